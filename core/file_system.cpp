@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "core/descriptor.h"
@@ -226,6 +227,7 @@ class RealFileSystem final : public FileSystem {
   int64_t free_bytes(const std::string& path) override {
     struct statvfs status {};
     checked("statvfs", path, [&] { return ::statvfs(path.c_str(), &status); });
+    if (status.f_blocks == 0) return std::numeric_limits<int64_t>::max();
     return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
   }
 };

@@ -24,7 +24,7 @@ std::string without_slashes_at_end(std::string path) {
   return path;
 }
 
-std::string parent_of(const std::string& path) {
+std::string directory_above(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
 }
@@ -47,7 +47,7 @@ void make_private_directory(const std::string& given_path, const std::string& ke
   const auto fail = [&](const std::string& why) {
     throw ConfigError(fmt::format("{}: \"{}\" {}; name another directory, or remove it", key, path, why));
   };
-  if (const std::string why = why_parent_is_unsafe(parent_of(path)); !why.empty()) fail(why);
+  if (const std::string why = why_parent_is_unsafe(directory_above(path)); !why.empty()) fail(why);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) fail(fmt::format("cannot be created: {}", std::strerror(errno)));
   const Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory) fail(fmt::format("is not a directory that can be opened: {}", std::strerror(errno)));
@@ -59,7 +59,7 @@ void make_private_directory(const std::string& given_path, const std::string& ke
 }
 
 bool is_in_memory(const std::string& given_path, const std::string& key) {
-  const std::string path = without_slashes_at_end(given_path), parent = parent_of(path);
+  const std::string path = without_slashes_at_end(given_path), parent = directory_above(path);
   struct statfs status {};
   if (::statfs(path.c_str(), &status) != 0 && ::statfs(parent.c_str(), &status) != 0)
     throw ConfigError(fmt::format("{}: \"{}\": there is no directory \"{}\"", key, path, parent));

@@ -41,6 +41,7 @@ class MemoryCheckpoints {
   checkpoint::Tier tier() const { return {*store_, ranks()}; }
   void make_directory() const;
   void warn_of_missing_replicas() const;
+  void warn_of_waiting() const;  // offloaded states are not saved while training goes on (AsyncSaver)
   void check_room();
 
   Run& run_;

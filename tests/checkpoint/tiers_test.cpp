@@ -41,7 +41,7 @@ struct Save {
 // Hosts with a memory each, and a disk that they share.
 class TwoTiers {
  public:
-  explicit TwoTiers(int hosts) {
+  explicit TwoTiers(int hosts, int ranks_per_host = 1) : ranks_per_host_(ranks_per_host) {
     for (int host = 0; host < hosts; ++host) lose_memory(host);
   }
   void lose_memory(int host) { memories_[host] = std::make_unique<MemoryFileSystem>(); }
@@ -55,7 +55,7 @@ class TwoTiers {
   void run(const std::vector<int>& hosts, const Body& body, const std::string& run_id = "run", bool resumes = true) {
     std::vector<PretendHost> job;
     for (int host : hosts) {
-      job.push_back({host, 1});
+      job.push_back({host, ranks_per_host_});
       create_directories(memory(host), kInMemory);
     }
     run_on_hosts(job, [&](const Participants& ranks, const JobHosts& of_job, int number) {
@@ -157,6 +157,7 @@ class TwoTiers {
     EXPECT_EQ(read.memory, expected.memory) << "rank " << ranks.rank;
   }
 
+  const int ranks_per_host_;
   std::unique_ptr<MemoryFileSystem> disk_ = std::make_unique<MemoryFileSystem>();
   std::map<int, std::unique_ptr<MemoryFileSystem>> memories_;
   std::array<FaultyFileSystem*, 8> faulty_{};
@@ -242,6 +243,24 @@ TEST(Tiers, ADamagedFileInMemoryIsReplacedByItsCopy) {
   tiers.damage(tiers.memory(1), kInMemory, 3, 1);
   tiers.damage(tiers.memory(2), kInMemory, 3, 1);
   EXPECT_EQ(tiers.load({0, 1, 2}), (Found{2, false}));
+}
+
+TEST(Tiers, TheRanksOfAHostShareItsMemory) {
+  for (const int lost : {0, 1, 2}) {
+    SCOPED_TRACE(lost);
+    TwoTiers tiers(3, 2);
+    tiers.save({0, 1, 2}, kThreeSteps);
+    EXPECT_THAT(tiers.names(1, "/step-00000003"),
+                ElementsAre("manifest.json", "rank-00000.safetensors", "rank-00001.safetensors", "rank-00002.safetensors",
+                            "rank-00003.safetensors"));
+    tiers.lose_memory(lost);
+    EXPECT_EQ(tiers.load({0, 1, 2}), (Found{3, true})) << "the host is back with nothing";
+    std::vector<int> left{0, 1, 2};
+    std::erase(left, lost);
+    ASSERT_NO_THROW(tiers.save(left, {{4}}));
+    EXPECT_EQ(tiers.load({0, 1, 2}), (Found{4, true}));
+    for (const int host : {0, 1, 2}) EXPECT_THAT(tiers.names(host), ElementsAre(".lock", "step-00000004")) << "host " << host;
+  }
 }
 
 // Host 2 cannot open the step with it.
@@ -510,18 +529,22 @@ TEST(Tiers, ASaveThatFailsLeavesTheOneBeforeItOnAllHosts) {
 
 TEST(MemoryRoom, CountsTwoStepsOfAHostsOwnFilesAndOfThoseThatItCopies) {
   run_on_hosts({{0, 2}, {1, 1}, {2, 1}}, [&](const Participants& ranks, const JobHosts& hosts, int number) {
-    MemoryFileSystem files;
-    files.create_directory("/dev");
-    files.create_directory("/dev/shm");
-    if (number == 1) write_text(files, "/dev/shm/old", "12345");
-    const auto rooms = gather_room(files, "/dev/shm", 100 * (ranks.rank + 1), ranks, hosts, 1);
+    const auto rooms = gather_room(100 * (ranks.rank + 1), hosts.leads() ? 1000 + number : 0, ranks, hosts, 1);
     ASSERT_EQ(rooms.size(), 3u);
     EXPECT_EQ(rooms[0].needed, 2 * (100 + 200 + 400));
     EXPECT_EQ(rooms[1].needed, 2 * (300 + 100 + 200));
     EXPECT_EQ(rooms[2].needed, 2 * (400 + 300));
-    EXPECT_EQ(rooms[0].available, files.free_bytes("/dev/shm")) << "of an empty file system";
-    EXPECT_EQ(rooms[1].available - rooms[2].available, 5) << "steps that are there give way";
+    for (int host = 0; host < 3; ++host) EXPECT_EQ(rooms[host].available, 1000 + host);
   });
+}
+
+TEST(MemoryRoom, IsWhatTheFileSystemAndTheHostHaveAndWhatGivesWay) {
+  MemoryFileSystem files;
+  create_directories(files, "/dev/shm/run");
+  write_text(files, "/dev/shm/run/old", "12345");
+  files.set_limit(100);
+  EXPECT_EQ(room_for_steps(files, "/dev/shm/run", 1000), 95 + 5);
+  EXPECT_EQ(room_for_steps(files, "/dev/shm/run", 40), 40 + 5);
 }
 
 // Saves steps 1 to 4 into memory and step 2 to disk. A save into memory that fails does not end the job. Returns the last step

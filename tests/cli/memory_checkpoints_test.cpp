@@ -207,7 +207,7 @@ TEST_F(MemoryCheckpoints, TooLittleMemoryIsAnErrorAtTheStartAndAWarningAfterALos
   EXPECT_EQ(first.code, 2);
   EXPECT_THAT(first.errors,
               AllOf(HasSubstr("config.json: checkpoint.memory.directory: the steps in \"" + memory + "/run\" need 0."),
-                    HasSubstr("MiB are free there; make that file system larger, or set "
+                    HasSubstr("MiB are free there; make that file system larger if the host has the memory, or set "
                               "checkpoint.memory.every_steps to 0")));
   const Output resumed = folder.run_in(wrapper, train + " --resume");
   EXPECT_EQ(resumed.code, 0) << resumed.errors;
@@ -215,6 +215,18 @@ TEST_F(MemoryCheckpoints, TooLittleMemoryIsAnErrorAtTheStartAndAWarningAfterALos
                                     HasSubstr("checkpoint of step 1 was not written"), HasSubstr("No space left on device"),
                                     HasSubstr("training continues, and the next one is tried")));
   EXPECT_EQ(newest_in(folder.at("checkpoints")), 3);
+}
+
+TEST_F(MemoryCheckpoints, TrainingWaitsForThoseOfOffloadedStates) {
+  const std::string train = "train config.json --set training.steps=2 --set zero_optimization.offload_optimizer.device=nvme --set "
+                            "zero_optimization.offload_optimizer.nvme_path=" + folder.path();
+  const std::string warning = "checkpoint.memory.every_steps: 1: states are offloaded, so training waits for each of these saves";
+  const Output often = folder.run(train);
+  EXPECT_EQ(often.code, 0) << often.errors;
+  EXPECT_THAT(often.errors, HasSubstr(warning));
+  const Output seldom = folder.run(train + " --set checkpoint.directory=second --set checkpoint.memory.every_steps=10");
+  EXPECT_EQ(seldom.code, 0) << seldom.errors;
+  EXPECT_THAT(seldom.errors, Not(HasSubstr("states are offloaded")));
 }
 
 TEST_F(MemoryCheckpoints, APlanSaysWhatTheyTake) {

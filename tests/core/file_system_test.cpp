@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <limits>
 
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/memory_file_system.h"
@@ -57,6 +58,8 @@ TEST_F(RealFiles, WritesReadsListsRenamesAndRemoves) {
   remove_tree(files_, path("a"));
   EXPECT_TRUE(files_.list(root_).empty());
   EXPECT_GT(files_.free_bytes(root_), 0);
+  EXPECT_LT(files_.free_bytes(root_), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(files_.free_bytes("/proc"), std::numeric_limits<int64_t>::max()) << "no size of its own, as ramfs";
 }
 
 TEST_F(RealFiles, DirectoriesAreMadeWithThoseAboveThem) {
