@@ -29,7 +29,7 @@ std::string directory_above(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// Whoever owns the parent, or may write to it without the sticky bit, can rename the directory and put another one in its place.
+// Whoever owns the parent, or may write to it without the sticky bit, can rename the directory and put another in its place.
 std::string why_parent_is_unsafe(const std::string& parent) {
   struct stat status {};
   if (::stat(parent.c_str(), &status) != 0) return "";  // mkdir says more

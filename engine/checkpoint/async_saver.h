@@ -7,10 +7,10 @@
 //
 // At most one save is in flight. A save that fails is logged at once, and training continues; the next start() throws the
 // `failure_limit`-th failure in a row, and finish() throws the failure of the last save. With a limit of 0 failures never end
-// the run, and only the first in a row is logged, and those that report_next_failure() asks for. Weights that are not finite are never forgiven: whichever of the two
-// functions is called next throws the NumericsError. All ranks must call start() and finish() the same number of times. The
-// store, the group of the ranks (which nobody else may use) and the meter must outlive the saver. Destroying the saver waits
-// for the thread; if a peer is lost, the error ends the wait.
+// the run, and only the first in a row is logged, and those that report_next_failure() asks for. Weights that are not finite
+// are never forgiven: whichever of the two functions is called next throws the NumericsError. All ranks must call start() and
+// finish() the same number of times. The store, the group of the ranks (which nobody else may use) and the meter must outlive
+// the saver. Destroying the saver waits for the thread; if a peer is lost, the error ends the wait.
 #pragma once
 
 #include <exception>

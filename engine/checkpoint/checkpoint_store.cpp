@@ -136,9 +136,11 @@ void CheckpointStore::find_lineage(const Participants& ranks, const Lineage& kno
 void CheckpointStore::refuse_different_runs(const std::map<std::string, std::set<int>>& hosts_by_origin,
                                             const Lineage& known) const {
   std::string found;
-  for (const auto& [origin, hosts] : hosts_by_origin)
-    if (origin != known.origin) found += fmt::format("{}of run {} on {}", found.empty() ? "" : ", ", origin,
+  for (const auto& [origin, hosts] : hosts_by_origin) {
+    if (origin == known.origin) continue;
+    found += fmt::format("{}of run {} on {}", found.empty() ? "" : ", ", origin,
                          options_.hosts.names_of({hosts.begin(), hosts.end()}));
+  }
   if (known.origin.empty())
     throw ConfigError(
         fmt::format("{}: \"{}\" holds steps of different runs: {}; empty it on the hosts whose steps are not wanted",
@@ -457,8 +459,8 @@ void CheckpointStore::remove_older_than(const StepAge& age, const Participants& 
   });
 }
 
-// After a save that failed, perhaps because steps that nobody will open take the room. Keeps this start's last step, otherwise the
-// newest that is complete. If none is, this job has gone on from the disk, and none of those that are here is of use to it.
+// After a save that failed, perhaps because steps that nobody will open take the room. Keeps this start's last step, otherwise
+// the newest that is complete. If none is, this job has gone on from the disk, and none of those that are here is of use to it.
 void CheckpointStore::keep_newest_complete(const Participants& ranks) {
   std::vector<StepVersion> versions;
   try {

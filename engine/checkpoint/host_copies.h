@@ -40,13 +40,14 @@ using FilesToRead = std::function<std::set<std::string>(const Manifest&)>;
 
 struct Completion {
   const StepVersion& version;
-  std::string temporary;                // names the directory in which a host that has nothing of it gathers files
-  FilesToRead needed = {};              // empty: each host gets all files
-  std::function<void()> make_room = {};  // called on leaders when every file is known to be valid somewhere, before any is copied
+  std::string temporary;    // names the directory in which a host that has nothing of it gathers files
+  FilesToRead needed = {};  // empty: each host gets all files
+  // Called on leaders when every file is known to be valid on some host, before any is copied.
+  std::function<void()> make_room = {};
 };
 
-// Gives each host the files of a version that it lacks, or has damaged, under the name of the step. Compares every checksum of
-// files. Throws CheckpointError (CheckpointCorrupt), naming files and hosts, if a file is on none of the hosts or valid on none.
+// Gives each host the files of a version that it lacks, or has damaged, under the name of the step. Compares every checksum
+// of files. Throws CheckpointError (CheckpointCorrupt), naming files and hosts, if a file is on none of the hosts or valid on none.
 void complete_on_all_hosts(const HostDirectory& directory, const Completion& completion);
 
 }  // namespace trivet::checkpoint

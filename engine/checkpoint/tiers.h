@@ -24,8 +24,8 @@ struct Tier {
 // otherwise it is a new run, and the caller refuses steps that are there. A disk that knows of no run takes over that of the
 // steps in memory. Throws as CheckpointStore::acquire does.
 void acquire(const Tier& disk, const Tier& memory, bool resumes);
-// Steps in memory that are older than the one that is opened are removed. Empty when there are no steps. Throws CheckpointError (CheckpointCorrupt) when none of those on disk is valid, and none in
-// memory either. `needed` is for steps in memory.
+// Removes the steps in memory that are older than the one it opens. Empty when there are no steps. Throws CheckpointError
+// (CheckpointCorrupt) when none of those on disk is valid, and none in memory either. `needed` is for steps in memory.
 std::optional<LoadedStep> open_newest(const Tier& disk, const Tier& memory, const FilesToRead& needed);
 
 }  // namespace trivet::checkpoint

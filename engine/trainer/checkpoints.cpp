@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <random>
+#include <string_view>
 
 #include "core/file_system.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -94,7 +94,8 @@ void Checkpoints::save(checkpoint::OnFailure on_failure) {
 
 std::optional<checkpoint::LoadedStep> Checkpoints::open_newest() {
   auto step = memory_ ? memory_->open_newest(disk()) : store_->open_latest(ranks());
-  if (step && std::filesystem::path(step->directory()).parent_path() == store_->directory()) resumed_from_disk_ = step->step();
+  const bool from_disk = step && std::string_view(step->directory()).starts_with(store_->directory() + "/step-");
+  if (from_disk) resumed_from_disk_ = step->step();
   return step;
 }
 

@@ -76,7 +76,8 @@ void MemoryCheckpoints::warn_of_missing_replicas() const {
 void MemoryCheckpoints::warn_of_waiting() const {
   if (config_.every_steps >= kSeldom || !run_.is_first_rank()) return;
   const auto pieces = run_.engine.pieces_to_save();
-  if (std::none_of(pieces.begin(), pieces.end(), [](const checkpoint::Piece& piece) { return piece.staged != nullptr; })) return;
+  const auto is_staged = [](const checkpoint::Piece& piece) { return piece.staged != nullptr; };
+  if (std::none_of(pieces.begin(), pieces.end(), is_staged)) return;
   run_.log.warning(fmt::format(
       "checkpoint.memory.every_steps: {}: states are offloaded, so training waits for each of these saves; save every {} steps "
       "or more seldom",

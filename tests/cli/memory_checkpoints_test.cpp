@@ -118,7 +118,7 @@ TEST_F(MemoryCheckpoints, ALastStepThatIsDamagedOnDiskIsSavedThereAgain) {
 
 // It is neither saved again nor kept in memory.
 TEST_F(MemoryCheckpoints, ALastStepThatIsReadFromDiskIsThere) {
-  kill_after(5);
+  kill_after(9);
   std::filesystem::remove_all(memory);
   const int64_t step = newest_in(folder.at("checkpoints"));
   const std::string manifest = fmt::format("checkpoints/step-{:08}/manifest.json", step), before = folder.read(manifest);
@@ -218,9 +218,12 @@ TEST_F(MemoryCheckpoints, TooLittleMemoryIsAnErrorAtTheStartAndAWarningAfterALos
 }
 
 TEST_F(MemoryCheckpoints, TrainingWaitsForThoseOfOffloadedStates) {
-  const std::string train = "train config.json --set training.steps=2 --set zero_optimization.offload_optimizer.device=nvme --set "
-                            "zero_optimization.offload_optimizer.nvme_path=" + folder.path();
-  const std::string warning = "checkpoint.memory.every_steps: 1: states are offloaded, so training waits for each of these saves";
+  const std::string train =
+      "train config.json --set training.steps=2 --set zero_optimization.offload_optimizer.device=nvme --set "
+      "zero_optimization.offload_optimizer.nvme_path=" +
+      folder.path();
+  const std::string warning =
+      "checkpoint.memory.every_steps: 1: states are offloaded, so training waits for each of these saves";
   const Output often = folder.run(train);
   EXPECT_EQ(often.code, 0) << often.errors;
   EXPECT_THAT(often.errors, HasSubstr(warning));
