@@ -104,9 +104,11 @@ void MemoryCheckpoints::check_room() {
       "{:.1f} MiB are free there",
       run_.config.source, kDirectory, config_.directory, mebibytes_of(room.needed), hosts_.names[worst],
       mebibytes_of(room.available));
-  if (!run_.options.resume)
+  if (!run_.options.resume) {
+    remove_if_empty();
     throw ConfigError(problem +
                       "; make that file system larger if the host has the memory, or set checkpoint.memory.every_steps to 0");
+  }
   if (run_.is_first_rank()) run_.log.warning(problem + "; saves into memory may fail");
 }
 
@@ -124,5 +126,9 @@ void MemoryCheckpoints::save(const checkpoint::SaveRequest& request) {
 }
 
 void MemoryCheckpoints::remove() { store_->remove_everything(ranks()); }
+
+void MemoryCheckpoints::remove_if_empty() {
+  if (store_->newest_step() < 0) remove();
+}
 
 }  // namespace trivet::trainer

@@ -30,6 +30,8 @@ class MemoryCheckpoints {
   // Waits for the save in flight.
   void finish() { saver_->wait(); }
   void remove();
+  // For a start that is refused: removes the directory if no step was in it.
+  void remove_if_empty();
 
   const checkpoint::CheckpointStore& store() const { return *store_; }
   MemoryBytes staging_memory() const { return staging_memory_.peak(); }

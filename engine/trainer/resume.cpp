@@ -15,10 +15,11 @@ namespace {
 
 void refuse_to_mix_runs(const Config& config, Checkpoints& checkpoints) {
   const auto refuse_steps = [&](const checkpoint::CheckpointStore& store, const char* key, const char* or_else) {
-    if (store.newest_step() >= 0)
-      throw ConfigError(
-          fmt::format("{}: {}: \"{}\" holds steps up to {} of an earlier run; add --resume to continue that run, or {}",
-                      config.source, key, store.directory(), store.newest_step(), or_else));
+    if (store.newest_step() < 0) return;
+    if (checkpoints.memory()) checkpoints.memory()->remove_if_empty();
+    throw ConfigError(
+        fmt::format("{}: {}: \"{}\" holds steps up to {} of an earlier run; add --resume to continue that run, or {}",
+                    config.source, key, store.directory(), store.newest_step(), or_else));
   };
   if (checkpoints.store()) refuse_steps(*checkpoints.store(), "checkpoint.directory", "choose another directory");
   if (checkpoints.memory())

@@ -152,6 +152,12 @@ TEST_F(MemoryCheckpoints, ThoseOfAnotherRunAreRefused) {
   EXPECT_THAT(elsewhere.errors, HasSubstr("\"" + memory + "\" holds steps of run "));
 }
 
+TEST_F(MemoryCheckpoints, AStartThatIsRefusedLeavesNoDirectory) {
+  ASSERT_EQ(folder.run("train config.json --set training.steps=1").code, 0);
+  EXPECT_EQ(folder.run("train config.json --set training.steps=1").code, 2);
+  EXPECT_FALSE(std::filesystem::exists(memory));
+}
+
 TEST_F(MemoryCheckpoints, ARunWhoseDiskIsLostContinuesOnAnotherOne) {
   kill_after(5);
   const int64_t step = newest_in(memory);
