@@ -175,8 +175,7 @@ JobStart first_start(const LaunchRequest& request, const std::vector<Host>& cand
   const auto& words = command->others;
   const auto resume = std::find(words.begin(), words.end(), "--resume");
   const bool resumes = resume != words.end() && (resume + 1 == words.end() || (resume + 1)->starts_with("-"));
-  const bool others_steps =
-      holds_a_step(saves.directory) || (saves.saves_to_memory() && holds_a_step(saves.memory.directory));
+  const bool others_steps = holds_a_step(saves.directory) || (saves.saves_to_memory() && holds_a_step(saves.memory.directory));
   start.owns_steps = resumes || saves.directory.empty() || !others_steps;
   if (!absent.empty()) fit_to_config(start);
   return start;

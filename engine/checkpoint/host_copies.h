@@ -47,7 +47,8 @@ struct Completion {
 };
 
 // Gives each host the files of a version that it lacks, or has damaged, under the name of the step. Compares every checksum
-// of files. Throws CheckpointError (CheckpointCorrupt), naming files and hosts, if a file is on none of the hosts or valid on none.
+// of files. Throws CheckpointError (CheckpointCorrupt), naming files and hosts, if a file is on none of the hosts or valid on
+// none.
 void complete_on_all_hosts(const HostDirectory& directory, const Completion& completion);
 
 }  // namespace trivet::checkpoint

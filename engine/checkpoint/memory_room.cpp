@@ -43,8 +43,7 @@ std::vector<MemoryRoom> gather_room(int64_t saved, int64_t available, const Part
                                     int replicas) {
   const auto texts = together(ranks, [&] { return fmt::format("{} {}", saved, available); });
   std::vector<int64_t> bytes_of_ranks(ranks.size), room_of_ranks(ranks.size);
-  for (int rank = 0; rank < ranks.size; ++rank)
-    std::istringstream(texts[rank]) >> bytes_of_ranks[rank] >> room_of_ranks[rank];
+  for (int rank = 0; rank < ranks.size; ++rank) std::istringstream(texts[rank]) >> bytes_of_ranks[rank] >> room_of_ranks[rank];
   const auto kept = bytes_by_host(bytes_of_ranks, hosts, replicas);
   std::vector<MemoryRoom> rooms;
   for (int host = 0; host < hosts.count(); ++host)

@@ -104,9 +104,7 @@ void Checkpoints::finish() {
   if (memory_) memory_->finish();
 }
 
-bool Checkpoints::is_on_disk() const {
-  return last_saved_ == run_.steps_done() || resumed_from_disk_ == run_.steps_done();
-}
+bool Checkpoints::is_on_disk() const { return last_saved_ == run_.steps_done() || resumed_from_disk_ == run_.steps_done(); }
 
 void Checkpoints::remove_from_memory() {
   if (memory_ && is_on_disk()) memory_->remove();

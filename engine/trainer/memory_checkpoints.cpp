@@ -88,8 +88,8 @@ void MemoryCheckpoints::warn_of_waiting() const {
 void MemoryCheckpoints::check_room() {
   const int64_t here =
       hosts_.leads() ? checkpoint::room_for_steps(real_file_system(), config_.directory, available_host_memory()) : 0;
-  const auto rooms = checkpoint::gather_room(checkpoint::bytes_of(run_.engine.pieces_to_save()), here, ranks(), hosts_,
-                                             config_.replicas);
+  const auto rooms =
+      checkpoint::gather_room(checkpoint::bytes_of(run_.engine.pieces_to_save()), here, ranks(), hosts_, config_.replicas);
   size_t worst = 0;
   for (size_t host = 1; host < rooms.size(); ++host)
     if (rooms[host].left() < rooms[worst].left()) worst = host;

@@ -340,13 +340,15 @@ TEST(Tiers, AMemoryThatAnotherJobUsesIsNamed) {
 TEST(Tiers, StepsThatAnotherRunHasLeftInMemoryAreRefused) {
   TwoTiers tiers(3);
   const auto nothing = [](const Tier&, const Tier&) {};
-  tiers.run({0, 1}, [](const Tier&, const Tier& memory) { TwoTiers::save_to(memory, 4); }, "first", false);
+  tiers.run(
+      {0, 1}, [](const Tier&, const Tier& memory) { TwoTiers::save_to(memory, 4); }, "first", false);
   tiers.lose_memory(0);
   tiers.run({0, 2}, nothing, "second", false);
   EXPECT_THAT(tiers.refusal({0, 1}, "third"),
               AllOf(HasSubstr("checkpoint.memory.directory: \"/dev/shm/run\" holds steps of run first on h1, but"),
                     HasSubstr("checkpoint.directory are of run second"), HasSubstr("remove that directory on these hosts")));
-  tiers.run({0, 2}, [](const Tier&, const Tier& memory) { TwoTiers::save_to(memory, 1); }, "third");
+  tiers.run(
+      {0, 2}, [](const Tier&, const Tier& memory) { TwoTiers::save_to(memory, 1); }, "third");
   EXPECT_THAT(tiers.refusal({0, 1, 2}, "fourth"), HasSubstr("holds steps of run first on h1, but the steps"));
   tiers.lose_memory(1);
   EXPECT_EQ(tiers.load({0, 1, 2}, "fourth"), (Found{1, true}));
@@ -355,10 +357,12 @@ TEST(Tiers, StepsThatAnotherRunHasLeftInMemoryAreRefused) {
 // Whoever has started without --resume by mistake adds it.
 TEST(Tiers, AStartThatIsRefusedChangesNothingOnDisk) {
   TwoTiers tiers(1);
-  tiers.run({0}, [](const Tier&, const Tier& memory) { TwoTiers::save_to(memory, 4); }, "first", false);
+  tiers.run(
+      {0}, [](const Tier&, const Tier& memory) { TwoTiers::save_to(memory, 4); }, "first", false);
   const std::string remembered = std::string(kOnDisk) + "/.origin", before = read_text(tiers.disk(), remembered, 100);
   EXPECT_EQ(before, "first 1\n");
-  tiers.run({0}, [](const Tier&, const Tier& memory) { EXPECT_EQ(memory.store.newest_step(), 4); }, "second", false);
+  tiers.run(
+      {0}, [](const Tier&, const Tier& memory) { EXPECT_EQ(memory.store.newest_step(), 4); }, "second", false);
   EXPECT_EQ(read_text(tiers.disk(), remembered, 100), before);
   EXPECT_EQ(tiers.load({0}, "third"), (Found{4, true}));
 }
@@ -370,7 +374,8 @@ TEST(Tiers, ADiskThatKnowsOfNoRunTakesOverTheStepsInMemory) {
   EXPECT_EQ(tiers.load({0, 1}, "second"), (Found{3, true}));
   tiers.save({0, 1}, {{4, false, true}}, "third");
   for (const int host : {0, 1}) tiers.lose_memory(host);
-  tiers.run({0, 1}, [](const Tier& disk, const Tier&) { EXPECT_EQ(disk.store.lineage().origin, "first"); }, "fourth");
+  tiers.run(
+      {0, 1}, [](const Tier& disk, const Tier&) { EXPECT_EQ(disk.store.lineage().origin, "first"); }, "fourth");
 }
 
 // The start that has saved step 110 is lost with its host. What the next start saves is newer, although no step told it of that

@@ -162,8 +162,8 @@ TEST_F(MemoryCheckpoints, ARunWhoseDiskIsLostContinuesOnAnotherOne) {
   kill_after(5);
   const int64_t step = newest_in(memory);
   std::filesystem::remove_all(folder.at("checkpoints"));
-  const Output resumed = folder.run(
-      fmt::format("train config.json --resume --set checkpoint.directory=other --set training.steps={}", step + 1));
+  const Output resumed =
+      folder.run(fmt::format("train config.json --resume --set checkpoint.directory=other --set training.steps={}", step + 1));
   ASSERT_EQ(resumed.code, 0) << resumed.errors;
   EXPECT_THAT(resumed.text, HasSubstr(fmt::format("resumed after step {}", step)));
   EXPECT_EQ(newest_in(folder.at("other")), step + 1);
