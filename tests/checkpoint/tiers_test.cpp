@@ -492,6 +492,13 @@ TEST(Tiers, AnOldStepStaysIfANewerOneIsDamaged) {
   EXPECT_THAT(tiers.names(2), Contains("step-00000003")) << "another host may bring the rest of it";
 }
 
+TEST(Tiers, StepsOlderThanTheOneOnDiskGiveWay) {
+  TwoTiers tiers(2);
+  tiers.save({0, 1}, {{3}, {4, false, true}});
+  EXPECT_EQ(tiers.load({0, 1}), (Found{4, false}));
+  for (const int host : {0, 1}) EXPECT_THAT(tiers.names(host), ElementsAre(".lock")) << "host " << host;
+}
+
 // A job was killed after it had committed step 4, and before it had removed step 3.
 TEST(Tiers, AStepThatWasNotRemovedGivesWay) {
   TwoTiers tiers(2);
@@ -530,6 +537,35 @@ TEST(Tiers, ASaveThatFailsLeavesTheOneBeforeItOnAllHosts) {
   });
   for (const int host : {0, 1, 2}) EXPECT_THAT(tiers.names(host), ElementsAre(".lock", "step-00000003")) << "host " << host;
   EXPECT_EQ(tiers.load({0, 1, 2}), (Found{3, true}));
+}
+
+// Also when the other hosts have committed the step.
+TEST(Tiers, AnErrorInAnyCallOfASaveLeavesTheOneBeforeItOnAllHosts) {
+  int failures = 0;
+  for (int64_t call = 1;; ++call) {
+    SCOPED_TRACE(call);
+    TwoTiers tiers(3);
+    FaultyFileSystem files(tiers.memory(2), Fault::IoError, call);
+    tiers.set_faults(2, &files);
+    std::atomic<bool> failed = false;
+    try {
+      tiers.run({0, 1, 2}, [&](const Tier&, const Tier& memory) {
+        TwoTiers::save_to(memory, 3);
+        try {
+          TwoTiers::save_to(memory, 4);
+        } catch (const CheckpointError&) {
+          failed = true;
+        }
+      });
+    } catch (const CheckpointError&) {  // before step 3 was saved
+    }
+    tiers.set_faults(2, nullptr);
+    if (files.calls() < call) break;
+    if (!failed) continue;
+    ++failures;
+    for (const int host : {0, 1, 2}) ASSERT_THAT(tiers.names(host), Contains("step-00000003")) << "host " << host;
+  }
+  EXPECT_GT(failures, 10);
 }
 
 TEST(MemoryRoom, CountsTwoStepsOfAHostsOwnFilesAndOfThoseThatItCopies) {
