@@ -5,8 +5,9 @@
 
 namespace trivet {
 
-// Creates the directory with mode 0700; its parent must exist. One that is there already must be a directory, not a link to
-// one, belong to this user and have mode 0700. Throws ConfigError, which begins with `key`, if it does not.
+// Creates the directory with mode 0700. Its parent must exist and belong to this user or root; if others may write to it, it
+// must have the sticky bit. A directory that is there already must not be a link, must belong to this user and have mode 0700.
+// Slashes at the end mean nothing. Throws ConfigError, which begins with `key`, if any of this is not so.
 void make_private_directory(const std::string& path, const std::string& key);
 
 // Whether files below this path are in memory (tmpfs, ramfs). Throws ConfigError, which begins with `key`, if neither the path

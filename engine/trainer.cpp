@@ -64,10 +64,10 @@ class TrainingLoop {
   }
 
  private:
-  // A run that was lost after its last step, and before that was on disk.
+  // The last step of a run that was lost before it was on disk, or damaged there.
   void save_last_step_of_memory() {
     if (!checkpoints_.memory() || run_.steps_done() < run_.total_steps()) return;
-    if (checkpoints_.store()->newest_step() < run_.steps_done()) checkpoints_.save(checkpoint::OnFailure::End);
+    if (!checkpoints_.is_on_disk()) checkpoints_.save(checkpoint::OnFailure::End);
   }
 
   void train_step() {

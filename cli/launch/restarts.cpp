@@ -171,11 +171,12 @@ JobStart first_start(const LaunchRequest& request, const std::vector<Host>& cand
                                   start.hosts.size() == 1 ? "" : "s"));
   const auto command = train_command(request.program);
   if (!command || request.max_restarts == 0) return start;
-  const std::string directory = load_config(command->config, command->overrides).checkpoint.directory;
+  const CheckpointConfig saves = load_config(command->config, command->overrides).checkpoint;
   const auto& words = command->others;
   const auto resume = std::find(words.begin(), words.end(), "--resume");
   const bool resumes = resume != words.end() && (resume + 1 == words.end() || (resume + 1)->starts_with("-"));
-  start.owns_steps = resumes || directory.empty() || !holds_a_step(directory);
+  const bool others_steps = holds_a_step(saves.directory) || (saves.saves_to_memory() && holds_a_step(saves.memory.directory));
+  start.owns_steps = resumes || saves.directory.empty() || !others_steps;
   if (!absent.empty()) fit_to_config(start);
   return start;
 }

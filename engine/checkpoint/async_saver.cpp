@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/error.h"
 
@@ -44,6 +45,7 @@ void AsyncSaver::start(const SaveRequest& request, OnFailure on_failure) {
   wait();
   if (failure_limit_ > 0 && failures_in_a_row_ >= failure_limit_) std::rethrow_exception(failure_);
   on_failure_ = on_failure;
+  reports_failure_ = std::exchange(report_next_failure_, false);
   if (any_staged(request.pieces)) {
     stage(request, how_.apart);
     write();
@@ -96,12 +98,15 @@ void AsyncSaver::stage(const SaveRequest& request, bool copies) {
 }
 
 void AsyncSaver::report(const CheckpointError& error) const {
-  if (on_failure_ == OnFailure::End || (failure_limit_ == 0 && failures_in_a_row_ > 1)) return;
+  const bool is_repeated = failure_limit_ == 0 && failures_in_a_row_ > 1 && !reports_failure_;
+  if (on_failure_ == OnFailure::End || is_repeated) return;
   log_.warning(error.what() + what_follows());
 }
 
 std::string AsyncSaver::what_follows() const {
-  if (failure_limit_ == 0) return "; training continues, and the next one is tried; further failures in a row are not reported";
+  if (failure_limit_ == 0)
+    return fmt::format("; {}training continues, and the next one is tried; not each further failure in a row is reported",
+                       failures_in_a_row_ > 1 ? fmt::format("{} saves in a row failed; ", failures_in_a_row_) : "");
   if (failures_in_a_row_ >= failure_limit_)
     return fmt::format("; {} saves in a row failed, so the run ends at the next save", failures_in_a_row_);
   return fmt::format("; training continues ({} of {} failures in a row that end the run)", failures_in_a_row_, failure_limit_);

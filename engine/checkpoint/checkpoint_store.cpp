@@ -19,7 +19,7 @@ constexpr std::string_view kTemporary = ".tmp-", kTrash = ".trash-";
 constexpr const char* kLatest = "latest";
 constexpr const char* kLock = ".lock";
 constexpr const char* kOrigin = ".origin";
-constexpr int64_t kOriginLimitBytes = 64;
+constexpr int64_t kOriginLimitBytes = 128;
 constexpr std::chrono::milliseconds kLockInterval{50};
 
 std::string holder_text(const std::string& run_id) {
@@ -62,7 +62,7 @@ std::vector<std::string> CheckpointStore::on_leaders(const Participants& ranks, 
 
 void CheckpointStore::acquire(const Participants& ranks, const Lineage& known) {
   on_leaders(ranks, [&] {
-    create_directories(files_, options_.directory);
+    if (!in_memory()) create_directories(files_, options_.directory);
     return "";
   });
   if (options_.hosts.count() > 1) check_sharing(ranks);
@@ -79,7 +79,6 @@ void CheckpointStore::acquire(const Participants& ranks, const Lineage& known) {
   for (const std::string& step : newest)
     if (!step.empty()) last_committed_ = std::max<int64_t>(last_committed_, std::stoll(step));
   find_lineage(ranks, known);
-  if (options_.remembers_origin) remember_origin(ranks);
   acquired_ = true;
 }
 
@@ -101,49 +100,47 @@ void CheckpointStore::finish_commits(const Participants& ranks) {
   });
 }
 
-// The hosts that hold steps, by the run of these steps. Finds the newest step and the last start, too.
-std::map<std::string, std::set<int>> CheckpointStore::hosts_by_origin(const Participants& ranks) {
-  std::vector<StepVersion> versions;
+CheckpointStore::FoundSteps CheckpointStore::find_steps(const Participants& ranks) {
+  FoundSteps found;
+  const auto add = [&](const StepAge& age, const std::string& origin, int host) {
+    found.newest = std::max(found.newest, age);
+    found.hosts_by_origin[origin].insert(host);
+  };
   if (per_host()) {
-    versions = gather_versions(copies_, options_.hosts, ranks);
-  } else {
-    const auto text = together(ranks, [&]() -> std::string {
-      const auto newest = ranks.rank == 0 ? copies_.newest() : std::nullopt;
-      return newest ? fmt::format("{} {} {}", newest->id.start, newest->id.step, newest->origin) : "";
-    })[0];
-    StepVersion newest{.id = {.manifest_bytes = 1}, .files = {{0, {}}}};
-    if (std::istringstream(text) >> newest.id.start >> newest.id.step >> newest.origin) versions.push_back(newest);
+    for (const StepVersion& version : gather_versions(copies_, options_.hosts, ranks))
+      for (const auto& [host, names] : version.files)
+        if (version.is_readable()) add({version.id.start, version.id.step}, version.origin, host);
+    return found;
   }
-  std::map<std::string, std::set<int>> hosts;
-  for (const StepVersion& version : versions) {
-    if (!version.is_readable()) continue;
-    newest_found_ = std::max(newest_found_, StepAge{version.id.start, version.id.step});
-    for (const auto& [host, names] : version.files) hosts[version.origin].insert(host);
-  }
-  return hosts;
+  std::istringstream text(together(ranks, [&]() -> std::string {
+    const auto newest = ranks.rank == 0 ? copies_.newest() : std::nullopt;
+    return newest ? fmt::format("{} {} {}", newest->id.start, newest->id.step, newest->origin) : "";
+  })[0]);
+  StepAge age;
+  std::string origin;
+  if (text >> age.start >> age.step >> origin) add(age, origin, 0);
+  return found;
 }
 
 // A host that joins the job may hold steps of another run, which must not be taken for later ones of this job.
 void CheckpointStore::find_lineage(const Participants& ranks, const Lineage& known) {
-  const auto hosts = hosts_by_origin(ranks);
+  const FoundSteps found = find_steps(ranks);
+  const auto& hosts = found.hosts_by_origin;
   const bool of_another_run = !hosts.empty() && !known.origin.empty() && hosts.begin()->first != known.origin;
   if (hosts.size() > 1 || of_another_run) refuse_different_runs(hosts, known);
+  newest_found_ = found.newest;
   lineage_.start = std::max({int64_t{1}, known.start, newest_found_.start + 1});
-  lineage_.origin = known.origin;
-  if (lineage_.origin.empty() && !hosts.empty()) lineage_.origin = hosts.begin()->first;
-  if (!lineage_.origin.empty()) return;
-  lineage_.origin = options_.run_id;
-  const auto origins = on_leaders(ranks, [&] { return remembered_origin(); });
-  for (auto origin = origins.rbegin(); origin != origins.rend(); ++origin)
-    if (!origin->empty()) lineage_.origin = *origin;
+  lineage_.origin = hosts.empty() ? known.origin : hosts.begin()->first;
 }
 
 void CheckpointStore::refuse_different_runs(const std::map<std::string, std::set<int>>& hosts_by_origin,
                                             const Lineage& known) const {
   std::string found;
-  for (const auto& [origin, hosts] : hosts_by_origin)
+  for (const auto& [origin, hosts] : hosts_by_origin) {
+    if (origin == known.origin) continue;
     found += fmt::format("{}of run {} on {}", found.empty() ? "" : ", ", origin,
                          options_.hosts.names_of({hosts.begin(), hosts.end()}));
+  }
   if (known.origin.empty())
     throw ConfigError(
         fmt::format("{}: \"{}\" holds steps of different runs: {}; empty it on the hosts whose steps are not wanted",
@@ -154,21 +151,38 @@ void CheckpointStore::refuse_different_runs(const std::map<std::string, std::set
                   key("directory"), options_.directory, found, known.origin));
 }
 
-// Empty: there is none.
-std::string CheckpointStore::remembered_origin() const {
-  if (files_.kind(path(kOrigin)) == EntryKind::Missing) return "";
-  const std::string origin = read_text(files_, path(kOrigin), kOriginLimitBytes);
-  return is_safe_run_id(origin) ? origin : "";
-}
-
-void CheckpointStore::remember_origin(const Participants& ranks) {
+void CheckpointStore::remember_lineage(const Participants& ranks) {
   on_leaders(ranks, [&]() -> std::string {
-    if (remembered_origin() == lineage_.origin) return "";
     const std::string temporary = std::string(kTemporary) + "origin";
-    write_text(files_, path(temporary), lineage_.origin);
+    write_text(files_, path(temporary), fmt::format("{} {}\n", origin(), lineage_.start));
     files_.rename(path(temporary), path(kOrigin));
     files_.sync_directory(options_.directory);
     return "";
+  });
+}
+
+// If hosts remember different runs, the first one's counts: the steps of another one are then refused.
+Lineage CheckpointStore::remembered_lineage(const Participants& ranks) const {
+  const auto texts = on_leaders(ranks, [&]() -> std::string {
+    if (files_.kind(path(kOrigin)) == EntryKind::Missing) return "";
+    return read_text(files_, path(kOrigin), kOriginLimitBytes);
+  });
+  Lineage lineage;
+  for (const std::string& text : texts) {
+    Lineage one;
+    std::istringstream(text) >> one.origin >> one.start;
+    if (!is_safe_run_id(one.origin)) continue;
+    if (lineage.origin.empty()) lineage.origin = one.origin;
+    if (one.origin == lineage.origin) lineage.start = std::max(lineage.start, one.start);
+  }
+  return lineage;
+}
+
+void CheckpointStore::abandon_steps_after(int64_t step, const Participants& ranks) {
+  if (!leads(ranks)) return;
+  best_effort("looking for later steps", [&] {
+    for (const StepDirectory& later : list_steps(files_, options_.directory))
+      if (later.step > step) broken_.insert(later.step);
   });
 }
 
@@ -293,8 +307,9 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
                                     request.step, error.what()));
   } catch (const CheckpointError& error) {
     discard();
-    throw_not_written(
-        fmt::format("checkpoint of step {} was not written: {}{}", request.step, error.what(), state_of_last_step(ranks)));
+    const std::string left = state_of_last_step(ranks);
+    if (in_memory()) keep_newest_complete(ranks);
+    throw_not_written(fmt::format("checkpoint of step {} was not written: {}{}", request.step, error.what(), left));
   }
   last_committed_ = request.step;
   if (leads(ranks)) tidy_up(saved);
@@ -378,7 +393,7 @@ std::string CheckpointStore::write_manifest(const SaveRequest& request, const st
   manifest.state = request.state;
   for (const std::string& share : shares) merge(manifest, parse_share(share, "a rank's share"));
   check_partition(manifest, "the ranks' shares");
-  manifest.origin = lineage_.origin;
+  manifest.origin = origin();
   manifest.start = lineage_.start;
   if (per_host()) {
     manifest.hosts = files_by_host(options_.hosts, options_.replicas);
@@ -427,6 +442,40 @@ void CheckpointStore::remove_all_but(const std::string& kept) {
     remove_if_there(entry.name);
     copies_.forget(entry.name);
   }
+}
+
+void CheckpointStore::remove_older_than(const StepAge& age) {
+  for (const StepDirectory& step : list_steps(files_, options_.directory)) {
+    if (StepAge{copies_.version_of(step).start, step.step} >= age) continue;
+    remove_if_there(step.name);
+    copies_.forget(step.name);
+  }
+}
+
+void CheckpointStore::remove_older_than(const StepAge& age, const Participants& ranks) {
+  on_leaders(ranks, [&] {
+    best_effort("removing older steps", [&] { remove_older_than(age); });
+    return "";
+  });
+}
+
+// After a save that failed, perhaps because steps that nobody will open take the room. Keeps this start's last step, otherwise
+// the newest that is complete. If none is, this job has gone on from the disk, and none of those that are here is of use to it.
+void CheckpointStore::keep_newest_complete(const Participants& ranks) {
+  std::vector<StepVersion> versions;
+  try {
+    versions = gather_versions(copies_, options_.hosts, ranks);
+  } catch (const CheckpointError&) {
+    return;  // a directory cannot be listed: nothing is known, and the save's own error is reported
+  }
+  if (!leads(ranks)) return;
+  std::erase_if(versions, [](const StepVersion& version) { return !version.is_complete(); });
+  auto kept = std::find_if(versions.begin(), versions.end(), [&](const StepVersion& version) {
+    return version.id.start == lineage_.start && version.id.step == last_committed_;
+  });
+  if (kept == versions.end()) kept = versions.begin();  // the newest
+  const bool here = kept != versions.end() && kept->files.contains(options_.hosts.self());
+  best_effort("removing old steps", [&] { remove_all_but(here ? step_directory_name(kept->id.step) : ""); });
 }
 
 void CheckpointStore::remove_everything(const Participants& ranks) {
@@ -572,11 +621,17 @@ std::optional<LoadedStep> CheckpointStore::open_latest_of_hosts(const Participan
   throw CheckpointError(ExitCode::CheckpointCorrupt, fmt::format("{}: no step is valid:{}", options_.directory, reasons));
 }
 
-// Gives each host what it needs of the version first. Leaves nothing half done if that fails.
+// Gives each host what it needs of the version first; in memory, steps that are older than it then give way. If that fails, a
+// host that had some files of it may have got others.
 LoadedStep CheckpointStore::open_version(const StepVersion& version, const Participants& ranks, const FilesToRead& needed) {
   const std::string name = step_directory_name(version.id.step), temporary = temporary_name(version.id.step);
   try {
-    complete_on_all_hosts(host_directory(ranks), version, temporary, needed);
+    Completion completion{version, temporary, needed};
+    if (in_memory())
+      completion.make_room = [&] {
+        best_effort("removing older steps", [&] { remove_older_than({version.id.start, version.id.step}); });
+      };
+    complete_on_all_hosts(host_directory(ranks), completion);
     copies_.forget(name);
     std::optional<LoadedStep> step;
     together(ranks, [&]() -> std::string {

@@ -32,14 +32,14 @@
 
 namespace trivet::checkpoint {
 
-// Memory: each host has a directory of its own, which holds only the newest step. It is another job's to go on from it or to
-// lose it, so nothing there is kept for inspection.
+// Disk: steps stay until retention removes them, and damaged ones are set aside for inspection.
+// Memory: each host has a directory of its own, made by the caller. It holds only the newest step, and nothing for inspection.
 enum class Medium : uint8_t { Disk, Memory };
 
 // What all steps of a job have in common, however often it was started.
 struct Lineage {
-  std::string origin;  // the run_id of its first start; empty: not known
-  int64_t start = 0;   // the number of this start: one more than that of any step that was found
+  std::string origin;  // the run_id of its first start; empty: no step was found, so this start may be the first
+  int64_t start = 0;   // the number of this start, from 1: more than that of any start before it
 };
 
 // A step of a later start is newer, whatever its number.
@@ -61,8 +61,6 @@ struct CheckpointStoreOptions {
   int replicas = 0;
   // Must be given with replicas and in memory; otherwise, more than one host is only checked to share the directory.
   JobHosts hosts = {};
-  // On disk: acquire() writes the origin to a file, so that a job that has not saved here yet is known when it starts again.
-  bool remembers_origin = false;
   Log log = {};
   const Clock* clock = &system_clock();
 };
@@ -97,6 +95,8 @@ class CheckpointStore {
   // cannot be opened are passed over with a warning; empty when there is no other one.
   std::optional<LoadedStep> open_newer(const StepAge& age, const Participants& ranks, const FilesToRead& needed);
   LoadedStep open(int64_t step) const;
+  // In memory: removes the steps that are older than `age`, which nobody will open any more, so that there is room for others.
+  void remove_older_than(const StepAge& age, const Participants& ranks);
 
   const std::string& directory() const { return options_.directory; }
   // The newest step, valid or not, that acquire() found or save() made; -1: none.
@@ -106,6 +106,13 @@ class CheckpointStore {
   const Lineage& lineage() const { return lineage_; }
   // For steps that are saved from now on.
   void set_lineage(const Lineage& lineage) { lineage_ = lineage; }
+  // A file in the directory tells of starts that have saved nothing in it. The first function writes the lineage of this start;
+  // the other reads what an earlier one wrote: no origin if there was none.
+  void remember_lineage(const Participants& ranks);
+  Lineage remembered_lineage(const Participants& ranks) const;
+  // The job has gone on from this step, which is not in this directory. The next save sets those with a greater number aside:
+  // they are of an earlier start, or damaged.
+  void abandon_steps_after(int64_t step, const Participants& ranks);
   // In memory: removes all steps, and the directory if nothing else is in it. The store is of no use afterwards.
   void remove_everything(const Participants& ranks);
   const std::vector<std::string>& warnings() const { return warnings_; }  // all that were logged
@@ -124,13 +131,17 @@ class CheckpointStore {
   std::string temporary_name(int64_t step) const;
   void check_sharing(const Participants& ranks);
   void finish_commits(const Participants& ranks);
+  // Valid manifests of all hosts or, in a directory that they share, that of the newest step.
+  struct FoundSteps {
+    std::map<std::string, std::set<int>> hosts_by_origin;
+    StepAge newest;
+  };
+  FoundSteps find_steps(const Participants& ranks);
   void find_lineage(const Participants& ranks, const Lineage& known);
-  std::map<std::string, std::set<int>> hosts_by_origin(const Participants& ranks);
+  const std::string& origin() const { return lineage_.origin.empty() ? options_.run_id : lineage_.origin; }
   [[noreturn]] void refuse_different_runs(const std::map<std::string, std::set<int>>& hosts_by_origin,
                                           const Lineage& known) const;
   [[noreturn]] void refuse_to_share(int host, int other) const;
-  std::string remembered_origin() const;
-  void remember_origin(const Participants& ranks);
   std::string mark_of(int host) const;
   int host_whose_mark_is_here() const;
   void take_lock();
@@ -146,6 +157,8 @@ class CheckpointStore {
   bool last_step_is_complete(const Participants& ranks);
   void tidy_up(const SavedStep& saved);
   void remove_all_but(const std::string& kept);
+  void remove_older_than(const StepAge& age);  // on leaders
+  void keep_newest_complete(const Participants& ranks);
   void remove_if_there(const std::string& name);
   void apply_retention(int64_t committed);
   void apply_agreed_retention(int64_t committed, const Participants& ranks);
@@ -168,7 +181,7 @@ class CheckpointStore {
   Lineage lineage_;
   StepAge newest_found_;
   std::map<int64_t, SavedStep::Content> contents_;  // known steps, on rank 0
-  std::set<int64_t> broken_;                        // steps that open_latest passed over
+  std::set<int64_t> broken_;                        // steps that were passed over
   std::vector<std::string> warnings_;
 };
 

@@ -52,16 +52,16 @@ bool has_contents(FileSystem& files, const std::string& path, const StoredFile& 
 }
 
 // One version, on its way to all hosts.
-class Completion {
+class CompletionOfStep {
  public:
-  Completion(const HostDirectory& directory, const StepVersion& version, const std::string& temporary,
-             const FilesToRead& files_to_read)
+  CompletionOfStep(const HostDirectory& directory, const Completion& completion)
       : directory_(directory),
-        files_to_read_(files_to_read),
+        completion_(completion),
+        files_to_read_(completion.needed),
         hosts_(directory.hosts),
-        version_(version),
-        final_(directory.path + "/" + step_directory_name(version.id.step)),
-        temporary_(directory.path + "/" + temporary) {}
+        version_(completion.version),
+        final_(directory.path + "/" + step_directory_name(version_.id.step)),
+        temporary_(directory.path + "/" + completion.temporary) {}
 
   void run() {
     on_leaders(directory_, [&] {
@@ -79,6 +79,7 @@ class Completion {
     refuse_if_lacking(present, present);
     const HostsByFile valid = find_valid();
     refuse_if_lacking(valid, present);
+    if (completion_.make_room) on_leaders(directory_, completion_.make_room);
     find_needed();
     transfer_files(valid);
     on_leaders(directory_, [&] { put_in_place(valid); });
@@ -226,6 +227,7 @@ class Completion {
   }
 
   const HostDirectory& directory_;
+  const Completion& completion_;
   const FilesToRead& files_to_read_;  // empty: all
   const JobHosts& hosts_;
   const StepVersion& version_;
@@ -268,12 +270,12 @@ void copy_to_neighbours(const HostDirectory& directory, const std::string& tempo
   transfer(directory.files, directory.ranks, directory.hosts, transfers);
 }
 
-void complete_on_all_hosts(const HostDirectory& directory, const StepVersion& version, const std::string& temporary,
-                           const FilesToRead& needed) {
+void complete_on_all_hosts(const HostDirectory& directory, const Completion& completion) {
+  const StepVersion& version = completion.version;
   if (!version.is_readable())
     throw CheckpointError(ExitCode::CheckpointCorrupt, fmt::format("{}/{}: there is no valid manifest", directory.path,
                                                                    step_directory_name(version.id.step)));
-  Completion(directory, version, temporary, needed).run();
+  CompletionOfStep(directory, completion).run();
 }
 
 }  // namespace trivet::checkpoint

@@ -38,11 +38,17 @@ void copy_to_neighbours(const HostDirectory& directory, const std::string& tempo
 // The files of a step that a rank will read.
 using FilesToRead = std::function<std::set<std::string>(const Manifest&)>;
 
-// Gives each host the files of a version that it lacks, or has damaged, under the name of the step: all of them, or with
-// `needed`, those that its ranks will read. `temporary` names the directory in which a host that has nothing of it gathers
-// them. Compares every checksum of files. Throws CheckpointError (CheckpointCorrupt), naming files and hosts, if a file is on
-// none of the hosts or valid on none.
-void complete_on_all_hosts(const HostDirectory& directory, const StepVersion& version, const std::string& temporary,
-                           const FilesToRead& needed = {});
+struct Completion {
+  const StepVersion& version;
+  std::string temporary;    // names the directory in which a host that has nothing of it gathers files
+  FilesToRead needed = {};  // empty: each host gets all files
+  // Called on leaders when every file is known to be valid on some host, before any is copied.
+  std::function<void()> make_room = {};
+};
+
+// Gives each host the files of a version that it lacks, or has damaged, under the name of the step. Compares every checksum
+// of files. Throws CheckpointError (CheckpointCorrupt), naming files and hosts, if a file is on none of the hosts or valid on
+// none.
+void complete_on_all_hosts(const HostDirectory& directory, const Completion& completion);
 
 }  // namespace trivet::checkpoint

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "engine/checkpoint/host_copies.h"
@@ -34,17 +35,19 @@ std::vector<int64_t> bytes_by_host(const std::vector<int64_t>& bytes_of_ranks, c
   return bytes;
 }
 
-std::vector<MemoryRoom> gather_room(FileSystem& files, const std::string& directory, int64_t saved, const Participants& ranks,
-                                    const JobHosts& hosts, int replicas) {
-  const auto texts = together(ranks, [&] {
-    return fmt::format("{} {}", saved, hosts.leads() ? files.free_bytes(directory) + bytes_below(files, directory) : 0);
-  });
-  std::vector<int64_t> bytes_of_ranks(ranks.size), available(ranks.size);
-  for (int rank = 0; rank < ranks.size; ++rank) std::istringstream(texts[rank]) >> bytes_of_ranks[rank] >> available[rank];
+int64_t room_for_steps(FileSystem& files, const std::string& directory, int64_t host_bytes) {
+  return std::min(files.free_bytes(directory), host_bytes) + bytes_below(files, directory);
+}
+
+std::vector<MemoryRoom> gather_room(int64_t saved, int64_t available, const Participants& ranks, const JobHosts& hosts,
+                                    int replicas) {
+  const auto texts = together(ranks, [&] { return fmt::format("{} {}", saved, available); });
+  std::vector<int64_t> bytes_of_ranks(ranks.size), room_of_ranks(ranks.size);
+  for (int rank = 0; rank < ranks.size; ++rank) std::istringstream(texts[rank]) >> bytes_of_ranks[rank] >> room_of_ranks[rank];
   const auto kept = bytes_by_host(bytes_of_ranks, hosts, replicas);
   std::vector<MemoryRoom> rooms;
   for (int host = 0; host < hosts.count(); ++host)
-    rooms.push_back({.needed = 2 * kept[host], .available = available[hosts.map.ranks[host].front()]});
+    rooms.push_back({.needed = 2 * kept[host], .available = room_of_ranks[hosts.map.ranks[host].front()]});
   return rooms;
 }
 

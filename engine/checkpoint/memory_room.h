@@ -14,7 +14,7 @@ namespace trivet::checkpoint {
 
 struct MemoryRoom {
   int64_t needed = 0;     // bytes: the step that is kept, and the one that is being written
-  int64_t available = 0;  // bytes: free, or taken by steps that are there
+  int64_t available = 0;  // bytes
   int64_t left() const { return available - needed; }
 };
 
@@ -22,8 +22,11 @@ struct MemoryRoom {
 int64_t bytes_of(std::span<const Piece> pieces);
 // What each host keeps, by what each rank saves. `replicas` as in CheckpointStoreOptions.
 std::vector<int64_t> bytes_by_host(const std::vector<int64_t>& bytes_of_ranks, const JobHosts& hosts, int replicas);
-// Collective: by host. `saved` is what this rank saves; `directory` that of the steps.
-std::vector<MemoryRoom> gather_room(FileSystem& files, const std::string& directory, int64_t saved, const Participants& ranks,
-                                    const JobHosts& hosts, int replicas);
+// What steps may take on this host: what is free both in the file system of their directory and in the host's memory
+// (`host_bytes`, core/host_memory.h), and what is in the directory already, which gives way.
+int64_t room_for_steps(FileSystem& files, const std::string& directory, int64_t host_bytes);
+// Collective: by host. `saved` is what this rank saves; `available`, on leaders, is room_for_steps of the host.
+std::vector<MemoryRoom> gather_room(int64_t saved, int64_t available, const Participants& ranks, const JobHosts& hosts,
+                                    int replicas);
 
 }  // namespace trivet::checkpoint

@@ -51,10 +51,12 @@ StepCopies::FromManifest StepCopies::read_manifest(const std::string& name, std:
 }
 
 std::optional<StepVersion> StepCopies::newest() {
-  const auto steps = list_steps(files_, directory_);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step)
-    if (FromManifest read = read_manifest(step->name, step->step); read.version.is_readable()) return std::move(read.version);
-  return std::nullopt;
+  std::optional<StepVersion> newest;
+  for (const StepDirectory& step : list_steps(files_, directory_)) {
+    FromManifest read = read_manifest(step.name, step.step);
+    if (read.version.is_readable() && (!newest || newest->id < read.version.id)) newest = std::move(read.version);
+  }
+  return newest;
 }
 
 std::string StepCopies::describe() {

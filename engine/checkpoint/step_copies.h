@@ -17,6 +17,7 @@
 #include "core/file_system.h"
 #include "engine/checkpoint/job_hosts.h"
 #include "engine/checkpoint/retention.h"
+#include "engine/checkpoint/steps.h"
 #include "engine/checkpoint/together.h"
 
 namespace trivet::checkpoint {
@@ -45,8 +46,10 @@ class StepCopies {
 
   // The steps here, as text for gather_versions. Throws FileError.
   std::string describe();
-  // The newest step here that can be read, by its number.
+  // The newest step here that can be read: of the latest start, the one with the greatest number.
   std::optional<StepVersion> newest();
+  // The version of a committed step here; not readable if its manifest is not valid.
+  VersionId version_of(const StepDirectory& step) { return read_manifest(step.name, step.step).version.id; }
   // The version whose manifest is in this directory; not readable if there is none that is valid.
   VersionId version_in(const std::string& name) { return read_manifest(name, std::nullopt).version.id; }
   // The directory of a step was replaced or removed.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <string_view>
 
 #include "core/file_system.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -44,7 +45,6 @@ checkpoint::CheckpointStoreOptions Checkpoints::own_store_options() const {
   checkpoint::CheckpointStoreOptions options = store_options(run_.config.checkpoint.directory);
   options.replicas = std::min(run_.config.checkpoint.replicas, hosts_.count());
   options.hosts = hosts_;
-  options.remembers_origin = run_.config.checkpoint.saves_to_memory();
   return options;
 }
 
@@ -82,6 +82,7 @@ void Checkpoints::save_to_memory() {
 }
 
 void Checkpoints::save(checkpoint::OnFailure on_failure) {
+  if (memory_) memory_->report_next_failure();
   run_.engine.audit_weights();
   const auto pieces = run_.engine.pieces_to_save();
   const bool waits = !run_.config.checkpoint.asynchronous;
@@ -92,7 +93,10 @@ void Checkpoints::save(checkpoint::OnFailure on_failure) {
 }
 
 std::optional<checkpoint::LoadedStep> Checkpoints::open_newest() {
-  return memory_ ? memory_->open_newest(disk()) : store_->open_latest(ranks());
+  auto step = memory_ ? memory_->open_newest(disk()) : store_->open_latest(ranks());
+  const bool from_disk = step && std::string_view(step->directory()).starts_with(store_->directory() + "/step-");
+  if (from_disk) resumed_from_disk_ = step->step();
+  return step;
 }
 
 void Checkpoints::finish() {
@@ -100,8 +104,10 @@ void Checkpoints::finish() {
   if (memory_) memory_->finish();
 }
 
+bool Checkpoints::is_on_disk() const { return last_saved_ == run_.steps_done() || resumed_from_disk_ == run_.steps_done(); }
+
 void Checkpoints::remove_from_memory() {
-  if (memory_ && store_->newest_step() == run_.steps_done()) memory_->remove();
+  if (memory_ && is_on_disk()) memory_->remove();
 }
 
 MemoryBytes Checkpoints::staging_memory() const {

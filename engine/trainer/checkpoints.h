@@ -40,6 +40,9 @@ class Checkpoints {
   std::optional<checkpoint::LoadedStep> open_newest();
   // Waits for the saves in flight; throws what they threw.
   void finish();
+  // Whether the step that was done last was given to the saver, or read from disk when the run resumed. A step of that number
+  // that was already there is not enough: it may be damaged, or of an earlier start.
+  bool is_on_disk() const;
   // After finish(), when the run has ended: removes what is in memory, if the last step is on disk.
   void remove_from_memory();
 
@@ -63,6 +66,7 @@ class Checkpoints {
   std::unique_ptr<MemoryCheckpoints> memory_;
   std::string data_digest_, tokenizer_;  // as text
   int64_t last_saved_ = 0;
+  int64_t resumed_from_disk_ = 0;  // 0: not from this run's own steps on disk
 };
 
 }  // namespace trivet::trainer

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/file_system.h"
+#include "core/host_memory.h"
 #include "core/private_directory.h"
 #include "engine/checkpoint/memory_room.h"
 #include "engine/checkpoint/stored_pieces.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr const char* kDirectory = "checkpoint.memory.directory";
 constexpr int kNeverEndsTheRun = 0;
+constexpr int64_t kSeldom = 10;  // steps between saves for which training may wait
 
 double mebibytes_of(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
@@ -27,6 +29,7 @@ MemoryCheckpoints::MemoryCheckpoints(Run& run, const std::string& run_id, const 
       group_(run.world.group().subgroup(all_ranks(run.world), "checkpoint.memory")),
       hosts_(checkpoint::find_hosts(*group_, run.world.host())) {
   warn_of_missing_replicas();
+  warn_of_waiting();
   make_directory();
   store_ = std::make_unique<checkpoint::CheckpointStore>(
       real_file_system(), checkpoint::CheckpointStoreOptions{.directory = config_.directory,
@@ -37,7 +40,7 @@ MemoryCheckpoints::MemoryCheckpoints(Run& run, const std::string& run_id, const 
                                                              .replicas = std::min(config_.replicas, hosts_.count() - 1),
                                                              .hosts = hosts_,
                                                              .log = run.log});
-  checkpoint::acquire(disk, tier());
+  checkpoint::acquire(disk, tier(), run.resumes_own());
   check_room();
   saver_ = std::make_unique<checkpoint::AsyncSaver>(*store_, ranks(), staging_memory_, run.log, std::move(staging),
                                                     kNeverEndsTheRun);
@@ -70,11 +73,23 @@ void MemoryCheckpoints::warn_of_missing_replicas() const {
       config_.replicas + 1, hosts_.count(), hosts_.count() == 1 ? "this host alone" : "each of them"));
 }
 
+void MemoryCheckpoints::warn_of_waiting() const {
+  if (config_.every_steps >= kSeldom || !run_.is_first_rank()) return;
+  const auto pieces = run_.engine.pieces_to_save();
+  const auto is_staged = [](const checkpoint::Piece& piece) { return piece.staged != nullptr; };
+  if (std::none_of(pieces.begin(), pieces.end(), is_staged)) return;
+  run_.log.warning(fmt::format(
+      "checkpoint.memory.every_steps: {}: states are offloaded, so training waits for each of these saves; save every {} steps "
+      "or more seldom",
+      config_.every_steps, kSeldom));
+}
+
 // A job that has lost hosts goes on, even if the others cannot hold its steps in memory any more.
 void MemoryCheckpoints::check_room() {
+  const int64_t here =
+      hosts_.leads() ? checkpoint::room_for_steps(real_file_system(), config_.directory, available_host_memory()) : 0;
   const auto rooms =
-      checkpoint::gather_room(real_file_system(), config_.directory, checkpoint::bytes_of(run_.engine.pieces_to_save()),
-                              ranks(), hosts_, config_.replicas);
+      checkpoint::gather_room(checkpoint::bytes_of(run_.engine.pieces_to_save()), here, ranks(), hosts_, config_.replicas);
   size_t worst = 0;
   for (size_t host = 1; host < rooms.size(); ++host)
     if (rooms[host].left() < rooms[worst].left()) worst = host;
@@ -89,8 +104,11 @@ void MemoryCheckpoints::check_room() {
       "{:.1f} MiB are free there",
       run_.config.source, kDirectory, config_.directory, mebibytes_of(room.needed), hosts_.names[worst],
       mebibytes_of(room.available));
-  if (!run_.options.resume)
-    throw ConfigError(problem + "; make that file system larger, or set checkpoint.memory.every_steps to 0");
+  if (!run_.options.resume) {
+    remove_if_empty();
+    throw ConfigError(problem +
+                      "; make that file system larger if the host has the memory, or set checkpoint.memory.every_steps to 0");
+  }
   if (run_.is_first_rank()) run_.log.warning(problem + "; saves into memory may fail");
 }
 
@@ -108,5 +126,9 @@ void MemoryCheckpoints::save(const checkpoint::SaveRequest& request) {
 }
 
 void MemoryCheckpoints::remove() { store_->remove_everything(ranks()); }
+
+void MemoryCheckpoints::remove_if_empty() {
+  if (store_->newest_step() < 0) remove();
+}
 
 }  // namespace trivet::trainer

@@ -25,9 +25,13 @@ class MemoryCheckpoints {
   bool is_due() const;
   // A save that fails does not end the run: steps are saved on disk, too.
   void save(const checkpoint::SaveRequest& request);
+  // If saves fail one after another, the next one that fails is reported again.
+  void report_next_failure() { saver_->report_next_failure(); }
   // Waits for the save in flight.
   void finish() { saver_->wait(); }
   void remove();
+  // For a start that is refused: removes the directory if no step was in it.
+  void remove_if_empty();
 
   const checkpoint::CheckpointStore& store() const { return *store_; }
   MemoryBytes staging_memory() const { return staging_memory_.peak(); }
@@ -39,6 +43,7 @@ class MemoryCheckpoints {
   checkpoint::Tier tier() const { return {*store_, ranks()}; }
   void make_directory() const;
   void warn_of_missing_replicas() const;
+  void warn_of_waiting() const;  // offloaded states are not saved while training goes on (AsyncSaver)
   void check_room();
 
   Run& run_;

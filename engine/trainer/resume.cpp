@@ -15,10 +15,11 @@ namespace {
 
 void refuse_to_mix_runs(const Config& config, Checkpoints& checkpoints) {
   const auto refuse_steps = [&](const checkpoint::CheckpointStore& store, const char* key, const char* or_else) {
-    if (store.newest_step() >= 0)
-      throw ConfigError(
-          fmt::format("{}: {}: \"{}\" holds steps up to {} of an earlier run; add --resume to continue that run, or {}",
-                      config.source, key, store.directory(), store.newest_step(), or_else));
+    if (store.newest_step() < 0) return;
+    if (checkpoints.memory()) checkpoints.memory()->remove_if_empty();
+    throw ConfigError(
+        fmt::format("{}: {}: \"{}\" holds steps up to {} of an earlier run; add --resume to continue that run, or {}",
+                    config.source, key, store.directory(), store.newest_step(), or_else));
   };
   if (checkpoints.store()) refuse_steps(*checkpoints.store(), "checkpoint.directory", "choose another directory");
   if (checkpoints.memory())
@@ -81,13 +82,12 @@ void continue_from(Run& run, const checkpoint::LoadedStep& step) {
 }
 
 std::string resume_if_asked(Run& run, Checkpoints& checkpoints) {
-  const std::string& saved_to = run.config.checkpoint.directory;
-  const std::string& read_from = run.options.resume_directory.empty() ? saved_to : run.options.resume_directory;
-  if (run.options.resume)
-    require(!read_from.empty(), run.config, "checkpoint.directory", "--resume needs a directory of checkpoints");
-  if (!run.options.resume || read_from != saved_to) refuse_to_mix_runs(run.config, checkpoints);
-  if (!run.options.resume) return "";
-  return read_from == saved_to ? resume_from_own(run, checkpoints) : resume_from_other(run, read_from, checkpoints);
+  if (run.resumes_own()) {
+    require(checkpoints.store() != nullptr, run.config, "checkpoint.directory", "--resume needs a directory of checkpoints");
+    return resume_from_own(run, checkpoints);
+  }
+  refuse_to_mix_runs(run.config, checkpoints);
+  return run.options.resume ? resume_from_other(run, run.options.resume_directory, checkpoints) : "";
 }
 
 }  // namespace trivet::trainer

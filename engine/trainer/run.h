@@ -28,6 +28,10 @@ struct Run {
   Run& operator=(const Run&) = delete;
 
   bool is_first_rank() const { return world.rank() == 0; }
+  // --resume, and not from the steps of another run.
+  bool resumes_own() const {
+    return options.resume && (options.resume_directory.empty() || options.resume_directory == config.checkpoint.directory);
+  }
   int64_t steps_done() const { return engine.progress().steps; }
   int64_t total_steps() const { return batches.total_steps(); }
 

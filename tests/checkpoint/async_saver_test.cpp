@@ -168,8 +168,11 @@ TEST(AsyncSaver, WithoutALimitFailuresNeverEndTheRunAndTheFirstIsReported) {
   CheckpointStore without_space(full, options());
   AsyncSaver saver(without_space, {}, meter, Log(0), {}, 0);
   EXPECT_THAT(said(saver, OnFailure::Continue),
-              HasSubstr("; training continues, and the next one is tried; further failures in a row"));
+              HasSubstr("; training continues, and the next one is tried; not each further failure in a row is reported"));
   for (int i = 0; i < 5; ++i) EXPECT_EQ(said(saver, OnFailure::Continue), "");
+  saver.report_next_failure();
+  EXPECT_THAT(said(saver, OnFailure::Continue), HasSubstr("; 7 saves in a row failed; training continues"));
+  EXPECT_EQ(said(saver, OnFailure::Continue), "") << "asked for once";
   const RankPieces mine = make_pieces({}, 0, 1, true);
   saver.start({.step = 1, .pieces = mine.pieces, .state = sample_state(1), .config = ""});
   EXPECT_NO_THROW(saver.wait());

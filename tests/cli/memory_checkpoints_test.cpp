@@ -101,6 +101,33 @@ TEST_F(MemoryCheckpoints, ALastStepThatIsNotOnDiskIsSavedThere) {
   expect_the_bits_of_an_undisturbed_run(step);
 }
 
+// The only valid copy of the last step is in memory.
+TEST_F(MemoryCheckpoints, ALastStepThatIsDamagedOnDiskIsSavedThereAgain) {
+  kill_after(5, {"--set", "checkpoint.every_steps=0"});
+  const int64_t step = newest_in(memory);
+  const std::string on_disk = folder.at(fmt::format("checkpoints/step-{:08}", step));
+  std::filesystem::copy(fmt::format("{}/step-{:08}", memory, step), on_disk);
+  std::filesystem::resize_file(on_disk + "/rank-00000.safetensors",
+                               std::filesystem::file_size(on_disk + "/rank-00000.safetensors") - 1);
+  const Output resumed = folder.run(fmt::format("train config.json --resume --set training.steps={}", step));
+  ASSERT_EQ(resumed.code, 0) << resumed.errors;
+  EXPECT_THAT(resumed.text, HasSubstr(fmt::format("{}/step-{:08}", memory, step)));
+  EXPECT_FALSE(std::filesystem::exists(memory));
+  expect_the_bits_of_an_undisturbed_run(step);
+}
+
+// It is neither saved again nor kept in memory.
+TEST_F(MemoryCheckpoints, ALastStepThatIsReadFromDiskIsThere) {
+  kill_after(9);
+  std::filesystem::remove_all(memory);
+  const int64_t step = newest_in(folder.at("checkpoints"));
+  const std::string manifest = fmt::format("checkpoints/step-{:08}/manifest.json", step), before = folder.read(manifest);
+  const Output resumed = folder.run(fmt::format("train config.json --resume --set training.steps={}", step));
+  ASSERT_EQ(resumed.code, 0) << resumed.errors;
+  EXPECT_EQ(folder.read(manifest), before);
+  EXPECT_FALSE(std::filesystem::exists(memory));
+}
+
 TEST_F(MemoryCheckpoints, AStopSignalSavesToDiskAndLeavesNothingInMemory) {
   RunningProgram program(folder, {"train", "config.json"});
   ASSERT_TRUE(program.wait_for("out", "\n       3 ")) << folder.read("err");
@@ -117,9 +144,29 @@ TEST_F(MemoryCheckpoints, ThoseOfAnotherRunAreRefused) {
   EXPECT_THAT(without_resume.errors,
               AllOf(HasSubstr("checkpoint.memory.directory: \"" + memory + "\" holds steps up to "),
                     HasSubstr("add --resume to continue that run, or remove this directory on all hosts")));
+  const std::string other_memory = " --set checkpoint.memory.directory=" + memory + "-other";
+  const Output other = folder.run("train config.json --set training.steps=1 --set checkpoint.directory=other" + other_memory);
+  ASSERT_EQ(other.code, 0) << other.errors;
   const Output elsewhere = folder.run("train config.json --resume --set checkpoint.directory=other");
   EXPECT_EQ(elsewhere.code, 2);
   EXPECT_THAT(elsewhere.errors, HasSubstr("\"" + memory + "\" holds steps of run "));
+}
+
+TEST_F(MemoryCheckpoints, AStartThatIsRefusedLeavesNoDirectory) {
+  ASSERT_EQ(folder.run("train config.json --set training.steps=1").code, 0);
+  EXPECT_EQ(folder.run("train config.json --set training.steps=1").code, 2);
+  EXPECT_FALSE(std::filesystem::exists(memory));
+}
+
+TEST_F(MemoryCheckpoints, ARunWhoseDiskIsLostContinuesOnAnotherOne) {
+  kill_after(5);
+  const int64_t step = newest_in(memory);
+  std::filesystem::remove_all(folder.at("checkpoints"));
+  const Output resumed =
+      folder.run(fmt::format("train config.json --resume --set checkpoint.directory=other --set training.steps={}", step + 1));
+  ASSERT_EQ(resumed.code, 0) << resumed.errors;
+  EXPECT_THAT(resumed.text, HasSubstr(fmt::format("resumed after step {}", step)));
+  EXPECT_EQ(newest_in(folder.at("other")), step + 1);
 }
 
 TEST_F(MemoryCheckpoints, DirectoriesOfOthersAreRefused) {
@@ -146,7 +193,7 @@ TEST_F(MemoryCheckpoints, ARunGoesOnWithoutADirectoryThatHasVanished) {
   std::filesystem::rename(memory, away);
   const int64_t newest = newest_in(away);
   std::filesystem::remove_all(away);
-  ASSERT_TRUE(program.wait_for("err", "; training continues, and the next one is tried; further failures in a row"));
+  ASSERT_TRUE(program.wait_for("err", "; training continues, and the next one is tried; not each further failure in a row"));
   program.send(SIGTERM);
   EXPECT_EQ(program.wait(), 143);
   EXPECT_GT(newest_in(folder.at("checkpoints")), newest) << "the last step is on disk";
@@ -166,7 +213,7 @@ TEST_F(MemoryCheckpoints, TooLittleMemoryIsAnErrorAtTheStartAndAWarningAfterALos
   EXPECT_EQ(first.code, 2);
   EXPECT_THAT(first.errors,
               AllOf(HasSubstr("config.json: checkpoint.memory.directory: the steps in \"" + memory + "/run\" need 0."),
-                    HasSubstr("MiB are free there; make that file system larger, or set "
+                    HasSubstr("MiB are free there; make that file system larger if the host has the memory, or set "
                               "checkpoint.memory.every_steps to 0")));
   const Output resumed = folder.run_in(wrapper, train + " --resume");
   EXPECT_EQ(resumed.code, 0) << resumed.errors;
@@ -174,6 +221,21 @@ TEST_F(MemoryCheckpoints, TooLittleMemoryIsAnErrorAtTheStartAndAWarningAfterALos
                                     HasSubstr("checkpoint of step 1 was not written"), HasSubstr("No space left on device"),
                                     HasSubstr("training continues, and the next one is tried")));
   EXPECT_EQ(newest_in(folder.at("checkpoints")), 3);
+}
+
+TEST_F(MemoryCheckpoints, TrainingWaitsForThoseOfOffloadedStates) {
+  const std::string train =
+      "train config.json --set training.steps=2 --set zero_optimization.offload_optimizer.device=nvme --set "
+      "zero_optimization.offload_optimizer.nvme_path=" +
+      folder.path();
+  const std::string warning =
+      "checkpoint.memory.every_steps: 1: states are offloaded, so training waits for each of these saves";
+  const Output often = folder.run(train);
+  EXPECT_EQ(often.code, 0) << often.errors;
+  EXPECT_THAT(often.errors, HasSubstr(warning));
+  const Output seldom = folder.run(train + " --set checkpoint.directory=second --set checkpoint.memory.every_steps=10");
+  EXPECT_EQ(seldom.code, 0) << seldom.errors;
+  EXPECT_THAT(seldom.errors, Not(HasSubstr("states are offloaded")));
 }
 
 TEST_F(MemoryCheckpoints, APlanSaysWhatTheyTake) {

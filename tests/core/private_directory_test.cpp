@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -57,9 +58,32 @@ TEST_F(PrivateDirectory, IsNoLinkAndNoFile) {
   EXPECT_THAT(refusal_of(folder_.at("none/below")), HasSubstr("cannot be created: No such file or directory"));
 }
 
+TEST_F(PrivateDirectory, MayEndWithSlashes) {
+  EXPECT_EQ(refusal_of(folder_.at("mine") + "//"), "");
+  EXPECT_TRUE(std::filesystem::is_directory(folder_.at("mine")));
+  std::filesystem::create_directory_symlink(folder_.at("mine"), folder_.at("link"));
+  EXPECT_THAT(refusal_of(folder_.at("link") + "/"), HasSubstr("is not a directory that can be opened"));
+}
+
+TEST_F(PrivateDirectory, IsNotWhereOthersCanReplaceIt) {
+  const std::string parent = folder_.at("parent"), path = parent + "/mine";
+  std::filesystem::create_directory(parent);
+  for (const unsigned mode : {0720u, 0702u}) {
+    ASSERT_EQ(::chmod(parent.c_str(), mode), 0);
+    EXPECT_THAT(refusal_of(path), HasSubstr("is in \"" + parent + "\", which has mode 7"));
+    EXPECT_FALSE(std::filesystem::exists(path));
+  }
+  ASSERT_EQ(::chmod(parent.c_str(), 01777), 0);
+  EXPECT_EQ(refusal_of(path), "") << "as /dev/shm";
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a directory away";
+  ASSERT_EQ(::chown(parent.c_str(), 12345, 12345), 0);
+  EXPECT_THAT(refusal_of(path), HasSubstr("which belongs to user 12345, who can replace it"));
+}
+
 TEST(IsInMemory, AsksTheParentOfWhatIsNotThere) {
   EXPECT_TRUE(is_in_memory("/dev/shm", "key"));
   EXPECT_TRUE(is_in_memory("/dev/shm/nothing-of-this-name", "key"));
+  EXPECT_TRUE(is_in_memory("/dev/shm/nothing-of-this-name/", "key"));
   EXPECT_FALSE(is_in_memory("/proc", "key"));
   EXPECT_FALSE(is_in_memory("/proc/nothing", "key"));
   try {

@@ -275,6 +275,20 @@ TEST_F(StartAgain, DoesNotContinueAnotherRun) {
   EXPECT_THAT(next_start(start, lost({}))->request.program, ElementsAre("trivet", "train", file, "--resume"));
 }
 
+TEST_F(StartAgain, DoesNotContinueAnotherRunFromMemory) {
+  cli::JobStart start = job("a slots=2\n", -1, -1);
+  std::filesystem::create_directories(folder_.at("memory/step-00000010"));
+  start.request.program = {"trivet",
+                           "train",
+                           config(R"("train_batch_size": 8)"),
+                           "--set",
+                           "checkpoint.memory.every_steps=1",
+                           "--set",
+                           "checkpoint.memory.directory=" + folder_.at("memory")};
+  start = cli::first_start(start.request, start.candidates);
+  EXPECT_NE(next_start(start, lost({}))->request.program.back(), "--resume");
+}
+
 TEST_F(StartAgain, NotOfAConfigThatHasBecomeWrong) {
   cli::JobStart start = job("a slots=2\n", -1, -1);
   start.request.program = {"trivet", "train", folder_.write("config.json", "{\"model\":")};
