@@ -44,7 +44,8 @@ struct Lineage {
 
 // A step of a later start is newer, whatever its number.
 struct StepAge {
-  int64_t start = -1, step = -1;  // -1: older than any step
+  // -1: older than any step.
+  int64_t start = -1, step = -1;
   auto operator<=>(const StepAge&) const = default;  // NOLINT(modernize-use-nullptr): in the generated comparison
 };
 

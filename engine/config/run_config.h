@@ -89,7 +89,7 @@ struct CommunicationConfig {
   std::string interface;                // of this host: a name or a network; empty: the one that reaches rank 0's host
   SumsChoice sums = SumsChoice::Chain;  // of floats
   double join_seconds = 30;             // until all ranks have joined
-  double silence_seconds = 4.5;         // until a rank that sends no heartbeats is lost
+  double silence_seconds = 4.25;        // until a rank that sends no heartbeats is lost
   double progress_seconds = 600;        // until a rank that is alive but does not enter an operation ends the job
 };
 
