@@ -19,6 +19,8 @@ constexpr std::string_view kTemporary = ".tmp-", kTrash = ".trash-";
 constexpr const char* kLatest = "latest";
 constexpr const char* kLock = ".lock";
 constexpr const char* kOrigin = ".origin";
+constexpr const char* kDisk = ".disk";
+constexpr int64_t kDiskLimitBytes = 4096;  // PATH_MAX
 constexpr int64_t kOriginLimitBytes = 128;
 constexpr std::chrono::milliseconds kLockInterval{50};
 
@@ -162,7 +164,7 @@ void CheckpointStore::remember_lineage(const Participants& ranks) {
 }
 
 // If hosts remember different runs, the first one's counts: the steps of another one are then refused.
-Lineage CheckpointStore::remembered_lineage(const Participants& ranks) const {
+Lineage CheckpointStore::remembered_lineage(const Participants& ranks, const std::string& origin) const {
   const auto texts = on_leaders(ranks, [&]() -> std::string {
     if (files_.kind(path(kOrigin)) == EntryKind::Missing) return "";
     return read_text(files_, path(kOrigin), kOriginLimitBytes);
@@ -171,11 +173,39 @@ Lineage CheckpointStore::remembered_lineage(const Participants& ranks) const {
   for (const std::string& text : texts) {
     Lineage one;
     std::istringstream(text) >> one.origin >> one.start;
-    if (!is_safe_run_id(one.origin)) continue;
+    if (!is_safe_run_id(one.origin) || (!origin.empty() && one.origin != origin)) continue;
     if (lineage.origin.empty()) lineage.origin = one.origin;
     if (one.origin == lineage.origin) lineage.start = std::max(lineage.start, one.start);
   }
   return lineage;
+}
+
+void CheckpointStore::remember_disk(const std::string& disk, const Participants& ranks) {
+  on_leaders(ranks, [&]() -> std::string {
+    best_effort("writing .disk",
+                [&] { write_text(files_, path(kDisk), disk); });  // there may be no room before a step gives way
+    return "";
+  });
+}
+
+std::set<std::string> CheckpointStore::remembered_disks(const Participants& ranks) const {
+  const auto texts = on_leaders(ranks, [&]() -> std::string {
+    if (list_steps(files_, options_.directory).empty() || files_.kind(path(kDisk)) == EntryKind::Missing) return "";
+    return read_text(files_, path(kDisk), kDiskLimitBytes);
+  });
+  std::set<std::string> disks(texts.begin(), texts.end());
+  disks.erase("");
+  return disks;
+}
+
+// Asked before a save, before its commit and before steps are removed, not in every call (docs/security.md).
+void CheckpointStore::require_in_place() const {
+  if (!is_in_place()) throw FileError("find the directory that this run has made,", options_.directory, ENOENT);
+}
+
+bool CheckpointStore::sees_directory(const std::string& other, const Participants& ranks) const {
+  const auto seen = on_leaders(ranks, [&] { return files_.kind(other) == EntryKind::Directory ? "yes" : ""; });
+  return std::find(seen.begin(), seen.end(), "yes") != seen.end();
 }
 
 void CheckpointStore::abandon_steps_after(int64_t step, const Participants& ranks) {
@@ -283,10 +313,11 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
   const SavedStep saved = describe(request);
   const std::string temporary = temporary_name(request.step);
   const auto discard = [&] {
-    if (leads(ranks)) best_effort("removing what was written", [&] { remove_if_there(temporary); });
+    if (leads(ranks) && is_in_place()) best_effort("removing what was written", [&] { remove_if_there(temporary); });
   };
   try {
     const auto created = on_leaders(ranks, [&] {
+      require_in_place();
       remove_if_there(temporary);
       files_.create_directory(path(temporary));
       return std::to_string(options_.clock->unix_seconds());
@@ -298,6 +329,7 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
       if (!manifest.empty() && manifest != manifests[0])
         throw std::logic_error("checkpoint: hosts have different manifests of a step");
     on_leaders(ranks, [&] {
+      require_in_place();
       commit(request.step, temporary);
       return "";
     });
@@ -352,7 +384,7 @@ bool CheckpointStore::last_step_is_complete(const Participants& ranks) {
   try {
     const auto versions = gather_versions(copies_, options_.hosts, ranks);
     return std::any_of(versions.begin(), versions.end(),
-                       [&](const StepVersion& version) { return version.id.step == last_committed_ && version.is_complete(); });
+                       [&](const StepVersion& version) { return version.id.step == last_committed_ && is_usable(version); });
   } catch (const CheckpointError&) {
     return false;
   }
@@ -435,6 +467,7 @@ void CheckpointStore::tidy_up(const SavedStep& saved) {
 
 // Leaves alone what is not of a store.
 void CheckpointStore::remove_all_but(const std::string& kept) {
+  require_in_place();
   for (const DirectoryEntry& entry : files_.list(options_.directory)) {
     const bool left_over =
         entry.name.starts_with(kTemporary) || entry.name.starts_with(kTrash) || entry.name.starts_with(kDisplaced);
@@ -468,8 +501,8 @@ void CheckpointStore::keep_newest_complete(const Participants& ranks) {
   } catch (const CheckpointError&) {
     return;  // a directory cannot be listed: nothing is known, and the save's own error is reported
   }
-  if (!leads(ranks)) return;
-  std::erase_if(versions, [](const StepVersion& version) { return !version.is_complete(); });
+  if (!leads(ranks) || !is_in_place()) return;
+  std::erase_if(versions, [&](const StepVersion& version) { return !is_usable(version); });
   auto kept = std::find_if(versions.begin(), versions.end(), [&](const StepVersion& version) {
     return version.id.start == lineage_.start && version.id.step == last_committed_;
   });
@@ -480,8 +513,10 @@ void CheckpointStore::keep_newest_complete(const Participants& ranks) {
 
 void CheckpointStore::remove_everything(const Participants& ranks) {
   on_leaders(ranks, [&] {
+    if (!is_in_place()) return "";  // saves have said so
     best_effort("removing the steps in memory", [&] {
       remove_all_but("");
+      remove_if_there(kDisk);
       remove_if_there(kLock);
       if (files_.list(options_.directory).empty()) files_.remove(options_.directory);
     });
@@ -652,6 +687,7 @@ std::optional<LoadedStep> CheckpointStore::open_newer(const StepAge& age, const 
     try {
       return open_version(version, ranks, needed);
     } catch (const CheckpointError& error) {  // no room for a copy, too: there are older steps, and those on disk
+      if (error.exit_code() == ExitCode::CheckpointCorrupt) refused_.insert(version.id);
       if (ranks.rank == 0) warn(fmt::format("{}; trying an older step", error.what()));
     }
   }

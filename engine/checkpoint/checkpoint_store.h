@@ -10,6 +10,7 @@
 // fail on all of them alike. One thread at a time.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -62,6 +63,9 @@ struct CheckpointStoreOptions {
   int replicas = 0;
   // Must be given with replicas and in memory; otherwise, more than one host is only checked to share the directory.
   JobHosts hosts = {};
+  // In memory: whether the directory is still the one that the caller made (HeldDirectory). Nothing is written to, or removed
+  // from, another one. Asked on leaders.
+  std::function<bool()> is_in_place = {};
   Log log = {};
   const Clock* clock = &system_clock();
 };
@@ -110,17 +114,24 @@ class CheckpointStore {
   // A file in the directory tells of starts that have saved nothing in it. The first function writes the lineage of this start;
   // the other reads what an earlier one wrote: no origin if there was none.
   void remember_lineage(const Participants& ranks);
-  Lineage remembered_lineage(const Participants& ranks) const;
+  // If `origin` is not empty, only what is of this run.
+  Lineage remembered_lineage(const Participants& ranks, const std::string& origin) const;
+  // Whether one of the hosts, or rank 0 if they share a directory, sees a directory with this path.
+  bool sees_directory(const std::string& path, const Participants& ranks) const;
+  // In memory: a file in the directory names the directory on disk of the run whose steps are here, by its absolute path. The
+  // first function writes it; the other returns what hosts with steps have, each once.
+  void remember_disk(const std::string& disk, const Participants& ranks);
+  std::set<std::string> remembered_disks(const Participants& ranks) const;
   // The job has gone on from this step, which is not in this directory. The next save sets those with a greater number aside:
   // they are of an earlier start, or damaged.
   void abandon_steps_after(int64_t step, const Participants& ranks);
   // In memory: removes all steps, and the directory if nothing else is in it. The store is of no use afterwards.
   void remove_everything(const Participants& ranks);
+  void warn(const std::string& text);
   const std::vector<std::string>& warnings() const { return warnings_; }  // all that were logged
 
  private:
   std::string path(const std::string& name) const { return options_.directory + "/" + name; }
-  void warn(const std::string& text);
   bool in_memory() const { return options_.medium == Medium::Memory; }
   bool per_host() const { return in_memory() || options_.replicas > 0; }
   std::string key(const std::string& name) const { return options_.section + "." + name; }
@@ -160,6 +171,9 @@ class CheckpointStore {
   void remove_all_but(const std::string& kept);
   void remove_older_than(const StepAge& age);  // on leaders
   void keep_newest_complete(const Participants& ranks);
+  bool is_in_place() const { return !options_.is_in_place || options_.is_in_place(); }
+  void require_in_place() const;
+  bool is_usable(const StepVersion& version) const { return version.is_complete() && !refused_.contains(version.id); }
   void remove_if_there(const std::string& name);
   void apply_retention(int64_t committed);
   void apply_agreed_retention(int64_t committed, const Participants& ranks);
@@ -183,6 +197,7 @@ class CheckpointStore {
   StepAge newest_found_;
   std::map<int64_t, SavedStep::Content> contents_;  // known steps, on rank 0
   std::set<int64_t> broken_;                        // steps that were passed over
+  std::set<VersionId> refused_;                     // the same of open_newer()
   std::vector<std::string> warnings_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "core/error.h"
 #include "engine/config/json_reader.h"
@@ -70,6 +71,12 @@ void check_audit(const Config& config) {
                config.audit.every_steps));
 }
 
+// However they are written: "/a/b", "/a//b/" and "/a/./b" are one.
+bool same_path(const std::string& one, const std::string& other) {
+  const auto plain = [](const std::string& path) { return (std::filesystem::path(path) / "").lexically_normal(); };
+  return plain(one) == plain(other);
+}
+
 void check_checkpoint(const Config& config) {
   const CheckpointConfig& checkpoint = config.checkpoint;
   if (!checkpoint.saves_to_memory()) return;
@@ -82,7 +89,7 @@ void check_checkpoint(const Config& config) {
            fmt::format("{} needs checkpoint.directory: memory is lost with its host, and what it holds is removed when the run "
                        "has ended",
                        checkpoint.memory.every_steps));
-  if (checkpoint.directory == checkpoint.memory.directory)
+  if (same_path(checkpoint.directory, checkpoint.memory.directory))
     refuse(config, "checkpoint.memory.directory",
            fmt::format("\"{}\" is also checkpoint.directory; name two", checkpoint.memory.directory));
 }

@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "core/file_system.h"
 #include "core/host_memory.h"
-#include "core/private_directory.h"
 #include "engine/checkpoint/memory_room.h"
 #include "engine/checkpoint/stored_pieces.h"
 
@@ -39,6 +38,7 @@ MemoryCheckpoints::MemoryCheckpoints(Run& run, const std::string& run_id, const 
                                                              .lock_patience = std::chrono::seconds(10),
                                                              .replicas = std::min(config_.replicas, hosts_.count() - 1),
                                                              .hosts = hosts_,
+                                                             .is_in_place = [&] { return directory_->is_in_place(); },
                                                              .log = run.log});
   checkpoint::acquire(disk, tier(), run.resumes_own());
   check_room();
@@ -47,7 +47,7 @@ MemoryCheckpoints::MemoryCheckpoints(Run& run, const std::string& run_id, const 
 }
 
 // All ranks throw what the first of them has found.
-void MemoryCheckpoints::make_directory() const {
+void MemoryCheckpoints::make_directory() {
   const auto problems = ranks().gather([&]() -> std::string {
     if (!hosts_.leads()) return "";
     const std::string key = fmt::format("{}: {}", run_.config.source, kDirectory);
@@ -55,7 +55,7 @@ void MemoryCheckpoints::make_directory() const {
       if (!is_in_memory(config_.directory, key))
         return fmt::format("{}: \"{}\" is not on a file system in memory; name a directory below /dev/shm", key,
                            config_.directory);
-      make_private_directory(config_.directory, key);
+      directory_.emplace(make_private_directory(config_.directory, key));
     } catch (const ConfigError& error) {
       return error.what();
     }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "core/private_directory.h"
 #include "engine/checkpoint/async_saver.h"
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/tiers.h"
@@ -41,7 +42,7 @@ class MemoryCheckpoints {
  private:
   comm::Participants ranks() const { return comm::over_group(*group_); }
   checkpoint::Tier tier() const { return {*store_, ranks()}; }
-  void make_directory() const;
+  void make_directory();
   void warn_of_missing_replicas() const;
   void warn_of_waiting() const;  // offloaded states are not saved while training goes on (AsyncSaver)
   void check_room();
@@ -50,6 +51,7 @@ class MemoryCheckpoints {
   const MemoryCheckpointConfig& config_;
   std::unique_ptr<comm::ProcessGroup> group_;
   checkpoint::JobHosts hosts_;
+  std::optional<HeldDirectory> directory_;  // on the first rank of each host
   MemoryMeter staging_memory_;
   std::string description_;
   std::unique_ptr<checkpoint::CheckpointStore> store_;

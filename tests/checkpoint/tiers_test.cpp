@@ -26,6 +26,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr const char* kOnDisk = "/shared/checkpoints";
 constexpr const char* kInMemory = "/dev/shm/run";
@@ -48,6 +49,9 @@ class TwoTiers {
   MemoryFileSystem& memory(int host) { return *memories_.at(host); }
   FileSystem& disk() { return *disk_; }
   void replace_disk() { disk_ = std::make_unique<MemoryFileSystem>(); }
+  void save_on_disk_in(const std::string& directory) { directory_on_disk_ = directory; }
+  // The directory in memory was removed, and another user has put one in its place.
+  void take_place_in_memory() { in_place_ = false; }
   void set_faults(int host, FaultyFileSystem* files) { faulty_[host] = files; }
 
   using Body = std::function<void(const Tier& disk, const Tier& memory)>;
@@ -60,7 +64,7 @@ class TwoTiers {
     }
     run_on_hosts(job, [&](const Participants& ranks, const JobHosts& of_job, int number) {
       const Log log(ranks.rank, LogLevel::Error);
-      CheckpointStore disk_store(*disk_, {.directory = kOnDisk, .run_id = run_id, .hosts = of_job, .log = log});
+      CheckpointStore disk_store(*disk_, {.directory = directory_on_disk_, .run_id = run_id, .hosts = of_job, .log = log});
       FileSystem& memory_files = faulty_[number] ? static_cast<FileSystem&>(*faulty_[number]) : memory(number);
       CheckpointStore memory_store(memory_files, {.directory = kInMemory,
                                                   .run_id = run_id,
@@ -68,6 +72,7 @@ class TwoTiers {
                                                   .medium = Medium::Memory,
                                                   .replicas = std::min(1, of_job.count() - 1),
                                                   .hosts = of_job,
+                                                  .is_in_place = [this] { return in_place_.load(); },
                                                   .log = log});
       const Tier on_disk{disk_store, ranks}, in_memory{memory_store, ranks};
       acquire(on_disk, in_memory, resumes);
@@ -136,7 +141,8 @@ class TwoTiers {
 
   std::vector<std::string> names(int host, const std::string& in = "") {
     std::vector<std::string> names;
-    for (const DirectoryEntry& entry : memory(host).list(kInMemory + in)) names.push_back(entry.name);
+    for (const DirectoryEntry& entry : memory(host).list(kInMemory + in))
+      if (entry.name != ".disk") names.push_back(entry.name);
     return names;
   }
   // The file of a rank, in its last byte or in its header.
@@ -158,6 +164,8 @@ class TwoTiers {
   }
 
   const int ranks_per_host_;
+  std::string directory_on_disk_ = kOnDisk;
+  std::atomic<bool> in_place_{true};
   std::unique_ptr<MemoryFileSystem> disk_ = std::make_unique<MemoryFileSystem>();
   std::map<int, std::unique_ptr<MemoryFileSystem>> memories_;
   std::array<FaultyFileSystem*, 8> faulty_{};
@@ -371,7 +379,10 @@ TEST(Tiers, ADiskThatKnowsOfNoRunTakesOverTheStepsInMemory) {
   TwoTiers tiers(2);
   tiers.save({0, 1}, kThreeSteps, "first");
   tiers.replace_disk();
-  EXPECT_EQ(tiers.load({0, 1}, "second"), (Found{3, true}));
+  const Found taken_over = tiers.load({0, 1}, "second");
+  EXPECT_EQ(taken_over, (Found{3, true}));
+  EXPECT_THAT(taken_over.warnings,
+              HasSubstr("\"/shared/checkpoints\" tells of no run; the one whose steps are in \"/dev/shm/run\" goes on"));
   tiers.save({0, 1}, {{4, false, true}}, "third");
   for (const int host : {0, 1}) tiers.lose_memory(host);
   tiers.run(
@@ -449,6 +460,61 @@ TEST(Tiers, NothingIsLeftInMemoryAtTheEnd) {
     memory.store.remove_everything(memory.ranks);
   });
   EXPECT_THAT(tiers.names(0), ElementsAre("mine")) << "what is not of the store stays";
+  EXPECT_EQ(tiers.memory(0).kind(std::string(kInMemory) + "/.disk"), EntryKind::Missing);
+}
+
+TEST(Tiers, NothingIsDoneInADirectoryThatHasTakenThePlaceOfTheRunsOwn) {
+  TwoTiers tiers(1);
+  tiers.run({0}, [&](const Tier&, const Tier& memory) {
+    TwoTiers::save_to(memory, 1);
+    tiers.take_place_in_memory();
+    try {
+      TwoTiers::save_to(memory, 2);
+      FAIL() << "saved";
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("find the directory that this run has made, /dev/shm/run: No such file"));
+    }
+    EXPECT_THAT(memory.store.warnings(), IsEmpty()) << "the error says it, in every step";
+    memory.store.remove_everything(memory.ranks);
+  });
+  EXPECT_THAT(tiers.names(0), ElementsAre(".lock", "step-00000001"));
+}
+
+// As after `cp -r checkpoints others` and --resume with a config in which only checkpoint.directory differs.
+TEST(Tiers, StepsOfTheRunOfAnotherDirectoryAreRefused) {
+  TwoTiers tiers(2);
+  tiers.save({0, 1}, kThreeSteps);
+  create_directories(tiers.disk(), "/shared/others");
+  write_text(tiers.disk(), "/shared/others/.origin", read_text(tiers.disk(), std::string(kOnDisk) + "/.origin", 100));
+  tiers.save_on_disk_in("/shared/others");
+  tiers.lose_memory(0);
+  EXPECT_THAT(tiers.refusal({0, 1}, "copy"),
+              HasSubstr("checkpoint.memory.directory: \"/dev/shm/run\" holds steps of the run whose checkpoint.directory is "
+                        "\"/shared/checkpoints\", and this one's is \"/shared/others\"; give each run a directory of its own"));
+  remove_tree(tiers.disk(), kOnDisk);
+  const Found found = tiers.load({0, 1}, "moved");
+  EXPECT_EQ(found, (Found{3, true}));
+  EXPECT_THAT(found.warnings, HasSubstr("\"/shared/checkpoints\" is not there any more; the run whose steps are in "
+                                        "\"/dev/shm/run\" goes on in \"/shared/others\""));
+  tiers.save({0, 1}, {{4}}, "moved");
+  tiers.save_on_disk_in(kOnDisk);
+  EXPECT_THAT(tiers.refusal({0, 1}, "back"), HasSubstr("checkpoint.directory is \"/shared/others\""));
+}
+
+// One host has a disk that was used by another run.
+TEST(Tiers, AStartHasANumberOfItsOwnRun) {
+  std::array<MemoryFileSystem, 3> disks;
+  for (const auto& [host, text] : {std::pair{0, "other 9\n"}, {1, "run 4\n"}, {2, "run 5\n"}}) {
+    create_directories(disks[host], kOnDisk);
+    write_text(disks[host], std::string(kOnDisk) + "/.origin", text);
+  }
+  run_on_hosts({{0}, {1}, {2}}, [&](const Participants& ranks, const JobHosts& hosts, int number) {
+    const CheckpointStore store(
+        disks[number],
+        {.directory = kOnDisk, .run_id = "new", .replicas = 1, .hosts = hosts, .log = Log(ranks.rank, LogLevel::Error)});
+    EXPECT_EQ(store.remembered_lineage(ranks, "run").start, 5);
+    EXPECT_EQ(store.remembered_lineage(ranks, "").start, 9) << "of the first host's run";
+  });
 }
 
 TEST(Tiers, WithoutRoomForACopyTheStepOnDiskIsTaken) {
@@ -524,6 +590,25 @@ TEST(Tiers, AStepThatIsNotCompleteMakesRoomForTheSaveAfterNext) {
     EXPECT_NO_THROW(TwoTiers::save_to(memory, 6));
   });
   EXPECT_EQ(tiers.load({0, 1, 2}), (Found{6, true}));
+}
+
+// Step 3 has all its files, but one is damaged.
+TEST(Tiers, AStepThatIsDamagedMakesRoomForTheSaveAfterNext) {
+  TwoTiers tiers(1);
+  tiers.save({0}, {{2, true, true}, {3}});
+  tiers.damage(tiers.memory(0), kInMemory, 3, 0);
+  tiers.limit_memory(0, 1.5);
+  tiers.run({0}, [](const Tier& disk, const Tier& memory) {
+    EXPECT_EQ(TwoTiers::open(disk, memory)->step(), 2);
+    try {
+      TwoTiers::save_to(memory, 4);
+      FAIL() << "saved";
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), Not(HasSubstr("step 3 is intact")));
+    }
+    EXPECT_NO_THROW(TwoTiers::save_to(memory, 5));
+  });
+  EXPECT_EQ(tiers.load({0}), (Found{5, true}));
 }
 
 // What makes room is never the last step that was saved.

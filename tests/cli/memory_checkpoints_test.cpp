@@ -166,7 +166,23 @@ TEST_F(MemoryCheckpoints, ARunWhoseDiskIsLostContinuesOnAnotherOne) {
       folder.run(fmt::format("train config.json --resume --set checkpoint.directory=other --set training.steps={}", step + 1));
   ASSERT_EQ(resumed.code, 0) << resumed.errors;
   EXPECT_THAT(resumed.text, HasSubstr(fmt::format("resumed after step {}", step)));
+  EXPECT_THAT(resumed.errors, HasSubstr("/checkpoints\" is not there any more; the run whose steps are in \"" + memory));
   EXPECT_EQ(newest_in(folder.at("other")), step + 1);
+}
+
+TEST_F(MemoryCheckpoints, ACopyOfARunDoesNotGoOnFromItsSteps) {
+  kill_after(5);
+  const int64_t step = newest_in(memory);
+  std::filesystem::copy(folder.at("checkpoints"), folder.at("copy"), std::filesystem::copy_options::recursive);
+  for (const char* directory : {"copy", "empty"}) {
+    const Output refused = folder.run(fmt::format("train config.json --resume --set checkpoint.directory={}", directory));
+    EXPECT_EQ(refused.code, 2) << directory;
+    EXPECT_THAT(refused.errors, AllOf(HasSubstr("holds steps of the run whose checkpoint.directory is \""),
+                                      HasSubstr("/checkpoints\", and this one's is \"")));
+  }
+  const Output resumed = folder.run(fmt::format("train config.json --resume --set training.steps={}", step + 1));
+  ASSERT_EQ(resumed.code, 0) << resumed.errors;
+  EXPECT_THAT(resumed.text, HasSubstr(fmt::format("resumed after step {}", step)));
 }
 
 TEST_F(MemoryCheckpoints, DirectoriesOfOthersAreRefused) {
@@ -198,6 +214,7 @@ TEST_F(MemoryCheckpoints, ARunGoesOnWithoutADirectoryThatHasVanished) {
   EXPECT_EQ(program.wait(), 143);
   EXPECT_GT(newest_in(folder.at("checkpoints")), newest) << "the last step is on disk";
   const std::string errors = folder.read("err");
+  EXPECT_EQ(errors.find("No such file"), errors.rfind("No such file")) << "said once: " << errors;
   EXPECT_EQ(errors.find("training continues"), errors.rfind("training continues")) << "said once: " << errors;
 }
 

@@ -65,6 +65,32 @@ TEST_F(PrivateDirectory, MayEndWithSlashes) {
   EXPECT_THAT(refusal_of(folder_.at("link") + "/"), HasSubstr("is not a directory that can be opened"));
 }
 
+TEST_F(PrivateDirectory, IsNotBelowALinkAndItsPathHasNoDots) {
+  std::filesystem::create_directory(folder_.at("target"));
+  std::filesystem::create_directory_symlink(folder_.at("target"), folder_.at("link"));
+  EXPECT_THAT(refusal_of(folder_.at("link/mine")), HasSubstr("is in \"" + folder_.at("link") + "\", which is a link"));
+  for (const char* path : {"link/.", "link/./mine", "link/../mine"})
+    EXPECT_THAT(refusal_of(folder_.at(path)), HasSubstr("contains \".\" or \"..\"")) << path;
+  EXPECT_FALSE(std::filesystem::exists(folder_.at("mine")));
+}
+
+TEST_F(PrivateDirectory, IsKnownFromAnotherOneOfItsName) {
+  const std::string path = folder_.at("mine");
+  const HeldDirectory held = make_private_directory(path, "key");
+  EXPECT_TRUE(held.is_in_place());
+  ASSERT_EQ(::chmod(path.c_str(), 0750), 0);
+  EXPECT_FALSE(held.is_in_place()) << "others may use it";
+  ASSERT_EQ(::chmod(path.c_str(), 0700), 0);
+  std::filesystem::rename(path, folder_.at("away"));
+  EXPECT_FALSE(held.is_in_place()) << "nothing is there";
+  const HeldDirectory other = make_private_directory(path, "key");
+  EXPECT_FALSE(held.is_in_place());
+  EXPECT_TRUE(other.is_in_place());
+  std::filesystem::remove(path);
+  std::filesystem::create_directory_symlink(folder_.at("away"), path);
+  EXPECT_FALSE(held.is_in_place()) << "a link to it";
+}
+
 TEST_F(PrivateDirectory, IsNotWhereOthersCanReplaceIt) {
   const std::string parent = folder_.at("parent"), path = parent + "/mine";
   std::filesystem::create_directory(parent);
