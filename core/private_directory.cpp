@@ -43,9 +43,7 @@ std::string why_parent_is_unsafe(const std::string& parent) {
   return "";
 }
 
-bool is_this_users_alone(const struct stat& status) {
-  return status.st_uid == ::geteuid() && (status.st_mode & 077) == 0;
-}
+bool is_this_users_alone(const struct stat& status) { return status.st_uid == ::geteuid() && (status.st_mode & 077) == 0; }
 
 // They would hide which directory is the parent.
 bool has_dots(const std::string& path) {
@@ -56,7 +54,8 @@ bool has_dots(const std::string& path) {
 }  // namespace
 
 bool HeldDirectory::is_in_place() const {
-  struct stat held {}, named {};
+  struct stat held {
+  }, named{};
   return ::fstat(descriptor_.number(), &held) == 0 && ::lstat(path_.c_str(), &named) == 0 && held.st_dev == named.st_dev &&
          held.st_ino == named.st_ino && is_this_users_alone(named);
 }
