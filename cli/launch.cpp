@@ -49,7 +49,6 @@ Examples:
 
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr std::chrono::seconds kJoinDeadline{30};
-constexpr std::chrono::seconds kQuickFailure{60};
 
 // DeepSpeed's flags that this version does not support. Each is refused by name, with advice.
 struct UnsupportedFlag {
@@ -331,11 +330,6 @@ JobOutcome run(const LaunchFlags& flags, Way way, const LaunchRequest& job, cons
   become(other_command(kOtherLaunchers.at(flags.launcher), job, hosts, environment));
 }
 
-// A job that fails soon after each start does not keep its hosts busy with starts: 0, 1, 2, 4, ... seconds, at most 30.
-std::chrono::seconds pause_before_start(int quick_failures) {
-  return std::chrono::seconds(quick_failures <= 1 ? 0 : std::min(30, 1 << std::min(quick_failures - 2, 5)));
-}
-
 // In the end `start` is the last one.
 JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start, const comm::Environment& environment) {
   std::optional<SignalsBetweenJobs> signals;
@@ -350,9 +344,7 @@ JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start,
       return outcome;
     }
     if (!start.request.quiet) fmt::print(stderr, "trivet {}; {}\n", outcome.text, describe(*next.start, outcome));
-    const bool failed = next.start->failures > start.failures;
-    const bool quick = std::chrono::steady_clock::now() - began < kQuickFailure;
-    if (failed) quick_failures = quick ? quick_failures + 1 : 0;
+    quick_failures = quick_failures_after(quick_failures, outcome, std::chrono::steady_clock::now() - began);
     if (const auto signal = signals->pause(pause_before_start(quick_failures), [&](int warning) {
           fmt::print(stderr, "trivet launch: signal {} came between two starts, when there was no rank to pass it on to\n",
                      name_of_signal(warning));

@@ -15,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::chrono::minutes kQuickFailure{1};
+
 bool would_fail_again(int exit_code) {
   return std::any_of(kWouldFailAgain.begin(), kWouldFailAgain.end(),
                      [&](ExitCode code) { return static_cast<int>(code) == exit_code; });
@@ -216,6 +218,15 @@ NextStart start_again(const JobStart& before, const JobOutcome& outcome) {
   }
   next.request.master_address = next.hosts[0].host.name == next.first_host ? next.address_of_first : "";
   return {.start = std::move(next)};
+}
+
+int quick_failures_after(int before, const JobOutcome& outcome, std::chrono::steady_clock::duration ran) {
+  if (!outcome.lost_hosts.empty() || !is_counted(outcome)) return before;
+  return ran < kQuickFailure ? before + 1 : 0;
+}
+
+std::chrono::seconds pause_before_start(int quick_failures) {
+  return std::chrono::seconds(quick_failures <= 1 ? 0 : std::min(30, 1 << std::min(quick_failures - 2, 5)));
 }
 
 std::string describe(const JobStart& start, const JobOutcome& outcome) {

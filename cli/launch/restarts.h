@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,6 +47,12 @@ JobStart first_start(const LaunchRequest& request, const std::vector<Host>& cand
 // would only happen again (a wrong config, data that changed), if all --max_restarts are used up, or if fewer than --min_nodes
 // hosts are left. Of `trivet train`, as many ranks start as the config's batch and grid allow, and the batch stays the same.
 NextStart start_again(const JobStart& before, const JobOutcome& outcome);
+
+// The number of failures in a row that came within a minute of their start, after one more start that ran for `ran`. Without
+// those with which hosts were lost, for the job goes on without these hosts, and those for which it was ended (returned hosts).
+int quick_failures_after(int before, const JobOutcome& outcome, std::chrono::steady_clock::duration ran);
+// A job that fails soon after each start does not keep its hosts busy with starts: 0, 0, 1, 2, 4, ... seconds, at most 30.
+std::chrono::seconds pause_before_start(int quick_failures);
 
 // What follows `outcome`: "restart 1 of 3, on 2 hosts with 6 ranks"; "it starts again on 3 hosts with 8 ranks" if a host has
 // come back, which --max_restarts does not count.

@@ -319,6 +319,20 @@ TEST(Restart, IsNotTriedWhenTheyAreUsedUp) {
   EXPECT_THAT(process.output(), HasSubstr("; no restart: it has started again 1 time (--max_restarts)"));
 }
 
+TEST_F(StartAgain, ComesAfterAPauseIfAJobFailsSoonAfterEachStart) {
+  using std::chrono::seconds;
+  const cli::JobOutcome failed{.exit_code = 1, .text = "failed"};
+  std::vector<int64_t> pauses;
+  for (int failures = 0, i = 0; i < 9; ++i) {
+    failures = cli::quick_failures_after(failures, failed, seconds(59));
+    pauses.push_back(cli::pause_before_start(failures).count());
+  }
+  EXPECT_THAT(pauses, ElementsAre(0, 1, 2, 4, 8, 16, 30, 30, 30));
+  EXPECT_EQ(cli::quick_failures_after(5, failed, seconds(60)), 0) << "it had run";
+  EXPECT_EQ(cli::quick_failures_after(5, lost({"b"}), seconds(1)), 5) << "not the job's fault";
+  EXPECT_EQ(cli::quick_failures_after(5, {.exit_code = 143, .text = "", .returned_hosts = {"b"}}, seconds(1)), 5);
+}
+
 TEST(Restart, IsNotTriedAfterASignalToTheLauncher) {
   LaunchedProcess process(launch("--max_restarts 5", "echo ready; sleep 20"));
   ASSERT_TRUE(process.prints("ready", 2)) << process.output();
