@@ -30,7 +30,7 @@ TEST(WorldOptions, AreThoseOfTheConfig) {
   CommunicationConfig config;
   const comm::WorldOptions defaults = cli::world_options(config);
   EXPECT_EQ(defaults.join_deadline, std::chrono::seconds(30));
-  EXPECT_EQ(defaults.silence_deadline, std::chrono::milliseconds(4500));
+  EXPECT_EQ(defaults.silence_deadline, std::chrono::milliseconds(4250));
   EXPECT_EQ(defaults.operation_deadline, std::chrono::minutes(10));
   config.transport = TransportChoice::Ucx;
   config.interface = "ib0";
