@@ -20,7 +20,7 @@ struct Folder {
   std::vector<std::string> may_use;
 };
 
-// core -> kernels, comm, pipeline -> tensor_parallel -> model -> zero -> engine -> autotune -> cli. The rooms of engine/ are
+// core -> kernels, comm, pipeline -> tensor_parallel -> model -> zero -> engine -> embed, autotune -> c, cli. The rooms of engine/ are
 // listed before it; what is in none of them is the engine proper.
 const std::vector<Folder>& folders() {
   static const std::vector<Folder> list{
@@ -38,6 +38,9 @@ const std::vector<Folder>& folders() {
       {"engine",
        {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine/config", "engine/data",
         "engine/checkpoint", "engine/monitor"}},
+      {"embed",
+       {"core", "kernels", "comm", "pipeline", "zero", "engine", "engine/config", "engine/checkpoint"}},
+      {"c", {"core", "comm", "embed", "engine/config"}},
       {"autotune",
        {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine", "engine/config", "engine/data",
         "engine/checkpoint", "engine/monitor"}},
