@@ -54,9 +54,11 @@ enum {
   TRIVET_CHECKPOINT_NOT_WRITTEN = 14, /**< A checkpoint could not be written; older ones are as they were. */
   TRIVET_CHECKPOINT_CORRUPT = 15,     /**< A checkpoint is damaged, or does not fit these parameters. */
   TRIVET_NUMERICS = 16,               /**< Gradients were not finite in too many steps, or weights are not finite. */
+  TRIVET_DATA_CHANGED = 18,           /**< Not the outcome of any function of version 1.0. */
   TRIVET_OUT_OF_MEMORY = 19,          /**< Memory could not be allocated. */
   TRIVET_VERSION_SKEW = 20,           /**< Ranks run different versions of Trivet. */
   TRIVET_STORAGE = 21,                /**< A file could not be read or written. */
+  TRIVET_DEVICE = 22,                 /**< Not the outcome of any function of version 1.0. */
   TRIVET_INTERNAL = 70                /**< A defect in Trivet, or an exception of unknown type. */
 };
 

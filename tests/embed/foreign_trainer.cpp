@@ -46,10 +46,12 @@ double add_gradient(const float* const weights[], const Point& at, float scale, 
 }  // namespace
 
 Config config_of(const std::string& more, int ranks) {
-  return parse_config(fmt::format(R"({{"optimizer": {{"type": "Adam", "params": {{"lr": 0.02}}}},
-      "gradient_accumulation_steps": {}, "train_micro_batch_size_per_gpu": {}, "train_batch_size": {}{}{}}})",
-                                  kMicrobatches / ranks, kSamples, kMicrobatches * kSamples, more.empty() ? "" : ", ", more),
-                      "test.json");
+  const bool has_optimizer = more.find("\"optimizer\"") != std::string::npos;
+  return parse_config(
+      fmt::format(R"({{{}"gradient_accumulation_steps": {}, "train_micro_batch_size_per_gpu": {}, "train_batch_size": {}{}{}}})",
+                  has_optimizer ? "" : R"("optimizer": {"type": "Adam", "params": {"lr": 0.02}}, )", kMicrobatches / ranks, kSamples,
+                  kMicrobatches * kSamples, more.empty() ? "" : ", ", more),
+      "test.json");
 }
 
 std::vector<std::vector<float>> foreign_values(int rank) {

@@ -19,7 +19,7 @@ constexpr int kHidden = 24, kInputs = 2, kMicrobatches = 12, kSamples = 4;
 enum ForeignParameter { kW1, kB1, kW2, kB2, kForeignParameters };
 constexpr int64_t kElements[kForeignParameters] = {kHidden * kInputs, kHidden, kHidden, 1};
 
-// A config with `more` keys: "\"zero_optimization\": {\"stage\": 2}".
+// A config with `more` keys: "\"zero_optimization\": {\"stage\": 2}". The optimizer is Adam unless they say another.
 Config config_of(const std::string& more, int ranks = 1);
 
 // The bits of the weights of all parameters after training, from rank 0.
