@@ -110,18 +110,20 @@ TEST(ShardedOptimizer, TakesTheInitialValuesOfRankZero) {
 }
 
 TEST(ShardedOptimizer, AGradientThatNeverArrivesIsZero) {
-  for (const int stage : {0, 2}) {
-    comm::run_threads(2, [&](comm::World& world) {
-      ForeignTrainer trainer(config_of(zero(stage, false, R"(, "optimizer": {"type": "SGD", "params": {"lr": 0.1}})"), 2), world);
-      const Bits before = trainer.weights();
-      trainer.order = {kB2, kB1, kW1};  // the gradient of w2 is left out
-      trainer.step();
-      const Bits after = trainer.weights();
-      const int64_t first = kElements[kW1] + kElements[kB1];
-      for (int64_t i = 0; i < kElements[kW2]; ++i) EXPECT_EQ(after[first + i], before[first + i]);
-      EXPECT_NE(after[0], before[0]);
-    });
-  }
+  const std::string sgd = R"(, "optimizer": {"type": "SGD", "params": {"lr": 0.1}})";
+  for (const int stage : {0, 2})
+    for (const std::string& mode : {sgd, sgd + kLayout})
+      comm::run_threads(2, [&](comm::World& world) {
+        ForeignTrainer trainer(config_of(zero(stage, false, mode), 2), world);
+        const Bits before = trainer.weights();
+        trainer.order = {kB2, kB1, kW1};  // the gradient of w2 is left out
+        trainer.step();
+        const Bits after = trainer.weights();
+        const int64_t first = kElements[kW1] + kElements[kB1];
+        for (int64_t i = 0; i < kElements[kW2]; ++i) EXPECT_EQ(after[first + i], before[first + i]);
+        EXPECT_NE(after.front(), before.front());
+        EXPECT_NE(after.back(), before.back());  // of the same unit as w2
+      });
 }
 
 TEST(ShardedOptimizer, FrozenParametersKeepTheirValues) {
@@ -152,14 +154,17 @@ MemoryBytes memory_of(int stage, int ranks, bool overlap = false) {
     std::vector<Parameter> parameters;
     for (int i = 0; i < 8; ++i)
       parameters.push_back({.name = fmt::format("w{}", i), .shape = {kElementsOfUnit}, .unit = fmt::format("u{}", i)});
-    ShardedOptimizer optimizer(parse_config(fmt::format("{{{}}}", zero(stage, overlap)), "t"), parameters, world);
+    const std::string two_microbatches = R"(, "gradient_accumulation_steps": 2)";
+    ShardedOptimizer optimizer(parse_config(fmt::format("{{{}}}", zero(stage, overlap, two_microbatches)), "t"), parameters, world);
     const std::vector<float> gradient(kElementsOfUnit, 1.0f);
-    for (int i = 7; i >= 0; --i) {
-      optimizer.gather(i);
-      optimizer.release(i);
-      optimizer.add_gradient(i, {gradient.data(), DType::Float32, {kElementsOfUnit}});
+    for (int m = 0; m < 2; ++m) {
+      for (int i = 7; i >= 0; --i) {
+        optimizer.gather(i);
+        optimizer.release(i);
+        optimizer.add_gradient(i, {gradient.data(), DType::Float32, {kElementsOfUnit}});
+      }
+      optimizer.end_microbatch(0);
     }
-    optimizer.end_microbatch(0);
     optimizer.step();
     if (world.rank() == 0) memory = optimizer.measured_memory();
   });
@@ -189,6 +194,7 @@ TEST(ShardedOptimizer, WeightsHaveTheTypeOfTheConfig) {
     ForeignTrainer trainer(config_of(zero(1, false, R"(, "bf16": {"enabled": true})"), 2), world);
     EXPECT_EQ(trainer.optimizer().dtype(), DType::BFloat16);
     EXPECT_EQ(trainer.optimizer().weight(0).dtype, DType::BFloat16);
+    EXPECT_EQ(trainer.optimizer().weight(0).as<bfloat16>()[5], bfloat16(foreign_values(0)[kW1][5]));
     const double before = trainer.step().loss;
     double after = 0;
     for (int i = 0; i < 100; ++i) after = trainer.step().loss;
