@@ -174,6 +174,7 @@ void ShardedOptimizer::set_initial_values(std::span<const Parameter> parameters)
   wait_for_gathers();
   for (int unit = 0; unit < units(); ++unit)
     if (config_.zero.stage < 3) look_at_weights(unit);
+  prepare_step();
 }
 
 // `values` are the elements of the parameter from `first` on.
@@ -366,9 +367,14 @@ StepNumbers ShardedOptimizer::numbers() const {
 void ShardedOptimizer::begin_step() {
   if (in_step_) return;
   check_skipped_in_a_row();
+  in_step_ = true;
+}
+
+// Called between steps, and not with the first gradient of the next: that one's forward gathers already belong to it, and which
+// ranks a gather is over (zero/shard_axis.h, `secondary`) must not depend on when a rank's first gradient arrives.
+void ShardedOptimizer::prepare_step() {
   results_->begin(*kernels_);
   parameters_->begin_step();
-  in_step_ = true;
 }
 
 StepReport ShardedOptimizer::step() {
@@ -401,6 +407,7 @@ StepReport ShardedOptimizer::step() {
 void ShardedOptimizer::finish_step(bool skipped) {
   in_step_ = false;
   microbatch_ = 0;
+  prepare_step();
   ++steps_;
   updates_ += skipped ? 0 : 1;
   skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;

@@ -28,7 +28,6 @@
 // in a row were skipped). After one of these the object can only be destroyed; other ranks are told the reason.
 #pragma once
 
-#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -150,6 +149,7 @@ class ShardedOptimizer {
 
   StepNumbers numbers() const;
   void begin_step();
+  void prepare_step();
   bool sums_this_microbatch() const;
   void complete_unit(int unit);
   void sum_complete_units();
@@ -190,7 +190,6 @@ class ShardedOptimizer {
   LossScale loss_scale_;
   int64_t steps_ = 0, updates_ = 0, skipped_in_a_row_ = 0;
   int64_t audited_step_ = 0;
-  int exceptions_at_start_ = std::uncaught_exceptions();
 };
 
 }  // namespace trivet::embed

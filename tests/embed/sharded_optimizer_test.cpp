@@ -38,6 +38,19 @@ TEST(ShardedOptimizer, LearnsTheSameBitsAtEveryStageOnAnyNumberOfRanks) {
             << ranks << " ranks, stage " << stage << ", overlap " << overlap;
 }
 
+TEST(ShardedOptimizer, LearnsTheSameBitsWithReplicasOfShardsAndSecondCopies) {
+  const std::string persistent = R"("stage3_param_persistence_threshold": 30, )", whole = R"("stage3_param_persistence_threshold": 0, )";
+  for (const std::string& keys :
+       {whole + R"("stage": 2, "mics_shard_size": 2)", whole + R"("stage": 3, "mics_shard_size": 2)",
+        whole + R"("stage": 3, "zero_hpz_partition_size": 2)", persistent + R"("stage": 3, "overlap_comm": true)",
+        whole + R"("stage": 1, "reduce_bucket_size": 64, "allgather_bucket_size": 64)"}) {
+    const auto reordered = [](ForeignTrainer& trainer, int rank) {
+      if (rank % 2 == 1) trainer.order = {kW1, kB1, kW2, kB2};
+    };
+    EXPECT_EQ(train(R"("zero_optimization": {)" + keys + "}" + kLayout, 4, kSteps, reordered), alone()) << keys;
+  }
+}
+
 TEST(ShardedOptimizer, LearnsSomething) {
   comm::run_threads(2, [](comm::World& world) {
     ForeignTrainer trainer(config_of(zero(2), 2), world);
