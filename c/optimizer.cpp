@@ -82,7 +82,8 @@ int index_of(int64_t parameter) {
 
 DType dtype_of(int32_t dtype) {
   if (dtype < TRIVET_FLOAT32 || dtype > TRIVET_FLOAT64)
-    c_api::refuse("dtype " + std::to_string(dtype) + " is not accepted; use TRIVET_FLOAT32, TRIVET_BFLOAT16, TRIVET_FLOAT16 or "
+    c_api::refuse("dtype " + std::to_string(dtype) +
+                  " is not accepted; use TRIVET_FLOAT32, TRIVET_BFLOAT16, TRIVET_FLOAT16 or "
                   "TRIVET_FLOAT64");
   return static_cast<DType>(dtype);
 }

@@ -11,8 +11,8 @@ namespace trivet::embed {
 struct Parameter {
   std::string name;  // unique; checkpoints keep the parameter under it
   Shape shape;
-  // Parameters of the same unit are gathered, summed over ranks and released together. Empty: the parameter shares a bucket with
-  // its neighbours that have no unit either (embed/units.h).
+  // Parameters of the same unit are gathered, summed over ranks and released together. Empty: the parameter shares a bucket
+  // with its neighbours that have no unit either (embed/units.h).
   std::string unit;
   // Initial values, float32 and row-major, shape.elements() of them. Only the constructor of ShardedOptimizer reads them, and
   // only those of rank 0 count. Null, on all ranks alike: the values are drawn as `init` says.

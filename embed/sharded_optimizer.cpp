@@ -96,12 +96,12 @@ void ShardedOptimizer::make_layout() {
   const ZeroConfig& zero = config_.zero;
   const Sharding sharding = sharding_of(config_, mesh_);
   layout_ = zero::make_shard_layout(
-      layers, {.shards = zero::ShardCounts(sharding.shards),
-               .persistence_threshold = zero.stage >= 3 ? zero.stage3_param_persistence_threshold : 0,
-               .persistence_limit = zero.stage3_model_persistence_threshold,
-               .quantized = zero.stage == 3 && zero.zero_quantized_weights,
-               .quantized_frozen =
-                   zero.stage == 3 && (zero.zero_quantized_weights || zero.zero_quantized_nontrainable_weights)});
+      layers,
+      {.shards = zero::ShardCounts(sharding.shards),
+       .persistence_threshold = zero.stage >= 3 ? zero.stage3_param_persistence_threshold : 0,
+       .persistence_limit = zero.stage3_model_persistence_threshold,
+       .quantized = zero.stage == 3 && zero.zero_quantized_weights,
+       .quantized_frozen = zero.stage == 3 && (zero.zero_quantized_weights || zero.zero_quantized_nontrainable_weights)});
   for (size_t unit = 0; unit < units_.size(); ++unit) layout_.blocks[unit].name = units_[unit].name;
 }
 
@@ -157,9 +157,8 @@ zero::ParameterOptions ShardedOptimizer::parameter_options() const {
 // Values pass through a small buffer, so that no rank needs memory for all of them.
 void ShardedOptimizer::set_initial_values(std::span<const Parameter> parameters) {
   constexpr int64_t kMost = int64_t{1} << 20;  // elements at a time
-  parameters_->for_each_group([&](int, zero::ParameterGroup& group) {
-    group.initialize(static_cast<uint64_t>(config_.training.seed));
-  });
+  parameters_->for_each_group(
+      [&](int, zero::ParameterGroup& group) { group.initialize(static_cast<uint64_t>(config_.training.seed)); });
   for (size_t i = 0; i < parameters.size(); ++i) {
     const int64_t elements = parameters[i].shape.elements();
     for (int64_t first = 0; parameters[i].values && first < elements; first += kMost) {
@@ -282,10 +281,12 @@ Gradient ShardedOptimizer::gradient(int parameter) {
   const zero::FlatParameter& flat = this->flat(parameter);
   if (!flat.spec.trainable) throw usage_error("gradient of \"{}\", which is frozen", flat.name);
   if (microbatch_ == microbatches_)
-    throw usage_error("gradient of \"{}\" after {} microbatches, as many as a step has (gradient_accumulation_steps); call step()",
-                      flat.name, microbatches_);
+    throw usage_error(
+        "gradient of \"{}\" after {} microbatches, as many as a step has (gradient_accumulation_steps); call step()", flat.name,
+        microbatches_);
   if (arrived_[parameter])
-    throw usage_error("a second gradient of \"{}\" in one microbatch; call end_microbatch() after each backward pass", flat.name);
+    throw usage_error("a second gradient of \"{}\" in one microbatch; call end_microbatch() after each backward pass",
+                      flat.name);
   begin_step();
   return abort_others_on_error([&] { return group(parameter).gradient(flat_place(parameter).index); });
 }
@@ -334,8 +335,9 @@ void ShardedOptimizer::sum_complete_units() {
 
 void ShardedOptimizer::end_microbatch(double loss, int64_t count) {
   if (microbatch_ == microbatches_)
-    throw usage_error("end_microbatch() after {} microbatches, as many as a step has (gradient_accumulation_steps); call step()",
-                      microbatches_);
+    throw usage_error(
+        "end_microbatch() after {} microbatches, as many as a step has (gradient_accumulation_steps); call step()",
+        microbatches_);
   begin_step();
   abort_others_on_error([&] {
     for (int unit = 0; unit < units(); ++unit)
@@ -419,9 +421,10 @@ void ShardedOptimizer::finish_step(bool skipped) {
 void ShardedOptimizer::check_skipped_in_a_row() const {
   const int64_t limit = config_.training.stop_after_skipped;
   if (loss_scale_.dynamic() || limit == 0 || skipped_in_a_row_ < limit) return;
-  throw NumericsError(fmt::format("step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); lower "
-                                  "optimizer.params.lr or gradient_clipping and resume from a checkpoint",
-                                  steps_, skipped_in_a_row_, limit));
+  throw NumericsError(
+      fmt::format("step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); lower "
+                  "optimizer.params.lr or gradient_clipping and resume from a checkpoint",
+                  steps_, skipped_in_a_row_, limit));
 }
 
 // Also finds a trainer that writes to weights on some ranks only.

@@ -22,10 +22,10 @@
 // axes other than data, offloading, audit.every_steps and GPUs are refused. With reproducible "layout", the bits do not depend
 // on the number of ranks, the stage or the order of arrival, if the trainer's gradients of a microbatch do not.
 //
-// All ranks make the same calls in the same order, except add_gradient() and its two parts. One thread at a time. The world must
-// outlive the object. A call at the wrong time or with wrong arguments throws Error (Usage) and changes nothing. Other exceptions
-// are CommError (a rank was lost, or differs), ConfigError, CheckpointError, OutOfMemoryError and NumericsError (too many steps
-// in a row were skipped). After one of these the object can only be destroyed; other ranks are told the reason.
+// All ranks make the same calls in the same order, except add_gradient() and its two parts. One thread at a time. The world
+// must outlive the object. A call at the wrong time or with wrong arguments throws Error (Usage) and changes nothing. Other
+// exceptions are CommError (a rank was lost, or differs), ConfigError, CheckpointError, OutOfMemoryError and NumericsError (too
+// many steps in a row were skipped). After one of these the object can only be destroyed; other ranks are told the reason.
 #pragma once
 
 #include <memory>
@@ -68,7 +68,8 @@ struct StepReport {
 class ShardedOptimizer {
  public:
   // Collective. `config` comes from load_config or parse_config. What `parameters` points to is not used after this.
-  ShardedOptimizer(const Config& config, std::span<const Parameter> parameters, comm::World& world, const Options& options = {});
+  ShardedOptimizer(const Config& config, std::span<const Parameter> parameters, comm::World& world,
+                   const Options& options = {});
   ~ShardedOptimizer();
   ShardedOptimizer(const ShardedOptimizer&) = delete;
   ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;

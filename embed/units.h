@@ -4,8 +4,8 @@
 //   unit given   -          "a"       "a"      "b"       "b"      -
 //   units        bucket 0   a         a        b         b        bucket 1
 //
-// A trainer that gathers (ZeRO-3) names a unit for each module. Parameters without a unit are put into buckets: neighbours share
-// a bucket until it would have more than `bucket_elements` elements. Units are in the order of their first parameters.
+// A trainer that gathers (ZeRO-3) names a unit for each module. Parameters without a unit are put into buckets: neighbours
+// share a bucket until it would have more than `bucket_elements` elements. Units are in the order of their first parameters.
 #pragma once
 
 #include <span>

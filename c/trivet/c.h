@@ -85,9 +85,9 @@ typedef struct trivet_optimizer trivet_optimizer;
 
 /** @brief What a trainer says about one parameter. */
 typedef struct trivet_parameter {
-  size_t size;          /**< sizeof(trivet_parameter). */
-  const char* name;     /**< Unique; checkpoints keep the parameter under it. */
-  const char* unit;     /**< Parameters of one unit are gathered, summed and released together. NULL: a bucket with neighbours. */
+  size_t size;      /**< sizeof(trivet_parameter). */
+  const char* name; /**< Unique; checkpoints keep the parameter under it. */
+  const char* unit; /**< Parameters of one unit are gathered, summed and released together. NULL: a bucket with neighbours. */
   const int64_t* shape; /**< Sizes of the dims, outermost first; `dims` of them, each at least 1. NULL if `dims` is 0. */
   int32_t dims;         /**< 0 to 6; 0: a single element. */
   uint32_t flags;       /**< TRIVET_NO_DECAY ... or-ed together; 0: none. */
@@ -116,11 +116,11 @@ typedef struct trivet_step_report {
 
 /** @brief Memory of this rank at its peak, by category, in bytes. What the trainer itself allocates is not in it. */
 typedef struct trivet_memory {
-  size_t size;              /**< sizeof(trivet_memory), set by the caller. */
-  int64_t parameter_bytes;  /**< Weights that are held between steps. */
-  int64_t gradient_bytes;   /**< Gradients that are held during a step. */
-  int64_t optimizer_bytes;  /**< Optimizer states, and float32 master weights if the weights are not float32. */
-  int64_t buffer_bytes;     /**< Gathered weights, gradients in flight, scratch. */
+  size_t size;             /**< sizeof(trivet_memory), set by the caller. */
+  int64_t parameter_bytes; /**< Weights that are held between steps. */
+  int64_t gradient_bytes;  /**< Gradients that are held during a step. */
+  int64_t optimizer_bytes; /**< Optimizer states, and float32 master weights if the weights are not float32. */
+  int64_t buffer_bytes;    /**< Gathered weights, gradients in flight, scratch. */
 } trivet_memory;
 
 /** @name Versions and errors
@@ -134,7 +134,8 @@ TRIVET_C_API uint32_t trivet_c_version(void);
 
 /**
  * @brief The text of the last error of this thread.
- * @return Empty if there was none. It belongs to the library and is valid until the thread's next call of a function that fails.
+ * @return Empty if there was none. It belongs to the library and is valid until the thread's next call of a function that
+ * fails.
  */
 TRIVET_C_API const char* trivet_last_error(void);
 
@@ -285,8 +286,8 @@ TRIVET_C_API trivet_status trivet_optimizer_release(trivet_optimizer* optimizer,
  * @param optimizer An optimizer.
  * @param parameter Its index.
  * @param dtype TRIVET_FLOAT32 ...
- * @param data The gradient of trivet_optimizer_loss_scale() x the loss, row-major, of as many elements as the parameter has. The
- * caller may change or free it after the call.
+ * @param data The gradient of trivet_optimizer_loss_scale() x the loss, row-major, of as many elements as the parameter has.
+ * The caller may change or free it after the call.
  * @return ::TRIVET_OK, ::TRIVET_USAGE or an error of communication.
  */
 TRIVET_C_API trivet_status trivet_optimizer_add_gradient(trivet_optimizer* optimizer, int64_t parameter, int32_t dtype,
@@ -301,8 +302,8 @@ TRIVET_C_API trivet_status trivet_optimizer_add_gradient(trivet_optimizer* optim
  * @param[out] accumulate 1: add to what is there; 0: overwrite it.
  * @return ::TRIVET_OK or ::TRIVET_USAGE.
  */
-TRIVET_C_API trivet_status trivet_optimizer_gradient(trivet_optimizer* optimizer, int64_t parameter, int32_t* dtype, void** data,
-                                                     int32_t* accumulate);
+TRIVET_C_API trivet_status trivet_optimizer_gradient(trivet_optimizer* optimizer, int64_t parameter, int32_t* dtype,
+                                                     void** data, int32_t* accumulate);
 
 /**
  * @brief The gradient that trivet_optimizer_gradient() made room for is complete. Its memory must not be used after that.

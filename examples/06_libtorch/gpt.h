@@ -84,7 +84,8 @@ struct GptImpl : torch::nn::Module {
 };
 TORCH_MODULE(Gpt);
 
-// Sequences [samples, S + 1] in which each token follows from the one before it, with some noise. The same number gives the same.
+// Sequences [samples, S + 1] in which each token follows from the one before it, with some noise. The same number gives the
+// same.
 inline torch::Tensor sequences(const GptSize& size, int64_t number, int64_t samples) {
   torch::Tensor ids = torch::empty({samples, size.sequence + 1}, torch::kInt64);
   uint64_t state = static_cast<uint64_t>(number) * 0x9e3779b97f4a7c15u + 1;

@@ -1,9 +1,10 @@
 // A libtorch trainer that keeps its model and autograd, and takes ZeRO 1 to 3 and the optimizer from Trivet.
 //
-//   example_06_libtorch       exits with code 1 unless every stage learns what plain libtorch learns, and takes the memory it should
+//   example_06_libtorch       exits with code 1 unless every stage learns what plain libtorch learns, and takes the memory it
+//   should
 //
-// gpt.h is the model, sharded.h all that joins it to Trivet, train() the loop. Ranks are threads here; as processes they would use
-// comm::connect instead of run_threads (docs/embedding.md).
+// gpt.h is the model, sharded.h all that joins it to Trivet, train() the loop. Ranks are threads here; as processes they would
+// use comm::connect instead of run_threads (docs/embedding.md).
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -38,7 +39,9 @@ Run train(trivet::comm::World& world, int stage) {
   torch::manual_seed(1);  // rank 0's values count
   Gpt model(kSize);
   Sharded sharded(*model, config(stage, world.size()), world);
-  const RunModule run = [&](const std::string& name, const torch::Tensor& x, const Forward& f) { return sharded.run(name, x, f); };
+  const RunModule run = [&](const std::string& name, const torch::Tensor& x, const Forward& f) {
+    return sharded.run(name, x, f);
+  };
   Run result;
   for (int64_t step = 0; step < kSteps; ++step) {
     for (int m = world.rank(); m < kMicrobatches; m += world.size()) {
@@ -64,7 +67,8 @@ std::vector<double> train_plainly() {
     double sum = 0;
     optimizer.zero_grad();
     for (int m = 0; m < kMicrobatches; ++m) {
-      const torch::Tensor loss = model->forward(sequences(kSize, step * kMicrobatches + m, kSamples), run_directly) / kMicrobatches;
+      const torch::Tensor loss =
+          model->forward(sequences(kSize, step * kMicrobatches + m, kSamples), run_directly) / kMicrobatches;
       loss.backward();
       sum += loss.item<double>();
     }
@@ -86,12 +90,13 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
   return largest;
 }
 
-// Bytes that a rank holds for each parameter, in float32: weights 4, gradients 4, Adam's moments 8, by zero/stage.h. Shards are padded,
-// by less than a tenth here.
+// Bytes that a rank holds for each parameter, in float32: weights 4, gradients 4, Adam's moments 8, by zero/stage.h. Shards are
+// padded, by less than a tenth here.
 bool has_memory_of(int stage, int ranks, int64_t elements, const trivet::MemoryBytes& memory) {
   using enum trivet::MemoryCategory;
   const auto held = [&](trivet::MemoryCategory category, double bytes, bool sharded) {
-    const double expected = bytes * static_cast<double>(elements) / (sharded ? ranks : 1), real = static_cast<double>(memory[category]);
+    const double expected = bytes * static_cast<double>(elements) / (sharded ? ranks : 1),
+                 real = static_cast<double>(memory[category]);
     return real >= expected && real < 1.1 * expected;
   };
   return held(Optimizer, 8, stage >= 1) && held(Gradients, 4, stage >= 2) && held(Parameters, 4, stage >= 3);
@@ -104,7 +109,8 @@ int main() {
   int64_t elements = 0;
   for (const torch::Tensor& parameter : Gpt(kSize)->parameters()) elements += parameter.numel();
   const std::vector<double> plain = train_plainly();
-  std::printf("plain libtorch:   loss %.4f -> %.4f, %lld parameters\n", plain.front(), plain.back(), static_cast<long long>(elements));
+  std::printf("plain libtorch:   loss %.4f -> %.4f, %lld parameters\n", plain.front(), plain.back(),
+              static_cast<long long>(elements));
   bool good = plain.back() < 0.8 * plain.front();
   for (const int ranks : {1, 2, 4})
     for (const int stage : {0, 1, 2, 3}) {
@@ -117,10 +123,11 @@ int main() {
       const double apart = difference(run.losses, plain);
       const bool fits = has_memory_of(stage, ranks, elements, run.memory);
       good = good && apart < kTolerance && fits;
-      std::printf("%d ranks, ZeRO-%d:  loss %.4f -> %.4f, at most %.1e from plain; %8lld bytes of weights, gradients, states%s\n", ranks,
-                  stage, run.losses.front(), run.losses.back(), apart,
-                  static_cast<long long>(run.memory.total() - run.memory[trivet::MemoryCategory::Buffers]),
-                  fits ? "" : " (NOT what the stage says)");
+      std::printf(
+          "%d ranks, ZeRO-%d:  loss %.4f -> %.4f, at most %.1e from plain; %8lld bytes of weights, gradients, states%s\n",
+          ranks, stage, run.losses.front(), run.losses.back(), apart,
+          static_cast<long long>(run.memory.total() - run.memory[trivet::MemoryCategory::Buffers]),
+          fits ? "" : " (NOT what the stage says)");
     }
   std::puts(good ? "as plain libtorch" : "FAILED");
   return good ? 0 : 1;

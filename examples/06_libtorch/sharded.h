@@ -1,5 +1,5 @@
-// All that a libtorch trainer needs to take ZeRO 1 to 3, bucketed sums, optimizers and checkpoints from Trivet, while it keeps its
-// model and autograd. Each child of the model is a unit (embed/units.h).
+// All that a libtorch trainer needs to take ZeRO 1 to 3, bucketed sums, optimizers and checkpoints from Trivet, while it keeps
+// its model and autograd. Each child of the model is a unit (embed/units.h).
 //
 //   weights    each parameter's storage points to Trivet's memory; at stage 3 only while its module runs
 //   gradients  a hook hands each over when autograd has it, and frees it

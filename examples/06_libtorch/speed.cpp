@@ -39,10 +39,13 @@ double run_trivet(trivet::comm::World& world, const std::string& stage) {
   Gpt model(kSize);
   const trivet::Config config = trivet::parse_config(
       R"({"optimizer": {"type": "AdamW", "params": {"lr": 0.003}}, "gradient_clipping": 0,
-          "zero_optimization": {"stage": )" + stage + R"(, "overlap_comm": true}})",
+          "zero_optimization": {"stage": )" +
+          stage + R"(, "overlap_comm": true}})",
       "speed");
   Sharded sharded(*model, config, world);
-  const RunModule run = [&](const std::string& name, const torch::Tensor& x, const Forward& f) { return sharded.run(name, x, f); };
+  const RunModule run = [&](const std::string& name, const torch::Tensor& x, const Forward& f) {
+    return sharded.run(name, x, f);
+  };
   return milliseconds_per_step([&](int64_t step) {
     const torch::Tensor loss = model->forward(sequences(kSize, step * world.size() + world.rank(), kSamples), run);
     loss.backward();
@@ -51,7 +54,8 @@ double run_trivet(trivet::comm::World& world, const std::string& stage) {
   });
 }
 
-// As torch::nn::parallel::DistributedDataParallel in Python: buckets of 25 MiB, the first of 1 MiB, filled from the last parameter.
+// As torch::nn::parallel::DistributedDataParallel in Python: buckets of 25 MiB, the first of 1 MiB, filled from the last
+// parameter.
 double run_ddp(trivet::comm::World& world) {
   Gpt model(kSize);
   const char* file = std::getenv("DDP_STORE");
@@ -68,8 +72,8 @@ double run_ddp(trivet::comm::World& world) {
   auto [buckets, sizes] = c10d::compute_bucket_assignment_by_size(parameters, limits);
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(sizes.begin(), sizes.end());
-  c10d::Reducer reducer(parameters, buckets, sizes, group, std::vector<bool>(parameters.size(), false), int64_t{25} << 20, false, true, {},
-                        int64_t{1} << 20);
+  c10d::Reducer reducer(parameters, buckets, sizes, group, std::vector<bool>(parameters.size(), false), int64_t{25} << 20,
+                        false, true, {}, int64_t{1} << 20);
   torch::optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(0.003));
   return milliseconds_per_step([&](int64_t step) {
     optimizer.zero_grad();
@@ -97,8 +101,8 @@ int main(int argc, char** argv) {
   const double ms = what == "ddp" ? run_ddp(*world) : run_trivet(*world, stage);
   const double tokens = static_cast<double>(world->size() * kSamples * kSize.sequence) * 1000 / ms;
   if (world->rank() == 0)
-    std::printf("{\"trainer\": \"%s\", \"stage\": \"%s\", \"ranks\": %d, \"ms_per_step\": %.2f, \"tokens_per_s\": %.0f}\n", what.c_str(),
-                what == "ddp" ? "-" : stage.c_str(), world->size(), ms, tokens);
+    std::printf("{\"trainer\": \"%s\", \"stage\": \"%s\", \"ranks\": %d, \"ms_per_step\": %.2f, \"tokens_per_s\": %.0f}\n",
+                what.c_str(), what == "ddp" ? "-" : stage.c_str(), world->size(), ms, tokens);
   world->close();
   return 0;
 }

@@ -3,9 +3,9 @@
  *   example_07_c_trainer              ranks as threads; exits with code 1 unless all layouts learn the same bits
  *   trivet launch --ranks 2 -- example_07_c_trainer --rank       each process is one rank
  *
- * The model, by hand: f(x) = b2 + w2 tanh(w1 x + b1), fitted to sin(3 x0) x1 over the square [-1, 1]^2. The 12 microbatches of a step
- * are dealt to the ranks, so 1, 2, 3 and 4 ranks compute the same contributions. With reproducible "layout" (below), the order in
- * which they are added changes no bit.
+ * The model, by hand: f(x) = b2 + w2 tanh(w1 x + b1), fitted to sin(3 x0) x1 over the square [-1, 1]^2. The 12 microbatches of
+ * a step are dealt to the ranks, so 1, 2, 3 and 4 ranks compute the same contributions. With reproducible "layout" (below), the
+ * order in which they are added changes no bit.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,13 +20,13 @@ static const int64_t kElements[PARAMETERS] = {HIDDEN * INPUTS, HIDDEN, HIDDEN, 1
 enum { ALL = HIDDEN * INPUTS + HIDDEN + HIDDEN + 1 };
 
 /* Calls a function of Trivet; on an error, prints its text and returns the error. */
-#define TRY(call)                                               \
-  do {                                                          \
-    const trivet_status try_status = (call);                    \
-    if (try_status != TRIVET_OK) {                              \
-      fprintf(stderr, "%s: %s\n", #call, trivet_last_error());  \
-      return try_status;                                        \
-    }                                                           \
+#define TRY(call)                                              \
+  do {                                                         \
+    const trivet_status try_status = (call);                   \
+    if (try_status != TRIVET_OK) {                             \
+      fprintf(stderr, "%s: %s\n", #call, trivet_last_error()); \
+      return try_status;                                       \
+    }                                                          \
   } while (0)
 
 /* ---- The model */
@@ -69,7 +69,8 @@ static trivet_status create(trivet_world* world, int stage, trivet_optimizer** o
   memset(parameters, 0, sizeof parameters);
   for (int p = 0; p < PARAMETERS; ++p) {
     const int is_bias = p == B1 || p == B2;
-    for (int64_t i = 0; i < kElements[p]; ++i) values[p][i] = number((uint64_t)(1000000 * (p + 1) + i)) * (p == W2 ? 0.2f : 1.0f);
+    for (int64_t i = 0; i < kElements[p]; ++i)
+      values[p][i] = number((uint64_t)(1000000 * (p + 1) + i)) * (p == W2 ? 0.2f : 1.0f);
     parameters[p].size = sizeof parameters[p];
     parameters[p].name = names[p];
     parameters[p].unit = p < W2 ? "first" : "second";
@@ -140,7 +141,8 @@ static trivet_status train_with(trivet_world* world, trivet_optimizer* optimizer
   memory.size = sizeof memory;
   TRY(trivet_optimizer_memory(optimizer, &memory));
   TRY(gather(optimizer, weights));
-  for (int p = 0; is_first && p < PARAMETERS; out += kElements[p], ++p) memcpy(out, weights[p], (size_t)kElements[p] * sizeof(float));
+  for (int p = 0; is_first && p < PARAMETERS; out += kElements[p], ++p)
+    memcpy(out, weights[p], (size_t)kElements[p] * sizeof(float));
   TRY(release(optimizer));
   if (!is_first) return TRIVET_OK;
   run->last_loss = report.loss;

@@ -42,10 +42,11 @@ struct signatures {
 };
 extern const struct signatures kSignatures;
 
-/* A job whose model is two vectors, "a" of 6 elements in unit "u" and "b" of 3; the gradient of element i is i + 1 on every rank. */
+/* A job whose model is two vectors, "a" of 6 elements in unit "u" and "b" of 3; the gradient of element i is i + 1 on every
+ * rank. */
 enum { A_ELEMENTS = 6, B_ELEMENTS = 3 };
 struct job {
-  const char* config;    /* JSON */
+  const char* config; /* JSON */
   int steps;
   const char* directory; /* of checkpoints; NULL: none */
   int load, save;        /* before the first and after the last step */

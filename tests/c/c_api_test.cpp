@@ -32,7 +32,8 @@ TEST(CApi, TrainsFromCAtEveryStage) {
         job.steps = 4;
         job.in_place = in_place;
         ASSERT_EQ(trivet_run_threads(ranks, run_job, &job), TRIVET_OK) << trivet_last_error();
-        for (int i = 0; i < A_ELEMENTS; ++i) EXPECT_EQ(job.a[i], static_cast<float>(i + 1) - 4 * 0.5f * static_cast<float>(i + 1));
+        for (int i = 0; i < A_ELEMENTS; ++i)
+          EXPECT_EQ(job.a[i], static_cast<float>(i + 1) - 4 * 0.5f * static_cast<float>(i + 1));
         for (int i = 0; i < B_ELEMENTS; ++i) EXPECT_EQ(job.b[i], -4 * 0.5f * static_cast<float>(i + 1));
         EXPECT_EQ(job.last.size, sizeof(trivet_step_report));
         EXPECT_EQ(job.last.loss, 1.0);
@@ -159,7 +160,8 @@ class CApiOfOneRank : public testing::Test {
   }
   trivet_status create(const std::vector<trivet_parameter>& parameters, const char* config = "{}",
                        const trivet_options* options = nullptr) {
-    return trivet_optimizer_create(world, config, parameters.data(), static_cast<int64_t>(parameters.size()), options, &optimizer);
+    return trivet_optimizer_create(world, config, parameters.data(), static_cast<int64_t>(parameters.size()), options,
+                                   &optimizer);
   }
   void expect_refused(const std::vector<trivet_parameter>& parameters, const char* text, const char* config = "{}",
                       const trivet_options* options = nullptr) {
@@ -204,7 +206,8 @@ TEST_F(CApiOfOneRank, TellsWhatItHolds) {
   trivet_options options{};
   options.size = sizeof options;
   options.bucket_elements = 1;
-  ASSERT_EQ(create({parameter_named("a"), scalar}, R"({"bf16": {"enabled": true}})", &options), TRIVET_OK) << trivet_last_error();
+  ASSERT_EQ(create({parameter_named("a"), scalar}, R"({"bf16": {"enabled": true}})", &options), TRIVET_OK)
+      << trivet_last_error();
   EXPECT_EQ(trivet_optimizer_units(optimizer), 2);  // both are larger than a bucket, or fill it
   EXPECT_EQ(trivet_optimizer_dtype(optimizer), TRIVET_BFLOAT16);
   EXPECT_EQ(trivet_optimizer_loss_scale(optimizer), 1);

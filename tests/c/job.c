@@ -2,10 +2,10 @@
 
 #include "tests/c/c_api.h"
 
-#define TRY(call)                                     \
-  do {                                                \
-    const trivet_status try_status = (call);          \
-    if (try_status != TRIVET_OK) return try_status;   \
+#define TRY(call)                                   \
+  do {                                              \
+    const trivet_status try_status = (call);        \
+    if (try_status != TRIVET_OK) return try_status; \
   } while (0)
 
 static trivet_status add_gradient(trivet_optimizer* optimizer, int64_t parameter, int64_t elements, int in_place) {

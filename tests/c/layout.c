@@ -1,12 +1,13 @@
-/* What version 1 of trivet/c.h promises, as the compiler sees it: a change of any of this breaks programs that were compiled with an
- * older header. The numbers are those of 64-bit Linux. Minor versions may only add members at the end, and functions. */
+/* What version 1 of trivet/c.h promises, as the compiler sees it: a change of any of this breaks programs that were compiled
+ * with an older header. The numbers are those of 64-bit Linux. Minor versions may only add members at the end, and functions.
+ */
 #include <trivet/c.h>
 
 #include "tests/c/c_api.h"
 
-#define MEMBER(type, member, offset, member_type)                                                  \
-  _Static_assert(offsetof(type, member) == (offset), #type "." #member " moved");                  \
-  _Static_assert(_Generic(((type*)0)->member, member_type: 1, default: 0), #type "." #member " has another type")
+#define MEMBER(type, member, offset, member_type)                                 \
+  _Static_assert(offsetof(type, member) == (offset), #type "." #member " moved"); \
+  _Static_assert(_Generic(((type*)0)->member, member_type : 1, default : 0), #type "." #member " has another type")
 
 _Static_assert(sizeof(void*) == 8, "these offsets are those of a 64-bit system");
 
@@ -50,8 +51,9 @@ _Static_assert(TRIVET_OK == 0 && TRIVET_USAGE == 2 && TRIVET_PEER_LOST == 10 && 
                    TRIVET_INTERNAL == 70,
                "values of trivet_status");
 _Static_assert(TRIVET_FLOAT32 == 0 && TRIVET_BFLOAT16 == 1 && TRIVET_FLOAT16 == 2 && TRIVET_FLOAT64 == 3, "values of dtypes");
-_Static_assert(TRIVET_NO_DECAY == 1 && TRIVET_FROZEN == 2 && TRIVET_INPUT_LAYER == 4 && TRIVET_LOSS_LAYER == 8, "values of flags");
-_Static_assert(_Generic((trivet_status)0, int32_t: 1, default: 0), "trivet_status has another type");
+_Static_assert(TRIVET_NO_DECAY == 1 && TRIVET_FROZEN == 2 && TRIVET_INPUT_LAYER == 4 && TRIVET_LOSS_LAYER == 8,
+               "values of flags");
+_Static_assert(_Generic((trivet_status)0, int32_t : 1, default : 0), "trivet_status has another type");
 
 /* The signatures: an assignment to a pointer of another type does not compile. */
 const struct signatures kSignatures = {

@@ -222,7 +222,8 @@ TEST(ShardedOptimizer, LearnsTheSameBitsAsAnEngine) {
       for (const auto& [ranks, stage] : {std::pair{1, 0}, {2, 1}, {2, 2}, {4, 3}}) {
         const Config config = config_of_both(optimizer, stage, layout);
         const Learned engine = learned_by_engine(config, ranks), trainer = learned_by_trainer(config, ranks);
-        const std::string where = optimizer + (layout ? " layout " : " run ") + std::to_string(ranks) + " ranks, stage " + std::to_string(stage);
+        const std::string where =
+            optimizer + (layout ? " layout " : " run ") + std::to_string(ranks) + " ranks, stage " + std::to_string(stage);
         EXPECT_EQ(trainer.weights, engine.weights) << where;
         EXPECT_EQ(trainer.norms, engine.norms) << where;
         for (int i = 0; i < kStepsOfBoth; ++i) EXPECT_NEAR(trainer.losses[i], engine.losses[i], 1e-15 * 10) << where;

@@ -48,9 +48,10 @@ double add_gradient(const float* const weights[], const Point& at, float scale, 
 Config config_of(const std::string& more, int ranks) {
   const bool has_optimizer = more.find("\"optimizer\"") != std::string::npos;
   return parse_config(
-      fmt::format(R"({{{}"gradient_accumulation_steps": {}, "train_micro_batch_size_per_gpu": {}, "train_batch_size": {}{}{}}})",
-                  has_optimizer ? "" : R"("optimizer": {"type": "Adam", "params": {"lr": 0.02}}, )", kMicrobatches / ranks, kSamples,
-                  kMicrobatches * kSamples, more.empty() ? "" : ", ", more),
+      fmt::format(
+          R"({{{}"gradient_accumulation_steps": {}, "train_micro_batch_size_per_gpu": {}, "train_batch_size": {}{}{}}})",
+          has_optimizer ? "" : R"("optimizer": {"type": "Adam", "params": {"lr": 0.02}}, )", kMicrobatches / ranks, kSamples,
+          kMicrobatches * kSamples, more.empty() ? "" : ", ", more),
       "test.json");
 }
 
@@ -59,7 +60,8 @@ std::vector<std::vector<float>> foreign_values(int rank) {
   for (int p = 0; p < kForeignParameters; ++p) {
     values.emplace_back(kElements[p]);
     for (int64_t i = 0; i < kElements[p]; ++i)  // only rank 0's count
-      values[p][i] = unit_float(philox(static_cast<uint64_t>(p), static_cast<uint64_t>(i), 0)[0]) - 0.5f + static_cast<float>(rank);
+      values[p][i] =
+          unit_float(philox(static_cast<uint64_t>(p), static_cast<uint64_t>(i), 0)[0]) - 0.5f + static_cast<float>(rank);
   }
   return values;
 }
@@ -74,7 +76,8 @@ std::vector<Parameter> foreign_parameters(const std::vector<std::vector<float>>&
 
 ForeignTrainer::ForeignTrainer(const Config& config, comm::World& world, bool units, int64_t bucket_elements)
     : world_(world),
-      optimizer_(config, foreign_parameters(foreign_values(world.rank()), units), world, {.bucket_elements = bucket_elements}) {}
+      optimizer_(config, foreign_parameters(foreign_values(world.rank()), units), world, {.bucket_elements = bucket_elements}) {
+}
 
 double ForeignTrainer::microbatch(int64_t number) {
   for (int unit = 0; unit < optimizer_.units(); ++unit) optimizer_.gather(unit);

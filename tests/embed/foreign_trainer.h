@@ -1,8 +1,8 @@
 // A trainer with its own model and its own gradients, as the tests of embedded optimizers use it: plain functions over plain
 // pointers.
 //
-// The model is f(x) = b2 + w2 tanh(w1 x + b1), fitted to sin(3 x0) x1. All microbatches of a step are numbered over all ranks, so
-// any number of ranks that divides kMicrobatches computes the same contributions.
+// The model is f(x) = b2 + w2 tanh(w1 x + b1), fitted to sin(3 x0) x1. All microbatches of a step are numbered over all ranks,
+// so any number of ranks that divides kMicrobatches computes the same contributions.
 #pragma once
 
 #include <functional>

@@ -20,8 +20,8 @@ using testing::ThrowsMessage;
 constexpr int kSteps = 20;
 
 std::string zero(int stage, bool overlap = false, const std::string& more = "") {
-  return fmt::format(R"("zero_optimization": {{"stage": {}, "overlap_comm": {}, "stage3_param_persistence_threshold": 0}}{})", stage,
-                     overlap, more);
+  return fmt::format(R"("zero_optimization": {{"stage": {}, "overlap_comm": {}, "stage3_param_persistence_threshold": 0}}{})",
+                     stage, overlap, more);
 }
 const std::string kLayout = R"(, "reproducible": "layout")";
 
@@ -39,7 +39,8 @@ TEST(ShardedOptimizer, LearnsTheSameBitsAtEveryStageOnAnyNumberOfRanks) {
 }
 
 TEST(ShardedOptimizer, LearnsTheSameBitsWithReplicasOfShardsAndSecondCopies) {
-  const std::string persistent = R"("stage3_param_persistence_threshold": 30, )", whole = R"("stage3_param_persistence_threshold": 0, )";
+  const std::string persistent = R"("stage3_param_persistence_threshold": 30, )",
+                    whole = R"("stage3_param_persistence_threshold": 0, )";
   for (const std::string& keys :
        {whole + R"("stage": 2, "mics_shard_size": 2)", whole + R"("stage": 3, "mics_shard_size": 2)",
         whole + R"("stage": 3, "zero_hpz_partition_size": 2)", persistent + R"("stage": 3, "overlap_comm": true)",
@@ -142,12 +143,17 @@ TEST(ShardedOptimizer, AGradientThatNeverArrivesIsZero) {
 TEST(ShardedOptimizer, FrozenParametersKeepTheirValues) {
   comm::run_threads(2, [&](comm::World& world) {
     const std::vector<float> ones(6, 1.0f);
-    const std::vector<Parameter> parameters{{.name = "frozen", .shape = {6}, .unit = "u", .values = ones.data(), .trainable = false},
-                                            {.name = "w", .shape = {6}, .unit = "u", .values = ones.data()}};
-    ShardedOptimizer optimizer(parse_config(R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}})", "t"),
-                               parameters, world);
-    EXPECT_THAT([&] { optimizer.add_gradient(0, {ones.data(), DType::Float32, {6}}); },
-                ThrowsMessage<Error>(HasSubstr("\"frozen\", which is frozen")));
+    const std::vector<Parameter> parameters{
+        {.name = "frozen", .shape = {6}, .unit = "u", .values = ones.data(), .trainable = false},
+        {.name = "w", .shape = {6}, .unit = "u", .values = ones.data()}};
+    ShardedOptimizer optimizer(
+        parse_config(R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}})", "t"), parameters,
+        world);
+    EXPECT_THAT(
+        [&] {
+          optimizer.add_gradient(0, {ones.data(), DType::Float32, {6}});
+        },
+        ThrowsMessage<Error>(HasSubstr("\"frozen\", which is frozen")));
     optimizer.add_gradient(1, {ones.data(), DType::Float32, {6}});
     optimizer.end_microbatch(1);
     optimizer.step();
@@ -168,7 +174,8 @@ MemoryBytes memory_of(int stage, int ranks, bool overlap = false) {
     for (int i = 0; i < 8; ++i)
       parameters.push_back({.name = fmt::format("w{}", i), .shape = {kElementsOfUnit}, .unit = fmt::format("u{}", i)});
     const std::string two_microbatches = R"(, "gradient_accumulation_steps": 2)";
-    ShardedOptimizer optimizer(parse_config(fmt::format("{{{}}}", zero(stage, overlap, two_microbatches)), "t"), parameters, world);
+    ShardedOptimizer optimizer(parse_config(fmt::format("{{{}}}", zero(stage, overlap, two_microbatches)), "t"), parameters,
+                               world);
     const std::vector<float> gradient(kElementsOfUnit, 1.0f);
     for (int m = 0; m < 2; ++m) {
       for (int i = 7; i >= 0; --i) {
@@ -220,7 +227,8 @@ TEST(ShardedOptimizer, WeightsHaveTheTypeOfTheConfig) {
 TEST(ShardedOptimizer, ConvertsGradientsOfOtherTypes) {
   comm::run_threads(1, [&](comm::World& world) {
     const Config config = parse_config(
-        R"({"optimizer": {"type": "SGD", "params": {"lr": 1}}, "gradient_clipping": 0, "gradient_accumulation_steps": 3})", "t");
+        R"({"optimizer": {"type": "SGD", "params": {"lr": 1}}, "gradient_clipping": 0, "gradient_accumulation_steps": 3})",
+        "t");
     const std::vector<Parameter> parameters{{.name = "w", .shape = {2}}};
     ShardedOptimizer optimizer(config, parameters, world);
     const double as_double[] = {0.5, 1};
@@ -279,8 +287,10 @@ TEST(ShardedOptimizer, TheLossScaleIsTakenOutOfTheGradients) {
     return weights;
   };
   EXPECT_EQ(moved(R"("fp16": {"enabled": true, "loss_scale": 64})"), std::vector<float>{-0.5f});
-  EXPECT_EQ(moved(R"("train_batch_size": 1, "train_micro_batch_size_per_gpu": 1, "reproducible": "layout", "fp16": {"enabled": true, "loss_scale": 64})"),
-            std::vector<float>{-0.5f});
+  EXPECT_EQ(
+      moved(
+          R"("train_batch_size": 1, "train_micro_batch_size_per_gpu": 1, "reproducible": "layout", "fp16": {"enabled": true, "loss_scale": 64})"),
+      std::vector<float>{-0.5f});
 }
 
 TEST(ShardedOptimizer, EndsARunInWhichTooManyStepsAreSkipped) {
@@ -293,8 +303,11 @@ TEST(ShardedOptimizer, EndsARunInWhichTooManyStepsAreSkipped) {
       optimizer.end_microbatch(0);
       EXPECT_TRUE(optimizer.step().skipped);
     }
-    EXPECT_THAT([&] { optimizer.add_gradient(0, {&nan, DType::Float32, {1}}); },
-                ThrowsMessage<NumericsError>(HasSubstr("not finite 2 times in a row")));
+    EXPECT_THAT(
+        [&] {
+          optimizer.add_gradient(0, {&nan, DType::Float32, {1}});
+        },
+        ThrowsMessage<NumericsError>(HasSubstr("not finite 2 times in a row")));
   });
 }
 
@@ -303,9 +316,11 @@ TEST(ShardedOptimizer, EndsARunInWhichTooManyStepsAreSkipped) {
 TEST(ShardedOptimizer, RefusesCallsAtTheWrongTimeAndGoesOn) {
   const auto usage = [](const char* text) { return ThrowsMessage<Error>(HasSubstr(text)); };
   comm::run_threads(2, [&](comm::World& world) {
-    const std::vector<Parameter> parameters{{.name = "a", .shape = {4}, .unit = "ua"}, {.name = "b", .shape = {4}, .unit = "ub"}};
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {4}, .unit = "ua"},
+                                            {.name = "b", .shape = {4}, .unit = "ub"}};
     ShardedOptimizer optimizer(
-        parse_config(R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}})", "t"), parameters, world);
+        parse_config(R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}})", "t"), parameters,
+        world);
     const std::vector<float> values(5, 1.0f);
     const ConstTensorView gradient{values.data(), DType::Float32, {4}};
     EXPECT_THAT([&] { optimizer.weight(0); }, usage("weight of \"a\": its unit \"ua\" is not whole; call gather(0)"));
@@ -314,8 +329,11 @@ TEST(ShardedOptimizer, RefusesCallsAtTheWrongTimeAndGoesOn) {
     EXPECT_THAT([&] { optimizer.release(1); }, usage("release of unit \"ub\", which is not gathered"));
     EXPECT_THAT([&] { optimizer.step(); }, usage("step() after 0 of 1 microbatches"));
     EXPECT_THAT([&] { optimizer.gradient_ready(0); }, usage("gradient_ready of \"a\" without gradient() before it"));
-    EXPECT_THAT([&] { optimizer.add_gradient(0, {values.data(), DType::Float32, {5}}); },
-                usage("gradient of \"a\" has 5 elements of float32; it must have 4"));
+    EXPECT_THAT(
+        [&] {
+          optimizer.add_gradient(0, {values.data(), DType::Float32, {5}});
+        },
+        usage("gradient of \"a\" has 5 elements of float32; it must have 4"));
     EXPECT_THAT([&] { optimizer.add_gradient(0, {values.data(), DType::Int32, {4}}); }, usage("4 elements of int32"));
     optimizer.add_gradient(0, gradient);
     EXPECT_THAT([&] { optimizer.add_gradient(0, gradient); }, usage("a second gradient of \"a\" in one microbatch"));
@@ -338,7 +356,8 @@ TEST(ShardedOptimizer, GathersMayBeNested) {
   comm::run_threads(2, [&](comm::World& world) {
     const std::vector<Parameter> parameters{{.name = "a", .shape = {4}, .init = {Init::Kind::Ones}}};
     ShardedOptimizer optimizer(
-        parse_config(R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}})", "t"), parameters, world);
+        parse_config(R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}})", "t"), parameters,
+        world);
     optimizer.prefetch(0);
     optimizer.gather(0);
     optimizer.gather(0);
@@ -358,11 +377,14 @@ TEST(ShardedOptimizer, RefusesWhatItCannotDo) {
     });
   };
   refused(R"({"device": "cuda"})", "device: \"cuda\" is not accepted for an embedded optimizer");
-  refused(R"({"audit": {"every_steps": 2}, "reproducible": "layout", "train_batch_size": 1, "train_micro_batch_size_per_gpu": 1})",
-          "audit.every_steps: 2 is not accepted");
-  refused(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})", "offload_optimizer.device: is not accepted");
+  refused(
+      R"({"audit": {"every_steps": 2}, "reproducible": "layout", "train_batch_size": 1, "train_micro_batch_size_per_gpu": 1})",
+      "audit.every_steps: 2 is not accepted");
+  refused(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})",
+          "offload_optimizer.device: is not accepted");
   comm::run_threads(1, [&](comm::World& world) {
-    EXPECT_THAT([&] { ShardedOptimizer(parse_config("{}", "t.json"), {}, world); }, ThrowsMessage<ConfigError>(HasSubstr("none were registered")));
+    EXPECT_THAT([&] { ShardedOptimizer(parse_config("{}", "t.json"), {}, world); },
+                ThrowsMessage<ConfigError>(HasSubstr("none were registered")));
     const std::vector<Parameter> twice{{.name = "a", .shape = {4}}, {.name = "a", .shape = {4}}};
     EXPECT_THAT([&] { ShardedOptimizer(parse_config("{}", "t.json"), twice, world); },
                 ThrowsMessage<ConfigError>(HasSubstr("two parameters are named \"a\"")));
@@ -378,17 +400,20 @@ TEST(ShardedOptimizer, NamesTheFirstDifferenceBetweenRanks) {
   EXPECT_THAT(
       [] {
         comm::run_threads(3, [](comm::World& world) {
-          const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}, {.name = "b", .shape = {world.rank() == 2 ? 5 : 4}}};
+          const std::vector<Parameter> parameters{{.name = "a", .shape = {4}},
+                                                  {.name = "b", .shape = {world.rank() == 2 ? 5 : 4}}};
           ShardedOptimizer(parse_config("{}", "t"), parameters, world);
         });
       },
-      ThrowsMessage<CommError>(AllOf(HasSubstr("rank 0 has parameter \"b\" [4]"), HasSubstr("rank 2 has parameter \"b\" [5]"))));
+      ThrowsMessage<CommError>(
+          AllOf(HasSubstr("rank 0 has parameter \"b\" [4]"), HasSubstr("rank 2 has parameter \"b\" [5]"))));
   EXPECT_THAT(
       [] {
         comm::run_threads(2, [](comm::World& world) {
           const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}};
           const int stage = world.rank();
-          ShardedOptimizer(parse_config(fmt::format(R"({{"zero_optimization": {{"stage": {}}}}})", stage), "t"), parameters, world);
+          ShardedOptimizer(parse_config(fmt::format(R"({{"zero_optimization": {{"stage": {}}}}})", stage), "t"), parameters,
+                           world);
         });
       },
       ThrowsMessage<CommError>(HasSubstr("rank 0 has config zero_optimization.stage: 0, but rank 1 has config")));
@@ -429,7 +454,8 @@ TEST(ShardedOptimizer, ContinuesOnAnotherNumberOfRanksAndStageWithTheSameBits) {
       const Bits own = trainer.weights();
       if (world.rank() == 0) bits = own;
     });
-    EXPECT_EQ(bits, alone()) << from.ranks << " ranks at stage " << from.stage << " -> " << to.ranks << " at stage " << to.stage;
+    EXPECT_EQ(bits, alone()) << from.ranks << " ranks at stage " << from.stage << " -> " << to.ranks << " at stage "
+                             << to.stage;
   }
 }
 

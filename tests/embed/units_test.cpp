@@ -29,8 +29,10 @@ TEST(Units, AreInTheOrderOfTheirFirstParameters) {
 }
 
 TEST(Units, NeighboursShareABucketUntilItIsFull) {
-  const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}, {.name = "b", .shape = {6}},
-                                          {.name = "c", .shape = {1}}, {.name = "d", .shape = {50}},
+  const std::vector<Parameter> parameters{{.name = "a", .shape = {4}},
+                                          {.name = "b", .shape = {6}},
+                                          {.name = "c", .shape = {1}},
+                                          {.name = "d", .shape = {50}},
                                           {.name = "e", .shape = {2}}};
   const std::vector<Unit> units = make_units(parameters, 10);
   ASSERT_EQ(units.size(), 4u);
@@ -42,7 +44,8 @@ TEST(Units, NeighboursShareABucketUntilItIsFull) {
 }
 
 TEST(Units, ABucketHasOneRole) {
-  const std::vector<Parameter> parameters{{.name = "table", .shape = {4}, .role = LayerRole::Input}, {.name = "b", .shape = {1}}};
+  const std::vector<Parameter> parameters{{.name = "table", .shape = {4}, .role = LayerRole::Input},
+                                          {.name = "b", .shape = {1}}};
   const std::vector<Unit> units = make_units(parameters, 10);
   ASSERT_EQ(units.size(), 2u);
   EXPECT_EQ(units[0].role, LayerRole::Input);
@@ -53,8 +56,9 @@ TEST(Units, RefusesWhatCannotBeAUnit) {
   const auto make = [](std::vector<Parameter> parameters) { return [=] { make_units(parameters, 10); }; };
   EXPECT_THAT(make({{.shape = {1}}}), ThrowsMessage<Error>(HasSubstr("parameter 0 has no name")));
   EXPECT_THAT(make({{.name = "a", .shape = {2, 0}}}), ThrowsMessage<Error>(HasSubstr("\"a\" has the shape [2, 0]")));
-  EXPECT_THAT(make({{.name = "a", .shape = {1}, .unit = "x"}, {.name = "b", .shape = {1}, .unit = "x", .role = LayerRole::Loss}}),
-              ThrowsMessage<Error>(HasSubstr("\"b\" has another role")));
+  EXPECT_THAT(
+      make({{.name = "a", .shape = {1}, .unit = "x"}, {.name = "b", .shape = {1}, .unit = "x", .role = LayerRole::Loss}}),
+      ThrowsMessage<Error>(HasSubstr("\"b\" has another role")));
 }
 
 TEST(Arrivals, AUnitWaitsForThoseAfterIt) {
