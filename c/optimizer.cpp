@@ -31,7 +31,7 @@ LayerRole role_of(const trivet_parameter& parameter) {
 }
 
 embed::Parameter converted(const trivet_parameter& parameter) {
-  const std::string name = given(parameter.name, "trivet_parameter::name") ? parameter.name : "";
+  const std::string name = &given(parameter.name, "trivet_parameter::name");
   if (parameter.dims < 0 || parameter.dims > Shape::kMaxDims)
     c_api::refuse("parameter \"" + name + "\" has " + std::to_string(parameter.dims) + " dims; at most " +
                   std::to_string(Shape::kMaxDims) + " are accepted");

@@ -1,8 +1,8 @@
 // Tokens per second of the example's trainer, and of the same trainer with libtorch's own data parallelism (c10d::Reducer over
 // gloo, which is what DistributedDataParallel runs) and optimizer. Each process is one rank:
 //
-//   trivet launch --ranks 2 -- example_06_libtorch_speed trivet 2     ZeRO-2
-//   trivet launch --ranks 2 -- example_06_libtorch_speed ddp
+//   trivet launch --num_gpus 2 example_06_libtorch_speed trivet 2     ZeRO-2
+//   trivet launch --num_gpus 2 example_06_libtorch_speed ddp
 //
 // Rank 0 prints one JSON object. Runs of the two must alternate, because they share the machine.
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
