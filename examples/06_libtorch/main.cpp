@@ -5,6 +5,7 @@
 //
 // gpt.h is the model, sharded.h all that joins it to Trivet, train() the loop. Ranks are threads here; as processes they would
 // use comm::connect instead of run_threads (docs/embedding.md).
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>

@@ -2,17 +2,19 @@
 // gloo, which is what DistributedDataParallel runs) and optimizer. Each process is one rank:
 //
 //   trivet launch --num_gpus 2 example_06_libtorch_speed trivet 2     ZeRO-2
-//   trivet launch --num_gpus 2 example_06_libtorch_speed ddp
+//   DDP_STORE=$(mktemp -u) trivet launch --num_gpus 2 example_06_libtorch_speed ddp     a file through which ranks find each other
 //
 // Rank 0 prints one JSON object. Runs of the two must alternate, because they share the machine.
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <stdexcept>
 #include <string>
 
 #include "comm/world.h"
@@ -59,7 +61,8 @@ double run_trivet(trivet::comm::World& world, const std::string& stage) {
 double run_ddp(trivet::comm::World& world) {
   Gpt model(kSize);
   const char* file = std::getenv("DDP_STORE");
-  const auto store = c10::make_intrusive<c10d::FileStore>(file ? file : "/tmp/example_06_libtorch_store", world.size());
+  if (!file) throw std::runtime_error("DDP_STORE is not set; name a file that does not exist yet");
+  const auto store = c10::make_intrusive<c10d::FileStore>(file, world.size());
   const auto options = c10d::ProcessGroupGloo::Options::create();
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
   const auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(store, world.rank(), world.size(), options);
