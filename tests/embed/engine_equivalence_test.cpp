@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "comm/rank_axis.h"
 #include "comm/world.h"
 #include "core/random.h"
 #include "embed/sharded_optimizer.h"
@@ -95,7 +96,9 @@ Learned learned_by_engine(const Config& config, int ranks) {
 class LayerTrainer {
  public:
   LayerTrainer(const Config& config, comm::World& world)
-      : world_(world), optimizer_(config, parameters(), world), kernels_(kernels::make_cpu_kernels(1)) {}
+      : world_(world), optimizer_(config, parameters(), world), kernels_(kernels::make_cpu_kernels(1)) {
+    tensor_axis_.fixed_sums = config.reproducible == Reproducible::Layout;
+  }
 
   StepReport step() {
     const int64_t first = optimizer_.steps() * kMicrobatchesOfStep;
@@ -155,6 +158,7 @@ class LayerTrainer {
     Context context{.kernels = *kernels_, .arena = arena_, .microbatch = &microbatch};
     context.gradient_scale = 1.0 / kBatch;
     context.loss = {loss, DType::Float64, {2}};
+    context.axes[Axis::Tensor] = &tensor_axis_;
     const size_t layers = model_.layers.size();
     std::vector<Saved> saved(layers);
     std::vector<std::vector<float>> outputs(layers), gradients(layers);
@@ -192,6 +196,10 @@ class LayerTrainer {
   std::vector<int> first_;  // [layer] its first parameter
   ShardedOptimizer optimizer_;
   std::unique_ptr<kernels::Kernels> kernels_;
+  // In layout mode, layers cut their sums as 8 tensor ranks would.
+  std::unique_ptr<comm::ProcessGroup> alone_ = comm::make_single_group("tensor");
+  std::unique_ptr<Stream> stream_ = make_inline_stream();
+  comm::RankAxis tensor_axis_{.group = *alone_, .stream = *stream_};
   MemoryMeter meter_;
   Arena arena_{"activations", host_allocator(), meter_, MemoryCategory::Activations, 1 << 20};
 };
