@@ -35,18 +35,19 @@ const std::vector<Folder>& folders() {
       {"engine/data", {"core", "engine/config"}},
       {"engine/checkpoint", {"core", "comm", "zero"}},
       {"engine/monitor", {"core"}},
+      {"engine/report", {"core", "engine/monitor"}},
       {"engine",
        {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine/config", "engine/data",
-        "engine/checkpoint", "engine/monitor"}},
+        "engine/checkpoint", "engine/monitor", "engine/report"}},
       {"embed",
        {"core", "kernels", "comm", "pipeline", "zero", "engine", "engine/config", "engine/checkpoint"}},
       {"c", {"core", "comm", "embed", "engine/config"}},
       {"autotune",
        {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine", "engine/config", "engine/data",
-        "engine/checkpoint", "engine/monitor"}},
+        "engine/checkpoint", "engine/monitor", "engine/report"}},
       {"cli",
        {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine", "engine/config", "engine/data",
-        "engine/checkpoint", "engine/monitor", "autotune"}},
+        "engine/checkpoint", "engine/monitor", "engine/report", "autotune"}},
   };
   return list;
 }
