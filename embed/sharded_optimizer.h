@@ -125,6 +125,7 @@ class ShardedOptimizer {
 
  private:
   enum class Gathered : uint8_t { No, Started, Yes };
+  enum class GradientState : uint8_t { Missing, Open, Arrived };  // Open: between gradient() and gradient_ready()
   struct UnitState {
     Gathered gathered = Gathered::No;
     int users = 0;                         // gather() calls without a release()
@@ -147,6 +148,7 @@ class ShardedOptimizer {
   void wait_for_gathers();
   void refuse_gathered(const char* call) const;
   void refuse_open_step(const char* call) const;
+  void refuse_open_gradients() const;
 
   StepNumbers numbers() const;
   void begin_step();
@@ -185,7 +187,7 @@ class ShardedOptimizer {
 
   std::vector<UnitState> states_;  // [unit]
   Arrivals arrivals_;
-  std::vector<bool> arrived_;  // [parameter] in this microbatch
+  std::vector<GradientState> gradients_;  // [parameter] in this microbatch
   bool in_step_ = false;
   int microbatch_ = 0;  // of the step
   LossScale loss_scale_;

@@ -88,7 +88,7 @@ TORCH_MODULE(Gpt);
 // same.
 inline torch::Tensor sequences(const GptSize& size, int64_t number, int64_t samples) {
   torch::Tensor ids = torch::empty({samples, size.sequence + 1}, torch::kInt64);
-  const auto rows = ids.accessor<int64_t, 2>();
+  auto rows = ids.accessor<int64_t, 2>();
   uint64_t state = static_cast<uint64_t>(number) * 0x9e3779b97f4a7c15u + 1;
   const auto next = [&] { return static_cast<int64_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 40); };
   for (int64_t sample = 0; sample < samples; ++sample)

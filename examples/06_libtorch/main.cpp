@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,14 @@ trivet::Config config(int stage, int ranks) {
       "example");
 }
 
+// The same initial values each time. Ranks are threads here, and all threads of a process draw from one generator.
+Gpt initial_model() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(1);
+  return Gpt(kSize);
+}
+
 struct Run {
   std::vector<double> losses;
   trivet::MemoryBytes memory;
@@ -37,8 +46,7 @@ struct Run {
 
 // One rank of a job.
 Run train(trivet::comm::World& world, int stage) {
-  torch::manual_seed(1);  // rank 0's values count
-  Gpt model(kSize);
+  Gpt model = initial_model();
   Sharded sharded(*model, config(stage, world.size()), world);
   const RunModule run = [&](const std::string& name, const torch::Tensor& x, const Forward& f) {
     return sharded.run(name, x, f);
@@ -60,8 +68,7 @@ Run train(trivet::comm::World& world, int stage) {
 
 // The same without Trivet, on one rank.
 std::vector<double> train_plainly() {
-  torch::manual_seed(1);
-  Gpt model(kSize);
+  Gpt model = initial_model();
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.003).weight_decay(0.01));
   std::vector<double> losses;
   for (int64_t step = 0; step < kSteps; ++step) {

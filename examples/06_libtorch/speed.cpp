@@ -2,7 +2,8 @@
 // gloo, which is what DistributedDataParallel runs) and optimizer. Each process is one rank:
 //
 //   trivet launch --num_gpus 2 example_06_libtorch_speed trivet 2     ZeRO-2
-//   DDP_STORE=$(mktemp -u) trivet launch --num_gpus 2 example_06_libtorch_speed ddp     a file through which ranks find each other
+//   DDP_STORE=$(mktemp -u) trivet launch --num_gpus 2 example_06_libtorch_speed ddp     a file through which ranks find each
+//   other
 //
 // Rank 0 prints one JSON object. Runs of the two must alternate, because they share the machine.
 #include <torch/csrc/distributed/c10d/FileStore.hpp>

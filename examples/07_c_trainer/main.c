@@ -5,7 +5,8 @@
  *
  * The model, by hand: f(x) = b2 + w2 tanh(w1 x + b1), fitted to sin(3 x0) x1 over the square [-1, 1]^2. The 12 microbatches of
  * a step are dealt to the ranks, so 1, 2, 3 and 4 ranks compute the same contributions. With reproducible "layout" (below), the
- * order in which they are added changes no bit. The byte counts include the padding of shards, which is large for so few weights.
+ * order in which they are added changes no bit. The byte counts include the padding of shards, which is large for so few
+ * weights.
  */
 #include <math.h>
 #include <stdio.h>

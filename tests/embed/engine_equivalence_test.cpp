@@ -21,12 +21,42 @@ namespace {
 constexpr int64_t kDims = 8, kClasses = 4, kWidth = 16, kBatch = 2, kMicrobatchesOfStep = 4;
 constexpr int kStepsOfBoth = 6;
 
+// The layer without what it says about tensor parallelism, which an embedded optimizer does not know: layout mode ends the
+// blocks of a norm where a parameter could be split, and other blocks may round the norm's last bit differently.
+class Unsplit final : public Layer {
+ public:
+  explicit Unsplit(std::unique_ptr<Layer> layer)
+      : layer_(std::move(layer)), specs_(layer_->parameters().begin(), layer_->parameters().end()) {
+    for (ParameterSpec& spec : specs_) spec.split = {};
+  }
+  std::span<const ParameterSpec> parameters() const override { return specs_; }
+  Shape output_shape(const Shape& input) const override { return layer_->output_shape(input); }
+  LayerRole role() const override { return layer_->role(); }
+  void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
+    layer_->forward(context, weights, x, y, saved);
+  }
+  void backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const override {
+    layer_->backward_input(context, weights, dy, dx, saved);
+  }
+  void backward_weight(Context& context, Gradients gradients, const Saved& saved) const override {
+    layer_->backward_weight(context, gradients, saved);
+  }
+  void forward_backward(Context& context, Weights weights, Gradients gradients, ConstTensorView x, TensorView dx,
+                        Saved& saved) const override {
+    layer_->forward_backward(context, weights, gradients, x, dx, saved);
+  }
+
+ private:
+  std::unique_ptr<Layer> layer_;
+  std::vector<ParameterSpec> specs_;
+};
+
 model::Model layers() {
   model::Model model;
   model.sample = {.input_dtype = DType::Float32, .input = {kDims}, .targets = {1}, .classes = kClasses};
   const auto add = [&](const std::string& name, std::unique_ptr<Layer> layer) {
     model.names.push_back(name);
-    model.layers.push_back(std::move(layer));
+    model.layers.push_back(std::make_unique<Unsplit>(std::move(layer)));
   };
   add("input", std::make_unique<model::Linear>(model::Linear::Options{.in = kDims, .out = kWidth, .init_deviation = 0.3}));
   add("hidden", std::make_unique<model::Mlp>(model::Mlp::Options{
@@ -74,7 +104,7 @@ Learned learned_by_engine(const Config& config, int ranks) {
     for (int64_t step = 0; step < kStepsOfBoth; ++step) {
       std::vector<Samples> samples;
       for (int64_t m = world.rank(); m < kMicrobatchesOfStep; m += world.size())
-        samples.emplace_back(step * kMicrobatchesOfStep + m);
+        samples.emplace_back(step % 2 * kMicrobatchesOfStep + m);
       std::vector<Microbatch> microbatches;
       for (const Samples& one : samples) microbatches.push_back(one.view());
       const StepResult result = engine.train_batch(microbatches);
@@ -101,7 +131,7 @@ class LayerTrainer {
   }
 
   StepReport step() {
-    const int64_t first = optimizer_.steps() * kMicrobatchesOfStep;
+    const int64_t first = optimizer_.steps() % 2 * kMicrobatchesOfStep;
     for (int64_t m = world_.rank(); m < kMicrobatchesOfStep; m += world_.size()) microbatch(Samples(first + m));
     return optimizer_.step();
   }
@@ -235,7 +265,7 @@ TEST(ShardedOptimizer, LearnsTheSameBitsAsAnEngine) {
         EXPECT_EQ(trainer.weights, engine.weights) << where;
         EXPECT_EQ(trainer.norms, engine.norms) << where;
         for (int i = 0; i < kStepsOfBoth; ++i) EXPECT_NEAR(trainer.losses[i], engine.losses[i], 1e-15 * 10) << where;
-        EXPECT_LT(trainer.losses.back(), trainer.losses.front()) << where;
+        EXPECT_LT(trainer.losses[kStepsOfBoth - 2], trainer.losses[0]) << where;  // the same samples
       }
 }
 

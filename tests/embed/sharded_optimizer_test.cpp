@@ -352,6 +352,26 @@ TEST(ShardedOptimizer, RefusesCallsAtTheWrongTimeAndGoesOn) {
   });
 }
 
+TEST(ShardedOptimizer, EndsNoMicrobatchInWhichAGradientIsStillWritten) {
+  comm::run_threads(1, [&](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}, {.name = "b", .shape = {4}}};
+    ShardedOptimizer optimizer(parse_config(R"({"optimizer": {"type": "SGD", "params": {"lr": 1}}})", "t"), parameters, world);
+    const Gradient gradient = optimizer.gradient(0);
+    EXPECT_FALSE(gradient.accumulate);
+    EXPECT_THAT([&] { optimizer.gradient(0); }, ThrowsMessage<Error>(HasSubstr("a second gradient of \"a\"")));
+    EXPECT_THAT([&] { optimizer.gradient_ready(1); },
+                ThrowsMessage<Error>(HasSubstr("gradient_ready of \"b\" without gradient() before it")));
+    EXPECT_THAT([&] { optimizer.end_microbatch(0); },
+                ThrowsMessage<Error>(HasSubstr("after gradient() of \"a\" without its gradient_ready()")));
+    std::fill_n(gradient.view.as<float>(), 4, 0.25f);
+    optimizer.gradient_ready(0);
+    optimizer.end_microbatch(0);
+    optimizer.step();
+    EXPECT_EQ(optimizer.weight(0).as<float>()[3], -0.25f);
+    EXPECT_EQ(optimizer.weight(1).as<float>()[3], 0.0f);
+  });
+}
+
 TEST(ShardedOptimizer, GathersMayBeNested) {
   comm::run_threads(2, [&](comm::World& world) {
     const std::vector<Parameter> parameters{{.name = "a", .shape = {4}, .init = {Init::Kind::Ones}}};
