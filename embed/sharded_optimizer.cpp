@@ -176,6 +176,7 @@ void ShardedOptimizer::end_microbatch(double loss, int64_t count) {
     throw usage_error(
         "end_microbatch() after {} microbatches, as many as a step has (gradient_accumulation_steps); call step()",
         microbatches_);
+  if (count < 0) throw usage_error("end_microbatch() with a count of {} losses; give the number of losses, or 0", count);
   refuse_open_gradients();
   begin_step();
   abort_others_on_error([&] {

@@ -23,9 +23,10 @@
 // on the number of ranks, the stage or the order of arrival, if the trainer's gradients of a microbatch do not.
 //
 // All ranks make the same calls in the same order, except add_gradient() and its two parts. One thread at a time. The world
-// must outlive the object. A call at the wrong time or with wrong arguments throws Error (Usage) and changes nothing. Other
-// exceptions are CommError (a rank was lost, or differs), ConfigError, CheckpointError, OutOfMemoryError and NumericsError (too
-// many steps in a row were skipped). After one of these the object can only be destroyed; other ranks are told the reason.
+// must outlive the object. The destructor frees the weights; in the middle of a step it waits for sums that have begun. A call
+// at the wrong time or with wrong arguments throws Error (Usage) and changes nothing. Other exceptions are CommError (a rank
+// was lost, or differs), ConfigError, CheckpointError, OutOfMemoryError and NumericsError (too many steps in a row were
+// skipped). After one of these the object can only be destroyed; other ranks are told the reason.
 #pragma once
 
 #include <memory>
@@ -97,14 +98,15 @@ class ShardedOptimizer {
 
   // ---- Gradients: of loss_scale() x the microbatch's loss
 
-  // Adds a gradient of any floating-point type, which may change or be freed when this returns.
+  // Adds a gradient: elements(parameter) numbers of any floating-point type, row-major. They may change or be freed when this
+  // returns.
   void add_gradient(int parameter, ConstTensorView gradient);
-  // The same without a copy: gradient() says where to put it and whether to add to what is there, and gradient_ready() that it
-  // is complete. The memory must not be used after that.
+  // The same without a copy: gradient() says where to put it (the view has type and shape) and whether to add to what is there,
+  // and gradient_ready() that it is complete. The memory must not be used after that.
   Gradient gradient(int parameter);
   void gradient_ready(int parameter);
-  // Ends a microbatch. `loss` is the sum of `count` losses (1: a single loss or a mean). A step's gradient is the sum over the
-  // microbatches of all ranks, divided by the sum of the counts.
+  // Ends a microbatch. `loss` is the sum of `count` losses (at least 0; 1: a single loss or a mean). A step's gradient is the
+  // sum over the microbatches of all ranks, divided by the sum of the counts.
   void end_microbatch(double loss, int64_t count = 1);
 
   // ---- Steps
@@ -117,7 +119,7 @@ class ShardedOptimizer {
   // This rank's peak by category, in bytes. What the trainer itself allocates is not in it.
   MemoryBytes measured_memory() const;
 
-  // ---- Checkpoints (docs/checkpoint_format.md), between steps; collective
+  // ---- Checkpoints (docs/checkpoint_format.md), between steps; collective. All ranks must see the same directory.
 
   void save(const std::string& directory);
   // Continues from the newest valid checkpoint, whatever number of ranks and stage wrote it; false if there is none.

@@ -53,7 +53,7 @@ enum {
   TRIVET_RENDEZVOUS = 13,             /**< The ranks of the job did not find each other. */
   TRIVET_CHECKPOINT_NOT_WRITTEN = 14, /**< A checkpoint could not be written; older ones are as they were. */
   TRIVET_CHECKPOINT_CORRUPT = 15,     /**< A checkpoint is damaged. */
-  TRIVET_NUMERICS = 16,               /**< Gradients were not finite in too many steps, or weights are not finite. */
+  TRIVET_NUMERICS = 16,               /**< Gradients were not finite in too many steps in a row. */
   TRIVET_DATA_CHANGED = 18,           /**< Not the outcome of any function of version 1.0. */
   TRIVET_OUT_OF_MEMORY = 19,          /**< Memory could not be allocated. */
   TRIVET_VERSION_SKEW = 20,           /**< Ranks run different versions of Trivet. */
@@ -217,7 +217,8 @@ TRIVET_C_API trivet_status trivet_optimizer_create(trivet_world* world, const ch
                                                    const trivet_options* options, trivet_optimizer** optimizer);
 
 /**
- * @brief Frees an optimizer and the weights that it owns.
+ * @brief Frees an optimizer and the weights that it owns. Not collective between steps; in the middle of one it waits for sums
+ * that have begun, until the other ranks have taken part in them or are lost.
  * @param optimizer May be NULL.
  */
 TRIVET_C_API void trivet_optimizer_destroy(trivet_optimizer* optimizer);
@@ -288,7 +289,8 @@ TRIVET_C_API trivet_status trivet_optimizer_release(trivet_optimizer* optimizer,
  * @param dtype TRIVET_FLOAT32 ...
  * @param data The gradient of trivet_optimizer_loss_scale() x the loss, row-major, of as many elements as the parameter has.
  * The caller may change or free it after the call.
- * @return ::TRIVET_OK, ::TRIVET_USAGE or an error of communication.
+ * @return ::TRIVET_OK, ::TRIVET_USAGE, ::TRIVET_NUMERICS (after as many skipped steps in a row as training.stop_after_skipped
+ * says) or an error of communication.
  */
 TRIVET_C_API trivet_status trivet_optimizer_add_gradient(trivet_optimizer* optimizer, int64_t parameter, int32_t dtype,
                                                          const void* data);
@@ -297,10 +299,11 @@ TRIVET_C_API trivet_status trivet_optimizer_add_gradient(trivet_optimizer* optim
  * @brief The same without a copy: where to put the gradient. Call trivet_optimizer_gradient_ready() when it is there.
  * @param optimizer An optimizer.
  * @param parameter Its index.
- * @param[out] dtype The type to write.
- * @param[out] data Where to write it.
+ * @param[out] dtype The type to write: TRIVET_FLOAT32, TRIVET_BFLOAT16 or TRIVET_FLOAT16.
+ * @param[out] data Where to write it, row-major, as many elements as the parameter has. The memory is the optimizer's, and
+ * valid until trivet_optimizer_gradient_ready().
  * @param[out] accumulate 1: add to what is there; 0: overwrite it.
- * @return ::TRIVET_OK or ::TRIVET_USAGE.
+ * @return ::TRIVET_OK, ::TRIVET_USAGE or ::TRIVET_NUMERICS, as trivet_optimizer_add_gradient().
  */
 TRIVET_C_API trivet_status trivet_optimizer_gradient(trivet_optimizer* optimizer, int64_t parameter, int32_t* dtype,
                                                      void** data, int32_t* accumulate);
@@ -317,9 +320,9 @@ TRIVET_C_API trivet_status trivet_optimizer_gradient_ready(trivet_optimizer* opt
  * @brief Ends a microbatch; a step has gradient_accumulation_steps of them on each rank. Collective.
  * @param optimizer An optimizer.
  * @param loss The sum of `count` losses. Gradients are those of this sum, times the loss scale.
- * @param count How many losses `loss` is the sum of; 1 for a mean. A step's gradient is the sum over the microbatches of all
- * ranks, divided by the sum of the counts.
- * @return ::TRIVET_OK, ::TRIVET_USAGE or an error of communication.
+ * @param count How many losses `loss` is the sum of, at least 0; 1 for a mean. A step's gradient is the sum over the
+ * microbatches of all ranks, divided by the sum of the counts.
+ * @return ::TRIVET_OK, ::TRIVET_USAGE, ::TRIVET_NUMERICS (as trivet_optimizer_add_gradient()) or an error of communication.
  */
 TRIVET_C_API trivet_status trivet_optimizer_end_microbatch(trivet_optimizer* optimizer, double loss, int64_t count);
 
@@ -327,7 +330,8 @@ TRIVET_C_API trivet_status trivet_optimizer_end_microbatch(trivet_optimizer* opt
  * @brief Updates the weights. All units must be released. Collective.
  * @param optimizer An optimizer.
  * @param[out] report NULL: not wanted. Otherwise its `size` must be set.
- * @return ::TRIVET_OK, also for a step that is skipped; ::TRIVET_USAGE, ::TRIVET_NUMERICS or an error of communication.
+ * @return ::TRIVET_OK, also for a step that is skipped; ::TRIVET_USAGE, ::TRIVET_NUMERICS (gradients overflow at the smallest
+ * loss scale) or an error of communication.
  */
 TRIVET_C_API trivet_status trivet_optimizer_step(trivet_optimizer* optimizer, trivet_step_report* report);
 
@@ -364,7 +368,8 @@ TRIVET_C_API trivet_status trivet_optimizer_memory(const trivet_optimizer* optim
  * @brief Saves weights, optimizer states and progress, between steps (docs/checkpoint_format.md). Collective.
  * @param optimizer An optimizer.
  * @param directory The directory of checkpoints, which all ranks share.
- * @return ::TRIVET_OK, ::TRIVET_USAGE, ::TRIVET_CHECKPOINT_NOT_WRITTEN, ::TRIVET_NUMERICS or an error of communication.
+ * @return ::TRIVET_OK, ::TRIVET_USAGE, ::TRIVET_CHECKPOINT_NOT_WRITTEN, ::TRIVET_RANKS_DISAGREE (copies of weights differ) or
+ * an error of communication.
  */
 TRIVET_C_API trivet_status trivet_optimizer_save(trivet_optimizer* optimizer, const char* directory);
 

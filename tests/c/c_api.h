@@ -43,7 +43,7 @@ struct signatures {
 extern const struct signatures kSignatures;
 
 /* A job whose model is two vectors, "a" of 6 elements in unit "u" and "b" of 3; the gradient of element i is i + 1 on every
- * rank. */
+ * rank, in both microbatches of a step. */
 enum { A_ELEMENTS = 6, B_ELEMENTS = 3 };
 struct job {
   const char* config; /* JSON */

@@ -18,7 +18,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 std::string sgd(int stage) {
-  return R"({"optimizer": {"type": "SGD", "params": {"lr": 0.5}}, "gradient_clipping": 0, "zero_optimization": {"stage": )" +
+  return R"({"optimizer": {"type": "SGD", "params": {"lr": 0.5}}, "gradient_clipping": 0, "gradient_accumulation_steps": 2, "zero_optimization": {"stage": )" +
          std::to_string(stage) + R"(, "stage3_param_persistence_threshold": 0}})";
 }
 
@@ -196,6 +196,9 @@ TEST_F(CApiOfOneRank, RefusesParametersThatMakeNoSense) {
   options.size = sizeof options;
   options.bucket_elements = -1;
   expect_refused({parameter_named("a")}, "must not be negative", "{}", &options);
+  options.bucket_elements = 0;
+  options.reserved = 1;
+  expect_refused({parameter_named("a")}, "reserved must be 0", "{}", &options);
 }
 
 TEST_F(CApiOfOneRank, TellsWhatItHolds) {
@@ -223,6 +226,8 @@ TEST_F(CApiOfOneRank, AFailedCallLeavesItsResultsAndTheOptimizerAsTheyWere) {
   EXPECT_EQ(trivet_optimizer_unit_of(optimizer, 1, &unit), TRIVET_USAGE);
   EXPECT_EQ(unit, 77);
   EXPECT_EQ(trivet_optimizer_unit_of(optimizer, -1, &unit), TRIVET_USAGE);
+  EXPECT_EQ(trivet_optimizer_unit_of(optimizer, int64_t{1} << 32, &unit), TRIVET_USAGE);
+  EXPECT_EQ(unit, 77);
   EXPECT_EQ(trivet_optimizer_weight(optimizer, 0, nullptr), TRIVET_USAGE);
   EXPECT_THAT(trivet_last_error(), HasSubstr("data is NULL"));
   const float gradient[] = {1, 1};
@@ -235,6 +240,8 @@ TEST_F(CApiOfOneRank, AFailedCallLeavesItsResultsAndTheOptimizerAsTheyWere) {
   EXPECT_EQ(trivet_optimizer_step(optimizer, &report), TRIVET_USAGE);
   EXPECT_THAT(trivet_last_error(), HasSubstr("step() after 0 of 1 microbatches"));
   EXPECT_EQ(report.steps, 0);
+  EXPECT_EQ(trivet_optimizer_end_microbatch(optimizer, 1, -1), TRIVET_USAGE);
+  EXPECT_THAT(trivet_last_error(), HasSubstr("a count of -1 losses"));
   trivet_memory memory{};
   EXPECT_EQ(trivet_optimizer_memory(optimizer, &memory), TRIVET_USAGE);
   EXPECT_EQ(trivet_optimizer_add_gradient(optimizer, 0, TRIVET_FLOAT32, gradient), TRIVET_OK);

@@ -22,9 +22,11 @@ static trivet_status add_gradient(trivet_optimizer* optimizer, int64_t parameter
 
 static trivet_status run_steps(trivet_optimizer* optimizer, const struct job* job, trivet_step_report* report) {
   for (int step = 0; step < job->steps; ++step) {
-    TRY(add_gradient(optimizer, 1, B_ELEMENTS, job->in_place));
-    TRY(add_gradient(optimizer, 0, A_ELEMENTS, job->in_place));
-    TRY(trivet_optimizer_end_microbatch(optimizer, 0.25 * (step + 1), 1));
+    for (int microbatch = 0; microbatch < 2; ++microbatch) {
+      TRY(add_gradient(optimizer, 1, B_ELEMENTS, job->in_place));
+      TRY(add_gradient(optimizer, 0, A_ELEMENTS, job->in_place));
+      TRY(trivet_optimizer_end_microbatch(optimizer, 0.25 * (step + 1), 1));
+    }
     TRY(trivet_optimizer_step(optimizer, report));
   }
   return TRIVET_OK;

@@ -1,5 +1,4 @@
-/* Takes one step with nothing but an installed libtrivet_c. Exits with code 1 unless the weight is what the step makes of it.
- */
+/* Takes one step with nothing but an installed libtrivet_c. Exits with code 1 unless the weight changed as it should. */
 #include <stdio.h>
 
 #include <trivet/c.h>

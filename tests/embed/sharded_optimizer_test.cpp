@@ -250,8 +250,12 @@ TEST(ShardedOptimizer, SkipsAStepWhoseGradientsAreNotFiniteAndLowersTheLossScale
   for (const int stage : {0, 2})
     comm::run_threads(2, [&](comm::World& world) {
       ForeignTrainer trainer(
-          config_of(zero(stage, false, R"(, "fp16": {"enabled": true, "initial_scale_power": 4, "hysteresis": 1})"), 2), world);
+          config_of(zero(stage, false, R"(, "fp16": {"enabled": true, "initial_scale_power": 4, "hysteresis": 1},
+              "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10, "warmup_max_lr": 1}})"),
+                    2),
+          world);
       ShardedOptimizer& optimizer = trainer.optimizer();
+      const double learning_rate = optimizer.learning_rate();
       EXPECT_EQ(optimizer.loss_scale(), 16);
       const Bits before = trainer.weights();
       const float infinity = std::numeric_limits<float>::infinity();
@@ -264,8 +268,10 @@ TEST(ShardedOptimizer, SkipsAStepWhoseGradientsAreNotFiniteAndLowersTheLossScale
       EXPECT_EQ(report.steps, 1);
       EXPECT_EQ(report.updates, 0);
       EXPECT_EQ(optimizer.loss_scale(), 8);
+      EXPECT_EQ(optimizer.learning_rate(), learning_rate);  // schedules count updates
       EXPECT_EQ(trainer.weights(), before);
       EXPECT_FALSE(trainer.step().skipped);
+      EXPECT_NE(optimizer.learning_rate(), learning_rate);
       EXPECT_NE(trainer.weights(), before);
     });
 }
@@ -437,6 +443,15 @@ TEST(ShardedOptimizer, NamesTheFirstDifferenceBetweenRanks) {
         });
       },
       ThrowsMessage<CommError>(HasSubstr("rank 0 has config zero_optimization.stage: 0, but rank 1 has config")));
+  EXPECT_THAT(
+      [] {
+        comm::run_threads(2, [](comm::World& world) {
+          const float values[4] = {};
+          const std::vector<Parameter> parameters{{.name = "a", .shape = {4}, .values = world.rank() == 0 ? values : nullptr}};
+          ShardedOptimizer(parse_config("{}", "t"), parameters, world);
+        });
+      },
+      ThrowsMessage<CommError>(HasSubstr("rank 1 has parameter \"a\" [4] in unit \"bucket 0\", no values")));
 }
 
 TEST(ShardedOptimizer, FindsATrainerThatWritesToItsWeights) {
@@ -447,6 +462,20 @@ TEST(ShardedOptimizer, FindsATrainerThatWritesToItsWeights) {
           trainer.step();
           if (world.rank() == 1) const_cast<float*>(trainer.optimizer().weight(0).as<float>())[0] += 1;
           trainer.step();
+        });
+      },
+      ThrowsMessage<CommError>(AllOf(HasSubstr("rank 1"), HasSubstr("first.weight"))));
+}
+
+TEST(ShardedOptimizer, SavesNoWeightsThatDifferBetweenRanks) {
+  const test::TemporaryFolder folder;
+  EXPECT_THAT(
+      [&] {
+        comm::run_threads(3, [&](comm::World& world) {
+          ForeignTrainer trainer(config_of(zero(0), 3), world);
+          trainer.step();
+          if (world.rank() == 1) const_cast<float*>(trainer.optimizer().weight(0).as<float>())[0] += 1;
+          trainer.optimizer().save(folder.path());
         });
       },
       ThrowsMessage<CommError>(AllOf(HasSubstr("rank 1"), HasSubstr("first.weight"))));
