@@ -251,7 +251,7 @@ TEST(ShardedOptimizer, SkipsAStepWhoseGradientsAreNotFiniteAndLowersTheLossScale
     comm::run_threads(2, [&](comm::World& world) {
       ForeignTrainer trainer(
           config_of(zero(stage, false, R"(, "fp16": {"enabled": true, "initial_scale_power": 4, "hysteresis": 1},
-              "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10, "warmup_max_lr": 1}})"),
+              "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10, "warmup_min_lr": 0.01, "warmup_max_lr": 0.1}})"),
                     2),
           world);
       ShardedOptimizer& optimizer = trainer.optimizer();
