@@ -88,9 +88,9 @@ std::vector<double> train_plainly() {
 }
 
 // The largest relative difference. Both add the same float32 numbers, but in another order (over ranks, and within the norm),
-// so each loss is rounded differently, by 6e-8 of its size; over 40 steps, differences of up to 1.3e-7 were seen. Adam
+// so each loss is rounded differently, by about 6e-8 of its size; over 40 steps, differences of up to 1.3e-7 were seen. Adam
 // divides a gradient by its own magnitude, so another processor or another libtorch may make more of a rounding: 1e-5 leaves
-// room for that. A weight decay of 0.02 instead of 0.01 changes losses by more.
+// room for that.
 constexpr double kTolerance = 1e-5;
 double difference(const std::vector<double>& a, const std::vector<double>& b) {
   double largest = 0;
