@@ -7,6 +7,7 @@
 #include "comm/world.h"                     // run_threads, connect: the ranks of a job
 #include "core/error.h"                     // what can go wrong, as types with exit codes
 #include "core/layer.h"                     // the interface for your own layers
+#include "embed/sharded_optimizer.h"        // ZeRO, optimizers and checkpoints for trainers with their own model
 #include "engine/checkpoint/checkpoint.h"   // saving while training, loading on another layout
 #include "engine/config/load.h"             // JSON -> Config
 #include "engine/data/dataset.h"            // text or token file -> tokens

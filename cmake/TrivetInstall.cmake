@@ -5,8 +5,9 @@
 #   lib/libtrivet_cuda.so          the CUDA backend, if it is built (TrivetCuda.cmake)
 #   lib/libtrivet_ucx.so           messages between hosts, if it is built (TrivetTransports.cmake)
 #   lib/libtrivet_gloo.so          the same
+#   lib/libtrivet_c.so.1           the C API, with lib/pkgconfig/trivet_c.pc; it needs none of the other libraries
 #   lib/cmake/trivet/              find_package(trivet), with the targets trivet::trivet (everything), trivet::core, trivet::zero ...
-#   include/trivet/                the headers, in their folders: #include "engine/engine.h"
+#   include/trivet/                the headers, in their folders: #include "engine/engine.h"; for C: #include <trivet/c.h>
 #   share/trivet/configs/          example configs
 #   share/doc/trivet/              this documentation and the licence
 #
@@ -24,6 +25,10 @@ set_target_properties(trivet_all PROPERTIES EXPORT_NAME trivet)
 target_link_libraries(trivet_all INTERFACE ${libraries})
 
 install(TARGETS ${libraries} trivet_all EXPORT trivetTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS trivet_c EXPORT trivetTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES c/trivet/c.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet)
+configure_file(c/trivet_c.pc.in ${CMAKE_CURRENT_BINARY_DIR}/trivet_c.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trivet_c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(EXPORT trivetTargets NAMESPACE trivet:: DESTINATION ${package_dir})
 

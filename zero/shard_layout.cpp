@@ -72,7 +72,9 @@ class LayoutBuilder {
     return options_.pipeline_rank_of_block.empty() ? options_.pipeline_rank : options_.pipeline_rank_of_block[block];
   }
   bool here(int block) const { return rank_of(block) == options_.pipeline_rank; }
-  std::string full_name(int block, const ParameterSpec& spec) const { return layers_[block].layer + "." + spec.name; }
+  std::string full_name(int block, const ParameterSpec& spec) const {
+    return layers_[block].layer.empty() ? spec.name : layers_[block].layer + "." + spec.name;
+  }
 
   void find_owners() {
     for (int block = 0; block < static_cast<int>(layers_.size()); ++block)

@@ -31,7 +31,7 @@
 namespace trivet::zero {
 
 struct FlatParameter {
-  std::string name;  // global: layer name + "." + parameter name
+  std::string name;  // global: layer name + "." + parameter name, or the latter alone if the layer has no name
   ParameterSpec spec;
   tensor_parallel::LocalPart part;  // this tensor rank's
   int64_t offset = 0;               // first element within the group

@@ -1,0 +1,82 @@
+#include "embed/units.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+
+namespace trivet::embed {
+namespace {
+
+class UnitMaker {
+ public:
+  UnitMaker(std::span<const Parameter> parameters, int64_t bucket_elements)
+      : parameters_(parameters), bucket_elements_(bucket_elements) {}
+
+  std::vector<Unit> make() {
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const Parameter& parameter = parameters_[i];
+      check(parameter, i);
+      Unit& unit = units_[parameter.unit.empty() ? bucket_for(parameter) : named(parameter)];
+      unit.parameters.push_back(static_cast<int>(i));
+    }
+    return std::move(units_);
+  }
+
+ private:
+  static void check(const Parameter& parameter, size_t index) {
+    if (parameter.name.empty())
+      throw Error(ExitCode::Usage, fmt::format("embed: parameter {} has no name; give each parameter a unique name", index));
+    if (parameter.shape.elements() < 1)
+      throw Error(ExitCode::Usage, fmt::format("embed: parameter \"{}\" has the shape {}; each size must be at least 1",
+                                               parameter.name, to_string(parameter.shape)));
+  }
+
+  size_t named(const Parameter& parameter) {
+    const auto [found, is_new] = by_name_.emplace(parameter.unit, units_.size());
+    if (is_new) units_.push_back({parameter.unit, {}, parameter.role});
+    if (units_[found->second].role != parameter.role)
+      throw Error(ExitCode::Usage, fmt::format("embed: parameter \"{}\" has another role than the parameters before it in unit "
+                                               "\"{}\"; give it a unit of its own",
+                                               parameter.name, parameter.unit));
+    return found->second;
+  }
+
+  // The open bucket, or a new one if this parameter does not fit.
+  size_t bucket_for(const Parameter& parameter) {
+    const int64_t elements = parameter.shape.elements();
+    if (buckets_ == 0 || filled_ + elements > bucket_elements_ || units_[bucket_].role != parameter.role) {
+      bucket_ = units_.size();
+      units_.push_back({fmt::format("bucket {}", buckets_++), {}, parameter.role});
+      filled_ = 0;
+    }
+    filled_ += elements;
+    return bucket_;
+  }
+
+  std::span<const Parameter> parameters_;
+  int64_t bucket_elements_;
+  std::vector<Unit> units_;
+  std::map<std::string, size_t> by_name_;
+  int buckets_ = 0;
+  size_t bucket_ = 0;
+  int64_t filled_ = 0;  // elements of the open bucket
+};
+
+}  // namespace
+
+std::vector<Unit> make_units(std::span<const Parameter> parameters, int64_t bucket_elements) {
+  return UnitMaker(parameters, bucket_elements).make();
+}
+
+std::vector<UnitPlace> places_of(std::span<const Unit> units, size_t parameters) {
+  std::vector<UnitPlace> places(parameters);
+  for (size_t unit = 0; unit < units.size(); ++unit)
+    for (size_t index = 0; index < units[unit].parameters.size(); ++index)
+      places[units[unit].parameters[index]] = {static_cast<int>(unit), static_cast<int>(index)};
+  return places;
+}
+
+}  // namespace trivet::embed

@@ -1,0 +1,551 @@
+#include "embed/sharded_optimizer.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/embed/foreign_trainer.h"
+#include "tests/support/temporary_folder.h"
+
+namespace trivet::embed {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr int kSteps = 20;
+
+std::string zero(int stage, bool overlap = false, const std::string& more = "") {
+  return fmt::format(R"("zero_optimization": {{"stage": {}, "overlap_comm": {}, "stage3_param_persistence_threshold": 0}}{})",
+                     stage, overlap, more);
+}
+const std::string kLayout = R"(, "reproducible": "layout")";
+
+const Bits& alone() {
+  static const Bits bits = train(zero(0, false, kLayout), 1, kSteps);
+  return bits;
+}
+
+TEST(ShardedOptimizer, LearnsTheSameBitsAtEveryStageOnAnyNumberOfRanks) {
+  for (const int ranks : {1, 2, 3, 4})
+    for (const int stage : {0, 1, 2, 3})
+      for (const bool overlap : {false, true})
+        EXPECT_EQ(train(zero(stage, overlap, kLayout), ranks, kSteps), alone())
+            << ranks << " ranks, stage " << stage << ", overlap " << overlap;
+}
+
+TEST(ShardedOptimizer, LearnsTheSameBitsWithReplicasOfShardsAndSecondCopies) {
+  const std::string persistent = R"("stage3_param_persistence_threshold": 30, )",
+                    whole = R"("stage3_param_persistence_threshold": 0, )";
+  for (const std::string& keys :
+       {whole + R"("stage": 2, "mics_shard_size": 2)", whole + R"("stage": 3, "mics_shard_size": 2)",
+        whole + R"("stage": 3, "zero_hpz_partition_size": 2)", persistent + R"("stage": 3, "overlap_comm": true)",
+        whole + R"("stage": 1, "reduce_bucket_size": 64, "allgather_bucket_size": 64)"}) {
+    const auto reordered = [](ForeignTrainer& trainer, int rank) {
+      if (rank % 2 == 1) trainer.order = {kW1, kB1, kW2, kB2};
+    };
+    EXPECT_EQ(train(R"("zero_optimization": {)" + keys + "}" + kLayout, 4, kSteps, reordered), alone()) << keys;
+  }
+}
+
+TEST(ShardedOptimizer, LearnsSomething) {
+  comm::run_threads(2, [](comm::World& world) {
+    ForeignTrainer trainer(config_of(zero(2), 2), world);
+    const double before = trainer.step().loss;
+    double after = 0;
+    for (int i = 0; i < 150; ++i) after = trainer.step().loss;
+    EXPECT_LT(after, 0.3 * before);
+  });
+}
+
+TEST(ShardedOptimizer, DoesNotDependOnBucketsOrOnTheOrderInWhichGradientsArrive) {
+  for (const int stage : {1, 2})
+    for (const bool overlap : {false, true})
+      for (const bool units : {false, true}) {
+        const Bits bits = train(
+            zero(stage, overlap, kLayout), 2, kSteps,
+            [](ForeignTrainer& trainer, int rank) {
+              if (rank == 1) trainer.order = {kW1, kB2, kB1, kW2};
+              trainer.in_place = rank == 0;
+            },
+            units);
+        EXPECT_EQ(bits, alone()) << "stage " << stage << ", overlap " << overlap << ", units " << units;
+      }
+}
+
+// The loss is known in closed form: its gradient with respect to each element is the element's number, times the weight of the
+// microbatch. All numbers are small integers over powers of two, so float arithmetic is exact.
+TEST(ShardedOptimizer, AnSgdStepIsTheWeightMinusTheRateTimesTheMeanGradient) {
+  const Config config = parse_config(
+      R"({"optimizer": {"type": "SGD", "params": {"lr": 0.5}}, "gradient_clipping": 0, "gradient_accumulation_steps": 2,
+          "zero_optimization": {"stage": 2}})",
+      "test.json");
+  comm::run_threads(2, [&](comm::World& world) {
+    const std::vector<float> initial(10, 3.0f);
+    const std::vector<Parameter> parameters{{.name = "w", .shape = {2, 5}, .values = initial.data()}};
+    ShardedOptimizer optimizer(config, parameters, world);
+    for (int m = 0; m < 2; ++m) {
+      std::vector<float> gradient(10);
+      const auto weight = static_cast<float>(1 + m + 2 * world.rank());  // 1, 2, 3, 4 over both ranks
+      for (int i = 0; i < 10; ++i) gradient[i] = weight * static_cast<float>(i);
+      optimizer.add_gradient(0, {gradient.data(), DType::Float32, {10}});
+      optimizer.end_microbatch(weight, 2 * m + 1);  // counts 1 and 3 on each rank
+    }
+    const StepReport report = optimizer.step();
+    EXPECT_EQ(report.loss, 10.0 / 8);  // the losses' sum and the counts' sum
+    EXPECT_EQ(report.gradient_norm, 10.0 / 8 * std::sqrt(285.0));
+    EXPECT_EQ(report.updates, 1);
+    const float* weights = optimizer.weight(0).as<float>();
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(weights[i], 3.0f - 0.5f * 10.0f / 8.0f * static_cast<float>(i)) << i;
+  });
+}
+
+TEST(ShardedOptimizer, TakesTheInitialValuesOfRankZero) {
+  constexpr int64_t kMany = (int64_t{1} << 20) + 4097;  // more than are sent at a time
+  for (const int stage : {0, 1, 3})
+    comm::run_threads(3, [&](comm::World& world) {
+      std::vector<float> values(kMany);
+      for (int64_t i = 0; i < kMany; ++i) values[i] = static_cast<float>(i + 1000 * world.rank());
+      const std::vector<Parameter> parameters{{.name = "small", .shape = {7}, .init = {Init::Kind::Ones}},
+                                              {.name = "large", .shape = {kMany}, .values = values.data()}};
+      ShardedOptimizer optimizer(config_of(zero(stage), 3), parameters, world);
+      std::fill(values.begin(), values.end(), -1.0f);  // they were copied
+      for (int p = 0; p < 2; ++p) optimizer.gather(optimizer.unit_of(p));
+      const float* large = optimizer.weight(1).as<float>();
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < kMany; ++i) wrong += large[i] != static_cast<float>(i);
+      EXPECT_EQ(wrong, 0) << "stage " << stage;
+      EXPECT_EQ(optimizer.weight(0).as<float>()[6], 1.0f);
+    });
+}
+
+TEST(ShardedOptimizer, AGradientThatNeverArrivesIsZero) {
+  const std::string sgd = R"(, "optimizer": {"type": "SGD", "params": {"lr": 0.1}})";
+  for (const int stage : {0, 2})
+    for (const std::string& mode : {sgd, sgd + kLayout})
+      comm::run_threads(2, [&](comm::World& world) {
+        ForeignTrainer trainer(config_of(zero(stage, false, mode), 2), world);
+        const Bits before = trainer.weights();
+        trainer.order = {kB2, kB1, kW1};  // the gradient of w2 is left out
+        trainer.step();
+        const Bits after = trainer.weights();
+        const int64_t first = kElements[kW1] + kElements[kB1];
+        for (int64_t i = 0; i < kElements[kW2]; ++i) EXPECT_EQ(after[first + i], before[first + i]);
+        EXPECT_NE(after.front(), before.front());
+        EXPECT_NE(after.back(), before.back());  // of the same unit as w2
+      });
+}
+
+TEST(ShardedOptimizer, FrozenParametersKeepTheirValues) {
+  comm::run_threads(2, [&](comm::World& world) {
+    const std::vector<float> ones(6, 1.0f);
+    const std::vector<Parameter> parameters{
+        {.name = "frozen", .shape = {6}, .unit = "u", .values = ones.data(), .trainable = false},
+        {.name = "w", .shape = {6}, .unit = "u", .values = ones.data()}};
+    ShardedOptimizer optimizer(
+        parse_config(R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}})", "t"), parameters,
+        world);
+    EXPECT_THAT(
+        [&] {
+          optimizer.add_gradient(0, {ones.data(), DType::Float32, {6}});
+        },
+        ThrowsMessage<Error>(HasSubstr("\"frozen\", which is frozen")));
+    optimizer.add_gradient(1, {ones.data(), DType::Float32, {6}});
+    optimizer.end_microbatch(1);
+    optimizer.step();
+    optimizer.gather(0);
+    EXPECT_EQ(optimizer.weight(0).as<float>()[5], 1.0f);
+    EXPECT_LT(optimizer.weight(1).as<float>()[5], 1.0f);
+  });
+}
+
+// ---- memory
+
+// One parameter of 4 x 64 x 1024 elements in each of eight units: shards need no padding.
+MemoryBytes memory_of(int stage, int ranks, bool overlap = false) {
+  MemoryBytes memory;
+  comm::run_threads(ranks, [&](comm::World& world) {
+    constexpr int64_t kElementsOfUnit = int64_t{1} << 18;
+    std::vector<Parameter> parameters;
+    for (int i = 0; i < 8; ++i)
+      parameters.push_back({.name = fmt::format("w{}", i), .shape = {kElementsOfUnit}, .unit = fmt::format("u{}", i)});
+    const std::string two_microbatches = R"(, "gradient_accumulation_steps": 2)";
+    ShardedOptimizer optimizer(parse_config(fmt::format("{{{}}}", zero(stage, overlap, two_microbatches)), "t"), parameters,
+                               world);
+    const std::vector<float> gradient(kElementsOfUnit, 1.0f);
+    for (int m = 0; m < 2; ++m) {
+      for (int i = 7; i >= 0; --i) {
+        optimizer.gather(i);
+        optimizer.release(i);
+        optimizer.add_gradient(i, {gradient.data(), DType::Float32, {kElementsOfUnit}});
+      }
+      optimizer.end_microbatch(0);
+    }
+    optimizer.step();
+    if (world.rank() == 0) memory = optimizer.measured_memory();
+  });
+  return memory;
+}
+
+TEST(ShardedOptimizer, TakesTheMemoryThatTheStageSays) {
+  constexpr int64_t kWhole = int64_t{8} << 20, kUnit = int64_t{1} << 20;  // bytes of float32
+  for (const int ranks : {1, 2, 4})
+    for (const int stage : {0, 1, 2, 3}) {
+      const MemoryBytes memory = memory_of(stage, ranks);
+      const auto held = [&](int from) { return stage >= from ? kWhole / ranks : kWhole; };
+      EXPECT_EQ(memory[MemoryCategory::Optimizer], 2 * held(1)) << stage << " " << ranks;  // Adam's two moments
+      EXPECT_EQ(memory[MemoryCategory::Gradients], held(2)) << stage << " " << ranks;
+      EXPECT_EQ(memory[MemoryCategory::Parameters], held(3)) << stage << " " << ranks;
+    }
+  EXPECT_LT(memory_of(0, 2)[MemoryCategory::Buffers], kUnit / 8);  // the norm's and the loss's
+  // One unit at a time is whole, because it is summed as soon as it is complete.
+  EXPECT_LT(memory_of(2, 2)[MemoryCategory::Buffers], kUnit + kUnit / 8);
+  EXPECT_LT(memory_of(3, 2, true)[MemoryCategory::Buffers], 3 * kUnit + kUnit / 8);  // with overlap, one more is in flight
+}
+
+// ---- precision
+
+TEST(ShardedOptimizer, WeightsHaveTheTypeOfTheConfig) {
+  comm::run_threads(2, [&](comm::World& world) {
+    ForeignTrainer trainer(config_of(zero(1, false, R"(, "bf16": {"enabled": true})"), 2), world);
+    EXPECT_EQ(trainer.optimizer().dtype(), DType::BFloat16);
+    EXPECT_EQ(trainer.optimizer().weight(0).dtype, DType::BFloat16);
+    EXPECT_EQ(trainer.optimizer().weight(0).as<bfloat16>()[5], bfloat16(foreign_values(0)[kW1][5]));
+    const double before = trainer.step().loss;
+    double after = 0;
+    for (int i = 0; i < 100; ++i) after = trainer.step().loss;
+    EXPECT_LT(after, 0.5 * before);
+    EXPECT_EQ(trainer.optimizer().measured_memory()[MemoryCategory::Parameters],
+              trainer.optimizer().measured_memory()[MemoryCategory::Gradients] / 2);
+  });
+}
+
+TEST(ShardedOptimizer, ConvertsGradientsOfOtherTypes) {
+  comm::run_threads(1, [&](comm::World& world) {
+    const Config config = parse_config(
+        R"({"optimizer": {"type": "SGD", "params": {"lr": 1}}, "gradient_clipping": 0, "gradient_accumulation_steps": 3})",
+        "t");
+    const std::vector<Parameter> parameters{{.name = "w", .shape = {2}}};
+    ShardedOptimizer optimizer(config, parameters, world);
+    const double as_double[] = {0.5, 1};
+    const bfloat16 as_bfloat16[] = {bfloat16(0.25f), bfloat16(2)};
+    const float16 as_float16[] = {float16(0.125f), float16(4)};
+    const std::pair<const void*, DType> given[] = {
+        {as_double, DType::Float64}, {as_bfloat16, DType::BFloat16}, {as_float16, DType::Float16}};
+    for (const auto& [data, dtype] : given) {
+      optimizer.add_gradient(0, {data, dtype, {2}});
+      optimizer.end_microbatch(0);
+    }
+    optimizer.step();
+    EXPECT_FLOAT_EQ(optimizer.weight(0).as<float>()[0], -0.875f / 3);
+    EXPECT_FLOAT_EQ(optimizer.weight(0).as<float>()[1], -7.0f / 3);
+  });
+}
+
+TEST(ShardedOptimizer, SkipsAStepWhoseGradientsAreNotFiniteAndLowersTheLossScale) {
+  for (const int stage : {0, 2})
+    comm::run_threads(2, [&](comm::World& world) {
+      ForeignTrainer trainer(
+          config_of(zero(stage, false, R"(, "fp16": {"enabled": true, "initial_scale_power": 4, "hysteresis": 1},
+              "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10, "warmup_min_lr": 0.01, "warmup_max_lr": 0.1}})"),
+                    2),
+          world);
+      ShardedOptimizer& optimizer = trainer.optimizer();
+      const double learning_rate = optimizer.learning_rate();
+      EXPECT_EQ(optimizer.loss_scale(), 16);
+      const Bits before = trainer.weights();
+      const float infinity = std::numeric_limits<float>::infinity();
+      for (int m = 0; m < optimizer.microbatches(); ++m) {
+        if (world.rank() == 1 && m == 2) optimizer.add_gradient(kB2, {&infinity, DType::Float32, {1}});
+        optimizer.end_microbatch(0);
+      }
+      const StepReport report = optimizer.step();
+      EXPECT_TRUE(report.skipped);
+      EXPECT_EQ(report.steps, 1);
+      EXPECT_EQ(report.updates, 0);
+      EXPECT_EQ(optimizer.loss_scale(), 8);
+      EXPECT_EQ(optimizer.learning_rate(), learning_rate);  // schedules count updates
+      EXPECT_EQ(trainer.weights(), before);
+      for (int step = 0; step < 2; ++step) EXPECT_FALSE(trainer.step().skipped);
+      EXPECT_NE(optimizer.learning_rate(), learning_rate);  // WarmupLR has the same rate for the first two updates, as DeepSpeed's
+      EXPECT_NE(trainer.weights(), before);
+    });
+}
+
+TEST(ShardedOptimizer, TheLossScaleIsTakenOutOfTheGradients) {
+  const auto moved = [](const std::string& fp16) {
+    std::vector<float> weights;
+    comm::run_threads(1, [&](comm::World& world) {
+      const std::vector<Parameter> parameters{{.name = "w", .shape = {1}}};
+      ShardedOptimizer optimizer(
+          parse_config(R"({"optimizer": {"type": "SGD", "params": {"lr": 1}}, "gradient_clipping": 0, )" + fp16 + "}", "t"),
+          parameters, world);
+      const auto gradient = static_cast<float>(0.5 * optimizer.loss_scale());
+      optimizer.add_gradient(0, {&gradient, DType::Float32, {1}});
+      optimizer.end_microbatch(0);
+      optimizer.step();
+      weights.push_back(static_cast<float>(optimizer.weight(0).as<float16>()[0]));
+    });
+    return weights;
+  };
+  EXPECT_EQ(moved(R"("fp16": {"enabled": true, "loss_scale": 64})"), std::vector<float>{-0.5f});
+  EXPECT_EQ(
+      moved(
+          R"("train_batch_size": 1, "train_micro_batch_size_per_gpu": 1, "reproducible": "layout", "fp16": {"enabled": true, "loss_scale": 64})"),
+      std::vector<float>{-0.5f});
+}
+
+TEST(ShardedOptimizer, EndsARunInWhichTooManyStepsAreSkipped) {
+  comm::run_threads(1, [&](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "w", .shape = {1}}};
+    ShardedOptimizer optimizer(parse_config(R"({"training": {"stop_after_skipped": 2}})", "t"), parameters, world);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    for (int i = 0; i < 2; ++i) {
+      optimizer.add_gradient(0, {&nan, DType::Float32, {1}});
+      optimizer.end_microbatch(0);
+      EXPECT_TRUE(optimizer.step().skipped);
+    }
+    EXPECT_THAT(
+        [&] {
+          optimizer.add_gradient(0, {&nan, DType::Float32, {1}});
+        },
+        ThrowsMessage<NumericsError>(HasSubstr("not finite 2 times in a row")));
+  });
+}
+
+// ---- mistakes of a trainer
+
+TEST(ShardedOptimizer, RefusesCallsAtTheWrongTimeAndGoesOn) {
+  const auto usage = [](const char* text) { return ThrowsMessage<Error>(HasSubstr(text)); };
+  comm::run_threads(2, [&](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {4}, .unit = "ua"},
+                                            {.name = "b", .shape = {4}, .unit = "ub"}};
+    ShardedOptimizer optimizer(
+        parse_config(R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}})", "t"), parameters,
+        world);
+    const std::vector<float> values(5, 1.0f);
+    const ConstTensorView gradient{values.data(), DType::Float32, {4}};
+    EXPECT_THAT([&] { optimizer.weight(0); }, usage("weight of \"a\": its unit \"ua\" is not whole; call gather(0)"));
+    EXPECT_THAT([&] { optimizer.weight(2); }, usage("parameter 2 does not exist; there are 2"));
+    EXPECT_THAT([&] { optimizer.gather(-1); }, usage("unit -1 does not exist; there are 2"));
+    EXPECT_THAT([&] { optimizer.release(1); }, usage("release of unit \"ub\", which is not gathered"));
+    EXPECT_THAT([&] { optimizer.step(); }, usage("step() after 0 of 1 microbatches"));
+    EXPECT_THAT([&] { optimizer.gradient_ready(0); }, usage("gradient_ready of \"a\" without gradient() before it"));
+    EXPECT_THAT(
+        [&] {
+          optimizer.add_gradient(0, {values.data(), DType::Float32, {5}});
+        },
+        usage("gradient of \"a\" has 5 elements of float32; it must have 4"));
+    EXPECT_THAT([&] { optimizer.add_gradient(0, {values.data(), DType::Int32, {4}}); }, usage("4 elements of int32"));
+    optimizer.add_gradient(0, gradient);
+    EXPECT_THAT([&] { optimizer.add_gradient(0, gradient); }, usage("a second gradient of \"a\" in one microbatch"));
+    EXPECT_THAT([&] { optimizer.gradient_ready(0); }, usage("gradient_ready of \"a\""));
+    EXPECT_THAT([&] { optimizer.save("nowhere"); }, usage("save() after gradients of a step have arrived"));
+    optimizer.end_microbatch(0);
+    EXPECT_THAT([&] { optimizer.add_gradient(1, gradient); }, usage("gradient of \"b\" after 1 microbatches"));
+    EXPECT_THAT([&] { optimizer.end_microbatch(0); }, usage("end_microbatch() after 1 microbatches"));
+    optimizer.gather(1);
+    EXPECT_THAT([&] { optimizer.step(); }, usage("step() while unit \"ub\" is gathered; release it first"));
+    optimizer.release(1);
+    EXPECT_EQ(optimizer.step().updates, 1);
+    optimizer.prefetch(0);
+    EXPECT_THAT([&] { optimizer.load("nowhere"); }, usage("load() while unit \"ua\" is gathered"));
+    optimizer.release(0);
+  });
+}
+
+TEST(ShardedOptimizer, EndsNoMicrobatchInWhichAGradientIsStillWritten) {
+  comm::run_threads(1, [&](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}, {.name = "b", .shape = {4}}};
+    ShardedOptimizer optimizer(parse_config(R"({"optimizer": {"type": "SGD", "params": {"lr": 1}}})", "t"), parameters, world);
+    const Gradient gradient = optimizer.gradient(0);
+    EXPECT_FALSE(gradient.accumulate);
+    EXPECT_THAT([&] { optimizer.gradient(0); }, ThrowsMessage<Error>(HasSubstr("a second gradient of \"a\"")));
+    EXPECT_THAT([&] { optimizer.gradient_ready(1); },
+                ThrowsMessage<Error>(HasSubstr("gradient_ready of \"b\" without gradient() before it")));
+    EXPECT_THAT([&] { optimizer.end_microbatch(0); },
+                ThrowsMessage<Error>(HasSubstr("after gradient() of \"a\" without its gradient_ready()")));
+    std::fill_n(gradient.view.as<float>(), 4, 0.25f);
+    optimizer.gradient_ready(0);
+    optimizer.end_microbatch(0);
+    optimizer.step();
+    EXPECT_EQ(optimizer.weight(0).as<float>()[3], -0.25f);
+    EXPECT_EQ(optimizer.weight(1).as<float>()[3], 0.0f);
+  });
+}
+
+TEST(ShardedOptimizer, GathersMayBeNested) {
+  comm::run_threads(2, [&](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {4}, .init = {Init::Kind::Ones}}};
+    ShardedOptimizer optimizer(
+        parse_config(R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}})", "t"), parameters,
+        world);
+    optimizer.prefetch(0);
+    optimizer.gather(0);
+    optimizer.gather(0);
+    optimizer.release(0);
+    EXPECT_EQ(optimizer.weight(0).as<float>()[3], 1.0f);
+    optimizer.release(0);
+    EXPECT_THROW(optimizer.weight(0), Error);
+  });
+}
+
+TEST(ShardedOptimizer, RefusesWhatItCannotDo) {
+  const auto refused = [](const std::string& config, const char* text) {
+    comm::run_threads(1, [&](comm::World& world) {
+      const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}};
+      EXPECT_THAT([&] { ShardedOptimizer(parse_config(config, "t.json"), parameters, world); },
+                  ThrowsMessage<ConfigError>(HasSubstr(text)));
+    });
+  };
+  refused(R"({"device": "cuda"})", "device: \"cuda\" is not accepted for an embedded optimizer");
+  refused(
+      R"({"audit": {"every_steps": 2}, "reproducible": "layout", "train_batch_size": 1, "train_micro_batch_size_per_gpu": 1})",
+      "audit.every_steps: 2 is not accepted");
+  refused(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})",
+          "offload_optimizer.device: is not accepted");
+  comm::run_threads(1, [&](comm::World& world) {
+    EXPECT_THAT([&] { ShardedOptimizer(parse_config("{}", "t.json"), {}, world); },
+                ThrowsMessage<ConfigError>(HasSubstr("none were registered")));
+    const std::vector<Parameter> twice{{.name = "a", .shape = {4}}, {.name = "a", .shape = {4}}};
+    EXPECT_THAT([&] { ShardedOptimizer(parse_config("{}", "t.json"), twice, world); },
+                ThrowsMessage<ConfigError>(HasSubstr("two parameters are named \"a\"")));
+  });
+  comm::run_threads(2, [&](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}};
+    EXPECT_THAT([&] { ShardedOptimizer(parse_config(R"({"parallel": {"pipeline": 2}})", "t.json"), parameters, world); },
+                ThrowsMessage<ConfigError>(HasSubstr("parallel.pipeline: 2 is not accepted")));
+  });
+}
+
+TEST(ShardedOptimizer, NamesTheFirstDifferenceBetweenRanks) {
+  EXPECT_THAT(
+      [] {
+        comm::run_threads(3, [](comm::World& world) {
+          const std::vector<Parameter> parameters{{.name = "a", .shape = {4}},
+                                                  {.name = "b", .shape = {world.rank() == 2 ? 5 : 4}}};
+          ShardedOptimizer(parse_config("{}", "t"), parameters, world);
+        });
+      },
+      ThrowsMessage<CommError>(
+          AllOf(HasSubstr("rank 0 has parameter \"b\" [4]"), HasSubstr("rank 2 has parameter \"b\" [5]"))));
+  EXPECT_THAT(
+      [] {
+        comm::run_threads(2, [](comm::World& world) {
+          const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}};
+          const int stage = world.rank();
+          ShardedOptimizer(parse_config(fmt::format(R"({{"zero_optimization": {{"stage": {}}}}})", stage), "t"), parameters,
+                           world);
+        });
+      },
+      ThrowsMessage<CommError>(HasSubstr("rank 0 has config zero_optimization.stage: 0, but rank 1 has config")));
+  EXPECT_THAT(
+      [] {
+        comm::run_threads(2, [](comm::World& world) {
+          const float values[4] = {};
+          const std::vector<Parameter> parameters{{.name = "a", .shape = {4}, .values = world.rank() == 0 ? values : nullptr}};
+          ShardedOptimizer(parse_config("{}", "t"), parameters, world);
+        });
+      },
+      ThrowsMessage<CommError>(HasSubstr("rank 1 has parameter \"a\" [4] in unit \"bucket 0\", no values")));
+}
+
+TEST(ShardedOptimizer, FindsATrainerThatWritesToItsWeights) {
+  EXPECT_THAT(
+      [] {
+        comm::run_threads(3, [](comm::World& world) {
+          ForeignTrainer trainer(config_of(zero(0, false, R"(, "audit": {"weights_every": 2})"), 3), world);
+          trainer.step();
+          if (world.rank() == 1) const_cast<float*>(trainer.optimizer().weight(0).as<float>())[0] += 1;
+          trainer.step();
+        });
+      },
+      ThrowsMessage<CommError>(AllOf(HasSubstr("rank 1"), HasSubstr("first.weight"))));
+}
+
+TEST(ShardedOptimizer, SavesNoWeightsThatDifferBetweenRanks) {
+  const test::TemporaryFolder folder;
+  EXPECT_THAT(
+      [&] {
+        comm::run_threads(3, [&](comm::World& world) {
+          ForeignTrainer trainer(config_of(zero(0), 3), world);
+          trainer.step();
+          if (world.rank() == 1) const_cast<float*>(trainer.optimizer().weight(0).as<float>())[0] += 1;
+          trainer.optimizer().save(folder.path());
+        });
+      },
+      ThrowsMessage<CommError>(AllOf(HasSubstr("rank 1"), HasSubstr("first.weight"))));
+}
+
+// ---- checkpoints
+
+TEST(ShardedOptimizer, ContinuesOnAnotherNumberOfRanksAndStageWithTheSameBits) {
+  struct Place {
+    int ranks, stage;
+  };
+  for (const auto& [from, to] : {std::pair<Place, Place>{{2, 2}, {3, 3}}, {{4, 3}, {1, 0}}, {{1, 0}, {2, 1}}}) {
+    const test::TemporaryFolder folder;
+    comm::run_threads(from.ranks, [&](comm::World& world) {
+      ForeignTrainer trainer(config_of(zero(from.stage, false, kLayout), world.size()), world);
+      for (int i = 0; i < kSteps / 2; ++i) trainer.step();
+      trainer.optimizer().save(folder.path());
+    });
+    Bits bits;
+    comm::run_threads(to.ranks, [&](comm::World& world) {
+      ForeignTrainer trainer(config_of(zero(to.stage, false, kLayout), world.size()), world);
+      ASSERT_TRUE(trainer.optimizer().load(folder.path()));
+      EXPECT_EQ(trainer.optimizer().steps(), kSteps / 2);
+      for (int i = kSteps / 2; i < kSteps; ++i) trainer.step();
+      const Bits own = trainer.weights();
+      if (world.rank() == 0) bits = own;
+    });
+    EXPECT_EQ(bits, alone()) << from.ranks << " ranks at stage " << from.stage << " -> " << to.ranks << " at stage "
+                             << to.stage;
+  }
+}
+
+TEST(ShardedOptimizer, LoadsNothingFromAnEmptyDirectory) {
+  const test::TemporaryFolder folder;
+  comm::run_threads(2, [&](comm::World& world) {
+    ForeignTrainer trainer(config_of(zero(2), 2), world);
+    const Bits before = trainer.weights();
+    EXPECT_FALSE(trainer.optimizer().load(folder.path()));
+    EXPECT_EQ(trainer.weights(), before);
+  });
+}
+
+TEST(ShardedOptimizer, RefusesACheckpointOfOtherParameters) {
+  const test::TemporaryFolder folder;
+  comm::run_threads(1, [&](comm::World& world) {
+    ForeignTrainer trainer(config_of(""), world);
+    trainer.optimizer().save(folder.path());
+    const std::vector<Parameter> parameters{{.name = "first.weight", .shape = {3}}};
+    ShardedOptimizer other(config_of(""), parameters, world);
+    EXPECT_THAT([&] { other.load(folder.path()); }, ThrowsMessage<CheckpointError>(HasSubstr("first.weight")));
+  });
+}
+
+TEST(ShardedOptimizer, AResumedRunKeepsItsLossScaleAndItsSchedule) {
+  const test::TemporaryFolder folder;
+  const std::string config = zero(1, false, R"(, "fp16": {"enabled": true, "initial_scale_power": 3, "loss_scale_window": 2},
+      "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10, "warmup_max_lr": 1}})");
+  comm::run_threads(1, [&](comm::World& world) {
+    ForeignTrainer first(config_of(config), world), second(config_of(config), world);
+    for (int i = 0; i < 5; ++i) first.step();
+    first.optimizer().save(folder.path());
+    EXPECT_NE(first.optimizer().loss_scale(), second.optimizer().loss_scale());
+    EXPECT_NE(first.optimizer().learning_rate(), second.optimizer().learning_rate());
+    EXPECT_TRUE(second.optimizer().load(folder.path()));
+    EXPECT_EQ(first.optimizer().loss_scale(), second.optimizer().loss_scale());
+    EXPECT_EQ(first.optimizer().learning_rate(), second.optimizer().learning_rate());
+    EXPECT_EQ(first.step().loss, second.step().loss);
+    EXPECT_EQ(first.weights(), second.weights());
+  });
+}
+
+}  // namespace
+}  // namespace trivet::embed
