@@ -20,24 +20,25 @@ std::chrono::nanoseconds now() { return std::chrono::steady_clock::now().time_si
 struct Header {
   int64_t bytes = 0, joined = 0, left = 0, stalled = 0;
 };
+constexpr const char* kLeft = "it left Horovod's interface without shutdown()";
 constexpr int64_t kHeaderNumbers = sizeof(Header) / sizeof(int64_t);
 
 }  // namespace
 
-Channel::Channel(std::unique_ptr<comm::ProcessGroup> group, std::vector<int> world_ranks, const Options& options,
-                 Timeline& timeline, const std::string& name)
-    : group_(std::move(group)),
-      world_ranks_(std::move(world_ranks)),
-      options_(options),
-      timeline_(timeline),
-      prefix_(name.empty() ? "" : name + "/"),
+Channel::Channel(ChannelParts parts)
+    : group_(std::move(parts.group)),
+      world_ranks_(std::move(parts.world_ranks)),
+      options_(parts.options),
+      timeline_(parts.timeline),
+      prefix_(parts.name.empty() ? "" : parts.name + "/"),
+      abort_(std::move(parts.abort)),
       stream_(make_inline_stream()),
-      operations_(*group_, timeline, prefix_),
+      operations_(*group_, timeline_, prefix_),
       table_(world_ranks_),
-      writer_(options.cache_capacity),
-      readers_(world_ranks_.size(), RequestReader(options.cache_capacity)),
+      writer_(options_.cache_capacity),
+      readers_(world_ranks_.size(), RequestReader(options_.cache_capacity)),
       joined_(world_ranks_.size()),
-      stalls_(options.stall_check_time, options.stall_shutdown_time) {
+      stalls_(options_.stall_check_time, options_.stall_shutdown_time) {
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "hvd");
     run();
@@ -71,7 +72,7 @@ std::vector<Handle> Channel::submit(std::vector<Submission> submissions) {
       throw ConfigError(fmt::format("hvd: {} of \"{}\": a tensor of that name is in flight on this rank; give it another name, or "
                                     "call synchronize() first",
                                     name_of(submission.request.collective), printable(name)));
-  for (Submission& submission : submissions) handles.emplace_back(submission.promise.get_future());
+  for (Submission& submission : submissions) handles.emplace_back(submission.promise.get_future(), submission.in_flight);
   in_flight_.merge(names);
   std::move(submissions.begin(), submissions.end(), std::back_inserter(queue_));
   changed_.notify_all();
@@ -101,8 +102,9 @@ void Channel::run() noexcept {
   try {
     while (round()) {
     }
-  } catch (...) {
+  } catch (const std::exception& failure) {
     error = std::current_exception();
+    abort_(failure.what());  // has no effect if another rank was the first to fail
   }
   end(error);
 }
@@ -122,7 +124,7 @@ bool Channel::round() {
   wait_for_work();
   {
     const std::lock_guard lock(mutex_);
-    if (stop_) throw CommError(ExitCode::PeerLost, "hvd: this rank has left without shutdown()");
+    if (stop_) throw CommError(ExitCode::PeerLost, kLeft);
   }
   const std::vector<News> all = exchange(take_news());
   bool all_left = true, stalled = false;
@@ -215,9 +217,25 @@ void Channel::execute(const std::vector<Agreed>& ready) {
   for (const std::vector<size_t>& batch : fuse(ready, options_.fusion_threshold_bytes)) {
     std::vector<Item> items;
     for (size_t i : batch) items.push_back({.agreed = &ready[i], .mine = own(ready[i])});
-    if (ready[batch[0]].problem.empty()) operations_.run(items);
+    if (ready[batch[0]].problem.empty()) operate(items);
     for (size_t i : batch) complete(ready[i]);
   }
+}
+
+// Nobody can take the tensors away while they are used.
+void Channel::operate(const std::vector<Item>& batch) {
+  std::vector<std::shared_ptr<InFlight>> in_flight;
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (const Item& item : batch) {
+    if (!item.mine) continue;
+    in_flight.push_back(item.mine->in_flight);
+    locks.emplace_back(in_flight.back()->mutex);
+    if (in_flight.back()->abandoned)
+      throw CommError(ExitCode::PeerLost,
+                      fmt::format("hvd: {} of \"{}\": its handle was destroyed before synchronize(); wait for every handle",
+                                  name_of(item.mine->request.collective), printable(item.agreed->name)));
+  }
+  operations_.run(batch);
 }
 
 void Channel::complete(const Agreed& agreed) {

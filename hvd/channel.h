@@ -31,11 +31,18 @@
 
 namespace trivet::hvd {
 
+struct ChannelParts {
+  std::unique_ptr<comm::ProcessGroup> group;
+  std::vector<int> world_ranks;
+  const Options& options;
+  Timeline& timeline;  // must outlive the channel
+  std::string name;    // begins the set's rows in the timeline; the set of all ranks has none
+  std::function<void(const std::string& reason)> abort;  // tells the other ranks that this one's thread has failed
+};
+
 class Channel {
  public:
-  // `timeline` must outlive this. `name` begins the set's rows in it; the set of all ranks has none.
-  Channel(std::unique_ptr<comm::ProcessGroup> group, std::vector<int> world_ranks, const Options& options, Timeline& timeline,
-          const std::string& name);
+  explicit Channel(ChannelParts parts);
   // Waits until the thread has ended. After an error, or without shut_down(), the world must have been aborted before.
   ~Channel();
 
@@ -71,6 +78,7 @@ class Channel {
   void learn(int rank, const News& news);
   void end_join_if_complete(const std::vector<News>& all);
   void execute(const std::vector<Agreed>& ready);
+  void operate(const std::vector<Item>& batch);
   Submission* own(const Agreed& agreed);
   void complete(const Agreed& agreed);
   void warn_of_stalls();
@@ -81,6 +89,7 @@ class Channel {
   const Options options_;
   Timeline& timeline_;
   const std::string prefix_;
+  const std::function<void(const std::string& reason)> abort_;
 
   std::mutex mutex_;  // the next group of members
   std::condition_variable changed_;

@@ -118,7 +118,13 @@ ProcessSet Communicator::add_process_set(const std::vector<int>& ranks) {
   auto group = world_.group().subgroup(ranks, fmt::format("hvd.{}", id));
   ProcessSet set{.id = id, .ranks = ranks, .own_rank = group ? group->rank() : -1};
   sets_[id] = set;
-  if (group) channels_[id] = std::make_unique<Channel>(std::move(group), ranks, options_, timeline_, set_name(id));
+  if (group)
+    channels_[id] = std::make_unique<Channel>(ChannelParts{.group = std::move(group),
+                                                           .world_ranks = ranks,
+                                                           .options = options_,
+                                                           .timeline = timeline_,
+                                                           .name = set_name(id),
+                                                           .abort = [this](const std::string& reason) { world_.abort(reason); }});
   return set;
 }
 

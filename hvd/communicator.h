@@ -12,8 +12,8 @@
 // (RanksDisagree) that says what differs, on which ranks; other tensors are not affected, and the Communicator stays usable. A
 // tensor without a name gets one by counting ("allreduce.noname.1"), which needs the same order on all ranks.
 //
-// Tensors are in host memory: TensorViews (hvd::view of a span or vector), which must stay valid until the call, or the
-// synchronize() of its handle, returns. allreduce, reducescatter: float32, float64, float16, bfloat16, int32, int64. Others: any.
+// Tensors are in host memory: TensorViews (hvd::view of a span or vector), which must stay valid until the call returns, or as
+// long as the handle exists (handle.h). allreduce, reducescatter: float32, float64, float16, bfloat16, int32, int64. Others: any.
 //
 // Bits. Sum and Average of floats are added in rank order, 16-bit types in float32, and rounded once (docs/communication.md).
 // Products and minima are combined in rank order, Adasum in a fixed tree (adasum.h). So results have the same bits on all ranks

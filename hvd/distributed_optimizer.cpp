@@ -43,10 +43,6 @@ DistributedOptimizer::DistributedOptimizer(Communicator& hvd, std::function<void
   check_optimizer(gradients_, options_);
 }
 
-DistributedOptimizer::~DistributedOptimizer() {
-  for (Handle& handle : handles_) handle.wait();
-}
-
 void DistributedOptimizer::gradient_ready(size_t index) {
   if (++passes_.at(index) > options_.backward_passes_per_step)
     throw ConfigError(

@@ -10,7 +10,7 @@
 // is followed by communication. The average is over ranks; average_aggregated_gradients also divides by k.
 //
 // The gradients are the user's memory, at the same address in every step; nobody may touch one from its last gradient_ready to
-// the end of synchronize() or step(). One thread at a time. The Communicator must outlive this.
+// the end of synchronize() or step(), and they must outlive this. One thread at a time. The Communicator must outlive this.
 #pragma once
 
 #include <functional>
@@ -36,8 +36,6 @@ class DistributedOptimizer {
   // Throws ConfigError for options that do not fit together, and for names that occur twice.
   DistributedOptimizer(Communicator& hvd, std::function<void()> optimizer_step, std::vector<NamedTensor> gradients,
                        const DistributedOptimizerOptions& options = {});
-  // Waits for gradients in flight; their errors are lost.
-  ~DistributedOptimizer();
   DistributedOptimizer(const DistributedOptimizer&) = delete;
   DistributedOptimizer& operator=(const DistributedOptimizer&) = delete;
 

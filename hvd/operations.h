@@ -22,6 +22,7 @@ struct Submission {
   Tensor result;
   std::vector<int64_t> received_splits;
   std::promise<Result> promise;
+  std::shared_ptr<InFlight> in_flight = std::make_shared<InFlight>();
 };
 
 // A tensor that is ready, and this rank's part in it; null if this rank has joined.

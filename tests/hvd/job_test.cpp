@@ -274,6 +274,30 @@ TEST(HvdFailure, TheExceptionOfOneRankEndsTheWaitsOfAll) {
   EXPECT_EQ(told, 2);
 }
 
+// The tensor is gone when rank 1 submits its own: nobody may use it.
+TEST(HvdFailure, ATensorWhoseHandleIsGoneIsNotUsed) {
+  Signal gone;
+  const auto body = [&](Communicator& hvd) {
+    if (hvd.rank() == 0) {
+      {
+        std::vector<float> data(1000);
+        const Handle handle = hvd.allreduce_async_(view(data), {.name = "x"});
+      }
+      gone.set();
+      EXPECT_EQ(error_of([&] { hvd.barrier(); }),
+                "PeerLost: hvd: allreduce of \"x\": its handle was destroyed before synchronize(); wait for every handle");
+    } else {
+      gone.wait();
+      std::vector<float> data(1000);
+      const std::string error = error_of([&] { hvd.allreduce_(view(data), {.name = "x"}); });
+      EXPECT_THAT(error, HasSubstr("PeerLost: "));
+      EXPECT_THAT(error, HasSubstr("its handle was destroyed before synchronize()"));
+    }
+    throw std::runtime_error("both have seen it");
+  };
+  EXPECT_THAT([&] { run_ranks(2, body); }, testing::ThrowsMessage<std::runtime_error>("both have seen it"));
+}
+
 TEST(HvdShutdown, RunsWhatIsInFlightAndRefusesWhatComesLater) {
   run_ranks(2, [](Communicator& hvd) {
     std::vector<float> in_flight{1}, later{1};
