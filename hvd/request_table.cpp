@@ -7,6 +7,7 @@
 
 #include "core/printable.h"
 #include "hvd/agreement.h"
+#include "hvd/bytes.h"
 
 namespace trivet::hvd {
 
@@ -20,6 +21,9 @@ RequestTable::RequestTable(std::vector<int> world_ranks)
     : world_ranks_(std::move(world_ranks)), joined_(world_ranks_.size()), left_(world_ranks_.size()) {}
 
 bool RequestTable::add(int rank, Request request, std::chrono::nanoseconds now) {
+  const bool known_root = request.root >= 0 && request.root < static_cast<int>(world_ranks_.size());
+  if (!known_root || (request.collective == Collective::Alltoall && request.splits.size() != world_ranks_.size()))
+    ByteReader::refuse();
   const auto [found, is_new] = entries_.try_emplace(request.name);
   Entry& entry = found->second;
   if (is_new) entry = {.number = next_number_++, .since = now, .by_rank = {}};

@@ -5,13 +5,11 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "core/clock.h"
 #include "tests/hvd/hvd_ranks.h"
 
 namespace trivet::hvd {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 // Lets a thread of one rank wait for something that another one sees.
@@ -210,7 +208,7 @@ TEST(HvdProcessSets, RunIndependentlyOfOtherRanks) {
     EXPECT_THAT(error_of([&] { hvd.barrier({.process_set = first}); }), HasSubstr("is not in process set 1, or the set was removed"));
     EXPECT_THAT(error_of([&] { hvd.process_set(1); }), HasSubstr("there is no process set 1"));
     EXPECT_THAT(error_of([&] { hvd.remove_process_set({}); }), HasSubstr("cannot be removed"));
-    for (const std::vector<int>& ranks : {std::vector<int>{}, {1, 0}, {1, 1}, {3, 4}, {-1, 0}})
+    for (const auto& ranks : std::vector<std::vector<int>>{{}, {1, 0}, {1, 1}, {3, 4}, {-1, 0}})
       EXPECT_THAT(error_of([&] { hvd.add_process_set(ranks); }), HasSubstr("needs ascending ranks from 0 to 3"));
   }, options);
 }

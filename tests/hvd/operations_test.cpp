@@ -1,8 +1,10 @@
 // Every operation against its closed formula, ranks as threads.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "core/random.h"
 #include "tests/hvd/hvd_ranks.h"
@@ -143,7 +145,7 @@ TEST(HvdAllreduce, RanksMaySubmitInAnyOrder) {
         handles[t] = hvd.allreduce_async_(view(data[t]), {.name = "t" + std::to_string(t), .op = Sum});
       }
       hvd.synchronize(handles);
-      for (int t = 0; t < kTensors; ++t) EXPECT_EQ(data[t], std::vector<float>(t + 1, 4.f * t + 6)) << t;
+      for (int t = 0; t < kTensors; ++t) EXPECT_EQ(data[t], std::vector<float>(t + 1, float(4 * t + 6))) << t;
     }
   });
 }
@@ -218,7 +220,7 @@ TEST(HvdAlltoall, RowsGoWhereSplitsSay) {
     std::vector<int64_t> splits;
     for (int to = 0; to < 3; ++to) {
       splits.push_back(hvd.rank() + to);
-      rows.insert(rows.end(), 2 * (hvd.rank() + to), 10.f * hvd.rank() + to);
+      rows.insert(rows.end(), 2 * (hvd.rank() + to), float(10 * hvd.rank() + to));
     }
     const ConstTensorView tensor = view(std::as_const(rows));
     const Result result = hvd.alltoall(tensor.reshaped({int64_t(rows.size()) / 2, 2}), splits, {.name = "x"});
@@ -226,7 +228,7 @@ TEST(HvdAlltoall, RowsGoWhereSplitsSay) {
     std::vector<int64_t> received;
     for (int from = 0; from < 3; ++from) {
       received.push_back(from + hvd.rank());
-      expected.insert(expected.end(), 2 * (from + hvd.rank()), 10.f * from + hvd.rank());
+      expected.insert(expected.end(), 2 * (from + hvd.rank()), float(10 * from + hvd.rank()));
     }
     EXPECT_EQ(result.received_splits, received);
     EXPECT_EQ(values<float>(result.tensor), expected);
@@ -249,7 +251,7 @@ TEST(HvdReducescatter, TheFirstRanksGetOneRowMore) {
     for (int64_t i = 0; i < rows * 2; ++i) EXPECT_EQ(own.as<float>()[i], float(3 * (2 * first + i) + 300));
     const Tensor mean =
         hvd.reducescatter(tensor.reshaped({5, 2}), {.name = "y", .compression = Compression::Bf16, .prescale_factor = 2});
-    EXPECT_EQ(mean.as<float>()[1], float(bfloat16(6.f * (2 * first + 1) + 600)) / 3);
+    EXPECT_EQ(mean.as<float>()[1], float(bfloat16(float(6 * (2 * first + 1) + 600))) / 3);
   });
 }
 
@@ -315,7 +317,7 @@ TEST(HvdErrors, MistakesOfOneRankAreSaidBeforeAnythingIsSent) {
               "Usage: hvd: allreduce of \"b\": uint8 is not accepted; use float32, float64, float16, bfloat16, int32 or int64");
     EXPECT_THAT(of([&] { hvd.alltoall(view(floats), {}, {.name = "a"}); }),
                 HasSubstr("3 rows cannot be divided by 2 ranks; say how many go to each in `splits`"));
-    for (const std::vector<int64_t>& splits : {std::vector<int64_t>{3}, {1, 1}, {4, -1}})
+    for (const auto& splits : std::vector<std::vector<int64_t>>{{3}, {1, 1}, {4, -1}})
       EXPECT_THAT(of([&] { hvd.alltoall(view(floats), splits, {.name = "a"}); }),
                   HasSubstr("splits must be 2 numbers of at least 0 whose sum is the number of rows, 3"));
     EXPECT_THAT(of([&] { hvd.reducescatter(view(floats), {.name = "r", .op = Max}); }),

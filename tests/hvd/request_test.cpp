@@ -131,6 +131,21 @@ TEST(HvdRequestTable, RanksThatHaveJoinedOrLeftAreNotWaitedFor) {
   EXPECT_TRUE(table.take_ready().empty());
 }
 
+TEST(HvdRequestTable, ARequestForAnotherNumberOfRanksIsRefused) {
+  RequestTable table({0, 1});
+  Request request = allreduce_request("x");
+  request.root = 2;
+  EXPECT_THAT(error_of([&] { table.add(0, request, nanoseconds(0)); }), HasSubstr("VersionSkew"));
+  request.root = -1;
+  EXPECT_THAT(error_of([&] { table.add(0, request, nanoseconds(0)); }), HasSubstr("VersionSkew"));
+  request.root = 1;
+  request.collective = Collective::Alltoall;
+  request.splits = {1, 1, 1};
+  EXPECT_THAT(error_of([&] { table.add(0, request, nanoseconds(0)); }), HasSubstr("VersionSkew"));
+  request.splits = {1, 1};
+  EXPECT_EQ(error_of([&] { table.add(0, request, nanoseconds(0)); }), "");
+}
+
 std::string disagreement(const std::function<void(Request&)>& change_rank_5, Request request = allreduce_request("w")) {
   RequestTable table({3, 5, 8});
   table.add(0, request, nanoseconds(0));
@@ -162,6 +177,7 @@ TEST(HvdRequestTable, NumbersOfRowsMayDifferWhereRowsAreGathered) {
   for (Collective collective : {Collective::Allgather, Collective::Alltoall}) {
     Request request = allreduce_request("w");
     request.collective = collective;
+    request.splits = {1, 1, 0};
     EXPECT_EQ(disagreement([](Request& r) { r.shape = {9, 3}; }, request), "");
     EXPECT_THAT(disagreement([](Request& r) { r.shape = {2, 4}; }, request),
                 HasSubstr("shape is [rows, 3] on ranks 3, 8 and [rows, 4] on rank 5"));
@@ -174,6 +190,7 @@ std::string problem_with_rank_5_joined(Collective collective, int root) {
   Request request = allreduce_request("w");
   request.collective = collective;
   request.root = root;
+  request.splits = {1, 1, 0};
   table.add(0, request, nanoseconds(0));
   table.add(2, request, nanoseconds(0));
   table.set_joined(1);
