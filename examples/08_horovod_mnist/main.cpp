@@ -5,9 +5,7 @@
 //                                                               MNIST; DIRECTORY has the four IDX files, unpacked
 //
 // Every call of Horovod has its name here; docs/horovod.md explains the differences.
-#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <numeric>
 #include <random>

@@ -194,24 +194,28 @@ class Net {
 
   void backward(const Ready& ready) {
     linear_backward(dense1_, logits_, batch_, kDense2, 128, kClasses, &ddense1_);
-    ready(kDense2Bias), ready(kDense2);
+    ready(kDense2Bias);
+    ready(kDense2);
     drop(ddense1_, 0.5f, 2);
     relu_backward(dense1_, ddense1_);
     linear_backward(flat_, ddense1_, batch_, kDense1, kFlat, 128, &dflat_);
-    ready(kDense1Bias), ready(kDense1);
+    ready(kDense1Bias);
+    ready(kDense1);
     drop(dflat_, 0.25f, 1);
     dconv2_.assign(conv2_.size(), 0);
     for (size_t i = 0; i < dflat_.size(); ++i) dconv2_[source_[i]] += dflat_[i];
     relu_backward(conv2_, dconv2_);
     const int64_t places1 = kSide1 * kSide1, places2 = kSide2 * kSide2;
     linear_backward(patches2_, dconv2_, batch_ * places2, kConv2, 288, 64, &dpatches2_);
-    ready(kConv2Bias), ready(kConv2);
+    ready(kConv2Bias);
+    ready(kConv2);
     dconv1_.assign(conv1_.size(), 0);
     for (int64_t b = 0; b < batch_; ++b)
       add_patches(dpatches2_.data() + b * places2 * 288, kSide1, 32, dconv1_.data() + b * places1 * 32);
     relu_backward(conv1_, dconv1_);
     linear_backward(patches1_, dconv1_, batch_ * places1, kConv1, 9, 32, nullptr);
-    ready(kConv1Bias), ready(kConv1);
+    ready(kConv1Bias);
+    ready(kConv1);
   }
 
   trivet::kernels::Kernels& kernels_;
