@@ -1,5 +1,5 @@
-// Adasum (Maleki et al. 2020, "Scaling Distributed Training with Adaptive Summation"): a sum that does not grow where the ranks'
-// gradients point the same way.
+// Adasum (Maleki et al. 2020, "Scaling Distributed Training with Adaptive Summation"): a sum that does not grow where the
+// ranks' gradients point the same way.
 //
 //   adasum(a, b) = (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b        equal vectors: their mean; orthogonal ones: their sum
 //

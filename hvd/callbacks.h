@@ -13,8 +13,8 @@ inline double metric_average(Communicator& hvd, double value, const std::string&
   return value;
 }
 
-// LearningRateWarmupCallback: rises linearly from initial_lr / size at epoch 0 to initial_lr (the rate for all `size` ranks) after
-// `warmup_epochs`. `epoch` counts fractions: epoch 1 at half of its steps is 1.5.
+// LearningRateWarmupCallback: rises linearly from initial_lr / size at epoch 0 to initial_lr (the rate for all `size` ranks)
+// after `warmup_epochs`. `epoch` counts fractions: epoch 1 at half of its steps is 1.5.
 inline double warmup_learning_rate(double initial_lr, double epoch, double warmup_epochs, int size) {
   if (epoch >= warmup_epochs) return initial_lr;
   return initial_lr / size * (1 + epoch * (size - 1) / warmup_epochs);

@@ -69,9 +69,10 @@ std::vector<Handle> Channel::submit(std::vector<Submission> submissions) {
   std::set<std::string> names;
   for (const Submission& submission : submissions)
     if (const std::string& name = submission.request.name; in_flight_.contains(name) || !names.insert(name).second)
-      throw ConfigError(fmt::format("hvd: {} of \"{}\": a tensor of that name is in flight on this rank; give it another name, or "
-                                    "call synchronize() first",
-                                    name_of(submission.request.collective), printable(name)));
+      throw ConfigError(
+          fmt::format("hvd: {} of \"{}\": a tensor of that name is in flight on this rank; give it another name, or "
+                      "call synchronize() first",
+                      name_of(submission.request.collective), printable(name)));
   for (Submission& submission : submissions) handles.emplace_back(submission.promise.get_future(), submission.in_flight);
   in_flight_.merge(names);
   std::move(submissions.begin(), submissions.end(), std::back_inserter(queue_));
@@ -161,7 +162,8 @@ Channel::News Channel::take_news() {
 std::vector<Channel::News> Channel::exchange(const News& mine) {
   std::vector<Header> headers(size());
   const Header own{.bytes = int64_t(mine.requests.size()), .joined = mine.joined, .left = mine.left, .stalled = mine.stalled};
-  group_->all_gather({&own, DType::Int64, {kHeaderNumbers}}, {headers.data(), DType::Int64, {size() * kHeaderNumbers}}, *stream_);
+  group_->all_gather({&own, DType::Int64, {kHeaderNumbers}}, {headers.data(), DType::Int64, {size() * kHeaderNumbers}},
+                     *stream_);
   stream_->synchronize();
   int64_t most = 0;
   for (const Header& header : headers) most = std::max(most, header.bytes);

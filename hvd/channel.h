@@ -3,8 +3,8 @@
 //   submit() -> queue -> [round: tell the others, learn theirs -> RequestTable -> fuse -> Operations] -> Handle
 //
 // All ranks of the set run the same rounds: each is an all_gather of what is new. A rank that has nothing to say comes at least
-// every Options::idle_time, so a wait for a rank that computes costs no processor time. A rank that waits for a tensor begins the
-// next round after Options::cycle_time; tensors submitted meanwhile are told together, and fused.
+// every Options::idle_time, so a wait for a rank that computes costs no processor time. A rank that waits for a tensor begins
+// the next round after Options::cycle_time; tensors submitted meanwhile are told together, and fused.
 //
 // Thread-safe.
 #pragma once
@@ -35,8 +35,8 @@ struct ChannelParts {
   std::unique_ptr<comm::ProcessGroup> group;
   std::vector<int> world_ranks;
   const Options& options;
-  Timeline& timeline;  // must outlive the channel
-  std::string name;    // begins the set's rows in the timeline; the set of all ranks has none
+  Timeline& timeline;                                    // must outlive the channel
+  std::string name;                                      // begins the set's rows in the timeline; the set of all ranks has none
   std::function<void(const std::string& reason)> abort;  // tells the other ranks that this one's thread has failed
 };
 
@@ -93,7 +93,7 @@ class Channel {
 
   std::mutex mutex_;  // the next group of members
   std::condition_variable changed_;
-  std::vector<Submission> queue_;   // not yet told to the others
+  std::vector<Submission> queue_;  // not yet told to the others
   std::set<std::string> in_flight_;
   std::optional<std::promise<int>> join_;
   bool leaving_ = false, stop_ = false, ended_ = false;
@@ -105,9 +105,9 @@ class Channel {
   Operations operations_;
   RequestTable table_;
   RequestWriter writer_;
-  std::vector<RequestReader> readers_;       // one for each rank
-  std::map<std::string, Submission> told_;   // what this rank has told and has not run
-  std::vector<bool> joined_;                 // by rank
+  std::vector<RequestReader> readers_;      // one for each rank
+  std::map<std::string, Submission> told_;  // what this rank has told and has not run
+  std::vector<bool> joined_;                // by rank
   int last_joined_ = -1;
   StallCheck stalls_;
   std::chrono::steady_clock::time_point last_round_;

@@ -79,8 +79,8 @@ void Communicator::check_options(comm::ProcessGroup& group, const Options& optio
   for (int rank = 0; rank < group.size(); ++rank)
     for (size_t i = 0; i < fields.size(); ++i)
       if (const int64_t value = all[rank * fields.size() + i]; value != all[i])
-        throw ConfigError(
-            fmt::format("hvd: {} is {} on rank 0 and {} on rank {}; set the same on all ranks", fields[i].name, all[i], value, rank));
+        throw ConfigError(fmt::format("hvd: {} is {} on rank 0 and {} on rank {}; set the same on all ranks", fields[i].name,
+                                      all[i], value, rank));
 }
 
 void Communicator::find_hosts(comm::ProcessGroup& group) {
@@ -101,7 +101,9 @@ void Communicator::find_hosts(comm::ProcessGroup& group) {
 }
 
 int Communicator::rank(const ProcessSet& set) const { return set.global() ? world_.rank() : set.own_rank; }
-int Communicator::size(const ProcessSet& set) const { return set.global() ? world_.size() : static_cast<int>(set.ranks.size()); }
+int Communicator::size(const ProcessSet& set) const {
+  return set.global() ? world_.size() : static_cast<int>(set.ranks.size());
+}
 
 Channel& Communicator::channel(const ProcessSet& set) const {
   if (!open_) throw ConfigError("hvd: this call needs a Communicator that was not shut down");
@@ -119,12 +121,13 @@ ProcessSet Communicator::add_process_set(const std::vector<int>& ranks) {
   ProcessSet set{.id = id, .ranks = ranks, .own_rank = group ? group->rank() : -1};
   sets_[id] = set;
   if (group)
-    channels_[id] = std::make_unique<Channel>(ChannelParts{.group = std::move(group),
-                                                           .world_ranks = ranks,
-                                                           .options = options_,
-                                                           .timeline = timeline_,
-                                                           .name = set_name(id),
-                                                           .abort = [this](const std::string& reason) { world_.abort(reason); }});
+    channels_[id] =
+        std::make_unique<Channel>(ChannelParts{.group = std::move(group),
+                                               .world_ranks = ranks,
+                                               .options = options_,
+                                               .timeline = timeline_,
+                                               .name = set_name(id),
+                                               .abort = [this](const std::string& reason) { world_.abort(reason); }});
   return set;
 }
 

@@ -7,20 +7,21 @@
 //
 // There is no global state: several Communicators can exist in one process, such as those of ranks that are threads (run()).
 //
-// Names. Ranks may submit tensors in any order; a tensor runs when all ranks of its process set have submitted one of that name.
-// Ranks must agree on operation, dtype, shape, op, compression, scale and root, otherwise all of them get a CommError
+// Names. Ranks may submit tensors in any order; a tensor runs when all ranks of its process set have submitted one of that
+// name. Ranks must agree on operation, dtype, shape, op, compression, scale and root, otherwise all of them get a CommError
 // (RanksDisagree) that says what differs, on which ranks; other tensors are not affected, and the Communicator stays usable. A
 // tensor without a name gets one by counting ("allreduce.noname.1"), which needs the same order on all ranks.
 //
 // Tensors are in host memory: TensorViews (hvd::view of a span or vector), which must stay valid until the call returns, or as
-// long as the handle exists (handle.h). allreduce, reducescatter: float32, float64, float16, bfloat16, int32, int64. Others: any.
+// long as the handle exists (handle.h). allreduce, reducescatter: float32, float64, float16, bfloat16, int32, int64. Others:
+// any.
 //
 // Bits. Sum and Average of floats are added in rank order, 16-bit types in float32, and rounded once (docs/communication.md).
 // Products and minima are combined in rank order, Adasum in a fixed tree (adasum.h). So results have the same bits on all ranks
 // and in every run with the same number of ranks, whatever the order of submission, the timing, the fusion threshold and the
-// grouping. Only `communication.sums` "exchange" (comm/host_sums.h) adds in another order if there are several hosts. A scale is
-// computed in float64: prescale before the tensor is rounded to its wire type, postscale (and the division of Average) after it
-// is back in its own type.
+// grouping. Only `communication.sums` "exchange" (comm/host_sums.h) adds in another order if there are several hosts. A scale
+// is computed in float64: prescale before the tensor is rounded to its wire type, postscale (and the division of Average) after
+// it is back in its own type.
 //
 // Errors. What the user can see before anything is sent is a ConfigError. A lost rank is a CommError in all calls that wait, on
 // all ranks; after it the Communicator cannot be used any more. Thread-safe, except for construction, process sets and
@@ -112,9 +113,9 @@ class Communicator {
   void barrier(const CallOptions& = {});
 
   // For ranks that run out of data at different times. Until all ranks have called it, this rank contributes to what the others
-  // do without a thread of the user's: nothing to allreduce and reducescatter (the value that does not change the result; Average
-  // still divides by the number of all ranks, as in Horovod), no rows to allgather. A broadcast from this rank, and alltoall, fail.
-  // Returns the world rank of the last one that joined (of several in one round, the highest).
+  // do without a thread of the user's: nothing to allreduce and reducescatter (the value that does not change the result;
+  // Average still divides by the number of all ranks, as in Horovod), no rows to allgather. A broadcast from this rank, and
+  // alltoall, fail. Returns the world rank of the last one that joined (of several in one round, the highest).
   int join(const ProcessSet& = {});
 
   // Whether the operation has ended.
@@ -159,8 +160,8 @@ class Communicator {
   int local_rank_ = 0, local_size_ = 1, cross_rank_ = 0, cross_size_ = 1;
   bool homogeneous_ = true;
   Timeline timeline_;
-  std::map<int, ProcessSet> sets_;                       // by id
-  std::map<int, std::unique_ptr<Channel>> channels_;     // of the sets that this rank is in
+  std::map<int, ProcessSet> sets_;                    // by id
+  std::map<int, std::unique_ptr<Channel>> channels_;  // of the sets that this rank is in
   int next_set_ = 0;
 };
 

@@ -23,7 +23,8 @@ To rounded(double value) {
 template <typename From, typename To>
 void convert_elements(const From* from, To* to, int64_t count, Scale scale) {
   if (scale.none())
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(static_cast<Readable<To>>(static_cast<Readable<From>>(from[i])));
+    for (int64_t i = 0; i < count; ++i)
+      to[i] = static_cast<To>(static_cast<Readable<To>>(static_cast<Readable<From>>(from[i])));
   else
     for (int64_t i = 0; i < count; ++i)
       to[i] = rounded<To>(static_cast<Readable<From>>(from[i]) * scale.factor / scale.divisor);

@@ -12,8 +12,8 @@ struct Scale {
   bool none() const { return factor == 1 && divisor == 1; }
 };
 
-// to[i] = from[i] * scale. `to` may be `from`, otherwise they must not overlap. Types that are no floating-point numbers can only
-// be copied: to their own type, without a scale.
+// to[i] = from[i] * scale. `to` may be `from`, otherwise they must not overlap. Types that are no floating-point numbers can
+// only be copied: to their own type, without a scale.
 void convert(ConstTensorView from, TensorView to, Scale scale = {});
 
 // Fills with the value that does not change the result of an operation: 0 for sums, 1 for products, infinity or the largest

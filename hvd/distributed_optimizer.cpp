@@ -13,10 +13,11 @@ namespace {
 
 void check_optimizer(const std::vector<NamedTensor>& gradients, const DistributedOptimizerOptions& options) {
   if (options.backward_passes_per_step < 1)
-    throw ConfigError(fmt::format("hvd: backward_passes_per_step: {} is not accepted; use at least 1", options.backward_passes_per_step));
+    throw ConfigError(
+        fmt::format("hvd: backward_passes_per_step: {} is not accepted; use at least 1", options.backward_passes_per_step));
   if (options.op != ReduceOp::Average && options.op != ReduceOp::Sum && options.op != ReduceOp::Adasum)
-    throw ConfigError(fmt::format("hvd: DistributedOptimizer: op \"{}\" is not accepted; use \"average\", \"sum\" or \"adasum\"",
-                                  name_of(options.op)));
+    throw ConfigError(fmt::format(
+        "hvd: DistributedOptimizer: op \"{}\" is not accepted; use \"average\", \"sum\" or \"adasum\"", name_of(options.op)));
   if (!(options.gradient_predivide_factor > 0))
     throw ConfigError(fmt::format("hvd: gradient_predivide_factor: {} is not accepted; use a number greater than 0",
                                   options.gradient_predivide_factor));
@@ -56,13 +57,13 @@ void DistributedOptimizer::start(size_t index) {
   if (started_[index]) return;
   started_[index] = true;
   const double passes = options_.average_aggregated_gradients ? options_.backward_passes_per_step : 1;
-  handles_.push_back(hvd_.allreduce_async_(gradients_[index].tensor,
-                                           {.name = "gradient." + gradients_[index].name,
-                                            .op = options_.op,
-                                            .compression = options_.compression,
-                                            .prescale_factor = 1 / options_.gradient_predivide_factor,
-                                            .postscale_factor = options_.gradient_predivide_factor / passes,
-                                            .process_set = options_.process_set}));
+  handles_.push_back(
+      hvd_.allreduce_async_(gradients_[index].tensor, {.name = "gradient." + gradients_[index].name,
+                                                       .op = options_.op,
+                                                       .compression = options_.compression,
+                                                       .prescale_factor = 1 / options_.gradient_predivide_factor,
+                                                       .postscale_factor = options_.gradient_predivide_factor / passes,
+                                                       .process_set = options_.process_set}));
 }
 
 void DistributedOptimizer::synchronize() {

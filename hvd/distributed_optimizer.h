@@ -6,8 +6,8 @@
 //     optimizer.step()                                                             // waits, then calls adam.step()
 //     zero the gradients
 //
-// With backward_passes_per_step k, the program adds up the gradients of k backward passes in the same tensors; only the last pass
-// is followed by communication. The average is over ranks; average_aggregated_gradients also divides by k.
+// With backward_passes_per_step k, the program adds up the gradients of k backward passes in the same tensors; only the last
+// pass is followed by communication. The average is over ranks; average_aggregated_gradients also divides by k.
 //
 // The gradients are the user's memory, at the same address in every step; nobody may touch one from its last gradient_ready to
 // the end of synchronize() or step(), and they must outlive this. One thread at a time. The Communicator must outlive this.
@@ -39,11 +39,11 @@ class DistributedOptimizer {
   DistributedOptimizer(const DistributedOptimizer&) = delete;
   DistributedOptimizer& operator=(const DistributedOptimizer&) = delete;
 
-  // A backward pass has completed gradient `index`. In the last pass of a step its sum starts. Throws ConfigError in a pass more
-  // than backward_passes_per_step.
+  // A backward pass has completed gradient `index`. In the last pass of a step its sum starts. Throws ConfigError in a pass
+  // more than backward_passes_per_step.
   void gradient_ready(size_t index);
-  // Starts the sums of gradients that were not ready often enough (unused parameters, an incomplete step), and waits for all. Call
-  // it before step() to clip or inspect averaged gradients; step() then does not do it again.
+  // Starts the sums of gradients that were not ready often enough (unused parameters, an incomplete step), and waits for all.
+  // Call it before step() to clip or inspect averaged gradients; step() then does not do it again.
   void synchronize();
   // synchronize(), then the user's optimizer.
   void step();

@@ -1,8 +1,8 @@
 // Tensor fusion: which of the tensors that are ready travel in one operation.
 //
 // Only allreduces whose elements have the same wire type and are combined alike are put together; Average and Sum are. A batch
-// is full when the next tensor would make it longer than the threshold. A longer tensor is a batch by itself. Batches are in the
-// order of their first tensors.
+// is full when the next tensor would make it longer than the threshold. A longer tensor is a batch by itself. Batches are in
+// the order of their first tensors.
 #pragma once
 
 #include <cstdint>

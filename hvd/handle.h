@@ -1,7 +1,7 @@
 // Stands for an operation that runs in the background. Ask with Communicator::poll, wait with Communicator::synchronize.
 //
-// The tensors of the operation must stay valid as long as the handle. Wait for every handle: one that is destroyed before (when an
-// exception leaves a function, for example) takes the tensors away from the operation, which then fails on all ranks.
+// The tensors of the operation must stay valid as long as the handle. Wait for every handle: one that is destroyed before (when
+// an exception leaves a function, for example) takes the tensors away from the operation, which then fails on all ranks.
 #pragma once
 
 #include <future>

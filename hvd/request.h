@@ -18,7 +18,7 @@ struct Request {
   ReduceOp op = ReduceOp::Sum;
   Compression compression = Compression::None;
   double prescale_factor = 1, postscale_factor = 1;
-  int root = 0;                  // broadcast: rank within the process set
+  int root = 0;                 // broadcast: rank within the process set
   std::vector<int64_t> splits;  // alltoall: rows for each rank of the process set
 
   bool operator==(const Request&) const = default;

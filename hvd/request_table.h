@@ -41,8 +41,8 @@ class RequestTable {
   // The world ranks of the process set's ranks: messages name ranks by them.
   explicit RequestTable(std::vector<int> world_ranks);
 
-  // Returns whether the rank is the first to submit a tensor of this name. Throws CommError (VersionSkew) for a request that is not
-  // for this number of ranks.
+  // Returns whether the rank is the first to submit a tensor of this name. Throws CommError (VersionSkew) for a request that is
+  // not for this number of ranks.
   bool add(int rank, Request request, std::chrono::nanoseconds now);
   // A rank that has joined counts as one that has submitted everything; one that has left fails what it has not submitted.
   void set_joined(int rank) { joined_[rank] = true; }

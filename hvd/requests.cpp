@@ -58,13 +58,15 @@ Request Communicator::reduction(Collective collective, ConstTensorView tensor, c
   made.prescale_factor = options.prescale_factor;
   made.postscale_factor = options.postscale_factor;
   if (!comm::can_reduce(tensor.dtype))
-    refuse(made, fmt::format("{} is not accepted; use float32, float64, float16, bfloat16, int32 or int64", name_of(tensor.dtype)));
+    refuse(made,
+           fmt::format("{} is not accepted; use float32, float64, float16, bfloat16, int32 or int64", name_of(tensor.dtype)));
   const bool needs_floats = options.op == ReduceOp::Average || options.op == ReduceOp::Adasum || options.prescale_factor != 1 ||
                             options.postscale_factor != 1;
   if (needs_floats && !is_float(tensor.dtype))
-    refuse(made, fmt::format("{} with op \"{}\", prescale_factor {} and postscale_factor {} is not defined; use op \"sum\" without "
-                             "scales, or a floating-point tensor",
-                             name_of(tensor.dtype), name_of(options.op), options.prescale_factor, options.postscale_factor));
+    refuse(made,
+           fmt::format("{} with op \"{}\", prescale_factor {} and postscale_factor {} is not defined; use op \"sum\" without "
+                       "scales, or a floating-point tensor",
+                       name_of(tensor.dtype), name_of(options.op), options.prescale_factor, options.postscale_factor));
   return made;
 }
 
@@ -122,7 +124,8 @@ void Communicator::grouped_allreduce_(const std::vector<TensorView>& tensors, co
   auto handles = grouped_allreduce_async_(tensors, options);
   synchronize(handles);
 }
-std::vector<Tensor> Communicator::grouped_allreduce(const std::vector<ConstTensorView>& tensors, const AllreduceOptions& options) {
+std::vector<Tensor> Communicator::grouped_allreduce(const std::vector<ConstTensorView>& tensors,
+                                                    const AllreduceOptions& options) {
   auto handles = grouped_allreduce_async(tensors, options);
   return synchronize(handles);
 }
@@ -141,8 +144,7 @@ Submission Communicator::broadcast_of(ConstTensorView tensor, int root_rank, con
   Submission submission{.request = request(Collective::Broadcast, tensor, options.name, set), .in = tensor};
   const auto& ranks = set.world_ranks();
   const auto root = std::find(ranks.begin(), ranks.end(), root_rank);
-  if (root == ranks.end())
-    refuse(submission.request, fmt::format("root_rank {} is not a rank of the process set", root_rank));
+  if (root == ranks.end()) refuse(submission.request, fmt::format("root_rank {} is not a rank of the process set", root_rank));
   submission.request.root = static_cast<int>(root - ranks.begin());
   return submission;
 }
@@ -169,13 +171,15 @@ Result Communicator::alltoall(ConstTensorView tensor, const std::vector<int64_t>
   const int64_t rows = request.shape[0];
   if (splits.empty()) {
     if (rows % set.size() != 0)
-      refuse(request, fmt::format("{} rows cannot be divided by {} ranks; say how many go to each in `splits`", rows, set.size()));
+      refuse(request,
+             fmt::format("{} rows cannot be divided by {} ranks; say how many go to each in `splits`", rows, set.size()));
     request.splits.assign(set.size(), rows / set.size());
   }
   const bool positive = std::all_of(request.splits.begin(), request.splits.end(), [](int64_t count) { return count >= 0; });
   const int64_t sum = std::accumulate(request.splits.begin(), request.splits.end(), int64_t{0});
   if (request.splits.size() != size_t(set.size()) || !positive || sum != rows)
-    refuse(request, fmt::format("splits must be {} numbers of at least 0 whose sum is the number of rows, {}", set.size(), rows));
+    refuse(request,
+           fmt::format("splits must be {} numbers of at least 0 whose sum is the number of rows, {}", set.size(), rows));
   Handle handle = submit(set, std::move(submission));
   return handle.result_.get();
 }

@@ -109,7 +109,8 @@ void combine_slices(comm::ProcessGroup& group, TensorView of_all, const Slicing&
 
 }  // namespace
 
-void reduce_in_slices(comm::ProcessGroup& group, TensorView data, std::span<const int64_t> counts, ReduceOp op, Stream& stream) {
+void reduce_in_slices(comm::ProcessGroup& group, TensorView data, std::span<const int64_t> counts, ReduceOp op,
+                      Stream& stream) {
   const int ranks = group.size();
   const Slicing slicing(counts, ranks);
   Tensor sliced(data.dtype, {ranks * slicing.total}), of_all(data.dtype, {ranks * slicing.total});

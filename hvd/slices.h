@@ -1,8 +1,9 @@
 // Operations on tensors of all ranks that a process group does not have: minima, products and Adasum.
 //
-// Each rank gets one slice of every tensor from all ranks (all_to_all), combines them, and gives the result to all (all_gather):
-// as many bytes as an all_reduce. Slice r of a tensor of c elements has elements [r s, (r + 1) s) with s = ceil(c / ranks); what
-// is past the end is zero. So slices, and with them all bits, depend on the tensor and the number of ranks alone.
+// Each rank gets one slice of every tensor from all ranks (all_to_all), combines them, and gives the result to all
+// (all_gather): as many bytes as an all_reduce. Slice r of a tensor of c elements has elements [r s, (r + 1) s) with s = ceil(c
+// / ranks); what is past the end is zero. So slices, and with them all bits, depend on the tensor and the number of ranks
+// alone.
 #pragma once
 
 #include <span>

@@ -26,7 +26,8 @@ void Timeline::open(const std::string& path) {
   path_ = path;
   rows_.clear();
   start_ = std::chrono::steady_clock::now();
-  file_ << "[\n" << R"({"name": "process_name", "ph": "M", "pid": 0, "args": {"name": "timeline"}})";
+  file_ << "[\n"
+        << R"({"name": "process_name", "ph": "M", "pid": 0, "args": {"name": "timeline"}})";
 }
 
 void Timeline::close() {
@@ -54,8 +55,8 @@ void Timeline::write(const std::string& tensor, char phase, const std::string& n
   const auto elapsed = std::chrono::steady_clock::now() - start_;
   const double microseconds = std::chrono::duration<double, std::micro>(elapsed).count();
   const int row = row_of(tensor);
-  file_ << fmt::format(",\n{{\"name\": {}, \"ph\": \"{}\", \"pid\": {}, \"tid\": 0, \"ts\": {:.3f}{}}}", quoted(name), phase, row,
-                       microseconds, more);
+  file_ << fmt::format(",\n{{\"name\": {}, \"ph\": \"{}\", \"pid\": {}, \"tid\": 0, \"ts\": {:.3f}{}}}", quoted(name), phase,
+                       row, microseconds, more);
 }
 
 void Timeline::begin(const std::string& tensor, const std::string& activity) { write(tensor, 'B', activity, ""); }

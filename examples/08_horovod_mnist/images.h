@@ -36,8 +36,9 @@ inline std::vector<uint8_t> read_idx(const std::string& path, const std::vector<
   file.read(reinterpret_cast<char*>(data.data()), static_cast<std::streamsize>(data.size()));
   if (!good || !file)
     throw trivet::DataError(trivet::ExitCode::Usage,
-                            path + ": this is not an uncompressed IDX file of MNIST's shape; unpack it with gunzip, or name the "
-                                   "folder that has train-images-idx3-ubyte and the other three files");
+                            path +
+                                ": this is not an uncompressed IDX file of MNIST's shape; unpack it with gunzip, or name the "
+                                "folder that has train-images-idx3-ubyte and the other three files");
   return data;
 }
 
@@ -47,7 +48,8 @@ inline Images read_mnist(const std::string& folder, const std::string& kind) {
                 .labels = read_idx(folder + "/" + kind + "-labels-idx1-ubyte", {})};
   bool good = images.pixels.size() == images.labels.size() * kPixels;
   for (uint8_t label : images.labels) good = good && label < kClasses;
-  if (!good) throw trivet::DataError(trivet::ExitCode::Usage, folder + ": the images and labels of " + kind + " do not fit together");
+  if (!good)
+    throw trivet::DataError(trivet::ExitCode::Usage, folder + ": the images and labels of " + kind + " do not fit together");
   return images;
 }
 

@@ -22,7 +22,7 @@ namespace {
 using namespace trivet;
 
 struct Settings {
-  std::string data, model_directory;  // empty: made-up images; no checkpoints
+  std::string data, model_directory;                        // empty: made-up images; no checkpoints
   int64_t epochs = 24, steps_per_epoch = 500, batch = 128;  // steps are divided by the number of ranks; the batch is a rank's
   double lr = 0.001;
   int warmup_epochs = 3;
@@ -106,7 +106,8 @@ Outcome train(hvd::Communicator& hvd, const Settings& settings) {
   const auto kernels = kernels::make_cpu_kernels(1);
   Net net(*kernels, 1 + hvd.rank());  // ranks begin with different weights, until those of rank 0 are broadcast
   Adam adam(*kernels, net);
-  hvd::DistributedOptimizer optimizer(hvd, [&] { adam.step(); }, named(net.gradients));
+  hvd::DistributedOptimizer optimizer(
+      hvd, [&] { adam.step(); }, named(net.gradients));
   hvd.broadcast_parameters(named(net.weights), 0);
   if (hvd.rank() == 0) std::printf("%lld parameters, %d ranks\n", static_cast<long long>(net.parameter_count()), hvd.size());
 

@@ -45,7 +45,7 @@ class Net {
     for (int p = 0; p < kParameters; ++p) {
       weights[p].resize(shapes[p][0] * shapes[p][1]);
       gradients[p].resize(weights[p].size());
-      if (shapes[p][0] == 1) continue;  // biases are 0
+      if (shapes[p][0] == 1) continue;                      // biases are 0
       const bool convolution = p == kConv1 || p == kConv2;  // Glorot & Bengio 2010: 9 weights lead from and to each channel
       const auto fans = static_cast<float>(shapes[p][0] + shapes[p][1] * (convolution ? 9 : 1));
       const float limit = std::sqrt(6 / fans);
@@ -219,8 +219,8 @@ class Net {
   }
 
   trivet::kernels::Kernels& kernels_;
-  int64_t batch_ = 0;      // images of the present chunk
-  uint64_t dropout_ = 0;   // of the present chunk
+  int64_t batch_ = 0;     // images of the present chunk
+  uint64_t dropout_ = 0;  // of the present chunk
   Values pixels_, patches1_, conv1_, patches2_, conv2_, flat_, dense1_, logits_;
   Values ddense1_, dflat_, dconv2_, dpatches2_, dconv1_;
   std::vector<size_t> source_;  // of the pooled values, in conv2_

@@ -20,8 +20,8 @@ struct Folder {
   std::vector<std::string> may_use;
 };
 
-// core -> kernels, comm, pipeline -> tensor_parallel -> model -> zero -> engine -> autotune -> cli, and comm -> hvd. The rooms of
-// engine/ are listed before it; what is in none of them is the engine proper.
+// core -> kernels, comm, pipeline -> tensor_parallel -> model -> zero -> engine -> autotune -> cli, and comm -> hvd. The rooms
+// of engine/ are listed before it; what is in none of them is the engine proper.
 const std::vector<Folder>& folders() {
   static const std::vector<Folder> list{
       {"core", {}},

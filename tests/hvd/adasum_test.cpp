@@ -61,12 +61,14 @@ void expect_formula(int ranks, double tolerance) {
       }
       const Vector expected = adasum_of_all(all);
       for (int64_t i = 0; i < sizes[t]; ++i)
-        ASSERT_NEAR(double(tensors[t][i]), expected[i], tolerance) << "rank " << hvd.rank() << " tensor " << t << " element " << i;
+        ASSERT_NEAR(double(tensors[t][i]), expected[i], tolerance)
+            << "rank " << hvd.rank() << " tensor " << t << " element " << i;
     }
   });
 }
 
-// The values are below 8, where half of the last bit is 2^-22; each of at most 3 levels rounds once, and the next may double that.
+// The values are below 8, where half of the last bit is 2^-22; each of at most 3 levels rounds once, and the next may double
+// that.
 TEST(HvdAdasum, MatchesTheFormulaForAnyNumberOfRanks) {
   for (int ranks : {1, 2, 3, 4, 5}) {
     expect_formula<double>(ranks, 1e-13);
@@ -93,18 +95,21 @@ TEST(HvdAdasum, HasTheSameBitsFusedAndAlone) {
     std::vector<float> result;
     Options options;
     options.fusion_threshold_bytes = threshold;
-    run_ranks(3, [&](Communicator& hvd) {
-      std::vector<std::vector<float>> tensors;
-      std::vector<TensorView> views;
-      for (uint64_t t = 0; t < 3; ++t) {
-        const Vector own = gradient(hvd.rank(), 101, t);
-        tensors.emplace_back(own.begin(), own.end());
-      }
-      for (auto& tensor : tensors) views.push_back(view(tensor));
-      hvd.grouped_allreduce_(views, {.name = "g", .op = Adasum});
-      if (hvd.rank() != 1) return;
-      for (const auto& tensor : tensors) result.insert(result.end(), tensor.begin(), tensor.end());
-    }, options);
+    run_ranks(
+        3,
+        [&](Communicator& hvd) {
+          std::vector<std::vector<float>> tensors;
+          std::vector<TensorView> views;
+          for (uint64_t t = 0; t < 3; ++t) {
+            const Vector own = gradient(hvd.rank(), 101, t);
+            tensors.emplace_back(own.begin(), own.end());
+          }
+          for (auto& tensor : tensors) views.push_back(view(tensor));
+          hvd.grouped_allreduce_(views, {.name = "g", .op = Adasum});
+          if (hvd.rank() != 1) return;
+          for (const auto& tensor : tensors) result.insert(result.end(), tensor.begin(), tensor.end());
+        },
+        options);
     return result;
   };
   EXPECT_EQ(bits(0), bits(1 << 20));

@@ -29,7 +29,7 @@ inline std::string error_of(const std::function<void()>& action) {
     action();
   } catch (const Error& error) {
     const ExitCode code = error.exit_code();
-    const std::string kind = code == ExitCode::Usage          ? "Usage: "
+    const std::string kind = code == ExitCode::Usage           ? "Usage: "
                              : code == ExitCode::RanksDisagree ? "RanksDisagree: "
                              : code == ExitCode::NoProgress    ? "NoProgress: "
                              : code == ExitCode::PeerLost      ? "PeerLost: "

@@ -82,9 +82,10 @@ TEST(HvdJob, OptionsThatDifferAreNamed) {
   comm::run_threads(2, [](comm::World& world) {
     Options options;
     options.fusion_threshold_bytes = 100 + world.rank();
-    EXPECT_EQ(error_of([&] { Communicator hvd(world, options); }),
-              "Usage: hvd: fusion_threshold_bytes (HOROVOD_FUSION_THRESHOLD) is 100 on rank 0 and 101 on rank 1; set the same on all "
-              "ranks");
+    EXPECT_EQ(
+        error_of([&] { Communicator hvd(world, options); }),
+        "Usage: hvd: fusion_threshold_bytes (HOROVOD_FUSION_THRESHOLD) is 100 on rank 0 and 101 on rank 1; set the same on all "
+        "ranks");
   });
 }
 
@@ -108,7 +109,9 @@ TEST(HvdJob, OptionsComeFromHorovodsVariables) {
   EXPECT_EQ(options_from_environment({{"HOROVOD_STALL_CHECK_DISABLE", "1"}}).stall_check_time.count(), 0);
   EXPECT_EQ(options_from_environment({{"HOROVOD_STALL_CHECK_DISABLE", "0"}}).stall_check_time, std::chrono::seconds(60));
   for (const char* wrong : {"x", "-1", "5s", "nan", "1e300"})
-    EXPECT_THAT(error_of([&] { options_from_environment({{"HOROVOD_CYCLE_TIME", wrong}}); }),
+    EXPECT_THAT(error_of([&] {
+                  options_from_environment({{"HOROVOD_CYCLE_TIME", wrong}});
+                }),
                 HasSubstr("Usage: HOROVOD_CYCLE_TIME: \"" + std::string(wrong) + "\" is not accepted; use a number from 0 to"));
 }
 
@@ -176,41 +179,45 @@ TEST(HvdJoin, ABroadcastFromAJoinedRankFails) {
 TEST(HvdProcessSets, RunIndependentlyOfOtherRanks) {
   Options options;
   options.process_sets = {{0, 2}};
-  run_ranks(4, [](Communicator& hvd) {
-    const ProcessSet first = hvd.process_set(1), second = hvd.add_process_set({1, 2, 3});
-    EXPECT_EQ(first.included(), hvd.rank() % 2 == 0);
-    EXPECT_EQ(hvd.size(first), 2);
-    EXPECT_EQ(hvd.rank(first), hvd.rank() == 0 ? 0 : hvd.rank() == 2 ? 1 : -1);
-    EXPECT_EQ(hvd.size(second), 3);
-    EXPECT_EQ(hvd.rank(second), hvd.rank() - 1);
-    // The same name in different sets at the same time.
-    if (first.included()) {
-      std::vector<float> data{float(hvd.rank())};
-      hvd.allreduce_(view(data), {.name = "x", .op = Sum, .process_set = first});
-      EXPECT_EQ(data[0], 2);
-      hvd.broadcast_(view(data), 2, {.name = "y", .process_set = first});  // the root is a world rank
-    } else {
-      std::vector<float> data(1);
-      EXPECT_THAT(error_of([&] { hvd.allreduce_(view(data), {.process_set = first}); }),
-                  HasSubstr("rank " + std::to_string(hvd.rank()) + " is not in process set 1, or the set was removed"));
-    }
-    if (second.included()) {
-      std::vector<float> data{float(hvd.rank())};
-      hvd.allreduce_(view(data), {.name = "x", .process_set = second});
-      EXPECT_EQ(data[0], 2);
-      EXPECT_EQ(error_of([&] { hvd.broadcast_(view(data), 0, {.name = "y", .process_set = second}); }),
-                "Usage: hvd: broadcast of \"y\": root_rank 0 is not a rank of the process set");
-    }
-    std::vector<float> data{1};
-    hvd.allreduce_(view(data), {.name = "x", .op = Sum});
-    EXPECT_EQ(data[0], 4);
-    hvd.remove_process_set(first);
-    EXPECT_THAT(error_of([&] { hvd.barrier({.process_set = first}); }), HasSubstr("is not in process set 1, or the set was removed"));
-    EXPECT_THAT(error_of([&] { hvd.process_set(1); }), HasSubstr("there is no process set 1"));
-    EXPECT_THAT(error_of([&] { hvd.remove_process_set({}); }), HasSubstr("cannot be removed"));
-    for (const auto& ranks : std::vector<std::vector<int>>{{}, {1, 0}, {1, 1}, {3, 4}, {-1, 0}})
-      EXPECT_THAT(error_of([&] { hvd.add_process_set(ranks); }), HasSubstr("needs ascending ranks from 0 to 3"));
-  }, options);
+  run_ranks(
+      4,
+      [](Communicator& hvd) {
+        const ProcessSet first = hvd.process_set(1), second = hvd.add_process_set({1, 2, 3});
+        EXPECT_EQ(first.included(), hvd.rank() % 2 == 0);
+        EXPECT_EQ(hvd.size(first), 2);
+        EXPECT_EQ(hvd.rank(first), hvd.rank() == 0 ? 0 : hvd.rank() == 2 ? 1 : -1);
+        EXPECT_EQ(hvd.size(second), 3);
+        EXPECT_EQ(hvd.rank(second), hvd.rank() - 1);
+        // The same name in different sets at the same time.
+        if (first.included()) {
+          std::vector<float> data{float(hvd.rank())};
+          hvd.allreduce_(view(data), {.name = "x", .op = Sum, .process_set = first});
+          EXPECT_EQ(data[0], 2);
+          hvd.broadcast_(view(data), 2, {.name = "y", .process_set = first});  // the root is a world rank
+        } else {
+          std::vector<float> data(1);
+          EXPECT_THAT(error_of([&] { hvd.allreduce_(view(data), {.process_set = first}); }),
+                      HasSubstr("rank " + std::to_string(hvd.rank()) + " is not in process set 1, or the set was removed"));
+        }
+        if (second.included()) {
+          std::vector<float> data{float(hvd.rank())};
+          hvd.allreduce_(view(data), {.name = "x", .process_set = second});
+          EXPECT_EQ(data[0], 2);
+          EXPECT_EQ(error_of([&] { hvd.broadcast_(view(data), 0, {.name = "y", .process_set = second}); }),
+                    "Usage: hvd: broadcast of \"y\": root_rank 0 is not a rank of the process set");
+        }
+        std::vector<float> data{1};
+        hvd.allreduce_(view(data), {.name = "x", .op = Sum});
+        EXPECT_EQ(data[0], 4);
+        hvd.remove_process_set(first);
+        EXPECT_THAT(error_of([&] { hvd.barrier({.process_set = first}); }),
+                    HasSubstr("is not in process set 1, or the set was removed"));
+        EXPECT_THAT(error_of([&] { hvd.process_set(1); }), HasSubstr("there is no process set 1"));
+        EXPECT_THAT(error_of([&] { hvd.remove_process_set({}); }), HasSubstr("cannot be removed"));
+        for (const auto& ranks : std::vector<std::vector<int>>{{}, {1, 0}, {1, 1}, {3, 4}, {-1, 0}})
+          EXPECT_THAT(error_of([&] { hvd.add_process_set(ranks); }), HasSubstr("needs ascending ranks from 0 to 3"));
+      },
+      options);
 }
 
 TEST(HvdStall, ARankThatDoesNotSubmitIsNamed) {
@@ -223,12 +230,15 @@ TEST(HvdStall, ARankThatDoesNotSubmitIsNamed) {
     line = text;
     warned.set();
   };
-  run_ranks(3, [&](Communicator& hvd) {
-    if (hvd.rank() == 2) warned.wait();
-    std::vector<float> data{1};
-    hvd.allreduce_(view(data), {.name = "late", .op = Sum});
-    EXPECT_EQ(data[0], 3);
-  }, options);
+  run_ranks(
+      3,
+      [&](Communicator& hvd) {
+        if (hvd.rank() == 2) warned.wait();
+        std::vector<float> data{1};
+        hvd.allreduce_(view(data), {.name = "late", .op = Sum});
+        EXPECT_EQ(data[0], 3);
+      },
+      options);
   EXPECT_THAT(line, HasSubstr("for 0.02 s, and wait for them: allreduce of \"late\" (missing: rank"));
   EXPECT_THAT(line, HasSubstr("2)"));
 }
@@ -239,16 +249,19 @@ TEST(HvdStall, AfterTheShutdownTimeTheTensorFailsWhereItWasSubmitted) {
   options.stall_check_time = {};
   options.stall_shutdown_time = std::chrono::milliseconds(20);
   options.idle_time = std::chrono::milliseconds(10);
-  run_ranks(2, [&](Communicator& hvd) {
-    std::vector<float> data{1};
-    if (hvd.rank() == 1) {
-      EXPECT_EQ(error_of([&] { hvd.allreduce_(view(data), {.name = "late"}); }),
-                "NoProgress: hvd: \"late\": rank 0 did not submit it in time (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)");
-      failed.set();
-    } else {
-      failed.wait();
-    }
-  }, options);
+  run_ranks(
+      2,
+      [&](Communicator& hvd) {
+        std::vector<float> data{1};
+        if (hvd.rank() == 1) {
+          EXPECT_EQ(error_of([&] { hvd.allreduce_(view(data), {.name = "late"}); }),
+                    "NoProgress: hvd: \"late\": rank 0 did not submit it in time (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)");
+          failed.set();
+        } else {
+          failed.wait();
+        }
+      },
+      options);
 }
 
 TEST(HvdFailure, TheExceptionOfOneRankEndsTheWaitsOfAll) {

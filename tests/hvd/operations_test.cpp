@@ -117,8 +117,7 @@ void check_compressed(Communicator& hvd, Compression compression) {
   hvd.allreduce_(view(data), {.name = "x", .op = Average, .compression = compression});
   for (int i = 0; i < 100; ++i) {
     float sum = 0;
-    for (int rank = 0; rank < hvd.size(); ++rank)
-      sum += float(static_cast<Wire>(unit_float(philox(5, rank, i)[0]) + 0.001f));
+    for (int rank = 0; rank < hvd.size(); ++rank) sum += float(static_cast<Wire>(unit_float(philox(5, rank, i)[0]) + 0.001f));
     ASSERT_EQ(data[i], float(double(float(static_cast<Wire>(sum))) / hvd.size())) << i;
   }
 }
@@ -155,19 +154,22 @@ std::vector<float> bits_of_sums(int64_t threshold, bool grouped) {
   std::vector<float> result;
   Options options;
   options.fusion_threshold_bytes = threshold;
-  run_ranks(4, [&](Communicator& hvd) {
-    std::vector<std::vector<float>> tensors(5);
-    std::vector<TensorView> views;
-    for (size_t t = 0; t < tensors.size(); ++t)
-      for (int i = 0; i < 301; ++i) tensors[t].push_back(unit_float(philox(t, hvd.rank(), i)[0]));
-    for (auto& tensor : tensors) views.push_back(view(tensor));
-    if (grouped)
-      hvd.grouped_allreduce_(views, {.name = "g"});
-    else
-      for (const TensorView& tensor : views) hvd.allreduce_(tensor);
-    if (hvd.rank() == 2)
-      for (const auto& tensor : tensors) result.insert(result.end(), tensor.begin(), tensor.end());
-  }, options);
+  run_ranks(
+      4,
+      [&](Communicator& hvd) {
+        std::vector<std::vector<float>> tensors(5);
+        std::vector<TensorView> views;
+        for (size_t t = 0; t < tensors.size(); ++t)
+          for (int i = 0; i < 301; ++i) tensors[t].push_back(unit_float(philox(t, hvd.rank(), i)[0]));
+        for (auto& tensor : tensors) views.push_back(view(tensor));
+        if (grouped)
+          hvd.grouped_allreduce_(views, {.name = "g"});
+        else
+          for (const TensorView& tensor : views) hvd.allreduce_(tensor);
+        if (hvd.rank() == 2)
+          for (const auto& tensor : tensors) result.insert(result.end(), tensor.begin(), tensor.end());
+      },
+      options);
   return result;
 }
 
@@ -291,9 +293,10 @@ TEST(HvdErrors, RanksThatDisagreeAllLearnWhatDiffersAndGoOn) {
     std::vector<float> two(2, 1), three(3, 1), good(1, 1);
     Handle wrong = hvd.allreduce_async_(view(hvd.rank() == 1 ? three : two), {.name = "wrong", .op = Sum});
     Handle right = hvd.allreduce_async_(view(good), {.name = "right", .op = Sum});
-    EXPECT_EQ(error_of([&] { hvd.synchronize(wrong); }),
-              "RanksDisagree: hvd: allreduce of \"wrong\": shape is [2] on ranks 0, 2 and [3] on rank 1; all ranks must submit the "
-              "same under one name");
+    EXPECT_EQ(
+        error_of([&] { hvd.synchronize(wrong); }),
+        "RanksDisagree: hvd: allreduce of \"wrong\": shape is [2] on ranks 0, 2 and [3] on rank 1; all ranks must submit the "
+        "same under one name");
     hvd.synchronize(right);
     EXPECT_EQ(good[0], 3);
     hvd.allreduce_(view(two), {.name = "wrong", .op = Sum});
@@ -307,9 +310,10 @@ TEST(HvdErrors, MistakesOfOneRankAreSaidBeforeAnythingIsSent) {
     std::vector<uint8_t> bytes(2);
     std::vector<float> floats(3), scalar(1);
     const auto of = [&](const std::function<void()>& call) { return error_of(call); };
-    EXPECT_EQ(of([&] { hvd.allreduce_(view(integers), {.name = "i"}); }),
-              "Usage: hvd: allreduce of \"i\": int64 with op \"average\", prescale_factor 1 and postscale_factor 1 is not defined; "
-              "use op \"sum\" without scales, or a floating-point tensor");
+    EXPECT_EQ(
+        of([&] { hvd.allreduce_(view(integers), {.name = "i"}); }),
+        "Usage: hvd: allreduce of \"i\": int64 with op \"average\", prescale_factor 1 and postscale_factor 1 is not defined; "
+        "use op \"sum\" without scales, or a floating-point tensor");
     EXPECT_THAT(of([&] { hvd.allreduce_(view(integers), {.name = "i", .op = Sum, .postscale_factor = 2}); }),
                 HasSubstr("postscale_factor 2 is not defined"));
     EXPECT_THAT(of([&] { hvd.allreduce_(view(integers), {.name = "i", .op = Adasum}); }), HasSubstr("op \"adasum\""));

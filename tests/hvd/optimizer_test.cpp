@@ -37,7 +37,8 @@ struct Sgd {
 TEST(HvdOptimizer, AveragesGradientsBeforeEachStep) {
   run_ranks(2, [](Communicator& hvd) {
     Sgd sgd;
-    DistributedOptimizer optimizer(hvd, [&] { sgd.step(); }, sgd.named());
+    DistributedOptimizer optimizer(
+        hvd, [&] { sgd.step(); }, sgd.named());
     for (int step = 1; step <= 3; ++step) {
       sgd.zero();
       sgd.add(float(hvd.rank() == 0 ? step : 3 * step));  // the average is 2 step
@@ -67,9 +68,10 @@ TEST(HvdOptimizer, CommunicatesAfterTheLastOfSeveralPasses) {
           sgd.add(float(hvd.rank() + 1 + pass));  // 6 on rank 0, 9 on rank 1
           for (size_t i : {1, 0}) optimizer.gradient_ready(i);
         }
-        EXPECT_THAT(error_of([&] { optimizer.gradient_ready(0); }),
-                    HasSubstr("gradient \"a\" was ready 4 times before step(); call step() after 3 backward passes, or increase "
-                              "backward_passes_per_step"));
+        EXPECT_THAT(
+            error_of([&] { optimizer.gradient_ready(0); }),
+            HasSubstr("gradient \"a\" was ready 4 times before step(); call step() after 3 backward passes, or increase "
+                      "backward_passes_per_step"));
         optimizer.step();
         EXPECT_EQ(sgd.gradient[0][1], average ? 2.5f : 7.5f);
       }
@@ -105,9 +107,13 @@ TEST(HvdOptimizer, OptionsThatDoNotFitAreRefused) {
   run_ranks(1, [](Communicator& hvd) {
     Sgd sgd;
     const auto error = [&](const DistributedOptimizerOptions& options) {
-      return error_of([&] { DistributedOptimizer(hvd, [] {}, sgd.named(), options); });
+      return error_of([&] {
+        DistributedOptimizer(
+            hvd, [] {}, sgd.named(), options);
+      });
     };
-    EXPECT_THAT(error({.backward_passes_per_step = 0}), HasSubstr("backward_passes_per_step: 0 is not accepted; use at least 1"));
+    EXPECT_THAT(error({.backward_passes_per_step = 0}),
+                HasSubstr("backward_passes_per_step: 0 is not accepted; use at least 1"));
     EXPECT_THAT(error({.op = Max}), HasSubstr("op \"max\" is not accepted; use \"average\", \"sum\" or \"adasum\""));
     EXPECT_THAT(error({.gradient_predivide_factor = 0}), HasSubstr("gradient_predivide_factor: 0 is not accepted"));
     EXPECT_THAT(error({.op = Sum, .gradient_predivide_factor = 2}), HasSubstr("2 needs op \"average\""));
@@ -136,7 +142,10 @@ std::string activities(const nlohmann::json& events, const std::string& tensor) 
     if (event["ph"] == "M" && event["args"]["name"] == tensor) row = event["pid"];
     if (event["pid"] != row || event["ph"] == "M") continue;
     const std::string name = event["name"];
-    text += event["ph"] == "B" ? "(" + name + " " : event["ph"] == "E" ? ") " : name == "rank 0" || name == "rank 1" ? "! " : "? ";
+    text += event["ph"] == "B"                     ? "(" + name + " "
+            : event["ph"] == "E"                   ? ") "
+            : name == "rank 0" || name == "rank 1" ? "! "
+                                                   : "? ";
   }
   return text;
 }
@@ -146,16 +155,19 @@ TEST(HvdTimeline, HasTheNegotiationAndTheStepsOfEachTensor) {
   const std::string path = folder.at("timeline.json"), later = folder.at("later.json");
   Options options;
   options.timeline = path;
-  run_ranks(2, [&](Communicator& hvd) {
-    std::vector<float> a(3), b(4), single(5);
-    hvd.grouped_allreduce_({view(a), view(b)}, {.name = "g\"1"});
-    hvd.allreduce_(view(single), {.name = "single", .op = Max});
-    hvd.barrier();
-    hvd.stop_timeline();
-    hvd.barrier();
-    hvd.start_timeline(later);
-    hvd.broadcast_(view(single), 0, {.name = "single"});
-  }, options);
+  run_ranks(
+      2,
+      [&](Communicator& hvd) {
+        std::vector<float> a(3), b(4), single(5);
+        hvd.grouped_allreduce_({view(a), view(b)}, {.name = "g\"1"});
+        hvd.allreduce_(view(single), {.name = "single", .op = Max});
+        hvd.barrier();
+        hvd.stop_timeline();
+        hvd.barrier();
+        hvd.start_timeline(later);
+        hvd.broadcast_(view(single), 0, {.name = "single"});
+      },
+      options);
   const nlohmann::json events = read_json(path);
   const std::string fused =
       "(NEGOTIATE_ALLREDUCE ! ! ) (ALLREDUCE (MEMCPY_IN_FUSION_BUFFER ) (AVERAGE ) (MEMCPY_OUT_FUSION_BUFFER ) ) ";

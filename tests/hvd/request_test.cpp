@@ -10,9 +10,9 @@
 namespace trivet::hvd {
 namespace {
 
+using std::chrono::nanoseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using std::chrono::nanoseconds;
 
 Request allreduce_request(const std::string& name, const Shape& shape = {2, 3}) {
   return {.name = name, .collective = Collective::Allreduce, .dtype = DType::Float32, .shape = shape, .op = ReduceOp::Average};
@@ -156,14 +156,18 @@ std::string disagreement(const std::function<void(Request&)>& change_rank_5, Req
 }
 
 TEST(HvdRequestTable, ADisagreementSaysWhatDiffersAndWhere) {
-  EXPECT_EQ(disagreement([](Request& r) { r.shape = {3, 2}; }),
-            "hvd: allreduce of \"w\": shape is [2, 3] on ranks 3, 8 and [3, 2] on rank 5; all ranks must submit the same under one "
-            "name");
+  EXPECT_EQ(
+      disagreement([](Request& r) {
+        r.shape = {3, 2};
+      }),
+      "hvd: allreduce of \"w\": shape is [2, 3] on ranks 3, 8 and [3, 2] on rank 5; all ranks must submit the same under one "
+      "name");
   EXPECT_THAT(disagreement([](Request& r) { r.dtype = DType::Float64; }),
               HasSubstr("dtype is float32 on ranks 3, 8 and float64 on rank 5"));
   EXPECT_THAT(disagreement([](Request& r) { r.collective = Collective::Broadcast; }),
               HasSubstr("the operation is allreduce on ranks 3, 8 and broadcast on rank 5"));
-  EXPECT_THAT(disagreement([](Request& r) { r.op = ReduceOp::Sum; }), HasSubstr("op is average on ranks 3, 8 and sum on rank 5"));
+  EXPECT_THAT(disagreement([](Request& r) { r.op = ReduceOp::Sum; }),
+              HasSubstr("op is average on ranks 3, 8 and sum on rank 5"));
   EXPECT_THAT(disagreement([](Request& r) { r.compression = Compression::Fp16; }),
               HasSubstr("compression is none on ranks 3, 8 and fp16 on rank 5"));
   EXPECT_THAT(disagreement([](Request& r) { r.prescale_factor = 2; }),
@@ -179,7 +183,11 @@ TEST(HvdRequestTable, NumbersOfRowsMayDifferWhereRowsAreGathered) {
     request.collective = collective;
     request.splits = {1, 1, 0};
     EXPECT_EQ(disagreement([](Request& r) { r.shape = {9, 3}; }, request), "");
-    EXPECT_THAT(disagreement([](Request& r) { r.shape = {2, 4}; }, request),
+    EXPECT_THAT(disagreement(
+                    [](Request& r) {
+                      r.shape = {2, 4};
+                    },
+                    request),
                 HasSubstr("shape is [rows, 3] on ranks 3, 8 and [rows, 4] on rank 5"));
     EXPECT_THAT(disagreement([](Request& r) { r.shape = {2}; }, request), HasSubstr("and [rows] on rank 5"));
   }
@@ -220,11 +228,17 @@ TEST(HvdFusion, FillsBatchesUpToTheThreshold) {
 }
 
 TEST(HvdFusion, PutsOnlyLikeWithLike) {
-  std::vector<Agreed> ready{agreed("a", 1), agreed("b", 1, ReduceOp::Max), agreed("c", 1, ReduceOp::Average), agreed("d", 1),
-                            agreed("e", 1, ReduceOp::Sum, Collective::Allgather), agreed("f", 1, ReduceOp::Max), agreed("g", 1)};
+  std::vector<Agreed> ready{agreed("a", 1),
+                            agreed("b", 1, ReduceOp::Max),
+                            agreed("c", 1, ReduceOp::Average),
+                            agreed("d", 1),
+                            agreed("e", 1, ReduceOp::Sum, Collective::Allgather),
+                            agreed("f", 1, ReduceOp::Max),
+                            agreed("g", 1)};
   ready[3].by_rank[0]->compression = Compression::Fp16;
   ready[6].problem = "ranks disagree";
-  EXPECT_THAT(fuse(ready, 1 << 20), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 5), ElementsAre(3), ElementsAre(4), ElementsAre(6)));
+  EXPECT_THAT(fuse(ready, 1 << 20),
+              ElementsAre(ElementsAre(0, 2), ElementsAre(1, 5), ElementsAre(3), ElementsAre(4), ElementsAre(6)));
 }
 
 TEST(HvdStallCheck, WarnsOnceOfWhatIsMissingTooLong) {
@@ -232,9 +246,10 @@ TEST(HvdStallCheck, WarnsOnceOfWhatIsMissingTooLong) {
   const std::vector<Waiting> waiting{{"old", Collective::Allreduce, {1, 3}, std::chrono::seconds(0)},
                                      {"new", Collective::Allgather, {2}, std::chrono::seconds(30)}};
   EXPECT_EQ(check.warning(waiting, std::chrono::seconds(59)), "");
-  EXPECT_EQ(check.warning(waiting, std::chrono::seconds(60)),
-            "hvd: some ranks have submitted tensors that others have not submitted for 60 s, and wait for them: allreduce of \"old\" "
-            "(missing: ranks 1, 3); all ranks must run the same operations");
+  EXPECT_EQ(
+      check.warning(waiting, std::chrono::seconds(60)),
+      "hvd: some ranks have submitted tensors that others have not submitted for 60 s, and wait for them: allreduce of \"old\" "
+      "(missing: ranks 1, 3); all ranks must run the same operations");
   EXPECT_EQ(check.warning(waiting, std::chrono::seconds(61)), "");
   EXPECT_THAT(check.warning(waiting, std::chrono::seconds(90)), HasSubstr("allgather of \"new\" (missing: rank 2)"));
   EXPECT_FALSE(check.failed(waiting, std::chrono::seconds(89)));
