@@ -15,6 +15,7 @@
 #include "engine/engine.h"                  // Plan -> Engine: train_batch, evaluate, save, load
 #include "engine/plan.h"                    // Config + model + ranks -> Plan
 #include "engine/trainer.h"                 // a complete job, as `trivet train` runs it
+#include "hvd.h"                            // Horovod's interface, for trainers with their own model and data parallelism
 #include "model/check_gradients.h"          // checks the gradients of your own layers
 #include "model/model.h"                    // GPT and Llama style models, or a list of your own layers
 #include "zero/parameter_group.h"           // only the sharding, for trainers with their own model

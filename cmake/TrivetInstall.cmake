@@ -7,7 +7,8 @@
 #   lib/libtrivet_gloo.so          the same
 #   lib/libtrivet_c.so.1           the C API, with lib/pkgconfig/trivet_c.pc; it needs none of the other libraries
 #   lib/cmake/trivet/              find_package(trivet), with the targets trivet::trivet (everything), trivet::core, trivet::zero ...
-#   include/trivet/                the headers, in their folders: #include "engine/engine.h"; for C: #include <trivet/c.h>
+#   include/trivet/                the headers, in their folders: #include "engine/engine.h"; for C: #include <trivet/c.h>; for
+#                                  Horovod's users: #include <trivet/hvd.h>
 #   share/trivet/configs/          example configs
 #   share/doc/trivet/              this documentation and the licence
 #
@@ -41,7 +42,7 @@ foreach(library ${libraries})
   install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet FILES_MATCHING PATTERN "*.h"
     PATTERN "kernels/cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "ucx" EXCLUDE PATTERN "gloo" EXCLUDE PATTERN "strict_json.h" EXCLUDE)
 endforeach()
-install(FILES trivet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet)
+install(FILES trivet.h hvd.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trivet FILES_MATCHING PATTERN "*.json")
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")

@@ -20,13 +20,14 @@ struct Folder {
   std::vector<std::string> may_use;
 };
 
-// core -> kernels, comm, pipeline -> tensor_parallel -> model -> zero -> engine -> embed, autotune -> c, cli. The rooms of
-// engine/ are listed before it; what is in none of them is the engine proper.
+// core -> kernels, comm, pipeline -> tensor_parallel -> model -> zero -> engine -> embed, autotune -> c, cli, and comm -> hvd.
+// The rooms of engine/ are listed before it; what is in none of them is the engine proper.
 const std::vector<Folder>& folders() {
   static const std::vector<Folder> list{
       {"core", {}},
       {"kernels", {"core"}},
       {"comm", {"core"}},
+      {"hvd", {"core", "comm"}},
       {"pipeline", {"core"}},
       {"tensor_parallel", {"core", "kernels", "comm"}},
       {"model", {"core", "kernels", "comm", "tensor_parallel"}},

@@ -39,7 +39,8 @@ constexpr std::array kTargets{Target{"config", config},
                               Target{"run_metrics", run_metrics},
                               Target{"run_events", run_events},
                               Target{"run_plan", run_plan},
-                              Target{"http_request", http_request}};
+                              Target{"http_request", http_request},
+                              Target{"hvd_requests", hvd_requests}};
 
 // The folder is in memory if the machine has such a folder.
 std::string folder() {

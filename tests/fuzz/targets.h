@@ -79,5 +79,6 @@ void run_metrics(std::string_view input);
 void run_events(std::string_view input);
 void run_plan(std::string_view input);
 void http_request(std::string_view input);
+void hvd_requests(std::string_view input);
 
 }  // namespace trivet::fuzz

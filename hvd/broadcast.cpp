@@ -1,0 +1,49 @@
+// Calls of Communicator that are made of others.
+#include "core/error.h"
+#include "hvd/communicator.h"
+
+namespace trivet::hvd {
+namespace {
+
+ConstTensorView bytes_view(std::string_view bytes) {
+  return {bytes.data(), DType::UInt8, Shape{static_cast<int64_t>(bytes.size())}};
+}
+
+// The name of one of the operations that a call is made of.
+CallOptions step_of(const CallOptions& options, const char* step) {
+  CallOptions made = options;
+  if (!made.name.empty()) made.name += step;
+  return made;
+}
+
+}  // namespace
+
+void Communicator::broadcast_parameters(const std::vector<NamedTensor>& parameters, int root_rank) {
+  std::vector<Handle> handles;
+  for (const auto& [name, tensor] : parameters) handles.push_back(broadcast_async_(tensor, root_rank, {.name = name}));
+  synchronize(handles);
+}
+
+std::string Communicator::broadcast_object(std::string_view bytes, int root_rank, const CallOptions& options) {
+  std::vector<int64_t> size{static_cast<int64_t>(bytes.size())};
+  broadcast_(view(size), root_rank, step_of(options, ".size"));
+  std::string object(size[0], '\0');
+  if (rank() == root_rank) object = bytes;
+  broadcast_({object.data(), DType::UInt8, Shape{size[0]}}, root_rank, step_of(options, ".bytes"));
+  return object;
+}
+
+std::vector<std::string> Communicator::allgather_object(std::string_view bytes, const CallOptions& options) {
+  std::vector<int64_t> size{static_cast<int64_t>(bytes.size())};
+  const Tensor sizes = allgather(view(size), step_of(options, ".size"));
+  const Tensor all = allgather(bytes_view(bytes), step_of(options, ".bytes"));
+  std::vector<std::string> objects;
+  auto left = all.as<uint8_t>();
+  for (int64_t count : sizes.as<int64_t>()) {
+    objects.emplace_back(left.begin(), left.begin() + count);
+    left = left.subspan(count);
+  }
+  return objects;
+}
+
+}  // namespace trivet::hvd
