@@ -32,7 +32,9 @@ void refuse_another_model(const Config& config, const checkpoint::LoadedStep& st
   for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
     const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
                             change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
-    if (may_change || (!change.path.starts_with("model.") && change.path != "data.shuffle")) continue;
+    const bool orders_samples = change.path == "data.shuffle" || change.path == "data.sampler" ||
+                                change.path == "data.drop_last" || change.path == "dataloader_drop_last";
+    if (may_change || (!change.path.starts_with("model.") && !orders_samples)) continue;
     throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
                                   change.path, change.after, step.directory(), change.before, change.before));
   }
@@ -52,6 +54,7 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
   if (world.size() != plan_.mesh.size())
     throw ConfigError(fmt::format("engine: the plan is for {} ranks, {} were started; make the plan with world.size()",
                                   plan_.mesh.size(), world.size()));
+  check_steps_are_known(plan_.config);
   checkpoint_group_ = world.group().subgroup(all_ranks(world.size()), "checkpoint");
   refuse_different_devices();
   open_backend(options);
