@@ -32,7 +32,7 @@ std::vector<report::RunData> read_runs(const ReportArguments& arguments) {
   return runs;
 }
 
-void write_page(const std::string& path, const std::string& page) {
+void write_report_page(const std::string& path, const std::string& page) {
   try {
     autotune::replace_file(real_file_system(), path, page);
   } catch (const FileError& error) {
@@ -42,14 +42,14 @@ void write_page(const std::string& path, const std::string& page) {
 
 void run(const ReportArguments& arguments) {
   const auto runs = read_runs(arguments);
-  write_page(arguments.output, report::to_page(runs));
+  write_report_page(arguments.output, report::to_page(runs));
   std::printf("%s\n", printable(arguments.output).c_str());
 }
 
 void run_scaling(const ReportArguments& arguments) {
   const auto runs = read_runs(arguments);
   const auto rows = report::scaling_of(runs);
-  if (!arguments.output.empty()) write_page(arguments.output, report::to_scaling_page(runs));
+  if (!arguments.output.empty()) write_report_page(arguments.output, report::to_scaling_page(runs));
   std::printf("%s%s", arguments.json ? report::to_json(rows).c_str() : report::to_text(rows).c_str(),
               arguments.json ? "\n" : "");
 }
