@@ -52,7 +52,7 @@ std::vector<std::vector<std::string>> cells_of(const std::vector<ScalingRow>& ro
 std::vector<ScalingRow> scaling_of(std::span<const RunData> runs) {
   if (runs.size() < 2)
     throw DataError(ExitCode::Usage,
-                    "scaling: there is one run; give the folders of at least two, with different numbers of ranks");
+                    "scaling: one run is not enough; give the folders of at least two, with different numbers of ranks");
   std::vector<ScalingRow> rows;
   for (const RunData& run : runs) rows.push_back(scaling_row(run));
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.ranks < b.ranks; });
