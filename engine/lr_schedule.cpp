@@ -135,7 +135,8 @@ double lr_at(const SchedulerConfig& scheduler, double base_lr, int64_t step) {
 
 double lr_at(const Config& config, int64_t train_batch_size, int64_t step) {
   const double scaled = lr_factor(config.lr_scaling, config.lr_scaling_base_batch, train_batch_size);
-  return warmed_up(scaled, config.lr_scaling_warmup_steps, step) * lr_at(config.scheduler, config.optimizer.lr, step);
+  const double factor = warmed_up(scaled, config.lr_scaling_warmup_steps, step);
+  return factor * lr_at(config.scheduler, config.optimizer.lr, step);
 }
 
 void check_steps_are_known(const Config& config) {
