@@ -72,7 +72,7 @@ class TrainingJob : public testing::Test {
     return {read("metrics.jsonl"), read("metrics.evaluation.jsonl")};
   }
 
-  static std::vector<int64_t> steps_of(const std::vector<nlohmann::json>& lines) {
+  static std::vector<int64_t> numbers_of(const std::vector<nlohmann::json>& lines) {
     std::vector<int64_t> steps;
     for (const auto& line : lines) steps.push_back(line.at("step"));
     return steps;
@@ -156,7 +156,7 @@ TEST_F(TrainingJob, EvaluatesAndSavesAfterEpochs) {
   const std::string batch = fmt::format(R"("train_batch_size": 4, "checkpoint": {{"directory": "{}", "every_epochs": 2}}, )",
                                         folder.at("checkpoints"));
   const Lines lines = train(config(batch + R"("training": {"epochs": 3, "evaluate_every_epochs": 1})"), 2);
-  EXPECT_THAT(steps_of(lines.evaluations), ElementsAre(3, 5, 8));
+  EXPECT_THAT(numbers_of(lines.evaluations), ElementsAre(3, 5, 8));
   EXPECT_THAT(saved_steps("checkpoints"), ElementsAre(5, 8));
   EXPECT_THAT(printed, HasSubstr("epochs  3 of 10 samples, the first ends with step 3; the run with step 8\n"));
 }
@@ -164,7 +164,7 @@ TEST_F(TrainingJob, EvaluatesAndSavesAfterEpochs) {
 TEST_F(TrainingJob, EvaluatesEveryStepsAndEveryEpochs) {
   const Lines lines =
       train(config(R"("train_batch_size": 5, "training": {"steps": 9, "evaluate_every": 3, "evaluate_every_epochs": 2})"), 1);
-  EXPECT_THAT(steps_of(lines.evaluations), ElementsAre(3, 4, 6, 8, 9));
+  EXPECT_THAT(numbers_of(lines.evaluations), ElementsAre(3, 4, 6, 8, 9));
 }
 
 // With a learning rate of 0 no evaluation but the first is an improvement.
@@ -247,10 +247,10 @@ TEST_F(TrainingJob, AnEvaluationForWhichThereWasNoTimeIsMadeUp) {
   const auto first = train(job("parts"), 2, {.stop = &stop});
   EXPECT_EQ(ended.signal, SIGTERM);
   EXPECT_EQ(first.steps.size(), 1u);
-  EXPECT_THAT(steps_of(first.evaluations), ElementsAre());
+  EXPECT_THAT(numbers_of(first.evaluations), ElementsAre());
   EXPECT_EQ(last_state("parts"), EvaluationState{});
   const auto rest = train(job("parts"), 2, {.resume = true});
-  EXPECT_THAT(steps_of(rest.evaluations), ElementsAre(1, 2, 3));
+  EXPECT_THAT(numbers_of(rest.evaluations), ElementsAre(1, 2, 3));
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(rest.evaluations[i].at("loss_bits"), whole.evaluations[i].at("loss_bits")) << i;
   EXPECT_EQ(last_state("parts"), last_state("whole"));
 }
@@ -314,10 +314,10 @@ TEST_F(TrainingJob, RefusesToGoOnAtAnotherPlaceOfAnEpoch) {
 // 10 samples in steps of 2: 15 steps; the warm-up takes 5 of them.
 TEST_F(TrainingJob, TheScheduleEndsWithTheEpochs) {
   const auto rates = [&](const char* further) {
-    std::vector<double> rates;
+    std::vector<double> values;
     for (const auto& line : train(config(fmt::format(R"("train_batch_size": 2, {})", further)), 1).steps)
-      rates.push_back(line.at("lr"));
-    return rates;
+      values.push_back(line.at("lr"));
+    return values;
   };
   const auto of_epochs = rates(R"("training": {"epochs": 3}, "scheduler": {"type": "Cosine"})");
   EXPECT_EQ(of_epochs, rates(R"("training": {"steps": 15}, "scheduler": {"type": "Cosine"})"));
