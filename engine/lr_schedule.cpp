@@ -150,6 +150,11 @@ void check_steps_are_known(const Config& config) {
     refuse("optimizer.lr_scaling.warmup_epochs", "set Config::lr_scaling_warmup_steps");
 }
 
+void use_constant_rate(Config& config) {
+  config.scheduler = {};
+  config.lr_scaling = LrScaling::None;
+}
+
 double lr_factor(LrScaling rule, int64_t base_batch, int64_t batch) {
   if (rule == LrScaling::None) return 1;
   if (base_batch < 1) throw std::logic_error("lr_factor: base batch below 1");

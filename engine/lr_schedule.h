@@ -22,6 +22,9 @@ double lr_at(const Config& config, int64_t train_batch_size, int64_t step);
 // SchedulerConfig::total_num_steps).
 void check_steps_are_known(const Config& config);
 
+// For steps that are only timed: a constant learning rate, which depends on no number of epochs.
+void use_constant_rate(Config& config);
+
 // The factor by which learning rates are multiplied when a step has `batch` samples instead of `base_batch`.
 double lr_factor(LrScaling rule, int64_t base_batch, int64_t batch);
 

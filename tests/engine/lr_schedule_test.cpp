@@ -219,6 +219,9 @@ TEST(LrSchedule, EpochsMustHaveBeenCounted) {
             "Config::lr_scaling_warmup_steps");
   config.lr_scaling_warmup_steps = 1;
   EXPECT_EQ(refusal_of(config), "accepted");
+  config.lr_scaling_warmup_steps = config.scheduler.total_num_steps = 0;
+  use_constant_rate(config);
+  EXPECT_EQ(refusal_of(config), "accepted");
 }
 
 }  // namespace
