@@ -473,7 +473,10 @@ void CheckpointStore::write_name(std::string_view name, int64_t step) {
 // The best step may have been damaged and set aside, or the run may not look for one any more.
 void CheckpointStore::name_best_step() {
   const bool there = best_step_ > 0 && files_.kind(path(step_directory_name(best_step_))) != EntryKind::Missing;
-  there ? write_name(kBestName, best_step_) : remove_if_there(std::string(kBestName));
+  if (there)
+    write_name(kBestName, best_step_);
+  else
+    remove_if_there(std::string(kBestName));
 }
 
 // Leaves alone what is not of a store.
