@@ -241,10 +241,13 @@ void diff(const Arguments& arguments) {
 CLI::App* add_command(CLI::App& group, const std::string& name, const std::string& description, void (*run)(const Arguments&)) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = group.add_subcommand(name, description);
-  command->add_option("path", arguments->path, "Directory of checkpoints, or one of its steps")->required();
+  command->add_option("path", arguments->path, "Directory of checkpoints, or one of its steps; also DIR/best")->required();
   if (name == "diff") command->add_option("other", arguments->other, "Checkpoint to compare with")->required();
   command->add_flag("--json", arguments->json, "Print JSON");
-  command->callback([arguments, run] { run(*arguments); });
+  command->callback([arguments, run] {
+    for (std::string* path : {&arguments->path, &arguments->other}) *path = checkpoint::follow_name(real_file_system(), *path);
+    run(*arguments);
+  });
   return command;
 }
 

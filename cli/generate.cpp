@@ -39,7 +39,7 @@ Device device_of(const std::string& choice) {
 
 void run(const GenerateArguments& arguments) {
   data::check(arguments.sampling);
-  const auto step = checkpoint::open_newest(real_file_system(), arguments.directory);
+  const auto step = checkpoint::open_path(real_file_system(), arguments.directory);
   const auto tokenizer = tokenizer_of(step);
   if (!tokenizer)
     throw ConfigError(arguments.directory + ": the checkpoint holds no tokenizer (it was trained on a token file without one)");
@@ -68,9 +68,15 @@ void run(const GenerateArguments& arguments) {
 
 void add_generate(CLI::App& program) {
   auto arguments = std::make_shared<GenerateArguments>();
-  CLI::App* command = program.add_subcommand("generate", "Sample text from the newest checkpoint of a directory");
-  command->footer("Example:\n  trivet generate checkpoints --prompt \"In the beginning\" --tokens 200 --temperature 0.8");
-  command->add_option("checkpoints", arguments->directory, "directory of checkpoints")->required();
+  CLI::App* command = program.add_subcommand("generate", "Sample text from a checkpoint");
+  command->footer(
+      "Examples:\n"
+      "  trivet generate checkpoints --prompt \"In the beginning\" --tokens 200 --temperature 0.8\n"
+      "  trivet generate checkpoints/best         from the step with the lowest validation loss (checkpoint.keep_best)");
+  command
+      ->add_option("checkpoints", arguments->directory,
+                   "directory of checkpoints, whose newest one is used, or one of them: DIR/step-00000200, DIR/best")
+      ->required();
   command->add_option("--prompt", arguments->prompt, "what the text begins with (a line break)");
   command->add_option("--tokens", arguments->tokens, "how many tokens to add (300)")->check(from_to(0, 1000000));
   command->add_option("--temperature", arguments->sampling.temperature,

@@ -1,4 +1,5 @@
-// trivet report RUN...: makes a page of one run, or of several drawn over each other.
+// trivet report RUN...: makes a page of one run, or of several drawn over each other. trivet report scaling RUN...: compares
+// runs on different numbers of ranks.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +15,7 @@
 #include "core/printable.h"
 #include "engine/report/read_run.h"
 #include "engine/report/run_page.h"
+#include "engine/report/scaling.h"
 
 namespace trivet::cli {
 namespace {
@@ -21,17 +23,48 @@ namespace {
 struct ReportArguments {
   std::vector<std::string> runs;
   std::string output;
+  bool json = false;
 };
 
-void run(const ReportArguments& arguments) {
+std::vector<report::RunData> read_runs(const ReportArguments& arguments) {
   std::vector<report::RunData> runs;
   for (const std::string& path : arguments.runs) runs.push_back(report::read_run(path));
+  return runs;
+}
+
+void write_report_page(const std::string& path, const std::string& page) {
   try {
-    autotune::replace_file(real_file_system(), arguments.output, report::to_page(runs));
+    autotune::replace_file(real_file_system(), path, page);
   } catch (const FileError& error) {
     throw ConfigError(fmt::format("--output: {}; give a file in a folder that can be written to", error.what()));
   }
+}
+
+void run(const ReportArguments& arguments) {
+  const auto runs = read_runs(arguments);
+  write_report_page(arguments.output, report::to_page(runs));
   std::printf("%s\n", printable(arguments.output).c_str());
+}
+
+void run_scaling(const ReportArguments& arguments) {
+  const auto runs = read_runs(arguments);
+  const auto rows = report::scaling_of(runs);
+  if (!arguments.output.empty()) write_report_page(arguments.output, report::to_scaling_page(runs));
+  std::printf("%s%s", arguments.json ? report::to_json(rows).c_str() : report::to_text(rows).c_str(),
+              arguments.json ? "\n" : "");
+}
+
+void add_scaling(CLI::App& report) {
+  auto arguments = std::make_shared<ReportArguments>();
+  CLI::App* command = report.add_subcommand("scaling", "Compare runs on different numbers of ranks: speedup and efficiency");
+  command->footer(
+      "Examples:\n"
+      "  trivet report scaling runs/ranks1 runs/ranks2 runs/ranks4\n"
+      "  trivet report scaling runs/ranks* -o scaling.html          and a page with a drawing and all curves");
+  command->add_option("runs", arguments->runs, "folders that run.directory named, at least two")->required();
+  command->add_option("-o,--output", arguments->output, "also write a page to this file");
+  command->add_flag("--json", arguments->json, "print JSON");
+  command->callback([arguments] { run_scaling(*arguments); });
 }
 
 }  // namespace
@@ -42,12 +75,17 @@ void add_report(CLI::App& program) {
   command->footer(
       "Examples:\n"
       "  trivet report runs/first                                of one run, also one that is going or was killed\n"
-      "  trivet report runs/first runs/second -o compare.html    of several, drawn over each other");
-  command->add_option("runs", arguments->runs, "folders that run.directory named, or files that trivet train --metrics wrote")
-      ->required();
+      "  trivet report runs/first runs/second -o compare.html    of several, drawn over each other\n"
+      "  trivet report scaling runs/ranks1 runs/ranks4           speedup and efficiency");
+  command->add_option("runs", arguments->runs, "folders that run.directory named, or files that trivet train --metrics wrote");
   command->add_option("-o,--output", arguments->output, "the page to write (report.html)");
   arguments->output = "report.html";
-  command->callback([arguments] { run(*arguments); });
+  add_scaling(*command);
+  command->callback([arguments, command] {
+    if (command->got_subcommand("scaling")) return;
+    if (arguments->runs.empty()) throw CLI::RequiredError("runs");
+    run(*arguments);
+  });
 }
 
 }  // namespace trivet::cli

@@ -1,12 +1,14 @@
 // trivet train CONFIG: runs one rank of a job, or the entire job with --ranks N.
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/ddp.h"
 #include "cli/run_job.h"
 #include "cli/stop_signals.h"
 #include "cli/usage.h"
@@ -21,7 +23,7 @@ struct TrainArguments {
   std::string config, resume, metrics;
   std::vector<std::string> overrides;
   int ranks = 0, serve_port = 0;
-  bool resume_given = false, serve_given = false;
+  bool resume_given = false, serve_given = false, ddp = false;
 };
 
 // The command line of this process.
@@ -40,8 +42,21 @@ StopSignalOptions signal_options(const Config& config) {
   return options;
 }
 
+bool is_first_rank() { return comm::place_from_environment(comm::current_environment()).rank == 0; }
+
+Config read_config(const TrainArguments& arguments) {
+  Config config = load_config(arguments.config, arguments.overrides);
+  if (!arguments.ddp) return config;
+  const std::vector<std::string> set = ddp_overrides(config);
+  std::vector<std::string> overrides = arguments.overrides;
+  overrides.insert(overrides.end(), set.begin(), set.end());
+  config = load_config(arguments.config, overrides);
+  if (is_first_rank()) std::printf("ddp     %s\n", describe_ddp(config, set).c_str());
+  return config;
+}
+
 void run(const TrainArguments& arguments) {
-  const Config config = load_config(arguments.config, arguments.overrides);
+  const Config config = read_config(arguments);
   TrainOptions options;
   options.metrics_file = arguments.metrics;
   options.resume = arguments.resume_given;
@@ -73,6 +88,7 @@ void add_train(CLI::App& program) {
       "Examples:\n"
       "  trivet train gpt.json --ranks 4                     4 ranks as threads of this process\n"
       "  trivet launch --num_gpus 4 trivet train gpt.json    4 ranks as processes\n"
+      "  trivet train gpt.json --ddp --ranks 4               plain data parallelism (docs/ddp.md)\n"
       "  trivet train gpt.json --resume --set training.steps=2000\n"
       "  trivet train gpt.json --set run.directory=runs/first --serve    with a page to watch it\n"
       "SIGTERM and SIGINT end a run after its running step, which is saved (exit code 143 or 130); a second "
@@ -82,6 +98,9 @@ void add_train(CLI::App& program) {
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
+  command->add_flag("--ddp", arguments->ddp,
+                    "data parallelism as PyTorch's DistributedDataParallel does it: every rank has all weights, gradients are "
+                    "averaged in buckets of 25 MiB while backward runs; a config that asks for more is refused");
   command->add_option("--metrics", arguments->metrics, "write one JSON object per step to this file");
   CLI::Option* serve = command
                            ->add_option("--serve", arguments->serve_port,

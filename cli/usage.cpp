@@ -24,12 +24,19 @@ std::vector<std::string> names_of_subcommands(const CLI::App& group) {
   return names;
 }
 
+// Whether a word that is not a subcommand can be a value: `trivet report runs/first`.
+bool takes_words(const CLI::App& command) {
+  const auto options = command.get_options();
+  return std::any_of(options.begin(), options.end(), [](const CLI::Option* option) { return option->get_positional(); });
+}
+
 void check_subcommand(const CLI::App& group, int argc, char** argv, int position) {
   const auto names = names_of_subcommands(group);
   if (names.empty() || position >= argc || argv[position][0] == '-') return;
   const std::string word = argv[position];
   if (!group.get_subcommands([&](const CLI::App* one) { return one->get_name() == word; }).empty())
     return check_subcommand(*group.get_subcommand(word), argc, argv, position + 1);
+  if (takes_words(group)) return;
   const auto near = config::nearest_names(word, names);
   throw ConfigError(fmt::format(
       "\"{}\" is not a subcommand of {}; {}", printable(word), group.get_name(),
@@ -77,7 +84,8 @@ std::string describe_mismatch(const std::string& message) {
 
 std::string describe_missing(const CLI::App& command, const std::string& message) {
   const auto names = names_of_subcommands(command);
-  return names.empty() ? message : fmt::format("a subcommand is required; use one of {}", fmt::join(names, ", "));
+  return names.empty() || takes_words(command) ? message
+                                               : fmt::format("a subcommand is required; use one of {}", fmt::join(names, ", "));
 }
 
 template <typename Kind>

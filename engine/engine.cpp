@@ -26,13 +26,18 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
+bool orders_samples(const std::string& key, const Config& config) {
+  const bool drops = key == "data.drop_last" || key == "dataloader_drop_last";
+  return key == "data.shuffle" || key == "data.sampler" || (drops && config.data.sampler == SamplerKind::PyTorch);
+}
+
 // Shapes do not show how the model computes with its weights, nor the order of the samples, so the configs are compared.
 void refuse_another_model(const Config& config, const checkpoint::LoadedStep& step) {
   if (step.config().empty()) return;
   for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
     const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
                             change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
-    if (may_change || (!change.path.starts_with("model.") && change.path != "data.shuffle")) continue;
+    if (may_change || (!change.path.starts_with("model.") && !orders_samples(change.path, config))) continue;
     throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
                                   change.path, change.after, step.directory(), change.before, change.before));
   }
@@ -52,6 +57,7 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
   if (world.size() != plan_.mesh.size())
     throw ConfigError(fmt::format("engine: the plan is for {} ranks, {} were started; make the plan with world.size()",
                                   plan_.mesh.size(), world.size()));
+  check_steps_are_known(plan_.config);
   checkpoint_group_ = world.group().subgroup(all_ranks(world.size()), "checkpoint");
   refuse_different_devices();
   open_backend(options);

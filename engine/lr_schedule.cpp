@@ -1,10 +1,13 @@
 #include "engine/lr_schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
 
+#include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/config/optimizer_states.h"
 
@@ -103,6 +106,16 @@ double own_share(const SchedulerConfig& s, int64_t step) {
   return s.end_ratio + (1 - s.end_ratio) * share;
 }
 
+// Goyal et al. 2017: from 1 in even steps to `scaled`, which is reached after `warmup` steps.
+double warmed_up(double scaled, int64_t warmup, int64_t step) {
+  return step >= warmup ? scaled : 1 + (scaled - 1) * to_double(step) / to_double(warmup);
+}
+
+bool ends_with_the_run(SchedulerType type) {
+  return type == SchedulerType::WarmupDecayLR || type == SchedulerType::WarmupCosineLR || type == SchedulerType::Linear ||
+         type == SchedulerType::Cosine;
+}
+
 }  // namespace
 
 double lr_at(const SchedulerConfig& scheduler, double base_lr, int64_t step) {
@@ -121,8 +134,25 @@ double lr_at(const SchedulerConfig& scheduler, double base_lr, int64_t step) {
 }
 
 double lr_at(const Config& config, int64_t train_batch_size, int64_t step) {
-  const double factor = lr_factor(config.lr_scaling, config.lr_scaling_base_batch, train_batch_size);
+  const double scaled = lr_factor(config.lr_scaling, config.lr_scaling_base_batch, train_batch_size);
+  const double factor = warmed_up(scaled, config.lr_scaling_warmup_steps, step);
   return factor * lr_at(config.scheduler, config.optimizer.lr, step);
+}
+
+void check_steps_are_known(const Config& config) {
+  const auto refuse = [&](const char* key, const char* what) {
+    throw ConfigError(
+        fmt::format("{}: {}: its epochs can only be counted by a trainer that knows the data; {}", config.source, key, what));
+  };
+  if (ends_with_the_run(config.scheduler.type) && config.scheduler.total_num_steps == 0)
+    refuse("scheduler.type", "give scheduler.params.total_num_steps or training.steps");
+  if (config.lr_scaling != LrScaling::None && config.lr_scaling_warmup_epochs > 0 && config.lr_scaling_warmup_steps == 0)
+    refuse("optimizer.lr_scaling.warmup_epochs", "set Config::lr_scaling_warmup_steps");
+}
+
+void use_constant_rate(Config& config) {
+  config.scheduler = {};
+  config.lr_scaling = LrScaling::None;
 }
 
 double lr_factor(LrScaling rule, int64_t base_batch, int64_t batch) {

@@ -18,6 +18,13 @@ double lr_at(const SchedulerConfig& scheduler, double base_lr, int64_t step);
 // The same for a complete config, scaled with the batch as optimizer.lr_scaling says.
 double lr_at(const Config& config, int64_t train_batch_size, int64_t step);
 
+// Throws ConfigError if the schedule depends on epochs whose number of steps nobody has set (Config::lr_scaling_warmup_steps,
+// SchedulerConfig::total_num_steps).
+void check_steps_are_known(const Config& config);
+
+// For steps that are only timed: a constant learning rate, which depends on no number of epochs.
+void use_constant_rate(Config& config);
+
 // The factor by which learning rates are multiplied when a step has `batch` samples instead of `base_batch`.
 double lr_factor(LrScaling rule, int64_t base_batch, int64_t batch);
 

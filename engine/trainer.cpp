@@ -28,19 +28,23 @@ class TrainingLoop {
 
   TrainEnd run(StopAgreement& stop, trainer::RecordedSteps& recorded) {
     save_last_step_of_memory();
-    while (run_.steps_done() < run_.total_steps()) {
+    validation_.make_up();
+    while (!is_complete()) {
       recorded.before_step();
       train_step();
       recorded.after_step();
       const StopDecision asked = stop.after_step();
-      const bool ends = asked.end_signal != 0, last = run_.steps_done() == run_.total_steps();
+      const bool ends = asked.end_signal != 0;
+      // If evaluations decide something, a checkpoint knows that of its own step. A run that a signal ends has no time for it.
+      if (run_.evaluations.decides() && !ends) validation_.after_step();
+      const bool last = is_complete();
       if (checkpoints_.is_due_in_memory() && divergence_.loss_is_finite()) checkpoints_.save_to_memory();
       if (checkpoints_.saves() && (checkpoints_.is_due() || asked.save || ends || last))
         save(last || ends ? checkpoint::OnFailure::End : checkpoint::OnFailure::Continue);
       if (ends && !last) return {.signal = asked.end_signal};
       validation_.after_step();
     }
-    return {};
+    return {.early = run_.steps_done() < run_.total_steps()};
   }
 
   // Reports both what is wrong with the numbers and that the last checkpoint was not written.
@@ -64,9 +68,11 @@ class TrainingLoop {
   }
 
  private:
+  bool is_complete() const { return run_.steps_done() >= run_.total_steps() || run_.evaluations.is_out_of_patience(); }
+
   // The last step of a run that was lost before it was on disk, or damaged there.
   void save_last_step_of_memory() {
-    if (!checkpoints_.memory() || run_.steps_done() < run_.total_steps()) return;
+    if (!checkpoints_.memory() || !is_complete()) return;
     if (!checkpoints_.is_on_disk()) checkpoints_.save(checkpoint::OnFailure::End);
   }
 

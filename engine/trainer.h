@@ -28,7 +28,8 @@ struct TrainOptions {
 };
 
 struct TrainEnd {
-  int signal = 0;  // signal that ended the run early; 0: the run is complete
+  int signal = 0;      // signal that ended the run early; 0: the run is complete
+  bool early = false;  // complete because training.early_stopping_patience evaluations brought no improvement
 };
 
 // Throws what the engine throws, and NumericsError when the weights or the loss are not finite at the end. All ranks of the

@@ -7,6 +7,7 @@
 #include "autotune/bench/run_steps.h"
 #include "autotune/bench/shapes.h"
 #include "autotune/units.h"
+#include "engine/lr_schedule.h"
 #include "engine/make_plan.h"
 
 namespace trivet::autotune {
@@ -26,7 +27,8 @@ bool agree(comm::World& world, bool goes_on) {
 
 KernelTimer::Times time_steps(comm::World& world, const Config& config, const BenchOptions& options, std::string& machine) {
   model::Model model = model::build(config.model);
-  const Plan plan = make_plan(config, model, world.size());
+  Plan plan = make_plan(config, model, world.size());
+  use_constant_rate(plan.config);
   const MadeUpBatch batch(plan, model);
   KernelTimer timer;
   Engine engine(plan, std::move(model), world,

@@ -9,6 +9,7 @@
 #include "autotune/bench/run_steps.h"
 #include "autotune/host_facts.h"
 #include "autotune/units.h"
+#include "engine/lr_schedule.h"
 
 namespace trivet::autotune {
 namespace {
@@ -64,6 +65,7 @@ MeasuredSteps measure_step(comm::World& world, const Plan& plan, model::Model mo
   const OwnCores cores(world, options.own_cores);
   Plan without_audits = plan;
   without_audits.config.audit.every_steps = 0;
+  use_constant_rate(without_audits.config);
   Engine engine(std::move(without_audits), std::move(model), world,
                 {.threads = options.threads, .local_rank = options.local_rank});
   run_step(engine, batch);

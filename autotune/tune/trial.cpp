@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "engine/data/made_up_source.h"
 #include "engine/engine.h"
+#include "engine/lr_schedule.h"
 
 namespace trivet::autotune {
 namespace {
@@ -82,6 +83,7 @@ void build(std::optional<Engine>& engine, const Config& config, const model::Des
   try {
     model::Model model = model::build(description);
     Plan plan = make_plan(config, model, world.size());
+    use_constant_rate(plan.config);
     engine.emplace(std::move(plan), std::move(model), world, engine_options);
   } catch (const CommError&) {
     throw;

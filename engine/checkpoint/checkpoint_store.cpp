@@ -16,7 +16,6 @@ namespace trivet::checkpoint {
 namespace {
 
 constexpr std::string_view kTemporary = ".tmp-", kTrash = ".trash-";
-constexpr const char* kLatest = "latest";
 constexpr const char* kLock = ".lock";
 constexpr const char* kOrigin = ".origin";
 constexpr const char* kDisk = ".disk";
@@ -310,7 +309,7 @@ std::string CheckpointStore::temporary_name(int64_t step) const {
 
 void CheckpointStore::save(const SaveRequest& request, const Participants& ranks) {
   if (!acquired_) acquire(ranks);
-  const SavedStep saved = describe(request);
+  const auto [saved, best] = describe(request);
   const std::string temporary = temporary_name(request.step);
   const auto discard = [&] {
     if (leads(ranks) && is_in_place()) best_effort("removing what was written", [&] { remove_if_there(temporary); });
@@ -344,16 +343,18 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
     throw_not_written(fmt::format("checkpoint of step {} was not written: {}{}", request.step, error.what(), left));
   }
   last_committed_ = request.step;
+  best_step_ = best;
   if (leads(ranks)) tidy_up(saved);
   if (per_host() && !in_memory() && options_.keep > 0) apply_agreed_retention(request.step, ranks);
 }
 
 // What is saved must be loadable; anything else is a bug in the caller.
-SavedStep CheckpointStore::describe(const SaveRequest& request) {
+CheckpointStore::Described CheckpointStore::describe(const SaveRequest& request) {
   try {
     check_config(request.config, "what is to be saved");
     const RunState state = parse_run_state(request.state, "state");
-    if (state.steps == request.step) return {request.step, SavedStep::Content{state.updates, state.clean()}};
+    if (state.steps == request.step)
+      return {{request.step, SavedStep::Content{state.updates, state.clean()}}, state.best_step()};
     throw std::logic_error(fmt::format("checkpoint: step {} is saved with the state of step {}", request.step, state.steps));
   } catch (const CheckpointError& error) {
     throw std::logic_error(
@@ -455,14 +456,27 @@ void CheckpointStore::tidy_up(const SavedStep& saved) {
   contents_[committed] = *saved.content;
   broken_.erase(committed);
   best_effort("removing the step that was replaced", [&] { remove_if_there(displaced_name(committed)); });
-  best_effort("writing the pointer to the newest step", [&] {
-    const std::string temporary = std::string(kTemporary) + kLatest;
-    write_text(files_, path(temporary), step_directory_name(committed) + "\n");
-    files_.rename(path(temporary), path(kLatest));
-  });
+  best_effort("writing the name of the newest step", [&] { write_name(kLatestName, committed); });
   best_effort("setting a broken step aside", [&] { set_broken_aside(); });
+  best_effort("writing the name of the best step", [&] { name_best_step(); });
   best_effort("looking for later steps", [&] { warn_of_later_steps(committed); });
   if (!per_host()) best_effort("removing old steps", [&] { apply_retention(committed); });
+}
+
+// A file that names a step (steps.h).
+void CheckpointStore::write_name(std::string_view name, int64_t step) {
+  const std::string temporary = fmt::format("{}{}", kTemporary, name);
+  write_text(files_, path(temporary), step_directory_name(step) + "\n");
+  files_.rename(path(temporary), path(std::string(name)));
+}
+
+// The best step may have been damaged and set aside, or the run may not look for one any more.
+void CheckpointStore::name_best_step() {
+  const bool there = best_step_ > 0 && files_.kind(path(step_directory_name(best_step_))) != EntryKind::Missing;
+  if (there)
+    write_name(kBestName, best_step_);
+  else
+    remove_if_there(std::string(kBestName));
 }
 
 // Leaves alone what is not of a store.
@@ -555,7 +569,7 @@ void CheckpointStore::apply_retention(int64_t committed) {
   const auto known = list_steps(files_, options_.directory);
   for (const StepDirectory& step : known)
     if (step.step <= committed) steps.push_back({step.step, content_of(step)});
-  remove_steps(steps_to_remove(steps, options_.keep), known);
+  remove_steps(steps_to_remove(steps, options_.keep, best_step_), known);
 }
 
 // The hosts decide together. A step that is not complete counts as damaged.
@@ -575,8 +589,9 @@ void CheckpointStore::apply_agreed_retention(int64_t committed, const Participan
   if (!leads(ranks) || steps.empty()) return;
   std::vector<SavedStep> ascending;
   for (const auto& [number, step] : steps) ascending.push_back(step);
-  best_effort("removing old steps",
-              [&] { remove_steps(steps_to_remove(ascending, options_.keep), list_steps(files_, options_.directory)); });
+  best_effort("removing old steps", [&] {
+    remove_steps(steps_to_remove(ascending, options_.keep, best_step_), list_steps(files_, options_.directory));
+  });
 }
 
 void CheckpointStore::remove_steps(const std::vector<int64_t>& steps, const std::vector<StepDirectory>& known) {

@@ -164,10 +164,16 @@ class CheckpointStore {
   std::string write_manifest(const SaveRequest& request, const std::string& temporary, const std::vector<std::string>& shares,
                              int64_t created) const;
   void commit(int64_t step, const std::string& temporary);
-  static SavedStep describe(const SaveRequest& request);
+  struct Described {
+    SavedStep saved;
+    int64_t best_step;  // at the time of the save; 0: none
+  };
+  static Described describe(const SaveRequest& request);
   std::string state_of_last_step(const Participants& ranks);
   bool last_step_is_complete(const Participants& ranks);
   void tidy_up(const SavedStep& saved);
+  void write_name(std::string_view name, int64_t step);
+  void name_best_step();
   void remove_all_but(const std::string& kept);
   void remove_older_than(const StepAge& age);  // on leaders
   void keep_newest_complete(const Participants& ranks);
@@ -192,7 +198,8 @@ class CheckpointStore {
   std::unique_ptr<FileLock> lock_;
   bool acquired_ = false, warned_of_later_steps_ = false;
   int64_t last_committed_ = -1;
-  StepCopies copies_;  // on leaders
+  int64_t best_step_ = 0;  // of the last save
+  StepCopies copies_;      // on leaders
   Lineage lineage_;
   StepAge newest_found_;
   std::map<int64_t, SavedStep::Content> contents_;  // known steps, on rank 0

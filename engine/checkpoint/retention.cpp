@@ -46,12 +46,12 @@ void keep_weights_of_unclean_steps(const std::vector<SavedStep>& steps, int64_t 
 
 }  // namespace
 
-std::vector<int64_t> steps_to_remove(const std::vector<SavedStep>& steps, int64_t keep) {
+std::vector<int64_t> steps_to_remove(const std::vector<SavedStep>& steps, int64_t keep, int64_t best) {
   std::vector<bool> stays = clean_and_damaged_that_stay(steps, keep);
   keep_weights_of_unclean_steps(steps, keep, stays);
   std::vector<int64_t> removed;
   for (size_t i = 0; i < steps.size(); ++i)
-    if (!stays[i]) removed.push_back(steps[i].step);
+    if (!stays[i] && steps[i].step != best) removed.push_back(steps[i].step);
   return removed;
 }
 

@@ -10,6 +10,7 @@
 //   steps that are not clean                 stay if no other step that stays holds the same weights, until `keep` steps with
 //                                            newer weights stay
 //   damaged steps                            stay until `keep` clean steps are newer
+//   the best step, by its evaluation         stays, in addition to all of these
 //   other steps                              are removed
 #pragma once
 
@@ -28,7 +29,8 @@ struct SavedStep {
   std::optional<Content> content;  // empty: damaged, or not readable at the moment
 };
 
-// `steps`: ascending, the last is the one just saved. `keep` >= 1. Returns the steps to remove, ascending.
-std::vector<int64_t> steps_to_remove(const std::vector<SavedStep>& steps, int64_t keep);
+// `steps`: ascending, the last is the one just saved. `keep` >= 1. `best`: 0 if no step is the best. Returns the steps to
+// remove, ascending.
+std::vector<int64_t> steps_to_remove(const std::vector<SavedStep>& steps, int64_t keep, int64_t best = 0);
 
 }  // namespace trivet::checkpoint

@@ -37,6 +37,11 @@ class Fields {
     if (!fits) refuse(name, value, "a finite number above 0");
     return value.get<double>();
   }
+  double finite(const char* name) const {
+    const Json& value = member(object_, name, where_);
+    if (!value.is_number() || !std::isfinite(value.get<double>())) refuse(name, value, "a finite number");
+    return value.get<double>();
+  }
   std::string text_if_given(const char* name) const {
     if (!object_.contains(name)) return "";
     if (!object_.at(name).is_string()) refuse(name, object_.at(name), "a string");
@@ -59,6 +64,23 @@ LossScaleState parse_loss_scale(const Json& json, const std::string& where, int6
           .hysteresis = fields.whole("hysteresis", 0, kMaxSteps)};
 }
 
+EvaluationState parse_evaluations(const Json& json, const std::string& where, int64_t steps) {
+  const Fields fields(json, where + ".evaluations");
+  EvaluationState state;
+  state.step = fields.whole("step", 0, steps);
+  state.best_step = fields.whole("best_step", 0, state.step);
+  if (state.best_step > 0) state.best_loss = fields.finite("best_loss");
+  state.without_improvement = fields.whole("without_improvement", 0, state.step);
+  return state;
+}
+
+nlohmann::ordered_json as_json(const EvaluationState& state) {
+  nlohmann::ordered_json json = {{"step", state.step}, {"best_step", state.best_step}};
+  if (state.best_step > 0) json["best_loss"] = state.best_loss;
+  json["without_improvement"] = state.without_improvement;
+  return json;
+}
+
 }  // namespace
 
 std::string to_text(const RunState& state) {
@@ -70,6 +92,8 @@ std::string to_text(const RunState& state) {
                                  {"train_micro_batch_size_per_gpu", state.micro_batch_size}};
   if (const auto& scale = state.loss_scale)
     json["loss_scale"] = {{"scale", scale->scale}, {"clean_steps", scale->clean_steps}, {"hysteresis", scale->hysteresis}};
+  if (state.evaluations) json["evaluations"] = as_json(*state.evaluations);
+  if (state.steps_per_epoch > 0) json["steps_per_epoch"] = state.steps_per_epoch;
   if (!state.data.empty()) json["data"] = state.data;
   if (!state.tokenizer.empty()) json["tokenizer"] = state.tokenizer;
   return json.dump();
@@ -86,6 +110,8 @@ RunState parse_run_state(std::string_view text, const std::string& where) {
   state.seed = fields.whole("seed", 0, kMaxSeed);
   state.micro_batch_size = fields.whole("train_micro_batch_size_per_gpu", 1, state.train_batch_size);
   if (json.contains("loss_scale")) state.loss_scale = parse_loss_scale(json.at("loss_scale"), where, state.steps);
+  if (json.contains("evaluations")) state.evaluations = parse_evaluations(json.at("evaluations"), where, state.steps);
+  if (json.contains("steps_per_epoch")) state.steps_per_epoch = fields.whole("steps_per_epoch", 1, kMaxSteps);
   state.data = fields.text_if_given("data");
   state.tokenizer = fields.text_if_given("tokenizer");
   return state;

@@ -20,6 +20,15 @@ struct LossScaleState {
   bool operator==(const LossScaleState&) const = default;
 };
 
+// What a checkpoint keeps of the evaluations of a run that chooses its best step or ends early.
+struct EvaluationState {
+  int64_t step = 0;                 // the last step that was evaluated; 0: none
+  int64_t best_step = 0;            // the step with the lowest loss so far; 0: none
+  double best_loss = 0;             // of that step
+  int64_t without_improvement = 0;  // evaluations in a row up to `step`
+  bool operator==(const EvaluationState&) const = default;
+};
+
 }  // namespace trivet
 
 namespace trivet::checkpoint {
@@ -32,12 +41,16 @@ struct RunState {
   int64_t skipped_in_a_row = 0;
   int64_t seed = 0;
   int64_t train_batch_size = 1, micro_batch_size = 1;
-  std::optional<LossScaleState> loss_scale;  // in an fp16 run with a dynamic scale
-  std::string data;                          // digest; empty: saved by a program that does not give one
-  std::string tokenizer;                     // empty: none
+  std::optional<LossScaleState> loss_scale;    // in an fp16 run with a dynamic scale
+  std::optional<EvaluationState> evaluations;  // if they decide which step is kept, or when the run ends
+  int64_t steps_per_epoch = 0;                 // 0: a step may span two epochs
+  std::string data;                            // digest; empty: saved by a program that does not give one
+  std::string tokenizer;                       // empty: none
 
   // Whether the last step was not skipped, so that these weights were just trained.
   bool clean() const { return skipped_in_a_row == 0; }
+  // The step that retention never removes; 0: none.
+  int64_t best_step() const { return evaluations ? evaluations->best_step : 0; }
 };
 
 std::string to_text(const RunState& state);

@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "engine/checkpoint/strict_json.h"
 
 namespace trivet::checkpoint {
 namespace {
 
 constexpr std::string_view kStep = "step-";
+constexpr int64_t kNameLimitBytes = 64;
 
 }  // namespace
 
@@ -68,6 +72,27 @@ LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFile
   if (reasons.empty())
     throw CheckpointError(ExitCode::Usage, fmt::format("{}: there is no checkpoint here (no step-* directory)", directory));
   throw CheckpointError(ExitCode::CheckpointCorrupt, fmt::format("{}: no step is valid:{}", directory, reasons));
+}
+
+std::string follow_name(FileSystem& files, const std::string& path) {
+  const std::filesystem::path whole(path);
+  const std::string name = whole.filename().string();
+  if (name != kLatestName && name != kBestName) return path;
+  try {
+    if (files.kind(path) != EntryKind::File) return path;
+    std::string step = read_text(files, path, kNameLimitBytes);
+    if (step.ends_with('\n')) step.pop_back();
+    if (!parse_step(step)) corrupt(path, fmt::format("{} is not the name of a step, such as step-00000200", shown(step)));
+    return (whole.parent_path() / step).string();
+  } catch (const FileError& error) {
+    throw CheckpointError(ExitCode::CheckpointCorrupt, error.what());
+  }
+}
+
+LoadedStep open_path(FileSystem& files, const std::string& path, StepFiles which) {
+  const std::string followed = follow_name(files, path);
+  const bool is_step = parse_step(std::filesystem::path(followed).filename().string()).has_value();
+  return is_step ? LoadedStep(files, followed, which) : open_newest(files, followed, which);
 }
 
 }  // namespace trivet::checkpoint

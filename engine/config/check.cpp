@@ -26,11 +26,27 @@ void check_training(const Config& config) {
     refuse(config, "training.epochs", "steps and epochs are both given; keep one");
   if (config.gradient_clipping < 0) refuse(config, "gradient_clipping", "is negative; use 0 for no clipping");
   const bool has_validation = !config.data.validation.empty() || config.data.validation_fraction > 0;
-  if (config.training.evaluate_every > 0 && !config.data.train.empty() && !has_validation)
-    refuse(
-        config, "training.evaluate_every",
-        fmt::format("{} needs something to evaluate on; give data.validation or a data.validation_fraction above 0, or use 0",
-                    config.training.evaluate_every));
+  const auto check_validation = [&](const char* key, int64_t every) {
+    if (every > 0 && !config.data.train.empty() && !has_validation)
+      refuse(config, key,
+             fmt::format("{} needs something to evaluate on; give data.validation or a data.validation_fraction above 0, or "
+                         "use 0",
+                         every));
+  };
+  check_validation("training.evaluate_every", config.training.evaluate_every);
+  check_validation("training.evaluate_every_epochs", config.training.evaluate_every_epochs);
+  if (config.training.early_stopping_patience > 0 && !config.training.evaluates())
+    refuse(config, "training.early_stopping_patience",
+           fmt::format("{} counts evaluations, and this run has none; give training.evaluate_every_epochs or "
+                       "training.evaluate_every, or use 0",
+                       config.training.early_stopping_patience));
+}
+
+void check_sampler(const Config& config) {
+  if (config.data.sampler == SamplerKind::PyTorch && config.reproducible == Reproducible::Layout)
+    refuse(config, "data.sampler",
+           "\"pytorch\" is not accepted with reproducible \"layout\": in PyTorch's order the samples of a microbatch depend on "
+           "the number of ranks; use \"trivet\"");
 }
 
 void check_timeline(const Config& config) {
@@ -77,8 +93,19 @@ bool same_path(const std::string& one, const std::string& other) {
   return plain(one) == plain(other);
 }
 
+void check_keep_best(const Config& config) {
+  if (!config.checkpoint.keep_best) return;
+  if (config.checkpoint.directory.empty())
+    refuse(config, "checkpoint.keep_best", "true needs checkpoint.directory; give it, or use false");
+  if (!config.training.evaluates())
+    refuse(config, "checkpoint.keep_best",
+           "true compares evaluations, and this run has none; give training.evaluate_every_epochs or training.evaluate_every, "
+           "or use false");
+}
+
 void check_checkpoint(const Config& config) {
   const CheckpointConfig& checkpoint = config.checkpoint;
+  check_keep_best(config);
   if (!checkpoint.saves_to_memory()) return;
   if (checkpoint.memory.directory.empty())
     refuse(config, "checkpoint.memory.directory",
@@ -135,9 +162,9 @@ void check_optimizer(const Config& config) {
 void check_total_steps(const Config& config) {
   const SchedulerConfig& scheduler = config.scheduler;
   const std::string path = "scheduler.params.total_num_steps";
-  if (scheduler.total_num_steps == 0)
+  if (scheduler.total_num_steps == 0 && config.training.epochs == 0)
     refuse(config, config.given.empty() ? path : "scheduler.type",
-           fmt::format("\"{}\" needs {} or training.steps", name_of(scheduler.type), path));
+           fmt::format("\"{}\" needs {}, training.steps or training.epochs", name_of(scheduler.type), path));
 }
 
 void check_scheduler(const Config& config) {
@@ -192,6 +219,7 @@ void check(const Config& config) {
 
 void check_without_model(const Config& config) {
   check_training(config);
+  check_sampler(config);
   check_timeline(config);
   check_precision(config);
   check_reproducible(config);

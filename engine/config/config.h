@@ -71,7 +71,9 @@ struct Config {
   ElasticityConfig elasticity;
   OptimizerConfig optimizer;
   LrScaling lr_scaling = LrScaling::None;
-  int64_t lr_scaling_base_batch = 0;  // the batch size that optimizer.lr was chosen for
+  int64_t lr_scaling_base_batch = 0;    // the batch size that optimizer.lr was chosen for
+  double lr_scaling_warmup_epochs = 0;  // in which the learning rate rises from lr to the scaled one
+  int64_t lr_scaling_warmup_steps = 0;  // the same in steps; no key: whoever knows the data sets it (trainer/epochs.h)
   SchedulerConfig scheduler;
   Fp16Config fp16;
   Bf16Config bf16;

@@ -14,6 +14,7 @@ enum class WarningSignal { None, SigUsr1, SigUsr2 };
 enum class SignalAction { Save, SaveAndStop };
 enum class TransportChoice { Auto, Ucx, Gloo };
 enum class SumsChoice { Chain, Exchange };
+enum class SamplerKind { Trivet, PyTorch };
 
 template <>
 struct EnumNames<WarningSignal> {
@@ -36,6 +37,12 @@ struct EnumNames<SumsChoice> {
       {{"chain", SumsChoice::Chain}, {"exchange", SumsChoice::Exchange}}};
 };
 
+template <>
+struct EnumNames<SamplerKind> {
+  static constexpr std::array<std::pair<std::string_view, SamplerKind>, 2> table{
+      {{"trivet", SamplerKind::Trivet}, {"pytorch", SamplerKind::PyTorch}}};
+};
+
 // What the tokens of the data are. Its key is model.vocabulary.
 struct VocabularyConfig {
   VocabularyKind kind = VocabularyKind::Bytes;  // Size: model.vocabulary_size says it
@@ -47,15 +54,22 @@ struct DataConfig {
   std::string validation;  // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;
   bool shuffle = true;
+  SamplerKind sampler = SamplerKind::Trivet;  // engine/data/sampler.h
+  // With the sampler PyTorch: leave out samples that cannot be divided evenly among the ranks, and the last, shorter batch.
+  bool drop_last = false, drop_last_batch = false;
 };
 
 struct TrainingConfig {
   int64_t steps = 0;  // either steps or epochs
   double epochs = 0;
   int64_t seed = 1234;
-  int64_t evaluate_every = 0;       // 0: never
-  int64_t evaluate_samples = 0;     // 0: the whole validation split
+  int64_t evaluate_every = 0;           // steps; 0: never
+  int64_t evaluate_every_epochs = 0;    // 0: never
+  int64_t evaluate_samples = 0;         // 0: the whole validation split
+  int64_t early_stopping_patience = 0;  // evaluations in a row that may bring no improvement before the run ends; 0: no limit
+  double early_stopping_threshold = 0;  // by more than this an evaluation must be better than the best one to improve on it
   int64_t stop_after_skipped = 10;  // consecutive skipped steps before giving up (exit 16); unused with a dynamic loss scale
+  bool evaluates() const { return evaluate_every > 0 || evaluate_every_epochs > 0; }
 };
 
 // Checkpoints in the memory of the hosts, as well as those on disk.
@@ -66,9 +80,11 @@ struct MemoryCheckpointConfig {
 };
 
 struct CheckpointConfig {
-  std::string directory;    // empty: nothing is saved
-  int64_t every_steps = 0;  // 0: only at the end
-  int64_t keep = 0;         // 0: all
+  std::string directory;     // empty: nothing is saved
+  int64_t every_steps = 0;   // 0: only at the end
+  int64_t every_epochs = 0;  // 0: only at the end
+  int64_t keep = 0;          // 0: all
+  bool keep_best = false;    // the step with the lowest validation loss is saved, and never removed
   bool asynchronous = true;
   WarningSignal signal = WarningSignal::None;
   SignalAction signal_action = SignalAction::Save;

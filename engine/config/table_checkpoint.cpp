@@ -60,13 +60,17 @@ void add_checkpoint_keys(KeyTable& table) {
   const auto saves = [](const Config& c) { return !c.checkpoint.directory.empty(); };
   const std::string when = "checkpoint.directory is given";
   checkpoint.key("directory", &C::directory, "where checkpoints are written; empty: nowhere");
-  checkpoint.key("every_steps", &C::every_steps, "steps between checkpoints; 0: only at the end")
+  checkpoint.key("every_steps", &C::every_steps, "steps between checkpoints; with `every_epochs` also 0, only the end is saved")
       .at_least(0)
       .active_when(when, saves);
+  checkpoint.key("every_epochs", &C::every_epochs, "epochs between checkpoints; 0: none").at_least(0).active_when(when, saves);
   checkpoint
       .key("keep", &C::keep, "number of newest checkpoints kept, not counting those saved right after a skipped step; 0: all")
       .at_least(0)
       .active_when(when, saves);
+  checkpoint.key("keep_best", &C::keep_best,
+                 "save each step whose validation loss is the lowest so far, keep the last of these whatever `keep` says, and "
+                 "name it in the file `best`, which commands accept as a checkpoint: DIR/best");
   checkpoint
       .key("replicas", &C::replicas,
            "0: all hosts must share `directory`; above 0: each host has its own, which also keeps copies of the files of that "

@@ -34,8 +34,6 @@ void add_deepspeed_keys(KeyTable& table) {
   SectionBase top(table, "");
   top.inert("vocabulary_size", "null", "warn when it is not a multiple of 8", "model.vocabulary determines it")
       .type(KeyType::Integer);
-  top.inert("dataloader_drop_last", "false", "leave out the last, shorter batch",
-            "there is no last batch, because a step may span two epochs");
   top.unsupported("disable_allgather", "false", "an old communication scheme");
   top.unsupported("graph_harvesting", "false", "CUDA graphs").instead("cuda_graph");
   top.unsupported("use_data_before_expert_parallelism", "false", "order of ranks");

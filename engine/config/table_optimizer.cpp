@@ -97,6 +97,12 @@ void add_optimizer_keys(KeyTable& table) {
       .at_least(0)
       .active_when("optimizer.lr_scaling.rule is \"linear\" or \"sqrt\"",
                    [](const Config& c) { return c.lr_scaling != LrScaling::None; });
+  scaling
+      .key("warmup_epochs", &Config::lr_scaling_warmup_epochs,
+           "epochs in which the learning rate rises evenly from the unscaled to the scaled one (Goyal et al. 2017: 5)")
+      .at_least(0)
+      .active_when("optimizer.lr_scaling.rule is \"linear\" or \"sqrt\"",
+                   [](const Config& c) { return c.lr_scaling != LrScaling::None; });
 
   Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
   top.inert("zero_allow_untested_optimizer", "false", "allow an optimizer that DeepSpeed did not test with ZeRO",

@@ -19,9 +19,24 @@ void add_run_keys(KeyTable& table) {
   training.key("steps", &TrainingConfig::steps, "optimizer steps to train; 0: `epochs` decides the length").at_least(0);
   training.key("epochs", &TrainingConfig::epochs, "passes over the training data; 0: `steps` decides the length").at_least(0);
   training.key("seed", &TrainingConfig::seed, "decides initial weights, data order and dropout").at_least(0);
-  training.key("evaluate_every", &TrainingConfig::evaluate_every, "steps between evaluations; 0: never").at_least(0);
+  training
+      .key("evaluate_every", &TrainingConfig::evaluate_every,
+           "steps between evaluations; with `evaluate_every_epochs` also 0, the run never evaluates")
+      .at_least(0);
+  training.key("evaluate_every_epochs", &TrainingConfig::evaluate_every_epochs, "epochs between evaluations; 0: none")
+      .at_least(0);
   training.key("evaluate_samples", &TrainingConfig::evaluate_samples, "samples per evaluation; 0: the whole validation split")
       .at_least(0);
+  training
+      .key("early_stopping_patience", &TrainingConfig::early_stopping_patience,
+           "the run ends, as if complete, when so many evaluations in a row were no improvement; 0: it never ends early")
+      .at_least(0);
+  training
+      .key("early_stopping_threshold", &TrainingConfig::early_stopping_threshold,
+           "an evaluation is an improvement if its loss is lower than the lowest before it by more than this")
+      .at_least(0)
+      .active_when("training.early_stopping_patience is above 0",
+                   [](const Config& c) { return c.training.early_stopping_patience > 0; });
   training
       .key("stop_after_skipped", &TrainingConfig::stop_after_skipped,
            "consecutive steps skipped for non-finite gradients before the run gives up; with a dynamic fp16 loss scale an "
@@ -37,6 +52,24 @@ void add_run_keys(KeyTable& table) {
       .between(0, 1)
       .below(1);
   data.key("shuffle", &DataConfig::shuffle, "visit the samples in an order computed from the seed");
+  data.key(
+      "sampler", &DataConfig::sampler,
+      "which rank trains on which sample when; \"trivet\": an order that does not depend on the number of ranks, in which "
+      "a step may span two epochs; \"pytorch\": the order of PyTorch's DistributedSampler with set_epoch, to the last bit, "
+      "in which each epoch is whole steps (docs/ddp.md)");
+  const auto is_pytorch = [](const Config& c) { return c.data.sampler == SamplerKind::PyTorch; };
+  const std::string when = "data.sampler is \"pytorch\"";
+  data.key("drop_last", &DataConfig::drop_last,
+           "DistributedSampler's drop_last: leave out the last samples if they cannot be divided evenly among the ranks, "
+           "instead "
+           "of repeating the first ones")
+      .active_when(when, is_pytorch);
+  Section<DataConfig> loader(table, "", [](Config& c) -> DataConfig& { return c.data; });
+  loader
+      .key("dataloader_drop_last", &DataConfig::drop_last_batch,
+           "leave out the last, shorter batch of an epoch; with data.sampler \"trivet\" there is none, because a step may span "
+           "two epochs")
+      .active_when(when, is_pytorch);
 
   Section<AuditConfig> audit(table, "audit", [](Config& c) -> AuditConfig& { return c.audit; });
   audit

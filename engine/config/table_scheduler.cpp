@@ -19,8 +19,10 @@ Names schedulers_of_deepspeed() {
 void add_warmup(Section<S>& params) {
   const Names warmup{"WarmupLR", "WarmupDecayLR"};
   params
-      .key("total_num_steps", &S::total_num_steps,
-           "step at which the schedule ends; 0: training.steps, so that resuming with more steps changes the learning rate")
+      .key(
+          "total_num_steps", &S::total_num_steps,
+          "step at which the schedule ends; 0: the last step of the run (training.steps, or training.epochs), so that resuming "
+          "with more of them changes the learning rate")
       .at_least(0)
       .only_for(kSchedulerType, {"WarmupDecayLR", "WarmupCosineLR", "Linear", "Cosine"});
   params.key("warmup_min_lr", &S::warmup_min_lr, "learning rate at the first step")

@@ -31,9 +31,9 @@ void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out
 
 }  // namespace
 
-MicrobatchLoader::MicrobatchLoader(std::shared_ptr<const SampleSource> source, const SampleOrder& order,
+MicrobatchLoader::MicrobatchLoader(std::shared_ptr<const SampleSource> source, std::shared_ptr<const Sampler> sampler,
                                    const BatchLayout& layout)
-    : source_(std::move(source)), order_(order), layout_(layout) {
+    : source_(std::move(source)), sampler_(std::move(sampler)), layout_(layout) {
   if (layout.micro_batch < 1 || layout.accumulation < 1 || layout.data_rank < 0 || layout.data_rank >= layout.data_size)
     throw std::logic_error("microbatch loader: impossible batch layout");
 }
@@ -46,12 +46,8 @@ void MicrobatchLoader::fill(int64_t step, int64_t m, HostMicrobatch& out) const 
 void MicrobatchLoader::fill_numbered(int64_t step, int64_t number, HostMicrobatch& out) const {
   if (number < 0 || number >= layout_.accumulation * layout_.data_size)
     throw std::logic_error("microbatch loader: no microbatch of the step has this number");
-  BatchLayout owner = layout_;
-  owner.data_rank = number % layout_.data_size;
-  const int64_t first = first_sample_of(owner, number / layout_.data_size);
-  const int64_t first_of_run = step * layout_.global_batch() + first;
-  fill_batch(*source_, layout_.micro_batch, out, [&](int64_t b) { return order_.sample_of(first_of_run + b); });
-  out.view.first_sample = first;
+  fill_batch(*source_, layout_.micro_batch, out, [&](int64_t row) { return sampler_->sample_at(step, number, row); });
+  out.view.first_sample = number * layout_.micro_batch;
 }
 
 EvaluationLoader::EvaluationLoader(std::shared_ptr<const SampleSource> source, int64_t batch_size, int64_t limit)

@@ -1,12 +1,12 @@
-// Reads the samples of a rank: those that batch_layout.h says, in an order computed from the seed.
+// Reads the samples of a rank: those that batch_layout.h says, in the order of a sampler.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "engine/data/batch_layout.h"
-#include "engine/data/sample_order.h"
 #include "engine/data/sample_source.h"
+#include "engine/data/sampler.h"
 
 namespace trivet::data {
 
@@ -20,9 +20,15 @@ struct HostMicrobatch {
 // Stateless: fill() may be called in any order and from any thread, as long as concurrent calls have different `out`.
 class MicrobatchLoader {
  public:
-  MicrobatchLoader(std::shared_ptr<const SampleSource> source, const SampleOrder& order, const BatchLayout& layout);
+  // The sampler must be for the same layout, with any rank.
+  MicrobatchLoader(std::shared_ptr<const SampleSource> source, std::shared_ptr<const Sampler> sampler,
+                   const BatchLayout& layout);
+  // With the endless sampler.
+  MicrobatchLoader(std::shared_ptr<const SampleSource> source, const SampleOrder& order, const BatchLayout& layout)
+      : MicrobatchLoader(std::move(source), std::make_shared<EndlessSampler>(order, layout), layout) {}
 
   const BatchLayout& layout() const { return layout_; }
+  // Rows without a sample are padding: input 0, targets -1.
   // Fills `out` with this rank's microbatch m of the step; out.view points into out. Reuses out's memory.
   void fill(int64_t step, int64_t m, HostMicrobatch& out) const;
   // The same with any microbatch of the step, by its number over all ranks.
@@ -30,7 +36,7 @@ class MicrobatchLoader {
 
  private:
   std::shared_ptr<const SampleSource> source_;
-  SampleOrder order_;
+  std::shared_ptr<const Sampler> sampler_;
   BatchLayout layout_;
 };
 

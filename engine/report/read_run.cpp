@@ -208,6 +208,7 @@ PlanFigures parse_plan_figures(std::string_view text, const std::string& source)
     double ranks = 1;
     for (const auto& [axis, size] : json.at("mesh").items()) ranks *= amount_of(size);
     figures.ranks = static_cast<int64_t>(std::clamp(ranks, 1.0, 1e9));
+    if (json.contains("train_batch_size")) figures.samples_per_step = count_of(json.at("train_batch_size"));
     figures.flops_per_step = amount_of(json.at("model_flops_per_step"));
     figures.memory = amounts_of(json.at("memory_bytes"));
     if (json.contains("communication_bytes")) figures.communication = amounts_of(json.at("communication_bytes"));

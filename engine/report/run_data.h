@@ -42,6 +42,7 @@ struct RankTime {
 // From the plan; 0 or empty where it is not known.
 struct PlanFigures {
   int64_t ranks = 0;
+  int64_t samples_per_step = 0;           // of all ranks
   double flops_per_step = 0;              // of all ranks
   double peak_flops = 0;                  // of one rank's device, in a second
   std::vector<NamedValue> memory;         // bytes of each category on the rank that needs most

@@ -12,6 +12,7 @@
 #include "engine/report/config_differences.h"
 #include "engine/report/embedded_text.h"
 #include "engine/report/run_charts.h"
+#include "engine/report/scaling.h"
 
 namespace trivet::report {
 namespace {
@@ -225,17 +226,23 @@ std::string several_runs(std::span<const RunData> runs) {
          differences_section(runs);
 }
 
+// A page that never changes.
+std::string page_of(const std::string& title, const std::string& content) {
+  return filled(
+      kRunPageHtml,
+      {{"policy", kPolicy}, {"title", escaped(title)}, {"style", page_style()}, {"content", content}, {"script", ""}});
+}
+
 }  // namespace
 
 std::string page_content(std::span<const RunData> runs) { return runs.size() == 1 ? one_run(runs[0]) : several_runs(runs); }
 
 std::string to_page(std::span<const RunData> runs) {
-  const std::string title = runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size());
-  return filled(kRunPageHtml, {{"policy", kPolicy},
-                               {"title", escaped(title)},
-                               {"style", page_style()},
-                               {"content", page_content(runs)},
-                               {"script", ""}});
+  return page_of(runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size()), page_content(runs));
+}
+
+std::string to_scaling_page(std::span<const RunData> runs) {
+  return page_of(fmt::format("Scaling of {} runs", runs.size()), to_section(scaling_of(runs)) + page_content(runs));
 }
 
 std::string live_policy(const std::string& nonce) {

@@ -13,7 +13,10 @@ namespace trivet::report {
 // side, and where their configs differ. `runs` is not empty.
 std::string to_page(std::span<const RunData> runs);
 
-// The same for a run that is still going: the page asks for its content again every two seconds. `nonce`: a random word that is
+// A page of several runs that begins with how their throughput grows with the ranks (scaling.h, which says what it throws).
+std::string to_scaling_page(std::span<const RunData> runs);
+
+// The page of one run that is still going: it asks for its content again every two seconds. `nonce`: a random word that is
 // also in the policy which the server sends.
 std::string to_live_page(const RunData& run, const std::string& nonce);
 std::string live_policy(const std::string& nonce);  // for Content-Security-Policy

@@ -1,25 +1,15 @@
 #include "engine/trainer/batches.h"
 
-#include <cmath>
-
 #include "engine/data/token_source.h"
+#include "engine/trainer/epochs.h"
 
 namespace trivet::trainer {
-namespace {
-
-int64_t last_step(const TrainingConfig& training, int64_t samples, int64_t train_batch_size) {
-  if (training.steps > 0) return training.steps;
-  const double all_samples = training.epochs * static_cast<double>(samples);
-  return static_cast<int64_t>(std::ceil(all_samples / static_cast<double>(train_batch_size)));
-}
-
-}  // namespace
 
 Batches::Batches(const Config& config, const data::Dataset& dataset, const Plan& plan, int rank)
     : samples_(std::make_shared<data::TokenSource>(dataset.train, config.model.sequence_length)),
-      order_(samples_->samples(), static_cast<uint64_t>(config.training.seed), config.data.shuffle),
-      loader_(samples_, order_, plan.batch_layout(rank)),
-      total_steps_(last_step(config.training, order_.samples(), plan.batch.train_batch_size)) {}
+      sampler_(make_sampler(config, samples_->samples(), plan)),
+      loader_(samples_, sampler_, plan.batch_layout(rank)),
+      total_steps_(trainer::total_steps(config.training, *sampler_)) {}
 
 std::vector<Microbatch> Batches::fill(int64_t step) {
   std::vector<Microbatch> views;

@@ -20,6 +20,8 @@ class Batches {
   Batches(const Config& config, const data::Dataset& dataset, const Plan& plan, int rank);
 
   const data::BatchLayout& layout() const { return loader_.layout(); }
+  const data::Sampler& sampler() const { return *sampler_; }
+  int64_t samples() const { return samples_->samples(); }  // of the training data
   // The number of the last step, also if the config says how many epochs.
   int64_t total_steps() const { return total_steps_; }
   // Returns the microbatches of a step (steps count from 0); they are valid until the next call.
@@ -29,7 +31,7 @@ class Batches {
 
  private:
   std::shared_ptr<const data::SampleSource> samples_;
-  data::SampleOrder order_;
+  std::shared_ptr<const data::Sampler> sampler_;
   data::MicrobatchLoader loader_;
   int64_t total_steps_;
   std::vector<data::HostMicrobatch> microbatches_;

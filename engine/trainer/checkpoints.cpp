@@ -63,12 +63,15 @@ checkpoint::Staging Checkpoints::staging() {
 }
 
 bool Checkpoints::is_due() const {
-  const int64_t every = run_.config.checkpoint.every_steps;
-  return every > 0 && run_.steps_done() % every == 0;
+  const int64_t done = run_.steps_done(), every = run_.config.checkpoint.every_steps;
+  return (every > 0 && done % every == 0) || run_.evaluations.keeps(done) ||
+         data::completes_epoch(run_.batches.sampler(), done, run_.config.checkpoint.every_epochs);
 }
 
 std::string Checkpoints::state_to_save() {
   checkpoint::RunState state = run_.engine.state();
+  if (run_.evaluations.decides()) state.evaluations = run_.evaluations.state();
+  state.steps_per_epoch = run_.batches.sampler().steps_per_epoch();
   state.data = data_digest_;
   state.tokenizer = tokenizer_;
   return to_text(state);

@@ -31,7 +31,7 @@ class Checkpoints {
   MemoryCheckpoints* memory() { return memory_.get(); }  // null: the run saves nothing into memory
 
   bool saves() const { return saver_ != nullptr; }
-  bool is_due() const;  // by the number of steps done
+  bool is_due() const;  // by the number of steps and epochs done, and because the step is the best so far
   bool is_due_in_memory() const { return memory_ && memory_->is_due(); }
   // Saves the step that was done last.
   void save(checkpoint::OnFailure on_failure);

@@ -47,6 +47,22 @@ void check_same_tokenizer(const Run& run, const checkpoint::LoadedStep& step) {
                   run.config.data.train, step.directory()));
 }
 
+// Otherwise the run would continue at another place of an epoch.
+void check_same_epochs(const Run& run, const checkpoint::LoadedStep& step) {
+  const int64_t then = step.run_state().steps_per_epoch, now = run.batches.sampler().steps_per_epoch();
+  if (then > 0 && now > 0 && then != now)
+    throw ConfigError(
+        fmt::format("{}: data.sampler: with this number of ranks an epoch has {} steps, and in the run that saved {} "
+                    "it had {}; use as many data-parallel ranks as that run did, or false for data.drop_last and "
+                    "dataloader_drop_last from the start",
+                    run.config.source, now, step.directory(), then));
+}
+
+// A run that did not count evaluations before begins with its next one.
+void restore_evaluations(Run& run, const checkpoint::LoadedStep& step) {
+  run.evaluations.restore(step.run_state().evaluations.value_or(EvaluationState{.step = step.step()}));
+}
+
 std::string resume_from(Run& run, const checkpoint::LoadedStep& step) {
   continue_from(run, step);
   return step.directory();
@@ -64,8 +80,9 @@ std::string resume_from_own(Run& run, Checkpoints& checkpoints) {
 }
 
 std::string resume_from_other(Run& run, const std::string& directory, const Checkpoints& checkpoints) {
-  if (std::filesystem::path(directory).filename().string().starts_with("step-"))
-    return resume_from(run, checkpoint::LoadedStep(real_file_system(), directory));
+  const std::string followed = checkpoint::follow_name(real_file_system(), directory);
+  if (std::filesystem::path(followed).filename().string().starts_with("step-"))
+    return resume_from(run, checkpoint::LoadedStep(real_file_system(), followed));
   checkpoint::CheckpointStore other(real_file_system(), checkpoints.store_options(directory));
   const std::string step = resume_from(run, other.open_latest(checkpoints.ranks()));
   if (step.empty())
@@ -78,7 +95,9 @@ std::string resume_from_other(Run& run, const std::string& directory, const Chec
 void continue_from(Run& run, const checkpoint::LoadedStep& step) {
   check_same_data(run, step);
   check_same_tokenizer(run, step);
+  check_same_epochs(run, step);
   run.engine.restore(step);
+  restore_evaluations(run, step);
 }
 
 std::string resume_if_asked(Run& run, Checkpoints& checkpoints) {

@@ -12,6 +12,7 @@
 #include "engine/monitor/monitor.h"
 #include "engine/trainer.h"
 #include "engine/trainer/batches.h"
+#include "engine/trainer/evaluation_history.h"
 
 namespace trivet::trainer {
 
@@ -41,6 +42,7 @@ struct Run {
   data::Dataset dataset;
   Engine engine;
   Batches batches;
+  EvaluationHistory evaluations;
   Log log;
   monitor::Monitors monitors;  // on the first rank (reports.h)
 };

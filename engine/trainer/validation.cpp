@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cmath>
 
 #include "core/error.h"
 #include "engine/data/token_source.h"
@@ -11,20 +12,31 @@
 namespace trivet::trainer {
 
 Validation::Validation(Run& run) : run_(run) {
-  if (run.config.training.evaluate_every == 0 || !run.dataset.validation) return;
+  if (!run.config.training.evaluates() || !run.dataset.validation) return;
   try {
     loader_.emplace(std::make_shared<data::TokenSource>(run.dataset.validation, run.config.model.sequence_length),
                     run.batches.layout().micro_batch, run.config.training.evaluate_samples);
   } catch (const DataError& error) {
     throw DataError(error.exit_code(), fmt::format("validation split: {}; make data.validation_fraction larger, or "
-                                                   "set training.evaluate_every to 0",
+                                                   "do not evaluate (training.evaluate_every, training.evaluate_every_epochs)",
                                                    error.what()));
   }
 }
 
+bool Validation::is_due() const {
+  const int64_t done = run_.steps_done(), every = run_.config.training.evaluate_every;
+  if (!loader_ || done == 0) return false;
+  return (every > 0 && done % every == 0) || done == run_.total_steps() ||
+         data::completes_epoch(run_.batches.sampler(), done, run_.config.training.evaluate_every_epochs);
+}
+
 void Validation::after_step() {
-  const int64_t done = run_.steps_done();
-  if (loader_ && (done % run_.config.training.evaluate_every == 0 || done == run_.total_steps())) evaluate();
+  if (is_due() && evaluated_step_ != run_.steps_done()) evaluate();
+}
+
+void Validation::make_up() {
+  const bool missing = run_.evaluations.decides() && run_.evaluations.state().step < run_.steps_done();
+  if (missing && run_.steps_done() < run_.total_steps()) after_step();
 }
 
 void Validation::evaluate() {
@@ -38,6 +50,8 @@ void Validation::evaluate() {
   });
   evaluated_step_ = run_.steps_done();
   loss_ = result.loss;
+  // A step whose own loss is not finite is not saved, so it cannot be the best one.
+  run_.evaluations.add(evaluated_step_, std::isfinite(run_.engine.last_loss()) ? loss_ : NAN);
   run_.monitors.on_evaluation({.step = evaluated_step_,
                                .loss = result.loss,
                                .loss_bits = std::bit_cast<uint32_t>(static_cast<float>(result.loss)),

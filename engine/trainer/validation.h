@@ -1,4 +1,5 @@
-// Evaluates the model on the validation data: every training.evaluate_every steps, and after the last one.
+// Evaluates the model on the validation data: every training.evaluate_every steps, every training.evaluate_every_epochs epochs,
+// and after the last step.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +15,17 @@ class Validation {
   // Throws DataError if the validation data is too short, so that this is known before the first step.
   explicit Validation(Run& run);
 
-  // After each step. Collective when it evaluates, which all ranks do after the same steps.
+  // After each step; a second call after the same step does nothing. Collective when it evaluates, which all ranks do after the
+  // same steps.
   void after_step();
+  // When a run resumes: evaluates if that is due after the step that it continues from, decides something, and was not done
+  // because a signal ended the run. Collective.
+  void make_up();
   // The validation loss of the current weights, if it was computed.
   std::optional<double> loss() const;
 
  private:
+  bool is_due() const;
   void evaluate();
 
   Run& run_;

@@ -43,6 +43,18 @@ class CheckpointStoreTest : public ::testing::Test {
     const RunState state{.steps = step, .updates = updates, .skipped_in_a_row = step - updates};
     store.save({.step = step, .pieces = mine.pieces, .state = to_text(state), .config = ""}, {});
   }
+  // Saves a step of a run whose best step so far is `best`.
+  void save_with_best(CheckpointStore& store, int64_t step, int64_t best) {
+    const RankPieces mine = make_pieces({}, 0, step, true);
+    RunState state{.steps = step, .updates = step};
+    state.evaluations = EvaluationState{.step = step, .best_step = best, .best_loss = 2.5};
+    store.save({.step = step, .pieces = mine.pieces, .state = to_text(state), .config = ""}, {});
+  }
+  std::string best() const {
+    std::ifstream file(directory_.at("best"));
+    std::string name;
+    return std::getline(file, name) ? name : "none";
+  }
   std::vector<int64_t> steps() {
     std::vector<int64_t> result;
     for (const StepDirectory& step : list_steps(real_file_system(), directory_.path())) result.push_back(step.step);
@@ -419,6 +431,40 @@ TEST_F(CheckpointStoreTest, AnElementStoredTwiceIsRefused) {
 
 TEST_F(CheckpointStoreTest, ARunIdThatCouldLeaveTheDirectoryIsRefused) {
   for (const char* run_id : {"", "..", "a/b", "a b"}) EXPECT_THROW(make_store(run_id), ConfigError) << run_id;
+}
+
+TEST_F(CheckpointStoreTest, TheBestStepIsNamedAndNeverRemoved) {
+  CheckpointStore store = make_store("run-1", 1);
+  save_with_best(store, 10, 10);
+  EXPECT_EQ(best(), "step-00000010");
+  for (const int64_t step : {20, 30, 40}) save_with_best(store, step, 10);
+  EXPECT_THAT(steps(), ElementsAre(10, 30, 40));
+  EXPECT_EQ(best(), "step-00000010");
+  save_with_best(store, 50, 50);
+  EXPECT_THAT(steps(), ElementsAre(40, 50));
+  EXPECT_EQ(best(), "step-00000050");
+}
+
+// As it is after a resume from an earlier step, and when the run does not look for the best step any more.
+TEST_F(CheckpointStoreTest, TheNameOfABestStepThatIsGoneGoesToo) {
+  CheckpointStore store = make_store("run-1");
+  save_with_best(store, 10, 10);
+  save_with_best(store, 20, 15);
+  EXPECT_EQ(best(), "none");
+  save_with_best(store, 30, 10);
+  EXPECT_EQ(best(), "step-00000010");
+  save(store, 40);
+  EXPECT_EQ(best(), "none");
+}
+
+TEST_F(CheckpointStoreTest, ANameOpensTheStepThatItNames) {
+  CheckpointStore store = make_store("run-1");
+  for (const int64_t step : {10, 20}) save_with_best(store, step, 10);
+  FileSystem& files = real_file_system();
+  EXPECT_EQ(open_path(files, directory_.at("best")).step(), 10);
+  EXPECT_EQ(open_path(files, directory_.at("latest")).step(), 20);
+  EXPECT_EQ(open_path(files, directory_.path()).step(), 20);
+  EXPECT_EQ(open_path(files, directory_.at("step-00000010")).step(), 10);
 }
 
 }  // namespace

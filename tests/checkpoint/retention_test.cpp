@@ -14,14 +14,14 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 // The steps are numbered 10, 20, 30 ...
-std::vector<int64_t> removed(const std::vector<std::string>& kinds, int64_t keep) {
+std::vector<int64_t> removed(const std::vector<std::string>& kinds, int64_t keep, int64_t best = 0) {
   std::vector<SavedStep> steps;
   for (const std::string& kind : kinds) {
     SavedStep step{static_cast<int64_t>(steps.size() + 1) * 10, std::nullopt};
     if (kind[0] != 'x') step.content = SavedStep::Content{std::stoll(kind.substr(1)), kind[0] == 'c'};
     steps.push_back(step);
   }
-  return steps_to_remove(steps, keep);
+  return steps_to_remove(steps, keep, best);
 }
 
 TEST(Retention, LeavesTheNewestCleanSteps) {
@@ -63,6 +63,12 @@ TEST(Retention, DamagedStepsDoNotCountAndGoWhenEnoughCleanOnesAreNewer) {
   EXPECT_THAT(removed({"c1", "x", "c3"}, 2), IsEmpty());
   EXPECT_THAT(removed({"c1", "x", "c3", "c4"}, 2), ElementsAre(10, 20));
   EXPECT_THAT(removed({"x", "c2", "c3", "x", "c5"}, 2), ElementsAre(10, 20));
+}
+
+TEST(Retention, TheBestStepStaysWhateverTheOthersDo) {
+  EXPECT_THAT(removed({"c1", "c2", "c3", "c4"}, 2, 10), ElementsAre(20));
+  EXPECT_THAT(removed({"c1", "c2", "c3", "c4"}, 2, 30), ElementsAre(10, 20));  // it takes no place of its own
+  EXPECT_THAT(removed({"x", "c2", "c3", "x", "c5"}, 2, 10), ElementsAre(20));
 }
 
 }  // namespace

@@ -47,6 +47,37 @@ TEST(RunState, RoundTrips) {
   EXPECT_EQ(to_text(state), kFull);
 }
 
+// A resumed run compares new losses with these bits.
+TEST(RunState, EvaluationsRoundTrip) {
+  RunState state{.steps = 40, .updates = 40};
+  state.evaluations = EvaluationState{.step = 40, .best_step = 30, .best_loss = 0.1 + 0.2, .without_improvement = 2};
+  state.steps_per_epoch = 7;
+  const RunState read = parse_run_state(to_text(state), "a");
+  EXPECT_EQ(read.evaluations, state.evaluations);
+  EXPECT_EQ(read.best_step(), 30);
+  EXPECT_EQ(read.steps_per_epoch, 7);
+  state.evaluations = EvaluationState{.step = 20};
+  EXPECT_EQ(parse_run_state(to_text(state), "a").evaluations, state.evaluations);
+  EXPECT_EQ(RunState{}.best_step(), 0);
+}
+
+TEST(RunState, EvaluationsHaveTypesAndRanges) {
+  const auto refused = [](const std::string& evaluations, const std::string& message) {
+    const std::string text = with(R"("data":)", R"("evaluations":)" + evaluations + R"(,"data":)");
+    EXPECT_EQ(error_of(text), "dir/manifest.json: state.evaluations" + message);
+  };
+  const std::string whole = " is not accepted; it must be a whole number from ";
+  refused("[]", ": [] is not an object");
+  refused(R"({"step":10,"best_step":1,"best_loss":1,"without_improvement":0})", ": step: 10" + whole + "0 to 9");
+  refused(R"({"step":8,"best_step":9,"best_loss":1,"without_improvement":0})", ": best_step: 9" + whole + "0 to 8");
+  refused(R"({"step":8,"best_step":8,"best_loss":null,"without_improvement":0})",
+          ": best_loss: null is not accepted; it must be a finite number");
+  refused(R"({"step":8,"best_step":8,"without_improvement":0})", ": \"best_loss\" is missing");
+  refused(R"({"step":8,"best_step":0,"without_improvement":9})", ": without_improvement: 9" + whole + "0 to 8");
+  EXPECT_EQ(error_of(with(R"("data":)", R"("steps_per_epoch":0,"data":)")),
+            "dir/manifest.json: state: steps_per_epoch: 0" + whole + "1 to 1000000000000");
+}
+
 TEST(RunState, TheSmallestIsAccepted) {
   const RunState state = parse_run_state(to_text(RunState{}), "a");
   EXPECT_TRUE(state.clean());

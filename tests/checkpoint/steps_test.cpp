@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "tests/support/memory_file_system.h"
 
 namespace trivet::checkpoint {
@@ -35,6 +36,38 @@ TEST(ListSteps, AreInOrderOfTheirNumbers) {
   write_text(files, "/run/step-00000030", "a file");
   EXPECT_THAT(names_in(files, "/run"), ElementsAre("step-00000009", "step-00000020", "step-100000000"));
   EXPECT_THAT(names_in(files, "/nowhere"), ElementsAre());
+}
+
+// Anything else is a path of its own, even if there is nothing.
+TEST(FollowName, OnlyTheTwoNamesAreFollowed) {
+  trivet::support::MemoryFileSystem files;
+  files.create_directory("/run");
+  for (const char* name : {"best", "latest", "worst"}) write_text(files, std::string("/run/") + name, "step-00000020\n");
+  EXPECT_EQ(follow_name(files, "/run/best"), "/run/step-00000020");
+  EXPECT_EQ(follow_name(files, "/run/latest"), "/run/step-00000020");
+  EXPECT_EQ(follow_name(files, "/run/worst"), "/run/worst");
+  EXPECT_EQ(follow_name(files, "/run"), "/run");
+  EXPECT_EQ(follow_name(files, "/nowhere/best"), "/nowhere/best");
+  files.create_directory("/run/inner");
+  files.create_directory("/run/inner/best");  // somebody's directory of checkpoints
+  EXPECT_EQ(follow_name(files, "/run/inner/best"), "/run/inner/best");
+}
+
+TEST(FollowName, RefusesWhatIsNotTheNameOfAStep) {
+  trivet::support::MemoryFileSystem files;
+  files.create_directory("/run");
+  for (const char* text : {"../step-00000020", "", "step-20", "step-00000020\n\n", "step-00000020/../x"}) {
+    write_text(files, "/run/best", text);
+    try {
+      follow_name(files, "/run/best");
+      ADD_FAILURE() << text;
+    } catch (const CheckpointError& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::CheckpointCorrupt);
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("is not the name of a step, such as step-00000200"));
+    }
+  }
+  write_text(files, "/run/best", std::string(65, 'x'));
+  EXPECT_THROW(follow_name(files, "/run/best"), CheckpointError);
 }
 
 }  // namespace

@@ -395,5 +395,39 @@ TEST(ParseConfig, AnOverrideThatIsNotUtf8IsRefused) {
             "--set data.train=/tmp/\\xff.txt: is not UTF-8; write it in UTF-8 (if it names a file, rename the file)");
 }
 
+TEST(ParseConfig, AcceptsEpochsTheBestStepAndEarlyStopping) {
+  const Config config = parse_config(
+      R"({"training": {"epochs": 12, "evaluate_every_epochs": 2, "early_stopping_patience": 3, "early_stopping_threshold": 0.01},
+          "checkpoint": {"directory": "a", "every_epochs": 4, "keep_best": true},
+          "data": {"sampler": "pytorch", "drop_last": true}, "dataloader_drop_last": true, "scheduler": {"type": "Cosine"},
+          "optimizer": {"lr_scaling": {"rule": "linear", "base_batch_size": 32, "warmup_epochs": 5}}})",
+      "good.json");
+  EXPECT_EQ(config.training.evaluate_every_epochs, 2);
+  EXPECT_TRUE(config.training.evaluates());
+  EXPECT_EQ(config.training.early_stopping_patience, 3);
+  EXPECT_EQ(config.training.early_stopping_threshold, 0.01);
+  EXPECT_EQ(config.checkpoint.every_epochs, 4);
+  EXPECT_TRUE(config.checkpoint.keep_best);
+  EXPECT_EQ(config.data.sampler, SamplerKind::PyTorch);
+  EXPECT_TRUE(config.data.drop_last);
+  EXPECT_TRUE(config.data.drop_last_batch);
+  EXPECT_EQ(config.lr_scaling_warmup_epochs, 5);
+  EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{});
+}
+
+TEST(ParseConfig, KeysOfPyTorchsSamplerHaveNoEffectOnTheOther) {
+  const Config config = parse_config(R"({"data": {"drop_last": true}, "dataloader_drop_last": true,
+                                         "training": {"early_stopping_threshold": 1},
+                                         "optimizer": {"lr_scaling": {"warmup_epochs": 5}}})",
+                                     "a");
+  EXPECT_EQ(accepted_without_effect(config),
+            (std::vector<std::string>{
+                "data.drop_last: takes effect only when data.sampler is \"pytorch\"",
+                "dataloader_drop_last: takes effect only when data.sampler is \"pytorch\"",
+                "training.early_stopping_threshold: takes effect only when training.early_stopping_patience is above 0",
+                "optimizer.lr_scaling.warmup_epochs: takes effect only when optimizer.lr_scaling.rule is \"linear\" or "
+                "\"sqrt\""}));
+}
+
 }  // namespace
 }  // namespace trivet

@@ -47,7 +47,8 @@ TEST(Meanings, MoreStepsChangeARateWhoseScheduleEndsWithTheTraining) {
     EXPECT_EQ(rate(type, fixed, "10"), rate(type, fixed, "20")) << type;
   }
   EXPECT_THAT(meaning_of("scheduler.params.total_num_steps"),
-              HasSubstr("0: training.steps, so that resuming with more steps changes the learning rate"));
+              HasSubstr("0: the last step of the run (training.steps, or training.epochs), so that resuming with more of them "
+                        "changes the learning rate"));
 }
 
 TEST(Meanings, AnOverflowAtTheSmallestLossScaleEndsTheRunHoweverManySkipsAreAllowed) {

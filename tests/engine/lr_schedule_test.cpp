@@ -177,5 +177,52 @@ TEST(LrSchedule, TheRateScalesWithTheBatch) {
   EXPECT_DOUBLE_EQ(lr_at(config, 64, 5), 0.4);
 }
 
+// Goyal et al. 2017: from the rate of the small batch in even steps to that of the large one.
+TEST(LrSchedule, TheScaledRateIsReachedAfterAWarmUp) {
+  Config config;
+  config.optimizer.lr = 0.1;
+  config.lr_scaling = LrScaling::Linear;
+  config.lr_scaling_base_batch = 32;
+  config.lr_scaling_warmup_steps = 4;
+  const double expected[] = {0.1, 0.275, 0.45, 0.625, 0.8, 0.8};
+  for (int64_t step = 0; step < 6; ++step) EXPECT_DOUBLE_EQ(lr_at(config, 256, step), expected[step]) << step;
+  config.lr_scaling_warmup_steps = 0;
+  EXPECT_EQ(lr_at(config, 256, 0), 8 * 0.1);
+}
+
+std::string refusal_of(const Config& config) {
+  try {
+    check_steps_are_known(config);
+    return "accepted";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+// An engine that is embedded does not know the data.
+TEST(LrSchedule, EpochsMustHaveBeenCounted) {
+  Config config;
+  config.source = "a.json";
+  config.training.epochs = 3;
+  EXPECT_EQ(refusal_of(config), "accepted");
+  config.scheduler.type = SchedulerType::Cosine;
+  EXPECT_EQ(refusal_of(config),
+            "a.json: scheduler.type: its epochs can only be counted by a trainer that knows the data; give "
+            "scheduler.params.total_num_steps or training.steps");
+  config.scheduler.total_num_steps = 10;
+  EXPECT_EQ(refusal_of(config), "accepted");
+  config.lr_scaling_warmup_epochs = 5;
+  EXPECT_EQ(refusal_of(config), "accepted");
+  config.lr_scaling = LrScaling::Linear;
+  EXPECT_EQ(refusal_of(config),
+            "a.json: optimizer.lr_scaling.warmup_epochs: its epochs can only be counted by a trainer that knows the data; set "
+            "Config::lr_scaling_warmup_steps");
+  config.lr_scaling_warmup_steps = 1;
+  EXPECT_EQ(refusal_of(config), "accepted");
+  config.lr_scaling_warmup_steps = config.scheduler.total_num_steps = 0;
+  use_constant_rate(config);
+  EXPECT_EQ(refusal_of(config), "accepted");
+}
+
 }  // namespace
 }  // namespace trivet

@@ -1,11 +1,18 @@
-// How long a training job runs, and what its evaluations cover: all of the validation split, each token once.
+// How long a training job runs, what its evaluations cover (all of the validation split, each token once), and what follows
+// from them: the best step, and the end of a run that does not improve.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "comm/world.h"
+#include "core/error.h"
+#include "core/file_system.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/config/load.h"
 #include "engine/engine.h"
 #include "engine/trainer.h"
@@ -13,6 +20,10 @@
 
 namespace trivet {
 namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
 
 constexpr int64_t kTrainedSequence = 8;
 
@@ -42,12 +53,15 @@ class TrainingJob : public testing::Test {
   struct Lines {
     std::vector<nlohmann::json> steps, evaluations;
   };
-  Lines train(const Config& config, int ranks) {
+  Lines train(const Config& config, int ranks, const TrainOptions& options = {}) {
     testing::internal::CaptureStdout();
     comm::run_threads(ranks, [&](comm::World& world) {
-      trivet::train(config, world, {.metrics_file = world.rank() == 0 ? folder.at("metrics.jsonl") : ""});
+      TrainOptions mine = options;
+      if (world.rank() == 0) mine.metrics_file = folder.at("metrics.jsonl");
+      const TrainEnd end = trivet::train(config, world, mine);
+      if (world.rank() == 0) ended = end;
     });
-    testing::internal::GetCapturedStdout();
+    printed = testing::internal::GetCapturedStdout();
     const auto read = [&](const std::string& name) {
       std::vector<nlohmann::json> lines;
       std::istringstream text(folder.read(name));
@@ -58,7 +72,24 @@ class TrainingJob : public testing::Test {
     return {read("metrics.jsonl"), read("metrics.evaluation.jsonl")};
   }
 
+  static std::vector<int64_t> numbers_of(const std::vector<nlohmann::json>& lines) {
+    std::vector<int64_t> steps;
+    for (const auto& line : lines) steps.push_back(line.at("step"));
+    return steps;
+  }
+  std::vector<int64_t> saved_steps(const std::string& name) const {
+    std::vector<int64_t> steps;
+    for (const auto& step : checkpoint::list_steps(real_file_system(), folder.at(name))) steps.push_back(step.step);
+    return steps;
+  }
+  // What the last checkpoint says about evaluations.
+  EvaluationState last_state(const std::string& name) const {
+    return checkpoint::open_path(real_file_system(), folder.at(name)).run_state().evaluations.value();
+  }
+
   const test::Folder folder;
+  TrainEnd ended;
+  std::string printed;
 };
 
 // The mean loss of the first `samples` sequences of the validation text, one at a time, by the weights that were saved.
@@ -118,6 +149,186 @@ TEST_F(TrainingJob, EpochsAreRoundedUpToWholeSteps) {
   EXPECT_EQ(steps_of(0.05, 4), 1u);  // less than a sample
   EXPECT_EQ(steps_of(1, 10), 1u);
   EXPECT_EQ(steps_of(2.1, 10), 3u);
+}
+
+// 10 samples in steps of 4: epochs end within or at the end of steps 3, 5 and 8.
+TEST_F(TrainingJob, EvaluatesAndSavesAfterEpochs) {
+  const std::string batch = fmt::format(R"("train_batch_size": 4, "checkpoint": {{"directory": "{}", "every_epochs": 2}}, )",
+                                        folder.at("checkpoints"));
+  const Lines lines = train(config(batch + R"("training": {"epochs": 3, "evaluate_every_epochs": 1})"), 2);
+  EXPECT_THAT(numbers_of(lines.evaluations), ElementsAre(3, 5, 8));
+  EXPECT_THAT(saved_steps("checkpoints"), ElementsAre(5, 8));
+  EXPECT_THAT(printed, HasSubstr("epochs  3 of 10 samples, the first ends with step 3; the run with step 8\n"));
+}
+
+TEST_F(TrainingJob, EvaluatesEveryStepsAndEveryEpochs) {
+  const Lines lines =
+      train(config(R"("train_batch_size": 5, "training": {"steps": 9, "evaluate_every": 3, "evaluate_every_epochs": 2})"), 1);
+  EXPECT_THAT(numbers_of(lines.evaluations), ElementsAre(3, 4, 6, 8, 9));
+}
+
+// With a learning rate of 0 no evaluation but the first is an improvement.
+TEST_F(TrainingJob, EndsEarlyWhenItsPatienceIsExhausted) {
+  const std::string job = fmt::format(
+      R"("train_batch_size": 5, "optimizer": {{"params": {{"lr": 0}}}}, "checkpoint": {{"directory": "{}", "every_steps": 100}},
+         "training": {{"steps": 100, "evaluate_every": 2, "early_stopping_patience": 3}})",
+      folder.at("checkpoints"));
+  EXPECT_EQ(train(config(job), 2).steps.size(), 8u);
+  EXPECT_TRUE(ended.early);
+  EXPECT_EQ(ended.signal, 0);
+  EXPECT_THAT(printed, HasSubstr("stopped early, after step 8 of 100: 3 evaluations in a row did not lower the best validation "
+                                 "loss; it is "));
+  EXPECT_THAT(saved_steps("checkpoints"), ElementsAre(8));
+  EXPECT_EQ(train(config(job), 2, {.resume = true}).steps.size(), 0u);
+  EXPECT_THAT(printed, HasSubstr("nothing to do: the run has ended after step 8, because 3 evaluations"));
+}
+
+TEST_F(TrainingJob, ARunThatImprovesIsNotEnded) {
+  const Config job = config(R"("train_batch_size": 5, "optimizer": {"params": {"lr": 0.01}},
+                               "training": {"steps": 12, "evaluate_every": 1, "early_stopping_patience": 12})");
+  EXPECT_EQ(train(job, 1).steps.size(), 12u);
+  EXPECT_FALSE(ended.early);
+}
+
+// A learning rate that is too high makes losses go up and down.
+constexpr const char* kUnsteady = R"("train_batch_size": 5, "optimizer": {"params": {"lr": 0.3}})";
+
+TEST_F(TrainingJob, TheBestStepIsKept) {
+  const Config job = config(fmt::format(
+      R"({}, "checkpoint": {{"directory": "{}", "every_steps": 5, "keep": 1, "keep_best": true}},
+         "training": {{"steps": 20, "evaluate_every": 2}})",
+      kUnsteady, folder.at("checkpoints")));
+  const Lines lines = train(job, 2);
+  const auto lowest =
+      std::ranges::min_element(lines.evaluations, {}, [](const auto& line) { return line.at("loss").template get<double>(); });
+  const int64_t best = lowest->at("step");
+  ASSERT_LT(best, 18) << "the best step is one that retention would keep anyway";
+  EXPECT_EQ(folder.read("checkpoints/best"), checkpoint::step_directory_name(best) + "\n");
+  EXPECT_THAT(printed, HasSubstr(fmt::format("best    {}/best, step {}: validation loss ", folder.at("checkpoints"), best)));
+  EXPECT_THAT(saved_steps("checkpoints"), Contains(best));
+  EXPECT_EQ(last_state("checkpoints").best_step, best);
+  EXPECT_EQ(last_state("checkpoints/best").best_step, best) << "the checkpoint knows its own evaluation";
+}
+
+// From every step of a run: the same evaluations and the same end.
+TEST_F(TrainingJob, AResumedRunEndsAsEarlyAndWithTheSameBestStep) {
+  const auto job = [&](const std::string& name) {
+    return config(fmt::format(R"({}, "checkpoint": {{"directory": "{}", "every_steps": 1, "keep_best": true}},
+        "training": {{"steps": 40, "evaluate_every": 2, "early_stopping_patience": 2, "early_stopping_threshold": 0.01}})",
+                              kUnsteady, folder.at(name)));
+  };
+  const auto whole = train(job("whole"), 1);
+  ASSERT_TRUE(ended.early);
+  const auto last = static_cast<int64_t>(whole.steps.size());
+  const EvaluationState expected = last_state("whole");
+  for (int64_t step = 1; step < last; ++step) {
+    SCOPED_TRACE(step);
+    const std::string name = fmt::format("from-{}", step);
+    std::filesystem::copy(folder.at("whole"), folder.at(name), std::filesystem::copy_options::recursive);
+    for (int64_t later = step + 1; later <= last; ++later)
+      std::filesystem::remove_all(folder.at(name + "/" + checkpoint::step_directory_name(later)));
+    const auto rest = train(job(name), 1, {.resume = true});
+    EXPECT_EQ(static_cast<int64_t>(rest.steps.size()), last - step);
+    EXPECT_EQ(rest.steps.back().at("loss_bits"), whole.steps.back().at("loss_bits"));
+    EXPECT_EQ(last_state(name), expected);
+  }
+}
+
+// A signal ends a run after its first step, which is saved before it is evaluated.
+TEST_F(TrainingJob, AnEvaluationForWhichThereWasNoTimeIsMadeUp) {
+  const auto job = [&](const std::string& name) {
+    return config(fmt::format(R"({}, "checkpoint": {{"directory": "{}", "keep_best": true}},
+                                 "training": {{"steps": 3, "evaluate_every": 1}})",
+                              kUnsteady, folder.at(name)));
+  };
+  const auto whole = train(job("whole"), 2);
+  StopRequest stop;
+  stop.end(SIGTERM);
+  const auto first = train(job("parts"), 2, {.stop = &stop});
+  EXPECT_EQ(ended.signal, SIGTERM);
+  EXPECT_EQ(first.steps.size(), 1u);
+  EXPECT_THAT(numbers_of(first.evaluations), ElementsAre());
+  EXPECT_EQ(last_state("parts"), EvaluationState{});
+  const auto rest = train(job("parts"), 2, {.resume = true});
+  EXPECT_THAT(numbers_of(rest.evaluations), ElementsAre(1, 2, 3));
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(rest.evaluations[i].at("loss_bits"), whole.evaluations[i].at("loss_bits")) << i;
+  EXPECT_EQ(last_state("parts"), last_state("whole"));
+}
+
+// 10 samples: the third step of 4 has 2, as the fifth step of 2 does. Its loss and its gradient are those of 2 samples.
+TEST_F(TrainingJob, AShorterBatchOfPyTorchsSamplerCountsOnlyItsSamples) {
+  const auto run = [&](int64_t batch, int ranks) {
+    Config job = config(
+        fmt::format(R"("train_batch_size": {}, "training": {{"epochs": 2}}, "optimizer": {{"params": {{"lr": 0}}}})", batch));
+    job.data.sampler = SamplerKind::PyTorch;
+    job.data.shuffle = false;
+    return train(job, ranks).steps;
+  };
+  const auto pairs = run(2, 1);
+  ASSERT_EQ(pairs.size(), 10u);
+  for (const int ranks : {1, 2}) {
+    const auto steps = run(4, ranks);
+    ASSERT_EQ(steps.size(), 6u);
+    for (const size_t step : {size_t{2}, size_t{5}}) {
+      EXPECT_EQ(steps[step].at("tokens"), 2 * kTrainedSequence);
+      EXPECT_NEAR(steps[step].at("loss").get<double>(), pairs[4].at("loss").get<double>(), 1e-6);
+      EXPECT_NEAR(steps[step].at("grad_norm").get<double>(), pairs[4].at("grad_norm").get<double>(), 1e-5);
+    }
+  }
+}
+
+TEST_F(TrainingJob, ASampleOfPyTorchsSamplerIsFoundAgainAfterAResume) {
+  const auto job = [&](const std::string& name, int64_t steps) {
+    Config made = config(fmt::format(
+        R"("train_batch_size": 4, "checkpoint": {{"directory": "{}"}}, "training": {{"steps": {}}})", folder.at(name), steps));
+    made.data.sampler = SamplerKind::PyTorch;
+    return made;
+  };
+  const auto whole = train(job("whole", 8), 2).steps;  // 3 steps of an epoch
+  train(job("parts", 5), 2);
+  const auto rest = train(job("parts", 8), 2, {.resume = true}).steps;
+  ASSERT_EQ(rest.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(rest[i].at("loss_bits"), whole[5 + i].at("loss_bits")) << i;
+}
+
+// 10 samples: one rank has 4 steps of 3 in an epoch; each of 3 ranks that drop the last sample has 3 steps.
+TEST_F(TrainingJob, RefusesToGoOnAtAnotherPlaceOfAnEpoch) {
+  Config job = config(fmt::format(R"("train_batch_size": 3, "train_micro_batch_size_per_gpu": 1, "training": {{"steps": 2}},
+                                     "checkpoint": {{"directory": "{}"}})",
+                                  folder.at("checkpoints")));
+  job.data.sampler = SamplerKind::PyTorch;
+  job.data.drop_last = true;
+  train(job, 1);
+  job.training.steps = 4;
+  try {
+    train(job, 3, {.resume = true});
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    testing::internal::GetCapturedStdout();
+    EXPECT_THAT(error.what(),
+                HasSubstr("data.sampler: with this number of ranks an epoch has 3 steps, and in the run that saved "));
+    EXPECT_THAT(error.what(), HasSubstr("it had 4; use as many data-parallel ranks"));
+  }
+}
+
+// 10 samples in steps of 2: 15 steps; the warm-up takes 5 of them.
+TEST_F(TrainingJob, TheScheduleEndsWithTheEpochs) {
+  const auto rates = [&](const char* further) {
+    std::vector<double> values;
+    for (const auto& line : train(config(fmt::format(R"("train_batch_size": 2, {})", further)), 1).steps)
+      values.push_back(line.at("lr"));
+    return values;
+  };
+  const auto of_epochs = rates(R"("training": {"epochs": 3}, "scheduler": {"type": "Cosine"})");
+  EXPECT_EQ(of_epochs, rates(R"("training": {"steps": 15}, "scheduler": {"type": "Cosine"})"));
+  EXPECT_LT(of_epochs.back(), 0.05 * of_epochs.front());
+  const auto scaled = rates(R"("training": {"epochs": 3}, "optimizer": {"params": {"lr": 0.001},
+                               "lr_scaling": {"rule": "linear", "base_batch_size": 1, "warmup_epochs": 1}})");
+  EXPECT_NEAR(scaled[0], 0.001, 1e-9);
+  EXPECT_NEAR(scaled[4], 0.0018, 1e-9);
+  EXPECT_NEAR(scaled[5], 0.002, 1e-9);
+  EXPECT_THAT(printed,
+              HasSubstr("lr      0.001 x 2 = 0.002 for batch 2 (linear, chosen for 1), reached after 5 steps of warm-up\n"));
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+#include "engine/data/sampler.h"
+
+#include <cmath>
+
+#include "engine/data/distributed_sampler.h"
+
+namespace trivet::data {
+
+int64_t EndlessSampler::sample_at(int64_t step, int64_t microbatch, int64_t row) const {
+  return order_.sample_of(step * layout_.global_batch() + microbatch * layout_.micro_batch + row);
+}
+
+int64_t EndlessSampler::steps_of(double epochs) const {
+  const double all_samples = epochs * static_cast<double>(order_.samples());
+  return static_cast<int64_t>(std::ceil(all_samples / static_cast<double>(layout_.global_batch())));
+}
+
+int64_t EndlessSampler::epochs_in(int64_t steps) const { return steps * layout_.global_batch() / order_.samples(); }
+
+std::shared_ptr<const Sampler> make_sampler(const DataConfig& data, int64_t samples, uint64_t seed, const BatchLayout& layout,
+                                            const std::string& source) {
+  if (data.sampler == SamplerKind::Trivet)
+    return std::make_shared<EndlessSampler>(SampleOrder(samples, seed, data.shuffle), layout);
+  const DistributedSamplerOptions options{.samples = samples,
+                                          .seed = seed,
+                                          .shuffle = data.shuffle,
+                                          .drop_last = data.drop_last,
+                                          .drop_last_batch = data.drop_last_batch};
+  return std::make_shared<DistributedSampler>(options, layout, source);
+}
+
+}  // namespace trivet::data

@@ -1,0 +1,56 @@
+// Which sample is at each place of a run, and after which steps its epochs are complete. A place is a row of a microbatch of a
+// step; microbatches are numbered over all ranks (batch_layout.h).
+//
+//   endless       the samples of one epoch follow those of the epoch before, whatever step they fall into. What a step reads
+//                 depends on the seed and the step alone (sample_order.h)
+//   distributed   what PyTorch's DistributedSampler and DataLoader give to the ranks of a job: each epoch is a whole number of
+//                 steps, whose last one may be shorter (distributed_sampler.h)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/config/run_config.h"
+#include "engine/data/batch_layout.h"
+#include "engine/data/sample_order.h"
+
+namespace trivet::data {
+
+// Any thread may call it at any time.
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+  // The number of the sample, or -1 for a row of a shorter batch that has none.
+  virtual int64_t sample_at(int64_t step, int64_t microbatch, int64_t row) const = 0;
+  // The first step (counted from 1) after which this many epochs are complete.
+  virtual int64_t steps_of(double epochs) const = 0;
+  // How many epochs are complete after this many steps.
+  virtual int64_t epochs_in(int64_t steps) const = 0;
+  // 0: an epoch is not a whole number of steps.
+  virtual int64_t steps_per_epoch() const { return 0; }
+};
+
+// Whether step `step` (counted from 1) completes an epoch whose number, counted from 1, is a multiple of `every`. 0: never.
+inline bool completes_epoch(const Sampler& sampler, int64_t step, int64_t every) {
+  return every > 0 && sampler.epochs_in(step) / every > sampler.epochs_in(step - 1) / every;
+}
+
+class EndlessSampler final : public Sampler {
+ public:
+  // The layout's rank does not matter.
+  EndlessSampler(const SampleOrder& order, const BatchLayout& layout) : order_(order), layout_(layout) {}
+  int64_t sample_at(int64_t step, int64_t microbatch, int64_t row) const override;
+  int64_t steps_of(double epochs) const override;
+  int64_t epochs_in(int64_t steps) const override;
+
+ private:
+  SampleOrder order_;
+  BatchLayout layout_;
+};
+
+// `samples`: of the training data, at least 1. `source`: the config's file name, for messages. Throws ConfigError if the data
+// does not give every rank a sample.
+std::shared_ptr<const Sampler> make_sampler(const DataConfig& data, int64_t samples, uint64_t seed, const BatchLayout& layout,
+                                            const std::string& source);
+
+}  // namespace trivet::data

@@ -1,0 +1,99 @@
+// Which evaluation is the best, and when a run is out of patience: the rules of Hugging Face's EarlyStoppingCallback.
+#include "engine/trainer/evaluation_history.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace trivet::trainer {
+namespace {
+
+TrainingConfig stopping(int64_t patience, double threshold = 0) {
+  TrainingConfig training;
+  training.early_stopping_patience = patience;
+  training.early_stopping_threshold = threshold;
+  return training;
+}
+
+// The number of the evaluation after which the run is out of patience; 0: it never is.
+int stops_after(const std::vector<double>& losses, int64_t patience, double threshold = 0) {
+  EvaluationHistory history(stopping(patience, threshold), false);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    history.add(static_cast<int64_t>(i) + 1, losses[i]);
+    if (history.is_out_of_patience()) return static_cast<int>(i) + 1;
+  }
+  return 0;
+}
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TEST(EvaluationHistory, AFirstLossIsAnImprovement) {
+  EXPECT_EQ(stops_after({9}, 1), 0);
+  EXPECT_EQ(stops_after({9, 9}, 1), 2);  // an equal one is none
+  EXPECT_EQ(stops_after({9, 10}, 1), 2);
+}
+
+TEST(EvaluationHistory, AnImprovementBeginsTheCountAgain) {
+  EXPECT_EQ(stops_after({5, 6, 4, 5, 5}, 2), 5);
+  EXPECT_EQ(stops_after({5, 6, 4, 5, 3, 4}, 2), 0);
+  EXPECT_EQ(stops_after({5, 6, 5.5, 5.2, 3}, 3), 4);
+}
+
+// A slow fall moves the best loss without being an improvement.
+TEST(EvaluationHistory, AnImprovementIsMoreThanTheThresholdBelowTheBest) {
+  EXPECT_EQ(stops_after({5, 4.5, 4, 3.5}, 3, 0.5), 4);
+  EXPECT_EQ(stops_after({5, 4.25, 3.5, 2.75}, 1, 0.5), 0);
+  EXPECT_EQ(stops_after({5, 4.75, 4.125}, 2, 0.5), 0);
+}
+
+TEST(EvaluationHistory, ALossThatIsNotFiniteIsNeverTheBest) {
+  EXPECT_EQ(stops_after({kNan, kInfinity}, 2), 2);
+  EXPECT_EQ(stops_after({5, kNan, -kInfinity}, 2), 3);
+  EvaluationHistory history(stopping(0), true);
+  history.add(3, kNan);
+  EXPECT_EQ(history.state().best_step, 0);
+  history.add(6, 5);
+  history.add(9, -kInfinity);
+  EXPECT_EQ(history.state(), (EvaluationState{.step = 9, .best_step = 6, .best_loss = 5, .without_improvement = 1}));
+}
+
+TEST(EvaluationHistory, WithoutPatienceARunNeverEnds) { EXPECT_EQ(stops_after({1, 2, 3, 4, 5, 6}, 0), 0); }
+
+TEST(EvaluationHistory, TheBestStepIsTheFirstWithTheLowestLoss) {
+  EvaluationHistory history(stopping(0), true);
+  EXPECT_TRUE(history.decides());
+  history.add(10, 3);
+  EXPECT_TRUE(history.keeps(10));
+  history.add(20, 3);
+  EXPECT_TRUE(history.keeps(10));
+  EXPECT_FALSE(history.keeps(20));
+  history.add(30, 2);
+  EXPECT_TRUE(history.keeps(30));
+  EXPECT_FALSE(EvaluationHistory(stopping(0), false).decides());
+  EXPECT_TRUE(EvaluationHistory(stopping(1), false).decides());
+}
+
+TEST(EvaluationHistory, StepsAreKeptOnlyIfThatIsAskedFor) {
+  EvaluationHistory history(stopping(2), false);
+  history.add(10, 3);
+  EXPECT_EQ(history.state().best_step, 10);
+  EXPECT_FALSE(history.keeps(10));
+}
+
+TEST(EvaluationHistory, GoesOnFromWhatACheckpointKept) {
+  EvaluationHistory before(stopping(3), true), after(stopping(3), true);
+  for (const double loss : {5.0, 4.0, 4.5}) before.add(before.state().step + 1, loss);
+  after.restore(before.state());
+  for (EvaluationHistory* history : {&before, &after}) {
+    history->add(4, 4.25);
+    EXPECT_FALSE(history->is_out_of_patience());
+    history->add(5, 4.125);
+    EXPECT_TRUE(history->is_out_of_patience());
+    EXPECT_TRUE(history->keeps(2));
+  }
+}
+
+}  // namespace
+}  // namespace trivet::trainer

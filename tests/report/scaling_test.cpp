@@ -1,0 +1,102 @@
+// Speedup and efficiency of runs on different numbers of ranks.
+#include "engine/report/scaling.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "engine/report/run_page.h"
+#include "tests/report/run_examples.h"
+
+namespace trivet::report {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// Its first step is slow, and is not counted.
+RunData run_on(int64_t ranks, int64_t batch, double step_ms) {
+  RunData run;
+  run.name = "runs/" + std::to_string(ranks);
+  run.plan.ranks = ranks;
+  run.plan.samples_per_step = batch;
+  for (int64_t step = 1; step <= 4; ++step) {
+    StepPoint point = point_of(step, 3);
+    point.step_ms = step == 1 ? 99 * step_ms : step_ms;
+    run.steps.add(point);
+  }
+  return run;
+}
+
+std::string refusal_of(const std::vector<RunData>& runs) {
+  try {
+    scaling_of(runs);
+    return "accepted";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::Usage);
+    return error.what();
+  }
+}
+
+TEST(Scaling, ComparesWithTheRunOnTheFewestRanks) {
+  const std::vector runs{run_on(8, 64, 25), run_on(2, 64, 80), run_on(4, 64, 40)};
+  const auto rows = scaling_of(runs);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].run, "runs/2");
+  EXPECT_EQ(rows[0].samples_per_second, 800);
+  EXPECT_EQ(rows[0].efficiency, 1);
+  EXPECT_EQ(rows[1].speedup, 2);
+  EXPECT_EQ(rows[1].ideal, 2);
+  EXPECT_EQ(rows[2].speedup, 3.2);
+  EXPECT_EQ(rows[2].ideal, 4);
+  EXPECT_EQ(rows[2].efficiency, 0.8);
+}
+
+TEST(Scaling, WithABatchThatGrowsTheSameTimeIsIdeal) {
+  const std::vector runs{run_on(1, 8, 50), run_on(4, 32, 50)};
+  const auto rows = scaling_of(runs);
+  EXPECT_EQ(rows[1].speedup, 4);
+  EXPECT_EQ(rows[1].efficiency, 1);
+}
+
+TEST(Scaling, SaysOfWhichKindItIs) {
+  const auto kind = [](const std::vector<RunData>& runs) { return kind_of(scaling_of(runs)); };
+  EXPECT_EQ(kind({run_on(1, 8, 50), run_on(4, 8, 50)}), ScalingKind::Strong);
+  EXPECT_EQ(kind({run_on(2, 8, 50), run_on(4, 16, 50), run_on(6, 24, 9)}), ScalingKind::Weak);
+  EXPECT_EQ(kind({run_on(2, 8, 50), run_on(4, 16, 50), run_on(6, 16, 9)}), ScalingKind::Mixed);
+}
+
+TEST(Scaling, PrintsATable) {
+  const std::vector runs{run_on(1, 8, 50), run_on(4, 8, 20)};
+  EXPECT_EQ(to_text(scaling_of(runs)),
+            " ranks    batch    samples/s  speedup   ideal  efficiency       tok/s    step ms  run\n"
+            "     1        8        160.0     1.00    1.00     100.0 %       1,000       50.0  runs/1\n"
+            "     4        8        400.0     2.50    4.00      62.5 %       1,000       20.0  runs/4\n"
+            "All runs have the same batch (strong scaling).\n");
+  EXPECT_THAT(to_json(scaling_of(runs)), HasSubstr("\"speedup\": 2.5"));
+}
+
+TEST(Scaling, APageBeginsWithTheSection) {
+  const std::vector runs{run_on(1, 8, 50), run_on(4, 8, 20)};
+  const std::string page = to_scaling_page(runs);
+  EXPECT_THAT(page, HasSubstr("<title>Scaling of 2 runs</title>"));
+  EXPECT_LT(page.find("<h2>Scaling</h2>"), page.find("<h1>2 runs</h1>"));
+  EXPECT_THAT(page, HasSubstr("<td>62.5 %</td>"));
+  EXPECT_THAT(page, HasSubstr("missing to the ideal"));
+}
+
+TEST(Scaling, RefusesWhatCannotBeCompared) {
+  EXPECT_THAT(refusal_of({run_on(1, 8, 50)}), StartsWith("scaling: one run is not enough; "));
+  EXPECT_THAT(refusal_of({}), StartsWith("scaling: one run is not enough; "));
+  RunData metrics_alone = run_on(1, 8, 50);
+  metrics_alone.plan = {};
+  EXPECT_THAT(refusal_of({run_on(2, 8, 50), metrics_alone}), StartsWith("runs/1: there is no plan"));
+  RunData one_step = run_on(1, 8, 50);
+  one_step.steps = {};
+  one_step.steps.add(point_of(1, 3));
+  EXPECT_THAT(refusal_of({run_on(2, 8, 50), one_step}), StartsWith("runs/1: has fewer than two steps"));
+  EXPECT_EQ(refusal_of({run_on(2, 8, 50), run_on(2, 8, 40)}), "accepted");
+}
+
+}  // namespace
+}  // namespace trivet::report
