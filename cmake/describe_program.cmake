@@ -1,0 +1,11 @@
+# Writes manual and completions of `program`, as it describes itself, into `directory`; the manual compressed if `compress` is set.
+file(REMOVE_RECURSE ${directory})
+file(MAKE_DIRECTORY ${directory}/man1)
+execute_process(COMMAND ${program} man-pages ${directory}/man1 COMMAND_ERROR_IS_FATAL ANY)
+foreach(shell bash zsh fish)
+  execute_process(COMMAND ${program} completion ${shell} OUTPUT_FILE ${directory}/completion.${shell} COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
+if(compress)
+  file(GLOB pages ${directory}/man1/*)
+  execute_process(COMMAND gzip -9n ${pages} COMMAND_ERROR_IS_FATAL ANY)
+endif()

@@ -1,0 +1,66 @@
+// trivet demo on a text of a few sentences.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/cli/program.h"
+
+namespace trivet::test {
+namespace {
+
+void write_text(const Folder& folder, const std::string& name) {
+  std::ofstream file(folder.path() + "/" + name);
+  for (int line = 0; line < 2000; ++line) file << "Sentence " << line * line << " says that " << line << " is a number.\n";
+}
+
+TEST(Demo, TrainsGeneratesAndResumesOnATextOfTheUser) {
+  const Folder folder;
+  write_text(folder, "text.txt");
+  const Output output = folder.run("demo --text text.txt --directory here --steps 3");
+  ASSERT_EQ(output.code, 0) << output.errors << output.text;
+  EXPECT_THAT(output.text, testing::HasSubstr("$ trivet launch --num_gpus 2 trivet train demo.json --set training.steps=3"));
+  EXPECT_THAT(output.text, testing::HasSubstr("\nSentence"));
+  EXPECT_THAT(output.text, testing::HasSubstr("checkpoint checkpoints, step 53"));
+  EXPECT_THAT(folder.read("here/demo.json"), testing::HasSubstr("\"train\": \"text.tokens\""));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/text.tokens"));
+}
+
+TEST(Demo, NamesThePackageWhereThereIsNoText) {
+  const Folder folder;
+  const Output output = folder.run_in("env PATH=" + folder.path(), "demo");
+  EXPECT_EQ(output.code, 2);
+  EXPECT_THAT(output.errors, testing::HasSubstr("install it (apt install bible-kjv), or give a text of your own"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/trivet-demo"));
+}
+
+TEST(Demo, DoesNotTouchADirectoryOfSomethingElse) {
+  const Folder folder;
+  write_text(folder, "text.txt");
+  std::filesystem::create_directories(folder.path() + "/mine/checkpoints");
+  const Output output = folder.run("demo --text text.txt --directory mine");
+  EXPECT_EQ(output.code, 2);
+  EXPECT_THAT(output.errors, testing::HasSubstr("--directory mine: is not empty, and not from an earlier demo with this text"));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/mine/checkpoints"));
+}
+
+TEST(Demo, EndsWithTheFirstCommandThatFails) {
+  const Folder folder;
+  std::ofstream(folder.path() + "/text.txt") << "too short to train on\n";
+  const Output output = folder.run("demo --text text.txt --directory here --steps 3");
+  EXPECT_NE(output.code, 0);
+  EXPECT_THAT(output.errors, testing::HasSubstr("demo: \"trivet "));
+  EXPECT_THAT(output.text, testing::Not(testing::HasSubstr("Next")));
+}
+
+TEST(Demo, RefusesAnEmptyText) {
+  const Folder folder;
+  std::ofstream(folder.path() + "/text.txt") << " \n";
+  const Output output = folder.run("demo --text text.txt");
+  EXPECT_EQ(output.code, 2);
+  EXPECT_EQ(output.errors, "trivet: error: --text text.txt: the file holds no text\n");
+}
+
+}  // namespace
+}  // namespace trivet::test
