@@ -24,6 +24,7 @@
 #include "cli/launch/hosts/remote_command.h"
 #include "cli/launch/program.h"
 #include "cli/usage.h"
+#include "comm/world.h"
 #include "core/descriptor.h"
 #include "core/error.h"
 
@@ -49,14 +50,14 @@ struct DemoText {
 
 constexpr const char* kBibleTokens = "kjv.tokens";  // as in configs/demo.json
 
-void title(const std::string& text) {
+void print_title(const std::string& text) {
   const bool bold = isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR");
   fmt::print("\n{}{}{}\n", bold ? "\033[1m" : "", text, bold ? "\033[0m" : "");
   std::fflush(stdout);
 }
 
 // Prints the command as a user would type it, then runs it.
-void show(const std::vector<std::string>& words) {
+void run_and_show(const std::vector<std::string>& words) {
   fmt::print("$ {}\n", quoted(words));
   std::fflush(stdout);
   const int code = run_in_foreground(find_program(words[0], path_of(comm::current_environment())), words);
@@ -64,7 +65,7 @@ void show(const std::vector<std::string>& words) {
     throw Error(static_cast<ExitCode>(code), fmt::format("demo: \"{}\" ended with exit code {}", quoted(words), code));
 }
 
-std::string read(const std::string& path) {
+std::string text_of_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
@@ -72,7 +73,7 @@ std::string read(const std::string& path) {
   return text.str();
 }
 
-void write(const std::string& path, std::string_view text) {
+void write_text(const std::string& path, std::string_view text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
@@ -95,7 +96,7 @@ std::optional<std::string> find_bible() {
 
 // The first word of the text.
 std::string prompt_of(const std::string& path) {
-  const std::string text = read(path);
+  const std::string text = text_of_file(path);
   constexpr const char* kSpace = " \t\r\n";
   const size_t begin = text.find_first_not_of(kSpace);
   if (begin == std::string::npos) throw ConfigError(fmt::format("--text {}: the file holds no text", path));
@@ -121,11 +122,11 @@ void print_bible(const std::string& path) {
 }
 
 // An earlier demo's directory may be used again; anything else in it stays untouched.
-void enter(const std::string& directory, const std::string& config) {
+void enter_directory(const std::string& directory, const std::string& config) {
   std::error_code error;
   if (fs::exists(directory) && !fs::is_empty(directory, error)) {
     const std::string earlier = directory + "/" + kConfigFile;
-    if (!fs::exists(earlier) || read(earlier) != config)
+    if (!fs::exists(earlier) || text_of_file(earlier) != config)
       throw ConfigError(fmt::format(
           "--directory {}: is not empty, and not from an earlier demo with this text; remove it, or give another directory",
           directory));
@@ -147,7 +148,7 @@ std::string path_hint() {
 }
 
 void say_what_is_next(const std::string& directory) {
-  title("Next");
+  print_title("Next");
   fmt::print("  cd {}{}\n", quoted(directory), path_hint());
   fmt::print(
       "  trivet checkpoint list checkpoints                              what was saved\n"
@@ -158,28 +159,28 @@ void say_what_is_next(const std::string& directory) {
 
 void run(const DemoArguments& arguments) {
   const DemoText text = choose_text(arguments);
-  enter(arguments.directory, config_for(text));
+  enter_directory(arguments.directory, config_for(text));
   const auto steps = [](int64_t count) { return fmt::format("training.steps={}", count); };
 
-  title("1. A real text");
+  print_title("1. A real text");
   if (arguments.text.empty()) print_bible(text.file);
   fmt::print("{}: {} bytes\n", text.file, fs::file_size(text.file));
-  show({"trivet", "data", "prepare", text.file, "--vocabulary", "characters", "--output", text.tokens, "--force"});
-  write(kConfigFile, config_for(text));
+  run_and_show({"trivet", "data", "prepare", text.file, "--vocabulary", "characters", "--output", text.tokens, "--force"});
+  write_text(kConfigFile, config_for(text));
 
-  title("2. What will happen");
-  show({"trivet", "plan", kConfigFile, "--world-size", "2"});
+  print_title("2. What will happen");
+  run_and_show({"trivet", "plan", kConfigFile, "--world-size", "2"});
 
-  title("3. Training: 2 ranks, ZeRO-2");
+  print_title("3. Training: 2 ranks, ZeRO-2");
   std::vector<std::string> train{"trivet", "launch", "--num_gpus", "2", "trivet", "train", kConfigFile};
   if (arguments.steps != DemoArguments{}.steps) train.insert(train.end(), {"--set", steps(arguments.steps)});
-  show(train);
+  run_and_show(train);
 
-  title("4. Text from the model");
-  show({"trivet", "generate", "checkpoints", "--prompt", text.prompt, "--tokens", "300"});
+  print_title("4. Text from the model");
+  run_and_show({"trivet", "generate", "checkpoints", "--prompt", text.prompt, "--tokens", "300"});
 
-  title("5. The same run resumes from its checkpoint, now on 1 rank");
-  show({"trivet", "train", kConfigFile, "--resume", "--set", steps(arguments.steps + kStepsAfterResume)});
+  print_title("5. The same run resumes from its checkpoint, now on 1 rank");
+  run_and_show({"trivet", "train", kConfigFile, "--resume", "--set", steps(arguments.steps + kStepsAfterResume)});
   say_what_is_next(arguments.directory);
 }
 

@@ -34,8 +34,8 @@ Argument describe_argument(const CLI::Option& option) {
   return argument;
 }
 
-std::string whole_name(const CLI::App& command) {
-  return command.get_parent() ? whole_name(*command.get_parent()) + " " + command.get_name() : command.get_name();
+std::string name_with_parents(const CLI::App& command) {
+  return command.get_parent() ? name_with_parents(*command.get_parent()) + " " + command.get_name() : command.get_name();
 }
 
 void add_below(const Command& command, std::vector<const Command*>& all) {
@@ -46,7 +46,7 @@ void add_below(const Command& command, std::vector<const Command*>& all) {
 }  // namespace
 
 Command describe_command(const CLI::App& command) {
-  Command described{.name = whole_name(command),
+  Command described{.name = name_with_parents(command),
                     .description = command.get_description(),
                     .footer = command.get_footer(),
                     .takes_program = command.get_prefix_command()};

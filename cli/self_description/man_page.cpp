@@ -1,7 +1,9 @@
 #include "cli/self_description/man_page.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cctype>
 #include <string_view>
 
@@ -49,11 +51,14 @@ Footer split_footer(std::string footer) {
   for (const std::string_view title : {"Examples:", "Example:"}) {
     const size_t at = footer.starts_with(title) ? 0 : footer.find(fmt::format("\n{}", title));
     if (at == std::string::npos) continue;
+    std::string text = footer.substr(0, at);
+    while (text.ends_with('\n')) text.pop_back();
     const size_t begin = footer.find_first_not_of(" \n", at + (at == 0 ? 0 : 1) + title.size());
+    if (begin == std::string::npos) return {text, ""};
     // The first example keeps the indentation that the others have.
     const size_t line = footer.rfind('\n', begin);
     const bool on_own_line = line != std::string::npos && line > at;
-    return {footer.substr(0, at), footer.substr(on_own_line ? line + 1 : begin)};
+    return {text, footer.substr(on_own_line ? line + 1 : begin)};
   }
   return {footer, ""};
 }
@@ -117,17 +122,23 @@ std::string subsection(const Command& command) {
   return roff;
 }
 
-std::string header(const Command& command, const std::string& version) {
-  std::string summary = command.description;
-  if (const size_t end = summary.find_first_of(".;"); end != std::string::npos) summary.resize(end);
+// The first sentence of the description.
+std::string summary_of(const Command& command) {
+  std::string summary = command.description.substr(0, command.description.find(". "));
+  summary.resize(std::min(summary.size(), summary.find(';')));
+  if (summary.ends_with('.')) summary.pop_back();
+  return summary;
+}
+
+std::string head_of_page(const Command& command, const std::string& version) {
   return fmt::format(".TH {} 1 \"\" \"trivet {}\" \"Trivet\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n{}\n.SH DESCRIPTION\n",
-                     escaped(upper(page_name(command.name))), version, escaped(page_name(command.name)), escaped(summary),
-                     synopsis(command));
+                     escaped(upper(page_name(command.name))), version, escaped(page_name(command.name)),
+                     escaped(summary_of(command)), synopsis(command));
 }
 
 std::string page_of_command(const Command& command, const std::string& version) {
   const Footer footer = split_footer(command.footer);
-  std::string roff = header(command, version) + paragraphs(command.description) + paragraphs(footer.text);
+  std::string roff = head_of_page(command, version) + paragraphs(command.description) + paragraphs(footer.text);
   roff += arguments_of(command, ".SH");
   if (!footer.examples.empty()) roff += ".SH EXAMPLES\n" + as_typed(footer.examples);
   for (const Command& below : command.commands) roff += subsection(below);
@@ -136,7 +147,7 @@ std::string page_of_command(const Command& command, const std::string& version) 
 
 std::string page_of_program(const Command& program, const std::string& version) {
   std::string roff =
-      header(program, version) + paragraphs(program.description) + arguments_of(program, ".SH") + ".SH COMMANDS\n";
+      head_of_page(program, version) + paragraphs(program.description) + arguments_of(program, ".SH") + ".SH COMMANDS\n";
   for (const Command& command : program.commands)
     roff += fmt::format(".TP\n\\fB{}\\fR(1)\n{}\n", escaped(page_name(command.name)), escaped(command.description));
   roff += ".SH EXIT STATUS\n";
