@@ -44,13 +44,13 @@ install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT sources FIL
 install(DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/html DESTINATION share/doc/trivet COMPONENT documentation OPTIONAL)
 
 # The program describes its own command line, so manual and completions cannot differ from it. It does so at installation, when it
-# has been built.
+# has been built. (The script compares names of components with if(), which would take them for variables of the same name.)
 set(description ${CMAKE_CURRENT_BINARY_DIR}/self_description)
 set(describe ${CMAKE_CURRENT_SOURCE_DIR}/cmake/describe_program.cmake)
 install(CODE "
-  set(program \"$<TARGET_FILE:trivet>\")
-  set(directory \"${description}\")
-  set(compress ${TRIVET_PACKAGES})
+  set(TRIVET_PROGRAM \"$<TARGET_FILE:trivet>\")
+  set(TRIVET_DESCRIPTION \"${description}\")
+  set(TRIVET_COMPRESS ${TRIVET_PACKAGES})
   include(\"${describe}\")" COMPONENT program)
 install(DIRECTORY ${description}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT program)
 install(FILES ${description}/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trivet
