@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "comm/wire_messages.h"
 
@@ -11,6 +12,7 @@ namespace {
 
 constexpr int kMaxAcceptedAtOnce = 64;  // the accepted ones are then served before more are accepted
 constexpr int kMaxComplaints = 10;
+constexpr std::chrono::milliseconds kPause{100};
 
 }  // namespace
 
@@ -18,7 +20,7 @@ Admission::Admission(Descriptor listener, Secret secret, Options options)
     : listener_(std::move(listener)), secret_(std::move(secret)), options_(options) {}
 
 void Admission::add_to(std::vector<pollfd>& entries) const {
-  entries.push_back({listener_.number(), POLLIN, 0});
+  if (std::chrono::steady_clock::now() >= accepts_again_) entries.push_back({listener_.number(), POLLIN, 0});
   for (const Visitor& visitor : visitors_) {
     entries.push_back({visitor.connection ? visitor.connection.number() : visitor.unproven.number(), POLLIN, 0});
   }
@@ -35,9 +37,16 @@ std::vector<Admission::Request> Admission::step() {
 }
 
 void Admission::accept_visitors(TimePoint now) {
+  if (now < accepts_again_) return;
   for (int accepted = 0; accepted < kMaxAcceptedAtOnce; ++accepted) {
     auto connection = accept_from(listener_);
-    if (!connection) return;
+    if (!connection) {
+      if (errno != EMFILE && errno != ENFILE) return;
+      // The visitor still waits, so poll would return at once, again and again.
+      accepts_again_ = now + kPause;
+      if (!visitors_.empty()) make_room();
+      return;
+    }
     if (visitors_.size() >= options_.most_visitors) make_room();
     visitors_.push_back({std::move(*connection), {}, Doorkeeper(now + kProofDeadline), now + 2 * kProofDeadline});
   }

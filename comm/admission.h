@@ -48,6 +48,7 @@ class Admission {
   Secret secret_;
   Options options_;
   std::list<Visitor> visitors_;
+  TimePoint accepts_again_;  // after this process had no descriptor left for another visitor
   int complaints_ = 0;
 };
 

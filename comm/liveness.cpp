@@ -96,22 +96,21 @@ void Liveness::meet(const std::string& name, milliseconds deadline) {
   throw_missing(name, deadline);
 }
 
-// Empty if the root does not answer, or if the last ones have come since.
+// Empty if the root does not answer, or if all have come since.
 std::vector<int> Liveness::ask_who_is_missing(const std::string& name) {
   post([name](control::Node& node, TimePoint) { node.ask(name); });
   std::unique_lock lock(meetings_mutex_);
-  meetings_changed_.wait_for(lock, kAnswer, [&] { return over_ || missing_.contains(name); });
-  return std::exchange(missing_[name], {});
+  meetings_changed_.wait_for(lock, kAnswer, [&] { return over_ || met_.contains(name) || missing_.contains(name); });
+  const auto answer = missing_.extract(name);
+  return met_.contains(name) || answer.empty() ? std::vector<int>() : answer.mapped();
 }
 
 void Liveness::throw_missing(const std::string& name, milliseconds deadline) {
   const std::vector<int> missing = ask_who_is_missing(name);
   const double seconds = static_cast<double>(deadline.count()) / 1000;
-  if (missing.empty())
+  if (missing.empty())  // they may have come since
     throw CommError(ExitCode::NoProgress,
-                    fmt::format("some ranks are alive but have not reached \"{}\" within {:.3g} s: computing or stuck; rank 0 "
-                                "does not say which",
-                                name, seconds));
+                    fmt::format("not all ranks had reached \"{}\" within {:.3g} s: computing or stuck", name, seconds));
   const bool one = missing.size() == 1;
   throw CommError(
       ExitCode::NoProgress,

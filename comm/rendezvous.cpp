@@ -18,7 +18,8 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kStep{100};
 constexpr milliseconds kTellingAll{1000};  // how long a rank that gives up may take to tell those below it
-constexpr size_t kFewestVisitors = 256, kMostVisitors = 2048;
+constexpr size_t kVisitors = 256,
+                 kMostVisitors = 2048;  // at a listener; all hosts' nodes may come to the root at the same time
 
 double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1000; }
 
@@ -51,22 +52,16 @@ class StoppedWatch {
   TimePoint next_look_ = steady_clock::now() + kLookEvery;  // most jobs are complete by then
 };
 
-// The root keeps a connection to every node while they join, and some systems allow 1,024 open files unless asked for more.
-void allow_open_files(size_t count) {
+// Allows this process so many more open files, if it may: many systems allow 1,024, and visitors must not use up what the rest
+// of the program needs.
+void allow_more_open_files(size_t count) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= count) return;
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, count);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, limit.rlim_cur + count);
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::string address_of(const std::string& host, int port) { return fmt::format("{}:{}", host, port); }
-
-// The name at which the ranks of a host find its node. All of them compute it from what they were started with.
-std::string name_of_node(const RendezvousOptions& options) {
-  const Member& self = options.self;
-  return "trivet-" + hidden_name(options.secret, fmt::format("{}|{}|{}|{}|{}|{}", options.address, options.port, self.job_id,
-                                                             self.epoch, self.host, self.boot_id));
-}
 
 Descriptor listener_of_root(RendezvousOptions& options) {
   if (options.listener) return std::move(options.listener);
@@ -76,6 +71,7 @@ Descriptor listener_of_root(RendezvousOptions& options) {
 
 // Local rank 0 of a host in a large job.
 void become_node(const RendezvousOptions& options, control::DriverOptions& driver) {
+  wait_for_name(options.address, {steady_clock::now() + options.join_deadline});
   const std::string here = choose_network_interface(options.network_interface, options.address).address;
   Descriptor listener = listen_on(here, 0);
   driver.node.self.node = options.self.rank;
@@ -86,27 +82,34 @@ void become_node(const RendezvousOptions& options, control::DriverOptions& drive
 control::DriverOptions driver_options(RendezvousOptions& options) {
   const Member& self = options.self;
   control::DriverOptions driver{.node = {}, .secret = options.secret, .listeners = {}};
-  driver.most_visitors = std::clamp(static_cast<size_t>(self.world_size), kFewestVisitors, kMostVisitors);
+  driver.most_visitors = kVisitors;
   driver.node.root = address_of(options.address, options.port);
   driver.node.entrance = driver.node.root;
   driver.node.fan_out = options.fan_out;
   driver.node.beat = options.beat;
   driver.node.silence = options.silence;
   driver.node.join_deadline = options.join_deadline;
+  driver.node.node_deadline = options.node_deadline;
   if (self.rank == 0) {
     driver.listeners.push_back(listener_of_root(options));
     driver.node.self.node = 0;
-    allow_open_files(driver.most_visitors + std::min<size_t>(static_cast<size_t>(self.world_size), 4 * kMostVisitors) + 256);
+    driver.most_visitors = std::clamp(static_cast<size_t>(self.world_size), kVisitors, kMostVisitors);
+    allow_more_open_files(static_cast<size_t>(self.world_size));  // while they join, all hosts' nodes are connected to the root
   }
   if (options.host && self.world_size > options.star_ranks) {
     if (self.rank != 0 && options.host->local_rank == 0) become_node(options, driver);
     if (driver.node.self.node >= 0) {
       driver.node.ranks_here = options.host->local_size;
-      if (auto door = listen_on_this_host(name_of_node(options))) driver.listeners.push_back(std::move(*door));
+      if (auto door = listen_on_this_host(name_of_node(options)))
+        driver.listeners.push_back(std::move(*door));
+      else
+        Log(self.rank).warning(
+            "rendezvous: the name at which the ranks of this host look for this one is taken; they join at rank 0 instead");
     } else {
       driver.node.entrance = "@" + name_of_node(options);
     }
   }
+  allow_more_open_files(driver.listeners.size() * driver.most_visitors);
   driver.node.self.member = self;
   if (self.rank == 0 && self.job_id.empty()) driver.node.self.member.job_id = hexadecimal(random_bytes(8));
   return driver;
@@ -128,6 +131,7 @@ class Joining {
         if (std::holds_alternative<control::Announce>(event)) return joined();
         if (const auto* refuse = std::get_if<control::Refuse>(&event)) fail(refuse->refusal);
       }
+      if (options_.self.world_size > options_.star_ranks) driver_->look_up_root();
       if (driver_->node().is_root()) {
         report_progress();
       } else {
@@ -140,11 +144,24 @@ class Joining {
  private:
   Joined joined() {
     const control::Table& table = driver_->node().table();
+    warn_of_many_at_the_root(table);
     driver_->has_joined();
     Joined joined{.members = {}, .job_id = table.job_id, .driver = nullptr};
     for (const control::Seat& seat : table.seats) joined.members.push_back(seat.member);
     joined.driver = std::move(driver_);
     return joined;
+  }
+
+  void warn_of_many_at_the_root(const control::Table& table) const {
+    const auto is_alone = [&](const control::Seat& seat) {
+      return seat.node == 0 && !same_host(seat.member, table.seats[0].member);
+    };
+    const auto count = std::count_if(table.seats.begin(), table.seats.end(), is_alone);
+    if (options_.self.rank == 0 && count > options_.star_ranks)
+      Log(0).warning(
+          fmt::format("rendezvous: {} ranks of other hosts are connected to rank 0 itself, because they do not know their "
+                      "place on their hosts; set LOCAL_RANK and LOCAL_WORLD_SIZE, as launchers do",
+                      count));
   }
 
   [[noreturn]] void fail(const Refusal& refusal) {
@@ -164,7 +181,7 @@ class Joining {
 
   // Whoever is not connected by then says why; the others wait for what the root says.
   void look_at_deadline() {
-    if (driver_->node().welcome() || driver_->is_connected() || steady_clock::now() < started_ + options_.join_deadline) return;
+    if (driver_->node().has_way_in() || steady_clock::now() < started_ + options_.join_deadline) return;
     driver_->node().give_up({ExitCode::Rendezvous, driver_->why_not_joined(options_.join_deadline)});
   }
 
@@ -194,6 +211,12 @@ class Joining {
 };
 
 }  // namespace
+
+std::string name_of_node(const RendezvousOptions& options) {
+  const Member& self = options.self;
+  return "trivet-" + hidden_name(options.secret, fmt::format("{}|{}|{}|{}|{}|{}", options.address, options.port, self.job_id,
+                                                             self.epoch, self.host, self.boot_id));
+}
 
 Joined rendezvous(RendezvousOptions options) {
   if (options.secret.empty()) {

@@ -2,10 +2,9 @@
 // last one has joined. Rank 0 is the root.
 //
 //   up to kStarRanks ranks   every rank joins at the root: the tree is a star, and nobody else listens
-//   more ranks               local rank 0 of every host is the host's node. It listens for other hosts at a port of its own,
-//   and
-//                            for the ranks of its host at a name that needs no port. A rank that does not know its place on its
-//                            host, or finds no node there, joins at the root
+//   more ranks               local rank 0 of every host is the host's node. It listens for other hosts at a port of its
+//                            own, and for the ranks of its host at a name that needs no port. A rank that does not know
+//                            its place on its host, or finds no node of this job there, joins at the root
 //
 // A joiner whose connection ends before it is welcome tries again until its deadline: nodes drop the oldest visitors when too
 // many come at once. The connections stay open for Liveness, which takes over the Driver, so there is no moment in which a
@@ -39,6 +38,7 @@ struct RendezvousOptions {
   int star_ranks = kStarRanks, fan_out = control::Tree::kFanOut;
   std::chrono::milliseconds beat{100}, silence{5000};  // while the job runs
   std::chrono::milliseconds join_deadline{30000};
+  std::chrono::milliseconds node_deadline{5000};   // how long a rank looks for the node of its host before it joins at the root
   std::chrono::milliseconds progress_every{5000};  // how often rank 0 logs who is missing
   // May be empty. Returns the ranks of this job on this host that were stopped; called repeatedly while ranks are missing.
   std::function<std::vector<StoppedRank>()> find_stopped;
@@ -49,6 +49,9 @@ struct Joined {
   std::string job_id;
   std::unique_ptr<control::Driver> driver;  // of this rank's node, which runs
 };
+
+// The name at which the ranks of a host find its node. All of them compute it from what they were started with.
+std::string name_of_node(const RendezvousOptions& options);
 
 // Throws CommError (Rendezvous or VersionSkew).
 Joined rendezvous(RendezvousOptions options);

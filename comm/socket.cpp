@@ -25,7 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kLookEvery{100}, kOneAttempt{1000};
+constexpr milliseconds kLookEvery{100}, kOneAttempt{1300};  // TCP sends the first packet again after a second
 constexpr int kBacklog = 4096;           // visitors that the system holds until they are accepted, if its own limit allows
 constexpr size_t kMostUnread = 2 << 20;  // bytes of one fill()
 

@@ -34,7 +34,7 @@ std::string peer_of(const Descriptor& connection);  // "127.0.0.1:4711", "this h
 // Retries while the name is not known or nobody listens there yet. Throws CommError (Rendezvous) at the deadline. The
 // connection is non-blocking.
 Descriptor connect_to(const std::string& address, int port, const Patience& patience);
-// Returns nullopt if no connection is waiting.
+// Returns nullopt if no connection is waiting, or for another reason in errno.
 std::optional<Descriptor> accept_from(const Descriptor& listener);
 
 // An address of a socket: a numeric one of a network, or a name of this host alone.
@@ -91,8 +91,9 @@ class Connection {
   void flush();                 // as much as the kernel takes now
   State fill();                 // reads what has arrived
   std::optional<Frame> next();  // throws CommError ("sent ...") if the bytes are not a frame of this connection
-  void finish_sending();        // the other side then reads the end
-  State skip();                 // throws away what has arrived, unread
+  size_t unsent_bytes() const { return out_.size(); }
+  void finish_sending();  // the other side then reads the end
+  State skip();           // throws away what has arrived, unread
   void reset() { descriptor_.reset(); }
 
  private:

@@ -16,7 +16,11 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kLookUpAgain{1000};
-constexpr milliseconds kLastWords{1000};  // how long a connection that ends may take to send what is unsent
+constexpr size_t kMostUnsent = size_t{64} << 20;  // of a connection; the table and the whole store are less
+constexpr milliseconds kLastWords{1000};          // how long a connection that ends may take to send what is unsent
+
+// A name of this host alone (socket.h).
+bool is_of_this_host(const std::string& address) { return address.starts_with("@"); }
 
 int remaining_time(TimePoint until) {
   const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now()).count();
@@ -67,7 +71,8 @@ void Driver::wait(TimePoint until, int wake) {
   for (const Admission& admission : admissions_) admission.add_to(entries);
   for (const Outgoing& call : calls_) entries.push_back({call.number(), call.events(), 0});
   for (const Ending& ending : endings_)
-    entries.push_back({ending.connection.number(), static_cast<short>(ending.finished ? POLLIN : POLLIN | POLLOUT), 0});
+    entries.push_back(
+        {ending.connection.number(), static_cast<short>((ending.ended ? 0 : POLLIN) | (ending.finished ? 0 : POLLOUT)), 0});
   const size_t first = entries.size();
   for (const auto& [id, link] : links_) {
     const bool unsent = link.connection.has_unsent();
@@ -97,25 +102,25 @@ const std::vector<SocketAddress>& Driver::addresses_of(const std::string& addres
   LookUp& known = known_addresses_[address];
   const TimePoint now = steady_clock::now();
   // A host that was started again may have another address. A rank that has joined does not wait for names.
-  if (known.addresses.empty() || (!node_.running() && now >= known.when + kLookUpAgain)) known = {look_up(address), now};
+  if (!node_.running() && now >= known.when + kLookUpAgain) known = {look_up(address), now};
   return known.addresses;
 }
 
-void Driver::has_joined() {
-  if (node_.is_root()) return;
-  if (node_.table().tree.parent(node_.rank()) == 0) {
-    if (admissions_.empty()) secret_ = Secret();
-    return;
-  }
+void Driver::look_up_root() {
   try {
     addresses_of(root_);
-  } catch (const CommError&) {  // is looked up again, and reported, if this rank ever has to connect to it
+  } catch (const CommError&) {  // is reported if this rank ever has to connect to it
   }
+}
+
+void Driver::has_joined() {
+  if (!node_.is_root() && node_.table().tree.parent(node_.rank()) == 0 && admissions_.empty()) secret_ = Secret();
 }
 
 void Driver::start_call(const Actions::Call& call) {
   const TimePoint now = steady_clock::now();
-  const TimePoint deadline = call.purpose == Purpose::Join ? join_deadline_ : now + kProofDeadline;
+  const bool is_root = call.purpose == Purpose::Join && !is_of_this_host(call.address);
+  const TimePoint deadline = is_root ? join_deadline_ : now + kProofDeadline;
   if (call.purpose == Purpose::Join) joining_at_ = call.address;
   std::vector<SocketAddress> addresses;
   try {
@@ -149,24 +154,30 @@ void Driver::make_connections(TimePoint now) {
 
 void Driver::connection_failed(const Outgoing& call, TimePoint now) {
   using Failure = Outgoing::Failure;
-  const auto& [purpose, address] = call.call();
-  const Failure failure = call.failure();
-  if (purpose == Purpose::Join) {
-    if (failure == Failure::Stranger)
-      node_.give_up({ExitCode::Rendezvous,
-                     fmt::format("{} failed the key proof: it does not know this job's secret, so it is not this job's rank 0; "
-                                 "give all ranks the same TRIVET_SECRET_FILE and a port that no other program uses",
-                                 address)});
-    sent_away_ += failure == Failure::SentAway ? 1 : 0;
-    joining_error_ = failure == Failure::NotReached ? std::strerror(call.error()) : "";
-  }
-  const bool has_left = failure == Failure::SentAway || (failure == Failure::NotReached && call.error() == ECONNREFUSED);
-  node_.not_connected(purpose, has_left, now);
+  if (call.call().purpose == Purpose::Join) note_failed_join(call);
+  const bool has_left =
+      call.failure() == Failure::SentAway || (call.failure() == Failure::NotReached && call.error() == ECONNREFUSED);
+  node_.not_connected(call.call().purpose, has_left, now);
+}
+
+void Driver::note_failed_join(const Outgoing& call) {
+  using Failure = Outgoing::Failure;
+  const std::string& address = call.call().address;
+  // Whoever answers at the name of a node may be a stranger, or of another start of the job; then this rank goes to the root.
+  if (call.failure() == Failure::Stranger && !is_of_this_host(address))
+    node_.give_up({ExitCode::Rendezvous,
+                   fmt::format("{} failed the key proof: it does not know this job's secret, so it is not this job's rank 0; "
+                               "give all ranks the same TRIVET_SECRET_FILE and a port that no other program uses",
+                               address)});
+  sent_away_ += call.failure() == Failure::SentAway ? 1 : 0;
+  joining_error_ = call.failure() == Failure::NotReached ? std::strerror(call.error()) : "";
 }
 
 std::string Driver::why_not_joined(milliseconds after) const {
   try {
-    if (!joining_at_.starts_with("@")) wait_for_name(joining_at_.substr(0, joining_at_.rfind(':')), {TimePoint{}});
+    if (is_of_this_host(joining_at_))
+      return "the first rank of this host, which connects to rank 0 for the others, does not answer";
+    wait_for_name(joining_at_.substr(0, joining_at_.rfind(':')), {TimePoint{}});
   } catch (const CommError& error) {
     return error.what();
   }
@@ -216,26 +227,34 @@ void Driver::read_messages(LinkId id, TimePoint now) {
 }
 
 void Driver::act() {
-  for (;;) {
+  const TimePoint now = steady_clock::now();
+  bool acts = true;
+  while (acts) {  // what is done may lead to further actions
     Actions actions = node_.take_actions();
-    for (const auto& action : actions.sends) send(action);
+    acts = !actions.sends.empty() || !actions.ends.empty() || !actions.calls.empty();
+    for (const auto& action : actions.sends) send(action, now);
     for (auto& [id, link] : links_) {
       if (link.connection.has_unsent()) link.connection.flush();
     }
     for (const LinkId id : actions.ends) end(id);
     for (const auto& call : actions.calls) start_call(call);
     for (Message& event : actions.events) events_.push_back(std::move(event));
-    if (actions.calls.empty()) return;  // a call that fails at once may lead to further actions
   }
 }
 
-void Driver::send(const Actions::Send& action) {
+void Driver::send(const Actions::Send& action, TimePoint now) {
   const auto found = links_.find(action.link);
   if (found == links_.end()) return;
   const auto* refuse = std::get_if<Refuse>(&action.message);
   if (refuse != nullptr && refuse->pid != 0 && node_.is_root())
     log_.warning(fmt::format("rendezvous: pid {} was refused: {}", refuse->pid, refuse->refusal.reason));
-  found->second.connection.send(frame_of(action.message));
+  Connection& connection = found->second.connection;
+  if (connection.unsent_bytes() > kMostUnsent) connection.flush();
+  if (connection.unsent_bytes() > kMostUnsent) {
+    links_.erase(found);
+    return node_.ended(action.link, "does not read what it is sent", now);
+  }
+  connection.send(frame_of(action.message));
 }
 
 // Many children get the same table, which may have megabytes.
@@ -269,6 +288,7 @@ void Driver::step_endings(TimePoint now) {
       ending->finished = true;
     }
     const Connection::State state = connection.skip();
+    ending->ended = state != Connection::State::Open;
     const bool over =
         state == Connection::State::Reset || (state == Connection::State::Ended && ending->finished) || now >= ending->deadline;
     ending = over ? endings_.erase(ending) : std::next(ending);

@@ -37,11 +37,11 @@ class Driver {
   // Does what the node says after the caller has told it something. step() does that, too.
   void act();
   bool has_unsent() const;
-  bool is_connected() const { return !links_.empty(); }
   // While joining: why this rank is not connected yet, for people.
   std::string why_not_joined(std::chrono::milliseconds after) const;
-  // When the node runs. A rank that may have to appeal to the root must not wait for a name then, so the root is looked up now.
-  // A rank that makes and takes no more connections forgets the secret.
+  // While joining, for a rank that may have to appeal to the root later: it must not wait for a name then.
+  void look_up_root();
+  // When the node runs: a rank that makes and takes no more connections forgets the secret.
   void has_joined();
   // Sends what is unsent, and ends all connections. `politely`: reads until the other ends have ended theirs. A connection that
   // is closed with unread data is reset, and a reset may overtake this rank's last messages.
@@ -56,6 +56,7 @@ class Driver {
     Connection connection;
     TimePoint deadline;
     bool finished = false;  // everything is sent
+    bool ended = false;     // nothing more is received
   };
 
   std::vector<Message> take_events();
@@ -64,9 +65,10 @@ class Driver {
   void make_connections(TimePoint now);
   void start_call(const Actions::Call& call);
   void connection_failed(const Outgoing& call, TimePoint now);
+  void note_failed_join(const Outgoing& call);
   void read(LinkId id, TimePoint now);
   void read_messages(LinkId id, TimePoint now);
-  void send(const Actions::Send& action);
+  void send(const Actions::Send& action, TimePoint now);
   void end(LinkId id);
   void step_endings(TimePoint now);
   const Frame& frame_of(const Message& message);

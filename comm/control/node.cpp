@@ -12,7 +12,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr milliseconds kVerdictPatience{300}, kAppealPatience{1000};
+// An appeal may have to be sent again: TCP waits a second before it sends the first packet of a connection once more.
+constexpr milliseconds kVerdictPatience{300}, kAppealPatience{1300};
 constexpr LinkId kSelf = -1;
 constexpr size_t kMostMeetings = 64;  // at a time
 
@@ -87,7 +88,9 @@ void Node::lost(const Link& link, const std::string& cause, TimePoint now) {
   switch (link.role) {
     case Role::Below:
     case Role::Moving: return propose(accusation, now);
-    case Role::Parent: return link.rank == 0 ? decide(accusation) : appeal(accusation, now);
+    case Role::Parent:
+      send_up(Accuse{accusation});  // if it was stopped and goes on later, it knows why those below it have left
+      return link.rank == 0 ? decide(accusation) : appeal(accusation, now);
     case Role::Appeal: return decide(*appealed_);  // the root has left
     case Role::Visitor:
     case Role::Entrance:
@@ -241,7 +244,9 @@ void Node::on(LinkId id, Link& link, const Ask& ask, TimePoint) {
 
 void Node::on(LinkId, Link& link, const Missing& missing, TimePoint) {
   require(running() && link.role == Role::Parent, missing);
-  for (const LinkId asker : std::exchange(askers_[missing.meeting], {})) {
+  const auto asked = askers_.extract(missing.meeting);
+  if (asked.empty()) return;
+  for (const LinkId asker : asked.mapped()) {
     if (asker == kSelf) {
       actions_.events.emplace_back(missing);
     } else {
@@ -263,7 +268,7 @@ void Node::tick(TimePoint now) {
   // A node that got no processor time, or was stopped, must not blame the others for its own absence.
   const auto late = now - next_tick_;
   if (late >= options_.beat) {
-    for (auto& [id, link] : links_) link.last_heard += late;
+    for (auto& [id, link] : links_) link.last_heard = std::min<TimePoint>(now, link.last_heard + late);
     proposed_at_ += late;
     appealed_at_ += late;
   }
@@ -320,10 +325,7 @@ std::vector<int> Node::neighbours() const {
   return ranks;
 }
 
-bool Node::is_above(LinkId id) const {
-  const auto found = links_.find(id);
-  return found != links_.end() && found->second.role == Role::Parent;
-}
+bool Node::has_way_in() const { return link_of(Role::Entrance) >= 0 || link_of(Role::Parent) >= 0; }
 
 LinkId Node::link_of(Role role) const {
   const auto found = std::find_if(links_.begin(), links_.end(), [&](const auto& entry) { return entry.second.role == role; });

@@ -23,10 +23,11 @@
 //   * A node that loses its parent appeals: it connects to the root and says whom it has lost; the root answers like a parent.
 //     It also appeals when it has accused somebody and hears nothing for 300 ms.
 //   * If the root refuses the connection or ends it, the root has left because of a verdict, and the node's own accusation is
-//     final. If the root cannot be reached within a second, or is itself the lost parent, the culprit is rank 0.
+//     final. If the root cannot be reached within 1.3 s, or is itself the lost parent, the culprit is rank 0.
 //   * The silence deadline of a parent is a beat shorter for every level of depth below the first. So the children of a host
 //     that vanishes appeal before the root decides and leaves.
-//   * A node whose own tick is late extends its patience with others by as much.
+//   * A node whose own tick is late extends its patience with others by as much. A node that was stopped and goes on finds in
+//     its connections that it was accused, before it finds that they have ended.
 //   * A process stays for half a second after a verdict if it is the root of a tree with more than one level, because others
 //     may appeal to it. If the root dies together with another node, those below that node name it, and all others rank 0.
 //
@@ -79,8 +80,9 @@ struct NodeOptions {
   Seat self;
   // Where to join: at the node of its host, or at the root; the root has none. A rank that finds no node joins at the root.
   std::string entrance;
-  std::string root;    // where to appeal
-  int ranks_here = 0;  // on its host, with itself, if known: then their Join waits for all of them
+  std::string root;                               // where to appeal
+  int ranks_here = 0;                             // on its host, with itself, if known: then their Join waits for all of them
+  std::chrono::milliseconds node_deadline{5000};  // how long a rank looks for the node of its host
   int fan_out = Tree::kFanOut;
   std::chrono::milliseconds beat{100}, silence{5000}, join_deadline{30000};
 };
@@ -120,8 +122,8 @@ class Node {
   const Table& table() const { return *table_; }                                      // when it runs
   const Gathering* gathering() const { return gathering_ ? &*gathering_ : nullptr; }  // at the root
   const std::optional<Member>& welcome() const { return welcome_; }                   // elsewhere: who has received its Join
+  bool has_way_in() const;                              // while joining: it is connected to who lets it in
   std::vector<int> neighbours() const;                  // ranks that are connected to it, when it runs
-  bool is_above(LinkId link) const;                     // its parent's connection
   TimePoint root_heard() const { return root_heard_; }  // when the root was known to be alive
   Actions take_actions() { return std::exchange(actions_, {}); }
 
@@ -164,10 +166,11 @@ class Node {
   void send_join(TimePoint now);
   std::optional<std::string> fault_of(const Link& link, const Join& join) const;
   void add_at_root(LinkId id, Link& link, const Join& join, TimePoint now);
-  void refuse_latecomer(LinkId id, const Join& join);
+  void refuse_latecomer(LinkId id, const Member& late);
   void announce(TimePoint now);
   void check(const Announce& announced) const;
   void run(std::shared_ptr<const Table> table, TimePoint now);
+  bool is_child(const Link& link) const;
   void bring_up_to_date(LinkId id);
   void end_rendezvous(const Refusal& refusal);
   void ended_while_joining(const Link& link, const std::string& why);
@@ -207,7 +210,7 @@ class Node {
   std::vector<Seat> seats_;             // elsewhere: of this host, own first
   size_t seats_sent_ = 0;
   TimePoint started_, send_join_at_, call_again_at_[2];
-  std::string parent_address_;
+  std::string joining_at_, parent_address_;
   int parent_rank_ = -1;
   std::optional<Member> welcome_;
   bool failed_ = false, found_entrance_ = false;

@@ -12,10 +12,10 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kGather{100};  // how long a node waits for more ranks of its host before it sends a Join
 constexpr milliseconds kPause{100};   // between two attempts to connect
-// The other ranks wait this much longer than the root, so that the root is the one to report which ranks are missing.
+// The other ranks wait this much longer than the root, so that the root is the one to report which ranks are missing; and those
+// below a node wait this much longer than the node, which may know why.
 constexpr milliseconds kLonger{3000};
 constexpr milliseconds kParentDeadline{10000};
-constexpr milliseconds kNodeDeadline{5000};  // how long a rank looks for the node of its host
 
 }  // namespace
 
@@ -30,7 +30,9 @@ Node::Node(NodeOptions options, TimePoint now)
 }
 
 void Node::call(Purpose purpose, const std::string& address) {
-  if (calling_.insert(purpose).second) actions_.calls.push_back({purpose, address});
+  if (!calling_.insert(purpose).second) return;
+  if (purpose == Purpose::Join) joining_at_ = address;
+  actions_.calls.push_back({purpose, address});
 }
 
 void Node::accepted(LinkId link, TimePoint now) {
@@ -97,9 +99,16 @@ std::optional<std::string> Node::fault_of(const Link& link, const Join& join) co
 }
 
 void Node::on(LinkId id, Link& link, const Join& join, TimePoint now) {
-  require(link.role == Role::Visitor || (link.role == Role::Below && !link.attached && !running()), join);
+  const bool is_of_a_node = !join.seats.empty() && join.seats.front().node >= 0;
+  require(link.role == Role::Visitor || link.role == Role::Moving ||
+              (link.role == Role::Below && !link.attached && (is_of_a_node || !running())),
+          join);
   if (const auto fault = fault_of(link, join)) return reject(id, "sent a Join " + *fault, now);
-  if (running()) return refuse_latecomer(id, join);
+  if (running()) {
+    for (const Seat& seat : join.seats) refuse_latecomer(id, seat.member);
+    if (link.role == Role::Visitor) drop(id);  // otherwise it is a node that passes on who has come to it
+    return;
+  }
   if (failed_) return drop(id);
   if (is_root()) return add_at_root(id, link, join, now);
   const Member& member = join.seats.front().member;
@@ -110,12 +119,10 @@ void Node::on(LinkId id, Link& link, const Join& join, TimePoint now) {
   send_join(now);
 }
 
-void Node::refuse_latecomer(LinkId id, const Join& join) {
+void Node::refuse_latecomer(LinkId id, const Member& late) {
   std::vector<std::optional<Member>> held;
   for (const Seat& seat : table_->seats) held.emplace_back(seat.member);
-  const Member& late = join.seats.front().member;
   if (const auto refusal = refusal_of(late, held)) send(id, Refuse{late.rank, late.pid, *refusal});
-  drop(id);
 }
 
 void Node::add_at_root(LinkId id, Link& link, const Join& join, TimePoint now) {
@@ -140,9 +147,11 @@ void Node::on(LinkId, Link& link, const Welcome& welcome, TimePoint) {
 }
 
 void Node::on(LinkId, Link& link, const Refuse& refuse, TimePoint) {
-  require((link.role == Role::Entrance || link.role == Role::Parent) && !running(), refuse);
   const Member& self = options_.self.member;
-  if (refuse.rank < 0 || (refuse.rank == self.rank && refuse.pid == self.pid)) return end_rendezvous(refuse.refusal);
+  const bool is_of_this = refuse.rank < 0 || (refuse.rank == self.rank && refuse.pid == self.pid);
+  require((link.role == Role::Entrance || link.role == Role::Parent) && !(running() && is_of_this), refuse);
+  if (running()) return;  // it is of a latecomer, whom run() has refused
+  if (is_of_this) return end_rendezvous(refuse.refusal);
   for (auto& [id, below] : links_) {
     if (below.role != Role::Below || below.rank != refuse.rank || below.pid != refuse.pid) continue;
     send(id, refuse);
@@ -173,6 +182,9 @@ void Node::on(LinkId id, Link& link, const Attach& attach, TimePoint now) {
   }
   if (running() && table_->tree.parent(attach.rank) != rank())
     return reject(id, fmt::format("sent an Attach of rank {}, whose parent is not rank {}", attach.rank, rank()), now);
+  const auto holds = [&](const auto& entry) { return entry.second.role == Role::Below && entry.second.rank == attach.rank; };
+  if (std::any_of(links_.begin(), links_.end(), holds))
+    return reject(id, fmt::format("sent an Attach of rank {}, which is attached already", attach.rank), now);
   link = {.role = Role::Below, .rank = attach.rank, .attached = true, .last_heard = now};
   if (running()) bring_up_to_date(id);
 }
@@ -225,14 +237,25 @@ void Node::run(std::shared_ptr<const Table> table, TimePoint now) {
   for (auto& [id, link] : links_) {
     if (link.role != Role::Below) continue;
     link.last_heard = now;
-    if (table_->tree.parent(link.rank) == rank()) {
+    if (is_child(link)) {
       bring_up_to_date(id);
     } else {
       strangers.push_back(id);
     }
   }
-  for (const LinkId id : strangers) drop(id);
+  for (const LinkId id : strangers) {
+    const Link stranger = links_.at(id);
+    for (const Seat& seat : seats_)
+      if (seat.member.rank == stranger.rank && seat.member.pid == stranger.pid) refuse_latecomer(id, seat.member);
+    drop(id);
+  }
   actions_.events.emplace_back(Announce{table_});
+}
+
+// Whether the table has it, and below this node. Another process may have come as the same rank.
+bool Node::is_child(const Link& link) const {
+  if (link.rank < 0 || link.rank >= table_->tree.size() || table_->tree.parent(link.rank) != rank()) return false;
+  return link.attached || link.pid == table_->seats[link.rank].member.pid;
 }
 
 // A child may attach after others have begun to work.
@@ -282,13 +305,13 @@ void Node::reject_while_joining(const Link& link, const CommError& why) {
 }
 
 const std::string& Node::way_in(TimePoint now) const {
-  const bool gives_up = !found_entrance_ && now >= started_ + kNodeDeadline;
+  const bool gives_up = !found_entrance_ && now >= started_ + options_.node_deadline;
   return gives_up ? options_.root : options_.entrance;
 }
 
 std::string Node::name_of_entrance() const {
-  if (welcome_) return fmt::format("rank {} at {} ({})", welcome_->rank, options_.entrance, welcome_->where());
-  return (options_.entrance == options_.root ? "rank 0 at " : "the node of this host at ") + options_.entrance;
+  if (welcome_) return fmt::format("rank {} at {} ({})", welcome_->rank, joining_at_, welcome_->where());
+  return (joining_at_ == options_.root ? "rank 0 at " : "the node of this host at ") + joining_at_;
 }
 
 void Node::tick_while_joining(TimePoint now) {
@@ -298,7 +321,8 @@ void Node::tick_while_joining(TimePoint now) {
       end_rendezvous({ExitCode::Rendezvous, gathering_->missing_text(options_.join_deadline)});
     return;
   }
-  if (now >= started_ + options_.join_deadline + kLonger)
+  const bool is_below_a_node = options_.self.node < 0 && options_.entrance != options_.root;
+  if (now >= started_ + options_.join_deadline + (is_below_a_node ? 2 : 1) * kLonger)
     return end_rendezvous({ExitCode::Rendezvous, name_of_entrance() + " did not answer in time"});
   const LinkId entrance = link_of(Role::Entrance);
   if (entrance < 0 && now >= call_again_at_[static_cast<int>(Purpose::Join)]) call(Purpose::Join, way_in(now));

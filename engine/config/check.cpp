@@ -70,6 +70,23 @@ void check_audit(const Config& config) {
                config.audit.every_steps));
 }
 
+void check_checkpoint(const Config& config) {
+  const CheckpointConfig& checkpoint = config.checkpoint;
+  if (!checkpoint.saves_to_memory()) return;
+  if (checkpoint.memory.directory.empty())
+    refuse(config, "checkpoint.memory.directory",
+           "is not given; name a directory on a file system in memory, such as \"/dev/shm/NAME\", or set "
+           "checkpoint.memory.every_steps to 0");
+  if (checkpoint.directory.empty())
+    refuse(config, "checkpoint.memory.every_steps",
+           fmt::format("{} needs checkpoint.directory: memory is lost with its host, and what it holds is removed when the run "
+                       "has ended",
+                       checkpoint.memory.every_steps));
+  if (checkpoint.directory == checkpoint.memory.directory)
+    refuse(config, "checkpoint.memory.directory",
+           fmt::format("\"{}\" is also checkpoint.directory; name two", checkpoint.memory.directory));
+}
+
 // Checks what reproducible "layout" needs in order to give the same bits on every layout.
 void check_reproducible(const Config& config) {
   if (config.reproducible != Reproducible::Layout) return;
@@ -172,6 +189,7 @@ void check_without_model(const Config& config) {
   check_precision(config);
   check_reproducible(config);
   check_audit(config);
+  check_checkpoint(config);
   check_optimizer(config);
   check_scheduler(config);
   config::check_offload(config);

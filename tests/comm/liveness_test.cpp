@@ -110,6 +110,24 @@ TEST(Liveness, MeetNamesWhoDoesNotCome) {
   EXPECT_EQ(outcomes[3].error, outcomes[0].error);
 }
 
+// It answers its heartbeats, so that only what it does not read tells it from a rank that is well.
+TEST(Liveness, ARankThatDoesNotReadIsLostBeforeItsMessagesFillTheMemory) {
+  Meeting meeting(2);
+  auto job = std::make_shared<JobState>();
+  std::unique_ptr<Liveness> zero;
+  Connection deaf;
+  meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, LivenessOptions{}, job); },
+               [&] { deaf = join_by_hand(1, 2, meeting.port()); }});
+  const std::string meeting_of_kilobyte(1000, 'm');
+  for (int i = 0; i < 200000 && !job->accused(); ++i) {
+    deaf.send(encode(control::Ask{meeting_of_kilobyte}));
+    while (deaf.flush(), deaf.has_unsent() && !job->accused()) std::this_thread::sleep_for(milliseconds(1));
+  }
+  ASSERT_TRUE(job->wait_for(milliseconds(5000)));
+  EXPECT_EQ(job->accusation()->world_rank, 1);
+  EXPECT_EQ(job->accusation()->cause, "does not read what it is sent");
+}
+
 TEST(Liveness, MeetEndsWhenARankIsLost) {
   Job job(3);
   const auto start = steady_clock::now();
@@ -169,6 +187,33 @@ TEST(Liveness, NobodyIsToBlameForAnEndedConnectionWhileRankZeroIsNotHeard) {
   ASSERT_TRUE(job->wait_for_accusation(milliseconds(100)));
   EXPECT_EQ(job->accusation()->world_rank, 0);
   EXPECT_EQ(job->accusation()->cause, "silent");
+}
+
+// Otherwise it would name a rank that has left because of it, and others believe what rank 0 says.
+TEST(Liveness, ARankZeroThatWasStoppedAndGoesOnNamesItself) {
+  Meeting meeting(3);
+  std::vector<std::shared_ptr<JobState>> states(3);
+  std::vector<std::unique_ptr<Liveness>> ranks(3);
+  Joined stopped;
+  std::vector<std::function<void()>> bodies{[&] { stopped = rendezvous(meeting.options(0)); }};
+  for (int rank : {1, 2}) {
+    bodies.push_back([&, rank] {
+      auto options = meeting.options(rank);
+      options.silence = milliseconds(rank == 1 ? 300 : 60000);
+      states[rank] = std::make_shared<JobState>();
+      ranks[rank] = std::make_unique<Liveness>(rendezvous(std::move(options)), rank, LivenessOptions{}, states[rank]);
+    });
+  }
+  for (const Outcome& outcome : meeting.run(bodies)) ASSERT_EQ(outcome.error, "");
+  ASSERT_TRUE(states[1]->wait_for(milliseconds(2000)));
+  ranks[1].reset();
+  states[0] = std::make_shared<JobState>();
+  ranks[0] = std::make_unique<Liveness>(std::move(stopped), 0, LivenessOptions{}, states[0]);
+  for (int rank : {0, 2}) {
+    ASSERT_TRUE(states[rank]->wait_for(milliseconds(2000))) << "rank " << rank;
+    EXPECT_EQ(states[rank]->accusation()->world_rank, 0) << "rank " << rank;
+    EXPECT_EQ(states[rank]->accusation()->cause, "silent") << "rank " << rank;
+  }
 }
 
 TEST(Liveness, APeerMayBeBlamedForAnEndedConnectionOnceRankZeroIsHeardAgain) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "comm/stopped_for_long.h"
@@ -282,6 +283,33 @@ TEST(Rendezvous, SucceedsDuringAFloodOfConnections) {
 }
 
 // The stopped process is made up: the test's `find_stopped` reports it.
+// A listener with a visitor that cannot be accepted stays readable, so poll would return again and again.
+TEST(Admission, LooksAwayForAMomentWhenTheProcessHasNoDescriptorLeft) {
+  Descriptor listener = listen_on("127.0.0.1", 0);
+  const Descriptor visitor = connect_to("127.0.0.1", port_of(listener), in(5000));
+  Admission admission(std::move(listener), secret_of_test(), {});
+  const auto watched = [&] {
+    std::vector<pollfd> entries;
+    admission.add_to(entries);
+    return entries.size();
+  };
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest = ::dup(visitor.number());
+  ::close(lowest);
+  rlimit none_left = before;
+  none_left.rlim_cur = static_cast<rlim_t>(lowest);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none_left), 0);
+  admission.step();
+  const size_t without_descriptors = watched();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(without_descriptors, 0u);
+  std::this_thread::sleep_for(milliseconds(150));
+  EXPECT_EQ(watched(), 1u) << "the listener";
+  admission.step();
+  EXPECT_EQ(watched(), 2u) << "the listener and the visitor";
+}
+
 TEST(Rendezvous, EndsForAllWhenARankIsStoppedBeforeItJoins) {
   Meeting meeting(3);
   const auto join = [&](int rank) {

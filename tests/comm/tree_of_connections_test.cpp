@@ -2,6 +2,7 @@
 // faults do to a tree in virtual time: control_plane_test.cpp.)
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <set>
@@ -123,6 +124,49 @@ TEST(TreeOfConnections, NamesOneRankOfAHostThatDies) {
   EXPECT_THAT(culprit, ::testing::AnyOf(3, 4, 5));
   job.expect_accused(culprit, "e", survivors);
 }
+
+// Somebody else holds the name at which the ranks of host 1 look for their node.
+class ATakenName : public ::testing::TestWithParam<bool> {};
+
+TEST_P(ATakenName, DoesNotKeepAHostFromJoining) {
+  Meeting meeting(kRanks);
+  std::vector<std::function<void()>> bodies;
+  std::atomic<int> count{0};
+  std::vector<int> neighbours_of_four;
+  RendezvousOptions on_host_one = meeting_options(3, kRanks, meeting.port());
+  in_a_tree(on_host_one);
+  const auto taken = listen_on_this_host(name_of_node(on_host_one));
+  ASSERT_TRUE(taken);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    bodies.push_back([&, rank] {
+      RendezvousOptions options = meeting.options(rank);
+      in_a_tree(options);
+      options.node_deadline = milliseconds(300);
+      const Joined joined = rendezvous(std::move(options));
+      if (rank == 4) neighbours_of_four = joined.driver->node().neighbours();
+      ++count;
+      while (count < kRanks) joined.driver->step(in(10));
+    });
+  }
+  bodies.push_back([&] {
+    std::vector<Descriptor> visitors;
+    for (const TimePoint until = in(20000); count < kRanks && std::chrono::steady_clock::now() < until;) {
+      auto visitor = accept_from(*taken);
+      if (!visitor) {
+        std::this_thread::sleep_for(milliseconds(5));
+        continue;
+      }
+      const std::string garbage(500, 'x');
+      if (GetParam()) ::send(visitor->number(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+      visitors.push_back(std::move(*visitor));
+    }
+  });
+  for (const Outcome& outcome : meeting.run(bodies)) EXPECT_EQ(outcome.error, "");
+  EXPECT_THAT(neighbours_of_four, ElementsAre(0));
+}
+
+INSTANTIATE_TEST_SUITE_P(TreeOfConnections, ATakenName, ::testing::Values(false, true),
+                         [](const auto& param) { return param.param ? "ByOneThatSendsGarbage" : "ByOneThatIsSilent"; });
 
 // It keeps its connections, as a host does whose network is gone, and what is below it hears nothing more from the root.
 TEST(TreeOfConnections, NamesANodeThatFallsSilent) {
