@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -94,13 +95,20 @@ std::optional<std::string> find_bible() {
   }
 }
 
-// The first word of the text.
+// The first word of the text, or its beginning. A dash before it would make it an option.
 std::string prompt_of(const std::string& path) {
+  constexpr size_t kLongestPrompt = 32;  // in bytes; some texts have no spaces
+  constexpr std::string_view kSpace = " \t\r\n";
+  if (!fs::is_regular_file(path)) throw ConfigError(fmt::format("--text {}: there is no such file", path));
   const std::string text = text_of_file(path);
-  constexpr const char* kSpace = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpace);
+  const size_t begin = text.find_first_not_of(" \t\r\n-");
   if (begin == std::string::npos) throw ConfigError(fmt::format("--text {}: the file holds no text", path));
-  return text.substr(begin, text.find_first_of(kSpace, begin) - begin);
+  size_t end = std::min(text.find_first_of(kSpace, begin), text.size());
+  if (end - begin > kLongestPrompt) {
+    end = begin + kLongestPrompt;
+    while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // between characters of UTF-8
+  }
+  return text.substr(begin, end - begin);
 }
 
 // The user's text, or the King James Bible, which the program of Debian's package bible-kjv prints.
@@ -121,7 +129,8 @@ void print_bible(const std::string& path) {
   if (code != 0) throw ConfigError(fmt::format("demo: \"{}\" ended with exit code {}", quoted(words), code));
 }
 
-// An earlier demo's directory may be used again; anything else in it stays untouched.
+// Makes the directory the current one, with the config and without checkpoints. That of an earlier demo may be used again; it is
+// known by its config, which is therefore the first file that a demo writes.
 void enter_directory(const std::string& directory, const std::string& config) {
   std::error_code error;
   if (fs::exists(directory) && !fs::is_empty(directory, error)) {
@@ -134,6 +143,7 @@ void enter_directory(const std::string& directory, const std::string& config) {
   fs::create_directories(directory, error);
   if (!error) fs::current_path(directory, error);
   if (error) throw ConfigError(fmt::format("--directory {}: {}", directory, error.message()));
+  write_text(kConfigFile, config);
   fs::remove_all("checkpoints");
 }
 
@@ -144,7 +154,7 @@ std::string path_hint() {
   std::istringstream folders(path_of(comm::current_environment()));
   for (std::string folder; std::getline(folders, folder, ':');)
     if (fs::equivalent(fs::path(folder) / "trivet", here, error)) return "";
-  return fmt::format("; PATH={}:$PATH", here.parent_path().string());
+  return fmt::format("; PATH={}:$PATH", quoted(here.parent_path().string()));
 }
 
 void say_what_is_next(const std::string& directory) {
@@ -166,7 +176,6 @@ void run(const DemoArguments& arguments) {
   if (arguments.text.empty()) print_bible(text.file);
   fmt::print("{}: {} bytes\n", text.file, fs::file_size(text.file));
   run_and_show({"trivet", "data", "prepare", text.file, "--vocabulary", "characters", "--output", text.tokens, "--force"});
-  write_text(kConfigFile, config_for(text));
 
   print_title("2. What will happen");
   run_and_show({"trivet", "plan", kConfigFile, "--world-size", "2"});
@@ -194,7 +203,7 @@ void add_demo(CLI::App& program) {
       "  trivet demo                      the King James Bible (Debian: apt install bible-kjv), in ./trivet-demo\n"
       "  trivet demo --text my-book.txt   a text of your own\n");
   command->add_option("--text", arguments->text, "train on this text instead of the Bible");
-  command->add_option("--directory", arguments->directory, "where to write everything (trivet-demo)");
+  command->add_option("--directory", arguments->directory, "where to write everything (trivet-demo); must be new or from an earlier demo, whose checkpoints are removed");
   command->add_option("--steps", arguments->steps, "steps to train (1000)")->check(from_to(1, 1'000'000));
   command->callback([arguments] { run(*arguments); });
 }

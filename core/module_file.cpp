@@ -15,6 +15,7 @@ std::vector<std::string> places(const ModuleFile& module) {
   const auto program = std::filesystem::read_symlink("/proc/self/exe", no_such_link);
   if (!no_such_link)
     for (const auto& folder : module_folders(program)) places.push_back((folder / module.file).string());
+  places.push_back(std::string(TRIVET_INSTALLED_MODULES) + "/" + module.file);
   places.push_back(module.file);
   return places;
 }

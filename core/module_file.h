@@ -2,8 +2,9 @@
 // programs that do not use them need not have the libraries that they are linked with.
 //
 // If the module's environment variable is set, it is the file to open. Otherwise the file is searched for in the program's
-// folder, in ../lib/trivet relative to that, and where the system looks for libraries. A module is never closed, because what
-// it created may live until the process ends.
+// folder, in ../lib/trivet relative to that, in lib/trivet of the prefix that Trivet was configured with (so a program that
+// embeds Trivet finds the modules of its packages in /usr/lib/trivet), and where the system looks for libraries. A module is
+// never closed, because what it created may live until the process ends.
 #pragma once
 
 #include <filesystem>

@@ -30,6 +30,7 @@ Argument describe_argument(const CLI::Option& option) {
   argument.description = option.get_description();
   if (!option.get_default_str().empty()) argument.description += " [default: " + option.get_default_str() + "]";
   argument.required = option.get_required();
+  argument.value_is_optional = !argument.value.empty() && option.get_items_expected_min() == 0;
   argument.repeats = option.get_items_expected_max() > 1;
   return argument;
 }

@@ -16,7 +16,7 @@ struct Argument {
   std::string value;                 // the type of its value (INT, TEXT); empty for a flag
   std::vector<std::string> choices;  // the accepted values, if these are few
   std::string description;
-  bool required = false, repeats = false;
+  bool required = false, repeats = false, value_is_optional = false;
 };
 
 struct Command {

@@ -73,8 +73,14 @@ std::string cases_of_values(const Command& program, std::string_view choices, st
   return cases;
 }
 
-constexpr std::string_view kWalk = R"(      {}) command="$command $word" ;;
-)";
+// Whatever a shell's `case` does with a word before the current one: it leads to a command, or begins another command line of
+// trivet (trivet launch trivet train).
+std::string cases_of_words(const Command& program) {
+  std::string cases = fmt::format("      {}) command=\"$command $word\" ;;\n", patterns_of_commands(program));
+  for (const Command* command : all_commands(program))
+    if (command->takes_program) cases += fmt::format("      \"{0} {1}\") command={1} ;;\n", command->name, program.name);
+  return cases;
+}
 
 // Options of one command that several names share (-q, --quiet) are offered by each of them.
 std::string zsh_case(const Command& command) {
@@ -105,10 +111,9 @@ std::string fish_lines(const Command& command) {
       lines += fmt::format("{} -f -a '{}' -d {}\n", start, fmt::join(argument.choices, " "), fish_quoted(argument.description));
   for (const Argument& option : command.options) {
     lines += start + fish_names(option);
-    if (!option.choices.empty())
-      lines += fmt::format(" -x -a '{}'", fmt::join(option.choices, " "));
-    else if (!option.value.empty())
-      lines += " -r";
+    const bool takes_the_next_word = !option.value.empty() && !option.value_is_optional;
+    if (takes_the_next_word)
+      lines += option.choices.empty() ? " -r" : fmt::format(" -x -a '{}'", fmt::join(option.choices, " "));
     lines += fmt::format(" -d {}\n", fish_quoted(option.description));
   }
   return lines;
@@ -130,7 +135,7 @@ _trivet() {
   for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
     case "$command $word" in
 )";
-  script += fmt::format(fmt::runtime(kWalk), patterns_of_commands(program));
+  script += cases_of_words(program);
   script += "    esac\n  done\n  case \"$command $previous\" in\n";
   script += cases_of_values(program, "COMPREPLY=($(compgen -W \"{}\" -- \"$current\"))", "COMPREPLY=()");
   script += "  esac\n  case \"$command\" in\n";
@@ -155,7 +160,7 @@ _trivet() {
   for word in "${(@)words[2,CURRENT-1]}"; do
     case "$command $word" in
 )";
-  script += fmt::format(fmt::runtime(kWalk), patterns_of_commands(program));
+  script += cases_of_words(program);
   script += "    esac\n  done\n  case \"$command ${words[CURRENT-1]}\" in\n";
   script += cases_of_values(program, "compadd -- {}", "_files");
   script += "  esac\n  case \"$command\" in\n";
@@ -179,21 +184,25 @@ fi
 }
 
 std::string fish_completion(const Command& program) {
-  std::vector<std::string> names;
-  for (const Command* command : all_commands(program))
+  std::vector<std::string> names, programs;
+  for (const Command* command : all_commands(program)) {
     for (const Command& below : command->commands) names.push_back(fish_quoted(below.name));
+    if (command->takes_program) programs.push_back(fish_quoted(command->name + " " + program.name));
+  }
   std::string script = fmt::format(R"(# Completion of trivet for fish, written by: trivet completion fish
 function __trivet_command
   set -l command trivet
   for word in (commandline -opc)[2..-1]
     if contains -- "$command $word" {}
       set command "$command $word"
+    else if contains -- "$command $word" {}
+      set command {}
     end
   end
   echo $command
 end
 )",
-                                   fmt::join(names, " "));
+                                   fmt::join(names, " "), fmt::join(programs, " "), program.name);
   for (const Command* command : all_commands(program)) script += fish_lines(*command);
   return script;
 }

@@ -93,8 +93,10 @@ std::string described(const Argument& argument) {
     const char font = name.starts_with('-') ? 'B' : 'I';
     names += fmt::format("{}\\f{}{}\\fR", names.empty() ? "" : ", ", font, escaped(name));
   }
-  if (!argument.value.empty() && argument.names[0].starts_with('-')) names += fmt::format(" \\fI{}\\fR", argument.value);
+  if (!argument.value.empty() && argument.names[0].starts_with('-'))
+    names += fmt::format(argument.value_is_optional ? " [\\fI{}\\fR]" : " \\fI{}\\fR", argument.value);
   std::string text = escaped(argument.description);
+  if (argument.required && argument.names[0].starts_with('-')) text += " (required)";
   if (!argument.choices.empty())
     text += fmt::format("\n.br\nAccepted: {}", escaped(fmt::format("{}", fmt::join(argument.choices, ", "))));
   return fmt::format(".TP\n{}\n{}\n", names, text);
@@ -126,7 +128,7 @@ std::string subsection(const Command& command) {
 std::string summary_of(const Command& command) {
   std::string summary = command.description.substr(0, command.description.find(". "));
   summary.resize(std::min(summary.size(), summary.find(';')));
-  if (summary.ends_with('.')) summary.pop_back();
+  if (summary.ends_with('.') && !summary.ends_with("...")) summary.pop_back();
   return summary;
 }
 
@@ -141,7 +143,8 @@ std::string page_of_command(const Command& command, const std::string& version) 
   std::string roff = head_of_page(command, version) + paragraphs(command.description) + paragraphs(footer.text);
   roff += arguments_of(command, ".SH");
   if (!footer.examples.empty()) roff += ".SH EXAMPLES\n" + as_typed(footer.examples);
-  for (const Command& below : command.commands) roff += subsection(below);
+  for (const Command* below : all_commands(command))
+    if (below != &command) roff += subsection(*below);
   return roff + ".SH SEE ALSO\n.BR trivet (1)\n";
 }
 
@@ -152,8 +155,8 @@ std::string page_of_program(const Command& program, const std::string& version) 
     roff += fmt::format(".TP\n\\fB{}\\fR(1)\n{}\n", escaped(page_name(command.name)), escaped(command.description));
   roff += ".SH EXIT STATUS\n";
   roff += paragraphs(
-      "0 after success, 2 for a mistake in the command line, in a config or in a file. Trivet's documentation explains "
-      "the other codes (exit_codes).");
+      "0 after success, 2 for a mistake in the command line, in a config or in a file. The page exit_codes "
+      "of Trivet's documentation (Debian: trivet-doc) explains the other codes.");
   roff += ".SH SEE ALSO\n";
   for (const Command& command : program.commands)
     roff += fmt::format(".BR {} (1){}\n", escaped(page_name(command.name)), &command == &program.commands.back() ? "" : ",");

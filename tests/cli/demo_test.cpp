@@ -54,6 +54,34 @@ TEST(Demo, EndsWithTheFirstCommandThatFails) {
   EXPECT_THAT(output.text, testing::Not(testing::HasSubstr("Next")));
 }
 
+TEST(Demo, CanBeRunAgainAfterItFailed) {
+  const Folder folder;
+  std::ofstream(folder.path() + "/text.txt") << "too short to train on\n";
+  EXPECT_NE(folder.run("demo --text text.txt --directory here --steps 3").code, 0);
+  write_text(folder, "text.txt");
+  std::filesystem::create_directories(folder.path() + "/here/checkpoints/of-the-earlier-demo");
+  const Output output = folder.run("demo --text text.txt --directory here --steps 3");
+  EXPECT_EQ(output.code, 0) << output.errors << output.text;
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/here/checkpoints/of-the-earlier-demo"));
+}
+
+TEST(Demo, BeginsWithAFewCharactersOfATextWithoutSpaces) {
+  const Folder folder;
+  std::ofstream file(folder.path() + "/text.txt");
+  file << "--\nx";
+  for (int number = 0; number < 20'000; ++number) file << "ä" << number * 7919;  // 2 bytes: not cut in the middle
+  file.close();
+  const Output output = folder.run("demo --text text.txt --directory here --steps 3");
+  ASSERT_EQ(output.code, 0) << output.errors << output.text;
+  EXPECT_THAT(output.text, testing::HasSubstr("--prompt 'xä0ä7919ä15838ä23757ä31676' --tokens"));
+}
+
+TEST(Demo, SaysThatThereIsNoSuchText) {
+  const Output output = Folder().run("demo --text .");
+  EXPECT_EQ(output.code, 2);
+  EXPECT_EQ(output.errors, "trivet: error: --text .: there is no such file\n");
+}
+
 TEST(Demo, RefusesAnEmptyText) {
   const Folder folder;
   std::ofstream(folder.path() + "/text.txt") << " \n";

@@ -29,12 +29,13 @@ class SmallProgram {
     fit->footer("Reads stdin.\n\nExamples:\n  small fit --kind line\n  small fit -q\n");
     fit->add_option("points", text_, "file of points")->required();
     fit->add_option("-k,--kind", text_, "kind of curve: which one")->check(CLI::IsMember({"line", "arc"}));
-    fit->add_option("--log", text_, "write a log");
+    fit->add_option("--log", text_, "write a log")->required();
     fit->add_option("--count", number_, "how many")->capture_default_str();
+    fit->add_option("--draw", text_, "draw it")->expected(0, 1);
     fit->add_flag("-q,--quiet", quiet_, "print nothing");
     fit->add_flag("--secret", quiet_, "for tests")->group("");
     CLI::App* set = program.add_subcommand("set", "Sets of points");
-    set->add_subcommand("show", "Show a set");
+    set->add_subcommand("show", "Show a set")->add_subcommand("all", "Show every set");
     program.add_subcommand("hidden", "For other programs")->group("");
   }
   Command describe() const { return describe_command(program); }
@@ -84,13 +85,16 @@ TEST(CommandTree, HoldsWhatIsNotHidden) {
   ASSERT_EQ(fit.positionals.size(), 1u);
   EXPECT_EQ(fit.positionals[0].names, std::vector<std::string>{"points"});
   EXPECT_TRUE(fit.positionals[0].required);
-  ASSERT_EQ(fit.options.size(), 5u);  // --help is the first
+  ASSERT_EQ(fit.options.size(), 6u);  // --help is the first
   EXPECT_EQ(fit.options[1].names, (std::vector<std::string>{"-k", "--kind"}));
   EXPECT_EQ(fit.options[1].choices, (std::vector<std::string>{"line", "arc"}));
   EXPECT_EQ(fit.options[2].value, "TEXT");
   EXPECT_EQ(fit.options[3].value, "INT");
   EXPECT_EQ(fit.options[3].description, "how many [default: 7]");
-  EXPECT_EQ(fit.options[4].value, "");
+  EXPECT_FALSE(fit.options[3].value_is_optional);
+  EXPECT_TRUE(fit.options[4].value_is_optional);
+  EXPECT_EQ(fit.options[5].value, "");
+  EXPECT_FALSE(fit.options[5].value_is_optional);
   EXPECT_EQ(command.commands[1].commands[0].name, "small set show");
 }
 
@@ -114,14 +118,17 @@ TEST(ManPages, DescribeACommandAndWhatIsBelowIt) {
             ".SH OPTIONS\n"
             ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nPrint this help message and exit\n"
             ".TP\n\\fB\\-k\\fR, \\fB\\-\\-kind\\fR \\fITEXT\\fR\nkind of curve: which one\n.br\nAccepted: line, arc\n"
-            ".TP\n\\fB\\-\\-log\\fR \\fITEXT\\fR\nwrite a log\n"
+            ".TP\n\\fB\\-\\-log\\fR \\fITEXT\\fR\nwrite a log (required)\n"
             ".TP\n\\fB\\-\\-count\\fR \\fIINT\\fR\nhow many [default: 7]\n"
+            ".TP\n\\fB\\-\\-draw\\fR [\\fITEXT\\fR]\ndraw it\n"
             ".TP\n\\fB\\-q\\fR, \\fB\\-\\-quiet\\fR\nprint nothing\n"
             ".SH EXAMPLES\n"
             ".PP\n.EX\n  small fit \\-\\-kind line\n  small fit \\-q\n.EE\n"
             ".SH SEE ALSO\n"
             ".BR trivet (1)\n");
-  EXPECT_THAT(pages[2].text, testing::HasSubstr(".SH SHOW\n\\fBsmall set show\\fR [\\fIoptions\\fR]\n.PP\nShow a set\n"));
+  EXPECT_THAT(pages[2].text,
+              testing::HasSubstr(".SH SHOW\n\\fBsmall set show\\fR [\\fIoptions\\fR] \\fIcommand\\fR ...\n.PP\nShow a set\n"));
+  EXPECT_THAT(pages[2].text, testing::HasSubstr(".SH ALL\n\\fBsmall set show all\\fR [\\fIoptions\\fR]\n.PP\nShow every set\n"));
 }
 
 TEST(ManPages, KeepTextThatRoffWouldTakeForARequest) {
@@ -177,6 +184,11 @@ TEST_P(Completion, OffersOptionsOfTheCommandThatWasTyped) {
   EXPECT_THAT(offers_for("trivet config explain --"), testing::UnorderedElementsAre("--help", "--set", "--long", "--json"));
 }
 
+TEST_P(Completion, FollowsTheCommandThatIsLaunched) {
+  EXPECT_THAT(offers_for("trivet launch --num_gpus 2 trivet generate --dev"), testing::Contains("--device"));
+  EXPECT_THAT(offers_for("trivet launch --num_gpus 2 trivet config " + nothing()), testing::Contains("explain"));
+}
+
 TEST_P(Completion, OffersTheAcceptedValues) {
   EXPECT_THAT(offers_for("trivet generate --device " + nothing()), testing::UnorderedElementsAre("cpu", "cuda", "auto"));
   EXPECT_THAT(offers_for("trivet completion " + nothing()), testing::UnorderedElementsAre("bash", "zsh", "fish"));
@@ -203,6 +215,14 @@ TEST(FishCompletion, QuotesDescriptions) {
   EXPECT_THAT(fish_completion(small.describe()),
               testing::HasSubstr("complete -c trivet -n 'test (__trivet_command) = \"small\"' -f -a fit -d 'Fit a curve. It "
                                  "isn\\'t hard'\n"));
+}
+
+TEST(FishCompletion, TakesTheNextWordOnlyForAValueThatIsNotOptional) {
+  const SmallProgram small;
+  const std::string script = fish_completion(small.describe());
+  EXPECT_THAT(script, testing::HasSubstr("\"small fit\"' -l log -r -d 'write a log'\n"));
+  EXPECT_THAT(script, testing::HasSubstr("\"small fit\"' -s k -l kind -x -a 'line arc' -d"));
+  EXPECT_THAT(script, testing::HasSubstr("\"small fit\"' -l draw -d 'draw it'\n"));
 }
 
 TEST(ZshCompletion, QuotesDescriptions) {

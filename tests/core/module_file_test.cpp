@@ -16,6 +16,8 @@ TEST(ModuleFile, ThatIsMissingIsReportedWithEveryPlace) {
   EXPECT_EQ(opened.place, "");
   EXPECT_EQ(opened.entry, nullptr);
   EXPECT_THAT(opened.failures, testing::HasSubstr("/lib/trivet/libtrivet_none.so: cannot open shared object file"));
+  EXPECT_THAT(opened.failures,
+              testing::HasSubstr("; " TRIVET_INSTALLED_MODULES "/libtrivet_none.so: cannot open shared object file"));
   EXPECT_THAT(opened.failures, testing::HasSubstr("; libtrivet_none.so: cannot open shared object file"));
 }
 
