@@ -129,8 +129,8 @@ void print_bible(const std::string& path) {
   if (code != 0) throw ConfigError(fmt::format("demo: \"{}\" ended with exit code {}", quoted(words), code));
 }
 
-// Makes the directory the current one, with the config and without checkpoints. That of an earlier demo may be used again; it is
-// known by its config, which is therefore the first file that a demo writes.
+// Makes the directory the current one, with the config and without checkpoints. That of an earlier demo may be used again; it
+// is known by its config, which is therefore the first file that a demo writes.
 void enter_directory(const std::string& directory, const std::string& config) {
   std::error_code error;
   if (fs::exists(directory) && !fs::is_empty(directory, error)) {
@@ -203,7 +203,9 @@ void add_demo(CLI::App& program) {
       "  trivet demo                      the King James Bible (Debian: apt install bible-kjv), in ./trivet-demo\n"
       "  trivet demo --text my-book.txt   a text of your own\n");
   command->add_option("--text", arguments->text, "train on this text instead of the Bible");
-  command->add_option("--directory", arguments->directory, "where to write everything (trivet-demo); must be new or from an earlier demo, whose checkpoints are removed");
+  command->add_option(
+      "--directory", arguments->directory,
+      "where to write everything (trivet-demo); must be new or from an earlier demo, whose checkpoints are removed");
   command->add_option("--steps", arguments->steps, "steps to train (1000)")->check(from_to(1, 1'000'000));
   command->callback([arguments] { run(*arguments); });
 }

@@ -75,15 +75,6 @@ trivet_package(program trivet SECTION science BINARIES
   "Ranks of one host need only this package. Jobs on several hosts need"
   "trivet-ucx or trivet-gloo, GPUs need trivet-cuda. The command `trivet demo`"
   "trains a small model on the text of the package bible-kjv.")
-# The header-only libraries that are compiled into the program have licences that want to be repeated.
-foreach(package CLI11 nlohmann-json3)
-  string(TOLOWER lib${package} developed)
-  string(REPLACE libnlohmann nlohmann developed ${developed})
-  if(EXISTS /usr/share/doc/${developed}-dev/copyright)
-    install(FILES /usr/share/doc/${developed}-dev/copyright DESTINATION share/doc/trivet RENAME copyright.${package}
-      COMPONENT program)
-  endif()
-endforeach()
 trivet_package(development libtrivet-dev SECTION libdevel
   DEPENDS "libdnnl-dev, libfmt-dev (>= 9), libsodium-dev, zlib1g-dev"
   SUGGESTS "cmake, pkgconf, trivet-doc"
@@ -91,6 +82,15 @@ trivet_package(development libtrivet-dev SECTION libdevel
   "Static libraries and headers of Trivet, with files for CMake's find_package"
   "and for pkg-config. The libraries open the modules in trivet-ucx, trivet-gloo"
   "and trivet-cuda as the program does.")
+# The licences of the header-only libraries that are compiled in ask to be distributed with the result.
+foreach(package libcli11-dev nlohmann-json3-dev libxxhash-dev)
+  set(copyright /usr/share/doc/${package}/copyright)
+  if(NOT EXISTS ${copyright})
+    message(FATAL_ERROR "${copyright} is missing; Trivet's packages contain code of ${package}, and must contain its licence")
+  endif()
+  install(FILES ${copyright} DESTINATION share/doc/trivet RENAME copyright.${package} COMPONENT program)
+  install(FILES ${copyright} DESTINATION share/doc/libtrivet-dev RENAME copyright.${package} COMPONENT development)
+endforeach()
 trivet_package(documentation trivet-doc SECTION doc
   DESCRIPTION "training engine for transformer models (documentation)"
   "The documentation of Trivet as HTML, in /usr/share/doc/trivet/html.")

@@ -94,7 +94,8 @@ std::string described(const Argument& argument) {
     names += fmt::format("{}\\f{}{}\\fR", names.empty() ? "" : ", ", font, escaped(name));
   }
   if (!argument.value.empty() && argument.names[0].starts_with('-'))
-    names += fmt::format(argument.value_is_optional ? " [\\fI{}\\fR]" : " \\fI{}\\fR", argument.value);
+    names +=
+        argument.value_is_optional ? fmt::format(" [\\fI{}\\fR]", argument.value) : fmt::format(" \\fI{}\\fR", argument.value);
   std::string text = escaped(argument.description);
   if (argument.required && argument.names[0].starts_with('-')) text += " (required)";
   if (!argument.choices.empty())

@@ -27,6 +27,33 @@ TEST(Demo, TrainsGeneratesAndResumesOnATextOfTheUser) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/text.tokens"));
 }
 
+// A program "bible" that ends with this exit code, and the PATH in which it is found first.
+std::string with_bible(const Folder& folder, int code) {
+  const std::string program = folder.path() + "/bible";
+  std::ofstream(program) << "#!/bin/sh\n"
+                            "test \"$*\" = '-f gen1:1-rev22:21' || exit 9\n"
+                            "seq 2000 | sed 's/^/In the beginning /'\nexit "
+                         << code << "\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  return "env PATH=" + folder.path() + ":$PATH";
+}
+
+TEST(Demo, TrainsOnTheBible) {
+  const Folder folder;
+  const Output output = folder.run_in(with_bible(folder, 0), "demo --steps 3");
+  ASSERT_EQ(output.code, 0) << output.errors << output.text;
+  EXPECT_THAT(output.text, testing::HasSubstr("kjv.txt: 42893 bytes"));
+  EXPECT_THAT(output.text, testing::HasSubstr("--prompt 'In the beginning' --tokens 300\nIn the beginning"));
+  EXPECT_EQ(folder.read("trivet-demo/kjv.txt").substr(0, 20), "In the beginning 1\nI");
+}
+
+TEST(Demo, DoesNotTrainOnHalfABible) {
+  const Folder folder;
+  const Output output = folder.run_in(with_bible(folder, 1), "demo --steps 3");
+  EXPECT_EQ(output.code, 2);
+  EXPECT_THAT(output.errors, testing::HasSubstr("demo: \"bible -f gen1:1-rev22:21\" ended with exit code 1"));
+}
+
 TEST(Demo, NamesThePackageWhereThereIsNoText) {
   const Folder folder;
   const Output output = folder.run_in("env PATH=" + folder.path(), "demo");

@@ -128,7 +128,8 @@ TEST(ManPages, DescribeACommandAndWhatIsBelowIt) {
             ".BR trivet (1)\n");
   EXPECT_THAT(pages[2].text,
               testing::HasSubstr(".SH SHOW\n\\fBsmall set show\\fR [\\fIoptions\\fR] \\fIcommand\\fR ...\n.PP\nShow a set\n"));
-  EXPECT_THAT(pages[2].text, testing::HasSubstr(".SH ALL\n\\fBsmall set show all\\fR [\\fIoptions\\fR]\n.PP\nShow every set\n"));
+  EXPECT_THAT(pages[2].text,
+              testing::HasSubstr(".SH ALL\n\\fBsmall set show all\\fR [\\fIoptions\\fR]\n.PP\nShow every set\n"));
 }
 
 TEST(ManPages, KeepTextThatRoffWouldTakeForARequest) {
