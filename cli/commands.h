@@ -24,5 +24,8 @@ void add_data(CLI::App& program);
 void add_generate(CLI::App& program);
 void add_doctor(CLI::App& program);
 void add_bench(CLI::App& program);
+void add_demo(CLI::App& program);
+void add_completion(CLI::App& program);
+void add_man_pages(CLI::App& program);
 
 }  // namespace trivet::cli

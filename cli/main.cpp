@@ -113,6 +113,9 @@ int main(int argc, char** argv) {
   trivet::cli::add_generate(program);
   trivet::cli::add_doctor(program);
   trivet::cli::add_bench(program);
+  trivet::cli::add_demo(program);
+  trivet::cli::add_completion(program);
+  trivet::cli::add_man_pages(program);
   try {
     trivet::cli::check_subcommand(program, argc, argv);
     program.parse(argc, argv);

@@ -3,9 +3,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <system_error>
-#include <vector>
 
 namespace trivet {
 namespace {
@@ -16,13 +14,18 @@ std::vector<std::string> places(const ModuleFile& module) {
   std::error_code no_such_link;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", no_such_link);
   if (!no_such_link)
-    for (const auto& folder : {program.parent_path(), program.parent_path().parent_path() / "lib"})
-      places.push_back((folder / module.file).string());
+    for (const auto& folder : module_folders(program)) places.push_back((folder / module.file).string());
+  places.push_back(std::string(TRIVET_INSTALLED_MODULES) + "/" + module.file);
   places.push_back(module.file);
   return places;
 }
 
 }  // namespace
+
+std::vector<std::filesystem::path> module_folders(const std::filesystem::path& program) {
+  const auto folder = program.parent_path();
+  return {folder, folder.parent_path() / "lib" / "trivet"};
+}
 
 OpenedModule open_module(const ModuleFile& module) {
   OpenedModule opened;

@@ -2,11 +2,14 @@
 // programs that do not use them need not have the libraries that they are linked with.
 //
 // If the module's environment variable is set, it is the file to open. Otherwise the file is searched for in the program's
-// folder, in ../lib relative to that, and where the system looks for libraries. A module is never closed, because what it
-// created may live until the process ends.
+// folder, in ../lib/trivet relative to that, in lib/trivet of the prefix that Trivet was configured with (so a program that
+// embeds Trivet finds the modules of its packages in /usr/lib/trivet), and where the system looks for libraries. A module is
+// never closed, because what it created may live until the process ends.
 #pragma once
 
+#include <filesystem>
 #include <string>
+#include <vector>
 
 namespace trivet {
 
@@ -21,6 +24,9 @@ struct OpenedModule {
   std::string place;      // the file; empty if none could be opened
   std::string failures;   // then, what the system said about every place
 };
+
+// The folders in which an executable file looks for its modules: after it was built, and after it was installed.
+std::vector<std::filesystem::path> module_folders(const std::filesystem::path& program);
 
 OpenedModule open_module(const ModuleFile& module);
 

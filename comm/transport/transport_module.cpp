@@ -35,12 +35,13 @@ const TransportModule& transport_module(const std::string& chosen) {
   set_environment();
   const OpenedModule opened = open_module(file);
   if (opened.place.empty())
-    throw CommError(ExitCode::Rendezvous,
-                    fmt::format("comm: this job runs on several hosts, and the module {} for messages between them could "
-                                "not be opened; install lib{}0, and build with lib{}-dev installed{} ({})",
-                                file.file, name, name,
-                                chosen == "auto" ? ", or choose the other transport: communication.transport \"gloo\"" : "",
-                                opened.failures));
+    throw CommError(
+        ExitCode::Rendezvous,
+        fmt::format("comm: this job runs on several hosts, and the module {} for messages between them could "
+                    "not be opened; install the package trivet-{}, or lib{}0 and build with lib{}-dev installed{} ({})",
+                    file.file, name, name, name,
+                    chosen == "auto" ? ", or choose the other transport: communication.transport \"gloo\"" : "",
+                    opened.failures));
   const auto entry = reinterpret_cast<const TransportModule* (*)()>(opened.entry);
   const TransportModule* module = entry ? entry() : nullptr;
   if (!module || std::string_view(module->interface) != kTransportInterface)

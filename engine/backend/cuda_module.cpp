@@ -20,8 +20,8 @@ const CudaModule& open_cuda_module() {
   const OpenedModule opened = open_module({.file = kFile, .variable = "TRIVET_CUDA_MODULE", .entry = kCudaModuleEntry});
   if (opened.place.empty())
     throw DeviceError(ExitCode::Usage,
-                      fmt::format("cuda: the module {} was not found; build with -DTRIVET_CUDA=ON on a machine with nvcc, "
-                                  "or set device to \"cpu\" ({})",
+                      fmt::format("cuda: the module {} was not found; install the package trivet-cuda, or build with "
+                                  "-DTRIVET_CUDA=ON on a machine with nvcc, or set device to \"cpu\" ({})",
                                   kFile, opened.failures));
   const auto entry = reinterpret_cast<const CudaModule* (*)()>(opened.entry);
   const CudaModule* module = entry ? entry() : nullptr;

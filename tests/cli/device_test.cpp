@@ -31,8 +31,10 @@ class NoModule : public testing::Test {
 TEST_F(NoModule, CudaIsRefusedWithThePlacesThatWereTried) {
   const Output output = folder.run("train config.json --set device=cuda");
   EXPECT_EQ(output.code, 2);
-  EXPECT_THAT(output.errors, HasSubstr("cuda: the module libtrivet_cuda.so was not found; build with -DTRIVET_CUDA=ON on a "
-                                       "machine with nvcc, or set device to \"cpu\" (/nowhere/libtrivet_cuda.so: cannot open"));
+  EXPECT_THAT(
+      output.errors,
+      HasSubstr("cuda: the module libtrivet_cuda.so was not found; install the package trivet-cuda, or build with "
+                "-DTRIVET_CUDA=ON on a machine with nvcc, or set device to \"cpu\" (/nowhere/libtrivet_cuda.so: cannot open"));
 }
 
 TEST_F(NoModule, AutoTakesTheCpuAndSaysWhy) {

@@ -363,7 +363,7 @@ TEST(CommandLine, AMistakeIsOneLineThatSaysWhatToDo) {
   refused(
       "",
       "a subcommand is required; use one of train, replay, launch, plan, report, tune, estimate, schedule, config, checkpoint, "
-      "data, generate, doctor, bench; see trivet --help");
+      "data, generate, doctor, bench, demo, completion; see trivet --help");
   refused("data", "data: a subcommand is required; use one of prepare, show; see trivet data --help");
   refused("train", "train: config is required; see trivet train --help");
   refused("train a.json b.json", "train: \"b.json\" is not expected; see trivet train --help");

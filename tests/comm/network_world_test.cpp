@@ -162,9 +162,11 @@ TEST(NetworkWorld, SaysWhichModuleOfGlooIsMissingAndUsesNoOther) {
   options.transport = "gloo";
   for (const Outcome& outcome : connect_ranks(2, options, [](World&) {})) {
     EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
-    EXPECT_THAT(outcome.error,
-                HasSubstr("libtrivet_gloo.so for messages between them could not be opened; install libgloo0, and "
-                          "build with libgloo-dev installed (/no/such/module.so"));
+    EXPECT_THAT(
+        outcome.error,
+        HasSubstr(
+            "libtrivet_gloo.so for messages between them could not be opened; install the package trivet-gloo, or libgloo0 and "
+            "build with libgloo-dev installed (/no/such/module.so"));
   }
 }
 
@@ -172,8 +174,9 @@ TEST(NetworkWorld, SaysWhichModuleIsMissingAndWhichOtherThereIs) {
   const Variable module("TRIVET_UCX_MODULE", "/no/such/module.so");
   for (const Outcome& outcome : connect_ranks(2, {}, [](World&) {})) {
     EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
-    EXPECT_THAT(outcome.error,
-                HasSubstr("the module libtrivet_ucx.so for messages between them could not be opened; install libucx0"));
+    EXPECT_THAT(
+        outcome.error,
+        HasSubstr("the module libtrivet_ucx.so for messages between them could not be opened; install the package trivet-ucx"));
     EXPECT_THAT(outcome.error, HasSubstr("/no/such/module.so"));
     EXPECT_THAT(outcome.error, HasSubstr("or choose the other transport: communication.transport \"gloo\""));
   }

@@ -17,6 +17,7 @@
 #include "comm/member.h"
 #include "core/descriptor.h"
 #include "core/error.h"
+#include "core/module_file.h"
 #include "core/printable.h"
 
 namespace trivet::cli {
@@ -28,11 +29,11 @@ constexpr size_t kMostSaid = 4096;
 
 std::string folder_of_copy() { return "\"$HOME\"/.cache/trivet/" + comm::build_digest(); }
 
-// The executable, and the modules that it looks for next to itself.
+// The executable and its modules, which the copy will look for next to itself.
 std::vector<fs::path> files_to_copy() {
   const fs::path program = fs::read_symlink("/proc/self/exe");
   std::vector<fs::path> files{program};
-  for (const fs::path& folder : {program.parent_path(), program.parent_path() / "../lib"}) {
+  for (const fs::path& folder : module_folders(program)) {
     for (const char* module : {"libtrivet_ucx.so", "libtrivet_gloo.so", "libtrivet_cuda.so"})
       if (fs::exists(folder / module)) files.push_back(folder / module);
   }
