@@ -1,6 +1,6 @@
 // A libtorch trainer that keeps its model and autograd, and takes ZeRO 1 to 3 and the optimizer from Trivet.
 //
-//   example_06_libtorch       exits with code 1 unless every stage learns what plain libtorch learns, and takes the memory it
+//   example_09_libtorch       exits with code 1 unless every stage learns what plain libtorch learns, and takes the memory it
 //   should
 //
 // gpt.h is the model, sharded.h all that joins it to Trivet, train() the loop. Ranks are threads here; as processes they would

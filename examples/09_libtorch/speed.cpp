@@ -1,8 +1,8 @@
 // Tokens per second of the example's trainer, and of the same trainer with libtorch's own data parallelism (c10d::Reducer over
 // gloo, which is what DistributedDataParallel runs) and optimizer. Each process is one rank:
 //
-//   trivet launch --num_gpus 2 example_06_libtorch_speed zero2 20     ZeRO-2; 20 steps are measured
-//   DDP_STORE=$(mktemp -u) trivet launch --num_gpus 2 example_06_libtorch_speed ddp 20
+//   trivet launch --num_gpus 2 example_09_libtorch_speed zero2 20     ZeRO-2; 20 steps are measured
+//   DDP_STORE=$(mktemp -u) trivet launch --num_gpus 2 example_09_libtorch_speed ddp 20
 //
 // DDP_STORE names a file through which the ranks of the second find each other. Rank 0 prints one JSON object. Set
 // OMP_NUM_THREADS to the cores of a rank, and let runs of the two alternate, because they share the machine.
@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
   const std::set<std::string> trainers{"zero0", "zero1", "zero2", "zero3", "ddp"};
   const int steps = argc == 3 ? std::atoi(argv[2]) : 0;
   if (steps < 1 || !trainers.count(argv[1])) {
-    std::fputs("use: example_06_libtorch_speed zero0|zero1|zero2|zero3|ddp STEPS\n", stderr);
+    std::fputs("use: example_09_libtorch_speed zero0|zero1|zero2|zero3|ddp STEPS\n", stderr);
     return 2;
   }
   at::set_num_threads(1);
@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
   try {
     return run(argv[1], steps);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "example_06_libtorch_speed: %s\n", error.what());
+    std::fprintf(stderr, "example_09_libtorch_speed: %s\n", error.what());
     return 1;
   }
 }
