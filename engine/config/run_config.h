@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/enum_names.h"
 
@@ -36,6 +37,16 @@ struct EnumNames<SumsChoice> {
       {{"chain", SumsChoice::Chain}, {"exchange", SumsChoice::Exchange}}};
 };
 
+enum class ImageFormat { Auto, Idx, Cifar10, Cifar100, Png };  // engine/data/images.h
+template <>
+struct EnumNames<ImageFormat> {
+  static constexpr std::array<std::pair<std::string_view, ImageFormat>, 5> table{{{"auto", ImageFormat::Auto},
+                                                                                  {"idx", ImageFormat::Idx},
+                                                                                  {"cifar10", ImageFormat::Cifar10},
+                                                                                  {"cifar100", ImageFormat::Cifar100},
+                                                                                  {"png", ImageFormat::Png}}};
+};
+
 // What the tokens of the data are. Its key is model.vocabulary.
 struct VocabularyConfig {
   VocabularyKind kind = VocabularyKind::Bytes;  // Size: model.vocabulary_size says it
@@ -43,10 +54,15 @@ struct VocabularyConfig {
 };
 
 struct DataConfig {
-  std::string train;       // a text or a file of tokens (docs/data.md)
+  std::string train;       // a text, a file of tokens, or images (docs/data.md)
   std::string validation;  // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;
   bool shuffle = true;
+  // Of images (engine/data/image_source.h):
+  ImageFormat format = ImageFormat::Auto;
+  std::vector<double> mean{0}, deviation{1};  // of each channel, or one for all
+  int64_t crop_padding = 0;
+  bool flip = false;
 };
 
 struct TrainingConfig {

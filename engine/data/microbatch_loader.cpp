@@ -6,7 +6,12 @@
 namespace trivet::data {
 namespace {
 
-// Fills a microbatch of `samples` samples. sample_of(b) is the number of sample b, negative if there is none.
+// A sample of the source, in an epoch. `sample` is negative if there is none.
+struct Visit {
+  int64_t sample = -1, epoch = 0;
+};
+
+// Fills a microbatch of `samples` samples. sample_of(b) says what sample b is.
 template <typename SampleOf>
 void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out, SampleOf sample_of) {
   const SampleSpec& spec = source.spec();
@@ -17,9 +22,9 @@ void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out
   for (size_t b = 0; b < rows; ++b) {
     const std::span<std::byte> input(out.input.data() + b * input_bytes, input_bytes);
     const std::span<int32_t> expected(out.targets.data() + b * targets, targets);
-    const int64_t sample = sample_of(static_cast<int64_t>(b));
-    if (sample >= 0) {
-      source.fill(sample, input, expected);
+    const Visit visit = sample_of(static_cast<int64_t>(b));
+    if (visit.sample >= 0) {
+      source.fill(visit.sample, visit.epoch, input, expected);
     } else {
       std::ranges::fill(input, std::byte{0});
       std::ranges::fill(expected, -1);
@@ -50,7 +55,9 @@ void MicrobatchLoader::fill_numbered(int64_t step, int64_t number, HostMicrobatc
   owner.data_rank = number % layout_.data_size;
   const int64_t first = first_sample_of(owner, number / layout_.data_size);
   const int64_t first_of_run = step * layout_.global_batch() + first;
-  fill_batch(*source_, layout_.micro_batch, out, [&](int64_t b) { return order_.sample_of(first_of_run + b); });
+  fill_batch(*source_, layout_.micro_batch, out, [&](int64_t b) {
+    return Visit{order_.sample_of(first_of_run + b), (first_of_run + b) / order_.samples()};
+  });
   out.view.first_sample = first;
 }
 
@@ -61,7 +68,7 @@ EvaluationLoader::EvaluationLoader(std::shared_ptr<const SampleSource> source, i
 
 void EvaluationLoader::fill(int64_t batch, HostMicrobatch& out) const {
   const int64_t first = batch * batch_size_;
-  fill_batch(*source_, batch_size_, out, [&](int64_t b) { return first + b < samples_ ? first + b : -1; });
+  fill_batch(*source_, batch_size_, out, [&](int64_t b) { return Visit{first + b < samples_ ? first + b : -1, 0}; });
   out.view.first_sample = first;
 }
 

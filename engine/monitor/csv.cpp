@@ -39,6 +39,9 @@ void CsvMonitor::on_step(const StepMetrics& metrics) {
 
 void CsvMonitor::on_evaluation(const Evaluation& evaluation) {
   write("Train/Samples/eval_loss", evaluation.samples, evaluation.loss);
+  if (evaluation.correct && evaluation.targets > 0)
+    write("Train/Samples/eval_accuracy", evaluation.samples,
+          static_cast<double>(*evaluation.correct) / static_cast<double>(evaluation.targets));
 }
 
 }  // namespace trivet::monitor

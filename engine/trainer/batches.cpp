@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "engine/data/token_source.h"
+#include "engine/config/config.h"
 
 namespace trivet::trainer {
 namespace {
@@ -15,8 +15,8 @@ int64_t last_step(const TrainingConfig& training, int64_t samples, int64_t train
 
 }  // namespace
 
-Batches::Batches(const Config& config, const data::Dataset& dataset, const Plan& plan, int rank)
-    : samples_(std::make_shared<data::TokenSource>(dataset.train, config.model.sequence_length)),
+Batches::Batches(const Config& config, std::shared_ptr<const data::SampleSource> samples, const Plan& plan, int rank)
+    : samples_(std::move(samples)),
       order_(samples_->samples(), static_cast<uint64_t>(config.training.seed), config.data.shuffle),
       loader_(samples_, order_, plan.batch_layout(rank)),
       total_steps_(last_step(config.training, order_.samples(), plan.batch.train_batch_size)) {}

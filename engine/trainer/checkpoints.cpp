@@ -19,10 +19,9 @@ std::vector<int> ranks_of(const comm::World& world) {
 
 }  // namespace
 
-std::string data_digest(const data::Dataset& dataset) {
-  std::string digest = dataset.train->digest();
-  if (dataset.validation) digest += " / " + dataset.validation->digest();
-  return digest;
+std::string data_digest(const data::TrainingData& data) {
+  const std::string validation = data.validation_digest();
+  return data.train_digest() + (validation.empty() ? "" : " / " + validation);
 }
 
 Checkpoints::Checkpoints(Run& run) : run_(run), group_(run.world.group().subgroup(ranks_of(run.world), "checkpoint.async")) {
@@ -73,8 +72,8 @@ bool Checkpoints::is_due() const {
 
 void Checkpoints::save(checkpoint::OnFailure on_failure) {
   checkpoint::RunState state = run_.engine.state();
-  state.data = data_digest(run_.dataset);
-  if (run_.dataset.tokenizer) state.tokenizer = run_.dataset.tokenizer->to_text();
+  state.data = data_digest(*run_.data);
+  if (const auto tokenizer = run_.data->tokenizer()) state.tokenizer = tokenizer->to_text();
   run_.engine.audit_weights();
   const auto pieces = run_.engine.pieces_to_save();
   const bool waits = !run_.config.checkpoint.asynchronous;

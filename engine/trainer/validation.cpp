@@ -5,16 +5,19 @@
 #include <bit>
 
 #include "core/error.h"
-#include "engine/data/token_source.h"
 #include "engine/trainer/stopwatch.h"
 
 namespace trivet::trainer {
 
 Validation::Validation(Run& run) : run_(run) {
-  if (run.config.training.evaluate_every == 0 || !run.dataset.validation) return;
+  if (run.config.training.evaluate_every == 0) return;
+  if (run.data->validation_digest().empty())
+    throw DataError(ExitCode::Usage,
+                    fmt::format("{}: training.evaluate_every: {} needs something to evaluate on; give data.validation or a "
+                                "data.validation_fraction above 0, or use 0",
+                                run.config.source, run.config.training.evaluate_every));
   try {
-    loader_.emplace(std::make_shared<data::TokenSource>(run.dataset.validation, run.config.model.sequence_length),
-                    run.batches.layout().micro_batch, run.config.training.evaluate_samples);
+    loader_.emplace(run.data->validation(), run.batches.layout().micro_batch, run.config.training.evaluate_samples);
   } catch (const DataError& error) {
     throw DataError(error.exit_code(), fmt::format("validation split: {}; make data.validation_fraction larger, or "
                                                    "set training.evaluate_every to 0",
@@ -43,6 +46,7 @@ void Validation::evaluate() {
                                .loss_bits = std::bit_cast<uint32_t>(static_cast<float>(result.loss)),
                                .samples = evaluated_step_ * layout.global_batch(),
                                .targets = result.targets,
+                               .correct = run_.counts_correct() ? std::optional(result.correct) : std::nullopt,
                                .ms = stopwatch.milliseconds()});
 }
 
