@@ -52,8 +52,8 @@ void idx(std::string_view input) {
   check_images(images);
 }
 
-// The first byte says how many labels a record has, how many records there are, and whether a byte follows them. Records are long,
-// so the file is the rest of the input, repeated.
+// The first byte says how many labels a record has, how many records there are, and whether a byte follows them. Records are
+// long, so the file is the rest of the input, repeated.
 void cifar(std::string_view input) {
   if (input.size() < 2) return;
   constexpr size_t kPixels = 3 * 32 * 32;
