@@ -6,7 +6,6 @@
 #include "engine/data/data_error.h"
 #include "engine/data/image_source.h"
 #include "engine/data/token_source.h"
-#include "model/family.h"
 
 namespace trivet::data {
 namespace {
@@ -107,6 +106,16 @@ std::optional<Images> validation_images(const Config& config, OpenedImages& open
   return images;
 }
 
+}  // namespace
+
+std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length) {
+  return std::make_unique<TextData>(std::move(dataset), sequence_length);
+}
+
+std::unique_ptr<TrainingData> open_text_data(const Config& config) {
+  return text_data(open_dataset(data_options(config)), config.model.sequence_length);
+}
+
 std::unique_ptr<TrainingData> open_image_data(const Config& config) {
   const DataConfig& data = config.data;
   if (data.train.empty()) refuse_key(config, "data.train", "is missing; name a folder or file of images (docs/data.md)");
@@ -128,17 +137,6 @@ std::unique_ptr<TrainingData> open_image_data(const Config& config) {
     held_out = std::make_shared<ImageSource>(train, std::move(division.held_out), normalization);
   }
   return std::make_unique<ImageData>(training, held_out);
-}
-
-}  // namespace
-
-std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length) {
-  return std::make_unique<TextData>(std::move(dataset), sequence_length);
-}
-
-std::unique_ptr<TrainingData> open_training_data(const Config& config) {
-  if (model::family_of(config.model.type).reads_images) return open_image_data(config);
-  return text_data(open_dataset(data_options(config)), config.model.sequence_length);
 }
 
 }  // namespace trivet::data

@@ -25,7 +25,8 @@ class TrainingData {
 
 std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length);
 
-// Throws DataError for files that are not what the model reads.
-std::unique_ptr<TrainingData> open_training_data(const Config& config);
+// What config.data names, for models of text and of images. Throw DataError for files that are not what the model reads.
+std::unique_ptr<TrainingData> open_text_data(const Config& config);
+std::unique_ptr<TrainingData> open_image_data(const Config& config);
 
 }  // namespace trivet::data

@@ -10,7 +10,8 @@ namespace trivet::trainer {
 namespace {
 
 std::unique_ptr<data::TrainingData> open_same_data(const Config& config, comm::World& world) {
-  auto data = data::open_training_data(config);
+  const bool images = model::family_of(config.model.type).reads_images;
+  auto data = images ? data::open_image_data(config) : data::open_text_data(config);
   check_same_files(config, *data, world);  // before ranks rely on equal sizes
   return data;
 }

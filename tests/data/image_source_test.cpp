@@ -135,7 +135,7 @@ class ImageRun : public testing::Test {
     return inputs;
   }
   void expect_refused(const Config& config, const std::string& message) {
-    expect_error([&] { open_training_data(config); }, ExitCode::Usage, message);
+    expect_error([&] { open_image_data(config); }, ExitCode::Usage, message);
   }
   test::TemporaryFolder folder_;
 };
@@ -145,7 +145,7 @@ TEST_F(ImageRun, EvaluatesOnTheTestImagesOfAnArchiveWithoutAugmentation) {
   write("t10k", 4);
   Config c = config();
   c.data.crop_padding = 5;
-  const auto data = open_training_data(c);
+  const auto data = open_image_data(c);
   EXPECT_EQ(data->train()->samples(), 10);
   EXPECT_EQ(inputs_of(*data->validation()), (std::vector<float>{0, 1, 2, 3}));
   EXPECT_EQ(data->sizes(), "10 training images, 4 validation images, 3 classes");
@@ -156,12 +156,12 @@ TEST_F(ImageRun, HoldsOutImagesSpreadOverTheSet) {
   write("train", 10);
   Config c = config();
   c.data.validation_fraction = 0.3;
-  const auto data = open_training_data(c);
+  const auto data = open_image_data(c);
   EXPECT_EQ(inputs_of(*data->validation()), (std::vector<float>{3, 6, 9}));
   EXPECT_EQ(inputs_of(*data->train()), (std::vector<float>{0, 1, 2, 4, 5, 7, 8}));
   c.data.validation_fraction = 0;
-  EXPECT_EQ(open_training_data(c)->validation(), nullptr);
-  EXPECT_EQ(open_training_data(c)->validation_digest(), "");
+  EXPECT_EQ(open_image_data(c)->validation(), nullptr);
+  EXPECT_EQ(open_image_data(c)->validation_digest(), "");
 }
 
 TEST_F(ImageRun, RefusesImagesThatDoNotFitTheModelOrEachOther) {

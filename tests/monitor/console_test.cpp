@@ -53,8 +53,8 @@ TEST(Console, PrintsPlainLinesWhenPiped) {
 TEST(Console, SaysImagesAndAccuracyIfTheModelChoosesClasses) {
   std::ostringstream out;
   Console console(out, {.steps_per_print = 1});
-  console.on_start({.total_steps = 1, .targets = kImages});
-  console.on_step(metrics_of(1));
+  console.on_start({.total_steps = 2, .targets = kImages});
+  for (const int64_t step : {1, 2}) console.on_step(metrics_of(step));
   console.on_evaluation({.step = 1, .loss = 0.25, .targets = 10000, .correct = 9836, .ms = 4100});
   console.on_evaluation({.step = 1, .loss = 0.25, .targets = 0, .correct = 0, .ms = 4100});
   console.on_end({});
