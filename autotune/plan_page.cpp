@@ -6,12 +6,21 @@
 #include <map>
 #include <set>
 
-#include "autotune/page_drawing.h"
+#include "autotune/prediction.h"
 #include "autotune/units.h"
+#include "engine/report/page_drawing.h"
 #include "pipeline/simulate.h"
 
 namespace trivet::autotune {
 namespace {
+
+using report::Bar;
+using report::escaped;
+using report::heat_map;
+using report::HeatMap;
+using report::page_style;
+using report::stacked_bars;
+using report::table;
 
 // How many microbatches of a step are drawn, so that the drawing is not too large: all of them, or a multiple of the ranks. 0:
 // not even one for each rank.

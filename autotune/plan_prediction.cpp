@@ -30,7 +30,7 @@ std::string memory_text(const PlanPrediction& prediction, const Cluster& cluster
   std::string text = fmt::format(
       "memory of the rank that needs most, out of {:.2f} GiB on each device ({:.2f} GiB less a reserve of {:.2f} GiB)\n",
       limit / kGib, as_double(cluster.device.memory_bytes) / kGib, as_double(cluster.device.reserve_bytes) / kGib);
-  const auto line = [&](const char* name, double value) {
+  const auto line = [&](const std::string& name, double value) {
     return fmt::format("  {:<12} {:>8.2f} GiB {:>6.1f} %", name, value / kGib, 100 * value / limit);
   };
   for (const NamedValue& part : parts_of(bytes)) text += line(part.name, part.value) + "\n";

@@ -6,13 +6,11 @@
 #include <vector>
 
 #include "autotune/step_model.h"
+#include "engine/report/page_drawing.h"
 
 namespace trivet::autotune {
 
-struct NamedValue {
-  const char* name;
-  double value;
-};
+using report::NamedValue;
 std::vector<NamedValue> parts_of(const StepSeconds& seconds);
 std::vector<NamedValue> parts_of(const StepBytes& bytes);  // of the device
 

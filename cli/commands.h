@@ -15,6 +15,7 @@ void add_launch(CLI::App& program);
 void add_launch_agent(CLI::App& program);
 void add_config(CLI::App& program);
 void add_plan(CLI::App& program);
+void add_report(CLI::App& program);
 void add_tune(CLI::App& program);
 void add_estimate(CLI::App& program);
 void add_schedule(CLI::App& program);

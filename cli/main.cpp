@@ -103,6 +103,7 @@ int main(int argc, char** argv) {
   trivet::cli::add_launch(program);
   trivet::cli::add_launch_agent(program);
   trivet::cli::add_plan(program);
+  trivet::cli::add_report(program);
   trivet::cli::add_tune(program);
   trivet::cli::add_estimate(program);
   trivet::cli::add_schedule(program);

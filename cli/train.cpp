@@ -1,6 +1,7 @@
 // trivet train CONFIG: runs one rank of a job, or the entire job with --ranks N.
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,9 +20,17 @@ namespace {
 struct TrainArguments {
   std::string config, resume, metrics;
   std::vector<std::string> overrides;
-  int ranks = 0;
-  bool resume_given = false;
+  int ranks = 0, serve_port = 0;
+  bool resume_given = false, serve_given = false;
 };
+
+// The command line of this process.
+std::vector<std::string> command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
 
 // Each rank receives the signal itself, so one line about it, from rank 0, is enough.
 StopSignalOptions signal_options(const Config& config) {
@@ -38,6 +47,9 @@ void run(const TrainArguments& arguments) {
   options.resume = arguments.resume_given;
   options.resume_directory = arguments.resume;
   options.config_text = explain_as_json(config);
+  options.command = command_line();
+  options.version = kVersion;
+  if (arguments.serve_given) options.serve_port = arguments.serve_port;
   StopRequest stop;
   const StopSignals signals(stop, signal_options(config));
   std::atomic<int> stopped_by = 0;
@@ -62,6 +74,7 @@ void add_train(CLI::App& program) {
       "  trivet train gpt.json --ranks 4                     4 ranks as threads of this process\n"
       "  trivet launch --num_gpus 4 trivet train gpt.json    4 ranks as processes\n"
       "  trivet train gpt.json --resume --set training.steps=2000\n"
+      "  trivet train gpt.json --set run.directory=runs/first --serve    with a page to watch it\n"
       "SIGTERM and SIGINT end a run after its running step, which is saved (exit code 143 or 130); a second "
       "signal ends it at once.");
   command->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
@@ -70,12 +83,18 @@ void add_train(CLI::App& program) {
       ->take_all()
       ->allow_extra_args(false);
   command->add_option("--metrics", arguments->metrics, "write one JSON object per step to this file");
+  CLI::Option* serve = command
+                           ->add_option("--serve", arguments->serve_port,
+                                        "show the run at this port of 127.0.0.1 (default: a free one); the address is printed")
+                           ->check(from_to(1, 65535))
+                           ->expected(0, 1);
   CLI::Option* resume = command
                             ->add_option("--resume", arguments->resume,
                                          "continue from the newest valid checkpoint of this directory (default: "
                                          "checkpoint.directory), or from one step: DIR/step-00000200")
                             ->expected(0, 1);
-  command->callback([arguments, resume] {
+  command->callback([arguments, resume, serve] {
+    arguments->serve_given = serve->count() > 0;
     arguments->resume_given = resume->count() > 0;
     run(*arguments);
   });

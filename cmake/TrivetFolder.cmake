@@ -41,6 +41,27 @@ function(trivet_folder folder)
   trivet_compile_options(${target})
 endfunction()
 
+# trivet_embed(TARGET files...)
+#
+# Compiles text files into the target, each as a constant of engine/report/embedded_text.h: page.css becomes kPageCss.
+function(trivet_embed target)
+  foreach(file ${ARGN})
+    cmake_path(GET file FILENAME name)
+    string(REGEX REPLACE "[._]" ";" words ${name})
+    set(constant k)
+    foreach(word ${words})
+      string(SUBSTRING ${word} 0 1 first)
+      string(SUBSTRING ${word} 1 -1 rest)
+      string(TOUPPER ${first} first)
+      string(APPEND constant ${first}${rest})
+    endforeach()
+    file(READ ${CMAKE_CURRENT_SOURCE_DIR}/${file} content)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+    configure_file(${PROJECT_SOURCE_DIR}/cmake/embedded_text.cpp.in ${CMAKE_CURRENT_BINARY_DIR}/embedded/${name}.cpp @ONLY)
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/embedded/${name}.cpp)
+  endforeach()
+endfunction()
+
 function(trivet_compile_options target)
   # -Wno-restrict: g++ 12 warns about copies inside std::string (GCC bug 105651).
   target_compile_options(${target} PRIVATE -Wno-restrict -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wconversion -Wno-sign-conversion)

@@ -3,23 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "comm/wire_messages.h"
 
 namespace trivet::comm {
 namespace {
 
-constexpr size_t kMaxVisitors = 256;    // at a time; the oldest without proof is dropped first
 constexpr int kMaxAcceptedAtOnce = 64;  // the accepted ones are then served before more are accepted
 constexpr int kMaxComplaints = 10;
+constexpr std::chrono::milliseconds kPause{100};
 
 }  // namespace
 
-Admission::Admission(Descriptor listener, Secret secret, Log log)
-    : listener_(std::move(listener)), secret_(std::move(secret)), log_(log) {}
+Admission::Admission(Descriptor listener, Secret secret, Options options)
+    : listener_(std::move(listener)), secret_(std::move(secret)), options_(options) {}
 
 void Admission::add_to(std::vector<pollfd>& entries) const {
-  entries.push_back({listener_.number(), POLLIN, 0});
+  if (std::chrono::steady_clock::now() >= accepts_again_) entries.push_back({listener_.number(), POLLIN, 0});
   for (const Visitor& visitor : visitors_) {
     entries.push_back({visitor.connection ? visitor.connection.number() : visitor.unproven.number(), POLLIN, 0});
   }
@@ -36,16 +37,23 @@ std::vector<Admission::Request> Admission::step() {
 }
 
 void Admission::accept_visitors(TimePoint now) {
+  if (now < accepts_again_) return;
   for (int accepted = 0; accepted < kMaxAcceptedAtOnce; ++accepted) {
     auto connection = accept_from(listener_);
-    if (!connection) return;
-    if (visitors_.size() >= kMaxVisitors) make_room();
+    if (!connection) {
+      if (errno != EMFILE && errno != ENFILE) return;
+      // The visitor still waits, so poll would return at once, again and again.
+      accepts_again_ = now + kPause;
+      if (!visitors_.empty()) make_room();
+      return;
+    }
+    if (visitors_.size() >= options_.most_visitors) make_room();
     visitors_.push_back({std::move(*connection), {}, Doorkeeper(now + kProofDeadline), now + 2 * kProofDeadline});
   }
 }
 
 // Drops the oldest visitor that has proven nothing or, if all have proven themselves, the oldest of all. An honest joiner that
-// is dropped tries again (rendezvous.cpp).
+// is dropped tries again (control/node_join.cpp).
 void Admission::make_room() {
   const auto stranger =
       std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& visitor) { return !visitor.connection; });
@@ -60,15 +68,16 @@ bool Admission::advance(Visitor& visitor, TimePoint now, std::vector<Request>& r
       complain(visitor, visitor.doorkeeper.why());
       return true;
     }
-    visitor.connection = Connection(std::move(visitor.unproven), visitor.doorkeeper.keys());
+    visitor.connection =
+        Connection(std::move(visitor.unproven), visitor.doorkeeper.keys(), {.world_size = options_.world_size});
   }
   try {
     const auto state = visitor.connection.fill();
     if (auto frame = visitor.connection.next()) {
-      if (frame->kind != FrameKind::Join)
-        throw CommError(ExitCode::Rendezvous, "did not ask to join but sent " + to_string(frame->kind));
-      Member member = decode_join(frame->payload);
-      requests.push_back({std::move(visitor.connection), std::move(member)});
+      control::Message message = control::decode(*frame, options_.world_size);
+      if (frame->kind != FrameKind::Join && frame->kind != FrameKind::Attach)
+        throw CommError(ExitCode::Rendezvous, "did not ask to join but sent " + control::name_of(message));
+      requests.push_back({std::move(visitor.connection), std::move(message)});
       return true;
     }
     if (state != Connection::State::Open || now >= visitor.deadline)
@@ -83,14 +92,8 @@ bool Admission::advance(Visitor& visitor, TimePoint now, std::vector<Request>& r
 void Admission::complain(const Visitor& visitor, const std::string& why) {
   if (++complaints_ > kMaxComplaints) return;
   const std::string peer = visitor.connection ? visitor.connection.peer() : peer_of(visitor.unproven);
-  log_.warning(fmt::format("rendezvous: peer {} {}; refused{}", peer, escape_control(why),
-                           complaints_ == kMaxComplaints ? " (further refusals are not reported)" : ""));
-}
-
-void refuse(Connection& connection, const Refusal& refusal) {
-  connection.send(encode_refuse(refusal));
-  flush_until(connection, std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
-  connection.finish_sending();
+  options_.log.warning(fmt::format("rendezvous: peer {} {}; refused{}", peer, escape_control(why),
+                                   complaints_ == kMaxComplaints ? " (further refusals are not reported)" : ""));
 }
 
 }  // namespace trivet::comm

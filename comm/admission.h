@@ -1,5 +1,5 @@
-// Admits ranks to a job, at rank 0: accepts connections, makes each prove that it knows the secret, and reads its request to
-// join. The caller decides whether to grant the request. Strangers are turned away without disturbing anybody.
+// Lets visitors in at a node that listens: accepts connections, makes each prove that it knows the secret, and reads its first
+// message, which must be a Join or an Attach. Strangers are turned away without disturbing anybody.
 #pragma once
 
 #include <poll.h>
@@ -7,8 +7,8 @@
 #include <list>
 #include <vector>
 
+#include "comm/control/message.h"
 #include "comm/handshake.h"
-#include "comm/member.h"
 #include "core/log.h"
 
 namespace trivet::comm {
@@ -17,10 +17,15 @@ class Admission {
  public:
   struct Request {
     Connection connection;
-    Member member;
+    control::Message message;
+  };
+  struct Options {
+    int world_size = 1;
+    size_t most_visitors = 256;  // at a time; the oldest without proof is dropped first
+    Log log;
   };
 
-  Admission(Descriptor listener, Secret secret, Log log);
+  Admission(Descriptor listener, Secret secret, Options options);
   void add_to(std::vector<pollfd>& entries) const;
   // Does what can be done without waiting; call it when poll returns, and at least every 100 ms.
   std::vector<Request> step();
@@ -41,12 +46,10 @@ class Admission {
 
   Descriptor listener_;
   Secret secret_;
-  Log log_;
+  Options options_;
   std::list<Visitor> visitors_;
+  TimePoint accepts_again_;  // after this process had no descriptor left for another visitor
   int complaints_ = 0;
 };
-
-// Sends the reason and closes the connection.
-void refuse(Connection& connection, const Refusal& refusal);
 
 }  // namespace trivet::comm

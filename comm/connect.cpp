@@ -67,7 +67,6 @@ class WatchedWorld final : public World {
 
   LivenessOptions liveness_options() const {
     LivenessOptions liveness;
-    liveness.silence = options_.silence_deadline;
     liveness.notice_grace = options_.notice_grace;
     if (options_.on_lost) {
       liveness.on_lost = [on_lost = options_.on_lost](const Accusation& accusation) {
@@ -131,6 +130,9 @@ std::unique_ptr<World> connect(const Place& place, const WorldOptions& options, 
   meeting.listener = listener_of(place);
   meeting.secret = secret_of(place);
   meeting.join_deadline = options.join_deadline;
+  meeting.silence = options.silence_deadline;
+  meeting.network_interface = options.network_interface;
+  if (place.host_known) meeting.host = RendezvousOptions::Host{place.local_rank, place.local_size};
   meeting.find_stopped = [place] { return find_stopped_ranks(place); };
   return std::make_unique<WatchedWorld>(place, options, rendezvous(std::move(meeting)), choose);
 }

@@ -40,6 +40,7 @@ Place from_rank_variables(const EnvironmentReader& environment) {
   place.local_size = static_cast<int>(environment.number_or(local_size, place.world_size, 1, place.world_size));
   place.local_rank =
       static_cast<int>(environment.number_or("LOCAL_RANK", place.rank % place.local_size, 0, place.local_size - 1));
+  place.host_known = environment.has("LOCAL_RANK");
   if (place.world_size == 1) return place;
   place.master_address = environment.text("MASTER_ADDR");
   place.master_port = static_cast<int>(environment.number("MASTER_PORT", 0, 65535));
@@ -56,6 +57,7 @@ Place from_open_mpi(const EnvironmentReader& environment) {
       static_cast<int>(environment.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", place.world_size, 1, place.world_size));
   place.local_rank = static_cast<int>(
       environment.number_or("OMPI_COMM_WORLD_LOCAL_RANK", place.rank % place.local_size, 0, place.local_size - 1));
+  place.host_known = environment.has("OMPI_COMM_WORLD_LOCAL_RANK");
   const bool one_host = place.local_size == place.world_size;
   const char* azure = one_host ? "AZ_BATCHAI_MPI_MASTER_NODE" : "AZ_BATCH_MASTER_NODE";
   const bool in_azure = environment.has("AZUREML_EXPERIMENT_ID") || environment.has(azure);
@@ -79,6 +81,7 @@ Place from_pmi(const EnvironmentReader& environment) {
   place.local_size = static_cast<int>(environment.number_or("MPI_LOCALNRANKS", place.world_size, 1, place.world_size));
   place.local_rank =
       static_cast<int>(environment.number_or("MPI_LOCALRANKID", place.rank % place.local_size, 0, place.local_size - 1));
+  place.host_known = environment.has("MPI_LOCALRANKID");
   place.master_address = place.local_size == place.world_size ? first_of(environment, {"MASTER_ADDR"}, "127.0.0.1")
                                                               : environment.text("MASTER_ADDR");
   place.master_port = port_or(environment, kUsualPort);

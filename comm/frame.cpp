@@ -19,25 +19,32 @@ uint64_t little_endian(std::string_view bytes) {
 
 }  // namespace
 
-std::optional<size_t> longest_payload(uint8_t kind) {
+std::optional<size_t> longest_payload(uint8_t kind, const FrameLimits& limits) {
+  const auto ranks = static_cast<size_t>(limits.world_size);
   switch (static_cast<FrameKind>(kind)) {
-    case FrameKind::Heartbeat:
     case FrameKind::Bye: return 0;
-    case FrameKind::Join:
-    case FrameKind::Welcome: return 4096;
+    case FrameKind::Heartbeat: return 8;
+    case FrameKind::Welcome:
+    case FrameKind::Parent:
+    case FrameKind::Met:
+    case FrameKind::Ask: return 4096;
     case FrameKind::Refuse:
+    case FrameKind::Attach:
     case FrameKind::Accuse: return 8192;
+    case FrameKind::Arrive:
+    case FrameKind::Missing: return 4096 + 8 * ranks;
     case FrameKind::Set: return size_t{128} << 10;
-    case FrameKind::Table: return kLongestPayload;
+    case FrameKind::Join: return size_t{512} << 10;
+    case FrameKind::Announce: return limits.table ? std::optional(1024 + 768 * ranks) : std::nullopt;
   }
   return std::nullopt;
 }
 
-std::optional<DecodedFrame> decode_frame(std::string_view bytes) {
+std::optional<DecodedFrame> decode_frame(std::string_view bytes, const FrameLimits& limits) {
   if (bytes.size() < kFrameHeaderBytes) return std::nullopt;
   const uint64_t length = little_endian(bytes.substr(0, 4));
   const auto kind = static_cast<uint8_t>(bytes[4]);
-  const auto longest = longest_payload(kind);
+  const auto longest = longest_payload(kind, limits);
   if (!longest || length > *longest) throw CommError(ExitCode::Rendezvous, "sent bytes that are not a message of a rank");
   if (bytes.size() < kFrameHeaderBytes + length) return std::nullopt;
   return DecodedFrame{{static_cast<FrameKind>(kind), std::string(bytes.substr(kFrameHeaderBytes, length))},

@@ -1,4 +1,4 @@
-// Messages between ranks other than tensor data: joining, the store, heartbeats, accusations. A frame on the wire:
+// Messages between ranks other than tensor data: joining, heartbeats, accusations, meetings, the store. A frame on the wire:
 //
 //   uint32 payload bytes (little endian) | uint8 kind | payload
 //
@@ -12,15 +12,22 @@
 
 namespace trivet::comm {
 
+// In the order of control::Message.
 enum class FrameKind : uint8_t {
-  Join = 1,   // a Member: asks rank 0 to be let in
-  Table,      // job id and all Members: everybody has joined
-  Refuse,     // exit code and reason: not let in, or the rendezvous failed
-  Heartbeat,  // empty
-  Set,        // key and value of the store
-  Accuse,     // rank, exit code, cause
-  Bye,        // empty: a connection that closes after it is not a loss
-  Welcome,    // rank 0's Member: the join was received, wait for the table
+  Join = 1,
+  Welcome,
+  Refuse,
+  Parent,
+  Attach,
+  Announce,
+  Heartbeat,
+  Set,
+  Accuse,
+  Arrive,
+  Met,
+  Ask,
+  Missing,
+  Bye,
 };
 
 struct Frame {
@@ -29,20 +36,26 @@ struct Frame {
 };
 
 constexpr size_t kFrameHeaderBytes = 5;
-constexpr size_t kLongestPayload = 1 << 20;
 
-// The longest accepted payload of this kind, at most kLongestPayload; nullopt if there is no such kind.
-std::optional<size_t> longest_payload(uint8_t kind);
+// What is accepted on a connection. Lists of ranks may be as long as the world is large; a table is accepted only on
+// connections that this rank has made, because it comes from above.
+struct FrameLimits {
+  int world_size = 1;
+  bool table = false;
+};
+
+// The longest accepted payload of this kind; nullopt if there is no such kind, or if it is not accepted at all.
+std::optional<size_t> longest_payload(uint8_t kind, const FrameLimits& limits);
 
 std::string encode(const Frame& frame);
 
 // The frame at the start of `bytes`, and how many bytes it takes; nullopt while it is incomplete. Throws CommError (Rendezvous)
-// for an unknown kind, and for a payload that is longer than its kind allows.
+// for an unknown kind, and for a payload that is longer than its kind allows; both are known from the first five bytes.
 struct DecodedFrame {
   Frame frame;
   size_t bytes = 0;
 };
-std::optional<DecodedFrame> decode_frame(std::string_view bytes);
+std::optional<DecodedFrame> decode_frame(std::string_view bytes, const FrameLimits& limits);
 
 // Numbers are little endian; a string comes after its length.
 class PayloadWriter {

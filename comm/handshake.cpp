@@ -4,6 +4,7 @@
 #include <sodium.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string_view>
 
@@ -37,22 +38,21 @@ void send_few(const Descriptor& connection, std::string_view bytes) {
   [[maybe_unused]] const ssize_t sent = ::send(connection.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
 
-// Returns nullopt if the connection ends first.
-std::optional<std::string> receive_exactly(const Descriptor& connection, size_t bytes, const Patience& patience) {
-  std::string out;
+// Reads until `out` has so many bytes. False if they have not all arrived; `ended` says whether they never will.
+bool receive_up_to(const Descriptor& connection, size_t bytes, std::string& out, bool& ended) {
   while (out.size() < bytes) {
-    if (!wait_readable(connection.number(), patience)) {
-      throw CommError(
-          ExitCode::Rendezvous,
-          fmt::format("rendezvous: {} does not answer the key proof; is it this job's rank 0?", peer_of(connection)));
-    }
     char buffer[kKeyBytes + kProofBytes];
-    const ssize_t got = ::recv(connection.number(), buffer, bytes - out.size(), 0);
-    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (got <= 0) return std::nullopt;
-    out.append(buffer, got);
+    const ssize_t got = ::recv(connection.number(), buffer, std::min(sizeof buffer, bytes - out.size()), MSG_DONTWAIT);
+    if (got > 0) {
+      out.append(buffer, got);
+    } else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
+      ended = true;
+      return false;
+    } else if (errno == EAGAIN) {
+      return false;
+    }
   }
-  return out;
+  return true;
 }
 
 }  // namespace
@@ -81,24 +81,24 @@ std::optional<SessionKeys> KeyPair::keys_of_rank_zero(std::string_view joiner) c
   return keys;
 }
 
-std::optional<SessionKeys> prove_to_rank_zero(const Descriptor& connection, const Secret& secret, const Patience& patience) {
-  const std::string who = peer_of(connection);
-  const KeyPair own;
-  const std::string hello = fmt::format("{}{}", kGreeting, own.public_key());
-  send_few(connection, hello);
-  const auto answer = receive_exactly(connection, kKeyBytes + kProofBytes, patience);
-  if (!answer) return std::nullopt;
-  const std::string_view theirs = std::string_view(*answer).substr(0, kKeyBytes);
-  const auto keys = own.keys_of_joiner(theirs);
-  if (!keys || !proves(std::string_view(*answer).substr(kKeyBytes), proof_of("rank 0", hello, theirs, secret))) {
-    throw CommError(
-        ExitCode::Rendezvous,
-        fmt::format("rendezvous: {} failed the key proof: it does not know this job's secret, so it is not this "
-                    "job's rank 0; give all ranks the same TRIVET_SECRET_FILE and a port that no other program uses",
-                    who));
+std::string hidden_name(const Secret& secret, std::string_view text) {
+  return hexadecimal(proof_of("name", text, {}, secret)).substr(0, 32);
+}
+
+Prover::State Prover::step(const Descriptor& connection, const Secret& secret) {
+  if (hello_.empty()) {
+    own_ = std::make_unique<KeyPair>();
+    hello_ = fmt::format("{}{}", kGreeting, own_->public_key());
+    send_few(connection, hello_);
   }
-  send_few(connection, proof_of("joiner", theirs, hello, secret));
-  return keys;
+  bool ended = false;
+  if (!receive_up_to(connection, kKeyBytes + kProofBytes, answer_, ended)) return ended ? State::SentAway : State::Waiting;
+  const std::string_view theirs = std::string_view(answer_).substr(0, kKeyBytes);
+  keys_ = own_->keys_of_joiner(theirs);
+  if (!keys_ || !proves(std::string_view(answer_).substr(kKeyBytes), proof_of("rank 0", hello_, theirs, secret)))
+    return State::Refused;
+  send_few(connection, proof_of("joiner", theirs, hello_, secret));
+  return State::Proven;
 }
 
 Doorkeeper::State Doorkeeper::refuse(std::string why) {
@@ -106,24 +106,8 @@ Doorkeeper::State Doorkeeper::refuse(std::string why) {
   return State::Refused;
 }
 
-bool Doorkeeper::receive(const Descriptor& connection, size_t bytes) {
-  while (received_.size() < bytes) {
-    char buffer[kHelloBytes];
-    const ssize_t got = ::recv(connection.number(), buffer, bytes - received_.size(), MSG_DONTWAIT);
-    if (got > 0) {
-      received_.append(buffer, got);
-    } else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
-      ended_ = true;
-      return false;
-    } else if (errno == EAGAIN) {
-      return false;
-    }
-  }
-  return true;
-}
-
 Doorkeeper::State Doorkeeper::step(const Descriptor& connection, const Secret& secret, TimePoint now) {
-  if (hello_.empty() && receive(connection, kHelloBytes)) {
+  if (hello_.empty() && receive_up_to(connection, kHelloBytes, received_, ended_)) {
     if (!received_.starts_with(kGreeting)) return refuse("does not speak this protocol");
     hello_ = std::exchange(received_, {});
     own_ = std::make_unique<KeyPair>();
@@ -131,7 +115,7 @@ Doorkeeper::State Doorkeeper::step(const Descriptor& connection, const Secret& s
     if (!keys_) return refuse("sent a public key that is not valid");
     send_few(connection, std::string(own_->public_key()) + proof_of("rank 0", hello_, own_->public_key(), secret));
   }
-  if (!hello_.empty() && receive(connection, kProofBytes)) {
+  if (!hello_.empty() && receive_up_to(connection, kProofBytes, received_, ended_)) {
     if (proves(received_, proof_of("joiner", own_->public_key(), hello_, secret))) return State::Proven;
     return refuse("failed the key proof");
   }

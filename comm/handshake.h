@@ -6,7 +6,8 @@
 //
 // Both key pairs are new for every connection (X25519). The keys that encrypt the rest of the connection (record_cipher.h) are
 // derived from them by libsodium's crypto_kx, so a recorded connection cannot be replayed, nor be read by somebody who learns
-// the secret later. HMAC is HMAC-SHA256. Rank 0 reads at most 72 bytes from a stranger and gives it 2 seconds.
+// the secret later. HMAC is HMAC-SHA256. Any other node that takes visitors acts as rank 0 does here. It reads at most 72 bytes
+// from a stranger and gives it 2 seconds.
 #pragma once
 
 #include <array>
@@ -40,12 +41,25 @@ class KeyPair {
   std::array<unsigned char, 32> public_{}, secret_{};
 };
 
-// The joiner's side. Returns nullopt if the other end closed the connection before it answered, as rank 0 does with the oldest
-// visitor when too many come at once; try again then. Throws CommError (Rendezvous) if the other end does not know the secret
-// or does not answer.
-std::optional<SessionKeys> prove_to_rank_zero(const Descriptor& connection, const Secret& secret, const Patience& patience);
+// A name for `text` that nobody can predict, and so occupy, who does not know the secret.
+std::string hidden_name(const Secret& secret, std::string_view text);
 
-// Rank 0's side of one connection, driven by poll.
+// The joiner's side of one connection, driven by poll.
+class Prover {
+ public:
+  // SentAway: the other end closed the connection before it answered, as happens to the oldest visitors when too many come at
+  // once; try again then. Refused: it does not know the secret.
+  enum class State { Waiting, Proven, SentAway, Refused };
+  State step(const Descriptor& connection, const Secret& secret);
+  const SessionKeys& keys() const { return *keys_; }  // after Proven
+
+ private:
+  std::string hello_, answer_;
+  std::unique_ptr<KeyPair> own_;  // from the hello on
+  std::optional<SessionKeys> keys_;
+};
+
+// The side of rank 0, or of another node that takes visitors: one connection, driven by poll.
 class Doorkeeper {
  public:
   enum class State { Waiting, Proven, Refused };
@@ -57,7 +71,6 @@ class Doorkeeper {
 
  private:
   State refuse(std::string why);
-  bool receive(const Descriptor& connection, size_t bytes);
 
   TimePoint deadline_;
   std::string received_, hello_, why_;

@@ -34,7 +34,7 @@ bool JobState::wait_for_accusation(std::chrono::milliseconds grace) const {
   return accused;
 }
 
-void JobState::heard_rank_zero() noexcept { heard_rank_zero_ = std::chrono::steady_clock::now(); }
+void JobState::heard_rank_zero(std::chrono::steady_clock::time_point when) noexcept { heard_rank_zero_ = when; }
 
 void JobState::subscribe(std::function<void(const Accusation&)> listener) {
   std::lock_guard lock(mutex_);

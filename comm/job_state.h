@@ -37,8 +37,9 @@ class JobState {
   // and rank 0, which would pass on an accusation, has been heard since. Rank 0 may be the rank that is lost: then the others
   // hear nothing until Liveness accuses it.
   bool wait_for_accusation(std::chrono::milliseconds grace) const;
-  // Called by Liveness on ranks other than 0 whenever they hear from rank 0. Where it is never called, this process decides.
-  void heard_rank_zero() noexcept;
+  // Called by Liveness on ranks other than 0: rank 0 was known to be alive at this time, directly or from the ranks between.
+  // Where it is never called, this process decides.
+  void heard_rank_zero(std::chrono::steady_clock::time_point when) noexcept;
   // Called once, on the accuser's thread, with the first accusation (at once when there is one already). Must not throw, wait
   // or call back into this object.
   void subscribe(std::function<void(const Accusation&)> listener);

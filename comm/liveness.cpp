@@ -1,7 +1,7 @@
 #include "comm/liveness.h"
 
 #include <fmt/format.h>
-#include <poll.h>
+#include <fmt/ranges.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -20,6 +20,9 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kFarewell{1000};  // how long a closing rank waits for the others' last messages
 constexpr milliseconds kTelling{200};
+constexpr milliseconds kStep{100};       // the longest step, and the time between two looks for stopped ranks
+constexpr milliseconds kRootStays{500};  // after an accusation, if others may have lost the ranks between them and the root
+constexpr milliseconds kAnswer{1000};    // for the root's answer to who is missing
 
 // Heartbeats must get through however many threads compute. This needs a privilege; without it, only the long deadline for
 // silence helps.
@@ -54,17 +57,20 @@ Liveness::Liveness(Joined joined, int rank, LivenessOptions options, std::shared
       options_(std::move(options)),
       members_(std::move(joined.members)),
       job_(std::move(job)),
-      admission_(std::move(joined.admission)),
+      driver_(std::move(joined.driver)),
       wake_(std::make_shared<Wake>()),
       store_([this](const std::string& key, const std::string& value) {
-        post(encode_set({key, value}));
-      }) {
-  const TimePoint now = steady_clock::now();
-  for (size_t i = 0; i < joined.connections.size(); ++i) {
-    if (joined.connections[i]) peers_.push_back({static_cast<int>(i), std::move(joined.connections[i]), now});
-  }
-  next_beat_ = now;
-  if (rank_ != 0) job_->heard_rank_zero();
+        control::encode(control::Set{key, value});  // throws here if it is too long
+        post([=, this](control::Node& node, TimePoint now) {
+          try {
+            node.set(key, value);
+          } catch (const CommError& error) {  // another rank has set it meanwhile
+            node.accuse({rank_, where(members_, rank_), error.exit_code(), error.what()}, now);
+          }
+        });
+      }),
+      next_look_(steady_clock::now()) {
+  if (rank_ != 0) job_->heard_rank_zero(steady_clock::now());
   job_->subscribe([wake = wake_](const Accusation&) { wake->ring(); });
   thread_ = std::thread([this] { run(); });
 }
@@ -77,27 +83,44 @@ void Liveness::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+bool Liveness::wait_until_met(const std::string& name, milliseconds time) {
+  std::unique_lock lock(meetings_mutex_);
+  meetings_changed_.wait_for(lock, time, [&] { return over_ || met_.contains(name); });
+  return met_.erase(name) > 0;
+}
+
 void Liveness::meet(const std::string& name, milliseconds deadline) {
-  const auto key = [&](int rank) { return fmt::format("meet/{}/{}", name, rank); };
-  std::vector<std::string> keys;
-  for (const Member& member : members_) keys.push_back(key(member.rank));
-  store_.set(key(rank_), "");
-  if (store_.wait_for(keys, deadline).empty()) return;
+  post([name](control::Node& node, TimePoint now) { node.arrive(name, now); });
+  if (wait_until_met(name, deadline)) return;
   if (const auto accusation = job_->accusation()) throw CommError(accusation->code, lost_message(*accusation, name));
-  std::vector<int> missing;
-  for (const Member& member : members_) {
-    if (!store_.get(key(member.rank), milliseconds(0))) missing.push_back(member.rank);
-  }
+  throw_missing(name, deadline);
+}
+
+// Empty if the root does not answer, or if all have come since.
+std::vector<int> Liveness::ask_who_is_missing(const std::string& name) {
+  post([name](control::Node& node, TimePoint) { node.ask(name); });
+  std::unique_lock lock(meetings_mutex_);
+  meetings_changed_.wait_for(lock, kAnswer, [&] { return over_ || met_.contains(name) || missing_.contains(name); });
+  const auto answer = missing_.extract(name);
+  return met_.contains(name) || answer.empty() ? std::vector<int>() : answer.mapped();
+}
+
+void Liveness::throw_missing(const std::string& name, milliseconds deadline) {
+  const std::vector<int> missing = ask_who_is_missing(name);
+  const double seconds = static_cast<double>(deadline.count()) / 1000;
+  if (missing.empty())  // they may have come since
+    throw CommError(ExitCode::NoProgress,
+                    fmt::format("not all ranks had reached \"{}\" within {:.3g} s: computing or stuck", name, seconds));
   const bool one = missing.size() == 1;
-  throw CommError(ExitCode::NoProgress,
-                  fmt::format("{} {} {} alive but {} not reached \"{}\" within {:.3g} s: computing or stuck",
-                              one ? "rank" : "ranks", fmt::join(missing, ","), one ? "is" : "are", one ? "has" : "have", name,
-                              static_cast<double>(deadline.count()) / 1000));
+  throw CommError(
+      ExitCode::NoProgress,
+      fmt::format("{} {} {} alive but {} not reached \"{}\" within {:.3g} s: computing or stuck", one ? "rank" : "ranks",
+                  fmt::join(missing, ","), one ? "is" : "are", one ? "has" : "have", name, seconds));
 }
 
 void Liveness::close(milliseconds deadline) {
   if (left_.exchange(true)) return;
-  meet("close", deadline);
+  meet(control::kLastMeeting, deadline);
   closing_ = true;
   stop();
 }
@@ -111,188 +134,104 @@ void Liveness::accuse(Accusation accusation) noexcept {
 void Liveness::run() {
   raise_own_priority();
   while (!stopping_) {
-    wait_for_news(next_beat_);
+    take_orders(steady_clock::now());
+    const auto events = driver_->step(steady_clock::now() + kStep, wake_->number());
+    wake_->silence();
     const TimePoint now = steady_clock::now();
-    forgive_own_lateness(next_beat_, now);
-    take_outbox();
-    for (Peer& peer : peers_) read(peer, now);
-    turn_away_latecomers();
-    look_for_silence(now);
+    for (const control::Message& event : events) handle(event, now);
+    if (rank_ != 0) job_->heard_rank_zero(driver_->node().root_heard());
     look_for_stopped(now);
-    announce_accusation();
-    beat(now);
-    for (Peer& peer : peers_) peer.connection.flush();
-    if (announced_ && std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.connection.has_unsent(); }))
-      told_ = true;
+    pass_on_accusation(now);
+    if (announced_ && !driver_->has_unsent()) told_ = true;
     call_on_lost(now);
   }
   finish();
 }
 
-void Liveness::wait_for_news(TimePoint until) {
-  std::vector<pollfd> entries{{wake_->number(), POLLIN, 0}};
-  for (const Peer& peer : peers_) {
-    if (!peer.connection) continue;
-    const bool unsent = peer.connection.has_unsent();
-    entries.push_back({peer.connection.number(), static_cast<short>(unsent ? POLLIN | POLLOUT : POLLIN), 0});
-  }
-  if (admission_) admission_->add_to(entries);
-  const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now());
-  ::poll(entries.data(), entries.size(), static_cast<int>(std::max<int64_t>(0, left.count())));
-  wake_->silence();
+void Liveness::handle(const control::Message& event, TimePoint now) {
+  if (const auto* accuse = std::get_if<control::Accuse>(&event)) return job_->accuse(accuse->accusation);
+  if (const auto* set = std::get_if<control::Set>(&event)) return learn(*set, now);
+  const auto* met = std::get_if<control::Met>(&event);
+  const auto* missing = std::get_if<control::Missing>(&event);
+  if (met == nullptr && missing == nullptr) return;
+  std::lock_guard lock(meetings_mutex_);
+  if (met != nullptr) met_.insert(met->meeting);
+  if (missing != nullptr) missing_[missing->meeting] = missing->ranks;
+  meetings_changed_.notify_all();
 }
 
-// A monitor that got no processor time, or was stopped, must not blame the others for its own absence.
-void Liveness::forgive_own_lateness(TimePoint planned, TimePoint now) {
-  const auto late = now - planned;
-  if (late < options_.beat) return;
-  for (Peer& peer : peers_) peer.last_heard += late;
-}
-
-void Liveness::read(Peer& peer, TimePoint now) {
-  if (!peer.connection) return;
-  const Connection::State state = peer.connection.fill();
+void Liveness::learn(const control::Set& set, TimePoint now) {
   try {
-    while (const auto frame = peer.connection.next()) {
-      peer.last_heard = std::max(peer.last_heard, now);
-      if (peer.rank == 0) job_->heard_rank_zero();
-      handle(peer, *frame);
-    }
-  } catch (const CommError& error) {  // it sent something wrong, so nothing more from it is trusted
-    job_->accuse({peer.rank, where(members_, peer.rank), error.exit_code(), error.what()});
-    peer.connection.reset();
-    return;
-  }
-  if (state == Connection::State::Open) return;
-  peer.connection.reset();
-  if (!peer.said_bye) lose(peer, state == Connection::State::Ended ? "eof" : "reset");
-}
-
-void Liveness::handle(Peer& peer, const Frame& frame) {
-  switch (frame.kind) {
-    case FrameKind::Heartbeat: return;
-    case FrameKind::Bye:
-      // A rank sends Bye only after all ranks, including this one, have met in close().
-      if (!left_) throw CommError(ExitCode::Rendezvous, "sent a Bye while the job is running");
-      peer.said_bye = true;
-      return;
-    case FrameKind::Set: {
-      const StoreEntry entry = decode_set(frame.payload);
-      if (store_.apply(entry.key, entry.value)) send_to_others(frame, &peer);
-      return;
-    }
-    case FrameKind::Accuse: {
-      Accusation accusation = decode_accuse(frame.payload, static_cast<int>(members_.size()));
-      accusation.host = where(members_, accusation.world_rank);
-      job_->accuse(std::move(accusation));
-      return;
-    }
-    case FrameKind::Join:
-    case FrameKind::Table:
-    case FrameKind::Refuse:
-    case FrameKind::Welcome: break;
-  }
-  throw CommError(ExitCode::Rendezvous, fmt::format("sent {} after all ranks had joined", to_string(frame.kind)));
-}
-
-void Liveness::lose(const Peer& peer, const std::string& cause) {
-  job_->accuse({peer.rank, where(members_, peer.rank), ExitCode::PeerLost, cause});
-}
-
-void Liveness::turn_away_latecomers() {
-  if (!admission_) return;
-  const std::vector<std::optional<Member>> held(members_.begin(), members_.end());
-  for (auto& request : admission_->step()) {
-    if (const auto refusal = refusal_of(request.member, held)) {
-      refuse(request.connection, *refusal);
-      Log(rank_).warning(fmt::format("rendezvous: pid {} was refused: {}", request.member.pid, refusal->reason));
-    }
+    store_.apply(set.key, set.value);
+  } catch (const CommError& error) {  // this rank has just set another value
+    driver_->node().accuse({rank_, where(members_, rank_), error.exit_code(), error.what()}, now);
   }
 }
 
-void Liveness::send_to_others(const Frame& frame, const Peer* except) {
-  for (Peer& peer : peers_) {
-    if (peer.connection && &peer != except) peer.connection.send(frame);
-  }
-}
-
-void Liveness::announce_accusation() {
+// The accusation may be the root's, or one that this process makes.
+void Liveness::pass_on_accusation(TimePoint now) {
   if (announced_) return;
   const auto accusation = job_->accusation();
   if (!accusation) return;
   announced_ = true;
-  accused_at_ = steady_clock::now();
+  accused_at_ = now;
   store_.interrupt();
-  send_to_others(encode_accuse(*accusation), nullptr);
-}
-
-void Liveness::beat(TimePoint now) {
-  if (now < next_beat_) return;
-  next_beat_ = now + options_.beat;
-  send_to_others({FrameKind::Heartbeat, {}}, nullptr);
-}
-
-void Liveness::look_for_silence(TimePoint now) {
-  for (const Peer& peer : peers_) {
-    if (peer.connection && !peer.said_bye && now - peer.last_heard > options_.silence) lose(peer, "silent");
+  {
+    std::lock_guard lock(meetings_mutex_);
+    over_ = true;
+    meetings_changed_.notify_all();
   }
+  driver_->node().accuse(*accusation, now);
+  driver_->act();
 }
 
 void Liveness::look_for_stopped(TimePoint now) {
-  if (now < next_beat_) return;
-  for (Peer& peer : peers_) {
-    const Member& member = members_[peer.rank];
-    if (!peer.connection || peer.said_bye || !same_host(member, members_[rank_])) continue;
-    if (peer.stopped.look(is_stopped(member.pid, member.started), now)) lose(peer, "stopped (SIGSTOP or Ctrl-Z)");
+  if (now < next_look_) return;
+  next_look_ = now + kStep;
+  for (const int rank : driver_->node().neighbours()) {
+    const Member& member = members_[rank];
+    if (!same_host(member, members_[rank_])) continue;
+    if (stopped_[rank].look(is_stopped(member.pid, member.started), now))
+      driver_->node().lose(rank, "stopped (SIGSTOP or Ctrl-Z)", now);
   }
 }
 
+TimePoint Liveness::stays_until() const {
+  const bool others_may_ask = rank_ == 0 && announced_ && driver_->node().table().tree.levels() > 1;
+  return others_may_ask ? accused_at_ + kRootStays : TimePoint{};
+}
+
 void Liveness::call_on_lost(TimePoint now) {
-  if (!announced_ || noticed_ || now - accused_at_ < options_.notice_grace) return;
+  if (!announced_ || noticed_ || now < std::max(accused_at_ + options_.notice_grace, stays_until())) return;
   noticed_ = true;
   if (options_.on_lost) options_.on_lost(*job_->accusation());
 }
 
 // Sends the last messages: Bye after a close(), or the accusation that makes this rank leave.
 void Liveness::finish() {
-  take_outbox();
-  announce_accusation();
-  if (closing_) send_to_others({FrameKind::Bye, {}}, nullptr);
-  const TimePoint deadline = steady_clock::now() + (closing_ ? kFarewell : kTelling);
-  for (Peer& peer : peers_) {
-    if (!peer.connection) continue;
-    flush_until(peer.connection, deadline);
-    peer.connection.finish_sending();
-  }
-  if (!closing_) return;
-  for (Peer& peer : peers_) read_last_words(peer, deadline);
+  const TimePoint now = steady_clock::now();
+  take_orders(now);
+  pass_on_accusation(now);
+  while (steady_clock::now() < stays_until()) driver_->step(stays_until());
+  if (closing_) driver_->node().leave();
+  driver_->finish(steady_clock::now() + (closing_ ? kFarewell : kTelling), closing_);
 }
 
-// Closing a connection that has unread data resets it, and a reset may overtake this rank's last messages.
-void Liveness::read_last_words(Peer& peer, TimePoint deadline) {
-  try {
-    while (peer.connection && peer.connection.fill() == Connection::State::Open &&
-           wait_readable(peer.connection.number(), deadline)) {
-      while (peer.connection.next()) {
-      }
-    }
-  } catch (const CommError&) {
-    peer.connection.reset();  // not a message; the job is over, so this rank needs to hear nothing more
-  }
-}
-
-void Liveness::post(Frame frame) {
+void Liveness::post(Order order) {
   {
-    std::lock_guard lock(outbox_mutex_);
-    outbox_.push_back(std::move(frame));
+    std::lock_guard lock(orders_mutex_);
+    orders_.push_back(std::move(order));
   }
   wake_->ring();
 }
 
-void Liveness::take_outbox() {
-  std::lock_guard lock(outbox_mutex_);
-  for (const Frame& frame : outbox_) send_to_others(frame, nullptr);
-  outbox_.clear();
+void Liveness::take_orders(TimePoint now) {
+  std::vector<Order> orders;
+  {
+    std::lock_guard lock(orders_mutex_);
+    orders.swap(orders_);
+  }
+  for (const Order& order : orders) order(driver_->node(), now);
 }
 
 std::string lost_message(const Accusation& accusation, const std::string& during) {

@@ -1,25 +1,25 @@
 // Detects which ranks of a job are alive. Every rank has a Liveness with its own thread, so that it sees a death while it
-// computes.
+// computes. The thread drives the rank's node in the tree of the control plane (control/node.h), with the connections of the
+// rendezvous. The node sees which of its neighbours dies (end of the connection: at once) or falls silent (no heartbeat: at the
+// deadline). Rank 0 decides whom all ranks name, so if rank 3 leaves because rank 2 died, rank 2 was named before.
 //
-//        rank 1   rank 2          The connections are those of the rendezvous: a star around rank 0. Rank 0 sees who dies (end
-//            \     /              of the connection: at once) or falls silent (no heartbeat: at the deadline) and tells the
-//            rank 0               others, so that there is one order of events and all name the same first culprit. The others
-//            /     \ .            watch rank 0 in the same way. Nobody else can tell them anything, so if rank 3 leaves because
-//        rank 3   rank 4          rank 2 died, rank 2 was named before.
-//
-// At every heartbeat, a rank looks in /proc (process_state.h) for peers on its host that were stopped. That is evidence, so
-// half a second is enough. Silence alone could come from a rank that gets no processor time, so its deadline is longer.
+// At every heartbeat, a rank looks in /proc (process_state.h) for neighbours on its host that were stopped. That is evidence,
+// so half a second is enough. Silence alone could come from a rank that gets no processor time, so its deadline is longer.
 //
 // Liveness reports what it finds to the JobState, which every waiting operation checks, and tells all ranks about accusations
 // that others put there (a deadline, an abort). All reading and writing happens on its thread. close() is the regular end: all
 // ranks meet and send Bye, and from then on the end of a connection is not a loss. If a rank destroys its Liveness without
-// close(), the others consider it lost.
+// close(), the others consider it lost. The root of a tree with several levels stays for half a second after an accusation, for
+// ranks that have lost the connection to it.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,8 +32,6 @@
 namespace trivet::comm {
 
 struct LivenessOptions {
-  std::chrono::milliseconds beat{100};
-  std::chrono::milliseconds silence{5000};
   std::chrono::milliseconds notice_grace{300};
   std::function<void(const Accusation&)> on_lost;  // see WorldOptions
 };
@@ -55,47 +53,44 @@ class Liveness {
   const Member& member(int rank) const { return members_[rank]; }
 
  private:
-  struct Peer {
-    int rank = 0;
-    Connection connection;
-    TimePoint last_heard;
-    bool said_bye = false;
-    StoppedForLong stopped = {};
-  };
+  using Order = std::function<void(control::Node&, TimePoint now)>;
   class Wake;
 
   void run();
-  void wait_for_news(TimePoint until);
-  void forgive_own_lateness(TimePoint planned, TimePoint now);
-  void read(Peer& peer, TimePoint now);
-  void handle(Peer& peer, const Frame& frame);
-  void lose(const Peer& peer, const std::string& cause);
-  void turn_away_latecomers();
-  void send_to_others(const Frame& frame, const Peer* except);
-  void announce_accusation();
-  void beat(TimePoint now);
-  void look_for_silence(TimePoint now);
+  void handle(const control::Message& event, TimePoint now);
+  void learn(const control::Set& set, TimePoint now);
+  void pass_on_accusation(TimePoint now);
   void look_for_stopped(TimePoint now);
-  void read_last_words(Peer& peer, TimePoint deadline);
   void call_on_lost(TimePoint now);
+  TimePoint stays_until() const;
   void finish();
-  void post(Frame frame);
-  void take_outbox();
+  void post(Order order);
+  void take_orders(TimePoint now);
   void stop();
+  std::vector<int> ask_who_is_missing(const std::string& name);
+  [[noreturn]] void throw_missing(const std::string& name, std::chrono::milliseconds deadline);
+  bool wait_until_met(const std::string& name, std::chrono::milliseconds time);
 
   const int rank_;
   const LivenessOptions options_;
   const std::vector<Member> members_;
   std::shared_ptr<JobState> job_;
-  std::unique_ptr<Admission> admission_;
-  std::vector<Peer> peers_;  // on rank 0: all other ranks; on the others: rank 0
+  std::unique_ptr<control::Driver> driver_;
+  std::map<int, StoppedForLong> stopped_;  // by rank
   std::shared_ptr<Wake> wake_;
   Store store_;
 
-  std::mutex outbox_mutex_;
-  std::vector<Frame> outbox_;
+  std::mutex orders_mutex_;
+  std::vector<Order> orders_;
+
+  std::mutex meetings_mutex_;
+  std::condition_variable meetings_changed_;
+  std::set<std::string> met_;
+  std::map<std::string, std::vector<int>> missing_;  // the answers to Ask
+  bool over_ = false;                                // no meeting will end any more
+
   std::atomic<bool> stopping_{false}, closing_{false}, told_{false}, left_{false};
-  TimePoint next_beat_, accused_at_;
+  TimePoint next_look_, accused_at_;
   bool announced_ = false, noticed_ = false;
   std::thread thread_;
 };

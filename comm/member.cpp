@@ -13,7 +13,7 @@
 namespace trivet::comm {
 namespace {
 
-constexpr int kProtocol = 2;
+constexpr int kProtocol = 3;
 
 std::string build_id_in(const char* notes, size_t size) {
   size_t at = 0;

@@ -87,6 +87,7 @@ Place place_from_slurm(const EnvironmentReader& environment) {
   place.local_size = tasks_here(environment, place.world_size, node_count);
   place.local_rank =
       static_cast<int>(environment.number_or("SLURM_LOCALID", place.rank % place.local_size, 0, place.local_size - 1));
+  place.host_known = environment.has("SLURM_LOCALID");
   if (environment.has("MASTER_ADDR")) {
     place.master_address = environment.text("MASTER_ADDR");
   } else if (node_count == 1) {

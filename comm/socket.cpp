@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -24,7 +25,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kLookEvery{100}, kOneAttempt{1000};
+constexpr milliseconds kLookEvery{100}, kOneAttempt{1300};  // TCP sends the first packet again after a second
+constexpr int kBacklog = 4096;           // visitors that the system holds until they are accepted, if its own limit allows
+constexpr size_t kMostUnread = 2 << 20;  // bytes of one fill()
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -82,21 +85,22 @@ bool poll_for(int descriptor, short events, TimePoint deadline) {
   }
 }
 
-// Returns 0, or the errno of the attempt.
-int try_connect(const addrinfo& target, TimePoint deadline, Descriptor& out) {
-  Descriptor attempt(::socket(target.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!attempt) return errno;
-  if (::connect(attempt.number(), target.ai_addr, target.ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) return errno;
-    if (!poll_for(attempt.number(), POLLOUT, deadline)) return ETIMEDOUT;
-    int error = 0;
-    socklen_t size = sizeof error;
-    ::getsockopt(attempt.number(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) return error;
-  }
-  set_prompt(attempt.number());
-  out = std::move(attempt);
-  return 0;
+std::vector<SocketAddress> addresses_of(const AddressList& list) {
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* target = list.get(); target != nullptr; target = target->ai_next)
+    addresses.push_back({std::string(reinterpret_cast<const char*>(target->ai_addr), target->ai_addrlen)});
+  return addresses;
+}
+
+const sockaddr* sockaddr_of(const SocketAddress& address) { return reinterpret_cast<const sockaddr*>(address.bytes.data()); }
+
+// The name of an abstract socket begins with a zero; it is no file, and is gone with its last socket.
+SocketAddress address_on_this_host(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+  const size_t size = offsetof(sockaddr_un, sun_path) + 1 + std::min(name.size(), sizeof address.sun_path - 1);
+  return {std::string(reinterpret_cast<const char*>(&address), size)};
 }
 
 }  // namespace
@@ -117,7 +121,7 @@ Descriptor listen_on(const std::string& address, int port) {
   Descriptor listener(::socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!listener) throw CommError(ExitCode::Rendezvous, fmt::format("cannot create a socket: {}", std::strerror(errno)));
   set_option(listener.number(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (::bind(listener.number(), list->ai_addr, list->ai_addrlen) != 0 || ::listen(listener.number(), 1024) != 0) {
+  if (::bind(listener.number(), list->ai_addr, list->ai_addrlen) != 0 || ::listen(listener.number(), kBacklog) != 0) {
     const int error = errno;
     if (error == EADDRINUSE) {
       throw CommError(ExitCode::Rendezvous, fmt::format("port {} of {} is held by {}; set MASTER_PORT to a free one", port,
@@ -148,10 +152,74 @@ std::string peer_of(const Descriptor& connection) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
   if (::getpeername(connection.number(), reinterpret_cast<sockaddr*>(&storage), &size) != 0) return "an unknown address";
+  if (storage.ss_family == AF_UNIX) return "this host";
   char host[NI_MAXHOST], port[NI_MAXSERV];
   ::getnameinfo(reinterpret_cast<sockaddr*>(&storage), size, host, sizeof host, port, sizeof port,
                 NI_NUMERICHOST | NI_NUMERICSERV);
   return fmt::format("{}:{}", host, port);
+}
+
+std::vector<SocketAddress> look_up(const std::string& address) {
+  if (address.starts_with("@")) return {address_on_this_host(address.substr(1))};
+  const size_t colon = std::min(address.rfind(':'), address.size());
+  const std::string host = address.substr(0, colon), port = address.substr(std::min(colon + 1, address.size()));
+  AddressList list(nullptr, &::freeaddrinfo);
+  const int unknown = look_up(host, std::atoi(port.c_str()), list);
+  if (unknown != 0 && !may_succeed_later(unknown)) refuse_address(host, unknown);
+  return addresses_of(list);
+}
+
+std::optional<Descriptor> listen_on_this_host(const std::string& name) {
+  const SocketAddress address = address_on_this_host(name);
+  Descriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!listener) throw CommError(ExitCode::Rendezvous, fmt::format("cannot create a socket: {}", std::strerror(errno)));
+  if (::bind(listener.number(), sockaddr_of(address), static_cast<socklen_t>(address.bytes.size())) != 0 ||
+      ::listen(listener.number(), kBacklog) != 0)
+    return std::nullopt;
+  return listener;
+}
+
+ConnectionAttempt::ConnectionAttempt(std::vector<SocketAddress> addresses, TimePoint now)
+    : addresses_(std::move(addresses)), error_(EADDRNOTAVAIL) {
+  try_next(now);
+}
+
+// Begins with the next address at which nothing fails at once. False if there is none.
+bool ConnectionAttempt::try_next(TimePoint now) {
+  for (; next_ < addresses_.size(); ++next_) {
+    const SocketAddress& address = addresses_[next_];
+    descriptor_ = Descriptor(::socket(sockaddr_of(address)->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    give_up_ = now + kOneAttempt;
+    if (descriptor_ &&
+        (::connect(descriptor_.number(), sockaddr_of(address), static_cast<socklen_t>(address.bytes.size())) == 0 ||
+         errno == EINPROGRESS)) {
+      ++next_;
+      return true;
+    }
+    error_ = errno;
+  }
+  descriptor_.reset();
+  return false;
+}
+
+ConnectionAttempt::State ConnectionAttempt::step(TimePoint now) {
+  while (descriptor_) {
+    pollfd entry{descriptor_.number(), POLLOUT, 0};
+    int error = ETIMEDOUT;
+    if (::poll(&entry, 1, 0) > 0) {
+      socklen_t size = sizeof error;
+      ::getsockopt(descriptor_.number(), SOL_SOCKET, SO_ERROR, &error, &size);
+    } else if (now < give_up_) {
+      return State::Waiting;
+    }
+    if (error == 0) {
+      set_prompt(descriptor_.number());
+      return State::Connected;
+    }
+    error_ = error;
+    try_next(now);
+  }
+  return State::Failed;
 }
 
 Descriptor connect_to(const std::string& address, int port, const Patience& patience) {
@@ -166,19 +234,20 @@ Descriptor connect_to(const std::string& address, int port, const Patience& pati
       look_up_at = steady_clock::now() + kOneAttempt;
     }
     if (unknown != 0 && !may_succeed_later(unknown)) refuse_address(address, unknown);
-    Descriptor connection;
-    int error = 0;
-    for (const addrinfo* target = list.get(); target != nullptr; target = target->ai_next) {
-      error = try_connect(*target, std::min(patience.deadline, steady_clock::now() + kOneAttempt), connection);
-      if (error == 0) return connection;
+    ConnectionAttempt attempt(addresses_of(list), steady_clock::now());
+    auto state = attempt.step(steady_clock::now());
+    while (state == ConnectionAttempt::State::Waiting && steady_clock::now() < patience.deadline) {
+      poll_for(attempt.number(), POLLOUT, std::min(patience.deadline, steady_clock::now() + kLookEvery));
+      state = attempt.step(steady_clock::now());
     }
+    if (state == ConnectionAttempt::State::Connected) return attempt.take();
     if (patience.look) patience.look();
     if (steady_clock::now() + pause >= patience.deadline) {
       if (unknown != 0) refuse_address(address, unknown);
       throw CommError(ExitCode::Rendezvous,
                       fmt::format("rank 0 does not answer at {}:{}: {}; is it started, and are MASTER_ADDR and "
                                   "MASTER_PORT the same on all ranks?",
-                                  address, port, std::strerror(error)));
+                                  address, port, std::strerror(attempt.error())));
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, milliseconds{100});
@@ -221,7 +290,7 @@ Connection::State Connection::fill() {
     const ssize_t got = ::recv(number(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (got > 0) {
       in_.append(buffer, got);
-      if (in_.size() > 2 * kLongestPayload) return State::Open;  // the caller takes frames out first
+      if (in_.size() > kMostUnread) return State::Open;  // the caller takes frames out first
       continue;
     }
     if (got == 0) return State::Ended;
@@ -232,7 +301,7 @@ Connection::State Connection::fill() {
 
 std::optional<Frame> Connection::next() {
   for (;;) {
-    if (auto decoded = decode_frame(text_)) {
+    if (auto decoded = decode_frame(text_, limits_)) {
       text_.erase(0, decoded->bytes);
       return std::move(decoded->frame);
     }
@@ -242,24 +311,17 @@ std::optional<Frame> Connection::next() {
   }
 }
 
-void Connection::finish_sending() { ::shutdown(number(), SHUT_WR); }
-
-std::optional<Frame> wait_for_frame(Connection& connection, const Patience& patience, const std::string& who) {
+Connection::State Connection::skip() {
+  char buffer[16384];
   for (;;) {
-    const Connection::State state = connection.fill();
-    try {
-      if (auto frame = connection.next()) return frame;
-    } catch (const CommError& error) {
-      throw CommError(error.exit_code(), who + " " + error.what());
-    }
-    if (state != Connection::State::Open) return std::nullopt;
-    if (!wait_readable(connection.number(), patience)) throw CommError(ExitCode::Rendezvous, who + " did not answer in time");
+    const ssize_t got = ::recv(number(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (got > 0) continue;
+    if (got == 0) return State::Ended;
+    if (errno == EINTR) continue;
+    return errno == EAGAIN || errno == EWOULDBLOCK ? State::Open : State::Reset;
   }
 }
 
-void flush_until(Connection& connection, TimePoint deadline) {
-  connection.flush();
-  while (connection.has_unsent() && poll_for(connection.number(), POLLOUT, deadline)) connection.flush();
-}
+void Connection::finish_sending() { ::shutdown(number(), SHUT_WR); }
 
 }  // namespace trivet::comm

@@ -1,10 +1,11 @@
-// TCP: listening, connecting, and a connection that carries frames. Nothing here blocks without a deadline.
+// Listening, connecting, and a connection that carries frames. Nothing here blocks without a deadline, except looking up names.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/frame.h"
 #include "comm/record_cipher.h"
@@ -28,13 +29,45 @@ void wait_for_name(const std::string& address, const Patience& patience);
 Descriptor listen_on(const std::string& address, int port);
 int port_of(const Descriptor& listener);
 bool is_loopback(const std::string& address);
-std::string peer_of(const Descriptor& connection);  // "127.0.0.1:4711"
+std::string peer_of(const Descriptor& connection);  // "127.0.0.1:4711", "this host"
 
 // Retries while the name is not known or nobody listens there yet. Throws CommError (Rendezvous) at the deadline. The
 // connection is non-blocking.
 Descriptor connect_to(const std::string& address, int port, const Patience& patience);
-// Returns nullopt if no connection is waiting.
+// Returns nullopt if no connection is waiting, or for another reason in errno.
 std::optional<Descriptor> accept_from(const Descriptor& listener);
+
+// An address of a socket: a numeric one of a network, or a name of this host alone.
+struct SocketAddress {
+  std::string bytes;  // a sockaddr
+};
+
+// What an address stands for: "host:port" (the part before the last colon is a name or an address), or "@name", a name of this
+// host that needs no port. It has no address yet if the name is unknown: that of a pod in Kubernetes, until it is ready. Throws
+// CommError (Rendezvous) if it cannot become known.
+std::vector<SocketAddress> look_up(const std::string& address);
+// Ranks of this host find it by this name, in its network namespace. Returns nullopt if the name is taken.
+std::optional<Descriptor> listen_on_this_host(const std::string& name);
+
+// Connects to one of several addresses without waiting: poll number() for POLLOUT and call step().
+class ConnectionAttempt {
+ public:
+  enum class State { Waiting, Connected, Failed };
+  ConnectionAttempt(std::vector<SocketAddress> addresses, TimePoint now);
+  State step(TimePoint now);
+  int number() const { return descriptor_.number(); }
+  int error() const { return error_; }                  // the errno of the last address, after Failed
+  Descriptor take() { return std::move(descriptor_); }  // after Connected; non-blocking
+
+ private:
+  bool try_next(TimePoint now);
+
+  std::vector<SocketAddress> addresses_;
+  size_t next_ = 0;
+  Descriptor descriptor_;
+  TimePoint give_up_;
+  int error_ = 0;
+};
 
 // False at the deadline, even if there is something to read.
 bool wait_readable(int descriptor, const Patience& patience);
@@ -46,7 +79,8 @@ class Connection {
   enum class State { Open, Ended, Reset };
 
   Connection() = default;
-  Connection(Descriptor descriptor, const SessionKeys& keys) : descriptor_(std::move(descriptor)), cipher_(keys) {}
+  Connection(Descriptor descriptor, const SessionKeys& keys, const FrameLimits& limits)
+      : descriptor_(std::move(descriptor)), cipher_(keys), limits_(limits) {}
   int number() const { return descriptor_.number(); }
   const Descriptor& descriptor() const { return descriptor_; }
   explicit operator bool() const { return static_cast<bool>(descriptor_); }
@@ -57,20 +91,18 @@ class Connection {
   void flush();                 // as much as the kernel takes now
   State fill();                 // reads what has arrived
   std::optional<Frame> next();  // throws CommError ("sent ...") if the bytes are not a frame of this connection
-  void finish_sending();        // the other side then reads the end
+  size_t unsent_bytes() const { return out_.size(); }
+  void finish_sending();  // the other side then reads the end
+  State skip();           // throws away what has arrived, unread
   void reset() { descriptor_.reset(); }
 
  private:
   Descriptor descriptor_;
   RecordCipher cipher_;
+  FrameLimits limits_;
   std::string out_, in_;  // encrypted
   std::string text_;      // decrypted, and not yet returned by next()
   size_t decrypted_ = 0;  // bytes of in_
 };
-
-// Blocking counterparts for the side that joins. wait_for_frame throws a CommError (Rendezvous) whose text begins with `who` if
-// the deadline passes or the bytes are not a frame; it returns nullopt if the connection has ended.
-std::optional<Frame> wait_for_frame(Connection& connection, const Patience& patience, const std::string& who);
-void flush_until(Connection& connection, TimePoint deadline);
 
 }  // namespace trivet::comm

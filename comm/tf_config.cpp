@@ -91,6 +91,7 @@ Place place_from_tf_config(const std::string& text) {
   const auto on_own_host = [&](const std::string& address) { return host_of(address) == own_host; };
   place.local_rank = static_cast<int>(std::count_if(ranks.begin(), ranks.begin() + place.rank, on_own_host));
   place.local_size = static_cast<int>(std::count_if(ranks.begin(), ranks.end(), on_own_host));
+  place.host_known = true;
   place.master_address = host_of(ranks[0]);
   place.master_port = port_of_address(ranks[0]);
   return place;

@@ -24,6 +24,7 @@ namespace trivet::comm {
 // Where this process is in its job. It is read from the environment, in the order of docs/environment.md.
 struct Place {
   int rank = 0, world_size = 1, local_rank = 0, local_size = 1;
+  bool host_known = false;  // the environment says the local rank; otherwise it is assumed that all ranks are on this host
   std::string master_address = "127.0.0.1";
   int master_port = 0;
   std::string source;  // where it was found: "RANK", "OMPI_COMM_WORLD_RANK", "none" ...

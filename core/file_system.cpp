@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "core/descriptor.h"
@@ -135,6 +136,13 @@ std::string read_holder(int file) {
   return text;
 }
 
+// The text is for messages of others. Where it cannot be written, for example on a full file system, the lock holds all the
+// same.
+void write_holder(int file, const std::string& holder) {
+  if (::ftruncate(file, 0) != 0) return;
+  [[maybe_unused]] const ssize_t written = ::pwrite(file, holder.data(), holder.size(), 0);
+}
+
 std::string parent_of(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   const size_t slash = path.rfind('/');
@@ -206,8 +214,7 @@ class RealFileSystem final : public FileSystem {
       if (errno == EWOULDBLOCK) return {nullptr, read_holder(file.number())};
       throw FileError("lock", path, errno);
     }
-    checked("truncate", path, [&] { return ::ftruncate(file.number(), 0); });
-    checked("write", path, [&] { return ::pwrite(file.number(), holder.data(), holder.size(), 0); });
+    write_holder(file.number(), holder);
     return {std::make_unique<RealFileLock>(std::move(file)), holder};
   }
 
@@ -220,6 +227,7 @@ class RealFileSystem final : public FileSystem {
   int64_t free_bytes(const std::string& path) override {
     struct statvfs status {};
     checked("statvfs", path, [&] { return ::statvfs(path.c_str(), &status); });
+    if (status.f_blocks == 0) return std::numeric_limits<int64_t>::max();
     return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
   }
 };

@@ -100,8 +100,10 @@ class FileSystem {
   virtual void remove(const std::string& path) = 0;                       // a file, a link or an empty directory
   virtual std::vector<DirectoryEntry> list(const std::string& path) = 0;  // sorted by name
   virtual EntryKind kind(const std::string& path) = 0;
-  // Takes an exclusive lock on the file `path`, creating it if needed, and writes `holder` into it. Never waits.
+  // Takes an exclusive lock on the file `path`, creating it if needed, and writes `holder` into it if there is room.
+  // Never waits.
   virtual LockAttempt lock(const std::string& path, const std::string& holder) = 0;
+  // The largest number if the file system has no size of its own, such as ramfs.
   virtual int64_t free_bytes(const std::string& path) = 0;
   // Creates a file of `bytes` zeros in the directory of `path`, and reserves its space where the file system supports it. With
   // `direct`, transfers are uncached (O_DIRECT); throws FileError EINVAL where the file system refuses that.

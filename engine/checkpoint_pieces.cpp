@@ -51,6 +51,16 @@ std::vector<checkpoint::Piece> checkpoint_pieces(zero::Parameters& parameters, c
   return pieces;
 }
 
+std::vector<checkpoint::Piece> checkpoint_pieces_to_load(zero::Parameters& parameters, const OptimizerConfig& optimizer) {
+  std::vector<checkpoint::Piece> pieces;
+  parameters.for_each_group([&](int, zero::ParameterGroup& group) {
+    if (group.layout().role != zero::GroupRole::Own) return;
+    const zero::OwnedRange range = group.owned();
+    add_pieces(group.layout(), range, range.first, range.count, false, optimizer, pieces);
+  });
+  return pieces;
+}
+
 void load_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer, const LoadResources& resources) {
   std::vector<checkpoint::Piece> in_memory;
   std::vector<zero::ParameterGroup*> staged;

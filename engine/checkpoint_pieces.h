@@ -17,6 +17,8 @@ namespace trivet {
 
 // The pieces to save. Each element belongs to exactly one rank, even if all ranks own everything (stage 0).
 std::vector<checkpoint::Piece> checkpoint_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer);
+// The pieces that load_pieces() reads.
+std::vector<checkpoint::Piece> checkpoint_pieces_to_load(zero::Parameters& parameters, const OptimizerConfig& optimizer);
 // Fills pieces from a checkpoint.
 using ReadPieces = std::function<void(std::span<const checkpoint::Piece>)>;
 struct LoadResources {

@@ -283,6 +283,10 @@ StepResult Engine::evaluate(int64_t microbatches, const std::function<Microbatch
 
 std::vector<checkpoint::Piece> Engine::pieces_to_save() { return checkpoint_pieces(parameters(), plan_.config.optimizer); }
 
+std::vector<checkpoint::Piece> Engine::pieces_to_load() {
+  return checkpoint_pieces_to_load(parameters(), plan_.config.optimizer);
+}
+
 checkpoint::RunState Engine::state() const {
   checkpoint::RunState state{.steps = progress_.steps,
                              .updates = progress_.updates,

@@ -118,6 +118,8 @@ class Engine {
 
   // For checkpointing: the pieces that this rank writes (over all ranks, each element of the model exactly once) and the state.
   std::vector<checkpoint::Piece> pieces_to_save();
+  // The pieces that restore() reads on this rank. Only what they are is of use; some have no memory.
+  std::vector<checkpoint::Piece> pieces_to_load();
   checkpoint::RunState state() const;
   // Continues from a checkpoint. Throws ConfigError when its seed, batch, order of samples or model differs from this run's
   // (dropout may change), and CommError when ranks were given different checkpoints. However many steps in a row were skipped

@@ -172,6 +172,29 @@ std::string offload_text(const Plan& plan) {
   return text;
 }
 
+// By the rank that saves most. Two steps are in memory at a time: the one that is kept, and the one that is being written.
+struct MemoryCheckpointCost {
+  int64_t bytes_in_memory = 0, bytes_sent = 0;  // of a host per rank; to other hosts per rank and save
+};
+
+MemoryCheckpointCost memory_checkpoint_cost(const Plan& plan) {
+  int64_t most = 0;
+  for (const RankPlan& rank : plan.ranks) most = std::max(most, rank.checkpoint_bytes);
+  const int64_t replicas = plan.config.checkpoint.memory.replicas;
+  return {2 * (1 + replicas) * most, replicas * most};
+}
+
+std::string memory_checkpoint_text(const Plan& plan) {
+  if (!plan.config.checkpoint.saves_to_memory()) return "";
+  const MemoryCheckpointConfig& memory = plan.config.checkpoint.memory;
+  const MemoryCheckpointCost cost = memory_checkpoint_cost(plan);
+  return fmt::format(
+      "checkpoints in memory, in {}\n"
+      "  {:<12} {:>10.2f} MiB of each host's memory per rank: 2 steps, replicas {}\n"
+      "  {:<12} {:>10.2f} MiB to other hosts per rank and save\n",
+      memory.directory, "held", mebibytes(cost.bytes_in_memory), memory.replicas, "sent", mebibytes(cost.bytes_sent));
+}
+
 nlohmann::ordered_json file_json(const Plan& plan, FilePlan RankPlan::*file) {
   const FilePlan most = largest(plan, file);
   return {{"bytes", most.bytes}, {"bytes_read", most.bytes_read}, {"bytes_written", most.bytes_written}};
@@ -264,6 +287,7 @@ std::string to_text(const Plan& plan) {
   for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
     text += fmt::format("  {:<12} {:>10.2f} MiB\n", name, mebibytes(heaviest.memory[category]));
   text += fmt::format("  {:<12} {:>10.2f} MiB\n", "total", mebibytes(heaviest.memory.total()));
+  text += memory_checkpoint_text(plan);
   text += communication_text(plan);
   text += offload_text(plan);
   text += release_text(plan);
@@ -297,6 +321,10 @@ std::string to_json(const Plan& plan) {
     json["files"] = {{"optimizer", file_json(plan, &RankPlan::state_file)},
                      {"weights", file_json(plan, &RankPlan::weight_file)}};
   if (plan.config.uses_host_side()) json["host_memory_bytes"] = host_memory(plan).total();
+  if (plan.config.checkpoint.saves_to_memory()) {
+    const MemoryCheckpointCost cost = memory_checkpoint_cost(plan);
+    json["memory_checkpoint"] = {{"bytes_in_memory", cost.bytes_in_memory}, {"bytes_sent", cost.bytes_sent}};
+  }
   json["stages"] = plan.stages.first_blocks;
   json["bubble_fraction"] = timeline_of(plan).bubble_fraction;
   json["model_flops_per_step"] = plan.model_flops_per_step;

@@ -27,8 +27,9 @@ struct RankPlan {
   zero::ShardLayout layout;
   Programs programs;
   int64_t activation_arena_bytes = 0, buffer_arena_bytes = 0;
-  int64_t workspace_bytes = 0;  // scratch memory of kernels on a GPU
-  // Device memory at its peak. On a CPU, buffers include the staging buffer of asynchronous saves.
+  int64_t workspace_bytes = 0;   // scratch memory of kernels on a GPU
+  int64_t checkpoint_bytes = 0;  // what this rank saves in a checkpoint, without the header of its file
+  // Device memory at its peak. On a CPU, buffers include the staging buffers of asynchronous saves, to disk and to memory.
   MemoryBytes memory;
   // What is sent in one step, line by line, in the order of the table of channels (engine/channel_table.h).
   std::vector<std::pair<std::string, comm::Traffic>> traffic;

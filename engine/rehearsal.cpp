@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/checkpoint/async_saver.h"
+#include "engine/checkpoint/memory_room.h"
 #include "engine/checkpoint_pieces.h"
 
 namespace trivet {
@@ -81,6 +82,7 @@ void Rehearsal::measure(RankPlan& rank) {
   rank.memory = meter_.peak();
   rank.memory[MemoryCategory::Activations] += activations_.peak_bytes();
   rank.memory[MemoryCategory::Buffers] += buffers_.peak_bytes() + staging_bytes();
+  rank.checkpoint_bytes = checkpoint::bytes_of(checkpoint_pieces(worker_.parameters(), plan_.config.optimizer));
 }
 
 void Rehearsal::count_step(RankPlan& rank) const {
@@ -104,10 +106,12 @@ void Rehearsal::add_backend_memory(RankPlan& rank) {
   }
 }
 
-// The size of the staging buffer of asynchronous saves.
+// The size of the staging buffers of asynchronous saves: one for those on disk, one for those in memory.
 int64_t Rehearsal::staging_bytes() {
-  if (plan_.config.checkpoint.directory.empty() || plan_.config.compute_device() != Device::Cpu) return 0;
-  return checkpoint::AsyncSaver::staging_bytes_for(checkpoint_pieces(worker_.parameters(), plan_.config.optimizer));
+  const CheckpointConfig& config = plan_.config.checkpoint;
+  if (config.directory.empty() || plan_.config.compute_device() != Device::Cpu) return 0;
+  return (config.saves_to_memory() ? 2 : 1) *
+         checkpoint::AsyncSaver::staging_bytes_for(checkpoint_pieces(worker_.parameters(), plan_.config.optimizer));
 }
 
 }  // namespace trivet

@@ -27,12 +27,14 @@ class TrainingLoop {
       : run_(run), validation_(validation), checkpoints_(checkpoints), divergence_(divergence) {}
 
   TrainEnd run(StopAgreement& stop, trainer::RecordedSteps& recorded) {
+    save_last_step_of_memory();
     while (run_.steps_done() < run_.total_steps()) {
       recorded.before_step();
       train_step();
       recorded.after_step();
       const StopDecision asked = stop.after_step();
       const bool ends = asked.end_signal != 0, last = run_.steps_done() == run_.total_steps();
+      if (checkpoints_.is_due_in_memory() && divergence_.loss_is_finite()) checkpoints_.save_to_memory();
       if (checkpoints_.saves() && (checkpoints_.is_due() || asked.save || ends || last))
         save(last || ends ? checkpoint::OnFailure::End : checkpoint::OnFailure::Continue);
       if (ends && !last) return {.signal = asked.end_signal};
@@ -62,6 +64,12 @@ class TrainingLoop {
   }
 
  private:
+  // The last step of a run that was lost before it was on disk, or damaged there.
+  void save_last_step_of_memory() {
+    if (!checkpoints_.memory() || run_.steps_done() < run_.total_steps()) return;
+    if (!checkpoints_.is_on_disk()) checkpoints_.save(checkpoint::OnFailure::End);
+  }
+
   void train_step() {
     const trainer::Stopwatch stopwatch;
     const int64_t step = run_.steps_done();
@@ -95,7 +103,10 @@ class TrainingLoop {
   // A step whose loss is not finite has either left the weights unchanged or ruined them. Neither is worth saving, and once
   // saved they would be the newest checkpoint.
   void save(checkpoint::OnFailure on_failure) {
-    if (divergence_.loss_is_finite()) return checkpoints_.save(on_failure);
+    if (divergence_.loss_is_finite()) {
+      checkpoints_.save(on_failure);
+      return run_.monitors.on_checkpoint(run_.steps_done());
+    }
     if (run_.is_first_rank())
       run_.log.warning(
           fmt::format("step {} is not saved: its loss is {}", run_.steps_done(), std::abs(run_.engine.last_loss())));
@@ -117,13 +128,14 @@ TrainEnd train(const Config& config, comm::World& world, const TrainOptions& opt
   trainer::Validation validation(run);
   trainer::Checkpoints checkpoints(run);
   const std::string resumed_from = trainer::resume_if_asked(run, checkpoints);
-  trainer::add_monitors(run);
-  trainer::report_start(run, resumed_from);
+  const std::string address = trainer::add_monitors(run);
+  trainer::report_start(run, {.resumed_from = resumed_from, .address = address}, checkpoints);
   trainer::RecordedSteps recorded(run);
   StopAgreement stop(options.stop, world.group());  // lives until all is saved: a request must not kill the last save
   TrainingLoop loop(run, validation, checkpoints, divergence);
   const TrainEnd end = loop.run(stop, recorded);
   loop.check_end(end);
+  checkpoints.remove_from_memory();
   trainer::report_end(run, end, checkpoints);
   return end;
 }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/world.h"
 #include "engine/config/config.h"
@@ -17,8 +19,12 @@ struct TrainOptions {
   std::string metrics_file;      // JSON lines, one per step; empty: none
   bool resume = false;           // continue from the newest valid checkpoint of resume_directory (or start if there is none)
   std::string resume_directory;  // empty: checkpoint.directory; may also name one step, ".../step-00000200"
-  std::string config_text;       // the resolved config as JSON, kept in checkpoints
-  StopRequest* stop = nullptr;   // checked after each step; null on all ranks or on none
+  std::string config_text;       // the resolved config as JSON, kept in checkpoints and in run.directory
+  // Kept in run.directory: the command line, and the version of the program.
+  std::vector<std::string> command;
+  std::string version;
+  std::optional<int> serve_port;  // of the live page (engine/report/live_run.h); 0: any free port; none: there is no page
+  StopRequest* stop = nullptr;    // checked after each step; null on all ranks or on none
 };
 
 struct TrainEnd {

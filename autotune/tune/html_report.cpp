@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "autotune/page_drawing.h"
 #include "autotune/tune/metric.h"
+#include "engine/report/page_drawing.h"
 
 namespace trivet::autotune {
 namespace {
+
+using report::escaped;
 
 constexpr const char* kStyle = R"(<style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; color: #222; background: #fff; }

@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "autotune/cluster.h"
 #include "autotune/host_facts.h"
 #include "comm/participants.h"
+#include "core/host_memory.h"
 #include "core/memory.h"
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda_module.h"
@@ -19,26 +18,11 @@
 namespace trivet::autotune {
 namespace {
 
-int64_t number_in(const std::string& path, int64_t otherwise) {
-  int64_t number = 0;
-  return std::ifstream(path) >> number ? number : otherwise;
-}
-
-// Memory that is free on this host now; a container's limit counts.
-int64_t free_host_bytes() {
-  constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-  int64_t kibibytes = 0;
-  std::istringstream(line_of("/proc/meminfo", "MemAvailable")) >> kibibytes;
-  const int64_t limit = number_in("/sys/fs/cgroup/memory.max", kNoLimit);  // "max": none
-  const int64_t used = limit == kNoLimit ? 0 : number_in("/sys/fs/cgroup/memory.current", 0);
-  return std::min(kibibytes * 1024, limit - used);
-}
-
 RankDevice find_own(const Config& config, comm::World& world, int threads, int local_rank) {
   std::string reason;
   const Device device = config.device == DeviceChoice::Auto ? find_device(reason) : config.compute_device();
   if (device == Device::Cpu)
-    return {world.host(), fmt::format("{}, {} threads", processor_name(), threads), free_host_bytes(), true};
+    return {world.host(), fmt::format("{}, {} threads", processor_name(), threads), available_host_memory(), true};
   MemoryMeter meter;
   const auto backend =
       make_backend(device, {.world = world.group(), .meter = meter, .threads = threads, .local_rank = local_rank});

@@ -22,12 +22,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A restart adds to what an earlier start has left.
+// A restart adds to what an earlier start has left. Only the user may read what ranks print: the address of a live page, with
+// its token, is in it.
 Descriptor open_log(const std::string& folder, int rank, const char* what, bool is_restart) {
   const std::string path = fmt::format("{}/rank_{}.{}", folder, rank, what);
   std::error_code error;
   fs::create_directories(folder, error);
-  Descriptor file(error ? -1 : ::open(path.c_str(), O_WRONLY | O_CREAT | (is_restart ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0644));
+  Descriptor file(error ? -1 : ::open(path.c_str(), O_WRONLY | O_CREAT | (is_restart ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0600));
   if (!file)
     throw ConfigError(fmt::format("--enable_each_rank_log {}: {}: {}", printable(folder), printable(path, 400),
                                   error ? error.message() : std::strerror(errno)));

@@ -68,15 +68,17 @@ bool holds_a_step(const std::string& directory) {
   return false;
 }
 
-// Whether a start continues from the job's own steps. If every host has a directory of its own, this host's may lack what the
-// others have; a restart then takes --resume in any case, which starts at step 1 if there is no step. A run that began with
-// --resume OTHER cannot be told to look for both.
+// Whether a start continues from the job's own steps. If every host has a directory of its own, or steps in memory, this host's
+// may lack what the others have; a restart then takes --resume in any case, which starts at step 1 if there is no step. A run
+// that began with --resume OTHER cannot be told to look for both.
 bool resumes_from_own(const TrainCommand& command, const Config& config, const JobStart& start) {
   if (!start.owns_steps || config.checkpoint.directory.empty()) return false;
   const bool from_other = std::any_of(command.others.begin(), command.others.end(),
                                       [](const std::string& word) { return word.starts_with("--resume"); });
+  const bool per_host = config.checkpoint.replicas > 0 || config.checkpoint.saves_to_memory();
   return holds_a_step(config.checkpoint.directory) ||
-         (config.checkpoint.replicas > 0 && start.request.restart > 0 && !from_other);
+         (config.checkpoint.saves_to_memory() && holds_a_step(config.checkpoint.memory.directory)) ||
+         (per_host && start.request.restart > 0 && !from_other);
 }
 
 // A run that began with --resume OTHER goes on from its own checkpoints as soon as it has some.
@@ -169,11 +171,12 @@ JobStart first_start(const LaunchRequest& request, const std::vector<Host>& cand
                                   start.hosts.size() == 1 ? "" : "s"));
   const auto command = train_command(request.program);
   if (!command || request.max_restarts == 0) return start;
-  const std::string directory = load_config(command->config, command->overrides).checkpoint.directory;
+  const CheckpointConfig saves = load_config(command->config, command->overrides).checkpoint;
   const auto& words = command->others;
   const auto resume = std::find(words.begin(), words.end(), "--resume");
   const bool resumes = resume != words.end() && (resume + 1 == words.end() || (resume + 1)->starts_with("-"));
-  start.owns_steps = resumes || directory.empty() || !holds_a_step(directory);
+  const bool others_steps = holds_a_step(saves.directory) || (saves.saves_to_memory() && holds_a_step(saves.memory.directory));
+  start.owns_steps = resumes || saves.directory.empty() || !others_steps;
   if (!absent.empty()) fit_to_config(start);
   return start;
 }

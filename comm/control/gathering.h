@@ -23,6 +23,7 @@ class Gathering {
   // "2 of 4 ranks did not join in 0.3 s: 1,3"
   std::string missing_text(std::chrono::milliseconds after) const;
   bool complete() const { return joined_ == static_cast<int>(held_.size()); }
+  const Member& root() const { return *held_[0]; }
   bool has(int rank) const { return held_[rank].has_value(); }
   // "a, pid 4711"; the rank must have joined.
   std::string where(int rank) const { return held_[rank]->where(); }

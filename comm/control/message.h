@@ -31,11 +31,14 @@ struct Table {
   Tree tree;
 };
 
-struct Join {  // up: these ranks ask to be let in; one message for a host, or more if some ranks come late
+constexpr size_t kMostSeats = 512;  // of a Join
+struct Join {                       // up: these ranks ask to be let in; one message for a host, or more if some ranks come late
   std::vector<Seat> seats;
 };
-struct Welcome {};  // down: the Join was received; from now on, the end of the connection is a loss
-struct Refuse {     // down: this process is not let in, or with rank -1: the whole job is not
+struct Welcome {  // down: the Join was received, by this one; from now on, the end of the connection is a loss
+  Member by;
+};
+struct Refuse {  // down: this process is not let in, or with rank -1: the whole job is not
   int rank = -1;
   int64_t pid = 0;
   Refusal refusal;
@@ -51,8 +54,10 @@ struct Attach {  // node -> its parent; or, with an accusation, from a node that
 struct Announce {  // down: everybody has joined
   std::shared_ptr<const Table> table;
 };
-struct Heartbeat {};  // both ways, on every connection of the tree
-struct Set {          // from the rank that sets a key of the store, to all others
+struct Heartbeat {                          // both ways, on every connection of the tree
+  std::chrono::milliseconds since_root{0};  // down: how long ago the sender knew the root to be alive
+};
+struct Set {  // from the rank that sets a key of the store, to all others
   std::string key, value;
 };
 struct Accuse {  // up: this rank is lost, says the sender; down: the job ends because of this, the same for all
@@ -79,5 +84,6 @@ using Message =
 
 // "a Join", "an Accuse": as errors name it.
 std::string name_of(const Message& message);
+const char* name_of(size_t kind);  // by its place in Message
 
 }  // namespace trivet::comm::control

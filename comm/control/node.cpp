@@ -12,7 +12,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr milliseconds kVerdictPatience{300}, kAppealPatience{1000};
+// An appeal may have to be sent again: TCP waits a second before it sends the first packet of a connection once more.
+constexpr milliseconds kVerdictPatience{300}, kAppealPatience{1300};
 constexpr LinkId kSelf = -1;
 constexpr size_t kMostMeetings = 64;  // at a time
 
@@ -25,7 +26,7 @@ void Node::receive(LinkId id, const Message& message, TimePoint now) {
   try {
     std::visit([&](const auto& content) { on(id, found->second, content, now); }, message);
   } catch (const CommError& error) {
-    reject(id, error.what(), now);
+    reject(id, error, now);
   }
 }
 
@@ -49,13 +50,14 @@ void Node::require_few_meetings(const Message& message) const {
                     fmt::format("sent {}; at most {} meetings at a time are accepted", name_of(message), kMostMeetings));
 }
 
-// The peer has sent something wrong, so nothing more from it is trusted.
-void Node::reject(LinkId id, const std::string& why, TimePoint now) {
-  const Link link = links_.at(id);
+void Node::reject(LinkId id, const CommError& why, TimePoint now) {
+  const auto found = links_.find(id);
+  if (found == links_.end()) return;
+  const Link link = found->second;
   drop(id);
-  if (link.role == Role::Visitor || link.role == Role::Orphan) return;
-  if (!running()) return ended_while_joining(link, why);
-  Accusation accusation{link.rank, {}, ExitCode::Rendezvous, why};
+  if (link.role == Role::Visitor || link.role == Role::Orphan || link.said_bye) return;
+  if (!running()) return reject_while_joining(link, why);
+  Accusation accusation{link.rank, {}, why.exit_code(), why.what()};
   if (link.role == Role::Parent && link.rank == 0) return decide(accusation);
   if (link.role == Role::Parent) return appeal(accusation, now);
   propose(accusation, now);
@@ -86,7 +88,9 @@ void Node::lost(const Link& link, const std::string& cause, TimePoint now) {
   switch (link.role) {
     case Role::Below:
     case Role::Moving: return propose(accusation, now);
-    case Role::Parent: return link.rank == 0 ? decide(accusation) : appeal(accusation, now);
+    case Role::Parent:
+      send_up(Accuse{accusation});  // if it was stopped and goes on later, it knows why those below it have left
+      return link.rank == 0 ? decide(accusation) : appeal(accusation, now);
     case Role::Appeal: return decide(*appealed_);  // the root has left
     case Role::Visitor:
     case Role::Entrance:
@@ -141,8 +145,9 @@ void Node::on(LinkId, Link& link, const Accuse& accuse, TimePoint now) {
                                                gathering_->where(accusation.world_rank), accusation.cause)});
 }
 
-void Node::on(LinkId, Link& link, const Heartbeat& heartbeat, TimePoint) {
+void Node::on(LinkId, Link& link, const Heartbeat& heartbeat, TimePoint now) {
   require(running() && (link.role == Role::Parent || link.role == Role::Below), heartbeat);
+  if (link.role == Role::Parent) root_heard_ = std::max(root_heard_, now - heartbeat.since_root);
 }
 
 void Node::on(LinkId, Link& link, const Bye& bye, TimePoint) {
@@ -239,7 +244,9 @@ void Node::on(LinkId id, Link& link, const Ask& ask, TimePoint) {
 
 void Node::on(LinkId, Link& link, const Missing& missing, TimePoint) {
   require(running() && link.role == Role::Parent, missing);
-  for (const LinkId asker : std::exchange(askers_[missing.meeting], {})) {
+  const auto asked = askers_.extract(missing.meeting);
+  if (asked.empty()) return;
+  for (const LinkId asker : asked.mapped()) {
     if (asker == kSelf) {
       actions_.events.emplace_back(missing);
     } else {
@@ -261,7 +268,7 @@ void Node::tick(TimePoint now) {
   // A node that got no processor time, or was stopped, must not blame the others for its own absence.
   const auto late = now - next_tick_;
   if (late >= options_.beat) {
-    for (auto& [id, link] : links_) link.last_heard += late;
+    for (auto& [id, link] : links_) link.last_heard = std::min<TimePoint>(now, link.last_heard + late);
     proposed_at_ += late;
     appealed_at_ += late;
   }
@@ -269,8 +276,11 @@ void Node::tick(TimePoint now) {
   if (left_) return;
   if (!running()) return tick_while_joining(now);
   tell_arrivals(false);
+  if (is_root()) root_heard_ = now;
+  const auto since_root = std::max(std::chrono::duration_cast<milliseconds>(now - root_heard_), milliseconds(0));
   for (const auto& [id, link] : links_) {
-    if (link.role == Role::Parent || link.role == Role::Below) send(id, Heartbeat{});
+    if (link.role == Role::Parent) send(id, Heartbeat{});
+    if (link.role == Role::Below) send(id, Heartbeat{since_root});
   }
   if (verdict_) return;
   look_for_silence(now);
@@ -306,6 +316,16 @@ void Node::send_below(const Message& message, LinkId except) {
 void Node::send_up(const Message& message) {
   if (const LinkId parent = link_of(Role::Parent); parent >= 0) send(parent, message);
 }
+
+std::vector<int> Node::neighbours() const {
+  std::vector<int> ranks;
+  for (const auto& [id, link] : links_) {
+    if ((link.role == Role::Parent || link.role == Role::Below) && !link.said_bye) ranks.push_back(link.rank);
+  }
+  return ranks;
+}
+
+bool Node::has_way_in() const { return link_of(Role::Entrance) >= 0 || link_of(Role::Parent) >= 0; }
 
 LinkId Node::link_of(Role role) const {
   const auto found = std::find_if(links_.begin(), links_.end(), [&](const auto& entry) { return entry.second.role == role; });

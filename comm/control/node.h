@@ -23,21 +23,21 @@
 //   * A node that loses its parent appeals: it connects to the root and says whom it has lost; the root answers like a parent.
 //     It also appeals when it has accused somebody and hears nothing for 300 ms.
 //   * If the root refuses the connection or ends it, the root has left because of a verdict, and the node's own accusation is
-//     final. If the root cannot be reached within a second, or is itself the lost parent, the culprit is rank 0.
+//     final. If the root cannot be reached within 1.3 s, or is itself the lost parent, the culprit is rank 0.
 //   * The silence deadline of a parent is a beat shorter for every level of depth below the first. So the children of a host
 //     that vanishes appeal before the root decides and leaves.
-//   * A node whose own tick is late extends its patience with others by as much.
+//   * A node whose own tick is late extends its patience with others by as much. A node that was stopped and goes on finds in
+//     its connections that it was accused, before it finds that they have ended.
 //   * A process stays for half a second after a verdict if it is the root of a tree with more than one level, because others
-//   may
-//     appeal to it. If the root dies together with another node, those below that node name it, and all others rank 0.
+//     may appeal to it. If the root dies together with another node, those below that node name it, and all others rank 0.
 //
 // Meetings are counted in the tree (meetings.h): a node tells its parent when everybody below it has come, and otherwise at
 // every beat who has. The root answers Met, or to an Ask who is missing. After the meeting kLastMeeting all say Bye.
 //
 // The store: a key that a rank sets goes to all others, once over each edge.
 //
-// The product does not use it yet: there, all ranks are connected to rank 0 (rendezvous.h, liveness.h). Whole jobs run in
-// virtual time (scripts/control_plane).
+// In a job, comm/control/driver.h drives it, over encrypted connections. In the tests, whole jobs run in virtual time
+// (scripts/control_plane).
 #pragma once
 
 #include <map>
@@ -78,9 +78,11 @@ struct Actions {
 struct NodeOptions {
   // With the node's own address if others may connect to it; its `node` is then its own rank, otherwise -1.
   Seat self;
-  std::string entrance;  // where to join: at the node of its host, or at the root; the root has none
-  std::string root;      // where to appeal
-  int ranks_here = 0;    // on its host, with itself, if known: then their Join waits for all of them
+  // Where to join: at the node of its host, or at the root; the root has none. A rank that finds no node joins at the root.
+  std::string entrance;
+  std::string root;                               // where to appeal
+  int ranks_here = 0;                             // on its host, with itself, if known: then their Join waits for all of them
+  std::chrono::milliseconds node_deadline{5000};  // how long a rank looks for the node of its host
   int fan_out = Tree::kFanOut;
   std::chrono::milliseconds beat{100}, silence{5000}, join_deadline{30000};
 };
@@ -96,6 +98,8 @@ class Node {
   void not_connected(Purpose purpose, bool refused, TimePoint now);
   void receive(LinkId link, const Message& message, TimePoint now);
   void ended(LinkId link, const std::string& cause, TimePoint now);
+  // The peer has sent something wrong, so nothing more from it is trusted. `why` follows its name: "sent ...".
+  void reject(LinkId link, const CommError& why, TimePoint now);
   // Call it at next_tick().
   void tick(TimePoint now);
   TimePoint next_tick() const { return next_tick_; }
@@ -104,6 +108,8 @@ class Node {
   void accuse(const Accusation& accusation, TimePoint now);
   // A rank that is connected to this one is lost, whatever its connection says: its process was stopped.
   void lose(int rank, const std::string& cause, TimePoint now);
+  // While joining: this rank gives up, with all below it.
+  void give_up(const Refusal& refusal) { end_rendezvous(refusal); }
   void arrive(const std::string& meeting, TimePoint now);
   void ask(const std::string& meeting);
   void set(const std::string& key, const std::string& value);
@@ -113,6 +119,12 @@ class Node {
   int rank() const { return options_.self.member.rank; }
   bool is_root() const { return rank() == 0; }
   const std::optional<Accusation>& verdict() const { return verdict_; }
+  const Table& table() const { return *table_; }                                      // when it runs
+  const Gathering* gathering() const { return gathering_ ? &*gathering_ : nullptr; }  // at the root
+  const std::optional<Member>& welcome() const { return welcome_; }                   // elsewhere: who has received its Join
+  bool has_way_in() const;                              // while joining: it is connected to who lets it in
+  std::vector<int> neighbours() const;                  // ranks that are connected to it, when it runs
+  TimePoint root_heard() const { return root_heard_; }  // when the root was known to be alive
   Actions take_actions() { return std::exchange(actions_, {}); }
 
  private:
@@ -154,12 +166,17 @@ class Node {
   void send_join(TimePoint now);
   std::optional<std::string> fault_of(const Link& link, const Join& join) const;
   void add_at_root(LinkId id, Link& link, const Join& join, TimePoint now);
-  void refuse_latecomer(LinkId id, const Join& join);
+  void refuse_latecomer(LinkId id, const Member& late);
   void announce(TimePoint now);
+  void check(const Announce& announced) const;
   void run(std::shared_ptr<const Table> table, TimePoint now);
+  bool is_child(const Link& link) const;
   void bring_up_to_date(LinkId id);
   void end_rendezvous(const Refusal& refusal);
   void ended_while_joining(const Link& link, const std::string& why);
+  void reject_while_joining(const Link& link, const CommError& why);
+  const std::string& way_in(TimePoint now) const;
+  std::string name_of_entrance() const;
   void tick_while_joining(TimePoint now);
 
   // Running.
@@ -172,7 +189,7 @@ class Node {
   void tell_arrivals(bool only_complete);
   void end_meeting(const std::string& meeting);
   bool apply(const std::string& key, const std::string& value);
-  void reject(LinkId id, const std::string& why, TimePoint now);
+  void reject(LinkId id, const std::string& why, TimePoint now) { reject(id, CommError(ExitCode::Rendezvous, why), now); }
   void require(bool holds, const Message& message) const;
   void require_rank(int rank, const Message& message) const;
   void require_few_meetings(const Message& message) const;
@@ -193,9 +210,10 @@ class Node {
   std::vector<Seat> seats_;             // elsewhere: of this host, own first
   size_t seats_sent_ = 0;
   TimePoint started_, send_join_at_, call_again_at_[2];
-  std::string parent_address_;
+  std::string joining_at_, parent_address_;
   int parent_rank_ = -1;
-  bool welcome_ = false, failed_ = false;
+  std::optional<Member> welcome_;
+  bool failed_ = false, found_entrance_ = false;
   std::set<Purpose> calling_;
 
   // While running.
@@ -205,7 +223,7 @@ class Node {
   std::map<std::string, std::string> store_;
   size_t store_bytes_ = 0;
   std::optional<Accusation> proposed_, appealed_, verdict_;
-  TimePoint proposed_at_, appealed_at_;
+  TimePoint proposed_at_, appealed_at_, root_heard_;
   bool last_meeting_over_ = false, left_ = false;
 };
 

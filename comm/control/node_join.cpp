@@ -12,7 +12,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kGather{100};  // how long a node waits for more ranks of its host before it sends a Join
 constexpr milliseconds kPause{100};   // between two attempts to connect
-// The other ranks wait this much longer than the root, so that the root is the one to report which ranks are missing.
+// The other ranks wait this much longer than the root, so that the root is the one to report which ranks are missing; and those
+// below a node wait this much longer than the node, which may know why.
 constexpr milliseconds kLonger{3000};
 constexpr milliseconds kParentDeadline{10000};
 
@@ -29,7 +30,9 @@ Node::Node(NodeOptions options, TimePoint now)
 }
 
 void Node::call(Purpose purpose, const std::string& address) {
-  if (calling_.insert(purpose).second) actions_.calls.push_back({purpose, address});
+  if (!calling_.insert(purpose).second) return;
+  if (purpose == Purpose::Join) joining_at_ = address;
+  actions_.calls.push_back({purpose, address});
 }
 
 void Node::accepted(LinkId link, TimePoint now) {
@@ -42,7 +45,10 @@ void Node::connected(Purpose purpose, LinkId id, TimePoint now) {
   if (failed_ || left_ || verdict_) return actions_.ends.push_back(id);
   Link& link = links_[id] = {.last_heard = now};
   switch (purpose) {
-    case Purpose::Join: link.role = Role::Entrance; return send_join(now);
+    case Purpose::Join:
+      link.role = Role::Entrance;
+      found_entrance_ = true;
+      return send_join(now);
     case Purpose::Parent:
       link.role = Role::Parent;
       link.rank = parent_rank_;
@@ -70,8 +76,11 @@ void Node::send_join(TimePoint now) {
   if (entrance < 0 || seats_sent_ == seats_.size()) return;
   const bool all_here = options_.self.node < 0 || static_cast<int>(seats_.size()) == options_.ranks_here;
   if (!all_here && now < send_join_at_) return;
-  send(entrance, Join{{seats_.begin() + static_cast<std::ptrdiff_t>(seats_sent_), seats_.end()}});
-  seats_sent_ = seats_.size();
+  while (seats_sent_ < seats_.size()) {
+    const auto from = seats_.begin() + static_cast<std::ptrdiff_t>(seats_sent_);
+    seats_sent_ = std::min(seats_sent_ + kMostSeats, seats_.size());
+    send(entrance, Join{{from, seats_.begin() + static_cast<std::ptrdiff_t>(seats_sent_)}});
+  }
 }
 
 // The ranks of a Join either hang below the receiver (one rank, which says no node) or are of a host of their own.
@@ -90,25 +99,30 @@ std::optional<std::string> Node::fault_of(const Link& link, const Join& join) co
 }
 
 void Node::on(LinkId id, Link& link, const Join& join, TimePoint now) {
-  require(link.role == Role::Visitor || (link.role == Role::Below && !link.attached && !running()), join);
+  const bool is_of_a_node = !join.seats.empty() && join.seats.front().node >= 0;
+  require(link.role == Role::Visitor || link.role == Role::Moving ||
+              (link.role == Role::Below && !link.attached && (is_of_a_node || !running())),
+          join);
   if (const auto fault = fault_of(link, join)) return reject(id, "sent a Join " + *fault, now);
-  if (running()) return refuse_latecomer(id, join);
+  if (running()) {
+    for (const Seat& seat : join.seats) refuse_latecomer(id, seat.member);
+    if (link.role == Role::Visitor) drop(id);  // otherwise it is a node that passes on who has come to it
+    return;
+  }
   if (failed_) return drop(id);
   if (is_root()) return add_at_root(id, link, join, now);
   const Member& member = join.seats.front().member;
   link = {.role = Role::Below, .rank = member.rank, .pid = member.pid, .last_heard = now};
   if (seats_sent_ == seats_.size()) send_join_at_ = now + kGather;
   seats_.push_back({member, rank(), {}});
-  send(id, Welcome{});
+  send(id, Welcome{options_.self.member});
   send_join(now);
 }
 
-void Node::refuse_latecomer(LinkId id, const Join& join) {
+void Node::refuse_latecomer(LinkId id, const Member& late) {
   std::vector<std::optional<Member>> held;
   for (const Seat& seat : table_->seats) held.emplace_back(seat.member);
-  const Member& late = join.seats.front().member;
   if (const auto refusal = refusal_of(late, held)) send(id, Refuse{late.rank, late.pid, *refusal});
-  drop(id);
 }
 
 void Node::add_at_root(LinkId id, Link& link, const Join& join, TimePoint now) {
@@ -122,20 +136,22 @@ void Node::add_at_root(LinkId id, Link& link, const Join& join, TimePoint now) {
     }
     if (link.role == Role::Below) continue;
     link = {.role = Role::Below, .rank = seat.member.rank, .pid = seat.member.pid, .last_heard = now};
-    send(id, Welcome{});
+    send(id, Welcome{options_.self.member});
   }
   if (gathering_->complete()) announce(now);
 }
 
 void Node::on(LinkId, Link& link, const Welcome& welcome, TimePoint) {
   require(link.role == Role::Entrance && !welcome_, welcome);
-  welcome_ = true;
+  welcome_ = welcome.by;
 }
 
 void Node::on(LinkId, Link& link, const Refuse& refuse, TimePoint) {
-  require((link.role == Role::Entrance || link.role == Role::Parent) && !running(), refuse);
   const Member& self = options_.self.member;
-  if (refuse.rank < 0 || (refuse.rank == self.rank && refuse.pid == self.pid)) return end_rendezvous(refuse.refusal);
+  const bool is_of_this = refuse.rank < 0 || (refuse.rank == self.rank && refuse.pid == self.pid);
+  require((link.role == Role::Entrance || link.role == Role::Parent) && !(running() && is_of_this), refuse);
+  if (running()) return;  // it is of a latecomer, whom run() has refused
+  if (is_of_this) return end_rendezvous(refuse.refusal);
   for (auto& [id, below] : links_) {
     if (below.role != Role::Below || below.rank != refuse.rank || below.pid != refuse.pid) continue;
     send(id, refuse);
@@ -166,6 +182,9 @@ void Node::on(LinkId id, Link& link, const Attach& attach, TimePoint now) {
   }
   if (running() && table_->tree.parent(attach.rank) != rank())
     return reject(id, fmt::format("sent an Attach of rank {}, whose parent is not rank {}", attach.rank, rank()), now);
+  const auto holds = [&](const auto& entry) { return entry.second.role == Role::Below && entry.second.rank == attach.rank; };
+  if (std::any_of(links_.begin(), links_.end(), holds))
+    return reject(id, fmt::format("sent an Attach of rank {}, which is attached already", attach.rank), now);
   link = {.role = Role::Below, .rank = attach.rank, .attached = true, .last_heard = now};
   if (running()) bring_up_to_date(id);
 }
@@ -185,6 +204,7 @@ void Node::announce(TimePoint now) {
 
 void Node::on(LinkId id, Link& link, const Announce& announced, TimePoint now) {
   require((link.role == Role::Entrance || link.role == Role::Parent) && !running(), announced);
+  check(announced);
   const LinkId entrance = link_of(Role::Entrance);
   link.role = Role::Parent;
   link.rank = announced.table->tree.parent(rank());
@@ -196,21 +216,46 @@ void Node::on(LinkId id, Link& link, const Announce& announced, TimePoint now) {
   run(announced.table, now);
 }
 
+// Compares the table with what this rank knows. Nothing that decides about the others is checked: the root has the say.
+void Node::check(const Announce& announced) const {
+  const auto refuse = [](const std::string& why) { throw CommError(ExitCode::Rendezvous, "sent an Announce " + why); };
+  const Member& self = options_.self.member;
+  const Table& table = *announced.table;
+  if (static_cast<int>(table.seats.size()) != self.world_size)
+    refuse(fmt::format("of {} ranks; this rank expects {}", table.seats.size(), self.world_size));
+  const Member& here = table.seats[self.rank].member;
+  if (here.pid != self.pid || here.host != self.host || here.epoch != self.epoch || here.build != self.build)
+    refuse(fmt::format("in which this rank is {} instead of {}", here.where(), self.where()));
+  if (!self.job_id.empty() && table.job_id != self.job_id) refuse("of a different job (TRIVET_JOB_ID differs)");
+}
+
 void Node::run(std::shared_ptr<const Table> table, TimePoint now) {
   table_ = std::move(table);
+  root_heard_ = now;
   meetings_ = Meetings(table_->tree.below(rank()));
   std::vector<LinkId> strangers;
   for (auto& [id, link] : links_) {
     if (link.role != Role::Below) continue;
     link.last_heard = now;
-    if (table_->tree.parent(link.rank) == rank()) {
+    if (is_child(link)) {
       bring_up_to_date(id);
     } else {
       strangers.push_back(id);
     }
   }
-  for (const LinkId id : strangers) drop(id);
+  for (const LinkId id : strangers) {
+    const Link stranger = links_.at(id);
+    for (const Seat& seat : seats_)
+      if (seat.member.rank == stranger.rank && seat.member.pid == stranger.pid) refuse_latecomer(id, seat.member);
+    drop(id);
+  }
   actions_.events.emplace_back(Announce{table_});
+}
+
+// Whether the table has it, and below this node. Another process may have come as the same rank.
+bool Node::is_child(const Link& link) const {
+  if (link.rank < 0 || link.rank >= table_->tree.size() || table_->tree.parent(link.rank) != rank()) return false;
+  return link.attached || link.pid == table_->seats[link.rank].member.pid;
 }
 
 // A child may attach after others have begun to work.
@@ -221,7 +266,7 @@ void Node::bring_up_to_date(LinkId id) {
 }
 
 void Node::end_rendezvous(const Refusal& refusal) {
-  if (failed_) return;
+  if (failed_ || running()) return;
   failed_ = true;
   send_below(Refuse{-1, 0, refusal});
   actions_.events.emplace_back(Refuse{-1, 0, refusal});
@@ -231,7 +276,7 @@ void Node::end_rendezvous(const Refusal& refusal) {
 void Node::ended_while_joining(const Link& link, const std::string& why) {
   switch (link.role) {
     case Role::Entrance:
-      if (welcome_) return end_rendezvous({ExitCode::Rendezvous, "the node at " + options_.entrance + " " + why});
+      if (welcome_) return end_rendezvous({ExitCode::Rendezvous, name_of_entrance() + " " + why});
       seats_sent_ = 0;
       call_again_at_[static_cast<int>(Purpose::Join)] = next_tick_;
       return;
@@ -252,6 +297,23 @@ void Node::ended_while_joining(const Link& link, const std::string& why) {
   }
 }
 
+// What a peer above this one has sent cannot be sent again, so there is no other attempt.
+void Node::reject_while_joining(const Link& link, const CommError& why) {
+  if (link.role == Role::Below) return ended_while_joining(link, why.what());
+  const std::string who = link.role == Role::Entrance ? name_of_entrance() : fmt::format("rank {}", link.rank);
+  end_rendezvous({why.exit_code(), fmt::format("{} {}", who, why.what())});
+}
+
+const std::string& Node::way_in(TimePoint now) const {
+  const bool gives_up = !found_entrance_ && now >= started_ + options_.node_deadline;
+  return gives_up ? options_.root : options_.entrance;
+}
+
+std::string Node::name_of_entrance() const {
+  if (welcome_) return fmt::format("rank {} at {} ({})", welcome_->rank, joining_at_, welcome_->where());
+  return (joining_at_ == options_.root ? "rank 0 at " : "the node of this host at ") + joining_at_;
+}
+
 void Node::tick_while_joining(TimePoint now) {
   if (failed_) return;
   if (is_root()) {
@@ -259,10 +321,11 @@ void Node::tick_while_joining(TimePoint now) {
       end_rendezvous({ExitCode::Rendezvous, gathering_->missing_text(options_.join_deadline)});
     return;
   }
-  if (now >= started_ + options_.join_deadline + kLonger)
-    return end_rendezvous({ExitCode::Rendezvous, "the root did not answer in time"});
+  const bool is_below_a_node = options_.self.node < 0 && options_.entrance != options_.root;
+  if (now >= started_ + options_.join_deadline + (is_below_a_node ? 2 : 1) * kLonger)
+    return end_rendezvous({ExitCode::Rendezvous, name_of_entrance() + " did not answer in time"});
   const LinkId entrance = link_of(Role::Entrance);
-  if (entrance < 0 && now >= call_again_at_[static_cast<int>(Purpose::Join)]) call(Purpose::Join, options_.entrance);
+  if (entrance < 0 && now >= call_again_at_[static_cast<int>(Purpose::Join)]) call(Purpose::Join, way_in(now));
   if (parent_rank_ >= 0 && link_of(Role::Parent) < 0) {
     if (now >= started_ + kParentDeadline && entrance >= 0) {
       send(entrance, Accuse{{parent_rank_,

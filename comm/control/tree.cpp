@@ -1,8 +1,10 @@
 #include "comm/control/tree.h"
 
+#include <algorithm>
+
 namespace trivet::comm::control {
 
-Tree::Tree(const std::vector<int>& node_of, int fan_out) : ranks_(node_of.size()) {
+Tree::Tree(const std::vector<int>& node_of, int fan_out) : ranks_(node_of.size()), fan_out_(fan_out) {
   std::vector<int> nodes;  // by host
   for (int rank = 0; rank < size(); ++rank) {
     if (node_of[rank] == rank) nodes.push_back(rank);
@@ -18,6 +20,12 @@ Tree::Tree(const std::vector<int>& node_of, int fan_out) : ranks_(node_of.size()
     ++ranks_[node_of[rank]].below;
   }
   for (std::size_t host = nodes.size(); host-- > 1;) ranks_[ranks_[nodes[host]].parent].below += ranks_[nodes[host]].below;
+}
+
+int Tree::levels() const {
+  int deepest = 0;
+  for (const Place& place : ranks_) deepest = std::max(deepest, place.depth);
+  return deepest;
 }
 
 bool Tree::is_below(int rank, int ancestor) const {

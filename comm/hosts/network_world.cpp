@@ -8,6 +8,7 @@
 #include <set>
 
 #include "comm/hosts/hosts_world.h"
+#include "comm/hosts/probe.h"
 #include "comm/secret.h"
 #include "comm/shm/shm_memory.h"
 #include "comm/transport/transport_module.h"
@@ -16,12 +17,6 @@
 
 namespace trivet::comm {
 namespace {
-
-using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
-
-constexpr milliseconds kProbeDeadline{10000};
-constexpr size_t kProbeBytes = 64 << 10;  // more than one packet, so that packets of a wrong size are noticed
 
 // What a rank tells the others before they communicate.
 struct Contact {
@@ -75,60 +70,6 @@ void expect_one_library(const WorldRequest& request, const std::vector<Contact>&
                                   request.members[0].where(), contacts[0].library, rank, request.members[rank].where(),
                                   contacts[rank].library));
 }
-
-// Every rank sends every other one a message, so that a wrong interface or a firewall is found before the first step.
-class Probe {
- public:
-  Probe(const WorldRequest& request, Transport& transport, const std::vector<Contact>& contacts)
-      : request_(request), transport_(transport), contacts_(contacts), out_(kProbeBytes), in_(contacts.size(), out_) {
-    const auto tag = static_cast<uint64_t>(MessageKind::Probe);
-    for (int rank = 0; rank < transport.size(); ++rank) {
-      if (rank == request.rank) continue;
-      received_.push_back({rank, transport.receive(rank, tag, in_[rank])});
-      sent_.push_back({rank, transport.send(rank, tag, out_)});
-    }
-  }
-
-  // Throws CommError (Rendezvous) that names a rank with which this one cannot exchange messages.
-  void finish() {
-    const auto deadline = Clock::now() + kProbeDeadline;
-    for (const Message& message : received_) await(message, deadline);
-    for (const Message& message : sent_) await(message, deadline);
-  }
-
- private:
-  struct Message {
-    int rank = 0;
-    std::unique_ptr<PendingMessage> pending;
-  };
-
-  void await(const Message& message, Clock::time_point deadline) const {
-    while (message.pending->wait(milliseconds(20)) != MessageState::Complete) {
-      if (const auto accusation = request_.job->accusation())
-        throw CommError(accusation->code, fmt::format("comm: lost rank {} (host {}) while ranks looked for each other: {}",
-                                                      accusation->world_rank, accusation->host, accusation->cause));
-      const MessageState state = message.pending->wait(milliseconds(0));
-      if (state == MessageState::Complete) return;
-      if (state == MessageState::Pending && Clock::now() < deadline) continue;
-      const std::string why = state == MessageState::PeerGone
-                                  ? transport_.why_gone(message.rank)
-                                  : fmt::format("nothing arrived within {} s", kProbeDeadline.count() / 1000);
-      throw CommError(
-          ExitCode::Rendezvous,
-          fmt::format("comm: rank {} ({}; {}) cannot exchange messages with rank {} ({}; {}): {}; is a firewall between the "
-                      "hosts, and are these the interfaces that connect them (communication.interface)?",
-                      request_.rank, request_.members[request_.rank].where(), contacts_[request_.rank].interface, message.rank,
-                      request_.members[message.rank].where(), contacts_[message.rank].interface, why));
-    }
-  }
-
-  const WorldRequest& request_;
-  const Transport& transport_;
-  const std::vector<Contact>& contacts_;
-  const std::vector<std::byte> out_;
-  std::vector<std::vector<std::byte>> in_;  // by world rank
-  std::vector<Message> received_, sent_;
-};
 
 std::vector<int> number_hosts(const std::vector<Member>& members) {
   std::vector<int> hosts;
@@ -196,9 +137,11 @@ std::unique_ptr<World> make_network_world(const WorldRequest& request) {
   for (const Contact& contact : contacts) addresses.push_back(contact.address);
   for (const Member& member : request.members) names.push_back(member.where());
   std::unique_ptr<Transport> transport = unconnected->connect(std::move(addresses), share_key(request));
-  Probe(request, *transport, contacts).finish();
-
   const std::vector<int> hosts = number_hosts(request.members);
+  std::vector<std::string> interfaces;
+  for (const Contact& contact : contacts) interfaces.push_back(contact.interface);
+  probe_other_hosts(request, *transport, hosts, interfaces);
+
   const std::string segments = fmt::format("/trivet-{}-world{}", request.job_id, hosts[request.rank]);
   RankSurroundings surroundings{.transport = std::make_shared<RankTransport>(std::move(transport), kSegmentBytes),
                                 .memory = std::make_shared<ShmMemory>(segments, nullptr),

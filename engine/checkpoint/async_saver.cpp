@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/error.h"
 
@@ -42,8 +43,9 @@ int64_t AsyncSaver::staging_bytes_for(std::span<const Piece> pieces) {
 
 void AsyncSaver::start(const SaveRequest& request, OnFailure on_failure) {
   wait();
-  if (failures_in_a_row_ >= failure_limit_) std::rethrow_exception(failure_);
+  if (failure_limit_ > 0 && failures_in_a_row_ >= failure_limit_) std::rethrow_exception(failure_);
   on_failure_ = on_failure;
+  reports_failure_ = std::exchange(report_next_failure_, false);
   if (any_staged(request.pieces)) {
     stage(request, how_.apart);
     write();
@@ -95,7 +97,16 @@ void AsyncSaver::stage(const SaveRequest& request, bool copies) {
   }
 }
 
+void AsyncSaver::report(const CheckpointError& error) const {
+  const bool is_repeated = failure_limit_ == 0 && failures_in_a_row_ > 1 && !reports_failure_;
+  if (on_failure_ == OnFailure::End || is_repeated) return;
+  log_.warning(error.what() + what_follows());
+}
+
 std::string AsyncSaver::what_follows() const {
+  if (failure_limit_ == 0)
+    return fmt::format("; {}training continues, and the next one is tried; not each further failure in a row is reported",
+                       failures_in_a_row_ > 1 ? fmt::format("{} saves in a row failed; ", failures_in_a_row_) : "");
   if (failures_in_a_row_ >= failure_limit_)
     return fmt::format("; {} saves in a row failed, so the run ends at the next save", failures_in_a_row_);
   return fmt::format("; training continues ({} of {} failures in a row that end the run)", failures_in_a_row_, failure_limit_);
@@ -104,12 +115,14 @@ std::string AsyncSaver::what_follows() const {
 void AsyncSaver::write() {
   try {
     store_.save(request_, ranks_);
+    if (failure_limit_ == 0 && failures_in_a_row_ > 0)
+      log_.warning(fmt::format("step {} is saved, after {} failures in a row", request_.step, failures_in_a_row_));
     failure_ = nullptr;
     failures_in_a_row_ = 0;
   } catch (const CheckpointError& error) {
     failure_ = std::current_exception();
     ++failures_in_a_row_;
-    if (on_failure_ == OnFailure::Continue) log_.warning(error.what() + what_follows());
+    report(error);
   } catch (...) {
     failure_ = std::current_exception();
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <sstream>
 
 #include "core/error.h"
 #include "engine/checkpoint/run_state.h"
@@ -17,6 +18,10 @@ namespace {
 constexpr std::string_view kTemporary = ".tmp-", kTrash = ".trash-";
 constexpr const char* kLatest = "latest";
 constexpr const char* kLock = ".lock";
+constexpr const char* kOrigin = ".origin";
+constexpr const char* kDisk = ".disk";
+constexpr int64_t kDiskLimitBytes = 4096;  // PATH_MAX
+constexpr int64_t kOriginLimitBytes = 128;
 constexpr std::chrono::milliseconds kLockInterval{50};
 
 std::string holder_text(const std::string& run_id) {
@@ -57,9 +62,9 @@ std::vector<std::string> CheckpointStore::on_leaders(const Participants& ranks, 
   return together(ranks, [&]() -> std::string { return leads(ranks) ? work() : ""; });
 }
 
-void CheckpointStore::acquire(const Participants& ranks) {
+void CheckpointStore::acquire(const Participants& ranks, const Lineage& known) {
   on_leaders(ranks, [&] {
-    create_directories(files_, options_.directory);
+    if (!in_memory()) create_directories(files_, options_.directory);
     return "";
   });
   if (options_.hosts.count() > 1) check_sharing(ranks);
@@ -75,7 +80,7 @@ void CheckpointStore::acquire(const Participants& ranks) {
   });
   for (const std::string& step : newest)
     if (!step.empty()) last_committed_ = std::max<int64_t>(last_committed_, std::stoll(step));
-  if (per_host()) find_earlier_starts(ranks);
+  find_lineage(ranks, known);
   acquired_ = true;
 }
 
@@ -97,25 +102,118 @@ void CheckpointStore::finish_commits(const Participants& ranks) {
   });
 }
 
-// A host that joins the job may hold steps of another run, which must not be taken for later ones of this job.
-void CheckpointStore::find_earlier_starts(const Participants& ranks) {
-  start_ = 1;
-  std::map<std::string, std::set<int>> hosts_by_origin;
-  for (const StepVersion& version : gather_versions(copies_, options_.hosts, ranks)) {
-    start_ = std::max(start_, version.id.start + 1);
-    if (version.origin.empty()) continue;
-    for (const auto& [host, names] : version.files) hosts_by_origin[version.origin].insert(host);
+CheckpointStore::FoundSteps CheckpointStore::find_steps(const Participants& ranks) {
+  FoundSteps found;
+  const auto add = [&](const StepAge& age, const std::string& origin, int host) {
+    found.newest = std::max(found.newest, age);
+    found.hosts_by_origin[origin].insert(host);
+  };
+  if (per_host()) {
+    for (const StepVersion& version : gather_versions(copies_, options_.hosts, ranks))
+      for (const auto& [host, names] : version.files)
+        if (version.is_readable()) add({version.id.start, version.id.step}, version.origin, host);
+    return found;
   }
-  origin_ = hosts_by_origin.empty() ? options_.run_id : hosts_by_origin.begin()->first;
-  if (hosts_by_origin.size() < 2) return;
+  std::istringstream text(together(ranks, [&]() -> std::string {
+    const auto newest = ranks.rank == 0 ? copies_.newest() : std::nullopt;
+    return newest ? fmt::format("{} {} {}", newest->id.start, newest->id.step, newest->origin) : "";
+  })[0]);
+  StepAge age;
+  std::string origin;
+  if (text >> age.start >> age.step >> origin) add(age, origin, 0);
+  return found;
+}
+
+// A host that joins the job may hold steps of another run, which must not be taken for later ones of this job.
+void CheckpointStore::find_lineage(const Participants& ranks, const Lineage& known) {
+  const FoundSteps found = find_steps(ranks);
+  const auto& hosts = found.hosts_by_origin;
+  const bool of_another_run = !hosts.empty() && !known.origin.empty() && hosts.begin()->first != known.origin;
+  if (hosts.size() > 1 || of_another_run) refuse_different_runs(hosts, known);
+  newest_found_ = found.newest;
+  lineage_.start = std::max({int64_t{1}, known.start, newest_found_.start + 1});
+  lineage_.origin = hosts.empty() ? known.origin : hosts.begin()->first;
+}
+
+void CheckpointStore::refuse_different_runs(const std::map<std::string, std::set<int>>& hosts_by_origin,
+                                            const Lineage& known) const {
   std::string found;
-  for (const auto& [origin, hosts] : hosts_by_origin)
+  for (const auto& [origin, hosts] : hosts_by_origin) {
+    if (origin == known.origin) continue;
     found += fmt::format("{}of run {} on {}", found.empty() ? "" : ", ", origin,
                          options_.hosts.names_of({hosts.begin(), hosts.end()}));
+  }
+  if (known.origin.empty())
+    throw ConfigError(
+        fmt::format("{}: \"{}\" holds steps of different runs: {}; empty it on the hosts whose steps are not wanted",
+                    key("directory"), options_.directory, found));
   throw ConfigError(
-      fmt::format("checkpoint.directory: \"{}\" holds steps of different runs: {}; empty it on the hosts whose "
-                  "steps are not wanted",
-                  options_.directory, found));
+      fmt::format("{}: \"{}\" holds steps {}, but the steps of checkpoint.directory are of run {}; if those in memory are not "
+                  "wanted, remove that directory on these hosts",
+                  key("directory"), options_.directory, found, known.origin));
+}
+
+void CheckpointStore::remember_lineage(const Participants& ranks) {
+  on_leaders(ranks, [&]() -> std::string {
+    const std::string temporary = std::string(kTemporary) + "origin";
+    write_text(files_, path(temporary), fmt::format("{} {}\n", origin(), lineage_.start));
+    files_.rename(path(temporary), path(kOrigin));
+    files_.sync_directory(options_.directory);
+    return "";
+  });
+}
+
+// If hosts remember different runs, the first one's counts: the steps of another one are then refused.
+Lineage CheckpointStore::remembered_lineage(const Participants& ranks, const std::string& origin) const {
+  const auto texts = on_leaders(ranks, [&]() -> std::string {
+    if (files_.kind(path(kOrigin)) == EntryKind::Missing) return "";
+    return read_text(files_, path(kOrigin), kOriginLimitBytes);
+  });
+  Lineage lineage;
+  for (const std::string& text : texts) {
+    Lineage one;
+    std::istringstream(text) >> one.origin >> one.start;
+    if (!is_safe_run_id(one.origin) || (!origin.empty() && one.origin != origin)) continue;
+    if (lineage.origin.empty()) lineage.origin = one.origin;
+    if (one.origin == lineage.origin) lineage.start = std::max(lineage.start, one.start);
+  }
+  return lineage;
+}
+
+void CheckpointStore::remember_disk(const std::string& disk, const Participants& ranks) {
+  on_leaders(ranks, [&]() -> std::string {
+    best_effort("writing .disk",
+                [&] { write_text(files_, path(kDisk), disk); });  // there may be no room before a step gives way
+    return "";
+  });
+}
+
+std::set<std::string> CheckpointStore::remembered_disks(const Participants& ranks) const {
+  const auto texts = on_leaders(ranks, [&]() -> std::string {
+    if (list_steps(files_, options_.directory).empty() || files_.kind(path(kDisk)) == EntryKind::Missing) return "";
+    return read_text(files_, path(kDisk), kDiskLimitBytes);
+  });
+  std::set<std::string> disks(texts.begin(), texts.end());
+  disks.erase("");
+  return disks;
+}
+
+// Asked before a save, before its commit and before steps are removed, not in every call (docs/security.md).
+void CheckpointStore::require_in_place() const {
+  if (!is_in_place()) throw FileError("find the directory that this run has made,", options_.directory, ENOENT);
+}
+
+bool CheckpointStore::sees_directory(const std::string& other, const Participants& ranks) const {
+  const auto seen = on_leaders(ranks, [&] { return files_.kind(other) == EntryKind::Directory ? "yes" : ""; });
+  return std::find(seen.begin(), seen.end(), "yes") != seen.end();
+}
+
+void CheckpointStore::abandon_steps_after(int64_t step, const Participants& ranks) {
+  if (!leads(ranks)) return;
+  best_effort("looking for later steps", [&] {
+    for (const StepDirectory& later : list_steps(files_, options_.directory))
+      if (later.step > step) broken_.insert(later.step);
+  });
 }
 
 std::string CheckpointStore::mark_of(int host) const {
@@ -146,12 +244,7 @@ void CheckpointStore::check_sharing(const Participants& ranks) {
   if (leads(ranks)) best_effort("removing a mark", [&] { files_.remove(mark_of(hosts.self())); });
   for (int host = 1; host < hosts.count(); ++host) {
     const int other = std::stoi(seen[hosts.map.ranks[host].front()]);
-    if (per_host() && other >= 0)
-      throw ConfigError(fmt::format(
-          "checkpoint.replicas: {} needs a directory on each host, but hosts {} and {} have the same "
-          "checkpoint.directory \"{}\"; set checkpoint.replicas to 0, or name a directory of the "
-          "hosts' own disks",
-          options_.replicas, hosts.names[std::min(host, other)], hosts.names[std::max(host, other)], options_.directory));
+    if (per_host() && other >= 0) refuse_to_share(host, other);
     if (!per_host() && other < 0)
       throw ConfigError(
           fmt::format("checkpoint.directory: \"{}\" on host {} is not the directory of that name on host {}; name "
@@ -159,6 +252,18 @@ void CheckpointStore::check_sharing(const Participants& ranks) {
                       "host keeps its own files and those of a neighbour",
                       options_.directory, hosts.names[host], hosts.names[0]));
   }
+}
+
+void CheckpointStore::refuse_to_share(int host, int other) const {
+  const auto& names = options_.hosts.names;
+  const std::string &first = names[std::min(host, other)], &second = names[std::max(host, other)];
+  if (in_memory())
+    throw ConfigError(fmt::format("{}: \"{}\" is the same directory on hosts {} and {}; name one in the memory of each host",
+                                  key("directory"), options_.directory, first, second));
+  throw ConfigError(
+      fmt::format("{0}: {1} needs a directory on each host, but hosts {2} and {3} have the same {4} \"{5}\"; set {0} to 0, or "
+                  "name a directory of the hosts' own disks",
+                  key("replicas"), options_.replicas, first, second, key("directory"), options_.directory));
 }
 
 void CheckpointStore::take_lock() {
@@ -169,7 +274,8 @@ void CheckpointStore::take_lock() {
     if (lock_) return;
     const std::string others =
         fmt::format("{}: checkpoints of {} are being written here", options_.directory, escape_control(attempt.holder));
-    if (options_.clock->now() >= deadline) throw_not_written(others + "; choose another checkpoint.directory or end that run");
+    if (options_.clock->now() >= deadline)
+      throw_not_written(fmt::format("{}; choose another {} or end that run", others, key("directory")));
     if (!told)
       warn(fmt::format("{}; waiting up to {:.3g} s for it to end", others,
                        static_cast<double>(options_.lock_patience.count()) / 1000));
@@ -207,10 +313,11 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
   const SavedStep saved = describe(request);
   const std::string temporary = temporary_name(request.step);
   const auto discard = [&] {
-    if (leads(ranks)) best_effort("removing what was written", [&] { remove_if_there(temporary); });
+    if (leads(ranks) && is_in_place()) best_effort("removing what was written", [&] { remove_if_there(temporary); });
   };
   try {
     const auto created = on_leaders(ranks, [&] {
+      require_in_place();
       remove_if_there(temporary);
       files_.create_directory(path(temporary));
       return std::to_string(options_.clock->unix_seconds());
@@ -222,6 +329,7 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
       if (!manifest.empty() && manifest != manifests[0])
         throw std::logic_error("checkpoint: hosts have different manifests of a step");
     on_leaders(ranks, [&] {
+      require_in_place();
       commit(request.step, temporary);
       return "";
     });
@@ -231,12 +339,13 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
                                     request.step, error.what()));
   } catch (const CheckpointError& error) {
     discard();
-    throw_not_written(
-        fmt::format("checkpoint of step {} was not written: {}{}", request.step, error.what(), state_of_last_step(ranks)));
+    const std::string left = state_of_last_step(ranks);
+    if (in_memory()) keep_newest_complete(ranks);
+    throw_not_written(fmt::format("checkpoint of step {} was not written: {}{}", request.step, error.what(), left));
   }
   last_committed_ = request.step;
   if (leads(ranks)) tidy_up(saved);
-  if (per_host() && options_.keep > 0) apply_agreed_retention(request.step, ranks);
+  if (per_host() && !in_memory() && options_.keep > 0) apply_agreed_retention(request.step, ranks);
 }
 
 // What is saved must be loadable; anything else is a bug in the caller.
@@ -275,7 +384,7 @@ bool CheckpointStore::last_step_is_complete(const Participants& ranks) {
   try {
     const auto versions = gather_versions(copies_, options_.hosts, ranks);
     return std::any_of(versions.begin(), versions.end(),
-                       [&](const StepVersion& version) { return version.id.step == last_committed_ && version.is_complete(); });
+                       [&](const StepVersion& version) { return version.id.step == last_committed_ && is_usable(version); });
   } catch (const CheckpointError&) {
     return false;
   }
@@ -316,9 +425,9 @@ std::string CheckpointStore::write_manifest(const SaveRequest& request, const st
   manifest.state = request.state;
   for (const std::string& share : shares) merge(manifest, parse_share(share, "a rank's share"));
   check_partition(manifest, "the ranks' shares");
+  manifest.origin = origin();
+  manifest.start = lineage_.start;
   if (per_host()) {
-    manifest.origin = origin_;
-    manifest.start = start_;
     manifest.hosts = files_by_host(options_.hosts, options_.replicas);
   }
   const std::string text = to_text(manifest);
@@ -342,6 +451,7 @@ void CheckpointStore::commit(int64_t step, const std::string& temporary) {
 
 void CheckpointStore::tidy_up(const SavedStep& saved) {
   const int64_t committed = saved.step;
+  if (in_memory()) return best_effort("removing old steps", [&] { remove_all_but(step_directory_name(committed)); });
   contents_[committed] = *saved.content;
   broken_.erase(committed);
   best_effort("removing the step that was replaced", [&] { remove_if_there(displaced_name(committed)); });
@@ -353,6 +463,67 @@ void CheckpointStore::tidy_up(const SavedStep& saved) {
   best_effort("setting a broken step aside", [&] { set_broken_aside(); });
   best_effort("looking for later steps", [&] { warn_of_later_steps(committed); });
   if (!per_host()) best_effort("removing old steps", [&] { apply_retention(committed); });
+}
+
+// Leaves alone what is not of a store.
+void CheckpointStore::remove_all_but(const std::string& kept) {
+  require_in_place();
+  for (const DirectoryEntry& entry : files_.list(options_.directory)) {
+    const bool left_over =
+        entry.name.starts_with(kTemporary) || entry.name.starts_with(kTrash) || entry.name.starts_with(kDisplaced);
+    if (entry.name == kept || (!left_over && !parse_step(entry.name))) continue;
+    remove_if_there(entry.name);
+    copies_.forget(entry.name);
+  }
+}
+
+void CheckpointStore::remove_older_than(const StepAge& age) {
+  for (const StepDirectory& step : list_steps(files_, options_.directory)) {
+    if (StepAge{copies_.version_of(step).start, step.step} >= age) continue;
+    remove_if_there(step.name);
+    copies_.forget(step.name);
+  }
+}
+
+void CheckpointStore::remove_older_than(const StepAge& age, const Participants& ranks) {
+  on_leaders(ranks, [&] {
+    best_effort("removing older steps", [&] { remove_older_than(age); });
+    return "";
+  });
+}
+
+// After a save that failed, perhaps because steps that nobody will open take the room. Keeps this start's last step, otherwise
+// the newest that is complete. If none is, this job has gone on from the disk, and none of those that are here is of use to it.
+void CheckpointStore::keep_newest_complete(const Participants& ranks) {
+  std::vector<StepVersion> versions;
+  try {
+    versions = gather_versions(copies_, options_.hosts, ranks);
+  } catch (const CheckpointError&) {
+    return;  // a directory cannot be listed: nothing is known, and the save's own error is reported
+  }
+  if (!leads(ranks) || !is_in_place()) return;
+  std::erase_if(versions, [&](const StepVersion& version) { return !is_usable(version); });
+  auto kept = std::find_if(versions.begin(), versions.end(), [&](const StepVersion& version) {
+    return version.id.start == lineage_.start && version.id.step == last_committed_;
+  });
+  if (kept == versions.end()) kept = versions.begin();  // the newest
+  const bool here = kept != versions.end() && kept->files.contains(options_.hosts.self());
+  best_effort("removing old steps", [&] { remove_all_but(here ? step_directory_name(kept->id.step) : ""); });
+}
+
+void CheckpointStore::remove_everything(const Participants& ranks) {
+  on_leaders(ranks, [&] {
+    if (!is_in_place()) return "";  // saves have said so
+    best_effort("removing the steps in memory", [&] {
+      remove_all_but("");
+      remove_if_there(kDisk);
+      remove_if_there(kLock);
+      if (files_.list(options_.directory).empty()) files_.remove(options_.directory);
+    });
+    return "";
+  });
+  lock_.reset();
+  acquired_ = false;
 }
 
 void CheckpointStore::set_broken_aside() {
@@ -467,17 +638,10 @@ std::optional<LoadedStep> CheckpointStore::open_latest_of_hosts(const Participan
   const auto versions = gather_versions(copies_, options_.hosts, ranks);
   std::string reasons;
   for (const StepVersion& version : versions) {
-    const std::string name = step_directory_name(version.id.step), temporary = temporary_name(version.id.step);
     std::optional<LoadedStep> step;
     try {
-      complete_on_all_hosts(host_directory(ranks), version, temporary);
-      copies_.forget(name);
-      together(ranks, [&]() -> std::string {
-        step.emplace(files_, path(name));
-        return "";
-      });
+      step.emplace(open_version(version, ranks, {}));
     } catch (const CheckpointError& error) {
-      if (leads(ranks)) best_effort("removing what was copied", [&] { remove_if_there(temporary); });
       if (error.exit_code() != ExitCode::CheckpointCorrupt) throw;
       reasons += fmt::format("\n  {}", error.what());
       if (ranks.rank == 0) warn(fmt::format("{}; trying the step before it", error.what()));
@@ -490,6 +654,44 @@ std::optional<LoadedStep> CheckpointStore::open_latest_of_hosts(const Participan
   }
   if (reasons.empty()) return std::nullopt;
   throw CheckpointError(ExitCode::CheckpointCorrupt, fmt::format("{}: no step is valid:{}", options_.directory, reasons));
+}
+
+// Gives each host what it needs of the version first; in memory, steps that are older than it then give way. If that fails, a
+// host that had some files of it may have got others.
+LoadedStep CheckpointStore::open_version(const StepVersion& version, const Participants& ranks, const FilesToRead& needed) {
+  const std::string name = step_directory_name(version.id.step), temporary = temporary_name(version.id.step);
+  try {
+    Completion completion{version, temporary, needed};
+    if (in_memory())
+      completion.make_room = [&] {
+        best_effort("removing older steps", [&] { remove_older_than({version.id.start, version.id.step}); });
+      };
+    complete_on_all_hosts(host_directory(ranks), completion);
+    copies_.forget(name);
+    std::optional<LoadedStep> step;
+    together(ranks, [&]() -> std::string {
+      step.emplace(files_, path(name), needed ? StepFiles::ThoseHere : StepFiles::All);
+      return "";
+    });
+    return std::move(*step);
+  } catch (const CheckpointError&) {
+    if (leads(ranks)) best_effort("removing what was copied", [&] { remove_if_there(temporary); });
+    throw;
+  }
+}
+
+std::optional<LoadedStep> CheckpointStore::open_newer(const StepAge& age, const Participants& ranks,
+                                                      const FilesToRead& needed) {
+  for (const StepVersion& version : gather_versions(copies_, options_.hosts, ranks)) {
+    if (StepAge{version.id.start, version.id.step} <= age) continue;
+    try {
+      return open_version(version, ranks, needed);
+    } catch (const CheckpointError& error) {  // no room for a copy, too: there are older steps, and those on disk
+      if (error.exit_code() == ExitCode::CheckpointCorrupt) refused_.insert(version.id);
+      if (ranks.rank == 0) warn(fmt::format("{}; trying an older step", error.what()));
+    }
+  }
+  return std::nullopt;
 }
 
 LoadedStep CheckpointStore::open(int64_t step) const {

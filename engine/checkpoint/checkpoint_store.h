@@ -1,5 +1,5 @@
-// A directory of checkpoints (docs/checkpoint_format.md). All ranks of a job share it, or, with `replicas`, those of each host
-// have one of their own, under the same path.
+// A directory of checkpoints (docs/checkpoint_format.md). All ranks of a job share it, or, with `replicas` or in memory, those
+// of each host have one of their own, under the same path.
 //
 //   .tmp-step-00000200-RUN  --fsync, one rename-->  step-00000200  --retention-->  .trash-step-00000100  --> gone
 //                           an existing step of that number: .old-step-00000200, until the new one is in place
@@ -10,6 +10,7 @@
 // fail on all of them alike. One thread at a time.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,16 +33,39 @@
 
 namespace trivet::checkpoint {
 
+// Disk: steps stay until retention removes them, and damaged ones are set aside for inspection.
+// Memory: each host has a directory of its own, made by the caller. It holds only the newest step, and nothing for inspection.
+enum class Medium : uint8_t { Disk, Memory };
+
+// What all steps of a job have in common, however often it was started.
+struct Lineage {
+  std::string origin;  // the run_id of its first start; empty: no step was found, so this start may be the first
+  int64_t start = 0;   // the number of this start, from 1: more than that of any start before it
+};
+
+// A step of a later start is newer, whatever its number.
+struct StepAge {
+  // -1: older than any step.
+  int64_t start = -1, step = -1;
+  auto operator<=>(const StepAge&) const = default;  // NOLINT(modernize-use-nullptr): in the generated comparison
+};
+
 struct CheckpointStoreOptions {
   std::string directory;
-  std::string run_id;  // [A-Za-z0-9._-]{1,64}
-  int64_t keep = 0;    // clean steps that retention keeps (retention.h); 0: all
+  std::string run_id;                  // [A-Za-z0-9._-]{1,64}
+  std::string section = "checkpoint";  // of the config, for messages
+  Medium medium = Medium::Disk;
+  int64_t keep = 0;  // on disk: clean steps that retention keeps (retention.h); 0: all
   // How long acquire() waits for another job to leave the directory: a killed job may take seconds to end.
   std::chrono::milliseconds lock_patience{0};
   // Above 0: every host has a directory of its own and keeps a copy of the files of that many hosts before it. Any
   // that many hosts next to each other can be lost.
   int replicas = 0;
-  JobHosts hosts = {};  // must be given with replicas; without them, more than one host is only checked to share the directory
+  // Must be given with replicas and in memory; otherwise, more than one host is only checked to share the directory.
+  JobHosts hosts = {};
+  // In memory: whether the directory is still the one that the caller made (HeldDirectory). Nothing is written to, or removed
+  // from, another one. Asked on leaders.
+  std::function<bool()> is_in_place = {};
   Log log = {};
   const Clock* clock = &system_clock();
 };
@@ -60,8 +84,9 @@ class CheckpointStore {
   // Locks the directory for this job until the store is destroyed, and removes what killed jobs left. Throws CheckpointError
   // (CheckpointNotWritten) naming the holder when another job keeps the directory for longer than lock_patience. Throws
   // ConfigError if hosts share a directory although there are replicas, or do not share it although there are none, or if they
-  // hold steps of different runs. save() calls this if it has not been called.
-  void acquire(const Participants& ranks);
+  // hold steps of different runs, or of another run than `known`, that of the job's other store. save() calls this if it has
+  // not been called.
+  void acquire(const Participants& ranks, const Lineage& known = {});
   // Returns when the step is durable. Throws CheckpointError (CheckpointNotWritten) when the step cannot be written; the steps
   // before it are as they were. Throws NumericsError when a piece holds a NaN or an infinity: nothing is saved, and all ranks
   // throw the same text, which names the piece.
@@ -71,17 +96,45 @@ class CheckpointStore {
   // over with a warning. With replicas, it first copies to each host the files that it lacks. Empty when there are no steps;
   // throws CheckpointError (CheckpointCorrupt) when there are steps but none is valid.
   std::optional<LoadedStep> open_latest(const Participants& ranks);
+  // In memory: the newest valid step that is newer than `age`. A host gets only the files that its ranks read. Steps that
+  // cannot be opened are passed over with a warning; empty when there is no other one.
+  std::optional<LoadedStep> open_newer(const StepAge& age, const Participants& ranks, const FilesToRead& needed);
   LoadedStep open(int64_t step) const;
+  // In memory: removes the steps that are older than `age`, which nobody will open any more, so that there is room for others.
+  void remove_older_than(const StepAge& age, const Participants& ranks);
 
   const std::string& directory() const { return options_.directory; }
   // The newest step, valid or not, that acquire() found or save() made; -1: none.
   int64_t newest_step() const { return last_committed_; }
+  // The newest step with a readable manifest that acquire() found.
+  const StepAge& newest_found() const { return newest_found_; }
+  const Lineage& lineage() const { return lineage_; }
+  // For steps that are saved from now on.
+  void set_lineage(const Lineage& lineage) { lineage_ = lineage; }
+  // A file in the directory tells of starts that have saved nothing in it. The first function writes the lineage of this start;
+  // the other reads what an earlier one wrote: no origin if there was none.
+  void remember_lineage(const Participants& ranks);
+  // If `origin` is not empty, only what is of this run.
+  Lineage remembered_lineage(const Participants& ranks, const std::string& origin) const;
+  // Whether one of the hosts, or rank 0 if they share a directory, sees a directory with this path.
+  bool sees_directory(const std::string& path, const Participants& ranks) const;
+  // In memory: a file in the directory names the directory on disk of the run whose steps are here, by its absolute path. The
+  // first function writes it; the other returns what hosts with steps have, each once.
+  void remember_disk(const std::string& disk, const Participants& ranks);
+  std::set<std::string> remembered_disks(const Participants& ranks) const;
+  // The job has gone on from this step, which is not in this directory. The next save sets those with a greater number aside:
+  // they are of an earlier start, or damaged.
+  void abandon_steps_after(int64_t step, const Participants& ranks);
+  // In memory: removes all steps, and the directory if nothing else is in it. The store is of no use afterwards.
+  void remove_everything(const Participants& ranks);
+  void warn(const std::string& text);
   const std::vector<std::string>& warnings() const { return warnings_; }  // all that were logged
 
  private:
   std::string path(const std::string& name) const { return options_.directory + "/" + name; }
-  void warn(const std::string& text);
-  bool per_host() const { return options_.replicas > 0; }
+  bool in_memory() const { return options_.medium == Medium::Memory; }
+  bool per_host() const { return in_memory() || options_.replicas > 0; }
+  std::string key(const std::string& name) const { return options_.section + "." + name; }
   bool leads(const Participants& ranks) const { return per_host() ? options_.hosts.leads() : ranks.rank == 0; }
   // Runs work on the leaders, and returns what it returned there, by rank.
   template <typename Work>
@@ -90,7 +143,17 @@ class CheckpointStore {
   std::string temporary_name(int64_t step) const;
   void check_sharing(const Participants& ranks);
   void finish_commits(const Participants& ranks);
-  void find_earlier_starts(const Participants& ranks);
+  // Valid manifests of all hosts or, in a directory that they share, that of the newest step.
+  struct FoundSteps {
+    std::map<std::string, std::set<int>> hosts_by_origin;
+    StepAge newest;
+  };
+  FoundSteps find_steps(const Participants& ranks);
+  void find_lineage(const Participants& ranks, const Lineage& known);
+  const std::string& origin() const { return lineage_.origin.empty() ? options_.run_id : lineage_.origin; }
+  [[noreturn]] void refuse_different_runs(const std::map<std::string, std::set<int>>& hosts_by_origin,
+                                          const Lineage& known) const;
+  [[noreturn]] void refuse_to_share(int host, int other) const;
   std::string mark_of(int host) const;
   int host_whose_mark_is_here() const;
   void take_lock();
@@ -105,12 +168,19 @@ class CheckpointStore {
   std::string state_of_last_step(const Participants& ranks);
   bool last_step_is_complete(const Participants& ranks);
   void tidy_up(const SavedStep& saved);
+  void remove_all_but(const std::string& kept);
+  void remove_older_than(const StepAge& age);  // on leaders
+  void keep_newest_complete(const Participants& ranks);
+  bool is_in_place() const { return !options_.is_in_place || options_.is_in_place(); }
+  void require_in_place() const;
+  bool is_usable(const StepVersion& version) const { return version.is_complete() && !refused_.contains(version.id); }
   void remove_if_there(const std::string& name);
   void apply_retention(int64_t committed);
   void apply_agreed_retention(int64_t committed, const Participants& ranks);
   void remove_steps(const std::vector<int64_t>& steps, const std::vector<StepDirectory>& known);
   std::optional<SavedStep::Content> content_of(const StepDirectory& step);
   std::optional<LoadedStep> open_latest_of_hosts(const Participants& ranks);
+  LoadedStep open_version(const StepVersion& version, const Participants& ranks, const FilesToRead& needed);
   void set_broken_aside();
   void warn_of_later_steps(int64_t committed);
   // Runs work whose failure must not undo a commit.
@@ -122,11 +192,12 @@ class CheckpointStore {
   std::unique_ptr<FileLock> lock_;
   bool acquired_ = false, warned_of_later_steps_ = false;
   int64_t last_committed_ = -1;
-  StepCopies copies_;                               // with replicas, on leaders
-  std::string origin_;                              // with replicas: the run_id of the job's first start
-  int64_t start_ = 0;                               // with replicas: the number of this start, one more than that of any step
+  StepCopies copies_;  // on leaders
+  Lineage lineage_;
+  StepAge newest_found_;
   std::map<int64_t, SavedStep::Content> contents_;  // known steps, on rank 0
-  std::set<int64_t> broken_;                        // steps that open_latest passed over
+  std::set<int64_t> broken_;                        // steps that were passed over
+  std::set<VersionId> refused_;                     // the same of open_newer()
   std::vector<std::string> warnings_;
 };
 

@@ -52,14 +52,16 @@ bool has_contents(FileSystem& files, const std::string& path, const StoredFile& 
 }
 
 // One version, on its way to all hosts.
-class Completion {
+class CompletionOfStep {
  public:
-  Completion(const HostDirectory& directory, const StepVersion& version, const std::string& temporary)
+  CompletionOfStep(const HostDirectory& directory, const Completion& completion)
       : directory_(directory),
+        completion_(completion),
+        files_to_read_(completion.needed),
         hosts_(directory.hosts),
-        version_(version),
-        final_(directory.path + "/" + step_directory_name(version.id.step)),
-        temporary_(directory.path + "/" + temporary) {}
+        version_(completion.version),
+        final_(directory.path + "/" + step_directory_name(version_.id.step)),
+        temporary_(directory.path + "/" + completion.temporary) {}
 
   void run() {
     on_leaders(directory_, [&] {
@@ -77,6 +79,8 @@ class Completion {
     refuse_if_lacking(present, present);
     const HostsByFile valid = find_valid();
     refuse_if_lacking(valid, present);
+    if (completion_.make_room) on_leaders(directory_, completion_.make_room);
+    find_needed();
     transfer_files(valid);
     on_leaders(directory_, [&] { put_in_place(valid); });
   }
@@ -160,6 +164,27 @@ class Completion {
     return result;
   }
 
+  void find_needed() {
+    const auto texts = together(directory_.ranks, [&] {
+      std::string text;
+      if (files_to_read_)
+        for (const std::string& name : files_to_read_(manifest_)) text += name + "\n";
+      return text;
+    });
+    needed_.assign(hosts_.count(), {});
+    for (int rank = 0; rank < directory_.ranks.size; ++rank) {
+      std::istringstream names(texts[rank]);
+      for (std::string name; names >> name;) needed_[hosts_.host_of(rank)].insert(name);
+    }
+  }
+
+  // A damaged file that is there would be in the way of the others, whether or not a rank reads it.
+  bool must_get(int host, const std::string& name, const std::set<int>& valid_on) const {
+    if (valid_on.contains(host)) return false;
+    const auto there = version_.files.find(host);
+    return !files_to_read_ || needed_[host].contains(name) || (there != version_.files.end() && there->second.contains(name));
+  }
+
   // Hosts, and the ranks of a host, take turns in sending.
   void transfer_files(const HostsByFile& valid) const {
     std::vector<FileTransfer> transfers;
@@ -167,7 +192,7 @@ class Completion {
       size_t index = 0;
       for (const auto& [name, stored] : manifest_.files) {
         const std::vector<int> holders(valid.at(name).begin(), valid.at(name).end());
-        if (valid.at(name).contains(host)) continue;
+        if (!must_get(host, name, valid.at(name))) continue;
         const std::vector<int>&senders = hosts_.map.ranks[holders[host % holders.size()]], &here = hosts_.map.ranks[host];
         transfers.push_back({.from = senders[index % senders.size()],
                              .to = here[index % here.size()],
@@ -186,7 +211,7 @@ class Completion {
     FileSystem& files = directory_.files;
     if (has_copy(hosts_.self())) {
       for (const auto& [name, holders] : valid)
-        if (!holders.contains(hosts_.self())) files.rename(target_on(hosts_.self(), name), final_ + "/" + name);
+        if (must_get(hosts_.self(), name, holders)) files.rename(target_on(hosts_.self(), name), final_ + "/" + name);
       return files.sync_directory(final_);
     }
     files.sync_directory(temporary_);
@@ -198,14 +223,21 @@ class Completion {
     }
     files.rename(temporary_, final_);
     files.sync_directory(directory_.path);
-    if (other) remove_tree(files, displaced);
+    if (!other) return;
+    try {
+      remove_tree(files, displaced);
+    } catch (const FileError&) {  // NOLINT(bugprone-empty-catch): the step is in place; the next start removes this
+    }
   }
 
   const HostDirectory& directory_;
+  const Completion& completion_;
+  const FilesToRead& files_to_read_;  // empty: all
   const JobHosts& hosts_;
   const StepVersion& version_;
   const std::string final_, temporary_;
   Manifest manifest_;
+  std::vector<std::set<std::string>> needed_;  // by host, if there are files_to_read_
 };
 
 }  // namespace
@@ -242,11 +274,12 @@ void copy_to_neighbours(const HostDirectory& directory, const std::string& tempo
   transfer(directory.files, directory.ranks, directory.hosts, transfers);
 }
 
-void complete_on_all_hosts(const HostDirectory& directory, const StepVersion& version, const std::string& temporary) {
+void complete_on_all_hosts(const HostDirectory& directory, const Completion& completion) {
+  const StepVersion& version = completion.version;
   if (!version.is_readable())
     throw CheckpointError(ExitCode::CheckpointCorrupt, fmt::format("{}/{}: there is no valid manifest", directory.path,
                                                                    step_directory_name(version.id.step)));
-  Completion(directory, version, temporary).run();
+  CompletionOfStep(directory, completion).run();
 }
 
 }  // namespace trivet::checkpoint

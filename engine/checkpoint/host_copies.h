@@ -7,6 +7,8 @@
 // All functions are collective, and throw the same on all ranks.
 #pragma once
 
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,9 +35,20 @@ std::vector<HostFiles> files_by_host(const JobHosts& hosts, int replicas);
 // Copies what this rank has written (`own`) into `temporary` of its host's directory to the same place on the hosts after it.
 void copy_to_neighbours(const HostDirectory& directory, const std::string& temporary, const StoredFile& own, int replicas);
 
-// Gives each host the files of a version that it lacks, or has damaged, under the name of the step. `temporary` names the
-// directory in which a host that has nothing of it gathers them. Compares every checksum of files. Throws CheckpointError
-// (CheckpointCorrupt), naming files and hosts, if a file is on none of the hosts or valid on none.
-void complete_on_all_hosts(const HostDirectory& directory, const StepVersion& version, const std::string& temporary);
+// The files of a step that a rank will read.
+using FilesToRead = std::function<std::set<std::string>(const Manifest&)>;
+
+struct Completion {
+  const StepVersion& version;
+  std::string temporary;    // names the directory in which a host that has nothing of it gathers files
+  FilesToRead needed = {};  // empty: each host gets all files
+  // Called on leaders when every file is known to be valid on some host, before any is copied.
+  std::function<void()> make_room = {};
+};
+
+// Gives each host the files of a version that it lacks, or has damaged, under the name of the step. Compares every checksum
+// of files. Throws CheckpointError (CheckpointCorrupt), naming files and hosts, if a file is on none of the hosts or valid on
+// none.
+void complete_on_all_hosts(const HostDirectory& directory, const Completion& completion);
 
 }  // namespace trivet::checkpoint

@@ -10,12 +10,13 @@
 #include <cstring>
 #include <optional>
 
+#include "core/crc32c.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/checkpoint/common_elements.h"
-#include "engine/checkpoint/crc32c.h"
 #include "engine/checkpoint/parallel.h"
 #include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/stored_pieces.h"
 #include "engine/checkpoint/strict_json.h"
 
 namespace trivet::checkpoint {
@@ -47,9 +48,6 @@ void add_copies(std::vector<BlockJob>& jobs, size_t piece, const CommonElements&
     from += bytes, out += bytes, left -= bytes;
   }
 }
-
-Region region_of(const StoredPiece& piece) { return {piece.box_start, piece.box_shape, piece.first, piece.count}; }
-Region region_of(const Piece& piece) { return {piece.box_start, piece.box_shape, piece.first, piece.count}; }
 
 // For the caller, an error while reading is the same as a damaged file.
 template <typename Work>

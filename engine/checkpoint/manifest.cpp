@@ -214,9 +214,11 @@ std::string to_text(const Manifest& manifest) {
   for (const auto& [name, file] : manifest.files) json["files"][name] = to_json(file);
   json["pieces"] = Json::array();
   for (const StoredPiece& piece : manifest.pieces) json["pieces"].push_back(to_json(piece));
-  if (!manifest.hosts.empty()) {
+  if (!manifest.origin.empty()) {
     json["origin"] = manifest.origin;
     json["start"] = manifest.start;
+  }
+  if (!manifest.hosts.empty()) {
     json["hosts"] = Json::array();
     for (const HostFiles& host : manifest.hosts) json["hosts"].push_back(to_json(host));
   }
@@ -245,8 +247,8 @@ Manifest parse_share(std::string_view text, const std::string& path) {
   for (const auto& [name, value] : member(json, "files", path).items())
     manifest.files[safe_name(name, path)] = parse_file(value, fmt::format("{}: file \"{}\"", path, name));
   for (const Json& piece : member(json, "pieces", path)) manifest.pieces.push_back(parse_piece(piece, manifest, path));
-  if (json.contains("hosts")) {
-    manifest.hosts = parse_hosts(json["hosts"], manifest, path);
+  if (json.contains("hosts")) manifest.hosts = parse_hosts(json["hosts"], manifest, path);
+  if (json.contains("origin") || json.contains("hosts")) {
     manifest.start = to_count(member(json, "start", path), path);
     manifest.origin = to_text(member(json, "origin", path), path);
     if (!is_safe_run_id(manifest.origin))

@@ -55,9 +55,9 @@ struct Manifest {
   std::vector<StoredPiece> pieces;
   std::string config, state;
   std::vector<HostFiles> hosts;  // empty: the directory was the same for all ranks
-  std::string origin;            // with hosts: the run_id of the first start of the job
-  int64_t start = 0;             // with hosts: how often the job had been started on what these hosts held; 1: the first time
-  std::string xxh3;              // hash of the text that it was read from; empty if it was not read
+  std::string origin;            // the run_id of the first start of the job; empty: not stored
+  int64_t start = 0;  // how often the job had been started on what it found, 1: the first time; 0: not stored, as origin
+  std::string xxh3;   // hash of the text that it was read from; empty if it was not read
 
   int64_t bytes() const;  // all files except the manifest
   // The hosts that were given this file: "node1, node2"; empty if there is no such list.

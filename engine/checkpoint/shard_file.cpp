@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <map>
 
+#include "core/crc32c.h"
 #include "core/error.h"
 #include "core/finite.h"
-#include "engine/checkpoint/crc32c.h"
 #include "engine/checkpoint/safetensors.h"
 #include "zero/staging.h"
 

@@ -38,7 +38,7 @@ StepCopies::FromManifest StepCopies::read_manifest(const std::string& name, std:
     read.version = {
         .id = {manifest.start, manifest.step, static_cast<int64_t>(text.size()), XXH3_64bits(text.data(), text.size())},
         .content = {state.updates, state.clean()},
-        .origin = manifest.origin,
+        .origin = manifest.origin.empty() ? manifest.run_id : manifest.origin,
         .file_count = manifest.files.size(),
         .files = {}};
     for (const auto& [file, stored] : manifest.files) read.files.insert(file);
@@ -48,6 +48,15 @@ StepCopies::FromManifest StepCopies::read_manifest(const std::string& name, std:
   }
   if (step && read.version.is_readable()) known_[name] = read;
   return read;
+}
+
+std::optional<StepVersion> StepCopies::newest() {
+  std::optional<StepVersion> newest;
+  for (const StepDirectory& step : list_steps(files_, directory_)) {
+    FromManifest read = read_manifest(step.name, step.step);
+    if (read.version.is_readable() && (!newest || newest->id < read.version.id)) newest = std::move(read.version);
+  }
+  return newest;
 }
 
 std::string StepCopies::describe() {

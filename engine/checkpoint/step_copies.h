@@ -17,6 +17,7 @@
 #include "core/file_system.h"
 #include "engine/checkpoint/job_hosts.h"
 #include "engine/checkpoint/retention.h"
+#include "engine/checkpoint/steps.h"
 #include "engine/checkpoint/together.h"
 
 namespace trivet::checkpoint {
@@ -25,13 +26,13 @@ struct VersionId {
   int64_t start = 0, step = 0;  // as in the manifest
   int64_t manifest_bytes = 0;   // of its text; 0: it cannot be read
   uint64_t manifest_xxh3 = 0;
-  auto operator<=>(const VersionId&) const = default;
+  auto operator<=>(const VersionId&) const = default;  // NOLINT(modernize-use-nullptr): in the generated comparison
 };
 
 struct StepVersion {
   VersionId id;
   SavedStep::Content content;
-  std::string origin;                          // as in the manifest; empty: none
+  std::string origin;                          // as in the manifest, or its run_id; empty: not readable
   size_t file_count = 0;                       // according to the manifest
   std::map<int, std::set<std::string>> files;  // by host: names of those that are there, valid or not
   bool is_readable() const { return id.manifest_bytes > 0; }
@@ -45,6 +46,10 @@ class StepCopies {
 
   // The steps here, as text for gather_versions. Throws FileError.
   std::string describe();
+  // The newest step here that can be read: of the latest start, the one with the greatest number.
+  std::optional<StepVersion> newest();
+  // The version of a committed step here; not readable if its manifest is not valid.
+  VersionId version_of(const StepDirectory& step) { return read_manifest(step.name, step.step).version.id; }
   // The version whose manifest is in this directory; not readable if there is none that is valid.
   VersionId version_in(const std::string& name) { return read_manifest(name, std::nullopt).version.id; }
   // The directory of a step was replaced or removed.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "core/error.h"
 #include "engine/config/json_reader.h"
@@ -70,6 +71,29 @@ void check_audit(const Config& config) {
                "{} needs reproducible \"layout\", in which every rank computes the same bits for a microbatch; set that, or "
                "use 0",
                config.audit.every_steps));
+}
+
+// However they are written: "/a/b", "/a//b/" and "/a/./b" are one.
+bool same_path(const std::string& one, const std::string& other) {
+  const auto plain = [](const std::string& path) { return (std::filesystem::path(path) / "").lexically_normal(); };
+  return plain(one) == plain(other);
+}
+
+void check_checkpoint(const Config& config) {
+  const CheckpointConfig& checkpoint = config.checkpoint;
+  if (!checkpoint.saves_to_memory()) return;
+  if (checkpoint.memory.directory.empty())
+    refuse(config, "checkpoint.memory.directory",
+           "is not given; name a directory on a file system in memory, such as \"/dev/shm/NAME\", or set "
+           "checkpoint.memory.every_steps to 0");
+  if (checkpoint.directory.empty())
+    refuse(config, "checkpoint.memory.every_steps",
+           fmt::format("{} needs checkpoint.directory: memory is lost with its host, and what it holds is removed when the run "
+                       "has ended",
+                       checkpoint.memory.every_steps));
+  if (same_path(checkpoint.directory, checkpoint.memory.directory))
+    refuse(config, "checkpoint.memory.directory",
+           fmt::format("\"{}\" is also checkpoint.directory; name two", checkpoint.memory.directory));
 }
 
 // Checks what reproducible "layout" needs in order to give the same bits on every layout.
@@ -174,6 +198,7 @@ void check_without_model(const Config& config) {
   check_precision(config);
   check_reproducible(config);
   check_audit(config);
+  check_checkpoint(config);
   check_optimizer(config);
   check_scheduler(config);
   config::check_offload(config);

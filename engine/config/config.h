@@ -87,7 +87,8 @@ struct Config {
   CheckpointConfig checkpoint;
   AuditConfig audit;
   CommunicationConfig communication;
-  CsvMonitorConfig csv_monitor;
+  MonitorConfig csv_monitor, tensorboard;
+  RunConfig run;
   AutotuningConfig autotuning;
   TimelineConfig timeline;
   int64_t steps_per_print = 10;

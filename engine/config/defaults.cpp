@@ -1,5 +1,7 @@
-// Defaults that depend on the kind of model, optimizer and scheduler and on the ZeRO stage. Each has a default_note in the
-// table.
+// Defaults that depend on the kind of model, optimizer and scheduler, on the ZeRO stage and on the folder of the run. Each has
+// a default_note in the table.
+#include <filesystem>
+
 #include "engine/config/key_table.h"
 #include "model/family.h"
 
@@ -22,6 +24,8 @@ void set_dependent_defaults(Config& config) {
                         scheduler.type == SchedulerType::WarmupCosineLR;
   if (warms_up) scheduler.warmup_num_steps = 1000;
   if (scheduler.type == SchedulerType::WarmupDecayLR) scheduler.warmup_max_lr = 1e-3;
+  if (!config.run.directory.empty())
+    config.timeline.directory = (std::filesystem::path(config.run.directory) / "timeline").string();
 }
 
 }  // namespace trivet::config

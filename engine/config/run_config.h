@@ -1,5 +1,5 @@
 // The sections of a Config that say what a run reads, writes and uses: model.vocabulary, data, training, checkpoint,
-// csv_monitor, timeline, audit, communication.
+// run, csv_monitor, tensorboard, timeline, audit, communication.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +74,13 @@ struct TrainingConfig {
   int64_t stop_after_skipped = 10;  // consecutive skipped steps before giving up (exit 16); unused with a dynamic loss scale
 };
 
+// Checkpoints in the memory of the hosts, as well as those on disk.
+struct MemoryCheckpointConfig {
+  int64_t every_steps = 0;  // 0: none
+  std::string directory;    // of each host, on a file system in memory
+  int replicas = 1;         // hosts that hold each file in addition to the one that wrote it
+};
+
 struct CheckpointConfig {
   std::string directory;    // empty: nothing is saved
   int64_t every_steps = 0;  // 0: only at the end
@@ -83,6 +90,8 @@ struct CheckpointConfig {
   SignalAction signal_action = SignalAction::Save;
   int replicas = 0;          // hosts that hold each file in addition to the one that wrote it; 0: all hosts share the directory
   double stop_seconds = 25;  // from SIGTERM until the run ends, saved or not; 0: no limit. Launchers and Slurm wait 30 s
+  MemoryCheckpointConfig memory;
+  bool saves_to_memory() const { return memory.every_steps > 0; }
 };
 
 struct AuditConfig {
@@ -96,14 +105,20 @@ struct CommunicationConfig {
   std::string interface;                // of this host: a name or a network; empty: the one that reaches rank 0's host
   SumsChoice sums = SumsChoice::Chain;  // of floats
   double join_seconds = 30;             // until all ranks have joined
-  double silence_seconds = 4.5;         // until a rank that sends no heartbeats is lost
+  double silence_seconds = 4.25;        // until a rank that sends no heartbeats is lost
   double progress_seconds = 600;        // until a rank that is alive but does not enter an operation ends the job
 };
 
-struct CsvMonitorConfig {
+// Of csv_monitor and of tensorboard.
+struct MonitorConfig {
   bool enabled = false;
   std::string output_path;
   std::string job_name = "DeepSpeedJobName";
+};
+
+struct RunConfig {
+  std::string directory;   // what made the run and what it measured (engine/report/run_files.h); empty: nothing is kept
+  double peak_tflops = 0;  // of one rank's device, for model FLOPs utilization; 0: not known
 };
 
 struct TimelineConfig {

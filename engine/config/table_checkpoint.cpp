@@ -29,6 +29,29 @@ void add_writers(KeyTable& table) {
   SectionBase(table, "").unsupported("datastates_ckpt", "null", "the DataStates engine").type(KeyType::Object);
 }
 
+void add_memory_keys(KeyTable& table) {
+  using M = MemoryCheckpointConfig;
+  Section<M> memory(table, "checkpoint.memory", [](Config& c) -> M& { return c.checkpoint.memory; });
+  const auto saves = [](const Config& c) { return c.checkpoint.saves_to_memory(); };
+  const std::string when = "checkpoint.memory.every_steps is above 0";
+  memory
+      .key("every_steps", &M::every_steps,
+           "steps between checkpoints in the memory of the hosts, as well as those in checkpoint.directory; 0: none")
+      .at_least(0);
+  memory
+      .key(
+          "directory", &M::directory,
+          "directory of each host in which they are, on a file system in memory: /dev/shm/NAME; removed when the run has ended "
+          "and its last step is in checkpoint.directory")
+      .active_when(when, saves);
+  memory
+      .key("replicas", &M::replicas,
+           "number of hosts that keep copies of the files of the hosts before them, so that any that many hosts next to each "
+           "other can be lost; 0: each host has its own files alone")
+      .at_least(0)
+      .active_when(when, saves);
+}
+
 }  // namespace
 
 void add_checkpoint_keys(KeyTable& table) {
@@ -76,6 +99,7 @@ void add_checkpoint_keys(KeyTable& table) {
                    "a checkpoint holds global shapes and loads on any layout");
   checkpoint.inert("checkpoint_serialization", "true", "PyTorch's zip format", "the format is Trivet's own");
   checkpoint.unsupported("use_node_local_storage", "false", "every host writes its own files").instead("checkpoint.replicas");
+  add_memory_keys(table);
   add_writers(table);
 }
 

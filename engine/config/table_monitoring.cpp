@@ -5,15 +5,28 @@
 namespace trivet::config {
 namespace {
 
-void add_csv(KeyTable& table) {
-  using M = CsvMonitorConfig;
-  Section<M> csv(table, "csv_monitor", [](Config& c) -> M& { return c.csv_monitor; });
-  const auto enabled = [](const Config& c) { return c.csv_monitor.enabled; };
-  const std::string when = "csv_monitor.enabled is true";
-  csv.key("enabled", &M::enabled, "write loss and learning rate to CSV files");
-  csv.key("output_path", &M::output_path, "folder that contains the folder job_name; empty: the current directory")
+// DeepSpeed's sections of the same form: csv_monitor and tensorboard.
+void add_monitor(KeyTable& table, const std::string& name, MonitorConfig Config::*member, const std::string& what) {
+  using M = MonitorConfig;
+  Section<M> section(table, name, [member](Config& c) -> M& { return c.*member; });
+  const auto enabled = [member](const Config& c) { return (c.*member).enabled; };
+  const std::string when = name + ".enabled is true";
+  section.key("enabled", &M::enabled, "write loss and learning rate " + what);
+  section.key("output_path", &M::output_path, "folder that contains the folder job_name; empty: the current directory")
       .active_when(when, enabled);
-  csv.key("job_name", &M::job_name, "folder of the CSV files, inside output_path").active_when(when, enabled);
+  section.key("job_name", &M::job_name, "folder of the files, inside output_path").active_when(when, enabled);
+}
+
+void add_run(KeyTable& table) {
+  using R = RunConfig;
+  Section<R> run(table, "run", [](Config& c) -> R& { return c.run; });
+  run.key("directory", &R::directory,
+          "folder for what made the run (config, plan, command, environment, versions), what it measured, and its report.html "
+          "(docs/watching.md); empty: none")
+      .selects();
+  run.key("peak_tflops", &R::peak_tflops,
+          "TFLOP/s of one rank's device at its best, to report model FLOPs utilization; 0: not known")
+      .at_least(0);
 }
 
 void add_timeline(KeyTable& table) {
@@ -29,17 +42,14 @@ void add_timeline(KeyTable& table) {
   timeline.key("steps", &T::steps, "number of steps recorded from timeline.step on; costs are medians over them")
       .between(1, 1000)
       .active_when(when, recorded);
-  timeline.key("directory", &T::directory, "folder for timeline.svg, measured.json, simulated.json and costs.json")
+  timeline.key("directory", &T::directory, "folder for timeline.svg, measured.json, simulated.json, costs.json and ranks.json")
+      .default_note("with run.directory: timeline in that folder")
       .active_when(when, recorded);
 }
 
 void add_services(KeyTable& table) {
-  SectionBase tensorboard(table, "tensorboard");
-  tensorboard.unsupported("enabled", "false", "write TensorBoard files");
-  tensorboard.unsupported("output_path", "\"\"", "folder of these files");
-  tensorboard.unsupported("job_name", "\"DeepSpeedJobName\"", "subfolder of these files");
   SectionBase wandb(table, "wandb");
-  wandb.unsupported("enabled", "false", "log to Weights & Biases");
+  wandb.unsupported("enabled", "false", "log to Weights & Biases").instead("tensorboard.enabled");
   wandb.unsupported("group", "null", "group of the run");
   wandb.unsupported("team", "null", "team that owns the run");
   wandb.unsupported("project", "\"deepspeed\"", "project of the run");
@@ -81,7 +91,9 @@ void add_monitoring_keys(KeyTable& table) {
   top.unsupported("memory_breakdown", "false", "print memory use in each phase");
   top.unsupported("dump_state", "false", "print the engine's state at the start; `trivet plan` prints it");
   top.unsupported("log_level", "null", "log level");
-  add_csv(table);
+  add_run(table);
+  add_monitor(table, "csv_monitor", &Config::csv_monitor, "to CSV files");
+  add_monitor(table, "tensorboard", &Config::tensorboard, "to files of events, which TensorBoard shows");
   add_timeline(table);
   add_services(table);
   add_profilers(table);

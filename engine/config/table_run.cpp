@@ -84,7 +84,7 @@ void add_run_keys(KeyTable& table) {
   audit
       .key("weights_every", &AuditConfig::weights_every,
            "steps between comparisons of replicated weights across ranks, which find silent data corruption. Weights are also "
-           "compared before a checkpoint is saved and before a run ends because of non-finite numbers. 0: never")
+           "compared before a checkpoint is saved on disk and before a run ends because of non-finite numbers. 0: never")
       .at_least(0);
   audit
       .key("every_steps", &AuditConfig::every_steps,

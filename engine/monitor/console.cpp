@@ -45,6 +45,7 @@ void Console::on_start(const RunStart& start) {
   total_steps_ = start.total_steps;
   words_ = start.targets;
   for (const auto& line : start.facts) print_line(fact(line));
+  if (!start.address.empty()) print_line(fact({"watch", start.address}));
   if (start.steps_done > 0) print_line(fact({"resumed", fmt::format("after step {}", with_commas(start.steps_done))}));
   if (!start.facts.empty()) print_line("");
   print_line(fmt::format("{:>8} {:>8} {:>8} {:>8} {:>11} {:>10} {:>9} {:>10}", "step", "loss", "grad", "lr",

@@ -6,11 +6,13 @@
 #include <filesystem>
 
 #include "engine/monitor/number_text.h"
+#include "engine/monitor/scalars.h"
 
 namespace trivet::monitor {
 namespace {
 
-std::string file_name_of(std::string tag) {
+std::string file_name_of(std::string_view of_tag) {
+  std::string tag(of_tag);
   std::replace_if(
       tag.begin(), tag.end(), [](char c) { return c == '/' || c == ' '; }, '_');
   return tag + ".csv";
@@ -21,27 +23,22 @@ std::string file_name_of(std::string tag) {
 CsvMonitor::CsvMonitor(const std::string& output_path, const std::string& job_name)
     : folder_((std::filesystem::path(output_path) / job_name).string()) {}
 
-void CsvMonitor::write(const std::string& tag, int64_t samples, double value) {
+void CsvMonitor::write(std::string_view tag, int64_t samples, double value) {
   auto found = files_.find(tag);
   if (found == files_.end()) {
-    found = files_.emplace(tag, OutputFile((std::filesystem::path(folder_) / file_name_of(tag)).string())).first;
-    found->second.write("step," + tag.substr(tag.rfind('/') + 1) + "\r\n");
+    const std::string path = (std::filesystem::path(folder_) / file_name_of(tag)).string();
+    found = files_.emplace(std::string(tag), files_.empty() ? OutputFile(path) : OutputFile::opened_late(path)).first;
+    found->second.write(fmt::format("step,{}\r\n", tag.substr(tag.rfind('/') + 1)));
   }
   found->second.write(fmt::format("{},{}\r\n", samples, python_float(value)));
 }
 
 void CsvMonitor::on_step(const StepMetrics& metrics) {
-  write("Train/Samples/train_loss", metrics.samples, metrics.loss);
-  write("Train/Samples/lr", metrics.samples, metrics.lr);
-  if (metrics.loss_scale != 0) write("Train/Samples/loss_scale", metrics.samples, metrics.loss_scale);
-  write("Train/Samples/grad_norm", metrics.samples, metrics.grad_norm);
+  for (const Scalar& scalar : scalars_of(metrics)) write(scalar.tag, metrics.samples, scalar.value);
 }
 
 void CsvMonitor::on_evaluation(const Evaluation& evaluation) {
-  write("Train/Samples/eval_loss", evaluation.samples, evaluation.loss);
-  if (evaluation.correct && evaluation.targets > 0)
-    write("Train/Samples/eval_accuracy", evaluation.samples,
-          static_cast<double>(*evaluation.correct) / static_cast<double>(evaluation.targets));
+  for (const Scalar& scalar : scalars_of(evaluation)) write(scalar.tag, evaluation.samples, scalar.value);
 }
 
 }  // namespace trivet::monitor

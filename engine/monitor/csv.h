@@ -1,12 +1,12 @@
 // DeepSpeed's csv_monitor, byte for byte: one file per tag, <output_path>/<job_name>/Train_Samples_lr.csv, with lines
 // "samples,value" under a header "step,lr" (the axis is samples although the header says step), CRLF line ends, and the header
-// once more after a restart.
-//
-// Tags: Train/Samples/{lr, loss_scale, train_loss, eval_loss} as DeepSpeed's engines write them, and Train/Samples/grad_norm.
+// once more after a restart. scalars.h lists the tags.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "engine/monitor/monitor.h"
 #include "engine/monitor/output_file.h"
@@ -20,10 +20,10 @@ class CsvMonitor : public Monitor {
   void on_evaluation(const Evaluation& evaluation) override;
 
  private:
-  void write(const std::string& tag, int64_t samples, double value);
+  void write(std::string_view tag, int64_t samples, double value);
 
   std::string folder_;
-  std::map<std::string, OutputFile> files_;  // by tag
+  std::map<std::string, OutputFile, std::less<>> files_;  // by tag
 };
 
 }  // namespace trivet::monitor

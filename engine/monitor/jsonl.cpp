@@ -65,7 +65,7 @@ void JsonlMonitor::on_step(const StepMetrics& metrics) {
 }
 
 void JsonlMonitor::on_evaluation(const Evaluation& evaluation) {
-  if (!evaluations_) evaluations_.emplace(evaluation_path(path_));
+  if (!evaluations_) evaluations_ = OutputFile::opened_late(evaluation_path(path_));
   const std::string correct = evaluation.correct ? fmt::format(", \"correct\": {}", *evaluation.correct) : "";
   evaluations_->write(fmt::format("{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"tokens\": {}, \"ms\": {}{}}}\n",
                                   evaluation.step, json_number(evaluation.loss), hexadecimal_bits(evaluation.loss_bits),

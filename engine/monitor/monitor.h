@@ -1,7 +1,7 @@
 // Reports a run while it is running: each step and each evaluation, to a console and to files. World rank 0 has monitors, the
 // other ranks have none. A monitor only listens: it never changes the run. One thread at a time.
 //
-//   on_start  (on_step | on_evaluation | on_note)*  on_end
+//   on_start  (on_step | on_evaluation | on_checkpoint | on_note)*  on_end
 //
 // A step's number is the number of steps done after it: the first step is 1, and a run that resumes from the checkpoint of step
 // N continues with step N + 1.
@@ -27,8 +27,11 @@ struct RunStart {
   // Printed one per line, with control characters escaped: {"model", "gpt, 4 layers x 128, 809,856 parameters"}, {"data", ...},
   // {"plan", ...}
   std::vector<std::pair<std::string, std::string>> facts = {};
-  int64_t steps_done = 0;   // > 0: resumed
-  int64_t total_steps = 0;  // the step number at which the run ends
+  int64_t steps_done = 0;    // > 0: resumed
+  int64_t samples_done = 0;  // in these steps
+  int64_t total_steps = 0;   // the step number at which the run ends
+  // The live page, if there is one. It contains a secret: only the console shows it.
+  std::string address = {};
   TargetWords targets = kTokens;
 };
 
@@ -55,8 +58,15 @@ struct Evaluation {
   double ms = 0;
 };
 
+// Of one category, on world rank 0.
+struct MemoryPeak {
+  std::string category;  // "parameters"
+  int64_t planned_bytes = 0, measured_bytes = 0;
+};
+
 struct RunEnd {
   std::vector<std::pair<std::string, std::string>> facts = {};  // {"checkpoint", "checkpoints, step 1000"}
+  std::vector<MemoryPeak> memory = {};
 };
 
 class Monitor {
@@ -66,6 +76,7 @@ class Monitor {
   virtual void on_step(const StepMetrics&) {}
   virtual void on_evaluation(const Evaluation&) {}
   virtual void on_note(const std::pair<std::string, std::string>&) {}  // a fact that is known only during the run
+  virtual void on_checkpoint(int64_t) {}                               // the save of this step has begun
   virtual void on_end(const RunEnd&) {}
 };
 
@@ -84,6 +95,9 @@ class Monitors : public Monitor {
   }
   void on_note(const std::pair<std::string, std::string>& note) override {
     for (auto& monitor : list_) monitor->on_note(note);
+  }
+  void on_checkpoint(int64_t step) override {
+    for (auto& monitor : list_) monitor->on_checkpoint(step);
   }
   void on_end(const RunEnd& end) override {
     for (auto& monitor : list_) monitor->on_end(end);

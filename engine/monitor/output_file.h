@@ -1,5 +1,8 @@
 // A file that a monitor appends to. Every write reaches the operating system before it returns, so a killed run leaves a record
 // of everything that it did.
+//
+// A file that cannot be opened when the run starts ends the run, because its user wants it. Later, when a disk is full or a
+// folder has gone, training is worth more: the log says so once, nothing more is written to this file, and the run continues.
 #pragma once
 
 #include <cstdio>
@@ -11,13 +14,23 @@ namespace trivet::monitor {
 
 class OutputFile {
  public:
-  // Creates the folders above the file, and opens the file for appending.
+  // Creates the folders above the file, and opens the file for appending. Throws Error (Usage) if it cannot.
   explicit OutputFile(const std::string& path);
+  // The same in the middle of a run: does not throw.
+  static OutputFile opened_late(const std::string& path);
   void write(std::string_view text);
 
  private:
+  using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+  OutputFile(std::string path, File file) : path_(std::move(path)), file_(std::move(file)) {}
+  void give_up();
+
   std::string path_;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  File file_;  // null: it cannot be written any more
 };
+
+// Cuts off what comes after the last complete line: a killed run or a full disk may have left half a line, to which the next
+// line would be appended. No error if there is no such file.
+void cut_incomplete_line(const std::string& path);
 
 }  // namespace trivet::monitor

@@ -38,6 +38,19 @@ void write_file(const Config& config, const std::string& name, const std::string
     config::refuse(config, "timeline.directory", fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
 }
 
+// What each rank did in the measured step, in ms: [{"rank": 0, "compute_ms": 30.2, "wait_ms": 4.1}, ...]
+std::string rank_times(const pipeline::Timeline& timeline) {
+  auto json = nlohmann::ordered_json::array();
+  for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+    double compute = 0, wait = 0;
+    for (const pipeline::TimedInstruction& timed : timeline.ranks[rank])
+      if (pipeline::computes(timed.instruction.op)) compute += timed.end - timed.start;
+    for (const pipeline::TimedWait& waited : timeline.waits[rank]) wait += waited.end - waited.start;
+    json.push_back({{"rank", rank}, {"compute_ms", compute}, {"wait_ms", wait}});
+  }
+  return json.dump(2) + "\n";
+}
+
 }  // namespace
 
 std::string to_text(const std::vector<Recording>& steps) {
@@ -75,6 +88,7 @@ void write(const TimelineReport& report, const Plan& plan) {
   write_file(plan.config, "measured.json", pipeline::to_chrome_trace(report.measured.timeline));
   write_file(plan.config, "simulated.json", pipeline::to_chrome_trace(report.simulated.timeline));
   write_file(plan.config, "costs.json", to_json(report.blocks, plan.batch.micro_batch_size));
+  write_file(plan.config, "ranks.json", rank_times(report.measured.timeline));
 }
 
 }  // namespace trivet::timeline

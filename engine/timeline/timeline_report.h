@@ -5,6 +5,7 @@
 //   measured.json     these two timelines for chrome://tracing and Perfetto
 //   simulated.json
 //   costs.json        seconds of each block, medians over the steps, as pipeline.partition "cost:PATH" reads them
+//   ranks.json        how long each rank computed and waited in the step of timeline.svg
 #pragma once
 
 #include <array>

@@ -4,27 +4,18 @@
 
 #include <algorithm>
 #include <random>
+#include <string_view>
 
 #include "core/file_system.h"
 #include "engine/checkpoint/checkpoint.h"
 
 namespace trivet::trainer {
-namespace {
-
-std::vector<int> ranks_of(const comm::World& world) {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < world.size(); ++rank) ranks.push_back(rank);
-  return ranks;
-}
-
-}  // namespace
-
 std::string data_digest(const data::TrainingData& data) {
   const std::string validation = data.validation_digest();
   return data.train_digest() + (validation.empty() ? "" : " / " + validation);
 }
 
-Checkpoints::Checkpoints(Run& run) : run_(run), group_(run.world.group().subgroup(ranks_of(run.world), "checkpoint.async")) {
+Checkpoints::Checkpoints(Run& run) : run_(run), group_(run.world.group().subgroup(all_ranks(run.world), "checkpoint.async")) {
   // Distinguishes this run's files from those of other runs; all ranks use rank 0's.
   run_id_ = ranks().gather(fmt::format("{:08x}", std::random_device{}())).front();
   const std::string& directory = run.config.checkpoint.directory;
@@ -32,7 +23,12 @@ Checkpoints::Checkpoints(Run& run) : run_(run), group_(run.world.group().subgrou
   hosts_ = checkpoint::find_hosts(*group_, run.world.host());
   warn_of_missing_replicas();
   store_ = std::make_unique<checkpoint::CheckpointStore>(real_file_system(), own_store_options());
-  store_->acquire(ranks());
+  if (run.config.checkpoint.saves_to_memory())
+    memory_ = std::make_unique<MemoryCheckpoints>(run, run_id_, disk(), staging());
+  else
+    store_->acquire(ranks());
+  data_digest_ = data_digest(*run.data);
+  if (const auto tokenizer = run.data->tokenizer()) tokenizer_ = tokenizer->to_text();
   saver_ = std::make_unique<checkpoint::AsyncSaver>(*store_, ranks(), staging_memory_, run.log, staging());
 }
 
@@ -70,21 +66,55 @@ bool Checkpoints::is_due() const {
   return every > 0 && run_.steps_done() % every == 0;
 }
 
-void Checkpoints::save(checkpoint::OnFailure on_failure) {
+std::string Checkpoints::state_to_save() {
   checkpoint::RunState state = run_.engine.state();
-  state.data = data_digest(*run_.data);
-  if (const auto tokenizer = run_.data->tokenizer()) state.tokenizer = tokenizer->to_text();
+  state.data = data_digest_;
+  state.tokenizer = tokenizer_;
+  return to_text(state);
+}
+
+// Weights that several ranks hold are not compared each time: that would cost more than the rest. A resume has only the values
+// that were saved, on all ranks.
+void Checkpoints::save_to_memory() {
+  const auto pieces = run_.engine.pieces_to_save();
+  memory_->save({.step = run_.steps_done(), .pieces = pieces, .state = state_to_save(), .config = run_.options.config_text});
+}
+
+void Checkpoints::save(checkpoint::OnFailure on_failure) {
+  if (memory_) memory_->report_next_failure();
   run_.engine.audit_weights();
   const auto pieces = run_.engine.pieces_to_save();
   const bool waits = !run_.config.checkpoint.asynchronous;
-  saver_->start({.step = run_.steps_done(), .pieces = pieces, .state = to_text(state), .config = run_.options.config_text},
+  saver_->start({.step = run_.steps_done(), .pieces = pieces, .state = state_to_save(), .config = run_.options.config_text},
                 waits ? checkpoint::OnFailure::End : on_failure);
   if (waits) saver_->finish();
   last_saved_ = run_.steps_done();
 }
 
+std::optional<checkpoint::LoadedStep> Checkpoints::open_newest() {
+  auto step = memory_ ? memory_->open_newest(disk()) : store_->open_latest(ranks());
+  const bool from_disk = step && std::string_view(step->directory()).starts_with(store_->directory() + "/step-");
+  if (from_disk) resumed_from_disk_ = step->step();
+  return step;
+}
+
 void Checkpoints::finish() {
   if (saver_) saver_->finish();
+  if (memory_) memory_->finish();
+}
+
+bool Checkpoints::is_on_disk() const { return last_saved_ == run_.steps_done() || resumed_from_disk_ == run_.steps_done(); }
+
+void Checkpoints::remove_from_memory() {
+  if (memory_ && is_on_disk()) memory_->remove();
+}
+
+MemoryBytes Checkpoints::staging_memory() const {
+  MemoryBytes bytes = staging_memory_.peak();
+  if (!memory_) return bytes;
+  const MemoryBytes of_memory = memory_->staging_memory();
+  for (int i = 0; i < kMemoryCategories; ++i) bytes.by_category[i] += of_memory.by_category[i];
+  return bytes;
 }
 
 }  // namespace trivet::trainer

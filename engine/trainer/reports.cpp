@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <filesystem>
 #include <iostream>
 
 #include "comm/nccl_network.h"
@@ -10,6 +11,10 @@
 #include "engine/monitor/console.h"
 #include "engine/monitor/csv.h"
 #include "engine/monitor/jsonl.h"
+#include "engine/monitor/tensorboard.h"
+#include "engine/report/live_run.h"
+#include "engine/report/read_run.h"
+#include "engine/trainer/run_folder.h"
 
 namespace trivet::trainer {
 namespace {
@@ -92,27 +97,66 @@ std::string how_to_go_on(const Run& run, int signal, Checkpoints& checkpoints) {
   return fmt::format("{}step {} is saved; to continue from it, run the same command with --resume", stopped, newest);
 }
 
+std::string name_of_run(const Config& config) {
+  if (config.run.directory.empty()) return config.source;
+  const std::filesystem::path folder = std::filesystem::path(config.run.directory).lexically_normal();
+  return folder.has_filename() ? folder.filename().string() : folder.parent_path().filename().string();
+}
+
+// Returns its address.
+std::string add_live_page(Run& run) {
+  const Plan& plan = run.engine.plan();
+  report::RunData known;
+  known.name = name_of_run(run.config);
+  known.plan = report::parse_plan_figures(to_json(plan), "plan");
+  known.plan.peak_flops = 1e12 * run.config.run.peak_tflops;
+  known.plan_text = to_text(plan);
+  known.config_json = run.options.config_text;
+  auto page = std::make_unique<report::LiveRun>(*run.options.serve_port, std::move(known));
+  std::string address = page->address();
+  run.monitors.add(std::move(page));
+  return address;
+}
+
+std::vector<monitor::MemoryPeak> memory_peaks(const Run& run, const Checkpoints& checkpoints) {
+  const MemoryBytes &planned = run.engine.plan().rank(run.world.rank()).memory, measured = measured_memory(run, checkpoints);
+  std::vector<monitor::MemoryPeak> peaks;
+  for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
+    peaks.push_back({std::string(name), planned[category], measured[category]});
+  return peaks;
+}
+
 }  // namespace
 
-void add_monitors(Run& run) {
-  if (!run.is_first_rank()) return;
+std::string add_monitors(Run& run) {
   const Config& config = run.config;
-  run.monitors.add(std::make_unique<monitor::Console>(std::cout, monitor::options_for_stdout(config.steps_per_print)));
+  if (run.is_first_rank())
+    run.monitors.add(std::make_unique<monitor::Console>(std::cout, monitor::options_for_stdout(config.steps_per_print)));
+  open_run_folder(run);
+  if (!run.is_first_rank()) return "";
   if (!run.options.metrics_file.empty()) run.monitors.add(std::make_unique<monitor::JsonlMonitor>(run.options.metrics_file));
   if (config.csv_monitor.enabled)
     run.monitors.add(std::make_unique<monitor::CsvMonitor>(config.csv_monitor.output_path, config.csv_monitor.job_name));
+  if (config.tensorboard.enabled)
+    run.monitors.add(
+        std::make_unique<monitor::TensorBoardMonitor>(config.tensorboard.output_path, config.tensorboard.job_name));
+  return run.options.serve_port ? add_live_page(run) : "";
 }
 
-void report_start(Run& run, const std::string& resumed_from) {
-  monitor::RunStart start{.steps_done = run.steps_done(), .total_steps = run.total_steps()};
+void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
+  monitor::RunStart start{.steps_done = run.steps_done(),
+                          .samples_done = run.steps_done() * run.batches.layout().global_batch(),
+                          .total_steps = run.total_steps(),
+                          .address = facts.address};
   if (run.counts_correct()) start.targets = monitor::kImages;
   start.facts = {{"model", model_line(run)},
                  {"data", data_line(run)},
                  {"plan", plan_line(run)},
                  {"memory", planned_memory_line(run.engine.plan())}};
   if (const std::string network = run.world.network(); !network.empty()) start.facts.push_back({"network", network});
+  if (checkpoints.memory()) start.facts.push_back({"saves", checkpoints.memory()->description()});
   add_device_facts(run, start.facts);
-  if (!resumed_from.empty()) start.facts.push_back({"resume", resumed_from});
+  if (!facts.resumed_from.empty()) start.facts.push_back({"resume", facts.resumed_from});
   add_notes(run, start.facts);
   run.monitors.on_start(start);
 }
@@ -122,7 +166,8 @@ void report_end(Run& run, const TrainEnd& end, Checkpoints& checkpoints) {
   if (checkpoints.last_saved() > 0)
     facts.push_back({"checkpoint", fmt::format("{}, step {}", run.config.checkpoint.directory, checkpoints.last_saved())});
   if (end.signal != 0) facts.push_back({"stopped", how_to_go_on(run, end.signal, checkpoints)});
-  run.monitors.on_end({facts});
+  run.monitors.on_end({facts, memory_peaks(run, checkpoints)});
+  write_report(run);
 }
 
 MemoryBytes measured_memory(const Run& run, const Checkpoints& checkpoints) {

@@ -8,10 +8,14 @@
 
 namespace trivet::trainer {
 
-// The console and the files that the options and the config ask for.
-void add_monitors(Run& run);
-// `resumed_from`: the directory of the step that the run continues from; empty: none.
-void report_start(Run& run, const std::string& resumed_from);
+// The console, and the files and the page that the options and the config ask for. Returns the address of the live page; empty:
+// there is none, or this is not the first rank. Collective.
+std::string add_monitors(Run& run);
+struct StartFacts {
+  std::string resumed_from;  // the directory of the step that the run continues from; empty: none
+  std::string address;       // of the live page; empty: none
+};
+void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints);
 void report_end(Run& run, const TrainEnd& end, Checkpoints& checkpoints);
 
 // This rank's peak. On a CPU it includes the staging buffer of saves in the background, which is in the same memory.

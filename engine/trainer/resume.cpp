@@ -13,12 +13,17 @@
 namespace trivet::trainer {
 namespace {
 
-void refuse_to_mix_runs(const Config& config, checkpoint::CheckpointStore* saved_to) {
-  if (!saved_to || saved_to->newest_step() < 0) return;
-  throw ConfigError(
-      fmt::format("{}: checkpoint.directory: \"{}\" holds steps up to {} of an earlier run; add --resume to "
-                  "continue that run, or choose another directory",
-                  config.source, config.checkpoint.directory, saved_to->newest_step()));
+void refuse_to_mix_runs(const Config& config, Checkpoints& checkpoints) {
+  const auto refuse_steps = [&](const checkpoint::CheckpointStore& store, const char* key, const char* or_else) {
+    if (store.newest_step() < 0) return;
+    if (checkpoints.memory()) checkpoints.memory()->remove_if_empty();
+    throw ConfigError(
+        fmt::format("{}: {}: \"{}\" holds steps up to {} of an earlier run; add --resume to continue that run, or {}",
+                    config.source, key, store.directory(), store.newest_step(), or_else));
+  };
+  if (checkpoints.store()) refuse_steps(*checkpoints.store(), "checkpoint.directory", "choose another directory");
+  if (checkpoints.memory())
+    refuse_steps(checkpoints.memory()->store(), "checkpoint.memory.directory", "remove this directory on all hosts");
 }
 
 void check_same_data(const Run& run, const checkpoint::LoadedStep& step) {
@@ -47,13 +52,12 @@ std::string resume_from(Run& run, const checkpoint::LoadedStep& step) {
   return step.directory();
 }
 
-std::string resume_from(Run& run, checkpoint::CheckpointStore& store, const Checkpoints& checkpoints) {
-  const auto newest = store.open_latest(checkpoints.ranks());
-  return newest ? resume_from(run, *newest) : "";
+std::string resume_from(Run& run, const std::optional<checkpoint::LoadedStep>& step) {
+  return step ? resume_from(run, *step) : "";
 }
 
 std::string resume_from_own(Run& run, Checkpoints& checkpoints) {
-  const std::string step = resume_from(run, *checkpoints.store(), checkpoints);
+  const std::string step = resume_from(run, checkpoints.open_newest());
   if (step.empty() && run.is_first_rank())
     run.log.warning(fmt::format("--resume: {} holds no checkpoint; starting at step 1", checkpoints.store()->directory()));
   return step;
@@ -63,7 +67,7 @@ std::string resume_from_other(Run& run, const std::string& directory, const Chec
   if (std::filesystem::path(directory).filename().string().starts_with("step-"))
     return resume_from(run, checkpoint::LoadedStep(real_file_system(), directory));
   checkpoint::CheckpointStore other(real_file_system(), checkpoints.store_options(directory));
-  const std::string step = resume_from(run, other, checkpoints);
+  const std::string step = resume_from(run, other.open_latest(checkpoints.ranks()));
   if (step.empty())
     throw ConfigError(fmt::format("--resume: \"{}\" holds no checkpoint; name the directory of an earlier run", directory));
   return step;
@@ -78,13 +82,12 @@ void continue_from(Run& run, const checkpoint::LoadedStep& step) {
 }
 
 std::string resume_if_asked(Run& run, Checkpoints& checkpoints) {
-  const std::string& saved_to = run.config.checkpoint.directory;
-  const std::string& read_from = run.options.resume_directory.empty() ? saved_to : run.options.resume_directory;
-  if (run.options.resume)
-    require(!read_from.empty(), run.config, "checkpoint.directory", "--resume needs a directory of checkpoints");
-  if (!run.options.resume || read_from != saved_to) refuse_to_mix_runs(run.config, checkpoints.store());
-  if (!run.options.resume) return "";
-  return read_from == saved_to ? resume_from_own(run, checkpoints) : resume_from_other(run, read_from, checkpoints);
+  if (run.resumes_own()) {
+    require(checkpoints.store() != nullptr, run.config, "checkpoint.directory", "--resume needs a directory of checkpoints");
+    return resume_from_own(run, checkpoints);
+  }
+  refuse_to_mix_runs(run.config, checkpoints);
+  return run.options.resume ? resume_from_other(run, run.options.resume_directory, checkpoints) : "";
 }
 
 }  // namespace trivet::trainer

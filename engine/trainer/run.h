@@ -1,6 +1,9 @@
 // What all parts of a training run work with: the data, the engine, and where reports go.
 #pragma once
 
+#include <numeric>
+#include <vector>
+
 #include "comm/world.h"
 #include "core/log.h"
 #include "engine/config/config.h"
@@ -13,6 +16,12 @@
 
 namespace trivet::trainer {
 
+inline std::vector<int> all_ranks(const comm::World& world) {
+  std::vector<int> ranks(world.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 struct Run {
   // Collective: opens the data, compares it with that of the other ranks, and makes the engine.
   Run(const Config& run_config, comm::World& ranks, const TrainOptions& train_options);
@@ -20,6 +29,10 @@ struct Run {
   Run& operator=(const Run&) = delete;
 
   bool is_first_rank() const { return world.rank() == 0; }
+  // --resume, and not from the steps of another run.
+  bool resumes_own() const {
+    return options.resume && (options.resume_directory.empty() || options.resume_directory == config.checkpoint.directory);
+  }
   int64_t steps_done() const { return engine.progress().steps; }
   // Whether the model chooses classes, so that some of its answers are correct.
   bool counts_correct() const { return model::family_of(config.model.type).reads_images; }

@@ -35,15 +35,16 @@ const std::vector<Folder>& folders() {
       {"engine/data", {"core", "engine/config"}},
       {"engine/checkpoint", {"core", "comm", "zero"}},
       {"engine/monitor", {"core"}},
+      {"engine/report", {"core", "engine/monitor"}},
       {"engine",
        {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine/config", "engine/data",
-        "engine/checkpoint", "engine/monitor"}},
+        "engine/checkpoint", "engine/monitor", "engine/report"}},
       {"autotune",
        {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine", "engine/config", "engine/data",
-        "engine/checkpoint", "engine/monitor"}},
+        "engine/checkpoint", "engine/monitor", "engine/report"}},
       {"cli",
        {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine", "engine/config", "engine/data",
-        "engine/checkpoint", "engine/monitor", "autotune"}},
+        "engine/checkpoint", "engine/monitor", "engine/report", "autotune"}},
   };
   return list;
 }

@@ -131,6 +131,18 @@ TEST(AsyncSaver, TrainingGoesOnAfterAFailureUntilThereAreTooManyInARow) {
   }
 }
 
+// What a save of step 1 says.
+std::string said(AsyncSaver& saver, OnFailure on_failure) {
+  const RankPieces mine = make_pieces({}, 0, 1, true);
+  ::testing::internal::CaptureStderr();
+  saver.start({.step = 1, .pieces = mine.pieces, .state = sample_state(1), .config = ""}, on_failure);
+  try {
+    saver.finish();
+  } catch (const CheckpointError&) {
+  }
+  return ::testing::internal::GetCapturedStderr();
+}
+
 // The message says "training continues" only if it does.
 TEST(AsyncSaver, SaysWhatFollowsAFailure) {
   MemoryFileSystem disk;
@@ -138,16 +150,6 @@ TEST(AsyncSaver, SaysWhatFollowsAFailure) {
   FaultyFileSystem full(disk, Fault::DiskFull, 1);
   CheckpointStore store(full, options());
   MemoryMeter meter;
-  const RankPieces mine = make_pieces({}, 0, 1, true);
-  const auto said = [&](AsyncSaver& saver, OnFailure on_failure) {
-    ::testing::internal::CaptureStderr();
-    saver.start({.step = 1, .pieces = mine.pieces, .state = sample_state(1), .config = ""}, on_failure);
-    try {
-      saver.finish();
-    } catch (const CheckpointError&) {
-    }
-    return ::testing::internal::GetCapturedStderr();
-  };
   AsyncSaver saver(store, {}, meter, Log(0), {}, 3);
   EXPECT_THAT(said(saver, OnFailure::Continue),
               HasSubstr("; training continues (1 of 3 failures in a row that end the run)\n"));
@@ -156,6 +158,36 @@ TEST(AsyncSaver, SaysWhatFollowsAFailure) {
   EXPECT_THAT(said(saver, OnFailure::Continue), HasSubstr("; 3 saves in a row failed, so the run ends at the next save\n"));
   AsyncSaver last(store, {}, meter, Log(0), {}, 3);
   EXPECT_EQ(said(last, OnFailure::End), "") << "finish() throws the error";
+}
+
+TEST(AsyncSaver, WithoutALimitFailuresNeverEndTheRunAndTheFirstIsReported) {
+  MemoryFileSystem disk;
+  disk.create_directory(kDirectory);
+  FaultyFileSystem full(disk, Fault::DiskFull, 1);
+  MemoryMeter meter;
+  CheckpointStore without_space(full, options());
+  AsyncSaver saver(without_space, {}, meter, Log(0), {}, 0);
+  EXPECT_THAT(said(saver, OnFailure::Continue),
+              HasSubstr("; training continues, and the next one is tried; not each further failure in a row is reported"));
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(said(saver, OnFailure::Continue), "");
+  saver.report_next_failure();
+  EXPECT_THAT(said(saver, OnFailure::Continue), HasSubstr("; 7 saves in a row failed; training continues"));
+  EXPECT_EQ(said(saver, OnFailure::Continue), "") << "asked for once";
+  const RankPieces mine = make_pieces({}, 0, 1, true);
+  saver.start({.step = 1, .pieces = mine.pieces, .state = sample_state(1), .config = ""});
+  EXPECT_NO_THROW(saver.wait());
+}
+
+TEST(AsyncSaver, WithoutALimitTheFirstSaveAfterFailuresIsReported) {
+  MemoryFileSystem disk;
+  disk.create_directory(kDirectory);
+  FaultyFileSystem once(disk, Fault::IoError, 20);  // a call within the first save
+  CheckpointStore store(once, options());
+  MemoryMeter meter;
+  AsyncSaver saver(store, {}, meter, Log(0), {}, 0);
+  EXPECT_THAT(said(saver, OnFailure::Continue), HasSubstr("training continues"));
+  EXPECT_THAT(said(saver, OnFailure::Continue), HasSubstr("step 1 is saved, after 1 failures in a row"));
+  EXPECT_EQ(said(saver, OnFailure::Continue), "");
 }
 
 TEST(AsyncSaver, WeightsThatAreNotFiniteAreNeverForgiven) {

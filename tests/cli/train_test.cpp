@@ -362,8 +362,8 @@ TEST(CommandLine, AMistakeIsOneLineThatSaysWhatToDo) {
   };
   refused(
       "",
-      "a subcommand is required; use one of train, replay, launch, plan, tune, estimate, schedule, config, checkpoint, data, "
-      "generate, doctor, bench; see trivet --help");
+      "a subcommand is required; use one of train, replay, launch, plan, report, tune, estimate, schedule, config, checkpoint, "
+      "data, generate, doctor, bench; see trivet --help");
   refused("data", "data: a subcommand is required; use one of prepare, show; see trivet data --help");
   refused("train", "train: config is required; see trivet train --help");
   refused("train a.json b.json", "train: \"b.json\" is not expected; see trivet train --help");

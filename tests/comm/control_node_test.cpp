@@ -195,6 +195,57 @@ TEST(ControlNode, WhoComesAfterTheTableIsToldWhoHoldsTheRank) {
   EXPECT_TRUE(actions.events.empty());
 }
 
+// The node has let it in before it had the table, and passes it on to the root, which has the table already.
+TEST(ControlNode, ALatecomerThatItsNodePassesOnIsRefusedAndTheJobGoesOn) {
+  Node root = running_root();
+  Seat late = seat_below(3, 2);
+  late.member.pid = 999;
+  root.receive(kTwo, Join{{late}}, at(10));
+  const Actions actions = root.take_actions();
+  ASSERT_EQ(sent(actions), "2 a Refuse");
+  EXPECT_EQ(std::get<Refuse>(actions.sends[0].message).pid, 999);
+  EXPECT_TRUE(actions.ends.empty());
+  EXPECT_FALSE(root.verdict());
+}
+
+TEST(ControlNode, ANodeRefusesWhoIsNotInTheTable) {
+  Node node = node_of(2, 2);
+  node.connected(Purpose::Join, kOne, at(1));
+  node.accepted(kTwo, at(1));
+  node.receive(kTwo, Join{{seat_below(3, -1)}}, at(2));
+  Seat second = seat_below(3, -1);
+  second.member.pid = 999;  // another process that says it is rank 3
+  node.accepted(kStranger, at(2));
+  node.receive(kStranger, Join{{second}}, at(3));
+  constexpr LinkId kFar = 4;
+  Seat far = seat_below(3, -1);
+  far.member.rank = 16000;
+  node.accepted(kFar, at(3));
+  node.receive(kFar, Join{{far}}, at(3));
+  node.take_actions();
+
+  Gathering all(seat_of(0));
+  for (int rank : {1, 2, 3}) all.add(seat_below(rank, kNodes[rank]));
+  node.receive(kOne, Welcome{}, at(4));
+  node.receive(kOne, Announce{all.table(32)}, at(5));
+  const Actions actions = node.take_actions();
+  EXPECT_EQ(sent(actions), "2 an Announce, 3 a Refuse, 4 a Refuse");
+  EXPECT_THAT(actions.ends, ::testing::ElementsAre(kStranger, kFar));
+  node.receive(kOne, Refuse{3, 999, {ExitCode::Rendezvous, "rank 3 is already held"}}, at(6));
+  node.ended(kStranger, "eof", at(7));
+  EXPECT_FALSE(node.verdict());
+  EXPECT_EQ(sent(node.take_actions()), "");
+}
+
+TEST(ControlNode, ARankAttachesOnce) {
+  Node root = running_root();
+  root.accepted(kStranger, at(10));
+  root.receive(kStranger, Attach{1, std::nullopt}, at(11));
+  EXPECT_THAT(root.take_actions().ends, ::testing::ElementsAre(kStranger));
+  root.ended(kStranger, "eof", at(12));
+  EXPECT_FALSE(root.verdict());
+}
+
 TEST(ControlNode, SilenceIsALossAtTheDeadlineAndNotBefore) {
   Node root = running_root();
   for (int ms = 100; ms <= 5000; ms += 100) {
@@ -266,6 +317,15 @@ TEST(ControlNode, WhoLosesItsParentAppealsToTheRoot) {
   EXPECT_EQ(leaf.verdict()->world_rank, 1) << "what the root says counts";
 }
 
+TEST(ControlNode, WhoFindsItsParentStoppedTellsIt) {
+  Node leaf = running_leaf();
+  leaf.lose(2, "stopped", at(10));
+  const Actions actions = leaf.take_actions();
+  ASSERT_EQ(sent(actions), "2 an Accuse");
+  EXPECT_EQ(std::get<Accuse>(actions.sends[0].message).accusation.world_rank, 2);
+  EXPECT_EQ(actions.calls.size(), 1u) << "and appeals";
+}
+
 TEST(ControlNode, WhoFindsTheRootGoneNamesItsParent) {
   Node leaf = running_leaf();
   leaf.ended(kTwo, "eof", at(10));
@@ -277,9 +337,10 @@ TEST(ControlNode, WhoFindsTheRootGoneNamesItsParent) {
 TEST(ControlNode, WhoCannotReachTheRootNamesTheRoot) {
   Node leaf = running_leaf();
   leaf.ended(kTwo, "eof", at(10));
-  for (int ms = 100; ms <= 1000; ms += 100) leaf.tick(at(ms));
+  for (int ms = 100; ms <= 1300; ms += 100) leaf.tick(at(ms));
   EXPECT_FALSE(leaf.verdict());
-  leaf.tick(at(1100));
+  leaf.tick(at(1400));
+  ASSERT_TRUE(leaf.verdict());
   EXPECT_EQ(leaf.verdict()->world_rank, 0);
   EXPECT_EQ(leaf.verdict()->cause, "cannot be reached, after rank 2 was lost");
 }

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include "tests/comm/meeting.h"
+#include "tests/comm/live_job.h"
 
 namespace trivet::comm {
 namespace {
@@ -12,55 +12,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using ::testing::HasSubstr;
-
-// A job whose ranks all live in this process, each with its own JobState and monitor, joined by real connections.
-class Job {
- public:
-  explicit Job(int size, milliseconds silence = milliseconds(60000)) : states_(size), ranks_(states_.size()) {
-    Meeting meeting(size);
-    std::vector<std::function<void()>> bodies;
-    for (int rank = 0; rank < size; ++rank) {
-      bodies.push_back([this, &meeting, rank, silence] {
-        states_[rank] = std::make_shared<JobState>();
-        LivenessOptions options;
-        options.beat = milliseconds(20);
-        options.silence = silence;
-        ranks_[rank] = std::make_unique<Liveness>(rendezvous(meeting.options(rank)), rank, options, states_[rank]);
-      });
-    }
-    for (const Outcome& outcome : meeting.run(bodies)) EXPECT_EQ(outcome.error, "");
-  }
-  Liveness& operator[](int rank) { return *ranks_[rank]; }
-  JobState& state(int rank) { return *states_[rank]; }
-  void kill(int rank) { ranks_[rank].reset(); }
-  int size() const { return static_cast<int>(ranks_.size()); }
-
-  // Runs `body` on one thread for each rank that has not been killed.
-  std::vector<Outcome> each(const std::function<void(int)>& body) {
-    std::vector<Outcome> outcomes(ranks_.size());
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size(); ++rank) {
-      if (ranks_[rank]) {
-        threads.emplace_back([&, rank] { outcomes[rank] = outcome_of([&] { body(rank); }); });
-      }
-    }
-    for (auto& thread : threads) thread.join();
-    return outcomes;
-  }
-
-  void expect_accused(int culprit, const std::string& cause, const std::vector<int>& by) {
-    for (int rank : by) {
-      ASSERT_TRUE(state(rank).wait_for(milliseconds(1000))) << "rank " << rank << " noticed nothing";
-      EXPECT_EQ(state(rank).accusation()->world_rank, culprit) << "rank " << rank;
-      EXPECT_THAT(state(rank).accusation()->cause, HasSubstr(cause));
-      EXPECT_EQ(state(rank).accusation()->host, "a, pid " + std::to_string(100 + culprit));
-    }
-  }
-
- private:
-  std::vector<std::shared_ptr<JobState>> states_;
-  std::vector<std::unique_ptr<Liveness>> ranks_;
-};
 
 TEST(Liveness, CloseIsNoLoss) {
   Job job(4);
@@ -118,6 +69,24 @@ TEST(Liveness, AnOperationThatAccusesInTheJobStateIsGossiped) {
   EXPECT_EQ(job.state(0).accusation()->code, ExitCode::NoProgress);
 }
 
+// Other ranks may go on at once, so their first messages come together with the table.
+TEST(Liveness, KnowsWhatOthersHaveSetBeforeItTookOver) {
+  const Descriptor door = listen_on("127.0.0.1", 0);
+  Connection zero;
+  std::thread root([&] {
+    zero = take_visitor(door);
+    hear(zero);
+    for (const Frame& frame : {encode(control::Welcome{member_of(0, 2)}), table_frame(2), encode(control::Set{"key", "value"})})
+      zero.send(frame);
+    zero.flush();
+  });
+  Joined joined = rendezvous(meeting_options(1, 2, port_of(door)));
+  root.join();
+  std::this_thread::sleep_for(milliseconds(50));
+  Liveness one(std::move(joined), 1, LivenessOptions{}, std::make_shared<JobState>());
+  EXPECT_EQ(one.store().get("key", milliseconds(2000)), "value");
+}
+
 TEST(Liveness, MeetReturnsWhenTheLastOneComes) {
   Job job(3);
   std::atomic<int> arrived{0};
@@ -139,6 +108,24 @@ TEST(Liveness, MeetNamesWhoDoesNotCome) {
   EXPECT_EQ(outcomes[0].error, "ranks 1,2 are alive but have not reached \"there\" within 0.1 s: computing or stuck");
   EXPECT_EQ(outcomes[0].code, ExitCode::NoProgress);
   EXPECT_EQ(outcomes[3].error, outcomes[0].error);
+}
+
+// It answers its heartbeats, so that only what it does not read tells it from a rank that is well.
+TEST(Liveness, ARankThatDoesNotReadIsLostBeforeItsMessagesFillTheMemory) {
+  Meeting meeting(2);
+  auto job = std::make_shared<JobState>();
+  std::unique_ptr<Liveness> zero;
+  Connection deaf;
+  meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, LivenessOptions{}, job); },
+               [&] { deaf = join_by_hand(1, 2, meeting.port()); }});
+  const std::string meeting_of_kilobyte(1000, 'm');
+  for (int i = 0; i < 200000 && !job->accused(); ++i) {
+    deaf.send(encode(control::Ask{meeting_of_kilobyte}));
+    while (deaf.flush(), deaf.has_unsent() && !job->accused()) std::this_thread::sleep_for(milliseconds(1));
+  }
+  ASSERT_TRUE(job->wait_for(milliseconds(5000)));
+  EXPECT_EQ(job->accusation()->world_rank, 1);
+  EXPECT_EQ(job->accusation()->cause, "does not read what it is sent");
 }
 
 TEST(Liveness, MeetEndsWhenARankIsLost) {
@@ -177,9 +164,9 @@ TEST(Liveness, SilenceIsALossAtTheDeadlineAndNotBefore) {
   auto job = std::make_shared<JobState>();
   std::unique_ptr<Liveness> zero;
   Joined mute;  // has joined, holds its connection, says nothing
-  LivenessOptions options;
+  auto options = meeting.options(0);
   options.silence = milliseconds(300);
-  meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, options, job); },
+  meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(std::move(options)), 0, LivenessOptions{}, job); },
                [&] { mute = rendezvous(meeting.options(1)); }});
   EXPECT_FALSE(job->wait_for(milliseconds(150)));
   ASSERT_TRUE(job->wait_for(milliseconds(2000)));
@@ -193,13 +180,40 @@ TEST(Liveness, NobodyIsToBlameForAnEndedConnectionWhileRankZeroIsNotHeard) {
   auto job = std::make_shared<JobState>();
   Joined mute;
   std::unique_ptr<Liveness> one;
-  LivenessOptions options;
+  auto options = meeting.options(1);
   options.silence = milliseconds(500);
   meeting.run({[&] { mute = rendezvous(meeting.options(0)); },
-               [&] { one = std::make_unique<Liveness>(rendezvous(meeting.options(1)), 1, options, job); }});
+               [&] { one = std::make_unique<Liveness>(rendezvous(std::move(options)), 1, LivenessOptions{}, job); }});
   ASSERT_TRUE(job->wait_for_accusation(milliseconds(100)));
   EXPECT_EQ(job->accusation()->world_rank, 0);
   EXPECT_EQ(job->accusation()->cause, "silent");
+}
+
+// Otherwise it would name a rank that has left because of it, and others believe what rank 0 says.
+TEST(Liveness, ARankZeroThatWasStoppedAndGoesOnNamesItself) {
+  Meeting meeting(3);
+  std::vector<std::shared_ptr<JobState>> states(3);
+  std::vector<std::unique_ptr<Liveness>> ranks(3);
+  Joined stopped;
+  std::vector<std::function<void()>> bodies{[&] { stopped = rendezvous(meeting.options(0)); }};
+  for (int rank : {1, 2}) {
+    bodies.push_back([&, rank] {
+      auto options = meeting.options(rank);
+      options.silence = milliseconds(rank == 1 ? 300 : 60000);
+      states[rank] = std::make_shared<JobState>();
+      ranks[rank] = std::make_unique<Liveness>(rendezvous(std::move(options)), rank, LivenessOptions{}, states[rank]);
+    });
+  }
+  for (const Outcome& outcome : meeting.run(bodies)) ASSERT_EQ(outcome.error, "");
+  ASSERT_TRUE(states[1]->wait_for(milliseconds(2000)));
+  ranks[1].reset();
+  states[0] = std::make_shared<JobState>();
+  ranks[0] = std::make_unique<Liveness>(std::move(stopped), 0, LivenessOptions{}, states[0]);
+  for (int rank : {0, 2}) {
+    ASSERT_TRUE(states[rank]->wait_for(milliseconds(2000))) << "rank " << rank;
+    EXPECT_EQ(states[rank]->accusation()->world_rank, 0) << "rank " << rank;
+    EXPECT_EQ(states[rank]->accusation()->cause, "silent") << "rank " << rank;
+  }
 }
 
 TEST(Liveness, APeerMayBeBlamedForAnEndedConnectionOnceRankZeroIsHeardAgain) {
@@ -218,10 +232,10 @@ TEST(Liveness, BytesThatAreNoMessageAccuseTheirSender) {
   Meeting meeting(2);
   auto job = std::make_shared<JobState>();
   std::unique_ptr<Liveness> zero;
-  Joined bad;
+  Connection bad;
   meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, LivenessOptions{}, job); },
-               [&] { bad = rendezvous(meeting.options(1)); }});
-  ::send(bad.connections[0].number(), "\xff\xff\xff\xff\xff\xff", 6, 0);
+               [&] { bad = join_by_hand(1, 2, meeting.port()); }});
+  ::send(bad.number(), "\xff\xff\xff\xff\xff\xff", 6, 0);
   ASSERT_TRUE(job->wait_for(milliseconds(1000)));
   EXPECT_EQ(job->accusation()->world_rank, 1);
   EXPECT_THAT(job->accusation()->cause, HasSubstr("sent bytes that are not encrypted with the key of this connection"));

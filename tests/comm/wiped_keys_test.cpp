@@ -91,7 +91,7 @@ TEST(WipedKeys, KeysOfAConnectionLeaveNothingWhereTheyWere) {
 
 TEST(WipedKeys, AConnectionThatIsClosedLeavesNothing) {
   Room<Connection> room;
-  room.make(Descriptor(), keys_of('s', 'r'));
+  room.make(Descriptor(), keys_of('s', 'r'), FrameLimits{});
   ASSERT_TRUE(room.has(std::string(32, 's')));
   room.destroy();
   EXPECT_FALSE(room.has("ssss"));

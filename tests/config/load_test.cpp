@@ -125,8 +125,8 @@ TEST(ParseConfig, PipelineStagesAndAutotpSizeAreTheSameAsParallel) {
 }
 
 TEST(ParseConfig, ASwitchedOffFeatureMayKeepItsSettings) {
-  const Config config = parse_config(R"({"tensorboard": {"enabled": false, "output_path": "logs"}})", "a");
-  EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{"tensorboard.output_path: its section is not enabled"});
+  const Config config = parse_config(R"({"wandb": {"enabled": false, "project": "mine"}})", "a");
+  EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{"wandb.project: its section is not enabled"});
 }
 
 TEST(ParseConfig, KeysWithoutEffectAreListedWithTheReason) {

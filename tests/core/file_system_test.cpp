@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <limits>
 
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/memory_file_system.h"
@@ -56,6 +58,8 @@ TEST_F(RealFiles, WritesReadsListsRenamesAndRemoves) {
   remove_tree(files_, path("a"));
   EXPECT_TRUE(files_.list(root_).empty());
   EXPECT_GT(files_.free_bytes(root_), 0);
+  EXPECT_LT(files_.free_bytes(root_), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(files_.free_bytes("/proc"), std::numeric_limits<int64_t>::max()) << "no size of its own, as ramfs";
 }
 
 TEST_F(RealFiles, DirectoriesAreMadeWithThoseAboveThem) {
@@ -136,6 +140,27 @@ TEST_F(RealFiles, ALockIsHeldByOneAndEndsWithItsHolder) {
   EXPECT_EQ(second.holder, "me");
   first.lock.reset();
   EXPECT_TRUE(files_.lock(path("lock"), "you").lock);
+}
+
+// As on a full file system: the file is there, and nothing can be written into it.
+TEST_F(RealFiles, ALockHoldsAlthoughItsHoldersNameCannotBeWritten) {
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit nothing{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &nothing), 0);
+  int error = 0;
+  LockAttempt attempt;
+  try {
+    attempt = files_.lock(path("lock"), "me");
+  } catch (const FileError& failure) {
+    error = failure.error_number();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(error, 0);
+  EXPECT_TRUE(attempt.lock);
+  EXPECT_FALSE(files_.lock(path("lock"), "you").lock);
 }
 
 TEST_F(RealFiles, TheLockOfAKilledProcessIsFree) {

@@ -28,7 +28,7 @@ struct InEmptyFolder {
 
 TEST(Meanings, CsvFilesGoBelowTheCurrentFolderWhereOutputPathIsEmpty) {
   const InEmptyFolder folder;
-  const CsvMonitorConfig csv;
+  const MonitorConfig csv;
   monitor::CsvMonitor(csv.output_path, csv.job_name).on_step({.step = 1, .samples = 8});
   EXPECT_TRUE(fs::exists("DeepSpeedJobName/Train_Samples_lr.csv"));
   EXPECT_THAT(meaning_of("csv_monitor.output_path"), HasSubstr("empty: the current directory"));

@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 
 #include "comm/world.h"
 #include "core/file_system.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/stored_pieces.h"
 #include "engine/engine.h"
 #include "tests/equivalence/tiny_run.h"
 #include "tests/support/temporary_folder.h"
@@ -94,6 +96,48 @@ TEST_F(Checkpoint, LoadsAcrossAllAxes) {
       });
       for (const auto& difference : checkpoint::compare(checkpoint::open_newest(real_file_system(), first),
                                                         checkpoint::open_newest(real_file_system(), second)))
+        EXPECT_EQ(difference.kind, checkpoint::Difference::None)
+            << difference.name << " from " << to_string(from) << " to " << to_string(to);
+    }
+  }
+}
+
+// Without the files that a rank is said not to read, it reads everything that it needs.
+TEST_F(Checkpoint, ARankReadsOnlyTheFilesThatHoldItsPieces) {
+  const std::vector<Grid> grids{{1, 1, 1, 0}, {1, 4, 1, 2}, {2, 2, 1, 3}, {2, 1, 2, 1}, {1, 2, 2, 3}};
+  const std::string all = directory("all");
+  for (const Grid& from : grids) {
+    std::filesystem::remove_all(all);
+    with_engine(from, [&](Engine& engine) {
+      train_once(engine);
+      engine.save(all);
+    });
+    for (const Grid& to : grids) {
+      const std::string again = directory("again");
+      std::filesystem::remove_all(again);
+      comm::run_threads(to.ranks(), [&](comm::World& world) {
+        const Config config = config_of(to);
+        model::Model model = model::build(model::with_vocabulary(config.model, 61));
+        Plan plan = make_plan(config, model, world.size());
+        Engine engine(std::move(plan), std::move(model), world);
+        const auto step = checkpoint::open_newest(real_file_system(), all);
+        const auto files = checkpoint::files_with(step.manifest(), engine.pieces_to_load());
+        if (from.stage > 0 && to_string(from) == to_string(to) && to.tensor == 1) {
+          EXPECT_EQ(files, (std::set<std::string>{fmt::format("rank-{:05}.safetensors", world.rank())}));
+        }
+        const std::string mine = directory(fmt::format("mine-{}", world.rank()).c_str()) + "/step-00000001";
+        std::filesystem::remove_all(mine);
+        std::filesystem::create_directories(mine);
+        for (const std::string& name : files) std::filesystem::copy_file(step.directory() + "/" + name, mine + "/" + name);
+        checkpoint::Manifest manifest = step.manifest();
+        manifest.hosts = {{"another host", {}}};
+        for (const auto& [name, stored] : manifest.files) manifest.hosts[0].files.push_back(name);
+        write_text(real_file_system(), mine + "/manifest.json", to_text(manifest));
+        engine.restore(checkpoint::LoadedStep(real_file_system(), mine, checkpoint::StepFiles::ThoseHere));
+        engine.save(again);
+      });
+      for (const auto& difference : checkpoint::compare(checkpoint::open_newest(real_file_system(), all),
+                                                        checkpoint::open_newest(real_file_system(), again)))
         EXPECT_EQ(difference.kind, checkpoint::Difference::None)
             << difference.name << " from " << to_string(from) << " to " << to_string(to);
     }

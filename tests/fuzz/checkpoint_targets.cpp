@@ -6,7 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "engine/checkpoint/crc32c.h"
+#include "core/crc32c.h"
 #include "engine/checkpoint/loaded_step.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/run_state.h"
@@ -86,7 +86,8 @@ void safetensors(std::string_view input) {
   const uint64_t size = input.size() - 4;
   const std::string start = std::string(reinterpret_cast<const char*>(&size), 8) + std::string(input.substr(4));
   SafetensorsHeader header;
-  const auto parse = [&] { header = parse_safetensors_header(start, std::max<int64_t>(file_bytes, start.size()), "input"); };
+  const int64_t least = static_cast<int64_t>(start.size());
+  const auto parse = [&] { header = parse_safetensors_header(start, std::max<int64_t>(file_bytes, least), "input"); };
   if (!accepts(kCheckpointRefused, parse)) return;
   SafetensorsHeader copy = header;
   const std::string written = layout_safetensors(copy);

@@ -15,30 +15,34 @@ void check_place(const comm::Place& place) {
   require(place.master_port >= 0 && place.master_port <= 65535, "a port is from 0 to 65535");
 }
 
-// Decodes the message in the frame and encodes it again.
-comm::Frame read_and_write(const comm::Frame& frame) {
-  using comm::FrameKind;
-  constexpr int kRanks = 4;
-  switch (frame.kind) {
-    case FrameKind::Join: return encode_join(comm::decode_join(frame.payload));
-    case FrameKind::Welcome: return encode_welcome(comm::decode_welcome(frame.payload));
-    case FrameKind::Table: return encode_table(comm::decode_table(frame.payload));
-    case FrameKind::Refuse: {
-      const comm::Refusal refusal = comm::decode_refuse(frame.payload);
-      require(refusal.code != ExitCode::Done, "a refusal is no success");
-      return encode_refuse(refusal);
-    }
-    case FrameKind::Set: return encode_set(comm::decode_set(frame.payload));
-    case FrameKind::Accuse: {
-      const comm::Accusation accusation = comm::decode_accuse(frame.payload, kRanks);
-      require(accusation.code != ExitCode::Done, "an accusation is no success");
-      require(accusation.world_rank >= 0 && accusation.world_rank < kRanks, "a rank of this world is accused");
-      return encode_accuse(accusation);
-    }
-    case FrameKind::Heartbeat:
-    case FrameKind::Bye: return {frame.kind, ""};
-  }
-  throw std::logic_error("fuzz: a kind of frame that does not exist was decoded");
+constexpr int kRanks = 4;
+
+void check_accusation(const comm::Accusation& accusation) {
+  require(accusation.code != ExitCode::Done, "an accusation is no success");
+  require(accusation.world_rank >= 0 && accusation.world_rank < kRanks, "a rank of this world is accused");
+}
+
+void check_ranks(const std::vector<int>& ranks) {
+  require(ranks.size() <= static_cast<size_t>(kRanks), "no more ranks than there are");
+  for (int rank : ranks) require(rank >= 0 && rank < kRanks, "ranks are within the world");
+}
+
+// Every rank's way up ends at the root.
+void check_table(const comm::control::Table& table) {
+  require(table.tree.size() == static_cast<int>(table.seats.size()), "all ranks are in the tree");
+  for (int rank = 0; rank < table.tree.size(); ++rank) require(table.tree.is_below(rank, 0), "all ranks are below the root");
+}
+
+void check_message(const comm::control::Message& message) {
+  namespace control = comm::control;
+  if (const auto* refuse = std::get_if<control::Refuse>(&message))
+    require(refuse->refusal.code != ExitCode::Done, "a refusal is no success");
+  if (const auto* accuse = std::get_if<control::Accuse>(&message)) check_accusation(accuse->accusation);
+  if (const auto* attach = std::get_if<control::Attach>(&message); attach != nullptr && attach->lost)
+    check_accusation(*attach->lost);
+  if (const auto* arrive = std::get_if<control::Arrive>(&message)) check_ranks(arrive->ranks);
+  if (const auto* missing = std::get_if<control::Missing>(&message)) check_ranks(missing->ranks);
+  if (const auto* announce = std::get_if<control::Announce>(&message)) check_table(*announce->table);
 }
 
 }  // namespace
@@ -65,11 +69,13 @@ void environment(std::string_view input) {
 // The input is what arrives on a connection.
 void frames(std::string_view input) {
   accepts({ExitCode::Rendezvous}, [&] {
-    while (const auto decoded = comm::decode_frame(input)) {
+    while (const auto decoded = comm::decode_frame(input, {.world_size = kRanks, .table = true})) {
       require(decoded->bytes > 0 && decoded->bytes <= input.size(), "a frame is a part of what arrived");
       const std::string_view arrived = input.substr(0, decoded->bytes);
       require(encode(decoded->frame) == arrived, "a frame written again is what arrived");
-      require(encode(read_and_write(decoded->frame)) == arrived, "a message written again is what arrived");
+      const comm::control::Message message = comm::control::decode(decoded->frame, kRanks);
+      check_message(message);
+      require(encode(comm::control::encode(message)) == arrived, "a message written again is what arrived");
       input.remove_prefix(decoded->bytes);
     }
   });

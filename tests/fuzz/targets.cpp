@@ -39,7 +39,11 @@ constexpr std::array kTargets{Target{"config", config},
                               Target{"frames", frames},
                               Target{"agent", agent},
                               Target{"world", world},
-                              Target{"environment_file", environment_file}};
+                              Target{"environment_file", environment_file},
+                              Target{"run_metrics", run_metrics},
+                              Target{"run_events", run_events},
+                              Target{"run_plan", run_plan},
+                              Target{"http_request", http_request}};
 
 // The folder is in memory if the machine has such a folder.
 std::string folder() {

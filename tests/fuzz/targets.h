@@ -79,5 +79,9 @@ void frames(std::string_view input);
 void agent(std::string_view input);
 void world(std::string_view input);
 void environment_file(std::string_view input);
+void run_metrics(std::string_view input);
+void run_events(std::string_view input);
+void run_plan(std::string_view input);
+void http_request(std::string_view input);
 
 }  // namespace trivet::fuzz

@@ -97,8 +97,8 @@ TEST_F(Join, ASquatterOfThePortCannotEndRanksWithSuccess) {
   comm::Doorkeeper keeper(steady_clock::now() + milliseconds(20000));
   while (keeper.step(*visitor, comm::Secret(), steady_clock::now()) == comm::Doorkeeper::State::Waiting)
     std::this_thread::sleep_for(milliseconds(1));
-  comm::Connection connection(std::move(*visitor), keeper.keys());
-  connection.send({comm::FrameKind::Refuse, comm::PayloadWriter().number(0).text("go home").take()});
+  comm::Connection connection(std::move(*visitor), keeper.keys(), {});
+  connection.send({comm::FrameKind::Refuse, comm::PayloadWriter().number(-1).number(0).number(0).text("go home").take()});
   connection.flush();
   expect_end(one, 13, "failed the key proof: it does not know this job's secret, so it is not this job's rank 0");
   expect_end(zero, 13, "port " + port_ + " of 127.0.0.1 is held by pid " + std::to_string(::getpid()));

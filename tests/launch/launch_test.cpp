@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "comm/socket.h"
@@ -125,6 +126,7 @@ TEST(Launch, WritesALogPerRank) {
       {"--num_gpus", "2", "--enable_each_rank_log", folder.at("logs"), "/bin/sh", "-c", "echo out $RANK; echo err $RANK >&2"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.output, "");
+  EXPECT_EQ(std::filesystem::status(folder.at("logs/rank_0.out")).permissions(), std::filesystem::perms(0600));
   std::ifstream out(folder.at("logs/rank_1.out")), err(folder.at("logs/rank_0.err"));
   std::string line;
   std::getline(out, line);

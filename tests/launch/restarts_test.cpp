@@ -246,6 +246,23 @@ TEST_F(StartAgain, ResumesFromStepsThatOnlyOtherHostsHave) {
               ElementsAre("trivet", "train", file, "--set", "checkpoint.replicas=1", "--resume", "other"));
 }
 
+TEST_F(StartAgain, ResumesFromStepsInMemory) {
+  cli::JobStart start = job("a slots=2\nb slots=2\n", -1, 1);
+  const std::vector<std::string> program{"trivet",
+                                         "train",
+                                         config(R"("train_batch_size": 8)"),
+                                         "--set",
+                                         "checkpoint.memory.every_steps=1",
+                                         "--set",
+                                         "checkpoint.memory.directory=" + folder_.at("memory")};
+  start.request.program = program;
+  EXPECT_EQ(next_start(start, lost({"b"}))->request.program.back(), "--resume");
+  start.request.program.insert(start.request.program.end(), {"--resume", "other"});
+  EXPECT_EQ(next_start(start, lost({"b"}))->request.program.back(), "other");
+  std::filesystem::create_directories(folder_.at("memory/step-00000010"));
+  EXPECT_EQ(next_start(start, lost({"b"}))->request.program.back(), "--resume");
+}
+
 TEST_F(StartAgain, DoesNotContinueAnotherRun) {
   cli::JobStart start = job("a slots=2\n", -1, -1);
   const std::string file = config(R"("train_batch_size": 8)");
@@ -256,6 +273,20 @@ TEST_F(StartAgain, DoesNotContinueAnotherRun) {
   start.request.program.emplace_back("--resume");
   start = cli::first_start(start.request, start.candidates);
   EXPECT_THAT(next_start(start, lost({}))->request.program, ElementsAre("trivet", "train", file, "--resume"));
+}
+
+TEST_F(StartAgain, DoesNotContinueAnotherRunFromMemory) {
+  cli::JobStart start = job("a slots=2\n", -1, -1);
+  std::filesystem::create_directories(folder_.at("memory/step-00000010"));
+  start.request.program = {"trivet",
+                           "train",
+                           config(R"("train_batch_size": 8)"),
+                           "--set",
+                           "checkpoint.memory.every_steps=1",
+                           "--set",
+                           "checkpoint.memory.directory=" + folder_.at("memory")};
+  start = cli::first_start(start.request, start.candidates);
+  EXPECT_NE(next_start(start, lost({}))->request.program.back(), "--resume");
 }
 
 TEST_F(StartAgain, NotOfAConfigThatHasBecomeWrong) {

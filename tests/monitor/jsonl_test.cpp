@@ -1,9 +1,13 @@
 #include "engine/monitor/jsonl.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "core/error.h"
 #include "tests/data/files.h"
@@ -101,6 +105,38 @@ TEST(JsonlMonitor, ANewRunBeginsTheFileAnew) {
   run(path, 0, 1);
   EXPECT_EQ(file_content(path), line_of(1));
   EXPECT_EQ(file_content(folder.at("m.evaluation.jsonl")), "");
+}
+
+TEST(OutputFile, ThatCannotBeWrittenAnyMoreIsNamedOnceAndDoesNotEndTheRun) {
+  OutputFile file("/dev/full");
+  testing::internal::CaptureStderr();
+  file.write("one\n");
+  file.write("two\n");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, testing::HasSubstr("/dev/full: metrics cannot be written: No space left on device; the run continues"));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+
+  testing::internal::CaptureStderr();
+  OutputFile::opened_late("/proc/no/such.jsonl").write("one\n");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("/proc/no/such.jsonl: metrics cannot be written: "));
+}
+
+TEST(OutputFile, LosesAnIncompleteLastLineAndNothingElse) {
+  const std::string path = testing::TempDir() + "/incomplete.jsonl", many(200000, 'x');
+  const auto cut = [&](const std::string& text) {
+    std::ofstream(path, std::ios::binary) << text;
+    cut_incomplete_line(path);
+    std::ifstream file(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_EQ(cut("one\ntwo\n"), "one\ntwo\n");
+  EXPECT_EQ(cut("one\ntwo"), "one\n");
+  EXPECT_EQ(cut("one"), "");
+  EXPECT_EQ(cut("one\n" + many), "one\n");
+  EXPECT_EQ(cut(many + "\n" + many), many + "\n");
+  std::filesystem::remove(path);
+  cut_incomplete_line(path);
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST(JsonlMonitor, AFileThatCannotBeWrittenIsNamed) {

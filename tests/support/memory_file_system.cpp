@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <random>
 
 namespace trivet::support {
@@ -22,11 +23,20 @@ using Node = MemoryFileSystem::Node;
 std::string parent_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
+int64_t bytes_in(const Node& node) {
+  auto bytes = static_cast<int64_t>(node.bytes.size());
+  for (const auto& [name, child] : node.entries) bytes += bytes_in(*child);
+  return bytes;
+}
+
 class MemoryWritableFile final : public WritableFile {
  public:
-  MemoryWritableFile(std::mutex& mutex, std::shared_ptr<Node> node) : mutex_(mutex), node_(std::move(node)) {}
+  // `check_room` throws if there is no room for that many bytes more.
+  MemoryWritableFile(std::mutex& mutex, std::shared_ptr<Node> node, std::function<void(size_t)> check_room)
+      : mutex_(mutex), node_(std::move(node)), check_room_(std::move(check_room)) {}
   size_t write_some(std::span<const std::byte> data) override {
     const std::scoped_lock lock(mutex_);
+    check_room_(data.size());
     node_->bytes.append(reinterpret_cast<const char*>(data.data()), data.size());
     return data.size();
   }
@@ -39,6 +49,7 @@ class MemoryWritableFile final : public WritableFile {
  private:
   std::mutex& mutex_;
   std::shared_ptr<Node> node_;
+  std::function<void(size_t)> check_room_;
 };
 
 class MemoryReadableFile final : public ReadableFile {
@@ -120,6 +131,11 @@ void lose(Node& node, PowerLoss loss, std::mt19937_64& random) {
 
 MemoryFileSystem::MemoryFileSystem() : root_(std::make_shared<Node>()) { root_->kind = EntryKind::Directory; }
 
+int64_t MemoryFileSystem::used_bytes() const {
+  const std::scoped_lock lock(mutex_);
+  return bytes_in(*root_);
+}
+
 std::shared_ptr<Node> MemoryFileSystem::find(const std::string& path) const {
   std::shared_ptr<Node> node = root_;
   for (size_t at = 0; node && at < path.size();) {
@@ -151,7 +167,9 @@ std::unique_ptr<WritableFile> MemoryFileSystem::create(const std::string& path, 
     changed(directory);
   }
   node->bytes.clear();
-  return std::make_unique<MemoryWritableFile>(mutex_, node);
+  return std::make_unique<MemoryWritableFile>(mutex_, node, [this, path](size_t more) {
+    if (bytes_in(*root_) + static_cast<int64_t>(more) > limit_) throw FileError("write", path, ENOSPC);
+  });
 }
 
 std::unique_ptr<ReadableFile> MemoryFileSystem::open(const std::string& path) {

@@ -4,6 +4,7 @@
 //   directory:  durable entries <--sync_directory()-- entries, with every state in between
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -35,12 +36,16 @@ class MemoryFileSystem final : public FileSystem {
   std::vector<DirectoryEntry> list(const std::string& path) override;
   EntryKind kind(const std::string& path) override;
   LockAttempt lock(const std::string& path, const std::string& holder) override;
-  int64_t free_bytes(const std::string&) override { return int64_t{1} << 40; }
+  int64_t free_bytes(const std::string&) override { return limit_ - used_bytes(); }
   // Refuses `direct`, as a file system without O_DIRECT does.
   std::unique_ptr<ScratchFile> create_scratch(const std::string& path, int64_t bytes, bool direct) override;
 
   // Simulates a machine that loses its power and comes back. No file may be open.
   void lose_power(PowerLoss loss, uint64_t seed = 0);
+
+  // From now on, writes beyond this many bytes in all files together fail with ENOSPC.
+  void set_limit(int64_t bytes) { limit_ = bytes; }
+  int64_t used_bytes() const;
 
   struct Node;
   using Entries = std::map<std::string, std::shared_ptr<Node>>;
@@ -52,6 +57,7 @@ class MemoryFileSystem final : public FileSystem {
 
   mutable std::mutex mutex_;
   std::shared_ptr<Node> root_;
+  std::atomic<int64_t> limit_ = int64_t{1} << 40;
 };
 
 }  // namespace trivet::support

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <span>
 
-namespace trivet::checkpoint {
+namespace trivet {
 
 // `previous` continues the checksum of the bytes before: crc32c(b, crc32c(a)) == crc32c(ab).
 uint32_t crc32c(std::span<const std::byte> data, uint32_t previous = 0);
 // The same with a table, for processors without the instruction.
 uint32_t crc32c_portable(std::span<const std::byte> data, uint32_t previous = 0);
 
-}  // namespace trivet::checkpoint
+}  // namespace trivet

@@ -1,4 +1,4 @@
-#include "engine/checkpoint/crc32c.h"
+#include "core/crc32c.h"
 
 #include <array>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <nmmintrin.h>
 #endif
 
-namespace trivet::checkpoint {
+namespace trivet {
 namespace {
 
 constexpr std::array<uint32_t, 256> make_table() {
@@ -57,4 +57,4 @@ uint32_t crc32c(std::span<const std::byte> data, uint32_t previous) {
   return instruction ? crc32c_instruction(data, previous) : crc32c_portable(data, previous);
 }
 
-}  // namespace trivet::checkpoint
+}  // namespace trivet

@@ -1,4 +1,4 @@
-#include "engine/checkpoint/crc32c.h"
+#include "core/crc32c.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace trivet::checkpoint {
+namespace trivet {
 namespace {
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
@@ -31,4 +31,4 @@ TEST(Crc32c, TableAndInstructionAgreeAndContinue) {
 }
 
 }  // namespace
-}  // namespace trivet::checkpoint
+}  // namespace trivet

@@ -1,13 +1,16 @@
-#include "autotune/page_drawing.h"
+#include "engine/report/page_drawing.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace trivet::autotune {
+#include "engine/report/embedded_text.h"
+
+namespace trivet::report {
 namespace {
 
-constexpr double kLabel = 90, kWidth = 760, kRow = 26, kBox = 20, kField = 46;
+constexpr double kLabel = 90, kWidth = 760, kTotal = 90, kRow = 26, kBox = 20, kField = 46, kLegendRow = 18;
+constexpr size_t kColors = 7;  // of the style sheet
 
 std::string text_at(double x, double y, const std::string& text, const char* anchor = "start") {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor, escaped(text));
@@ -26,19 +29,40 @@ double sum_of(const Bar& bar) {
   return sum;
 }
 
-std::string legend(const std::vector<NamedValue>& parts, double y) {
+struct Legend {
   std::string text;
+  double height = kLegendRow;
+};
+
+// Below `top`. Characters are about 7 wide.
+Legend legend(const std::vector<NamedValue>& parts, double top) {
+  Legend legend;
   double x = kLabel;
-  for (size_t i = 0; i < parts.size(); ++i, x += 100) {
-    text += fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>\n", i, x, y - 11);
-    text += text_at(x + 16, y, parts[i].name);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const double width = 36 + 7 * static_cast<double>(parts[i].name.size());
+    if (x > kLabel && x + width > kLabel + kWidth + kTotal) x = kLabel, legend.height += kLegendRow;
+    const double y = top + legend.height;
+    legend.text +=
+        fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>\n", i % kColors, x, y - 11);
+    legend.text += text_at(x + 16, y, parts[i].name);
+    x += width;
+  }
+  return legend;
+}
+
+std::string rows_of_table(const std::vector<std::vector<std::string>>& rows) {
+  std::string text;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    text += "<tr>";
+    for (const std::string& cell : rows[r]) text += fmt::format("<{0}>{1}</{0}>", r == 0 ? "th" : "td", escaped(cell));
+    text += "</tr>\n";
   }
   return text;
 }
 
 }  // namespace
 
-std::string escaped(const std::string& text) {
+std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) switch (c) {
       case '&': out += "&amp;"; break;
@@ -51,29 +75,16 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-std::string page_style() {
-  return R"(:root { color-scheme: light dark; --back: #fff; --text: #222; --line: #ccc; --limit: #c62828;
-  --c0: #4a86d6; --c1: #3ea880; --c2: #f0a23c; --c3: #ce5870; --c4: #9880c8; --c5: #8d8d3c; --c6: #5d7f8c; }
-@media (prefers-color-scheme: dark) { :root { --back: #16181c; --text: #ddd; --line: #444; --limit: #ff7961; } }
-body { background: var(--back); color: var(--text); font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto;
-  padding: 0 1em; }
-svg.drawn { max-width: 100%; height: auto; font-size: 12px; } svg.drawn text { fill: var(--text); }
-.wide { overflow-x: auto; }
-.limit { stroke: var(--limit); stroke-width: 2; } .field { stroke: var(--line); fill: var(--c0); } .none { fill: none; }
-table { border-collapse: collapse; display: block; overflow-x: auto; }
-td, th { border-bottom: 1px solid var(--line); padding: 0.15em 0.7em; text-align: left; white-space: nowrap; }
-.c0 { fill: var(--c0); } .c1 { fill: var(--c1); } .c2 { fill: var(--c2); } .c3 { fill: var(--c3); } .c4 { fill: var(--c4); }
-.c5 { fill: var(--c5); } .c6 { fill: var(--c6); }
-)";
-}
+std::string_view page_style() { return kPageCss; }
 
 std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options) {
   double most = options.limit;
   for (const Bar& bar : bars) most = std::max(most, sum_of(bar));
-  const double scale = (kWidth - 10) / most, height = kRow * static_cast<double>(bars.size());
+  const double top = options.limit > 0 ? 20 : 4, bottom = top + kRow * static_cast<double>(bars.size());
+  const double scale = (kWidth - 10) / most;
   std::string text;
   for (size_t b = 0; b < bars.size(); ++b) {
-    const double y = kRow * static_cast<double>(b) + 20;
+    const double y = kRow * static_cast<double>(b) + top;
     double x = kLabel;
     text += text_at(kLabel - 8, y + 15, bars[b].label, "end");
     for (size_t i = 0; i < bars[b].parts.size(); ++i) {
@@ -81,18 +92,20 @@ std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options
       text += fmt::format(
           "<rect class=\"c{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"><title>{}: {:.4g} "
           "{}</title></rect>\n",
-          i, x, y, part.value * scale, kBox, escaped(part.name), part.value / options.unit, escaped(options.unit_name));
+          i % kColors, x, y, part.value * scale, kBox, escaped(part.name), part.value / options.unit,
+          escaped(options.unit_name));
       x += part.value * scale;
     }
     text += text_at(kLabel + kWidth + 6, y + 15, fmt::format("{:.4g} {}", sum_of(bars[b]) / options.unit, options.unit_name));
   }
   if (options.limit > 0) {
     const double x = kLabel + options.limit * scale;
-    text += fmt::format("<line class=\"limit\" x1=\"{0:.2f}\" x2=\"{0:.2f}\" y1=\"16\" y2=\"{1:.1f}\"/>\n", x, height + 20);
+    text += fmt::format("<line class=\"limit\" x1=\"{0:.2f}\" x2=\"{0:.2f}\" y1=\"16\" y2=\"{1:.1f}\"/>\n", x, bottom);
     text +=
         text_at(x, 12, fmt::format("{} {:.4g} {}", options.limit_name, options.limit / options.unit, options.unit_name), "end");
   }
-  return svg(kLabel + kWidth + 90, height + 46, text + legend(bars.front().parts, height + 38));
+  const Legend names = legend(bars.front().parts, bottom);
+  return svg(kLabel + kWidth + kTotal, bottom + names.height + 8, text + names.text);
 }
 
 std::string heat_map(const HeatMap& map) {
@@ -128,13 +141,11 @@ std::string heat_map(const HeatMap& map) {
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {
-  std::string text = "<table>\n";
-  for (size_t r = 0; r < rows.size(); ++r) {
-    text += "<tr>";
-    for (const std::string& cell : rows[r]) text += fmt::format("<{0}>{1}</{0}>", r == 0 ? "th" : "td", escaped(cell));
-    text += "</tr>\n";
-  }
-  return text + "</table>\n";
+  return "<table>\n" + rows_of_table(rows) + "</table>\n";
 }
 
-}  // namespace trivet::autotune
+std::string table_of_figures(const std::vector<std::vector<std::string>>& rows) {
+  return "<table class=\"figures\">\n" + rows_of_table(rows) + "</table>\n";
+}
+
+}  // namespace trivet::report

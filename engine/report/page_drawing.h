@@ -3,17 +3,21 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "autotune/prediction.h"
+namespace trivet::report {
 
-namespace trivet::autotune {
+struct NamedValue {
+  std::string name;
+  double value = 0;
+};
 
 // Escapes text and attributes of HTML and SVG.
-std::string escaped(const std::string& text);
+std::string escaped(std::string_view text);
 
-// The style sheet: the colours c0, c1 ... of parts, the text, and the width of the page.
-std::string page_style();
+// The style sheet (page.css): the colours c0, c1 ... of parts, the text, and the width of the page.
+std::string_view page_style();
 
 struct Bar {
   std::string label;
@@ -40,5 +44,7 @@ std::string heat_map(const HeatMap& map);
 
 // Draws a table with the first row as its header.
 std::string table(const std::vector<std::vector<std::string>>& rows);
+// The same with all columns but the first aligned to the right.
+std::string table_of_figures(const std::vector<std::vector<std::string>>& rows);
 
-}  // namespace trivet::autotune
+}  // namespace trivet::report

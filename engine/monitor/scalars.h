@@ -1,0 +1,21 @@
+// What DeepSpeed's monitors write of a step and of an evaluation: one number per tag, at the number of samples so far.
+//
+// Tags: Train/Samples/{lr, loss_scale, train_loss, eval_loss} as DeepSpeed's engines write them, and Train/Samples/grad_norm.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "engine/monitor/monitor.h"
+
+namespace trivet::monitor {
+
+struct Scalar {
+  std::string_view tag;
+  double value = 0;
+};
+
+std::vector<Scalar> scalars_of(const StepMetrics& metrics);
+std::vector<Scalar> scalars_of(const Evaluation& evaluation);
+
+}  // namespace trivet::monitor

@@ -1,0 +1,128 @@
+#include "engine/report/run_charts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+namespace trivet::report {
+namespace {
+
+constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+
+using Value = std::function<double(const RunData&, const StepPoint&)>;
+
+LineChart chart_of_steps(std::span<const RunData> runs, const std::string& title, const std::string& name, bool from_zero,
+                         const Value& value) {
+  LineChart chart{.title = title, .lines = {}, .marks = {}, .from_zero = from_zero};
+  for (size_t i = 0; i < runs.size(); ++i) {
+    Line line{.name = runs.size() == 1 ? name : runs[i].name, .points = {}, .color = static_cast<int>(i)};
+    for (const StepPoint& point : runs[i].steps.points())
+      line.points.emplace_back(static_cast<double>(point.step), value(runs[i], point));
+    chart.lines.push_back(std::move(line));
+  }
+  return chart;
+}
+
+void add_validation(LineChart& chart, std::span<const RunData> runs) {
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].evaluations.empty()) continue;
+    Line line{.name = runs.size() == 1 ? "validation" : runs[i].name + ", validation",
+              .points = {},
+              .color = runs.size() == 1 ? 2 : static_cast<int>(i),
+              .dots = true};
+    for (const EvaluationPoint& point : runs[i].evaluations.points())
+      line.points.emplace_back(static_cast<double>(point.step), point.loss);
+    chart.lines.push_back(std::move(line));
+  }
+}
+
+void add_marks(LineChart& chart, const RunData& run) {
+  for (const Note& note : run.notes)
+    if (note.what == "checkpoint")
+      chart.marks.push_back({static_cast<double>(note.step), fmt::format("checkpoint of step {}", note.step)});
+  for (const StepPoint& point : run.steps.points())
+    if (point.skipped) chart.marks.push_back({static_cast<double>(point.step), fmt::format("step {} was skipped", point.step)});
+}
+
+LineChart loss_chart(std::span<const RunData> runs) {
+  LineChart chart = chart_of_steps(runs, "Loss", "training", false, [](const RunData&, const StepPoint& p) { return p.loss; });
+  add_validation(chart, runs);
+  if (runs.size() == 1) add_marks(chart, runs[0]);
+  return chart;
+}
+
+// The utilization where all peaks are known, otherwise the rate.
+LineChart compute_chart(std::span<const RunData> runs) {
+  const bool utilization = std::ranges::all_of(runs, [](const RunData& run) { return utilization_percent(run.plan, 1) > 0; });
+  if (utilization)
+    return chart_of_steps(runs, "Model FLOPs utilization, %", "utilization", true,
+                          [](const RunData& run, const StepPoint& p) { return utilization_percent(run.plan, p.step_ms); });
+  return chart_of_steps(runs, "Model GFLOP/s of all ranks", "GFLOP/s", true, [](const RunData& run, const StepPoint& p) {
+    return run.plan.flops_per_step > 0 && p.step_ms > 0 ? run.plan.flops_per_step / p.step_ms / 1e6 : kNothing;
+  });
+}
+
+double median(std::vector<double> values) {
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double median_of(const RunData& run, double StepPoint::*member) {
+  std::vector<double> values;
+  const std::vector<StepPoint> points = run.steps.points();
+  for (size_t i = 1; i < points.size(); ++i) values.push_back(points[i].*member);
+  return median(std::move(values));
+}
+
+std::string legend(const LineChart& chart) {
+  if (chart.lines.size() < 2 && chart.marks.empty()) return "";
+  std::string text = "<p class=\"legend\">";
+  for (const Line& line : chart.lines)
+    text += fmt::format(
+        "<span><svg aria-hidden=\"true\" viewBox=\"0 0 12 12\"><rect class=\"c{}\" width=\"12\" "
+        "height=\"12\"{}/></svg>{}</span> ",
+        line.color % 7, line.dots ? " rx=\"6\"" : "", escaped(line.name));
+  if (!chart.marks.empty()) text += "<span>\u25bc checkpoint or skipped step</span>";
+  return text + "</p>\n";
+}
+
+}  // namespace
+
+double utilization_percent(const PlanFigures& plan, double step_ms) {
+  const double most = static_cast<double>(plan.ranks) * plan.peak_flops * step_ms / 1e3;
+  return most > 0 ? 100 * plan.flops_per_step / most : 0;
+}
+
+double median_tokens_per_second(const RunData& run) { return median_of(run, &StepPoint::tokens_per_second); }
+double median_step_ms(const RunData& run) { return median_of(run, &StepPoint::step_ms); }
+
+std::vector<LineChart> charts_of(std::span<const RunData> runs) {
+  const auto member = [&](const char* title, const char* name, bool from_zero, double StepPoint::*value, double unit = 1) {
+    return chart_of_steps(runs, title, name, from_zero, [=](const RunData&, const StepPoint& p) { return p.*value / unit; });
+  };
+  std::vector<LineChart> charts{loss_chart(runs),
+                                member("Learning rate", "learning rate", true, &StepPoint::lr),
+                                member("Gradient norm", "gradient norm", true, &StepPoint::grad_norm),
+                                member("Throughput, tokens/s", "tokens/s", true, &StepPoint::tokens_per_second),
+                                compute_chart(runs),
+                                member("Memory of rank 0, MiB", "MiB", true, &StepPoint::memory_bytes, 0x1p20)};
+  const auto scaled = [](const StepPoint& p) { return p.loss_scale != 0; };
+  if (std::ranges::any_of(runs, [&](const RunData& run) { return std::ranges::any_of(run.steps.points(), scaled); }))
+    charts.push_back(member("Loss scale", "loss scale", true, &StepPoint::loss_scale));
+  std::erase_if(charts, is_empty);
+  return charts;
+}
+
+std::string figure(const LineChart& chart, const std::string& id) {
+  return fmt::format(
+      "<figure>\n<figcaption>{}</figcaption>\n{}{}<details id=\"{}\"><summary>Figures</summary>\n{}</details>\n</figure>\n",
+      escaped(chart.title), to_svg(chart), legend(chart), id, table_of_figures(figures_of(chart)));
+}
+
+}  // namespace trivet::report

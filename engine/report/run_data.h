@@ -1,0 +1,79 @@
+// What is known about a run, for pages: read from the run's folder (read_run.h), or collected while it trains (live_run.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/monitor/monitor.h"
+#include "engine/report/page_drawing.h"
+#include "engine/report/thinned_series.h"
+
+namespace trivet::report {
+
+// A number that was not finite is NaN.
+struct StepPoint {
+  int64_t step = 0;
+  double loss = 0, lr = 0, grad_norm = 0, tokens_per_second = 0, step_ms = 0, memory_bytes = 0;
+  double loss_scale = 0;  // 0: none
+  bool skipped = false;
+};
+
+struct EvaluationPoint {
+  int64_t step = 0;
+  double loss = 0;
+};
+
+// What a run said after this step: {"timeline", "41.20 ms measured ..."}, {"checkpoint", "its save began"}.
+struct Note {
+  int64_t step = 0;
+  std::string what, text;
+};
+// A save in the background may still fail; the run then says so on the console.
+inline Note checkpoint_note(int64_t step) { return {step, "checkpoint", "its save began"}; }
+
+// In the recorded step of the timeline.
+struct RankTime {
+  int rank = 0;
+  double compute_ms = 0, wait_ms = 0;
+};
+
+// From the plan; 0 or empty where it is not known.
+struct PlanFigures {
+  int64_t ranks = 0;
+  double flops_per_step = 0;              // of all ranks
+  double peak_flops = 0;                  // of one rank's device, in a second
+  std::vector<NamedValue> memory;         // bytes of each category on the rank that needs most
+  std::vector<NamedValue> communication;  // bytes that a rank sends in one step, by line of the plan
+};
+
+enum class RunState : uint8_t { Unfinished, Running, Ended };  // Unfinished: it is running, or was killed
+
+struct RunData {
+  std::string name;
+  RunState state = RunState::Unfinished;
+  int64_t total_steps = 0;                                     // 0: not known
+  int64_t starts = 0;                                          // how often it was started; 0: not known
+  std::vector<std::pair<std::string, std::string>> facts;      // of the last start
+  std::vector<std::pair<std::string, std::string>> end_facts;  // such as measured memory
+  ThinnedSeries<StepPoint> steps;
+  int64_t skipped_steps = 0;
+  ThinnedSeries<EvaluationPoint> evaluations;
+  double best_validation_loss = 0;  // if there are evaluations
+  int64_t best_validation_step = 0;
+  std::vector<Note> notes;
+  std::vector<monitor::MemoryPeak> memory;  // known at the end
+  PlanFigures plan;
+  std::vector<RankTime> ranks;  // if a timeline was recorded
+  std::string timeline_svg;     // empty: none
+  std::string config_json;      // empty: not known
+  std::string plan_text;        // the same
+  std::string last_start_json;  // command, environment, versions and hosts of the last start; empty: not known
+};
+
+void add(RunData& run, const StepPoint& step);
+void add(RunData& run, const EvaluationPoint& evaluation);
+void add(RunData& run, Note note);  // the newest 500 stay
+
+}  // namespace trivet::report

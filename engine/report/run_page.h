@@ -1,0 +1,23 @@
+// The page of a run, or of several runs drawn over each other: HTML that loads nothing from elsewhere, light or dark as the
+// reader's system is, readable on a phone, with text alternatives of all drawings.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "engine/report/run_data.h"
+
+namespace trivet::report {
+
+// The whole page. With one run it has everything that is known about it; with several, their curves, their figures side by
+// side, and where their configs differ. `runs` is not empty.
+std::string to_page(std::span<const RunData> runs);
+
+// The same for a run that is still going: the page asks for its content again every two seconds. `nonce`: a random word that is
+// also in the policy which the server sends.
+std::string to_live_page(const RunData& run, const std::string& nonce);
+std::string live_policy(const std::string& nonce);  // for Content-Security-Policy
+// What such a page shows, without its frame.
+std::string page_content(std::span<const RunData> runs);
+
+}  // namespace trivet::report

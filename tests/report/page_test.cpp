@@ -1,0 +1,190 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "engine/report/line_chart.h"
+#include "engine/report/run_charts.h"
+#include "engine/report/run_page.h"
+#include "tests/report/run_examples.h"
+
+namespace trivet::report {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
+  return count;
+}
+
+// What stands between `before` and the next `after`, in each place.
+std::vector<std::string> all_between(const std::string& text, const std::string& before, const std::string& after) {
+  std::vector<std::string> found;
+  for (size_t at = text.find(before); at != std::string::npos; at = text.find(before, at)) {
+    at += before.size();
+    found.push_back(text.substr(at, text.find(after, at) - at));
+  }
+  return found;
+}
+
+LineChart chart_of(std::vector<std::pair<double, double>> points) {
+  return {.title = "Loss", .lines = {{.name = "training", .points = std::move(points)}}, .marks = {}};
+}
+
+TEST(LineChart, SaysInWordsWhatItDraws) {
+  const LineChart chart = chart_of({{1, 4.5}, {2, 3}, {3, NAN}, {4, 3.5}});
+  EXPECT_EQ(in_words(chart), "training: 4.5 at step 1, 3.5 at step 4; from 3 to 4.5");
+  EXPECT_THAT(to_svg(chart), HasSubstr("role=\"img\" aria-label=\"Loss. training: 4.5 at step 1"));
+}
+
+TEST(LineChart, HasOnePointForEachFiniteValue) {
+  const std::string svg = to_svg(chart_of({{0, 0}, {5, NAN}, {10, 4}}));
+  EXPECT_THAT(all_between(svg, "<polyline class=\"l0\" points=\"", "\""),
+              ElementsAre("56.0,196.0 458.0,10.0 "));  // the corners of the area between the axes
+}
+
+TEST(LineChart, DrawsMeanAndRangeWhereThereAreMorePointsThanPixels) {
+  LineChart chart = chart_of({});
+  for (int step = 0; step < 10000; ++step) chart.lines[0].points.emplace_back(step, step % 2);
+  const std::string svg = to_svg(chart);
+  EXPECT_EQ(count_of(svg, "<polygon class=\"band b0\""), 1);
+  EXPECT_LT(svg.size(), 30000u);
+}
+
+TEST(LineChart, OneValueAndEqualValuesAndExtremeValuesAreDrawn) {
+  for (const double value : {0.0, -2.0, 1e-300, 1e300}) {
+    for (const LineChart& chart :
+         {chart_of({{7, value}}), chart_of({{7, value}, {8, value}}), chart_of({{0, -value}, {1, value}})})
+      for (const char* wrong : {"nan", "inf"}) EXPECT_THAT(to_svg(chart), Not(HasSubstr(wrong))) << value;
+    EXPECT_EQ(count_of(to_svg(chart_of({{7, value}})), "<circle"), 1);
+  }
+  EXPECT_EQ(to_svg(chart_of({{1, NAN}, {2, std::numeric_limits<double>::max()}})), "");  // neither can be drawn
+}
+
+// The largest steps that are read. Adding 1 to larger ones would change nothing.
+TEST(LineChart, TheLargestStepsAreDrawn) {
+  constexpr int64_t kLargest = int64_t{1} << 50;
+  for (const LineChart& chart : {chart_of({{kLargest, 1}}), chart_of({{kLargest - 2, 1}, {kLargest, 2}})}) {
+    const std::string svg = to_svg(chart);
+    EXPECT_LT(svg.size(), 10000u);
+    EXPECT_THAT(svg, Not(HasSubstr("nan")));
+  }
+}
+
+// The texts at the axis of values, from the bottom up.
+std::vector<std::string> texts_at_axis(double low, double high) {
+  std::vector<std::string> texts = all_between(to_svg(chart_of({{1, low}, {2, high}})), "text-anchor=\"end\">", "</text>");
+  texts.pop_back();  // "step", below the other axis
+  return texts;
+}
+
+TEST(LineChart, TheAxisOfValuesBeginsAndEndsAtRoundNumbersOfTheSamePrecision) {
+  EXPECT_THAT(texts_at_axis(2.16, 4.15), ElementsAre("2.0", "2.5", "3.0", "3.5", "4.0", "4.5"));
+  EXPECT_THAT(texts_at_axis(0.00003, 0.002), ElementsAre("0.0000", "0.0005", "0.0010", "0.0015", "0.0020"));
+  EXPECT_THAT(texts_at_axis(-100, 3900), ElementsAre("-1,000", "0", "1,000", "2,000", "3,000", "4,000"));
+  EXPECT_THAT(texts_at_axis(0, 1'200'000), ElementsAre("0.0M", "0.5M", "1.0M", "1.5M"));
+  EXPECT_THAT(texts_at_axis(1e-9, 3e-9), ElementsAre("1e-09", "1.5e-09", "2e-09", "2.5e-09", "3e-09"));
+}
+
+TEST(LineChart, FiguresAreSpreadOverTheSteps) {
+  LineChart chart = chart_of({});
+  for (int step = 1; step <= 101; ++step) chart.lines[0].points.emplace_back(step, step * 2);
+  chart.lines.push_back({.name = "validation", .points = {{51, 7}}});
+  EXPECT_THAT(figures_of(chart, 3), ElementsAre(ElementsAre("step", "training", "validation"), ElementsAre("1", "2", ""),
+                                                ElementsAre("51", "102", "7"), ElementsAre("101", "202", "7")));
+}
+
+TEST(RunCharts, UtilizationIsTheModelsFlopsOutOfWhatTheDevicesCanDo) {
+  const RunData run = small_run();
+  EXPECT_DOUBLE_EQ(utilization_percent(run.plan, 100), 25);  // 2 GFLOP in 0.1 s on 2 x 40 GFLOP/s
+  EXPECT_EQ(median_step_ms(run), 100);
+  EXPECT_EQ(utilization_percent({}, 100), 0);
+}
+
+TEST(RunCharts, TheSlowFirstStepDoesNotCountInMedians) {
+  RunData run;
+  for (const double ms : {9000.0, 10.0, 30.0, 20.0}) {
+    StepPoint point = point_of(1, 1);
+    point.step_ms = ms;
+    run.steps.add(point);
+  }
+  EXPECT_EQ(median_step_ms(run), 20);
+}
+
+// The style sheet has seven colours. Parts beyond them begin again, and the legend continues below its first row.
+TEST(PageDrawing, ManyPartsOfABarHaveColoursAndNamesInsideTheDrawing) {
+  Bar bar{"all", {}};
+  for (int i = 0; i < 20; ++i) bar.parts.push_back({fmt::format("part number {}", i), 1});
+  const std::string svg = stacked_bars({bar}, {.unit_name = "MiB"});
+  EXPECT_EQ(count_of(svg, "class=\"c6\""), 2 * 2);  // in the bar and in the legend: parts 6 and 13
+  EXPECT_EQ(count_of(svg, "class=\"c7\""), 0);
+  for (const std::string& x : all_between(svg, "<text x=\"", "\"")) EXPECT_LE(std::stod(x), 856);  // that of the bar's sum
+}
+
+TEST(RunPage, LoadsNothingFromElsewhereAndAllowsNoScript) {
+  const RunData run = small_run();
+  const std::string page = to_page({&run, 1});
+  EXPECT_THAT(page, HasSubstr("content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\""));
+  EXPECT_EQ(count_of(page, "<script"), 0);
+  EXPECT_EQ(count_of(page, "<link"), 0);
+  EXPECT_EQ(count_of(page, "src=\"http"), 0);
+  EXPECT_EQ(count_of(page, "url("), 0);
+  EXPECT_EQ(count_of(page, "{{"), 0);
+  EXPECT_THAT(page, HasSubstr("@media (prefers-color-scheme: dark)"));
+}
+
+TEST(RunPage, ShowsTheFiguresOfTheRun) {
+  const RunData run = small_run();
+  const std::string page = to_page({&run, 1});
+  for (const char* part :
+       {"<title>runs/small</title>", "<dd>3 of 3</dd><dd class=\"more\">complete</dd>", "<dt>Loss</dt><dd>2.0000</dd>",
+        "<dd>3.5000</dd><dd class=\"more\">best 3.5000 at step 2</dd>", "<dt>Tokens per second</dt><dd>1,000</dd>",
+        "<dt>MFU</dt><dd>25.0 %</dd>", "<h2>Memory, planned</h2>", "<td>parameters</td><td>2.00</td>",
+        "<td>2</td><td>checkpoint</td><td>its save began</td>", "Loss. training: 4 at step 1, 2 at step 3"})
+    EXPECT_THAT(page, HasSubstr(part));
+}
+
+TEST(RunPage, TextsFromFilesCannotBecomePartOfThePage) {
+  RunData run = small_run();
+  const std::string evil = "</pre><script>alert(1)</script>\"'";
+  run.name = run.config_json = run.plan_text = run.last_start_json = evil;
+  run.facts = run.end_facts = {{evil, evil}};
+  run.notes.push_back({1, "timeline", evil});
+  run.memory = {{evil, 1, 1}};
+  run.plan.communication = {{evil, 1}};
+  run.ranks = {{0, 1, 1}};
+  run.timeline_svg = evil;
+  const RunData runs[] = {run, run};
+  for (const std::string& page : {to_page({&run, 1}), to_page(runs), to_live_page(run, "n")})
+    EXPECT_EQ(count_of(page, "<script>"), 0);
+}
+
+TEST(RunPage, SeveralRunsAreDrawnOverEachOtherAndDifferencesOfTheirConfigsListed) {
+  RunData first = small_run(), second = small_run();
+  first.name = "one", second.name = "two", second.state = RunState::Unfinished;
+  first.config_json = R"({"optimizer": {"lr": 1, "type": "SGD"}})",
+  second.config_json = R"({"optimizer": {"lr": 2, "type": "SGD"}})";
+  const RunData runs[] = {first, second};
+  const std::string page = to_page(runs);
+  EXPECT_THAT(page, HasSubstr("one: 4 at step 1, 2 at step 3; from 2 to 4. two: 4 at step 1"));
+  EXPECT_THAT(page, HasSubstr("<td>two</td><td>3 of 3</td><td>not ended: it is running, or was killed</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>optimizer.lr</td><td>1</td><td>2</td>"));
+  EXPECT_THAT(page, Not(HasSubstr("optimizer.type")));
+}
+
+TEST(RunPage, ARunWithoutStepsHasAPage) {
+  RunData run;
+  run.name = "new";
+  EXPECT_THAT(to_page({&run, 1}), HasSubstr("<h1>new</h1>"));
+  const RunData runs[] = {run, run};
+  EXPECT_THAT(to_page(runs), HasSubstr("<h1>2 runs</h1>"));
+}
+
+}  // namespace
+}  // namespace trivet::report

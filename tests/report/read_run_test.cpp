@@ -1,0 +1,191 @@
+#include "engine/report/read_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include "core/error.h"
+#include "engine/monitor/jsonl.h"
+#include "engine/report/event_log.h"
+#include "engine/report/run_files.h"
+#include "tests/support/temporary_folder.h"
+
+namespace trivet::report {
+namespace {
+
+using test::TemporaryFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+monitor::StepMetrics metrics_of(int64_t step) {
+  monitor::StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = 10 - static_cast<double>(step);
+  metrics.lr = 0.5;
+  metrics.grad_norm = 2;
+  metrics.step_ms = 50;
+  metrics.targets_per_second = 640;
+  metrics.memory_bytes = 1000;
+  return metrics;
+}
+
+// Writes the folder of a run of steps `done` + 1 to `last` with the monitors that write it.
+void write_run(const TemporaryFolder& folder, int64_t done, int64_t last, bool ends) {
+  monitor::Monitors monitors;
+  monitors.add(std::make_unique<monitor::JsonlMonitor>(folder.at(kMetricsFile)));
+  monitors.add(std::make_unique<EventLog>(folder.at(kEventsFile)));
+  monitors.on_start({.facts = {{"model", "gpt"}}, .steps_done = done, .total_steps = 8});
+  for (int64_t step = done + 1; step <= last; ++step) {
+    monitors.on_step(metrics_of(step));
+    monitors.on_evaluation({.step = step, .loss = std::abs(static_cast<double>(step) - 3)});
+  }
+  monitors.on_checkpoint(last);
+  monitors.on_note({"note", "a \"word\" \xff"});
+  if (ends) monitors.on_end({.facts = {{"done", "all"}}, .memory = {{"parameters", 100, 90}}});
+}
+
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::Usage);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ReadRun, FindsWhatTheMonitorsWrote) {
+  const TemporaryFolder folder;
+  write_run(folder, 0, 4, true);
+  folder.write(kPlanFile, R"({"mesh": {"pipeline": 2, "data": 3}, "model_flops_per_step": 5e9,
+      "memory_bytes": {"parameters": 7, "total": 7}, "communication_bytes": {"gather": 11}})");
+  folder.write(kConfigFile, R"({"run": {"peak_tflops": 0.5}})");
+  const RunData run = read_run(folder.path());
+  EXPECT_EQ(run.state, RunState::Ended);
+  EXPECT_EQ(run.total_steps, 8);
+  ASSERT_EQ(run.steps.count(), 4);
+  EXPECT_EQ(run.steps.last().step, 4);
+  EXPECT_EQ(run.steps.last().loss, 6);
+  EXPECT_EQ(run.steps.last().lr, 0.5);
+  EXPECT_EQ(run.steps.last().grad_norm, 2);
+  EXPECT_EQ(run.steps.last().step_ms, 50);
+  EXPECT_EQ(run.steps.last().tokens_per_second, 640);
+  EXPECT_EQ(run.steps.last().memory_bytes, 1000);
+  EXPECT_EQ(run.best_validation_loss, 0);
+  EXPECT_EQ(run.best_validation_step, 3);
+  EXPECT_THAT(run.facts, ElementsAre(Pair("model", "gpt")));
+  EXPECT_THAT(run.end_facts, ElementsAre(Pair("done", "all")));
+  ASSERT_EQ(run.memory.size(), 1u);
+  EXPECT_EQ(run.memory[0].measured_bytes, 90);
+  ASSERT_EQ(run.notes.size(), 2u);
+  EXPECT_EQ(run.notes[0].what, "checkpoint");
+  EXPECT_EQ(run.notes[0].step, 4);
+  EXPECT_EQ(run.notes[1].text, "a \"word\" \xef\xbf\xbd");  // a byte that is not UTF-8 is replaced
+  EXPECT_EQ(run.plan.ranks, 6);
+  EXPECT_EQ(run.plan.flops_per_step, 5e9);
+  EXPECT_EQ(run.plan.peak_flops, 5e11);
+  ASSERT_EQ(run.plan.memory.size(), 1u);
+  EXPECT_EQ(run.plan.communication.at(0).value, 11);
+}
+
+TEST(ReadRun, ARunThatWasKilledIsUnfinishedAndItsIncompleteLineIsLeftOut) {
+  const TemporaryFolder folder;
+  write_run(folder, 0, 4, false);
+  folder.write(kMetricsFile, folder.read(kMetricsFile) + monitor::to_json_line(metrics_of(5)).substr(0, 40));
+  const RunData run = read_run(folder.path());
+  EXPECT_EQ(run.state, RunState::Unfinished);
+  EXPECT_EQ(run.steps.count(), 4);
+}
+
+TEST(ReadRun, AResumedRunIsOneRunWithANoteOfItsStart) {
+  const TemporaryFolder folder;
+  write_run(folder, 0, 4, false);
+  write_run(folder, 2, 8, true);
+  const RunData run = read_run(folder.path());
+  EXPECT_EQ(run.starts, 2);
+  EXPECT_EQ(run.steps.count(), 8);
+  EXPECT_EQ(run.state, RunState::Ended);
+  ASSERT_GE(run.notes.size(), 3u);
+  EXPECT_EQ(run.notes[2].text, "start number 2");
+  EXPECT_EQ(run.notes[2].step, 2);
+}
+
+TEST(ReadRun, AFileOfMetricsAloneIsARun) {
+  const TemporaryFolder folder;
+  write_run(folder, 0, 4, true);
+  const RunData run = read_run(folder.at(kMetricsFile));
+  EXPECT_EQ(run.steps.count(), 4);
+  EXPECT_EQ(run.evaluations.count(), 4);
+  EXPECT_EQ(run.total_steps, 0);
+}
+
+TEST(ReadRun, NumbersThatAreNotFiniteAndSkippedStepsShow) {
+  std::istringstream lines(R"({"step": 1, "loss": null, "lr": 0.5, "grad_norm": null, "step_ms": 1, "tokens_per_second": 2, )"
+                           R"("memory_bytes": 3, "loss_scale": 32768, "skipped": true})"
+                           "\n");
+  RunData run;
+  read_steps(lines, "m", run);
+  ASSERT_EQ(run.steps.count(), 1);
+  EXPECT_TRUE(std::isnan(run.steps.last().loss));
+  EXPECT_TRUE(run.steps.last().skipped);
+  EXPECT_EQ(run.steps.last().loss_scale, 32768);
+}
+
+TEST(ReadRun, AFolderOfNoRunIsNamed) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(error_of([&] { read_run(folder.path()); }),
+            folder.at("metrics.jsonl") +
+                ": there is no such file, so this is not the folder of a run that has begun; use a "
+                "folder that run.directory names, as trivet train left it");
+}
+
+// To open a pipe would wait for its other end.
+TEST(ReadRun, WhatIsNoFileIsNamed) {
+  for (const std::string name : {kMetricsFile, kEventsFile, kPlanFile}) {
+    const TemporaryFolder folder;
+    if (name != kMetricsFile) write_run(folder, 0, 2, true);
+    std::filesystem::remove(folder.at(name));
+    ASSERT_EQ(::mkfifo(folder.at(name).c_str(), 0600), 0);
+    EXPECT_THAT(error_of([&] { read_run(folder.path()); }), HasSubstr(name + ": is not a file"));
+  }
+  const TemporaryFolder folder;
+  write_run(folder, 0, 2, true);
+  std::filesystem::create_symlink(kConfigFile, folder.at(kConfigFile));
+  EXPECT_THAT(error_of([&] { read_run(folder.path()); }), HasSubstr("Too many levels of symbolic links"));
+}
+
+TEST(ReadRun, ALineThatIsSomethingElseIsNamed) {
+  const auto wrong = [](const std::string& line) {
+    RunData run;
+    std::istringstream one(line + "\n");
+    return error_of([&] { read_steps(one, "m.jsonl", run); });
+  };
+  const std::string advice = "; use a folder that run.directory names, as trivet train left it";
+  EXPECT_EQ(wrong("hello"), "m.jsonl:1: \"hello\" is not what trivet train writes there" + advice);
+  EXPECT_EQ(wrong("7"), "m.jsonl:1: is neither an object nor a list" + advice);
+  EXPECT_EQ(wrong("{\"step\": -1}"), "m.jsonl:1: -1 is not a number from 0 to 1125899906842624" + advice);
+  EXPECT_EQ(wrong("{\"step\": 1e300}"), "m.jsonl:1: 1e+300 is not a number from 0 to 1125899906842624" + advice);
+  EXPECT_EQ(wrong("{\"step\": 18446744073709551615}"),
+            "m.jsonl:1: 18446744073709551615 is not a number from 0 to 1125899906842624" + advice);
+  EXPECT_EQ(wrong("{\"step\": 1, \"loss\": \"low\"}"),
+            "m.jsonl:1: \"{\"step\": 1, \"loss\": \"low\"}\" is not what trivet train writes there" + advice);
+  EXPECT_EQ(wrong(std::string(20, '[') + std::string(20, ']')), "m.jsonl:1: has more than 16 levels of JSON" + advice);
+  EXPECT_EQ(wrong("{\"step\": \"" + std::string(1 << 20, 'a') + "\"}"),
+            "m.jsonl:1: the line has more than 1048576 bytes" + advice);
+}
+
+TEST(ReadRun, APlanOfSomethingElseIsRefused) {
+  EXPECT_THAT(error_of([] { parse_plan_figures("{\"mesh\": 3}", "plan.json"); }), HasSubstr("plan.json: "));
+  EXPECT_THAT(error_of([] { parse_plan_figures(R"({"mesh": {"data": -3}})", "plan.json"); }),
+              HasSubstr("-3 is not a number from 0 to 1e30"));
+  EXPECT_THAT(error_of([] { parse_rank_times(R"([{"rank": 5000000000}])", "ranks.json"); }),
+              HasSubstr("5000000000 is not a number from 0 to"));
+}
+
+}  // namespace
+}  // namespace trivet::report
