@@ -176,9 +176,10 @@ class BlockRun {
   Microbatch microbatch_;
 };
 
-bool alike(const Layer& a, const Layer& b) {
+bool alike(const Layer& a, const Layer& b, const Shape& input) {
   const auto same = [](const ParameterSpec& x, const ParameterSpec& y) { return x.name == y.name && x.shape == y.shape; };
-  return typeid(a) == typeid(b) && std::ranges::equal(a.parameters(), b.parameters(), same);
+  return typeid(a) == typeid(b) && a.type() == b.type() && a.output_shape(input) == b.output_shape(input) &&
+         std::ranges::equal(a.parameters(), b.parameters(), same);
 }
 
 }  // namespace
@@ -191,7 +192,7 @@ std::vector<BlockWork> work_of_blocks(const model::Model& model, const BlockSite
   for (const auto& block : model.layers) {
     const Layer& layer = *block;
     const bool loss = layer.role() == LayerRole::Loss, reads_samples = works.empty();
-    const bool repeats = before != nullptr && !loss && input == input_before && alike(layer, *before);
+    const bool repeats = before != nullptr && !loss && input == input_before && alike(layer, *before, input);
     works.push_back(repeats ? works.back() : run.run(layer, input, reads_samples));
     before = reads_samples ? nullptr : &layer;
     input_before = input;

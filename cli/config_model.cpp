@@ -2,6 +2,7 @@
 
 #include "engine/data/dataset.h"
 #include "engine/plan.h"
+#include "model/family.h"
 
 namespace trivet::cli {
 namespace {
@@ -15,6 +16,7 @@ int64_t vocabulary_size(const Config& config) {
 }  // namespace
 
 model::Model model_of(const Config& config) {
+  if (model::family_of(config.model.type).reads_images) return model::build(config.model);
   return model::build(model::with_vocabulary(config.model, vocabulary_size(config)));
 }
 

@@ -19,6 +19,7 @@
 #include "engine/data/tokenizer.h"
 #include "engine/generation.h"
 #include "engine/plan.h"
+#include "model/family.h"
 
 namespace trivet::cli {
 namespace {
@@ -40,10 +41,13 @@ Device device_of(const std::string& choice) {
 void run(const GenerateArguments& arguments) {
   data::check(arguments.sampling);
   const auto step = checkpoint::open_path(real_file_system(), arguments.directory);
+  const Config config = parse_config(step.config(), step.directory() + "/manifest.json");
+  if (model::family_of(config.model.type).reads_images)
+    throw ConfigError(fmt::format("{}: its model of type \"{}\" reads images; only models of text generate",
+                                  arguments.directory, name_of(config.model.type)));
   const auto tokenizer = tokenizer_of(step);
   if (!tokenizer)
     throw ConfigError(arguments.directory + ": the checkpoint holds no tokenizer (it was trained on a token file without one)");
-  const Config config = parse_config(step.config(), step.directory() + "/manifest.json");
   // A vocabulary stated as a number may be padded, so only tokens that the tokenizer knows are drawn.
   const bool stated = config.vocabulary.kind == VocabularyKind::Size;
   const int64_t vocabulary = stated ? config.model.vocabulary_size : tokenizer->vocabulary_size();

@@ -70,6 +70,9 @@ struct Context {
   // float64 [2]: the loss layer adds the sum of the microbatch's losses over targets that count, and the number of those
   // targets. Absent: nobody needs the loss.
   TensorView loss;
+  // float64 [1]: a loss layer that chooses a class for each target adds the number of right ones among those that count. Other
+  // loss layers leave it as it is. Absent: nobody needs it.
+  TensorView correct;
   // Attention keeps its core's input and recomputes the core's output in backward (Korthikanti et al. 2022). Must have the same
   // value in a microbatch's forward and backward.
   bool recompute_attention = false;
@@ -104,6 +107,8 @@ class Layer {
   // or gathers and scatters as tensor_parallel/token_gather.h and tensor_parallel/axis_sum.h do. Sequence parallelism is
   // refused for a model with a layer that returns false.
   virtual bool allows_sequence_parallelism() const { return false; }
+  // Says why the layer cannot learn from inputs of this shape, "needs ..."; empty if it can.
+  virtual std::string training_problem(const Shape&) const { return ""; }
 
   virtual void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const = 0;
   // The first layer's x is the microbatch's input, and its dx is absent: nobody needs it.

@@ -30,6 +30,21 @@ struct Split {
 enum class Sharing : uint8_t { Dense, Expert };
 inline constexpr int kSharings = 2;
 
+// How a step changes a parameter.
+//
+//   Optimizer       by its gradient, as the optimizer says
+//   RunningAverage  value = (1 - momentum) * value + momentum * average, where the average is that of what the microbatches of
+//                   the step contribute. A layer adds its contribution (times gradient_scale) where gradients go, so that it is
+//                   summed over microbatches and ranks like one. It is no part of the gradient's norm, and is neither clipped
+//                   nor decayed.
+struct ParameterUpdate {
+  enum class Kind : uint8_t { Optimizer, RunningAverage };
+  Kind kind = Kind::Optimizer;
+  double momentum = 0;  // RunningAverage
+
+  bool operator==(const ParameterUpdate&) const = default;
+};
+
 struct ParameterSpec {
   std::string name;  // unique within its layer, e.g. "attention.qkv.weight"; the model puts the layer's name before it
   Shape shape;       // of the whole parameter
@@ -38,6 +53,7 @@ struct ParameterSpec {
   bool decay = true;      // weight decay applies (matrices yes; biases and norms no, unless the optimizer decays all)
   bool trainable = true;  // frozen parameters have no gradient and no optimizer state
   Sharing sharing = Sharing::Dense;
+  ParameterUpdate update;
   std::string tied_to;  // full name of the parameter (same shape, another layer) that this one shares; it then owns nothing
 };
 

@@ -72,8 +72,7 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                                                                           .backend = *backend_,
                                                                           .kernels = kernels(),
                                                                           .host_threads = options.threads});
-  worker_ =
-      std::make_unique<Worker>(plan_.config, plan_.stages, rank_plan(), model_, plan_.batch.micro_batch_size, resources());
+  worker_ = std::make_unique<Worker>(plan_.config, plan_.stages, rank_plan(), model_, plan_.batch, resources());
   if (options.memory_taken) options.memory_taken();
   parameters().initialize(static_cast<uint64_t>(plan_.config.training.seed));
 }
@@ -179,7 +178,11 @@ StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
     if (!audits(numbers)) return worker_->train_step(microbatches, numbers);
     const StepLoss loss = audited_program(microbatches, numbers);
     const StepOutcome update = worker_->update(numbers);
-    return StepResult{.loss = loss.mean(), .targets = loss.targets, .grad_norm = update.grad_norm, .skipped = update.skipped};
+    return StepResult{.loss = loss.mean(),
+                      .targets = loss.targets,
+                      .correct = loss.correct,
+                      .grad_norm = update.grad_norm,
+                      .skipped = update.skipped};
   });
   last_loss_ = result.loss;
   finish_step({result.grad_norm, result.skipped});

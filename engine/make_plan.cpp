@@ -27,6 +27,25 @@ std::vector<zero::NamedParameters> named_parameters(const model::Model& model) {
   return layers;
 }
 
+// Running averages are stored, sent and reduced with the parameters and gradients around them.
+void check_running_average(const Config& config, const std::string& name) {
+  const auto refuse = [&](const char* setting, const char* reason) {
+    throw ConfigError(fmt::format("{}: {} is not accepted, because {} is a running average: {} or group_norm", config.source,
+                                  setting, name, reason));
+  };
+  if (config.optimizer.type == OptimizerType::Lamb)
+    refuse("optimizer.type \"Lamb\"", "LAMB does not move it; use another optimizer");
+  if (config.gradient_dtype() == DType::Float16)
+    refuse("fp16.enabled true",
+           "what a step adds to it may not fit into float16; use bf16, data_types.grad_accum_dtype \"fp32\"");
+  if (config.zero.zero_quantized_gradients)
+    refuse("zero_optimization.zero_quantized_gradients true",
+           "it would be rounded together with gradients of another size; use false");
+  if (config.zero.zero_quantized_weights)
+    refuse("zero_optimization.zero_quantized_weights true",
+           "it would be rounded together with weights of another size; use false");
+}
+
 // The section "model" says nothing about a list of your own layers, so its keys are not checked against the others; the model
 // itself is asked instead.
 void check_model(const Config& config, const model::Model& model) {
@@ -41,10 +60,13 @@ void check_model(const Config& config, const model::Model& model) {
       refuse(fmt::format("layer {} {}; the last layer of a model computes the loss, and no other (Layer::role in core/layer.h)",
                          model.names[i],
                          loss ? "computes the loss, but is not the last" : "is the last, but computes no loss"));
-    for (const ParameterSpec& parameter : model.layers[i]->parameters())
+    for (const ParameterSpec& parameter : model.layers[i]->parameters()) {
+      if (parameter.update.kind == ParameterUpdate::Kind::RunningAverage)
+        check_running_average(config, model.names[i] + "." + parameter.name);
       if (parameter.sharing == Sharing::Expert)
         refuse(fmt::format("parameter {}.{} is one of experts, which this version does not implement; use Sharing::Dense",
                            model.names[i], parameter.name));
+    }
   }
   if (model.sample.targets.elements() < 1 || model.sample.classes < 1)
     refuse("the model does not say what a sample is; fill in Model::sample (core/sample.h)");
@@ -62,6 +84,8 @@ void check_batch(const Config& config, const model::Model& model, const Resolved
   if (batch.gradient_accumulation_steps > kMaxMicrobatches)
     refuse(fmt::format("gradient_accumulation_steps: {} is more than {}; use a larger train_micro_batch_size_per_gpu",
                        batch.gradient_accumulation_steps, kMaxMicrobatches));
+  if (const std::string problem = model::training_problem(model, batch.micro_batch_size); !problem.empty())
+    refuse(fmt::format("train_micro_batch_size_per_gpu: {} is not accepted: {}", batch.micro_batch_size, problem));
 }
 
 // Checks a model that the caller built; a model that the config describes has been checked.

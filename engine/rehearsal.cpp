@@ -38,7 +38,7 @@ Rehearsal::Rehearsal(const Plan& plan, const RankPlan& rank, const model::Model&
       world_(comm::make_meta_group(plan.mesh.rank_at(rank.coordinates), plan.mesh.size(), "world")),
       channels_(*world_, plan.mesh, plan.channels(), makers_of(parts)),
       offload_(plan.config),
-      worker_(plan.config, plan.stages, rank, model, plan.batch.micro_batch_size, resources(parts)) {}
+      worker_(plan.config, plan.stages, rank, model, plan.batch, resources(parts)) {}
 
 RankResources Rehearsal::resources(const RehearsalParts& parts) {
   return {.kernels = kernels_,

@@ -50,16 +50,15 @@ std::string to_text(const std::vector<FileContent>& files) {
 
 }  // namespace
 
-std::vector<FileContent> contents_of_files(const Config& config, const data::Dataset& dataset) {
-  std::vector<FileContent> files{{"data.train", config.data.train, dataset.train->digest()}};
-  if (dataset.validation)
-    files.push_back({"data.validation", config.data.validation.empty() ? config.data.train : config.data.validation,
-                     dataset.validation->digest()});
-  if (dataset.tokenizer) {
+std::vector<FileContent> contents_of_files(const Config& config, const data::TrainingData& data) {
+  std::vector<FileContent> files{{"data.train", config.data.train, data.train_digest()}};
+  if (const std::string digest = data.validation_digest(); !digest.empty())
+    files.push_back({"data.validation", config.data.validation.empty() ? config.data.train : config.data.validation, digest});
+  if (const auto tokenizer = data.tokenizer()) {
     const std::string& path = config.vocabulary.tokenizer_file.empty() ? config.data.train : config.vocabulary.tokenizer_file;
     files.push_back({"model.vocabulary", path,
-                     fmt::format("{} tokens, xxh3 {}", dataset.tokenizer->vocabulary_size(),
-                                 data::hexadecimal(data::hash_bytes(dataset.tokenizer->to_text())))});
+                     fmt::format("{} tokens, xxh3 {}", tokenizer->vocabulary_size(),
+                                 data::hexadecimal(data::hash_bytes(tokenizer->to_text())))});
   }
   if (const std::string& path = config.pipeline.schedule_file; !path.empty())
     files.push_back({"pipeline.schedule", path, digest_of_file("pipeline.schedule", path)});
@@ -83,8 +82,8 @@ void check_same_on_all_ranks(const std::vector<FileContent>& files, comm::World&
   }
 }
 
-void check_same_files(const Config& config, const data::Dataset& dataset, comm::World& world) {
-  if (world.size() > 1) check_same_on_all_ranks(contents_of_files(config, dataset), world);
+void check_same_files(const Config& config, const data::TrainingData& data, comm::World& world) {
+  if (world.size() > 1) check_same_on_all_ranks(contents_of_files(config, data), world);
 }
 
 }  // namespace trivet

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "engine/data/dataset.h"
+#include "engine/data/training_data.h"
 
 namespace trivet {
 
@@ -19,12 +19,12 @@ struct FileContent {
 };
 
 // The files that the config names and this rank has read: training and validation data, tokenizer, schedule, block costs.
-std::vector<FileContent> contents_of_files(const Config& config, const data::Dataset& dataset);
+std::vector<FileContent> contents_of_files(const Config& config, const data::TrainingData& data);
 
 // Collective. Throws CommError RanksDisagree on all ranks, naming the first file that differs, two ranks and both digests.
 void check_same_on_all_ranks(const std::vector<FileContent>& files, comm::World& world);
 
 // Does both; does nothing with a single rank.
-void check_same_files(const Config& config, const data::Dataset& dataset, comm::World& world);
+void check_same_files(const Config& config, const data::TrainingData& data, comm::World& world);
 
 }  // namespace trivet

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "engine/sum_over.h"
+#include "kernels/losses.h"
 #include "kernels/verdict.h"
 
 namespace trivet {
@@ -11,7 +12,8 @@ namespace {
 
 // Offsets in the memory.
 constexpr int64_t kLossWords = 0;
-constexpr int64_t kSquareSum = kLossWords + ExactSum::kWords + 1;
+constexpr int64_t kSquareSum = kLossWords + ExactSum::kWords + kernels::kLossCounts;
+constexpr int64_t kOfALoss = 1 + kernels::kLossCounts;
 constexpr int64_t kRefused = kSquareSum + ExactSum::kWords;
 constexpr int64_t kVerdict = kRefused + 1;
 constexpr int64_t kLosses = kVerdict + kernels::kVerdictSize;
@@ -21,7 +23,8 @@ constexpr int64_t kLosses = kVerdict + kernels::kVerdictSize;
 double StepLoss::mean() const { return targets > 0 ? loss_sum.value() / static_cast<double>(targets) : 0.0; }
 
 StepResults::StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches)
-    : memory_(allocator, meter, MemoryCategory::Buffers, DType::Int64, {kLosses + 2 * int64_t{microbatches}}), host_(kLosses) {}
+    : memory_(allocator, meter, MemoryCategory::Buffers, DType::Int64, {kLosses + kOfALoss * int64_t{microbatches}}),
+      host_(kLosses) {}
 
 TensorView StepResults::numbers(int64_t first, int64_t count) {
   TensorView view = words(first, count);
@@ -30,9 +33,10 @@ TensorView StepResults::numbers(int64_t first, int64_t count) {
 }
 
 TensorView StepResults::losses(int microbatches) {
-  return numbers(kLosses, 2 * int64_t{microbatches}).reshaped({microbatches, 2});
+  return numbers(kLosses, kOfALoss * int64_t{microbatches}).reshaped({microbatches, kOfALoss});
 }
-TensorView StepResults::loss_words() { return words(kLossWords, ExactSum::kWords + 1); }
+TensorView StepResults::loss_words() { return words(kLossWords, ExactSum::kWords + kernels::kLossCounts); }
+TensorView StepResults::target_words() { return words(kLossWords, ExactSum::kWords + 1); }
 TensorView StepResults::square_sum() { return words(kSquareSum, ExactSum::kWords); }
 TensorView StepResults::refused() { return words(kRefused, 1); }
 TensorView StepResults::verdict() { return numbers(kVerdict, kernels::kVerdictSize); }
@@ -49,6 +53,7 @@ StepLoss StepResults::loss() const {
   StepLoss loss;
   std::copy_n(host_.begin() + kLossWords, ExactSum::kWords, loss.loss_sum.words().begin());
   loss.targets = host_[kLossWords + ExactSum::kWords];
+  loss.correct = host_[kLossWords + ExactSum::kWords + 1];
   return loss;
 }
 

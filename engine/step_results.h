@@ -18,6 +18,7 @@ namespace trivet {
 struct StepLoss {
   ExactSum loss_sum;    // over targets that count
   int64_t targets = 0;  // that count
+  int64_t correct = 0;  // of them, if the loss layer chooses classes (Context::correct)
 
   double mean() const;  // 0 without targets
 };
@@ -27,8 +28,9 @@ class StepResults {
   // `microbatches`: the maximum number of losses kept at a time.
   StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches);
 
-  TensorView losses(int microbatches);  // float64 [microbatches, 2], see kernels::CrossEntropy
-  TensorView loss_words();              // int64 [ExactSum::kWords + 1], see kernels::SumLosses
+  TensorView losses(int microbatches);  // float64 [microbatches, 3], see kernels::SumLosses
+  TensorView loss_words();              // int64 [ExactSum::kWords + 2], see kernels::SumLosses
+  TensorView target_words();            // those of them that JudgeGradients reads
   TensorView square_sum();              // int64 [ExactSum::kWords]
   TensorView refused();                 // int64 [1]: contributions that do not fit on the fixed-point grid
   TensorView verdict();                 // float64 [3], see kernels::JudgeGradients

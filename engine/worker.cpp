@@ -62,12 +62,12 @@ std::array<std::optional<comm::RankAxis>, kAxes> layer_axes(const Config& config
 }  // namespace
 
 Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& rank, const model::Model& model,
-               int64_t micro_batch_size, const RankResources& resources)
+               const ResolvedBatch& batch, const RankResources& resources)
     : config_(config),
       programs_(rank.programs),
       sample_(model.sample),
-      micro_batch_size_(micro_batch_size),
-      gradient_divisor_(static_cast<double>(model.sample.targets_of(micro_batch_size).elements())),
+      batch_(batch),
+      gradient_divisor_(static_cast<double>(model.sample.targets_of(batch.micro_batch_size).elements())),
       resources_(resources),
       layer_axes_(layer_axes(config, resources.channels)),
       results_(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1)),
@@ -91,7 +91,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                  .partitions_inputs = config.partitions_inputs()}),
       optimizer_(config.optimizer, parameters_, results_, resources_) {
   if (config.compute_device() == Device::Cpu) return;
-  batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), micro_batch_size,
+  batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), batch.micro_batch_size,
                    model.sample);
   scalars_.emplace(resources.allocator, resources.meter);
 }
@@ -120,7 +120,7 @@ Worker::Step Worker::begin_step(std::span<const Microbatch> microbatches, const 
     throw DataError(ExitCode::Usage,
                     fmt::format("engine: {} microbatches were given, but a step has {} (gradient_accumulation_steps)",
                                 microbatches.size(), programs_.microbatches));
-  for (const Microbatch& microbatch : microbatches) check(microbatch, sample_, micro_batch_size_);
+  for (const Microbatch& microbatch : microbatches) check(microbatch, sample_, batch_.micro_batch_size);
   if (resources_.recorder) resources_.recorder->begin_step();
   return {.microbatches = on_device(microbatches), .seed = numbers.seed, .scalars = on_device(numbers)};
 }
@@ -151,6 +151,7 @@ void Worker::run_program(const Step& step, const ProgramWatch& watch) {
 void Worker::run_optimizer(const StepScalars& scalars) {
   optimizer_.run({.scalars = scalars,
                   .unit = gradient_divisor_,
+                  .microbatches = static_cast<double>(batch_.train_batch_size / batch_.micro_batch_size),
                   .clipping = config_.gradient_clipping,
                   .check_finite = !config_.bf16.enabled || config_.bf16.check_grad_overflow});
   if (resources_.recorder) resources_.recorder->end_step();
@@ -184,7 +185,7 @@ StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, cons
 
 // Its loss goes where evaluations put theirs, and is not used.
 void Worker::recompute(const Microbatch& microbatch, const StepNumbers& numbers) {
-  check(microbatch, sample_, micro_batch_size_);
+  check(microbatch, sample_, batch_.micro_batch_size);
   const Step step{.microbatches = on_device({&microbatch, 1}), .seed = numbers.seed, .scalars = on_device(numbers)};
   parameters_.begin_recomputation();
   executor_.run(programs_.audit, programs_.recompute, training_inputs(step, evaluation_));
@@ -201,21 +202,25 @@ StepResult Worker::train_step(std::span<const Microbatch> microbatches, const St
   results_.read(resources_.kernels);
   const StepLoss loss = results_.loss();
   const StepOutcome update = outcome();
-  return {.loss = loss.mean(), .targets = loss.targets, .grad_norm = update.grad_norm, .skipped = update.skipped};
+  return {.loss = loss.mean(),
+          .targets = loss.targets,
+          .correct = loss.correct,
+          .grad_norm = update.grad_norm,
+          .skipped = update.skipped};
 }
 
 StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make) {
   evaluation_.begin(resources_.kernels);
   for (int64_t i = 0; i < microbatches; ++i) {
     const Microbatch microbatch = make(i);
-    check(microbatch, sample_, micro_batch_size_);
+    check(microbatch, sample_, batch_.micro_batch_size);
     const std::vector<Microbatch> batch = on_device({&microbatch, 1});
     executor_.run(programs_.evaluate, programs_.recompute, {.microbatches = batch, .results = &evaluation_, .training = false});
   }
   evaluation_.sum_losses_over(resources_.channels.group(Purpose::Control), resources_.channels.stream(Purpose::Control));
   evaluation_.read(resources_.kernels);
   const StepLoss loss = evaluation_.loss();
-  return {.loss = loss.mean(), .targets = loss.targets};
+  return {.loss = loss.mean(), .targets = loss.targets, .correct = loss.correct};
 }
 
 }  // namespace trivet

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/rank_axis.h"
+#include "engine/config/parallel_config.h"
 #include "engine/device_batches.h"
 #include "engine/executor.h"
 #include "engine/optimizer/optimizer_step.h"
@@ -32,6 +33,7 @@ struct StepOutcome {
 struct StepResult {
   double loss = 0;      // mean over the targets of the global batch; the same bits on all ranks
   int64_t targets = 0;  // in the global batch
+  int64_t correct = 0;  // of them; 0 if the model does not choose classes
   double grad_norm = 0;
   bool skipped = false;  // gradients were not finite; nothing changed
 };
@@ -44,9 +46,9 @@ struct ProgramWatch {
 
 class Worker {
  public:
-  // `config`, `stages`, `rank` and `model` must outlive it. `micro_batch_size`: samples per microbatch.
+  // `config`, `stages`, `rank` and `model` must outlive it. `batch`: as planned.
   Worker(const Config& config, const StageMap& stages, const RankPlan& rank, const model::Model& model,
-         int64_t micro_batch_size, const RankResources& resources);
+         const ResolvedBatch& batch, const RankResources& resources);
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
@@ -89,7 +91,7 @@ class Worker {
   const Config& config_;
   const Programs& programs_;
   const SampleSpec& sample_;
-  int64_t micro_batch_size_;  // samples of a microbatch, as planned
+  ResolvedBatch batch_;
   // What is summed are gradients of each microbatch's losses, divided by this: its targets, counting or not. How many count is
   // known only after the program; the optimizer makes gradients of the mean over them from both numbers.
   double gradient_divisor_;

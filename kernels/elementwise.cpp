@@ -82,6 +82,39 @@ KernelCall GeluBackward::describe() const {
           .bytes = total_bytes({dy, x, dx})};
 }
 
+void Relu::check() const {
+  const Rules rules("relu", {{"x", x}, {"y", y}});
+  rules.floating(x.dtype);
+  rules.types(x.dtype, {y});
+  rules.shapes(x.shape, {y});
+}
+
+KernelCall Relu::describe() const {
+  return {.kernel = "relu",
+          .dtype = x.dtype,
+          .sizes = elements_of(x),
+          .bound = Bound::Memory,
+          .flops = elements(x),
+          .bytes = total_bytes({x, y})};
+}
+
+void ReluBackward::check() const {
+  const Rules rules("relu_backward", {{"dy", dy}, {"x", x}, {"dx", dx}});
+  rules.floating(x.dtype);
+  rules.types(x.dtype, {dy, dx});
+  rules.shapes(x.shape, {dy, dx});
+}
+
+KernelCall ReluBackward::describe() const {
+  return {.kernel = "relu_backward",
+          .dtype = x.dtype,
+          .sizes = elements_of(x),
+          .bound = Bound::Memory,
+          .result = Result::InputGradient,
+          .flops = elements(x),
+          .bytes = total_bytes({dy, x, dx})};
+}
+
 void SwiGlu::check() const {
   const Rules rules("swiglu", {{"gate_up", gate_up}, {"y", y}});
   rules.floating(y.dtype);

@@ -61,6 +61,24 @@ struct GeluBackward {
   KernelCall describe() const;
 };
 
+// y = max(x, 0); NaN stays NaN. y may be x.
+struct Relu {
+  ConstTensorView x;
+  TensorView y;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// dx = dy where x > 0, and 0 elsewhere; x is Relu's input. dx may be dy.
+struct ReluBackward {
+  ConstTensorView dy, x;
+  TensorView dx;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
 // y[T, F] = silu(gate) * up with gate_up[T, 2F] = [gate | up] (Shazeer 2020)
 struct SwiGlu {
   ConstTensorView gate_up;

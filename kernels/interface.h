@@ -41,6 +41,20 @@ struct Gelu;
 struct GeluBackward;
 struct SwiGlu;
 struct SwiGluBackward;
+struct Relu;
+struct ReluBackward;
+// kernels/convolution.h
+struct Convolution;
+struct ConvolutionBackwardInput;
+struct ConvolutionBackwardWeight;
+struct Pool;
+struct PoolBackward;
+// kernels/channel_norm.h
+struct ChannelNorm;
+struct ChannelNormBackwardInput;
+struct ChannelNormBackwardWeight;
+struct NormalizeWith;
+struct AddStatistics;
 // kernels/norms.h
 struct LayerNorm;
 struct LayerNormBackwardInput;
@@ -60,6 +74,7 @@ struct CrossEntropy;
 struct RowMaxima;
 struct RowSums;
 struct CrossEntropyOfPart;
+struct CountCorrect;
 struct SumLosses;
 struct JudgeGradients;
 // kernels/optimizers.h
@@ -71,6 +86,7 @@ struct Adagrad;
 struct LambUpdate;
 struct ApplyUpdate;
 struct MomentumUpdate;
+struct RunningAverage;
 // kernels/memory.h
 struct Zero;
 struct Copy;
@@ -92,14 +108,17 @@ struct Dequantize;
 // The arguments of any kernel.
 using KernelArguments =
     std::variant<const Matmul*, const AddBias*, const BiasGradient*, const DropoutAdd*, const DropoutBackward*, const Gelu*,
-                 const GeluBackward*, const SwiGlu*, const SwiGluBackward*, const LayerNorm*, const LayerNormBackwardInput*,
+                 const GeluBackward*, const Relu*, const ReluBackward*, const Convolution*, const ConvolutionBackwardInput*,
+                 const ConvolutionBackwardWeight*, const Pool*, const PoolBackward*, const ChannelNorm*,
+                 const ChannelNormBackwardInput*, const ChannelNormBackwardWeight*, const NormalizeWith*, const AddStatistics*,
+                 const SwiGlu*, const SwiGluBackward*, const LayerNorm*, const LayerNormBackwardInput*,
                  const LayerNormBackwardWeight*, const RmsNorm*, const RmsNormBackwardInput*, const RmsNormBackwardWeight*,
                  const Rotary*, const Attention*, const AttentionBackward*, const Embedding*, const EmbeddingBackward*,
-                 const CrossEntropy*, const RowMaxima*, const RowSums*, const CrossEntropyOfPart*, const SumLosses*,
-                 const JudgeGradients*, const AdamUpdates*, const Sgd*, const Lion*, const Adagrad*, const LambUpdate*,
-                 const ApplyUpdate*, const MomentumUpdate*, const Zero*, const Copy*, const Add*, const Scale*,
-                 const Initialize*, const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*,
-                 const FixedPointRead*, const FixedPointRound*, const Quantize*, const Dequantize*>;
+                 const CrossEntropy*, const RowMaxima*, const RowSums*, const CrossEntropyOfPart*, const CountCorrect*,
+                 const SumLosses*, const JudgeGradients*, const AdamUpdates*, const Sgd*, const Lion*, const Adagrad*,
+                 const LambUpdate*, const ApplyUpdate*, const MomentumUpdate*, const RunningAverage*, const Zero*, const Copy*,
+                 const Add*, const Scale*, const Initialize*, const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*,
+                 const FixedPointStore*, const FixedPointRead*, const FixedPointRound*, const Quantize*, const Dequantize*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -123,6 +142,18 @@ class Kernels {
   void dropout_backward(const DropoutBackward& a) { run(&a); }
   void gelu(const Gelu& a) { run(&a); }
   void gelu_backward(const GeluBackward& a) { run(&a); }
+  void relu(const Relu& a) { run(&a); }
+  void relu_backward(const ReluBackward& a) { run(&a); }
+  void convolution(const Convolution& a) { run(&a); }
+  void convolution_backward_input(const ConvolutionBackwardInput& a) { run(&a); }
+  void convolution_backward_weight(const ConvolutionBackwardWeight& a) { run(&a); }
+  void pool(const Pool& a) { run(&a); }
+  void pool_backward(const PoolBackward& a) { run(&a); }
+  void channel_norm(const ChannelNorm& a) { run(&a); }
+  void channel_norm_backward_input(const ChannelNormBackwardInput& a) { run(&a); }
+  void channel_norm_backward_weight(const ChannelNormBackwardWeight& a) { run(&a); }
+  void normalize_with(const NormalizeWith& a) { run(&a); }
+  void add_statistics(const AddStatistics& a) { run(&a); }
   void swiglu(const SwiGlu& a) { run(&a); }
   void swiglu_backward(const SwiGluBackward& a) { run(&a); }
   void layer_norm(const LayerNorm& a) { run(&a); }
@@ -140,6 +171,7 @@ class Kernels {
   void row_maxima(const RowMaxima& a) { run(&a); }
   void row_sums(const RowSums& a) { run(&a); }
   void cross_entropy_of_part(const CrossEntropyOfPart& a) { run(&a); }
+  void count_correct(const CountCorrect& a) { run(&a); }
   void sum_losses(const SumLosses& a) { run(&a); }
   void judge_gradients(const JudgeGradients& a) { run(&a); }
   void sgd(const Sgd& a) { run(&a); }
@@ -148,6 +180,7 @@ class Kernels {
   void lamb_update(const LambUpdate& a) { run(&a); }
   void apply_update(const ApplyUpdate& a) { run(&a); }
   void momentum_update(const MomentumUpdate& a) { run(&a); }
+  void running_average(const RunningAverage& a) { run(&a); }
   void adam(const Adam& one);
   void adam(std::span<const Adam> updates);  // the result is the same as with one call per update
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/channel_norm.h"
+#include "kernels/convolution.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/interface.h"

@@ -3,6 +3,7 @@
 #include "core/exact_sum.h"
 #include "kernels/costs.h"
 #include "kernels/rules.h"
+#include "kernels/verdict.h"
 
 namespace trivet::kernels {
 namespace {
@@ -94,12 +95,30 @@ KernelCall CrossEntropyOfPart::describe() const {
           .bytes = total_bytes({targets, maximum, sums, dlogits}) + total_bytes({dlogits})};
 }
 
+void CountCorrect::check() const {
+  const Rules rules("count_correct", {{"logits", logits}, {"targets", targets}, {"correct", correct}});
+  rules.floating(logits.dtype);
+  rules.types(DType::Int32, {targets});
+  rules.types(DType::Float64, {correct});
+  rules.sizes(logits.shape.rows(), {targets});
+  rules.sizes(1, {correct});
+}
+
+KernelCall CountCorrect::describe() const {
+  return {.kernel = "count_correct",
+          .dtype = logits.dtype,
+          .sizes = rows_of(logits),
+          .bound = Bound::Memory,
+          .flops = elements(logits),
+          .bytes = total_bytes({logits, targets, correct})};
+}
+
 void SumLosses::check() const {
   const Rules rules("sum_losses", {{"losses", losses}, {"words", words}});
   rules.types(DType::Float64, {losses});
   rules.types(DType::Int64, {words});
-  rules.sizes(ExactSum::kWords + 1, {words});
-  rules.require(losses.elements() % 2 == 0, "losses must be pairs: a loss and its number of targets");
+  rules.sizes(ExactSum::kWords + kLossCounts, {words});
+  rules.require(losses.elements() % (1 + kLossCounts) == 0, "losses must be triples: a loss and two counts");
 }
 
 KernelCall SumLosses::describe() const {
@@ -117,7 +136,7 @@ void JudgeGradients::check() const {
   rules.types(DType::Float64, {verdict});
   rules.sizes(ExactSum::kWords, {square_sum});
   rules.sizes(ExactSum::kWords + 1, {losses});
-  rules.sizes(3, {verdict});
+  rules.sizes(kVerdictSize, {verdict});
 }
 
 KernelCall JudgeGradients::describe() const {

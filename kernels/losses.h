@@ -60,10 +60,25 @@ struct CrossEntropyOfPart {
   KernelCall describe() const;
 };
 
-// Adds up the losses of microbatches exactly: words[0 .. kWords) += losses[m][0], words[kWords] += losses[m][1].
+// After the sum of a microbatch's losses: its targets that count, and those that the model got right.
+inline constexpr int kLossCounts = 2;
+
+// correct += the number of rows whose target is >= 0 and has the largest logit of the row; the first one of several that are
+// equally large.
+struct CountCorrect {
+  ConstTensorView logits;   // [T, V]
+  ConstTensorView targets;  // int32 [T]
+  TensorView correct;       // float64 [1]
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// Adds up the losses of microbatches exactly: words[0 .. kWords) += losses[m][0], and words[kWords + i] += losses[m][1 + i] for
+// the two counts.
 struct SumLosses {
-  ConstTensorView losses;  // float64 [M, 2], from CrossEntropy
-  TensorView words;        // int64 [ExactSum::kWords + 1]
+  ConstTensorView losses;  // float64 [M, 3]: of CrossEntropy, then of CountCorrect
+  TensorView words;        // int64 [ExactSum::kWords + 2]
 
   void check() const;
   KernelCall describe() const;

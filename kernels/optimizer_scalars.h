@@ -149,4 +149,18 @@ TRIVET_HOST_DEVICE ApplyScalars scalars(const ApplyNumbers& n, double ratio, con
   return {.keep = static_cast<float>(1 - lr * n.weight_decay), .factor = static_cast<float>(lr * n.scale * ratio)};
 }
 
+// A running average is an update with the learning rate -momentum: the weights move towards the gradient's average.
+struct RunningAverageNumbers {
+  Number gradient_scale;
+  double momentum, share;
+};
+
+inline RunningAverageNumbers numbers(const RunningAverage& args) { return {args.gradient_scale, args.momentum, args.share}; }
+// The verdict's factor is for gradients.
+template <typename Read>
+TRIVET_HOST_DEVICE ApplyScalars scalars(const RunningAverageNumbers& n, double, const Read& read) {
+  return {.keep = static_cast<float>(1 - n.momentum),
+          .factor = static_cast<float>(-n.momentum * read(n.gradient_scale) * n.share)};
+}
+
 }  // namespace trivet::kernels

@@ -3,6 +3,7 @@
 #include "core/exact_sum.h"
 #include "kernels/costs.h"
 #include "kernels/rules.h"
+#include "kernels/verdict.h"
 
 namespace trivet::kernels {
 namespace {
@@ -21,7 +22,7 @@ void check_optimizer(const char* kernel, ConstTensorView gradient, std::initiali
   }
   if (!verdict.absent()) {
     rules.types(DType::Float64, {verdict});
-    rules.sizes(3, {verdict});
+    rules.sizes(kVerdictSize, {verdict});
   }
   if (copy_out.absent()) return;
   rules.floating(copy_out.dtype);
@@ -129,6 +130,17 @@ KernelCall MomentumUpdate::describe() const {
           .bound = Bound::Memory,
           .flops = 5 * elements(gradient),
           .bytes = total_bytes({gradient, out}) + 2 * total_bytes({momentum_buffer})};
+}
+
+void RunningAverage::check() const { check_optimizer("running_average", gradient, {{"master", master}}, copy_out, verdict); }
+
+KernelCall RunningAverage::describe() const {
+  return {.kernel = "running_average",
+          .dtype = gradient.dtype,
+          .sizes = elements_of(master),
+          .bound = Bound::Memory,
+          .flops = 3 * elements(master),
+          .bytes = total_bytes({gradient, copy_out}) + 2 * total_bytes({master})};
 }
 
 }  // namespace trivet::kernels

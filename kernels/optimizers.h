@@ -118,4 +118,18 @@ struct MomentumUpdate {
   KernelCall describe() const;
 };
 
+// The update of a parameter that is a running average (core/parameter_spec.h, ParameterUpdate):
+// master = (1 - momentum) * master + momentum * gradient * gradient_scale * share. The gradient is the sum of what a step's
+// microbatches contributed. The verdict only says whether to apply the update.
+struct RunningAverage {
+  TensorView master, copy_out;
+  ConstTensorView gradient, verdict;
+  double momentum = 0.1;
+  double share = 1;  // of a contribution in the average
+  Number gradient_scale = 1.0;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
 }  // namespace trivet::kernels

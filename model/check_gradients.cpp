@@ -94,7 +94,7 @@ Checker::Checker(const Layer& layer, const GradientCheck& check)
     weights_.push_back(draw(parameter.shape.elements(), check.seed, parameter.name, 0.5));
   for (size_t i = 0; i < weights_.size(); ++i) weight_views_.push_back(view_of(weights_[i], layer.parameters()[i].shape));
   if (check.targets_below > 0) {
-    const Shape shape{check.input_shape[0], check.input_shape[1]};
+    const Shape shape(check.input_shape.span().first(check.input_shape.dims() - 1));
     targets_ = draw_numbers(shape.elements(), check.seed, "targets", -1, check.targets_below);
     microbatch_.targets = {targets_.data(), DType::Int32, shape};
   }
@@ -189,7 +189,9 @@ GradientCheckResult Checker::run() {
                                 gradients_by(Way::Together)};
   if (computes_loss()) sets.push_back(gradients_by(Way::WithForward));
   if (!x_.empty()) compare(sets, 0, x_, "x");
-  for (size_t i = 0; i < weights_.size(); ++i) compare(sets, i + 1, weights_[i], layer_.parameters()[i].name);
+  for (size_t i = 0; i < weights_.size(); ++i)
+    if (layer_.parameters()[i].update.kind == ParameterUpdate::Kind::Optimizer)
+      compare(sets, i + 1, weights_[i], layer_.parameters()[i].name);
   return result_;
 }
 

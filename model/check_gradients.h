@@ -9,7 +9,7 @@
 // the two alternating, since each parameter has its own flag. The second is backward. The third, for a layer that computes the
 // loss, is forward_backward. A layer computes the loss if its output_shape is absent ({0}); its loss is context.loss[0] / the
 // number of targets. Weights are drawn with a spread of 0.5 so that no gradient vanishes; the layer's own initial values are
-// not used.
+// not used. Running averages (ParameterUpdate) have no gradients and are skipped.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@ namespace trivet::model {
 
 struct GradientCheck {
   Shape input_shape;
-  int64_t vocabulary = 0;     // > 0: the input is int32 tokens below this number (there is no dx)
-  int64_t targets_below = 0;  // for the loss layer: int32 targets below this number, some of which do not count
+  int64_t vocabulary = 0;  // > 0: the input is int32 tokens below this number (there is no dx)
+  int64_t targets_below =
+      0;  // for the loss layer: one int32 target below this number for each row of the input; some do not count
   uint64_t seed = 1;
   bool training = true;  // dropout is active
   int64_t samples = 24;  // elements of each tensor that are perturbed; 0: all

@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/enum_names.h"
 
 namespace trivet::model {
 
-enum class Type { Gpt, Llama };  // the families
+enum class Type { Gpt, Llama, Sequential };  // the families
 
 struct Description {
   Type type = Type::Gpt;
@@ -24,6 +25,9 @@ struct Description {
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
+  // Sequential:
+  std::vector<int64_t> input;        // of a sample: channels, rows, columns
+  std::vector<std::string> network;  // its layers (model/sequential.h)
 };
 
 // Fills in the sizes that 0 leaves open.
@@ -43,6 +47,10 @@ struct Problem {
 // Checks everything but the vocabulary, which a config may leave to the data.
 std::optional<Problem> find_problem(const Description& description);
 
+// The number of layers of the model, and what they are: "embedding, 12 layers, head".
+int64_t block_count(const Description& description);
+std::string blocks_in_words(const Description& description);
+
 // Returns why this many tensor ranks cannot share the model ("does not divide model.heads 12"), or "" if they can. Query heads
 // and feed-forward must divide evenly. Key/value heads must divide evenly, or several ranks must hold the same one. The
 // vocabulary can be divided in any way. hidden_size needs no rule of its own, because heads divides it.
@@ -54,6 +62,6 @@ std::string tensor_problem(const Description& description, int64_t ranks, bool f
 
 template <>
 struct trivet::EnumNames<trivet::model::Type> {
-  static constexpr std::array<std::pair<std::string_view, model::Type>, 2> table{
-      {{"gpt", model::Type::Gpt}, {"llama", model::Type::Llama}}};
+  static constexpr std::array<std::pair<std::string_view, model::Type>, 3> table{
+      {{"gpt", model::Type::Gpt}, {"llama", model::Type::Llama}, {"sequential", model::Type::Sequential}}};
 };

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "model/description.h"
@@ -14,13 +15,21 @@ namespace trivet::model {
 
 struct Family {
   Type type;
-  std::string_view meaning;                           // for the documents
-  std::span<const std::string_view> own_keys;         // keys of the section "model" that have no effect in other families
-  int64_t (*feed_forward_size)(int64_t hidden_size);  // the default
-  std::string_view feed_forward_note;                 // the same in words
-  bool tied_embedding;                                // the default
-  std::optional<Problem> (*find_problem)(const Description&);  // beyond what all families require
-  Model (*build)(const Description&);                          // of a description that is complete and without problems
+  std::string_view meaning;                 // for the documents
+  std::span<const std::string_view> keys;   // keys of the section "model" that have an effect in this family
+  std::string_view feed_forward_note = {};  // the default of feed_forward_size in words, if the family has that key
+  bool tied_embedding = false;              // the default
+  bool reads_images = false;  // samples are images, each of one class; otherwise tokens, whose vocabulary data decide
+
+  Description (*with_defaults)(Description);
+  int64_t (*block_count)(const Description&);
+  std::string (*blocks_in_words)(const Description&);
+  std::string (*in_words)(const Description&);  // without the name: "12 layers x 768, vocabulary 256"
+  // Of a description with defaults.
+  std::optional<Problem> (*find_problem)(const Description&);
+  Model (*build)(const Description&);  // it has no problem
+  // See model::tensor_problem.
+  std::string (*tensor_problem)(const Description& given, int64_t ranks, bool fixed_sums);
 };
 
 std::span<const Family> families();

@@ -20,14 +20,16 @@ View rows_or_absent(View view) {
 }  // namespace
 
 Linear::Linear(const Options& options) : options_(options) {
-  parameters_.push_back({.name = "weight",
-                         .shape = {options.out, options.in},
-                         .init = {Init::Kind::Normal, options.init_deviation},
-                         .split = options.split});
+  const bool uniform = options.init_bound > 0;
+  parameters_.push_back(
+      {.name = "weight",
+       .shape = {options.out, options.in},
+       .init = uniform ? Init{Init::Kind::Uniform, options.init_bound} : Init{Init::Kind::Normal, options.init_deviation},
+       .split = options.split});
   if (options.bias)
     parameters_.push_back({.name = "bias",
                            .shape = {options.out},
-                           .init = {Init::Kind::Zeros, 0},
+                           .init = uniform ? Init{Init::Kind::Uniform, options.init_bound} : Init{Init::Kind::Zeros, 0},
                            .split = options.split.dim == 0 ? options.split : Split{},
                            .decay = false});
 }

@@ -21,7 +21,8 @@ class Linear : public Layer {
     int64_t in = 0, out = 0;
     bool bias = true;
     double init_deviation = 0.02;
-    Split split;  // of the weight; along dim 0 the bias is split, too
+    double init_bound = 0;  // > 0: weight and bias are uniform in [-init_bound, init_bound) instead
+    Split split;            // of the weight; along dim 0 the bias is split, too
   };
   explicit Linear(const Options& options);
 

@@ -1,6 +1,18 @@
 #include "model/model.h"
 
+#include <fmt/format.h>
+
 namespace trivet::model {
+
+std::string training_problem(const Model& model, int64_t samples) {
+  Shape shape = model.sample.inputs_of(samples);
+  for (size_t layer = 0; layer < model.layers.size(); ++layer) {
+    const std::string problem = model.layers[layer]->training_problem(shape);
+    if (!problem.empty()) return fmt::format("layer {} {}", model.names[layer], problem);
+    shape = model.layers[layer]->output_shape(shape);
+  }
+  return "";
+}
 
 std::string parameter_name(const Model& model, size_t layer, size_t index) {
   return model.names.at(layer) + "." + model.layers.at(layer)->parameters()[index].name;

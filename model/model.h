@@ -45,6 +45,11 @@ void check_fixed_sums(const Model& model, int size);
 // x ...", or "" if they can.
 std::string token_split_problem(const Model& model, int size);
 
+// Returns why the model cannot be trained on microbatches of `samples` samples: "layer x needs ..." (Layer::training_problem),
+// or
+// "" if it can.
+std::string training_problem(const Model& model, int64_t samples);
+
 // Returns the full name of parameter `index` of layer `layer`.
 std::string parameter_name(const Model& model, size_t layer, size_t index);
 

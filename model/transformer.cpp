@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 
 #include "model/embedding.h"
 #include "model/lm_head.h"
 #include "model/transformer_block.h"
+#include "tensor_parallel/cuts.h"
 
 namespace trivet::model {
 namespace {
@@ -82,42 +84,113 @@ Model build_transformer(const Description& d) {
   return model;
 }
 
-std::optional<Problem> no_problem(const Description&) { return {}; }
+std::optional<Problem> not_positive(const Description& d) {
+  const std::pair<const char*, int64_t> sizes[] = {{"layers", d.layers},
+                                                   {"hidden_size", d.hidden_size},
+                                                   {"heads", d.heads},
+                                                   {"key_value_heads", d.key_value_heads},
+                                                   {"feed_forward_size", d.feed_forward_size},
+                                                   {"sequence_length", d.sequence_length}};
+  for (const auto& [key, value] : sizes)
+    if (value < 1) return Problem{key, fmt::format("{} is not accepted; give a number of at least 1", value)};
+  return {};
+}
 
-std::optional<Problem> odd_head_size(const Description& d) {
+std::optional<Problem> find_size_problem(const Description& d) {
+  if (const auto problem = not_positive(d)) return problem;
+  if (d.hidden_size % d.heads != 0)
+    return Problem{"heads", fmt::format("{} heads do not divide model.hidden_size {}; use a divisor", d.heads, d.hidden_size)};
+  if (d.heads % d.key_value_heads != 0)
+    return Problem{"key_value_heads",
+                   fmt::format("{} does not divide model.heads {}; use a divisor", d.key_value_heads, d.heads)};
+  if (!(d.dropout >= 0 && d.dropout < 1))
+    return Problem{"dropout", fmt::format("{} is not accepted; give a number of at least 0 and less than 1", d.dropout)};
+  return {};
+}
+
+std::optional<Problem> find_llama_problem(const Description& d) {
+  if (const auto problem = find_size_problem(d)) return problem;
   if (d.hidden_size / d.heads % 2 == 0) return {};
   return Problem{"heads", fmt::format("{} heads with model.hidden_size {} have the odd size {}, but rotary positions rotate "
                                       "elements in pairs; make hidden_size / heads even",
                                       d.heads, d.hidden_size, d.hidden_size / d.heads)};
 }
 
-int64_t four_times(int64_t hidden) { return 4 * hidden; }
+Description with_feed_forward(Description d, int64_t size) {
+  if (d.key_value_heads == 0) d.key_value_heads = d.heads;
+  if (d.feed_forward_size == 0) d.feed_forward_size = size;
+  return d;
+}
+
 int64_t two_thirds_of_four_times(int64_t hidden) { return (8 * hidden / 3 + 31) / 32 * 32; }
 
-constexpr std::string_view kGptKeys[] = {"bias"}, kLlamaKeys[] = {"rotary_base"};
+Description with_gpt_defaults(Description d) { return with_feed_forward(d, 4 * d.hidden_size); }
+Description with_llama_defaults(Description d) { return with_feed_forward(d, two_thirds_of_four_times(d.hidden_size)); }
+
+int64_t transformer_block_count(const Description& d) { return d.layers + 2; }
+
+std::string transformer_blocks_in_words(const Description& d) {
+  return fmt::format("embedding, {} layer{}, head", d.layers, d.layers == 1 ? "" : "s");
+}
+
+std::string transformer_in_words(const Description& d) {
+  return fmt::format("{} layers x {}, vocabulary {}", d.layers, d.hidden_size, d.vocabulary_size);
+}
+
+std::string transformer_tensor_problem(const Description& given, int64_t ranks, bool fixed_sums) {
+  const Description d = with_defaults(given);
+  if (d.heads % ranks != 0) return fmt::format("does not divide model.heads {}", d.heads);
+  if (d.key_value_heads % ranks != 0 && ranks % d.key_value_heads != 0)
+    return fmt::format("neither divides model.key_value_heads {} nor is a multiple of it", d.key_value_heads);
+  if (d.feed_forward_size % ranks != 0)
+    return fmt::format("does not divide model.feed_forward_size {}{}", d.feed_forward_size,
+                       given.feed_forward_size > 0 ? "" : fmt::format(", the default for hidden_size {}", d.hidden_size));
+  if (d.vocabulary_size > 0 && d.vocabulary_size < ranks)
+    return fmt::format("is more than model.vocabulary_size {}", d.vocabulary_size);
+  if (!fixed_sums) return "";
+  if (tensor_parallel::kSumChunks % ranks != 0) return tensor_parallel::kNoDivisorOfSumChunks;
+  if (d.key_value_heads % ranks != 0)
+    return fmt::format("does not divide model.key_value_heads {}, as reproducible \"layout\" requires", d.key_value_heads);
+  return "";
+}
+
+constexpr size_t kCommonKeys = 11;
+// The keys of every transformer, and one of a family.
+constexpr std::array<std::string_view, kCommonKeys + 1> keys_with(std::string_view own) {
+  return {"layers",     "hidden_size", "heads",          "key_value_heads", "feed_forward_size", "sequence_length",
+          "vocabulary", "dropout",     "tied_embedding", "norm_epsilon",    "initializer_range", own};
+}
+constexpr auto kGptKeys = keys_with("bias"), kLlamaKeys = keys_with("rotary_base");
 
 }  // namespace
 
 Family gpt_family() {
   return {.type = Type::Gpt,
           .meaning = "learned positions, LayerNorm, GELU",
-          .own_keys = kGptKeys,
-          .feed_forward_size = four_times,
+          .keys = kGptKeys,
           .feed_forward_note = "4 x hidden_size",
           .tied_embedding = true,
-          .find_problem = no_problem,
-          .build = build_transformer};
+          .with_defaults = with_gpt_defaults,
+          .block_count = transformer_block_count,
+          .blocks_in_words = transformer_blocks_in_words,
+          .in_words = transformer_in_words,
+          .find_problem = find_size_problem,
+          .build = build_transformer,
+          .tensor_problem = transformer_tensor_problem};
 }
 
 Family llama_family() {
   return {.type = Type::Llama,
           .meaning = "rotary, RMSNorm, SwiGLU",
-          .own_keys = kLlamaKeys,
-          .feed_forward_size = two_thirds_of_four_times,
+          .keys = kLlamaKeys,
           .feed_forward_note = "8/3 x hidden_size rounded up to a multiple of 32",
-          .tied_embedding = false,
-          .find_problem = odd_head_size,
-          .build = build_transformer};
+          .with_defaults = with_llama_defaults,
+          .block_count = transformer_block_count,
+          .blocks_in_words = transformer_blocks_in_words,
+          .in_words = transformer_in_words,
+          .find_problem = find_llama_problem,
+          .build = build_transformer,
+          .tensor_problem = transformer_tensor_problem};
 }
 
 }  // namespace trivet::model

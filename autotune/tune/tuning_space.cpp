@@ -159,7 +159,7 @@ class Enumeration {
   }
 
   std::vector<KeyChoice> schedules(const MeshSizes& mesh) const {
-    const int64_t blocks = config_.model.layers + 2;
+    const int64_t blocks = model::block_count(config_.model);
     std::vector<Pipelining> kinds;
     for (const ScheduleKind schedule : searched_schedules()) {
       if (!traits_of(schedule).any_chunks) {

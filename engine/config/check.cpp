@@ -10,6 +10,7 @@
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
+#include "model/family.h"
 
 namespace trivet {
 namespace {
@@ -25,7 +26,8 @@ void check_training(const Config& config) {
   if (config.training.steps > 0 && config.training.epochs > 0)
     refuse(config, "training.epochs", "steps and epochs are both given; keep one");
   if (config.gradient_clipping < 0) refuse(config, "gradient_clipping", "is negative; use 0 for no clipping");
-  const bool has_validation = !config.data.validation.empty() || config.data.validation_fraction > 0;
+  const bool may_come_with_data = model::family_of(config.model.type).reads_images;  // known when the folder is opened
+  const bool has_validation = !config.data.validation.empty() || config.data.validation_fraction > 0 || may_come_with_data;
   const auto check_validation = [&](const char* key, int64_t every) {
     if (every > 0 && !config.data.train.empty() && !has_validation)
       refuse(config, key,

@@ -62,11 +62,10 @@ void check_chunks(const Config& config) {
 }
 
 void check_stages(const Config& config) {
-  const int64_t blocks = config.model.layers + 2, ranks = config.parallel.pipeline;
+  const int64_t blocks = model::block_count(config.model), ranks = config.parallel.pipeline;
   const int64_t chunks = std::max<int64_t>(chunks_of(config.pipeline), 1);  // a schedule file may have more
   if (ranks <= blocks / chunks) return;
-  const std::string have = fmt::format("the model has {} blocks (embedding, {} layer{}, head)", blocks, config.model.layers,
-                                       config.model.layers == 1 ? "" : "s");
+  const std::string have = fmt::format("the model has {} blocks ({})", blocks, model::blocks_in_words(config.model));
   if (blocks < chunks)
     refuse(config, "pipeline.chunks", fmt::format("{} stages on each rank, but {}; use at most {}", chunks, have, blocks));
   const std::string of_a_rank = chunks == 1 ? "" : fmt::format(" with {} stages each", chunks);

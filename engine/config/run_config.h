@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/enum_names.h"
 
@@ -43,6 +44,16 @@ struct EnumNames<SamplerKind> {
       {{"trivet", SamplerKind::Trivet}, {"pytorch", SamplerKind::PyTorch}}};
 };
 
+enum class ImageFormat { Auto, Idx, Cifar10, Cifar100, Png };  // engine/data/images.h
+template <>
+struct EnumNames<ImageFormat> {
+  static constexpr std::array<std::pair<std::string_view, ImageFormat>, 5> table{{{"auto", ImageFormat::Auto},
+                                                                                  {"idx", ImageFormat::Idx},
+                                                                                  {"cifar10", ImageFormat::Cifar10},
+                                                                                  {"cifar100", ImageFormat::Cifar100},
+                                                                                  {"png", ImageFormat::Png}}};
+};
+
 // What the tokens of the data are. Its key is model.vocabulary.
 struct VocabularyConfig {
   VocabularyKind kind = VocabularyKind::Bytes;  // Size: model.vocabulary_size says it
@@ -50,13 +61,18 @@ struct VocabularyConfig {
 };
 
 struct DataConfig {
-  std::string train;       // a text or a file of tokens (docs/data.md)
+  std::string train;       // a text, a file of tokens, or images (docs/data.md)
   std::string validation;  // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;
   bool shuffle = true;
   SamplerKind sampler = SamplerKind::Trivet;  // engine/data/sampler.h
   // With the sampler PyTorch: leave out samples that cannot be divided evenly among the ranks, and the last, shorter batch.
   bool drop_last = false, drop_last_batch = false;
+  // Of images (engine/data/image_source.h):
+  ImageFormat format = ImageFormat::Auto;
+  std::vector<double> mean{0}, deviation{1};  // of each channel, or one for all
+  int64_t crop_padding = 0;
+  bool flip = false;
 };
 
 struct TrainingConfig {

@@ -1,4 +1,6 @@
 // model.*
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -43,6 +45,30 @@ std::string get_vocabulary(const Config& config) {
   return "";
 }
 
+void set_input(Config& config, const JsonNode& node) {
+  config.model.input.clear();
+  for (const JsonNode& item : node.items) {
+    if (!item.is_integer) throw std::invalid_argument("use [channels, rows, columns], such as [1, 28, 28]");
+    config.model.input.push_back(item.integer);
+  }
+}
+
+std::string get_input(const Config& config) { return fmt::format("[{}]", fmt::join(config.model.input, ", ")); }
+
+void set_network(Config& config, const JsonNode& node) {
+  config.model.network.clear();
+  for (const JsonNode& item : node.items) {
+    if (item.kind != JsonKind::String) throw std::invalid_argument("use a list of texts, one for each layer");
+    config.model.network.push_back(item.text);
+  }
+}
+
+std::string get_network(const Config& config) {
+  std::string text;
+  for (const std::string& layer : config.model.network) text += (text.empty() ? "" : ", ") + quoted(layer);
+  return "[" + text + "]";
+}
+
 // "gpt: learned positions, LayerNorm, GELU; llama: rotary, RMSNorm, SwiGLU", with another member for other facts.
 std::string for_each_family(const std::string& separator, std::string (*text_of)(const model::Family&)) {
   std::string text;
@@ -53,12 +79,16 @@ std::string for_each_family(const std::string& separator, std::string (*text_of)
   return text;
 }
 
+bool has_key(const model::Family& family, std::string_view name) {
+  return std::ranges::find(family.keys, name) != family.keys.end();
+}
+
 // A key that only some families have has no effect with the others.
 void limit_to_its_families(KeyRefiner key, const std::string& name) {
   std::vector<model::Type> types;
   std::string condition;
   for (const model::Family& family : model::families()) {
-    if (std::ranges::find(family.own_keys, name) == family.own_keys.end()) continue;
+    if (!has_key(family, name)) continue;
     types.push_back(family.type);
     condition += (condition.empty() ? "model.type is " : " or ") + quoted(std::string(name_of(family.type)));
   }
@@ -73,30 +103,44 @@ void add_model_keys(KeyTable& table) {
   const std::string kinds = for_each_family(
       "; ", [](const Family& family) { return std::string(name_of(family.type)) + ": " + std::string(family.meaning); });
   model.key("type", &Description::type, kinds).selects();
-  model.key("layers", &Description::layers, "transformer blocks").between(1, 1 << 16);
-  model.key("hidden_size", &Description::hidden_size, "width of the residual stream").between(1, kLargestWidth);
-  model.key("heads", &Description::heads, "attention heads; must divide hidden_size").between(1, kLargestWidth);
-  model.key("key_value_heads", &Description::key_value_heads, "key/value heads; must divide heads; 0: as many as heads")
+  const auto key = [&](const std::string& name, auto member, const std::string& meaning) {
+    KeyRefiner refiner = model.key(name, member, meaning);
+    limit_to_its_families(refiner, name);
+    return refiner;
+  };
+  key("layers", &Description::layers, "transformer blocks").between(1, 1 << 16);
+  key("hidden_size", &Description::hidden_size, "width of the residual stream").between(1, kLargestWidth);
+  key("heads", &Description::heads, "attention heads; must divide hidden_size").between(1, kLargestWidth);
+  key("key_value_heads", &Description::key_value_heads, "key/value heads; must divide heads; 0: as many as heads")
       .between(0, kLargestWidth);
   const std::string widths = for_each_family(", ", [](const Family& family) {
+    if (family.feed_forward_note.empty()) return std::string();
     return std::string(family.feed_forward_note) + " for " + std::string(name_of(family.type));
   });
-  model.key("feed_forward_size", &Description::feed_forward_size, "width inside the MLP; 0: " + widths)
-      .between(0, 4 * kLargestWidth);
-  model.key("sequence_length", &Description::sequence_length, "tokens per training sequence").between(1, 1 << 24);
-  model.custom("vocabulary", KeyType::Any, "\"bytes\", \"characters\", a tokenizer file or a number of tokens", set_vocabulary,
-               get_vocabulary);
-  model.key("dropout", &Description::dropout, "dropout probability on embeddings, attention probabilities and residuals")
+  key("feed_forward_size", &Description::feed_forward_size, "width inside the MLP; 0: " + widths).between(0, 4 * kLargestWidth);
+  key("sequence_length", &Description::sequence_length, "tokens per training sequence").between(1, 1 << 24);
+  limit_to_its_families(
+      model.custom("vocabulary", KeyType::Any, "\"bytes\", \"characters\", a tokenizer file or a number of tokens",
+                   set_vocabulary, get_vocabulary),
+      "vocabulary");
+  key("dropout", &Description::dropout, "dropout probability on embeddings, attention probabilities and residuals")
       .between(0, 0.99);
   const std::string untied = for_each_family(", ", [](const Family& family) {
-    return family.tied_embedding ? std::string() : std::string(name_of(family.type)) + ": false";
+    return family.tied_embedding || !has_key(family, "tied_embedding") ? std::string()
+                                                                       : std::string(name_of(family.type)) + ": false";
   });
-  model.key("tied_embedding", &Description::tied_embedding, "input and output embedding are one matrix").default_note(untied);
-  limit_to_its_families(model.key("bias", &Description::bias, "biases in projections and norms"), "bias");
-  model.key("norm_epsilon", &Description::norm_epsilon, "added to the variance in norms").more_than(0);
-  limit_to_its_families(model.key("rotary_base", &Description::rotary_base, "base of the rotary frequencies").more_than(0),
-                        "rotary_base");
-  model.key("initializer_range", &Description::initializer_range, "standard deviation of initial weights").more_than(0);
+  key("tied_embedding", &Description::tied_embedding, "input and output embedding are one matrix").default_note(untied);
+  key("bias", &Description::bias, "biases in projections and norms");
+  key("norm_epsilon", &Description::norm_epsilon, "added to the variance in norms").more_than(0);
+  key("rotary_base", &Description::rotary_base, "base of the rotary frequencies").more_than(0);
+  key("initializer_range", &Description::initializer_range, "standard deviation of initial weights").more_than(0);
+  limit_to_its_families(model.custom("input", KeyType::List, "channels, rows and columns of an image", set_input, get_input),
+                        "input");
+  limit_to_its_families(model.custom("network", KeyType::List,
+                                     "the layers, each a text such as \"conv 32 kernel 3\", \"max_pool 2\" or \"relu\" "
+                                     "(docs/models.md); the last one gives a number for each class",
+                                     set_network, get_network),
+                        "network");
 }
 
 }  // namespace trivet::config

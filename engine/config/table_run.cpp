@@ -1,8 +1,35 @@
 // device, cuda_graph, reproducible, training.*, data.*, audit.*, communication.*
+#include <cmath>
+
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
+#include "model/family.h"
 
 namespace trivet::config {
+namespace {
+
+void for_images(KeyRefiner key) {
+  key.active_when("the model reads images", [](const Config& c) { return model::family_of(c.model.type).reads_images; });
+}
+
+std::vector<double> read_numbers(const JsonNode& node, bool positive) {
+  std::vector<double> numbers;
+  if (node.items.empty()) throw std::invalid_argument("use at least one number");
+  for (const JsonNode& item : node.items) {
+    if (item.kind != JsonKind::Number || !std::isfinite(item.number) || (positive && item.number <= 0))
+      throw std::invalid_argument(positive ? "use a list of numbers above 0" : "use a list of numbers");
+    numbers.push_back(item.number);
+  }
+  return numbers;
+}
+
+std::string list_json(const std::vector<double>& numbers) {
+  std::string text;
+  for (const double number : numbers) text += (text.empty() ? "" : ", ") + number_json(number);
+  return "[" + text + "]";
+}
+
+}  // namespace
 
 void add_run_keys(KeyTable& table) {
   Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
@@ -46,8 +73,10 @@ void add_run_keys(KeyTable& table) {
 
   Section<DataConfig> data(table, "data", [](Config& c) -> DataConfig& { return c.data; });
   data.key("train", &DataConfig::train,
-           "training data: a text (plain or .gz) or a file of tokens (.tokens, Megatron .bin and .idx, llm.c .bin)");
-  data.key("validation", &DataConfig::validation, "validation data; empty: a fraction of `train` is held out");
+           "training data: a text (plain or .gz), a file of tokens (.tokens, Megatron .bin and .idx, llm.c .bin), or images (a "
+           "folder or file of IDX or CIFAR, or a folder of PNG files)");
+  data.key("validation", &DataConfig::validation,
+           "validation data; empty: the test images in the folder `train`, or a fraction of `train` that is held out");
   data.key("validation_fraction", &DataConfig::validation_fraction, "share of `train` held out for validation")
       .between(0, 1)
       .below(1);
@@ -70,6 +99,19 @@ void add_run_keys(KeyTable& table) {
            "leave out the last, shorter batch of an epoch; with data.sampler \"trivet\" there is none, because a step may span "
            "two epochs")
       .active_when(when, is_pytorch);
+  for_images(data.key("format", &DataConfig::format, "how images are stored; \"auto\": recognized by the names of files"));
+  const auto numbers = [&](const char* name, const char* meaning, std::vector<double> DataConfig::*member, bool positive) {
+    for_images(data.custom(
+        name, KeyType::List, meaning, [=](Config& c, const JsonNode& node) { c.data.*member = read_numbers(node, positive); },
+        [=](const Config& c) { return list_json(c.data.*member); }));
+  };
+  numbers("mean", "subtracted from pixels, which are from 0 to 1: one number for all channels, or one for each",
+          &DataConfig::mean, false);
+  numbers("std", "what pixels are then divided by", &DataConfig::deviation, true);
+  for_images(data.key("crop_padding", &DataConfig::crop_padding,
+                      "black pixels around training images, of which a random part of the image's size is taken; 0: none")
+                 .between(0, 1024));
+  for_images(data.key("flip", &DataConfig::flip, "mirror half of the training images horizontally"));
 
   Section<AuditConfig> audit(table, "audit", [](Config& c) -> AuditConfig& { return c.audit; });
   audit

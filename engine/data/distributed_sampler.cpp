@@ -57,15 +57,15 @@ DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options,
                     samples_per_rank_, layout.micro_batch));
 }
 
-int64_t DistributedSampler::sample_at(int64_t step, int64_t microbatch, int64_t row) const {
+Visit DistributedSampler::visit(int64_t step, int64_t microbatch, int64_t row) const {
   const int64_t epoch = step / steps_per_epoch_, step_in_epoch = step % steps_per_epoch_;
   const int64_t rank = microbatch % layout_.data_size;
   const int64_t of_rank = step_in_epoch * layout_.accumulation + microbatch / layout_.data_size;  // its microbatches
   const int64_t place = of_rank * layout_.micro_batch + row;
   const bool left_out = options_.drop_last_batch && (of_rank + 1) * layout_.micro_batch > samples_per_rank_;
-  if (place >= samples_per_rank_ || left_out) return -1;
+  if (place >= samples_per_rank_ || left_out) return {-1, epoch};
   const int64_t index = (place * layout_.data_size + rank) % options_.samples;  // the list is repeated as often as needed
-  return options_.shuffle ? (*permutation_of(epoch))[index] : index;
+  return {options_.shuffle ? (*permutation_of(epoch))[index] : index, epoch};
 }
 
 int64_t DistributedSampler::steps_of(double epochs) const {

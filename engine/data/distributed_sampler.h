@@ -41,7 +41,7 @@ class DistributedSampler final : public Sampler {
   // Throws ConfigError if there are more samples than that, or fewer than a step needs.
   DistributedSampler(const DistributedSamplerOptions& options, const BatchLayout& layout, const std::string& source);
 
-  int64_t sample_at(int64_t step, int64_t microbatch, int64_t row) const override;
+  Visit visit(int64_t step, int64_t microbatch, int64_t row) const override;
   int64_t steps_of(double epochs) const override;
   int64_t epochs_in(int64_t steps) const override { return steps / steps_per_epoch_; }
   int64_t steps_per_epoch() const override { return steps_per_epoch_; }

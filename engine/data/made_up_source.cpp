@@ -27,7 +27,7 @@ void fill_values(std::span<std::byte> out, uint64_t sample, uint32_t stream, int
 
 }  // namespace
 
-void MadeUpSource::fill(int64_t sample, std::span<std::byte> input, std::span<int32_t> targets) const {
+void MadeUpSource::fill(int64_t sample, int64_t, std::span<std::byte> input, std::span<int32_t> targets) const {
   const auto number = static_cast<uint64_t>(sample);
   if (is_float(spec_.input_dtype))
     dispatch_float(spec_.input_dtype, [&]<typename T>() { fill_values<T>(input, number, 0, 0); });

@@ -13,7 +13,7 @@ class MadeUpSource final : public SampleSource {
 
   const SampleSpec& spec() const override { return spec_; }
   int64_t samples() const override { return samples_; }
-  void fill(int64_t sample, std::span<std::byte> input, std::span<int32_t> targets) const override;
+  void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override;
   std::string digest() const override { return "made up"; }
 
  private:

@@ -6,9 +6,9 @@
 namespace trivet::data {
 namespace {
 
-// Fills a microbatch of `samples` samples. sample_of(b) is the number of sample b, negative if there is none.
-template <typename SampleOf>
-void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out, SampleOf sample_of) {
+// Fills a microbatch of `samples` samples. visit_of(row) says which sample a row is.
+template <typename VisitOf>
+void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out, VisitOf visit_of) {
   const SampleSpec& spec = source.spec();
   const size_t input_bytes = spec.input.elements() * size_of(spec.input_dtype);
   const size_t targets = spec.targets.elements(), rows = samples;
@@ -17,9 +17,9 @@ void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out
   for (size_t b = 0; b < rows; ++b) {
     const std::span<std::byte> input(out.input.data() + b * input_bytes, input_bytes);
     const std::span<int32_t> expected(out.targets.data() + b * targets, targets);
-    const int64_t sample = sample_of(static_cast<int64_t>(b));
-    if (sample >= 0) {
-      source.fill(sample, input, expected);
+    const Visit visit = visit_of(static_cast<int64_t>(b));
+    if (visit.sample >= 0) {
+      source.fill(visit.sample, visit.epoch, input, expected);
     } else {
       std::ranges::fill(input, std::byte{0});
       std::ranges::fill(expected, -1);
@@ -46,7 +46,7 @@ void MicrobatchLoader::fill(int64_t step, int64_t m, HostMicrobatch& out) const 
 void MicrobatchLoader::fill_numbered(int64_t step, int64_t number, HostMicrobatch& out) const {
   if (number < 0 || number >= layout_.accumulation * layout_.data_size)
     throw std::logic_error("microbatch loader: no microbatch of the step has this number");
-  fill_batch(*source_, layout_.micro_batch, out, [&](int64_t row) { return sampler_->sample_at(step, number, row); });
+  fill_batch(*source_, layout_.micro_batch, out, [&](int64_t row) { return sampler_->visit(step, number, row); });
   out.view.first_sample = number * layout_.micro_batch;
 }
 
@@ -57,7 +57,7 @@ EvaluationLoader::EvaluationLoader(std::shared_ptr<const SampleSource> source, i
 
 void EvaluationLoader::fill(int64_t batch, HostMicrobatch& out) const {
   const int64_t first = batch * batch_size_;
-  fill_batch(*source_, batch_size_, out, [&](int64_t b) { return first + b < samples_ ? first + b : -1; });
+  fill_batch(*source_, batch_size_, out, [&](int64_t b) { return Visit{first + b < samples_ ? first + b : -1, 0}; });
   out.view.first_sample = first;
 }
 

@@ -15,8 +15,9 @@ class SampleSource {
   virtual ~SampleSource() = default;
   virtual const SampleSpec& spec() const = 0;
   virtual int64_t samples() const = 0;
-  // Fills the input and the targets of one sample, 0 .. samples() - 1, as spec() says.
-  virtual void fill(int64_t sample, std::span<std::byte> input, std::span<int32_t> targets) const = 0;
+  // Fills the input and the targets of one sample, 0 .. samples() - 1, as spec() says. `epoch`, from 0, is for sources that
+  // change their samples from epoch to epoch (augmentation); what they give is a function of both numbers.
+  virtual void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const = 0;
   // Identifies the data by its sizes and a hash, so that a resumed run can tell that it has changed (exit code 18).
   virtual std::string digest() const = 0;
 };

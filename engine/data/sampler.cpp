@@ -6,8 +6,9 @@
 
 namespace trivet::data {
 
-int64_t EndlessSampler::sample_at(int64_t step, int64_t microbatch, int64_t row) const {
-  return order_.sample_of(step * layout_.global_batch() + microbatch * layout_.micro_batch + row);
+Visit EndlessSampler::visit(int64_t step, int64_t microbatch, int64_t row) const {
+  const int64_t place = step * layout_.global_batch() + microbatch * layout_.micro_batch + row;
+  return {order_.sample_of(place), place / order_.samples()};
 }
 
 int64_t EndlessSampler::steps_of(double epochs) const {

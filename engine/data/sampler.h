@@ -16,12 +16,17 @@
 
 namespace trivet::data {
 
+// A sample and the epoch in which it is read. `sample` is -1 for a row of a shorter batch that has none.
+struct Visit {
+  int64_t sample = -1, epoch = 0;
+};
+
 // Any thread may call it at any time.
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  // The number of the sample, or -1 for a row of a shorter batch that has none.
-  virtual int64_t sample_at(int64_t step, int64_t microbatch, int64_t row) const = 0;
+  // Steps count from 0, microbatches and rows too.
+  virtual Visit visit(int64_t step, int64_t microbatch, int64_t row) const = 0;
   // The first step (counted from 1) after which this many epochs are complete.
   virtual int64_t steps_of(double epochs) const = 0;
   // How many epochs are complete after this many steps.
@@ -39,7 +44,7 @@ class EndlessSampler final : public Sampler {
  public:
   // The layout's rank does not matter.
   EndlessSampler(const SampleOrder& order, const BatchLayout& layout) : order_(order), layout_(layout) {}
-  int64_t sample_at(int64_t step, int64_t microbatch, int64_t row) const override;
+  Visit visit(int64_t step, int64_t microbatch, int64_t row) const override;
   int64_t steps_of(double epochs) const override;
   int64_t epochs_in(int64_t steps) const override;
 

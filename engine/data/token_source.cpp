@@ -24,7 +24,7 @@ TokenSource::TokenSource(std::shared_ptr<const TokenSequence> tokens, int64_t se
                                 given, sequence_length, sequence_length + 1, given > 1 ? given - 1 : 1));
 }
 
-void TokenSource::fill(int64_t sample, std::span<std::byte> input, std::span<int32_t> targets) const {
+void TokenSource::fill(int64_t sample, int64_t, std::span<std::byte> input, std::span<int32_t> targets) const {
   const int64_t length = spec_.input[0];
   std::vector<int32_t> tokens(length + 1);
   tokens_->read(sample * length, tokens);

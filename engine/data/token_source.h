@@ -15,7 +15,7 @@ class TokenSource final : public SampleSource {
 
   const SampleSpec& spec() const override { return spec_; }
   int64_t samples() const override { return (tokens_->tokens() - 1) / spec_.input[0]; }
-  void fill(int64_t sample, std::span<std::byte> input, std::span<int32_t> targets) const override;
+  void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override;
   std::string digest() const override { return tokens_->digest(); }
 
  private:

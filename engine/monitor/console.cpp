@@ -43,12 +43,13 @@ Console::~Console() {
 
 void Console::on_start(const RunStart& start) {
   total_steps_ = start.total_steps;
+  words_ = start.targets;
   for (const auto& line : start.facts) print_line(fact(line));
   if (!start.address.empty()) print_line(fact({"watch", start.address}));
   if (start.steps_done > 0) print_line(fact({"resumed", fmt::format("after step {}", with_commas(start.steps_done))}));
   if (!start.facts.empty()) print_line("");
-  print_line(fmt::format("{:>8} {:>8} {:>8} {:>8} {:>11} {:>10} {:>9} {:>10}", "step", "loss", "grad", "lr", "tok/s", "step ms",
-                         "mem", "left"),
+  print_line(fmt::format("{:>8} {:>8} {:>8} {:>8} {:>11} {:>10} {:>9} {:>10}", "step", "loss", "grad", "lr",
+                         fmt::format("{}/s", words_.short_many), "step ms", "mem", "left"),
              kBold);
 }
 
@@ -73,8 +74,12 @@ void Console::on_evaluation(const Evaluation& evaluation) {
   last_validation_ = evaluation.loss;
   if (!best_validation_ || evaluation.loss < *best_validation_)
     best_validation_ = evaluation.loss, best_step_ = evaluation.step;
-  print_line(fmt::format("{:>8}   validation loss {:.4f} over {} tokens in {:.1f} s", with_commas(evaluation.step),
-                         evaluation.loss, with_commas(evaluation.targets), evaluation.ms / 1000));
+  std::string accuracy;
+  if (evaluation.correct && evaluation.targets > 0)
+    accuracy = fmt::format(", accuracy {:.2f} %",
+                           100.0 * static_cast<double>(*evaluation.correct) / static_cast<double>(evaluation.targets));
+  print_line(fmt::format("{:>8}   validation loss {:.4f}{} over {} {} in {:.1f} s", with_commas(evaluation.step),
+                         evaluation.loss, accuracy, with_commas(evaluation.targets), words_.many, evaluation.ms / 1000));
 }
 
 void Console::on_note(const std::pair<std::string, std::string>& note) { print_line(fact(note)); }
@@ -119,7 +124,8 @@ std::string Console::summary() const {
   if (last_validation_)
     text += fmt::format(", validation {:.4f} (best {:.4f} at step {})", *last_validation_, *best_validation_,
                         with_commas(best_step_));
-  if (counted_ms_ > 0) text += fmt::format(", {} tok/s", rate(static_cast<double>(counted_targets_) / counted_ms_ * 1000));
+  if (counted_ms_ > 0)
+    text += fmt::format(", {} {}/s", rate(static_cast<double>(counted_targets_) / counted_ms_ * 1000), words_.short_many);
   return text + fmt::format(", {} skipped", with_commas(skipped_));
 }
 

@@ -7,6 +7,7 @@
 //       1   4.1837    5.528  1.0e-05       8,930       86.0    17 MiB
 //      50   2.8655    1.407  5.0e-04      14,210       54.0    17 MiB       0:51
 //      50   validation loss 2.8321 over 111,540 tokens in 0.8 s
+//      50   validation loss 0.0512, accuracy 98.41 % over 10,000 images in 0.8 s        (if the model chooses classes)
 //      61   skipped: the gradients overflowed at loss scale 32768
 //   done    1,000 steps in 0:54, loss 4.1837 -> 2.0301, validation 2.0460 (best 2.0460 at step 1000), 14,402 tok/s, 1 skipped
 //
@@ -57,6 +58,7 @@ class Console : public Monitor {
 
   std::ostream& out_;
   ConsoleOptions options_;
+  TargetWords words_ = kTokens;
   int64_t total_steps_ = 0, skipped_ = 0, steps_ = 0;
   bool live_ = false;  // a live line is on the screen
   std::chrono::steady_clock::time_point drawn_{};

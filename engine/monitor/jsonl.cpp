@@ -66,9 +66,10 @@ void JsonlMonitor::on_step(const StepMetrics& metrics) {
 
 void JsonlMonitor::on_evaluation(const Evaluation& evaluation) {
   if (!evaluations_) evaluations_ = OutputFile::opened_late(evaluation_path(path_));
-  evaluations_->write(fmt::format("{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"tokens\": {}, \"ms\": {}}}\n",
+  const std::string correct = evaluation.correct ? fmt::format(", \"correct\": {}", *evaluation.correct) : "";
+  evaluations_->write(fmt::format("{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"tokens\": {}, \"ms\": {}{}}}\n",
                                   evaluation.step, json_number(evaluation.loss), hexadecimal_bits(evaluation.loss_bits),
-                                  evaluation.targets, json_number(evaluation.ms)));
+                                  evaluation.targets, json_number(evaluation.ms), correct));
 }
 
 }  // namespace trivet::monitor

@@ -5,7 +5,8 @@
 //
 // (on one line). A skipped step also has "skipped": true, and with loss scaling there is "loss_scale". A number that is not
 // finite is null; loss_bits keeps it exactly. "tokens" is the number of targets that were counted: in text, a target is a
-// token. Evaluations go to FILE.evaluation.jsonl: {"step", "loss", "loss_bits", "tokens", "ms"}.
+// token; of images, it is the class of one. Evaluations go to FILE.evaluation.jsonl: {"step", "loss", "loss_bits", "tokens",
+// "ms"}, and "correct", the number of right answers, if the model chooses classes.
 //
 // A run that starts at step 0 empties the files first. A resumed run first cuts off the lines of the steps that it will repeat,
 // and an incomplete line that a killed run may have left.

@@ -9,11 +9,19 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace trivet::monitor {
+
+// What the targets of a run are, in words.
+struct TargetWords {
+  std::string_view many, short_many;  // "tokens", "tok"
+};
+inline constexpr TargetWords kTokens{"tokens", "tok"}, kImages{"images", "img"};
 
 struct RunStart {
   // Printed one per line, with control characters escaped: {"model", "gpt, 4 layers x 128, 809,856 parameters"}, {"data", ...},
@@ -24,6 +32,7 @@ struct RunStart {
   int64_t total_steps = 0;   // the step number at which the run ends
   // The live page, if there is one. It contains a secret: only the console shows it.
   std::string address = {};
+  TargetWords targets = kTokens;
 };
 
 struct StepMetrics {
@@ -33,7 +42,7 @@ struct StepMetrics {
   double lr = 0, grad_norm = 0;
   double loss_scale = 0;  // used in this step; 0: no loss scaling
   int64_t samples = 0;    // in the run, including this step
-  int64_t targets = 0;    // counted in this step by all ranks; shown as tokens, which the targets of a text are
+  int64_t targets = 0;    // counted in this step by all ranks
   double step_ms = 0, targets_per_second = 0;
   int64_t memory_bytes = 0;  // peak of world rank 0
   bool skipped = false;      // an overflow: nothing was updated
@@ -43,8 +52,9 @@ struct Evaluation {
   int64_t step = 0;
   double loss = 0;
   uint32_t loss_bits = 0;
-  int64_t samples = 0;  // in the run so far, as in StepMetrics
-  int64_t targets = 0;  // that were counted
+  int64_t samples = 0;             // in the run so far, as in StepMetrics
+  int64_t targets = 0;             // that were counted
+  std::optional<int64_t> correct;  // of them, if the model chooses classes
   double ms = 0;
 };
 

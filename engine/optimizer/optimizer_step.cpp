@@ -18,6 +18,10 @@ Number unscale(const zero::ParameterGroup& group, const StepScalars& scalars) {
   return group.options().fixed_point ? Number(1.0) : scalars.inverse_loss_scale;
 }
 
+bool is_running_average(const zero::FlatParameter& parameter) {
+  return parameter.spec.update.kind == ParameterUpdate::Kind::RunningAverage;
+}
+
 // Whether a piece from for_gradient_pieces is the stored gradient itself, which stays, rather than a copy read from the grid,
 // which the next piece overwrites.
 bool is_stored(const ConstTensorView& piece, const zero::OwnedRange& range) { return piece.dtype == range.gradient.dtype; }
@@ -37,13 +41,13 @@ OptimizerStep::OptimizerStep(const OptimizerConfig& config, zero::Parameters& pa
 void OptimizerStep::run(const StepSettings& settings) {
   sum_gradient_squares(settings.scalars);
   resources_.kernels.judge_gradients({.square_sum = results_.square_sum(),
-                                      .losses = results_.loss_words(),
+                                      .losses = results_.target_words(),
                                       .verdict = results_.verdict(),
                                       .unit = settings.unit,
                                       .clipping = settings.clipping,
                                       .check_finite = settings.check_finite});
   if (sides_.host() && sides_.is_skipped_on_host()) return;
-  for (const UpdateSide& side : sides_.all()) update_elements(side, settings.scalars);
+  for (const UpdateSide& side : sides_.all()) update_elements(side, settings);
   rule_->finish(settings.scalars);
   parameters_.publish();
 }
@@ -78,6 +82,7 @@ void OptimizerStep::sum_gradient_squares(const StepScalars& scalars) {
   const TensorView sum = results_.square_sum();
   std::vector<kernels::Squares> terms;
   for (const OwnedParameter& parameter : owned_.all()) {
+    if (is_running_average(parameter.flat())) continue;
     const zero::OwnedRange range = parameter.group->owned();
     const Number scale = unscale(*parameter.group, scalars);
     const int64_t block = sum_block(parameter);
@@ -102,7 +107,7 @@ void OptimizerStep::sum_squares(std::vector<kernels::Squares>& terms, TensorView
 // ---- the update
 
 // Unless the host knows that the step is not skipped, weights are read before they are written: a skipped step changes none.
-void OptimizerStep::update_elements(const UpdateSide& side, const StepScalars& scalars) {
+void OptimizerStep::update_elements(const UpdateSide& side, const StepSettings& settings) {
   const bool is_certain = sides_.host() != nullptr, writes = rule_->writes_weights();
   zero::RangeAccess how{.gradient = true};
   how.master = writes ? zero::Access::ReadWrite : zero::Access::Read;
@@ -112,32 +117,43 @@ void OptimizerStep::update_elements(const UpdateSide& side, const StepScalars& s
               [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
                 if (writes && is_certain && range.copy_out.staged)
                   side.kernels.zero(range.copy_out);  // padding, which no segment covers
-                update_piece(side, piece, range, scalars);
+                update_piece(side, piece, range, settings);
               });
 }
 
 void OptimizerStep::update_piece(const UpdateSide& side, const zero::OwnedPiece& piece, const zero::OwnedRange& range,
-                                 const StepScalars& scalars) {
+                                 const StepSettings& settings) {
   const OwnedGroup& group = owned_.of(*piece.group);
-  const Number scale = unscale(*piece.group, scalars);
+  const Number scale = unscale(*piece.group, settings.scalars);
   for (const Segment& segment : segments_of(piece, range)) {
     const zero::FlatParameter& parameter = *segment.parameter;
     const double decay = weight_decay_of(parameter, config_);
     for_gradient_pieces(side, range, segment.first, segment.count, [&](int64_t first, ConstTensorView gradient) {
-      rule_->update(side,
-                    {.group = group,
-                     .parameter = parameter,
-                     .range = range,
-                     .first = first,
-                     .count = gradient.elements(),
-                     .gradient = gradient,
-                     .gradient_scale = scale,
-                     .weight_decay = decay},
-                    scalars);
+      update_segment(side,
+                     {.group = group,
+                      .parameter = parameter,
+                      .range = range,
+                      .first = first,
+                      .count = gradient.elements(),
+                      .gradient = gradient,
+                      .gradient_scale = scale,
+                      .weight_decay = decay},
+                     settings);
       if (!is_stored(gradient, range)) rule_->run_pending(side);
     });
   }
   rule_->run_pending(side);
+}
+
+void OptimizerStep::update_segment(const UpdateSide& side, const Elements& elements, const StepSettings& settings) {
+  if (!is_running_average(elements.parameter)) return rule_->update(side, elements, settings.scalars);
+  side.kernels.running_average({.master = elements.master(),
+                                .copy_out = elements.copy_out(),
+                                .gradient = elements.gradient,
+                                .verdict = side.verdict,
+                                .momentum = elements.parameter.spec.update.momentum,
+                                .share = settings.unit / settings.microbatches,
+                                .gradient_scale = elements.gradient_scale});
 }
 
 std::vector<OptimizerStep::Segment> OptimizerStep::segments_of(const zero::OwnedPiece& piece,
@@ -146,8 +162,9 @@ std::vector<OptimizerStep::Segment> OptimizerStep::segments_of(const zero::Owned
   for (const zero::FlatParameter& parameter : piece.group->layout().parameters) {
     const zero::Intersection part = intersection(parameter, range.first, range.count);
     if (part.count == 0) continue;
-    const bool mergeable =
-        rule_->merges_parameters() && !segments.empty() && segments.back().parameter->spec.decay == parameter.spec.decay;
+    const bool mergeable = rule_->merges_parameters() && !segments.empty() &&
+                           segments.back().parameter->spec.decay == parameter.spec.decay &&
+                           segments.back().parameter->spec.update == parameter.spec.update;
     if (mergeable) {
       segments.back().count = part.first_in_range + part.count - segments.back().first;
     } else {

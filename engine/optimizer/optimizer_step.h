@@ -7,7 +7,7 @@
 // The norm yields a verdict in device memory (kernels::JudgeGradients) that the updates obey. The host neither knows it nor
 // waits for it, unless something is offloaded to host memory (zero/host_side.h): then the host reads it, and a skipped step
 // moves no data. Each update touches only the range that the rank owns (zero/parameter_group.h). What is computed there is the
-// optimizer's rule (update_rule.h).
+// optimizer's rule (update_rule.h), or the same for all optimizers if a parameter is a running average (ParameterUpdate).
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@ namespace trivet {
 struct StepSettings {
   StepScalars scalars;
   double unit = 1;           // targets of a microbatch, including ignored ones; stored gradients are divided by it
+  double microbatches = 1;   // of the step, over all ranks
   double clipping = 0;       // 0: off
   bool check_finite = true;  // false: update even with infinities (bf16.check_grad_overflow false)
 };
@@ -37,7 +38,8 @@ class OptimizerStep {
   void run(const StepSettings& settings);
 
  private:
-  // What one update covers of a visited range: adjacent elements, of one parameter or of several with the same decay.
+  // What one update covers of a visited range: adjacent elements, of one parameter or of several with the same decay and
+  // update.
   struct Segment {
     const zero::FlatParameter* parameter = nullptr;  // the first
     int64_t first = 0, count = 0;                    // within the range
@@ -45,9 +47,10 @@ class OptimizerStep {
 
   void sum_gradient_squares(const StepScalars& scalars);
   void sum_squares(std::vector<kernels::Squares>& terms, TensorView sum);
-  void update_elements(const UpdateSide& side, const StepScalars& scalars);
+  void update_elements(const UpdateSide& side, const StepSettings& settings);
   void update_piece(const UpdateSide& side, const zero::OwnedPiece& piece, const zero::OwnedRange& range,
-                    const StepScalars& scalars);
+                    const StepSettings& settings);
+  void update_segment(const UpdateSide& side, const Elements& elements, const StepSettings& settings);
   std::vector<Segment> segments_of(const zero::OwnedPiece& piece, const zero::OwnedRange& range) const;
   // Calls use(first, gradient) for the owned elements [first, first + count), in pieces of bounded size. The gradient is as
   // stored, or read back from the fixed-point grid.

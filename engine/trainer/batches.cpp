@@ -1,12 +1,11 @@
 #include "engine/trainer/batches.h"
 
-#include "engine/data/token_source.h"
 #include "engine/trainer/epochs.h"
 
 namespace trivet::trainer {
 
-Batches::Batches(const Config& config, const data::Dataset& dataset, const Plan& plan, int rank)
-    : samples_(std::make_shared<data::TokenSource>(dataset.train, config.model.sequence_length)),
+Batches::Batches(const Config& config, std::shared_ptr<const data::SampleSource> samples, const Plan& plan, int rank)
+    : samples_(std::move(samples)),
       sampler_(make_sampler(config, samples_->samples(), plan)),
       loader_(samples_, sampler_, plan.batch_layout(rank)),
       total_steps_(trainer::total_steps(config.training, *sampler_)) {}

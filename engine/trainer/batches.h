@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "engine/data/dataset.h"
 #include "engine/data/microbatch_loader.h"
 #include "engine/plan.h"
 
@@ -17,7 +16,7 @@ namespace trivet::trainer {
 
 class Batches {
  public:
-  Batches(const Config& config, const data::Dataset& dataset, const Plan& plan, int rank);
+  Batches(const Config& config, std::shared_ptr<const data::SampleSource> samples, const Plan& plan, int rank);
 
   const data::BatchLayout& layout() const { return loader_.layout(); }
   const data::Sampler& sampler() const { return *sampler_; }

@@ -10,10 +10,9 @@
 #include "engine/checkpoint/checkpoint.h"
 
 namespace trivet::trainer {
-std::string data_digest(const data::Dataset& dataset) {
-  std::string digest = dataset.train->digest();
-  if (dataset.validation) digest += " / " + dataset.validation->digest();
-  return digest;
+std::string data_digest(const data::TrainingData& data) {
+  const std::string validation = data.validation_digest();
+  return data.train_digest() + (validation.empty() ? "" : " / " + validation);
 }
 
 Checkpoints::Checkpoints(Run& run) : run_(run), group_(run.world.group().subgroup(all_ranks(run.world), "checkpoint.async")) {
@@ -28,8 +27,8 @@ Checkpoints::Checkpoints(Run& run) : run_(run), group_(run.world.group().subgrou
     memory_ = std::make_unique<MemoryCheckpoints>(run, run_id_, disk(), staging());
   else
     store_->acquire(ranks());
-  data_digest_ = data_digest(run.dataset);
-  if (run.dataset.tokenizer) tokenizer_ = run.dataset.tokenizer->to_text();
+  data_digest_ = data_digest(*run.data);
+  if (const auto tokenizer = run.data->tokenizer()) tokenizer_ = tokenizer->to_text();
   saver_ = std::make_unique<checkpoint::AsyncSaver>(*store_, ranks(), staging_memory_, run.log, staging());
 }
 

@@ -15,7 +15,7 @@
 namespace trivet::trainer {
 
 // Identifies the data of a run: a run that is resumed must have the same.
-std::string data_digest(const data::Dataset& dataset);
+std::string data_digest(const data::TrainingData& data);
 
 class Checkpoints {
  public:

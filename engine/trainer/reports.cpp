@@ -28,14 +28,11 @@ double in_mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 2
 
 std::string model_line(const Run& run) {
   const model::Description& model = run.config.model;
-  return fmt::format("{}, {} layers x {}, vocabulary {}, {} parameters", name_of(model.type), model.layers, model.hidden_size,
-                     run.dataset.vocabulary_size, run.engine.plan().parameters);
+  const std::string words = model::family_of(model.type).in_words(model::with_vocabulary(model, run.data->vocabulary_size()));
+  return fmt::format("{}, {}, {} parameters", name_of(model.type), words, run.engine.plan().parameters);
 }
 
-std::string data_line(const Run& run) {
-  return fmt::format("{}: {} training tokens, {} validation tokens", run.config.data.train, run.dataset.train->tokens(),
-                     run.dataset.validation ? run.dataset.validation->tokens() : 0);
-}
+std::string data_line(const Run& run) { return fmt::format("{}: {}", run.config.data.train, run.data->sizes()); }
 
 std::string plan_line(const Run& run) {
   const Plan& plan = run.engine.plan();
@@ -179,6 +176,7 @@ void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
                           .samples_done = run.steps_done() * run.batches.layout().global_batch(),
                           .total_steps = run.total_steps(),
                           .address = facts.address};
+  if (run.counts_correct()) start.targets = monitor::kImages;
   start.facts = {{"model", model_line(run)},
                  {"data", data_line(run)},
                  {"plan", plan_line(run)},

@@ -27,7 +27,7 @@ void refuse_to_mix_runs(const Config& config, Checkpoints& checkpoints) {
 }
 
 void check_same_data(const Run& run, const checkpoint::LoadedStep& step) {
-  const std::string &then = step.run_state().data, now = data_digest(run.dataset);
+  const std::string &then = step.run_state().data, now = data_digest(*run.data);
   if (then.empty()) return;  // saved by Engine::save, which does not know the data
   if (then != now)
     throw DataError(
@@ -38,7 +38,7 @@ void check_same_data(const Run& run, const checkpoint::LoadedStep& step) {
 }
 
 void check_same_tokenizer(const Run& run, const checkpoint::LoadedStep& step) {
-  const auto& tokenizer = run.dataset.tokenizer;
+  const auto tokenizer = run.data->tokenizer();
   if (!tokenizer || !tokenizer_of(step) || step.run_state().tokenizer == tokenizer->to_text()) return;
   throw DataError(
       ExitCode::DataChanged,

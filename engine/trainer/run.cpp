@@ -1,23 +1,34 @@
 #include "engine/trainer/run.h"
 
-#include "engine/data/token_source.h"
+#include <fmt/format.h>
+
+#include "core/error.h"
 #include "engine/same_on_all_ranks.h"
 #include "engine/trainer/epochs.h"
+#include "model/family.h"
 
 namespace trivet::trainer {
 namespace {
 
-data::Dataset open_same_dataset(const Config& config, comm::World& world) {
-  data::Dataset dataset = data::open_dataset(data::data_options(config));
-  check_same_files(config, dataset, world);  // before ranks rely on equal sizes
-  return dataset;
+std::unique_ptr<data::TrainingData> open_same_data(const Config& config, comm::World& world) {
+  const bool images = model::family_of(config.model.type).reads_images;
+  auto data = images ? data::open_image_data(config) : data::open_text_data(config);
+  check_same_files(config, *data, world);  // before ranks rely on equal sizes
+  return data;
 }
 
-Engine make_engine(const Config& config, const data::Dataset& dataset, comm::World& world, const TrainOptions& options) {
-  model::Model model = model::build(model::with_vocabulary(config.model, dataset.vocabulary_size));
+void check_classes(const Config& config, const model::Model& model, const data::SampleSource& train) {
+  if (train.spec().classes <= model.sample.classes) return;
+  throw ConfigError(fmt::format("{}: model.network: the last layer gives {} numbers, but {} has {} classes; use as many",
+                                config.source, model.sample.classes, config.data.train, train.spec().classes));
+}
+
+Engine make_engine(const Config& config, const data::TrainingData& data, comm::World& world, const TrainOptions& options) {
+  model::Model model = model::build(model::with_vocabulary(config.model, data.vocabulary_size()));
+  const auto train = data.train();
+  if (model::family_of(config.model.type).reads_images) check_classes(config, model, *train);
   Plan plan = make_plan(config, model, world.size());
-  const int64_t samples = data::TokenSource(dataset.train, config.model.sequence_length).samples();
-  set_steps_of_schedule(plan.config, *make_sampler(config, samples, plan));
+  set_steps_of_schedule(plan.config, *make_sampler(config, train->samples(), plan));
   return Engine(std::move(plan), std::move(model), world, {.threads = options.threads, .local_rank = options.local_rank});
 }
 
@@ -27,9 +38,9 @@ Run::Run(const Config& run_config, comm::World& ranks, const TrainOptions& train
     : config(run_config),
       world(ranks),
       options(train_options),
-      dataset(open_same_dataset(config, world)),
-      engine(make_engine(config, dataset, world, options)),
-      batches(config, dataset, engine.plan(), world.rank()),
+      data(open_same_data(config, world)),
+      engine(make_engine(config, *data, world, options)),
+      batches(config, data->train(), engine.plan(), world.rank()),
       evaluations(config.training, config.checkpoint.keep_best),
       log(world.rank()) {
   engine.set_microbatch_source([this](int64_t step, int64_t number) { return batches.microbatch(step, number); });

@@ -7,12 +7,13 @@
 #include "comm/world.h"
 #include "core/log.h"
 #include "engine/config/config.h"
-#include "engine/data/dataset.h"
+#include "engine/data/training_data.h"
 #include "engine/engine.h"
 #include "engine/monitor/monitor.h"
 #include "engine/trainer.h"
 #include "engine/trainer/batches.h"
 #include "engine/trainer/evaluation_history.h"
+#include "model/family.h"
 
 namespace trivet::trainer {
 
@@ -34,12 +35,14 @@ struct Run {
     return options.resume && (options.resume_directory.empty() || options.resume_directory == config.checkpoint.directory);
   }
   int64_t steps_done() const { return engine.progress().steps; }
+  // Whether the model chooses classes, so that some of its answers are correct.
+  bool counts_correct() const { return model::family_of(config.model.type).reads_images; }
   int64_t total_steps() const { return batches.total_steps(); }
 
   const Config& config;
   comm::World& world;
   const TrainOptions& options;
-  data::Dataset dataset;
+  std::unique_ptr<data::TrainingData> data;
   Engine engine;
   Batches batches;
   EvaluationHistory evaluations;

@@ -6,16 +6,22 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "engine/data/token_source.h"
 #include "engine/trainer/stopwatch.h"
 
 namespace trivet::trainer {
 
 Validation::Validation(Run& run) : run_(run) {
-  if (!run.config.training.evaluates() || !run.dataset.validation) return;
+  const TrainingConfig& training = run.config.training;
+  if (!training.evaluates()) return;
+  const bool by_steps = training.evaluate_every > 0;
+  if (run.data->validation_digest().empty())
+    throw DataError(ExitCode::Usage,
+                    fmt::format("{}: training.{}: {} needs something to evaluate on; give data.validation or a "
+                                "data.validation_fraction above 0, or use 0",
+                                run.config.source, by_steps ? "evaluate_every" : "evaluate_every_epochs",
+                                by_steps ? training.evaluate_every : training.evaluate_every_epochs));
   try {
-    loader_.emplace(std::make_shared<data::TokenSource>(run.dataset.validation, run.config.model.sequence_length),
-                    run.batches.layout().micro_batch, run.config.training.evaluate_samples);
+    loader_.emplace(run.data->validation(), run.batches.layout().micro_batch, run.config.training.evaluate_samples);
   } catch (const DataError& error) {
     throw DataError(error.exit_code(), fmt::format("validation split: {}; make data.validation_fraction larger, or "
                                                    "do not evaluate (training.evaluate_every, training.evaluate_every_epochs)",
@@ -57,6 +63,7 @@ void Validation::evaluate() {
                                .loss_bits = std::bit_cast<uint32_t>(static_cast<float>(result.loss)),
                                .samples = evaluated_step_ * layout.global_batch(),
                                .targets = result.targets,
+                               .correct = run_.counts_correct() ? std::optional(result.correct) : std::nullopt,
                                .ms = stopwatch.milliseconds()});
 }
 

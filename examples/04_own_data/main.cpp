@@ -31,7 +31,7 @@ class Points final : public data::SampleSource {
  public:
   const SampleSpec& spec() const override { return spec_; }
   int64_t samples() const override { return 512; }
-  void fill(int64_t sample, std::span<std::byte> input, std::span<int32_t> targets) const override {
+  void fill(int64_t sample, int64_t, std::span<std::byte> input, std::span<int32_t> targets) const override {
     float x[kDims];
     for (uint64_t dim = 0; dim < kDims; ++dim)
       x[dim] = 2 * unit_float(philox(random_key(7, "points"), dim, static_cast<uint64_t>(sample))[0]) - 1;

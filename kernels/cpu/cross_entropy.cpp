@@ -198,4 +198,18 @@ void compute(const CrossEntropyOfPart& args, int threads) {
   });
 }
 
+void compute(const CountCorrect& args, int) {
+  const int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.cols();
+  const int32_t* targets = args.targets.as<int32_t>();
+  int64_t correct = 0;
+  dispatch_float(args.logits.dtype, [&]<typename T>() {
+    for (int64_t row = 0; row < rows; ++row) {
+      const T* logits = args.logits.as<T>() + row * columns;
+      const auto less = [](T a, T b) { return widen<SumOf<T>>(a) < widen<SumOf<T>>(b); };
+      correct += targets[row] >= 0 && std::max_element(logits, logits + columns, less) - logits == targets[row];
+    }
+  });
+  args.correct.as<double>()[0] += static_cast<double>(correct);
+}
+
 }  // namespace trivet::kernels::cpu

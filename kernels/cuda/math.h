@@ -37,6 +37,8 @@ void compute(const DropoutAdd& args, const Launch& launch);
 void compute(const DropoutBackward& args, const Launch& launch);
 void compute(const Gelu& args, const Launch& launch);
 void compute(const GeluBackward& args, const Launch& launch);
+void compute(const Relu& args, const Launch& launch);
+void compute(const ReluBackward& args, const Launch& launch);
 void compute(const SwiGlu& args, const Launch& launch);
 void compute(const SwiGluBackward& args, const Launch& launch);
 void compute(const Rotary& args, const Launch& launch);
@@ -48,6 +50,19 @@ void compute(const RowMaxima& args, const Launch& launch);
 void compute(const RowSums& args, const Launch& launch);
 void compute(const CrossEntropyOfPart& args, const Launch& launch);
 
+void compute(const CountCorrect& args, const Launch& launch);
+
+void compute(const Convolution& args, const Launch& launch);
+void compute(const ConvolutionBackwardInput& args, const Launch& launch);
+void compute(const ConvolutionBackwardWeight& args, const Launch& launch);
+void compute(const Pool& args, const Launch& launch);
+void compute(const PoolBackward& args, const Launch& launch);
+void compute(const ChannelNorm& args, const Launch& launch);
+void compute(const ChannelNormBackwardInput& args, const Launch& launch);
+void compute(const ChannelNormBackwardWeight& args, const Launch& launch);
+void compute(const NormalizeWith& args, const Launch& launch);
+void compute(const AddStatistics& args, const Launch& launch);
+
 void compute(const SumLosses& args, const Launch& launch);
 void compute(const JudgeGradients& args, const Launch& launch);
 void compute(const AdamUpdates& args, const Launch& launch);
@@ -57,6 +72,7 @@ void compute(const Adagrad& args, const Launch& launch);
 void compute(const LambUpdate& args, const Launch& launch);
 void compute(const ApplyUpdate& args, const Launch& launch);
 void compute(const MomentumUpdate& args, const Launch& launch);
+void compute(const RunningAverage& args, const Launch& launch);
 
 void compute(const Zero& args, const Launch& launch);
 void compute(const Copy& args, const Launch& launch);

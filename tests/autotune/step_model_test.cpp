@@ -77,6 +77,19 @@ TEST(BlockWork, MovesTheBytesOfAMicrobatchThatIsNotTheFirst) {
 
 // Shoeybi et al. 2019: a block does two all-reduces of b s h elements in the forward and two in the backward. With sequence
 // parallelism it does gathers and scatters of the same size, and the backward gathers the inputs of its products once more.
+// Layers of one kind with filters of the same size may have other outputs.
+TEST(BlockWork, IsThatOfEachLayerOfAListOfLayers) {
+  model::Description description{.type = model::Type::Sequential, .input = {3, 8, 8}};
+  description.network = {"conv 3 padding 1", "conv 3 padding 1", "conv 3 padding 1 stride 2", "relu", "gelu", "flatten"};
+  const model::Model model = model::build(description);
+  const std::vector<BlockWork> works = work_of_blocks(model, {.microbatch = 2});
+  ASSERT_EQ(works.size(), 7u);
+  EXPECT_EQ(works[1].output_elements, 2 * 3 * 8 * 8);
+  EXPECT_EQ(works[2].output_elements, 2 * 3 * 4 * 4);
+  EXPECT_EQ(works[3].forward.calls.at(0).kernel, "relu");
+  EXPECT_EQ(works[4].forward.calls.at(0).kernel, "gelu");
+}
+
 TEST(BlockWork, CountsTheTrafficOfTensorRanks) {
   const model::Model model = model::build(small_gpt());
   const double whole = 2.0 * 2 * 256 * 512;  // bytes of b s h

@@ -56,7 +56,7 @@ TEST(ConfigSchema, StatesTypesRangesAndNames) {
   EXPECT_EQ(stage["type"], "integer");
   EXPECT_EQ(stage["minimum"], 0);
   EXPECT_EQ(stage["maximum"], 3);
-  EXPECT_EQ(schema_at(schema, "model.type")["enum"], (nlohmann::json{"gpt", "llama"}));
+  EXPECT_EQ(schema_at(schema, "model.type")["enum"], (nlohmann::json{"gpt", "llama", "sequential"}));
   EXPECT_EQ(schema_at(schema, "model.dropout")["maximum"], 0.99);
   EXPECT_EQ(schema_at(schema, "model.norm_epsilon")["exclusiveMinimum"], 0);
   EXPECT_EQ(schema["properties"]["zero_optimization"]["additionalProperties"], false);

@@ -30,6 +30,19 @@ TEST(CudaActivation, GeluIsNearTheCpus) {
       }
 }
 
+TEST(CudaActivation, ReluIsTheCpus) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t size : kSizes)
+      for (const int64_t offset : {0, 1}) {
+        Twin x = wide(dtype, {size}, 1, offset), dy = Twin::random(dtype, {size}, 2);
+        Twin y = Twin::poisoned(dtype, {size}), dx = Twin::poisoned(dtype, {size});
+        run_twins<Relu>([&](const auto& view) { return Relu{view(x), view(y)}; });
+        y.expect_same_bits("relu " + text(dtype));
+        run_twins<ReluBackward>([&](const auto& view) { return ReluBackward{view(dy), view(x), view(dx)}; });
+        dx.expect_same_bits("relu_backward " + text(dtype));
+      }
+}
+
 TEST(CudaActivation, SwiGluIsNearTheCpus) {
   for (const DType dtype : kFloatTypes)
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{0, 4}, {1, 1}, {3, 5}, {7, 64}, {2, 1032}}) {

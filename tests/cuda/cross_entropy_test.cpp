@@ -84,6 +84,21 @@ TEST(CudaCrossEntropy, ALossAloneNeedsNoGradient) {
   logits.expect_same_bits("logits");
 }
 
+TEST(CudaCrossEntropy, CountsTheCpusRightRows) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t rows : {0, 1, 300}) {
+      std::vector<int32_t> classes;
+      for (int64_t row = 0; row < rows; ++row) classes.push_back(static_cast<int32_t>(row % 4) - 1);
+      Twin logits = Twin::random(dtype, {rows, 3}, 1), correct = number_of(7);
+      Twin targets = Twin::of<int32_t>(classes, {rows});
+      run_twins<CountCorrect>([&](const auto& view) {
+        return CountCorrect{.logits = view(logits), .targets = view(targets), .correct = view(correct)};
+      });
+      correct.expect_same_bits("count_correct " + text(dtype));
+      EXPECT_TRUE(rows < 300 || correct.expected().at(0) > 7);
+    }
+}
+
 TEST(CudaCrossEntropy, ATargetThatIsNoColumnMakesNaN) {
   const Twin targets = Twin::of<int32_t>({1, 5}, {2});
   const DeviceTensor logits(HostTensor::random(DType::Float32, {2, 5}, 1)), loss(HostTensor(DType::Float64, {2}));

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/verdict.h"
 #include "tests/cuda/twins.h"
 
 namespace trivet::kernels {
@@ -201,8 +202,9 @@ TEST(CudaElementwise, DividesByANorm) {
 }
 
 TEST(CudaElementwise, SumsLossesExactly) {
-  Twin losses = Twin::of<double>({1e-20, 3, 4.5, 2, -7e10, 1, INFINITY, 5}, {4, 2});
-  Twin words = Twin::of<int64_t>(std::vector<int64_t>(ExactSum::kWords + 1, 2), {ExactSum::kWords + 1});
+  Twin losses = Twin::of<double>({1e-20, 3, 1, 4.5, 2, 2, -7e10, 1, 0, INFINITY, 5, 4}, {4, 1 + kLossCounts});
+  constexpr int64_t kWords = ExactSum::kWords + kLossCounts;
+  Twin words = Twin::of<int64_t>(std::vector<int64_t>(kWords, 2), {kWords});
   run_twins(
       0, [&](const auto& view) { cpu::compute(SumLosses{.losses = view(losses), .words = view(words)}, 1); },
       [&](const auto& view, const cuda::Launch& launch) {
@@ -214,7 +216,7 @@ TEST(CudaElementwise, SumsLossesExactly) {
 TEST(CudaElementwise, JudgesGradients) {
   for (const double clipping : {0.0, 0.5})
     for (const double square : {9.0, static_cast<double>(INFINITY), 0.0}) {
-      Twin square_sum = exact_sum_of({square}), verdict = Twin::poisoned(DType::Float64, {3});
+      Twin square_sum = exact_sum_of({square}), verdict = Twin::poisoned(DType::Float64, {kVerdictSize});
       std::vector<int64_t> words(ExactSum::kWords + 1, 0);
       words.back() = 12;
       Twin losses = Twin::of<int64_t>(words, {ExactSum::kWords + 1});

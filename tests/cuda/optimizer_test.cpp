@@ -220,6 +220,18 @@ TEST(CudaOptimizer, MomentumUpdateIsTheCpus) {
     }
 }
 
+TEST(CudaOptimizer, RunningAverageIsTheCpus) {
+  expect_the_cpus_step<RunningAverage>("running_average", [](Tensors& t, const auto& view) {
+    return RunningAverage{.master = view(t.master),
+                          .copy_out = view(t.copy),
+                          .gradient = view(t.gradient),
+                          .verdict = view(t.verdict),
+                          .momentum = 0.3,
+                          .share = 0.25,
+                          .gradient_scale = number(view, t.scale)};
+  });
+}
+
 TEST(CudaOptimizer, ApplyUpdateScalesByTheTrustRatio) {
   for (const double weights : {4.0, 0.0, 1e6}) {
     std::vector<int64_t> words;

@@ -64,7 +64,7 @@ std::vector<Rows> batches_of(const Sampler& sampler, const BatchLayout& layout, 
     for (int64_t m = 0; m < layout.accumulation; ++m) {
       Rows rows;
       for (int64_t row = 0; row < layout.micro_batch; ++row)
-        if (const int64_t sample = sampler.sample_at(step, m * layout.data_size + layout.data_rank, row); sample >= 0)
+        if (const int64_t sample = sampler.visit(step, m * layout.data_size + layout.data_rank, row).sample; sample >= 0)
           rows.push_back(sample);
       if (!rows.empty()) batches.push_back(rows);
     }
@@ -150,7 +150,7 @@ TEST(EndlessSampler, AnEpochMayEndWithinAStep) {
   const EndlessSampler sampler(SampleOrder(10, 1, false), {.micro_batch = 2, .accumulation = 2});
   EXPECT_EQ(sampler.steps_of(1), 3);
   EXPECT_EQ(sampler.steps_of(2), 5);
-  EXPECT_EQ(sampler.sample_at(2, 1, 1), 1);  // the second of the next epoch
+  EXPECT_EQ(sampler.visit(2, 1, 1).sample, 1);  // the second of the next epoch
   std::vector<int64_t> ends;
   for (int64_t step = 1; step <= 10; ++step)
     if (completes_epoch(sampler, step, 1)) ends.push_back(step);

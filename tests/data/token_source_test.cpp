@@ -19,7 +19,7 @@ std::shared_ptr<TokenSequence> counting(int32_t tokens) {
 TEST(TokenSource, ASampleIsTokensAndTheNextOnes) {
   const TokenSource source(counting(9), 4);
   std::vector<int32_t> input(4), targets(4);
-  source.fill(1, std::as_writable_bytes(std::span(input)), targets);
+  source.fill(1, 0, std::as_writable_bytes(std::span(input)), targets);
   EXPECT_EQ(input, (std::vector<int32_t>{4, 5, 6, 7}));
   EXPECT_EQ(targets, (std::vector<int32_t>{5, 6, 7, 8}));
   EXPECT_EQ(source.spec().input, (Shape{4}));

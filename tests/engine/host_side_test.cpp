@@ -49,7 +49,7 @@ class Rank {
         files_, {.path = "/states", .folder_key = "KEY", .capacity_bytes = planned().state_file.bytes});
     weights_ = zero::offload::make_file_store(
         files_, {.path = "/weights", .folder_key = "KEY", .capacity_bytes = planned().weight_file.bytes});
-    worker_ = std::make_unique<Worker>(plan_.config, plan_.stages, planned(), model_, plan_.batch.micro_batch_size,
+    worker_ = std::make_unique<Worker>(plan_.config, plan_.stages, planned(), model_, plan_.batch,
                                        RankResources{.kernels = *kernels_,
                                                      .allocator = host_allocator(),
                                                      .meter = meter_,

@@ -60,7 +60,7 @@ class RepeatedSteps : public testing::Test {
                  plan_.stages,
                  plan_.ranks[0],
                  model_,
-                 plan_.batch.micro_batch_size,
+                 plan_.batch,
                  {.kernels = backend_.kernels(),
                   .allocator = host_allocator(),
                   .meter = meter_,

@@ -105,8 +105,9 @@ TEST(ContentsOfFiles, AreOfEveryFileThatTheConfigNames) {
   config.data.validation = "validation.tokens";
   config.pipeline.schedule_file = folder.write("schedule", "0F0");
   config.pipeline.cost_file = folder.write("costs.json", "[]");
-  const data::Dataset dataset{std::make_shared<OneToken>(), std::make_shared<OneToken>(), data::bytes_tokenizer(), 256};
-  const Files files = contents_of_files(config, dataset);
+  const auto dataset =
+      data::text_data({std::make_shared<OneToken>(), std::make_shared<OneToken>(), data::bytes_tokenizer(), 256}, 1);
+  const Files files = contents_of_files(config, *dataset);
   std::vector<std::string> keys;
   for (const FileContent& file : files) keys.push_back(file.key + " " + file.path);
   EXPECT_THAT(keys, ElementsAre("data.train train.tokens", "data.validation validation.tokens", "model.vocabulary train.tokens",
@@ -116,9 +117,9 @@ TEST(ContentsOfFiles, AreOfEveryFileThatTheConfigNames) {
   EXPECT_THAT(files[3].digest, HasSubstr("3 bytes, xxh3 "));
   const std::string before = files[3].digest;
   folder.write("schedule", "0B0");
-  EXPECT_NE(contents_of_files(config, dataset)[3].digest, before);
+  EXPECT_NE(contents_of_files(config, *dataset)[3].digest, before);
   std::filesystem::remove_all(folder.path());
-  EXPECT_THROW(contents_of_files(config, dataset), ConfigError);
+  EXPECT_THROW(contents_of_files(config, *dataset), ConfigError);
 }
 
 }  // namespace

@@ -63,7 +63,9 @@ INSTANTIATE_TEST_SUITE_P(Models, Equivalence,
                          testing::Values(LayoutCase{"gpt_fp32", model::Type::Gpt, false},
                                          LayoutCase{"gpt_bf16", model::Type::Gpt, true},
                                          LayoutCase{"llama_fp32", model::Type::Llama, false},
-                                         LayoutCase{"llama_bf16", model::Type::Llama, true}),
+                                         LayoutCase{"llama_bf16", model::Type::Llama, true},
+                                         LayoutCase{"images_fp32", model::Type::Sequential, false},
+                                         LayoutCase{"images_bf16", model::Type::Sequential, true}),
                          [](const auto& which) { return which.param.name; });
 
 }  // namespace

@@ -16,22 +16,37 @@
 namespace trivet::test {
 namespace {
 
-constexpr int64_t kVocabulary = 61, kSequence = 16;
+constexpr int64_t kVocabulary = 61, kSequence = 16;  // of text
+constexpr int64_t kClasses = 5;                      // of images
 
-// The tokens of a sample depend only on its number in the run, as with real data.
+// A sample depends only on its number in the run, as with real data.
 struct MadeUpBatch {
   std::vector<int32_t> tokens, targets;
+  std::vector<float> images;
   Microbatch view;
 
-  MadeUpBatch(int64_t step, int64_t first_sample, int64_t samples) {
+  MadeUpBatch(const SampleSpec& spec, int64_t step, int64_t first_sample, int64_t samples) {
     for (int64_t s = 0; s < samples; ++s)
-      for (int64_t t = 0; t < kSequence; ++t) {
-        tokens.push_back(token(step, first_sample + s, t));
-        targets.push_back(token(step, first_sample + s, t + 1));
-      }
-    view = {{tokens.data(), DType::Int32, {samples, kSequence}},
-            {targets.data(), DType::Int32, {samples, kSequence}},
+      if (is_float(spec.input_dtype))
+        add_image(spec, step, first_sample + s);
+      else
+        add_text(step, first_sample + s);
+    void* const input = is_float(spec.input_dtype) ? static_cast<void*>(images.data()) : tokens.data();
+    view = {{input, spec.input_dtype, spec.inputs_of(samples)},
+            {targets.data(), DType::Int32, spec.targets_of(samples)},
             first_sample};
+  }
+  void add_text(int64_t step, int64_t sample) {
+    for (int64_t t = 0; t < kSequence; ++t) {
+      tokens.push_back(token(step, sample, t));
+      targets.push_back(token(step, sample, t + 1));
+    }
+  }
+  void add_image(const SampleSpec& spec, int64_t step, int64_t sample) {
+    const std::vector<float> image = tiny_image(step, sample, spec.input.elements());
+    images.insert(images.end(), image.begin(), image.end());
+    const auto brightest = std::max_element(image.begin(), image.end()) - image.begin();
+    targets.push_back(static_cast<int32_t>(brightest * spec.classes / spec.input.elements()));
   }
   static int32_t token(int64_t step, int64_t sample, int64_t position) {
     // Predictable from the token before, so that there is something to learn.
@@ -40,11 +55,12 @@ struct MadeUpBatch {
   }
 };
 
-std::vector<MadeUpBatch> batches_of(const Plan& plan, int rank, int64_t step) {
+std::vector<MadeUpBatch> batches_of(const SampleSpec& spec, const Plan& plan, int rank, int64_t step) {
   std::vector<MadeUpBatch> batches;
   const int64_t micro = plan.batch.micro_batch_size;
   for (int64_t m = 0; m < plan.batch.gradient_accumulation_steps; ++m)
-    batches.emplace_back(step, (m * plan.mesh.size(Axis::Data) + plan.mesh.coordinate_of(rank, Axis::Data)) * micro, micro);
+    batches.emplace_back(spec, step, (m * plan.mesh.size(Axis::Data) + plan.mesh.coordinate_of(rank, Axis::Data)) * micro,
+                         micro);
   return batches;
 }
 
@@ -119,13 +135,13 @@ void run_rank(const TinyRun& run, comm::World& real_world, Trace& trace) {
   std::optional<MadeUpBatch> other;
   engine.set_microbatch_source([&](int64_t step, int64_t number) {
     const int64_t micro = engine.plan().batch.micro_batch_size;
-    return other.emplace(step, number * micro, micro).view;
+    return other.emplace(engine.model().sample, step, number * micro, micro).view;
   });
   if (!run.load_from.empty()) {
     EXPECT_TRUE(engine.load(run.load_from));
   }
   for (int64_t step = engine.progress().steps; step < run.steps; ++step) {
-    const auto batches = batches_of(engine.plan(), world.rank(), step);
+    const auto batches = batches_of(engine.model().sample, engine.plan(), world.rank(), step);
     if (run.before_step) run.before_step(engine, world.rank(), step);
     const StepResult result = engine.train_batch(views_of(batches));
     if (world.rank() != 0) continue;
@@ -133,9 +149,9 @@ void run_rank(const TinyRun& run, comm::World& real_world, Trace& trace) {
     trace.grad_norms.push_back(result.grad_norm);
   }
   if (!run.save_to.empty()) engine.save(run.save_to);
-  const auto batches = batches_of(engine.plan(), world.rank(), 1000);
-  const double evaluation = engine.evaluate(views_of(batches)).loss;
-  if (world.rank() == 0) trace.evaluation = evaluation;
+  const auto batches = batches_of(engine.model().sample, engine.plan(), world.rank(), 1000);
+  const StepResult evaluation = engine.evaluate(views_of(batches));
+  if (world.rank() == 0) trace.evaluation = evaluation.loss, trace.correct = evaluation.correct;
   for (size_t layer = 0; layer < engine.model().layers.size(); ++layer)
     for (const ParameterSpec& parameter : engine.model().layers[layer]->parameters()) {
       if (!parameter.tied_to.empty()) continue;
@@ -145,12 +161,7 @@ void run_rank(const TinyRun& run, comm::World& real_world, Trace& trace) {
     }
 }
 
-}  // namespace
-
-Config tiny_config(model::Type type) {
-  Config config;
-  config.source = "tiny";
-  config.model.type = type;
+void set_text_model(Config& config, model::Type type) {
   config.model.layers = 2;
   config.model.hidden_size = 32;
   config.model.heads = 4;
@@ -158,12 +169,39 @@ Config tiny_config(model::Type type) {
   config.model.sequence_length = kSequence;
   config.model.tied_embedding = type == model::Type::Gpt;
   config.model.dropout = 0.1;
-  config.batch.train_batch_size = 12;
-  config.batch.micro_batch_size = 1;
+}
+
+void set_image_model(Config& config) {
+  config.model.input = {2, 8, 9};
+  config.model.network = {"conv 4 padding 1", "batch_norm", "relu",           "max_pool 2",  "conv 6 no_bias padding 1",
+                          "group_norm 2",     "gelu",       "average_pool 2", "dropout 0.2", "flatten",
+                          "dense 8",          "batch_norm", "relu",           "dense 5"};
+}
+
+}  // namespace
+
+Config tiny_config(model::Type type) {
+  constexpr int64_t kMicrobatches = 12;
+  const bool images = type == model::Type::Sequential;
+  Config config;
+  config.source = "tiny";
+  config.model.type = type;
+  images ? set_image_model(config) : set_text_model(config, type);
+  config.batch.micro_batch_size = images ? 3 : 1;
+  config.batch.train_batch_size = kMicrobatches * config.batch.micro_batch_size;
   config.optimizer.lr = 1e-2;
   config.optimizer.weight_decay = 0.1;
   config.zero.stage3_param_persistence_threshold = 40;
   return config;
+}
+
+std::vector<float> tiny_image(int64_t step, int64_t sample, int64_t elements) {
+  std::vector<float> image;
+  const int64_t bright = philox(8, static_cast<uint64_t>(step), static_cast<uint64_t>(sample))[0] % kClasses;
+  for (int64_t e = 0; e < elements; ++e)
+    image.push_back(unit_float(philox(9, static_cast<uint64_t>(step), static_cast<uint64_t>(sample * elements + e))[0]) +
+                    (e * kClasses / elements == bright ? 1.0f : 0.0f));
+  return image;
 }
 
 Trace run(const TinyRun& run) {
@@ -181,6 +219,7 @@ std::string difference(const Trace& a, const Trace& b) {
     if (std::bit_cast<uint64_t>(a.grad_norms[i]) != std::bit_cast<uint64_t>(b.grad_norms[i]))  // NaN where a step is skipped
       return fmt::format("norm of step {}: {} and {}", i, a.grad_norms[i], b.grad_norms[i]);
   if (a.evaluation != b.evaluation) return fmt::format("evaluation: {} and {}", a.evaluation, b.evaluation);
+  if (a.correct != b.correct) return fmt::format("correct in the evaluation: {} and {}", a.correct, b.correct);
   for (const auto& [name, values] : a.weights) {
     const auto other = b.weights.find(name);
     if (other == b.weights.end() || other->second.size() != values.size()) return name + " is missing";

@@ -1,4 +1,4 @@
-// A whole training run in miniature, for comparing layouts: made-up text, a tiny model, ranks as threads.
+// A whole training run in miniature, for comparing layouts: made-up text or images, a tiny model, ranks as threads.
 #pragma once
 
 #include <bit>
@@ -33,13 +33,17 @@ struct Trace {
   std::vector<uint32_t> loss_bits;
   std::vector<double> grad_norms;
   double evaluation = 0;
+  int64_t correct = 0;  // in the evaluation
   std::map<std::string, std::vector<float>> weights;
   bool operator==(const Trace&) const = default;
 };
 inline float loss_of(const Trace& trace, size_t step) { return std::bit_cast<float>(trace.loss_bits.at(step)); }
 
-// Global batch 12 of sequences of 16 tokens; 12 is divisible by 1, 2, 3, 4 and 6 ranks.
+// 12 microbatches, a number that is divisible by 1, 2, 3, 4 and 6 ranks. Text: of one sequence of 16 tokens; images: of 3
+// images, through every kind of layer.
 Config tiny_config(model::Type type);
+// The image of a sample: noise, and one bright fifth, which is its class.
+std::vector<float> tiny_image(int64_t step, int64_t sample, int64_t elements);
 Trace run(const TinyRun& run);
 
 // The first difference in words, or "" when every bit is the same.

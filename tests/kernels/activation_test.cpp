@@ -47,6 +47,28 @@ TEST(Activation, GeluAndItsGradientMatchDoubleReference) {
     }
 }
 
+TEST(Activation, ReluAndItsGradientAreExact) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t size : kSizes) {
+      HostTensor x = wide(dtype, {size}, 1);
+      if (size > 10) x.set(10, NAN);
+      const HostTensor dy = HostTensor::random(dtype, {size}, 2);
+      const auto out = same_bits_every_way([&](Kernels& kernels) {
+        HostTensor y = HostTensor::poisoned(dtype, {size}), dx = dy;
+        kernels.relu({x.view(), y.view()});
+        kernels.relu_backward({dx.view(), x.view(), dx.view()});  // in place
+        return std::vector{y, dx};
+      });
+      for (int64_t e = 0; e < size; ++e) {
+        ASSERT_EQ(out[1].at(e), x.at(e) > 0 ? dy.at(e) : 0.0) << x.at(e);
+        if (std::isnan(x.at(e)))
+          ASSERT_TRUE(std::isnan(out[0].at(e)));
+        else
+          ASSERT_EQ(out[0].at(e), std::max(x.at(e), 0.0));
+      }
+    }
+}
+
 TEST(Activation, SwiGluAndItsGradientMatchDoubleReference) {
   for (const DType dtype : kFloatTypes)
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{0, 4}, {1, 1}, {3, 17}, {70, 515}}) {

@@ -157,6 +157,17 @@ TEST(CpuCrossEntropy, AddsToTheLoss) {
   EXPECT_EQ(twice.tokens, 2 * once.tokens);
 }
 
+// Row by row: right; wrong; the first of two equal logits is chosen, rightly and wrongly; no target.
+TEST(CountCorrect, CountsRowsWhoseTargetHasTheLargestLogit) {
+  const float logits[] = {1, 5, 2, 1, 5, 2, 4, 4, 3, 4, 4, 3, 9, 1, 1};
+  const int32_t targets[] = {1, 2, 0, 1, -1};
+  double correct = 10;
+  make_cpu_kernels(1)->count_correct({.logits = {logits, DType::Float32, {5, 3}},
+                                      .targets = {targets, DType::Int32, {5}},
+                                      .correct = {&correct, DType::Float64, {1}}});
+  EXPECT_EQ(correct, 12);
+}
+
 TEST(CpuCrossEntropy, NoRowsAreNoLoss) {
   Problem none(DType::Float32, DType::Float32, 0, 4);
   double loss[2] = {3.5, 7};  // the sums of earlier rows

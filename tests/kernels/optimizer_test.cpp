@@ -247,6 +247,19 @@ TEST(Optimizer, ApplyUpdateMatchesItsFormula) {
       [](Element& x) { x.master = x.master * 0.99 - 0.3 * x.gradient; });
 }
 
+TEST(Optimizer, RunningAverageMatchesItsFormula) {
+  expect_matches(
+      [](Kernels& kernels, States& s) {
+        kernels.running_average({.master = s.master.view(),
+                                 .copy_out = s.copy.view(),
+                                 .gradient = s.gradient.view(),
+                                 .momentum = 0.3,
+                                 .share = 0.25,
+                                 .gradient_scale = 0.5});
+      },
+      [](Element& x) { x.master = 0.7 * x.master + 0.3 * 0.5 * 0.25 * x.gradient; });
+}
+
 TEST(Optimizer, MomentumUpdateMatchesItsFormula) {
   for (const bool nesterov : {true, false})
     for (const DType gradient_type : kGradientTypes) {

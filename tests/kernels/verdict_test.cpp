@@ -57,13 +57,14 @@ TEST(Verdict, SkipsWhatIsNotFiniteWhereThatIsChecked) {
 }
 
 TEST(SumLosses, AddsExactlyAndCounts) {
-  std::vector<double> losses{1e20, 3, 1.0, 4, -1e20, 5};
-  std::vector<int64_t> words(ExactSum::kWords + 1);
+  std::vector<double> losses{1e20, 3, 1, 1.0, 4, 0, -1e20, 5, 2};
+  std::vector<int64_t> words(ExactSum::kWords + kLossCounts);
   for (int round = 0; round < 2; ++round)
-    make_cpu_kernels(1)->sum_losses(
-        {.losses = {losses.data(), DType::Float64, {3, 2}}, .words = {words.data(), DType::Int64, {ExactSum::kWords + 1}}});
+    make_cpu_kernels(1)->sum_losses({.losses = {losses.data(), DType::Float64, {3, 1 + kLossCounts}},
+                                     .words = {words.data(), DType::Int64, {ExactSum::kWords + kLossCounts}}});
   EXPECT_EQ(ExactSum::value_of(words.data()), 2);
-  EXPECT_EQ(words.back(), 24);
+  EXPECT_EQ(words[ExactSum::kWords], 24);
+  EXPECT_EQ(words.back(), 6);
 }
 
 TEST(DivideByNorm, GivesUnitLength) {
@@ -164,6 +165,21 @@ TEST(Verdict, StopsAnUpdateThatWasPrepared) {
   make_cpu_kernels(1)->apply_update(
       {.master = t.master.view(), .update = t.first.view(), .verdict = {verdict, DType::Float64, {kVerdictSize}}});
   EXPECT_TRUE(t == before);
+}
+
+TEST(Verdict, StopsRunningAveragesButDoesNotScaleThem) {
+  const auto moved = [](const std::vector<double>& verdict) {
+    HostTensor average = HostTensor::filled(DType::Float32, {1}, 8), gradient = HostTensor::filled(DType::Float32, {1}, 64);
+    make_cpu_kernels(1)->running_average({.master = average.view(),
+                                          .gradient = gradient.view(),
+                                          .verdict = {verdict.data(), DType::Float64, {kVerdictSize}},
+                                          .momentum = 0.25,
+                                          .share = 0.125,
+                                          .gradient_scale = 0.5});
+    return average.at(0);
+  };
+  EXPECT_EQ(moved({0, 0.01, 1}), 0.75 * 8 + 0.25 * 64 * 0.5 * 0.125);
+  EXPECT_EQ(moved({0, 0.01, 0}), 8);
 }
 
 // w -= scale * ratio * u with ratio = ||w|| / ||u|| in bounds, 1 where either is 0 (You et al. 2020).

@@ -50,6 +50,23 @@ TEST(Console, PrintsPlainLinesWhenPiped) {
       "saved   checkpoints/step-000005\n");
 }
 
+TEST(Console, SaysImagesAndAccuracyIfTheModelChoosesClasses) {
+  std::ostringstream out;
+  Console console(out, {.steps_per_print = 1});
+  console.on_start({.total_steps = 2, .targets = kImages});
+  for (const int64_t step : {1, 2}) console.on_step(metrics_of(step));
+  console.on_evaluation({.step = 1, .loss = 0.25, .targets = 10000, .correct = 9836, .ms = 4100});
+  console.on_evaluation({.step = 1, .loss = 0.25, .targets = 0, .correct = 0, .ms = 4100});
+  console.on_end({});
+  const std::string text = out.str();
+  EXPECT_NE(text.find("       lr       img/s    step ms"), std::string::npos) << text;
+  EXPECT_NE(text.find("       1   validation loss 0.2500, accuracy 98.36 % over 10,000 images in 4.1 s\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("       1   validation loss 0.2500 over 0 images in 4.1 s\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" img/s, 0 skipped\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("tok"), std::string::npos) << text;
+}
+
 TEST(Console, ShowsSkippedStepsWhateverTheInterval) {
   const std::string text = run({.steps_per_print = 100}, 3);
   EXPECT_NE(text.find("       3   skipped: the gradients overflowed at loss scale 32768\n"), std::string::npos) << text;

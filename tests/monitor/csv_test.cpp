@@ -53,6 +53,13 @@ TEST(CsvMonitor, LossScaleAndEvaluationHaveFilesOfTheirOwn) {
   EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_eval_loss.csv")), "step,eval_loss\r\n8,2.5\r\n");
 }
 
+TEST(CsvMonitor, AccuracyHasAFileOfItsOwnIfTheModelChoosesClasses) {
+  const TemporaryFolder folder;
+  CsvMonitor monitor(folder.at("out"), "job");
+  monitor.on_evaluation({.step = 1, .loss = 2.5, .samples = 8, .targets = 16, .correct = 12});
+  EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_eval_accuracy.csv")), "step,eval_accuracy\r\n8,0.75\r\n");
+}
+
 TEST(CsvMonitor, ARestartAppendsTheHeaderAgainAsDeepSpeedDoes) {
   const TemporaryFolder folder;
   for (int run = 0; run < 2; ++run) CsvMonitor(folder.at("out"), "job").on_step(metrics_at(8, 0.001));

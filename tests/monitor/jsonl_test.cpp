@@ -63,6 +63,15 @@ TEST(JsonlMonitor, SkippedStepsAndLossScalesShow) {
   EXPECT_TRUE(line.ends_with(", \"loss_scale\": 32768, \"skipped\": true}\n")) << line;
 }
 
+TEST(JsonlMonitor, EvaluationsSayHowManyAnswersWereCorrectIfTheModelChoosesClasses) {
+  const TemporaryFolder folder;
+  JsonlMonitor monitor(folder.at("m.jsonl"));
+  monitor.on_start({.total_steps = 1});
+  monitor.on_evaluation({.step = 1, .loss = 0.5, .loss_bits = 0x3f000000, .targets = 64, .correct = 60, .ms = 1.5});
+  EXPECT_EQ(file_content(folder.at("m.evaluation.jsonl")),
+            "{\"step\": 1, \"loss\": 0.5, \"loss_bits\": \"3f000000\", \"tokens\": 64, \"ms\": 1.5, \"correct\": 60}\n");
+}
+
 TEST(JsonlMonitor, LinesAreOnDiskBeforeTheStepReturns) {
   const TemporaryFolder folder;
   JsonlMonitor monitor(folder.at("new/folder/m.jsonl"));

@@ -28,6 +28,26 @@ void compute(const GeluBackward& args, int threads) {
   });
 }
 
+void compute(const Relu& args, int threads) {
+  dispatch_float(args.x.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::relu<T>, &v3::relu<T>, &v4::relu<T>);
+    const T* x = args.x.as<T>();
+    T* y = args.y.as<T>();
+    for_each_element_range(args.x.elements(), threads,
+                           [&](int64_t begin, int64_t end) { loop(x + begin, y + begin, end - begin); });
+  });
+}
+
+void compute(const ReluBackward& args, int threads) {
+  dispatch_float(args.x.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::relu_backward<T>, &v3::relu_backward<T>, &v4::relu_backward<T>);
+    const T *dy = args.dy.as<T>(), *x = args.x.as<T>();
+    T* dx = args.dx.as<T>();
+    for_each_element_range(args.x.elements(), threads,
+                           [&](int64_t begin, int64_t end) { loop(dy + begin, x + begin, dx + begin, end - begin); });
+  });
+}
+
 void compute(const SwiGlu& args, int threads) {
   dispatch_float(args.y.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::swiglu<T>, &v3::swiglu<T>, &v4::swiglu<T>);

@@ -40,6 +40,22 @@ void gelu_backward(const T* dy, const T* x, T* dx, int64_t count) {
 }
 
 template <typename T>
+void relu(const T* x, T* y, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) {
+    const auto value = read(x[e]);
+    y[e] = write<T>(value < 0 ? 0 : value);  // NaN is not less than 0
+  }
+}
+
+template <typename T>
+void relu_backward(const T* dy, const T* x, T* dx, int64_t count) {
+  using Sum = SumOf<T>;
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) dx[e] = write<T>(read(x[e]) > 0 ? Sum(read(dy[e])) : Sum(0));
+}
+
+template <typename T>
 void swiglu(const T* gate, const T* up, T* y, int64_t count) {
   using Sum = SumOf<T>;
 #pragma GCC ivdep

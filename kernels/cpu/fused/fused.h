@@ -24,6 +24,8 @@ void add_dropped_elements(const DropoutAdd& sum, int64_t begin, int64_t end);
 void compute(const DropoutBackward& args, int threads);
 void compute(const Gelu& args, int threads);
 void compute(const GeluBackward& args, int threads);
+void compute(const Relu& args, int threads);
+void compute(const ReluBackward& args, int threads);
 void compute(const SwiGlu& args, int threads);
 void compute(const SwiGluBackward& args, int threads);
 void compute(const Rotary& args, int threads);
@@ -39,6 +41,7 @@ void compute(const Adagrad& args, int threads);
 void compute(const LambUpdate& args, int threads);
 void compute(const ApplyUpdate& args, int threads);
 void compute(const MomentumUpdate& args, int threads);
+void compute(const RunningAverage& args, int threads);
 
 void compute(const Zero& args, int threads);
 void compute(const Copy& args, int threads);

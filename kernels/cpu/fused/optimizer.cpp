@@ -56,9 +56,10 @@ void compute(const SumLosses& args, int) {
   const double* losses = args.losses.as<double>();
   int64_t* words = args.words.as<int64_t>();
   ExactSum sum;
-  for (int64_t m = 0; m < args.losses.elements() / 2; ++m) {
-    sum.add(losses[2 * m]);
-    words[ExactSum::kWords] += static_cast<int64_t>(losses[2 * m + 1]);
+  constexpr int64_t kOfOne = 1 + kLossCounts;
+  for (int64_t m = 0; m < args.losses.elements() / kOfOne; ++m) {
+    sum.add(losses[kOfOne * m]);
+    for (int64_t i = 0; i < kLossCounts; ++i) words[ExactSum::kWords + i] += static_cast<int64_t>(losses[kOfOne * m + 1 + i]);
   }
   for (int word = 0; word < ExactSum::kWords; ++word) words[word] += sum.words()[word];
 }
@@ -156,6 +157,17 @@ void compute(const MomentumUpdate& args, int threads) {
   float *buffer = args.momentum_buffer.as<float>(), *out = args.out.as<float>();
   for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
     loop(s, gradient, buffer + first, out + first, count);
+  });
+}
+
+void compute(const RunningAverage& args, int threads) {
+  if (!applies(args.verdict)) return;
+  const auto loop = by_isa(&baseline::apply, &v3::apply, &v4::apply);
+  const ApplyScalars s = scalars(numbers(args), 1, [](const Number& number) { return number.value(); });
+  float* master = args.master.as<float>();
+  for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
+    loop(s.keep, s.factor, gradient, master + first, count);
+    round_to(args.copy_out, first, count, master + first);
   });
 }
 

@@ -1,5 +1,5 @@
-// GELU and SwiGLU. The formulas are the CPU's (kernels/cpu/fused/activation_loops.inl); in float32, exponentials and divisions
-// are the device's own, each accurate to 2 units in the last place.
+// GELU, ReLU and SwiGLU. The formulas are the CPU's (kernels/cpu/fused/activation_loops.inl); in float32, exponentials and
+// divisions are the device's own, each accurate to 2 units in the last place.
 #include "kernels/cuda/fused/elements.cuh"
 
 namespace trivet::kernels::cuda {
@@ -65,6 +65,47 @@ struct GeluBackwardOp : ElementOp {
       const Sum inner = Sum(1.5957691216057308) * (Sum(1) + Sum(0.134145) * value * value);
       out[i] = narrow<T>(widen(loaded.dy[i]) * (gate.value + value * gate.slope * inner));
     }
+    store_pack(dx + first, out);
+  }
+};
+
+template <typename T>
+struct ReluOp : ElementOp {
+  const T* x;
+  T* y;
+  template <int N>
+  __device__ Pack<T, N> load(int64_t first) const {
+    return load_pack<N>(x + first);
+  }
+  template <int N>
+  __device__ void finish(int64_t first, const Pack<T, N>& loaded) const {
+    Pack<T, N> out;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const SumOf<T> value = widen(loaded[i]);
+      out[i] = narrow<T>(value < 0 ? SumOf<T>(0) : value);  // NaN is not less than 0
+    }
+    store_pack(y + first, out);
+  }
+};
+
+template <typename T>
+struct ReluBackwardOp : ElementOp {
+  const T *dy, *x;
+  T* dx;
+  template <int N>
+  struct Loaded {
+    Pack<T, N> dy, x;
+  };
+  template <int N>
+  __device__ Loaded<N> load(int64_t first) const {
+    return {load_pack<N>(dy + first), load_pack<N>(x + first)};
+  }
+  template <int N>
+  __device__ void finish(int64_t first, const Loaded<N>& loaded) const {
+    Pack<T, N> out;
+#pragma unroll
+    for (int i = 0; i < N; ++i) out[i] = widen(loaded.x[i]) > 0 ? loaded.dy[i] : narrow<T>(SumOf<T>(0));
     store_pack(dx + first, out);
   }
 };
@@ -143,6 +184,27 @@ void compute(const GeluBackward& args, const Launch& launch) {
   dispatch_device_float(args.x.dtype, [&]<typename T>() {
     constexpr int kPack = kPackOf<T>;
     GeluBackwardOp<T> op;
+    op.dy = data_of<T>(args.dy);
+    op.x = data_of<T>(args.x);
+    op.dx = data_of<T>(args.dx);
+    launch_elements<kPack, 2>(op, args.x.elements(), aligned_for_packs<kPack>(op.dy, op.x, op.dx), launch);
+  });
+}
+
+void compute(const Relu& args, const Launch& launch) {
+  dispatch_device_float(args.x.dtype, [&]<typename T>() {
+    constexpr int kPack = kPackOf<T>;
+    ReluOp<T> op;
+    op.x = data_of<T>(args.x);
+    op.y = data_of<T>(args.y);
+    launch_elements<kPack, 2>(op, args.x.elements(), aligned_for_packs<kPack>(op.x, op.y), launch);
+  });
+}
+
+void compute(const ReluBackward& args, const Launch& launch) {
+  dispatch_device_float(args.x.dtype, [&]<typename T>() {
+    constexpr int kPack = kPackOf<T>;
+    ReluBackwardOp<T> op;
     op.dy = data_of<T>(args.dy);
     op.x = data_of<T>(args.x);
     op.dx = data_of<T>(args.dx);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/fused/elements.cuh"
 #include "kernels/cuda/fused/logits.cuh"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/workspace.h"
 
 namespace trivet::kernels::cuda {
@@ -271,7 +272,34 @@ void add_losses_of_rows(TensorView loss, ConstTensorView targets, const Launch& 
                 data_of<int32_t>(targets), targets.elements(), data_of<double>(loss));
 }
 
+constexpr int kCountThreads = 256;
+
+// One block; each thread walks through rows of its own. There are few rows, one for each image of a microbatch.
+template <typename T>
+__global__ void __launch_bounds__(kCountThreads)
+    count_right_rows(const T* logits, const int32_t* targets, int64_t rows, int64_t cols, double* correct) {
+  int64_t right = 0;
+  for (int64_t row = threadIdx.x; row < rows; row += kCountThreads) {
+    const T* x = logits + row * cols;
+    int64_t largest = 0;
+    for (int64_t col = 1; col < cols; ++col)
+      if (widen(x[largest]) < widen(x[col])) largest = col;
+    right += targets[row] >= 0 && largest == targets[row] ? 1 : 0;
+  }
+  right = join_group<kCountThreads>(right, Plus());
+  if (threadIdx.x == 0) *correct += static_cast<double>(right);
+}
+
 }  // namespace
+
+void compute(const CountCorrect& args, const Launch& launch) {
+  if (args.logits.elements() == 0) return;
+  dispatch_device_float(args.logits.dtype, [&]<typename T>() {
+    TRIVET_LAUNCH(&count_right_rows<T>, 1, kCountThreads, 0, launch.stream, data_of<T>(args.logits),
+                  data_of<int32_t>(args.targets), args.logits.shape.rows(), args.logits.shape.cols(),
+                  data_of<double>(args.correct));
+  });
+}
 
 void compute(const CrossEntropy& args, const Launch& launch) {
   if (args.logits.elements() == 0) return;

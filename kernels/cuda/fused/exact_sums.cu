@@ -98,11 +98,12 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads) add_losses(const double* losses, int64_t count, int64_t* words) {
   for (int64_t m = threadIdx.x; m < count; m += kThreads) {
-    const ExactTerm term = ExactSum::term_of(losses[2 * m]);
+    const double* own = losses + (1 + kLossCounts) * m;
+    const ExactTerm term = ExactSum::term_of(own[0]);
     if (term.limb < 0) add_atomically(words + ExactSum::kLimbs, 1);
     for (int i = 0; term.limb >= 0 && i < ExactTerm::kDigits && term.limb + i < ExactSum::kLimbs; ++i)
       add_atomically(words + term.limb + i, term.digits[i]);
-    add_atomically(words + ExactSum::kWords, static_cast<int64_t>(losses[2 * m + 1]));
+    for (int i = 0; i < kLossCounts; ++i) add_atomically(words + ExactSum::kWords + i, static_cast<int64_t>(own[1 + i]));
   }
 }
 
@@ -144,8 +145,8 @@ void compute(const SumOfSquares& args, const Launch& launch) {
 
 void compute(const SumLosses& args, const Launch& launch) {
   if (args.losses.elements() == 0) return;
-  TRIVET_LAUNCH(&add_losses, 1, kThreads, 0, launch.stream, data_of<double>(args.losses), args.losses.elements() / 2,
-                data_of<int64_t>(args.words));
+  TRIVET_LAUNCH(&add_losses, 1, kThreads, 0, launch.stream, data_of<double>(args.losses),
+                args.losses.elements() / (1 + kLossCounts), data_of<int64_t>(args.words));
 }
 
 void compute(const JudgeGradients& args, const Launch& launch) {

@@ -245,6 +245,20 @@ struct ApplyStep : Step<G, ApplyNumbers, ApplyScalars, 0> {
   }
 };
 
+template <typename G>
+struct RunningAverageStep : Step<G, RunningAverageNumbers, ApplyScalars, 0> {
+  using Base = Step<G, RunningAverageNumbers, ApplyScalars, 0>;
+  template <int N>
+  using Loaded = typename Base::template Loaded<N>;
+  template <int N>
+  __device__ void finish(int64_t first, Loaded<N> x) const {
+    const ApplyScalars& s = this->scalars;
+#pragma unroll
+    for (int i = 0; i < N; ++i) x.master[i] = x.master[i] * s.keep - s.factor * widen(x.gradient[i]);
+    this->store(first, x);
+  }
+};
+
 bool aligned_copy(TensorView copy) {
   const auto bytes = static_cast<uintptr_t>(std::min<int64_t>(kAccessBytes, kPack * size_of(copy.dtype)));
   return reinterpret_cast<uintptr_t>(copy.data) % bytes == 0;
@@ -349,6 +363,8 @@ void compute(const MomentumUpdate& args, const Launch& launch) {
     return aligned_for_packs<kPack>(step.out);
   });
 }
+
+void compute(const RunningAverage& args, const Launch& launch) { launch_step<RunningAverageStep>(args, {}, launch); }
 
 void compute(const ApplyUpdate& args, const Launch& launch) {
   launch_step<ApplyStep>(args, args.update, args.master, args.copy_out, {}, launch, [&](auto& step) {

@@ -1,0 +1,142 @@
+#include "engine/data/training_data.h"
+
+#include <fmt/format.h>
+
+#include "engine/config/config.h"
+#include "engine/data/data_error.h"
+#include "engine/data/image_source.h"
+#include "engine/data/token_source.h"
+
+namespace trivet::data {
+namespace {
+
+class TextData final : public TrainingData {
+ public:
+  TextData(Dataset dataset, int64_t sequence_length) : dataset_(std::move(dataset)), sequence_length_(sequence_length) {}
+
+  std::shared_ptr<const SampleSource> train() const override {
+    return std::make_shared<TokenSource>(dataset_.train, sequence_length_);
+  }
+  std::shared_ptr<const SampleSource> validation() const override {
+    if (!dataset_.validation) return nullptr;
+    return std::make_shared<TokenSource>(dataset_.validation, sequence_length_);
+  }
+  std::string train_digest() const override { return dataset_.train->digest(); }
+  std::string validation_digest() const override { return dataset_.validation ? dataset_.validation->digest() : ""; }
+  std::string sizes() const override {
+    return fmt::format("{} training tokens, {} validation tokens", dataset_.train->tokens(),
+                       dataset_.validation ? dataset_.validation->tokens() : 0);
+  }
+  std::shared_ptr<Tokenizer> tokenizer() const override { return dataset_.tokenizer; }
+  int64_t vocabulary_size() const override { return dataset_.vocabulary_size; }
+
+ private:
+  Dataset dataset_;
+  int64_t sequence_length_;
+};
+
+class ImageData final : public TrainingData {
+ public:
+  ImageData(std::shared_ptr<const ImageSource> train, std::shared_ptr<const ImageSource> validation)
+      : train_(std::move(train)), validation_(std::move(validation)) {}
+
+  std::shared_ptr<const SampleSource> train() const override { return train_; }
+  std::shared_ptr<const SampleSource> validation() const override { return validation_; }
+  std::string train_digest() const override { return train_->digest(); }
+  std::string validation_digest() const override { return validation_ ? validation_->digest() : ""; }
+  std::string sizes() const override {
+    return fmt::format("{} training images, {} validation images, {} classes", train_->samples(),
+                       validation_ ? validation_->samples() : 0, train_->spec().classes);
+  }
+
+ private:
+  std::shared_ptr<const ImageSource> train_, validation_;
+};
+
+[[noreturn]] void refuse_key(const Config& config, const std::string& key, const std::string& message) {
+  throw DataError(ExitCode::Usage, (config.source.empty() ? "" : config.source + ": ") + key + ": " + message);
+}
+
+Normalization normalization_of(const Config& config, int64_t channels) {
+  const auto check = [&](const char* key, const std::vector<double>& values) {
+    if (values.size() != 1 && static_cast<int64_t>(values.size()) != channels)
+      refuse_key(config, key,
+                 fmt::format("{} numbers are given, but images have {} channels; give one number, or one for each channel",
+                             values.size(), channels));
+  };
+  check("data.mean", config.data.mean);
+  check("data.std", config.data.deviation);
+  return {config.data.mean, config.data.deviation};
+}
+
+void check_shape(const Config& config, const std::string& path, const Images& images) {
+  const std::vector<int64_t> shape{images.channels, images.rows, images.cols};
+  if (shape == config.model.input) return;
+  refuse_key(config, "model.input",
+             fmt::format("[{}], but the images of {} are [{}]; use that", fmt::join(config.model.input, ", "), path,
+                         fmt::join(shape, ", ")));
+}
+
+// The numbers of the images of a set, without or with a share that is held out. Its images are spread evenly over the set,
+// which may be sorted by class.
+struct Division {
+  std::vector<int64_t> training, held_out;
+
+  Division(int64_t images, double held_out_fraction) {
+    const int64_t held = images - training_tokens(images, held_out_fraction);
+    for (int64_t image = 0; image < images; ++image) {
+      const bool is_held = (image + 1) * held / images > image * held / images;
+      (is_held ? held_out : training).push_back(image);
+    }
+  }
+};
+
+// The images of config.data.validation, or those that come with the training images.
+std::optional<Images> validation_images(const Config& config, OpenedImages& opened) {
+  const DataConfig& data = config.data;
+  std::optional<Images> images =
+      data.validation.empty() ? std::move(opened.test) : open_images(data.validation, data.format).train;
+  if (!images) return {};
+  const std::string& path = data.validation.empty() ? data.train : data.validation;
+  check_shape(config, path, *images);
+  if (images->class_count() > opened.train.class_count())
+    refuse_key(config, "data.validation",
+               fmt::format("{} has images of class {}, but the training images have classes up to {}", path,
+                           images->class_count() - 1, opened.train.class_count() - 1));
+  return images;
+}
+
+}  // namespace
+
+std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length) {
+  return std::make_unique<TextData>(std::move(dataset), sequence_length);
+}
+
+std::unique_ptr<TrainingData> open_text_data(const Config& config) {
+  return text_data(open_dataset(data_options(config)), config.model.sequence_length);
+}
+
+std::unique_ptr<TrainingData> open_image_data(const Config& config) {
+  const DataConfig& data = config.data;
+  if (data.train.empty()) refuse_key(config, "data.train", "is missing; name a folder or file of images (docs/data.md)");
+  OpenedImages opened = open_images(data.train, data.format);
+  check_shape(config, data.train, opened.train);
+  const Normalization normalization = normalization_of(config, opened.train.channels);
+  const Augmentation augmentation{static_cast<uint64_t>(config.training.seed), data.crop_padding, data.flip};
+  std::optional<Images> validation = validation_images(config, opened);
+  const auto train = std::make_shared<const Images>(std::move(opened.train));
+  Division division(train->count(), validation ? 0 : data.validation_fraction);
+  if (division.training.empty())
+    refuse_key(config, "data.validation_fraction", "leaves no image for training; use a smaller one");
+  const auto training = std::make_shared<ImageSource>(train, std::move(division.training), normalization, augmentation);
+  std::shared_ptr<const ImageSource> held_out;
+  if (validation) {
+    const auto images = std::make_shared<const Images>(std::move(*validation));
+    held_out = std::make_shared<ImageSource>(images, Division(images->count(), 0).training, normalization);
+  } else if (!division.held_out.empty()) {
+    held_out = std::make_shared<ImageSource>(train, std::move(division.held_out), normalization);
+  }
+  return std::make_unique<ImageData>(training, held_out);
+}
+
+}  // namespace trivet::data

@@ -1,0 +1,32 @@
+// The data of a run, as the section "data" names it: text for models of text, images for models of images.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/data/dataset.h"
+#include "engine/data/sample_source.h"
+
+namespace trivet::data {
+
+class TrainingData {
+ public:
+  virtual ~TrainingData() = default;
+  // Both throw DataError if there is too little for one sample.
+  virtual std::shared_ptr<const SampleSource> train() const = 0;
+  virtual std::shared_ptr<const SampleSource> validation() const = 0;  // null if there is none
+  virtual std::string train_digest() const = 0;
+  virtual std::string validation_digest() const = 0;  // empty if there is none
+  virtual std::string sizes() const = 0;              // "60000 training images, 10000 test images"
+  // Of text; null and 0 otherwise.
+  virtual std::shared_ptr<Tokenizer> tokenizer() const { return nullptr; }
+  virtual int64_t vocabulary_size() const { return 0; }
+};
+
+std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length);
+
+// What config.data names, for models of text and of images. Throw DataError for files that are not what the model reads.
+std::unique_ptr<TrainingData> open_text_data(const Config& config);
+std::unique_ptr<TrainingData> open_image_data(const Config& config);
+
+}  // namespace trivet::data

@@ -1,0 +1,147 @@
+// Trains the models of examples/05_mnist and 06_cifar10 as a user does, on small made-up sets of images.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+#include "tests/support/image_files.h"
+
+namespace trivet::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class TrainImages : public testing::Test {
+ protected:
+  TrainImages() {
+    std::filesystem::create_directory(folder.at("mnist"));
+    write_mnist("train", 80);
+    write_mnist("t10k", 20);
+  }
+  // Images of 28 x 28: class c has a bright row 2 c + 4.
+  void write_mnist(const std::string& prefix, uint32_t count) {
+    std::string pixels, labels;
+    for (uint32_t i = 0; i < count; ++i) {
+      std::string image(28 * 28, '\x20');
+      std::fill_n(image.begin() + (2 * (i % 10) + 4) * 28, 28, '\xf0');
+      image[i * 7 % (28 * 28)] = '\x60';
+      pixels += image, labels += static_cast<char>(i % 10);
+    }
+    folder.write("mnist/" + prefix + "-images-idx3-ubyte", idx_text({count, 28, 28}, pixels));
+    folder.write("mnist/" + prefix + "-labels-idx1-ubyte", idx_text({count}, labels));
+  }
+  void write_cifar() {
+    std::filesystem::create_directory(folder.at("cifar-10-batches-bin"));
+    for (const std::string name :
+         {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"}) {
+      std::string records;
+      for (int i = 0; i < 20; ++i)
+        records += std::string(1, static_cast<char>(i % 10)) + std::string(3072, static_cast<char>(20 * i));
+      folder.write("cifar-10-batches-bin/" + name + ".bin", records);
+    }
+  }
+  Output train(const std::string& example, const std::string& arguments) const {
+    return folder.run("train " TRIVET_SOURCE_DIR "/examples/" + example + " " + arguments);
+  }
+  std::string loss_bits(const std::string& metrics) const {
+    std::string bits;
+    const std::string text = folder.read(metrics), key = "\"loss_bits\": \"";
+    for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1))
+      bits += text.substr(at + key.size(), 8) + " ";
+    return bits;
+  }
+
+  Folder folder;
+};
+
+TEST_F(TrainImages, HorovodsNetLearnsAndItsAccuracyIsReported) {
+  const Output out = train("05_mnist/horovod.json",
+                           "--metrics m.jsonl --set training.epochs=0 --set training.steps=30 --set training.evaluate_every=30 "
+                           "--set train_micro_batch_size_per_gpu=16 --set optimizer.lr_scaling.rule=none");
+  EXPECT_EQ(out.code, 0) << out.errors;
+  EXPECT_THAT(out.text, HasSubstr("model   sequential, 11 layers on images [1, 28, 28], 1199882 parameters\n"));
+  EXPECT_THAT(out.text, HasSubstr("data    mnist: 80 training images, 20 validation images, 10 classes\n"));
+  EXPECT_THAT(out.text, HasSubstr(", accuracy 100.00 % over 20 images in "));
+  EXPECT_THAT(out.text, HasSubstr("img/s"));
+  EXPECT_THAT(out.text, Not(HasSubstr("tok")));
+  EXPECT_THAT(folder.read("m.evaluation.jsonl"), HasSubstr("\"tokens\": 20, \"ms\": "));
+  EXPECT_THAT(folder.read("m.evaluation.jsonl"), HasSubstr(", \"correct\": 20}\n"));
+}
+
+TEST_F(TrainImages, RanksAndStagesGiveTheSameBitsInLayoutModeAlsoWhenResumed) {
+  const std::string same =
+      "--set training.epochs=0 --set training.steps=4 --set training.evaluate_every=4 --set train_batch_size=16 --set "
+      "train_micro_batch_size_per_gpu=4 --set reproducible=layout --set checkpoint.every_steps=2 ";
+  const Output one = train("05_mnist/horovod.json", same + "--metrics one.jsonl --set checkpoint.directory=one");
+  EXPECT_EQ(one.code, 0) << one.errors;
+  int run = 0;
+  for (const char* layout : {"--ranks 2 --set zero_optimization.stage=1", "--ranks 4 --set zero_optimization.stage=2",
+                             "--ranks 4 --set zero_optimization.stage=3 --set parallel.pipeline=2"}) {
+    const std::string name = std::to_string(run++);
+    const Output other =
+        train("05_mnist/horovod.json", same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name + " " + layout);
+    EXPECT_EQ(other.code, 0) << other.errors;
+    EXPECT_EQ(loss_bits(name + ".jsonl"), loss_bits("one.jsonl")) << layout;
+    EXPECT_EQ(loss_bits(name + ".evaluation.jsonl"), loss_bits("one.evaluation.jsonl")) << layout;
+  }
+  const Output resumed = train("05_mnist/horovod.json",
+                               same + "--metrics 0.jsonl --set checkpoint.directory=0 --resume 0/step-00000002 --ranks 1");
+  EXPECT_EQ(resumed.code, 0) << resumed.errors;
+  EXPECT_EQ(loss_bits("0.jsonl"), loss_bits("one.jsonl"));
+}
+
+TEST_F(TrainImages, TensorFlowsNetTrains) {
+  const Output out = train("05_mnist/tensorflow.json", "--set training.steps=2 --set train_micro_batch_size_per_gpu=8");
+  EXPECT_EQ(out.code, 0) << out.errors;
+  EXPECT_THAT(out.text, HasSubstr("2770634 parameters"));
+}
+
+TEST_F(TrainImages, BothNetsForCifarTrain) {
+  write_cifar();
+  const Output deepspeed = train("06_cifar10/deepspeed.json", "--ranks 2 --set training.epochs=0 --set training.steps=2");
+  EXPECT_EQ(deepspeed.code, 0) << deepspeed.errors;
+  EXPECT_THAT(deepspeed.text, HasSubstr("62006 parameters"));
+  EXPECT_THAT(deepspeed.text, HasSubstr("100 training images, 20 validation images, 10 classes"));
+  const Output ddp = train("06_cifar10/ddp.json", "--set training.epochs=0 --set training.steps=2");
+  EXPECT_EQ(ddp.code, 0) << ddp.errors;
+  EXPECT_THAT(ddp.text, HasSubstr("657342 parameters"));
+}
+
+TEST_F(TrainImages, AnotherNumberOfClassesIsRefused) {
+  const Output out = train("05_mnist/horovod.json", "--set 'model.network=[\"flatten\", \"dense 9\"]'");
+  EXPECT_EQ(out.code, 2);
+  EXPECT_THAT(out.errors, HasSubstr("model.network: the last layer gives 9 numbers, but mnist has 10 classes; use as many"));
+}
+
+TEST_F(TrainImages, EvaluationNeedsImages) {
+  std::filesystem::remove(folder.at("mnist/t10k-images-idx3-ubyte"));
+  const Output out = train("05_mnist/horovod.json", "--set data.validation_fraction=0");
+  EXPECT_EQ(out.code, 2);
+  EXPECT_THAT(out.errors, HasSubstr("training.evaluate_every: 469 needs something to evaluate on; give data.validation or a "
+                                    "data.validation_fraction above 0, or use 0"));
+}
+
+TEST_F(TrainImages, AModelOfImagesGeneratesNoText) {
+  const Output trained = train("05_mnist/horovod.json",
+                               "--set training.epochs=0 --set training.steps=1 --set training.evaluate_every=0 --set "
+                               "train_micro_batch_size_per_gpu=4");
+  EXPECT_EQ(trained.code, 0) << trained.errors;
+  const Output out = folder.run("generate checkpoints");
+  EXPECT_EQ(out.code, 2);
+  EXPECT_THAT(out.errors,
+              HasSubstr("checkpoints: its model of type \"sequential\" reads images; only models of text generate"));
+}
+
+// What needs no data.
+TEST_F(TrainImages, AreEstimatedAndPlannedAndTheirSchedulesDrawn) {
+  const std::string config = TRIVET_SOURCE_DIR "/examples/05_mnist/horovod.json";
+  for (const std::string& command :
+       {"plan " + config + " --world-size 2", "estimate " + config, "config check " + config, "config explain " + config}) {
+    const Output out = folder.run(command);
+    EXPECT_EQ(out.code, 0) << command << ": " << out.errors;
+  }
+  EXPECT_THAT(folder.run("plan " + config).text, HasSubstr("1199882 parameters in 12 blocks"));
+}
+
+}  // namespace
+}  // namespace trivet::test
