@@ -42,8 +42,9 @@ struct PlaneSets {
 __device__ double sum_of_threads(double own) { return join_group<kImageThreads>(own, Plus()); }
 
 template <typename T>
-__global__ void __launch_bounds__(kImageThreads) normalize_sets(PlaneSets sets, const T* x, const T* gain, const T* bias, T* y,
-                                                                SumOf<T>* means, SumOf<T>* rstds, float epsilon) {
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
+    normalize_sets(PlaneSets sets, const T* x, const T* gain, const T* bias, T* y, SumOf<T>* means, SumOf<T>* rstds,
+                   float epsilon) {
   using Sum = SumOf<T>;
   const auto count = static_cast<double>(sets.of_a_set);
   for (int64_t set = blockIdx.x; set < sets.sets; set += gridDim.x) {
@@ -74,7 +75,7 @@ struct NormBackward {
 
 // dx = rstd (g - mean of g - n mean of (g n)) with g = dy gain and n the normalized element; the means are over the set.
 template <typename T>
-__global__ void __launch_bounds__(kImageThreads) input_gradient_of_sets(PlaneSets sets, NormBackward<T> a) {
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks) input_gradient_of_sets(PlaneSets sets, NormBackward<T> a) {
   using Sum = SumOf<T>;
   const auto count = static_cast<double>(sets.of_a_set);
   for (int64_t set = blockIdx.x; set < sets.sets; set += gridDim.x) {
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(kImageThreads) input_gradient_of_sets(PlaneSet
 
 // dgain and dbias may be null.
 template <typename T, typename G>
-__global__ void __launch_bounds__(kImageThreads)
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
     parameter_gradients_of_channels(PlaneSets sets, NormBackward<T> a, G* dgain, bool add_to_gain, G* dbias, bool add_to_bias) {
   using Sum = SumOf<T>;
   const auto store = [](G* out, double sum, bool accumulate) {
@@ -124,7 +125,7 @@ struct GivenStatistics {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(kImageThreads)
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
     normalize_with_given(GivenStatistics<T> a, int64_t channels, int64_t pixels, int64_t elements, float epsilon) {
   using Sum = SumOf<T>;
   for_each_own(elements, [&](int64_t at) {
@@ -136,8 +137,9 @@ __global__ void __launch_bounds__(kImageThreads)
 }
 
 template <typename S, typename G>
-__global__ void __launch_bounds__(kImageThreads) add_to_sum(const S* values, int64_t sets, double epsilon, double elements,
-                                                            bool variance, Number scale, G* sum, bool accumulate) {
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
+    add_to_sum(const S* values, int64_t sets, double epsilon, double elements, bool variance, Number scale, G* sum,
+               bool accumulate) {
   for_each_own(sets, [&](int64_t set) {
     double value = static_cast<double>(values[set]);
     if (variance) {  // `values` are 1 / sqrt(variance + epsilon)

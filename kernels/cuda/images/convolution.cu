@@ -6,7 +6,7 @@ namespace trivet::kernels::cuda {
 namespace {
 
 template <typename T>
-__global__ void __launch_bounds__(kImageThreads)
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
     convolve(WindowedImages s, const T* x, const T* weight, const T* bias, T* y, int64_t elements) {
   using Sum = SumOf<T>;
   for_each_own(elements, [&](int64_t e) {
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kImageThreads)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kImageThreads)
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
     convolve_back(WindowedImages s, const T* dy, const T* weight, T* dx, int64_t elements) {
   using Sum = SumOf<T>;
   for_each_own(elements, [&](int64_t e) {
@@ -56,7 +56,7 @@ __device__ void store_sum(Sum own, G* out, bool accumulate) {
 
 // One block for each element of dweight.
 template <typename T, typename G>
-__global__ void __launch_bounds__(kImageThreads)
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
     sum_weight_gradient(WindowedImages s, const T* dy, const T* x, G* dweight, int64_t weights, bool accumulate) {
   using Sum = SumOf<T>;
   const int64_t out_pixels = s.out_rows * s.out_cols;
@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(kImageThreads)
 
 // One block for each output channel.
 template <typename T, typename G>
-__global__ void __launch_bounds__(kImageThreads) sum_bias_gradient(WindowedImages s, const T* dy, G* dbias, bool accumulate) {
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
+    sum_bias_gradient(WindowedImages s, const T* dy, G* dbias, bool accumulate) {
   using Sum = SumOf<T>;
   const int64_t out_pixels = s.out_rows * s.out_cols;
   for (int64_t out = blockIdx.x; out < s.out_channels; out += gridDim.x) {

@@ -23,7 +23,8 @@ __device__ int64_t place_of_maximum(const WindowedImages& s, const T* plane, int
 }
 
 template <typename T, bool kMax>
-__global__ void __launch_bounds__(kImageThreads) pool_windows(WindowedImages s, const T* x, T* y, int64_t elements) {
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
+    pool_windows(WindowedImages s, const T* x, T* y, int64_t elements) {
   using Sum = SumOf<T>;
   for_each_own(elements, [&](int64_t e) {
     const int64_t col = e % s.out_cols, row = e / s.out_cols % s.out_rows;
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(kImageThreads) pool_windows(WindowedImages s, 
 }
 
 template <typename T, bool kMax>
-__global__ void __launch_bounds__(kImageThreads)
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
     pool_windows_back(WindowedImages s, const T* dy, const T* x, T* dx, int64_t elements) {
   using Sum = SumOf<T>;
   for_each_own(elements, [&](int64_t e) {
