@@ -1,5 +1,5 @@
 // Calls of Communicator that are made of others.
-#include "core/error.h"
+#include "hvd/channel.h"
 #include "hvd/communicator.h"
 
 namespace trivet::hvd {
@@ -19,8 +19,13 @@ CallOptions step_of(const CallOptions& options, const char* step) {
 }  // namespace
 
 void Communicator::broadcast_parameters(const std::vector<NamedTensor>& parameters, int root_rank) {
-  std::vector<Handle> handles;
-  for (const auto& [name, tensor] : parameters) handles.push_back(broadcast_async_(tensor, root_rank, {.name = name}));
+  Channel& set = channel({});
+  std::vector<Submission> submissions;
+  for (const auto& [name, tensor] : parameters) {
+    submissions.push_back(broadcast_of(tensor, root_rank, {.name = name}, set));
+    submissions.back().out = tensor;
+  }
+  std::vector<Handle> handles = set.submit(std::move(submissions));  // all or none
   synchronize(handles);
 }
 

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/printable.h"
+#include "hvd/agreement.h"
 #include "hvd/fusion.h"
 
 namespace trivet::hvd {
@@ -90,10 +91,15 @@ std::future<int> Channel::join() {
   return join_->get_future();
 }
 
-void Channel::shut_down() {
-  std::unique_lock lock(mutex_);
+void Channel::leave() {
+  const std::lock_guard lock(mutex_);
   leaving_ = true;
   changed_.notify_all();
+}
+
+void Channel::shut_down() {
+  leave();
+  std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return ended_; });
   if (failure_) std::rethrow_exception(failure_);
 }
@@ -136,7 +142,7 @@ bool Channel::round() {
   }
   execute(table_.take_ready());
   if (stalled) execute(table_.take_stalled());
-  end_join_if_complete(all);
+  end_join_if_decided(all);
   warn_of_stalls();
   return !all_left;
 }
@@ -196,9 +202,15 @@ void Channel::learn(int rank, const News& news) {
   table_.set_joined(rank);
 }
 
-void Channel::end_join_if_complete(const std::vector<News>& all) {
-  for (const News& news : all)
-    if (!news.joined) return;
+// It is decided when all ranks have joined, or when one has left without joining, so that they never will.
+void Channel::end_join_if_decided(const std::vector<News>& all) {
+  std::vector<int> left;  // world ranks
+  bool all_joined = true;
+  for (int rank = 0; rank < size(); ++rank) {
+    all_joined = all_joined && all[rank].joined;
+    if (all[rank].left && !all[rank].joined) left.push_back(world_ranks_[rank]);
+  }
+  if (!all_joined && left.empty()) return;
   table_.end_join();
   std::fill(joined_.begin(), joined_.end(), false);
   std::optional<std::promise<int>> done;
@@ -206,7 +218,13 @@ void Channel::end_join_if_complete(const std::vector<News>& all) {
     const std::lock_guard lock(mutex_);
     done.swap(join_);
   }
-  done->set_value(world_ranks_[last_joined_]);
+  if (!done) return;
+  if (left.empty())
+    done->set_value(world_ranks_[last_joined_]);
+  else
+    done->set_exception(std::make_exception_ptr(CommError(
+        ExitCode::RanksDisagree,
+        fmt::format("hvd: join(): {} called shutdown() without join(); all ranks must call join()", ranks_text(left)))));
 }
 
 Submission* Channel::own(const Agreed& agreed) {
@@ -226,13 +244,11 @@ void Channel::execute(const std::vector<Agreed>& ready) {
 
 // Nobody can take the tensors away while they are used.
 void Channel::operate(const std::vector<Item>& batch) {
-  std::vector<std::shared_ptr<InFlight>> in_flight;
-  std::vector<std::unique_lock<std::mutex>> locks;
+  std::vector<InFlight::Use> uses;
   for (const Item& item : batch) {
     if (!item.mine) continue;
-    in_flight.push_back(item.mine->in_flight);
-    locks.emplace_back(in_flight.back()->mutex);
-    if (in_flight.back()->abandoned)
+    uses.emplace_back(item.mine->in_flight);
+    if (!uses.back().granted())
       throw CommError(ExitCode::PeerLost,
                       fmt::format("hvd: {} of \"{}\": its handle was destroyed before synchronize(); wait for every handle",
                                   name_of(item.mine->request.collective), printable(item.agreed->name)));

@@ -53,9 +53,12 @@ class Channel {
   // The tensors are told to the other ranks together. Throws ConfigError if one of that name is still in flight here, and what
   // has ended the thread, if it has ended.
   std::vector<Handle> submit(std::vector<Submission> submissions);
-  // This rank contributes nothing until all ranks have joined. The future has the world rank of the last one.
+  // This rank contributes nothing until all ranks have joined. The future has the world rank of the last one, or a CommError
+  // (RanksDisagree) if a rank leaves without joining.
   std::future<int> join();
-  // The regular end, which all ranks reach together. Throws what has ended the thread, if it was something else.
+  // Says that this rank submits nothing more. What others then submit alone fails, and so do their joins.
+  void leave();
+  // leave(), and the regular end, which all ranks reach together. Throws what has ended the thread, if it was something else.
   void shut_down();
   // The thread ends after its present round, or when the world is aborted.
   void stop();
@@ -76,7 +79,7 @@ class Channel {
   News take_news();
   std::vector<News> exchange(const News& mine);
   void learn(int rank, const News& news);
-  void end_join_if_complete(const std::vector<News>& all);
+  void end_join_if_decided(const std::vector<News>& all);
   void execute(const std::vector<Agreed>& ready);
   void operate(const std::vector<Item>& batch);
   Submission* own(const Agreed& agreed);

@@ -1,6 +1,7 @@
 #include "hvd/communicator.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
@@ -8,6 +9,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/printable.h"
 #include "hvd/channel.h"
 
@@ -38,6 +40,9 @@ void Communicator::start(const Options& options) {
   find_hosts(world_.group());
   std::vector<int> all(world_.size());
   std::iota(all.begin(), all.end(), 0);
+  if (world_.rank() == 0 && !options.unused_variables.empty())
+    Log(0).warning(fmt::format("hvd: {} in the environment: not used here; docs/horovod.md lists the variables that are",
+                               fmt::join(options.unused_variables, ", ")));
   try {
     if (!options.timeline.empty()) start_timeline(options.timeline);
     open_ = true;
@@ -55,6 +60,8 @@ Communicator::~Communicator() {
 
 void Communicator::shutdown() {
   if (!open_) return;
+  // First all sets, then the waits: another rank may be waiting for this one in any of them.
+  for (auto& [id, channel] : channels_) channel->leave();
   for (auto& [id, channel] : channels_) channel->shut_down();
   channels_.clear();
   open_ = false;
@@ -71,6 +78,8 @@ void Communicator::check_options(comm::ProcessGroup& group, const Options& optio
   const std::vector<Field> fields{{"fusion_threshold_bytes (HOROVOD_FUSION_THRESHOLD)", options.fusion_threshold_bytes},
                                   {"cache_capacity (HOROVOD_CACHE_CAPACITY)", options.cache_capacity},
                                   {"the number of process_sets", int64_t(options.process_sets.size())}};
+  for (const Field& field : fields)
+    if (field.value < 0) throw ConfigError(fmt::format("hvd: {}: {} is not accepted; use at least 0", field.name, field.value));
   std::vector<int64_t> own, all(fields.size() * group.size());
   for (const Field& field : fields) own.push_back(field.value);
   const auto stream = make_inline_stream();
@@ -150,8 +159,10 @@ void Communicator::start_timeline(const std::string& path) {
 void Communicator::stop_timeline() { timeline_.close(); }
 
 std::unique_ptr<Communicator> init(const Options& options, const comm::WorldOptions& world_options) {
-  return std::make_unique<Communicator>(comm::connect(comm::place_from_environment(comm::current_environment()), world_options),
-                                        options);
+  const comm::Environment environment = comm::current_environment();
+  const comm::Place place = comm::place_from_environment(environment);
+  check_launcher(environment, place.world_size);
+  return std::make_unique<Communicator>(comm::connect(place, world_options), options);
 }
 
 void run(int ranks, const std::function<void(Communicator&)>& body, const Options& options,

@@ -45,17 +45,23 @@ DistributedOptimizer::DistributedOptimizer(Communicator& hvd, std::function<void
 }
 
 void DistributedOptimizer::gradient_ready(size_t index) {
-  if (++passes_.at(index) > options_.backward_passes_per_step)
+  if (index >= gradients_.size())
+    throw ConfigError(fmt::format("hvd: gradient_ready({}): there are {} gradients", index, gradients_.size()));
+  if (++passes_[index] > options_.backward_passes_per_step)
     throw ConfigError(
         fmt::format("hvd: gradient \"{}\" was ready {} times before step(); call step() after {} backward passes, or increase "
                     "backward_passes_per_step",
                     printable(gradients_[index].name), passes_[index], options_.backward_passes_per_step));
+  if (started_[index])
+    throw ConfigError(
+        fmt::format("hvd: gradient \"{}\" was ready after synchronize() and before step(); call step() first, then the "
+                    "next backward pass",
+                    printable(gradients_[index].name)));
   if (passes_[index] == options_.backward_passes_per_step) start(index);
 }
 
 void DistributedOptimizer::start(size_t index) {
   if (started_[index]) return;
-  started_[index] = true;
   const double passes = options_.average_aggregated_gradients ? options_.backward_passes_per_step : 1;
   handles_.push_back(
       hvd_.allreduce_async_(gradients_[index].tensor, {.name = "gradient." + gradients_[index].name,
@@ -64,18 +70,28 @@ void DistributedOptimizer::start(size_t index) {
                                                        .prescale_factor = 1 / options_.gradient_predivide_factor,
                                                        .postscale_factor = options_.gradient_predivide_factor / passes,
                                                        .process_set = options_.process_set}));
+  started_[index] = true;
 }
 
 void DistributedOptimizer::synchronize() {
   for (size_t i = 0; i < gradients_.size(); ++i) start(i);
   std::vector<Handle> handles;
   handles.swap(handles_);
-  hvd_.synchronize(handles);
+  try {
+    hvd_.synchronize(handles);
+  } catch (...) {
+    begin_step();  // otherwise the next step() would use gradients that are not averaged
+    throw;
+  }
 }
 
 void DistributedOptimizer::step() {
   synchronize();
   optimizer_step_();
+  begin_step();
+}
+
+void DistributedOptimizer::begin_step() {
   std::fill(passes_.begin(), passes_.end(), 0);
   std::fill(started_.begin(), started_.end(), false);
 }

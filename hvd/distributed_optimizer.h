@@ -40,16 +40,17 @@ class DistributedOptimizer {
   DistributedOptimizer& operator=(const DistributedOptimizer&) = delete;
 
   // A backward pass has completed gradient `index`. In the last pass of a step its sum starts. Throws ConfigError in a pass
-  // more than backward_passes_per_step.
+  // more than backward_passes_per_step, and after synchronize(): the gradient has been averaged for this step.
   void gradient_ready(size_t index);
   // Starts the sums of gradients that were not ready often enough (unused parameters, an incomplete step), and waits for all.
   // Call it before step() to clip or inspect averaged gradients; step() then does not do it again.
   void synchronize();
-  // synchronize(), then the user's optimizer.
+  // synchronize(), then the user's optimizer. If it throws, the gradients are not usable; the next pass begins a new step.
   void step();
 
  private:
   void start(size_t index);
+  void begin_step();
 
   Communicator& hvd_;
   std::function<void()> optimizer_step_;

@@ -1,9 +1,11 @@
 // Stands for an operation that runs in the background. Ask with Communicator::poll, wait with Communicator::synchronize.
 //
 // The tensors of the operation must stay valid as long as the handle. Wait for every handle: one that is destroyed before (when
-// an exception leaves a function, for example) takes the tensors away from the operation, which then fails on all ranks.
+// an exception leaves a function, for example) takes the tensors away from the operation, which ends the job: all
+// ranks get a CommError.
 #pragma once
 
+#include <condition_variable>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -20,10 +22,48 @@ struct Result {
   std::vector<int64_t> received_splits;  // alltoall only: rows that came from each rank
 };
 
-// Says whether the tensors of an operation may be used. The background thread holds the mutex while it uses them.
-struct InFlight {
-  std::mutex mutex;
-  bool abandoned = false;  // the handle is gone, and with it perhaps the memory
+// Says whether the tensors of an operation may be used, and waits while they are used. (A mutex that is held meanwhile would
+// do, but ThreadSanitizer ends a program in which a thread holds more than 64, and many tensors can be fused.)
+class InFlight {
+ public:
+  // The background thread has one while it uses the tensors.
+  class Use {
+   public:
+    explicit Use(std::shared_ptr<InFlight> of) : of_(std::move(of)), granted_(of_->begin()) {}
+    Use(Use&&) noexcept = default;
+    Use& operator=(Use&&) = delete;
+    ~Use() {
+      if (of_ && granted_) of_->end();
+    }
+    bool granted() const { return granted_; }
+
+   private:
+    std::shared_ptr<InFlight> of_;
+    bool granted_;
+  };
+
+  // The handle is gone, and with it perhaps the memory. Waits if the tensors are used at this moment.
+  void abandon() {
+    std::unique_lock lock(mutex_);
+    abandoned_ = true;
+    changed_.wait(lock, [&] { return !in_use_; });
+  }
+
+ private:
+  bool begin() {
+    const std::lock_guard lock(mutex_);
+    in_use_ = !abandoned_;
+    return in_use_;
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    in_use_ = false;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool in_use_ = false, abandoned_ = false;
 };
 
 class Handle {
@@ -39,9 +79,7 @@ class Handle {
   }
   // Waits only if the operation is running at this moment, on all ranks.
   ~Handle() {
-    if (!in_flight_) return;
-    const std::lock_guard lock(in_flight_->mutex);
-    in_flight_->abandoned = true;
+    if (in_flight_) in_flight_->abandon();
   }
   // Returns when the operation has ended, well or not; then synchronize() does not wait.
   void wait() const {

@@ -175,9 +175,10 @@ Result Communicator::alltoall(ConstTensorView tensor, const std::vector<int64_t>
              fmt::format("{} rows cannot be divided by {} ranks; say how many go to each in `splits`", rows, set.size()));
     request.splits.assign(set.size(), rows / set.size());
   }
-  const bool positive = std::all_of(request.splits.begin(), request.splits.end(), [](int64_t count) { return count >= 0; });
-  const int64_t sum = std::accumulate(request.splits.begin(), request.splits.end(), int64_t{0});
-  if (request.splits.size() != size_t(set.size()) || !positive || sum != rows)
+  const bool in_range =
+      std::all_of(request.splits.begin(), request.splits.end(), [&](int64_t count) { return count >= 0 && count <= rows; });
+  const int64_t sum = in_range ? std::accumulate(request.splits.begin(), request.splits.end(), int64_t{0}) : -1;
+  if (request.splits.size() != size_t(set.size()) || sum != rows)
     refuse(request,
            fmt::format("splits must be {} numbers of at least 0 whose sum is the number of rows, {}", set.size(), rows));
   Handle handle = submit(set, std::move(submission));

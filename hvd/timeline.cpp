@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/printable.h"
 
 namespace trivet::hvd {
@@ -39,6 +40,7 @@ void Timeline::finish() {
   if (!file_.is_open()) return;
   file_ << "\n]\n";
   file_.close();
+  if (!file_) Log(0).warning(fmt::format("HOROVOD_TIMELINE: \"{}\" is not complete: writing has failed", printable(path_)));
 }
 
 int Timeline::row_of(const std::string& tensor) {
@@ -56,7 +58,8 @@ void Timeline::write(const std::string& tensor, char phase, const std::string& n
   const double microseconds = std::chrono::duration<double, std::micro>(elapsed).count();
   const int row = row_of(tensor);
   file_ << fmt::format(",\n{{\"name\": {}, \"ph\": \"{}\", \"pid\": {}, \"tid\": 0, \"ts\": {:.3f}{}}}", quoted(name), phase,
-                       row, microseconds, more);
+                       row, microseconds, more)
+        << std::flush;
 }
 
 void Timeline::begin(const std::string& tensor, const std::string& activity) { write(tensor, 'B', activity, ""); }

@@ -4,8 +4,9 @@
 //   NEGOTIATE_ALLREDUCE         from the first rank's submission to the last one's; a mark says when each rank's became known
 //   ALLREDUCE                   the operation; with MEMCPY_IN_FUSION_BUFFER, SUM and MEMCPY_OUT_FUSION_BUFFER within it
 //
-// Times are in microseconds since the file was opened. Events are written as they happen, so that the file of a run that was
-// killed can be opened, too. Thread-safe. While it is closed, calls cost a lock and do nothing.
+// Times are in microseconds since the file was opened. Each event goes to the file when it happens, so that the file of a run
+// that was killed can be opened, too: only the "]" at its end is missing. Thread-safe. While it is closed, calls cost a lock
+// and do nothing.
 #pragma once
 
 #include <chrono>

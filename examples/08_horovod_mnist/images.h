@@ -27,11 +27,15 @@ inline std::vector<uint8_t> read_idx(const std::string& path, const std::vector<
   };
   const int64_t magic = number();
   int64_t bytes = number();
-  bool good = file.good() && magic == static_cast<int64_t>(0x801 + dims_after_first.size()) && bytes < (int64_t{1} << 24);
+  bool good = file.good() && magic == static_cast<int64_t>(0x801 + dims_after_first.size()) && bytes > 0;
   for (int64_t dim : dims_after_first) {
     good = good && number() == dim;
     bytes *= dim;
   }
+  const auto begin = file.tellg();
+  file.seekg(0, std::ios::end);
+  good = good && file.tellg() - begin == bytes;  // before memory is taken for what a broken header says
+  file.seekg(begin);
   std::vector<uint8_t> data(good ? bytes : 0);
   file.read(reinterpret_cast<char*>(data.data()), static_cast<std::streamsize>(data.size()));
   if (!good || !file)

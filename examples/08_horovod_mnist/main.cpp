@@ -5,6 +5,7 @@
 //                                                               MNIST; DIRECTORY has the four IDX files, unpacked
 //
 // Every call of Horovod has its name here; docs/horovod.md explains the differences.
+#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <numeric>
@@ -156,6 +157,14 @@ int check() {
   return good ? 0 : 1;
 }
 
+int64_t number(const std::string& key, const std::string& value) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc{} || end != value.data() + value.size() || number < 1)
+    throw ConfigError(key + ": \"" + value + "\" is not accepted; use a number of at least 1");
+  return number;
+}
+
 Settings parse(int count, char** arguments) {
   Settings settings;
   for (int i = 1; i + 1 < count; i += 2) {
@@ -165,9 +174,9 @@ Settings parse(int count, char** arguments) {
     else if (key == "--model-dir")
       settings.model_directory = value;
     else if (key == "--epochs")
-      settings.epochs = std::stoll(value);
+      settings.epochs = number(key, value);
     else if (key == "--steps-per-epoch")
-      settings.steps_per_epoch = std::stoll(value);
+      settings.steps_per_epoch = number(key, value);
     else
       throw ConfigError(key + ": unknown; use --data, --epochs, --steps-per-epoch, --model-dir");
   }

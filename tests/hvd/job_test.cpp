@@ -1,6 +1,7 @@
 // How ranks start, join, form process sets, wait too long, fail and leave.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -115,6 +116,50 @@ TEST(HvdJob, OptionsComeFromHorovodsVariables) {
                 HasSubstr("Usage: HOROVOD_CYCLE_TIME: \"" + std::string(wrong) + "\" is not accepted; use a number from 0 to"));
 }
 
+TEST(HvdJob, NegativeOptionsAreRefused) {
+  comm::run_threads(1, [](comm::World& world) {
+    Options options;
+    options.cache_capacity = -1;
+    EXPECT_EQ(error_of([&] { Communicator hvd(world, options); }),
+              "Usage: hvd: cache_capacity (HOROVOD_CACHE_CAPACITY): -1 is not accepted; use at least 0");
+  });
+}
+
+TEST(HvdJob, VariablesForWhatIsNotHereAreNotIgnored) {
+  for (const char* name : {"HOROVOD_AUTOTUNE", "HOROVOD_ELASTIC"}) {
+    EXPECT_EQ(error_of([&] {
+                options_from_environment({{name, "1"}});
+              }),
+              "Usage: " + std::string(name) + ": \"1\" is not accepted: Trivet does not have this feature; unset the variable");
+    EXPECT_EQ(error_of([&] { options_from_environment({{name, "0"}}); }), "");
+  }
+  const Options options = options_from_environment({{"HOROVOD_TIMELINE", "DYNAMIC"},
+                                                    {"HOROVOD_CYCLE_TIME", "2"},
+                                                    {"HOROVOD_FUSION_TRESHOLD", "1"},
+                                                    {"HOROVOD_LOG_LEVEL", "debug"},
+                                                    {"HOROVOD_THREAD_AFFINITY", ""},
+                                                    {"HOME", "/root"}});
+  EXPECT_EQ(options.timeline, "");
+  EXPECT_THAT(options.unused_variables, testing::ElementsAre("HOROVOD_FUSION_TRESHOLD", "HOROVOD_LOG_LEVEL"));
+  testing::internal::CaptureStderr();
+  run_ranks(
+      2, [](Communicator&) {}, options);
+  const std::string lines = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(lines, HasSubstr("hvd: HOROVOD_FUSION_TRESHOLD, HOROVOD_LOG_LEVEL in the environment: not used here"));
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 1);  // rank 0 alone says it
+}
+
+TEST(HvdJob, RanksThatHorovodsLauncherHasStartedDoNotTrainAlone) {
+  EXPECT_EQ(error_of([] {
+              check_launcher({{"HOROVOD_SIZE", "4"}}, 1);
+            }),
+            "Usage: HOROVOD_SIZE is 4, but this process has found a job of 1 rank: Horovod's own launchers cannot start this "
+            "program; use trivet launch, mpirun, srun or torchrun");
+  EXPECT_THAT(error_of([] { check_launcher({{"HOROVOD_SIZE", "4"}}, 2); }), HasSubstr("a job of 2 ranks"));
+  EXPECT_EQ(error_of([] { check_launcher({{"HOROVOD_SIZE", "4"}}, 4); }), "");
+  EXPECT_EQ(error_of([] { check_launcher({}, 4); }), "");
+}
+
 TEST(HvdJoin, RanksWithoutDataContributeNothing) {
   run_ranks(3, [](Communicator& hvd) {
     const int steps = hvd.rank() == 1 ? 4 : hvd.rank() + 1;  // 1, 4, 3
@@ -173,6 +218,15 @@ TEST(HvdJoin, ABroadcastFromAJoinedRankFails) {
                 "RanksDisagree: hvd: broadcast of \"x\": its root, rank 0, has called join()");
     }
     EXPECT_EQ(hvd.join(), 1);
+  });
+}
+
+// The ranks that have joined would wait forever.
+TEST(HvdJoin, FailsWhenARankLeavesWithoutIt) {
+  run_ranks(3, [](Communicator& hvd) {
+    if (hvd.rank() == 1) return;  // run_ranks shuts down
+    EXPECT_EQ(error_of([&] { hvd.join(); }),
+              "RanksDisagree: hvd: join(): rank 1 called shutdown() without join(); all ranks must call join()");
   });
 }
 
@@ -329,6 +383,22 @@ TEST(HvdShutdown, ATensorThatARankDidNotSubmitFails) {
     EXPECT_EQ(error_of([&] { hvd.allreduce_(view(data), {.name = "x"}); }),
               "RanksDisagree: hvd: \"x\": rank 0 called shutdown() without submitting it");
   });
+}
+
+TEST(HvdShutdown, ATensorOfAProcessSetThatARankDidNotSubmitFails) {
+  Options options;
+  options.process_sets = {{0, 1}, {0, 1, 2}};
+  run_ranks(
+      3,
+      [](Communicator& hvd) {
+        if (hvd.rank() != 1) return;  // run_ranks shuts down
+        std::vector<float> data(1);
+        for (int id : {2, 1})
+          EXPECT_THAT(error_of([&] { hvd.allreduce_(view(data), {.name = "x", .process_set = hvd.process_set(id)}); }),
+                      HasSubstr("called shutdown() without submitting it"))
+              << id;
+      },
+      options);
 }
 
 TEST(HvdJob, TwoCommunicatorsOfOneRankAreIndependent) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "core/random.h"
@@ -151,6 +152,32 @@ TEST(HvdAllreduce, RanksMaySubmitInAnyOrder) {
   });
 }
 
+TEST(HvdAllreduce, SeveralThreadsOfARankMaySubmit) {
+  run_ranks(3, [](Communicator& hvd) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&hvd, t] {
+        for (int i = 0; i < 8; ++i) {
+          std::vector<float> data{float(10 * t + i + hvd.rank())};
+          hvd.allreduce_(view(data), {.name = "thread " + std::to_string(t) + " tensor " + std::to_string(i), .op = Sum});
+          EXPECT_EQ(data[0], float(3 * (10 * t + i) + 3));
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+// More than the 64 mutexes that a thread may hold under ThreadSanitizer.
+TEST(HvdAllreduce, AHundredTensorsAreFused) {
+  run_ranks(2, [](Communicator& hvd) {
+    std::vector<std::vector<float>> data(100, std::vector<float>{float(hvd.rank() + 1)});
+    std::vector<TensorView> views;
+    for (auto& tensor : data) views.push_back(view(tensor));
+    hvd.grouped_allreduce_(views, {.name = "g", .op = Sum});
+    for (const auto& tensor : data) EXPECT_EQ(tensor[0], 3);
+  });
+}
+
 // Sums of numbers that round: their bits show the order.
 std::vector<float> bits_of_sums(int64_t threshold, bool grouped) {
   std::vector<float> result;
@@ -244,6 +271,18 @@ TEST(HvdAlltoall, RowsGoWhereSplitsSay) {
   });
 }
 
+// The sum of these splits is the number of rows, in 64 bits.
+TEST(HvdAlltoall, SplitsWhoseSumOverflowsAreRefused) {
+  run_ranks(3, [](Communicator& hvd) {
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    const std::vector<float> rows(3);
+    EXPECT_THAT(error_of([&] {
+                  hvd.alltoall(view(rows), {kMost, kMost, 5});
+                }),
+                HasSubstr("splits must be 3 numbers of at least 0"));
+  });
+}
+
 TEST(HvdReducescatter, TheFirstRanksGetOneRowMore) {
   run_ranks(3, [](Communicator& hvd) {
     std::vector<float> data;
@@ -287,6 +326,27 @@ TEST(HvdParameters, AllBecomeThoseOfTheRoot) {
     hvd.broadcast_parameters({{"weight", view(weight, {2, 3})}, {"steps", view(steps)}}, 1);
     EXPECT_EQ(weight, std::vector<float>(6, 1.f));
     EXPECT_EQ(steps[0], 11);
+  });
+}
+
+// Nothing is sent if one of the names cannot be used.
+TEST(HvdParameters, AreSentAllOrNone) {
+  run_ranks(2, [](Communicator& hvd) {
+    std::vector<float> a{float(hvd.rank())}, b{float(hvd.rank())}, other{1};
+    const std::vector<NamedTensor> parameters{{"a", view(a)}, {"b", view(b)}};
+    if (hvd.rank() == 0) {
+      Handle handle = hvd.allreduce_async_(view(other), {.name = "b"});
+      EXPECT_THAT(error_of([&] { hvd.broadcast_parameters(parameters, 1); }),
+                  HasSubstr("broadcast of \"b\": a tensor of that name"));
+      hvd.barrier();
+      hvd.synchronize(handle);
+    } else {
+      hvd.barrier();
+      hvd.allreduce_(view(other), {.name = "b"});
+    }
+    hvd.broadcast_parameters(parameters, 1);
+    EXPECT_EQ(a[0], 1);
+    EXPECT_EQ(b[0], 1);
   });
 }
 

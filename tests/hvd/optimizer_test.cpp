@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "hvd.h"
@@ -90,6 +91,48 @@ TEST(HvdOptimizer, SynchronizeShowsTheAverageBeforeTheStep) {
       for (float& g : gradients) g = std::min(g, 2.f);  // clipping
     optimizer.step();
     EXPECT_EQ(sgd.weight[0], (std::vector<float>{-2, -2}));
+  });
+}
+
+TEST(HvdOptimizer, APassBetweenSynchronizeAndStepIsRefused) {
+  run_ranks(2, [](Communicator& hvd) {
+    Sgd sgd;
+    DistributedOptimizer optimizer(hvd, [&] { sgd.step(); }, sgd.named(), {.backward_passes_per_step = 2});
+    optimizer.gradient_ready(0);
+    optimizer.synchronize();
+    EXPECT_THAT(error_of([&] { optimizer.gradient_ready(0); }),
+                HasSubstr("gradient \"a\" was ready after synchronize() and before step(); call step() first"));
+    EXPECT_THAT(error_of([&] { optimizer.gradient_ready(2); }), HasSubstr("gradient_ready(2): there are 2 gradients"));
+    optimizer.step();
+    optimizer.gradient_ready(0);
+  });
+}
+
+// After an error there is no step with gradients that differ between ranks.
+TEST(HvdOptimizer, GradientsThatWereNotAveragedAreNotUsed) {
+  run_ranks(2, [](Communicator& hvd) {
+    Sgd sgd;
+    DistributedOptimizer optimizer(hvd, [&] { sgd.step(); }, sgd.named(), {.op = hvd.rank() == 0 ? Sum : Average});
+    for (int attempt = 0; attempt < 2; ++attempt)
+      EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("op is sum on rank 0 and average on rank 1"));
+    EXPECT_EQ(sgd.steps, 0);
+  });
+  run_ranks(2, [](Communicator& hvd) {
+    Sgd sgd;
+    std::vector<float> other{1};
+    DistributedOptimizer optimizer(
+        hvd, [&] { sgd.step(); }, sgd.named());
+    if (hvd.rank() == 0) {
+      Handle handle = hvd.allreduce_async_(view(other), {.name = "gradient.a"});
+      EXPECT_THAT(error_of([&] { optimizer.gradient_ready(0); }), HasSubstr("in flight on this rank"));
+      EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("in flight on this rank"));
+      hvd.barrier();
+      hvd.synchronize(handle);
+    } else {
+      hvd.barrier();
+      hvd.allreduce_(view(other), {.name = "gradient.a"});
+    }
+    EXPECT_EQ(sgd.steps, 0);
   });
 }
 
@@ -182,6 +225,32 @@ TEST(HvdTimeline, HasTheNegotiationAndTheStepsOfEachTensor) {
     last = event["ts"];
   }
   EXPECT_EQ(activities(read_json(later), "single"), "(NEGOTIATE_BROADCAST ! ! ) (BROADCAST ) ");
+}
+
+TEST(HvdTimeline, EveryEventIsInTheFileOfARunThatIsKilled) {
+  const test::TemporaryFolder folder;
+  Options options;
+  options.timeline = folder.at("timeline.json");
+  run_ranks(
+      2,
+      [&](Communicator& hvd) {
+        hvd.barrier();
+        if (hvd.rank() != 0) return;
+        std::ifstream file(options.timeline);
+        const std::string text{std::istreambuf_iterator<char>(file), {}};
+        EXPECT_EQ(activities(nlohmann::json::parse(text + "]"), "barrier.noname.1"), "(NEGOTIATE_BARRIER ! ! ) (BARRIER ) ");
+      },
+      options);
+}
+
+TEST(HvdTimeline, AFullDiskIsSaid) {
+  Options options;
+  options.timeline = "/dev/full";
+  testing::internal::CaptureStderr();
+  run_ranks(
+      1, [](Communicator& hvd) { hvd.barrier(); }, options);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("HOROVOD_TIMELINE: \"/dev/full\" is not complete: writing has failed"));
 }
 
 TEST(HvdTimeline, AFileThatCannotBeWrittenIsNamed) {
