@@ -54,6 +54,13 @@ void run_scaling(const ReportArguments& arguments) {
               arguments.json ? "\n" : "");
 }
 
+// They would be ignored.
+void refuse_words_before_scaling(const CLI::App& report) {
+  for (const CLI::Option* option : report.get_options())
+    if (option->count() > 0)
+      throw ConfigError(fmt::format("{} is given before \"scaling\"; write it after that word", option->get_name()));
+}
+
 void add_scaling(CLI::App& report) {
   auto arguments = std::make_shared<ReportArguments>();
   CLI::App* command = report.add_subcommand("scaling", "Compare runs on different numbers of ranks: speedup and efficiency");
@@ -64,7 +71,10 @@ void add_scaling(CLI::App& report) {
   command->add_option("runs", arguments->runs, "folders that run.directory named, at least two")->required();
   command->add_option("-o,--output", arguments->output, "also write a page to this file");
   command->add_flag("--json", arguments->json, "print JSON");
-  command->callback([arguments] { run_scaling(*arguments); });
+  command->callback([arguments, &report] {
+    refuse_words_before_scaling(report);
+    run_scaling(*arguments);
+  });
 }
 
 }  // namespace

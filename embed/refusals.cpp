@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/config/refuse.h"
+#include "engine/lr_schedule.h"
 
 namespace trivet::embed {
 
@@ -24,6 +25,7 @@ void refuse_unused(const Config& config, std::span<const Parameter> parameters) 
     refuse("audit.every_steps",
            fmt::format("{} is not accepted for an embedded optimizer, which cannot repeat a microbatch; use 0",
                        config.audit.every_steps));
+  check_steps_are_known(config);
   if (parameters.empty()) config::refuse(config, "parameters", "none were registered; give at least one");
 }
 

@@ -147,7 +147,7 @@ void check_steps_are_known(const Config& config) {
   if (ends_with_the_run(config.scheduler.type) && config.scheduler.total_num_steps == 0)
     refuse("scheduler.type", "give scheduler.params.total_num_steps or training.steps");
   if (config.lr_scaling != LrScaling::None && config.lr_scaling_warmup_epochs > 0 && config.lr_scaling_warmup_steps == 0)
-    refuse("optimizer.lr_scaling.warmup_epochs", "set Config::lr_scaling_warmup_steps");
+    refuse("optimizer.lr_scaling.warmup_epochs", "set Config::lr_scaling_warmup_steps, or leave warmup_epochs out");
 }
 
 void use_constant_rate(Config& config) {

@@ -28,7 +28,7 @@ class TrainingLoop {
 
   TrainEnd run(StopAgreement& stop, trainer::RecordedSteps& recorded) {
     save_last_step_of_memory();
-    validation_.make_up();
+    if (validation_.make_up() || !checkpoints_.is_on_disk()) save_best_step();
     while (!is_complete()) {
       recorded.before_step();
       train_step();
@@ -43,6 +43,7 @@ class TrainingLoop {
         save(last || ends ? checkpoint::OnFailure::End : checkpoint::OnFailure::Continue);
       if (ends && !last) return {.signal = asked.end_signal};
       validation_.after_step();
+      if (ends) save_best_step();
     }
     return {.early = run_.steps_done() < run_.total_steps()};
   }
@@ -74,6 +75,12 @@ class TrainingLoop {
   void save_last_step_of_memory() {
     if (!checkpoints_.memory() || !is_complete()) return;
     if (!checkpoints_.is_on_disk()) checkpoints_.save(checkpoint::OnFailure::End);
+  }
+
+  // If the step that was done last is the best, and its checkpoint does not say so or is in another directory.
+  void save_best_step() {
+    const int64_t done = run_.steps_done();
+    if (done > 0 && checkpoints_.saves() && run_.evaluations.keeps(done)) save(checkpoint::OnFailure::Continue);
   }
 
   void train_step() {

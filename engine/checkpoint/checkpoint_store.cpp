@@ -470,13 +470,14 @@ void CheckpointStore::write_name(std::string_view name, int64_t step) {
   files_.rename(path(temporary), path(std::string(name)));
 }
 
-// The best step may have been damaged and set aside, or the run may not look for one any more.
+// The best step may have been damaged and set aside, or the run may not look for one any more. Something else of this name,
+// such as a directory, belongs to somebody else and stays.
 void CheckpointStore::name_best_step() {
   const bool there = best_step_ > 0 && files_.kind(path(step_directory_name(best_step_))) != EntryKind::Missing;
   if (there)
     write_name(kBestName, best_step_);
-  else
-    remove_if_there(std::string(kBestName));
+  else if (names_step(files_, path(std::string(kBestName))))
+    files_.remove(path(std::string(kBestName)));
 }
 
 // Leaves alone what is not of a store.

@@ -89,6 +89,14 @@ std::string follow_name(FileSystem& files, const std::string& path) {
   }
 }
 
+bool names_step(FileSystem& files, const std::string& path) {
+  try {
+    return follow_name(files, path) != path;
+  } catch (const CheckpointError&) {
+    return false;
+  }
+}
+
 LoadedStep open_path(FileSystem& files, const std::string& path, StepFiles which) {
   const std::string followed = follow_name(files, path);
   const bool is_step = parse_step(std::filesystem::path(followed).filename().string()).has_value();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -69,7 +68,12 @@ Visit DistributedSampler::visit(int64_t step, int64_t microbatch, int64_t row) c
 }
 
 int64_t DistributedSampler::steps_of(double epochs) const {
-  return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(steps_per_epoch_)));
+  return whole_steps(epochs * static_cast<double>(steps_per_epoch_));
+}
+
+bool DistributedSampler::has_empty_rows() const {
+  const int64_t rest = options_.drop_last_batch ? samples_per_rank_ % layout_.micro_batch : 0;
+  return samples_per_rank_ - rest < steps_per_epoch_ * layout_.accumulation * layout_.micro_batch;
 }
 
 std::shared_ptr<const DistributedSampler::Permutation> DistributedSampler::permutation_of(int64_t epoch) const {

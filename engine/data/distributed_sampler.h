@@ -35,8 +35,8 @@ struct DistributedSamplerOptions {
 
 class DistributedSampler final : public Sampler {
  public:
-  // torch.randperm draws numbers of 32 bits for at most so many samples.
-  static constexpr int64_t kMostSamples = 214'748'364;
+  // torch.randperm draws numbers of 32 bits for fewer than (2^32 - 1) / 20 samples, and of 64 bits for more.
+  static constexpr int64_t kMostSamples = 214'748'363;
 
   // Throws ConfigError if there are more samples than that, or fewer than a step needs.
   DistributedSampler(const DistributedSamplerOptions& options, const BatchLayout& layout, const std::string& source);
@@ -45,6 +45,7 @@ class DistributedSampler final : public Sampler {
   int64_t steps_of(double epochs) const override;
   int64_t epochs_in(int64_t steps) const override { return steps / steps_per_epoch_; }
   int64_t steps_per_epoch() const override { return steps_per_epoch_; }
+  bool has_empty_rows() const override;
 
  private:
   using Permutation = std::vector<uint32_t>;

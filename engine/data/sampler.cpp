@@ -1,10 +1,13 @@
 #include "engine/data/sampler.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/data/distributed_sampler.h"
 
 namespace trivet::data {
+
+int64_t whole_steps(double steps) { return static_cast<int64_t>(std::ceil(std::min(steps, 1e12))); }
 
 Visit EndlessSampler::visit(int64_t step, int64_t microbatch, int64_t row) const {
   const int64_t place = step * layout_.global_batch() + microbatch * layout_.micro_batch + row;
@@ -13,7 +16,7 @@ Visit EndlessSampler::visit(int64_t step, int64_t microbatch, int64_t row) const
 
 int64_t EndlessSampler::steps_of(double epochs) const {
   const double all_samples = epochs * static_cast<double>(order_.samples());
-  return static_cast<int64_t>(std::ceil(all_samples / static_cast<double>(layout_.global_batch())));
+  return whole_steps(all_samples / static_cast<double>(layout_.global_batch()));
 }
 
 int64_t EndlessSampler::epochs_in(int64_t steps) const { return steps * layout_.global_batch() / order_.samples(); }

@@ -7,6 +7,8 @@
 #include <iostream>
 
 #include "comm/nccl_network.h"
+#include "core/file_system.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/config/load.h"
 #include "engine/lr_schedule.h"
 #include "engine/monitor/console.h"
@@ -84,6 +86,21 @@ std::string why_it_ended_early(const Run& run) {
   if (state.best_step == 0) return fmt::format("{} evaluations in a row had no finite loss", state.without_improvement);
   return fmt::format("{} evaluations in a row did not lower the best validation loss{}; it is {:.4f}, after step {}",
                      state.without_improvement, by, state.best_loss, monitor::with_commas(state.best_step));
+}
+
+// "checkpoints/best, step 90: validation loss 2.0460"; empty if no step is kept as the best. A run that continues another run
+// from its directory may have its best step there.
+std::string best_line(const Run& run) {
+  const EvaluationState& state = run.evaluations.state();
+  if (state.best_step == 0 || !run.evaluations.keeps(state.best_step)) return "";
+  const std::string& directory = run.config.checkpoint.directory;
+  const std::string name = fmt::format("{}/{}", directory, checkpoint::kBestName);
+  const std::string step =
+      fmt::format("step {}: validation loss {:.4f}", monitor::with_commas(state.best_step), state.best_loss);
+  const std::string named_step =
+      checkpoint::names_step(real_file_system(), name) ? checkpoint::follow_name(real_file_system(), name) : "";
+  const bool named = named_step.ends_with("/" + checkpoint::step_directory_name(state.best_step));
+  return named ? fmt::format("{}, {}", name, step) : fmt::format("{}; {} has no checkpoint of it", step, directory);
 }
 
 void add_notes(const Run& run, std::vector<Fact>& facts) {
@@ -196,10 +213,7 @@ void report_end(Run& run, const TrainEnd& end, Checkpoints& checkpoints) {
   std::vector<Fact> facts{{"memory", measured_memory_line(run, checkpoints)}};
   if (checkpoints.last_saved() > 0)
     facts.push_back({"checkpoint", fmt::format("{}, step {}", run.config.checkpoint.directory, checkpoints.last_saved())});
-  const int64_t best = run.evaluations.state().best_step;
-  if (best > 0 && run.evaluations.keeps(best))
-    facts.push_back({"best", fmt::format("{}/best, step {}: validation loss {:.4f}", run.config.checkpoint.directory, best,
-                                         run.evaluations.state().best_loss)});
+  if (const std::string best = best_line(run); !best.empty()) facts.push_back({"best", best});
   if (end.early)
     facts.push_back({"stopped", fmt::format("early, after step {} of {}: {}", monitor::with_commas(run.steps_done()),
                                             monitor::with_commas(run.total_steps()), why_it_ended_early(run))});

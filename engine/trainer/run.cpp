@@ -23,12 +23,26 @@ void check_classes(const Config& config, const model::Model& model, const data::
                                 config.source, model.sample.classes, config.data.train, train.spec().classes));
 }
 
+// Batch norm would take empty rows for images.
+void refuse_empty_rows_in_statistics(const Config& config, const model::Model& model) {
+  for (size_t layer = 0; layer < model.layers.size(); ++layer)
+    for (const ParameterSpec& parameter : model.layers[layer]->parameters())
+      if (parameter.update.kind == ParameterUpdate::Kind::RunningAverage)
+        throw ConfigError(fmt::format(
+            "{}: data.sampler: with \"pytorch\" the last step of an epoch has rows without a sample here, and layer {} would "
+            "count them in its statistics; set dataloader_drop_last to true, with a gradient_accumulation_steps that divides "
+            "the microbatches of a rank in an epoch, such as 1, or use \"trivet\"",
+            config.source, model.names[layer]));
+}
+
 Engine make_engine(const Config& config, const data::TrainingData& data, comm::World& world, const TrainOptions& options) {
   model::Model model = model::build(model::with_vocabulary(config.model, data.vocabulary_size()));
   const auto train = data.train();
   if (model::family_of(config.model.type).reads_images) check_classes(config, model, *train);
   Plan plan = make_plan(config, model, world.size());
-  set_steps_of_schedule(plan.config, *make_sampler(config, train->samples(), plan));
+  const auto sampler = make_sampler(config, train->samples(), plan);
+  if (sampler->has_empty_rows()) refuse_empty_rows_in_statistics(config, model);
+  set_steps_of_schedule(plan.config, *sampler);
   return Engine(std::move(plan), std::move(model), world, {.threads = options.threads, .local_rank = options.local_rank});
 }
 

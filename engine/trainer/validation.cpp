@@ -40,9 +40,10 @@ void Validation::after_step() {
   if (is_due() && evaluated_step_ != run_.steps_done()) evaluate();
 }
 
-void Validation::make_up() {
+bool Validation::make_up() {
   const bool missing = run_.evaluations.decides() && run_.evaluations.state().step < run_.steps_done();
   if (missing && run_.steps_done() < run_.total_steps()) after_step();
+  return evaluated_step_ == run_.steps_done();
 }
 
 void Validation::evaluate() {

@@ -19,8 +19,8 @@ class Validation {
   // same steps.
   void after_step();
   // When a run resumes: evaluates if that is due after the step that it continues from, decides something, and was not done
-  // because a signal ended the run. Collective.
-  void make_up();
+  // because a signal ended the run. Returns whether it evaluated. Collective.
+  bool make_up();
   // The validation loss of the current weights, if it was computed.
   std::optional<double> loss() const;
 

@@ -457,6 +457,18 @@ TEST_F(CheckpointStoreTest, TheNameOfABestStepThatIsGoneGoesToo) {
   EXPECT_EQ(best(), "none");
 }
 
+TEST_F(CheckpointStoreTest, WhatOthersNamedBestStays) {
+  CheckpointStore store = make_store("run-1");
+  const std::filesystem::path place = directory_.at("best");
+  std::filesystem::create_directories(place / "step-00000007");
+  save(store, 10);
+  EXPECT_TRUE(std::filesystem::exists(place / "step-00000007"));
+  std::filesystem::remove_all(place);
+  std::ofstream(place) << "my notes";
+  save(store, 20);
+  EXPECT_EQ(best(), "my notes");
+}
+
 TEST_F(CheckpointStoreTest, ANameOpensTheStepThatItNames) {
   CheckpointStore store = make_store("run-1");
   for (const int64_t step : {10, 20}) save_with_best(store, step, 10);

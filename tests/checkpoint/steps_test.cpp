@@ -51,6 +51,9 @@ TEST(FollowName, OnlyTheTwoNamesAreFollowed) {
   files.create_directory("/run/inner");
   files.create_directory("/run/inner/best");  // somebody's directory of checkpoints
   EXPECT_EQ(follow_name(files, "/run/inner/best"), "/run/inner/best");
+  EXPECT_TRUE(names_step(files, "/run/best"));
+  for (const char* other : {"/run/worst", "/run", "/nowhere/best", "/run/inner/best"})
+    EXPECT_FALSE(names_step(files, other)) << other;
 }
 
 TEST(FollowName, RefusesWhatIsNotTheNameOfAStep) {
@@ -65,6 +68,7 @@ TEST(FollowName, RefusesWhatIsNotTheNameOfAStep) {
       EXPECT_EQ(error.exit_code(), ExitCode::CheckpointCorrupt);
       EXPECT_THAT(error.what(), ::testing::HasSubstr("is not the name of a step, such as step-00000200"));
     }
+    EXPECT_FALSE(names_step(files, "/run/best")) << text;
   }
   write_text(files, "/run/best", std::string(65, 'x'));
   EXPECT_THROW(follow_name(files, "/run/best"), CheckpointError);

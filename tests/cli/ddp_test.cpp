@@ -125,6 +125,9 @@ TEST_F(Ddp, ScalingNeedsTwoRunsWithAPlan) {
   EXPECT_THAT(refusal("scaling runs/1 alone.jsonl"),
               HasSubstr("alone.jsonl: there is no plan, which says how many ranks there were"));
   EXPECT_THAT(refusal("scaling"), HasSubstr("runs is required"));
+  EXPECT_THAT(refusal("-o scaling.html scaling runs/1 runs/1"),
+              HasSubstr("--output is given before \"scaling\"; write it after that word"));
+  EXPECT_THAT(refusal("runs/1 scaling runs/1 runs/1"), HasSubstr("runs is given before \"scaling\""));
   EXPECT_THAT(refusal(""), HasSubstr("runs is required"));
 }
 

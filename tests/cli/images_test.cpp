@@ -107,6 +107,29 @@ TEST_F(TrainImages, BothNetsForCifarTrain) {
   EXPECT_THAT(ddp.text, HasSubstr("657342 parameters"));
 }
 
+// 80 images: a step of 16 divides them, one of 12 leaves rows that batch norm would count.
+TEST_F(TrainImages, PyTorchsSamplerGivesBatchNormNoEmptyRows) {
+  const auto with_batches_of = [&](const std::string& images, const std::string& further) {
+    return train("05_mnist/horovod.json",
+                 "--set 'model.network=[\"flatten\", \"dense 4\", \"batch_norm\", \"dense 10\"]' --set data.sampler=pytorch "
+                 "--set training.epochs=1 --set training.evaluate_every=0 --set checkpoint.directory= "
+                 "--set train_micro_batch_size_per_gpu=" +
+                     images + " " + further);
+  };
+  EXPECT_EQ(with_batches_of("16", "").code, 0);
+  EXPECT_EQ(with_batches_of("12", "--set dataloader_drop_last=true").code, 0);
+  const Output out = with_batches_of("12", "");
+  EXPECT_EQ(out.code, 2);
+  EXPECT_THAT(out.errors,
+              HasSubstr("data.sampler: with \"pytorch\" the last step of an epoch has rows without a sample here, and "
+                        "layer 3.batch_norm would count them in its statistics; set dataloader_drop_last to true"));
+  const Output accumulated =
+      with_batches_of("16", "--set dataloader_drop_last=true --set gradient_accumulation_steps=2");  // of 5 microbatches
+  EXPECT_EQ(accumulated.code, 2);
+  EXPECT_THAT(accumulated.errors,
+              HasSubstr("a gradient_accumulation_steps that divides the microbatches of a rank in an epoch"));
+}
+
 TEST_F(TrainImages, AnotherNumberOfClassesIsRefused) {
   const Output out = train("05_mnist/horovod.json", "--set 'model.network=[\"flatten\", \"dense 9\"]'");
   EXPECT_EQ(out.code, 2);

@@ -100,6 +100,28 @@ TEST(DistributedSampler, AnEpochIsAWholeNumberOfSteps) {
   EXPECT_THAT(ends, ElementsAre(4, 8, 12));
 }
 
+TEST(DistributedSampler, ARunHasAtMostAsManyStepsAsACheckpointCanSay) {
+  const DistributedSampler sampler({.samples = 13}, {.micro_batch = 2}, "a.json");
+  const EndlessSampler endless(SampleOrder(13, 1, false), {.micro_batch = 2});
+  for (const Sampler* each : std::initializer_list<const Sampler*>{&sampler, &endless})
+    EXPECT_EQ(each->steps_of(1e300), 1'000'000'000'000);
+}
+
+// Compared with a look at each row of an epoch.
+TEST(DistributedSampler, KnowsWhetherRowsAreEmpty) {
+  for (const int64_t samples : {7, 8, 12, 16, 17})
+    for (const int64_t accumulation : {1, 2, 3})
+      for (const bool drops : {false, true}) {
+        const BatchLayout layout{.micro_batch = 2, .accumulation = accumulation, .data_size = 2};
+        const DistributedSampler sampler({.samples = samples, .drop_last_batch = drops}, layout, "a.json");
+        bool expected = false;
+        for (int64_t step = 0; step < sampler.steps_per_epoch(); ++step)
+          for (int64_t microbatch = 0; microbatch < 2 * accumulation; ++microbatch)
+            for (const int64_t row : {0, 1}) expected |= sampler.visit(step, microbatch, row).sample < 0;
+        EXPECT_EQ(sampler.has_empty_rows(), expected) << samples << ' ' << accumulation << ' ' << drops;
+      }
+}
+
 TEST(DistributedSampler, EpochsInAnyOrderGiveTheSameSamples) {
   const BatchLayout layout{.micro_batch = 4};
   const DistributedSampler sampler({.samples = 8, .seed = 3}, layout, "a.json");
@@ -127,7 +149,7 @@ TEST(DistributedSampler, RefusesARunWithoutAStep) {
       "micro batch needs 4; set dataloader_drop_last to false, or use a smaller micro batch or fewer ranks");
   EXPECT_EQ(refusal_of({.samples = 4, .drop_last = true, .drop_last_batch = true}, {.micro_batch = 1, .data_size = 4}),
             "accepted");
-  EXPECT_THAT(refusal_of({.samples = DistributedSampler::kMostSamples + 1}, {}), HasSubstr("takes at most 214748364 samples"));
+  EXPECT_THAT(refusal_of({.samples = DistributedSampler::kMostSamples + 1}, {}), HasSubstr("takes at most 214748363 samples"));
 }
 
 // The rows of a shorter batch do not count.
@@ -157,6 +179,7 @@ TEST(EndlessSampler, AnEpochMayEndWithinAStep) {
   EXPECT_THAT(ends, ElementsAre(3, 5, 8, 10));
   EXPECT_FALSE(completes_epoch(sampler, 3, 0));
   EXPECT_EQ(sampler.steps_per_epoch(), 0);
+  EXPECT_FALSE(sampler.has_empty_rows());
 }
 
 // Several epochs may be complete after one step.

@@ -271,7 +271,8 @@ TEST(ShardedOptimizer, SkipsAStepWhoseGradientsAreNotFiniteAndLowersTheLossScale
       EXPECT_EQ(optimizer.learning_rate(), learning_rate);  // schedules count updates
       EXPECT_EQ(trainer.weights(), before);
       for (int step = 0; step < 2; ++step) EXPECT_FALSE(trainer.step().skipped);
-      EXPECT_NE(optimizer.learning_rate(), learning_rate);  // WarmupLR has the same rate for the first two updates, as DeepSpeed's
+      EXPECT_NE(optimizer.learning_rate(),
+                learning_rate);  // WarmupLR has the same rate for the first two updates, as DeepSpeed's
       EXPECT_NE(trainer.weights(), before);
     });
 }
@@ -408,6 +409,9 @@ TEST(ShardedOptimizer, RefusesWhatItCannotDo) {
       "audit.every_steps: 2 is not accepted");
   refused(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})",
           "offload_optimizer.device: is not accepted");
+  refused(R"({"training": {"epochs": 3}, "scheduler": {"type": "Cosine"}})", "its epochs can only be counted by a trainer");
+  refused(R"({"optimizer": {"lr_scaling": {"rule": "linear", "base_batch_size": 1, "warmup_epochs": 5}}})",
+          "optimizer.lr_scaling.warmup_epochs: its epochs can only be counted");
   comm::run_threads(1, [&](comm::World& world) {
     EXPECT_THAT([&] { ShardedOptimizer(parse_config("{}", "t.json"), {}, world); },
                 ThrowsMessage<ConfigError>(HasSubstr("none were registered")));

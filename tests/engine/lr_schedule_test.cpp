@@ -6,6 +6,7 @@
 #include <numbers>
 #include <vector>
 
+#include "core/error.h"
 #include "engine/config/config.h"
 
 namespace trivet {
@@ -216,7 +217,7 @@ TEST(LrSchedule, EpochsMustHaveBeenCounted) {
   config.lr_scaling = LrScaling::Linear;
   EXPECT_EQ(refusal_of(config),
             "a.json: optimizer.lr_scaling.warmup_epochs: its epochs can only be counted by a trainer that knows the data; set "
-            "Config::lr_scaling_warmup_steps");
+            "Config::lr_scaling_warmup_steps, or leave warmup_epochs out");
   config.lr_scaling_warmup_steps = 1;
   EXPECT_EQ(refusal_of(config), "accepted");
   config.lr_scaling_warmup_steps = config.scheduler.total_num_steps = 0;

@@ -255,6 +255,54 @@ TEST_F(TrainingJob, AnEvaluationForWhichThereWasNoTimeIsMadeUp) {
   EXPECT_EQ(last_state("parts"), last_state("whole"));
 }
 
+// The step that was saved before its evaluation is saved again, so that it is named.
+TEST_F(TrainingJob, ASignalInTheLastStepDoesNotHideThatItIsTheBest) {
+  StopRequest stop;
+  stop.end(SIGTERM);
+  train(config(fmt::format(R"({}, "checkpoint": {{"directory": "{}", "keep_best": true}},
+                              "training": {{"steps": 1, "evaluate_every": 1}})",
+                           kUnsteady, folder.at("checkpoints"))),
+        2, {.stop = &stop});
+  EXPECT_EQ(ended.signal, 0);
+  EXPECT_EQ(folder.read("checkpoints/best"), "step-00000001\n");
+  EXPECT_EQ(last_state("checkpoints").best_step, 1);
+}
+
+TEST_F(TrainingJob, ABestStepThatIsMadeUpIsNamed) {
+  const auto job = [&](int64_t steps) {
+    return config(fmt::format(
+        R"("train_batch_size": 5, "optimizer": {{"params": {{"lr": 0}}}}, "checkpoint": {{"directory": "{}", "keep_best": true,
+           "keep": 1}}, "training": {{"steps": {}, "evaluate_every": 1}})",
+        folder.at("checkpoints"), steps));
+  };
+  StopRequest stop;
+  stop.end(SIGTERM);
+  train(job(9), 2, {.stop = &stop});
+  train(job(3), 2, {.resume = true});
+  EXPECT_EQ(folder.read("checkpoints/best"), "step-00000001\n");
+  EXPECT_THAT(saved_steps("checkpoints"), ElementsAre(1, 3));
+}
+
+// With a learning rate of 0 the first evaluation, after step 2, stays the best.
+TEST_F(TrainingJob, TheBestStepOfAnotherDirectoryIsSavedOrItIsSaidThatItIsNotThere) {
+  const auto job = [&](const std::string& name, int64_t steps) {
+    return config(fmt::format(
+        R"("train_batch_size": 5, "optimizer": {{"params": {{"lr": 0}}}}, "checkpoint": {{"directory": "{}", "keep_best": true}},
+           "training": {{"steps": {}, "evaluate_every": 2}})",
+        folder.at(name), steps));
+  };
+  train(job("first", 4), 1);
+  EXPECT_THAT(saved_steps("first"), ElementsAre(2, 4));
+  train(job("second", 6), 1, {.resume = true, .resume_directory = folder.at("first/best")});
+  EXPECT_THAT(saved_steps("second"), ElementsAre(2, 6));
+  EXPECT_EQ(folder.read("second/best"), "step-00000002\n");
+  EXPECT_THAT(printed, HasSubstr(fmt::format("best    {}/best, step 2: validation loss ", folder.at("second"))));
+  train(job("third", 6), 1, {.resume = true, .resume_directory = folder.at("first")});
+  EXPECT_THAT(saved_steps("third"), ElementsAre(6));
+  EXPECT_THAT(printed, HasSubstr("best    step 2: validation loss "));
+  EXPECT_THAT(printed, HasSubstr(fmt::format("; {} has no checkpoint of it\n", folder.at("third"))));
+}
+
 // 10 samples: the third step of 4 has 2, as the fifth step of 2 does. Its loss and its gradient are those of 2 samples.
 TEST_F(TrainingJob, AShorterBatchOfPyTorchsSamplerCountsOnlyItsSamples) {
   const auto run = [&](int64_t batch, int ranks) {

@@ -92,7 +92,7 @@ TEST(Scaling, RefusesWhatCannotBeCompared) {
   metrics_alone.plan = {};
   EXPECT_THAT(refusal_of({run_on(2, 8, 50), metrics_alone}), StartsWith("runs/1: there is no plan"));
   RunData one_step = run_on(1, 8, 50);
-  one_step.steps = {};
+  one_step.steps = decltype(one_step.steps)();
   one_step.steps.add(point_of(1, 3));
   EXPECT_THAT(refusal_of({run_on(2, 8, 50), one_step}), StartsWith("runs/1: has fewer than two steps"));
   EXPECT_EQ(refusal_of({run_on(2, 8, 50), run_on(2, 8, 40)}), "accepted");
