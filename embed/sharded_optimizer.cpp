@@ -185,7 +185,7 @@ void ShardedOptimizer::end_microbatch(double loss, int64_t count) {
     arrivals_.end_microbatch();
     sum_complete_units();
   });
-  double* const sums = results_->losses(microbatches_).as<double>() + 2 * int64_t{microbatch_};
+  double* const sums = results_->losses(microbatches_).row_range(microbatch_, 1).as<double>();
   sums[0] = loss;
   sums[1] = static_cast<double>(count);
   ++microbatch_;

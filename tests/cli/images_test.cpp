@@ -77,7 +77,7 @@ TEST_F(TrainImages, RanksAndStagesGiveTheSameBitsInLayoutModeAlsoWhenResumed) {
   int run = 0;
   for (const char* layout : {"--ranks 2 --set zero_optimization.stage=1", "--ranks 4 --set zero_optimization.stage=2",
                              "--ranks 4 --set zero_optimization.stage=3 --set parallel.pipeline=2"}) {
-    const std::string name = std::to_string(run++);
+    const std::string name = "run" + std::to_string(run++);
     const Output other =
         train("05_mnist/horovod.json", same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name + " " + layout);
     EXPECT_EQ(other.code, 0) << other.errors;
@@ -85,9 +85,9 @@ TEST_F(TrainImages, RanksAndStagesGiveTheSameBitsInLayoutModeAlsoWhenResumed) {
     EXPECT_EQ(loss_bits(name + ".evaluation.jsonl"), loss_bits("one.evaluation.jsonl")) << layout;
   }
   const Output resumed = train("05_mnist/horovod.json",
-                               same + "--metrics 0.jsonl --set checkpoint.directory=0 --resume 0/step-00000002 --ranks 1");
+                               same + "--metrics run0.jsonl --set checkpoint.directory=run0 --resume run0/step-00000002 --ranks 1");
   EXPECT_EQ(resumed.code, 0) << resumed.errors;
-  EXPECT_EQ(loss_bits("0.jsonl"), loss_bits("one.jsonl"));
+  EXPECT_EQ(loss_bits("run0.jsonl"), loss_bits("one.jsonl"));
 }
 
 TEST_F(TrainImages, TensorFlowsNetTrains) {
