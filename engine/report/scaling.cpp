@@ -68,8 +68,11 @@ ScalingKind kind_of(const std::vector<ScalingRow>& rows) {
   const ScalingRow& first = rows.front();
   const auto all = [&](auto&& holds) { return std::all_of(rows.begin(), rows.end(), holds); };
   if (all([&](const ScalingRow& row) { return row.samples_per_step == first.samples_per_step; })) return ScalingKind::Strong;
-  const bool weak =
-      all([&](const ScalingRow& row) { return row.samples_per_step * first.ranks == first.samples_per_step * row.ranks; });
+  // The figures come from files; as integers, their products could overflow.
+  const auto product = [](int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); };
+  const bool weak = all([&](const ScalingRow& row) {
+    return product(row.samples_per_step, first.ranks) == product(first.samples_per_step, row.ranks);
+  });
   return weak ? ScalingKind::Weak : ScalingKind::Mixed;
 }
 
