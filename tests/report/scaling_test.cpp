@@ -64,8 +64,8 @@ TEST(Scaling, SaysOfWhichKindItIs) {
   EXPECT_EQ(kind({run_on(1, 8, 50), run_on(4, 8, 50)}), ScalingKind::Strong);
   EXPECT_EQ(kind({run_on(2, 8, 50), run_on(4, 16, 50), run_on(6, 24, 9)}), ScalingKind::Weak);
   EXPECT_EQ(kind({run_on(2, 8, 50), run_on(4, 16, 50), run_on(6, 16, 9)}), ScalingKind::Mixed);
-  constexpr int64_t kMost = int64_t{1} << 50;  // that a folder may say; 2^14 x 2^50 is 0 in 64 bits
-  EXPECT_EQ(kind({run_on(int64_t{1} << 14, kMost, 50), run_on(int64_t{1} << 15, kMost / 2, 50)}), ScalingKind::Mixed);
+  constexpr int64_t kMost = int64_t{1} << 50;  // that a folder may say; times 2^16 it is 0 in 64 bits
+  EXPECT_EQ(kind({run_on(int64_t{1} << 16, kMost, 50), run_on(int64_t{1} << 17, kMost / 2, 50)}), ScalingKind::Mixed);
 }
 
 TEST(Scaling, PrintsATable) {
