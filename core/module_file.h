@@ -5,6 +5,9 @@
 // folder, in ../lib/trivet relative to that, in lib/trivet of the prefix that Trivet was configured with (so a program that
 // embeds Trivet finds the modules of its packages in /usr/lib/trivet), and where the system looks for libraries. A module is
 // never closed, because what it created may live until the process ends.
+//
+// The program may lie where other users can write, such as /tmp. So a file in one of the first two folders is opened only if it
+// and its folders belong to root, this user or the owner of the program.
 #pragma once
 
 #include <filesystem>
@@ -27,6 +30,10 @@ struct OpenedModule {
 
 // The folders in which an executable file looks for its modules: after it was built, and after it was installed.
 std::vector<std::filesystem::path> module_folders(const std::filesystem::path& program);
+
+// Why the file in one of these folders is not opened: it, or a folder of it that is not also above the program, is missing or
+// belongs to a user who could not have changed the program itself. Empty: it may be opened.
+std::string refusal_of_module(const std::filesystem::path& program, const std::filesystem::path& file);
 
 OpenedModule open_module(const ModuleFile& module);
 

@@ -1,11 +1,62 @@
 #include "core/module_file.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "tests/support/temporary_folder.h"
 
 namespace trivet {
 namespace {
 
 using testing::ElementsAre;
+
+constexpr uid_t kStranger = 54321;
+
+// A program, and a module of it in lib/trivet.
+class ModuleNextToAProgram : public testing::Test {
+ protected:
+  ModuleNextToAProgram() {
+    std::filesystem::create_directories(folder.at("bin"));
+    std::filesystem::create_directories(folder.at("lib/trivet"));
+    folder.write("bin/program", "");
+    folder.write("lib/trivet/libmodule.so", "");
+  }
+  std::string refusal() const { return refusal_of_module(folder.at("bin/program"), folder.at("lib/trivet/libmodule.so")); }
+  bool give(const char* name) const { return ::lchown(folder.at(name).c_str(), kStranger, kStranger) == 0; }
+
+  const test::TemporaryFolder folder;
+};
+
+TEST_F(ModuleNextToAProgram, IsOpenedIfItBelongsToThisUser) { EXPECT_EQ(refusal(), ""); }
+
+TEST_F(ModuleNextToAProgram, IsNotOpenedIfItIsMissing) {
+  std::filesystem::remove(folder.at("lib/trivet/libmodule.so"));
+  EXPECT_EQ(refusal(), folder.at("lib/trivet/libmodule.so") + ": cannot open shared object file: No such file or directory");
+}
+
+TEST_F(ModuleNextToAProgram, IsNotOpenedIfAnotherUserPutItThere) {
+  for (const char* part : {"lib", "lib/trivet", "lib/trivet/libmodule.so"}) {
+    if (!give(part)) GTEST_SKIP() << "only root can give files to another user";
+    EXPECT_EQ(refusal(), folder.at("lib/trivet/libmodule.so") + ": is not opened, because " + folder.at(part) +
+                             " belongs to another user (uid 54321)");
+    ASSERT_EQ(::lchown(folder.at(part).c_str(), ::geteuid(), ::getegid()), 0);
+  }
+}
+
+TEST_F(ModuleNextToAProgram, IsOpenedIfItBelongsToTheOwnerOfTheProgram) {
+  for (const char* part : {"lib", "lib/trivet", "lib/trivet/libmodule.so", "bin/program"})
+    if (!give(part)) GTEST_SKIP() << "only root can give files to another user";
+  EXPECT_EQ(refusal(), "");
+}
+
+// Whoever owns a folder above the program can change the program, too.
+TEST_F(ModuleNextToAProgram, MayBeInAFolderOfAnotherUserThatTheProgramIsInToo) {
+  if (!give(".")) GTEST_SKIP() << "only root can give files to another user";
+  EXPECT_EQ(refusal(), "");
+}
 
 TEST(ModuleFile, IsLookedForNextToTheProgramAndWhereItIsInstalled) {
   EXPECT_THAT(module_folders("/usr/bin/trivet"), ElementsAre("/usr/bin", "/usr/lib/trivet"));

@@ -35,7 +35,7 @@ std::vector<fs::path> files_to_copy() {
   std::vector<fs::path> files{program};
   for (const fs::path& folder : module_folders(program)) {
     for (const char* module : {"libtrivet_ucx.so", "libtrivet_gloo.so", "libtrivet_cuda.so"})
-      if (fs::exists(folder / module)) files.push_back(folder / module);
+      if (refusal_of_module(program, folder / module).empty()) files.push_back(folder / module);
   }
   return files;
 }
