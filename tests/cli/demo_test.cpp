@@ -1,6 +1,8 @@
 // trivet demo on a text of a few sentences.
 #include <gmock/gmock.h>
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -72,6 +74,49 @@ TEST(Demo, DoesNotTouchADirectoryOfSomethingElse) {
   EXPECT_TRUE(std::filesystem::exists(folder.path() + "/mine/checkpoints"));
 }
 
+// A folder with configs/demo.json is not from an earlier demo: the user's own training may have left its checkpoints there.
+TEST(Demo, DoesNotTakeACopyOfItsConfigForAnEarlierDemo) {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path() + "/mine/checkpoints");
+  std::filesystem::copy_file(TRIVET_SOURCE_DIR "/configs/demo.json", folder.path() + "/mine/demo.json");
+  const Output output = folder.run_in(with_bible(folder, 0), "demo --directory mine");
+  EXPECT_EQ(output.code, 2);
+  EXPECT_THAT(output.errors, testing::HasSubstr("--directory mine: is not empty, and not from an earlier demo with this text"));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/mine/checkpoints"));
+}
+
+TEST(Demo, DoesNotFollowLinksInADirectoryOfAnotherUser) {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path() + "/theirs");
+  if (::chown((folder.path() + "/theirs").c_str(), 54321, 54321) != 0) GTEST_SKIP() << "only root can give away a directory";
+  const Output output = folder.run_in(with_bible(folder, 0), "demo --directory theirs");
+  EXPECT_EQ(output.code, 2);
+  EXPECT_EQ(output.errors, "trivet: error: --directory theirs: belongs to another user; give another directory\n");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path() + "/theirs"));
+}
+
+TEST(Demo, DoesNotReplaceAFileByItsDirectory) {
+  const Folder folder;
+  write_text(folder, "text.txt");
+  const Output output = folder.run("demo --text text.txt --directory text.txt");
+  EXPECT_EQ(output.code, 2);
+  EXPECT_EQ(output.errors, "trivet: error: --directory text.txt: is not a directory\n");
+}
+
+TEST(Demo, RefusesATextThatItWouldOverwrite) {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path() + "/here/checkpoints");
+  for (const char* name : {"here/text.tokens", "here/checkpoints/text.txt", "here/demo.json"}) {
+    write_text(folder, name);
+    const std::string text = folder.read(name);
+    const Output output = folder.run(std::string("demo --text ") + name + " --directory here --steps 3");
+    EXPECT_EQ(output.code, 2);
+    EXPECT_EQ(output.errors, std::string("trivet: error: --text ") + name +
+                                 ": the demo would overwrite or remove this file; give it another --directory\n");
+    EXPECT_EQ(folder.read(name), text);
+  }
+}
+
 TEST(Demo, EndsWithTheFirstCommandThatFails) {
   const Folder folder;
   std::ofstream(folder.path() + "/text.txt") << "too short to train on\n";
@@ -104,9 +149,15 @@ TEST(Demo, BeginsWithAFewCharactersOfATextWithoutSpaces) {
 }
 
 TEST(Demo, SaysThatThereIsNoSuchText) {
-  const Output output = Folder().run("demo --text .");
-  EXPECT_EQ(output.code, 2);
-  EXPECT_EQ(output.errors, "trivet: error: --text .: there is no such file\n");
+  const Output missing = Folder().run("demo --text none.txt");
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_EQ(missing.errors, "trivet: error: --text none.txt: No such file or directory\n");
+  const Output folder = Folder().run("demo --text .");
+  EXPECT_EQ(folder.code, 2);
+  EXPECT_EQ(folder.errors, "trivet: error: --text .: is not a file\n");
+  const Output empty = Folder().run("demo --text ''");
+  EXPECT_EQ(empty.code, 2);
+  EXPECT_EQ(empty.errors, "trivet: error: --text : No such file or directory\n");
 }
 
 TEST(Demo, RefusesAnEmptyText) {
