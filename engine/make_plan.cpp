@@ -72,6 +72,17 @@ void check_model(const Config& config, const model::Model& model) {
     refuse("the model does not say what a sample is; fill in Model::sample (core/sample.h)");
 }
 
+// The layer whose output has the most elements for one sample.
+std::pair<std::string, int64_t> largest_output(const model::Model& model) {
+  std::pair<std::string, int64_t> largest{"", 1};
+  Shape shape = model.sample.inputs_of(1);
+  for (size_t layer = 0; layer < model.layers.size(); ++layer) {
+    shape = model.layers[layer]->output_shape(shape);
+    if (shape.elements() > largest.second) largest = {model.names[layer], shape.elements()};
+  }
+  return largest;
+}
+
 // No machine can go beyond these limits, and counting bytes and instructions would overflow or never end.
 void check_batch(const Config& config, const model::Model& model, const ResolvedBatch& batch) {
   const auto refuse = [&](const std::string& what) { throw ConfigError(fmt::format("{}: {}", config.source, what)); };
@@ -81,6 +92,11 @@ void check_batch(const Config& config, const model::Model& model, const Resolved
         fmt::format("train_micro_batch_size_per_gpu: a microbatch of {} samples of {} values is more than {} values; use a "
                     "smaller one and gradient_accumulation_steps",
                     batch.micro_batch_size, values, kMaxValues));
+  if (const auto& [layer, outputs] = largest_output(model); batch.micro_batch_size > kMaxOutputs / outputs)
+    refuse(
+        fmt::format("train_micro_batch_size_per_gpu: {} samples of {} outputs of layer {} are more than {}; use a smaller one "
+                    "and gradient_accumulation_steps",
+                    batch.micro_batch_size, outputs, layer, kMaxOutputs));
   if (batch.gradient_accumulation_steps > kMaxMicrobatches)
     refuse(fmt::format("gradient_accumulation_steps: {} is more than {}; use a larger train_micro_batch_size_per_gpu",
                        batch.gradient_accumulation_steps, kMaxMicrobatches));

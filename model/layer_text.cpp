@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <stdexcept>
 #include <vector>
 
@@ -54,6 +55,7 @@ LayerText read_layer_text(std::string_view text, std::span<const LayerKind> kind
   };
   for (const LayerNumber& option : kind.options)
     if (option.standard) layer.numbers.emplace(option.name, *option.standard);
+  std::set<std::string_view> given;
   size_t at = 1;
   if (kind.number) {
     if (words.size() < 2) refuse(fmt::format("the number after \"{}\" is missing", kind.name));
@@ -61,6 +63,7 @@ LayerText read_layer_text(std::string_view text, std::span<const LayerKind> kind
   }
   while (at < words.size()) {
     const std::string_view word = words[at++];
+    if (!given.insert(word).second) refuse(fmt::format("\"{}\" is given twice", printable(word)));
     if (word == "no_bias" && kind.may_have_no_bias) {
       layer.bias = false;
       continue;

@@ -16,7 +16,7 @@
 namespace trivet::model {
 namespace {
 
-// With sizes up to these limits, numbers of elements and bytes cannot overflow 64 bits.
+// With sizes up to these limits, numbers of elements and bytes of one sample cannot overflow 64 bits.
 constexpr double kMostChannels = 1 << 18, kMostPixels = 1 << 12;
 constexpr int64_t kMostElements = int64_t{1} << 31;  // of an activation of one sample
 constexpr int64_t kMostWeights = int64_t{1} << 40;   // of a layer

@@ -30,7 +30,7 @@ std::vector<std::string> names_in(const std::string& folder) {
 std::vector<std::string> classes_of(const std::string& folder) {
   std::vector<std::string> classes = names_in(folder);
   for (const std::string& name : classes)
-    if (!fs::is_directory(folder + "/" + name))
+    if (std::error_code unreadable; !fs::is_directory(folder + "/" + name, unreadable))
       bad_file(folder + "/" + printable(name), "is no folder; each class has a folder of PNG files here");
   if (classes.empty()) bad_file(folder, "is empty; put a folder of PNG files for each class there");
   return classes;

@@ -119,12 +119,12 @@ bool has_folder(const std::string& path) {
   return false;
 }
 
-OpenedImages open_folders(const std::string& path) {
+OpenedImages open_folders(const std::string& path, std::vector<std::string> class_names) {
   if (!is_folder(path)) bad_file(path, "is no folder; name one that has a folder of PNG files for each class");
-  std::vector<std::string> classes;
-  if (!is_folder(path + "/train")) return {read_image_folder(path, classes), {}};
-  OpenedImages opened{read_image_folder(path + "/train", classes), {}};
-  if (is_folder(path + "/test")) opened.test = read_image_folder(path + "/test", classes);
+  const bool divided = is_folder(path + "/train");
+  OpenedImages opened{read_image_folder(divided ? path + "/train" : path, class_names), {}};
+  if (divided && is_folder(path + "/test")) opened.test = read_image_folder(path + "/test", class_names);
+  opened.class_names = std::move(class_names);
   return opened;
 }
 
@@ -189,11 +189,11 @@ Images read_cifar(const std::vector<std::string>& paths, int labels) {
   return images;
 }
 
-OpenedImages open_images(const std::string& path, ImageFormat format) {
+OpenedImages open_images(const std::string& path, ImageFormat format, std::vector<std::string> class_names) {
   if (format == ImageFormat::Auto) format = is_folder(path) ? format_of_folder(path) : format_of_file(path);
   switch (format) {
     case ImageFormat::Idx: return open_idx(path);
-    case ImageFormat::Png: return open_folders(path);
+    case ImageFormat::Png: return open_folders(path, std::move(class_names));
     default: return open_cifar(path, format);
   }
 }

@@ -44,9 +44,11 @@ Images read_image_folder(const std::string& path, std::vector<std::string>& clas
 struct OpenedImages {
   Images train;
   std::optional<Images> test;
+  std::vector<std::string> class_names = {};  // of folders of PNG files, in order
 };
 
-// Opens a folder of an archive, or a file. ImageFormat::Auto recognizes what it is by names and content.
-OpenedImages open_images(const std::string& path, ImageFormat format);
+// Opens a folder of an archive, or a file. ImageFormat::Auto recognizes what it is by names and content. `class_names`: the
+// only folders that classes of PNG files may have, in order; empty: any.
+OpenedImages open_images(const std::string& path, ImageFormat format, std::vector<std::string> class_names = {});
 
 }  // namespace trivet::data

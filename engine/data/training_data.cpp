@@ -95,7 +95,7 @@ struct Division {
 std::optional<Images> validation_images(const Config& config, OpenedImages& opened) {
   const DataConfig& data = config.data;
   std::optional<Images> images =
-      data.validation.empty() ? std::move(opened.test) : open_images(data.validation, data.format).train;
+      data.validation.empty() ? std::move(opened.test) : open_images(data.validation, data.format, opened.class_names).train;
   if (!images) return {};
   const std::string& path = data.validation.empty() ? data.train : data.validation;
   check_shape(config, path, *images);

@@ -164,6 +164,23 @@ TEST_F(ImageRun, HoldsOutImagesSpreadOverTheSet) {
   EXPECT_EQ(open_image_data(c)->validation_digest(), "");
 }
 
+// The validation images lack a class, so that their folders alone would be numbered differently.
+TEST_F(ImageRun, NumbersClassesOfValidationImagesAsThoseOfTraining) {
+  const std::string black = test::PngText{.stored = std::string(2, '\0')}.text();
+  for (const std::string name : {"train/bird", "train/cat", "train/dog", "validation/dog"}) {
+    std::filesystem::create_directories(folder_.at(name));
+    folder_.write(name + "/1.png", black);
+  }
+  Config c = config();
+  c.data.train = folder_.at("train");
+  c.data.validation = folder_.at("validation");
+  const auto data = open_image_data(c);
+  EXPECT_EQ(sample_of(*data->train(), 2).target, 2);
+  EXPECT_EQ(sample_of(*data->validation(), 0).target, 2);
+  std::filesystem::create_directories(folder_.at("validation/cow"));
+  expect_refused(c, folder_.at("validation/cow") + ": is a class that the training images do not have");
+}
+
 TEST_F(ImageRun, RefusesImagesThatDoNotFitTheModelOrEachOther) {
   write("train", 3);
   Config c = config();

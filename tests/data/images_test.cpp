@@ -162,6 +162,9 @@ TEST_F(ImageFiles, InFoldersThatDoNotFitAreRefused) {
   write("two/train/cat/1.png", gray(1));
   write("two/test/cow/1.png", gray(1));
   expect_refused(path("two"), ImageFormat::Auto, path("two/test/cow") + ": is a class that the training images do not have");
+  std::filesystem::create_directory_symlink("loop", path("two/train/loop"));
+  expect_refused(path("two"), ImageFormat::Auto,
+                 path("two/train/loop") + ": is no folder; each class has a folder of PNG files here");
   std::filesystem::create_directories(path("none/cat"));
   expect_refused(path("none"), ImageFormat::Auto, path("none") + ": has no PNG files in the folders of its classes");
   std::filesystem::create_directories(path("empty"));

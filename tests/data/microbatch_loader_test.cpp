@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "engine/data/distributed_sampler.h"
 #include "engine/data/token_array.h"
 #include "engine/data/token_source.h"
 
@@ -114,6 +115,39 @@ TEST(MicrobatchLoader, ABatchMayBeLargerThanTheEpoch) {
   for (size_t b = 0; b < 5; ++b) firsts.insert(tokens_of(batch)[b * 4]);
   EXPECT_GE(firsts.count(0), 2u);
   EXPECT_GE(firsts.count(4), 2u);
+}
+
+// Its samples say in which epoch they were filled.
+class EpochSource final : public SampleSource {
+ public:
+  const SampleSpec& spec() const override { return spec_; }
+  int64_t samples() const override { return 3; }
+  void fill(int64_t, int64_t epoch, std::span<std::byte>, std::span<int32_t> targets) const override {
+    targets[0] = static_cast<int32_t>(epoch);
+  }
+  std::string digest() const override { return ""; }
+
+ private:
+  SampleSpec spec_{.input = {1}, .targets = {1}, .input_values = 1, .classes = 100};
+};
+
+std::vector<int32_t> epochs_of(const MicrobatchLoader& loader, int64_t step, int64_t microbatch) {
+  HostMicrobatch batch;
+  loader.fill(step, microbatch, batch);
+  return batch.targets;
+}
+
+TEST(MicrobatchLoader, TellsTheSourceInWhichEpochASampleIs) {
+  const auto source = std::make_shared<EpochSource>();
+  const MicrobatchLoader loader(source, SampleOrder(3, 5, true), {.micro_batch = 2, .accumulation = 2});
+  EXPECT_EQ(epochs_of(loader, 0, 0), (std::vector<int32_t>{0, 0}));
+  EXPECT_EQ(epochs_of(loader, 0, 1), (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(epochs_of(loader, 1, 1), (std::vector<int32_t>{2, 2}));
+  const BatchLayout layout{.micro_batch = 2};
+  const MicrobatchLoader as_pytorch(
+      source, std::make_shared<DistributedSampler>(DistributedSamplerOptions{.samples = 3}, layout, "a.json"), layout);
+  EXPECT_EQ(epochs_of(as_pytorch, 1, 0), (std::vector<int32_t>{0, -1}));
+  EXPECT_EQ(epochs_of(as_pytorch, 2, 0), (std::vector<int32_t>{1, 1}));
 }
 
 TEST(EvaluationLoader, GoesThroughTheSplitInOrderAndPadsTheLastBatch) {

@@ -150,6 +150,17 @@ TEST(ImageModel, NeedsMicrobatchesThatBatchNormCanNormalize) {
       "has 1 of [1, 8]; use larger microbatches");
 }
 
+// The bytes of such an output would overflow 64 bits.
+TEST(ImageModel, NeedsMicrobatchesWhoseOutputsCanBeCounted) {
+  Config config = image_config(Reproducible::Run);
+  config.model.input = {1, 1, 1};
+  config.model.network = {"conv 131072 kernel 1 padding 62", "flatten"};
+  config.batch = {.micro_batch_size = int64_t{1} << 31};
+  EXPECT_EQ(refusal(config),
+            "tiny: train_micro_batch_size_per_gpu: 2147483648 samples of 2048000000 outputs of layer 1.conv are more than "
+            "70368744177664; use a smaller one and gradient_accumulation_steps");
+}
+
 TEST(RunningStatistics, AreRefusedWhereTheyWouldBeWrong) {
   Config lamb = image_config(Reproducible::Run), fp16 = lamb, gradients = lamb, weights = lamb;
   const std::string who = " is not accepted, because 2.batch_norm.running_mean is a running average: ";

@@ -93,6 +93,11 @@ TEST(Sequential, SaysWhatIsWrongWithALayer) {
       problem_of({"conv 4 kernel"}),
       "network: layer 1, \"conv 4 kernel\": the number after \"kernel\" is missing; write \"conv CHANNELS [kernel 3] [stride "
       "1] [padding 0] [no_bias]\"");
+  const std::string usage = "; write \"conv CHANNELS [kernel 3] [stride 1] [padding 0] [no_bias]\"";
+  EXPECT_EQ(problem_of({"conv 4 kernel 3 kernel 5"}),
+            "network: layer 1, \"conv 4 kernel 3 kernel 5\": \"kernel\" is given twice" + usage);
+  EXPECT_EQ(problem_of({"conv 4 no_bias no_bias"}),
+            "network: layer 1, \"conv 4 no_bias no_bias\": \"no_bias\" is given twice" + usage);
   EXPECT_EQ(problem_of({"relu 3"}), "network: layer 1, \"relu 3\": \"3\" is not known here; write \"relu\"");
   EXPECT_EQ(problem_of({"conv 0"}),
             "network: layer 1, \"conv 0\": channels 0 is not accepted; use a whole number from 1 to 262144");
