@@ -84,8 +84,9 @@ TEST_F(TrainImages, RanksAndStagesGiveTheSameBitsInLayoutModeAlsoWhenResumed) {
     EXPECT_EQ(loss_bits(name + ".jsonl"), loss_bits("one.jsonl")) << layout;
     EXPECT_EQ(loss_bits(name + ".evaluation.jsonl"), loss_bits("one.evaluation.jsonl")) << layout;
   }
-  const Output resumed = train("05_mnist/horovod.json",
-                               same + "--metrics run0.jsonl --set checkpoint.directory=run0 --resume run0/step-00000002 --ranks 1");
+  const Output resumed =
+      train("05_mnist/horovod.json",
+            same + "--metrics run0.jsonl --set checkpoint.directory=resumed --resume run0/step-00000002 --ranks 1");
   EXPECT_EQ(resumed.code, 0) << resumed.errors;
   EXPECT_EQ(loss_bits("run0.jsonl"), loss_bits("one.jsonl"));
 }
