@@ -1,6 +1,7 @@
 #include "cli/self_description/command_tree.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <string_view>
 
 namespace trivet::cli {
@@ -50,6 +51,7 @@ Command describe_command(const CLI::App& command) {
   Command described{.name = name_with_parents(command),
                     .description = command.get_description(),
                     .footer = command.get_footer(),
+                    .commands_are_optional = command.get_require_subcommand_min() == 0,
                     .takes_program = command.get_prefix_command()};
   for (const CLI::Option* option : command.get_options()) {
     if (option->get_group().empty()) continue;
@@ -65,6 +67,11 @@ std::vector<const Command*> all_commands(const Command& command) {
   std::vector<const Command*> all;
   add_below(command, all);
   return all;
+}
+
+bool takes_files(const Command& command) {
+  return std::any_of(command.positionals.begin(), command.positionals.end(),
+                     [](const Argument& argument) { return argument.choices.empty(); });
 }
 
 std::string last_word(const Command& command) { return command.name.substr(command.name.rfind(' ') + 1); }

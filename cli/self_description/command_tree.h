@@ -24,6 +24,7 @@ struct Command {
   std::string description, footer;
   std::vector<Argument> positionals, options;
   std::vector<Command> commands;
+  bool commands_are_optional = false;
   bool takes_program = false;  // another program's command line follows
 };
 
@@ -31,6 +32,9 @@ Command describe_command(const CLI::App& command);
 
 // The command and all below it, each before its own subcommands. The pointers are valid as long as `command`.
 std::vector<const Command*> all_commands(const Command& command);
+
+// Whether a positional argument may be a file: it accepts more than a few values.
+bool takes_files(const Command& command);
 
 // The last word of the name.
 std::string last_word(const Command& command);

@@ -90,8 +90,9 @@ std::string zsh_case(const Command& command) {
   for (const Command& below : command.commands) others.push_back(zsh_entry(last_word(below), below.description));
   for (const Argument& argument : command.positionals)
     for (const std::string& choice : argument.choices) others.push_back(sh_quoted(choice));
-  return fmt::format("    \"{}\")\n      options=({})\n      others=({}) ;;\n", command.name, fmt::join(options, "\n        "),
-                     fmt::join(others, "\n        "));
+  return fmt::format("    \"{}\")\n      options=({})\n      others=({}){} ;;\n", command.name,
+                     fmt::join(options, "\n        "), fmt::join(others, "\n        "),
+                     takes_files(command) ? "\n      files=yes" : "");
 }
 
 std::string fish_names(const Argument& option) {
@@ -105,7 +106,8 @@ std::string fish_lines(const Command& command) {
   const std::string start = fmt::format("complete -c trivet -n 'test (__trivet_command) = \"{}\"'", command.name);
   std::string lines;
   for (const Command& below : command.commands)
-    lines += fmt::format("{} -f -a {} -d {}\n", start, last_word(below), fish_quoted(below.description));
+    lines += fmt::format("{}{} -a {} -d {}\n", start, takes_files(command) ? "" : " -f", last_word(below),
+                         fish_quoted(below.description));
   for (const Argument& argument : command.positionals)
     if (!argument.choices.empty())
       lines += fmt::format("{} -f -a '{}' -d {}\n", start, fmt::join(argument.choices, " "), fish_quoted(argument.description));
@@ -124,7 +126,7 @@ std::string fish_lines(const Command& command) {
 std::string bash_completion(const Command& program) {
   std::string script = R"(# Completion of trivet for bash, written by: trivet completion bash
 _trivet() {
-  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=trivet word words=""
+  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=trivet word words="" files=no
   # bash splits --device=cpu into three words.
   if [[ $current == "=" ]]; then
     current=""
@@ -140,10 +142,17 @@ _trivet() {
   script += cases_of_values(program, "COMPREPLY=($(compgen -W \"{}\" -- \"$current\"))", "COMPREPLY=()");
   script += "  esac\n  case \"$command\" in\n";
   for (const Command* command : all_commands(program))
-    script += fmt::format("    \"{}\") words=\"{}\"; [[ $current != -* ]] || words=\"{}\" ;;\n", command->name,
-                          fmt::join(names_of_commands_or_choices(*command), " "), fmt::join(names_of_options(*command), " "));
+    script += fmt::format("    \"{}\") words=\"{}\"; [[ $current != -* ]] || words=\"{}\"{} ;;\n", command->name,
+                          fmt::join(names_of_commands_or_choices(*command), " "), fmt::join(names_of_options(*command), " "),
+                          takes_files(*command) && !command->commands.empty() ? "; files=yes" : "");
   script += R"(  esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
+  # Both a command and a file may stand here. bash would offer files only if there were no command.
+  if [[ $files == yes && $current != -* ]]; then
+    mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$current")
+    compopt -o filenames 2>/dev/null
+  fi
+  return 0
 }
 # Where the function offers nothing, bash completes file names.
 complete -o default -F _trivet trivet
@@ -155,7 +164,7 @@ std::string zsh_completion(const Command& program) {
   std::string script = R"(#compdef trivet
 # Completion of trivet for zsh, written by: trivet completion zsh
 _trivet() {
-  local command=trivet word
+  local command=trivet word files=no
   local -a options others
   for word in "${(@)words[2,CURRENT-1]}"; do
     case "$command $word" in
@@ -170,6 +179,7 @@ _trivet() {
     _describe -o option options
   elif (( $#others )); then
     _describe command others
+    [[ $files == no ]] || _files
   else
     _files
   fi

@@ -5,22 +5,28 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <string_view>
+#include <utility>
 
 namespace trivet::cli {
 namespace {
 
-// Text of a line of roff. A hyphen would otherwise become a typographic one, which a terminal cannot search or copy; a dot or
-// an apostrophe at the beginning of a line would make it a request.
+// Characters that roff would otherwise replace by typographic ones, which a user cannot search or paste into a shell; and the
+// backslash.
+constexpr std::pair<char, std::string_view> kEscapes[] = {{'\\', "\\e"},  {'-', "\\-"},   {'\'', "\\(aq"},
+                                                          {'`', "\\(ga"}, {'^', "\\(ha"}, {'~', "\\(ti"}};
+
+// Text of a line of roff. A dot at the beginning of a line would make it a request.
 std::string escaped(std::string_view text) {
   std::string roff;
   bool at_begin = true;
   for (const char one : text) {
-    if (at_begin && (one == '.' || one == '\'')) roff += "\\&";
-    if (one == '\\')
-      roff += "\\e";
-    else if (one == '-')
-      roff += "\\-";
+    if (at_begin && one == '.') roff += "\\&";
+    const auto found =
+        std::find_if(std::begin(kEscapes), std::end(kEscapes), [one](const auto& escape) { return escape.first == one; });
+    if (found != std::end(kEscapes))
+      roff += found->second;
     else
       roff += one;
     at_begin = one == '\n';
@@ -78,11 +84,12 @@ std::string paragraphs(const std::string& text) {
 std::string synopsis(const Command& command) {
   std::string line = fmt::format("\\fB{}\\fR", escaped(command.name));
   if (!command.options.empty()) line += " [\\fIoptions\\fR]";
-  if (!command.commands.empty()) line += " \\fIcommand\\fR ...";
+  if (!command.commands.empty() && !command.commands_are_optional) line += " \\fIcommand\\fR ...";
   for (const Argument& argument : command.positionals) {
     const std::string name = fmt::format("\\fI{}\\fR{}", escaped(argument.names[0]), argument.repeats ? " ..." : "");
     line += argument.required ? " " + name : " [" + name + "]";
   }
+  if (!command.commands.empty() && command.commands_are_optional) line += " [\\fIcommand\\fR ...]";
   if (command.takes_program) line += " \\fIprogram\\fR [\\fIarguments\\fR]";
   return line;
 }

@@ -35,7 +35,10 @@ class SmallProgram {
     fit->add_flag("-q,--quiet", quiet_, "print nothing");
     fit->add_flag("--secret", quiet_, "for tests")->group("");
     CLI::App* set = program.add_subcommand("set", "Sets of points");
-    set->add_subcommand("show", "Show a set")->add_subcommand("all", "Show every set");
+    set->require_subcommand(1);
+    CLI::App* show = set->add_subcommand("show", "Show a set");
+    show->add_option("sets", text_, "sets to show");
+    show->add_subcommand("all", "Show every set");
     program.add_subcommand("hidden", "For other programs")->group("");
   }
   Command describe() const { return describe_command(program); }
@@ -111,7 +114,7 @@ TEST(ManPages, DescribeACommandAndWhatIsBelowIt) {
             ".SH SYNOPSIS\n"
             "\\fBsmall fit\\fR [\\fIoptions\\fR] \\fIpoints\\fR\n"
             ".SH DESCRIPTION\n"
-            ".PP\nFit a curve. It isn't hard\n"
+            ".PP\nFit a curve. It isn\\(aqt hard\n"
             ".PP\nReads stdin.\n"
             ".SH ARGUMENTS\n"
             ".TP\n\\fIpoints\\fR\nfile of points\n"
@@ -126,8 +129,10 @@ TEST(ManPages, DescribeACommandAndWhatIsBelowIt) {
             ".PP\n.EX\n  small fit \\-\\-kind line\n  small fit \\-q\n.EE\n"
             ".SH SEE ALSO\n"
             ".BR trivet (1)\n");
-  EXPECT_THAT(pages[2].text,
-              testing::HasSubstr(".SH SHOW\n\\fBsmall set show\\fR [\\fIoptions\\fR] \\fIcommand\\fR ...\n.PP\nShow a set\n"));
+  EXPECT_THAT(
+      pages[2].text,
+      testing::HasSubstr(
+          ".SH SHOW\n\\fBsmall set show\\fR [\\fIoptions\\fR] [\\fIsets\\fR] [\\fIcommand\\fR ...]\n.PP\nShow a set\n"));
   EXPECT_THAT(pages[2].text,
               testing::HasSubstr(".SH ALL\n\\fBsmall set show all\\fR [\\fIoptions\\fR]\n.PP\nShow every set\n"));
 }
@@ -135,7 +140,21 @@ TEST(ManPages, DescribeACommandAndWhatIsBelowIt) {
 TEST(ManPages, KeepTextThatRoffWouldTakeForARequest) {
   CLI::App program(".first\n'second \\ third", "small");
   const auto pages = man_pages(describe_command(program), "1");
-  EXPECT_THAT(pages[0].text, testing::HasSubstr(".PP\n\\&.first\n\\&'second \\e third\n"));
+  EXPECT_THAT(pages[0].text, testing::HasSubstr(".PP\n\\&.first\n\\(aqsecond \\e third\n"));
+}
+
+TEST(ManPages, KeepExamplesAsTheyAreTyped) {
+  CLI::App program("Examples", "small");
+  program.add_subcommand("fit", "Fit")->footer("Example: cd ~/fits; small fit --name 'a^b' `date`");
+  const auto pages = man_pages(describe_command(program), "1");
+  EXPECT_THAT(pages[1].text,
+              testing::HasSubstr(".EX\ncd \\(ti/fits; small fit \\-\\-name \\(aqa\\(hab\\(aq \\(gadate\\(ga\n.EE\n"));
+}
+
+TEST(ManPages, SayWhetherACommandMustFollow) {
+  const SmallProgram small;
+  EXPECT_THAT(man_pages(small.describe(), "1")[2].text,
+              testing::HasSubstr(".SH SYNOPSIS\n\\fBsmall set\\fR [\\fIoptions\\fR] \\fIcommand\\fR ...\n"));
 }
 
 TEST(ManPages, AreWrittenForEveryCommandOfTheProgram) {
@@ -193,6 +212,12 @@ TEST_P(Completion, FollowsTheCommandThatIsLaunched) {
 TEST_P(Completion, OffersTheAcceptedValues) {
   EXPECT_THAT(offers_for("trivet generate --device " + nothing()), testing::UnorderedElementsAre("cpu", "cuda", "auto"));
   EXPECT_THAT(offers_for("trivet completion " + nothing()), testing::UnorderedElementsAre("bash", "zsh", "fish"));
+}
+
+TEST_P(Completion, OffersCommandsAndFilesWhereBothMayStand) {
+  const auto offered = offers_for("trivet report " + nothing());
+  EXPECT_THAT(offered, testing::Contains("scaling"));
+  EXPECT_THAT(offered, testing::Contains(std::string(GetParam()) == "zsh" ? "FILES" : "script"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shells, Completion, testing::Values("bash", "zsh", "fish"),
