@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "comm/world.h"
 #include "core/error.h"
@@ -34,6 +35,22 @@ std::string text_of(int64_t samples, int64_t further = 0) {
   return text;
 }
 
+// Takes what is printed to standard output until end(), also if a job throws.
+class CapturedOutput {
+ public:
+  explicit CapturedOutput(std::string& text) : text_(text) { testing::internal::CaptureStdout(); }
+  CapturedOutput(const CapturedOutput&) = delete;
+  CapturedOutput& operator=(const CapturedOutput&) = delete;
+  ~CapturedOutput() { end(); }
+  void end() {
+    if (!std::exchange(ended_, true)) text_ = testing::internal::GetCapturedStdout();
+  }
+
+ private:
+  std::string& text_;
+  bool ended_ = false;
+};
+
 class TrainingJob : public testing::Test {
  protected:
   TrainingJob() {
@@ -54,14 +71,15 @@ class TrainingJob : public testing::Test {
     std::vector<nlohmann::json> steps, evaluations;
   };
   Lines train(const Config& config, int ranks, const TrainOptions& options = {}) {
-    testing::internal::CaptureStdout();
+    printed.clear();
+    CapturedOutput output(printed);
     comm::run_threads(ranks, [&](comm::World& world) {
       TrainOptions mine = options;
       if (world.rank() == 0) mine.metrics_file = folder.at("metrics.jsonl");
       const TrainEnd end = trivet::train(config, world, mine);
       if (world.rank() == 0) ended = end;
     });
-    printed = testing::internal::GetCapturedStdout();
+    output.end();
     const auto read = [&](const std::string& name) {
       std::vector<nlohmann::json> lines;
       std::istringstream text(folder.read(name));
@@ -170,7 +188,7 @@ TEST_F(TrainingJob, EvaluatesEveryStepsAndEveryEpochs) {
 // With a learning rate of 0 no evaluation but the first is an improvement.
 TEST_F(TrainingJob, EndsEarlyWhenItsPatienceIsExhausted) {
   const std::string job = fmt::format(
-      R"("train_batch_size": 5, "optimizer": {{"params": {{"lr": 0}}}}, "checkpoint": {{"directory": "{}", "every_steps": 100}},
+      R"("train_batch_size": 4, "optimizer": {{"params": {{"lr": 0}}}}, "checkpoint": {{"directory": "{}", "every_steps": 100}},
          "training": {{"steps": 100, "evaluate_every": 2, "early_stopping_patience": 3}})",
       folder.at("checkpoints"));
   EXPECT_EQ(train(config(job), 2).steps.size(), 8u);
@@ -191,7 +209,7 @@ TEST_F(TrainingJob, ARunThatImprovesIsNotEnded) {
 }
 
 // A learning rate that is too high makes losses go up and down.
-constexpr const char* kUnsteady = R"("train_batch_size": 5, "optimizer": {"params": {"lr": 0.3}})";
+constexpr const char* kUnsteady = R"("train_batch_size": 4, "optimizer": {"params": {"lr": 3}})";
 
 TEST_F(TrainingJob, TheBestStepIsKept) {
   const Config job = config(fmt::format(
@@ -271,7 +289,7 @@ TEST_F(TrainingJob, ASignalInTheLastStepDoesNotHideThatItIsTheBest) {
 TEST_F(TrainingJob, ABestStepThatIsMadeUpIsNamed) {
   const auto job = [&](int64_t steps) {
     return config(fmt::format(
-        R"("train_batch_size": 5, "optimizer": {{"params": {{"lr": 0}}}}, "checkpoint": {{"directory": "{}", "keep_best": true,
+        R"("train_batch_size": 4, "optimizer": {{"params": {{"lr": 0}}}}, "checkpoint": {{"directory": "{}", "keep_best": true,
            "keep": 1}}, "training": {{"steps": {}, "evaluate_every": 1}})",
         folder.at("checkpoints"), steps));
   };
@@ -352,7 +370,6 @@ TEST_F(TrainingJob, RefusesToGoOnAtAnotherPlaceOfAnEpoch) {
     train(job, 3, {.resume = true});
     ADD_FAILURE() << "accepted";
   } catch (const ConfigError& error) {
-    testing::internal::GetCapturedStdout();
     EXPECT_THAT(error.what(),
                 HasSubstr("data.sampler: with this number of ranks an epoch has 3 steps, and in the run that saved "));
     EXPECT_THAT(error.what(), HasSubstr("it had 4; use as many data-parallel ranks"));
