@@ -16,7 +16,12 @@ include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY TRIVET_LIBRARIES)
 get_property(programs GLOBAL PROPERTY TRIVET_PROGRAMS)
+get_property(modules GLOBAL PROPERTY TRIVET_MODULES)
+list(TRANSFORM modules PREPEND trivet_)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/trivet)
+
+add_custom_target(installed)  # builds what is installed, without tests and examples
+add_dependencies(installed ${libraries} ${programs} trivet_c ${modules})
 
 # The program already uses the target name `trivet`, so the target that stands for all libraries has another name here.
 add_library(trivet_all INTERFACE)
@@ -29,8 +34,6 @@ install(TARGETS ${libraries} trivet_all EXPORT trivetTargets
 install(TARGETS trivet_c EXPORT trivetTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   COMPONENT c_library NAMELINK_COMPONENT development)
 install(FILES c/trivet/c.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet COMPONENT development)
-configure_file(c/trivet_c.pc.in ${CMAKE_CURRENT_BINARY_DIR}/trivet_c.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trivet_c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 install(EXPORT trivetTargets NAMESPACE trivet:: DESTINATION ${package_dir} COMPONENT development)
 
@@ -80,7 +83,9 @@ foreach(library ${OpenMP_CXX_LIB_NAMES} rt ${CMAKE_DL_LIBS})
 endforeach()
 file(RELATIVE_PATH TRIVET_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/trivet.pc.in ${CMAKE_CURRENT_BINARY_DIR}/trivet.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trivet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+configure_file(c/trivet_c.pc.in ${CMAKE_CURRENT_BINARY_DIR}/trivet_c.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trivet.pc ${CMAKE_CURRENT_BINARY_DIR}/trivet_c.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 
 configure_package_config_file(cmake/trivetConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/trivetConfig.cmake
   INSTALL_DESTINATION ${package_dir})

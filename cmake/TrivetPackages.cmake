@@ -29,6 +29,8 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)  # so that packages of programs that use libtrivet_c.so get their dependency
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_MAINTAINER ${TRIVET_PACKAGE_MAINTAINER})
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
@@ -80,8 +82,9 @@ trivet_package(c_library libtrivet-c1 SECTION libs BINARIES
   DESCRIPTION "training engine for transformer models (C library)"
   "The shared library that gives programs in C the sharding, the optimizers and"
   "the checkpoints of Trivet. Programs in C++ are linked with libtrivet-dev.")
+set(CPACK_DEBIAN_C_LIBRARY_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/packages/triggers)  # ldconfig
 trivet_package(development libtrivet-dev SECTION libdevel
-  DEPENDS "libtrivet-c1 (= ${whole_version}), libdnnl-dev, libfmt-dev (>= 9), libsodium-dev, zlib1g-dev"
+  DEPENDS "libtrivet-c1 (= ${whole_version}), libdnnl-dev, libfmt-dev (>= 9), libsodium-dev, nlohmann-json3-dev, zlib1g-dev"
   SUGGESTS "cmake, pkgconf, trivet-doc"
   DESCRIPTION "training engine for transformer models (development files)"
   "Static libraries and headers of Trivet, with files for CMake's find_package"
