@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <sstream>
 
 #include "core/error.h"
@@ -474,10 +475,26 @@ void CheckpointStore::write_name(std::string_view name, int64_t step) {
 // such as a directory, belongs to somebody else and stays.
 void CheckpointStore::name_best_step() {
   const bool there = best_step_ > 0 && files_.kind(path(step_directory_name(best_step_))) != EntryKind::Missing;
+  const std::string name = path(std::string(kBestName));
   if (there)
     write_name(kBestName, best_step_);
-  else if (names_step(files_, path(std::string(kBestName))))
-    files_.remove(path(std::string(kBestName)));
+  else if (earlier_best_step() == 0 && names_step(files_, name))
+    files_.remove(name);
+}
+
+// The step that `best` names, if it was the best before one whose save has failed, for example because the disk was full; else
+// 0.
+int64_t CheckpointStore::earlier_best_step() const {
+  const std::string name = path(std::string(kBestName));
+  if (!names_step(files_, name)) return 0;
+  const std::string step = follow_name(files_, name);
+  const int64_t named = *parse_step(std::filesystem::path(step).filename().string());
+  return named < best_step_ && files_.kind(step) != EntryKind::Missing ? named : 0;
+}
+
+std::vector<int64_t> CheckpointStore::steps_to_remove(const std::vector<SavedStep>& steps) const {
+  const bool there = std::ranges::find(steps, best_step_, &SavedStep::step) != steps.end();
+  return checkpoint::steps_to_remove(steps, options_.keep, there ? best_step_ : earlier_best_step());
 }
 
 // Leaves alone what is not of a store.
@@ -570,7 +587,7 @@ void CheckpointStore::apply_retention(int64_t committed) {
   const auto known = list_steps(files_, options_.directory);
   for (const StepDirectory& step : known)
     if (step.step <= committed) steps.push_back({step.step, content_of(step)});
-  remove_steps(steps_to_remove(steps, options_.keep, best_step_), known);
+  remove_steps(steps_to_remove(steps), known);
 }
 
 // The hosts decide together. A step that is not complete counts as damaged.
@@ -590,9 +607,7 @@ void CheckpointStore::apply_agreed_retention(int64_t committed, const Participan
   if (!leads(ranks) || steps.empty()) return;
   std::vector<SavedStep> ascending;
   for (const auto& [number, step] : steps) ascending.push_back(step);
-  best_effort("removing old steps", [&] {
-    remove_steps(steps_to_remove(ascending, options_.keep, best_step_), list_steps(files_, options_.directory));
-  });
+  best_effort("removing old steps", [&] { remove_steps(steps_to_remove(ascending), list_steps(files_, options_.directory)); });
 }
 
 void CheckpointStore::remove_steps(const std::vector<int64_t>& steps, const std::vector<StepDirectory>& known) {

@@ -174,6 +174,8 @@ class CheckpointStore {
   void tidy_up(const SavedStep& saved);
   void write_name(std::string_view name, int64_t step);
   void name_best_step();
+  int64_t earlier_best_step() const;
+  std::vector<int64_t> steps_to_remove(const std::vector<SavedStep>& steps) const;
   void remove_all_but(const std::string& kept);
   void remove_older_than(const StepAge& age);  // on leaders
   void keep_newest_complete(const Participants& ranks);

@@ -445,11 +445,23 @@ TEST_F(CheckpointStoreTest, TheBestStepIsNamedAndNeverRemoved) {
   EXPECT_EQ(best(), "step-00000050");
 }
 
+// As it is when the disk was full for some time.
+TEST_F(CheckpointStoreTest, TheBestStepStaysUntilABetterOneIsSaved) {
+  CheckpointStore store = make_store("run-1", 1);
+  save_with_best(store, 10, 10);
+  for (const int64_t step : {20, 30, 40}) save_with_best(store, step, 15);
+  EXPECT_THAT(steps(), ElementsAre(10, 30, 40));
+  EXPECT_EQ(best(), "step-00000010");
+  save_with_best(store, 50, 50);
+  EXPECT_THAT(steps(), ElementsAre(40, 50));
+  EXPECT_EQ(best(), "step-00000050");
+}
+
 // As it is after a resume from an earlier step, and when the run does not look for the best step any more.
 TEST_F(CheckpointStoreTest, TheNameOfABestStepThatIsGoneGoesToo) {
   CheckpointStore store = make_store("run-1");
   save_with_best(store, 10, 10);
-  save_with_best(store, 20, 15);
+  save_with_best(store, 20, 5);
   EXPECT_EQ(best(), "none");
   save_with_best(store, 30, 10);
   EXPECT_EQ(best(), "step-00000010");
