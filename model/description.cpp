@@ -4,7 +4,7 @@
 
 namespace trivet::model {
 
-Description with_defaults(Description description) { return family_of(description.type).with_defaults(std::move(description)); }
+Description with_defaults(const Description& description) { return family_of(description.type).with_defaults(description); }
 
 std::optional<Problem> find_problem(const Description& description) {
   return family_of(description.type).find_problem(with_defaults(description));

@@ -31,7 +31,7 @@ struct Description {
 };
 
 // Fills in the sizes that 0 leaves open.
-Description with_defaults(Description description);
+Description with_defaults(const Description& description);
 
 // The same model with another vocabulary.
 inline Description with_vocabulary(Description description, int64_t size) {

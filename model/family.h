@@ -21,7 +21,7 @@ struct Family {
   bool tied_embedding = false;              // the default
   bool reads_images = false;  // samples are images, each of one class; otherwise tokens, whose vocabulary data decide
 
-  Description (*with_defaults)(Description);
+  Description (*with_defaults)(const Description&);
   int64_t (*block_count)(const Description&);
   std::string (*blocks_in_words)(const Description&);
   std::string (*in_words)(const Description&);  // without the name: "12 layers x 768, vocabulary 256"

@@ -184,7 +184,7 @@ Model build_network(const Description& d) {
   return model;
 }
 
-Description unchanged(Description d) { return d; }
+Description unchanged(const Description& d) { return d; }
 
 int64_t network_block_count(const Description& d) { return static_cast<int64_t>(d.network.size()) + 1; }
 

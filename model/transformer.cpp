@@ -124,8 +124,8 @@ Description with_feed_forward(Description d, int64_t size) {
 
 int64_t two_thirds_of_four_times(int64_t hidden) { return (8 * hidden / 3 + 31) / 32 * 32; }
 
-Description with_gpt_defaults(Description d) { return with_feed_forward(d, 4 * d.hidden_size); }
-Description with_llama_defaults(Description d) { return with_feed_forward(d, two_thirds_of_four_times(d.hidden_size)); }
+Description with_gpt_defaults(const Description& d) { return with_feed_forward(d, 4 * d.hidden_size); }
+Description with_llama_defaults(const Description& d) { return with_feed_forward(d, two_thirds_of_four_times(d.hidden_size)); }
 
 int64_t transformer_block_count(const Description& d) { return d.layers + 2; }
 

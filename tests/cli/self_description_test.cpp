@@ -188,7 +188,7 @@ class Completion : public testing::TestWithParam<const char*> {
   std::string nothing() const { return is_fish() ? "" : "\"\""; }
 
  private:
-  const Folder folder_;
+  const Folder folder_{};
 };
 
 TEST_P(Completion, OffersSubcommands) {
