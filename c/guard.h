@@ -24,7 +24,7 @@ T& given(T* pointer, const char* name) {
   return *pointer;
 }
 
-// Throws Error (Usage) unless `size` covers the members of version 1.0 of a struct.
+// Throws Error (Usage) unless `size` can be that of a struct and covers its members of version 1.0.
 void check_size(size_t size, size_t least, const char* type);
 
 }  // namespace trivet::c_api

@@ -1,5 +1,6 @@
 #include <trivet/c.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <limits>
@@ -92,7 +93,7 @@ DType dtype_of(int32_t dtype) {
 template <typename Struct>
 void write(const Struct& from, Struct& to) {
   const size_t size = to.size;
-  std::memcpy(&to, &from, sizeof(Struct));
+  std::memcpy(&to, &from, std::min(size, sizeof(Struct)));
   to.size = size;
 }
 
@@ -188,7 +189,9 @@ double trivet_optimizer_loss_scale(const trivet_optimizer* optimizer) {
 }
 
 double trivet_optimizer_learning_rate(const trivet_optimizer* optimizer) {
-  return optimizer ? optimizer->sharded.learning_rate() : std::numeric_limits<double>::quiet_NaN();
+  double rate = std::numeric_limits<double>::quiet_NaN();
+  if (optimizer) guarded([&] { rate = optimizer->sharded.learning_rate(); });  // a schedule may throw
+  return rate;
 }
 
 int64_t trivet_optimizer_steps(const trivet_optimizer* optimizer) { return optimizer ? optimizer->sharded.steps() : -1; }

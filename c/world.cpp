@@ -17,6 +17,12 @@ comm::World& owned_world(trivet_world* world, const char* call) {
   return *world->owned;
 }
 
+// A function may return a status of its own, without a call that failed.
+std::string reason_of(trivet_status status) {
+  const std::string text = c_api::last_error();
+  return text.empty() ? "the function of trivet_run_threads returned " + std::to_string(status) : text;
+}
+
 }  // namespace
 
 uint32_t trivet_c_version(void) { return TRIVET_C_MAJOR * 65536u + TRIVET_C_MINOR; }
@@ -39,7 +45,7 @@ trivet_status trivet_run_threads(int32_t ranks, trivet_rank_function body, void*
     comm::run_threads(ranks, [&](comm::World& world) {
       trivet_world handle{&world, nullptr};
       const trivet_status status = body(&handle, user);
-      if (status != TRIVET_OK) throw Error(static_cast<ExitCode>(status), c_api::last_error());
+      if (status != TRIVET_OK) throw Error(static_cast<ExitCode>(status), reason_of(status));
     });
   });
 }

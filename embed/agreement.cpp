@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -12,30 +13,54 @@
 namespace trivet::embed {
 namespace {
 
+const char* name_of(Init::Kind kind) {
+  switch (kind) {
+    case Init::Kind::Zeros: return "zeros";
+    case Init::Kind::Ones: return "ones";
+    case Init::Kind::Normal: return "normal numbers";
+    case Init::Kind::Uniform: return "uniform numbers";
+  }
+  return "";
+}
+
+// What an update depends on, besides the shape. Where the values come from decides whether a rank waits for those of rank 0.
+std::string kind_of(const Parameter& parameter) {
+  std::string kind = fmt::format("{}{}", parameter.decay ? "" : ", no decay", parameter.trainable ? "" : ", frozen");
+  if (parameter.role != LayerRole::Hidden)
+    kind += parameter.role == LayerRole::Input ? ", of an input layer" : ", of a loss layer";
+  if (!parameter.values)
+    kind += fmt::format(", no values but {} of scale {}", name_of(parameter.init.kind), parameter.init.scale);
+  return kind;
+}
+
 // One fact a line.
 std::string facts(const Config& config, std::span<const Parameter> parameters, std::span<const Unit> units) {
   const std::vector<UnitPlace> places = places_of(units, parameters.size());
   std::string text = fmt::format("{} parameters\n", parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = parameters[i];
-    text += fmt::format("parameter \"{}\" {} in unit \"{}\"{}{}{}\n", parameter.name, to_string(parameter.shape),
-                        units[places[i].unit].name, parameter.decay ? "" : ", no decay", parameter.trainable ? "" : ", frozen",
-                        parameter.values ? "" : ", no values");
+    text += fmt::format("parameter \"{}\" {} in unit \"{}\"{}\n", parameter.name, to_string(parameter.shape),
+                        units[places[i].unit].name, kind_of(parameter));
   }
   for (const ExplainedKey& key : explain(config)) text += fmt::format("config {}: {}\n", key.path, key.value);
   return text;
 }
 
+std::optional<std::string> next_fact(std::istringstream& facts) {
+  std::string fact;
+  return std::getline(facts, fact) ? std::optional(fact) : std::nullopt;
+}
+
 void compare_facts(const std::string& zero, const std::string& other, size_t rank) {
   std::istringstream zeros(zero), others(other);
-  std::string a, b;
-  while (std::getline(zeros, a)) {
-    if (!std::getline(others, b)) b = "nothing more";
+  for (;;) {
+    const std::optional<std::string> a = next_fact(zeros), b = next_fact(others);
     if (a != b)
       throw CommError(ExitCode::RanksDisagree,
                       fmt::format("embed: rank 0 has {}, but rank {} has {}; register the same parameters with the same config "
                                   "on all ranks",
-                                  a, rank, b));
+                                  a.value_or("nothing more"), rank, b.value_or("nothing more")));
+    if (!a) return;
   }
 }
 

@@ -1,4 +1,6 @@
 // The part of ShardedOptimizer that saves and loads.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/file_system.h"
@@ -7,6 +9,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/explain.h"
+#include "engine/same_on_all_ranks.h"
 
 namespace trivet::embed {
 namespace {
@@ -31,13 +34,28 @@ bool ShardedOptimizer::load(const std::string& directory) {
   checkpoint::CheckpointStore store = store_in(directory);
   const auto newest = store.open_latest(comm::over_group(*checkpoint_group_));
   if (!newest) return false;
+  refuse_other_checkpoints(*newest);
   const auto read = [&](std::span<const checkpoint::Piece> wanted) { newest->read(wanted); };
-  load_pieces(*parameters_, config_.optimizer,
-              {.read = read, .read_on_host = read, .kernels = *kernels_, .buffers = *buffers_, .staging = {}});
-  parameters_->publish(true);
-  wait_for_gathers();
+  abort_others_on_error([&] {
+    load_pieces(*parameters_, config_.optimizer,
+                {.read = read, .read_on_host = read, .kernels = *kernels_, .buffers = *buffers_, .staging = {}});
+    parameters_->publish(true);
+    wait_for_gathers();
+  });
   restore(newest->run_state());
   return true;
+}
+
+// A rank wants only its part of the tensors, so one that lacks a tensor, or finds another one, asks the others before anything
+// is changed: all ranks refuse the checkpoint, or none.
+void ShardedOptimizer::refuse_other_checkpoints(const checkpoint::LoadedStep& step) {
+  if (world_.size() > 1)
+    check_same_on_all_ranks({{"load()", step.directory(), fmt::format("xxh3 {}", step.manifest().xxh3)}}, world_);
+  checkpoint::together(comm::over_group(*checkpoint_group_), [&] {
+    for (const checkpoint::Piece& piece : checkpoint_pieces_to_load(*parameters_, config_.optimizer))
+      checkpoint::check_stored(step, piece);
+    return std::string();
+  });
 }
 
 checkpoint::RunState ShardedOptimizer::run_state() const {

@@ -28,6 +28,12 @@ ResolvedBatch batch_of(const Config& config, int ranks) {
   return resolve_batch(batch, ranks, config.source);
 }
 
+// Before anything is made of the config, because a mesh with other axes may not fit these ranks.
+const Config& accepted(const Config& config, std::span<const Parameter> parameters) {
+  refuse_unused(config, parameters);
+  return config;
+}
+
 std::vector<int> gradients_of(std::span<const Unit> units, std::span<const Parameter> parameters) {
   std::vector<int> counts;
   for (const Unit& unit : units)
@@ -40,7 +46,7 @@ std::vector<int> gradients_of(std::span<const Unit> units, std::span<const Param
 
 ShardedOptimizer::ShardedOptimizer(const Config& config, std::span<const Parameter> parameters, comm::World& world,
                                    const Options& options)
-    : config_(config),
+    : config_(accepted(config, parameters)),
       world_(world),
       units_(make_units(parameters, options.bucket_elements)),
       places_(places_of(units_, parameters.size())),
@@ -53,7 +59,6 @@ ShardedOptimizer::ShardedOptimizer(const Config& config, std::span<const Paramet
       arrivals_(gradients_of(units_, parameters)),
       gradients_(parameters.size()),
       loss_scale_(config.fp16) {
-  refuse_unused(config_, parameters);
   checkpoint_group_ = world.group().subgroup(ranks_of(world), "checkpoint");
   check_agreement(config_, parameters, units_, comm::over_group(*checkpoint_group_));
   for (const Unit& unit : units_)
@@ -63,9 +68,16 @@ ShardedOptimizer::ShardedOptimizer(const Config& config, std::span<const Paramet
                         .init = parameters[i].init,
                         .decay = parameters[i].decay,
                         .trainable = parameters[i].trainable});
-  make_layout();
-  make_parameters();
-  set_initial_values(parameters);
+  make_layout();  // its refusals are the same on all ranks
+  try {
+    abort_others_on_error([&] {
+      make_parameters();
+      set_initial_values(parameters);
+    });
+  } catch (...) {
+    close_streams();  // the destructor does not run
+    throw;
+  }
 }
 
 // specs_ has the parameters of one unit after those of another.
@@ -170,8 +182,10 @@ void ShardedOptimizer::set_owned_values(int parameter, int64_t first, ConstTenso
   if (!range.copy_out.absent()) kernels_->copy(own, range.copy_out.slice(part.first_in_range, part.count));
 }
 
+ShardedOptimizer::~ShardedOptimizer() { close_streams(); }
+
 // As in Engine: work that is still queued ends before the memory that it uses is freed.
-ShardedOptimizer::~ShardedOptimizer() {
+void ShardedOptimizer::close_streams() {
   if (channels_) channels_->close_streams();
 }
 

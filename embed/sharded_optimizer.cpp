@@ -11,17 +11,6 @@
 
 namespace trivet::embed {
 
-// Other ranks may be waiting for data that this one will no longer send, so they are told the reason at once.
-template <typename Work>
-auto ShardedOptimizer::abort_others_on_error(Work&& work) {
-  try {
-    return work();
-  } catch (const std::exception& error) {
-    world_.abort(error.what());
-    throw;
-  }
-}
-
 // ---- where things are
 
 const Unit& ShardedOptimizer::unit(int unit) const {
@@ -128,15 +117,13 @@ void ShardedOptimizer::add_gradient(int parameter, ConstTensorView given) {
     throw usage_error("gradient of \"{}\" has {} elements of {}; it must have {}, of a floating-point type", flat.name,
                       given.elements(), name_of(given.dtype), flat.elements());
   const Gradient own = gradient(parameter);
-  if (!own.accumulate) {
-    kernels_->copy(given, own.view);
-  } else if (given.dtype == own.view.dtype) {
-    kernels_->add(given, own.view);
-  } else {
+  abort_others_on_error([&] {
+    if (!own.accumulate) return kernels_->copy(given, own.view);
+    if (given.dtype == own.view.dtype) return kernels_->add(given, own.view);
     const ScopedTensor converted(*buffers_, own.view.dtype, own.view.shape);
     kernels_->copy(given, converted);
     kernels_->add(converted, own.view);
-  }
+  });
   gradient_ready(parameter);
 }
 
@@ -261,10 +248,10 @@ void ShardedOptimizer::finish_step(bool skipped) {
 void ShardedOptimizer::check_skipped_in_a_row() const {
   const int64_t limit = config_.training.stop_after_skipped;
   if (loss_scale_.dynamic() || limit == 0 || skipped_in_a_row_ < limit) return;
-  throw NumericsError(
-      fmt::format("step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); lower "
-                  "optimizer.params.lr or gradient_clipping and resume from a checkpoint",
-                  steps_, skipped_in_a_row_, limit));
+  throw NumericsError(fmt::format(
+      "step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); lower {} and "
+      "resume from a checkpoint",
+      steps_, skipped_in_a_row_, limit, config_.fp16.enabled ? "fp16.loss_scale" : "optimizer.params.lr or gradient_clipping"));
 }
 
 // Also finds a trainer that writes to weights on some ranks only.

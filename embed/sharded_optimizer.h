@@ -22,13 +22,18 @@
 // axes other than data, offloading, audit.every_steps and GPUs are refused. With reproducible "layout", the bits do not depend
 // on the number of ranks, the stage or the order of arrival, if the trainer's gradients of a microbatch do not.
 //
-// All ranks make the same calls in the same order, except add_gradient() and its two parts. One thread at a time. The world
-// must outlive the object. The destructor frees the weights; in the middle of a step it waits for sums that have begun. A call
-// at the wrong time or with wrong arguments throws Error (Usage) and changes nothing. Other exceptions are CommError (a rank
-// was lost, or differs), ConfigError, CheckpointError, OutOfMemoryError and NumericsError (too many steps in a row were
-// skipped). After one of these the object can only be destroyed; other ranks are told the reason.
+// All ranks make the same calls in the same order, except add_gradient() and its two parts, which may come in another order
+// between two calls of gather(). At stage 3, a rank that has the gradients of a unit waits with its next gather() until the
+// others have them, too. So if a rank does not use a parameter, it must add a gradient of zeros before its next gather();
+// otherwise ranks wait for each other until the deadline for operations (CommError, NoProgress).
+//
+// One thread at a time. The world must outlive the object. The destructor frees the weights; in the middle of a step it waits
+// for sums that have begun. A call at the wrong time or with wrong arguments throws Error (Usage) and changes nothing. Other
+// exceptions are CommError (a rank was lost, or differs), ConfigError, CheckpointError, OutOfMemoryError and NumericsError (too
+// many steps in a row were skipped). After one of these the object can only be destroyed; other ranks are told the reason.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -40,6 +45,7 @@
 #include "embed/parameter.h"
 #include "embed/units.h"
 #include "engine/channels.h"
+#include "engine/checkpoint/loaded_step.h"
 #include "engine/config/config.h"
 #include "engine/loss_scale.h"
 #include "engine/mesh.h"
@@ -136,6 +142,7 @@ class ShardedOptimizer {
 
   void make_layout();
   void make_parameters();
+  void close_streams();
   void set_initial_values(std::span<const Parameter> parameters);
   void set_owned_values(int parameter, int64_t first, ConstTensorView values);
   RankResources resources();
@@ -161,6 +168,7 @@ class ShardedOptimizer {
   void finish_step(bool skipped);
   void check_skipped_in_a_row() const;
   void audit_weights();
+  void refuse_other_checkpoints(const checkpoint::LoadedStep& step);
   checkpoint::RunState run_state() const;
   void restore(const checkpoint::RunState& state);
   template <typename Work>
@@ -196,5 +204,16 @@ class ShardedOptimizer {
   int64_t steps_ = 0, updates_ = 0, skipped_in_a_row_ = 0;
   int64_t audited_step_ = 0;
 };
+
+// Other ranks may be waiting for data that this one will no longer send, so they are told the reason at once.
+template <typename Work>
+auto ShardedOptimizer::abort_others_on_error(Work&& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    world_.abort(error.what());
+    throw;
+  }
+}
 
 }  // namespace trivet::embed

@@ -10,6 +10,17 @@
 namespace trivet::embed {
 namespace {
 
+constexpr int64_t kMostElements = int64_t{1} << 48;  // of a parameter: numbers of bytes must not overflow
+
+bool is_accepted(const Shape& shape) {
+  int64_t elements = 1;
+  for (const int64_t size : shape.span()) {
+    if (size < 1 || size > kMostElements / elements) return false;
+    elements *= size;
+  }
+  return true;
+}
+
 class UnitMaker {
  public:
   UnitMaker(std::span<const Parameter> parameters, int64_t bucket_elements)
@@ -29,8 +40,9 @@ class UnitMaker {
   static void check(const Parameter& parameter, size_t index) {
     if (parameter.name.empty())
       throw Error(ExitCode::Usage, fmt::format("embed: parameter {} has no name; give each parameter a unique name", index));
-    if (parameter.shape.elements() < 1)
-      throw Error(ExitCode::Usage, fmt::format("embed: parameter \"{}\" has the shape {}; each size must be at least 1",
+    if (!is_accepted(parameter.shape))
+      throw Error(ExitCode::Usage, fmt::format("embed: parameter \"{}\" has the shape {}; each size must be at least 1, and "
+                                               "their product at most 2^48",
                                                parameter.name, to_string(parameter.shape)));
   }
 

@@ -22,7 +22,8 @@ struct Unit {
   LayerRole role = LayerRole::Hidden;
 };
 
-// Throws Error (Usage) if a parameter has no name or no elements, or if a unit has parameters of different roles.
+// Throws Error (Usage) if a parameter has no name, a size below 1 or more than 2^48 elements, or if a unit has parameters of
+// different roles.
 std::vector<Unit> make_units(std::span<const Parameter> parameters, int64_t bucket_elements);
 
 // Where each parameter is.

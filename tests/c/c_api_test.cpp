@@ -178,6 +178,10 @@ TEST_F(CApiOfOneRank, RefusesParametersThatMakeNoSense) {
   expect_refused({}, "with 0 parameters");
   changed.size = 8;
   expect_refused({changed}, "size of a trivet_parameter is 8; set it to sizeof(trivet_parameter), at least 48");
+  for (const size_t size : {sizeof(trivet_parameter) + 1, ~size_t{0}}) {  // such as a member that nobody set
+    changed.size = size;
+    expect_refused({changed}, "set it to sizeof(trivet_parameter)");
+  }
   changed = parameter_named(nullptr);
   expect_refused({changed}, "trivet_parameter::name is NULL");
   changed = parameter_named("a");
@@ -267,6 +271,12 @@ TEST(CApi, AWorldOfRunThreadsIsNotClosedByItsRank) {
   const auto body = [](trivet_world* world, void*) -> trivet_status { return trivet_world_close(world); };
   EXPECT_EQ(trivet_run_threads(1, body, nullptr), TRIVET_USAGE);
   EXPECT_THAT(trivet_last_error(), HasSubstr("trivet_world_close of a world of trivet_run_threads"));
+}
+
+TEST(CApi, AStatusThatARankMadeUpHasAText) {
+  const auto body = [](trivet_world*, void*) -> trivet_status { return 77; };
+  EXPECT_EQ(trivet_run_threads(1, body, nullptr), 77);
+  EXPECT_THAT(trivet_last_error(), HasSubstr("the function of trivet_run_threads returned 77"));
 }
 
 TEST(CApi, EveryFunctionHasTheSignatureOfVersionOne) { EXPECT_EQ(kSignatures.c_version, &trivet_c_version); }

@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 
+#include "embed/agreement.h"
 #include "tests/embed/foreign_trainer.h"
 #include "tests/support/temporary_folder.h"
 
@@ -138,6 +140,38 @@ TEST(ShardedOptimizer, AGradientThatNeverArrivesIsZero) {
         EXPECT_NE(after.front(), before.front());
         EXPECT_NE(after.back(), before.back());  // of the same unit as w2
       });
+}
+
+// Runs a step of units of one parameter each, in which rank 1 has no gradient of the last, or adds zeros.
+void step_without_a_gradient(int stage, bool overlap, bool adds_zeros) {
+  const std::string plain_sgd = R"(, "optimizer": {"type": "SGD", "params": {"lr": 1}}, "gradient_clipping": 0)";
+  const auto job = [&](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {4}, .unit = "a"},
+                                            {.name = "b", .shape = {4}, .unit = "b"},
+                                            {.name = "c", .shape = {4}, .unit = "c"}};
+    ShardedOptimizer optimizer(parse_config("{" + zero(stage, overlap, plain_sgd) + "}", "t"), parameters, world);
+    const float ones[4] = {1, 1, 1, 1}, zeros[4] = {};
+    for (int unit = 2; unit >= 0; --unit) {
+      optimizer.gather(unit);
+      const bool is_used = unit < 2 || world.rank() == 0;
+      if (is_used || adds_zeros) optimizer.add_gradient(unit, {is_used ? ones : zeros, DType::Float32, {4}});
+      optimizer.release(unit);
+    }
+    optimizer.end_microbatch(0);
+    optimizer.step();
+    optimizer.gather(2);
+    EXPECT_EQ(optimizer.weight(2).as<float>()[0], -0.5f);  // the mean of 1 and 0
+    optimizer.release(2);
+  };
+  comm::run_threads(2, job, {.operation_deadline = std::chrono::seconds(adds_zeros || stage < 3 ? 60 : 1)});
+}
+
+TEST(ShardedOptimizer, AtStage3ARankThatDoesNotUseAParameterMustAddZeros) {
+  for (const bool overlap : {false, true}) {
+    step_without_a_gradient(2, overlap, false);
+    step_without_a_gradient(3, overlap, true);
+    EXPECT_THAT([&] { step_without_a_gradient(3, overlap, false); }, ThrowsMessage<CommError>(HasSubstr("no progress")));
+  }
 }
 
 TEST(ShardedOptimizer, FrozenParametersKeepTheirValues) {
@@ -314,7 +348,14 @@ TEST(ShardedOptimizer, EndsARunInWhichTooManyStepsAreSkipped) {
         [&] {
           optimizer.add_gradient(0, {&nan, DType::Float32, {1}});
         },
-        ThrowsMessage<NumericsError>(HasSubstr("not finite 2 times in a row")));
+        ThrowsMessage<NumericsError>(AllOf(HasSubstr("not finite 2 times in a row"), HasSubstr("lower optimizer.params.lr"))));
+    ShardedOptimizer scaled(
+        parse_config(R"({"training": {"stop_after_skipped": 1}, "fp16": {"enabled": true, "loss_scale": 64}})", "t"),
+        parameters, world);
+    scaled.add_gradient(0, {&nan, DType::Float32, {1}});
+    scaled.end_microbatch(0);
+    scaled.step();
+    EXPECT_THAT([&] { scaled.end_microbatch(0); }, ThrowsMessage<NumericsError>(HasSubstr("lower fp16.loss_scale and resume")));
   });
 }
 
@@ -424,6 +465,8 @@ TEST(ShardedOptimizer, RefusesWhatItCannotDo) {
     EXPECT_THAT([&] { ShardedOptimizer(parse_config(R"({"parallel": {"pipeline": 2}})", "t.json"), parameters, world); },
                 ThrowsMessage<ConfigError>(HasSubstr("parallel.pipeline: 2 is not accepted")));
   });
+  // Also where the ranks are too few for such a grid.
+  refused(R"({"parallel": {"pipeline": 2}})", "parallel.pipeline: 2 is not accepted");
 }
 
 TEST(ShardedOptimizer, NamesTheFirstDifferenceBetweenRanks) {
@@ -456,6 +499,53 @@ TEST(ShardedOptimizer, NamesTheFirstDifferenceBetweenRanks) {
         });
       },
       ThrowsMessage<CommError>(HasSubstr("rank 1 has parameter \"a\" [4] in unit \"bucket 0\", no values")));
+  const auto differ = [](const Parameter& first, const Parameter& second) {
+    return [=] {
+      comm::run_threads(2, [&](comm::World& world) {
+        const std::vector<Parameter> parameters{world.rank() == 0 ? first : second};
+        ShardedOptimizer(parse_config("{}", "t"), parameters, world);
+      });
+    };
+  };
+  EXPECT_THAT(differ({.name = "a", .shape = {4}, .role = LayerRole::Loss}, {.name = "a", .shape = {4}}),
+              ThrowsMessage<CommError>(HasSubstr("rank 0 has parameter \"a\" [4] in unit \"bucket 0\", of a loss layer")));
+  EXPECT_THAT(differ({.name = "a", .shape = {4}}, {.name = "a", .shape = {4}, .init = {Init::Kind::Normal, 0.5}}),
+              ThrowsMessage<CommError>(HasSubstr("no values but normal numbers of scale 0.5")));
+}
+
+// Forwards to another world, and keeps the reason for which that was aborted.
+class KeepsReason final : public comm::World {
+ public:
+  explicit KeepsReason(comm::World& world) : world_(world) {}
+  comm::ProcessGroup& group() const override { return world_.group(); }
+  std::string host() const override { return world_.host(); }
+  void close() override { world_.close(); }
+  void abort(const std::string& why) noexcept override {
+    reason = why;
+    world_.abort(why);
+  }
+  std::string reason;
+
+ private:
+  comm::World& world_;
+};
+
+TEST(ShardedOptimizer, TellsTheOtherRanksWhyItCouldNotBeMade) {
+  const Config config = parse_config(R"({"zero_optimization": {"stage": 2, "overlap_comm": true}})", "t");
+  const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}};
+  const auto job = [&] {
+    comm::run_threads(2, [&](comm::World& world) {
+      if (world.rank() == 1) {  // fails after the ranks have agreed
+        const auto group = world.group().subgroup({0, 1}, "checkpoint");
+        check_agreement(config, parameters, make_units(parameters, Options().bucket_elements), comm::over_group(*group));
+        throw OutOfMemoryError("no memory for weights");
+      }
+      KeepsReason keeping(world);
+      EXPECT_THROW(ShardedOptimizer(config, parameters, keeping), CommError);
+      EXPECT_THAT(keeping.reason, HasSubstr("no memory for weights"));
+    });
+  };
+  EXPECT_THAT(job, ThrowsMessage<OutOfMemoryError>("no memory for weights"));
 }
 
 TEST(ShardedOptimizer, FindsATrainerThatWritesToItsWeights) {
@@ -531,6 +621,44 @@ TEST(ShardedOptimizer, RefusesACheckpointOfOtherParameters) {
     ShardedOptimizer other(config_of(""), parameters, world);
     EXPECT_THAT([&] { other.load(folder.path()); }, ThrowsMessage<CheckpointError>(HasSubstr("first.weight")));
   });
+}
+
+// Each rank reads only its part: here only rank 1's lacks a tensor.
+TEST(ShardedOptimizer, AllRanksRefuseACheckpointThatLacksATensorAndGoOn) {
+  constexpr int64_t kEach = 1024;
+  const test::TemporaryFolder folder;
+  const std::vector<float> ones(kEach, 1.0f), twos(kEach, 2.0f);
+  const Config config = parse_config(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD"}})", "t");
+  comm::run_threads(1, [&](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {kEach}, .values = ones.data()}};
+    ShardedOptimizer(config, parameters, world).save(folder.path());
+  });
+  const auto load = [&](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {kEach}, .unit = "u", .values = twos.data()},
+                                            {.name = "b", .shape = {kEach}, .unit = "u", .values = twos.data()}};
+    ShardedOptimizer optimizer(config, parameters, world);
+    EXPECT_THAT([&] { optimizer.load(folder.path()); }, ThrowsMessage<CheckpointError>(HasSubstr("tensor \"b\"")));
+    EXPECT_EQ(optimizer.weight(0).as<float>()[0], 2.0f);  // nothing changed
+    optimizer.end_microbatch(0);
+    EXPECT_EQ(optimizer.step().steps, 1);
+  };
+  comm::run_threads(2, load, {.operation_deadline = std::chrono::seconds(10)});
+}
+
+TEST(ShardedOptimizer, RefusesCheckpointsThatDifferBetweenRanks) {
+  const test::TemporaryFolder folders[2];
+  for (const test::TemporaryFolder& folder : folders)
+    comm::run_threads(1, [&](comm::World& world) {
+      const float value = &folder == folders ? 1.0f : 2.0f;
+      const std::vector<Parameter> parameters{{.name = "a", .shape = {1}, .values = &value}};
+      ShardedOptimizer(parse_config("{}", "t"), parameters, world).save(folder.path());
+    });
+  const auto load = [&](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {1}}};
+    ShardedOptimizer(parse_config("{}", "t"), parameters, world).load(folders[world.rank()].path());
+  };
+  EXPECT_THAT([&] { comm::run_threads(2, load); },
+              ThrowsMessage<CommError>(HasSubstr("all ranks must find the same file at this path")));
 }
 
 TEST(ShardedOptimizer, AResumedRunKeepsItsLossScaleAndItsSchedule) {

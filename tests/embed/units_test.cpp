@@ -56,6 +56,11 @@ TEST(Units, RefusesWhatCannotBeAUnit) {
   const auto make = [](std::vector<Parameter> parameters) { return [=] { make_units(parameters, 10); }; };
   EXPECT_THAT(make({{.shape = {1}}}), ThrowsMessage<Error>(HasSubstr("parameter 0 has no name")));
   EXPECT_THAT(make({{.name = "a", .shape = {2, 0}}}), ThrowsMessage<Error>(HasSubstr("\"a\" has the shape [2, 0]")));
+  EXPECT_THAT(make({{.name = "a", .shape = {-2, -3}}}), ThrowsMessage<Error>(HasSubstr("\"a\" has the shape [-2, -3]")));
+  // The product is 0 in 64 bits.
+  EXPECT_THAT(make({{.name = "a", .shape = {int64_t{1} << 32, int64_t{1} << 32, 7}}}),
+              ThrowsMessage<Error>(HasSubstr("their product at most 2^48")));
+  EXPECT_THAT(make({{.name = "a", .shape = {(int64_t{1} << 48) + 1}}}), ThrowsMessage<Error>(HasSubstr("at most 2^48")));
   EXPECT_THAT(
       make({{.name = "a", .shape = {1}, .unit = "x"}, {.name = "b", .shape = {1}, .unit = "x", .role = LayerRole::Loss}}),
       ThrowsMessage<Error>(HasSubstr("\"b\" has another role")));
