@@ -88,7 +88,7 @@ class Rank {
       };
       add(range.master, range.master.staged);
       if (!range.copy_out.absent()) add(range.copy_out, range.copy_out.staged);
-      for (size_t i = 0; i < range.states.size(); ++i) add(range.states[i], range.states[i].staged);
+      for (const auto& state : range.states) add(state, state.staged);
     });
     return all;
   }
