@@ -170,7 +170,7 @@ TEST(ShardedOptimizer, AtStage3ARankThatDoesNotUseAParameterMustAddZeros) {
   for (const bool overlap : {false, true}) {
     step_without_a_gradient(2, overlap, false);
     step_without_a_gradient(3, overlap, true);
-    EXPECT_THAT([&] { step_without_a_gradient(3, overlap, false); }, ThrowsMessage<CommError>(HasSubstr("no progress")));
+    EXPECT_THROW(step_without_a_gradient(3, overlap, false), CommError);  // of the rank that gives up first
   }
 }
 
