@@ -48,6 +48,7 @@ void append_layer(Model& model, const std::string& text, Shape& shape) {
   if (!ends_with_loss(model)) return;
   model.sample.targets = {read.integer("length")};
   model.sample.classes = classes;
+  model.sample.spelled = true;
 }
 
 std::optional<Problem> problem_of_input(const std::vector<int64_t>& input) {

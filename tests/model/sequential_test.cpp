@@ -89,7 +89,7 @@ TEST(Sequential, ShapesAndNamesOfAVisionTransformer) {
   const Model model = build(small_vision_transformer());
   EXPECT_THAT(model.names,
               ElementsAre("1.patches", "2.positions", "3.block", "4.block", "5.layer_norm", "6.mean", "7.dense", "loss"));
-  EXPECT_EQ(parameter_name(model, 2, 0), "3.block.norm1.weight");
+  EXPECT_EQ(parameter_name(model, 2, 0), "3.block.norm1.gain");
   EXPECT_EQ(model.layers[0]->output_shape({3, 1, 28, 28}), (Shape{3, 16, 64}));
   EXPECT_EQ(model.layers[5]->output_shape({3, 16, 64}), (Shape{3, 64}));
   EXPECT_EQ(model.sample.classes, 10);
