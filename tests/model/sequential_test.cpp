@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/error.h"
+#include "kernels/kernels.h"
 
 namespace trivet::model {
 namespace {
@@ -94,6 +97,28 @@ TEST(Sequential, ShapesAndNamesOfAVisionTransformer) {
   EXPECT_EQ(model.layers[5]->output_shape({3, 16, 64}), (Shape{3, 64}));
   EXPECT_EQ(model.sample.classes, 10);
   EXPECT_EQ(model.sample.targets, Shape{1});
+}
+
+// The output of a transformer block for a sequence of 3 tokens of 4 numbers; weights are all different.
+std::vector<double> output_of_block(const std::vector<double>& x) {
+  const Model model = build(network({1, 4, 3}, {"columns", "block 2", "mean"}));
+  const auto kernels = kernels::make_cpu_kernels(1);
+  MemoryMeter meter;
+  Arena arena("block", host_allocator(), meter, MemoryCategory::Activations, 1 << 16);
+  Context context{.kernels = *kernels, .arena = arena};
+  Saved saved;
+  std::vector<double> y(x.size()), numbers(1024);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = std::sin(static_cast<double>(i));
+  std::vector<ConstTensorView> weights;
+  for (const ParameterSpec& parameter : model.layers[1]->parameters())
+    weights.push_back({numbers.data() + weights.size(), DType::Float64, parameter.shape});
+  model.layers[1]->forward(context, weights, {x.data(), DType::Float64, {1, 3, 4}}, {y.data(), DType::Float64, {1, 3, 4}},
+                           saved);
+  return y;
+}
+
+TEST(Sequential, TheFirstTokenOfABlockSeesTheLast) {
+  EXPECT_NE(output_of_block({1, 2, 3, 5, 2, 1, 0, 1, 1, 0, 0, 3})[0], output_of_block({1, 2, 3, 5, 2, 1, 0, 1, 7, 0, 1, 3})[0]);
 }
 
 // Words of up to 6 characters out of 27, in images whose columns are steps.
