@@ -11,7 +11,7 @@ namespace handwriting {
 namespace {
 
 constexpr int kMargin = 2;                              // pixels at the left and right that stay empty
-constexpr int kSmallest = 10, kUsual = 18, kMost = 24;  // pixels of a letter M, about
+constexpr int kSmallest = 10, kUsual = 21, kMost = 27;  // pixels of a letter M, about
 constexpr double kMostSlant = 0.25;                     // pixels to the right for each pixel up
 constexpr int kFixedOne = 0x10000, kPixel = 64;         // FreeType's fixed-point numbers
 
