@@ -23,6 +23,8 @@ struct SampleSpec {
   int64_t classes = 0;       // targets are below this
   bool spelled = false;      // the targets of a sample are the characters of one text, which are right or wrong together
 
+  // How many targets of a sample the loss can count.
+  int64_t counted_targets() const { return spelled ? 1 : targets.elements(); }
   // The shapes of `samples` samples: with one more dim, the outermost. So a sample has at most Shape::kMaxDims - 1 dims; more
   // throw std::invalid_argument.
   Shape inputs_of(int64_t samples) const;
