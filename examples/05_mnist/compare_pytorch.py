@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Trains a config of this folder in PyTorch, for comparison: compare_pytorch.py CONFIG [--seed 1234] [--threads 2]
 
-Reads the layers, the batch size, the optimizer, the schedule and the number of epochs or steps from the config, and the images from the folder that it
-names. Prints the test accuracy after each epoch, or at the end, and how many images per second were trained. Needs PyTorch and NumPy.
+Reads the layers, the batch size, the optimizer, the schedule and the number of epochs or steps from the config, and the images from the
+folder that it names. Prints the test accuracy after each epoch, or at the end, and how many images per second were trained. Needs
+PyTorch and NumPy.
 """
 import argparse
 import gzip
