@@ -131,7 +131,9 @@ __device__ SumOf<T> run_forward(const CtcSample<T>& s, int64_t states) {
   }
   __syncthreads();
   const Sum* last = s.alpha + (s.steps - 1) * s.most_states;
-  return states >= 2 ? log_add(last[states - 1], last[states - 2]) : last[states - 1];
+  const Sum all = states >= 2 ? log_add(last[states - 1], last[states - 2]) : last[states - 1];
+  __syncthreads();  // now the gradient may overwrite alpha
+  return all;
 }
 
 // beta of a step from that of the next one.
