@@ -77,17 +77,18 @@ TEST_F(TrainImages, RanksAndStagesGiveTheSameBitsInLayoutModeAlsoWhenResumed) {
   int run = 0;
   for (const char* layout : {"--ranks 2 --set zero_optimization.stage=1", "--ranks 4 --set zero_optimization.stage=2",
                              "--ranks 4 --set zero_optimization.stage=3 --set parallel.pipeline=2"}) {
-    const std::string name = std::to_string(run++);
+    const std::string name = "other" + std::to_string(run++);
     const Output other =
         train("05_mnist/horovod.json", same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name + " " + layout);
     EXPECT_EQ(other.code, 0) << other.errors;
     EXPECT_EQ(loss_bits(name + ".jsonl"), loss_bits("one.jsonl")) << layout;
     EXPECT_EQ(loss_bits(name + ".evaluation.jsonl"), loss_bits("one.evaluation.jsonl")) << layout;
   }
-  const Output resumed = train("05_mnist/horovod.json",
-                               same + "--metrics 0.jsonl --set checkpoint.directory=0 --resume 0/step-00000002 --ranks 1");
+  const Output resumed =
+      train("05_mnist/horovod.json",
+            same + "--metrics other0.jsonl --set checkpoint.directory=other0 --resume other0/step-00000002 --ranks 1");
   EXPECT_EQ(resumed.code, 0) << resumed.errors;
-  EXPECT_EQ(loss_bits("0.jsonl"), loss_bits("one.jsonl"));
+  EXPECT_EQ(loss_bits("other0.jsonl"), loss_bits("one.jsonl"));
 }
 
 TEST_F(TrainImages, TensorFlowsNetTrains) {
@@ -120,7 +121,7 @@ TEST_F(TrainImages, AVisionTransformerGivesTheSameBitsOnEveryLayout) {
         "--ranks 4 --set zero_optimization.stage=3 --set parallel.pipeline=2 --set pipeline.schedule=zb-h1",
         "--ranks 2 --set zero_optimization.stage=3 --set activation_checkpointing.mode=full",
         "--set activation_checkpointing.mode=selective"}) {
-    const std::string name = std::to_string(run++);
+    const std::string name = "other" + std::to_string(run++);
     const Output other = train("05_mnist/vision_transformer.json",
                                same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name + " " + layout);
     EXPECT_EQ(other.code, 0) << other.errors;
@@ -187,7 +188,7 @@ TEST_F(TrainWords, GivesTheSameBitsOnEveryLayout) {
   int run = 0;
   for (const char* layout :
        {"--ranks 2 --set zero_optimization.stage=2", "--ranks 4 --set zero_optimization.stage=3 --set parallel.pipeline=2"}) {
-    const std::string name = std::to_string(run++);
+    const std::string name = "other" + std::to_string(run++);
     const Output other = folder.run(same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name + " " + layout);
     EXPECT_EQ(other.code, 0) << other.errors;
     EXPECT_EQ(loss_bits(name + ".jsonl"), loss_bits("one.jsonl")) << layout;
