@@ -86,7 +86,7 @@ TEST_F(TrainImages, RanksAndStagesGiveTheSameBitsInLayoutModeAlsoWhenResumed) {
   }
   const Output resumed =
       train("05_mnist/horovod.json",
-            same + "--metrics other0.jsonl --set checkpoint.directory=other0 --resume other0/step-00000002 --ranks 1");
+            same + "--metrics other0.jsonl --set checkpoint.directory=resumed --resume other0/step-00000002 --ranks 1");
   EXPECT_EQ(resumed.code, 0) << resumed.errors;
   EXPECT_EQ(loss_bits("other0.jsonl"), loss_bits("one.jsonl"));
 }
