@@ -66,7 +66,7 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
                     "--ranks {} --profile {}` for longer (--seconds)",
                     path, 100 * prediction.unmeasured_share, prediction.unmeasured_kinds, setup.ranks, path));
   const double seconds = prediction.step.seconds;
-  prediction.targets_per_second = static_cast<double>(plan.batch.train_batch_size * model.sample.targets.elements()) / seconds;
+  prediction.targets_per_second = static_cast<double>(plan.batch.train_batch_size * model.sample.counted_targets()) / seconds;
   if (prediction.product_flops > 0)
     prediction.model_flops_utilization =
         plan.model_flops_per_step / seconds / (static_cast<double>(plan.mesh.size()) * prediction.product_flops);

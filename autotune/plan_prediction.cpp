@@ -88,7 +88,7 @@ PlanPrediction predict_plan(const Plan& plan, const model::Model& model, const C
       .layout = layout,
       .step = steps.predict(layout),
       .ranks = bytes_of_ranks(plan),
-      .flops_per_token = model::flops_per_sample(model) / static_cast<double>(model.sample.targets.elements())};
+      .flops_per_token = model::flops_per_sample(model) / static_cast<double>(model.sample.counted_targets())};
   prediction.step.bytes = heaviest_of(prediction.ranks);
   return prediction;
 }

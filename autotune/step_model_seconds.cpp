@@ -115,7 +115,7 @@ StepPrediction StepModel::predict(const Layout& layout) const {
   }
 
   const double samples_per_second = as_double(layout.global_batch()) / seconds.total();
-  prediction.targets_per_second = as_double(model_.sample.targets.elements()) * samples_per_second;
+  prediction.targets_per_second = as_double(model_.sample.counted_targets()) * samples_per_second;
   prediction.model_flops_utilization =
       model::flops_per_sample(model_) * samples_per_second / (as_double(layout.devices()) * cluster_.device.matrix_flops);
   return prediction;

@@ -2,6 +2,7 @@
 //
 //   text      input int32 [S], token ids        targets [S], the next tokens
 //   images    input float32 [C, H, W]           targets [1], a class
+//   words     input float32 [C, H, W]           targets [L], characters from 1 on, then -1 in unused places
 //
 // The model states what a sample is (model::Model::sample), a source fills samples (engine/data/sample_source.h), and the
 // engine takes all shapes from here.
@@ -20,7 +21,10 @@ struct SampleSpec {
   Shape input, targets;      // of one sample; targets are int32, and negative ones do not count
   int64_t input_values = 0;  // integer inputs are below this
   int64_t classes = 0;       // targets are below this
+  bool spelled = false;      // the targets of a sample are the characters of one text, which are right or wrong together
 
+  // How many targets of a sample the loss can count.
+  int64_t counted_targets() const { return spelled ? 1 : targets.elements(); }
   // The shapes of `samples` samples: with one more dim, the outermost. So a sample has at most Shape::kMaxDims - 1 dims; more
   // throw std::invalid_argument.
   Shape inputs_of(int64_t samples) const;

@@ -67,7 +67,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
       programs_(rank.programs),
       sample_(model.sample),
       batch_(batch),
-      gradient_divisor_(static_cast<double>(model.sample.targets_of(batch.micro_batch_size).elements())),
+      gradient_divisor_(static_cast<double>(batch.micro_batch_size * model.sample.counted_targets())),
       resources_(resources),
       layer_axes_(layer_axes(config, resources.channels)),
       results_(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1)),

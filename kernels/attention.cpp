@@ -16,10 +16,11 @@ int64_t check_heads(const Rules& rules, const ConstTensorView& qkv, int64_t head
   return qkv.shape[2] / (heads + 2 * key_value_heads);
 }
 
-double attention_flops(ConstTensorView qkv, int64_t heads, int64_t key_value_heads) {
+// Causality leaves half of the scores.
+double attention_flops(ConstTensorView qkv, int64_t heads, int64_t key_value_heads, bool causal) {
   const double sequence = static_cast<double>(qkv.shape[1]);
   const double head_size = static_cast<double>(qkv.shape[2] / (heads + 2 * key_value_heads));
-  return 2 * static_cast<double>(qkv.shape[0]) * sequence * sequence * static_cast<double>(heads) * head_size;
+  return (causal ? 2 : 4) * static_cast<double>(qkv.shape[0]) * sequence * sequence * static_cast<double>(heads) * head_size;
 }
 
 // B, S, N, G, D
@@ -27,6 +28,12 @@ template <typename Args>  // Attention, AttentionBackward
 Sizes sizes_of(const Args& a) {
   const int64_t heads = a.heads + 2 * a.key_value_heads;
   return {a.qkv.shape[0], a.qkv.shape[1], a.heads, a.key_value_heads, a.qkv.shape[2] / heads};
+}
+
+template <typename Args>
+std::string_view variant_of(const Args& a) {
+  if (a.causal) return a.dropout.rate > 0 ? "drops" : "";
+  return a.dropout.rate > 0 ? "sees all, drops" : "sees all";
 }
 
 }  // namespace
@@ -60,11 +67,11 @@ void Attention::check() const {
 
 KernelCall Attention::describe() const {
   return {.kernel = "attention",
-          .variant = dropout.rate > 0 ? "drops" : "",
+          .variant = variant_of(*this),
           .dtype = qkv.dtype,
           .sizes = sizes_of(*this),
           .bound = Bound::Attention,
-          .flops = attention_flops(qkv, heads, key_value_heads),
+          .flops = attention_flops(qkv, heads, key_value_heads, causal),
           .bytes = total_bytes({qkv, out, log_sum_exp})};
 }
 
@@ -83,12 +90,12 @@ void AttentionBackward::check() const {
 
 KernelCall AttentionBackward::describe() const {
   return {.kernel = "attention_backward",
-          .variant = dropout.rate > 0 ? "drops" : "",
+          .variant = variant_of(*this),
           .dtype = qkv.dtype,
           .sizes = sizes_of(*this),
           .bound = Bound::Attention,
           .result = Result::InputGradient,
-          .flops = 2.5 * attention_flops(qkv, heads, key_value_heads),
+          .flops = 2.5 * attention_flops(qkv, heads, key_value_heads, causal),
           .bytes = total_bytes({dout, qkv, out, log_sum_exp, dqkv})};
 }
 

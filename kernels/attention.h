@@ -1,4 +1,4 @@
-// Causal attention, and rotary positions.
+// Attention, causal or not, and rotary positions.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,15 @@ struct Rotary {
   KernelCall describe() const;
 };
 
-// Causal softmax(q k^T / sqrt(D)) v per head, without a stored score matrix (FlashAttention, Dao et al. 2022).
-// qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]; out[B, S, N D]; log_sum_exp: float32 [B, N, S], kept for
-// backward. Dropout acts on the probabilities: that of head n, query i and key j is element first_element + (n S + i) S + j of
-// its sample.
+// softmax(q k^T / sqrt(D)) v per head, without a stored score matrix (FlashAttention, Dao et al. 2022). If it is causal, a
+// query sees the keys of its own token and of those before it; otherwise it sees all keys of its sequence. qkv[B, S, (N + 2G)
+// D] = [query heads | key heads | value heads]; out[B, S, N D]; log_sum_exp: float32 [B, N, S], kept for backward. Dropout acts
+// on the probabilities: that of head n, query i and key j is element first_element + (n S + i) S + j of its sample.
 struct Attention {
   ConstTensorView qkv;
   TensorView out, log_sum_exp;
   int64_t heads = 0, key_value_heads = 0;
+  bool causal = true;
   DropoutSite dropout;
 
   void check() const;
@@ -39,6 +40,7 @@ struct AttentionBackward {
   ConstTensorView dout, qkv, out, log_sum_exp;
   TensorView dqkv;  // all of it is written
   int64_t heads = 0, key_value_heads = 0;
+  bool causal = true;
   DropoutSite dropout;
 
   void check() const;

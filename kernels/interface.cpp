@@ -22,6 +22,10 @@ void Kernels::add(ConstTensorView from, TensorView out) {
   const Add a{from, out};
   run(&a);
 }
+void Kernels::transpose(ConstTensorView from, TensorView out) {
+  const Transpose a{from, out};
+  run(&a);
+}
 void Kernels::scale(TensorView out, double factor) {
   const Scale a{out, factor};
   run(&a);

@@ -77,6 +77,8 @@ struct CrossEntropyOfPart;
 struct CountCorrect;
 struct SumLosses;
 struct JudgeGradients;
+// kernels/ctc.h
+struct Ctc;
 // kernels/optimizers.h
 struct Adam;
 struct AdamUpdates;
@@ -92,6 +94,7 @@ struct Zero;
 struct Copy;
 struct Add;
 struct Scale;
+struct Transpose;
 struct Initialize;
 // kernels/sums.h
 struct SumOfSquares;
@@ -115,10 +118,11 @@ using KernelArguments =
                  const LayerNormBackwardWeight*, const RmsNorm*, const RmsNormBackwardInput*, const RmsNormBackwardWeight*,
                  const Rotary*, const Attention*, const AttentionBackward*, const Embedding*, const EmbeddingBackward*,
                  const CrossEntropy*, const RowMaxima*, const RowSums*, const CrossEntropyOfPart*, const CountCorrect*,
-                 const SumLosses*, const JudgeGradients*, const AdamUpdates*, const Sgd*, const Lion*, const Adagrad*,
-                 const LambUpdate*, const ApplyUpdate*, const MomentumUpdate*, const RunningAverage*, const Zero*, const Copy*,
-                 const Add*, const Scale*, const Initialize*, const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*,
-                 const FixedPointStore*, const FixedPointRead*, const FixedPointRound*, const Quantize*, const Dequantize*>;
+                 const Ctc*, const SumLosses*, const JudgeGradients*, const AdamUpdates*, const Sgd*, const Lion*,
+                 const Adagrad*, const LambUpdate*, const ApplyUpdate*, const MomentumUpdate*, const RunningAverage*,
+                 const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*, const SumOfSquares*,
+                 const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
+                 const FixedPointRound*, const Quantize*, const Dequantize*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -172,6 +176,7 @@ class Kernels {
   void row_sums(const RowSums& a) { run(&a); }
   void cross_entropy_of_part(const CrossEntropyOfPart& a) { run(&a); }
   void count_correct(const CountCorrect& a) { run(&a); }
+  void ctc(const Ctc& a) { run(&a); }
   void sum_losses(const SumLosses& a) { run(&a); }
   void judge_gradients(const JudgeGradients& a) { run(&a); }
   void sgd(const Sgd& a) { run(&a); }
@@ -188,6 +193,7 @@ class Kernels {
   void copy(ConstTensorView from, TensorView out);
   void add(ConstTensorView from, TensorView out);
   void scale(TensorView out, double factor);
+  void transpose(ConstTensorView from, TensorView out);
   void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element);
 
   void sum_of_squares(std::span<const Squares> terms, TensorView sum);

@@ -25,8 +25,9 @@ struct KernelCall {
   std::array<int64_t, 5> sizes{};
   Bound bound = Bound::Unstated;
   Result result = Result::Other;
-  // FLOPs: 2 M N K for a product; 4 S^2 N D B / 2 for causal attention (half of the scores are masked) and 2.5 times that for
-  // its backward; a few per element for the rest. Bytes: each argument counts once for every time it is read or written.
+  // FLOPs: 2 M N K for a product; 4 S^2 N D B for attention, half of that if it is causal (half of the scores are masked), and
+  // 2.5 times that for its backward; a few per element for the rest. Bytes: each argument counts once for every time it is read
+  // or written.
   double flops = 0, bytes = 0;
 };
 

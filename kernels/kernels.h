@@ -4,6 +4,7 @@
 #include "kernels/attention.h"
 #include "kernels/channel_norm.h"
 #include "kernels/convolution.h"
+#include "kernels/ctc.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/interface.h"

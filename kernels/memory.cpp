@@ -54,6 +54,22 @@ KernelCall Scale::describe() const {
           .bytes = written(out, true)};
 }
 
+void Transpose::check() const {
+  const Rules rules("transpose", {{"from", from}, {"out", out}});
+  rules.floating(from.dtype);
+  rules.types(from.dtype, {out});
+  rules.require(from.shape.dims() == 3, "the input must be [B, R, C]");
+  rules.shapes({from.shape[0], from.shape[2], from.shape[1]}, {out});
+}
+
+KernelCall Transpose::describe() const {
+  return {.kernel = "transpose",
+          .dtype = from.dtype,
+          .sizes = {from.shape[0], from.shape[1], from.shape[2]},
+          .bound = Bound::Memory,
+          .bytes = total_bytes({from, out})};
+}
+
 void Initialize::check() const { Rules("initialize", {{"x", out}}).floating(out.dtype); }
 
 KernelCall Initialize::describe() const {

@@ -43,6 +43,15 @@ struct Scale {
   KernelCall describe() const;
 };
 
+// out[b, c, r] = from[b, r, c]: every matrix of a batch is transposed. Both have one float dtype and different memory.
+struct Transpose {
+  ConstTensorView from;  // [B, R, C]
+  TensorView out;        // [B, C, R]
+
+  void check() const;
+  KernelCall describe() const;
+};
+
 // out[e] = initial value of element first_element + e under `key` (core/random.h): zeros, ones, normal or uniform
 struct Initialize {
   TensorView out;

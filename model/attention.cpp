@@ -56,6 +56,7 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
                              .log_sum_exp = core.log_sum_exp,
                              .heads = heads.count,
                              .key_value_heads = heads.key_value_count,
+                             .causal = options_.causal,
                              .dropout = dropout(context, sequence)});
   return core;
 }
@@ -86,6 +87,7 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
                                         .dqkv = dqkv,
                                         .heads = heads.count,
                                         .key_value_heads = heads.key_value_count,
+                                        .causal = options_.causal,
                                         .dropout = dropout(context, qkv.shape[1])});
   }
   rotate(context, dqkv, true);

@@ -1,5 +1,5 @@
-// Causal self-attention with grouped queries: one fused projection to queries, keys and values, the attention core, and an
-// output projection.
+// Self-attention, causal or not, with grouped queries: one fused projection to queries, keys and values, the attention core,
+// and an output projection.
 //
 //   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--rotary-->) --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B, S, H]
 //
@@ -27,6 +27,7 @@ class Attention : public Layer {
     int64_t hidden = 0, heads = 0, key_value_heads = 0;
     bool bias = true;
     double dropout = 0;      // on the probabilities
+    bool causal = true;      // a token sees itself and those before it; otherwise all of its sequence
     double rotary_base = 0;  // 0: no rotation (positions come from the embedding)
     double init_deviation = 0.02, init_deviation_out = 0.02;
   };

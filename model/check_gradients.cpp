@@ -94,7 +94,8 @@ Checker::Checker(const Layer& layer, const GradientCheck& check)
     weights_.push_back(draw(parameter.shape.elements(), check.seed, parameter.name, 0.5));
   for (size_t i = 0; i < weights_.size(); ++i) weight_views_.push_back(view_of(weights_[i], layer.parameters()[i].shape));
   if (check.targets_below > 0) {
-    const Shape shape(check.input_shape.span().first(check.input_shape.dims() - 1));
+    const Shape rows(check.input_shape.span().first(check.input_shape.dims() - 1));
+    const Shape shape = check.targets_shape.dims() > 0 ? check.targets_shape : rows;
     targets_ = draw_numbers(shape.elements(), check.seed, "targets", -1, check.targets_below);
     microbatch_.targets = {targets_.data(), DType::Int32, shape};
   }

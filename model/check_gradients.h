@@ -21,9 +21,9 @@ namespace trivet::model {
 
 struct GradientCheck {
   Shape input_shape;
-  int64_t vocabulary = 0;  // > 0: the input is int32 tokens below this number (there is no dx)
-  int64_t targets_below =
-      0;  // for the loss layer: one int32 target below this number for each row of the input; some do not count
+  int64_t vocabulary = 0;     // > 0: the input is int32 tokens below this number (there is no dx)
+  int64_t targets_below = 0;  // for the loss layer: int32 targets below this number, some of which are -1
+  Shape targets_shape;        // without dimensions: one target for each row of the input
   uint64_t seed = 1;
   bool training = true;  // dropout is active
   int64_t samples = 24;  // elements of each tensor that are perturbed; 0: all

@@ -44,14 +44,15 @@ struct EnumNames<SamplerKind> {
       {{"trivet", SamplerKind::Trivet}, {"pytorch", SamplerKind::PyTorch}}};
 };
 
-enum class ImageFormat { Auto, Idx, Cifar10, Cifar100, Png };  // engine/data/images.h
+enum class ImageFormat { Auto, Idx, Cifar10, Cifar100, Png, Words };  // engine/data/images.h
 template <>
 struct EnumNames<ImageFormat> {
-  static constexpr std::array<std::pair<std::string_view, ImageFormat>, 5> table{{{"auto", ImageFormat::Auto},
+  static constexpr std::array<std::pair<std::string_view, ImageFormat>, 6> table{{{"auto", ImageFormat::Auto},
                                                                                   {"idx", ImageFormat::Idx},
                                                                                   {"cifar10", ImageFormat::Cifar10},
                                                                                   {"cifar100", ImageFormat::Cifar100},
-                                                                                  {"png", ImageFormat::Png}}};
+                                                                                  {"png", ImageFormat::Png},
+                                                                                  {"words", ImageFormat::Words}}};
 };
 
 // What the tokens of the data are. Its key is model.vocabulary.

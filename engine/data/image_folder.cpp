@@ -1,3 +1,5 @@
+#include "engine/data/image_folder.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 
 #include "core/printable.h"
 #include "engine/data/data_error.h"
-#include "engine/data/images.h"
 #include "engine/data/png.h"
 #include "engine/data/text_file.h"
 
@@ -36,10 +37,11 @@ std::vector<std::string> classes_of(const std::string& folder) {
   return classes;
 }
 
-void add_picture(const std::string& path, int32_t class_number, Images& images) {
-  if (!path.ends_with(".png")) bad_file(path, "is no file *.png; a class's folder has only such files");
+}  // namespace
+
+void add_picture(const std::string& path, Images& images) {
   const Picture picture = read_png(read_text(path, kMaxPngBytes, "a PNG image"), path);
-  if (images.count() == 0) {
+  if (images.pixels.empty()) {
     images.channels = picture.channels;
     images.rows = picture.rows;
     images.cols = picture.cols;
@@ -51,10 +53,7 @@ void add_picture(const std::string& path, int32_t class_number, Images& images) 
   if (static_cast<int64_t>(images.pixels.size() + picture.pixels.size()) > kMaxImageBytes)
     bad_file(path, fmt::format("with it, there are more than {} bytes of pixels; use fewer images", kMaxImageBytes));
   images.pixels.insert(images.pixels.end(), picture.pixels.begin(), picture.pixels.end());
-  images.classes.push_back(class_number);
 }
-
-}  // namespace
 
 Images read_image_folder(const std::string& path, std::vector<std::string>& classes) {
   const std::vector<std::string> here = classes_of(path);
@@ -64,8 +63,11 @@ Images read_image_folder(const std::string& path, std::vector<std::string>& clas
     const auto known = std::ranges::find(classes, name);
     const std::string folder = path + "/" + name;
     if (known == classes.end()) bad_file(folder, "is a class that the training images do not have");
-    for (const std::string& file : names_in(folder))
-      add_picture(folder + "/" + file, static_cast<int32_t>(known - classes.begin()), images);
+    for (const std::string& file : names_in(folder)) {
+      if (!file.ends_with(".png")) bad_file(folder + "/" + file, "is no file *.png; a class's folder has only such files");
+      add_picture(folder + "/" + file, images);
+      images.classes.push_back(static_cast<int32_t>(known - classes.begin()));
+    }
   }
   if (images.count() == 0) bad_file(path, "has no PNG files in the folders of its classes");
   return images;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/random.h"
@@ -40,14 +41,15 @@ std::string_view bytes_of(const T* values, int64_t count) {
 }  // namespace
 
 ImageSource::ImageSource(std::shared_ptr<const Images> images, std::vector<int64_t> numbers, const Normalization& normalization,
-                         const Augmentation& augmentation)
+                         const Augmentation& augmentation, int64_t places)
     : images_(std::move(images)),
       numbers_(std::move(numbers)),
       augmentation_(augmentation),
       spec_{.input_dtype = DType::Float32,
             .input = {images_->channels, images_->rows, images_->cols},
-            .targets = {1},
-            .classes = images_->class_count()} {
+            .targets = {places},
+            .classes = images_->class_count(),
+            .spelled = images_->spelled()} {
   for (int64_t channel = 0; channel < images_->channels; ++channel)
     for (int64_t byte = 0; byte < kBytes; ++byte)
       values_.push_back(static_cast<float>((static_cast<double>(byte) / 255 - of_channel(normalization.mean, channel)) /
@@ -74,7 +76,9 @@ void ImageSource::fill(int64_t sample, int64_t epoch, std::span<std::byte> input
       to += static_cast<size_t>(cols) * sizeof(float);
     }
   }
-  targets[0] = all.classes[static_cast<size_t>(image)];
+  const auto target = std::span(all.classes).subspan(static_cast<size_t>(image * all.places), static_cast<size_t>(all.places));
+  const auto unused = std::ranges::copy(target, targets.begin()).out;
+  std::fill(unused, targets.end(), -1);
 }
 
 std::string ImageSource::digest() const {
@@ -82,7 +86,7 @@ std::string ImageSource::digest() const {
   const int64_t bytes = images_->bytes_of_one();
   for (const int64_t image : numbers_) {
     hash.add(bytes_of(images_->pixels.data() + image * bytes, bytes));
-    hash.add(bytes_of(&images_->classes[static_cast<size_t>(image)], 1));
+    hash.add(bytes_of(&images_->classes[static_cast<size_t>(image * images_->places)], images_->places));
   }
   return fmt::format("{} images {} x {} x {}, xxh3 {}", samples(), images_->channels, images_->rows, images_->cols,
                      hexadecimal(hash.value()));

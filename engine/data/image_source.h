@@ -1,4 +1,5 @@
-// Images as samples: input float32 [C, H, W], normalized, and the class as the only target.
+// Images as samples: input float32 [C, H, W], normalized, and the class as the only target, or the
+// characters of a text.
 //
 // A training source can change what it gives in each epoch (augmentation). What it draws is a function of the seed, the epoch
 // and the sample, so that every layout, and a resumed run, sees the same images.
@@ -25,9 +26,10 @@ struct Augmentation {
 
 class ImageSource final : public SampleSource {
  public:
-  // Sample i is image numbers[i] of the set.
+  // Sample i is image numbers[i] of the set. `places`: numbers of a target, of which the last ones may be unused (-1); at least
+  // those of the images.
   ImageSource(std::shared_ptr<const Images> images, std::vector<int64_t> numbers, const Normalization& normalization,
-              const Augmentation& augmentation = {});
+              const Augmentation& augmentation = {}, int64_t places = 1);
 
   const SampleSpec& spec() const override { return spec_; }
   int64_t samples() const override { return static_cast<int64_t>(numbers_.size()); }

@@ -7,6 +7,7 @@
 
 #include "engine/data/data_error.h"
 #include "engine/data/text_file.h"
+#include "engine/data/word_folder.h"
 
 namespace trivet::data {
 namespace {
@@ -128,15 +129,24 @@ OpenedImages open_folders(const std::string& path, std::vector<std::string> clas
   return opened;
 }
 
+OpenedImages open_words(const std::string& path) {
+  std::string characters;
+  if (!is_folder(path + "/train")) return {read_word_folder(path, characters), {}};
+  OpenedImages opened{read_word_folder(path + "/train", characters), {}};
+  if (is_folder(path + "/test")) opened.test = read_word_folder(path + "/test", characters);
+  return opened;
+}
+
 ImageFormat format_of_folder(const std::string& path) {
   if (find(path, "train-images-idx3-ubyte")) return ImageFormat::Idx;
   if (find(path, "data_batch_1.bin")) return ImageFormat::Cifar10;
   if (find(path, "train.bin")) return ImageFormat::Cifar100;
+  if (find(path, kWordLabels) || find(path + "/train", kWordLabels)) return ImageFormat::Words;
   if (has_folder(path)) return ImageFormat::Png;
   bad_file(
       path,
-      "is no folder of images: it has no train-images-idx3-ubyte (MNIST), data_batch_1.bin (CIFAR-10), train.bin (CIFAR-100) "
-      "or folders of PNG files; name a folder that has one of them, or a file");
+      "is no folder of images: it has no train-images-idx3-ubyte (MNIST), data_batch_1.bin (CIFAR-10), train.bin (CIFAR-100), "
+      "labels.txt (words) or folders of PNG files; name a folder that has one of them, or a file");
 }
 
 ImageFormat format_of_file(const std::string& path) {
@@ -194,6 +204,7 @@ OpenedImages open_images(const std::string& path, ImageFormat format, std::vecto
   switch (format) {
     case ImageFormat::Idx: return open_idx(path);
     case ImageFormat::Png: return open_folders(path, std::move(class_names));
+    case ImageFormat::Words: return open_words(path);
     default: return open_cifar(path, format);
   }
 }

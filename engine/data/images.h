@@ -1,9 +1,12 @@
-// Images with classes, as a data set keeps them: one byte for each colour of a pixel.
+// Images with classes or texts, as a data set keeps them: one byte for each colour of a pixel.
 //
 //   IDX         MNIST's format: a file of images and one of labels, plain or .gz
 //   CIFAR       the binary archives of CIFAR-10 and CIFAR-100: records of label and 3 x 32 x 32 bytes, in files *.bin
 //   PNG         a folder with a folder for each class, which has its images; or "train" and "test", which are such folders.
 //               The classes are numbered in the order of their names.
+//   words       a folder of PNG files with a file labels.txt, or "train" and "test", which are such folders; the targets are
+//   the
+//               characters of the labels (engine/data/word_folder.h)
 //
 // All of it is read into memory. Errors are DataErrors that name the file, what it holds, and what is accepted.
 #pragma once
@@ -22,9 +25,12 @@ inline constexpr int64_t kMaxImageBytes = int64_t{16} << 30;  // of a file, unpa
 struct Images {
   int64_t channels = 0, rows = 0, cols = 0;
   std::vector<uint8_t> pixels;   // [images, channels, rows, cols]
-  std::vector<int32_t> classes;  // [images]
+  std::vector<int32_t> classes;  // [images, places]; unused places have -1
+  int64_t places = 1;            // numbers of a target
+  std::string characters;        // of texts: character number n is characters[n - 1]; empty for classes
 
-  int64_t count() const { return static_cast<int64_t>(classes.size()); }
+  int64_t count() const { return static_cast<int64_t>(classes.size()) / places; }
+  bool spelled() const { return !characters.empty(); }
   int64_t bytes_of_one() const { return channels * rows * cols; }
   int64_t class_count() const;  // the largest class + 1
 };

@@ -45,8 +45,11 @@ class ImageData final : public TrainingData {
   std::string train_digest() const override { return train_->digest(); }
   std::string validation_digest() const override { return validation_ ? validation_->digest() : ""; }
   std::string sizes() const override {
-    return fmt::format("{} training images, {} validation images, {} classes", train_->samples(),
-                       validation_ ? validation_->samples() : 0, train_->spec().classes);
+    const SampleSpec& spec = train_->spec();
+    const std::string targets =
+        spec.spelled ? fmt::format("{} characters", spec.classes - 1) : fmt::format("{} classes", spec.classes);
+    return fmt::format("{} training images, {} validation images, {}", train_->samples(),
+                       validation_ ? validation_->samples() : 0, targets);
   }
 
  private:
@@ -91,14 +94,27 @@ struct Division {
   }
 };
 
+void check_places(const Config& config, const std::string& path, const Images& images, int64_t places) {
+  if (images.places > places)
+    refuse_key(config, "model.network",
+               fmt::format("targets have {} characters at most, but {} has a text of {}; end with \"ctc {}\"", places, path,
+                           images.places, images.places));
+}
+
 // The images of config.data.validation, or those that come with the training images.
-std::optional<Images> validation_images(const Config& config, OpenedImages& opened) {
+std::optional<Images> validation_images(const Config& config, int64_t places, OpenedImages& opened) {
   const DataConfig& data = config.data;
   std::optional<Images> images =
       data.validation.empty() ? std::move(opened.test) : open_images(data.validation, data.format, opened.class_names).train;
   if (!images) return {};
   const std::string& path = data.validation.empty() ? data.train : data.validation;
   check_shape(config, path, *images);
+  check_places(config, path, *images, places);
+  if (images->characters != opened.train.characters)
+    refuse_key(
+        config, "data.validation",
+        fmt::format("{} has other characters than the training images; put both into one folder, as \"train\" and \"test\"",
+                    path));
   if (images->class_count() > opened.train.class_count())
     refuse_key(config, "data.validation",
                fmt::format("{} has images of class {}, but the training images have classes up to {}", path,
@@ -116,25 +132,27 @@ std::unique_ptr<TrainingData> open_text_data(const Config& config) {
   return text_data(open_dataset(data_options(config)), config.model.sequence_length);
 }
 
-std::unique_ptr<TrainingData> open_image_data(const Config& config) {
+std::unique_ptr<TrainingData> open_image_data(const Config& config, int64_t places) {
   const DataConfig& data = config.data;
   if (data.train.empty()) refuse_key(config, "data.train", "is missing; name a folder or file of images (docs/data.md)");
   OpenedImages opened = open_images(data.train, data.format);
   check_shape(config, data.train, opened.train);
+  check_places(config, data.train, opened.train, places);
   const Normalization normalization = normalization_of(config, opened.train.channels);
   const Augmentation augmentation{static_cast<uint64_t>(config.training.seed), data.crop_padding, data.flip};
-  std::optional<Images> validation = validation_images(config, opened);
+  std::optional<Images> validation = validation_images(config, places, opened);
   const auto train = std::make_shared<const Images>(std::move(opened.train));
   Division division(train->count(), validation ? 0 : data.validation_fraction);
   if (division.training.empty())
     refuse_key(config, "data.validation_fraction", "leaves no image for training; use a smaller one");
-  const auto training = std::make_shared<ImageSource>(train, std::move(division.training), normalization, augmentation);
+  const auto training = std::make_shared<ImageSource>(train, std::move(division.training), normalization, augmentation, places);
   std::shared_ptr<const ImageSource> held_out;
   if (validation) {
     const auto images = std::make_shared<const Images>(std::move(*validation));
-    held_out = std::make_shared<ImageSource>(images, Division(images->count(), 0).training, normalization);
+    held_out =
+        std::make_shared<ImageSource>(images, Division(images->count(), 0).training, normalization, Augmentation{}, places);
   } else if (!division.held_out.empty()) {
-    held_out = std::make_shared<ImageSource>(train, std::move(division.held_out), normalization);
+    held_out = std::make_shared<ImageSource>(train, std::move(division.held_out), normalization, Augmentation{}, places);
   }
   return std::make_unique<ImageData>(training, held_out);
 }

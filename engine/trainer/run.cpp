@@ -12,13 +12,24 @@ namespace {
 
 std::unique_ptr<data::TrainingData> open_same_data(const Config& config, comm::World& world) {
   const bool images = model::family_of(config.model.type).reads_images;
-  auto data = images ? data::open_image_data(config) : data::open_text_data(config);
+  auto data = images ? data::open_image_data(config, model::build(config.model).sample.targets.elements())
+                     : data::open_text_data(config);
   check_same_files(config, *data, world);  // before ranks rely on equal sizes
   return data;
 }
 
 void check_classes(const Config& config, const model::Model& model, const data::SampleSource& train) {
+  if (train.spec().spelled != model.sample.spelled)
+    throw ConfigError(
+        fmt::format("{}: model.network: {} has {}; {}", config.source, config.data.train,
+                    train.spec().spelled ? "texts, but the list of layers ends with a choice of one class"
+                                         : "classes, but the list of layers ends with \"ctc\", which reads texts",
+                    train.spec().spelled ? "end with \"ctc LENGTH\"" : "name a folder with a file labels.txt (docs/data.md)"));
   if (train.spec().classes <= model.sample.classes) return;
+  if (train.spec().spelled)
+    throw ConfigError(fmt::format(
+        "{}: model.network: \"ctc\" gets {} classes, but {} has {} characters and needs one more for the blank; use {}",
+        config.source, model.sample.classes, config.data.train, train.spec().classes - 1, train.spec().classes));
   throw ConfigError(fmt::format("{}: model.network: the last layer gives {} numbers, but {} has {} classes; use as many",
                                 config.source, model.sample.classes, config.data.train, train.spec().classes));
 }

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Trains a config of this folder in PyTorch, for comparison: compare_pytorch.py CONFIG [--seed 1234] [--threads 2]
 
-Reads the layers, the batch size, the optimizer and the number of epochs or steps from the config, and the images from the folder that it
-names. Prints the test accuracy after each epoch, or at the end, and how many images per second were trained. Needs PyTorch and NumPy.
+Reads the layers, the batch size, the optimizer, the schedule and the number of epochs or steps from the config, and the images from the
+folder that it names. Prints the test accuracy after each epoch, or at the end, and how many images per second were trained. Needs
+PyTorch and NumPy.
 """
 import argparse
 import gzip
 import json
+import math
 import pathlib
 import time
 
@@ -25,6 +27,49 @@ def options_of(words):
     return {words[i]: float(words[i + 1]) for i in range(0, len(words) - 1, 2)}
 
 
+class Patches(torch.nn.Conv2d):
+    def forward(self, images):
+        return super().forward(images).flatten(2).transpose(1, 2)
+
+
+class Positions(torch.nn.Module):
+    def __init__(self, tokens, width):
+        super().__init__()
+        self.table = torch.nn.Parameter(0.02 * torch.randn(tokens, width))
+
+    def forward(self, tokens):
+        return tokens + self.table
+
+
+class Mean(torch.nn.Module):
+    def forward(self, tokens):
+        return tokens.mean(1)
+
+
+def make_block(width, heads, options):
+    """A transformer block that starts as Trivet's does. PyTorch's dropout also acts after the GELU."""
+    block = torch.nn.TransformerEncoderLayer(
+        width, heads, int(options.get("feed_forward", 4 * width)), options.get("dropout", 0.0), norm_first=True, batch_first=True,
+        activation=lambda x: torch.nn.functional.gelu(x, approximate="tanh"))
+    for name, parameter in block.named_parameters():
+        if parameter.dim() == 2:
+            torch.nn.init.normal_(parameter, std=0.02)
+        elif name.endswith("bias"):
+            torch.nn.init.zeros_(parameter)
+    return block
+
+
+def make_layer_of_sequence(kind, words, shape):
+    if kind == "patches":
+        size = int(options_of(words[1:]).get("size", 4))
+        return Patches(shape[0], int(words[0]), size, size)
+    if kind == "positions":
+        return Positions(*shape)
+    if kind == "block":
+        return make_block(shape[1], int(words[0]), options_of(words[1:]))
+    return torch.nn.LayerNorm(shape[-1]) if kind == "layer_norm" else {"mean": Mean}[kind]()
+
+
 def make_layer(text, shape):
     """A layer of model.network, and the shape of its output."""
     kind, *words = text.split()
@@ -35,11 +80,13 @@ def make_layer(text, shape):
     elif kind == "max_pool":
         layer = torch.nn.MaxPool2d(int(words[0]))
     elif kind == "dense":
-        layer = torch.nn.Linear(shape[0], int(words[0]))
+        layer = torch.nn.Linear(shape[-1], int(words[0]))
     elif kind == "dropout":
         layer = torch.nn.Dropout(float(words[0]))
-    else:
+    elif kind in ("relu", "flatten"):
         layer = {"relu": torch.nn.ReLU, "flatten": torch.nn.Flatten}[kind]()
+    else:
+        layer = make_layer_of_sequence(kind, words, shape)
     return layer, layer(torch.zeros(1, *shape)).shape[1:]
 
 
@@ -55,7 +102,22 @@ def make_optimizer(config, model):
     kind, params = config["optimizer"]["type"], config["optimizer"]["params"]
     if kind == "Adam":
         return torch.optim.Adam(model.parameters(), lr=params["lr"], betas=params.get("betas", (0.9, 0.999)))
+    if kind == "AdamW":
+        matrices = [p for p in model.parameters() if p.dim() > 1]
+        others = [p for p in model.parameters() if p.dim() == 1]
+        return torch.optim.AdamW([{"params": matrices, "weight_decay": params["weight_decay"]}, {"params": others, "weight_decay": 0}],
+                                 lr=params["lr"], betas=params.get("betas", (0.9, 0.999)))
     return torch.optim.SGD(model.parameters(), lr=params["lr"], momentum=params.get("momentum", 0))
+
+
+def make_scheduler(config, optimizer):
+    """Linear warm-up, then half a cosine; constant without a scheduler."""
+    params = config.get("scheduler", {}).get("params")
+    if params is None:
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1)
+    warm, total, least = params["warmup_num_steps"], params["total_num_steps"], params["cos_min_ratio"]
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / warm if step < warm else least + (1 - least) * (
+        1 + math.cos(math.pi * min(1, (step - warm) / (total - warm)))) / 2)
 
 
 def accuracy(model, images, classes):
@@ -82,6 +144,7 @@ def main():
     images, tests = images.unsqueeze(1).float() / 255, tests.unsqueeze(1).float() / 255
     model = make_model(config)
     optimizer = make_optimizer(config, model)
+    scheduler = make_scheduler(config, optimizer)
     batch, training = config["train_micro_batch_size_per_gpu"], config["training"]
     steps = training.get("steps", 0) or training["epochs"] * len(images) // batch
     per_epoch = len(images) // batch
@@ -94,7 +157,10 @@ def main():
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(images[chosen]), classes[chosen])
         loss.backward()
+        if config.get("gradient_clipping", 0) > 0:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), config["gradient_clipping"])
         optimizer.step()
+        scheduler.step()
         spent += time.perf_counter() - begin
         if (step + 1) % per_epoch == 0 or step + 1 == steps:
             print(f"step {step + 1}: loss {loss.item():.4f}, accuracy {100 * accuracy(model, tests, test_classes):.2f} %, "

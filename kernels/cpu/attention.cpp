@@ -1,5 +1,5 @@
-// Causal attention with a running softmax (Milakov & Gimelshein 2018; FlashAttention, Dao et al. 2022): for each tile of
-// queries, all tiles of keys at or before it are visited in order. When the maximum of a row grows, its sums so far are scaled
+// Attention with a running softmax (Milakov & Gimelshein 2018; FlashAttention, Dao et al. 2022): for each tile of queries, all
+// tiles of keys that it sees are visited in order. When the maximum of a row grows, its sums so far are scaled
 // down.
 #include <cmath>
 #include <limits>
@@ -35,29 +35,30 @@ class HeadForward {
     const T* qkv = args_.qkv.as<T>() + sequence_ * sizes_.tokens * sizes_.qkv_width();
     const int64_t g = head_ / (sizes_.heads / sizes_.key_value_heads), stride = sizes_.qkv_width();
     for (int64_t first = 0; first < sizes_.tokens; first += kTile)
-      loops_.load_transposed(qkv + sizes_.key_column(g) + first * stride, stride, std::min(kTile, sizes_.tokens - first),
-                             sizes_.head_size, keys_ + first * sizes_.head_size);
+      loops_.load_transposed(qkv + sizes_.key_column(g) + first * stride, stride, sizes_.tile_tokens(first), sizes_.head_size,
+                             keys_ + first * sizes_.head_size);
     loops_.load_rows(qkv + sizes_.value_column(g), stride, sizes_.tokens, sizes_.head_size, Sum{1}, values_);
     for (int64_t first = 0; first < sizes_.tokens; first += kTile) query_tile(qkv, first);
   }
 
  private:
   void query_tile(const T* qkv, int64_t first_query) {
-    const int64_t queries = std::min(kTile, sizes_.tokens - first_query), width = sizes_.padded_head_size();
+    const int64_t queries = sizes_.tile_tokens(first_query), width = sizes_.padded_head_size();
     const Sum scale = Sum{1} / std::sqrt(static_cast<Sum>(sizes_.head_size));
     loops_.load_rows(qkv + first_query * sizes_.qkv_width() + head_ * sizes_.head_size, sizes_.qkv_width(), queries,
                      sizes_.head_size, scale, queries_);
     std::fill_n(maximum_, kTile, -std::numeric_limits<Sum>::infinity());
     std::fill_n(total_, kTile, Sum{0});
     std::fill_n(sums_, kTile * width, Sum{0});
-    for (int64_t first_key = 0; first_key <= first_query; first_key += kTile) add_keys(first_query, queries, first_key);
+    for (int64_t first_key = 0; first_key < sizes_.end_key(first_query); first_key += kTile)
+      add_keys(first_query, queries, first_key);
     write(first_query, queries);
   }
 
   void add_keys(int64_t first_query, int64_t queries, int64_t first_key) {
     const int64_t width = sizes_.padded_head_size(), rows = padded(queries, kProductRows);
-    const int64_t keys = padded(std::min(kTile, sizes_.tokens - first_key), kProductCols);
-    const bool diagonal = first_key == first_query;
+    const int64_t keys = padded(sizes_.tile_tokens(first_key), kProductCols);
+    const bool diagonal = sizes_.on_diagonal(first_query, first_key);
     loops_.product({.m = rows,
                     .n = keys,
                     .k = sizes_.head_size,
@@ -69,6 +70,7 @@ class HeadForward {
                     .part = diagonal ? TilePart::LowerOut : TilePart::Whole});
     loops_.softmax({.rows = queries,
                     .width = width,
+                    .keys = sizes_.tile_tokens(first_key),
                     .diagonal = diagonal,
                     .scores = scores_,
                     .sums = sums_,
@@ -111,7 +113,7 @@ class HeadForward {
 }  // namespace
 
 void compute(const Attention& args, int threads) {
-  const AttentionSizes sizes(args.qkv.shape, args.out.shape, args.heads, args.key_value_heads);
+  const AttentionSizes sizes(args.qkv.shape, args.out.shape, args.heads, args.key_value_heads, args.causal);
   if (args.out.elements() == 0) return;
   if (const AttentionPairLoops* loops = pair_loops_for(sizes, args.qkv.dtype))
     return for_each_piece(sizes.sequences * sizes.heads, threads, [&](int64_t piece) {

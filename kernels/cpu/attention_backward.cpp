@@ -1,4 +1,4 @@
-// Backward of causal attention. Probabilities are recomputed from the stored log-sum-exp; nothing of size S x S is stored.
+// Backward of attention. Probabilities are recomputed from the stored log-sum-exp; nothing of size S x S is stored.
 //
 //   P = exp(Q K^T / sqrt(D) - lse),  dP = dO V^T,  dS = P (dP - sum_d dO O),
 //   dV = P^T dO,  dK = dS^T Q / sqrt(D),  dQ = dS K / sqrt(D)
@@ -59,7 +59,7 @@ class KeyValueHeadBackward {
   void load_transposed(int64_t column, Sum* to) {
     const int64_t stride = sizes_.qkv_width();
     for (int64_t first = 0; first < sizes_.tokens; first += kTile)
-      loops_.load_transposed(qkv() + column + first * stride, stride, std::min(kTile, sizes_.tokens - first), sizes_.head_size,
+      loops_.load_transposed(qkv() + column + first * stride, stride, sizes_.tile_tokens(first), sizes_.head_size,
                              to + first * sizes_.head_size);
   }
 
@@ -72,7 +72,7 @@ class KeyValueHeadBackward {
     load_queries(head);
     std::fill_n(dqueries_, padded(sizes_.tokens, kProductCols) * width_, Sum{0});
     for (int64_t first_key = 0; first_key < sizes_.tokens; first_key += kTile)
-      for (int64_t first_query = first_key; first_query < sizes_.tokens; first_query += kTile)
+      for (int64_t first_query = sizes_.first_query(first_key); first_query < sizes_.tokens; first_query += kTile)
         tile(head, first_query, first_key);
     store(dqueries_, head * sizes_.head_size, scale());
   }
@@ -92,13 +92,14 @@ class KeyValueHeadBackward {
   }
 
   void tile(int64_t head, int64_t first_query, int64_t first_key) {
-    const int64_t queries = std::min(kTile, sizes_.tokens - first_query), rows = padded(queries, kProductRows);
-    const int64_t keys = padded(std::min(kTile, sizes_.tokens - first_key), kProductCols);
-    const bool diagonal = first_key == first_query;
+    const int64_t queries = sizes_.tile_tokens(first_query), rows = padded(queries, kProductRows);
+    const int64_t keys = padded(sizes_.tile_tokens(first_key), kProductCols);
+    const bool diagonal = sizes_.on_diagonal(first_query, first_key);
     scores(rows, keys, queries_ + first_query * width_, transposed_keys_ + first_key * sizes_.head_size, probabilities_,
            diagonal);
     scores(rows, keys, douts_ + first_query * width_, transposed_values_ + first_key * sizes_.head_size, dscores_, diagonal);
     loops_.score_gradients({.rows = queries,
+                            .keys = sizes_.tile_tokens(first_key),
                             .diagonal = diagonal,
                             .probabilities = probabilities_,
                             .dscores = dscores_,
@@ -153,7 +154,7 @@ class KeyValueHeadBackward {
 }  // namespace
 
 void compute(const AttentionBackward& args, int threads) {
-  const AttentionSizes sizes(args.qkv.shape, args.dout.shape, args.heads, args.key_value_heads);
+  const AttentionSizes sizes(args.qkv.shape, args.dout.shape, args.heads, args.key_value_heads, args.causal);
   if (args.dout.elements() == 0) return;
   if (const AttentionPairLoops* loops = pair_loops_for(sizes, args.qkv.dtype))
     return for_each_piece(sizes.sequences * sizes.key_value_heads, threads, [&](int64_t piece) {

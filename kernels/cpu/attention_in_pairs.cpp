@@ -16,7 +16,7 @@ class PairHead {
       : loops_(loops), sizes_(sizes), sequence_(sequence), size_(sizes.head_size), width_(sizes.qkv_width()) {}
 
   float scale() const { return 1 / std::sqrt(static_cast<float>(size_)); }
-  int64_t tile_tokens(int64_t first) const { return std::min(kTile, sizes_.tokens - first); }
+  int64_t tile_tokens(int64_t first) const { return sizes_.tile_tokens(first); }
 
   // Points to `column` of token `first` in the sequence's part of qkv (or of its gradient).
   template <typename View>
@@ -39,7 +39,7 @@ class PairHead {
                     .b = right + first_key * size_,
                     .c = out,
                     .c_stride = kTile,
-                    .part = first_query == first_key ? TilePart::LowerOut : TilePart::Whole});
+                    .part = sizes_.on_diagonal(first_query, first_key) ? TilePart::LowerOut : TilePart::Whole});
   }
 
   // out[m, D] += left[m, k] right[k, D]
@@ -77,16 +77,17 @@ class PairHeadForward : private PairHead {
     std::fill_n(maximum_, kTile, -std::numeric_limits<float>::infinity());
     std::fill_n(total_, kTile, 0.0f);
     std::fill_n(sums_, kTile * size_, 0.0f);
-    for (int64_t first_key = 0; first_key <= first_query; first_key += kTile) add_keys(first_query, first_key);
+    for (int64_t first_key = 0; first_key < sizes_.end_key(first_query); first_key += kTile) add_keys(first_query, first_key);
     write(first_query);
   }
 
   void add_keys(int64_t first_query, int64_t first_key) {
-    const bool diagonal = first_key == first_query;
+    const bool diagonal = sizes_.on_diagonal(first_query, first_key);
     const int64_t queries = tile_tokens(first_query);
     scores(first_query, first_key, {column(args_.qkv, head_ * size_, first_query), width_}, keys_, scores_);
     loops_.softmax({.tile = {.rows = queries,
                              .width = size_,
+                             .keys = tile_tokens(first_key),
                              .diagonal = diagonal,
                              .scores = scores_,
                              .sums = sums_,
@@ -163,18 +164,19 @@ class PairHeadBackward : private PairHead {
     load_rows_of_statistics(args_.log_sum_exp, (sequence_ * sizes_.heads + head) * tokens, tokens, log_sum_exp_);
     std::fill_n(dqueries_, tokens * size_, 0.0f);
     for (int64_t first_key = 0; first_key < tokens; first_key += kTile)
-      for (int64_t first_query = first_key; first_query < tokens; first_query += kTile)
+      for (int64_t first_query = sizes_.first_query(first_key); first_query < tokens; first_query += kTile)
         tile(head, dout + first_query * stride, first_query, first_key);
     store(dqueries_, head * size_, scale());
   }
 
   void tile(int64_t head, const bfloat16* dout, int64_t first_query, int64_t first_key) {
     const int64_t queries = tile_tokens(first_query), keys = tile_tokens(first_key);
-    const bool diagonal = first_key == first_query;
+    const bool diagonal = sizes_.on_diagonal(first_query, first_key);
     scores(first_query, first_key, {column(args_.qkv, head * size_, first_query), width_}, key_cols_, scores_);
     scores(first_query, first_key, {dout, sizes_.out_width()}, value_cols_, score_gradients_);
     loops_.score_gradients(
         {.tile = {.rows = queries,
+                  .keys = keys,
                   .diagonal = diagonal,
                   .probabilities = scores_,
                   .dscores = score_gradients_,

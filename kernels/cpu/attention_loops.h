@@ -56,7 +56,8 @@ struct TileDropout {
 template <typename Sum>
 struct SoftmaxTile {
   int64_t rows = 0, width = 0;
-  bool diagonal = false;
+  int64_t keys = kTile;   // that exist
+  bool diagonal = false;  // row r sees only the keys up to r
   Sum *scores = nullptr, *sums = nullptr, *maximum = nullptr, *total = nullptr;
   TileDropout dropout;
 };
@@ -65,7 +66,8 @@ struct SoftmaxTile {
 template <typename Sum>
 struct ScoreGradientTile {
   int64_t rows = 0;
-  bool diagonal = false;
+  int64_t keys = kTile;   // that exist
+  bool diagonal = false;  // row r sees only the keys up to r
   Sum *probabilities = nullptr, *dscores = nullptr;
   const Sum *log_sum_exp = nullptr, *row_sum = nullptr;
   TileDropout dropout;

@@ -121,7 +121,7 @@ void softmax_row(const SoftmaxTile<Sum>& x, int64_t row) {
   using Vector = typename Lanes<Sum>::type;
   constexpr int64_t kLanes = Lanes<Sum>::kCount;
   Sum* scores = x.scores + row * kTile;
-  const int64_t visible = x.diagonal ? row + 1 : kTile, keys = hide_keys(scores, visible);
+  const int64_t visible = x.diagonal ? row + 1 : x.keys, keys = hide_keys(scores, visible);
   const Vector before = x.maximum[row] - Vector{};
   Vector maximum = before, sum = {}, lanes;
   for (int64_t key = 0; key < keys; key += kLanes) {
@@ -161,7 +161,7 @@ void score_gradients_of_row(const ScoreGradientTile<Sum>& x, int64_t row) {
   using Vector = typename Lanes<Sum>::type;
   constexpr int64_t kLanes = Lanes<Sum>::kCount;
   Sum *probabilities = x.probabilities + row * kTile, *dscores = x.dscores + row * kTile;
-  const int64_t visible = x.diagonal ? row + 1 : kTile, keys = hide_keys(probabilities, visible);
+  const int64_t visible = x.diagonal ? row + 1 : x.keys, keys = hide_keys(probabilities, visible);
   Sum factors[kTile];
   if (x.dropout.rate > 0)
     dropout_factors(x.dropout, row, factors);

@@ -4,6 +4,7 @@
 //   qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]
 #pragma once
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -15,8 +16,10 @@ namespace trivet::kernels::cpu {
 
 struct AttentionSizes {
   int64_t sequences = 0, tokens = 0, heads = 0, key_value_heads = 0, head_size = 0;
+  bool causal = true;
 
-  AttentionSizes(const Shape& qkv, const Shape& out, int64_t n, int64_t g) : heads(n), key_value_heads(g) {
+  AttentionSizes(const Shape& qkv, const Shape& out, int64_t n, int64_t g, bool sees_no_later_keys)
+      : heads(n), key_value_heads(g), causal(sees_no_later_keys) {
     const bool fits = qkv.dims() == 3 && out.dims() == 3 && n > 0 && g > 0 && n % g == 0 && qkv[2] % (n + 2 * g) == 0 &&
                       qkv[0] == out[0] && qkv[1] == out[1] && out[2] == qkv[2] / (n + 2 * g) * n;
     if (!fits)
@@ -29,6 +32,13 @@ struct AttentionSizes {
   int64_t out_width() const { return heads * head_size; }
   int64_t key_column(int64_t g) const { return (heads + g) * head_size; }
   int64_t value_column(int64_t g) const { return (heads + key_value_heads + g) * head_size; }
+  int64_t tile_tokens(int64_t first) const { return std::min(kTile, tokens - first); }
+  // Queries of the tile that starts at `first_query` see the keys of tiles that start before this.
+  int64_t end_key(int64_t first_query) const { return causal ? first_query + 1 : tokens; }
+  // The first tile of queries that see keys of the tile that starts at `first_key`.
+  int64_t first_query(int64_t first_key) const { return causal ? first_key : 0; }
+  // Whether causality hides some keys of this tile from some of its queries.
+  bool on_diagonal(int64_t first_query, int64_t first_key) const { return causal && first_query == first_key; }
   int64_t padded_head_size() const { return padded(head_size, kProductCols); }
 };
 

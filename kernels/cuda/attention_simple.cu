@@ -51,6 +51,9 @@ __device__ __forceinline__ Sum sum_of_warp(Sum x) {
 struct Pair {
   int64_t sequence;
   int head, query, key;
+
+  // Whether the query, which exists, sees the key, and the key exists.
+  __device__ __forceinline__ bool sees(int tokens, bool causal) const { return causal ? key <= query : key < tokens; }
 };
 
 // The dropout factor of one probability.
@@ -212,6 +215,7 @@ struct ForwardArguments {
   ScoreScale<Sum> scale;
   AttentionDropout dropout;
   BlockOrder order;
+  bool causal;
 };
 
 template <typename Sum>
@@ -265,7 +269,7 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_attentio
 
   const QueryBlock block(args.order, sizes, Block::kRows);
   const int first_row = block.first_query + memory.warp_row;
-  const int end = min(block.first_query + Block::kRows, sizes.tokens);
+  const int end = args.causal ? min(block.first_query + Block::kRows, sizes.tokens) : sizes.tokens;
   const Side<T> partners = keys_and_values(args.qkv, sizes, block.sequence, block.group);
   copy_own(HeadColumns(args.qkv, sizes.qkv_width, sizes, block.sequence, block.head), first_row, queries);
 
@@ -278,10 +282,10 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_attentio
 #pragma unroll
     for (int r = 0; r < Block::kRowsOfWarp; ++r) {
       const int query = first_row + r;
-      const Sum score = key <= query ? scores[r] * args.scale.log2 : -static_cast<Sum>(INFINITY);
+      const Pair pair{block.sequence, block.head, query, key};
+      const Sum score = pair.sees(sizes.tokens, args.causal) ? scores[r] * args.scale.log2 : -static_cast<Sum>(INFINITY);
       const Sum probability = softmax.add(r, score);
-      probabilities(r, lane_index()) =
-          probability * dropout_factor<Sum>(args.dropout, sizes, {block.sequence, block.head, query, key});
+      probabilities(r, lane_index()) = probability * dropout_factor<Sum>(args.dropout, sizes, pair);
     }
     __syncwarp();
     add_weighted(probabilities, values, sizes.head_size, softmax.sums);
@@ -300,6 +304,7 @@ struct BackwardArguments {
   ScoreScale<Sum> scale;
   AttentionDropout dropout;
   BlockOrder order;
+  bool causal;
 };
 
 template <typename Sum>
@@ -315,18 +320,19 @@ struct GradientsBlock {
   int first_head, end_head;                   // query heads
   int first_own, first_partner, end_partner;  // tokens
 
-  __device__ __forceinline__ GradientsBlock(const BlockOrder& order, const AttentionSizes& sizes) {
+  __device__ __forceinline__ GradientsBlock(const BlockOrder& order, const AttentionSizes& sizes, bool causal) {
     constexpr int kRows = SimpleBlock<Sum>::kRows;
     if constexpr (kOwnKeys) {
       const KeyBlock block(order, sizes, kRows);
       sequence = block.sequence, group = block.group;
       first_head = block.first_head, end_head = first_head + sizes.heads / sizes.key_value_heads;
-      first_own = block.first_key, first_partner = first_own / kPartners * kPartners, end_partner = sizes.tokens;
+      first_own = block.first_key, first_partner = causal ? first_own / kPartners * kPartners : 0, end_partner = sizes.tokens;
     } else {
       const QueryBlock block(order, sizes, kRows);
       sequence = block.sequence, group = block.group;
       first_head = block.head, end_head = first_head + 1;
-      first_own = block.first_query, first_partner = 0, end_partner = min(first_own + kRows, sizes.tokens);
+      first_own = block.first_query, first_partner = 0;
+      end_partner = causal ? min(first_own + kRows, sizes.tokens) : sizes.tokens;
     }
   }
 };
@@ -346,7 +352,7 @@ struct Factors {
 template <typename T, typename Sum>
 __device__ __forceinline__ Factors<Sum> factors_of(const BackwardArguments<T, Sum>& args, const AttentionSizes& sizes,
                                                    const Pair& pair, Sum score, Sum dprobability) {
-  const bool sees = pair.key <= pair.query && pair.query < sizes.tokens;
+  const bool sees = pair.query < sizes.tokens && pair.sees(sizes.tokens, args.causal);
   const int64_t row = args.statistics.first_row(pair.sequence, sizes.heads, pair.head) + (sees ? pair.query : 0);
   const Sum probability = sees ? power_of_2(score * args.scale.log2 - args.statistics.offsets[row]) : Sum{0};
   const Sum factor = dropout_factor<Sum>(args.dropout, sizes, pair);
@@ -362,7 +368,7 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_gradient
   const SharedRows<Sum> x_tile = memory.tile(0), y_tile = memory.tile(1), x_own = memory.own(0), y_own = memory.own(1);
   const SharedRows<Sum> dscores = memory.factors(0), probabilities = memory.factors(1);
 
-  const GradientsBlock<Sum, kOwnKeys> block(args.order, sizes);
+  const GradientsBlock<Sum, kOwnKeys> block(args.order, sizes, args.causal);
   const int first_row = block.first_own + memory.warp_row;
   const Side<T> of_keys = keys_and_values(args.qkv, sizes, block.sequence, block.group);
   const Side<T> own = kOwnKeys ? of_keys : queries_and_douts(args, sizes, block.sequence, block.first_head);
@@ -435,9 +441,10 @@ BlockOrder order_of(const AttentionSizes& sizes, int heads) {
 void simple_attention(const Attention& args, const Launch& launch) {
   const AttentionSizes sizes(args.qkv.shape, args.heads, args.key_value_heads);
   dispatch_simple(args.qkv.dtype, sizes.head_size, [&]<typename T, typename Sum, int kColsOfLane>() {
-    const ForwardArguments<T, Sum> arguments{
-        static_cast<const T*>(args.qkv.data), static_cast<T*>(args.out.data), static_cast<Sum*>(args.log_sum_exp.data), sizes,
-        ScoreScale<Sum>(sizes.head_size),     AttentionDropout(args.dropout), order_of<Sum>(sizes, sizes.heads)};
+    const ForwardArguments<T, Sum> arguments{static_cast<const T*>(args.qkv.data),     static_cast<T*>(args.out.data),
+                                             static_cast<Sum*>(args.log_sum_exp.data), sizes,
+                                             ScoreScale<Sum>(sizes.head_size),         AttentionDropout(args.dropout),
+                                             order_of<Sum>(sizes, sizes.heads),        args.causal};
     const size_t bytes = ForwardMemory<Sum>::bytes(sizes.head_size);
     trivet::cuda::allow_dynamic_shared(simple_attention_kernel<T, Sum, kColsOfLane>, bytes);
     TRIVET_LAUNCH((simple_attention_kernel<T, Sum, kColsOfLane>), arguments.order.blocks(), SimpleBlock<Sum>::kThreads, bytes,
@@ -455,7 +462,8 @@ void simple_attention_backward(const AttentionBackward& args, const Launch& laun
                                         sizes,
                                         ScoreScale<Sum>(sizes.head_size),
                                         AttentionDropout(args.dropout),
-                                        order_of<Sum>(sizes, sizes.key_value_heads)};
+                                        order_of<Sum>(sizes, sizes.key_value_heads),
+                                        args.causal};
     const size_t bytes = BackwardMemory<Sum>::bytes(sizes.head_size);
     trivet::cuda::allow_dynamic_shared(simple_gradients_kernel<T, Sum, kColsOfLane, true>, bytes);
     TRIVET_LAUNCH((simple_gradients_kernel<T, Sum, kColsOfLane, true>), arguments.order.blocks(), SimpleBlock<Sum>::kThreads,

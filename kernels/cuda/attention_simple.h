@@ -1,4 +1,5 @@
-// Attention without tensor cores: any float type, any head size up to kLargestHeadSize, any alignment.
+// Attention without tensor cores: any float type, any head size up to kLargestHeadSize, any alignment, causal
+// or not.
 #pragma once
 
 #include "kernels/cuda/math.h"

@@ -51,6 +51,8 @@ void compute(const RowSums& args, const Launch& launch);
 void compute(const CrossEntropyOfPart& args, const Launch& launch);
 
 void compute(const CountCorrect& args, const Launch& launch);
+// Targets that are not below the number of classes make the loss and the sample's gradient NaN.
+void compute(const Ctc& args, const Launch& launch);
 
 void compute(const Convolution& args, const Launch& launch);
 void compute(const ConvolutionBackwardInput& args, const Launch& launch);
@@ -78,6 +80,7 @@ void compute(const Zero& args, const Launch& launch);
 void compute(const Copy& args, const Launch& launch);
 void compute(const Add& args, const Launch& launch);
 void compute(const Scale& args, const Launch& launch);
+void compute(const Transpose& args, const Launch& launch);
 void compute(const Initialize& args, const Launch& launch);
 void compute(const SumOfSquares& args, const Launch& launch);
 void compute(const DivideByNorm& args, const Launch& launch);

@@ -20,7 +20,10 @@ struct Case {
   DType dtype = DType::BFloat16;
   float dropout = 0;
   int64_t elements_before = 0;  // offset of every tensor in its allocation
+  bool causal = true;
 
+  // Query i sees the first keys, this many.
+  int64_t keys_of(int64_t i) const { return causal ? i + 1 : tokens; }
   bool drops() const { return dropout > 0; }
 };
 
@@ -29,7 +32,7 @@ std::string name_of_case(const testing::TestParamInfo<Case>& info) {
   const auto number = [](int64_t n) { return std::to_string(n); };
   return std::string(name_of(c.dtype)) + "_B" + number(c.sequences) + "_S" + number(c.tokens) + "_N" + number(c.heads) + "_G" +
          number(c.key_value_heads) + "_D" + number(c.head_size) + (c.drops() ? "_dropout" : "") +
-         (c.elements_before > 0 ? "_misaligned" : "");
+         (c.elements_before > 0 ? "_misaligned" : "") + (c.causal ? "" : "_sees_all");
 }
 
 DropoutSite site_of(const Case& c) {
@@ -78,9 +81,10 @@ double dropout_factor(const Case& c, int64_t b, int64_t n, int64_t i, int64_t j)
 void add_row(const Case& c, const Heads& qkv, const Heads& dout, int64_t b, int64_t n, int64_t i, Reference& r) {
   const int64_t D = c.head_size, k = c.heads + n / (c.heads / c.key_value_heads), v = k + c.key_value_heads;
   const double scale = 1 / std::sqrt(static_cast<double>(D));
-  std::vector<double> p(i + 1), factor(i + 1), dp(i + 1);
+  const int64_t keys = c.keys_of(i);
+  std::vector<double> p(keys), factor(keys);
   double maximum = -std::numeric_limits<double>::infinity(), total = 0;
-  for (int64_t j = 0; j <= i; ++j) {
+  for (int64_t j = 0; j < keys; ++j) {
     p[j] = product(qkv.at(b, i, n), qkv.at(b, j, k), D) * scale;
     maximum = std::max(maximum, p[j]);
   }
@@ -90,7 +94,7 @@ void add_row(const Case& c, const Heads& qkv, const Heads& dout, int64_t b, int6
 
   double* out = r.out.at(b, i, n);
   double* out_magnitude = r.out_magnitude.at(b, i, n);
-  for (int64_t j = 0; j <= i; ++j) {
+  for (int64_t j = 0; j < keys; ++j) {
     factor[j] = dropout_factor(c, b, n, i, j);
     add(p[j] * factor[j], qkv.at(b, j, v), D, out, out_magnitude, p[j] * factor[j]);
   }
@@ -98,7 +102,7 @@ void add_row(const Case& c, const Heads& qkv, const Heads& dout, int64_t b, int6
   const double delta = product(dy, out, D);
   double delta_magnitude = 0;
   for (int64_t d = 0; d < D; ++d) delta_magnitude += std::abs(dy[d]) * out_magnitude[d];
-  for (int64_t j = 0; j <= i; ++j) {
+  for (int64_t j = 0; j < keys; ++j) {
     const double dropped = p[j] * factor[j], dp_j = product(dy, qkv.at(b, j, v), D) * factor[j];
     const double ds = p[j] * (dp_j - delta) * scale, ds_magnitude = p[j] * (std::abs(dp_j - delta) + delta_magnitude) * scale;
     add(dropped, dy, D, r.dqkv.at(b, j, v), r.dqkv_magnitude.at(b, j, v), dropped);
@@ -144,6 +148,7 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
                                    .dqkv = dx.view(),
                                    .heads = c.heads,
                                    .key_value_heads = c.key_value_heads,
+                                   .causal = c.causal,
                                    .dropout = site};
   const TestLaunch device(workspace_bytes(backward));
   cuda::compute(Attention{.qkv = x.view(),
@@ -151,6 +156,7 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
                           .log_sum_exp = log_sum_exp.view(),
                           .heads = c.heads,
                           .key_value_heads = c.key_value_heads,
+                          .causal = c.causal,
                           .dropout = site},
                 device.launch());
   cuda::compute(backward, device.launch());
@@ -212,6 +218,7 @@ std::vector<Case> tensor_core_cases() {
   list.push_back({1, 300, 2, 1, 64});
   list.push_back({1, 260, 1, 1, 128, DType::BFloat16, 0.25f});
   list.push_back({3, 20, 8, 1, 64, DType::Float16});
+  list.push_back({2, 70, 2, 1, 64, DType::BFloat16, 0.25f, 0, false});  // without tensor cores
   return list;
 }
 INSTANTIATE_TEST_SUITE_P(OnTensorCores, CudaAttention, testing::ValuesIn(tensor_core_cases()), name_of_case);
@@ -222,9 +229,12 @@ std::vector<Case> simple_cases() {
     for (float dropout : {0.0f, 0.25f})
       for (const Case& c : {Case{1, 1, 1, 1, 1}, Case{2, 3, 2, 1, 5}, Case{1, 65, 4, 2, 8}, Case{2, 32, 2, 2, 32},
                             Case{1, 71, 2, 1, 20}, Case{1, 33, 1, 1, 256}, Case{1, 40, 8, 2, 72}}) {
-        list.push_back(c);
-        list.back().dtype = dtype;
-        list.back().dropout = dropout;
+        for (bool causal : {true, false}) {
+          list.push_back(c);
+          list.back().dtype = dtype;
+          list.back().dropout = dropout;
+          list.back().causal = causal;
+        }
       }
   for (int64_t head_size : {64, 128}) {
     list.push_back({1, 33, 2, 1, head_size, DType::Float32, 0.25f});

@@ -93,6 +93,39 @@ TEST(CudaImages, PoolingIsTheCpusMaximumAndNearItsAverage) {
       }
 }
 
+TEST(CudaImages, TransposedMatricesAreTheCpus) {
+  for (const DType dtype : kFloatTypes)
+    for (const Shape& shape : {Shape{0, 2, 3}, Shape{1, 1, 1}, Shape{2, 3, 5}, Shape{3, 40, 33}}) {
+      Twin x = Twin::random(dtype, shape, 1), y = Twin::poisoned(dtype, {shape[0], shape[2], shape[1]});
+      run_twins<Transpose>([&](const auto& view) { return Transpose{view(x), view(y)}; });
+      y.expect_same_bits("transpose " + text(dtype));
+    }
+}
+
+// Targets with equal neighbours, with an unused place in the middle, that do not fit, that are empty and that do not count.
+TEST(CudaImages, CtcIsNearTheCpus) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t steps : {1, 3, 150})
+      for (const bool in_place : {true, false}) {
+        Twin targets = Twin::of<int32_t>({1, 1, 2, 3, -1, 2, 0, -1, -1, -1, -1, -1, 4, -1, -1}, {5, 3});
+        Twin logits = Twin::random(dtype, {5, steps, 5}, 1), apart = Twin::poisoned(dtype, {5, steps, 5});
+        Twin loss = Twin::of<double>({1, 2}, {2}), correct = Twin::of<double>({3}, {1});
+        Twin& dlogits = in_place ? logits : apart;
+        run_twins<Ctc>([&](const auto& view) {
+          return Ctc{.logits = view(logits),
+                     .targets = view(targets),
+                     .dlogits = view(dlogits),
+                     .gradient_scale = 0.5,
+                     .loss = view(loss),
+                     .correct = view(correct)};
+        });
+        const double near = 0x1p12 * sum_unit(dtype);  // logarithms are as large as the number of steps
+        dlogits.expect_near("dlogits " + text(dtype), near + 2 * half_unit(dtype), half_unit(dtype));
+        if (steps > 5) loss.expect_near("loss " + text(dtype), 0, near);
+        correct.expect_same_bits("correct " + text(dtype));
+      }
+}
+
 TEST(CudaImages, NormsAreNearTheCpus) {
   for (const DType dtype : kFloatTypes)
     for (const Shape& shape : {Shape{0, 2, 3, 3}, Shape{2, 4, 3, 5}, Shape{3, 6}, Shape{2, 2, 20, 20}})

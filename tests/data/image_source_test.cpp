@@ -112,6 +112,28 @@ TEST(ImageSource, HasADigestOfItsImagesAndClasses) {
   EXPECT_NE(first.digest(), ImageSource(std::make_shared<const Images>(relabelled), {0, 1}, kAsBytes).digest());
 }
 
+TEST(ImageSource, FillsUnusedPlacesOfATarget) {
+  Images words = *numbered(2);
+  words.places = 2;
+  words.characters = "abc";
+  words.classes = {3, -1, 1, 2};
+  const ImageSource source(std::make_shared<const Images>(words), {1, 0}, kAsBytes, {}, 4);
+  EXPECT_EQ(source.spec().targets, Shape{4});
+  EXPECT_TRUE(source.spec().spelled);
+  EXPECT_EQ(source.spec().classes, 4);
+  std::vector<float> input(words.bytes_of_one());
+  std::vector<int32_t> targets(4, 77);
+  source.fill(0, 0, std::as_writable_bytes(std::span(input)), targets);
+  EXPECT_EQ(targets, (std::vector<int32_t>{1, 2, -1, -1}));
+  source.fill(1, 0, std::as_writable_bytes(std::span(input)), targets);
+  EXPECT_EQ(targets, (std::vector<int32_t>{3, -1, -1, -1}));
+  Images other = words;
+  other.classes[3] = 1;
+  const std::vector<int64_t> both{0, 1};
+  EXPECT_NE(ImageSource(std::make_shared<const Images>(other), both, kAsBytes, {}, 4).digest(),
+            ImageSource(std::make_shared<const Images>(words), both, kAsBytes, {}, 4).digest());
+}
+
 class ImageRun : public testing::Test {
  protected:
   // `count` images of 1 x 1 pixels, of classes 0, 1, 2.

@@ -145,6 +145,47 @@ TEST_F(ImageFiles, InFoldersAreNumberedByTheNamesOfTheirClasses) {
   EXPECT_FALSE(alone.test);
 }
 
+TEST_F(ImageFiles, OfWordsHaveTheCharactersOfTheirLabels) {
+  for (const char* name : {"words/train/1.png", "words/train/2.png", "words/test/3.png"}) write(name, gray(name[12] - '0'));
+  write("words/train/labels.txt", "1.png\tba\r\n\n2.png\ta bc\n");
+  write("words/test/labels.txt", "3.png\tcab");
+  const OpenedImages opened = open_images(path("words"), ImageFormat::Auto);
+  EXPECT_EQ(opened.train.characters, " abc");
+  EXPECT_EQ(opened.train.places, 4);
+  EXPECT_EQ(opened.train.count(), 2);
+  EXPECT_EQ(opened.train.classes, (std::vector<int32_t>{3, 2, -1, -1, 2, 1, 3, 4}));
+  EXPECT_EQ(opened.train.class_count(), 5);
+  EXPECT_EQ(opened.train.pixels, (std::vector<uint8_t>{1, 1, 2, 2}));
+  EXPECT_EQ(opened.test->places, 3);
+  EXPECT_EQ(opened.test->classes, (std::vector<int32_t>{4, 2, 3}));
+  EXPECT_EQ(opened.test->characters, " abc");
+  const OpenedImages alone = open_images(path("words/test"), ImageFormat::Words);
+  EXPECT_EQ(alone.train.classes, (std::vector<int32_t>{3, 1, 2}));
+}
+
+TEST_F(ImageFiles, OfWordsWithoutRightLabelsAreRefused) {
+  write("words/1.png", gray(1));
+  const auto expect_label_refused = [&](const std::string& labels, const std::string& message) {
+    write("words/labels.txt", labels);
+    expect_refused(path("words"), ImageFormat::Auto, path("words/labels.txt") + message);
+  };
+  expect_label_refused("", ": is empty");
+  expect_label_refused("\n", ": has no lines; write a line for each image: the name of a PNG file, a tab, and the text");
+  expect_label_refused("1.png word", ":1: \"1.png word\" has no tab; write the name of a PNG file, a tab, and the text");
+  expect_label_refused("1.png\ta\n../1.png\ta", ":2: \"../1.png\" is not accepted; name a PNG file of this folder");
+  expect_label_refused("1.png\t", ":1: the text has 0 characters; use 1 to 1024");
+  expect_label_refused("1.png\t" + std::string(1025, 'a'), ":1: the text has 1025 characters; use 1 to 1024");
+  expect_label_refused("1.png\ta\tb", ":1: \"a\\tb\" has characters other than letters, digits, signs and spaces of ASCII");
+  write("words/labels.txt", "1.png\ta\n2.png\tb\n");
+  expect_refused(path("words"), ImageFormat::Auto, path("words/2.png") + ": no such file");
+  write("two/train/1.png", gray(1));
+  write("two/train/labels.txt", "1.png\tab");
+  write("two/test/1.png", gray(1));
+  write("two/test/labels.txt", "1.png\tac");
+  expect_refused(path("two"), ImageFormat::Auto,
+                 path("two/test/labels.txt") + ": \"ac\" has the character 'c', which the training images do not have");
+}
+
 TEST_F(ImageFiles, InFoldersThatDoNotFitAreRefused) {
   write("set/cat/1.png", gray(1));
   write("set/cat/2.png", PngText{.cols = 3, .stored = std::string(4, '\0')}.text());
@@ -169,10 +210,11 @@ TEST_F(ImageFiles, InFoldersThatDoNotFitAreRefused) {
   expect_refused(path("none"), ImageFormat::Auto, path("none") + ": has no PNG files in the folders of its classes");
   std::filesystem::create_directories(path("empty"));
   expect_refused(path("empty"), ImageFormat::Png, path("empty") + ": is empty; put a folder of PNG files for each class there");
-  expect_refused(path("empty"), ImageFormat::Auto,
-                 path("empty") +
-                     ": is no folder of images: it has no train-images-idx3-ubyte (MNIST), data_batch_1.bin (CIFAR-10), "
-                     "train.bin (CIFAR-100) or folders of PNG files; name a folder that has one of them, or a file");
+  expect_refused(
+      path("empty"), ImageFormat::Auto,
+      path("empty") +
+          ": is no folder of images: it has no train-images-idx3-ubyte (MNIST), data_batch_1.bin (CIFAR-10), "
+          "train.bin (CIFAR-100), labels.txt (words) or folders of PNG files; name a folder that has one of them, or a file");
 }
 
 }  // namespace

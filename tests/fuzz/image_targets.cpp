@@ -6,6 +6,7 @@
 #include "core/printable.h"
 #include "engine/data/images.h"
 #include "engine/data/png.h"
+#include "engine/data/word_folder.h"
 #include "model/family.h"
 #include "tests/fuzz/targets.h"
 
@@ -76,6 +77,20 @@ void png(std::string_view input) {
   require(picture.rows >= 1 && picture.cols >= 1 && picture.rows * picture.cols <= kMaxPngPixels, "sizes are within the limit");
   require(static_cast<int64_t>(picture.pixels.size()) == picture.channels * picture.rows * picture.cols,
           "all pixels are there");
+}
+
+void word_labels(std::string_view input) {
+  std::vector<WordLabel> labels;
+  if (!accepts(kImageRefused, [&] { labels = parse_word_labels(input, "labels.txt"); })) return;
+  require(!labels.empty(), "there is a label");
+  std::string written;
+  for (const WordLabel& label : labels) {
+    require(!label.file.empty() && label.file.find('/') == std::string::npos, "a file is in the folder");
+    require(!label.text.empty() && static_cast<int64_t>(label.text.size()) <= kMaxWordLength, "lengths are within the limit");
+    written += label.file + "\t" + label.text + "\n";
+  }
+  const std::vector<WordLabel> again = parse_word_labels(written, "labels.txt");
+  require(again.size() == labels.size() && again.back().text == labels.back().text, "labels that are written are read again");
 }
 
 // Lines are layers; the first byte says how large images are.

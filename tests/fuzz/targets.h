@@ -67,6 +67,7 @@ void megatron(std::string_view input);
 void idx(std::string_view input);
 void cifar(std::string_view input);
 void png(std::string_view input);
+void word_labels(std::string_view input);
 void network(std::string_view input);
 void manifest(std::string_view input);
 void run_state(std::string_view input);

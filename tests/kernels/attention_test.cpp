@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/math.h"
@@ -16,12 +17,16 @@ struct Case {
   int64_t sequences, tokens, heads, key_value_heads, head_size;
   DType dtype = DType::Float32;
   float dropout = 0;
+  bool causal = true;
+
+  // Query i sees the first keys, this many.
+  int64_t keys_of(int64_t i) const { return causal ? i + 1 : tokens; }
 };
 
 std::string describe(const Case& c) {
   std::ostringstream text;
   text << "B " << c.sequences << ", S " << c.tokens << ", N " << c.heads << ", G " << c.key_value_heads << ", D " << c.head_size
-       << ", " << name_of(c.dtype) << ", dropout " << c.dropout;
+       << ", " << name_of(c.dtype) << ", dropout " << c.dropout << (c.causal ? ", causal" : "");
   return text.str();
 }
 
@@ -51,6 +56,7 @@ struct Problem {
                            .log_sum_exp = log_sum_exp.view(),
                            .heads = c.heads,
                            .key_value_heads = c.key_value_heads,
+                           .causal = c.causal,
                            .dropout = site()},
                  threads);
   }
@@ -62,6 +68,7 @@ struct Problem {
                                    .dqkv = dqkv.view(),
                                    .heads = c.heads,
                                    .key_value_heads = c.key_value_heads,
+                                   .causal = c.causal,
                                    .dropout = site()},
                  threads);
   }
@@ -87,7 +94,7 @@ struct Problem {
   std::vector<double> probabilities(int64_t b, int64_t n, int64_t i) const {
     std::vector<double> p;
     double sum = 0, largest = -std::numeric_limits<double>::infinity();
-    for (int64_t j = 0; j <= i; ++j) {
+    for (int64_t j = 0; j < c.keys_of(i); ++j) {
       double score = 0;
       for (int64_t d = 0; d < c.head_size; ++d) score += qkv.at(query(b, i, n, d)) * qkv.at(key(b, j, n, d));
       p.push_back(score / std::sqrt(static_cast<double>(c.head_size)));
@@ -114,9 +121,9 @@ Reference reference(const Problem& p) {
       for (int64_t i = 0; i < c.tokens; ++i) {
         const std::vector<double> prob = p.probabilities(b, n, i);
         r.log_sum_exp[(b * c.heads + n) * c.tokens + i] = prob.back();
-        std::vector<double> dprob(i + 1);
+        std::vector<double> dprob(c.keys_of(i));
         double row_sum = 0;
-        for (int64_t j = 0; j <= i; ++j) {
+        for (int64_t j = 0; j < c.keys_of(i); ++j) {
           const double dropped = prob[j] * p.factor(b, n, i, j);
           for (int64_t d = 0; d < c.head_size; ++d) {
             const double dout = p.dout.at(p.output(b, i, n, d));
@@ -126,7 +133,7 @@ Reference reference(const Problem& p) {
           }
           row_sum += prob[j] * dprob[j];
         }
-        for (int64_t j = 0; j <= i; ++j)
+        for (int64_t j = 0; j < c.keys_of(i); ++j)
           for (int64_t d = 0; d < c.head_size; ++d) {
             const double dscore = prob[j] * (dprob[j] - row_sum) * scale;
             r.dqkv[p.query(b, i, n, d)] += dscore * p.qkv.at(p.key(b, j, n, d));
@@ -174,13 +181,14 @@ void expect_matches_double_reference(const Case& c, double scale = 1) {
 std::vector<Case> cases() {
   std::vector<Case> list;
   for (DType dtype : {DType::Float32, DType::BFloat16, DType::Float16, DType::Float64})
-    for (float dropout : {0.0f, 0.25f})
+    for (const auto& [dropout, causal] : {std::pair{0.0f, true}, {0.25f, true}, {0.0f, false}, {0.25f, false}})
       for (const Case& c : {Case{1, 1, 1, 1, 1}, Case{2, 3, 2, 1, 5}, Case{1, 65, 4, 2, 8}, Case{2, 64, 2, 2, 32},
                             Case{1, 129, 3, 1, 20}, Case{1, 71, 2, 2, 64}, Case{2, 144, 4, 2, 32}, Case{1, 80, 1, 1, 64},
                             Case{1, 33, 1, 1, 256}, Case{3, 17, 6, 3, 40}}) {
         list.push_back(c);
         list.back().dtype = dtype;
         list.back().dropout = dropout;
+        list.back().causal = causal;
       }
   return list;
 }
@@ -193,12 +201,11 @@ TEST(CpuAttention, MatchesDoubleReferenceOnEveryInstructionSet) {
   for (cpu::Isa isa : {cpu::Isa::Baseline, cpu::Isa::V3, cpu::Isa::V4}) {
     const cpu::ForcedIsa forced(isa);
     for (DType dtype : {DType::Float32, DType::BFloat16, DType::Float64})
-      expect_matches_double_reference({1, 71, 2, 1, 24, dtype, 0.25f});
+      for (bool causal : {true, false}) expect_matches_double_reference({1, 71, 2, 1, 24, dtype, 0.25f, causal});
   }
 }
 
-TEST(CpuAttention, BackwardMatchesFiniteDifferences) {
-  const Case c{1, 6, 4, 2, 3, DType::Float64, 0.3f};
+void expect_differences(const Case& c) {
   Problem problem(c);
   problem.forward(1);
   problem.backward(1);
@@ -212,7 +219,11 @@ TEST(CpuAttention, BackwardMatchesFiniteDifferences) {
     return sum;
   };
   for (int64_t e = 0; e < problem.qkv.elements(); ++e)
-    EXPECT_NEAR(problem.dqkv.at(e), (loss(e, h) - loss(e, -h)) / (2 * h), 1e-8) << e;
+    EXPECT_NEAR(problem.dqkv.at(e), (loss(e, h) - loss(e, -h)) / (2 * h), 1e-8) << describe(c) << " " << e;
+}
+
+TEST(CpuAttention, BackwardMatchesFiniteDifferences) {
+  for (bool causal : {true, false}) expect_differences({1, 6, 4, 2, 3, DType::Float64, 0.3f, causal});
 }
 
 TEST(CpuAttention, BitsDoNotDependOnTheNumberOfThreads) {
@@ -236,6 +247,26 @@ TEST(CpuAttention, LaterTokensDoNotChangeEarlierOutputs) {
   changed.forward(2);
   for (int64_t e = 0; e < 100 * 32; ++e) ASSERT_EQ(whole.out.at(e), changed.out.at(e));
   EXPECT_NE(whole.out.at(100 * 32), changed.out.at(100 * 32));
+}
+
+TEST(CpuAttention, WithoutCausalityTheLastTokenChangesTheFirstOutput) {
+  const Case c{.sequences = 1, .tokens = 150, .heads = 2, .key_value_heads = 1, .head_size = 16, .causal = false};
+  Problem whole(c), changed(c);
+  for (int64_t e = 149 * whole.width(); e < changed.qkv.elements(); ++e) changed.qkv.set(e, 3.0);
+  whole.forward(2);
+  changed.forward(2);
+  EXPECT_NE(whole.out.at(0), changed.out.at(0));
+}
+
+TEST(Attention, WithoutCausalityItComputesTwiceAsMuch) {
+  const Problem p({2, 8, 2, 1, 4});
+  const auto call = [&](bool causal) {
+    return Attention{.qkv = p.qkv.view(), .out = {}, .log_sum_exp = {}, .heads = 2, .key_value_heads = 1, .causal = causal}
+        .describe();
+  };
+  EXPECT_EQ(call(true).flops, 2.0 * 2 * 8 * 8 * 2 * 4);
+  EXPECT_EQ(call(false).flops, 2 * call(true).flops);
+  EXPECT_EQ(call(false).variant, "sees all");
 }
 
 // exp of these scores is beyond float32's range.

@@ -8,9 +8,12 @@
 #include "model/check_gradients.h"
 #include "model/classifier.h"
 #include "model/convolution.h"
+#include "model/ctc_head.h"
 #include "model/dense.h"
 #include "model/pointwise.h"
 #include "model/pooling.h"
+#include "model/tokens.h"
+#include "model/transformer_block.h"
 
 namespace trivet::model {
 namespace {
@@ -61,6 +64,75 @@ TEST(ChannelNorm, GradientsMatchDifferences) {
   expect_gradients(ChannelNorm({.channels = 5}), {.input_shape = {7, 5}});
   expect_gradients(ChannelNorm({.channels = 4, .groups = 2}), {.input_shape = {3, 4, 3, 2}});
   expect_gradients(ChannelNorm({.channels = 3, .groups = 1}), {.input_shape = {1, 3, 4, 4}});
+}
+
+TEST(Patches, GradientsMatchDifferences) {
+  expect_gradients(Patches({.channels = 2, .width = 3, .size = 2}), {.input_shape = {2, 2, 4, 6}});
+  expect_gradients(Patches({.channels = 1, .width = 4, .size = 3, .bias = false}), {.input_shape = {3, 1, 7, 5}});
+}
+
+TEST(Columns, GradientsMatchDifferences) { expect_gradients(Columns(), {.input_shape = {2, 3, 4, 5}}); }
+
+TEST(Positions, GradientsMatchDifferences) { expect_gradients(Positions(4, 3), {.input_shape = {5, 4, 3}}); }
+
+TEST(TokenMean, GradientsMatchDifferences) {
+  expect_gradients(TokenMean(), {.input_shape = {3, 4, 5}});
+  expect_gradients(TokenMean(), {.input_shape = {2, 1, 3}});
+}
+
+TEST(TransformerBlock, GradientsOfABlockThatSeesAllTokensMatchDifferences) {
+  for (const double dropout : {0.0, 0.3})
+    expect_gradients(
+        TransformerBlock("b",
+                         {.attention = {.hidden = 6, .heads = 2, .key_value_heads = 2, .dropout = dropout, .causal = false},
+                          .mlp = {.hidden = 6, .feed_forward = 8},
+                          .dropout = dropout}),
+        {.input_shape = {2, 5, 6}});
+}
+
+TEST(CtcHead, GradientsMatchDifferences) {
+  expect_gradients(CtcHead(), {.input_shape = {4, 7, 5}, .targets_below = 5, .targets_shape = {4, 3}});
+}
+
+// What a layer makes of an input without weights, or with these.
+std::vector<double> output_of(const Layer& layer, const Shape& shape, std::vector<double> x, std::vector<double> weights = {}) {
+  const auto kernels = kernels::make_cpu_kernels(1);
+  MemoryMeter meter;
+  Arena arena("tokens", host_allocator(), meter, MemoryCategory::Activations, 1 << 16);
+  Context context{.kernels = *kernels, .arena = arena};
+  Saved saved;
+  const Shape y_shape = layer.output_shape(shape);
+  std::vector<double> y(y_shape.elements());
+  std::vector<ConstTensorView> views;
+  for (const ParameterSpec& parameter : layer.parameters()) views.push_back({weights.data(), DType::Float64, parameter.shape});
+  layer.forward(context, views, ConstTensorView{x.data(), DType::Float64, shape}, {y.data(), DType::Float64, y_shape}, saved);
+  return y;
+}
+
+// An image of 2 channels, 2 rows and 4 columns, whose pixels are counted, and squares of 2 x 2 pixels.
+TEST(Patches, ATokenIsADenseLayerOfASquareOfPixels) {
+  std::vector<double> pixels, weight;
+  for (int i = 0; i < 16; ++i) pixels.push_back(i);
+  for (int i = 0; i < 16; ++i) weight.push_back(i < 8 ? 1 : i == 8 ? 100 : 0);  // the sum of all pixels; 100 x the first pixel
+  const Patches layer({.channels = 2, .width = 2, .size = 2, .bias = false});
+  EXPECT_EQ(layer.output_shape({1, 2, 2, 4}), (Shape{1, 2, 2}));
+  EXPECT_EQ(output_of(layer, {1, 2, 2, 4}, pixels, weight),
+            (std::vector<double>{0 + 1 + 4 + 5 + 8 + 9 + 12 + 13, 0, 2 + 3 + 6 + 7 + 10 + 11 + 14 + 15, 200}));
+}
+
+TEST(Columns, ATokenIsAColumnOfPixels) {
+  EXPECT_EQ(output_of(Columns(), {1, 2, 2, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}),
+            (std::vector<double>{0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11}));
+}
+
+TEST(Positions, AddsTheVectorOfEachPlace) {
+  EXPECT_EQ(output_of(Positions(2, 2), {2, 2, 2}, {0, 1, 2, 3, 4, 5, 6, 7}, {10, 20, 30, 40}),
+            (std::vector<double>{10, 21, 32, 43, 14, 25, 36, 47}));
+}
+
+TEST(TokenMean, AveragesTheTokensOfEachSample) {
+  EXPECT_EQ(output_of(TokenMean(), {2, 2, 3}, {0, 1, 2, 4, 5, 6, 1, 1, 1, 2, 3, 4}),
+            (std::vector<double>{2, 3, 4, 1.5, 2, 2.5}));
 }
 
 TEST(Classifier, GradientsMatchDifferences) { expect_gradients(Classifier(), {.input_shape = {6, 5}, .targets_below = 5}); }

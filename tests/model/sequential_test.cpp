@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/error.h"
+#include "kernels/kernels.h"
 
 namespace trivet::model {
 namespace {
@@ -74,6 +77,67 @@ TEST(Sequential, StartsFromPyTorchsInitialValues) {
   }
 }
 
+Description small_vision_transformer() {
+  return network({1, 28, 28},
+                 {"patches 64 size 7", "positions", "block 4", "block 4 feed_forward 128", "layer_norm", "mean", "dense 10"});
+}
+
+// Of W numbers a token: patches 49 W + W, positions 16 W, a block 4 W^2 + 4 W and 2 W F + W + F with norms of 4 W.
+TEST(Sequential, HasTheParametersOfAVisionTransformer) {
+  const int64_t blocks = 2 * (4 * 64 * 64 + 9 * 64) + (2 * 64 * 256 + 256) + (2 * 64 * 128 + 128);
+  EXPECT_EQ(parameters_of(small_vision_transformer()), 50 * 64 + 16 * 64 + blocks + 2 * 64 + 64 * 10 + 10);
+}
+
+TEST(Sequential, ShapesAndNamesOfAVisionTransformer) {
+  const Model model = build(small_vision_transformer());
+  EXPECT_THAT(model.names,
+              ElementsAre("1.patches", "2.positions", "3.block", "4.block", "5.layer_norm", "6.mean", "7.dense", "loss"));
+  EXPECT_EQ(parameter_name(model, 2, 0), "3.block.norm1.gain");
+  EXPECT_EQ(model.layers[0]->output_shape({3, 1, 28, 28}), (Shape{3, 16, 64}));
+  EXPECT_EQ(model.layers[5]->output_shape({3, 16, 64}), (Shape{3, 64}));
+  EXPECT_EQ(model.sample.classes, 10);
+  EXPECT_EQ(model.sample.targets, Shape{1});
+}
+
+// The output of a transformer block for a sequence of 3 tokens of 4 numbers; weights are all different.
+std::vector<double> output_of_block(const std::vector<double>& x) {
+  const Model model = build(network({1, 4, 3}, {"columns", "block 2", "mean"}));
+  const auto kernels = kernels::make_cpu_kernels(1);
+  MemoryMeter meter;
+  Arena arena("block", host_allocator(), meter, MemoryCategory::Activations, 1 << 16);
+  Context context{.kernels = *kernels, .arena = arena};
+  Saved saved;
+  std::vector<double> y(x.size()), numbers(1024);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = std::sin(static_cast<double>(i));
+  std::vector<ConstTensorView> weights;
+  for (const ParameterSpec& parameter : model.layers[1]->parameters())
+    weights.push_back({numbers.data() + weights.size(), DType::Float64, parameter.shape});
+  model.layers[1]->forward(context, weights, {x.data(), DType::Float64, {1, 3, 4}}, {y.data(), DType::Float64, {1, 3, 4}},
+                           saved);
+  return y;
+}
+
+TEST(Sequential, TheFirstTokenOfABlockSeesTheLast) {
+  EXPECT_NE(output_of_block({1, 2, 3, 5, 2, 1, 0, 1, 1, 0, 0, 3})[0], output_of_block({1, 2, 3, 5, 2, 1, 0, 1, 7, 0, 1, 3})[0]);
+}
+
+// Words of up to 6 characters out of 27, in images whose columns are steps.
+Description recognizer() {
+  return network({1, 16, 48}, {"conv 8 padding 1", "relu", "max_pool 2", "columns", "dense 32", "positions", "block 4",
+                               "dense 28", "ctc 6"});
+}
+
+TEST(Sequential, CtcIsALossOfItsOwn) {
+  const Model model = build(recognizer());
+  EXPECT_EQ(model.names.back(), "9.ctc");
+  EXPECT_EQ(model.layers.back()->role(), LayerRole::Loss);
+  EXPECT_EQ(model.sample.targets, Shape{6});
+  EXPECT_EQ(model.sample.classes, 28);
+  EXPECT_EQ(block_count(recognizer()), static_cast<int64_t>(model.layers.size()));
+  EXPECT_EQ(blocks_in_words(recognizer()), "9 layers of model.network");
+  EXPECT_EQ(model.layers[3]->output_shape({2, 8, 8, 24}), (Shape{2, 24, 64}));
+}
+
 std::string problem_of(const Description& description) {
   const auto problem = find_problem(description);
   return problem ? problem->key + ": " + problem->text : "";
@@ -81,9 +145,11 @@ std::string problem_of(const Description& description) {
 std::string problem_of(std::vector<std::string> layers) { return problem_of(network({1, 8, 8}, std::move(layers))); }
 
 TEST(Sequential, SaysWhatIsWrongWithALayer) {
-  EXPECT_EQ(problem_of({"flatten", "dens 10"}),
-            "network: layer 2, \"dens 10\": there is no layer \"dens\"; use one of conv, max_pool, average_pool, "
-            "global_average_pool, batch_norm, group_norm, relu, gelu, dropout, flatten, dense");
+  EXPECT_EQ(
+      problem_of({"flatten", "dens 10"}),
+      "network: layer 2, \"dens 10\": there is no layer \"dens\"; use one of conv, max_pool, average_pool, "
+      "global_average_pool, batch_norm, group_norm, relu, gelu, dropout, flatten, dense, patches, columns, positions, block, "
+      "layer_norm, mean, ctc");
   EXPECT_EQ(problem_of({""}), "network: layer 1, \"\": is empty; write the name of a layer");
   EXPECT_EQ(
       problem_of({"conv"}),
@@ -121,14 +187,40 @@ TEST(Sequential, SaysWhatDoesNotFit) {
             "network: layer 1, \"max_pool 3 padding 2\": padding 2 is more than half of 3; use at most 1");
   EXPECT_EQ(
       problem_of({"conv 4"}),
-      "network: the last layer gives [4, 6, 6], but a softmax over classes needs a list of numbers; end with \"flatten\" or "
-      "\"dense CLASSES\"");
+      "network: the last layer gives [4, 6, 6], but a softmax over classes needs a list of numbers; end with \"flatten\", "
+      "\"mean\" or \"dense CLASSES\", or with \"ctc LENGTH\"");
   EXPECT_EQ(problem_of(std::vector<std::string>{}), "network: 0 layers are not accepted; list 1 to 1024");
   EXPECT_EQ(problem_of({"flatten", "dense 262144", "dense 262144", "dense 262144", "dense 10"}), "");
   EXPECT_EQ(problem_of(network({8, 8}, {"flatten"})),
             "input: [8, 8] is not accepted; use [channels, rows, columns], such as [1, 28, 28]");
   EXPECT_EQ(problem_of(network({262144, 262144, 1}, {"flatten"})),
             "input: [262144, 262144, 1] is not accepted; use [channels, rows, columns], such as [1, 28, 28]");
+}
+
+TEST(Sequential, SaysWhatDoesNotFitASequence) {
+  EXPECT_EQ(problem_of({"block 4", "flatten"}),
+            "network: layer 1, \"block 4\": its input has the shape [1, 8, 8], but it needs a sequence [tokens, width]; put "
+            "\"patches\" or \"columns\" before it");
+  EXPECT_EQ(problem_of({"patches 6", "block 4", "mean"}),
+            "network: layer 2, \"block 4\": 4 heads do not divide the width 6 of its input; use a divisor");
+  EXPECT_EQ(problem_of({"patches 6", "batch_norm", "mean"}),
+            "network: layer 2, \"batch_norm\": its input is the sequence [4, 6], which has no channels; use \"layer_norm\"");
+  EXPECT_EQ(problem_of({"layer_norm", "flatten"}),
+            "network: layer 1, \"layer_norm\": its input has the shape [1, 8, 8], but it needs a sequence or a list; use "
+            "\"group_norm 1\" for images");
+  EXPECT_EQ(problem_of({"columns", "patches 4", "mean"}),
+            "network: layer 2, \"patches 4\": its input has the shape [8, 8], but it needs images [channels, rows, columns]");
+  EXPECT_EQ(problem_of({"patches 4 size 9", "mean"}),
+            "network: layer 1, \"patches 4 size 9\": its window does not fit into images of 8 x 8 pixels");
+  EXPECT_EQ(problem_of({"columns", "ctc 5"}),
+            "network: layer 2, \"ctc 5\": targets of 5 characters may need 9 tokens (one for each character, one between equal "
+            "neighbours), but its input has 8; use at most 4 characters or more tokens");
+  EXPECT_EQ(problem_of({"columns", "ctc 4"}), "");
+  EXPECT_EQ(problem_of({"columns", "dense 1", "ctc 4"}),
+            "network: layer 3, \"ctc 4\": its input has one class for each token, but it needs at least 2: the blank and a "
+            "character");
+  EXPECT_EQ(problem_of({"columns", "ctc 2", "relu"}),
+            "network: layer 3, \"relu\": it follows \"ctc\", which computes the loss; put \"ctc\" at the end");
 }
 
 TEST(Sequential, RefusesSizesBeyondAnyMachine) {

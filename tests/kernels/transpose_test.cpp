@@ -1,0 +1,33 @@
+// Matrices of a batch, transposed: every element is moved, none is rounded.
+#include <array>
+#include <vector>
+
+#include "tests/kernels/every_way.h"
+
+namespace trivet::kernels {
+namespace {
+
+TEST(Transpose, MovesEveryElementOfEveryMatrix) {
+  for (const DType dtype : kFloatTypes)
+    for (const auto& [matrices, rows, cols] :
+         std::vector<std::array<int64_t, 3>>{{0, 3, 4}, {1, 1, 1}, {2, 3, 5}, {3, 16, 33}, {1, 100, 1}, {2, 70, 130}}) {
+      const HostTensor from = HostTensor::random(dtype, {matrices, rows, cols}, 1);
+      const auto out = same_bits_every_way([&](Kernels& kernels) {
+        HostTensor transposed = HostTensor::poisoned(dtype, {matrices, cols, rows});
+        kernels.transpose(from.view(), transposed.view());
+        return std::vector{transposed};
+      });
+      for (int64_t m = 0; m < matrices; ++m)
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t c = 0; c < cols; ++c)
+            ASSERT_EQ(out[0].at((m * cols + c) * rows + r), from.at((m * rows + r) * cols + c));
+    }
+}
+
+TEST(Transpose, RefusesAnOutputOfTheSameShape) {
+  HostTensor from(DType::Float32, {2, 3, 4}), out(DType::Float32, {2, 3, 4});
+  EXPECT_THROW(make_cpu_kernels(1)->transpose(from.view(), out.view()), std::logic_error);
+}
+
+}  // namespace
+}  // namespace trivet::kernels
