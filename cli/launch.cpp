@@ -75,10 +75,14 @@ const std::map<std::string, JobFileKind> kJobFiles{{"slurm", JobFileKind::Slurm}
                                                    {"torchrun", JobFileKind::Torchrun},
                                                    {"mpi", JobFileKind::Mpi}};
 
+const std::map<std::string, AzureDistribution> kDistributions{
+    {"pytorch", AzureDistribution::Pytorch}, {"mpi", AzureDistribution::Mpi}, {"tensorflow", AzureDistribution::TensorFlow}};
+
 struct LaunchFlags {
   LaunchRequest request;
   std::string emit;  // kind of the job file; empty: none
   JobFileRequest job_file;
+  std::string distribution = "pytorch";
   std::string launcher;      // empty: ssh, if there are other hosts
   bool force_multi = false;  // an agent even if this is the only host
   std::string log_level = "info";
@@ -104,6 +108,11 @@ void add_job_file_flags(CLI::App& launch, LaunchFlags& flags) {
       ->check(CLI::IsMember({"slurm", "kubernetes", "azureml", "torchrun", "mpi"}));
   launch.add_option("--image", flags.job_file.image, "with --emit: the container image (kubernetes, azureml)");
   launch.add_option("--compute", flags.job_file.compute, "with --emit: the name of the cluster (azureml)");
+  launch
+      .add_option("--distribution", flags.distribution,
+                  "with --emit: what starts the ranks, pytorch, mpi or tensorflow (azureml)")
+      ->check(CLI::IsMember({"pytorch", "mpi", "tensorflow"}))
+      ->capture_default_str();
   launch.add_option("--volume", flags.job_file.volume,
                     "with --emit: the volume claim with the config and all that it names (kubernetes)");
   launch.add_option("--time_limit", flags.job_file.time_limit_minutes, "with --emit: minutes after which the job is ended")
@@ -204,9 +213,11 @@ std::vector<std::string> program_of(const CLI::App& launch) {
 void check_flags_of_job_file(const CLI::App& launch, const LaunchFlags& flags) {
   const std::map<std::string, std::vector<std::string>> kinds_of{{"--image", {"kubernetes", "azureml"}},
                                                                  {"--compute", {"azureml"}},
+                                                                 {"--distribution", {"azureml"}},
                                                                  {"--volume", {"kubernetes"}},
                                                                  {"--time_limit", {"slurm", "kubernetes", "azureml"}}};
-  const std::vector<std::string> always{"--emit", "--num_gpus", "--num_nodes", "--hostfile", "--include", "--exclude"};
+  const std::vector<std::string> always{"--emit",    "--num_gpus", "--num_nodes", "--hostfile",
+                                        "--include", "--exclude",  "--autotuning"};
   const auto is_among = [](const std::vector<std::string>& list, const std::string& one) {
     return std::find(list.begin(), list.end(), one) != list.end();
   };
@@ -222,6 +233,9 @@ void check_flags_of_job_file(const CLI::App& launch, const LaunchFlags& flags) {
   }
   if (!flags.emit.empty() && flags.request.ranks < 0 && flags.request.hostfile.empty())
     throw ConfigError("--emit: give --num_gpus, the number of ranks on each host, or a hostfile");
+  if (!flags.emit.empty() && flags.autotuning == "run")
+    throw ConfigError(
+        "--autotuning run: a job file tunes or trains; give --autotuning tune, and train with the config that it finds");
 }
 
 // The jobs run in sequence on the same slots. The logs of tuning go into a subfolder of the folder for the logs of training.
@@ -359,6 +373,8 @@ JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start,
 void print_job_file(const LaunchFlags& flags, const std::vector<HostRanks>& hosts) {
   JobFileRequest file = flags.job_file;
   file.kind = kJobFiles.at(flags.emit);
+  file.distribution = kDistributions.at(flags.distribution);
+  file.tunes = flags.autotuning == "tune";
   std::fputs(job_file(file, flags.request, hosts).c_str(), stdout);
 }
 

@@ -77,6 +77,12 @@ comm::WorldOptions world_options(const CommunicationConfig& communication) {
   return options;
 }
 
+bool is_idle_task() {
+  const auto why = comm::idle_task(comm::current_environment());
+  if (why) fmt::print("{}\n", *why);
+  return why.has_value();
+}
+
 void run_job(int ranks, const CommunicationConfig& communication, const std::function<void(RankBody)>& body) {
   const comm::Place place = comm::place_from_environment(comm::current_environment());
   const auto watch = watch_launcher(place);

@@ -21,6 +21,9 @@ int threads_per_rank(int local_ranks);
 // How the config's ranks find, reach and wait for each other.
 comm::WorldOptions world_options(const CommunicationConfig& communication);
 
+// Whether the environment makes this process a task that is no rank (comm::idle_task). Prints why; the command should then end.
+bool is_idle_task();
+
 // With ranks = 0 this process is one rank, which the environment describes (a job of one rank if it describes none). Throws
 // ConfigError for ranks > 0 inside a job of several processes, because each of them would run a job of its own.
 void run_job(int ranks, const CommunicationConfig& communication, const std::function<void(RankBody)>& body);

@@ -56,6 +56,7 @@ Config read_config(const TrainArguments& arguments) {
 }
 
 void run(const TrainArguments& arguments) {
+  if (is_idle_task()) return;
   const Config config = read_config(arguments);
   TrainOptions options;
   options.metrics_file = arguments.metrics;

@@ -47,6 +47,7 @@ std::string train_command(const std::string& config, int ranks, int world_size) 
 }
 
 void run(const TuneArguments& arguments) {
+  if (is_idle_task()) return;
   const autotune::ConfigDocument document = read_document(arguments);
   const Config config = document.config();
   if (arguments.seconds && config.autotuning.tuner_type != TunerType::ModelBased)

@@ -126,6 +126,12 @@ Environment current_environment() {
   return environment;
 }
 
+std::optional<std::string> idle_task(const Environment& variables) {
+  const EnvironmentReader environment(variables);
+  if (environment.has("RANK") || !environment.has("TF_CONFIG")) return std::nullopt;
+  return idle_task_of_tf_config(environment.text("TF_CONFIG"));
+}
+
 Place place_from_environment(const Environment& variables) {
   const EnvironmentReader environment(variables);
   Place place = place_of_rank(environment);

@@ -42,6 +42,10 @@ using Environment = std::map<std::string, std::string>;
 Environment current_environment();
 // Throws ConfigError if variables contradict each other or are not numbers.
 Place place_from_environment(const Environment& environment);
+// TensorFlow's TF_CONFIG starts tasks that are no ranks: parameter servers and an evaluator. For such a task, a line that says
+// why it has nothing to do: the program should print it and end with exit code 0. place_from_environment throws for such a
+// task. Nothing for a rank.
+std::optional<std::string> idle_task(const Environment& environment);
 
 struct WorldOptions {
   std::chrono::milliseconds join_deadline{30000};

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/launch/autotuning.h"
 #include "cli/launch/hosts/remote_command.h"
 #include "cli/launch/restarts.h"
 #include "cli/launch/train_command.h"
@@ -34,8 +35,10 @@ struct Job {
   size_t hosts = 1, ranks_per_host = 1;
   bool uses_gpus = false;
   int seconds_to_save = 0;
+  bool reads_images = false;
   std::string data, validation, checkpoints;  // paths; empty: none
-  std::vector<std::string> program;           // trivet train CONFIG ...
+  bool tunes = false;
+  std::vector<std::string> program;  // trivet train CONFIG ..., or trivet tune CONFIG ...
 };
 
 std::string name_of(const std::string& config) {
@@ -69,7 +72,29 @@ size_t ranks_of_each(const std::vector<HostRanks>& hosts) {
   return hosts[0].host.slots.size();
 }
 
-Job job_of(const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
+// A job that the cluster has ended and starts again goes on where it was.
+void resume_if_it_saves(Job& job, const std::vector<std::string>& flags) {
+  for (size_t i = 0; i < flags.size(); ++i) {
+    const std::string& word = flags[i];
+    const bool has_value = i + 1 < flags.size() && !flags[i + 1].starts_with("-");
+    if (word.starts_with("--resume=") || (word == "--resume" && has_value))
+      throw ConfigError(
+          "--emit: --resume with a directory: the cluster could not start this job again, because it would go back to that "
+          "directory; leave it out");
+  }
+  const auto is_resume = [](const std::string& word) { return word.starts_with("--resume"); };
+  if (!job.checkpoints.empty() && std::none_of(flags.begin(), flags.end(), is_resume)) job.program.emplace_back("--resume");
+}
+
+// The same ranks tune, which saves no checkpoints.
+void tune_instead(Job& job) {
+  job.tunes = true;
+  job.name += "-tuning";
+  job.program = autotuned(job.program).tune;
+  job.checkpoints.clear();
+}
+
+Job job_of(const JobFileRequest& file, const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
   const auto command = train_command(request.program);
   if (!command) throw ConfigError("--emit: PROGRAM must be: trivet train CONFIG, with its flags after the config");
   const Config config = load_config(command->config, command->overrides);
@@ -89,23 +114,17 @@ Job job_of(const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
           .ranks_per_host = ranks_of_each(hosts),
           .uses_gpus = config.device == DeviceChoice::Cuda,
           .seconds_to_save = static_cast<int>(std::ceil(config.checkpoint.stop_seconds)) + kMoreSecondsToEnd,
+          .reads_images = config.model.type == model::Type::Sequential,
           .data = config.data.train,
           .validation = config.data.validation,
           .checkpoints = config.checkpoint.directory,
           .program = request.program};
   job.program[0] = "trivet";
-  // A job that the cluster has ended and starts again goes on where it was.
-  for (size_t i = 0; i < command->others.size(); ++i) {
-    const std::string& word = command->others[i];
-    const bool has_value = i + 1 < command->others.size() && !command->others[i + 1].starts_with("-");
-    if (word.starts_with("--resume=") || (word == "--resume" && has_value))
-      throw ConfigError(
-          "--emit: --resume with a directory: the cluster could not start this job again, because it would go back to that "
-          "directory; leave it out");
+  if (file.tunes) {
+    tune_instead(job);
+  } else {
+    resume_if_it_saves(job, command->others);
   }
-  const auto is_resume = [](const std::string& word) { return word.starts_with("--resume"); };
-  if (!job.checkpoints.empty() && std::none_of(command->others.begin(), command->others.end(), is_resume))
-    job.program.emplace_back("--resume");
   return job;
 }
 
@@ -244,14 +263,60 @@ std::string kubernetes(const JobFileRequest& file, const Job& job) {
                      arg("volume", yaml(volume)));
 }
 
+// The variable by which Azure's ways to start ranks tell those of a host apart; TensorFlow's starts one on each host.
+std::string secret_file(AzureDistribution distribution) {
+  switch (distribution) {
+    case AzureDistribution::Pytorch: return "/tmp/trivet-secret-$RANK";
+    case AzureDistribution::Mpi: return "/tmp/trivet-secret-$OMPI_COMM_WORLD_RANK";
+    case AzureDistribution::TensorFlow: break;
+  }
+  return "/tmp/trivet-secret";
+}
+
 // Azure replaces ${{...}}; everything else goes through a shell.
-std::string azure_ml(const JobFileRequest& file, const Job& job) {
+std::string azure_command(const JobFileRequest& file, const Job& job) {
+  const std::string secret = secret_file(file.distribution);
   std::string command =
-      "install -m 600 ${{inputs.secret}} /tmp/trivet-secret-$RANK && "
-      "TRIVET_SECRET_FILE=/tmp/trivet-secret-$RANK exec " +
-      quoted(job.program) + " --set data.train=${{inputs.data}}";
+      fmt::format("install -m 600 ${{{{inputs.secret}}}} {0} && TRIVET_SECRET_FILE={0} exec {1}", secret, quoted(job.program)) +
+      " --set data.train=${{inputs.data}}";
   if (!job.validation.empty()) command += " --set data.validation=${{inputs.validation}}";
   if (!job.checkpoints.empty()) command += " --set checkpoint.directory=${{outputs.checkpoints}}";
+  if (job.tunes) command += " --set autotuning.results_dir=${{outputs.results}}";
+  return command;
+}
+
+// The lines that say how many ranks start where.
+std::string azure_ranks(const JobFileRequest& file, const Job& job) {
+  std::string variables, distribution;
+  switch (file.distribution) {
+    case AzureDistribution::Pytorch:
+      variables = "environment_variables: {LOCAL_WORLD_SIZE: " + yaml(fmt::format("{}", job.ranks_per_host)) + "}\n";
+      distribution = fmt::format("{{type: pytorch, process_count_per_instance: {}}}", job.ranks_per_host);
+      break;
+    case AzureDistribution::Mpi:
+      distribution = fmt::format("{{type: mpi, process_count_per_instance: {}}}", job.ranks_per_host);
+      break;
+    case AzureDistribution::TensorFlow:
+      if (job.ranks_per_host != 1)
+        throw ConfigError(
+            fmt::format("--distribution tensorflow: Azure ML starts one worker on each host, not {}; give --num_gpus 1, or "
+                        "--distribution pytorch",
+                        job.ranks_per_host));
+      distribution = fmt::format("{{type: tensorflow, worker_count: {}}}", job.hosts);
+      break;
+  }
+  return fmt::format("{}compute: {}\ndistribution: {}\nresources: {{instance_count: {}}}\n", variables,
+                     yaml("azureml:" + need(file.compute, "--compute", "the name of the compute cluster")), distribution,
+                     job.hosts);
+}
+
+// What is not there yet is what the config's model would read.
+std::string azure_type(const Job& job, const std::string& path) {
+  const bool is_folder = fs::exists(path) ? fs::is_directory(path) : job.reads_images;
+  return is_folder ? "uri_folder" : "uri_file";
+}
+
+std::string azure_ml(const JobFileRequest& file, const Job& job) {
   std::string out = comment(job,
                             "First make the job's secret: head -c 32 /dev/urandom > trivet.secret. Then start it with "
                             "az ml job create --file.") +
@@ -260,22 +325,19 @@ std::string azure_ml(const JobFileRequest& file, const Job& job) {
   line("display_name: " + job.name);
   line("experiment_name: trivet");
   line("code: .");
-  line("command: " + yaml(command));
+  line("command: " + yaml(azure_command(file, job)));
   line("environment: {image: " + yaml(need(file.image, "--image", "the container image that has trivet")) + "}");
-  line("environment_variables: {LOCAL_WORLD_SIZE: " + yaml(fmt::format("{}", job.ranks_per_host)) + "}");
-  line("compute: " + yaml("azureml:" + need(file.compute, "--compute", "the name of the compute cluster")));
-  line(fmt::format("distribution: {{type: pytorch, process_count_per_instance: {}}}", job.ranks_per_host));
-  line(fmt::format("resources: {{instance_count: {}}}", job.hosts));
+  out += azure_ranks(file, job);
   if (file.time_limit_minutes > 0) line(fmt::format("limits: {{timeout: {}}}", file.time_limit_minutes * 60));
   line("inputs:");
   const auto input = [&](const std::string& name, const std::string& path) {
-    line(fmt::format("  {}: {{type: {}, path: {}, mode: ro_mount}}", name, fs::is_directory(path) ? "uri_folder" : "uri_file",
-                     yaml(path)));
+    line(fmt::format("  {}: {{type: {}, path: {}, mode: ro_mount}}", name, azure_type(job, path), yaml(path)));
   };
   input("data", job.data);
   if (!job.validation.empty()) input("validation", job.validation);
   line("  secret: {type: uri_file, path: trivet.secret, mode: download}");
-  if (!job.checkpoints.empty()) line("outputs:\n  checkpoints: {type: uri_folder, mode: rw_mount}");
+  const std::string output = job.tunes ? "results" : job.checkpoints.empty() ? "" : "checkpoints";
+  if (!output.empty()) line(fmt::format("outputs:\n  {}: {{type: uri_folder, mode: rw_mount}}", output));
   return out;
 }
 
@@ -320,7 +382,7 @@ std::string mpi(const LaunchRequest& request, const Job& job, const std::vector<
 }  // namespace
 
 std::string job_file(const JobFileRequest& file, const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
-  const Job job = job_of(request, hosts);
+  const Job job = job_of(file, request, hosts);
   switch (file.kind) {
     case JobFileKind::Slurm: return slurm(file, job);
     case JobFileKind::Kubernetes: return kubernetes(file, job);

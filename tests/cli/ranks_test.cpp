@@ -55,6 +55,22 @@ TEST_F(Ranks, NameTheMissingOnesAfterJoinSeconds) {
   EXPECT_THAT(output.errors, HasSubstr("1 of 2 ranks did not join in 0.3 s: 1"));
 }
 
+TEST_F(Ranks, TasksOfTensorFlowThatAreNoneEndAtOnce) {
+  const auto as_task = [&](const std::string& type, const std::string& command) {
+    return folder.run_in(
+        R"(env 'TF_CONFIG={"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": ")" + type + R"("}}')", command);
+  };
+  for (const char* command : {"train config.json --ddp --metrics metrics.jsonl", "tune config.json"}) {
+    const Output server = as_task("ps", command), evaluator = as_task("evaluator", command);
+    EXPECT_EQ(server.code, 0) << server.errors;
+    EXPECT_EQ(evaluator.code, 0) << evaluator.errors;
+    EXPECT_THAT(server.text, HasSubstr("TF_CONFIG: this is parameter server 0 of 1; the ranks keep the states themselves"));
+    EXPECT_THAT(evaluator.text, HasSubstr("TF_CONFIG: this is the evaluator; the ranks evaluate while they train"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/metrics.jsonl"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/autotuning_results"));
+}
+
 TEST_F(Ranks, ShareTheCoresOfTheProcess) {
   cpu_set_t set;
   ASSERT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);

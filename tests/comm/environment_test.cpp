@@ -77,6 +77,10 @@ const std::vector<Row> kRows{
      place("RANK", 0, 2, 0, 2, "a", 1)},
     {"TensorFlowWorkerAfterAChief", {{"TF_CONFIG", kChiefAndWorkers}}, place("TF_CONFIG", 1, 3, 1, 2, "a", 2222)},
     {"TensorFlowWorkersOnly", {{"TF_CONFIG", kWorkersOnly}}, place("TF_CONFIG", 1, 2, 1, 2, "127.0.0.1", 2222)},
+    {"TensorFlowWorkerWithParameterServersAndAnEvaluator",
+     {{"TF_CONFIG", R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"], "ps": ["a:2", "c:1"], "evaluator": ["d:1"]},
+                        "task": {"type": "worker", "index": 0}})"}},
+     place("TF_CONFIG", 1, 2, 0, 1, "a", 1)},
     {"TensorFlowWithoutCluster", {{"TF_CONFIG", "{}"}}, place("TF_CONFIG", 0, 1, 0, 1, "127.0.0.1", 0)},
     {"OpenMpiOnOneHost",
      {{"OMPI_COMM_WORLD_RANK", "2"},
@@ -232,9 +236,24 @@ const std::vector<BadRow>& bad_rows() {
       {"SlurmNodeListMissing", slurm({{"MASTER_ADDR", ""}}), "MASTER_ADDR: is not set"},
       {"SlurmTasksPerNodeMissing", slurm({{"SLURM_TASKS_PER_NODE", ""}}), "SLURM_TASKS_PER_NODE: is not set"},
       {"TensorFlowNoJson", tf_config("{"), "TF_CONFIG: is not a JSON object"},
-      {"TensorFlowParameterServers",
-       tf_config(R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}})"),
-       "TF_CONFIG: cluster.ps: parameter servers are not implemented"},
+      {"TensorFlowParameterServer",
+       tf_config(R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}})"),
+       "TF_CONFIG: task.type: \"ps\" is not a rank of the training"},
+      {"TensorFlowParameterServerAfterTheLast",
+       tf_config(R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 1}})"),
+       "TF_CONFIG: task.index: 1 is not accepted; cluster.ps has 1 entries"},
+      {"TensorFlowAddressOfAParameterServer",
+       tf_config(R"({"cluster": {"worker": ["a:1"], "ps": ["b"]}, "task": {"type": "worker", "index": 0}})"),
+       "TF_CONFIG: \"b\" must be \"host:port\""},
+      {"TensorFlowParameterServersAlone", tf_config(R"({"cluster": {"ps": ["b:1"]}, "task": {"type": "ps", "index": 0}})"),
+       "TF_CONFIG: cluster has neither a chief nor a worker"},
+      {"TensorFlowTwoEvaluators",
+       tf_config(R"({"cluster": {"worker": ["a:1"], "evaluator": ["b:1", "c:1"]}, "task": {"type": "worker", "index": 0}})"),
+       "TF_CONFIG: cluster.evaluator has 2 entries; at most one is accepted"},
+      {"TensorFlowSecondEvaluator", tf_config(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 1}})"),
+       "TF_CONFIG: task.index: 1 is not accepted; cluster.evaluator has 1 entries"},
+      {"TensorFlowUnknownTask", tf_config(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "master", "index": 0}})"),
+       "TF_CONFIG: task.type: \"master\" is not accepted; use \"chief\", \"worker\", \"ps\" or \"evaluator\""},
       {"TensorFlowTwoChiefs", tf_config(R"({"cluster": {"chief": ["a:1", "b:1"]}, "task": {"type": "chief", "index": 0}})"),
        "TF_CONFIG: cluster.chief has 2 entries; at most one is accepted"},
       {"TensorFlowEvaluator", tf_config(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}})"),
@@ -427,6 +446,27 @@ TEST(TfConfig, OfAnyShapeIsReadOrRefusedByName) {
   std::string deep = R"({"cluster": )";
   for (int i = 0; i < 50000; ++i) deep += "[";
   EXPECT_THROW(place_from_environment({{"TF_CONFIG", deep}}), ConfigError);
+}
+
+TEST(IdleTask, IsAParameterServerOrTheEvaluatorOfTensorFlow) {
+  const auto task = [](const std::string& type) {
+    return idle_task(
+        {{"TF_CONFIG", R"({"cluster": {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1", "d:1"]}, "task": {"type": ")" + type +
+                           R"(", "index": 0}})"}});
+  };
+  EXPECT_EQ(task("chief"), std::nullopt);
+  EXPECT_EQ(task("worker"), std::nullopt);
+  EXPECT_THAT(task("ps").value_or(""), ::testing::HasSubstr("this is parameter server 0 of 2; the ranks keep the states"));
+  EXPECT_THAT(task("evaluator").value_or(""),
+              ::testing::HasSubstr("this is the evaluator; the ranks evaluate while they train"));
+  EXPECT_EQ(idle_task({}), std::nullopt);
+  EXPECT_EQ(idle_task({{"TF_CONFIG", "{}"}}), std::nullopt);
+  EXPECT_THROW(idle_task({{"TF_CONFIG", "{"}}), ConfigError);
+}
+
+TEST(IdleTask, IsARankIfRankSaysSo) {
+  const char* server = R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}})";
+  EXPECT_EQ(idle_task(rank_variables({{"TF_CONFIG", server}})), std::nullopt);
 }
 
 TEST(CurrentEnvironment, HasWhatIsSet) {

@@ -1,5 +1,7 @@
 // Fuzz targets for what tells a rank its place, and for what ranks send each other.
+#include <optional>
 #include <stdexcept>
+#include <string>
 
 #include "comm/environment_reader.h"
 #include "comm/wire_messages.h"
@@ -49,7 +51,11 @@ void check_message(const comm::control::Message& message) {
 
 void tf_config(std::string_view input) {
   comm::Place place;
-  if (accepts({ExitCode::Usage}, [&] { place = comm::place_from_tf_config(std::string(input)); })) check_place(place);
+  const bool is_rank = accepts({ExitCode::Usage}, [&] { place = comm::place_from_tf_config(std::string(input)); });
+  if (is_rank) check_place(place);
+  std::optional<std::string> idle;
+  if (accepts({ExitCode::Usage}, [&] { idle = comm::idle_task_of_tf_config(std::string(input)); }))
+    require(is_rank != idle.has_value(), "a task is a rank or idle");
 }
 
 // The input has a line for each variable: NAME=value. They are Slurm's, MPI's and our own.

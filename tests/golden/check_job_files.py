@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the job files of tests/golden/job_files, which `trivet launch --emit` prints in a test:
+"""Checks the job files of tests/golden/job_files, which `trivet launch --emit` prints in a test, and those of examples/:
 
   python3 -m venv venv && venv/bin/pip install azure-ai-ml kubernetes-validate pyyaml
   venv/bin/python tests/golden/check_job_files.py
@@ -25,15 +25,44 @@ for document in yaml.safe_load_all((folder / "kubernetes.yaml").read_text()):
     kubernetes_validate.validate(document, "1.30", strict=True)
     print(f"kubernetes.yaml: {document['kind']}: accepted")
 
-# The loader looks for the files that the job uploads.
-with tempfile.TemporaryDirectory() as place:
-    place = pathlib.Path(place)
-    (place / "job.yml").write_text((folder / "azureml.yml").read_text())
-    (place / "text.txt").write_text("text")
-    (place / "trivet.secret").write_text("secret")
-    job = load_job(place / "job.yml")
-wanted = {"hosts": 2, "ranks": 8, "seconds": 5400}
-found = {"hosts": job.resources.instance_count, "ranks": job.distribution.process_count_per_instance, "seconds": job.limits.timeout}
-if found != wanted:
-    sys.exit(f"azureml.yml: {found} instead of {wanted}")
-print(f"azureml.yml: accepted; inputs {sorted(job.inputs)}, outputs {sorted(job.outputs)}")
+examples = folder.parents[2] / "examples"
+
+
+def load(file):
+    """The job, as Azure's loader understands it. It looks for the files that the job uploads, so they are made."""
+    with tempfile.TemporaryDirectory() as place:
+        place = pathlib.Path(place)
+        (place / "job.yml").write_text(file.read_text())
+        for given in yaml.safe_load(file.read_text())["inputs"].values():
+            if given["type"] == "uri_folder":
+                (place / given["path"]).mkdir()
+            else:
+                (place / given["path"]).write_text("text")
+        return load_job(place / "job.yml")
+
+
+def check(file, **wanted):
+    job = load(file)
+    distribution = job.distribution
+    found = {"type": distribution.type.lower(), "hosts": job.resources.instance_count,
+             "ranks": getattr(distribution, "worker_count", None) or getattr(distribution, "process_count_per_instance", None),
+             "seconds": job.limits.timeout if job.limits else None}
+    if found != {"seconds": None, **wanted}:
+        sys.exit(f"{file}: {found} instead of {wanted}")
+    print(f"{file.name}: accepted; inputs {sorted(job.inputs)}, outputs {sorted(job.outputs)}")
+
+
+check(folder / "azureml.yml", type="pytorch", hosts=2, ranks=8, seconds=5400)
+jobs = {
+    "05_mnist/azureml_horovod.yml": {"type": "mpi", "hosts": 2, "ranks": 1},
+    "05_mnist/azureml_tensorflow.yml": {"type": "tensorflow", "hosts": 2, "ranks": 2},
+    "06_cifar10/azureml_ddp.yml": {"type": "pytorch", "hosts": 2, "ranks": 1},
+    "06_cifar10/azureml_deepspeed.yml": {"type": "pytorch", "hosts": 2, "ranks": 8, "seconds": 900},
+    "06_cifar10/azureml_tuning.yml": {"type": "pytorch", "hosts": 2, "ranks": 8, "seconds": 1800},
+    "08_horovod_mnist/azureml.yml": {"type": "mpi", "hosts": 2, "ranks": 1},
+    "10_genomics/azureml.yml": {"type": "pytorch", "hosts": 2, "ranks": 8},
+}
+if found := set(str(file.relative_to(examples)) for file in examples.glob("*/azureml*.yml")) ^ set(jobs):
+    sys.exit(f"examples/: not the job files that are checked here: {sorted(found)}")
+for name, wanted in jobs.items():
+    check(examples / name, **wanted)

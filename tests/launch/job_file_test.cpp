@@ -83,6 +83,38 @@ TEST_F(JobFile, OfAzureMountsTheValidationDataAsWell) {
                                HasSubstr("  validation: {type: uri_file, path: \"other.txt\", mode: ro_mount}\n")));
 }
 
+TEST_F(JobFile, OfAzureStartsRanksAsTheDistributionSays) {
+  const std::string azure = "azureml --image i --compute c --num_nodes 3 ";
+  const std::string mpi = emit(azure + "--num_gpus 2 --distribution mpi");
+  EXPECT_THAT(mpi, HasSubstr("distribution: {type: mpi, process_count_per_instance: 2}\nresources: {instance_count: 3}\n"));
+  EXPECT_THAT(mpi, HasSubstr("TRIVET_SECRET_FILE=/tmp/trivet-secret-$OMPI_COMM_WORLD_RANK exec"));
+  EXPECT_THAT(mpi, Not(HasSubstr("LOCAL_WORLD_SIZE")));
+  const std::string tensorflow = emit(azure + "--num_gpus 1 --distribution tensorflow");
+  EXPECT_THAT(tensorflow, HasSubstr("distribution: {type: tensorflow, worker_count: 3}\nresources: {instance_count: 3}\n"));
+  EXPECT_THAT(tensorflow, HasSubstr("TRIVET_SECRET_FILE=/tmp/trivet-secret exec"));
+  EXPECT_EQ(emit(azure + "--num_gpus 2 --distribution pytorch"), emit(azure + "--num_gpus 2"));
+}
+
+TEST_F(JobFile, TunesIfAskedTo) {
+  const std::string text =
+      emit("azureml --image i --compute c --num_gpus 2 --autotuning tune", "'GPT (2).json' --set training.seed=7");
+  EXPECT_THAT(text, HasSubstr("exec trivet tune 'GPT (2).json' --set training.seed=7 --set data.train=${{inputs.data}} "
+                              "--set autotuning.results_dir=${{outputs.results}}\"\n"));
+  EXPECT_THAT(text, HasSubstr("display_name: gpt-2-tuning\n"));
+  EXPECT_THAT(text, HasSubstr("outputs:\n  results: {type: uri_folder, mode: rw_mount}\n"));
+  EXPECT_THAT(text, Not(HasSubstr("checkpoint")));
+  EXPECT_THAT(emit("torchrun --num_gpus 2 --autotuning tune"), HasSubstr("trivet tune 'GPT (2).json'\n"));
+}
+
+TEST_F(JobFile, OfAzureTakesAFolderWhereImagesAreRead) {
+  folder_.write("images.json", R"({"model": {"type": "sequential", "input": [1, 4, 4], "network": ["flatten", "dense 10"]},
+    "data": {"train": "images"}, "training": {"steps": 1}, "train_batch_size": 16})");
+  const std::string azure = "azureml --num_gpus 2 --image i --compute c";
+  EXPECT_THAT(emit(azure, "images.json"), HasSubstr("  data: {type: uri_folder, path: \"images\", mode: ro_mount}\n"));
+  folder_.write("images", "one file");
+  EXPECT_THAT(emit(azure, "images.json"), HasSubstr("  data: {type: uri_file, path: \"images\", mode: ro_mount}\n"));
+}
+
 TEST_F(JobFile, ResumesOnlyWhereCheckpointsAreSaved) {
   EXPECT_THAT(emit("slurm --num_gpus 4", "'GPT (2).json' --set checkpoint.directory="),
               ::testing::AllOf(Not(HasSubstr("--resume")), Not(HasSubstr("--signal"))));
@@ -102,6 +134,10 @@ TEST_F(JobFile, IsRefusedWithTheReason) {
   refused("kubernetes --num_gpus 2 --volume v", "--emit: give --image, the container image that has trivet");
   refused("kubernetes --num_gpus 2 --image i", "--emit: give --volume, the name of the persistent volume claim");
   refused("azureml --num_gpus 2 --image i", "--emit: give --compute, the name of the compute cluster");
+  refused("slurm --num_gpus 2 --distribution mpi", "--distribution: is not used in a job file for slurm; leave it out");
+  refused("azureml --num_gpus 2 --image i --compute c --distribution tensorflow",
+          "--distribution tensorflow: Azure ML starts one worker on each host, not 2; give --num_gpus 1");
+  refused("slurm --num_gpus 2 --autotuning run", "--autotuning run: a job file tunes or trains; give --autotuning tune");
   refused("slurm --num_gpus 2", "--emit: PROGRAM must be: trivet train CONFIG", "python3 train.py");
   refused("slurm --num_gpus 2", "no.json", "no.json");
   refused("slurm --num_gpus 2", "device: \"auto\": this host cannot tell", "'GPT (2).json' --set device=auto");
@@ -124,6 +160,35 @@ TEST_F(JobFile, OfTheSameRunNeverHasTheSameSecret) {
   const std::string one = emit(flags), two = emit(flags);
   EXPECT_NE(one, two);
   EXPECT_EQ(without_secret(one), without_secret(two));
+}
+
+// The job files of examples/ are what --emit prints, made by the commands that their folders' README names.
+struct ExampleJob {
+  const char* folder;
+  const char* file;
+  const char* flags;  // with the config
+};
+constexpr ExampleJob kExampleJobs[] = {
+    {"05_mnist", "azureml_horovod.yml", "--distribution mpi --num_nodes 2 --num_gpus 1 horovod.json"},
+    {"05_mnist", "azureml_tensorflow.yml", "--distribution tensorflow --num_nodes 2 --num_gpus 1 tensorflow.json"},
+    {"06_cifar10", "azureml_ddp.yml", "--num_nodes 2 --num_gpus 1 ddp.json"},
+    {"06_cifar10", "azureml_deepspeed.yml", "--num_nodes 2 --num_gpus 8 --time_limit 15 deepspeed.json"},
+    {"06_cifar10", "azureml_tuning.yml", "--num_nodes 2 --num_gpus 8 --time_limit 30 --autotuning tune deepspeed.json"},
+    {"10_genomics", "azureml.yml", "--num_nodes 2 --num_gpus 8 genomics.json"},
+};
+
+TEST(JobFilesOfExamples, AreWhatEmitPrints) {
+  const std::string examples = std::string(TRIVET_SOURCE_DIR) + "/examples/";
+  for (const ExampleJob& job : kExampleJobs) {
+    SCOPED_TRACE(std::string(job.folder) + "/" + job.file);
+    LaunchedProcess process(
+        {"/bin/sh", "-c",
+         "cd \"$0\" && exec " + kTrivet + " launch --emit azureml --image registry/trivet:1 --compute cluster " + job.flags,
+         examples + job.folder});
+    EXPECT_EQ(process.wait(), 0);
+    std::ifstream file(examples + job.folder + "/" + job.file);
+    EXPECT_EQ(process.output(), (std::string{std::istreambuf_iterator<char>(file), {}}));
+  }
 }
 
 }  // namespace
