@@ -4,9 +4,8 @@
 //   CIFAR       the binary archives of CIFAR-10 and CIFAR-100: records of label and 3 x 32 x 32 bytes, in files *.bin
 //   PNG         a folder with a folder for each class, which has its images; or "train" and "test", which are such folders.
 //               The classes are numbered in the order of their names.
-//   words       a folder of PNG files with a file labels.txt, or "train" and "test", which are such folders; the targets are
-//   the
-//               characters of the labels (engine/data/word_folder.h)
+//   words       a folder of PNG files with a file labels.txt, or "train" and "test", which are such folders; the targets
+//               are the characters of the labels (engine/data/word_folder.h)
 //
 // All of it is read into memory. Errors are DataErrors that name the file, what it holds, and what is accepted.
 #pragma once
