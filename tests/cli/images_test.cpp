@@ -129,6 +129,7 @@ TEST_F(TrainImages, PyTorchsSamplerGivesBatchNormNoEmptyRows) {
   EXPECT_EQ(accumulated.code, 2);
   EXPECT_THAT(accumulated.errors,
               HasSubstr("a gradient_accumulation_steps that divides the microbatches of a rank in an epoch"));
+}
 
 TEST_F(TrainImages, AVisionTransformerGivesTheSameBitsOnEveryLayout) {
   const std::string same =
