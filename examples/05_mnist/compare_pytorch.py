@@ -2,8 +2,8 @@
 """Trains a config of this folder in PyTorch, for comparison: compare_pytorch.py CONFIG [--seed 1234] [--threads 2]
 
 Reads the layers, the batch size, the optimizer, the schedule and the number of epochs or steps from the config, and the images from the
-folder that it names. Prints the test accuracy after each epoch, or at the end, and how many images per second were trained. Needs
-PyTorch and NumPy.
+folder that it names. Prints the test accuracy after each epoch, or at the end, and how many images per second were trained; with
+--time-steps N, only the milliseconds of N steps, as JSON. Needs PyTorch and NumPy.
 """
 import argparse
 import gzip
@@ -134,6 +134,7 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, help="instead of the folder that the config names")
     parser.add_argument("--seed", type=int, default=1234)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--time-steps", type=int, default=0, metavar="N")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.set_num_threads(args.threads)
@@ -146,9 +147,9 @@ def main():
     optimizer = make_optimizer(config, model)
     scheduler = make_scheduler(config, optimizer)
     batch, training = config["train_micro_batch_size_per_gpu"], config["training"]
-    steps = training.get("steps", 0) or training["epochs"] * len(images) // batch
+    steps = args.time_steps or training.get("steps", 0) or training["epochs"] * len(images) // batch
     per_epoch = len(images) // batch
-    order, spent = None, 0.0
+    order, spent = None, []
     for step in range(steps):
         if step % per_epoch == 0:
             order = torch.randperm(len(images))
@@ -161,10 +162,12 @@ def main():
             torch.nn.utils.clip_grad_norm_(model.parameters(), config["gradient_clipping"])
         optimizer.step()
         scheduler.step()
-        spent += time.perf_counter() - begin
-        if (step + 1) % per_epoch == 0 or step + 1 == steps:
+        spent.append(time.perf_counter() - begin)
+        if not args.time_steps and ((step + 1) % per_epoch == 0 or step + 1 == steps):
             print(f"step {step + 1}: loss {loss.item():.4f}, accuracy {100 * accuracy(model, tests, test_classes):.2f} %, "
-                  f"{(step + 1) * batch / spent:.0f} images/s", flush=True)
+                  f"{(step + 1) * batch / sum(spent):.0f} images/s", flush=True)
+    if args.time_steps:
+        print(json.dumps({"step_ms": [1000 * seconds for seconds in spent]}))
 
 
 if __name__ == "__main__":
