@@ -95,7 +95,7 @@ Task task_of(const json& given, const Cluster& cluster) {
     case TaskType::Server: count = cluster.servers.size(); break;
     case TaskType::Evaluator: count = 1; break;  // TensorFlow does not count it as a part of the cluster
   }
-  const json index = given.value("index", json(0));
+  const json index = given.value("index", json(0U));
   if (!index.is_number_unsigned() || index.get<size_t>() >= count)
     reject(fmt::format("task.index: {} is not accepted; cluster.{} has {} entries", printable(index.dump()), name, count));
   task.index = index.get<size_t>();
