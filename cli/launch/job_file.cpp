@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "cli/launch/autotuning.h"
 #include "cli/launch/hosts/remote_command.h"
@@ -23,7 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kLongestName = 50;  // Kubernetes adds to it and allows 63
+constexpr size_t kLongestName = 50;                      // Kubernetes adds to it and allows 63
+constexpr std::string_view kEndingOfTuning = "-tuning";  // of the name of a job that tunes
 // A launcher waits for its ranks, and they for the file system.
 constexpr int kMoreSecondsToEnd = 10;
 constexpr double kMostSecondsToSave = 60000;  // Slurm takes at most 65535
@@ -86,11 +88,17 @@ void resume_if_it_saves(Job& job, const std::vector<std::string>& flags) {
   if (!job.checkpoints.empty() && std::none_of(flags.begin(), flags.end(), is_resume)) job.program.emplace_back("--resume");
 }
 
-// The same ranks tune, which saves no checkpoints.
-void tune_instead(Job& job) {
+// The same ranks tune, which saves no checkpoints. A job that the cluster starts again keeps the trials that had ended.
+void tune_instead(Job& job, const std::vector<std::string>& flags) {
+  const auto other = std::find_if(flags.begin(), flags.end(), [](const std::string& word) { return word != "--resume"; });
+  if (other != flags.end())
+    throw ConfigError(fmt::format("--autotuning tune: \"{}\": the job only tunes, so this would have no effect; leave it out",
+                                  printable(*other)));
   job.tunes = true;
-  job.name += "-tuning";
+  job.name.resize(std::min(job.name.size(), kLongestName - kEndingOfTuning.size()));
+  job.name += kEndingOfTuning;
   job.program = autotuned(job.program).tune;
+  job.program.emplace_back("--resume");
   job.checkpoints.clear();
 }
 
@@ -121,7 +129,7 @@ Job job_of(const JobFileRequest& file, const LaunchRequest& request, const std::
           .program = request.program};
   job.program[0] = "trivet";
   if (file.tunes) {
-    tune_instead(job);
+    tune_instead(job, command->others);
   } else {
     resume_if_it_saves(job, command->others);
   }

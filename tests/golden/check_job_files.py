@@ -56,11 +56,13 @@ check(folder / "azureml.yml", type="pytorch", hosts=2, ranks=8, seconds=5400)
 jobs = {
     "05_mnist/azureml_horovod.yml": {"type": "mpi", "hosts": 2, "ranks": 1},
     "05_mnist/azureml_tensorflow.yml": {"type": "tensorflow", "hosts": 2, "ranks": 2},
+    "05_mnist/azureml_vision_transformer.yml": {"type": "pytorch", "hosts": 2, "ranks": 1},
     "06_cifar10/azureml_ddp.yml": {"type": "pytorch", "hosts": 2, "ranks": 1},
     "06_cifar10/azureml_deepspeed.yml": {"type": "pytorch", "hosts": 2, "ranks": 8, "seconds": 900},
     "06_cifar10/azureml_tuning.yml": {"type": "pytorch", "hosts": 2, "ranks": 8, "seconds": 1800},
     "08_horovod_mnist/azureml.yml": {"type": "mpi", "hosts": 2, "ranks": 1},
     "10_genomics/azureml.yml": {"type": "pytorch", "hosts": 2, "ranks": 8},
+    "11_handwriting/azureml.yml": {"type": "pytorch", "hosts": 2, "ranks": 1},
 }
 if found := set(str(file.relative_to(examples)) for file in examples.glob("*/azureml*.yml")) ^ set(jobs):
     sys.exit(f"examples/: not the job files that are checked here: {sorted(found)}")

@@ -98,12 +98,21 @@ TEST_F(JobFile, OfAzureStartsRanksAsTheDistributionSays) {
 TEST_F(JobFile, TunesIfAskedTo) {
   const std::string text =
       emit("azureml --image i --compute c --num_gpus 2 --autotuning tune", "'GPT (2).json' --set training.seed=7");
-  EXPECT_THAT(text, HasSubstr("exec trivet tune 'GPT (2).json' --set training.seed=7 --set data.train=${{inputs.data}} "
-                              "--set autotuning.results_dir=${{outputs.results}}\"\n"));
+  EXPECT_THAT(text, HasSubstr("exec trivet tune 'GPT (2).json' --set training.seed=7 --resume "
+                              "--set data.train=${{inputs.data}} --set autotuning.results_dir=${{outputs.results}}\"\n"));
   EXPECT_THAT(text, HasSubstr("display_name: gpt-2-tuning\n"));
   EXPECT_THAT(text, HasSubstr("outputs:\n  results: {type: uri_folder, mode: rw_mount}\n"));
   EXPECT_THAT(text, Not(HasSubstr("checkpoint")));
-  EXPECT_THAT(emit("torchrun --num_gpus 2 --autotuning tune"), HasSubstr("trivet tune 'GPT (2).json'\n"));
+  EXPECT_THAT(emit("torchrun --num_gpus 2 --autotuning tune"), HasSubstr("trivet tune 'GPT (2).json' --resume\n"));
+  EXPECT_EQ(emit("torchrun --num_gpus 2 --autotuning tune", "'GPT (2).json' --resume"),
+            emit("torchrun --num_gpus 2 --autotuning tune"));
+}
+
+TEST_F(JobFile, ThatTunesHasAShortName) {
+  const std::string longest(60, 'a');
+  folder_.write(longest + ".json", kConfig);
+  EXPECT_THAT(emit("slurm --num_gpus 2 --autotuning tune", longest + ".json"),
+              HasSubstr("#SBATCH --job-name=" + std::string(43, 'a') + "-tuning\n"));
 }
 
 TEST_F(JobFile, OfAzureTakesAFolderWhereImagesAreRead) {
@@ -138,6 +147,9 @@ TEST_F(JobFile, IsRefusedWithTheReason) {
   refused("azureml --num_gpus 2 --image i --compute c --distribution tensorflow",
           "--distribution tensorflow: Azure ML starts one worker on each host, not 2; give --num_gpus 1");
   refused("slurm --num_gpus 2 --autotuning run", "--autotuning run: a job file tunes or trains; give --autotuning tune");
+  refused("slurm --num_gpus 2 --autotuning tune",
+          "--autotuning tune: \"--metrics\": the job only tunes, so this would have no effect",
+          "'GPT (2).json' --metrics m.jsonl");
   refused("slurm --num_gpus 2", "--emit: PROGRAM must be: trivet train CONFIG", "python3 train.py");
   refused("slurm --num_gpus 2", "no.json", "no.json");
   refused("slurm --num_gpus 2", "device: \"auto\": this host cannot tell", "'GPT (2).json' --set device=auto");
@@ -171,10 +183,12 @@ struct ExampleJob {
 constexpr ExampleJob kExampleJobs[] = {
     {"05_mnist", "azureml_horovod.yml", "--distribution mpi --num_nodes 2 --num_gpus 1 horovod.json"},
     {"05_mnist", "azureml_tensorflow.yml", "--distribution tensorflow --num_nodes 2 --num_gpus 1 tensorflow.json"},
+    {"05_mnist", "azureml_vision_transformer.yml", "--num_nodes 2 --num_gpus 1 vision_transformer.json"},
     {"06_cifar10", "azureml_ddp.yml", "--num_nodes 2 --num_gpus 1 ddp.json"},
     {"06_cifar10", "azureml_deepspeed.yml", "--num_nodes 2 --num_gpus 8 --time_limit 15 deepspeed.json"},
     {"06_cifar10", "azureml_tuning.yml", "--num_nodes 2 --num_gpus 8 --time_limit 30 --autotuning tune deepspeed.json"},
     {"10_genomics", "azureml.yml", "--num_nodes 2 --num_gpus 8 genomics.json"},
+    {"11_handwriting", "azureml.yml", "--num_nodes 2 --num_gpus 1 handwriting.json"},
 };
 
 TEST(JobFilesOfExamples, AreWhatEmitPrints) {
