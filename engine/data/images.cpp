@@ -129,19 +129,23 @@ OpenedImages open_folders(const std::string& path, std::vector<std::string> clas
   return opened;
 }
 
-OpenedImages open_words(const std::string& path) {
-  std::string characters;
-  if (!is_folder(path + "/train")) return {read_word_folder(path, characters), {}};
-  OpenedImages opened{read_word_folder(path + "/train", characters), {}};
-  if (is_folder(path + "/test")) opened.test = read_word_folder(path + "/test", characters);
+// The folder of the training images: "train", if there is one.
+std::string training_folder(const std::string& path) { return is_folder(path + "/train") ? path + "/train" : path; }
+
+OpenedImages open_words(const std::string& path, std::string characters) {
+  if (!is_folder(path)) bad_file(path, fmt::format("is no folder; name one that has PNG files and a file {}", kWordLabels));
+  const std::string training = training_folder(path);
+  OpenedImages opened{read_word_folder(training, characters), {}};
+  if (training != path && is_folder(path + "/test")) opened.test = read_word_folder(path + "/test", characters);
   return opened;
 }
 
 ImageFormat format_of_folder(const std::string& path) {
+  std::error_code ignored;
   if (find(path, "train-images-idx3-ubyte")) return ImageFormat::Idx;
   if (find(path, "data_batch_1.bin")) return ImageFormat::Cifar10;
   if (find(path, "train.bin")) return ImageFormat::Cifar100;
-  if (find(path, kWordLabels) || find(path + "/train", kWordLabels)) return ImageFormat::Words;
+  if (fs::exists(fs::path(training_folder(path)) / kWordLabels, ignored)) return ImageFormat::Words;
   if (has_folder(path)) return ImageFormat::Png;
   bad_file(
       path,
@@ -199,12 +203,13 @@ Images read_cifar(const std::vector<std::string>& paths, int labels) {
   return images;
 }
 
-OpenedImages open_images(const std::string& path, ImageFormat format, std::vector<std::string> class_names) {
+OpenedImages open_images(const std::string& path, ImageFormat format, std::vector<std::string> class_names,
+                         std::string characters) {
   if (format == ImageFormat::Auto) format = is_folder(path) ? format_of_folder(path) : format_of_file(path);
   switch (format) {
     case ImageFormat::Idx: return open_idx(path);
     case ImageFormat::Png: return open_folders(path, std::move(class_names));
-    case ImageFormat::Words: return open_words(path);
+    case ImageFormat::Words: return open_words(path, std::move(characters));
     default: return open_cifar(path, format);
   }
 }

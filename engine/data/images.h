@@ -53,7 +53,9 @@ struct OpenedImages {
 };
 
 // Opens a folder of an archive, or a file. ImageFormat::Auto recognizes what it is by names and content. `class_names`: the
-// only folders that classes of PNG files may have, in order; empty: any.
-OpenedImages open_images(const std::string& path, ImageFormat format, std::vector<std::string> class_names = {});
+// only folders that classes of PNG files may have, in order; `characters`: the only ones that texts may have, in order; empty:
+// any.
+OpenedImages open_images(const std::string& path, ImageFormat format, std::vector<std::string> class_names = {},
+                         std::string characters = {});
 
 }  // namespace trivet::data

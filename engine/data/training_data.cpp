@@ -97,24 +97,24 @@ struct Division {
 void check_places(const Config& config, const std::string& path, const Images& images, int64_t places) {
   if (images.places > places)
     refuse_key(config, "model.network",
-               fmt::format("targets have {} characters at most, but {} has a text of {}; end with \"ctc {}\"", places, path,
-                           images.places, images.places));
+               fmt::format("{} has a text of {} characters, but the list of layers reads at most {}; end with \"ctc {}\"", path,
+                           images.places, places, images.places));
 }
 
 // The images of config.data.validation, or those that come with the training images.
 std::optional<Images> validation_images(const Config& config, int64_t places, OpenedImages& opened) {
   const DataConfig& data = config.data;
   std::optional<Images> images =
-      data.validation.empty() ? std::move(opened.test) : open_images(data.validation, data.format, opened.class_names).train;
+      data.validation.empty() ? std::move(opened.test)
+                              : open_images(data.validation, data.format, opened.class_names, opened.train.characters).train;
   if (!images) return {};
   const std::string& path = data.validation.empty() ? data.train : data.validation;
   check_shape(config, path, *images);
+  if (images->spelled() != opened.train.spelled())
+    refuse_key(config, "data.validation",
+               fmt::format("{} has {}, but the training images have {}; use images of the same kind", path,
+                           images->spelled() ? "texts" : "classes", images->spelled() ? "classes" : "texts"));
   check_places(config, path, *images, places);
-  if (images->characters != opened.train.characters)
-    refuse_key(
-        config, "data.validation",
-        fmt::format("{} has other characters than the training images; put both into one folder, as \"train\" and \"test\"",
-                    path));
   if (images->class_count() > opened.train.class_count())
     refuse_key(config, "data.validation",
                fmt::format("{} has images of class {}, but the training images have classes up to {}", path,

@@ -219,6 +219,48 @@ TEST_F(TrainWords, GivesTheSameBitsOnEveryLayout) {
   }
 }
 
+// One step over all 48 images is the same step when a part of its rows has no image, and when it is accumulated.
+TEST_F(TrainWords, ATextCountsOnceAndRowsWithoutAnImageDoNot) {
+  const std::string same =
+      "train " + write_config("ctc 4", 5) +
+      "--set data.sampler=pytorch --set training.steps=1 --set training.evaluate_every=1 --metrics m.jsonl ";
+  const auto number = [&](const std::string& file, const std::string& key) {
+    const std::string text = folder.read(file);
+    return std::stod(text.substr(text.find("\"" + key + "\": ") + key.size() + 4));
+  };
+  ASSERT_EQ(folder.run(same + "--set train_micro_batch_size_per_gpu=48").code, 0);
+  const double loss = number("m.jsonl", "loss"), norm = number("m.jsonl", "grad_norm");
+  const double validation = number("m.evaluation.jsonl", "loss");
+  for (const char* batch : {"--set train_micro_batch_size_per_gpu=64",
+                            "--set train_micro_batch_size_per_gpu=10 --set gradient_accumulation_steps=5"}) {
+    const Output out = folder.run(same + batch);
+    EXPECT_EQ(out.code, 0) << out.errors;
+    EXPECT_EQ(number("m.jsonl", "tokens"), 48);
+    EXPECT_EQ(number("m.evaluation.jsonl", "tokens"), 12);
+    EXPECT_NEAR(number("m.jsonl", "loss"), loss, 1e-5 * loss) << batch;
+    EXPECT_NEAR(number("m.jsonl", "grad_norm"), norm, 1e-4 * norm) << batch;
+    EXPECT_NEAR(number("m.evaluation.jsonl", "loss"), validation, 1e-3 * validation) << batch;
+  }
+}
+
+TEST_F(TrainWords, ValidationImagesHaveTheNumbersOfTheTrainingCharacters) {
+  const std::string command = "train " + write_config("ctc 3", 4) + "--set training.steps=1 --set training.evaluate_every=1 ";
+  ASSERT_EQ(folder.run(command + "--metrics m.jsonl").code, 0);
+  std::filesystem::rename(folder.at("words/test"), folder.at("elsewhere"));
+  ASSERT_EQ(folder.run(command + "--set data.validation=elsewhere --metrics other.jsonl").code, 0);
+  EXPECT_EQ(loss_bits("other.evaluation.jsonl"), loss_bits("m.evaluation.jsonl"));
+  folder.write("elsewhere/labels.txt", "0.png\tc\n");  // alone, this character would have the number 1
+  EXPECT_EQ(folder.run(command + "--set data.validation=elsewhere").code, 0);
+  folder.write("elsewhere/labels.txt", "0.png\td\n");
+  EXPECT_THAT(folder.run(command + "--set data.validation=elsewhere").errors,
+              HasSubstr("elsewhere/labels.txt: \"d\" has the character 'd', which the training images do not have"));
+  std::filesystem::create_directories(folder.at("folders/a"));
+  std::filesystem::copy(folder.at("words/train/0.png"), folder.at("folders/a/0.png"));
+  EXPECT_THAT(
+      folder.run(command + "--set data.validation=folders").errors,
+      HasSubstr("data.validation: folders has classes, but the training images have texts; use images of the same kind"));
+}
+
 TEST_F(TrainWords, NetworksThatDoNotFitAreRefused) {
   const auto expect_refused = [&](const std::string& loss, int classes, const std::string& options,
                                   const std::string& message) {
@@ -226,9 +268,10 @@ TEST_F(TrainWords, NetworksThatDoNotFitAreRefused) {
     EXPECT_EQ(out.code, 2);
     EXPECT_THAT(out.errors, HasSubstr("model.network: " + message));
   };
-  expect_refused("ctc 2", 4, "", "targets have 2 characters at most, but words has a text of 3; end with \"ctc 3\"");
+  expect_refused("ctc 2", 4, "",
+                 "words has a text of 3 characters, but the list of layers reads at most 2; end with \"ctc 3\"");
   expect_refused("ctc 3", 3, "", "\"ctc\" gets 3 classes, but words has 3 characters and needs one more for the blank; use 4");
-  expect_refused("mean", 4, "", "targets have 1 characters at most, but words has a text of 3; end with \"ctc 3\"");
+  expect_refused("mean", 4, "", "words has a text of 3 characters, but the list of layers reads at most 1; end with \"ctc 3\"");
   expect_refused("ctc 5", 11, "--set data.train=mnist --set 'model.input=[1,28,28]'",
                  "mnist has classes, but the list of layers ends with \"ctc\", which reads texts; name a folder with a file "
                  "labels.txt (docs/data.md)");

@@ -161,6 +161,19 @@ TEST_F(ImageFiles, OfWordsHaveTheCharactersOfTheirLabels) {
   EXPECT_EQ(opened.test->characters, " abc");
   const OpenedImages alone = open_images(path("words/test"), ImageFormat::Words);
   EXPECT_EQ(alone.train.classes, (std::vector<int32_t>{3, 1, 2}));
+  const OpenedImages numbered_alike = open_images(path("words/test"), ImageFormat::Words, {}, opened.train.characters);
+  EXPECT_EQ(numbered_alike.train.classes, (std::vector<int32_t>{4, 2, 3}));
+  EXPECT_EQ(numbered_alike.train.characters, " abc");
+}
+
+// Archives of images in folders of their classes may have a list of the classes.
+TEST_F(ImageFiles, InFoldersMayComeWithAListOfClasses) {
+  for (const char* name : {"animals/train/cat/1.png", "animals/test/cat/2.png"}) write(name, gray(1));
+  write("animals/labels.txt", "cat\n");
+  const OpenedImages opened = open_images(path("animals"), ImageFormat::Auto);
+  EXPECT_EQ(opened.train.classes, (std::vector<int32_t>{0}));
+  EXPECT_FALSE(opened.train.spelled());
+  EXPECT_TRUE(opened.test);
 }
 
 TEST_F(ImageFiles, OfWordsWithoutRightLabelsAreRefused) {
@@ -173,6 +186,8 @@ TEST_F(ImageFiles, OfWordsWithoutRightLabelsAreRefused) {
   expect_label_refused("\n", ": has no lines; write a line for each image: the name of a PNG file, a tab, and the text");
   expect_label_refused("1.png word", ":1: \"1.png word\" has no tab; write the name of a PNG file, a tab, and the text");
   expect_label_refused("1.png\ta\n../1.png\ta", ":2: \"../1.png\" is not accepted; name a PNG file of this folder");
+  expect_label_refused(std::string("1.png\0x\ta", 9), ":1: \"1.png\\x00x\" is not accepted; name a PNG file of this folder");
+  expect_label_refused("\x1b[2J1.png\ta", ":1: \"\\x1b[2J1.png\" is not accepted; name a PNG file of this folder");
   expect_label_refused("1.png\t", ":1: the text has 0 characters; use 1 to 1024");
   expect_label_refused("1.png\t" + std::string(1025, 'a'), ":1: the text has 1025 characters; use 1 to 1024");
   expect_label_refused("1.png\ta\tb", ":1: \"a\\tb\" has characters other than letters, digits, signs and spaces of ASCII");
@@ -184,6 +199,8 @@ TEST_F(ImageFiles, OfWordsWithoutRightLabelsAreRefused) {
   write("two/test/labels.txt", "1.png\tac");
   expect_refused(path("two"), ImageFormat::Auto,
                  path("two/test/labels.txt") + ": \"ac\" has the character 'c', which the training images do not have");
+  expect_refused(path("two/train/1.png"), ImageFormat::Words,
+                 path("two/train/1.png") + ": is no folder; name one that has PNG files and a file labels.txt");
 }
 
 TEST_F(ImageFiles, InFoldersThatDoNotFitAreRefused) {
