@@ -111,7 +111,8 @@ void add_train(CLI::App& program) {
   CLI::Option* resume = command
                             ->add_option("--resume", arguments->resume,
                                          "continue from the newest valid checkpoint of this directory (default: "
-                                         "checkpoint.directory), or from one step: DIR/step-00000200")
+                                         "checkpoint.directory), or from one step, DIR/step-00000200; the run then saves to "
+                                         "another directory: --set checkpoint.directory=NEW")
                             ->expected(0, 1);
   command->callback([arguments, resume, serve] {
     arguments->serve_given = serve->count() > 0;

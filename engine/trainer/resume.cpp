@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/file_system.h"
+#include "core/printable.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/generation.h"
 #include "engine/trainer/config_checks.h"
@@ -13,13 +14,17 @@
 namespace trivet::trainer {
 namespace {
 
-void refuse_to_mix_runs(const Config& config, Checkpoints& checkpoints) {
+void refuse_to_mix_runs(const Run& run, Checkpoints& checkpoints) {
+  const TrainOptions& options = run.options;
+  const std::string ways =
+      options.resume ? fmt::format("use --resume without a directory to continue from the newest of them; to continue from {},",
+                                   printable(options.resume_directory))
+                     : "add --resume to continue that run, or";
   const auto refuse_steps = [&](const checkpoint::CheckpointStore& store, const char* key, const char* or_else) {
     if (store.newest_step() < 0) return;
     if (checkpoints.memory()) checkpoints.memory()->remove_if_empty();
-    throw ConfigError(
-        fmt::format("{}: {}: \"{}\" holds steps up to {} of an earlier run; add --resume to continue that run, or {}",
-                    config.source, key, store.directory(), store.newest_step(), or_else));
+    throw ConfigError(fmt::format("{}: {}: \"{}\" holds steps up to {} of an earlier run; {} {}", run.config.source, key,
+                                  store.directory(), store.newest_step(), ways, or_else));
   };
   if (checkpoints.store()) refuse_steps(*checkpoints.store(), "checkpoint.directory", "choose another directory");
   if (checkpoints.memory())
@@ -105,7 +110,7 @@ std::string resume_if_asked(Run& run, Checkpoints& checkpoints) {
     require(checkpoints.store() != nullptr, run.config, "checkpoint.directory", "--resume needs a directory of checkpoints");
     return resume_from_own(run, checkpoints);
   }
-  refuse_to_mix_runs(run.config, checkpoints);
+  refuse_to_mix_runs(run, checkpoints);
   return run.options.resume ? resume_from_other(run, run.options.resume_directory, checkpoints) : "";
 }
 

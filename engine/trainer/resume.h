@@ -9,8 +9,8 @@
 namespace trivet::trainer {
 
 // Collective. Returns the directory of the step that the run continues from, or an empty text if it starts at step 1. Without
-// --resume it refuses a directory that holds steps of an earlier run: a later --resume could pick those up. Resuming from a
-// directory that this run does not save to only reads it, which needs no lock.
+// --resume, and when it names one step or another directory, checkpoint.directory must hold no steps of an earlier run: a later
+// --resume could pick those up. Resuming from a directory that this run does not save to only reads it, which needs no lock.
 std::string resume_if_asked(Run& run, Checkpoints& checkpoints);
 
 // Collective. Continues from this step, after checking that it was trained on the same data with the same tokenizer.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "core/error.h"
 #include "engine/same_on_all_ranks.h"
 #include "engine/trainer/epochs.h"
@@ -57,6 +59,12 @@ Engine make_engine(const Config& config, const data::TrainingData& data, comm::W
   return Engine(std::move(plan), std::move(model), world, {.threads = options.threads, .local_rank = options.local_rank});
 }
 
+// A shell that completes a name may end it with a slash.
+bool is_same_name(const std::string& one, const std::string& other) {
+  const auto normal = [](const std::string& name) { return (std::filesystem::path(name) / "").lexically_normal(); };
+  return normal(one) == normal(other);
+}
+
 }  // namespace
 
 Run::Run(const Config& run_config, comm::World& ranks, const TrainOptions& train_options)
@@ -69,6 +77,11 @@ Run::Run(const Config& run_config, comm::World& ranks, const TrainOptions& train
       evaluations(config.training, config.checkpoint.keep_best),
       log(world.rank()) {
   engine.set_microbatch_source([this](int64_t step, int64_t number) { return batches.microbatch(step, number); });
+}
+
+bool Run::resumes_own() const {
+  const std::string& from = options.resume_directory;
+  return options.resume && (from.empty() || is_same_name(from, config.checkpoint.directory));
 }
 
 }  // namespace trivet::trainer

@@ -31,9 +31,8 @@ struct Run {
 
   bool is_first_rank() const { return world.rank() == 0; }
   // --resume, and not from the steps of another run.
-  bool resumes_own() const {
-    return options.resume && (options.resume_directory.empty() || options.resume_directory == config.checkpoint.directory);
-  }
+  // Whether --resume continues from the directory that this run saves to.
+  bool resumes_own() const;
   int64_t steps_done() const { return engine.progress().steps; }
   // Whether the model chooses classes, so that some of its answers are correct.
   bool counts_correct() const { return model::family_of(config.model.type).reads_images; }

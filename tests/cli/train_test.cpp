@@ -259,7 +259,14 @@ TEST_F(Train, GoesBackToAnEarlierStepInAnotherDirectory) {
   EXPECT_EQ(folder.run("train config.json --ranks 2 --resume checkpoints/step-00000004 --set checkpoint.directory=again").code,
             0);
   EXPECT_THAT(folder.run("checkpoint diff checkpoints again --json").text, HasSubstr("\"equal\": true"));
-  EXPECT_EQ(folder.run("train config.json --resume checkpoints/step-00000004").code, 2);  // later steps are in its way
+  const Output later = folder.run("train config.json --resume checkpoints/step-00000004");
+  EXPECT_EQ(later.code, 2);
+  EXPECT_THAT(later.errors,
+              HasSubstr("checkpoint.directory: \"checkpoints\" holds steps up to 8 of an earlier run; use --resume "
+                        "without a directory to continue from the newest of them; to continue from "
+                        "checkpoints/step-00000004, choose another directory"));
+  for (const char* own : {"checkpoints", "checkpoints/", "./checkpoints"})
+    EXPECT_THAT(folder.run(std::string("train config.json --resume ") + own).text, HasSubstr("nothing to do: step 8 is "));
   EXPECT_EQ(folder.run("train config.json --resume checkpoints/step-00000099 --set checkpoint.directory=third").code, 15);
 }
 
