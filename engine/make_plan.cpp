@@ -83,6 +83,16 @@ std::pair<std::string, int64_t> largest_output(const model::Model& model) {
   return largest;
 }
 
+// The layer with the most numbers inside, for one sample: activations that it keeps, and temporaries.
+std::pair<std::string, int64_t> largest_inside(const model::Model& model) {
+  std::pair<std::string, int64_t> largest{"", 1};
+  const std::vector<int64_t> bytes = model::count_inner_bytes(model);
+  for (size_t layer = 0; layer < model.layers.size(); ++layer)
+    if (const int64_t numbers = bytes[layer] / size_of(DType::Float32); numbers > largest.second)
+      largest = {model.names[layer], numbers};
+  return largest;
+}
+
 // No machine can go beyond these limits, and counting bytes and instructions would overflow or never end.
 void check_batch(const Config& config, const model::Model& model, const ResolvedBatch& batch) {
   const auto refuse = [&](const std::string& what) { throw ConfigError(fmt::format("{}: {}", config.source, what)); };
@@ -97,6 +107,11 @@ void check_batch(const Config& config, const model::Model& model, const Resolved
         fmt::format("train_micro_batch_size_per_gpu: {} samples of {} outputs of layer {} are more than {}; use a smaller one "
                     "and gradient_accumulation_steps",
                     batch.micro_batch_size, outputs, layer, kMaxOutputs));
+  if (const auto& [layer, numbers] = largest_inside(model); batch.micro_batch_size > kMaxOutputs / numbers)
+    refuse(
+        fmt::format("train_micro_batch_size_per_gpu: {} samples of {} numbers inside of layer {} are more than {}; use a "
+                    "smaller one and gradient_accumulation_steps",
+                    batch.micro_batch_size, numbers, layer, kMaxOutputs));
   if (batch.gradient_accumulation_steps > kMaxMicrobatches)
     refuse(fmt::format("gradient_accumulation_steps: {} is more than {}; use a larger train_micro_batch_size_per_gpu",
                        batch.gradient_accumulation_steps, kMaxMicrobatches));

@@ -11,8 +11,8 @@
 
 namespace trivet {
 
-// The most values in the inputs or the targets of a microbatch, the most elements in a layer's output for it, and the most
-// microbatches in a step.
+// The most values in the inputs or the targets of a microbatch, the most elements in a layer's output or inside of the layer
+// for it, and the most microbatches in a step.
 inline constexpr int64_t kMaxValues = int64_t{1} << 31, kMaxOutputs = int64_t{1} << 46, kMaxMicrobatches = int64_t{1} << 16;
 
 // What the stages of a pipeline are divided by: the cost of each block is its measured time or, without a cost file, the FLOPs

@@ -62,9 +62,8 @@ inline int64_t workspace_bytes(const EmbeddingBackward& args) {
 inline int64_t workspace_bytes(const CrossEntropy& args) { return args.logits.shape.rows() * size_of(DType::Float64); }
 inline int64_t workspace_bytes(const CrossEntropyOfPart& args) { return args.logits.shape.rows() * size_of(DType::Float64); }
 
-// Parts of the scratch memory of ctc, each with an element for every sample and the type of sums unless stated otherwise. S = 2
-// L
-// + 1 states; see kernels/cpu/ctc.cpp for alpha and beta.
+// Parts of the scratch memory of ctc. Numbers have the type of sums unless stated otherwise. A target of L places has up to
+// S = 2 L + 1 states; kernels/cpu/ctc.cpp says what alpha and beta are.
 struct CtcScratch {
   int64_t alpha, beta, log_sums;  // offsets in bytes: [B, T, S], [B, 2, S], [B, T]
   int64_t states, best;           // int32 [B, S]: the class of each state; int32 [B, T]: the most probable class of each step

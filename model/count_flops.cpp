@@ -15,7 +15,12 @@ class FlopCounter final : public kernels::KernelObserver {
   LayerFlops flops;
 };
 
-LayerFlops flops_of(const Layer& layer, ConstTensorView x, TensorView dx, const Microbatch& microbatch, DType dtype) {
+struct LayerCosts {
+  LayerFlops flops;
+  int64_t inner_bytes = 0;
+};
+
+LayerCosts costs_of(const Layer& layer, ConstTensorView x, TensorView dx, const Microbatch& microbatch, DType dtype) {
   FlopCounter counter;
   const auto meta = kernels::make_meta_kernels();
   const auto kernels = kernels::make_observed_kernels(*meta, counter);
@@ -35,24 +40,36 @@ LayerFlops flops_of(const Layer& layer, ConstTensorView x, TensorView dx, const 
     layer.forward(context, weights, x, y, saved);
     layer.backward(context, weights, gradients, y, dx, saved);
   }
-  return counter.flops;
+  return {counter.flops, arena.peak_bytes()};
+}
+
+std::vector<LayerCosts> costs_of_layers(const Model& model, int64_t samples) {
+  const Microbatch microbatch = model.sample.without_memory(samples);
+  // FLOPs are the same for every dtype.
+  const DType dtype = is_float(microbatch.input.dtype) ? microbatch.input.dtype : DType::Float32;
+  std::vector<LayerCosts> costs;
+  ConstTensorView x = microbatch.input;
+  TensorView dx;
+  for (const auto& layer : model.layers) {
+    costs.push_back(costs_of(*layer, x, dx, microbatch, dtype));
+    dx = TensorView{nullptr, dtype, layer->output_shape(x.shape)};
+    x = dx;
+  }
+  return costs;
 }
 
 }  // namespace
 
 std::vector<LayerFlops> count_flops(const Model& model, int64_t samples) {
-  const Microbatch microbatch = model.sample.without_memory(samples);
-  // The counts are the same for every dtype.
-  const DType dtype = is_float(microbatch.input.dtype) ? microbatch.input.dtype : DType::Float32;
   std::vector<LayerFlops> flops;
-  ConstTensorView x = microbatch.input;
-  TensorView dx;
-  for (const auto& layer : model.layers) {
-    flops.push_back(flops_of(*layer, x, dx, microbatch, dtype));
-    dx = TensorView{nullptr, dtype, layer->output_shape(x.shape)};
-    x = dx;
-  }
+  for (const LayerCosts& layer : costs_of_layers(model, samples)) flops.push_back(layer.flops);
   return flops;
+}
+
+std::vector<int64_t> count_inner_bytes(const Model& model) {
+  std::vector<int64_t> bytes;
+  for (const LayerCosts& layer : costs_of_layers(model, 1)) bytes.push_back(layer.inner_bytes);
+  return bytes;
 }
 
 double flops_per_sample(const Model& model) {

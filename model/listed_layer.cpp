@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "model/channel_norm.h"
@@ -138,26 +139,38 @@ std::unique_ptr<Layer> make_layer_norm(const LayerText& text, const Shape& input
   return std::make_unique<LayerNorm>(input[input.dims() - 1], text["epsilon"], true);
 }
 
+// Refuses blocks whose weights or results could not be counted in 64 bits. The widest results of a block are queries, keys and
+// values together, and those of the feed-forward layer.
+void check_block_sizes(const Shape& input, int64_t feed_forward) {
+  const int64_t tokens = input[1], width = input[2], widest = std::max(3 * width, feed_forward);
+  if (width > kMostListedChannels)
+    refuse(fmt::format("its input has tokens of {} numbers; use at most {}", width, kMostListedChannels));
+  if (tokens > kMostListedElements / widest)
+    refuse(fmt::format("it computes {} numbers for each of {} tokens, together more than {}; use fewer tokens or a smaller {}",
+                       widest, tokens, kMostListedElements, widest == feed_forward ? "feed_forward" : "width"));
+}
+
 // Every token sees every other one.
 std::unique_ptr<Layer> make_block(const LayerText& text, const std::string& name, const Shape& input) {
   require_sequence(input);
-  const int64_t width = input[2], heads = text.integer("heads");
+  const int64_t width = input[2], heads = text.integer("heads"), feed_forward = text.integer_or("feed_forward", 4 * width);
   if (width % heads != 0) refuse(fmt::format("{} heads do not divide the width {} of its input; use a divisor", heads, width));
+  check_block_sizes(input, feed_forward);
   const double dropout = text["dropout"];
-  return std::make_unique<TransformerBlock>(
-      name, TransformerBlock::Options{.attention = {.hidden = width,
-                                                    .heads = heads,
-                                                    .key_value_heads = heads,
-                                                    .dropout = dropout,
-                                                    .causal = false,
-                                                    .init_deviation = kBlockDeviation,
-                                                    .init_deviation_out = kBlockDeviation},
-                                      .mlp = {.hidden = width,
-                                              .feed_forward = text.integer_or("feed_forward", 4 * width),
-                                              .init_deviation = kBlockDeviation,
-                                              .init_deviation_out = kBlockDeviation},
-                                      .norm_epsilon = text["epsilon"],
-                                      .dropout = dropout});
+  return std::make_unique<TransformerBlock>(name,
+                                            TransformerBlock::Options{.attention = {.hidden = width,
+                                                                                    .heads = heads,
+                                                                                    .key_value_heads = heads,
+                                                                                    .dropout = dropout,
+                                                                                    .causal = false,
+                                                                                    .init_deviation = kBlockDeviation,
+                                                                                    .init_deviation_out = kBlockDeviation},
+                                                                      .mlp = {.hidden = width,
+                                                                              .feed_forward = feed_forward,
+                                                                              .init_deviation = kBlockDeviation,
+                                                                              .init_deviation_out = kBlockDeviation},
+                                                                      .norm_epsilon = text["epsilon"],
+                                                                      .dropout = dropout});
 }
 
 // Every target of this length must have a path, even one of equal characters, which need a blank between them.

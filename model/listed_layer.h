@@ -11,7 +11,8 @@
 namespace trivet::model {
 
 inline constexpr int64_t kMostListedChannels = 1 << 18;
-inline constexpr std::string_view kCtc = "ctc";  // the layer that computes a loss
+inline constexpr int64_t kMostListedElements = int64_t{1} << 31;  // of what a layer computes for one sample
+inline constexpr std::string_view kCtc = "ctc";                   // the layer that computes a loss
 
 // Both throw std::invalid_argument that says what is wrong and what is accepted.
 LayerText read_listed_layer(std::string_view text);

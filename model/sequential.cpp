@@ -12,9 +12,8 @@
 namespace trivet::model {
 namespace {
 
-// With sizes up to these limits, numbers of elements and bytes of one sample cannot overflow 64 bits.
-constexpr int64_t kMostElements = int64_t{1} << 31;  // of an activation of one sample
-constexpr int64_t kMostWeights = int64_t{1} << 40;   // of a layer
+// With sizes up to this limit and those of listed_layer.h, numbers of elements and bytes of one sample cannot overflow 64 bits.
+constexpr int64_t kMostWeights = int64_t{1} << 40;  // of a layer
 constexpr size_t kMostLayers = 1024;
 
 [[noreturn]] void refuse_list(const std::string& what) { throw std::invalid_argument(what); }
@@ -26,9 +25,9 @@ void check_sizes(const Layer& layer, const Shape& input, const Shape& output) {
     refuse_list(fmt::format("its window does not fit into images of {} x {} pixels", input[2], input[3]));
   int64_t weights = 0;
   for (const ParameterSpec& parameter : layer.parameters()) weights += parameter.shape.elements();
-  if (output.elements() > kMostElements || weights > kMostWeights)
+  if (output.elements() > kMostListedElements || weights > kMostWeights)
     refuse_list(fmt::format("its output has {} elements and it has {} weights; use at most {} and {}", output.elements(),
-                            weights, kMostElements, kMostWeights));
+                            weights, kMostListedElements, kMostWeights));
 }
 
 bool ends_with_loss(const Model& model) { return !model.layers.empty() && model.layers.back()->role() == LayerRole::Loss; }
@@ -58,7 +57,7 @@ std::optional<Problem> problem_of_input(const std::vector<int64_t>& input) {
     positive = positive && size >= 1 && size <= kMostListedChannels;
     if (positive) elements *= size;
   }
-  if (positive && elements <= kMostElements) return {};
+  if (positive && elements <= kMostListedElements) return {};
   return Problem{
       "input", fmt::format("[{}] is not accepted; use [channels, rows, columns], such as [1, 28, 28]", fmt::join(input, ", "))};
 }

@@ -1,9 +1,9 @@
 // Layers between images and sequences, for networks that are a list of layers. A sequence [B, T, W] has T tokens of W numbers.
 //
-//   Patches    [B, C, H, W] -> [B, tokens, width]   one token for each square of pixels, row by row: a dense layer of its
-//   pixels Columns    [B, C, H, W] -> [B, W, C H]          one token for each column of pixels, from left to right Positions
-//   [B, T, W]                            adds a learned vector to each token, which depends on its place TokenMean  [B, T, W]
-//   -> [B, W]                  the average of the tokens
+//   Patches    [B, C, H, W] -> [B, T, W]     one token for each square of pixels, row by row: a dense layer of its pixels
+//   Columns    [B, C, H, W] -> [B, W, C H]   one token for each column of pixels, from left to right
+//   Positions  [B, T, W]                     adds a learned vector to each token, which depends on its place
+//   TokenMean  [B, T, W] -> [B, W]           the average of the tokens
 #pragma once
 
 #include <vector>

@@ -1,6 +1,5 @@
 // Attention with a running softmax (Milakov & Gimelshein 2018; FlashAttention, Dao et al. 2022): for each tile of queries, all
-// tiles of keys that it sees are visited in order. When the maximum of a row grows, its sums so far are scaled
-// down.
+// tiles of keys that it sees are visited in order. When the maximum of a row grows, its sums so far are scaled down.
 #include <cmath>
 #include <limits>
 #include <utility>

@@ -126,6 +126,27 @@ TEST(CudaImages, CtcIsNearTheCpus) {
       }
 }
 
+TEST(CudaImages, CtcTargetsThatAreNoClassMakeNaN) {
+  const Twin targets = Twin::of<int32_t>({1, 2, 1, 5}, {2, 2});
+  for (const DType dtype : kFloatTypes)
+    in_every_order([&] {
+      const DeviceTensor logits(HostTensor::random(dtype, {2, 4, 5}, 1)), loss(HostTensor(DType::Float64, {2})),
+          correct(HostTensor(DType::Float64, {1}));
+      const Ctc arguments{.logits = logits.view(),
+                          .targets = targets.device(),
+                          .dlogits = logits.view(),
+                          .loss = loss.view(),
+                          .correct = correct.view()};
+      const TestLaunch launch(workspace_bytes(arguments));
+      cuda::compute(arguments, launch.launch());
+      EXPECT_TRUE(std::isnan(loss.read().at(0)));
+      EXPECT_EQ(loss.read().at(1), 2);
+      EXPECT_FALSE(std::isnan(correct.read().at(0)));
+      const HostTensor gradient = logits.read();
+      for (int64_t e = 0; e < 40; ++e) EXPECT_EQ(std::isnan(gradient.at(e)), e >= 20);
+    });
+}
+
 TEST(CudaImages, NormsAreNearTheCpus) {
   for (const DType dtype : kFloatTypes)
     for (const Shape& shape : {Shape{0, 2, 3, 3}, Shape{2, 4, 3, 5}, Shape{3, 6}, Shape{2, 2, 20, 20}})

@@ -41,6 +41,30 @@ TEST(ImageModel, InStagesGivesTheBitsOfOneRankInLayoutMode) {
     }
 }
 
+// A vision transformer, and a reader of texts of at most one character.
+TEST(ModelOfSequences, InStagesGivesTheBitsOfOneRankInLayoutMode) {
+  for (const std::vector<std::string>& network :
+       {std::vector<std::string>{"conv 4 padding 1", "patches 12 size 2", "positions", "block 2 dropout 0.1",
+                                 "block 3 feed_forward 20", "layer_norm", "mean", "dense 5"},
+        {"conv 4 padding 1", "relu", "columns", "dense 12", "positions", "block 2", "dense 6", "ctc 1"}}) {
+    Config config = image_config(Reproducible::Layout);
+    config.model.network = network;
+    const Trace one = run({.steps = 3, .config = config});
+    EXPECT_NE(one.loss_bits[0], one.loss_bits[2]);
+    for (const ScheduleKind schedule :
+         {ScheduleKind::OneForwardOneBackward, ScheduleKind::Interleaved, ScheduleKind::ZeroBubbleH1})
+      for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
+        config.parallel.pipeline = 2;
+        config.pipeline.schedule = schedule;
+        config.recompute = recompute;
+        config.zero.stage = recompute == Recompute::Full ? 3 : 0;
+        const int ranks = recompute == Recompute::Full ? 4 : 2;
+        EXPECT_EQ(difference(one, run({.ranks = ranks, .threads = 2, .steps = 3, .config = config})), "")
+            << network.back() << " " << name_of(schedule) << " on " << ranks << " ranks";
+      }
+  }
+}
+
 TEST(ImageModel, HasTheSameBitsOnEveryLayoutWithEveryOptimizerThatMovesRunningAverages) {
   for (const OptimizerType type : all_values<OptimizerType>()) {
     if (type == OptimizerType::Lamb) continue;  // see RunningStatistics.AreRefusedWhereTheyWouldBeWrong
@@ -159,6 +183,20 @@ TEST(ImageModel, NeedsMicrobatchesWhoseOutputsCanBeCounted) {
   EXPECT_EQ(refusal(config),
             "tiny: train_micro_batch_size_per_gpu: 2147483648 samples of 2048000000 outputs of layer 1.conv are more than "
             "70368744177664; use a smaller one and gradient_accumulation_steps");
+}
+
+// An output of one number for each sample does not say how much there is inside of a layer.
+TEST(ImageModel, NeedsMicrobatchesWhoseInnerTensorsCanBeCounted) {
+  Config config = image_config(Reproducible::Run);
+  config.model.input = {1, 1, 1};
+  config.model.network = {"columns", "block 1 feed_forward 262144", "mean"};
+  config.batch = {.micro_batch_size = int64_t{1} << 31};
+  const std::string problem = refusal(config);
+  EXPECT_THAT(problem, testing::StartsWith("tiny: train_micro_batch_size_per_gpu: 2147483648 samples of "));
+  EXPECT_THAT(problem, testing::EndsWith(" numbers inside of layer 2.block are more than 70368744177664; use a smaller one and "
+                                         "gradient_accumulation_steps"));
+  config.batch = {.micro_batch_size = 8};
+  EXPECT_EQ(refusal(config), "");
 }
 
 TEST(RunningStatistics, AreRefusedWhereTheyWouldBeWrong) {

@@ -205,6 +205,12 @@ TEST(FlopsPerSample, AreSixForEachMultiplyingElementAndTokenAndAttention) {
                    1024 * (6.0 * (12 * 12 * 768.0 * 768 + 50257 * 768.0) + 6.0 * 12 * 768 * 1024));
 }
 
+// A block of 3 tokens of 4 numbers keeps queries, keys and values, and 16 numbers of each token before and after GELU.
+TEST(InnerBytes, AreOfTensorsBetweenALayersInputAndItsOutput) {
+  const Model model = build({.type = Type::Sequential, .input = {1, 4, 3}, .network = {"columns", "block 2", "mean"}});
+  EXPECT_THAT(count_inner_bytes(model), testing::ElementsAre(0, testing::Ge(4 * 3 * (12 + 16 + 16)), 0, 0));
+}
+
 void expect_refused(const Description& description, const std::string& message) {
   try {
     build(description);

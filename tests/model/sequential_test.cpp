@@ -230,6 +230,19 @@ TEST(Sequential, RefusesSizesBeyondAnyMachine) {
       "most 2147483648 and 1099511627776");
 }
 
+// Numbers of weights and of elements inside of a block would overflow 64 bits.
+TEST(Sequential, RefusesBlocksBeyondAnyMachine) {
+  EXPECT_EQ(problem_of(network({8192, 262144, 1}, {"columns", "block 1", "mean"})),
+            "network: layer 2, \"block 1\": its input has tokens of 2147483648 numbers; use at most 262144");
+  EXPECT_EQ(problem_of(network({1, 1, 262144}, {"columns", "block 1 feed_forward 262144", "mean"})),
+            "network: layer 2, \"block 1 feed_forward 262144\": it computes 262144 numbers for each of 262144 tokens, together "
+            "more than 2147483648; use fewer tokens or a smaller feed_forward");
+  EXPECT_EQ(problem_of(network({1, 4096, 262144}, {"columns", "block 1 feed_forward 1", "mean"})),
+            "network: layer 2, \"block 1 feed_forward 1\": it computes 12288 numbers for each of 262144 tokens, together more "
+            "than 2147483648; use fewer tokens or a smaller width");
+  EXPECT_EQ(problem_of(network({1, 1, 8192}, {"columns", "block 1 feed_forward 262144", "mean"})), "");
+}
+
 TEST(Sequential, IsNotSplitOverTensorRanks) {
   const Description description = network({1, 8, 8}, {"flatten", "dense 10"});
   EXPECT_EQ(tensor_problem(description, 1), "");
