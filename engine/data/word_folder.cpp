@@ -16,11 +16,9 @@ constexpr int64_t kMaxLabelBytes = int64_t{64} << 20;
 
 bool is_plain(char character) { return character >= ' ' && character <= '~'; }
 
-// Bytes of UTF-8 may be; a control character, which a terminal would obey, or a NUL, at which the system would cut the name,
-// not.
-bool may_be_in_name(char character) {
-  const auto byte = static_cast<unsigned char>(character);
-  return byte >= ' ' && byte != 0x7f && byte != '/';
+// A name with control characters could change a terminal that shows it in a message, and the system would cut it at a zero.
+bool is_name(const std::string& name) {
+  return !name.empty() && !name.starts_with(".") && name.find('/') == std::string::npos && printable_lines(name) == name;
 }
 
 // The characters that occur in the labels, in the order of their codes.
@@ -37,7 +35,7 @@ WordLabel read_line(std::string_view line, const std::string& where) {
   if (tab == std::string_view::npos)
     bad_file(where, fmt::format("\"{}\" has no tab; write the name of a PNG file, a tab, and the text", printable(line)));
   WordLabel label{std::string(line.substr(0, tab)), std::string(line.substr(tab + 1))};
-  if (label.file.empty() || label.file.starts_with(".") || !std::ranges::all_of(label.file, may_be_in_name))
+  if (!is_name(label.file))
     bad_file(where, fmt::format("\"{}\" is not accepted; name a PNG file of this folder", printable(label.file)));
   const auto size = static_cast<int64_t>(label.text.size());
   if (size < 1 || size > kMaxWordLength)

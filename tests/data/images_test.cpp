@@ -188,6 +188,7 @@ TEST_F(ImageFiles, OfWordsWithoutRightLabelsAreRefused) {
   expect_label_refused("1.png\ta\n../1.png\ta", ":2: \"../1.png\" is not accepted; name a PNG file of this folder");
   expect_label_refused(std::string("1.png\0x\ta", 9), ":1: \"1.png\\x00x\" is not accepted; name a PNG file of this folder");
   expect_label_refused("\x1b[2J1.png\ta", ":1: \"\\x1b[2J1.png\" is not accepted; name a PNG file of this folder");
+  expect_label_refused("\xc2\x9b.png\ta", ":1: \"\\u009b.png\" is not accepted; name a PNG file of this folder");
   expect_label_refused("1.png\t", ":1: the text has 0 characters; use 1 to 1024");
   expect_label_refused("1.png\t" + std::string(1025, 'a'), ":1: the text has 1025 characters; use 1 to 1024");
   expect_label_refused("1.png\ta\tb", ":1: \"a\\tb\" has characters other than letters, digits, signs and spaces of ASCII");

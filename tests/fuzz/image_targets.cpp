@@ -86,6 +86,7 @@ void word_labels(std::string_view input) {
   std::string written;
   for (const WordLabel& label : labels) {
     require(!label.file.empty() && label.file.find('/') == std::string::npos, "a file is in the folder");
+    require(printable_lines(label.file) == label.file, "the name of a file is fit for a terminal");
     require(!label.text.empty() && static_cast<int64_t>(label.text.size()) <= kMaxWordLength, "lengths are within the limit");
     written += label.file + "\t" + label.text + "\n";
   }
@@ -109,10 +110,14 @@ void network(std::string_view input) {
     return;
   }
   const model::Model model = model::build(description);
-  require(model.layers.size() == description.network.size() + 1, "each line is a layer, and the loss is the last");
+  const bool spells = model.sample.spelled;  // then the last line is the loss
+  require(model.layers.size() == description.network.size() + (spells ? 0 : 1),
+          "each line is a layer, and the loss is the last");
   Shape shape = model.sample.inputs_of(2);
   for (size_t i = 0; i + 1 < model.layers.size(); ++i) shape = model.layers[i]->output_shape(shape);
-  require(shape == Shape({2, model.sample.classes}), "the last layer gives a number for each class");
+  require(shape.dims() == (spells ? 3 : 2) && shape[0] == 2 && shape[shape.dims() - 1] == model.sample.classes,
+          "there is a number for each class, or for each class and token");
+  require(!spells || 2 * model.sample.targets.elements() - 1 <= shape[1], "there are tokens for the longest text");
 }
 
 }  // namespace trivet::fuzz
