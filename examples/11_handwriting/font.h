@@ -23,20 +23,24 @@ struct Hand {
 
 class Font {
  public:
-  // Throws std::runtime_error if the file is not a font.
+  // Throws std::runtime_error if the file is not a font with outlines of the letters a to z.
   explicit Font(const std::string& path);
-  ~Font();
-  Font(const Font&) = delete;
-  Font& operator=(const Font&) = delete;
 
-  // The word becomes smaller if it would not fit. Letters that the font lacks leave a gap.
+  // `word`: letters a to z. It becomes smaller if it would not fit. Throws std::runtime_error if FreeType cannot draw a letter.
   Image draw(const std::string& word, const Hand& hand) const;
 
  private:
+  struct CloseLibrary {
+    void operator()(FT_LibraryRec_* library) const;
+  };
+  struct CloseFace {
+    void operator()(FT_FaceRec_* face) const;
+  };
+
   int width_of(const std::string& word, int pixels) const;
 
-  FT_LibraryRec_* library_ = nullptr;
-  FT_FaceRec_* face_ = nullptr;
+  std::unique_ptr<FT_LibraryRec_, CloseLibrary> library_;
+  std::unique_ptr<FT_FaceRec_, CloseFace> face_;  // closed before the library
 };
 
 }  // namespace handwriting

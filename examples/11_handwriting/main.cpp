@@ -5,14 +5,18 @@
 // The test words are others than the training words, so that a model has to read letters. All draws come from the seed: the
 // same options give the same files.
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/random.h"
@@ -28,6 +32,7 @@ using handwriting::Hand;
 
 constexpr size_t kShortest = 2, kLongest = 10;  // letters of a word
 constexpr size_t kTestShare = 10;               // one word of ten is for tests
+constexpr size_t kMostImages = 1'000'000;       // of a part
 constexpr int kNoFont = 77;
 
 struct Options {
@@ -38,6 +43,7 @@ struct Options {
   bool check = false;
 };
 
+constexpr std::string_view kOptionNames[] = {"--words", "--output", "--font", "--train", "--test", "--seed"};
 constexpr const char* kUsage =
     "usage: example_11_handwriting --words TEXT_FILE [--output FOLDER] [--font FILE]... [--train 20000] [--test 2000] [--seed "
     "1234]\n"
@@ -53,6 +59,17 @@ std::vector<std::string> installed_fonts() {
   return found;
 }
 
+// A number without a sign and without anything after it.
+template <typename Number>
+Number read_number(const std::string& name, const std::string& text, Number least, Number most) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < least || number > most)
+    throw std::runtime_error(name + ": \"" + text + "\" is not accepted; use " + std::to_string(least) + " to " +
+                             std::to_string(most));
+  return number;
+}
+
 Options read_options(const std::vector<std::string>& arguments) {
   Options options;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -61,6 +78,8 @@ Options read_options(const std::vector<std::string>& arguments) {
       options.check = true;
       continue;
     }
+    if (std::ranges::find(kOptionNames, name) == std::end(kOptionNames))
+      throw std::runtime_error("\"" + name + "\" is not an option");
     if (++i == arguments.size()) throw std::runtime_error(name + ": the value is missing");
     const std::string& value = arguments[i];
     if (name == "--words")
@@ -70,14 +89,14 @@ Options read_options(const std::vector<std::string>& arguments) {
     else if (name == "--font")
       options.fonts.push_back(value);
     else if (name == "--train")
-      options.train = std::stoul(value);
+      options.train = read_number(name, value, size_t{1}, kMostImages);
     else if (name == "--test")
-      options.test = std::stoul(value);
-    else if (name == "--seed")
-      options.seed = std::stoull(value);
+      options.test = read_number(name, value, size_t{1}, kMostImages);
     else
-      throw std::runtime_error(name + ": unknown option");
+      options.seed = read_number(name, value, uint64_t{0}, std::numeric_limits<uint64_t>::max());
   }
+  if (options.words.empty() && !options.check)
+    throw std::runtime_error("--words is missing; name a text (Debian: apt-get install wamerican, /usr/share/dict/words)");
   if (options.fonts.empty()) options.fonts = installed_fonts();
   return options;
 }
@@ -130,6 +149,7 @@ void write_part(const Options& options, const std::vector<std::unique_ptr<Font>>
   const fs::path folder = fs::path(options.output) / part.name;
   fs::create_directories(folder);
   std::ofstream labels(folder / "labels.txt");
+  if (!labels) throw std::runtime_error((folder / "labels.txt").string() + ": cannot be written");
   for (size_t i = 0; i < part.images; ++i) {
     Draws draws(options.seed, part.name, i);
     const std::string& word = part.words[draws.below(part.words.size())];
@@ -143,7 +163,10 @@ void write_part(const Options& options, const std::vector<std::unique_ptr<Font>>
 
 void write_all(const Options& options, const std::vector<std::string>& words) {
   const size_t held = words.size() / kTestShare;
-  if (held == 0) throw std::runtime_error("there are only " + std::to_string(words.size()) + " words; name a longer text");
+  if (held == 0)
+    throw std::runtime_error("there are only " + std::to_string(words.size()) + " words of " + std::to_string(kShortest) +
+                             " to " + std::to_string(kLongest) + " small letters, but at least " + std::to_string(kTestShare) +
+                             " are needed; name a longer text with --words");
   const std::vector<std::string> order = shuffled(words, options.seed);
   std::vector<std::unique_ptr<Font>> fonts;
   for (const std::string& path : options.fonts) fonts.push_back(std::make_unique<Font>(path));
@@ -152,16 +175,57 @@ void write_all(const Options& options, const std::vector<std::string>& words) {
   write_part(options, fonts, {"test", options.test, {order.begin(), end_of_test}});
 }
 
+struct TemporaryFolder {
+  fs::path path = fs::temp_directory_path() / ("handwriting-" + std::to_string(std::random_device()()));
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+};
+
+// A font of squares in the format BDF, which has bitmaps, with the letters from a to `last`.
+std::string bitmap_font(char last) {
+  std::string text =
+      "STARTFONT 2.1\nFONT squares\nSIZE 8 75 75\nFONTBOUNDINGBOX 8 8 0 0\nSTARTPROPERTIES 2\nCHARSET_REGISTRY \"ISO10646\"\n"
+      "CHARSET_ENCODING \"1\"\nENDPROPERTIES\nCHARS " +
+      std::to_string(last - 'a' + 1) + "\n";
+  for (char letter = 'a'; letter <= last; ++letter)
+    text += std::string("STARTCHAR ") + letter + "\nENCODING " + std::to_string(letter) +
+            "\nSWIDTH 500 0\nDWIDTH 8 0\nBBX 8 8 0 0\nBITMAP\nFF\nFF\nFF\nFF\nFF\nFF\nFF\nFF\nENDCHAR\n";
+  return text + "ENDFONT\n";
+}
+
+void check_refused(const fs::path& font, const std::string& text, const std::string& reason) {
+  std::ofstream(font) << text;
+  try {
+    Font{font.string()};
+  } catch (const std::runtime_error& error) {
+    if (std::string(error.what()).find(reason) != std::string::npos) return;
+    throw;
+  }
+  throw std::runtime_error("a font was accepted, of which should be said: " + reason);
+}
+
+void check_bad_fonts() {
+  const TemporaryFolder folder;
+  fs::create_directories(folder.path);
+  const fs::path font = folder.path / "font";
+  check_refused(font, "", "no font");
+  check_refused(font, "These are words.\n", "no font");
+  check_refused(font, bitmap_font('q'), "lacks the letter 'r'");
+  check_refused(font, bitmap_font('z'), "bitmaps instead of outlines");
+}
+
 // Draws a few words and reads them with Trivet's reader.
 void check(Options options) {
-  options.output = (fs::temp_directory_path() / ("handwriting-" + std::to_string(std::random_device()()))).string();
+  const TemporaryFolder folder;
+  options.output = folder.path.string();
   options.train = 30, options.test = 10;
   // All letters occur in many words, so that the test words have none that the training words lack.
   const std::vector<std::string> words{"ant",  "rat",  "tan",  "sea",  "neat",  "rest", "star", "earn", "seat", "tears",
                                        "near", "east", "rats", "nest", "stare", "tar",  "eat",  "rent", "sent", "tree"};
   write_all(options, words);
   const trivet::data::OpenedImages read = trivet::data::open_images(options.output, trivet::ImageFormat::Auto);
-  fs::remove_all(options.output);
   if (read.train.count() != 30 || !read.test || read.test->count() != 10) throw std::runtime_error("images are missing");
   if (read.train.rows != handwriting::kRows || read.train.cols != handwriting::kColumns)
     throw std::runtime_error("images have another shape");
@@ -175,6 +239,7 @@ void check(Options options) {
 }
 
 int run(const Options& options) {
+  if (options.check) check_bad_fonts();
   if (options.fonts.empty()) {
     std::cerr << "no handwriting font is installed; apt-get install fonts-breip fonts-femkeklaver fonts-dancingscript, or name "
                  "fonts with --font FILE\n";
@@ -185,7 +250,7 @@ int run(const Options& options) {
     return 0;
   }
   std::ifstream text(options.words);
-  if (!text)
+  if (!text || fs::is_directory(options.words))
     throw std::runtime_error("--words " + options.words + ": cannot be read; name a text (Debian: apt-get install wamerican)");
   const std::vector<std::string> words = words_of(text);
   write_all(options, words);
