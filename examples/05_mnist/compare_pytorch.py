@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Trains a config of this folder in PyTorch, for comparison: compare_pytorch.py CONFIG [--seed 1234] [--threads 2]
+"""Trains a config of this folder or of 11_handwriting in PyTorch, for comparison: compare_pytorch.py CONFIG [--seed 1234] [--threads 2]
 
 Reads the layers, the batch size, the optimizer, the schedule and the number of epochs or steps from the config, and the images from the
-folder that it names. Prints the test accuracy after each epoch, or at the end, and how many images per second were trained; with
---time-steps N, only the milliseconds of N steps, as JSON. Needs PyTorch and NumPy.
+folder that it names: IDX files, or words that example_11_handwriting drew. Prints the test accuracy whenever the config evaluates, and how
+many images per second were trained; with --time-steps N, only the milliseconds of N steps, as JSON. Needs PyTorch and NumPy.
 """
 import argparse
 import gzip
@@ -11,6 +11,7 @@ import json
 import math
 import pathlib
 import time
+import zlib
 
 import numpy
 import torch
@@ -21,6 +22,39 @@ def read_idx(folder, name):
     data = gzip.open(f"{path}.gz").read() if pathlib.Path(f"{path}.gz").exists() else path.read_bytes()
     dims = [int.from_bytes(data[4 + 4 * i:8 + 4 * i], "big") for i in range(data[3])]
     return torch.from_numpy(numpy.frombuffer(data, numpy.uint8, offset=4 + 4 * len(dims)).reshape(dims).copy())
+
+
+def read_mnist(folder):
+    """Images and classes, for training and for tests."""
+    return [(read_idx(folder, f"{part}-images-idx3-ubyte").unsqueeze(1).float() / 255, read_idx(folder, f"{part}-labels-idx1-ubyte").long())
+            for part in ("train", "t10k")]
+
+
+def read_png(path):
+    """A gray image with 8 bits and no filters, as example_11_handwriting writes it."""
+    data, at, packed = path.read_bytes(), 8, b""
+    width, height = (int.from_bytes(data[begin:begin + 4], "big") for begin in (16, 20))
+    while at < len(data):
+        size = int.from_bytes(data[at:at + 4], "big")
+        packed += data[at + 8:at + 8 + size] if data[at + 4:at + 8] == b"IDAT" else b""
+        at += 12 + size
+    rows = numpy.frombuffer(zlib.decompress(packed), numpy.uint8)
+    if data[24:29] != b"\x08\0\0\0\0" or rows.size != height * (width + 1) or rows.reshape(height, -1)[:, 0].any():
+        raise SystemExit(f"{path}: is no image that example_11_handwriting drew")
+    return torch.from_numpy(rows.reshape(height, -1)[:, 1:].copy())
+
+
+def read_words(folder):
+    """Images and texts as rows of characters, numbered from 1 as in Trivet and filled with 0, for training and for tests."""
+    parts = [[line.split("\t") for line in (folder / part / "labels.txt").read_text().splitlines()] for part in ("train", "test")]
+    characters = sorted({character for _, text in parts[0] for character in text})
+    longest = max(len(text) for lines in parts for _, text in lines)
+    read = []
+    for part, lines in zip(("train", "test"), parts):
+        images = torch.stack([read_png(folder / part / name) for name, _ in lines]).unsqueeze(1).float() / 255
+        numbers = [[characters.index(character) + 1 for character in text] + [0] * (longest - len(text)) for _, text in lines]
+        read.append((images, torch.tensor(numbers)))
+    return read
 
 
 def options_of(words):
@@ -41,13 +75,18 @@ class Positions(torch.nn.Module):
         return tokens + self.table
 
 
+class Columns(torch.nn.Module):
+    def forward(self, images):
+        return images.flatten(1, 2).transpose(1, 2)
+
+
 class Mean(torch.nn.Module):
     def forward(self, tokens):
         return tokens.mean(1)
 
 
 def make_block(width, heads, options):
-    """A transformer block that starts as Trivet's does. PyTorch's dropout also acts after the GELU."""
+    """A transformer block that starts as Trivet's does, with dropout of attention and of both sums."""
     block = torch.nn.TransformerEncoderLayer(
         width, heads, int(options.get("feed_forward", 4 * width)), options.get("dropout", 0.0), norm_first=True, batch_first=True,
         activation=lambda x: torch.nn.functional.gelu(x, approximate="tanh"))
@@ -56,6 +95,7 @@ def make_block(width, heads, options):
             torch.nn.init.normal_(parameter, std=0.02)
         elif name.endswith("bias"):
             torch.nn.init.zeros_(parameter)
+    block.dropout = torch.nn.Identity()  # PyTorch would also drop what comes from the GELU
     return block
 
 
@@ -67,7 +107,7 @@ def make_layer_of_sequence(kind, words, shape):
         return Positions(*shape)
     if kind == "block":
         return make_block(shape[1], int(words[0]), options_of(words[1:]))
-    return torch.nn.LayerNorm(shape[-1]) if kind == "layer_norm" else {"mean": Mean}[kind]()
+    return torch.nn.LayerNorm(shape[-1]) if kind == "layer_norm" else {"columns": Columns, "mean": Mean}[kind]()
 
 
 def make_layer(text, shape):
@@ -92,7 +132,7 @@ def make_layer(text, shape):
 
 def make_model(config):
     shape, layers = config["model"]["input"], []
-    for text in config["model"]["network"]:
+    for text in [text for text in config["model"]["network"] if not text.startswith("ctc")]:
         layer, shape = make_layer(text, shape)
         layers.append(layer)
     return torch.nn.Sequential(*layers)
@@ -111,21 +151,39 @@ def make_optimizer(config, model):
 
 
 def make_scheduler(config, optimizer):
-    """Linear warm-up, then half a cosine; constant without a scheduler."""
+    """DeepSpeed's WarmupCosineLR: linear warm-up, whose first two steps have the learning rate 0, then half a cosine. Constant without a
+    scheduler."""
     params = config.get("scheduler", {}).get("params")
     if params is None:
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1)
     warm, total, least = params["warmup_num_steps"], params["total_num_steps"], params["cos_min_ratio"]
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / warm if step < warm else least + (1 - least) * (
-        1 + math.cos(math.pi * min(1, (step - warm) / (total - warm)))) / 2)
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0, step - 1) / warm if step <= warm else least + (
+        1 - least) * (1 + math.cos(math.pi * min(1, (step - warm) / (total - warm)))) / 2)
 
 
-def accuracy(model, images, classes):
+def ctc_loss(outputs, texts):
+    """The mean over images, however long their texts are."""
+    steps = torch.full((len(texts),), outputs.shape[1])
+    paths = outputs.log_softmax(2).transpose(0, 1)
+    return torch.nn.functional.ctc_loss(paths, texts, steps, (texts > 0).sum(1), reduction="sum") / len(texts)
+
+
+def right_classes(outputs, classes):
+    return int((outputs.argmax(1) == classes).sum())
+
+
+def right_texts(outputs, texts):
+    """How many texts the most probable characters spell, when equal neighbours are merged and blanks (0) are removed."""
+    spelled = [[character for character in torch.unique_consecutive(row).tolist() if character] for row in outputs.argmax(2)]
+    return sum(row == [character for character in text if character] for row, text in zip(spelled, texts.tolist()))
+
+
+def accuracy(model, images, targets, right_of):
     model.eval()
     with torch.no_grad():
-        right = sum(int((model(x).argmax(1) == y).sum()) for x, y in zip(images.split(500), classes.split(500)))
+        right = sum(right_of(model(x), y) for x, y in zip(images.split(500), targets.split(500)))
     model.train()
-    return right / len(classes)
+    return right / len(targets)
 
 
 def main():
@@ -140,31 +198,29 @@ def main():
     torch.set_num_threads(args.threads)
     config = json.loads(args.config.read_text())
     folder = args.data or pathlib.Path(config["data"]["train"])
-    images, classes = read_idx(folder, "train-images-idx3-ubyte"), read_idx(folder, "train-labels-idx1-ubyte").long()
-    tests, test_classes = read_idx(folder, "t10k-images-idx3-ubyte"), read_idx(folder, "t10k-labels-idx1-ubyte").long()
-    images, tests = images.unsqueeze(1).float() / 255, tests.unsqueeze(1).float() / 255
+    spells = config["model"]["network"][-1].startswith("ctc")
+    (images, targets), (tests, test_targets) = read_words(folder) if spells else read_mnist(folder)
+    loss_of, right_of = (ctc_loss, right_texts) if spells else (torch.nn.functional.cross_entropy, right_classes)
     model = make_model(config)
     optimizer = make_optimizer(config, model)
     scheduler = make_scheduler(config, optimizer)
     batch, training = config["train_micro_batch_size_per_gpu"], config["training"]
-    steps = args.time_steps or training.get("steps", 0) or training["epochs"] * len(images) // batch
-    per_epoch = len(images) // batch
-    order, spent = None, []
+    steps = args.time_steps or training.get("steps", 0) or math.ceil(training["epochs"] * len(images) / batch)
+    order = torch.cat([torch.randperm(len(images)) for _ in range(math.ceil(steps * batch / len(images)))])  # a step may span two epochs
+    spent = []
     for step in range(steps):
-        if step % per_epoch == 0:
-            order = torch.randperm(len(images))
         begin = time.perf_counter()
-        chosen = order[step % per_epoch * batch:(step % per_epoch + 1) * batch]
+        chosen = order[step * batch:(step + 1) * batch]
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(images[chosen]), classes[chosen])
+        loss = loss_of(model(images[chosen]), targets[chosen])
         loss.backward()
         if config.get("gradient_clipping", 0) > 0:
             torch.nn.utils.clip_grad_norm_(model.parameters(), config["gradient_clipping"])
         optimizer.step()
         scheduler.step()
         spent.append(time.perf_counter() - begin)
-        if not args.time_steps and ((step + 1) % per_epoch == 0 or step + 1 == steps):
-            print(f"step {step + 1}: loss {loss.item():.4f}, accuracy {100 * accuracy(model, tests, test_classes):.2f} %, "
+        if not args.time_steps and ((step + 1) % training["evaluate_every"] == 0 or step + 1 == steps):
+            print(f"step {step + 1}: loss {loss.item():.4f}, accuracy {100 * accuracy(model, tests, test_targets, right_of):.2f} %, "
                   f"{(step + 1) * batch / sum(spent):.0f} images/s", flush=True)
     if args.time_steps:
         print(json.dumps({"step_ms": [1000 * seconds for seconds in spent]}))
