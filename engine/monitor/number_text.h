@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace trivet::monitor {
 
@@ -12,6 +13,7 @@ std::string memory_size(int64_t bytes);       // "512 KiB", "17 MiB", "1.86 GiB"
 std::string rate(double targets_per_second);  // "8,930"
 std::string python_float(double value);       // as Python's str(float): "0.001", "1.0", "1e-05", "inf"
 std::string json_number(double value);        // shortest that reads back equal; null when not finite
+std::string with_capital(std::string_view word);  // "tokens" -> "Tokens"
 std::string hexadecimal_bits(uint32_t bits);  // "3f800000"
 
 }  // namespace trivet::monitor

@@ -34,6 +34,7 @@ struct Trace {
   std::vector<double> grad_norms;
   double evaluation = 0;
   int64_t correct = 0;  // in the evaluation
+  std::string predictions;  // of the evaluation, those to show, as text
   std::map<std::string, std::vector<float>> weights;
   bool operator==(const Trace&) const = default;
 };
