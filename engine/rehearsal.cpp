@@ -78,7 +78,8 @@ void Rehearsal::measure(RankPlan& rank) {
   train_step();
   count_step(rank);
   WantsAllLogits logits;
-  worker_.evaluate(1, [&](int64_t) { return microbatch(); }, &logits);
+  worker_.evaluate(
+      1, [&](int64_t) { return microbatch(); }, &logits);
   if (!rank.programs.audit.empty()) audited_step();
   worker_.parameters().initialize(0);  // stages frozen weights, too
   if (plan_.config.compute_device() == Device::Cuda) add_backend_memory(rank);

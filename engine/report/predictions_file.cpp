@@ -34,17 +34,15 @@ void PredictionsFile::on_start(const monitor::RunStart& start) {
 void PredictionsFile::on_predictions(const monitor::ShownPredictions& predictions) {
   if (failed_ || replace_text(path_, to_json(predictions))) return;
   failed_ = true;
-  Log().warning(fmt::format("{}: predictions cannot be written: {}; the run continues without this file",
-                            escape_control(path_), std::strerror(errno)));
+  Log().warning(fmt::format("{}: predictions cannot be written: {}; the run continues without this file", escape_control(path_),
+                            std::strerror(errno)));
 }
 
 std::string to_json(const monitor::ShownPredictions& predictions) {
   nlohmann::ordered_json json{{"step", predictions.step}, {"samples", nlohmann::ordered_json::array()}};
   for (const monitor::ShownPrediction& sample : predictions.samples) {
-    nlohmann::ordered_json one{{"sample", sample.sample},
-                               {"right", sample.right},
-                               {"target", sample.target},
-                               {"predicted", sample.predicted}};
+    nlohmann::ordered_json one{
+        {"sample", sample.sample}, {"right", sample.right}, {"target", sample.target}, {"predicted", sample.predicted}};
     if (sample.png.empty()) {
       one["before"] = sample.before;
     } else {

@@ -16,11 +16,11 @@ std::string shown_word(const std::string& text) { return text.empty() ? "nothing
 
 // What is wrong is said in words, not only by the colour of the frame.
 std::string image_item(const monitor::ShownPrediction& sample) {
-  const std::string words = sample.right ? shown_word(sample.target)
-                                         : fmt::format("<b>{}</b><br>is {}", shown_word(sample.predicted), shown_word(sample.target));
-  return fmt::format(
-      "<li{}><img alt=\"Validation image {}\" src=\"data:image/png;base64,{}\"><span>{}</span></li>\n",
-      sample.right ? "" : " class=\"wrong\"", sample.sample, base64(sample.png), words);
+  const std::string words = sample.right
+                                ? shown_word(sample.target)
+                                : fmt::format("<b>{}</b><br>is {}", shown_word(sample.predicted), shown_word(sample.target));
+  return fmt::format("<li{}><img alt=\"Validation image {}\" src=\"data:image/png;base64,{}\"><span>{}</span></li>\n",
+                     sample.right ? "" : " class=\"wrong\"", sample.sample, base64(sample.png), words);
 }
 
 std::string gallery(const monitor::ShownPredictions& predictions) {
@@ -35,7 +35,8 @@ std::string table_of_said(const monitor::ShownPredictions& predictions) {
   std::vector<std::vector<std::string>> rows{{"text before", "what follows", "the most probable tokens"}};
   for (const monitor::ShownPrediction& sample : predictions.samples)
     rows.push_back({sample.before, sample.target, sample.predicted});
-  return "<p>The ends of validation samples. Each token is predicted from the true ones before it.</p>\n<div class=\"said\">\n" +
+  return "<p>The ends of validation samples. Each token is predicted from the true ones before it.</p>\n<div "
+         "class=\"said\">\n" +
          table(rows) + "</div>\n";
 }
 

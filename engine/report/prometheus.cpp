@@ -48,7 +48,9 @@ class Exposition {
 };
 
 // A metric of throughput has the name of what is counted, because its values have no other unit.
-std::string name_of_targets(const RunData& run, const char* rest) { return fmt::format("trivet_{}_{}", run.targets.many, rest); }
+std::string name_of_targets(const RunData& run, const char* rest) {
+  return fmt::format("trivet_{}_{}", run.targets.many, rest);
+}
 
 void add_step(Exposition& out, const RunData& run) {
   const StepPoint& last = run.steps.last();
@@ -56,7 +58,8 @@ void add_step(Exposition& out, const RunData& run) {
       .gauge("trivet_loss", "Mean loss of the last step.", last.loss)
       .gauge("trivet_learning_rate", "Learning rate of the last step.", last.lr)
       .gauge("trivet_gradient_norm", "Norm of the gradients of the last step, before clipping.", last.grad_norm)
-      .gauge(name_of_targets(run, "per_second"), fmt::format("{} per second in the last step, of all ranks.", monitor::with_capital(run.targets.many)),
+      .gauge(name_of_targets(run, "per_second"),
+             fmt::format("{} per second in the last step, of all ranks.", monitor::with_capital(run.targets.many)),
              last.targets_per_second)
       .gauge("trivet_memory_bytes", "Peak of rank 0's memory.", last.memory_bytes);
   if (last.loss_scale != 0) out.gauge("trivet_loss_scale", "Loss scale of the last step.", last.loss_scale);
@@ -66,7 +69,8 @@ void add_step(Exposition& out, const RunData& run) {
 }
 
 void add_counters(Exposition& out, const RunData& run, const StepCounters& counters) {
-  out.counter(name_of_targets(run, "total"), fmt::format("{} trained on since the program started.", monitor::with_capital(run.targets.many)),
+  out.counter(name_of_targets(run, "total"),
+              fmt::format("{} trained on since the program started.", monitor::with_capital(run.targets.many)),
               static_cast<double>(counters.targets))
       .counter("trivet_skipped_steps_total", "Steps skipped since the program started.", static_cast<double>(counters.skipped));
   const std::string name = "trivet_step_duration_seconds";

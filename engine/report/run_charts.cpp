@@ -26,7 +26,8 @@ LineChart chart_of_steps(std::span<const RunData> runs, const std::string& title
   return chart;
 }
 
-void add_evaluations(LineChart& chart, std::span<const RunData> runs, const std::function<double(const EvaluationPoint&)>& value) {
+void add_evaluations(LineChart& chart, std::span<const RunData> runs,
+                     const std::function<double(const EvaluationPoint&)>& value) {
   for (size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].evaluations.empty()) continue;
     Line line{.name = runs.size() == 1 ? "validation" : runs[i].name + ", validation",
@@ -117,7 +118,8 @@ double median_targets_per_second(const RunData& run) { return median_of(run, &St
 double median_step_ms(const RunData& run) { return median_of(run, &StepPoint::step_ms); }
 
 std::vector<LineChart> charts_of(std::span<const RunData> runs) {
-  const auto member = [&](const std::string& title, const std::string& name, bool from_zero, double StepPoint::*value, double unit = 1) {
+  const auto member = [&](const std::string& title, const std::string& name, bool from_zero, double StepPoint::*value,
+                          double unit = 1) {
     return chart_of_steps(runs, title, name, from_zero, [=](const RunData&, const StepPoint& p) { return p.*value / unit; });
   };
   const std::string speed = std::string(targets_of(runs).many) + "/s";

@@ -10,7 +10,8 @@
 
 namespace trivet::report {
 
-// Loss, validation accuracy, learning rate, gradient norm, throughput, model FLOPs utilization or rate, memory, loss scale: those that have points.
+// Loss, validation accuracy, learning rate, gradient norm, throughput, model FLOPs utilization or rate, memory, loss scale:
+// those that have points.
 std::vector<LineChart> charts_of(std::span<const RunData> runs);
 
 // What the targets of all these runs are.

@@ -82,7 +82,8 @@ std::string tiles(const RunData& run) {
   if (const std::string accuracy = accuracy_text(run); !accuracy.empty())
     text += tile("Validation accuracy", accuracy, best_accuracy_text(run));
   if (run.steps.count() > 1) {
-    text += tile(monitor::with_capital(run.targets.many) + " per second", monitor::rate(median_targets_per_second(run)), "median");
+    text +=
+        tile(monitor::with_capital(run.targets.many) + " per second", monitor::rate(median_targets_per_second(run)), "median");
     text += tile("Time of a step", fmt::format("{:.4g} ms", median_step_ms(run)), "median");
     if (const double percent = utilization_percent(run.plan, median_step_ms(run)); percent > 0)
       text += tile("MFU", fmt::format("{:.1f} %", percent), "model FLOPs, median");
@@ -213,8 +214,8 @@ std::string thinned_note(std::span<const RunData> runs) {
 
 std::string one_run(const RunData& run) {
   return fmt::format("<h1>{}</h1>\n", escaped(run.name)) + tiles(run) + charts({&run, 1}) + thinned_note({&run, 1}) +
-         to_section(run.predictions) + memory_section(run) + communication_section(run) + timeline_section(run) + ranks_section(run) + notes_section(run) +
-         facts_section(run);
+         to_section(run.predictions) + memory_section(run) + communication_section(run) + timeline_section(run) +
+         ranks_section(run) + notes_section(run) + facts_section(run);
 }
 
 std::string differences_section(std::span<const RunData> runs) {

@@ -8,7 +8,7 @@
 namespace trivet::trainer {
 namespace {
 
-constexpr int64_t kMostSide = 128;     // pixels of an image on a page; larger ones are reduced
+constexpr int64_t kMostSide = 128;    // pixels of an image on a page; larger ones are reduced
 constexpr int64_t kMostBefore = 200;  // tokens that are shown before the predicted ones
 
 // A validation sample as the model was given it.

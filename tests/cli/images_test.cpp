@@ -142,147 +142,149 @@ TEST_F(TrainImages, PyTorchsSamplerGivesBatchNormNoEmptyRows) {
   EXPECT_THAT(accumulated.errors,
               HasSubstr("a gradient_accumulation_steps that divides the microbatches of a rank in an epoch"));
 
-TEST_F(TrainImages, AVisionTransformerGivesTheSameBitsOnEveryLayout) {
-  const std::string same =
-      "--set training.epochs=0 --set training.steps=3 --set training.evaluate_every=3 --set train_batch_size=8 --set "
-      "train_micro_batch_size_per_gpu=2 --set reproducible=layout --set scheduler.params.warmup_num_steps=1 --set "
-      "scheduler.params.total_num_steps=10 ";
-  const Output one = train("05_mnist/vision_transformer.json", same + "--metrics one.jsonl --set checkpoint.directory=one");
-  EXPECT_EQ(one.code, 0) << one.errors;
-  int run = 0;
-  for (const char* layout :
-       {"--ranks 2 --set zero_optimization.stage=1", "--ranks 2 --set zero_optimization.stage=2",
-        "--ranks 4 --set zero_optimization.stage=3 --set parallel.pipeline=2 --set pipeline.schedule=zb-h1",
-        "--ranks 2 --set zero_optimization.stage=3 --set activation_checkpointing.mode=full",
-        "--set activation_checkpointing.mode=selective"}) {
-    const std::string name = "other" + std::to_string(run++);
-    const Output other = train("05_mnist/vision_transformer.json",
-                               same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name + " " + layout);
-    EXPECT_EQ(other.code, 0) << other.errors;
-    EXPECT_EQ(loss_bits(name + ".jsonl"), loss_bits("one.jsonl")) << layout;
-    EXPECT_EQ(loss_bits(name + ".evaluation.jsonl"), loss_bits("one.evaluation.jsonl")) << layout;
-  }
-}
-
-// Words of the letters a, b and c, written as vertical bars of three kinds.
-class TrainWords : public TrainImages {
- protected:
-  static constexpr int kRows = 4, kColumns = 16;
-
-  TrainWords() {
-    write_words("train", 48);
-    write_words("test", 12);
-  }
-  void write_words(const std::string& part, int count) {
-    std::filesystem::create_directories(folder.at("words/" + part));
-    std::string labels;
-    for (int i = 0; i < count; ++i) {
-      std::string text;
-      for (int place = 0; place <= i % 3; ++place) text += static_cast<char>('a' + (i / 3 + place * (i % 5)) % 3);
-      folder.write("words/" + part + "/" + std::to_string(i) + ".png", picture(text));
-      labels += std::to_string(i) + ".png\t" + text + "\n";
+  TEST_F(TrainImages, AVisionTransformerGivesTheSameBitsOnEveryLayout) {
+    const std::string same =
+        "--set training.epochs=0 --set training.steps=3 --set training.evaluate_every=3 --set train_batch_size=8 --set "
+        "train_micro_batch_size_per_gpu=2 --set reproducible=layout --set scheduler.params.warmup_num_steps=1 --set "
+        "scheduler.params.total_num_steps=10 ";
+    const Output one = train("05_mnist/vision_transformer.json", same + "--metrics one.jsonl --set checkpoint.directory=one");
+    EXPECT_EQ(one.code, 0) << one.errors;
+    int run = 0;
+    for (const char* layout :
+         {"--ranks 2 --set zero_optimization.stage=1", "--ranks 2 --set zero_optimization.stage=2",
+          "--ranks 4 --set zero_optimization.stage=3 --set parallel.pipeline=2 --set pipeline.schedule=zb-h1",
+          "--ranks 2 --set zero_optimization.stage=3 --set activation_checkpointing.mode=full",
+          "--set activation_checkpointing.mode=selective"}) {
+      const std::string name = "other" + std::to_string(run++);
+      const Output other = train("05_mnist/vision_transformer.json",
+                                 same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name + " " + layout);
+      EXPECT_EQ(other.code, 0) << other.errors;
+      EXPECT_EQ(loss_bits(name + ".jsonl"), loss_bits("one.jsonl")) << layout;
+      EXPECT_EQ(loss_bits(name + ".evaluation.jsonl"), loss_bits("one.evaluation.jsonl")) << layout;
     }
-    folder.write("words/" + part + "/labels.txt", labels);
   }
-  // A letter has 4 columns: 'a' a bright one in the upper half, 'b' in the lower half, 'c' in both.
-  static std::string picture(const std::string& text) {
-    std::string rows;
-    for (int row = 0; row < kRows; ++row) {
-      std::string line(kColumns, '\0');
-      for (size_t i = 0; i < text.size(); ++i)
-        if (text[i] == 'c' || (text[i] == 'a') == (row < kRows / 2)) line[4 * i + 1] = '\xff';
-      rows += std::string(1, '\0') + line;
+
+  // Words of the letters a, b and c, written as vertical bars of three kinds.
+  class TrainWords : public TrainImages {
+   protected:
+    static constexpr int kRows = 4, kColumns = 16;
+
+    TrainWords() {
+      write_words("train", 48);
+      write_words("test", 12);
     }
-    return PngText{.rows = kRows, .cols = kColumns, .stored = rows}.text();
-  }
-  std::string write_config(const std::string& loss, int classes) {
-    folder.write("words.json", R"({
+    void write_words(const std::string& part, int count) {
+      std::filesystem::create_directories(folder.at("words/" + part));
+      std::string labels;
+      for (int i = 0; i < count; ++i) {
+        std::string text;
+        for (int place = 0; place <= i % 3; ++place) text += static_cast<char>('a' + (i / 3 + place * (i % 5)) % 3);
+        folder.write("words/" + part + "/" + std::to_string(i) + ".png", picture(text));
+        labels += std::to_string(i) + ".png\t" + text + "\n";
+      }
+      folder.write("words/" + part + "/labels.txt", labels);
+    }
+    // A letter has 4 columns: 'a' a bright one in the upper half, 'b' in the lower half, 'c' in both.
+    static std::string picture(const std::string& text) {
+      std::string rows;
+      for (int row = 0; row < kRows; ++row) {
+        std::string line(kColumns, '\0');
+        for (size_t i = 0; i < text.size(); ++i)
+          if (text[i] == 'c' || (text[i] == 'a') == (row < kRows / 2)) line[4 * i + 1] = '\xff';
+        rows += std::string(1, '\0') + line;
+      }
+      return PngText{.rows = kRows, .cols = kColumns, .stored = rows}.text();
+    }
+    std::string write_config(const std::string& loss, int classes) {
+      folder.write("words.json", R"({
   "model": {"type": "sequential", "input": [1, 4, 16],
             "network": ["conv 8 padding 1", "relu", "columns", "dense 16", "positions", "block 2", "layer_norm", "dense )" +
-                                   std::to_string(classes) + R"(", ")" + loss + R"("]},
+                                     std::to_string(classes) + R"(", ")" + loss + R"("]},
   "data": {"train": "words"}, "training": {"steps": 60, "seed": 3, "evaluate_every": 60},
   "train_micro_batch_size_per_gpu": 12, "optimizer": {"type": "Adam", "params": {"lr": 0.01}}})");
-    return "words.json ";
-  }
-};
-
-TEST_F(TrainWords, LearnsToReadThemAndReportsHowManyAreRight) {
-  const Output out = folder.run("train " + write_config("ctc 3", 4) + "--metrics m.jsonl --set run.directory=run");
-  EXPECT_EQ(out.code, 0) << out.errors;
-  EXPECT_THAT(out.text, HasSubstr("data    words: 48 training images, 12 validation images, 3 characters\n"));
-  EXPECT_THAT(out.text, HasSubstr(", accuracy 100.00 % over 12 images in "));
-  EXPECT_THAT(folder.read("run/predictions.json"), HasSubstr(R"({"sample":2,"right":true,"target":"aaa","predicted":"aaa","png":)"));
-}
-
-TEST_F(TrainWords, GivesTheSameBitsOnEveryLayout) {
-  const std::string same = "train " + write_config("ctc 4", 5) +
-                           "--set training.steps=3 --set training.evaluate_every=3 --set train_batch_size=24 --set "
-                           "train_micro_batch_size_per_gpu=6 --set reproducible=layout ";
-  const Output one = folder.run(same + "--metrics one.jsonl --set checkpoint.directory=one --set run.directory=of_one");
-  EXPECT_EQ(one.code, 0) << one.errors;
-  int run = 0;
-  for (const char* layout :
-       {"--ranks 2 --set zero_optimization.stage=2", "--ranks 4 --set zero_optimization.stage=3 --set parallel.pipeline=2"}) {
-    const std::string name = "other" + std::to_string(run++);
-    const Output other = folder.run(same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name +
-                                    " --set run.directory=of_" + name + " " + layout);
-    EXPECT_EQ(folder.read("of_" + name + "/predictions.json"), folder.read("of_one/predictions.json")) << layout;
-    EXPECT_EQ(other.code, 0) << other.errors;
-    EXPECT_EQ(loss_bits(name + ".jsonl"), loss_bits("one.jsonl")) << layout;
-    EXPECT_EQ(loss_bits(name + ".evaluation.jsonl"), loss_bits("one.evaluation.jsonl")) << layout;
-  }
-}
-
-TEST_F(TrainWords, NetworksThatDoNotFitAreRefused) {
-  const auto expect_refused = [&](const std::string& loss, int classes, const std::string& options,
-                                  const std::string& message) {
-    const Output out = folder.run("train " + write_config(loss, classes) + options);
-    EXPECT_EQ(out.code, 2);
-    EXPECT_THAT(out.errors, HasSubstr("model.network: " + message));
+      return "words.json ";
+    }
   };
-  expect_refused("ctc 2", 4, "", "targets have 2 characters at most, but words has a text of 3; end with \"ctc 3\"");
-  expect_refused("ctc 3", 3, "", "\"ctc\" gets 3 classes, but words has 3 characters and needs one more for the blank; use 4");
-  expect_refused("mean", 4, "", "targets have 1 characters at most, but words has a text of 3; end with \"ctc 3\"");
-  expect_refused("ctc 5", 11, "--set data.train=mnist --set 'model.input=[1,28,28]'",
-                 "mnist has classes, but the list of layers ends with \"ctc\", which reads texts; name a folder with a file "
-                 "labels.txt (docs/data.md)");
-}
 
-TEST_F(TrainImages, AnotherNumberOfClassesIsRefused) {
-  const Output out = train("05_mnist/horovod.json", "--set 'model.network=[\"flatten\", \"dense 9\"]'");
-  EXPECT_EQ(out.code, 2);
-  EXPECT_THAT(out.errors, HasSubstr("model.network: the last layer gives 9 numbers, but mnist has 10 classes; use as many"));
-}
-
-TEST_F(TrainImages, EvaluationNeedsImages) {
-  std::filesystem::remove(folder.at("mnist/t10k-images-idx3-ubyte"));
-  const Output out = train("05_mnist/horovod.json", "--set data.validation_fraction=0");
-  EXPECT_EQ(out.code, 2);
-  EXPECT_THAT(out.errors, HasSubstr("training.evaluate_every: 469 needs something to evaluate on; give data.validation or a "
-                                    "data.validation_fraction above 0, or use 0"));
-}
-
-TEST_F(TrainImages, AModelOfImagesGeneratesNoText) {
-  const Output trained = train("05_mnist/horovod.json",
-                               "--set training.epochs=0 --set training.steps=1 --set training.evaluate_every=0 --set "
-                               "train_micro_batch_size_per_gpu=4");
-  EXPECT_EQ(trained.code, 0) << trained.errors;
-  const Output out = folder.run("generate checkpoints");
-  EXPECT_EQ(out.code, 2);
-  EXPECT_THAT(out.errors,
-              HasSubstr("checkpoints: its model of type \"sequential\" reads images; only models of text generate"));
-}
-
-// What needs no data.
-TEST_F(TrainImages, AreEstimatedAndPlannedAndTheirSchedulesDrawn) {
-  const std::string config = TRIVET_SOURCE_DIR "/examples/05_mnist/horovod.json";
-  for (const std::string& command :
-       {"plan " + config + " --world-size 2", "estimate " + config, "config check " + config, "config explain " + config}) {
-    const Output out = folder.run(command);
-    EXPECT_EQ(out.code, 0) << command << ": " << out.errors;
+  TEST_F(TrainWords, LearnsToReadThemAndReportsHowManyAreRight) {
+    const Output out = folder.run("train " + write_config("ctc 3", 4) + "--metrics m.jsonl --set run.directory=run");
+    EXPECT_EQ(out.code, 0) << out.errors;
+    EXPECT_THAT(out.text, HasSubstr("data    words: 48 training images, 12 validation images, 3 characters\n"));
+    EXPECT_THAT(out.text, HasSubstr(", accuracy 100.00 % over 12 images in "));
+    EXPECT_THAT(folder.read("run/predictions.json"),
+                HasSubstr(R"({"sample":2,"right":true,"target":"aaa","predicted":"aaa","png":)"));
   }
-  EXPECT_THAT(folder.run("plan " + config).text, HasSubstr("1199882 parameters in 12 blocks"));
-}
+
+  TEST_F(TrainWords, GivesTheSameBitsOnEveryLayout) {
+    const std::string same = "train " + write_config("ctc 4", 5) +
+                             "--set training.steps=3 --set training.evaluate_every=3 --set train_batch_size=24 --set "
+                             "train_micro_batch_size_per_gpu=6 --set reproducible=layout ";
+    const Output one = folder.run(same + "--metrics one.jsonl --set checkpoint.directory=one --set run.directory=of_one");
+    EXPECT_EQ(one.code, 0) << one.errors;
+    int run = 0;
+    for (const char* layout :
+         {"--ranks 2 --set zero_optimization.stage=2", "--ranks 4 --set zero_optimization.stage=3 --set parallel.pipeline=2"}) {
+      const std::string name = "other" + std::to_string(run++);
+      const Output other = folder.run(same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name +
+                                      " --set run.directory=of_" + name + " " + layout);
+      EXPECT_EQ(folder.read("of_" + name + "/predictions.json"), folder.read("of_one/predictions.json")) << layout;
+      EXPECT_EQ(other.code, 0) << other.errors;
+      EXPECT_EQ(loss_bits(name + ".jsonl"), loss_bits("one.jsonl")) << layout;
+      EXPECT_EQ(loss_bits(name + ".evaluation.jsonl"), loss_bits("one.evaluation.jsonl")) << layout;
+    }
+  }
+
+  TEST_F(TrainWords, NetworksThatDoNotFitAreRefused) {
+    const auto expect_refused = [&](const std::string& loss, int classes, const std::string& options,
+                                    const std::string& message) {
+      const Output out = folder.run("train " + write_config(loss, classes) + options);
+      EXPECT_EQ(out.code, 2);
+      EXPECT_THAT(out.errors, HasSubstr("model.network: " + message));
+    };
+    expect_refused("ctc 2", 4, "", "targets have 2 characters at most, but words has a text of 3; end with \"ctc 3\"");
+    expect_refused("ctc 3", 3, "",
+                   "\"ctc\" gets 3 classes, but words has 3 characters and needs one more for the blank; use 4");
+    expect_refused("mean", 4, "", "targets have 1 characters at most, but words has a text of 3; end with \"ctc 3\"");
+    expect_refused("ctc 5", 11, "--set data.train=mnist --set 'model.input=[1,28,28]'",
+                   "mnist has classes, but the list of layers ends with \"ctc\", which reads texts; name a folder with a file "
+                   "labels.txt (docs/data.md)");
+  }
+
+  TEST_F(TrainImages, AnotherNumberOfClassesIsRefused) {
+    const Output out = train("05_mnist/horovod.json", "--set 'model.network=[\"flatten\", \"dense 9\"]'");
+    EXPECT_EQ(out.code, 2);
+    EXPECT_THAT(out.errors, HasSubstr("model.network: the last layer gives 9 numbers, but mnist has 10 classes; use as many"));
+  }
+
+  TEST_F(TrainImages, EvaluationNeedsImages) {
+    std::filesystem::remove(folder.at("mnist/t10k-images-idx3-ubyte"));
+    const Output out = train("05_mnist/horovod.json", "--set data.validation_fraction=0");
+    EXPECT_EQ(out.code, 2);
+    EXPECT_THAT(out.errors, HasSubstr("training.evaluate_every: 469 needs something to evaluate on; give data.validation or a "
+                                      "data.validation_fraction above 0, or use 0"));
+  }
+
+  TEST_F(TrainImages, AModelOfImagesGeneratesNoText) {
+    const Output trained = train("05_mnist/horovod.json",
+                                 "--set training.epochs=0 --set training.steps=1 --set training.evaluate_every=0 --set "
+                                 "train_micro_batch_size_per_gpu=4");
+    EXPECT_EQ(trained.code, 0) << trained.errors;
+    const Output out = folder.run("generate checkpoints");
+    EXPECT_EQ(out.code, 2);
+    EXPECT_THAT(out.errors,
+                HasSubstr("checkpoints: its model of type \"sequential\" reads images; only models of text generate"));
+  }
+
+  // What needs no data.
+  TEST_F(TrainImages, AreEstimatedAndPlannedAndTheirSchedulesDrawn) {
+    const std::string config = TRIVET_SOURCE_DIR "/examples/05_mnist/horovod.json";
+    for (const std::string& command :
+         {"plan " + config + " --world-size 2", "estimate " + config, "config check " + config, "config explain " + config}) {
+      const Output out = folder.run(command);
+      EXPECT_EQ(out.code, 0) << command << ": " << out.errors;
+    }
+    EXPECT_THAT(folder.run("plan " + config).text, HasSubstr("1199882 parameters in 12 blocks"));
+  }
 
 }  // namespace
 }  // namespace trivet::test

@@ -62,10 +62,10 @@ TEST_F(Watching, TheFolderOfARunHoldsWhatMadeItAndWhatItMeasured) {
   EXPECT_THAT(folder.read("runs/one/events.jsonl"), HasSubstr("{\"event\":\"checkpoint\","));
   EXPECT_THAT(folder.read("runs/one/timeline/ranks.json"), HasSubstr("\"rank\": 1"));
   const std::string page = folder.read("runs/one/report.html");
-  for (const char* part : {"<dd>6 of 6</dd><dd class=\"more\">complete</dd>", "<h2>Memory, planned and measured</h2>",
-                           "<h2>Communication of one step, planned</h2>", "data:image/svg+xml;base64,",
-                           "<h2>Ranks in the recorded step</h2>", "<td>checkpoint</td><td>its save began</td>",
-                           "<h2>Predictions after step 6</h2>"})
+  for (const char* part :
+       {"<dd>6 of 6</dd><dd class=\"more\">complete</dd>", "<h2>Memory, planned and measured</h2>",
+        "<h2>Communication of one step, planned</h2>", "data:image/svg+xml;base64,", "<h2>Ranks in the recorded step</h2>",
+        "<td>checkpoint</td><td>its save began</td>", "<h2>Predictions after step 6</h2>"})
     EXPECT_THAT(page, HasSubstr(part));
 }
 

@@ -160,7 +160,8 @@ TEST(RunPage, OfARunOnImagesCountsImagesAndShowsItsAccuracy) {
   for (const char* other : {"token", "Token", "tok/s"}) EXPECT_THAT(page, Not(HasSubstr(other)));
   const RunData text = small_run();
   const std::string of_text = to_page({&text, 1});
-  for (const char* other : {"image", "Image", "ccuracy"}) EXPECT_THAT(of_text.substr(of_text.find("<main>")), Not(HasSubstr(other)));
+  for (const char* other : {"image", "Image", "ccuracy"})
+    EXPECT_THAT(of_text.substr(of_text.find("<main>")), Not(HasSubstr(other)));
 }
 
 TEST(RunPage, RunsOnImagesAndOnTextDrawnOverEachOtherCountTargets) {
@@ -182,14 +183,16 @@ TEST(RunPage, ShowsImagesWithWhatTheModelPredicts) {
   EXPECT_THAT(page, HasSubstr("<h2>Predictions after step 3</h2>"));
   EXPECT_THAT(page, HasSubstr("<li class=\"wrong\"><img alt=\"Validation image 17\" src=\"data:image/png;base64,YW4gaW1hZ2U=\">"
                               "<span><b>1</b><br>is 7</span></li>"));
-  EXPECT_THAT(page, HasSubstr("<li><img alt=\"Validation image 4\" src=\"data:image/png;base64,YW4gaW1hZ2U=\"><span>two</span></li>"));
+  EXPECT_THAT(
+      page, HasSubstr("<li><img alt=\"Validation image 4\" src=\"data:image/png;base64,YW4gaW1hZ2U=\"><span>two</span></li>"));
   const RunData none = small_run();
   EXPECT_THAT(to_page({&none, 1}), Not(HasSubstr("<h2>Predictions")));
 }
 
 TEST(RunPage, ShowsTextWithWhatTheModelPredicts) {
   RunData run = small_run();
-  run.predictions = {.step = 2, .samples = {{.sample = 0, .right = false, .before = "To be, ", .target = "or", .predicted = "is"}}};
+  run.predictions = {.step = 2,
+                     .samples = {{.sample = 0, .right = false, .before = "To be, ", .target = "or", .predicted = "is"}}};
   EXPECT_THAT(to_page({&run, 1}), HasSubstr("<td>To be, </td><td>or</td><td>is</td>"));
   run.predictions.samples = {{.png = "x", .target = "", .predicted = "a"}};  // an image of no text
   EXPECT_THAT(to_page({&run, 1}), HasSubstr("<b>a</b><br>is nothing"));

@@ -156,8 +156,9 @@ TEST(PredictionsFile, ThatCannotBeWrittenIsReportedOnceAndDoesNotEndTheRun) {
   testing::internal::CaptureStderr();
   file.on_predictions(some_predictions());
   file.on_predictions(some_predictions());
-  const std::string log = testing::internal::GetCapturedStderr(), warning = "/no/such/folder/predictions.json: predictions cannot be "
-                                                                            "written: No such file or directory; the run continues";
+  const std::string log = testing::internal::GetCapturedStderr(), warning =
+                                                                      "/no/such/folder/predictions.json: predictions cannot be "
+                                                                      "written: No such file or directory; the run continues";
   EXPECT_THAT(log, HasSubstr(warning));
   EXPECT_EQ(log.find(warning), log.rfind(warning));
 }
@@ -168,7 +169,8 @@ TEST(ReadRun, PredictionsOfSomethingElseAreRefused) {
   };
   EXPECT_EQ(refusal(R"({"sample": 1, "right": true, "target": "a", "predicted": "a"})"), "no error");
   EXPECT_THAT(refusal(R"({"sample": 1, "right": true, "target": "a"})"), HasSubstr("is not what trivet train writes there"));
-  EXPECT_THAT(refusal(R"({"sample": -1, "right": true, "target": "a", "predicted": "a"})"), HasSubstr("-1 is not a number from 0"));
+  EXPECT_THAT(refusal(R"({"sample": -1, "right": true, "target": "a", "predicted": "a"})"),
+              HasSubstr("-1 is not a number from 0"));
   EXPECT_THAT(refusal(R"({"sample": 1, "right": true, "target": "a", "predicted": "a", "png": "a<=="})"),
               HasSubstr("is not text in base64"));
 }
