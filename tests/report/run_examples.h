@@ -41,6 +41,7 @@ inline RunData small_image_run(const std::string& png = "png") {
   RunData run = small_run();
   run.name = "runs/images";
   run.targets = monitor::kImages;
+  run.evaluations = ThinnedSeries<EvaluationPoint>();
   add(run, EvaluationPoint{.step = 1, .loss = 3.6, .accuracy = 0.75});
   add(run, EvaluationPoint{.step = 3, .loss = 3.4, .accuracy = 0.7});
   run.predictions = {.step = 3,
