@@ -28,6 +28,7 @@
 #include "core/arena.h"
 #include "core/axis.h"
 #include "core/layer_role.h"
+#include "core/logits_reader.h"
 #include "core/number.h"
 #include "core/parameter_spec.h"
 #include "core/sample.h"
@@ -73,6 +74,9 @@ struct Context {
   // float64 [1]: a loss layer that chooses a class for each target adds the number of right ones among those that count. Other
   // loss layers leave it as it is. Absent: nobody needs it.
   TensorView correct;
+  // In an evaluation: a loss layer that computes logits hands them over, for the samples that the reader wants. Other loss
+  // layers do not call it. Null: nobody wants them.
+  LogitsReader* logits = nullptr;
   // Attention keeps its core's input and recomputes the core's output in backward (Korthikanti et al. 2022). Must have the same
   // value in a microbatch's forward and backward.
   bool recompute_attention = false;

@@ -281,8 +281,8 @@ StepResult Engine::evaluate(std::span<const Microbatch> microbatches) {
   return evaluate(static_cast<int64_t>(microbatches.size()), [&](int64_t i) { return microbatches[i]; });
 }
 
-StepResult Engine::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make) {
-  return abort_others_on_error([&] { return worker_->evaluate(microbatches, make); });
+StepResult Engine::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make, LogitsReader* logits) {
+  return abort_others_on_error([&] { return worker_->evaluate(microbatches, make, logits); });
 }
 
 // ---- checkpoints

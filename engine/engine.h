@@ -69,8 +69,9 @@ class Engine {
   StepOutcome step();
   // Returns the mean loss over all ranks' targets; every rank must pass the same number of microbatches.
   StepResult evaluate(std::span<const Microbatch> microbatches);
-  // The same, but make(i) creates each microbatch when it is needed.
-  StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make);
+  // The same, but make(i) creates each microbatch when it is needed. `logits` reads the logits on the ranks that compute the
+  // loss, those of the last pipeline stage; all ranks pass one or none of them does.
+  StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make, LogitsReader* logits = nullptr);
 
   // Says how to load any microbatch of a step (from 0), by its number over all data ranks (engine/data/batch_layout.h). Steps
   // need it if audit.every_steps is given. What it returns must be valid until its next call.

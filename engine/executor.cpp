@@ -185,6 +185,7 @@ Context Executor::context(int block, int microbatch) {
   c.gradient_scale = inputs_.scalars.loss_scale / inputs_.gradient_divisor;
   c.recompute_attention = recompute_of(block) == Recompute::Selective;
   c.axes = axes_;
+  c.logits = inputs_.logits;
   if (options_.counts_loss) {
     const TensorView sums = inputs_.results->losses(microbatches_).row_range(microbatch, 1);
     c.loss = sums.slice(0, 2);

@@ -50,6 +50,7 @@ struct StepInputs {
   double gradient_divisor = 1;  // of the losses of a microbatch; see Worker
   bool training = true;
   timeline::Recorder* recorder = nullptr;  // null: the step is not recorded
+  LogitsReader* logits = nullptr;          // in an evaluation; null: nobody wants them
   NotFiniteSearch* search = nullptr;       // looks at the results of each instruction; null: no search
 };
 

@@ -27,6 +27,13 @@ ChannelMakers makers_of(const RehearsalParts& parts) {
   return makers;
 }
 
+// For the memory that a layer takes to show its logits.
+class WantsAllLogits final : public LogitsReader {
+ public:
+  int64_t wants(const Microbatch& microbatch) const override { return microbatch.targets.shape[0]; }
+  void read(kernels::Kernels&, const Microbatch&, int64_t, ConstTensorView) override {}
+};
+
 }  // namespace
 
 Rehearsal::Rehearsal(const Plan& plan, const RankPlan& rank, const model::Model& model, const RehearsalParts& parts)
@@ -70,7 +77,9 @@ void Rehearsal::audited_step() {
 void Rehearsal::measure(RankPlan& rank) {
   train_step();
   count_step(rank);
-  worker_.evaluate(1, [&](int64_t) { return microbatch(); });
+  WantsAllLogits logits;
+  worker_.evaluate(
+      1, [&](int64_t) { return microbatch(); }, &logits);
   if (!rank.programs.audit.empty()) audited_step();
   worker_.parameters().initialize(0);  // stages frozen weights, too
   if (plan_.config.compute_device() == Device::Cuda) add_backend_memory(rank);

@@ -209,13 +209,14 @@ StepResult Worker::train_step(std::span<const Microbatch> microbatches, const St
           .skipped = update.skipped};
 }
 
-StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make) {
+StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make, LogitsReader* logits) {
   evaluation_.begin(resources_.kernels);
   for (int64_t i = 0; i < microbatches; ++i) {
     const Microbatch microbatch = make(i);
     check(microbatch, sample_, batch_.micro_batch_size);
     const std::vector<Microbatch> batch = on_device({&microbatch, 1});
-    executor_.run(programs_.evaluate, programs_.recompute, {.microbatches = batch, .results = &evaluation_, .training = false});
+    executor_.run(programs_.evaluate, programs_.recompute,
+                  {.microbatches = batch, .results = &evaluation_, .training = false, .logits = logits});
   }
   evaluation_.sum_losses_over(resources_.channels.group(Purpose::Control), resources_.channels.stream(Purpose::Control));
   evaluation_.read(resources_.kernels);

@@ -64,8 +64,8 @@ class Worker {
   void recompute(const Microbatch& microbatch, const StepNumbers& numbers);
 
   // Returns the mean loss over the targets of all ranks' microbatches. make(i) creates them one at a time; each rank has the
-  // same number.
-  StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make);
+  // same number. `logits`, which may be null, is called on the ranks that compute the loss.
+  StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make, LogitsReader* logits = nullptr);
 
   zero::Parameters& parameters() { return parameters_; }
 

@@ -15,12 +15,20 @@ void count_correct(Context& context, ConstTensorView logits) {
   context.kernels.count_correct({.logits = logits, .targets = classes_of(context), .correct = context.correct});
 }
 
+// A row for each sample.
+void show_logits(Context& context, ConstTensorView logits) {
+  if (!context.logits) return;
+  const ConstTensorView rows = logits.reshaped({logits.shape[0], 1, logits.shape[1]});
+  context.logits->read(context.kernels, *context.microbatch, 0, rows);
+}
+
 }  // namespace
 
 void Classifier::forward(Context& context, Weights, ConstTensorView x, TensorView, Saved& saved) const {
   saved.reference(kX, x);
   context.kernels.cross_entropy({.logits = x, .targets = classes_of(context), .loss = context.loss});
   count_correct(context, x);
+  show_logits(context, x);
 }
 
 void Classifier::backward_input(Context& context, Weights, ConstTensorView, TensorView dx, Saved& saved) const {

@@ -7,6 +7,7 @@ namespace trivet::model {
 void CtcHead::forward(Context& context, Weights, ConstTensorView x, TensorView, Saved& saved) const {
   saved.reference(kX, x);
   context.kernels.ctc({.logits = x, .targets = context.microbatch->targets, .loss = context.loss, .correct = context.correct});
+  if (context.logits) context.logits->read(context.kernels, *context.microbatch, 0, x);
 }
 
 void CtcHead::backward_input(Context& context, Weights, ConstTensorView, TensorView dx, Saved& saved) const {

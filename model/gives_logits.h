@@ -1,4 +1,4 @@
-// What generating text needs of the layer that computes the loss.
+// What generating text needs of the layer that computes the loss. (What an evaluation shows of it: core/logits_reader.h.)
 #pragma once
 
 #include "core/layer.h"

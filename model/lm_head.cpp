@@ -20,6 +20,7 @@ namespace {
 // Small chunks read and write all of W's gradient too often: 128 rows of GPT-2's vocabulary take 1.2 times as long as 512.
 constexpr int64_t kChunkBytes = int64_t{128} << 20;
 constexpr int64_t kRowMultiple = 64;
+constexpr int64_t kShownRows = 32;
 
 int64_t default_rows_of_chunk(int64_t vocabulary) {
   const int64_t rows = kChunkBytes / (vocabulary * 4);
@@ -132,6 +133,18 @@ void LmHead::forward(Context& context, Weights weights, ConstTensorView x, Tenso
   for (const Chunk& chunk : chunks_of(h.shape[0]))
     loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
                  targets_of(context).slice(chunk.first, chunk.rows), {.loss = context.loss});
+  if (context.logits) show_logits(context, h, weights[weight_]);
+}
+
+// Only those of the last targets of each sample: all of them would be the largest tensor of the model.
+void LmHead::show_logits(Context& context, ConstTensorView h, ConstTensorView weight) const {
+  const Microbatch& batch = *context.microbatch;
+  const int64_t samples = batch.targets.shape[0], length = h.shape[0] / samples, shown = std::min(length, kShownRows);
+  for (int64_t sample = 0; sample < std::min(samples, context.logits->wants(batch)); ++sample) {
+    const ScopedTensor logits(context.arena, statistics_dtype(h.dtype), {shown, vocabulary_});
+    logits_of_rows(context, h.row_range((sample + 1) * length - shown, shown), weight, logits);
+    context.logits->read(context.kernels, batch, sample, logits.view().reshaped({1, shown, vocabulary_}));
+  }
 }
 
 void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, TensorView dx, Saved& saved) const {
@@ -189,8 +202,12 @@ void LmHead::logits(Context& context, Weights weights, ConstTensorView x, Tensor
   const ScopedTensor h(context.arena, x.dtype, x.shape);
   Saved saved;
   norm_->forward(context, sub_layers_.of(norm_index_, weights), x, h, saved);
-  if (split_axis(context)) return logits_of_all_parts(context, h, weights[weight_], logits);
-  context.kernels.matmul({.a = h, .b = weights[weight_], .out = logits, .transpose_b = true});
+  logits_of_rows(context, h, weights[weight_], logits);
+}
+
+void LmHead::logits_of_rows(Context& context, ConstTensorView h, ConstTensorView weight, TensorView logits) const {
+  if (split_axis(context)) return logits_of_all_parts(context, h, weight, logits);
+  context.kernels.matmul({.a = h, .b = weight, .out = logits, .transpose_b = true});
 }
 
 // Each rank writes its columns into a tensor of zeros. The sum over ranks is then exact, and the parts may be uneven.

@@ -60,6 +60,8 @@ class LmHead : public Layer, public GivesLogits {
   };
   std::vector<Chunk> chunks_of(int64_t rows) const;
   kernels::TableRows columns_of(const Context&) const;
+  void show_logits(Context&, ConstTensorView h, ConstTensorView weight) const;
+  void logits_of_rows(Context&, ConstTensorView h, ConstTensorView weight, TensorView logits) const;
   void logits_of_all_parts(Context&, ConstTensorView h, ConstTensorView weight, TensorView logits) const;
   // The requested results of the two functions below.
   struct Wanted {

@@ -81,6 +81,27 @@ void ImageSource::fill(int64_t sample, int64_t epoch, std::span<std::byte> input
   std::fill(unused, targets.end(), -1);
 }
 
+Picture ImageSource::picture(int64_t sample) const {
+  Picture picture{.channels = images_->channels == 3 ? 3 : 1, .rows = images_->rows, .cols = images_->cols, .pixels = {}};
+  const auto first = images_->pixels.begin() + numbers_.at(static_cast<size_t>(sample)) * images_->bytes_of_one();
+  picture.pixels.assign(first, first + picture.channels * picture.rows * picture.cols);
+  return picture;
+}
+
+std::string ImageSource::in_words(std::span<const int32_t> classes) const {
+  std::string text;
+  for (const int32_t chosen : classes) {
+    if (chosen < 0) continue;  // an unused place
+    if (images_->spelled()) {
+      const auto character = static_cast<size_t>(chosen) - 1;  // 0 is the blank
+      if (character < images_->characters.size()) text += images_->characters[character];
+    } else {
+      text += fmt::format("{}{}", text.empty() ? "" : " ", chosen);
+    }
+  }
+  return text;
+}
+
 std::string ImageSource::digest() const {
   StreamingHash hash;
   const int64_t bytes = images_->bytes_of_one();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/data/images.h"
+#include "engine/data/picture.h"
 #include "engine/data/sample_source.h"
 
 namespace trivet::data {
@@ -35,6 +36,11 @@ class ImageSource final : public SampleSource {
   int64_t samples() const override { return static_cast<int64_t>(numbers_.size()); }
   void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override;
   std::string digest() const override;
+  // A sample for people to look at: neither normalized nor augmented. Of images that are neither gray nor RGB, the first
+  // channel.
+  Picture picture(int64_t sample) const;
+  // What a text or a class is called: "river", or the number of the class.
+  std::string in_words(std::span<const int32_t> classes) const;
 
  private:
   std::shared_ptr<const Images> images_;

@@ -6,16 +6,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "engine/data/picture.h"
 
 namespace trivet::data {
 
 inline constexpr int64_t kMaxPngPixels = int64_t{1} << 24;
-
-struct Picture {
-  int64_t channels = 0, rows = 0, cols = 0;  // channels: 1 (gray) or 3 (RGB)
-  std::vector<uint8_t> pixels;               // [channels, rows, cols]
-};
 
 // `path` is for messages. Throws DataError for bytes that are not such an image.
 Picture read_png(std::string_view bytes, const std::string& path);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/config/config.h"
 #include "engine/data/data_error.h"
 #include "engine/data/image_source.h"
@@ -27,6 +29,15 @@ class TextData final : public TrainingData {
     return fmt::format("{} training tokens, {} validation tokens", dataset_.train->tokens(),
                        dataset_.validation ? dataset_.validation->tokens() : 0);
   }
+  // Without a tokenizer, or if one of the tokens is unknown to it: the tokens' numbers.
+  std::string in_words(std::span<const int32_t> targets) const override {
+    std::vector<int32_t> tokens(targets.begin(), targets.end());
+    std::erase_if(tokens, [](int32_t token) { return token < 0; });
+    const Tokenizer* tokenizer = dataset_.tokenizer.get();
+    const auto is_known = [&](int32_t token) { return token < tokenizer->vocabulary_size(); };
+    if (tokenizer && std::ranges::all_of(tokens, is_known)) return tokenizer->decode(tokens);
+    return fmt::format("{}", fmt::join(tokens, " "));
+  }
   std::shared_ptr<Tokenizer> tokenizer() const override { return dataset_.tokenizer; }
   int64_t vocabulary_size() const override { return dataset_.vocabulary_size; }
 
@@ -37,8 +48,9 @@ class TextData final : public TrainingData {
 
 class ImageData final : public TrainingData {
  public:
-  ImageData(std::shared_ptr<const ImageSource> train, std::shared_ptr<const ImageSource> validation)
-      : train_(std::move(train)), validation_(std::move(validation)) {}
+  ImageData(std::shared_ptr<const ImageSource> train, std::shared_ptr<const ImageSource> validation,
+            std::vector<std::string> class_names)
+      : train_(std::move(train)), validation_(std::move(validation)), class_names_(std::move(class_names)) {}
 
   std::shared_ptr<const SampleSource> train() const override { return train_; }
   std::shared_ptr<const SampleSource> validation() const override { return validation_; }
@@ -51,9 +63,16 @@ class ImageData final : public TrainingData {
     return fmt::format("{} training images, {} validation images, {}", train_->samples(),
                        validation_ ? validation_->samples() : 0, targets);
   }
+  // A class has a name if it is a folder.
+  std::string in_words(std::span<const int32_t> targets) const override {
+    const bool named = targets.size() == 1 && static_cast<size_t>(targets[0]) < class_names_.size();
+    return named ? class_names_[static_cast<size_t>(targets[0])] : train_->in_words(targets);
+  }
+  std::optional<Picture> validation_picture(int64_t sample) const override { return validation_->picture(sample); }
 
  private:
   std::shared_ptr<const ImageSource> train_, validation_;
+  std::vector<std::string> class_names_;
 };
 
 [[noreturn]] void refuse_key(const Config& config, const std::string& key, const std::string& message) {
@@ -154,7 +173,7 @@ std::unique_ptr<TrainingData> open_image_data(const Config& config, int64_t plac
   } else if (!division.held_out.empty()) {
     held_out = std::make_shared<ImageSource>(train, std::move(division.held_out), normalization, Augmentation{}, places);
   }
-  return std::make_unique<ImageData>(training, held_out);
+  return std::make_unique<ImageData>(training, held_out, std::move(opened.class_names));
 }
 
 }  // namespace trivet::data

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "engine/data/dataset.h"
+#include "engine/data/picture.h"
 #include "engine/data/sample_source.h"
 
 namespace trivet::data {
@@ -18,6 +21,10 @@ class TrainingData {
   virtual std::string train_digest() const = 0;
   virtual std::string validation_digest() const = 0;  // empty if there is none
   virtual std::string sizes() const = 0;              // "60000 training images, 10000 test images"
+  // For people who look at a run: what targets are called ("river", "7", or the text of tokens; negative targets are left out),
+  // and the image of a validation sample, if it is one.
+  virtual std::string in_words(std::span<const int32_t> targets) const = 0;
+  virtual std::optional<Picture> validation_picture(int64_t) const { return {}; }
   // Of text; null and 0 otherwise.
   virtual std::shared_ptr<Tokenizer> tokenizer() const { return nullptr; }
   virtual int64_t vocabulary_size() const { return 0; }

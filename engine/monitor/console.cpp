@@ -75,9 +75,7 @@ void Console::on_evaluation(const Evaluation& evaluation) {
   if (!best_validation_ || evaluation.loss < *best_validation_)
     best_validation_ = evaluation.loss, best_step_ = evaluation.step;
   std::string accuracy;
-  if (evaluation.correct && evaluation.targets > 0)
-    accuracy = fmt::format(", accuracy {:.2f} %",
-                           100.0 * static_cast<double>(*evaluation.correct) / static_cast<double>(evaluation.targets));
+  if (const auto share = evaluation.accuracy()) accuracy = fmt::format(", accuracy {:.2f} %", 100 * *share);
   print_line(fmt::format("{:>8}   validation loss {:.4f}{} over {} {} in {:.1f} s", with_commas(evaluation.step),
                          evaluation.loss, accuracy, with_commas(evaluation.targets), words_.many, evaluation.ms / 1000));
 }

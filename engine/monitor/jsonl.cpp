@@ -36,13 +36,13 @@ void cut_after(const std::string& path, int64_t last) {
 
 }  // namespace
 
-std::string to_json_line(const StepMetrics& metrics) {
+std::string to_json_line(const StepMetrics& metrics, const TargetWords& words) {
   std::string line = fmt::format(
-      "{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"lr\": {}, \"grad_norm\": {}, \"tokens\": {}, \"step_ms\": {}, "
-      "\"tokens_per_second\": {}, \"memory_bytes\": {}",
+      "{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"lr\": {}, \"grad_norm\": {}, \"{words}\": {}, \"step_ms\": {}, "
+      "\"{words}_per_second\": {}, \"memory_bytes\": {}",
       metrics.step, json_number(metrics.loss), hexadecimal_bits(metrics.loss_bits), json_number(metrics.lr),
       json_number(metrics.grad_norm), metrics.targets, json_number(metrics.step_ms), json_number(metrics.targets_per_second),
-      metrics.memory_bytes);
+      metrics.memory_bytes, fmt::arg("words", words.many));
   if (metrics.loss_scale != 0) line += ", \"loss_scale\": " + json_number(metrics.loss_scale);
   if (metrics.skipped) line += ", \"skipped\": true";
   return line + "}\n";
@@ -57,19 +57,20 @@ void JsonlMonitor::on_start(const RunStart& start) {
   cut_after(path_, start.steps_done);
   cut_after(evaluation_path(path_), start.steps_done);
   steps_.emplace(path_);
+  words_ = start.targets;
 }
 
 void JsonlMonitor::on_step(const StepMetrics& metrics) {
   if (!steps_) steps_.emplace(path_);
-  steps_->write(to_json_line(metrics));
+  steps_->write(to_json_line(metrics, words_));
 }
 
 void JsonlMonitor::on_evaluation(const Evaluation& evaluation) {
   if (!evaluations_) evaluations_ = OutputFile::opened_late(evaluation_path(path_));
   const std::string correct = evaluation.correct ? fmt::format(", \"correct\": {}", *evaluation.correct) : "";
-  evaluations_->write(fmt::format("{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"tokens\": {}, \"ms\": {}{}}}\n",
+  evaluations_->write(fmt::format("{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"{}\": {}, \"ms\": {}{}}}\n",
                                   evaluation.step, json_number(evaluation.loss), hexadecimal_bits(evaluation.loss_bits),
-                                  evaluation.targets, json_number(evaluation.ms), correct));
+                                  words_.many, evaluation.targets, json_number(evaluation.ms), correct));
 }
 
 }  // namespace trivet::monitor

@@ -4,9 +4,9 @@
 //    "tokens_per_second": 8930.4, "memory_bytes": 17825792}
 //
 // (on one line). A skipped step also has "skipped": true, and with loss scaling there is "loss_scale". A number that is not
-// finite is null; loss_bits keeps it exactly. "tokens" is the number of targets that were counted: in text, a target is a
-// token; of images, it is the class of one. Evaluations go to FILE.evaluation.jsonl: {"step", "loss", "loss_bits", "tokens",
-// "ms"}, and "correct", the number of right answers, if the model chooses classes.
+// finite is null; loss_bits keeps it exactly. "tokens" is the number of targets that were counted; a run that trains on images
+// has "images" and "images_per_second" instead. Evaluations go to FILE.evaluation.jsonl: {"step", "loss", "loss_bits", "tokens"
+// or "images", "ms"}, and "correct", the number of right answers, if the model chooses classes.
 //
 // A run that starts at step 0 empties the files first. A resumed run first cuts off the lines of the steps that it will repeat,
 // and an incomplete line that a killed run may have left.
@@ -29,10 +29,11 @@ class JsonlMonitor : public Monitor {
 
  private:
   std::string path_;
+  TargetWords words_ = kTokens;
   std::optional<OutputFile> steps_, evaluations_;
 };
 
-std::string to_json_line(const StepMetrics& metrics);
+std::string to_json_line(const StepMetrics& metrics, const TargetWords& words = kTokens);
 // "runs/metrics.jsonl" -> "runs/metrics.evaluation.jsonl"
 std::string evaluation_path(const std::string& path);
 

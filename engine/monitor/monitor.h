@@ -1,7 +1,7 @@
 // Reports a run while it is running: each step and each evaluation, to a console and to files. World rank 0 has monitors, the
 // other ranks have none. A monitor only listens: it never changes the run. One thread at a time.
 //
-//   on_start  (on_step | on_evaluation | on_checkpoint | on_note)*  on_end
+//   on_start  (on_step | on_evaluation | on_predictions | on_checkpoint | on_note)*  on_end
 //
 // A step's number is the number of steps done after it: the first step is 1, and a run that resumes from the checkpoint of step
 // N continues with step N + 1.
@@ -17,11 +17,14 @@
 
 namespace trivet::monitor {
 
-// What the targets of a run are, in words.
+// What the targets of a run are, in words: on the console, in files and on pages.
 struct TargetWords {
   std::string_view many, short_many;  // "tokens", "tok"
+
+  bool operator==(const TargetWords&) const = default;
 };
 inline constexpr TargetWords kTokens{"tokens", "tok"}, kImages{"images", "img"};
+inline constexpr TargetWords kTargets{"targets", "targets"};  // of several runs that do not have the same
 
 struct RunStart {
   // Printed one per line, with control characters escaped: {"model", "gpt, 4 layers x 128, 809,856 parameters"}, {"data", ...},
@@ -56,6 +59,25 @@ struct Evaluation {
   int64_t targets = 0;             // that were counted
   std::optional<int64_t> correct;  // of them, if the model chooses classes
   double ms = 0;
+
+  // Out of 1; none if the model does not choose classes, or no target was counted.
+  std::optional<double> accuracy() const {
+    if (!correct || targets == 0) return {};
+    return static_cast<double>(*correct) / static_cast<double>(targets);
+  }
+};
+
+// A validation sample, and what the model predicts for it.
+struct ShownPrediction {
+  int64_t sample = 0;  // its number in the validation data
+  bool right = false;
+  std::string png;                // bytes of its image; empty: it is text
+  std::string before;             // of text: what comes before the target
+  std::string target, predicted;  // as people call them; of text: each token is predicted from the true ones before it
+};
+struct ShownPredictions {
+  int64_t step = 0;  // after which they were made
+  std::vector<ShownPrediction> samples;
 };
 
 // Of one category, on world rank 0.
@@ -75,6 +97,7 @@ class Monitor {
   virtual void on_start(const RunStart&) {}
   virtual void on_step(const StepMetrics&) {}
   virtual void on_evaluation(const Evaluation&) {}
+  virtual void on_predictions(const ShownPredictions&) {}  // follows on_evaluation of the same step, if there are any
   virtual void on_note(const std::pair<std::string, std::string>&) {}  // a fact that is known only during the run
   virtual void on_checkpoint(int64_t) {}                               // the save of this step has begun
   virtual void on_end(const RunEnd&) {}
@@ -92,6 +115,9 @@ class Monitors : public Monitor {
   }
   void on_evaluation(const Evaluation& evaluation) override {
     for (auto& monitor : list_) monitor->on_evaluation(evaluation);
+  }
+  void on_predictions(const ShownPredictions& predictions) override {
+    for (auto& monitor : list_) monitor->on_predictions(predictions);
   }
   void on_note(const std::pair<std::string, std::string>& note) override {
     for (auto& monitor : list_) monitor->on_note(note);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <cmath>
 
 namespace trivet::monitor {
@@ -40,6 +41,12 @@ std::string python_float(double value) {
 }
 
 std::string json_number(double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; }
+
+std::string with_capital(std::string_view word) {
+  std::string text(word);
+  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
 
 std::string hexadecimal_bits(uint32_t bits) { return fmt::format("{:08x}", bits); }
 

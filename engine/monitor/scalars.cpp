@@ -11,9 +11,7 @@ std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
 
 std::vector<Scalar> scalars_of(const Evaluation& evaluation) {
   std::vector<Scalar> scalars{{"Train/Samples/eval_loss", evaluation.loss}};
-  if (evaluation.correct && evaluation.targets > 0)
-    scalars.push_back(
-        {"Train/Samples/eval_accuracy", static_cast<double>(*evaluation.correct) / static_cast<double>(evaluation.targets)});
+  if (const auto accuracy = evaluation.accuracy()) scalars.push_back({"Train/Samples/eval_accuracy", *accuracy});
   return scalars;
 }
 

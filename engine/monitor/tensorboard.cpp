@@ -24,6 +24,7 @@ TensorBoardMonitor::TensorBoardMonitor(const std::string& output_path, const std
 
 void TensorBoardMonitor::on_start(const RunStart& start) {
   file_.emplace(folder_);
+  speed_tag_ = "Train/Samples/" + std::string(start.targets.many) + "_per_second";
   const double now = seconds_since_1970();
   file_->write(first_event(now));
   file_->write(session_start_event(now, start.samples_done + 1));
@@ -32,7 +33,7 @@ void TensorBoardMonitor::on_start(const RunStart& start) {
 
 void TensorBoardMonitor::on_step(const StepMetrics& metrics) {
   std::vector<Scalar> scalars = scalars_of(metrics);
-  scalars.push_back({"Train/Samples/tokens_per_second", metrics.targets_per_second});
+  scalars.push_back({speed_tag_, metrics.targets_per_second});
   scalars.push_back({"Train/Samples/step_ms", metrics.step_ms});
   scalars.push_back({"Train/Samples/memory_bytes", static_cast<double>(metrics.memory_bytes)});
   file_->write(scalars_event(seconds_since_1970(), metrics.samples, scalars));

@@ -38,7 +38,7 @@ StepPoint step_point(const monitor::StepMetrics& metrics) {
           .loss = metrics.loss,
           .lr = metrics.lr,
           .grad_norm = metrics.grad_norm,
-          .tokens_per_second = metrics.targets_per_second,
+          .targets_per_second = metrics.targets_per_second,
           .step_ms = metrics.step_ms,
           .memory_bytes = static_cast<double>(metrics.memory_bytes),
           .loss_scale = metrics.loss_scale,
@@ -65,12 +65,14 @@ std::string to_json(const RunData& run) {
                              {"lr", finite_or_null(point.lr)},
                              {"grad_norm", finite_or_null(point.grad_norm)},
                              {"step_ms", point.step_ms},
-                             {"tokens_per_second", finite_or_null(point.tokens_per_second)},
+                             {std::string(run.targets.many) + "_per_second", finite_or_null(point.targets_per_second)},
                              {"memory_bytes", point.memory_bytes},
                              {"skipped", point.skipped}});
   json["evaluations"] = nlohmann::ordered_json::array();
-  for (const EvaluationPoint& point : run.evaluations.points())
+  for (const EvaluationPoint& point : run.evaluations.points()) {
     json["evaluations"].push_back({{"step", point.step}, {"loss", finite_or_null(point.loss)}});
+    if (std::isfinite(point.accuracy)) json["evaluations"].back()["accuracy"] = point.accuracy;
+  }
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -88,10 +90,11 @@ LiveRun::LiveRun(int port, RunData run)
 std::string LiveRun::address() const { return fmt::format("http://127.0.0.1:{}/?token={}", server_.port(), token_); }
 
 void LiveRun::on_start(const monitor::RunStart& start) {
-  change([this, facts = start.facts, total_steps = start.total_steps, steps_done = start.steps_done] {
-    run_.facts = facts;
-    run_.total_steps = total_steps;
-    step_ = steps_done;
+  change([this, start] {
+    run_.facts = start.facts;
+    run_.total_steps = start.total_steps;
+    run_.targets = start.targets;
+    step_ = start.steps_done;
   });
 }
 
@@ -104,7 +107,13 @@ void LiveRun::on_step(const monitor::StepMetrics& metrics) {
 }
 
 void LiveRun::on_evaluation(const monitor::Evaluation& evaluation) {
-  change([this, point = EvaluationPoint{.step = evaluation.step, .loss = evaluation.loss}] { add(run_, point); });
+  EvaluationPoint point{.step = evaluation.step, .loss = evaluation.loss};
+  if (const auto accuracy = evaluation.accuracy()) point.accuracy = *accuracy;
+  change([this, point] { add(run_, point); });
+}
+
+void LiveRun::on_predictions(const monitor::ShownPredictions& predictions) {
+  change([this, predictions] { run_.predictions = predictions; });
 }
 
 void LiveRun::on_note(const std::pair<std::string, std::string>& note) {

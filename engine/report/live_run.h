@@ -33,6 +33,7 @@ class LiveRun : public monitor::Monitor {
   void on_start(const monitor::RunStart& start) override;
   void on_step(const monitor::StepMetrics& metrics) override;
   void on_evaluation(const monitor::Evaluation& evaluation) override;
+  void on_predictions(const monitor::ShownPredictions& predictions) override;
   void on_note(const std::pair<std::string, std::string>& note) override;
   void on_checkpoint(int64_t step) override;
   void on_end(const monitor::RunEnd& end) override;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/monitor/number_text.h"
 #include "engine/report/run_charts.h"
 
 namespace trivet::report {
@@ -46,13 +47,20 @@ class Exposition {
   std::string label_, text_;
 };
 
+// A metric of throughput has the name of what is counted, because its values have no other unit.
+std::string name_of_targets(const RunData& run, const char* rest) {
+  return fmt::format("trivet_{}_{}", run.targets.many, rest);
+}
+
 void add_step(Exposition& out, const RunData& run) {
   const StepPoint& last = run.steps.last();
   out.gauge("trivet_step", "Number of the last step.", static_cast<double>(last.step))
       .gauge("trivet_loss", "Mean loss of the last step.", last.loss)
       .gauge("trivet_learning_rate", "Learning rate of the last step.", last.lr)
       .gauge("trivet_gradient_norm", "Norm of the gradients of the last step, before clipping.", last.grad_norm)
-      .gauge("trivet_tokens_per_second", "Tokens per second in the last step, of all ranks.", last.tokens_per_second)
+      .gauge(name_of_targets(run, "per_second"),
+             fmt::format("{} per second in the last step, of all ranks.", monitor::with_capital(run.targets.many)),
+             last.targets_per_second)
       .gauge("trivet_memory_bytes", "Peak of rank 0's memory.", last.memory_bytes);
   if (last.loss_scale != 0) out.gauge("trivet_loss_scale", "Loss scale of the last step.", last.loss_scale);
   if (const double percent = utilization_percent(run.plan, last.step_ms); percent > 0)
@@ -60,8 +68,10 @@ void add_step(Exposition& out, const RunData& run) {
               percent / 100);
 }
 
-void add_counters(Exposition& out, const StepCounters& counters) {
-  out.counter("trivet_tokens_total", "Tokens trained on since the program started.", static_cast<double>(counters.tokens))
+void add_counters(Exposition& out, const RunData& run, const StepCounters& counters) {
+  out.counter(name_of_targets(run, "total"),
+              fmt::format("{} trained on since the program started.", monitor::with_capital(run.targets.many)),
+              static_cast<double>(counters.targets))
       .counter("trivet_skipped_steps_total", "Steps skipped since the program started.", static_cast<double>(counters.skipped));
   const std::string name = "trivet_step_duration_seconds";
   out.family(name, "histogram", "Time of a step.");
@@ -76,11 +86,11 @@ void add_counters(Exposition& out, const StepCounters& counters) {
 
 }  // namespace
 
-void StepCounters::add(double step_seconds, int64_t step_tokens, bool was_skipped) {
+void StepCounters::add(double step_seconds, int64_t step_targets, bool was_skipped) {
   ++within[static_cast<size_t>(std::ranges::lower_bound(kBounds, step_seconds) - kBounds.begin())];
   seconds += step_seconds;
   ++steps;
-  tokens += step_tokens;
+  targets += step_targets;
   if (was_skipped) ++skipped;
 }
 
@@ -91,13 +101,16 @@ std::string to_prometheus(const RunData& run, const StepCounters& counters) {
   if (!run.evaluations.empty())
     out.gauge("trivet_validation_loss", "Loss of the last evaluation.", run.evaluations.last().loss)
         .gauge("trivet_best_validation_loss", "Lowest validation loss so far.", run.best_validation_loss);
+  if (!run.evaluations.empty() && std::isfinite(run.evaluations.last().accuracy))
+    out.gauge("trivet_validation_accuracy_ratio", "Right answers out of all in the last evaluation.",
+              run.evaluations.last().accuracy);
   double checkpoint = 0, planned = 0;
   for (const Note& note : run.notes)
     if (note.what == "checkpoint") checkpoint = std::max(checkpoint, static_cast<double>(note.step));
   for (const NamedValue& part : run.plan.memory) planned += part.value;
   out.gauge("trivet_checkpoint_step", "Step of the last checkpoint whose save began; 0: none.", checkpoint)
       .gauge("trivet_memory_planned_bytes", "Planned memory of the rank that needs most.", planned);
-  add_counters(out, counters);
+  add_counters(out, run, counters);
   return out.text();
 }
 

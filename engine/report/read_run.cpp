@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/monitor/jsonl.h"
+#include "engine/report/base64.h"
 #include "engine/report/run_files.h"
 
 namespace trivet::report {
@@ -29,6 +30,7 @@ constexpr size_t kMostLineBytes = 1 << 20;
 constexpr int kMostLevels = 16;
 constexpr size_t kMostNames = 1000;  // categories, channels and facts
 constexpr size_t kMostRanks = 100'000;
+constexpr size_t kMostPredictions = 100;
 
 [[noreturn]] void refuse(const std::string& source, const std::string& wrong) {
   throw DataError(ExitCode::Usage, fmt::format("{}: {}; use a folder that run.directory names, as trivet train left it",
@@ -171,15 +173,30 @@ double peak_flops_of(const std::string& config, const std::string& source) {
   return 1e12 * tflops;
 }
 
+std::string speed_key(const monitor::TargetWords& words) { return std::string(words.many) + "_per_second"; }
+
+// The targets of a line of metrics, which names them.
+monitor::TargetWords targets_of(const Json& step) {
+  return step.contains(speed_key(monitor::kImages)) ? monitor::kImages : monitor::kTokens;
+}
+
+double accuracy_of(const Json& evaluation) {
+  if (!evaluation.contains("correct")) return std::numeric_limits<double>::quiet_NaN();
+  const std::string images(monitor::kImages.many), tokens(monitor::kTokens.many);
+  const int64_t targets = count_of(evaluation.at(evaluation.contains(images) ? images : tokens));
+  return static_cast<double>(count_of(evaluation.at("correct"))) / static_cast<double>(targets);
+}
+
 }  // namespace
 
 void read_steps(std::istream& lines, const std::string& source, RunData& run) {
   for_each_line(lines, source, [&](const Json& json) {
+    run.targets = targets_of(json);
     add(run, StepPoint{.step = step_of(json),
                        .loss = number_of(json, "loss"),
                        .lr = number_of(json, "lr"),
                        .grad_norm = number_of(json, "grad_norm"),
-                       .tokens_per_second = number_of(json, "tokens_per_second"),
+                       .targets_per_second = number_of(json, speed_key(run.targets).c_str()),
                        .step_ms = number_of(json, "step_ms"),
                        .memory_bytes = amount_of(json.at("memory_bytes")),
                        .loss_scale = json.contains("loss_scale") ? number_of(json, "loss_scale") : 0,
@@ -188,8 +205,9 @@ void read_steps(std::istream& lines, const std::string& source, RunData& run) {
 }
 
 void read_evaluations(std::istream& lines, const std::string& source, RunData& run) {
-  for_each_line(lines, source,
-                [&](const Json& json) { add(run, EvaluationPoint{.step = step_of(json), .loss = number_of(json, "loss")}); });
+  for_each_line(lines, source, [&](const Json& json) {
+    add(run, EvaluationPoint{.step = step_of(json), .loss = number_of(json, "loss"), .accuracy = accuracy_of(json)});
+  });
 }
 
 void read_events(std::istream& lines, const std::string& source, RunData& run) {
@@ -200,6 +218,24 @@ void read_events(std::istream& lines, const std::string& source, RunData& run) {
     if (kind == "checkpoint") add(run, checkpoint_note(step_of(json)));
     if (kind == "note") add(run, Note{step_of(json), json.at("what").get<std::string>(), json.at("text").get<std::string>()});
   });
+}
+
+monitor::ShownPredictions parse_predictions(std::string_view text, const std::string& source) {
+  monitor::ShownPredictions predictions;
+  with_json(text, source, [&](const Json& json) {
+    predictions.step = step_of(json);
+    for (const Json& sample : json.at("samples")) {
+      const std::string png = from_base64(sample.value("png", ""));
+      predictions.samples.push_back({.sample = count_of(sample.at("sample")),
+                                     .right = sample.at("right").get<bool>(),
+                                     .png = png,
+                                     .before = png.empty() ? sample.value("before", "") : "",
+                                     .target = sample.at("target").get<std::string>(),
+                                     .predicted = sample.at("predicted").get<std::string>()});
+      if (predictions.samples.size() == kMostPredictions) break;
+    }
+  });
+  return predictions;
 }
 
 PlanFigures parse_plan_figures(std::string_view text, const std::string& source) {
@@ -242,6 +278,8 @@ RunData read_run(const std::string& path) {
   run.config_json = text_of(folder / kConfigFile);
   run.plan_text = text_of(folder / kPlanTextFile);
   const std::string plan = text_of(folder / kPlanFile), ranks = text_of(folder / kRankTimesFile);
+  if (const std::string text = text_of(folder / kPredictionsFile); !text.empty())
+    run.predictions = parse_predictions(text, (folder / kPredictionsFile).string());
   if (!plan.empty()) run.plan = parse_plan_figures(plan, (folder / kPlanFile).string());
   if (!ranks.empty()) run.ranks = parse_rank_times(ranks, (folder / kRankTimesFile).string());
   run.plan.peak_flops = peak_flops_of(run.config_json, (folder / kConfigFile).string());

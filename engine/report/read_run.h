@@ -18,6 +18,7 @@ RunData read_run(const std::string& path);
 void read_steps(std::istream& lines, const std::string& source, RunData& run);
 void read_evaluations(std::istream& lines, const std::string& source, RunData& run);
 void read_events(std::istream& lines, const std::string& source, RunData& run);
+monitor::ShownPredictions parse_predictions(std::string_view json, const std::string& source);
 PlanFigures parse_plan_figures(std::string_view json, const std::string& source);
 std::vector<RankTime> parse_rank_times(std::string_view json, const std::string& source);
 

@@ -26,7 +26,8 @@ LineChart chart_of_steps(std::span<const RunData> runs, const std::string& title
   return chart;
 }
 
-void add_validation(LineChart& chart, std::span<const RunData> runs) {
+void add_evaluations(LineChart& chart, std::span<const RunData> runs,
+                     const std::function<double(const EvaluationPoint&)>& value) {
   for (size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].evaluations.empty()) continue;
     Line line{.name = runs.size() == 1 ? "validation" : runs[i].name + ", validation",
@@ -34,7 +35,7 @@ void add_validation(LineChart& chart, std::span<const RunData> runs) {
               .color = runs.size() == 1 ? 2 : static_cast<int>(i),
               .dots = true};
     for (const EvaluationPoint& point : runs[i].evaluations.points())
-      line.points.emplace_back(static_cast<double>(point.step), point.loss);
+      line.points.emplace_back(static_cast<double>(point.step), value(point));
     chart.lines.push_back(std::move(line));
   }
 }
@@ -49,8 +50,17 @@ void add_marks(LineChart& chart, const RunData& run) {
 
 LineChart loss_chart(std::span<const RunData> runs) {
   LineChart chart = chart_of_steps(runs, "Loss", "training", false, [](const RunData&, const StepPoint& p) { return p.loss; });
-  add_validation(chart, runs);
+  add_evaluations(chart, runs, [](const EvaluationPoint& p) { return p.loss; });
   if (runs.size() == 1) add_marks(chart, runs[0]);
+  return chart;
+}
+
+LineChart accuracy_chart(std::span<const RunData> runs) {
+  LineChart chart{.title = "Validation accuracy, %", .lines = {}, .marks = {}};
+  add_evaluations(chart, runs, [](const EvaluationPoint& p) { return 100 * p.accuracy; });
+  std::erase_if(chart.lines, [](const Line& line) {
+    return std::ranges::all_of(line.points, [](const auto& point) { return std::isnan(point.second); });
+  });
   return chart;
 }
 
@@ -99,17 +109,25 @@ double utilization_percent(const PlanFigures& plan, double step_ms) {
   return most > 0 ? 100 * plan.flops_per_step / most : 0;
 }
 
-double median_tokens_per_second(const RunData& run) { return median_of(run, &StepPoint::tokens_per_second); }
+monitor::TargetWords targets_of(std::span<const RunData> runs) {
+  const bool same = std::ranges::all_of(runs, [&](const RunData& run) { return run.targets == runs.front().targets; });
+  return same ? runs.front().targets : monitor::kTargets;
+}
+
+double median_targets_per_second(const RunData& run) { return median_of(run, &StepPoint::targets_per_second); }
 double median_step_ms(const RunData& run) { return median_of(run, &StepPoint::step_ms); }
 
 std::vector<LineChart> charts_of(std::span<const RunData> runs) {
-  const auto member = [&](const char* title, const char* name, bool from_zero, double StepPoint::*value, double unit = 1) {
+  const auto member = [&](const std::string& title, const std::string& name, bool from_zero, double StepPoint::*value,
+                          double unit = 1) {
     return chart_of_steps(runs, title, name, from_zero, [=](const RunData&, const StepPoint& p) { return p.*value / unit; });
   };
+  const std::string speed = std::string(targets_of(runs).many) + "/s";
   std::vector<LineChart> charts{loss_chart(runs),
+                                accuracy_chart(runs),
                                 member("Learning rate", "learning rate", true, &StepPoint::lr),
                                 member("Gradient norm", "gradient norm", true, &StepPoint::grad_norm),
-                                member("Throughput, tokens/s", "tokens/s", true, &StepPoint::tokens_per_second),
+                                member("Throughput, " + speed, speed, true, &StepPoint::targets_per_second),
                                 compute_chart(runs),
                                 member("Memory of rank 0, MiB", "MiB", true, &StepPoint::memory_bytes, 0x1p20)};
   const auto scaled = [](const StepPoint& p) { return p.loss_scale != 0; };

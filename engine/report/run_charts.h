@@ -10,11 +10,15 @@
 
 namespace trivet::report {
 
-// Loss, learning rate, gradient norm, throughput, model FLOPs utilization or rate, memory, loss scale: those that have points.
+// Loss, validation accuracy, learning rate, gradient norm, throughput, model FLOPs utilization or rate, memory, loss scale:
+// those that have points.
 std::vector<LineChart> charts_of(std::span<const RunData> runs);
 
+// What the targets of all these runs are.
+monitor::TargetWords targets_of(std::span<const RunData> runs);
+
 // Of all steps but the first, which touches memory for the first time; 0 if there is only that.
-double median_tokens_per_second(const RunData& run);
+double median_targets_per_second(const RunData& run);
 // Model FLOPs utilization at this throughput of one step, in percent; 0 if the plan or the peak is not known.
 double utilization_percent(const PlanFigures& plan, double step_ms);
 double median_step_ms(const RunData& run);

@@ -19,6 +19,10 @@ void add(RunData& run, const EvaluationPoint& evaluation) {
     run.best_validation_loss = evaluation.loss;
     run.best_validation_step = evaluation.step;
   }
+  if (evaluation.accuracy > run.best_accuracy || std::isnan(run.best_accuracy)) {
+    run.best_accuracy = evaluation.accuracy;
+    run.best_accuracy_step = evaluation.step;
+  }
   run.evaluations.add(evaluation);
 }
 

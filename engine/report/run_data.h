@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,7 @@ namespace trivet::report {
 // A number that was not finite is NaN.
 struct StepPoint {
   int64_t step = 0;
-  double loss = 0, lr = 0, grad_norm = 0, tokens_per_second = 0, step_ms = 0, memory_bytes = 0;
+  double loss = 0, lr = 0, grad_norm = 0, targets_per_second = 0, step_ms = 0, memory_bytes = 0;
   double loss_scale = 0;  // 0: none
   bool skipped = false;
 };
@@ -23,6 +24,7 @@ struct StepPoint {
 struct EvaluationPoint {
   int64_t step = 0;
   double loss = 0;
+  double accuracy = std::numeric_limits<double>::quiet_NaN();  // out of 1; NaN: the model does not choose classes
 };
 
 // What a run said after this step: {"timeline", "41.20 ms measured ..."}, {"checkpoint", "its save began"}.
@@ -58,11 +60,15 @@ struct RunData {
   int64_t starts = 0;                                          // how often it was started; 0: not known
   std::vector<std::pair<std::string, std::string>> facts;      // of the last start
   std::vector<std::pair<std::string, std::string>> end_facts;  // such as measured memory
+  monitor::TargetWords targets = monitor::kTokens;
   ThinnedSeries<StepPoint> steps;
   int64_t skipped_steps = 0;
   ThinnedSeries<EvaluationPoint> evaluations;
   double best_validation_loss = 0;  // if there are evaluations
   int64_t best_validation_step = 0;
+  double best_accuracy = std::numeric_limits<double>::quiet_NaN();  // NaN: none is known
+  int64_t best_accuracy_step = 0;
+  monitor::ShownPredictions predictions;  // of the last evaluation that had some
   std::vector<Note> notes;
   std::vector<monitor::MemoryPeak> memory;  // known at the end
   PlanFigures plan;

@@ -6,6 +6,7 @@
 //   metrics.jsonl              one line per step (engine/monitor/jsonl.h)
 //   metrics.evaluation.jsonl   one line per evaluation
 //   events.jsonl               starts, checkpoints, notes and ends (event_log.h)
+//   predictions.json           samples of the last evaluation, with what the model predicts (predictions_file.h)
 //   timeline/                  of the recorded steps, if timeline.step asks for them
 //   report.html                all of this as a page
 #pragma once
@@ -18,6 +19,7 @@ inline constexpr const char* kPlanFile = "plan.json";
 inline constexpr const char* kStartsFile = "starts.jsonl";
 inline constexpr const char* kMetricsFile = "metrics.jsonl";
 inline constexpr const char* kEventsFile = "events.jsonl";
+inline constexpr const char* kPredictionsFile = "predictions.json";
 inline constexpr const char* kTimelineFolder = "timeline";
 inline constexpr const char* kTimelineDrawing = "timeline/timeline.svg";
 inline constexpr const char* kRankTimesFile = "timeline/ranks.json";

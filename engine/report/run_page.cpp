@@ -11,6 +11,7 @@
 #include "engine/report/base64.h"
 #include "engine/report/config_differences.h"
 #include "engine/report/embedded_text.h"
+#include "engine/report/predictions_section.h"
 #include "engine/report/run_charts.h"
 #include "engine/report/scaling.h"
 
@@ -63,12 +64,26 @@ std::string best_text(const RunData& run) {
                                  : fmt::format("{} at step {}", number(run.best_validation_loss), run.best_validation_step);
 }
 
+// Empty if the model does not choose classes.
+std::string percent_text(double share) { return std::isfinite(share) ? fmt::format("{:.2f} %", 100 * share) : ""; }
+
+std::string accuracy_text(const RunData& run) {
+  return run.evaluations.empty() ? "" : percent_text(run.evaluations.last().accuracy);
+}
+
+std::string best_accuracy_text(const RunData& run) {
+  return fmt::format("best {} at step {}", percent_text(run.best_accuracy), monitor::with_commas(run.best_accuracy_step));
+}
+
 std::string tiles(const RunData& run) {
   std::string text = "<dl class=\"tiles\">\n" + tile("Steps", steps_text(run), state_text(run));
   if (!run.steps.empty()) text += tile("Loss", number(run.steps.last().loss));
   if (!run.evaluations.empty()) text += tile("Validation loss", validation_text(run), "best " + best_text(run));
+  if (const std::string accuracy = accuracy_text(run); !accuracy.empty())
+    text += tile("Validation accuracy", accuracy, best_accuracy_text(run));
   if (run.steps.count() > 1) {
-    text += tile("Tokens per second", monitor::rate(median_tokens_per_second(run)), "median");
+    text +=
+        tile(monitor::with_capital(run.targets.many) + " per second", monitor::rate(median_targets_per_second(run)), "median");
     text += tile("Time of a step", fmt::format("{:.4g} ms", median_step_ms(run)), "median");
     if (const double percent = utilization_percent(run.plan, median_step_ms(run)); percent > 0)
       text += tile("MFU", fmt::format("{:.1f} %", percent), "model FLOPs, median");
@@ -199,8 +214,8 @@ std::string thinned_note(std::span<const RunData> runs) {
 
 std::string one_run(const RunData& run) {
   return fmt::format("<h1>{}</h1>\n", escaped(run.name)) + tiles(run) + charts({&run, 1}) + thinned_note({&run, 1}) +
-         memory_section(run) + communication_section(run) + timeline_section(run) + ranks_section(run) + notes_section(run) +
-         facts_section(run);
+         to_section(run.predictions) + memory_section(run) + communication_section(run) + timeline_section(run) +
+         ranks_section(run) + notes_section(run) + facts_section(run);
 }
 
 std::string differences_section(std::span<const RunData> runs) {
@@ -215,13 +230,17 @@ std::string differences_section(std::span<const RunData> runs) {
 }
 
 std::string several_runs(std::span<const RunData> runs) {
-  Rows rows{{"run", "steps", "state", "loss", "validation loss", "best", "tok/s", "step ms", "MFU %"}};
+  Rows rows{{"run", "steps", "state", "loss", "validation loss", "best", "accuracy",
+             fmt::format("{}/s", targets_of(runs).short_many), "step ms", "MFU %"}};
   for (const RunData& run : runs) {
     const double percent = utilization_percent(run.plan, median_step_ms(run));
     rows.push_back({run.name, steps_text(run), state_text(run), run.steps.empty() ? "" : number(run.steps.last().loss),
-                    validation_text(run), best_text(run), monitor::rate(median_tokens_per_second(run)),
+                    validation_text(run), best_text(run), accuracy_text(run), monitor::rate(median_targets_per_second(run)),
                     fmt::format("{:.4g}", median_step_ms(run)), percent > 0 ? fmt::format("{:.1f}", percent) : ""});
   }
+  constexpr std::ptrdiff_t kAccuracy = 6;  // its column, which is left out if no run has one
+  if (std::ranges::all_of(runs, [](const RunData& run) { return std::isnan(run.best_accuracy); }))
+    for (auto& row : rows) row.erase(row.begin() + kAccuracy);
   return fmt::format("<h1>{} runs</h1>\n", runs.size()) + table_of_figures(rows) + charts(runs) + thinned_note(runs) +
          differences_section(runs);
 }

@@ -26,7 +26,8 @@ ScalingRow scaling_row(const RunData& run) {
   row.step_ms = median_step_ms(run);
   if (row.step_ms <= 0) refuse_run(run, "has fewer than two steps whose time is known; the first one is not counted");
   row.samples_per_second = static_cast<double>(row.samples_per_step) / row.step_ms * 1e3;
-  row.tokens_per_second = median_tokens_per_second(run);
+  row.targets_per_second = median_targets_per_second(run);
+  row.targets = run.targets;
   return row;
 }
 
@@ -37,13 +38,15 @@ std::string kind_in_words(ScalingKind kind) {
 }
 
 std::vector<std::vector<std::string>> cells_of(const std::vector<ScalingRow>& rows) {
+  const bool same = std::ranges::all_of(rows, [&](const ScalingRow& row) { return row.targets == rows.front().targets; });
+  const std::string speed = fmt::format("{}/s", same ? rows.front().targets.short_many : monitor::kTargets.short_many);
   std::vector<std::vector<std::string>> cells{
-      {"ranks", "batch", "samples/s", "speedup", "ideal", "efficiency", "tok/s", "step ms", "run"}};
+      {"ranks", "batch", "samples/s", "speedup", "ideal", "efficiency", speed, "step ms", "run"}};
   for (const ScalingRow& row : rows)
     cells.push_back({std::to_string(row.ranks), monitor::with_commas(row.samples_per_step),
                      fmt::format("{:.1f}", row.samples_per_second), fmt::format("{:.2f}", row.speedup),
                      fmt::format("{:.2f}", row.ideal), fmt::format("{:.1f} %", 100 * row.efficiency),
-                     monitor::rate(row.tokens_per_second), fmt::format("{:.1f}", row.step_ms), row.run});
+                     monitor::rate(row.targets_per_second), fmt::format("{:.1f}", row.step_ms), row.run});
   return cells;
 }
 
@@ -91,7 +94,7 @@ std::string to_json(const std::vector<ScalingRow>& rows) {
                     {"ranks", row.ranks},
                     {"train_batch_size", row.samples_per_step},
                     {"samples_per_second", row.samples_per_second},
-                    {"tokens_per_second", row.tokens_per_second},
+                    {std::string(row.targets.many) + "_per_second", row.targets_per_second},
                     {"step_ms", row.step_ms},
                     {"speedup", row.speedup},
                     {"ideal", row.ideal},

@@ -19,7 +19,8 @@ struct ScalingRow {
   int64_t ranks = 0;
   int64_t samples_per_step = 0;
   double step_ms = 0;  // the median of all steps but the first
-  double samples_per_second = 0, tokens_per_second = 0;
+  double samples_per_second = 0, targets_per_second = 0;
+  monitor::TargetWords targets = monitor::kTokens;
   double speedup = 0, ideal = 0, efficiency = 0;
 };
 

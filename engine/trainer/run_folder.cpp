@@ -19,6 +19,7 @@
 #include "engine/monitor/jsonl.h"
 #include "engine/monitor/output_file.h"
 #include "engine/report/event_log.h"
+#include "engine/report/predictions_file.h"
 #include "engine/report/read_run.h"
 #include "engine/report/run_files.h"
 #include "engine/report/run_page.h"
@@ -102,7 +103,7 @@ void put_aside(const Run& run) {
   fs::create_directory(aside, error);
   for (const std::string& name :
        {std::string(report::kMetricsFile), monitor::evaluation_path(report::kMetricsFile), std::string(report::kEventsFile),
-        std::string(report::kStartsFile), std::string(report::kReportFile)}) {
+        std::string(report::kStartsFile), std::string(report::kPredictionsFile), std::string(report::kReportFile)}) {
     std::error_code missing;
     if (!error && fs::exists(folder / name, missing)) fs::rename(folder / name, aside / name, error);
   }
@@ -187,6 +188,7 @@ void open_run_folder(Run& run) {
   monitor::OutputFile(path_in_folder(run, report::kStartsFile)).write(start_line(run, hosts));
   run.monitors.add(std::make_unique<monitor::JsonlMonitor>(path_in_folder(run, report::kMetricsFile)));
   run.monitors.add(std::make_unique<report::EventLog>(path_in_folder(run, report::kEventsFile)));
+  run.monitors.add(std::make_unique<report::PredictionsFile>(path_in_folder(run, report::kPredictionsFile)));
 }
 
 void write_report(Run& run) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "engine/trainer/shown_predictions.h"
 #include "engine/trainer/stopwatch.h"
 
 namespace trivet::trainer {
@@ -51,21 +52,28 @@ void Validation::evaluate() {
   const data::BatchLayout& layout = run_.batches.layout();
   const int64_t rounds = (loader_->batches() + layout.data_size - 1) / layout.data_size;
   data::HostMicrobatch batch;
-  const StepResult result = run_.engine.evaluate(rounds, [&](int64_t round) {
+  Predictions predictions(run_.engine.model().sample, loader_->samples());
+  const auto next = [&](int64_t round) {
     loader_->fill(round * layout.data_size + layout.data_rank, batch);
     return batch.view;
-  });
+  };
+  const StepResult result = run_.engine.evaluate(rounds, next, &predictions);
   evaluated_step_ = run_.steps_done();
   loss_ = result.loss;
   // A step whose own loss is not finite is not saved, so it cannot be the best one.
   run_.evaluations.add(evaluated_step_, std::isfinite(run_.engine.last_loss()) ? loss_ : NAN);
+  report(result, stopwatch.milliseconds());
+  report_predictions(run_, predictions.kept());
+}
+
+void Validation::report(const StepResult& result, double ms) {
   run_.monitors.on_evaluation({.step = evaluated_step_,
                                .loss = result.loss,
                                .loss_bits = std::bit_cast<uint32_t>(static_cast<float>(result.loss)),
-                               .samples = evaluated_step_ * layout.global_batch(),
+                               .samples = evaluated_step_ * run_.batches.layout().global_batch(),
                                .targets = result.targets,
                                .correct = run_.counts_correct() ? std::optional(result.correct) : std::nullopt,
-                               .ms = stopwatch.milliseconds()});
+                               .ms = ms});
 }
 
 std::optional<double> Validation::loss() const {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "engine/data/microbatch_loader.h"
+#include "engine/predictions.h"
 #include "engine/trainer/run.h"
 
 namespace trivet::trainer {
@@ -27,6 +28,7 @@ class Validation {
  private:
   bool is_due() const;
   void evaluate();
+  void report(const StepResult& result, double ms);
 
   Run& run_;
   std::optional<data::EvaluationLoader> loader_;  // if the run evaluates at all

@@ -56,7 +56,8 @@ class TrainImages : public testing::Test {
 
 TEST_F(TrainImages, HorovodsNetLearnsAndItsAccuracyIsReported) {
   const Output out = train("05_mnist/horovod.json",
-                           "--metrics m.jsonl --set training.epochs=0 --set training.steps=30 --set training.evaluate_every=30 "
+                           "--metrics m.jsonl --set run.directory=run --set training.epochs=0 --set training.steps=30 --set "
+                           "training.evaluate_every=30 "
                            "--set train_micro_batch_size_per_gpu=16 --set optimizer.lr_scaling.rule=none");
   EXPECT_EQ(out.code, 0) << out.errors;
   EXPECT_THAT(out.text, HasSubstr("model   sequential, 11 layers on images [1, 28, 28], 1199882 parameters\n"));
@@ -64,26 +65,37 @@ TEST_F(TrainImages, HorovodsNetLearnsAndItsAccuracyIsReported) {
   EXPECT_THAT(out.text, HasSubstr(", accuracy 100.00 % over 20 images in "));
   EXPECT_THAT(out.text, HasSubstr("img/s"));
   EXPECT_THAT(out.text, Not(HasSubstr("tok")));
-  EXPECT_THAT(folder.read("m.evaluation.jsonl"), HasSubstr("\"tokens\": 20, \"ms\": "));
+  EXPECT_THAT(folder.read("m.evaluation.jsonl"), HasSubstr("\"images\": 20, \"ms\": "));
   EXPECT_THAT(folder.read("m.evaluation.jsonl"), HasSubstr(", \"correct\": 20}\n"));
+  const std::string page = folder.read("run/report.html");
+  EXPECT_THAT(page, HasSubstr("<dt>Images per second</dt>"));
+  EXPECT_THAT(page, HasSubstr("<dt>Validation accuracy</dt><dd>100.00 %</dd><dd class=\"more\">best 100.00 % at step 30</dd>"));
+  EXPECT_THAT(page, HasSubstr("<h2>Predictions after step 30</h2>"));
+  EXPECT_THAT(page, HasSubstr("<li><img alt=\"Validation image 15\" src=\"data:image/png;base64,"));
+  EXPECT_THAT(page, Not(HasSubstr("Validation image 16")));
+  EXPECT_THAT(page, Not(HasSubstr("class=\"wrong\"")));
 }
 
 TEST_F(TrainImages, RanksAndStagesGiveTheSameBitsInLayoutModeAlsoWhenResumed) {
   const std::string same =
       "--set training.epochs=0 --set training.steps=4 --set training.evaluate_every=4 --set train_batch_size=16 --set "
       "train_micro_batch_size_per_gpu=4 --set reproducible=layout --set checkpoint.every_steps=2 ";
-  const Output one = train("05_mnist/horovod.json", same + "--metrics one.jsonl --set checkpoint.directory=one");
+  const Output one =
+      train("05_mnist/horovod.json", same + "--metrics one.jsonl --set checkpoint.directory=one --set run.directory=of_one");
   EXPECT_EQ(one.code, 0) << one.errors;
   int run = 0;
   for (const char* layout : {"--ranks 2 --set zero_optimization.stage=1", "--ranks 4 --set zero_optimization.stage=2",
                              "--ranks 4 --set zero_optimization.stage=3 --set parallel.pipeline=2"}) {
     const std::string name = "run" + std::to_string(run++);
     const Output other =
-        train("05_mnist/horovod.json", same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name + " " + layout);
+        train("05_mnist/horovod.json", same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name +
+                                           " --set run.directory=of_" + name + " " + layout);
     EXPECT_EQ(other.code, 0) << other.errors;
     EXPECT_EQ(loss_bits(name + ".jsonl"), loss_bits("one.jsonl")) << layout;
     EXPECT_EQ(loss_bits(name + ".evaluation.jsonl"), loss_bits("one.evaluation.jsonl")) << layout;
+    EXPECT_EQ(folder.read("of_" + name + "/predictions.json"), folder.read("of_one/predictions.json")) << layout;
   }
+  EXPECT_THAT(folder.read("of_one/predictions.json"), HasSubstr("\"right\":false,\"target\":\""));
   const Output resumed =
       train("05_mnist/horovod.json",
             same + "--metrics run0.jsonl --set checkpoint.directory=resumed --resume run0/step-00000002 --ranks 1");
@@ -196,23 +208,27 @@ class TrainWords : public TrainImages {
 };
 
 TEST_F(TrainWords, LearnsToReadThemAndReportsHowManyAreRight) {
-  const Output out = folder.run("train " + write_config("ctc 3", 4) + "--metrics m.jsonl");
+  const Output out = folder.run("train " + write_config("ctc 3", 4) + "--metrics m.jsonl --set run.directory=run");
   EXPECT_EQ(out.code, 0) << out.errors;
   EXPECT_THAT(out.text, HasSubstr("data    words: 48 training images, 12 validation images, 3 characters\n"));
   EXPECT_THAT(out.text, HasSubstr(", accuracy 100.00 % over 12 images in "));
+  EXPECT_THAT(folder.read("run/predictions.json"),
+              HasSubstr(R"({"sample":2,"right":true,"target":"acb","predicted":"acb","png":)"));
 }
 
 TEST_F(TrainWords, GivesTheSameBitsOnEveryLayout) {
   const std::string same = "train " + write_config("ctc 4", 5) +
                            "--set training.steps=3 --set training.evaluate_every=3 --set train_batch_size=24 --set "
                            "train_micro_batch_size_per_gpu=6 --set reproducible=layout ";
-  const Output one = folder.run(same + "--metrics one.jsonl --set checkpoint.directory=one");
+  const Output one = folder.run(same + "--metrics one.jsonl --set checkpoint.directory=one --set run.directory=of_one");
   EXPECT_EQ(one.code, 0) << one.errors;
   int run = 0;
   for (const char* layout :
        {"--ranks 2 --set zero_optimization.stage=2", "--ranks 4 --set zero_optimization.stage=3 --set parallel.pipeline=2"}) {
     const std::string name = "other" + std::to_string(run++);
-    const Output other = folder.run(same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name + " " + layout);
+    const Output other = folder.run(same + "--metrics " + name + ".jsonl --set checkpoint.directory=" + name +
+                                    " --set run.directory=of_" + name + " " + layout);
+    EXPECT_EQ(folder.read("of_" + name + "/predictions.json"), folder.read("of_one/predictions.json")) << layout;
     EXPECT_EQ(other.code, 0) << other.errors;
     EXPECT_EQ(loss_bits(name + ".jsonl"), loss_bits("one.jsonl")) << layout;
     EXPECT_EQ(loss_bits(name + ".evaluation.jsonl"), loss_bits("one.evaluation.jsonl")) << layout;

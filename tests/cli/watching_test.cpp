@@ -5,6 +5,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "engine/report/read_run.h"
 #include "tests/cli/running_program.h"
 #include "tests/report/run_examples.h"
 
@@ -61,10 +62,26 @@ TEST_F(Watching, TheFolderOfARunHoldsWhatMadeItAndWhatItMeasured) {
   EXPECT_THAT(folder.read("runs/one/events.jsonl"), HasSubstr("{\"event\":\"checkpoint\","));
   EXPECT_THAT(folder.read("runs/one/timeline/ranks.json"), HasSubstr("\"rank\": 1"));
   const std::string page = folder.read("runs/one/report.html");
-  for (const char* part : {"<dd>6 of 6</dd><dd class=\"more\">complete</dd>", "<h2>Memory, planned and measured</h2>",
-                           "<h2>Communication of one step, planned</h2>", "data:image/svg+xml;base64,",
-                           "<h2>Ranks in the recorded step</h2>", "<td>checkpoint</td><td>its save began</td>"})
+  for (const char* part :
+       {"<dd>6 of 6</dd><dd class=\"more\">complete</dd>", "<h2>Memory, planned and measured</h2>",
+        "<h2>Communication of one step, planned</h2>", "data:image/svg+xml;base64,", "<h2>Ranks in the recorded step</h2>",
+        "<td>checkpoint</td><td>its save began</td>", "<h2>Predictions after step 6</h2>"})
     EXPECT_THAT(page, HasSubstr(part));
+}
+
+// The validation data begin at the last tenth of the text, and samples have 16 tokens.
+TEST_F(Watching, TheEndsOfValidationSamplesAreShownWithTheMostProbableTokens) {
+  ASSERT_EQ(train("--ranks 2 --set training.evaluate_every=6").code, 0);
+  const auto shown = report::read_run(folder.at("runs/one")).predictions;
+  EXPECT_EQ(shown.step, 6);
+  ASSERT_EQ(shown.samples.size(), 4u);
+  const std::string text = folder.read("text.txt");
+  for (const auto& sample : shown.samples) {
+    EXPECT_EQ(sample.before.size(), 1u);  // the other 15 are targets, too
+    EXPECT_EQ(sample.target.size(), 16u);
+    EXPECT_EQ(sample.predicted.size(), 16u);
+    EXPECT_THAT(text, HasSubstr(sample.before + sample.target));
+  }
 }
 
 TEST_F(Watching, AFolderThatHoldsARunIsContinuedOrRefusedButNeverReplaced) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -52,6 +53,28 @@ TEST(ImageSource, NormalizesEachChannel) {
   EXPECT_FLOAT_EQ(first.input[0], (13.0f / 255 - 0.5f) / 0.25f);
   EXPECT_FLOAT_EQ(first.input[11], 24.0f / 255);
   EXPECT_EQ(sample_of(source, 1).target, 0);
+}
+
+// Augmentation would move it.
+TEST(ImageSource, ShowsASampleAsItIsInTheFiles) {
+  const ImageSource source(numbered(4), {2, 0}, {{0.5}, {0.25}}, {.seed = 1, .crop_padding = 1, .flip = true});
+  const Picture picture = source.picture(1);
+  EXPECT_EQ(picture.channels, 1);  // the first of 2
+  EXPECT_EQ(picture.rows, 2);
+  EXPECT_EQ(picture.cols, 3);
+  EXPECT_EQ(picture.pixels, (std::vector<uint8_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(source.picture(0).pixels[0], 25);
+}
+
+TEST(ImageSource, SaysClassesAndTextsInWords) {
+  const ImageSource classes(numbered(4), {0}, kAsBytes);
+  EXPECT_EQ(classes.in_words(std::array{3}), "3");
+  Images words = *numbered(2);
+  words.characters = "ab";
+  words.classes = {1, 2};
+  const ImageSource texts(std::make_shared<const Images>(words), {0, 1}, kAsBytes);
+  EXPECT_EQ(texts.in_words(std::array{2, 1, 2, -1, -1}), "bab");
+  EXPECT_EQ(texts.in_words(std::array{0}), "");
 }
 
 TEST(ImageSource, MirrorsHalfOfTheImagesFromSeedEpochAndSample) {
@@ -173,6 +196,8 @@ TEST_F(ImageRun, EvaluatesOnTheTestImagesOfAnArchiveWithoutAugmentation) {
   EXPECT_EQ(inputs_of(*data->validation()), (std::vector<float>{0, 1, 2, 3}));
   EXPECT_EQ(data->sizes(), "10 training images, 4 validation images, 3 classes");
   EXPECT_EQ(data->validation_digest(), data->validation()->digest());
+  EXPECT_EQ(data->validation_picture(2)->pixels, (std::vector<uint8_t>{2}));
+  EXPECT_EQ(data->in_words(std::array{2}), "2");
 }
 
 TEST_F(ImageRun, HoldsOutImagesSpreadOverTheSet) {
@@ -200,6 +225,8 @@ TEST_F(ImageRun, NumbersClassesOfValidationImagesAsThoseOfTraining) {
   const auto data = open_image_data(c);
   EXPECT_EQ(sample_of(*data->train(), 2).target, 2);
   EXPECT_EQ(sample_of(*data->validation(), 0).target, 2);
+  EXPECT_EQ(data->in_words(std::array{2}), "dog");
+  EXPECT_EQ(data->in_words(std::array{3}), "3");  // a model may have more classes than the data
   std::filesystem::create_directories(folder_.at("validation/cow"));
   expect_refused(c, folder_.at("validation/cow") + ": is a class that the training images do not have");
 }

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/error.h"
 #include "engine/make_plan.h"
+#include "engine/predictions.h"
 #include "tests/equivalence/tiny_run.h"
 #include "tests/support/temporary_folder.h"
 
@@ -24,6 +27,38 @@ TEST(ImageModel, Learns) {
   const Trace trace = run({.steps = 40, .config = image_config(Reproducible::Run)});
   EXPECT_LT(loss_of(trace, 39), loss_of(trace, 0) - 0.25f);
   EXPECT_GT(trace.correct, 12);  // of 36, with 5 classes
+}
+
+// An evaluation of 12 of its 36 samples, with and without a reader of logits.
+TEST(ImageModel, ReadingLogitsChangesNoBitAndPredictsWhatIsCounted) {
+  std::array<StepResult, 2> results;
+  std::vector<Prediction> kept;
+  const auto evaluate = [&](Engine& engine, int, int64_t step) {
+    if (step != 39) return;
+    const SampleSpec& sample = engine.model().sample;
+    std::vector<float> images;
+    std::vector<int32_t> targets;
+    for (int64_t i = 0; i < 12; ++i) {
+      const std::vector<float> image = tiny_image(7, i, sample.input.elements());
+      images.insert(images.end(), image.begin(), image.end());
+      targets.push_back(static_cast<int32_t>(i % sample.classes));
+    }
+    const int64_t micro = engine.plan().batch.micro_batch_size;
+    const auto make = [&](int64_t i) {
+      return Microbatch{{images.data() + i * micro * sample.input.elements(), DType::Float32, sample.inputs_of(micro)},
+                        {targets.data() + i * micro, DType::Int32, sample.targets_of(micro)},
+                        i * micro};
+    };
+    Predictions predictions(sample, 12);
+    results = {engine.evaluate(12 / micro, make), engine.evaluate(12 / micro, make, &predictions)};
+    kept = predictions.kept();
+  };
+  const Trace read = run({.steps = 40, .before_step = evaluate, .config = image_config(Reproducible::Run)});
+  EXPECT_EQ(difference(read, run({.steps = 40, .config = image_config(Reproducible::Run)})), "");
+  EXPECT_EQ(results[0].loss, results[1].loss);
+  ASSERT_EQ(kept.size(), 12u);
+  EXPECT_EQ(std::ranges::count(kept, true, &Prediction::right), results[0].correct);
+  EXPECT_GT(results[0].correct, 0);
 }
 
 TEST(ImageModel, InStagesGivesTheBitsOfOneRankInLayoutMode) {

@@ -7,11 +7,13 @@
 #include <bit>
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "comm/world.h"
 #include "core/random.h"
 #include "engine/engine.h"
+#include "engine/predictions.h"
 
 namespace trivet::test {
 namespace {
@@ -124,7 +126,13 @@ constexpr bool kOneKernelThread = true;
 constexpr bool kOneKernelThread = false;
 #endif
 
-void run_rank(const TinyRun& run, comm::World& real_world, Trace& trace) {
+// What the ranks have kept of an evaluation.
+struct KeptPredictions {
+  std::mutex mutex;
+  std::vector<Prediction> list;
+};
+
+void run_rank(const TinyRun& run, comm::World& real_world, Trace& trace, KeptPredictions& kept) {
   const std::unique_ptr<comm::World> wrapped = run.wrap ? run.wrap(real_world) : nullptr;
   comm::World& world = wrapped ? *wrapped : real_world;
   model::Model model = build_model(run);
@@ -150,7 +158,14 @@ void run_rank(const TinyRun& run, comm::World& real_world, Trace& trace) {
   }
   if (!run.save_to.empty()) engine.save(run.save_to);
   const auto batches = batches_of(engine.model().sample, engine.plan(), world.rank(), 1000);
-  const StepResult evaluation = engine.evaluate(views_of(batches));
+  const auto views = views_of(batches);
+  Predictions predictions(engine.model().sample, engine.plan().batch.train_batch_size);
+  const StepResult evaluation = engine.evaluate(
+      static_cast<int64_t>(views.size()), [&](int64_t i) { return views[static_cast<size_t>(i)]; }, &predictions);
+  {
+    const std::lock_guard lock(kept.mutex);
+    kept.list.insert(kept.list.end(), predictions.kept().begin(), predictions.kept().end());
+  }
   if (world.rank() == 0) trace.evaluation = evaluation.loss, trace.correct = evaluation.correct;
   for (size_t layer = 0; layer < engine.model().layers.size(); ++layer)
     for (const ParameterSpec& parameter : engine.model().layers[layer]->parameters()) {
@@ -206,7 +221,9 @@ std::vector<float> tiny_image(int64_t step, int64_t sample, int64_t elements) {
 
 Trace run(const TinyRun& run) {
   Trace trace;
-  comm::run_threads(run.ranks, [&](comm::World& world) { run_rank(run, world, trace); });
+  KeptPredictions kept;
+  comm::run_threads(run.ranks, [&](comm::World& world) { run_rank(run, world, trace, kept); });
+  trace.predictions = to_text(shown_first(std::move(kept.list)));
   return trace;
 }
 
@@ -220,6 +237,7 @@ std::string difference(const Trace& a, const Trace& b) {
       return fmt::format("norm of step {}: {} and {}", i, a.grad_norms[i], b.grad_norms[i]);
   if (a.evaluation != b.evaluation) return fmt::format("evaluation: {} and {}", a.evaluation, b.evaluation);
   if (a.correct != b.correct) return fmt::format("correct in the evaluation: {} and {}", a.correct, b.correct);
+  if (a.predictions != b.predictions) return fmt::format("predictions:\n{}and\n{}", a.predictions, b.predictions);
   for (const auto& [name, values] : a.weights) {
     const auto other = b.weights.find(name);
     if (other == b.weights.end() || other->second.size() != values.size()) return name + " is missing";

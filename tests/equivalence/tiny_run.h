@@ -33,7 +33,8 @@ struct Trace {
   std::vector<uint32_t> loss_bits;
   std::vector<double> grad_norms;
   double evaluation = 0;
-  int64_t correct = 0;  // in the evaluation
+  int64_t correct = 0;      // in the evaluation
+  std::string predictions;  // of the evaluation, those to show, as text
   std::map<std::string, std::vector<float>> weights;
   bool operator==(const Trace&) const = default;
 };

@@ -5,6 +5,8 @@
 
 #include "engine/report/config_differences.h"
 #include "engine/report/http_request.h"
+#include "engine/report/predictions_file.h"
+#include "engine/report/predictions_section.h"
 #include "engine/report/read_run.h"
 #include "tests/fuzz/targets.h"
 
@@ -48,6 +50,14 @@ void run_plan(std::string_view input) {
   accepts(kRunRefused, [&] { report::parse_rank_times(input, "input"); });
   const std::array<std::string, 2> configs{std::string(input), "{}"};
   report::config_differences(configs);
+}
+
+void run_predictions(std::string_view input) {
+  monitor::ShownPredictions read;
+  if (!accepts(kRunRefused, [&] { read = report::parse_predictions(input, "input"); })) return;
+  require(read.step >= 0, "steps are not negative");
+  const monitor::ShownPredictions again = report::parse_predictions(report::to_json(read), "again");
+  require(report::to_section(again) == report::to_section(read), "what was read is written the same");
 }
 
 void http_request(std::string_view input) {

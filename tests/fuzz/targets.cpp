@@ -44,6 +44,7 @@ constexpr std::array kTargets{Target{"config", config},
                               Target{"run_metrics", run_metrics},
                               Target{"run_events", run_events},
                               Target{"run_plan", run_plan},
+                              Target{"run_predictions", run_predictions},
                               Target{"http_request", http_request},
                               Target{"hvd_requests", hvd_requests}};
 

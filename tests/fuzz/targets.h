@@ -83,6 +83,7 @@ void environment_file(std::string_view input);
 void run_metrics(std::string_view input);
 void run_events(std::string_view input);
 void run_plan(std::string_view input);
+void run_predictions(std::string_view input);
 void http_request(std::string_view input);
 void hvd_requests(std::string_view input);
 

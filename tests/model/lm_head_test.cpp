@@ -76,6 +76,47 @@ TEST(LmHead, ChunksGiveTheLossAndGradientsOfTheWhole) {
   EXPECT_LT(chunked.arena.peak_bytes(), whole.arena.peak_bytes());
 }
 
+// Wants the first two samples of a microbatch, and keeps what it reads.
+struct TwoSamples final : LogitsReader {
+  int64_t wants(const Microbatch&) const override { return 2; }
+  void read(kernels::Kernels&, const Microbatch&, int64_t first, ConstTensorView logits) override {
+    firsts.push_back(first);
+    shapes.push_back(logits.shape);
+    values.push_back(values_of(logits));
+  }
+  std::vector<int64_t> firsts;
+  std::vector<Shape> shapes;
+  std::vector<std::vector<double>> values;
+};
+
+TEST(LmHead, ShowsTheLogitsOfTheLastTargetsOfTheWantedSamples) {
+  constexpr int64_t kLength = 40, kShown = 32;
+  HeadRun run(random_batch(3, kLength, kVocabulary, 1));
+  const LmHead head = head_with(7);
+  std::vector<ConstTensorView> weights;
+  for (Buffer& weight : run.weights) weights.push_back(weight.view());
+  const Microbatch microbatch = run.batch.view();
+  Context context{*run.kernels, run.arena, &microbatch};
+  const auto loss_with = [&](LogitsReader* reader) {
+    double loss[2] = {};
+    context.loss = {loss, DType::Float64, {2}};
+    context.logits = reader;
+    Saved saved;
+    head.forward(context, weights, run.x.view(), {}, saved);
+    return loss[0];
+  };
+  TwoSamples reader;
+  EXPECT_EQ(loss_with(&reader), loss_with(nullptr));
+  ASSERT_EQ(reader.firsts, (std::vector<int64_t>{0, 1}));
+  for (int64_t sample = 0; sample < 2; ++sample) {
+    Buffer expected = run.make({kShown, kVocabulary}, 0);
+    const ConstTensorView rows = run.x.view();
+    head.logits(context, weights, as_rows(rows).row_range((sample + 1) * kLength - kShown, kShown), expected.view());
+    EXPECT_EQ(reader.shapes[sample], (Shape{1, kShown, kVocabulary}));
+    EXPECT_EQ(reader.values[sample], values_of(expected.view()));
+  }
+}
+
 TEST(LmHead, GradientsAreThoseOfTheLossSumOverAllTargetsTimesTheLossScale) {
   Batch batch = random_batch(2, 4, kVocabulary, 1);
   HeadRun all(batch);

@@ -52,6 +52,19 @@ TEST(JsonlMonitor, AStepIsOneLineWithTheDocumentedKeys) {
             "\"step_ms\": 86.25, \"tokens_per_second\": 8904.5, \"memory_bytes\": 17825792}\n");
 }
 
+TEST(JsonlMonitor, ARunOnImagesCountsImages) {
+  const TemporaryFolder folder;
+  JsonlMonitor monitor(folder.at("m.jsonl"));
+  monitor.on_start({.total_steps = 3, .targets = kImages});
+  monitor.on_step(metrics_of_step(3));
+  monitor.on_evaluation({.step = 3, .loss = 0.5, .loss_bits = 0x3f000000, .targets = 64, .correct = 60, .ms = 1.5});
+  EXPECT_EQ(file_content(folder.at("m.jsonl")),
+            "{\"step\": 3, \"loss\": 4.5, \"loss_bits\": \"40900000\", \"lr\": 1e-05, \"grad_norm\": 5.5, \"images\": 768, "
+            "\"step_ms\": 86.25, \"images_per_second\": 8904.5, \"memory_bytes\": 17825792}\n");
+  EXPECT_EQ(file_content(folder.at("m.evaluation.jsonl")),
+            "{\"step\": 3, \"loss\": 0.5, \"loss_bits\": \"3f000000\", \"images\": 64, \"ms\": 1.5, \"correct\": 60}\n");
+}
+
 TEST(JsonlMonitor, SkippedStepsAndLossScalesShow) {
   StepMetrics metrics = metrics_of_step(3);
   metrics.loss = NAN;

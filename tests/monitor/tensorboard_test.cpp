@@ -106,6 +106,16 @@ TEST(TensorBoardMonitor, WritesTheTagsOfDeepSpeedAtTheNumberOfSamples) {
   EXPECT_EQ(shown.count("Train/Samples/loss_scale"), 0u);
 }
 
+TEST(TensorBoardMonitor, ARunOnImagesHasImagesPerSecond) {
+  const TemporaryFolder folder;
+  TensorBoardMonitor monitor(folder.at("out"), "job");
+  monitor.on_start({.total_steps = 1, .targets = kImages});
+  monitor.on_step({.step = 1, .samples = 8, .targets_per_second = 250});
+  const auto shown = shown_scalars(folder.at("out/job"));
+  EXPECT_THAT(shown.at("Train/Samples/images_per_second"), ElementsAre(Pair(8, 250.0f)));
+  EXPECT_EQ(shown.count("Train/Samples/tokens_per_second"), 0u);
+}
+
 TEST(TensorBoardMonitor, AResumedRunBeginsANewFileAndReplacesTheStepsThatItRepeats) {
   const TemporaryFolder folder;
   train_with_tensorboard(folder.at("out"), 1, 0, 4);

@@ -186,6 +186,26 @@ TEST(LiveRun, NothingIsShownWithoutTheToken) {
   EXPECT_THAT(get(example.port, "/other?token=" + example.token), StartsWith("HTTP/1.1 404 "));
 }
 
+TEST(LiveRun, ShowsAccuracyAndPredictionsOfARunOnImages) {
+  LiveExample example;
+  example.run.on_start({.facts = {}, .total_steps = 10, .targets = monitor::kImages});
+  example.run.on_evaluation({.step = 3, .loss = 2, .targets = 8, .correct = 6});
+  example.run.on_predictions({.step = 3, .samples = {{.sample = 5, .png = "x", .target = "7", .predicted = "1"}}});
+  const std::string content = get(example.port, "/content?token=" + example.token);
+  EXPECT_THAT(content, HasSubstr("<dt>Images per second</dt>"));
+  EXPECT_THAT(content, HasSubstr("<dt>Validation accuracy</dt><dd>75.00 %</dd>"));
+  EXPECT_THAT(content, HasSubstr("<img alt=\"Validation image 5\""));
+  const std::string json = get(example.port, "/metrics.json?token=" + example.token);
+  EXPECT_THAT(json, HasSubstr("\"images_per_second\":2000.0"));
+  EXPECT_THAT(json, HasSubstr(R"({"step":3,"loss":2.0,"accuracy":0.75})"));
+  const std::string metrics = get(example.port, "/metrics?token=" + example.token);
+  EXPECT_THAT(metrics, HasSubstr("\ntrivet_images_per_second{run=\"demo\"} 2000\n"));
+  EXPECT_THAT(metrics, HasSubstr("# HELP trivet_images_total Images trained on since the program started.\n"));
+  EXPECT_THAT(metrics, HasSubstr("\ntrivet_images_total{run=\"demo\"} 300\n"));
+  EXPECT_THAT(metrics, HasSubstr("\ntrivet_validation_accuracy_ratio{run=\"demo\"} 0.75\n"));
+  EXPECT_THAT(metrics, Not(HasSubstr("okens")));
+}
+
 TEST(LiveRun, TokensOfTwoRunsDiffer) {
   const LiveExample first, second;
   EXPECT_NE(first.token, second.token);

@@ -150,6 +150,54 @@ TEST(RunPage, ShowsTheFiguresOfTheRun) {
     EXPECT_THAT(page, HasSubstr(part));
 }
 
+TEST(RunPage, OfARunOnImagesCountsImagesAndShowsItsAccuracy) {
+  const RunData run = small_image_run();
+  const std::string page = to_page({&run, 1});
+  for (const char* part : {"<dt>Images per second</dt><dd>1,000</dd>", "Throughput, images/s. images/s: 1000 at step 1",
+                           "<dt>Validation accuracy</dt><dd>70.00 %</dd><dd class=\"more\">best 75.00 % at step 1</dd>",
+                           "Validation accuracy, %. validation: 75 at step 1, 70 at step 3; from 70 to 75"})
+    EXPECT_THAT(page, HasSubstr(part));
+  for (const char* other : {"token", "Token", "tok/s"}) EXPECT_THAT(page, Not(HasSubstr(other)));
+  const RunData text = small_run();
+  const std::string of_text = to_page({&text, 1});
+  for (const char* other : {"image", "Image", "ccuracy"})
+    EXPECT_THAT(of_text.substr(of_text.find("<main>")), Not(HasSubstr(other)));
+}
+
+TEST(RunPage, RunsOnImagesAndOnTextDrawnOverEachOtherCountTargets) {
+  const RunData images[] = {small_image_run(), small_image_run()}, both[] = {small_image_run(), small_run()},
+                texts[] = {small_run(), small_run()};
+  EXPECT_THAT(to_page(images), HasSubstr("<th>img/s</th>"));
+  EXPECT_THAT(to_page(images), HasSubstr("<th>accuracy</th>"));
+  EXPECT_THAT(to_page(images), HasSubstr("Throughput, images/s"));
+  EXPECT_THAT(to_page(both), HasSubstr("<th>targets/s</th>"));
+  EXPECT_THAT(to_page(both), HasSubstr("Throughput, targets/s"));
+  EXPECT_THAT(to_page(both), HasSubstr("<td>70.00 %</td><td>1,000</td>"));
+  EXPECT_THAT(to_page(texts), HasSubstr("<th>best</th><th>tok/s</th>"));
+  EXPECT_THAT(to_page(texts), HasSubstr("Throughput, tokens/s"));
+}
+
+TEST(RunPage, ShowsImagesWithWhatTheModelPredicts) {
+  const RunData run = small_image_run("an image");
+  const std::string page = to_page({&run, 1});
+  EXPECT_THAT(page, HasSubstr("<h2>Predictions after step 3</h2>"));
+  EXPECT_THAT(page, HasSubstr("<li class=\"wrong\"><img alt=\"Validation image 17\" src=\"data:image/png;base64,YW4gaW1hZ2U=\">"
+                              "<span><b>1</b><br>is 7</span></li>"));
+  EXPECT_THAT(
+      page, HasSubstr("<li><img alt=\"Validation image 4\" src=\"data:image/png;base64,YW4gaW1hZ2U=\"><span>two</span></li>"));
+  const RunData none = small_run();
+  EXPECT_THAT(to_page({&none, 1}), Not(HasSubstr("<h2>Predictions")));
+}
+
+TEST(RunPage, ShowsTextWithWhatTheModelPredicts) {
+  RunData run = small_run();
+  run.predictions = {.step = 2,
+                     .samples = {{.sample = 0, .right = false, .before = "To be, ", .target = "or", .predicted = "is"}}};
+  EXPECT_THAT(to_page({&run, 1}), HasSubstr("<td>To be, </td><td>or</td><td>is</td>"));
+  run.predictions.samples = {{.png = "x", .target = "", .predicted = "a"}};  // an image of no text
+  EXPECT_THAT(to_page({&run, 1}), HasSubstr("<b>a</b><br>is nothing"));
+}
+
 TEST(RunPage, TextsFromFilesCannotBecomePartOfThePage) {
   RunData run = small_run();
   const std::string evil = "</pre><script>alert(1)</script>\"'";
@@ -160,8 +208,13 @@ TEST(RunPage, TextsFromFilesCannotBecomePartOfThePage) {
   run.plan.communication = {{evil, 1}};
   run.ranks = {{0, 1, 1}};
   run.timeline_svg = evil;
+  RunData on_images = run;
+  run.predictions.samples = {{.before = evil, .target = evil, .predicted = evil}};
+  on_images.predictions.samples = {{.png = evil, .target = evil, .predicted = evil},
+                                   {.right = true, .png = evil, .target = evil, .predicted = evil}};
   const RunData runs[] = {run, run};
-  for (const std::string& page : {to_page({&run, 1}), to_page(runs), to_live_page(run, "n")})
+  for (const std::string& page :
+       {to_page({&run, 1}), to_page({&on_images, 1}), to_page(runs), to_live_page(run, "n"), to_live_page(on_images, "n")})
     EXPECT_EQ(count_of(page, "<script>"), 0);
 }
 

@@ -10,7 +10,9 @@
 
 #include "core/error.h"
 #include "engine/monitor/jsonl.h"
+#include "engine/report/base64.h"
 #include "engine/report/event_log.h"
+#include "engine/report/predictions_file.h"
 #include "engine/report/run_files.h"
 #include "tests/support/temporary_folder.h"
 
@@ -74,7 +76,9 @@ TEST(ReadRun, FindsWhatTheMonitorsWrote) {
   EXPECT_EQ(run.steps.last().lr, 0.5);
   EXPECT_EQ(run.steps.last().grad_norm, 2);
   EXPECT_EQ(run.steps.last().step_ms, 50);
-  EXPECT_EQ(run.steps.last().tokens_per_second, 640);
+  EXPECT_EQ(run.steps.last().targets_per_second, 640);
+  EXPECT_EQ(run.targets, monitor::kTokens);
+  EXPECT_TRUE(std::isnan(run.best_accuracy));
   EXPECT_EQ(run.steps.last().memory_bytes, 1000);
   EXPECT_EQ(run.best_validation_loss, 0);
   EXPECT_EQ(run.best_validation_step, 3);
@@ -91,6 +95,91 @@ TEST(ReadRun, FindsWhatTheMonitorsWrote) {
   EXPECT_EQ(run.plan.peak_flops, 5e11);
   ASSERT_EQ(run.plan.memory.size(), 1u);
   EXPECT_EQ(run.plan.communication.at(0).value, 11);
+}
+
+// A line of metrics says what its targets are, also in a file of its own.
+TEST(ReadRun, ARunOnImagesHasImagesAndAccuracy) {
+  const TemporaryFolder folder;
+  monitor::JsonlMonitor monitor(folder.at("m.jsonl"));
+  monitor.on_start({.total_steps = 4, .targets = monitor::kImages});
+  for (int64_t step = 1; step <= 4; ++step) {
+    monitor.on_step(metrics_of(step));
+    monitor.on_evaluation({.step = step, .loss = 1, .targets = 200, .correct = step == 3 ? 190 : 150});
+  }
+  const RunData run = read_run(folder.at("m.jsonl"));
+  EXPECT_EQ(run.targets, monitor::kImages);
+  EXPECT_EQ(run.steps.last().targets_per_second, 640);
+  EXPECT_EQ(run.evaluations.last().accuracy, 0.75);
+  EXPECT_EQ(run.best_accuracy, 0.95);
+  EXPECT_EQ(run.best_accuracy_step, 3);
+}
+
+monitor::ShownPredictions some_predictions() {
+  return {.step = 5,
+          .samples = {{.sample = 17, .right = false, .png = std::string("\x89PNG\0\xff", 6), .target = "7", .predicted = "1"},
+                      {.sample = 3, .right = true, .before = "a \"b\"\n", .target = "c", .predicted = "c"}}};
+}
+
+TEST(ReadRun, FindsThePredictionsOfTheLastEvaluation) {
+  const TemporaryFolder folder;
+  write_run(folder, 0, 4, true);
+  PredictionsFile file(folder.at(kPredictionsFile));
+  monitor::ShownPredictions earlier = some_predictions();
+  earlier.step = 2;
+  file.on_predictions(earlier);
+  file.on_predictions(some_predictions());
+  const monitor::ShownPredictions read = read_run(folder.path()).predictions, written = some_predictions();
+  EXPECT_EQ(read.step, 5);
+  ASSERT_EQ(read.samples.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(read.samples[i].sample, written.samples[i].sample);
+    EXPECT_EQ(read.samples[i].right, written.samples[i].right);
+    EXPECT_EQ(read.samples[i].png, written.samples[i].png);
+    EXPECT_EQ(read.samples[i].before, written.samples[i].before);
+    EXPECT_EQ(read.samples[i].target, written.samples[i].target);
+    EXPECT_EQ(read.samples[i].predicted, written.samples[i].predicted);
+  }
+}
+
+TEST(PredictionsFile, IsKeptByARunThatIsResumedAndNotByOneThatBegins) {
+  const TemporaryFolder folder;
+  PredictionsFile file(folder.at(kPredictionsFile));
+  file.on_predictions(some_predictions());
+  file.on_start({.steps_done = 3});
+  EXPECT_TRUE(std::filesystem::exists(folder.at(kPredictionsFile)));
+  file.on_start({.steps_done = 0});
+  EXPECT_FALSE(std::filesystem::exists(folder.at(kPredictionsFile)));
+}
+
+TEST(PredictionsFile, ThatCannotBeWrittenIsReportedOnceAndDoesNotEndTheRun) {
+  PredictionsFile file("/no/such/folder/predictions.json");
+  testing::internal::CaptureStderr();
+  file.on_predictions(some_predictions());
+  file.on_predictions(some_predictions());
+  const std::string log = testing::internal::GetCapturedStderr(), warning =
+                                                                      "/no/such/folder/predictions.json: predictions cannot be "
+                                                                      "written: No such file or directory; the run continues";
+  EXPECT_THAT(log, HasSubstr(warning));
+  EXPECT_EQ(log.find(warning), log.rfind(warning));
+}
+
+TEST(ReadRun, PredictionsOfSomethingElseAreRefused) {
+  const auto refusal = [](const std::string& sample) {
+    return error_of([&] { parse_predictions("{\"step\": 1, \"samples\": [" + sample + "]}", "p.json"); });
+  };
+  EXPECT_EQ(refusal(R"({"sample": 1, "right": true, "target": "a", "predicted": "a"})"), "no error");
+  EXPECT_THAT(refusal(R"({"sample": 1, "right": true, "target": "a"})"), HasSubstr("is not what trivet train writes there"));
+  EXPECT_THAT(refusal(R"({"sample": -1, "right": true, "target": "a", "predicted": "a"})"),
+              HasSubstr("-1 is not a number from 0"));
+  EXPECT_THAT(refusal(R"({"sample": 1, "right": true, "target": "a", "predicted": "a", "png": "a<=="})"),
+              HasSubstr("is not text in base64"));
+}
+
+TEST(Base64, IsReadBackAndRefusesOtherTexts) {
+  for (const std::string bytes : {"", "a", "ab", "abc", "abcd", "\xff\xfe\xfd"}) EXPECT_EQ(from_base64(base64(bytes)), bytes);
+  EXPECT_EQ(base64("ab"), "YWI=");
+  for (const std::string wrong : {"YWI", "YWI=YWI=", "=WI=", "Y===", "YW=I", "YW I"})
+    EXPECT_THROW(from_base64(wrong), std::invalid_argument) << wrong;
 }
 
 TEST(ReadRun, ARunThatWasKilledIsUnfinishedAndItsIncompleteLineIsLeftOut) {

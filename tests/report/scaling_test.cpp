@@ -78,6 +78,16 @@ TEST(Scaling, PrintsATable) {
   EXPECT_THAT(to_json(scaling_of(runs)), HasSubstr("\"speedup\": 2.5"));
 }
 
+TEST(Scaling, OfRunsOnImagesCountsImages) {
+  std::vector runs{run_on(1, 8, 50), run_on(4, 8, 20)};
+  runs[1].targets = monitor::kImages;
+  EXPECT_THAT(to_text(scaling_of(runs)), HasSubstr(" targets/s "));  // one of each kind
+  runs[0].targets = monitor::kImages;
+  EXPECT_THAT(to_text(scaling_of(runs)), StartsWith(" ranks    batch    samples/s  speedup   ideal  efficiency       img/s "));
+  EXPECT_THAT(to_json(scaling_of(runs)), HasSubstr("\"images_per_second\": 1000.0"));
+  EXPECT_EQ(to_scaling_page(runs).find("tok"), std::string::npos);
+}
+
 TEST(Scaling, APageBeginsWithTheSection) {
   const std::vector runs{run_on(1, 8, 50), run_on(4, 8, 20)};
   const std::string page = to_scaling_page(runs);

@@ -1,0 +1,27 @@
+// Reads logits in an evaluation, to show people what a model predicts (engine/predictions.h). The layer that computes the loss
+// hands them over (Context::logits); it computes nothing else than without a reader.
+#pragma once
+
+#include <cstdint>
+
+#include "core/sample.h"
+
+namespace trivet {
+
+namespace kernels {
+class Kernels;
+}
+
+class LogitsReader {
+ public:
+  virtual ~LogitsReader() = default;
+  // How many samples of the microbatch, from its first on, the reader wants; it may be given more. It must be a function of the
+  // argument, because ranks that share the vocabulary compute logits together.
+  virtual int64_t wants(const Microbatch& microbatch) const = 0;
+  // `logits`: [n, R, V], in memory of the kernels, valid during the call. They are those of n samples, from sample number
+  // `first` of the microbatch on. Rows are the steps that the sample's text is read from (CTC), or the last R targets of the
+  // sample, of which an image of one class has one. Every rank of the tensor axis is given the same.
+  virtual void read(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t first, ConstTensorView logits) = 0;
+};
+
+}  // namespace trivet
