@@ -9,7 +9,7 @@
 namespace trivet::data {
 namespace {
 
-std::string big_endian(int64_t value) {
+std::string in_big_endian(int64_t value) {
   std::string text;
   for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(value >> shift & 0xff);
   return text;
@@ -18,7 +18,7 @@ std::string big_endian(int64_t value) {
 std::string png_part(const std::string& type, const std::string& content) {
   const std::string checked = type + content;
   const uLong sum = ::crc32(0, reinterpret_cast<const Bytef*>(checked.data()), static_cast<uInt>(checked.size()));
-  return big_endian(static_cast<int64_t>(content.size())) + checked + big_endian(static_cast<int64_t>(sum));
+  return in_big_endian(static_cast<int64_t>(content.size())) + checked + in_big_endian(static_cast<int64_t>(sum));
 }
 
 std::string compressed(const std::string& bytes) {
@@ -69,7 +69,7 @@ Picture reduced(const Picture& picture, int64_t most) {
 std::string to_png(const Picture& picture) {
   constexpr std::string_view kBegin("\x89PNG\r\n\x1a\n", 8);
   constexpr char kGray = 0, kRgb = 2;
-  const std::string header = big_endian(picture.cols) + big_endian(picture.rows) + '\x08' +
+  const std::string header = in_big_endian(picture.cols) + in_big_endian(picture.rows) + '\x08' +
                              (picture.channels == 3 ? kRgb : kGray) + std::string(3, '\0');
   return std::string(kBegin) + png_part("IHDR", header) + png_part("IDAT", compressed(stored_rows(picture))) +
          png_part("IEND", "");

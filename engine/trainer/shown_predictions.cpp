@@ -24,7 +24,8 @@ struct Sample {
   std::span<const int32_t> tokens() const { return {reinterpret_cast<const int32_t*>(input.data()), input.size() / 4}; }
 };
 
-monitor::ShownPrediction shown_image(const Run& run, const Sample& sample, const Prediction& prediction, data::Picture image) {
+monitor::ShownPrediction shown_image(const Run& run, const Sample& sample, const Prediction& prediction,
+                                     const data::Picture& image) {
   return {.sample = prediction.sample,
           .right = prediction.right,
           .png = data::to_png(data::reduced(image, kMostSide)),
@@ -60,8 +61,8 @@ void report_predictions(Run& run, const std::vector<Prediction>& kept) {
   monitor::ShownPredictions shown{.step = run.steps_done(), .samples = {}};
   for (const Prediction& prediction : shown_first(std::move(all))) {
     const Sample sample(*source, prediction.sample);
-    if (auto image = run.data->validation_picture(prediction.sample)) {
-      shown.samples.push_back(shown_image(run, sample, prediction, std::move(*image)));
+    if (const auto image = run.data->validation_picture(prediction.sample)) {
+      shown.samples.push_back(shown_image(run, sample, prediction, *image));
     } else if (source->spec().input_dtype == DType::Int32) {
       shown.samples.push_back(shown_text(run, sample, prediction));
     }

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "engine/data/microbatch_loader.h"
-#include "engine/predictions.h"
 #include "engine/trainer/run.h"
 
 namespace trivet::trainer {
