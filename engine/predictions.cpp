@@ -86,7 +86,8 @@ int64_t Predictions::wants(const Microbatch& microbatch) const {
 void Predictions::read(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t first, ConstTensorView logits) {
   const int64_t places = sample_.targets.elements(), rows = logits.shape[1];
   const int64_t count = std::min(logits.shape[0], wants(microbatch) - first);
-  if (count <= 0) return;
+  const bool complete = judges() && wrong_ >= kJudged;  // later samples are not among those to show
+  if (count <= 0 || complete) return;
   const OnHost all_targets(kernels, microbatch.targets);
   const std::span targets(all_targets.view().as<int32_t>(), static_cast<size_t>(microbatch.targets.elements()));
   const std::vector<int32_t> largest = largest_of_rows(OnHost(kernels, logits).view());

@@ -23,7 +23,7 @@ struct Prediction {
 class Predictions final : public LogitsReader {
  public:
   // The most samples that are kept of one kind: wrong ones and right ones of samples that have one target each, or one text;
-  // otherwise (next tokens, of which some are always wrong) the first samples.
+  // otherwise (next tokens, of which some are always wrong) the first samples. With so many wrong ones, nothing more is read.
   static constexpr int64_t kJudged = 16, kOthers = 4;
 
   // `samples`: of the evaluation, which may end within a microbatch.

@@ -11,7 +11,8 @@
 
 namespace trivet::report {
 
-// The file is replaced as a whole. If it cannot be written, the log says so once, and the run continues.
+// The file is replaced as a whole. If it cannot be written, the log says so once, and the run continues. A run that starts
+// removes a file of steps that it will repeat, and one that is damaged.
 class PredictionsFile : public monitor::Monitor {
  public:
   explicit PredictionsFile(std::string path) : path_(std::move(path)) {}

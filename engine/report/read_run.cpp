@@ -175,7 +175,7 @@ double peak_flops_of(const std::string& config, const std::string& source) {
 
 std::string speed_key(const monitor::TargetWords& words) { return std::string(words.many) + "_per_second"; }
 
-// The targets of a line of metrics, which names them.
+// The targets of a line of metrics, which names them. Earlier versions of Trivet called images tokens, too.
 monitor::TargetWords targets_of(const Json& step) {
   return step.contains(speed_key(monitor::kImages)) ? monitor::kImages : monitor::kTokens;
 }
@@ -184,7 +184,8 @@ double accuracy_of(const Json& evaluation) {
   if (!evaluation.contains("correct")) return std::numeric_limits<double>::quiet_NaN();
   const std::string images(monitor::kImages.many), tokens(monitor::kTokens.many);
   const int64_t targets = count_of(evaluation.at(evaluation.contains(images) ? images : tokens));
-  return static_cast<double>(count_of(evaluation.at("correct"))) / static_cast<double>(targets);
+  const int64_t correct = count_of(evaluation.at("correct"), targets);
+  return targets == 0 ? std::numeric_limits<double>::quiet_NaN() : static_cast<double>(correct) / static_cast<double>(targets);
 }
 
 }  // namespace

@@ -106,6 +106,14 @@ TEST(Predictions, KeepTheFirstWrongAndTheFirstRightOnes) {
   EXPECT_EQ(predictions.kept().size(), 32u);
 }
 
+// Wrong ones are shown first, so the rest of a long evaluation costs nothing.
+TEST(Predictions, NothingIsReadAfterAsManyWrongOnesAsAreShown) {
+  Predictions predictions(image_of_class(), 1000);
+  for (int32_t sample = 0; sample < 40; ++sample) show(predictions, image_of_class(), sample, {0}, {sample < 16 ? 1 : 0});
+  ASSERT_EQ(predictions.kept().size(), 16u);
+  EXPECT_EQ(predictions.kept().back().sample, 15);
+}
+
 TEST(Predictions, OfManyTargetsThoseOfTheFirstSamplesAreKeptAndTheLastOnesComparedWithWhatIsShown) {
   Predictions predictions(text(4), 100);
   for (int64_t sample = 0; sample < 10; ++sample)

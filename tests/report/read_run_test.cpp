@@ -114,6 +114,42 @@ TEST(ReadRun, ARunOnImagesHasImagesAndAccuracy) {
   EXPECT_EQ(run.best_accuracy_step, 3);
 }
 
+// A run on images that an earlier version of Trivet began, and that was resumed.
+TEST(ReadRun, ImagesThatWereCalledTokensAreStillRead) {
+  const TemporaryFolder folder;
+  const std::string step =
+      R"({"step": 1, "loss": 2, "lr": 1, "grad_norm": 1, "tokens": 32, "step_ms": 5, "tokens_per_second": 320, "memory_bytes": 9})"
+      "\n";
+  folder.write("m.jsonl", step);
+  folder.write("m.evaluation.jsonl", R"({"step": 1, "loss": 2, "tokens": 200, "ms": 1, "correct": 100})"
+                                     "\n");
+  const RunData earlier = read_run(folder.at("m.jsonl"));
+  EXPECT_EQ(earlier.targets, monitor::kTokens);
+  EXPECT_EQ(earlier.evaluations.last().accuracy, 0.5);
+  monitor::JsonlMonitor monitor(folder.at("m.jsonl"));
+  monitor.on_start({.steps_done = 1, .total_steps = 2, .targets = monitor::kImages});
+  monitor.on_step(metrics_of(2));
+  monitor.on_evaluation({.step = 2, .loss = 1, .targets = 200, .correct = 150});
+  const RunData run = read_run(folder.at("m.jsonl"));
+  EXPECT_EQ(run.targets, monitor::kImages);
+  EXPECT_EQ(run.steps.points().front().targets_per_second, 320);
+  EXPECT_EQ(run.steps.last().targets_per_second, 640);
+  EXPECT_EQ(run.evaluations.points().front().accuracy, 0.5);
+  EXPECT_EQ(run.evaluations.last().accuracy, 0.75);
+}
+
+TEST(ReadRun, AccuracyIsAShareOrNotKnown) {
+  const auto read = [](const std::string& counts, RunData& run) {
+    std::istringstream lines("{\"step\": 1, \"loss\": 2, " + counts + "}\n");
+    read_evaluations(lines, "e.jsonl", run);
+  };
+  RunData none, wrong;
+  read(R"("images": 0, "correct": 0)", none);
+  EXPECT_TRUE(std::isnan(none.best_accuracy));
+  EXPECT_THAT(error_of([&] { read(R"("images": 0, "correct": 3)", wrong); }), HasSubstr("3 is not a number from 0 to 0"));
+  EXPECT_THAT(error_of([&] { read(R"("images": 4, "correct": 5)", wrong); }), HasSubstr("5 is not a number from 0 to 4"));
+}
+
 monitor::ShownPredictions some_predictions() {
   return {.step = 5,
           .samples = {{.sample = 17, .right = false, .png = std::string("\x89PNG\0\xff", 6), .target = "7", .predicted = "1"},
@@ -145,10 +181,40 @@ TEST(PredictionsFile, IsKeptByARunThatIsResumedAndNotByOneThatBegins) {
   const TemporaryFolder folder;
   PredictionsFile file(folder.at(kPredictionsFile));
   file.on_predictions(some_predictions());
-  file.on_start({.steps_done = 3});
+  file.on_start({.steps_done = 5});
   EXPECT_TRUE(std::filesystem::exists(folder.at(kPredictionsFile)));
+  monitor::ShownPredictions of_the_beginning = some_predictions();
+  of_the_beginning.step = 0;
+  file.on_predictions(of_the_beginning);
   file.on_start({.steps_done = 0});
   EXPECT_FALSE(std::filesystem::exists(folder.at(kPredictionsFile)));
+}
+
+TEST(PredictionsFile, OfStepsThatAResumedRunRepeatsIsRemoved) {
+  const TemporaryFolder folder;
+  PredictionsFile file(folder.at(kPredictionsFile));
+  file.on_predictions(some_predictions());  // after step 5
+  file.on_start({.steps_done = 4});
+  EXPECT_FALSE(std::filesystem::exists(folder.at(kPredictionsFile)));
+}
+
+// Without this, it would be an obstacle to the report until the next evaluation.
+TEST(PredictionsFile, ThatIsDamagedIsRemovedWhenTheRunIsResumed) {
+  const TemporaryFolder folder;
+  for (const std::string& damaged : {std::string(), std::string(100, '\0'), to_json(some_predictions()).substr(0, 40)}) {
+    folder.write(kPredictionsFile, damaged);
+    PredictionsFile(folder.at(kPredictionsFile)).on_start({.steps_done = 9});
+    EXPECT_FALSE(std::filesystem::exists(folder.at(kPredictionsFile))) << damaged;
+  }
+}
+
+TEST(PredictionsFile, ThatCannotBeWrittenLeavesNoTemporaryFile) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder.at("predictions.json/taken"));
+  testing::internal::CaptureStderr();
+  PredictionsFile(folder.at("predictions.json")).on_predictions(some_predictions());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("predictions cannot be written: Is a directory"));
+  EXPECT_FALSE(std::filesystem::exists(folder.at("predictions.json.tmp")));
 }
 
 TEST(PredictionsFile, ThatCannotBeWrittenIsReportedOnceAndDoesNotEndTheRun) {
