@@ -18,7 +18,7 @@
 namespace trivet::report {
 namespace {
 
-constexpr int64_t kMostFileBytes = int64_t{64} << 20;
+constexpr int64_t kMostPredictionsBytes = int64_t{64} << 20;
 
 // Returns 0 or errno. Leaves no temporary file, which may be what fills the disk.
 int replace_text(const std::string& path, const std::string& text) {
@@ -40,7 +40,7 @@ int replace_text(const std::string& path, const std::string& text) {
 bool holds_predictions_until(const std::string& path, int64_t last_step) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none)) return false;
-  const BoundedText file = read_bounded(path, kMostFileBytes, "a file of a run");
+  const BoundedText file = read_bounded(path, kMostPredictionsBytes, "a file of a run");
   try {
     return file.problem.empty() && parse_predictions(file.text, path).step <= last_step;
   } catch (const DataError&) {
