@@ -110,8 +110,8 @@ void Predictions::keep(Prediction prediction) {
 std::vector<Prediction> shown_first(std::vector<Prediction> kept, int64_t most) {
   const auto by_number = [](const Prediction& prediction) { return std::tuple(prediction.right, prediction.sample); };
   std::ranges::sort(kept, {}, by_number);
-  const auto repeated = std::ranges::unique(kept, {}, by_number);  // tensor ranks have the same ones
-  kept.erase(repeated.begin(), repeated.end());
+  const auto are_same = [&](const Prediction& a, const Prediction& b) { return by_number(a) == by_number(b); };
+  kept.erase(std::unique(kept.begin(), kept.end(), are_same), kept.end());  // tensor ranks have the same ones
   if (static_cast<int64_t>(kept.size()) > most) kept.resize(static_cast<size_t>(most));
   return kept;
 }

@@ -26,7 +26,7 @@ std::string characters_of(const std::vector<WordLabel>& labels) {
   std::string characters;
   for (const WordLabel& label : labels) characters += label.text;
   std::ranges::sort(characters);
-  characters.erase(std::ranges::unique(characters).begin(), characters.end());
+  characters.erase(std::unique(characters.begin(), characters.end()), characters.end());
   return characters;
 }
 
