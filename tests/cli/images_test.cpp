@@ -251,8 +251,8 @@ TEST_F(TrainWords, ATextCountsOnceAndRowsWithoutAnImageDoNot) {
                             "--set train_micro_batch_size_per_gpu=10 --set gradient_accumulation_steps=5"}) {
     const Output out = folder.run(same + batch);
     EXPECT_EQ(out.code, 0) << out.errors;
-    EXPECT_EQ(number("m.jsonl", "tokens"), 48);
-    EXPECT_EQ(number("m.evaluation.jsonl", "tokens"), 12);
+    EXPECT_EQ(number("m.jsonl", "images"), 48);
+    EXPECT_EQ(number("m.evaluation.jsonl", "images"), 12);
     EXPECT_NEAR(number("m.jsonl", "loss"), loss, 1e-5 * loss) << batch;
     EXPECT_NEAR(number("m.jsonl", "grad_norm"), norm, 1e-4 * norm) << batch;
     EXPECT_NEAR(number("m.evaluation.jsonl", "loss"), validation, 1e-3 * validation) << batch;

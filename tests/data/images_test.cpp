@@ -146,7 +146,8 @@ TEST_F(ImageFiles, InFoldersAreNumberedByTheNamesOfTheirClasses) {
 }
 
 TEST_F(ImageFiles, OfWordsHaveTheCharactersOfTheirLabels) {
-  for (const char* name : {"words/train/1.png", "words/train/2.png", "words/test/3.png"}) write(name, gray(name[12] - '0'));
+  for (const char* name : {"words/train/1.png", "words/train/2.png", "words/test/3.png"})
+    write(name, gray(static_cast<char>(name[12] - '0')));
   write("words/train/labels.txt", "1.png\tba\r\n\n2.png\ta bc\n");
   write("words/test/labels.txt", "3.png\tcab");
   const OpenedImages opened = open_images(path("words"), ImageFormat::Auto);
