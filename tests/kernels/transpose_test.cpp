@@ -9,8 +9,9 @@ namespace {
 
 TEST(Transpose, MovesEveryElementOfEveryMatrix) {
   for (const DType dtype : kFloatTypes)
-    for (const auto& [matrices, rows, cols] :
+    for (const auto& sizes :
          std::vector<std::array<int64_t, 3>>{{0, 3, 4}, {1, 1, 1}, {2, 3, 5}, {3, 16, 33}, {1, 100, 1}, {2, 70, 130}}) {
+      const int64_t matrices = sizes[0], rows = sizes[1], cols = sizes[2];
       const HostTensor from = HostTensor::random(dtype, {matrices, rows, cols}, 1);
       const auto out = same_bits_every_way([&](Kernels& kernels) {
         HostTensor transposed = HostTensor::poisoned(dtype, {matrices, cols, rows});
