@@ -53,7 +53,7 @@ void CheckpointStore::best_effort(const char* what, Work&& work) {
   try {
     work();
   } catch (const FileError& error) {
-    warn(fmt::format("checkpoint: {}: {}", what, error.what()));
+    if (is_in_place()) warn(fmt::format("checkpoint: {}: {}", what, error.what()));  // otherwise the next save says so
   }
 }
 

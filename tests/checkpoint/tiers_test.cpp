@@ -480,6 +480,29 @@ TEST(Tiers, NothingIsDoneInADirectoryThatHasTakenThePlaceOfTheRunsOwn) {
   EXPECT_THAT(tiers.names(0), ElementsAre(".lock", "step-00000001"));
 }
 
+// Somebody removes it just after the run has asked whether it is there, for the `call`-th time.
+TEST(Tiers, OnlyASaveSaysThatADirectoryInMemoryHasVanished) {
+  for (int call = 1; call <= 4; ++call) {
+    SCOPED_TRACE(call);
+    MemoryFileSystem memory;
+    create_directories(memory, kInMemory);
+    int calls = 0;
+    const auto vanishes = [&] {
+      const bool is_there = memory.kind(kInMemory) != EntryKind::Missing;
+      if (++calls == call) remove_tree(memory, kInMemory);
+      return is_there;
+    };
+    CheckpointStore store(memory, {.directory = kInMemory,
+                                   .run_id = "run",
+                                   .section = "memory",
+                                   .medium = Medium::Memory,
+                                   .is_in_place = vanishes,
+                                   .log = Log(0, LogLevel::Error)});
+    EXPECT_THROW(for (const int64_t step : {1, 2}) TwoTiers::save_to({store, {}}, step), CheckpointError);
+    EXPECT_THAT(store.warnings(), IsEmpty());
+  }
+}
+
 // As after `cp -r checkpoints others` and --resume with a config in which only checkpoint.directory differs.
 TEST(Tiers, StepsOfTheRunOfAnotherDirectoryAreRefused) {
   TwoTiers tiers(2);
