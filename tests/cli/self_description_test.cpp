@@ -69,7 +69,8 @@ std::vector<std::string> offers(const Folder& folder, const std::string& shell, 
   else if (shell == "zsh")
     command =
         "zsh -fc 'compdef() {}; compadd() { shift; print -l -- $@ }; _files() { print FILES }; "
-        "_describe() { print -l -- ${${(P)${@[-1]}}%%:*} }; source ./script; words=(" +
+        "_describe() { local -a names=(${${(P)${@[-1]}}%%:*}); print -l -- ${(M)names:#${words[CURRENT]}*} }; "
+        "source ./script; words=(" +
         words + "); CURRENT=$#words; _trivet'";
   else
     command = "fish --no-config -c 'source ./script; complete -C \"" + words + "\"' | cut -f 1";
