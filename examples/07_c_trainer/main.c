@@ -147,7 +147,7 @@ static trivet_status train_with(trivet_world* world, trivet_optimizer* optimizer
   TRY(release(optimizer));
   if (!is_first) return TRIVET_OK;
   run->last_loss = report.loss;
-  printf("%d ranks, ZeRO-%d: %6lld bytes of weights, gradients and states per rank, loss %.6f -> %.6f\n",
+  printf("%d ranks, ZeRO-%d: %6lld bytes of weights, gradients and states per rank, loss %.6f -> %.17g\n",
          (int)trivet_world_size(world), run->stage,
          (long long)(memory.parameter_bytes + memory.gradient_bytes + memory.optimizer_bytes), run->first_loss, run->last_loss);
   return TRIVET_OK;

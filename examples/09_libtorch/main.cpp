@@ -1,10 +1,10 @@
 // A libtorch trainer that keeps its model and autograd, and takes ZeRO 1 to 3 and the optimizer from Trivet.
 //
-//   example_09_libtorch       exits with code 1 unless every stage learns what plain libtorch learns, and takes the memory it
-//   should
+//   example_09_libtorch       ranks as threads; exits with code 1 unless every stage learns what plain libtorch learns, and
+//                             takes the memory it should
+//   trivet launch --num_gpus 2 example_09_libtorch --rank         each process is one rank
 //
-// gpt.h is the model, sharded.h all that joins it to Trivet, train() the loop. Ranks are threads here; as processes they would
-// use comm::connect instead of run_threads (docs/embedding.md).
+// gpt.h is the model, sharded.h all that joins it to Trivet, train() the loop.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "core/error.h"
 #include "engine/config/load.h"
 #include "gpt.h"
 #include "sharded.h"
@@ -64,6 +65,18 @@ Run train(trivet::comm::World& world, int stage) {
   return result;
 }
 
+// One rank of a job of processes. The ranks share the microbatches of a step.
+void run_rank() {
+  const auto world = trivet::comm::connect(trivet::comm::place_from_environment(trivet::comm::current_environment()));
+  if (kMicrobatches % world->size() != 0)
+    throw trivet::ConfigError("a step has " + std::to_string(kMicrobatches) + " microbatches, which cannot be divided among " +
+                              std::to_string(world->size()) + " ranks; start 1, 2 or 4 ranks");
+  const Run run = train(*world, 2);
+  for (size_t step = 0; world->rank() == 0 && step < run.losses.size(); ++step)
+    std::printf("step %2zu  loss %.17g\n", step + 1, run.losses[step]);
+  world->close();
+}
+
 // ---- What it is compared with
 
 // The same without Trivet, on one rank.
@@ -110,10 +123,8 @@ bool has_memory_of(int stage, int ranks, int64_t elements, const trivet::MemoryB
   return held(Optimizer, 8, stage >= 1) && held(Gradients, 4, stage >= 2) && held(Parameters, 4, stage >= 3);
 }
 
-}  // namespace
-
-int main() {
-  at::set_num_threads(1);
+// Compares every stage on every number of ranks with plain libtorch.
+bool check() {
   int64_t elements = 0;
   for (const torch::Tensor& parameter : Gpt(kSize)->parameters()) elements += parameter.numel();
   const std::vector<double> plain = train_plainly();
@@ -138,5 +149,20 @@ int main() {
           fits ? "" : " (NOT what the stage says)");
     }
   std::puts(good ? "as plain libtorch" : "FAILED");
-  return good ? 0 : 1;
+  return good;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  at::set_num_threads(1);
+  if (argc == 2 && argv[1] == std::string("--rank")) {
+    run_rank();
+    return 0;
+  }
+  if (argc > 1) throw trivet::ConfigError(std::string(argv[1]) + ": unknown; use --rank, or nothing");
+  return check() ? 0 : 1;
+} catch (const trivet::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return static_cast<int>(error.exit_code());
 }
