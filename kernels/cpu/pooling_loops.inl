@@ -34,7 +34,8 @@ void places_of_maxima(const WindowRow<Sum>& row, int64_t place_pitch, PlaceOf<Su
     Int place;
     for (int64_t lane = 0; lane < kLanes; ++lane) {
       const int64_t col = (first + lane) * window.stride;
-      place[lane] = static_cast<PlaceOf<Sum>>(row.rows_outside * place_pitch + (col < window.padding ? window.padding - col : 0));
+      place[lane] =
+          static_cast<PlaceOf<Sum>>(row.rows_outside * place_pitch + (col < window.padding ? window.padding - col : 0));
     }
     for (int64_t i = 0; i < window.rows; ++i)
       for (int64_t j = 0; j < window.cols; ++j) {
