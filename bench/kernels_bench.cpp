@@ -1,6 +1,7 @@
-// Prints the rates of the CPU kernels that do most of the arithmetic, with the shapes of two GPTs (3.3 M and 124 M parameters).
+// Prints the rates of the CPU kernels that do most of the arithmetic, with the shapes of two GPTs (3.3 M and 124 M parameters)
+// and of convolutional nets.
 //
-//   kernels_bench [THREADS [SECONDS [products | others]]]        defaults: 1 thread, 0.3 s per line, everything
+//   kernels_bench [THREADS [SECONDS [products | others | images]]]        defaults: 1 thread, 0.3 s per line, everything
 //
 // Products are compared with oneDNN, with its own threading and on the same data, in turns: for float32 with sgemm and the
 // matmul primitive; for bfloat16 with the matmul primitive, with b unchanged and with b in the layout that the primitive
@@ -244,6 +245,43 @@ void measure_cross_entropy(int64_t rows, int64_t vocabulary, DType dtype, int th
               dtype == DType::Float32 ? "f32" : "bf16", 1e3 * time, 1e9 * time / elements);
 }
 
+void measure_pooling(const Shape& x, const Window& window, Pooling kind, DType dtype, int threads, double budget) {
+  const Shape y{x[0], x[1], window.output_rows(x[2]), window.output_cols(x[3])};
+  auto from = random_bytes(dtype, x.elements()), dx = from, to = random_bytes(dtype, y.elements());
+  const Pool pool{.x = {from.data(), dtype, x}, .y = {to.data(), dtype, y}, .window = window, .kind = kind};
+  const PoolBackward backward{
+      .dy = {to.data(), dtype, y}, .x = {from.data(), dtype, x}, .dx = {dx.data(), dtype, x}, .window = window, .kind = kind};
+  std::printf("%s pooling B%ld C%ld %ldx%ld window %ld stride %ld %s: forward %.2f ms, backward %.2f ms\n",
+              kind == Pooling::Max ? "max" : "average", x[0], x[1], x[2], x[3], window.rows, window.stride,
+              dtype == DType::Float32 ? "f32" : "bf16", 1e3 * time_of([&] { cpu::compute(pool, threads); }, budget),
+              1e3 * time_of([&] { cpu::compute(backward, threads); }, budget));
+}
+
+void measure_convolution(const Shape& x, int64_t out_channels, const Window& window, DType dtype, int threads, double budget) {
+  const Shape y{x[0], out_channels, window.output_rows(x[2]), window.output_cols(x[3])};
+  const Shape weights{out_channels, x[1], window.rows, window.cols};
+  auto from = random_bytes(dtype, x.elements()), dx = from, to = random_bytes(dtype, y.elements());
+  auto weight = random_bytes(dtype, weights.elements()), bias = random_bytes(dtype, out_channels);
+  auto dweight = random_bytes(DType::Float32, weights.elements()), dbias = random_bytes(DType::Float32, out_channels);
+  const Convolution forward{.x = {from.data(), dtype, x},
+                            .weight = {weight.data(), dtype, weights},
+                            .bias = {bias.data(), dtype, {out_channels}},
+                            .y = {to.data(), dtype, y},
+                            .window = window};
+  const ConvolutionBackwardInput input{
+      .dy = {to.data(), dtype, y}, .weight = {weight.data(), dtype, weights}, .dx = {dx.data(), dtype, x}, .window = window};
+  const ConvolutionBackwardWeight gradients{.dy = {to.data(), dtype, y},
+                                            .x = {from.data(), dtype, x},
+                                            .dweight = {dweight.data(), DType::Float32, weights},
+                                            .dbias = {dbias.data(), DType::Float32, {out_channels}},
+                                            .window = window};
+  std::printf("convolution B%ld C%ld %ldx%ld O%ld window %ld %s: forward %.2f ms, dx %.2f ms, dweight and dbias %.2f ms\n",
+              x[0], x[1], x[2], x[3], out_channels, window.rows, dtype == DType::Float32 ? "f32" : "bf16",
+              1e3 * time_of([&] { cpu::compute(forward, threads); }, budget),
+              1e3 * time_of([&] { cpu::compute(input, threads); }, budget),
+              1e3 * time_of([&] { cpu::compute(gradients, threads); }, budget));
+}
+
 }  // namespace
 }  // namespace trivet::kernels
 
@@ -256,19 +294,29 @@ int main(int argc, char** argv) {
   std::printf("%d thread(s)\n", threads);
   const std::string which = argc > 3 ? argv[3] : "everything";
   for (DType dtype : {DType::Float32, DType::BFloat16}) {
-    if (which == "others") break;
+    if (which == "others" || which == "images") break;
     measure_products(products("3.3M", 2048, 256, 256, 2048), dtype, threads, budget);
     measure_products(products("124M", 512, 768, 50257, 128), dtype, threads, budget);
   }
   if (which == "products") return 0;
-  for (DType dtype : {DType::Float32, DType::BFloat16})
+  for (DType dtype : {DType::Float32, DType::BFloat16}) {
+    if (which == "images") break;
     for (float rate : {0.0f, 0.1f}) {
       measure_attention(8, 256, 8, 32, dtype, rate, threads, budget);
       measure_attention(2, 256, 12, 64, dtype, rate, threads, budget);
       measure_attention(1, 2048, 8, 128, dtype, rate, threads, budget);
     }
+  }
   for (DType dtype : {DType::Float32, DType::BFloat16}) {
+    if (which == "images") break;
     measure_cross_entropy(2048, 256, dtype, threads, budget);
     measure_cross_entropy(128, 50257, dtype, threads, budget);
+  }
+  for (DType dtype : {DType::Float32, DType::BFloat16}) {  // examples/06_cifar10/fashion_mnist.json, and ResNet's first pooling
+    measure_pooling({128, 64, 24, 24}, {.rows = 2, .cols = 2, .stride = 2}, Pooling::Max, dtype, threads, budget);
+    measure_pooling({16, 64, 56, 56}, {.rows = 3, .cols = 3, .stride = 2, .padding = 1}, Pooling::Max, dtype, threads, budget);
+    measure_pooling({128, 64, 24, 24}, {.rows = 2, .cols = 2, .stride = 2}, Pooling::Average, dtype, threads, budget);
+    measure_convolution({128, 32, 26, 26}, 64, {.rows = 3, .cols = 3}, dtype, threads, budget);
+    measure_convolution({128, 64, 12, 12}, 128, {.rows = 3, .cols = 3}, dtype, threads, budget);
   }
 }

@@ -12,11 +12,31 @@
 #include <type_traits>
 
 #include "kernels/convolution.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
 #include "kernels/cpu/pieces.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/tile_product.h"
+
+namespace trivet::kernels::cpu {
+namespace {
+
+// Rows that are added to pixels of an image, `stride` pixels apart.
+template <typename Sum>
+struct AddedRows {
+  const Sum* from;
+  int64_t from_pitch;  // elements from a row to the next
+  Sum* to;
+  int64_t to_pitch;
+  int64_t rows, cols, stride;
+};
+
+}  // namespace
+}  // namespace trivet::kernels::cpu
+
+#define TRIVET_LOOPS "kernels/cpu/convolution_loops.inl"
+#include "kernels/cpu/for_each_isa.inl"
 
 namespace trivet::kernels::cpu {
 namespace {
@@ -61,66 +81,94 @@ struct RowBlock {
         pixels(rows * sizes.out_cols) {}
 };
 
-// Output columns [begin, end) of a row whose pixel `col` of the window lies inside of the image.
+// Output pixels [begin, end) along an edge of the image whose window has its pixel `window_pixel` inside of the image.
 struct Inside {
   int64_t begin, end;
 
-  Inside(const ImageSizes& sizes, int64_t window_col) {
-    const int64_t offset = window_col - sizes.window.padding, stride = sizes.window.stride;
+  Inside(const Window& window, int64_t pixels, int64_t out_pixels, int64_t window_pixel) {
+    const int64_t offset = window_pixel - window.padding, stride = window.stride;
     begin = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
-    const int64_t last = sizes.cols - 1 - offset;
-    end = last < 0 ? 0 : std::min(sizes.out_cols, last / stride + 1);
-    begin = std::min(begin, sizes.out_cols);
+    const int64_t last = pixels - 1 - offset;
+    end = last < 0 ? 0 : std::min(out_pixels, last / stride + 1);
+    begin = std::min(begin, out_pixels);
     end = std::max(begin, end);
   }
 };
 
-// Calls use(column element, row of the block, input row or -1, window column) for every run of out_cols column elements.
+// What a block takes from one channel for one pixel of its windows: rows of pixels of the image, `stride` pixels apart in both
+// directions, which are adjacent in the columns.
+struct Rectangle {
+  int64_t rows, cols;                // of output pixels whose window has this pixel inside of the image
+  int64_t rows_before, cols_before;  // output pixels of the block outside of the image, above and to the left
+  int64_t pixel;                     // the first element of the image
+};
+
+// Calls use(element of a column, rectangle) for all elements in order.
 template <typename Use>
-void for_each_run(const ImageSizes& sizes, const RowBlock& block, const Use& use) {
+void for_each_rectangle(const ImageSizes& sizes, const RowBlock& block, const Use& use) {
   const Window& w = sizes.window;
   int64_t element = 0;
   for (int64_t channel = 0; channel < sizes.channels; ++channel)
-    for (int64_t i = 0; i < w.rows; ++i)
-      for (int64_t j = 0; j < w.cols; ++j, ++element)
-        for (int64_t row = 0; row < block.rows; ++row) {
-          const int64_t input = (block.first + row) * w.stride + i - w.padding;
-          const bool inside = input >= 0 && input < sizes.rows;
-          use(element, row, inside ? (channel * sizes.rows + input) * sizes.cols : -1, j);
-        }
+    for (int64_t i = 0; i < w.rows; ++i) {
+      const Inside of_image(w, sizes.rows, sizes.out_rows, i);
+      const int64_t begin = std::clamp(of_image.begin, block.first, block.first + block.rows);
+      const int64_t end = std::clamp(of_image.end, begin, block.first + block.rows);
+      for (int64_t j = 0; j < w.cols; ++j, ++element) {
+        const Inside cols(w, sizes.cols, sizes.out_cols, j);
+        const int64_t row = begin * w.stride + i - w.padding, col = cols.begin * w.stride + j - w.padding;
+        use(element, Rectangle{.rows = end - begin,
+                               .cols = cols.end - cols.begin,
+                               .rows_before = begin - block.first,
+                               .cols_before = cols.begin,
+                               .pixel = (channel * sizes.rows + row) * sizes.cols + col});
+      }
+    }
+}
+
+// to[i] = from[i stride]
+template <typename T>
+void copy_every(const T* from, int64_t stride, T* to, int64_t count) {
+  constexpr int64_t kChunk = 16 / sizeof(T);
+  if (stride != 1) {
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i * stride];
+    return;
+  }
+  // Most rows are so short that a call of memcpy would take longer than the copy.
+  if (count < kChunk || count > 16 * kChunk) {
+    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
+    return;
+  }
+  for (int64_t i = 0; i < count - kChunk; i += kChunk) std::memcpy(to + i, from + i, 16);
+  std::memcpy(to + count - kChunk, from + count - kChunk, 16);
 }
 
 // columns[C R S, pixels of the block]
 template <typename T>
 void make_columns(const ImageSizes& sizes, const RowBlock& block, const T* image, T* columns) {
-  const int64_t stride = sizes.window.stride, padding = sizes.window.padding;
-  for_each_run(sizes, block, [&](int64_t element, int64_t row, int64_t at, int64_t j) {
-    T* to = columns + element * block.pixels + row * sizes.out_cols;
-    const Inside inside(sizes, j);
-    if (at < 0 || inside.begin == inside.end) {
-      std::fill_n(to, sizes.out_cols, T{});
-      return;
-    }
-    std::fill(to, to + inside.begin, T{});
-    const T* from = image + at + inside.begin * stride + j - padding;
-    if (stride == 1)
-      std::memcpy(to + inside.begin, from, static_cast<size_t>(inside.end - inside.begin) * sizeof(T));
-    else
-      for (int64_t col = inside.begin; col < inside.end; ++col) to[col] = from[(col - inside.begin) * stride];
-    std::fill(to + inside.end, to + sizes.out_cols, T{});
+  const int64_t stride = sizes.window.stride;
+  for_each_rectangle(sizes, block, [&](int64_t element, const Rectangle& r) {
+    T* to = columns + element * block.pixels;
+    if (r.rows * r.cols != block.pixels) std::fill_n(to, block.pixels, T{});
+    to += r.rows_before * sizes.out_cols + r.cols_before;
+    for (int64_t row = 0; row < r.rows && r.cols > 0; ++row)
+      copy_every(image + r.pixel + row * stride * sizes.cols, stride, to + row * sizes.out_cols, r.cols);
   });
 }
 
 // Adds each element of the columns to the pixel that it stands for.
 template <typename Sum>
 void add_columns(const ImageSizes& sizes, const RowBlock& block, const Sum* columns, Sum* image) {
-  const int64_t stride = sizes.window.stride, padding = sizes.window.padding;
-  for_each_run(sizes, block, [&](int64_t element, int64_t row, int64_t at, int64_t j) {
-    const Inside inside(sizes, j);
-    if (at < 0 || inside.begin == inside.end) return;
-    const Sum* from = columns + element * block.pixels + row * sizes.out_cols;
-    Sum* to = image + at + inside.begin * stride + j - padding;
-    for (int64_t col = inside.begin; col < inside.end; ++col) to[(col - inside.begin) * stride] += from[col];
+  const auto add = by_isa(&baseline::add_rows<Sum>, &v3::add_rows<Sum>, &v4::add_rows<Sum>);
+  const int64_t stride = sizes.window.stride;
+  for_each_rectangle(sizes, block, [&](int64_t element, const Rectangle& r) {
+    if (r.rows * r.cols == 0) return;
+    add({.from = columns + element * block.pixels + r.rows_before * sizes.out_cols + r.cols_before,
+         .from_pitch = sizes.out_cols,
+         .to = image + r.pixel,
+         .to_pitch = stride * sizes.cols,
+         .rows = r.rows,
+         .cols = r.cols,
+         .stride = stride});
   });
 }
 
@@ -175,11 +223,27 @@ void input_gradient(const ConvolutionBackwardInput& args, int threads) {
   });
 }
 
+// sums[c] += the sum of the pixels of channel c, for kChannels channels. Several at a time are faster, because an addition has
+// to wait for the one before it of the same channel.
+template <int64_t kChannels, typename T>
+void add_sums_together(const T* image, int64_t pixels, SumOf<T>* sums) {
+  SumOf<T> own[kChannels] = {};
+  for (int64_t pixel = 0; pixel < pixels; ++pixel)
+    for (int64_t c = 0; c < kChannels; ++c) own[c] += widen<SumOf<T>>(image[c * pixels + pixel]);
+  for (int64_t c = 0; c < kChannels; ++c) sums[c] += own[c];
+}
+
+template <typename T>
+void add_channel_sums(const T* image, int64_t channels, int64_t pixels, SumOf<T>* sums) {
+  int64_t channel = 0;
+  for (; channel + 8 <= channels; channel += 8) add_sums_together<8>(image + channel * pixels, pixels, sums + channel);
+  for (; channel < channels; ++channel) add_sums_together<1>(image + channel * pixels, pixels, sums + channel);
+}
+
 // The sums of a range of images: the weight's gradient [O, C R S], then the bias's [O].
 template <typename T>
 void sum_of_images(const ConvolutionBackwardWeight& args, const ImageSizes& sizes, int64_t first, int64_t end,
                    SumOf<T>* dweight, SumOf<T>* dbias) {
-  using Sum = SumOf<T>;
   thread_local Scratch column_scratch;
   for (int64_t image = first; image < end; ++image) {
     const T* dy = args.dy.as<T>() + image * sizes.y_elements();
@@ -191,11 +255,7 @@ void sum_of_images(const ConvolutionBackwardWeight& args, const ImageSizes& size
                    matrix(dy + block.first * sizes.out_cols, sizes.out_pixels()), matrix(columns, block.pixels, true), dweight,
                    sizes.column_height(), image > first || b > 0);
     }
-    for (int64_t channel = 0; channel < sizes.out_channels; ++channel) {
-      Sum sum{0};
-      for (int64_t pixel = 0; pixel < sizes.out_pixels(); ++pixel) sum += widen<Sum>(dy[channel * sizes.out_pixels() + pixel]);
-      dbias[channel] += sum;
-    }
+    add_channel_sums(dy, sizes.out_channels, sizes.out_pixels(), dbias);
   }
 }
 

@@ -15,8 +15,8 @@ struct ImageCase {
   Shape y(int64_t channels) const { return {x[0], channels, window.output_rows(x[2]), window.output_cols(x[3])}; }
 };
 
-// With and without strides and padding; windows that leave pixels over; one pixel; no image; and one whose columns are made in
-// several blocks.
+// With and without strides and padding; windows that leave pixels over; one pixel; no image; one whose columns are made in
+// several blocks; and rows of more windows than fit a vector, with each stride.
 inline std::vector<ImageCase> image_cases() {
   return {{{0, 2, 3, 3}, 2, {.rows = 2, .cols = 2}},
           {{1, 1, 1, 1}, 1, {.rows = 1, .cols = 1}},
@@ -24,7 +24,11 @@ inline std::vector<ImageCase> image_cases() {
           {{3, 2, 4, 4}, 3, {.rows = 3, .cols = 3, .padding = 1}},
           {{9, 2, 9, 6}, 3, {.rows = 4, .cols = 2, .stride = 3, .padding = 1}},
           {{2, 3, 7, 8}, 2, {.rows = 3, .cols = 5, .stride = 2, .padding = 3}},
-          {{1, 31, 24, 25}, 2, {.rows = 3, .cols = 3}}};
+          {{1, 31, 24, 25}, 2, {.rows = 3, .cols = 3}},
+          {{2, 2, 6, 83}, 9, {.rows = 3, .cols = 3, .padding = 1}},
+          {{2, 1, 7, 45}, 17, {.rows = 2, .cols = 2, .stride = 2}},
+          {{1, 2, 7, 76}, 3, {.rows = 3, .cols = 3, .stride = 2, .padding = 1}},
+          {{1, 2, 5, 64}, 2, {.rows = 2, .cols = 5, .stride = 3, .padding = 1}}};
 }
 
 // The element of [B, C, H, W].

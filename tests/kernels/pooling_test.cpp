@@ -29,40 +29,76 @@ void for_each_pixel(const ImageCase& c, const std::function<void(int64_t, int64_
             }
 }
 
-// Few values, so that the largest occurs several times in a window.
-HostTensor repetitive(DType dtype, const Shape& shape) {
+// Few values, so that the largest occurs several times in a window; with `special`, also NaN, and so many -infinities that some
+// windows have nothing else.
+HostTensor repetitive(DType dtype, const Shape& shape, bool special) {
   HostTensor values = HostTensor::random(dtype, shape, 1);
-  for (int64_t e = 0; e < values.elements(); ++e) values.set(e, std::round(2 * values.at(e)) - 3);
+  for (int64_t e = 0; e < values.elements(); ++e) {
+    const double value = values.at(e);
+    values.set(e, std::round(2 * value) - 3);
+    if (special && value < 0.7) values.set(e, -std::numeric_limits<double>::infinity());
+    if (special && value < -0.8) values.set(e, std::numeric_limits<double>::quiet_NaN());
+  }
   return values;
 }
 
-// Of each window, the place of its first largest pixel.
+// Of each window, the place of its first largest pixel; NaN is the largest.
 std::vector<int64_t> places_of_maxima(const ImageCase& c, const HostTensor& x) {
   std::vector<int64_t> places(c.y(c.x[1]).elements(), -1);
   for_each_pixel(c, [&](int64_t from, int64_t to) {
-    if (places[to] < 0 || x.at(from) > x.at(places[to])) places[to] = from;
+    const bool first = places[to] < 0;
+    if (first || x.at(from) > x.at(places[to]) || (std::isnan(x.at(from)) && !std::isnan(x.at(places[to])))) places[to] = from;
   });
   return places;
 }
 
 TEST(Pooling, MaximaAreExactAndTheirGradientsGoToTheFirstOfThem) {
   for (const DType dtype : kFloatTypes)
-    for (const ImageCase& c : pooled_cases()) {
-      const Shape y = c.y(c.x[1]);
-      const HostTensor x = repetitive(dtype, c.x), dy = HostTensor::random(dtype, y, 2);
-      const std::vector<int64_t> places = places_of_maxima(c, x);
-      std::vector<double> gradients(c.x.elements());
-      for (int64_t e = 0; e < y.elements(); ++e) gradients[places[e]] += dy.at(e);
-      const auto out = same_bits_every_way([&](Kernels& kernels) {
-        HostTensor largest = HostTensor::poisoned(dtype, y), dx = HostTensor::poisoned(dtype, c.x);
-        kernels.pool({.x = x.view(), .y = largest.view(), .window = c.window, .kind = Pooling::Max});
-        kernels.pool_backward({.dy = dy.view(), .x = x.view(), .dx = dx.view(), .window = c.window, .kind = Pooling::Max});
-        return std::vector{largest, dx};
-      });
-      for (int64_t e = 0; e < y.elements(); ++e) ASSERT_EQ(out[0].at(e), x.at(places[e]));
-      for (int64_t e = 0; e < c.x.elements(); ++e)
-        ASSERT_NEAR(out[1].at(e), gradients[e], 64 * sum_unit(dtype) + half_unit(dtype) * std::abs(gradients[e]));
+    for (const ImageCase& c : pooled_cases())
+      for (const bool special : {false, true}) {
+        const Shape y = c.y(c.x[1]);
+        const HostTensor x = repetitive(dtype, c.x, special), dy = HostTensor::random(dtype, y, 2);
+        const std::vector<int64_t> places = places_of_maxima(c, x);
+        HostTensor maxima(dtype, y);
+        std::vector<double> gradients(c.x.elements());
+        for (int64_t e = 0; e < y.elements(); ++e) {
+          maxima.set(e, x.at(places[e]));
+          gradients[places[e]] += dy.at(e);
+        }
+        const auto out = same_bits_every_way([&](Kernels& kernels) {
+          HostTensor largest(dtype, y), dx = HostTensor::poisoned(dtype, c.x);
+          kernels.pool({.x = x.view(), .y = largest.view(), .window = c.window, .kind = Pooling::Max});
+          kernels.pool_backward({.dy = dy.view(), .x = x.view(), .dx = dx.view(), .window = c.window, .kind = Pooling::Max});
+          return std::vector{largest, dx};
+        });
+        ASSERT_TRUE(out[0] == maxima);
+        for (int64_t e = 0; e < c.x.elements(); ++e)
+          ASSERT_NEAR(out[1].at(e), gradients[e], 64 * sum_unit(dtype) + half_unit(dtype) * std::abs(gradients[e]));
+      }
+}
+
+// Addition in float depends on the order.
+TEST(Pooling, GradientsAreAddedInTheOrderOfTheWindows) {
+  for (const ImageCase& c : pooled_cases()) {
+    const Shape y = c.y(c.x[1]);
+    const HostTensor x = repetitive(DType::Float32, c.x, false), dy = HostTensor::random(DType::Float32, y, 2);
+    const std::vector<int64_t> places = places_of_maxima(c, x);
+    std::vector<float> of_maxima(c.x.elements()), of_averages(c.x.elements());
+    for (int64_t e = 0; e < y.elements(); ++e) of_maxima[places[e]] += static_cast<float>(dy.at(e));
+    for_each_pixel(c, [&](int64_t from, int64_t to) {
+      of_averages[from] += static_cast<float>(dy.at(to)) / static_cast<float>(c.window.pixels());
+    });
+    const auto out = same_bits_every_way([&](Kernels& kernels) {
+      HostTensor max = HostTensor::poisoned(DType::Float32, c.x), average = max;
+      kernels.pool_backward({.dy = dy.view(), .x = x.view(), .dx = max.view(), .window = c.window, .kind = Pooling::Max});
+      kernels.pool_backward({.dy = dy.view(), .dx = average.view(), .window = c.window, .kind = Pooling::Average});
+      return std::vector{max, average};
+    });
+    for (int64_t e = 0; e < c.x.elements(); ++e) {
+      ASSERT_EQ(out[0].at(e), of_maxima[e]);
+      ASSERT_EQ(out[1].at(e), of_averages[e]);
     }
+  }
 }
 
 TEST(Pooling, AveragesCountPixelsOutsideAsZero) {
@@ -87,13 +123,6 @@ TEST(Pooling, AveragesCountPixelsOutsideAsZero) {
       for (int64_t e = 0; e < c.x.elements(); ++e)
         ASSERT_NEAR(out[1].at(e), gradients[e], 64 * sum_unit(dtype) + half_unit(dtype) * std::abs(gradients[e]));
     }
-}
-
-TEST(Pooling, ANotANumberIsTheLargest) {
-  HostTensor x = HostTensor::filled(DType::Float32, {1, 1, 2, 2}, 1), y(DType::Float32, {1, 1, 1, 1});
-  x.set(2, std::numeric_limits<double>::quiet_NaN());
-  make_cpu_kernels(1)->pool({.x = x.view(), .y = y.view(), .window = {.rows = 2, .cols = 2}});
-  EXPECT_TRUE(std::isnan(y.at(0)));
 }
 
 TEST(Pooling, RefusesAPaddingOfMoreThanHalfOfTheWindow) {
