@@ -41,7 +41,9 @@ void import_hugging_face(const ExchangeArguments& arguments) {
 
 void export_hugging_face(const ExchangeArguments& arguments) {
   hugging_face::ExportOptions options = arguments.options;
-  options.dtype = arguments.dtype == "float32" ? DType::Float32 : arguments.dtype == "bfloat16" ? DType::BFloat16 : DType::Float16;
+  options.dtype = arguments.dtype == "float32"    ? DType::Float32
+                  : arguments.dtype == "bfloat16" ? DType::BFloat16
+                                                  : DType::Float16;
   options.shard_bytes = static_cast<int64_t>(arguments.shard_gigabytes * 1e9);
   const auto exported = hugging_face::export_model(real_file_system(), arguments.path, options);
   fmt::print("{} -> {}: a model of the type \"{}\", {} bytes of weights in {}\n", escape_control(arguments.path),
@@ -61,7 +63,8 @@ void add_import(CLI::App& group) {
   command.footer("Example: trivet checkpoint import hf gpt2 --output imported");
   CLI::App& format = add_format(command, "From a folder in Hugging Face's format");
   format.footer("Example: trivet checkpoint import hf gpt2 --output imported");
-  format.add_option("path", arguments->path, "Folder with config.json and model.safetensors (or its index and shards)")->required();
+  format.add_option("path", arguments->path, "Folder with config.json and model.safetensors (or its index and shards)")
+      ->required();
   format.add_option("--output", arguments->options.output, "Directory of checkpoints to make")->required();
   format.callback([arguments] { import_hugging_face(*arguments); });
 }

@@ -20,8 +20,8 @@ const Architecture& architecture_of(const std::string& model_type, const std::st
   std::string known;
   for (const Architecture& architecture : architectures())
     known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", architecture.model_type);
-  throw ConfigError(fmt::format("{}: model_type: \"{}\" is not accepted; use one of {}", printable(path), printable(model_type),
-                                known));
+  throw ConfigError(
+      fmt::format("{}: model_type: \"{}\" is not accepted; use one of {}", printable(path), printable(model_type), known));
 }
 
 }  // namespace trivet::hugging_face

@@ -26,9 +26,15 @@ namespace {
 constexpr int64_t kElementsAtOnce = int64_t{1} << 22;
 
 // Files that go with a model and that training does not change.
-constexpr std::array<std::string_view, 9> kCompanions{
-    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.json",             "merges.txt",     "tokenizer.model",       "chat_template.jinja"};
+constexpr std::array<std::string_view, 9> kCompanions{"generation_config.json",
+                                                      "tokenizer.json",
+                                                      "tokenizer_config.json",
+                                                      "special_tokens_map.json",
+                                                      "added_tokens.json",
+                                                      "vocab.json",
+                                                      "merges.txt",
+                                                      "tokenizer.model",
+                                                      "chat_template.jinja"};
 constexpr int64_t kCompanionLimitBytes = int64_t{256} << 20;
 
 model::Description description_of(const LoadedStep& step, const std::string& path) {
@@ -109,7 +115,8 @@ class Writer {
 
   void write_tensors(const std::string& name, const std::vector<std::string>& tensors) {
     checkpoint::SafetensorsHeader header;
-    for (const std::string& tensor : tensors) header.tensors.push_back({tensor, options_.dtype, source_.find(tensor)->shape, 0, 0});
+    for (const std::string& tensor : tensors)
+      header.tensors.push_back({tensor, options_.dtype, source_.find(tensor)->shape, 0, 0});
     const std::string start = checkpoint::layout_safetensors(header);
     const auto file = files_.create(path(name + ".tmp"), header.data_start + header.tensors.back().end);
     file->write(start);
@@ -165,7 +172,8 @@ std::string config_text_like(const std::string& original, DType dtype) {
   return json.dump(2) + "\n";
 }
 
-std::string index_text(const std::vector<std::string>& files, const std::vector<std::vector<std::string>>& shards, int64_t bytes) {
+std::string index_text(const std::vector<std::string>& files, const std::vector<std::vector<std::string>>& shards,
+                       int64_t bytes) {
   OrderedJson map = OrderedJson::object();
   for (size_t i = 0; i < shards.size(); ++i)
     for (const std::string& tensor : shards[i]) map[tensor] = files[i];
@@ -189,7 +197,8 @@ Companions companions_like(FileSystem& files, const model::Description& descript
   const std::string path = options.like + "/" + kConfigName, original = read_text(files, path, kConfigLimitBytes);
   const DescribedModel described = describe_model(original, path);
   if (const std::string difference = model_difference(description, described.config.model); !difference.empty())
-    throw ConfigError(fmt::format("--like {}: describes another model: in the checkpoint, {}", printable(options.like), difference));
+    throw ConfigError(
+        fmt::format("--like {}: describes another model: in the checkpoint, {}", printable(options.like), difference));
   if (!options.model_type.empty() && options.model_type != described.architecture->model_type)
     throw ConfigError(fmt::format("--architecture {}: --like {} is of the type \"{}\"; leave one of both out",
                                   printable(options.model_type), printable(options.like), described.architecture->model_type));
@@ -228,7 +237,8 @@ Exported write_all(FileSystem& files, const std::string& checkpoint, const Expor
   for (size_t i = 0; i < shards.size(); ++i) {
     names.push_back(shards.size() == 1 ? kWeightsName : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
     writer.write_tensors(names.back(), shards[i]);
-    for (const std::string& tensor : shards[i]) exported.bytes += source.find(tensor)->shape.elements() * size_of(options.dtype);
+    for (const std::string& tensor : shards[i])
+      exported.bytes += source.find(tensor)->shape.elements() * size_of(options.dtype);
   }
   exported.files = names;
   const auto add = [&](const std::string& name, const std::string& text) {

@@ -54,7 +54,8 @@ std::vector<TensorInFile> tensors_of(const PretrainedModel& pretrained) {
 }
 
 // The text of the folder's tokenizer.json; empty, with a note, if there is none that fits.
-std::string find_tokenizer(FileSystem& files, const std::string& directory, int64_t vocabulary, std::vector<std::string>& notes) {
+std::string find_tokenizer(FileSystem& files, const std::string& directory, int64_t vocabulary,
+                           std::vector<std::string>& notes) {
   const std::string path = directory + "/tokenizer.json";
   if (files.kind(path) != EntryKind::File) {
     notes.emplace_back("the folder has no tokenizer.json, so the checkpoint holds no tokenizer");
@@ -63,8 +64,8 @@ std::string find_tokenizer(FileSystem& files, const std::string& directory, int6
   try {
     const auto tokenizer = data::load_tokenizer(path);
     if (tokenizer->vocabulary_size() <= vocabulary) return tokenizer->to_text();
-    notes.push_back(fmt::format("the tokenizer was left out: it has {} tokens, the model {}", tokenizer->vocabulary_size(),
-                                vocabulary));
+    notes.push_back(
+        fmt::format("the tokenizer was left out: it has {} tokens, the model {}", tokenizer->vocabulary_size(), vocabulary));
   } catch (const Error& error) {
     notes.push_back(fmt::format("the tokenizer was left out: {}", error.what()));
   }

@@ -1,5 +1,5 @@
-// Makes a checkpoint of ours from a model in Hugging Face's format. The checkpoint is that of step 0 and holds weights, the model's
-// config and, if Trivet can use it, the tokenizer. Tensors are copied a piece at a time.
+// Makes a checkpoint of ours from a model in Hugging Face's format. The checkpoint is that of step 0 and holds weights, the
+// model's config and, if Trivet can use it, the tokenizer. Tensors are copied a piece at a time.
 #pragma once
 
 #include <string>

@@ -23,9 +23,7 @@ namespace {
 constexpr int64_t kHeaderLimitBytes = 100'000'008;
 constexpr int64_t kConvertedAtOnce = int64_t{1} << 18;  // elements
 
-bool is_read_as_float(DType dtype) {
-  return dtype == DType::Float32 || dtype == DType::BFloat16 || dtype == DType::Float16;
-}
+bool is_read_as_float(DType dtype) { return dtype == DType::Float32 || dtype == DType::BFloat16 || dtype == DType::Float16; }
 
 template <typename Work>
 auto reading_files(const std::string& directory, Work&& work) {
@@ -172,7 +170,8 @@ void ModelFiles::read(std::span<const Piece> wanted) const {
 }
 
 void ModelFiles::read_piece(const Place& place, const Piece& piece) const {
-  const Piece whole = checkpoint::whole_box_piece(piece.name, piece.shape, 0, {nullptr, piece.data.dtype, {piece.shape.elements()}});
+  const Piece whole =
+      checkpoint::whole_box_piece(piece.name, piece.shape, 0, {nullptr, piece.data.dtype, {piece.shape.elements()}});
   const DType stored = place.entry->dtype;
   const int64_t start = place.shard->header.data_start + place.entry->begin;
   auto* const to = static_cast<std::byte*>(piece.data.data);

@@ -1,12 +1,12 @@
-// The files of a model in Hugging Face's format: a folder with config.json and the weights, in one safetensors file or in several
-// that an index lists (docs/hugging_face.md).
+// The files of a model in Hugging Face's format: a folder with config.json and the weights, in one safetensors file or in
+// several that an index lists (docs/hugging_face.md).
 //
 //   config.json
 //   model.safetensors      or      model.safetensors.index.json, model-00001-of-00002.safetensors, ...
 //
-// Only files of the folder itself are opened: an index that names another place is refused, and so are links. Opening checks the
-// headers of all files; read() reads only the elements that are asked for. float32, bfloat16 and float16 are read as float32.
-// Thread-safe. Throws CheckpointError naming the file.
+// Only files of the folder itself are opened: an index that names another place is refused, and so are links. Opening checks
+// the headers of all files; read() reads only the elements that are asked for. float32, bfloat16 and float16 are read as
+// float32. Thread-safe. Throws CheckpointError naming the file.
 #pragma once
 
 #include <map>
@@ -37,8 +37,8 @@ class ModelFiles final : public checkpoint::TensorSource {
   ~ModelFiles() override;
 
   const std::string& config() const { return config_; }  // the text of config.json
-  std::string digest() const;                             // of config.json and of the headers of all files
-  std::vector<std::string> names() const;                 // of all tensors
+  std::string digest() const;                            // of config.json and of the headers of all files
+  std::vector<std::string> names() const;                // of all tensors
 
   std::string source() const override { return directory_; }
   const checkpoint::TensorInfo* find(const std::string& name) const override;

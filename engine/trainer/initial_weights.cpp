@@ -27,11 +27,11 @@ class InitialWeights {
       return;
     }
     if (files.kind(path + "/.") != EntryKind::Directory)
-      throw ConfigError(fmt::format("--init-from {}: no such directory; give the folder of a model in Hugging Face's format (with "
-                                    "config.json), or a directory of checkpoints or one of its steps",
-                                    printable(path)));
-    step_ = std::make_unique<checkpoint::LoadedStep>(
-        checkpoint::open_path(files, checkpoint::follow_name(files, path)));
+      throw ConfigError(
+          fmt::format("--init-from {}: no such directory; give the folder of a model in Hugging Face's format (with "
+                      "config.json), or a directory of checkpoints or one of its steps",
+                      printable(path)));
+    step_ = std::make_unique<checkpoint::LoadedStep>(checkpoint::open_path(files, checkpoint::follow_name(files, path)));
     step_config_ = parse_config(step_->config(), step_->directory() + "/manifest.json");
   }
 
@@ -70,9 +70,10 @@ std::string load_initial_weights_if_asked(Run& run) {
   check_same_on_all_ranks({{"--init-from", std::filesystem::absolute(path).string(), initial.digest()}}, run.world);
   const model::Description ours = run.engine.model().description.value_or(model::Description{});
   if (const std::string difference = hugging_face::model_difference(ours, initial.config().model); !difference.empty())
-    throw ConfigError(fmt::format("{}: --init-from {}: these weights are of another model: in the config, {}; leave these keys out "
-                                  "to take them from the weights",
-                                  run.config.source, printable(path), difference));
+    throw ConfigError(
+        fmt::format("{}: --init-from {}: these weights are of another model: in the config, {}; leave these keys out "
+                    "to take them from the weights",
+                    run.config.source, printable(path), difference));
   if (run.is_first_rank())
     for (const std::string& note : initial.notes()) run.log.info(fmt::format("--init-from: {}", note));
   run.engine.load_weights(initial.weights());

@@ -1,4 +1,5 @@
-// Runs `trivet checkpoint import`, `train --init-from` and `checkpoint export` as a user does, with a model that transformers saved.
+// Runs `trivet checkpoint import`, `train --init-from` and `checkpoint export` as a user does, with a model that transformers
+// saved.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +43,8 @@ class Exchange : public testing::Test {
 TEST_F(Exchange, TrainsFromAModelOnAnyLayoutAndExportsIt) {
   for (const std::string name : {"gpt2", "llama"}) {
     const std::string start = "train config.json --init-from " + kGolden + name + " --set model.sequence_length=32";
-    EXPECT_THAT(run(start + " --set checkpoint.directory=one-" + name).text, HasSubstr("weights " + kGolden + name + " (" + name + ")"));
+    EXPECT_THAT(run(start + " --set checkpoint.directory=one-" + name).text,
+                HasSubstr("weights " + kGolden + name + " (" + name + ")"));
     run(start + " --set checkpoint.directory=many-" + name + " --ranks 8 --set parallel.tensor=2 --set parallel.pipeline=2 " +
         "--set zero_optimization.stage=1");
     EXPECT_THAT(run("checkpoint diff one-" + name + " many-" + name + " --json").text, HasSubstr("\"equal\": true"));
@@ -58,8 +60,10 @@ TEST_F(Exchange, OffloadedAndShardedWeightsAreTheSame) {
   const std::string start = "train config.json --init-from " + kGolden + "gpt2 --set training.steps=3";
   run(start);
   run(start + " --ranks 2 --set zero_optimization.stage=3 --set checkpoint.directory=sharded");
-  run(start + " --set zero_optimization.stage=1 --set checkpoint.directory=offloaded --set zero_optimization.offload_optimizer.device=nvme "
-              "--set zero_optimization.offload_optimizer.nvme_path=.");
+  run(start +
+      " --set zero_optimization.stage=1 --set checkpoint.directory=offloaded --set "
+      "zero_optimization.offload_optimizer.device=nvme "
+      "--set zero_optimization.offload_optimizer.nvme_path=.");
   for (const std::string other : {"sharded", "offloaded"})
     EXPECT_THAT(run("checkpoint diff one " + other + " --json").text, HasSubstr("\"equal\": true")) << other;
 }
@@ -82,9 +86,10 @@ TEST_F(Exchange, AResumedRunIgnoresTheInitialWeights) {
 }
 
 TEST_F(Exchange, RefusesWeightsOfAnotherModel) {
-  EXPECT_THAT(refused("train config.json --init-from " + kGolden + "gpt2 --set model.layers=3"),
-              HasSubstr("these weights are of another model: in the config, model.layers is 3, not 2; leave these keys out to take "
-                        "them from the weights"));
+  EXPECT_THAT(
+      refused("train config.json --init-from " + kGolden + "gpt2 --set model.layers=3"),
+      HasSubstr("these weights are of another model: in the config, model.layers is 3, not 2; leave these keys out to take "
+                "them from the weights"));
   EXPECT_THAT(refused("train config.json --init-from nowhere"), HasSubstr("--init-from nowhere: no such directory"));
   EXPECT_THAT(refused("checkpoint export hf nowhere --output x"), HasSubstr("nowhere"));
   EXPECT_EQ(folder.run("checkpoint import hf nowhere --output x").code, 2);

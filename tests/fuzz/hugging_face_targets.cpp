@@ -35,8 +35,8 @@ void model_index(std::string_view input) {
     require(file.find('/') == std::string::npos && file != "." && file != "..", "a file of an index is in its folder");
 }
 
-// The input is the length of config.json, as 2 bytes, config.json, and the file of the weights, without the 8 bytes that say how
-// long its header is: they are the length up to the first line break. Every file is in memory, so nothing else can be read.
+// The input is the length of config.json, as 2 bytes, config.json, and the file of the weights, without the 8 bytes that say
+// how long its header is: they are the length up to the first line break. Every file is in memory, so nothing else can be read.
 void pretrained_model(std::string_view input) {
   if (input.size() < 2) return;
   uint16_t length = 0;

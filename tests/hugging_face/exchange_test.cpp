@@ -74,7 +74,8 @@ TEST_F(Exchange, WritesHalfPrecision) {
 }
 
 TEST_F(Exchange, KeepsTheOriginalsConfigAndTokenizer) {
-  write_text(files, "/gpt2/config.json", kSmallGpt2.substr(0, kSmallGpt2.size() - 1) + R"(, "eos_token_id": 3, "dtype": "bfloat16"})");
+  write_text(files, "/gpt2/config.json",
+             kSmallGpt2.substr(0, kSmallGpt2.size() - 1) + R"(, "eos_token_id": 3, "dtype": "bfloat16"})");
   write_text(files, "/gpt2/tokenizer.model", "their tokenizer");
   write_text(files, "/gpt2/README.md", "not copied");
   const Exported result = exported("gpt2", {.output = "/back", .like = "/gpt2"});
@@ -84,8 +85,9 @@ TEST_F(Exchange, KeepsTheOriginalsConfigAndTokenizer) {
   const auto config = nlohmann::json::parse(text("/back/config.json"));
   EXPECT_EQ(config.at("eos_token_id"), 3);
   EXPECT_EQ(config.at("dtype"), "float32");
-  EXPECT_THAT([&] { export_model(files, "/checkpoints-of-gpt2", {.output = "/other", .like = "/llama"}); },
-              ThrowsMessage<ConfigError>(HasSubstr("--like /llama: describes another model: in the checkpoint, model.type is")));
+  EXPECT_THAT(
+      [&] { export_model(files, "/checkpoints-of-gpt2", {.output = "/other", .like = "/llama"}); },
+      ThrowsMessage<ConfigError>(HasSubstr("--like /llama: describes another model: in the checkpoint, model.type is")));
 }
 
 TEST_F(Exchange, RefusesWhatItCannotWrite) {

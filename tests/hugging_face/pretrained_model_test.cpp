@@ -22,7 +22,8 @@ using testing::ThrowsMessage;
 std::vector<float> values(const checkpoint::TensorSource& source, const std::string& name) {
   const Shape shape = source.find(name)->shape;
   std::vector<float> data(shape.elements());
-  const checkpoint::Piece piece = checkpoint::whole_box_piece(name, shape, 0, {data.data(), DType::Float32, {shape.elements()}});
+  const checkpoint::Piece piece =
+      checkpoint::whole_box_piece(name, shape, 0, {data.data(), DType::Float32, {shape.elements()}});
   source.read({&piece, 1});
   return data;
 }
@@ -55,7 +56,8 @@ TEST_F(PretrainedModelTest, ReadsTheTensorsOfGpt2AsOurs) {
   EXPECT_TRUE(model.description().tied_embedding);
   EXPECT_THAT(model.notes(), IsEmpty());
   const ModelFiles theirs(files, "/model");
-  const auto their_up = values(theirs, "transformer.h.0.mlp.c_fc.weight"), up = values(model.weights(), "blocks.0.mlp.up.weight");
+  const auto their_up = values(theirs, "transformer.h.0.mlp.c_fc.weight"),
+             up = values(model.weights(), "blocks.0.mlp.up.weight");
   ASSERT_EQ(model.weights().find("blocks.0.mlp.up.weight")->shape, (Shape{16, 4}));
   for (size_t out = 0; out < 16; ++out)
     for (size_t in = 0; in < 4; ++in) EXPECT_EQ(up[out * 4 + in], their_up[in * 16 + out]);
@@ -135,8 +137,9 @@ TEST(PretrainedModelOnDisk, ALinkIsNotFollowed) {
   folder.write("config.json", kSmallGpt2);
   folder.write("elsewhere", file_of(small_gpt2_tensors()));
   std::filesystem::create_symlink(folder.at("elsewhere"), folder.at("model.safetensors"));
-  EXPECT_THAT([&] { PretrainedModel(real_file_system(), folder.path()); },
-              ThrowsMessage<CheckpointError>(HasSubstr("links are not followed: give a folder that holds the files themselves")));
+  EXPECT_THAT(
+      [&] { PretrainedModel(real_file_system(), folder.path()); },
+      ThrowsMessage<CheckpointError>(HasSubstr("links are not followed: give a folder that holds the files themselves")));
 }
 
 TEST_F(PretrainedModelTest, RefusesTensorsThatDoNotFit) {
@@ -178,23 +181,28 @@ TEST_F(PretrainedModelTest, NamesWhatIsMissing) {
 TEST_F(PretrainedModelTest, RefusesKeysByName) {
   expect_config_refused(kSmallGpt2, R"("activation_function": "gelu")",
                         "c.json: activation_function: \"gelu\" is not accepted; use \"gelu_new\", the tanh form of GELU");
-  expect_config_refused(kSmallGpt2, R"("attn_pdrop": 0.2)", "c.json: attn_pdrop: 0.2 is not accepted; use 0.1 as in resid_pdrop");
-  expect_config_refused(kSmallGpt2, R"("scale_attn_weights": false)", "c.json: scale_attn_weights: false is not accepted; use true");
+  expect_config_refused(kSmallGpt2, R"("attn_pdrop": 0.2)",
+                        "c.json: attn_pdrop: 0.2 is not accepted; use 0.1 as in resid_pdrop");
+  expect_config_refused(kSmallGpt2, R"("scale_attn_weights": false)",
+                        "c.json: scale_attn_weights: false is not accepted; use true");
   expect_config_refused(kSmallGpt2, R"("n_ctx": 8)", "c.json: n_ctx: 8 is not accepted; use 4 as in n_positions");
   expect_config_refused(kSmallGpt2, R"("new_feature": 3)",
                         "c.json: new_feature: 3 is not accepted; this key of the model is not known here; if it changes no "
                         "results, remove it from the file");
-  expect_config_refused(kSmallLlama, R"("quantization_config": {"bits": 4})",
-                        "c.json: quantization_config: {\"bits\":4} is not accepted; this key of the model is not known here; if it "
-                        "changes no results, remove it from the file");
+  expect_config_refused(
+      kSmallLlama, R"("quantization_config": {"bits": 4})",
+      "c.json: quantization_config: {\"bits\":4} is not accepted; this key of the model is not known here; if it "
+      "changes no results, remove it from the file");
   expect_config_refused(kSmallLlama, R"("attention_bias": true)", "c.json: attention_bias: true is not accepted; use false");
   expect_config_refused(kSmallLlama, R"("hidden_act": "gelu")", "c.json: hidden_act: \"gelu\" is not accepted; use \"silu\"");
-  expect_config_refused(kSmallLlama, R"("rms_norm_eps": "small")", "c.json: rms_norm_eps: \"small\" is not accepted; use a number");
+  expect_config_refused(kSmallLlama, R"("rms_norm_eps": "small")",
+                        "c.json: rms_norm_eps: \"small\" is not accepted; use a number");
   expect_config_refused(kSmallLlama, R"("vocab_sizes": {})",
                         "c.json: vocab_sizes: {} is not accepted; this key of the model is not known here; if it changes no "
                         "results, remove it from the file");
-  EXPECT_THAT([] { describe_model(R"({"model_type": "bert"})", "c.json"); },
-              ThrowsMessage<ConfigError>(HasSubstr("c.json: model_type: \"bert\" is not accepted; use one of \"gpt2\", \"llama\"")));
+  EXPECT_THAT(
+      [] { describe_model(R"({"model_type": "bert"})", "c.json"); },
+      ThrowsMessage<ConfigError>(HasSubstr("c.json: model_type: \"bert\" is not accepted; use one of \"gpt2\", \"llama\"")));
   EXPECT_THAT([] { describe_model(R"({})", "c.json"); },
               ThrowsMessage<ConfigError>("c.json: model_type: is not given; use a string"));
   EXPECT_THAT([] { describe_model(R"({"model_type": "gpt2", "n_layer": -1})", "c.json"); },

@@ -1,4 +1,5 @@
-// Small models in Hugging Face's format, written by the tests themselves. The elements of a tensor count up from a number of its own.
+// Small models in Hugging Face's format, written by the tests themselves. The elements of a tensor count up from a number of
+// its own.
 #pragma once
 
 #include <cstring>
@@ -24,7 +25,9 @@ inline std::string file_of(const std::map<std::string, Shape>& tensors, DType dt
         std::memcpy(bytes, static_cast<const void*>(&element), sizeof element);
         file.append(bytes, sizeof element);
       };
-      dtype == DType::Float32 ? append(value) : dtype == DType::BFloat16 ? append(bfloat16(value)) : append(static_cast<float16>(value));
+      dtype == DType::Float32    ? append(value)
+      : dtype == DType::BFloat16 ? append(bfloat16(value))
+                                 : append(static_cast<float16>(value));
     }
   }
   return file;
@@ -34,14 +37,22 @@ inline const std::string kSmallGpt2 =
     R"({"model_type": "gpt2", "vocab_size": 5, "n_positions": 4, "n_embd": 4, "n_layer": 1, "n_head": 2})";
 
 inline std::map<std::string, Shape> small_gpt2_tensors(const std::string& prefix = "transformer.") {
-  std::map<std::string, Shape> tensors{{"wte.weight", {5, 4}},           {"wpe.weight", {4, 4}},
-                                       {"ln_f.weight", {4}},             {"ln_f.bias", {4}},
-                                       {"h.0.ln_1.weight", {4}},         {"h.0.ln_1.bias", {4}},
-                                       {"h.0.ln_2.weight", {4}},         {"h.0.ln_2.bias", {4}},
-                                       {"h.0.attn.c_attn.weight", {4, 12}}, {"h.0.attn.c_attn.bias", {12}},
-                                       {"h.0.attn.c_proj.weight", {4, 4}},  {"h.0.attn.c_proj.bias", {4}},
-                                       {"h.0.mlp.c_fc.weight", {4, 16}},    {"h.0.mlp.c_fc.bias", {16}},
-                                       {"h.0.mlp.c_proj.weight", {16, 4}},  {"h.0.mlp.c_proj.bias", {4}}};
+  std::map<std::string, Shape> tensors{{"wte.weight", {5, 4}},
+                                       {"wpe.weight", {4, 4}},
+                                       {"ln_f.weight", {4}},
+                                       {"ln_f.bias", {4}},
+                                       {"h.0.ln_1.weight", {4}},
+                                       {"h.0.ln_1.bias", {4}},
+                                       {"h.0.ln_2.weight", {4}},
+                                       {"h.0.ln_2.bias", {4}},
+                                       {"h.0.attn.c_attn.weight", {4, 12}},
+                                       {"h.0.attn.c_attn.bias", {12}},
+                                       {"h.0.attn.c_proj.weight", {4, 4}},
+                                       {"h.0.attn.c_proj.bias", {4}},
+                                       {"h.0.mlp.c_fc.weight", {4, 16}},
+                                       {"h.0.mlp.c_fc.bias", {16}},
+                                       {"h.0.mlp.c_proj.weight", {16, 4}},
+                                       {"h.0.mlp.c_proj.bias", {4}}};
   std::map<std::string, Shape> named;
   for (const auto& [name, shape] : tensors) named[prefix + name] = shape;
   return named;
@@ -67,7 +78,8 @@ inline std::map<std::string, Shape> small_llama_tensors() {
           {block + "mlp.down_proj.weight", {8, 6}}};
 }
 
-inline void write_model(FileSystem& files, const std::string& directory, const std::string& config, const std::string& weights) {
+inline void write_model(FileSystem& files, const std::string& directory, const std::string& config,
+                        const std::string& weights) {
   create_directories(files, directory);
   write_text(files, directory + "/config.json", config);
   write_text(files, directory + "/model.safetensors", weights);
