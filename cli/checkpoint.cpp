@@ -1,6 +1,6 @@
-// trivet checkpoint list | show | verify | diff
+// trivet checkpoint list | show | verify | diff | import | export
 //
-// A path is a directory of checkpoints or one of its steps ("checkpoints/step-00000200"). The commands write nothing and take
+// A path is a directory of checkpoints or one of its steps ("checkpoints/step-00000200"). The first four write nothing and take
 // no lock, because a job may be saving there.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/checkpoint_exchange.h"
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -254,7 +255,7 @@ CLI::App* add_command(CLI::App& group, const std::string& name, const std::strin
 }  // namespace
 
 void add_checkpoint(CLI::App& program) {
-  CLI::App& group = *program.add_subcommand("checkpoint", "List, show, verify and compare checkpoints");
+  CLI::App& group = *program.add_subcommand("checkpoint", "List, show, verify, compare, import and export checkpoints");
   group.require_subcommand(1);
   group.footer("Example: trivet checkpoint verify checkpoints");
   add_command(
@@ -267,6 +268,7 @@ void add_checkpoint(CLI::App& program) {
       ->footer("Example: trivet checkpoint show checkpoints/step-00000200");
   add_command(group, "verify", "Read everything and compare every checksum; exit code 15 if something is damaged", verify)
       ->footer("Example: trivet checkpoint verify checkpoints");
+  add_exchange(group);
   add_command(group, "diff", "Compare two checkpoints tensor by tensor, whatever layouts wrote them", diff)
       ->footer("Example: trivet checkpoint diff run-a/step-00000200 run-b/step-00000200");
 }

@@ -15,12 +15,13 @@
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/trainer.h"
+#include "engine/trainer/initial_weights.h"
 
 namespace trivet::cli {
 namespace {
 
 struct TrainArguments {
-  std::string config, resume, metrics;
+  std::string config, resume, init_from, metrics;
   std::vector<std::string> overrides;
   int ranks = 0, serve_port = 0;
   bool resume_given = false, serve_given = false, ddp = false;
@@ -45,12 +46,14 @@ StopSignalOptions signal_options(const Config& config) {
 bool is_first_rank() { return comm::place_from_environment(comm::current_environment()).rank == 0; }
 
 Config read_config(const TrainArguments& arguments) {
-  Config config = load_config(arguments.config, arguments.overrides);
+  std::vector<std::string> model;
+  if (!arguments.init_from.empty()) model = trainer::model_keys_of(arguments.init_from);
+  Config config = load_config(arguments.config, arguments.overrides, model);
   if (!arguments.ddp) return config;
   const std::vector<std::string> set = ddp_overrides(config);
   std::vector<std::string> overrides = arguments.overrides;
   overrides.insert(overrides.end(), set.begin(), set.end());
-  config = load_config(arguments.config, overrides);
+  config = load_config(arguments.config, overrides, model);
   if (is_first_rank()) std::printf("ddp     %s\n", describe_ddp(config, set).c_str());
   return config;
 }
@@ -62,6 +65,7 @@ void run(const TrainArguments& arguments) {
   options.metrics_file = arguments.metrics;
   options.resume = arguments.resume_given;
   options.resume_directory = arguments.resume;
+  options.init_from = arguments.init_from;
   options.config_text = explain_as_json(config);
   options.command = command_line();
   options.version = kVersion;
@@ -91,6 +95,7 @@ void add_train(CLI::App& program) {
       "  trivet launch --num_gpus 4 trivet train gpt.json    4 ranks as processes\n"
       "  trivet train gpt.json --ddp --ranks 4               plain data parallelism (docs/ddp.md)\n"
       "  trivet train gpt.json --resume --set training.steps=2000\n"
+      "  trivet train gpt.json --init-from gpt2              with the weights of a model in Hugging Face's format\n"
       "  trivet train gpt.json --set run.directory=runs/first --serve    with a page to watch it\n"
       "SIGTERM and SIGINT end a run after its running step, which is saved (exit code 143 or 130); a second "
       "signal ends it at once.");
@@ -108,6 +113,11 @@ void add_train(CLI::App& program) {
                                         "show the run at this port of 127.0.0.1 (default: a free one); the address is printed")
                            ->check(from_to(1, 65535))
                            ->expected(0, 1);
+  command->add_option(
+      "--init-from", arguments->init_from,
+      "begin with the weights of a model in Hugging Face's format (a folder with config.json) or of a checkpoint, "
+      "unless --resume finds one to continue from; keys of the section \"model\" that the config leaves out are "
+      "taken from there (docs/hugging_face.md)");
   CLI::Option* resume = command
                             ->add_option("--resume", arguments->resume,
                                          "continue from the newest valid checkpoint of this directory (default: "

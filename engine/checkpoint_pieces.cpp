@@ -10,10 +10,9 @@ namespace trivet {
 namespace {
 
 // Adds pieces for the elements [first, first + count) of a group, which `range` holds. `counted`: leaves out elements that
-// another tensor rank saves.
+// another tensor rank saves. `states`: the names of the states in the range.
 void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, int64_t first, int64_t count, bool counted,
-                const OptimizerConfig& optimizer, std::vector<checkpoint::Piece>& pieces) {
-  const auto states = optimizer_state_names(optimizer.type, optimizer);
+                const std::vector<std::string>& states, std::vector<checkpoint::Piece>& pieces) {
   for (const zero::FlatParameter& parameter : layout.parameters)
     for (const tensor_parallel::LocalBox& box : parameter.part.boxes) {
       if (counted && !box.counted) continue;
@@ -26,7 +25,7 @@ void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, in
       };
       add(parameter.name, range.master, range.master.staged);
       pieces.back().used_as = range.copy_out.dtype;
-      for (size_t i = 0; i < range.states.size(); ++i)
+      for (size_t i = 0; i < std::min(states.size(), range.states.size()); ++i)
         add("optimizer." + states[i] + "." + parameter.name, range.states[i], range.states[i].staged);
     }
 }
@@ -42,21 +41,22 @@ zero::OwnedRange in_memory_of(zero::OwnedRange range) {
 
 std::vector<checkpoint::Piece> checkpoint_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer) {
   std::vector<checkpoint::Piece> pieces;
+  const auto states = optimizer_state_names(optimizer.type, optimizer);
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::FlatGroup& layout = group.layout();
     if (layout.role != zero::GroupRole::Own || !group.axis().is_counted()) return;  // the owner saves its values
-    add_pieces(layout, group.owned(), group.axis().rank() * layout.shard_elements, layout.shard_elements, true, optimizer,
-               pieces);
+    add_pieces(layout, group.owned(), group.axis().rank() * layout.shard_elements, layout.shard_elements, true, states, pieces);
   });
   return pieces;
 }
 
 std::vector<checkpoint::Piece> checkpoint_pieces_to_load(zero::Parameters& parameters, const OptimizerConfig& optimizer) {
   std::vector<checkpoint::Piece> pieces;
+  const auto states = optimizer_state_names(optimizer.type, optimizer);
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     if (group.layout().role != zero::GroupRole::Own) return;
     const zero::OwnedRange range = group.owned();
-    add_pieces(group.layout(), range, range.first, range.count, false, optimizer, pieces);
+    add_pieces(group.layout(), range, range.first, range.count, false, states, pieces);
   });
   return pieces;
 }
@@ -64,26 +64,30 @@ std::vector<checkpoint::Piece> checkpoint_pieces_to_load(zero::Parameters& param
 void load_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer, const LoadResources& resources) {
   std::vector<checkpoint::Piece> in_memory;
   std::vector<zero::ParameterGroup*> staged;
+  const auto states = resources.weights_alone ? std::vector<std::string>() : optimizer_state_names(optimizer.type, optimizer);
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     if (group.layout().role != zero::GroupRole::Own) return;
     const zero::OwnedRange range = group.owned();
     if (range.staged()) return staged.push_back(&group);
-    add_pieces(group.layout(), range, range.first, range.count, false, optimizer, in_memory);
+    add_pieces(group.layout(), range, range.first, range.count, false, states, in_memory);
   });
   resources.read(in_memory);
   const auto load_range = [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
     kernels::Kernels& kernels = range.kernels(resources.kernels);
     if (range.master.staged) kernels.zero(range.master);  // padding between parameters
-    for (const zero::PlacedView& state : range.states)
-      if (state.staged) kernels.zero(state);
+    for (size_t i = 0; i < std::min(states.size(), range.states.size()); ++i)
+      if (range.states[i].staged) kernels.zero(range.states[i]);
     std::vector<checkpoint::Piece> pieces;
-    add_pieces(piece.group->layout(), in_memory_of(range), range.first, range.count, false, optimizer, pieces);
+    add_pieces(piece.group->layout(), in_memory_of(range), range.first, range.count, false, states, pieces);
     range.host ? resources.read_on_host(pieces) : resources.read(pieces);
     if (!range.copy_out.absent()) kernels.copy(range.master, range.copy_out);
   };
-  for (zero::ParameterGroup* group : staged)
-    zero::visit(zero::pieces_of(*group, resources.staging.most_elements), zero::access_to_all(*group, zero::Access::Write),
-                resources.buffers, resources.staging, load_range);
+  for (zero::ParameterGroup* group : staged) {
+    zero::RangeAccess access = zero::access_to_all(*group, zero::Access::Write);
+    if (resources.weights_alone) access.states.clear();
+    zero::visit(zero::pieces_of(*group, resources.staging.most_elements), access, resources.buffers, resources.staging,
+                load_range);
+  }
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::OwnedRange range = group.owned();
     if (!range.staged() && !range.copy_out.absent()) resources.kernels.copy(range.master, range.copy_out);

@@ -26,6 +26,7 @@ struct LoadResources {
   kernels::Kernels& kernels;
   Arena& buffers;  // stages what is in files
   zero::StagingOptions staging;
+  bool weights_alone = false;  // optimizer states stay as they are
 };
 // Reads everything that this rank updates and computes its weights from that. The caller must call publish() afterwards.
 void load_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer, const LoadResources& resources);

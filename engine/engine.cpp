@@ -331,18 +331,28 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
   if (plan_.config.reproducible == Reproducible::Layout)  // gradients are rounded per microbatch
     must_continue("train_micro_batch_size_per_gpu", state.micro_batch_size, plan_.batch.micro_batch_size);
   refuse_another_model(plan_.config, step);
-  wait_for_gathers();
-  load_pieces(parameters(), plan_.config.optimizer,
-              {.read = [&](std::span<const checkpoint::Piece> wanted) { read_pieces(step, wanted); },
-               .read_on_host = [&](std::span<const checkpoint::Piece> wanted) { step.read(wanted); },
-               .kernels = kernels(),
-               .buffers = *buffers_,
-               .staging = offload_->resources().staging});
+  load_values(step, false);
   const int64_t limit = plan_.config.training.stop_after_skipped;
   progress_ = {state.steps, state.updates, limit > 0 ? std::min(state.skipped_in_a_row, limit - 1) : state.skipped_in_a_row};
   if (state.loss_scale) loss_scale_.restore(*state.loss_scale);  // if absent, it was not an fp16 run: the config's scale stays
+  audited_step_ = progress_.steps;                               // all ranks loaded the same weights
+}
+
+void Engine::load_weights(const checkpoint::TensorSource& weights) {
+  if (progress_.steps != 0) throw std::logic_error("engine: initial weights after the first step");
+  load_values(weights, true);
+}
+
+void Engine::load_values(const checkpoint::TensorSource& source, bool weights_alone) {
+  wait_for_gathers();
+  load_pieces(parameters(), plan_.config.optimizer,
+              {.read = [&](std::span<const checkpoint::Piece> wanted) { read_pieces(source, wanted); },
+               .read_on_host = [&](std::span<const checkpoint::Piece> wanted) { source.read(wanted); },
+               .kernels = kernels(),
+               .buffers = *buffers_,
+               .staging = offload_->resources().staging,
+               .weights_alone = weights_alone});
   parameters().publish(true);
-  audited_step_ = progress_.steps;  // all ranks loaded the same weights
 }
 
 // Reads through host memory if the host cannot reach the device's.

@@ -126,6 +126,9 @@ class Engine {
   // (dropout may change), and CommError when ranks were given different checkpoints. However many steps in a row were skipped
   // before, at least one more is attempted, because it can succeed if the config is a better one now.
   void restore(const checkpoint::LoadedStep& step);
+  // Begins with these weights instead of random ones; each rank reads only the parts that it owns. All ranks call it together,
+  // before the first step, with equal weights.
+  void load_weights(const checkpoint::TensorSource& weights);
 
   // The complete weight of a parameter as float32 on every rank (for tests, generation, export). All ranks call it together.
   std::vector<float> weight(const std::string& name);
@@ -144,6 +147,7 @@ class Engine {
   void wait_for_gathers();
   void refuse_different_devices();
   void refuse_different_checkpoints(const checkpoint::LoadedStep& step);
+  void load_values(const checkpoint::TensorSource& source, bool weights_alone);
   void read_pieces(const checkpoint::TensorSource& source, std::span<const checkpoint::Piece> wanted);
   template <typename Work>
   auto abort_others_on_error(Work&& work);

@@ -10,6 +10,7 @@
 #include "engine/stop_agreement.h"
 #include "engine/trainer/checkpoints.h"
 #include "engine/trainer/config_checks.h"
+#include "engine/trainer/initial_weights.h"
 #include "engine/trainer/recorded_steps.h"
 #include "engine/trainer/reports.h"
 #include "engine/trainer/resume.h"
@@ -141,8 +142,9 @@ TrainEnd train(const Config& config, comm::World& world, const TrainOptions& opt
   trainer::Validation validation(run);
   trainer::Checkpoints checkpoints(run);
   const std::string resumed_from = trainer::resume_if_asked(run, checkpoints);
+  const std::string weights_from = resumed_from.empty() ? trainer::load_initial_weights_if_asked(run) : "";
   const std::string address = trainer::add_monitors(run);
-  trainer::report_start(run, {.resumed_from = resumed_from, .address = address}, checkpoints);
+  trainer::report_start(run, {.resumed_from = resumed_from, .weights_from = weights_from, .address = address}, checkpoints);
   trainer::RecordedSteps recorded(run);
   StopAgreement stop(options.stop, world.group());  // lives until all is saved: a request must not kill the last save
   TrainingLoop loop(run, validation, checkpoints, divergence);

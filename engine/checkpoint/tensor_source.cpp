@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/error.h"
 #include "core/printable.h"
@@ -16,6 +17,19 @@ namespace {
 }
 
 int64_t row_elements(const Shape& shape) { return shape[0] == 0 ? 0 : shape.elements() / shape[0]; }
+
+constexpr int64_t kTransposeBytes = int64_t{16} << 20;
+
+// Copies elements [first, first + count) of a box of `columns` columns from the transpose of its rows [row, row + rows).
+struct Untranspose {
+  int64_t first, count, columns, row, rows, element_bytes;
+  void run(const std::byte* from, std::byte* to) const {
+    const int64_t begin = std::max(first, row * columns), end = std::min(first + count, (row + rows) * columns);
+    for (int64_t i = begin; i < end; ++i)
+      std::memcpy(to + (i - first) * element_bytes, from + (i % columns * rows + i / columns - row) * element_bytes,
+                  static_cast<size_t>(element_bytes));
+  }
+};
 
 // The part of `wanted` that is in rows [begin, begin + rows.count) of our tensor, as a piece of their tensor. Both boxes have
 // the same columns, so the part is one run of the wanted elements.
@@ -64,12 +78,14 @@ TensorInfo MappedSource::combined(const std::string& name, std::vector<TheirRows
     const TensorInfo* const stored = theirs_.find(rows.tensor);
     if (!stored) refuse(theirs_, name, rows, "is absent; is this another model?");
     if (stored->shape.dims() == 0) refuse(theirs_, name, rows, "has no rows");
-    if (rows.count == 0) rows.count = stored->shape[0] - rows.first;
-    if (rows.first < 0 || rows.count < 1 || rows.first + rows.count > stored->shape[0])
-      refuse(
-          theirs_, name, rows,
-          fmt::format("has {} rows, but rows {} to {} are needed", stored->shape[0], rows.first, rows.first + rows.count - 1));
-    Shape shape = stored->shape;
+    if (rows.transposed && stored->shape.dims() != 2)
+      refuse(theirs_, name, rows, fmt::format("has the shape {}, but a matrix is needed", to_string(stored->shape)));
+    Shape shape = shape_of(rows);
+    if (rows.count == 0) rows.count = shape[0] - rows.first;
+    if (rows.first < 0 || rows.count < 1 || rows.first + rows.count > shape[0])
+      refuse(theirs_, name, rows,
+             fmt::format("has {} {}, but {} to {} are needed", shape[0], rows.transposed ? "columns" : "rows", rows.first,
+                         rows.first + rows.count - 1));
     shape[0] = rows.count;
     if (&rows == &all.front()) {
       whole = {stored->dtype, shape};
@@ -86,23 +102,53 @@ TensorInfo MappedSource::combined(const std::string& name, std::vector<TheirRows
   return whole;
 }
 
+// Of the whole tensor, as we see it.
+Shape MappedSource::shape_of(const TheirRows& rows) const {
+  Shape shape = theirs_.find(rows.tensor)->shape;
+  if (rows.transposed) std::swap(shape[0], shape[1]);
+  return shape;
+}
+
 const TensorInfo* MappedSource::find(const std::string& name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
 void MappedSource::read(std::span<const Piece> wanted) const {
-  std::vector<Piece> parts;
+  std::vector<Piece> parts, transposed;
   for (const Piece& piece : wanted) {
     check_stored(*this, piece);
     int64_t begin = 0;
     for (const TheirRows& rows : table_.at(piece.name)) {
       Piece part;
-      if (part_in(piece, rows, begin, theirs_.find(rows.tensor)->shape, part)) parts.push_back(std::move(part));
+      if (part_in(piece, rows, begin, shape_of(rows), part)) (rows.transposed ? transposed : parts).push_back(std::move(part));
       begin += rows.count;
     }
   }
   theirs_.read(parts);
+  for (const Piece& part : transposed) read_transposed(part, theirs_.find(part.name)->shape);
+}
+
+// `part` is of the transpose of their tensor. A few of its rows at a time are read as columns of theirs.
+void MappedSource::read_transposed(const Piece& part, const Shape& theirs) const {
+  const int64_t columns = part.box_shape[1], element_bytes = size_of(part.data.dtype);
+  const int64_t at_once = std::max<int64_t>(1, kTransposeBytes / (columns * element_bytes));
+  const int64_t end = (part.first + part.count - 1) / columns + 1;
+  std::vector<std::byte> memory;
+  for (int64_t row = part.first / columns; row < end; row += at_once) {
+    const int64_t rows = std::min(at_once, end - row), elements = rows * columns;
+    memory.resize(elements * element_bytes);
+    Piece piece;
+    piece.name = part.name;
+    piece.shape = theirs;
+    piece.box_start = {part.box_start[1], part.box_start[0] + row};
+    piece.box_shape = {columns, rows};
+    piece.count = elements;
+    piece.data = {memory.data(), part.data.dtype, {elements}};
+    theirs_.read({&piece, 1});
+    Untranspose{part.first, part.count, columns, row, rows, element_bytes}.run(memory.data(),
+                                                                               static_cast<std::byte*>(part.data.data));
+  }
 }
 
 }  // namespace trivet::checkpoint

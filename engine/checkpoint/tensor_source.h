@@ -29,7 +29,8 @@ void check_stored(const TensorSource& source, const Piece& wanted);
 struct TheirRows {
   std::string tensor;
   int64_t first = 0;
-  int64_t count = 0;  // 0: all from `first`
+  int64_t count = 0;        // 0: all from `first`
+  bool transposed = false;  // their columns are our rows; the tensor is a matrix
 };
 
 // Tensors under our names, each made of rows of theirs, one after another:
@@ -38,8 +39,8 @@ struct TheirRows {
 class MappedSource final : public TensorSource {
  public:
   using Table = std::map<std::string, std::vector<TheirRows>>;
-  // `theirs` must outlive this. Throws CheckpointError, naming both tensors, if one of theirs is absent, has too few rows, or
-  // differs from the others of its tensor in dtype or row size.
+  // `theirs` must outlive this. Throws CheckpointError, naming both tensors, if one of theirs is absent, has too few rows, is
+  // transposed but no matrix, or differs from the others of its tensor in dtype or row size.
   MappedSource(const TensorSource& theirs, Table table);
 
   std::string source() const override { return theirs_.source(); }
@@ -48,6 +49,8 @@ class MappedSource final : public TensorSource {
 
  private:
   TensorInfo combined(const std::string& name, std::vector<TheirRows>& rows) const;
+  Shape shape_of(const TheirRows& rows) const;
+  void read_transposed(const Piece& part, const Shape& theirs) const;
 
   const TensorSource& theirs_;
   Table table_;

@@ -70,16 +70,19 @@ Config build(const JsonNode& root, const std::string& source) {
 
 }  // namespace
 
-Config parse_config(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides) {
+Config parse_config(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides,
+                    const std::vector<std::string>& defaults) {
   JsonNode root = read_json(text, source_name);
   apply_overrides(root, overrides);
+  apply_defaults(root, defaults);
   Config config = build(root, source_name);
   check(config);
   return config;
 }
 
-Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return parse_config(read_text(path), path, overrides);
+Config load_config(const std::string& path, const std::vector<std::string>& overrides,
+                   const std::vector<std::string>& defaults) {
+  return parse_config(read_text(path), path, overrides, defaults);
 }
 
 bool is_given(const Config& config, const std::string& path) {

@@ -13,9 +13,12 @@
 
 namespace trivet {
 
-// An override is "dotted.key=value"; the value is read as JSON, or taken as a string if it is not JSON.
-Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
-Config parse_config(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides = {});
+// An override is "dotted.key=value"; the value is read as JSON, or taken as a string if it is not JSON. `defaults` are written
+// the same way and hold for keys that neither the file nor an override gives.
+Config load_config(const std::string& path, const std::vector<std::string>& overrides = {},
+                   const std::vector<std::string>& defaults = {});
+Config parse_config(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides = {},
+                    const std::vector<std::string>& defaults = {});
 
 // Checks the constraints between keys. load_config calls it; call it yourself for a Config built by hand. Throws ConfigError.
 void check(const Config& config);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/utf8.h"
@@ -66,7 +68,23 @@ void apply(JsonNode& root, const std::string& text) {
   member.value = value_of(text.substr(equals + 1));
 }
 
+bool has_key_or_no_section(const JsonNode& root, const std::string& path) {
+  const JsonNode* node = &root;
+  for (size_t start = 0; node && start <= path.size();) {
+    if (node->kind != JsonKind::Object) return true;
+    const size_t dot = std::min(path.find('.', start), path.size());
+    node = node->find(path.substr(start, dot - start));
+    start = dot + 1;
+  }
+  return node != nullptr;
+}
+
 }  // namespace
+
+void apply_defaults(JsonNode& root, const std::vector<std::string>& defaults) {
+  for (const std::string& text : defaults)
+    if (!has_key_or_no_section(root, text.substr(0, text.find('=')))) apply(root, text);
+}
 
 void apply_overrides(JsonNode& root, const std::vector<std::string>& overrides) {
   for (const std::string& text : overrides) apply(root, text);

@@ -28,8 +28,9 @@ void check_same_config(const Config& config, comm::World& world, const TrainOpti
   const auto configs = ranks.gather(explain_as_json(config));
   // --resume changes what ranks do together as much as a key does.
   const auto resumes = ranks.gather(options.resume ? "\"" + printable(options.resume_directory) + "\"" : "not given");
+  const auto beginnings = ranks.gather(options.init_from.empty() ? "not given" : "\"" + printable(options.init_from) + "\"");
   for (size_t rank = 1; rank < configs.size(); ++rank) {
-    if (configs[rank] == configs[0] && resumes[rank] == resumes[0]) continue;
+    if (configs[rank] == configs[0] && resumes[rank] == resumes[0] && beginnings[rank] == beginnings[0]) continue;
     std::string differing;
     const auto add = [&](const std::string& what, const std::string& on_rank_0, const std::string& here) {
       differing += fmt::format("; {} is {} on rank 0, {} on rank {}", what, on_rank_0, here, rank);
@@ -37,6 +38,7 @@ void check_same_config(const Config& config, comm::World& world, const TrainOpti
     for (const auto& change : diff(parse_config(configs[0], "rank 0"), parse_config(configs[rank], "another rank")))
       add(change.path, change.before, change.after);
     if (resumes[rank] != resumes[0]) add("--resume", resumes[0], resumes[rank]);
+    if (beginnings[rank] != beginnings[0]) add("--init-from", beginnings[0], beginnings[rank]);
     throw CommError(ExitCode::RanksDisagree, fmt::format("config: rank 0 and rank {} differ{}; start all ranks with the same "
                                                          "config and flags",
                                                          rank, differing));

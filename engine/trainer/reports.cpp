@@ -205,6 +205,7 @@ void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
   if (checkpoints.memory()) start.facts.push_back({"saves", checkpoints.memory()->description()});
   add_device_facts(run, start.facts);
   if (!facts.resumed_from.empty()) start.facts.push_back({"resume", facts.resumed_from});
+  if (!facts.weights_from.empty()) start.facts.push_back({"weights", facts.weights_from});
   add_notes(run, start.facts);
   run.monitors.on_start(start);
 }

@@ -9,6 +9,7 @@
 #include "core/printable.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/generation.h"
+#include "engine/hugging_face/import.h"
 #include "engine/trainer/config_checks.h"
 
 namespace trivet::trainer {
@@ -98,6 +99,9 @@ std::string resume_from_other(Run& run, const std::string& directory, const Chec
 }  // namespace
 
 void continue_from(Run& run, const checkpoint::LoadedStep& step) {
+  if (step.run_id() == hugging_face::kImportedRunId)
+    throw ConfigError(fmt::format("--resume: {} was imported and holds weights alone; begin a run with them: --init-from {}",
+                                  step.directory(), step.directory()));
   check_same_data(run, step);
   check_same_tokenizer(run, step);
   check_same_epochs(run, step);

@@ -35,19 +35,20 @@ const std::vector<Folder>& folders() {
       {"engine/config", {"core", "pipeline", "model"}},
       {"engine/data", {"core", "engine/config"}},
       {"engine/checkpoint", {"core", "comm", "zero"}},
+      {"engine/hugging_face", {"core", "model", "zero", "engine/config", "engine/data", "engine/checkpoint"}},
       {"engine/monitor", {"core"}},
       {"engine/report", {"core", "engine/monitor"}},
       {"engine",
        {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine/config", "engine/data",
-        "engine/checkpoint", "engine/monitor", "engine/report"}},
+        "engine/checkpoint", "engine/hugging_face", "engine/monitor", "engine/report"}},
       {"embed", {"core", "kernels", "comm", "pipeline", "zero", "engine", "engine/config", "engine/checkpoint"}},
       {"c", {"core", "comm", "embed", "engine/config"}},
       {"autotune",
        {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine", "engine/config", "engine/data",
-        "engine/checkpoint", "engine/monitor", "engine/report"}},
+        "engine/checkpoint", "engine/hugging_face", "engine/monitor", "engine/report"}},
       {"cli",
        {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine", "engine/config", "engine/data",
-        "engine/checkpoint", "engine/monitor", "engine/report", "autotune"}},
+        "engine/checkpoint", "engine/hugging_face", "engine/monitor", "engine/report", "autotune"}},
   };
   return list;
 }

@@ -57,6 +57,8 @@ class Theirs final : public TensorSource {
 
 const Theirs kTheirs;
 const MappedSource::Table kTable{{"qkv", {{"q"}, {"k"}, {"v"}}}, {"last rows", {{"q", 2, 2}, {"k", 1}}}, {"bias", {{"bias"}}}};
+// [7, 2]: the columns of "wide" and two of the rows of its transpose once more.
+const MappedSource::Table kTransposed{{"tall", {{"wide", 0, 0, true}, {"wide", 2, 2, true}}}};
 
 TEST(MappedSource, ATensorIsTheRowsOfTheirsOneAfterAnother) {
   const MappedSource mapped(kTheirs, kTable);
@@ -92,12 +94,33 @@ TEST(MappedSource, ReadsEveryPart) {
         }
 }
 
+TEST(MappedSource, ReadsEveryPartOfATransposedTensor) {
+  const MappedSource mapped(kTheirs, kTransposed);
+  ASSERT_TRUE(mapped.find("tall"));
+  EXPECT_EQ(mapped.find("tall")->shape, (Shape{7, 2}));
+  const std::vector<float> whole{4000, 4010, 4001, 4011, 4002, 4012, 4003, 4013, 4004, 4014, 4002, 4012, 4003, 4013};
+  for (const auto& [row, rows] : {std::pair<int64_t, int64_t>{0, 7}, {1, 5}, {4, 3}, {6, 1}})
+    for (const auto& [column, columns] : {std::pair<int64_t, int64_t>{0, 2}, {0, 1}, {1, 1}})
+      for (int64_t first = 0; first < rows * columns; ++first)
+        for (int64_t count = 1; first + count <= rows * columns; ++count) {
+          std::vector<float> part(count), expected;
+          mapped.read(std::vector<Piece>{
+              {"tall", {7, 2}, {row, column}, {rows, columns}, first, count, {part.data(), DType::Float32, {count}}}});
+          for (int64_t i = first; i < first + count; ++i)
+            expected.push_back(whole[(row + i / columns) * 2 + column + i % columns]);
+          ASSERT_EQ(part, expected) << row << " " << rows << " " << column << " " << first << " " << count;
+        }
+}
+
 TEST(MappedSource, NamesBothTensorsOfABadTable) {
   const auto expect_refused = [](std::vector<TheirRows> rows, const std::string& message) {
     EXPECT_THAT([&] { MappedSource(kTheirs, {{"ours", rows}}); }, ThrowsMessage<CheckpointError>(message));
   };
   expect_refused({{"nothing"}}, "their.file: tensor \"nothing\", needed for ours, is absent; is this another model?");
-  expect_refused({{"q", 3, 2}}, "their.file: tensor \"q\", needed for ours, has 4 rows, but rows 3 to 4 are needed");
+  expect_refused({{"q", 3, 2}}, "their.file: tensor \"q\", needed for ours, has 4 rows, but 3 to 4 are needed");
+  expect_refused({{"wide", 4, 2, true}}, "their.file: tensor \"wide\", needed for ours, has 5 columns, but 4 to 5 are needed");
+  expect_refused({{"bias", 0, 0, true}},
+                 "their.file: tensor \"bias\", needed for ours, has the shape [4], but a matrix is needed");
   expect_refused({{"q"}, {"wide"}},
                  "their.file: tensor \"wide\", needed for ours, is float32 [2, 5], which does not continue float32 [4, 3]");
 }

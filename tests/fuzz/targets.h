@@ -73,6 +73,8 @@ void manifest(std::string_view input);
 void run_state(std::string_view input);
 void safetensors(std::string_view input);
 void shard(std::string_view input);
+void model_index(std::string_view input);
+void pretrained_model(std::string_view input);
 void hostfile(std::string_view input);
 void tf_config(std::string_view input);
 void environment(std::string_view input);

@@ -1,0 +1,98 @@
+#include "cli/checkpoint_exchange.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/file_system.h"
+#include "core/log.h"
+#include "engine/config/explain.h"
+#include "engine/hugging_face/export.h"
+#include "engine/hugging_face/import.h"
+
+namespace trivet::cli {
+namespace {
+
+struct ExchangeArguments {
+  std::string path, dtype = "float32";
+  hugging_face::ExportOptions options;
+  double shard_gigabytes = 5;
+};
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) fmt::print("note: {}\n", escape_control(note));
+}
+
+void import_hugging_face(const ExchangeArguments& arguments) {
+  const auto imported = hugging_face::import_model(real_file_system(), arguments.path, arguments.options.output);
+  const hugging_face::PretrainedModel model(real_file_system(), arguments.path);
+  fmt::print("{} ({}) -> {}\n", escape_control(arguments.path), model.architecture().model_type, escape_control(imported.step));
+  print_notes(imported.notes);
+  nlohmann::ordered_json section;
+  for (const ExplainedKey& key : explain(model.config()))
+    if (key.path.starts_with("model.") && key.without_effect.empty())
+      section[key.path.substr(6)] = nlohmann::ordered_json::parse(key.value);
+  fmt::print("next: trivet train CONFIG --init-from {}, where CONFIG needs no section \"model\"; it is\n\"model\": {}\n",
+             escape_control(arguments.path), section.dump(2));
+}
+
+void export_hugging_face(const ExchangeArguments& arguments) {
+  hugging_face::ExportOptions options = arguments.options;
+  options.dtype = arguments.dtype == "float32"    ? DType::Float32
+                  : arguments.dtype == "bfloat16" ? DType::BFloat16
+                                                  : DType::Float16;
+  options.shard_bytes = static_cast<int64_t>(arguments.shard_gigabytes * 1e9);
+  const auto exported = hugging_face::export_model(real_file_system(), arguments.path, options);
+  fmt::print("{} -> {}: a model of the type \"{}\", {} bytes of weights in {}\n", escape_control(arguments.path),
+             escape_control(options.output), exported.model_type, exported.bytes, arguments.dtype);
+  for (const std::string& file : exported.files) fmt::print("  {}\n", file);
+  print_notes(exported.notes);
+}
+
+CLI::App& add_format(CLI::App& command, const std::string& description) {
+  command.require_subcommand(1);
+  return *command.add_subcommand("hf", description);
+}
+
+void add_import(CLI::App& group) {
+  auto arguments = std::make_shared<ExchangeArguments>();
+  CLI::App& command = *group.add_subcommand("import", "Make a checkpoint of another program's model");
+  command.footer("Example: trivet checkpoint import hf gpt2 --output imported");
+  CLI::App& format = add_format(command, "From a folder in Hugging Face's format");
+  format.footer("Example: trivet checkpoint import hf gpt2 --output imported");
+  format.add_option("path", arguments->path, "Folder with config.json and model.safetensors (or its index and shards)")
+      ->required();
+  format.add_option("--output", arguments->options.output, "Directory of checkpoints to make")->required();
+  format.callback([arguments] { import_hugging_face(*arguments); });
+}
+
+void add_export(CLI::App& group) {
+  auto arguments = std::make_shared<ExchangeArguments>();
+  CLI::App& command = *group.add_subcommand("export", "Write a checkpoint's weights in another program's format");
+  command.footer("Example: trivet checkpoint export hf checkpoints --output my-gpt2 --like gpt2");
+  CLI::App& format = add_format(command, "To a folder in Hugging Face's format");
+  format.footer("Example: trivet checkpoint export hf checkpoints --output my-gpt2 --like gpt2");
+  format.add_option("path", arguments->path, "Directory of checkpoints, or one of its steps; also DIR/best")->required();
+  format.add_option("--output", arguments->options.output, "Folder to make")->required();
+  format.add_option("--like", arguments->options.like,
+                    "Folder of the model that training began with: its config.json and tokenizer files are kept");
+  format.add_option("--architecture", arguments->options.model_type,
+                    "model_type of the exported model (default: the first one that can store it)");
+  format.add_option("--dtype", arguments->dtype, "Type of the exported weights (default: float32)")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  format.add_option("--shard-gb", arguments->shard_gigabytes, "Most gigabytes (1e9 bytes) in one file (default: 5)")
+      ->check(CLI::Range(0.001, 1e6));
+  format.callback([arguments] { export_hugging_face(*arguments); });
+}
+
+}  // namespace
+
+void add_exchange(CLI::App& checkpoint_commands) {
+  add_import(checkpoint_commands);
+  add_export(checkpoint_commands);
+}
+
+}  // namespace trivet::cli

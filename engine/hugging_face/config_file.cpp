@@ -1,0 +1,88 @@
+#include "engine/hugging_face/config_file.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/printable.h"
+
+namespace trivet::hugging_face {
+
+ConfigFile::ConfigFile(const Json& object, std::string path, std::string prefix)
+    : object_(object), path_(std::move(path)), prefix_(std::move(prefix)) {}
+
+const Json* ConfigFile::value_of(const std::string& key) const {
+  const auto found = object_.find(key);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+const Json* ConfigFile::find(const std::string& key) {
+  seen_.insert(key);
+  return value_of(key);
+}
+
+bool ConfigFile::has(const std::string& key) const { return value_of(key) != nullptr; }
+
+void ConfigFile::refuse(const std::string& key, const std::string& accepted) const {
+  const Json* const value = value_of(key);
+  throw ConfigError(fmt::format("{}: {}{}: {}; {}", printable(path_), prefix_, printable(key),
+                                value ? checkpoint::shown(*value) + " is not accepted" : "is not given", accepted));
+}
+
+int64_t ConfigFile::count(const std::string& key, std::optional<int64_t> fallback) {
+  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
+  const Json* const value = find(key);
+  if (!value && fallback) return *fallback;
+  const bool fits = value && (value->is_number_unsigned() ? value->get<uint64_t>() <= static_cast<uint64_t>(kLargest)
+                                                          : value->is_number_integer() && value->get<int64_t>() >= 0);
+  if (!fits) refuse(key, fmt::format("use an integer from 0 to {}", kLargest));
+  return value->get<int64_t>();
+}
+
+double ConfigFile::number(const std::string& key, std::optional<double> fallback) {
+  const Json* const value = find(key);
+  if (!value && fallback) return *fallback;
+  if (!value || !value->is_number() || !std::isfinite(value->get<double>())) refuse(key, "use a number");
+  return value->get<double>();
+}
+
+bool ConfigFile::flag(const std::string& key, bool fallback) {
+  const Json* const value = find(key);
+  if (!value) return fallback;
+  if (!value->is_boolean()) refuse(key, "use true or false");
+  return value->get<bool>();
+}
+
+std::string ConfigFile::text(const std::string& key, std::optional<std::string> fallback) {
+  const Json* const value = find(key);
+  if (!value && fallback) return *fallback;
+  if (!value || !value->is_string()) refuse(key, "use a string");
+  return value->get<std::string>();
+}
+
+std::optional<ConfigFile> ConfigFile::object(const std::string& key) {
+  const Json* const value = find(key);
+  if (!value) return {};
+  if (!value->is_object()) refuse(key, "use an object");
+  return ConfigFile(*value, path_, prefix_ + key + ".");
+}
+
+void ConfigFile::ignore(std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) seen_.emplace(key);
+}
+
+std::vector<std::string> ConfigFile::finish() const {
+  std::vector<std::string> off;
+  for (const auto& [key, value] : object_.items()) {
+    if (seen_.contains(key)) continue;
+    if (!value.is_null() && value != false)
+      refuse(key, "this key of the model is not known here; if it changes no results, remove it from the file");
+    off.push_back(prefix_ + key);
+  }
+  return off;
+}
+
+}  // namespace trivet::hugging_face

@@ -1,0 +1,54 @@
+// Reads a model's config.json key by key, so that no key is overlooked: what nobody asked for is either known to change no
+// results, or refused by name.
+//
+// null is the same as a key that is absent. Errors are ConfigErrors that name the file and the key.
+#pragma once
+
+#include <initializer_list>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/checkpoint/strict_json.h"
+
+namespace trivet::hugging_face {
+
+using checkpoint::Json;
+
+class ConfigFile {
+ public:
+  // Of the whole file, or of an object in it, whose key then precedes names: "rope_scaling.".
+  ConfigFile(const Json& object, std::string path, std::string prefix = "");
+
+  bool has(const std::string& key) const;
+  // Without a fallback the key is required.
+  int64_t count(const std::string& key, std::optional<int64_t> fallback = {});
+  double number(const std::string& key, std::optional<double> fallback = {});
+  bool flag(const std::string& key, bool fallback);
+  std::string text(const std::string& key, std::optional<std::string> fallback = {});
+  // An object; null: absent.
+  std::optional<ConfigFile> object(const std::string& key);
+  // Takes note of a key without reading it: another one says the same, or it changes no results.
+  void ignore(std::initializer_list<std::string_view> keys);
+  // Refuses a value.
+  [[noreturn]] void refuse(const std::string& key, const std::string& accepted) const;
+  void require(bool holds, const std::string& key, const std::string& accepted) const {
+    if (!holds) refuse(key, accepted);
+  }
+  // Refuses keys that were neither read nor ignored, unless they are null or false, which switches a feature off: these are
+  // returned.
+  std::vector<std::string> finish() const;
+
+ private:
+  const Json* find(const std::string& key);
+  const Json* value_of(const std::string& key) const;
+
+  const Json& object_;
+  std::string path_, prefix_;
+  std::set<std::string> seen_;
+};
+
+}  // namespace trivet::hugging_face

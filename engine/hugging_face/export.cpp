@@ -1,0 +1,267 @@
+#include "engine/hugging_face/export.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "core/error.h"
+#include "core/printable.h"
+#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/steps.h"
+#include "engine/config/explain.h"
+#include "engine/config/load.h"
+#include "engine/hugging_face/pretrained_model.h"
+#include "engine/hugging_face/same_model.h"
+
+namespace trivet::hugging_face {
+
+using checkpoint::LoadedStep, checkpoint::MappedSource, checkpoint::TensorEntry, checkpoint::TheirRows;
+namespace {
+
+constexpr int64_t kElementsAtOnce = int64_t{1} << 22;
+
+// Files that go with a model and that training does not change.
+constexpr std::array<std::string_view, 9> kCompanions{"generation_config.json",
+                                                      "tokenizer.json",
+                                                      "tokenizer_config.json",
+                                                      "special_tokens_map.json",
+                                                      "added_tokens.json",
+                                                      "vocab.json",
+                                                      "merges.txt",
+                                                      "tokenizer.model",
+                                                      "chat_template.jinja"};
+constexpr int64_t kCompanionLimitBytes = int64_t{256} << 20;
+
+model::Description description_of(const LoadedStep& step, const std::string& path) {
+  const Config config = parse_config(step.config(), step.directory() + "/manifest.json");
+  const checkpoint::TensorInfo* const table = step.find("embedding.tokens.weight");
+  if (!table || table->shape.dims() != 2)
+    throw ConfigError(fmt::format("{}: its model of type \"{}\" cannot be exported; only models of text can", printable(path),
+                                  name_of(config.model.type)));
+  return model::with_defaults(model::with_vocabulary(config.model, table->shape[0]));
+}
+
+const Architecture& choose_architecture(const model::Description& description, const std::string& model_type,
+                                        const std::string& path) {
+  std::string reasons;
+  for (const Architecture& architecture : architectures()) {
+    if (!model_type.empty() && architecture.model_type != model_type) continue;
+    const std::string obstacle = architecture.obstacle(description);
+    if (obstacle.empty()) return architecture;
+    reasons += fmt::format("{}\"{}\": {}", reasons.empty() ? "" : "; ", architecture.model_type, obstacle);
+  }
+  throw ConfigError(fmt::format("{}: no architecture of Hugging Face can store this model: {}", printable(path), reasons));
+}
+
+// The tables of weights say which rows of theirs make a tensor of ours. This says which rows of ours make a tensor of theirs.
+MappedSource::Table inverted(const MappedSource::Table& table, const LoadedStep& ours) {
+  MappedSource::Table inverse;
+  for (const auto& [name, all] : table) {
+    const checkpoint::TensorInfo* const stored = ours.find(name);
+    int64_t first = 0;
+    for (const TheirRows& rows : all) {
+      if (rows.transposed) {  // the whole tensor
+        inverse[rows.tensor] = {{.tensor = name, .transposed = true}};
+        continue;
+      }
+      const int64_t count = rows.count > 0 || !stored ? rows.count : stored->shape[0] - first;
+      inverse[rows.tensor] = {{.tensor = name, .first = first, .count = count}};
+      first += count;
+    }
+  }
+  return inverse;
+}
+
+// The tensors of each file.
+std::vector<std::vector<std::string>> divide(const MappedSource::Table& table, const MappedSource& source,
+                                             const ExportOptions& options) {
+  std::vector<std::vector<std::string>> shards;
+  int64_t bytes = 0;
+  for (const auto& [name, rows] : table) {
+    const int64_t of_tensor = source.find(name)->shape.elements() * size_of(options.dtype);
+    if (shards.empty() || (bytes > 0 && bytes + of_tensor > options.shard_bytes)) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    shards.back().push_back(name);
+    bytes += of_tensor;
+  }
+  return shards;
+}
+
+template <typename T>
+void narrow(std::span<const float> from, std::byte* to) {
+  for (size_t i = 0; i < from.size(); ++i) {
+    const T value = static_cast<T>(from[i]);
+    std::memcpy(to + i * sizeof(T), static_cast<const void*>(&value), sizeof(T));
+  }
+}
+
+// Writes the files of one export.
+class Writer {
+ public:
+  Writer(FileSystem& files, const MappedSource& source, const ExportOptions& options)
+      : files_(files), source_(source), options_(options) {}
+
+  void write_text_file(const std::string& name, std::string_view text) {
+    write_text(files_, path(name + ".tmp"), text);
+    finish(name);
+  }
+
+  void write_tensors(const std::string& name, const std::vector<std::string>& tensors) {
+    checkpoint::SafetensorsHeader header;
+    for (const std::string& tensor : tensors)
+      header.tensors.push_back({tensor, options_.dtype, source_.find(tensor)->shape, 0, 0});
+    const std::string start = checkpoint::layout_safetensors(header);
+    const auto file = files_.create(path(name + ".tmp"), header.data_start + header.tensors.back().end);
+    file->write(start);
+    for (const TensorEntry& entry : header.tensors) write_tensor(*file, entry);
+    file->sync();
+    file->close();
+    finish(name);
+  }
+
+ private:
+  std::string path(const std::string& name) const { return options_.output + "/" + name; }
+  void finish(const std::string& name) { files_.rename(path(name + ".tmp"), path(name)); }
+
+  void write_tensor(WritableFile& file, const TensorEntry& entry) {
+    const int64_t elements = entry.shape.elements();
+    for (int64_t done = 0; done < elements; done += kElementsAtOnce) {
+      const int64_t count = std::min(kElementsAtOnce, elements - done);
+      values_.resize(count);
+      const checkpoint::Piece piece =
+          checkpoint::whole_box_piece(entry.name, entry.shape, done, {values_.data(), DType::Float32, {count}});
+      source_.read({&piece, 1});
+      bytes_.resize(count * size_of(options_.dtype));
+      switch (options_.dtype) {
+        case DType::BFloat16: narrow<bfloat16>(values_, bytes_.data()); break;
+        case DType::Float16: narrow<float16>(values_, bytes_.data()); break;
+        default: narrow<float>(values_, bytes_.data());
+      }
+      file.write(bytes_);
+    }
+  }
+
+  FileSystem& files_;
+  const MappedSource& source_;
+  const ExportOptions& options_;
+  std::vector<float> values_;
+  std::vector<std::byte> bytes_;
+};
+
+std::string config_text(const Architecture& architecture, const model::Description& description, DType dtype) {
+  OrderedJson json{{"architectures", {architecture.class_name}}, {"model_type", architecture.model_type}};
+  architecture.write(description, json);
+  json["bos_token_id"] = nullptr;
+  json["eos_token_id"] = nullptr;
+  json["torch_dtype"] = name_of(dtype);
+  json["use_cache"] = true;
+  return json.dump(2) + "\n";
+}
+
+// The text of the original's config.json with another dtype, which transformers calls torch_dtype or dtype.
+std::string config_text_like(const std::string& original, DType dtype) {
+  OrderedJson json = OrderedJson::parse(original);
+  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = name_of(dtype);
+  return json.dump(2) + "\n";
+}
+
+std::string index_text(const std::vector<std::string>& files, const std::vector<std::vector<std::string>>& shards,
+                       int64_t bytes) {
+  OrderedJson map = OrderedJson::object();
+  for (size_t i = 0; i < shards.size(); ++i)
+    for (const std::string& tensor : shards[i]) map[tensor] = files[i];
+  return OrderedJson{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}}.dump(2) + "\n";
+}
+
+void make_empty_directory(FileSystem& files, const std::string& output) {
+  create_directories(files, output);
+  if (!files.list(output).empty())
+    throw ConfigError(fmt::format("--output {}: is not empty; choose another directory", printable(output)));
+}
+
+// What goes with the weights: taken from `like`, or made here.
+struct Companions {
+  const Architecture* architecture = nullptr;
+  std::string config;
+  std::map<std::string, std::string> files;
+};
+
+Companions companions_like(FileSystem& files, const model::Description& description, const ExportOptions& options) {
+  const std::string path = options.like + "/" + kConfigName, original = read_text(files, path, kConfigLimitBytes);
+  const DescribedModel described = describe_model(original, path);
+  if (const std::string difference = model_difference(description, described.config.model); !difference.empty())
+    throw ConfigError(
+        fmt::format("--like {}: describes another model: in the checkpoint, {}", printable(options.like), difference));
+  if (!options.model_type.empty() && options.model_type != described.architecture->model_type)
+    throw ConfigError(fmt::format("--architecture {}: --like {} is of the type \"{}\"; leave one of both out",
+                                  printable(options.model_type), printable(options.like), described.architecture->model_type));
+  Companions companions{described.architecture, config_text_like(original, options.dtype), {}};
+  for (const std::string_view name : kCompanions) {
+    const std::string file = options.like + "/" + std::string(name);
+    if (files.kind(file) == EntryKind::File) companions.files.emplace(name, read_text(files, file, kCompanionLimitBytes));
+  }
+  return companions;
+}
+
+Companions make_companions(const LoadedStep& step, const model::Description& description, const std::string& checkpoint,
+                           const ExportOptions& options) {
+  const Architecture& architecture = choose_architecture(description, options.model_type, checkpoint);
+  Companions companions{&architecture, config_text(architecture, description, options.dtype), {}};
+  // Only byte-level BPE is stored in the format that transformers reads.
+  const std::string& tokenizer = step.run_state().tokenizer;
+  const Json json = Json::parse(tokenizer, nullptr, false);
+  if (json.is_object() && json.contains("model")) companions.files.emplace("tokenizer.json", tokenizer);
+  return companions;
+}
+
+Exported write_all(FileSystem& files, const std::string& checkpoint, const ExportOptions& options) {
+  const LoadedStep step = checkpoint::open_path(files, checkpoint::follow_name(files, checkpoint));
+  const model::Description description = description_of(step, checkpoint);
+  const Companions companions = options.like.empty() ? make_companions(step, description, checkpoint, options)
+                                                     : companions_like(files, description, options);
+  const Architecture& architecture = *companions.architecture;
+  const MappedSource::Table table = inverted(architecture.weights(description), step);
+  const MappedSource source(step, table);
+  const auto shards = divide(table, source, options);
+  make_empty_directory(files, options.output);
+  Exported exported{.model_type = std::string(architecture.model_type)};
+  Writer writer(files, source, options);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    names.push_back(shards.size() == 1 ? kWeightsName : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
+    writer.write_tensors(names.back(), shards[i]);
+    for (const std::string& tensor : shards[i])
+      exported.bytes += source.find(tensor)->shape.elements() * size_of(options.dtype);
+  }
+  exported.files = names;
+  const auto add = [&](const std::string& name, const std::string& text) {
+    writer.write_text_file(name, text);
+    exported.files.push_back(name);
+  };
+  if (shards.size() > 1) add(kIndexName, index_text(names, shards, exported.bytes));
+  for (const auto& [name, text] : companions.files) add(name, text);
+  add(kConfigName, companions.config);  // last: without it, no program takes the folder for a model
+  files.sync_directory(options.output);
+  if (!companions.files.contains("tokenizer.json") && !companions.files.contains("tokenizer.model"))
+    exported.notes.emplace_back("the folder has no tokenizer; name the folder of the original model with --like to copy its");
+  return exported;
+}
+
+}  // namespace
+
+Exported export_model(FileSystem& files, const std::string& checkpoint, const ExportOptions& options) {
+  try {
+    return write_all(files, checkpoint, options);
+  } catch (const FileError& error) {
+    throw CheckpointError(ExitCode::CheckpointNotWritten, fmt::format("the model was not exported: {}", error.what()));
+  }
+}
+
+}  // namespace trivet::hugging_face

@@ -1,0 +1,92 @@
+#include "engine/hugging_face/import.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/printable.h"
+#include "engine/checkpoint/checkpoint_store.h"
+#include "engine/config/explain.h"
+#include "engine/data/tokenizer.h"
+#include "model/model.h"
+#include "zero/placement.h"
+
+namespace trivet::hugging_face {
+
+using checkpoint::Piece;
+namespace {
+
+// A tensor that stays in its file until a part of it is wanted.
+class TensorInFile final : public zero::StagedTensor {
+ public:
+  TensorInFile(const checkpoint::TensorSource& source, std::string name, const Shape& shape)
+      : source_(source), name_(std::move(name)), shape_(shape) {}
+  DType dtype() const override { return DType::Float32; }
+  int64_t elements() const override { return shape_.elements(); }
+  int64_t granule_elements() const override { return 1; }
+  zero::PendingCopy read(int64_t first, TensorView to) override {
+    const Piece piece = checkpoint::whole_box_piece(name_, shape_, first, to);
+    source_.read({&piece, 1});
+    return {};
+  }
+  zero::PendingCopy write(int64_t, ConstTensorView) override { throw std::logic_error("import: a model is not written"); }
+
+  Piece as_piece() {
+    Piece piece = checkpoint::whole_box_piece(name_, shape_, 0, {nullptr, dtype(), {elements()}});
+    piece.staged = this;
+    return piece;
+  }
+
+ private:
+  const checkpoint::TensorSource& source_;
+  std::string name_;
+  Shape shape_;
+};
+
+std::vector<TensorInFile> tensors_of(const PretrainedModel& pretrained) {
+  const model::Model model = model::build(pretrained.description());
+  std::vector<TensorInFile> tensors;
+  for (size_t layer = 0; layer < model.layers.size(); ++layer)
+    for (size_t i = 0; i < model.layers[layer]->parameters().size(); ++i) {
+      const ParameterSpec& spec = model.layers[layer]->parameters()[i];
+      if (spec.tied_to.empty()) tensors.emplace_back(pretrained.weights(), parameter_name(model, layer, i), spec.shape);
+    }
+  return tensors;
+}
+
+// The text of the folder's tokenizer.json; empty, with a note, if there is none that fits.
+std::string find_tokenizer(FileSystem& files, const std::string& directory, int64_t vocabulary,
+                           std::vector<std::string>& notes) {
+  const std::string path = directory + "/tokenizer.json";
+  if (files.kind(path) != EntryKind::File) {
+    notes.emplace_back("the folder has no tokenizer.json, so the checkpoint holds no tokenizer");
+    return "";
+  }
+  try {
+    const auto tokenizer = data::load_tokenizer(path);
+    if (tokenizer->vocabulary_size() <= vocabulary) return tokenizer->to_text();
+    notes.push_back(
+        fmt::format("the tokenizer was left out: it has {} tokens, the model {}", tokenizer->vocabulary_size(), vocabulary));
+  } catch (const Error& error) {
+    notes.push_back(fmt::format("the tokenizer was left out: {}", error.what()));
+  }
+  return "";
+}
+
+}  // namespace
+
+Imported import_model(FileSystem& files, const std::string& directory, const std::string& output) {
+  const PretrainedModel pretrained(files, directory);
+  if (!checkpoint::list_steps(files, output).empty())
+    throw ConfigError(fmt::format("--output {}: holds checkpoints already; choose another directory", printable(output)));
+  Imported imported{.step = output + "/" + checkpoint::step_directory_name(0), .notes = pretrained.notes()};
+  checkpoint::RunState state;
+  state.tokenizer = find_tokenizer(files, directory, pretrained.description().vocabulary_size, imported.notes);
+  std::vector<TensorInFile> tensors = tensors_of(pretrained);
+  std::vector<Piece> pieces;
+  for (TensorInFile& tensor : tensors) pieces.push_back(tensor.as_piece());
+  checkpoint::CheckpointStore store(files, {.directory = output, .run_id = kImportedRunId, .section = "--output"});
+  store.save({.step = 0, .pieces = pieces, .state = to_text(state), .config = explain_as_json(pretrained.config())}, {});
+  return imported;
+}
+
+}  // namespace trivet::hugging_face

@@ -1,0 +1,22 @@
+// Makes a checkpoint of ours from a model in Hugging Face's format. The checkpoint is that of step 0 and holds weights, the
+// model's config and, if Trivet can use it, the tokenizer. Tensors are copied a piece at a time.
+#pragma once
+
+#include <string>
+
+#include "engine/hugging_face/pretrained_model.h"
+
+namespace trivet::hugging_face {
+
+// The run_id of such a checkpoint: it has no optimizer states, so no run can continue from it.
+inline constexpr const char* kImportedRunId = "imported";
+
+struct Imported {
+  std::string step;                // its directory
+  std::vector<std::string> notes;  // what was left out
+};
+
+// `output`: a directory of checkpoints without steps. Throws ConfigError if it has some.
+Imported import_model(FileSystem& files, const std::string& directory, const std::string& output);
+
+}  // namespace trivet::hugging_face

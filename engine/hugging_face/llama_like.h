@@ -1,0 +1,25 @@
+// What the descendants of Llama have in common: most of their keys, and the names of their tensors.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/hugging_face/architecture.h"
+
+namespace trivet::hugging_face {
+
+// The values that an architecture's keys have if config.json does not state them.
+struct LlamaDefaults {
+  int64_t vocabulary, hidden, feed_forward, layers, heads;
+  int64_t key_value_heads = 0;  // 0: as many as heads
+  int64_t positions;
+  double norm_epsilon, rotary_base;
+  bool tied_embedding = false;
+};
+
+// Reads the common keys and returns the section "model".
+OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults);
+std::string llama_like_obstacle(const model::Description& d);
+void write_llama_like(const model::Description& d, OrderedJson& json);
+checkpoint::MappedSource::Table llama_like_weights(const model::Description& d);
+
+}  // namespace trivet::hugging_face

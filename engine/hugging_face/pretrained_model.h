@@ -1,0 +1,50 @@
+// A model in Hugging Face's format, as ours: the section "model" of a config, and a source of weights under our names.
+//
+// Opening reads config.json and the headers of the files, and checks that they hold exactly the tensors of the model; weights
+// are read when somebody asks for them. Throws ConfigError naming the key of config.json, and CheckpointError naming the file.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/tensor_source.h"
+#include "engine/config/config.h"
+#include "engine/hugging_face/architecture.h"
+#include "engine/hugging_face/model_files.h"
+
+namespace trivet::hugging_face {
+
+// The section "model" that a config.json describes.
+struct DescribedModel {
+  const Architecture* architecture = nullptr;
+  Config config;                   // nothing but that section is given
+  std::vector<std::string> notes;  // keys that were ignored
+};
+DescribedModel describe_model(std::string_view config_json, const std::string& path);
+
+class PretrainedModel {
+ public:
+  PretrainedModel(FileSystem& files, const std::string& directory);
+
+  const Architecture& architecture() const { return *described_.architecture; }
+  const Config& config() const { return described_.config; }
+  const model::Description& description() const { return described_.config.model; }
+  const checkpoint::TensorSource& weights() const { return *weights_; }
+  std::string digest() const { return files_.digest(); }
+  // What was ignored, one sentence each.
+  const std::vector<std::string>& notes() const { return described_.notes; }
+
+ private:
+  void check_shapes() const;
+  void check_all_used(const checkpoint::MappedSource::Table& table);
+
+  ModelFiles files_;
+  DescribedModel described_;
+  std::unique_ptr<checkpoint::MappedSource> weights_;
+};
+
+// Whether the folder holds a config.json, so that it is a model in this format and not a checkpoint of ours.
+bool is_pretrained_model(FileSystem& files, const std::string& directory);
+
+}  // namespace trivet::hugging_face

@@ -1,0 +1,36 @@
+#include "engine/hugging_face/same_model.h"
+
+#include <fmt/format.h>
+
+#include "engine/config/config.h"
+#include "engine/config/explain.h"
+
+namespace trivet::hugging_face {
+namespace {
+
+Config config_of(const model::Description& description) {
+  Config config;
+  config.model = model::with_defaults(description);
+  config.vocabulary.kind = VocabularyKind::Size;
+  return config;
+}
+
+}  // namespace
+
+std::string model_difference(const model::Description& ours, const model::Description& weights) {
+  Config here = config_of(ours);
+  Config there = config_of(weights);
+  here.model.dropout = there.model.dropout;
+  here.model.initializer_range = there.model.initializer_range;
+  if (here.model.vocabulary_size == 0 || there.model.vocabulary_size == 0)
+    here.model.vocabulary_size = there.model.vocabulary_size = 0;
+  if (here.model.type == model::Type::Llama && here.model.sequence_length < there.model.sequence_length)
+    here.model.sequence_length = there.model.sequence_length;
+  std::string text;
+  for (const ConfigDifference& difference : diff(here, there))
+    if (difference.path.starts_with("model."))
+      text += fmt::format("{}{} is {}, not {}", text.empty() ? "" : "; ", difference.path, difference.before, difference.after);
+  return text;
+}
+
+}  // namespace trivet::hugging_face

@@ -1,0 +1,83 @@
+#include "engine/trainer/initial_weights.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "core/error.h"
+#include "core/printable.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/config/explain.h"
+#include "engine/config/load.h"
+#include "engine/hugging_face/pretrained_model.h"
+#include "engine/hugging_face/same_model.h"
+#include "engine/same_on_all_ranks.h"
+
+namespace trivet::trainer {
+namespace {
+
+// Weights of another model or run, open for reading.
+class InitialWeights {
+ public:
+  explicit InitialWeights(const std::string& path) {
+    FileSystem& files = real_file_system();
+    if (hugging_face::is_pretrained_model(files, path)) {
+      pretrained_ = std::make_unique<hugging_face::PretrainedModel>(files, path);
+      return;
+    }
+    if (files.kind(path + "/.") != EntryKind::Directory)
+      throw ConfigError(
+          fmt::format("--init-from {}: no such directory; give the folder of a model in Hugging Face's format (with "
+                      "config.json), or a directory of checkpoints or one of its steps",
+                      printable(path)));
+    step_ = std::make_unique<checkpoint::LoadedStep>(checkpoint::open_path(files, checkpoint::follow_name(files, path)));
+    step_config_ = parse_config(step_->config(), step_->directory() + "/manifest.json");
+  }
+
+  const checkpoint::TensorSource& weights() const {
+    if (pretrained_) return pretrained_->weights();
+    return *step_;
+  }
+  const Config& config() const { return pretrained_ ? pretrained_->config() : step_config_; }
+  std::string digest() const { return pretrained_ ? pretrained_->digest() : "xxh3 " + step_->manifest().xxh3; }
+  std::string in_words() const {
+    return pretrained_ ? fmt::format("{} ({})", pretrained_->weights().source(), pretrained_->architecture().model_type)
+                       : step_->directory();
+  }
+  std::vector<std::string> notes() const { return pretrained_ ? pretrained_->notes() : std::vector<std::string>(); }
+
+ private:
+  std::unique_ptr<hugging_face::PretrainedModel> pretrained_;
+  std::unique_ptr<checkpoint::LoadedStep> step_;
+  Config step_config_;
+};
+
+}  // namespace
+
+std::vector<std::string> model_keys_of(const std::string& path) {
+  const InitialWeights initial(path);
+  std::vector<std::string> keys;
+  for (const ExplainedKey& key : explain(initial.config()))
+    if (key.path.starts_with("model.") && key.without_effect.empty()) keys.push_back(key.path + "=" + key.value);
+  return keys;
+}
+
+std::string load_initial_weights_if_asked(Run& run) {
+  const std::string& path = run.options.init_from;
+  if (path.empty()) return "";
+  const InitialWeights initial(path);
+  check_same_on_all_ranks({{"--init-from", std::filesystem::absolute(path).string(), initial.digest()}}, run.world);
+  const model::Description ours = run.engine.model().description.value_or(model::Description{});
+  if (const std::string difference = hugging_face::model_difference(ours, initial.config().model); !difference.empty())
+    throw ConfigError(
+        fmt::format("{}: --init-from {}: these weights are of another model: in the config, {}; leave these keys out "
+                    "to take them from the weights",
+                    run.config.source, printable(path), difference));
+  if (run.is_first_rank())
+    for (const std::string& note : initial.notes()) run.log.info(fmt::format("--init-from: {}", note));
+  run.engine.load_weights(initial.weights());
+  return initial.in_words();
+}
+
+}  // namespace trivet::trainer

@@ -1,0 +1,99 @@
+// Runs `trivet checkpoint import`, `train --init-from` and `checkpoint export` as a user does, with a model that transformers
+// saved.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+
+namespace trivet::test {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kGolden = TRIVET_SOURCE_DIR "/tests/golden/hf/";
+
+class Exchange : public testing::Test {
+ protected:
+  Exchange() {
+    std::string text;
+    for (int i = 0; i < 1500; ++i) text += static_cast<char>(1 + i * i % 90);
+    folder.write("text.txt", text);
+    folder.write("config.json", R"({
+      "model": {"dropout": 0},
+      "data": {"train": "tokens"}, "training": {"steps": 20}, "reproducible": "layout",
+      "train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}},
+      "checkpoint": {"directory": "one"}
+    })");
+    EXPECT_EQ(folder.run("data prepare text.txt --vocabulary characters --output tokens").code, 0);
+  }
+  Output run(const std::string& arguments) const {
+    Output output = folder.run(arguments);
+    EXPECT_EQ(output.code, 0) << arguments << ": " << output.errors;
+    return output;
+  }
+  std::string refused(const std::string& arguments) const {
+    const Output output = folder.run(arguments);
+    EXPECT_EQ(output.code, 2) << arguments << ": " << output.errors;
+    return output.errors;
+  }
+
+  Folder folder;
+};
+
+TEST_F(Exchange, TrainsFromAModelOnAnyLayoutAndExportsIt) {
+  for (const std::string name : {"gpt2", "llama"}) {
+    const std::string start = "train config.json --init-from " + kGolden + name + " --set model.sequence_length=32";
+    EXPECT_THAT(run(start + " --set checkpoint.directory=one-" + name).text,
+                HasSubstr("weights " + kGolden + name + " (" + name + ")"));
+    run(start + " --set checkpoint.directory=many-" + name + " --ranks 8 --set parallel.tensor=2 --set parallel.pipeline=2 " +
+        "--set zero_optimization.stage=1");
+    EXPECT_THAT(run("checkpoint diff one-" + name + " many-" + name + " --json").text, HasSubstr("\"equal\": true"));
+    run("checkpoint export hf many-" + name + " --output back-" + name + " --like " + kGolden + name);
+    // Whoever begins with the exported weights begins where the run ended.
+    run("checkpoint import hf back-" + name + " --output imported-" + name);
+    const std::string shown = run("checkpoint diff imported-" + name + " one-" + name).text;
+    EXPECT_THAT(shown, testing::Not(HasSubstr("elements differ")));
+  }
+}
+
+TEST_F(Exchange, OffloadedAndShardedWeightsAreTheSame) {
+  const std::string start = "train config.json --init-from " + kGolden + "gpt2 --set training.steps=3";
+  run(start);
+  run(start + " --ranks 2 --set zero_optimization.stage=3 --set checkpoint.directory=sharded");
+  run(start +
+      " --set zero_optimization.stage=1 --set checkpoint.directory=offloaded --set "
+      "zero_optimization.offload_optimizer.device=nvme "
+      "--set zero_optimization.offload_optimizer.nvme_path=.");
+  for (const std::string other : {"sharded", "offloaded"})
+    EXPECT_THAT(run("checkpoint diff one " + other + " --json").text, HasSubstr("\"equal\": true")) << other;
+}
+
+TEST_F(Exchange, ACheckpointGivesWeightsToo) {
+  run("checkpoint import hf " + kGolden + "gpt2 --output imported");
+  run("train config.json --init-from " + kGolden + "gpt2");
+  run("train config.json --init-from imported --set checkpoint.directory=two");
+  EXPECT_THAT(run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
+  EXPECT_THAT(refused("train config.json --resume imported --set checkpoint.directory=three --init-from imported"),
+              HasSubstr("was imported and holds weights alone; begin a run with them: --init-from imported"));
+}
+
+TEST_F(Exchange, AResumedRunIgnoresTheInitialWeights) {
+  const std::string start = "train config.json --init-from " + kGolden + "gpt2 --resume ";
+  run(start + "--set training.steps=10");
+  run(start);
+  run("train config.json --init-from " + kGolden + "gpt2 --set checkpoint.directory=two");
+  EXPECT_THAT(run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
+}
+
+TEST_F(Exchange, RefusesWeightsOfAnotherModel) {
+  EXPECT_THAT(
+      refused("train config.json --init-from " + kGolden + "gpt2 --set model.layers=3"),
+      HasSubstr("these weights are of another model: in the config, model.layers is 3, not 2; leave these keys out to take "
+                "them from the weights"));
+  EXPECT_THAT(refused("train config.json --init-from nowhere"), HasSubstr("--init-from nowhere: no such directory"));
+  EXPECT_THAT(refused("checkpoint export hf nowhere --output x"), HasSubstr("nowhere"));
+  EXPECT_EQ(folder.run("checkpoint import hf nowhere --output x").code, 2);
+}
+
+}  // namespace
+}  // namespace trivet::test

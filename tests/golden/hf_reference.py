@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/hf: a tiny random model of each architecture, saved by transformers, with what transformers computes from it.
+
+    python3 tests/golden/hf_reference.py tests/golden/hf [ARCHITECTURE...]
+
+Each folder holds config.json and model.safetensors as transformers saves them (in several files for one of them), and
+golden.safetensors: tokens, targets (-1 does not count), logits, loss and the norm of the loss's gradient, computed in float64 from
+the float32 weights. Needs torch and transformers. The numbers depend on the version of torch's random generator, so a new run may
+write other models; it is as good.
+"""
+
+import json
+import os
+import shutil
+import sys
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+VOCABULARY, BATCH, SEQUENCE = 97, 2, 13
+
+LLAMA_LIKE = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                  num_key_value_heads=2, max_position_embeddings=32, attention_dropout=0.0, bos_token_id=1, eos_token_id=2,
+                  pad_token_id=None)
+
+# name of the folder -> (class of the config, class of the model, arguments, other)
+MODELS = {
+    "gpt2": ("GPT2Config", dict(vocab_size=VOCABULARY, n_positions=32, n_embd=32, n_layer=2, n_head=4, resid_pdrop=0.0,
+                                embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
+    "llama": ("LlamaConfig", LLAMA_LIKE),
+    "llama-tied": ("LlamaConfig", dict(LLAMA_LIKE, tie_word_embeddings=True, rope_theta=500000.0)),
+}
+SHARD_BYTES = {"llama": 60_000}  # the others are one file
+
+
+def randomize(model):
+    """A wider spread than a real initialization, so that every weight matters to the logits."""
+    generator = torch.Generator().manual_seed(20)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.dim() == 1:
+                center = 1.0 if "norm" in name or "ln_" in name and name.endswith("weight") else 0.0
+                parameter.copy_(center + 0.2 * noise)
+            else:
+                parameter.copy_(0.2 * noise)
+
+
+def write(folder, config_class, arguments):
+    config = getattr(transformers, config_class)(**arguments)
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    randomize(model)
+    shutil.rmtree(folder, ignore_errors=True)
+    limit = SHARD_BYTES.get(os.path.basename(folder))
+    model.save_pretrained(folder, **({"max_shard_size": limit} if limit else {}))
+    model = model.double().eval()
+    generator = torch.Generator().manual_seed(21)
+    tokens = torch.randint(VOCABULARY, (BATCH, SEQUENCE), generator=generator)
+    targets = torch.randint(VOCABULARY, (BATCH, SEQUENCE), generator=generator)
+    targets[0, 3] = targets[1, 0] = targets[1, SEQUENCE - 1] = -1
+    logits = model(tokens).logits
+    loss = torch.nn.functional.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1), ignore_index=-1)
+    loss.backward()
+    norm = torch.sqrt(sum((p.grad ** 2).sum() for p in model.parameters()))
+    save_file({"tokens": tokens.int(), "targets": targets.int(), "logits": logits.detach().double(), "loss": loss.detach().double(),
+               "gradient_norm": norm.detach().double()}, os.path.join(folder, "golden.safetensors"))
+    print(f"{folder}: loss {loss.item():.6f}, gradient {norm.item():.6f}, largest logit {logits.abs().max().item():.3f}")
+
+
+def main(target, names):
+    print(f"torch {torch.__version__}, transformers {transformers.__version__}")
+    for name in names or MODELS:
+        write(os.path.join(target, name), *MODELS[name])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

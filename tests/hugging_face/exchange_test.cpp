@@ -1,0 +1,103 @@
+// Tests that a model which is imported and exported again is the same.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "engine/checkpoint/steps.h"
+#include "engine/hugging_face/export.h"
+#include "engine/hugging_face/import.h"
+#include "engine/hugging_face/same_model.h"
+#include "tests/hugging_face/small_models.h"
+#include "tests/support/memory_file_system.h"
+
+namespace trivet::hugging_face {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+using testing::ThrowsMessage;
+
+class Exchange : public testing::Test {
+ protected:
+  Exchange() {
+    write_model(files, "/gpt2", kSmallGpt2, file_of(small_gpt2_tensors()));
+    write_model(files, "/llama", kSmallLlama, file_of(small_llama_tensors()));
+  }
+  Exported exported(const std::string& model, ExportOptions options) {
+    import_model(files, "/" + model, "/checkpoints-of-" + model);
+    return export_model(files, "/checkpoints-of-" + model, options);
+  }
+  std::string text(const std::string& path) { return read_text(files, path, 1 << 20); }
+
+  support::MemoryFileSystem files;
+};
+
+TEST_F(Exchange, ImportedAndExportedWeightsHaveEqualBits) {
+  for (const std::string name : {"gpt2", "llama"}) {
+    const Exported result = exported(name, {.output = "/back-" + name});
+    EXPECT_EQ(result.model_type, name);
+    EXPECT_THAT(result.files, ElementsAre("model.safetensors", "config.json"));
+    EXPECT_EQ(text("/back-" + name + "/model.safetensors"), text("/" + name + "/model.safetensors"));
+    const PretrainedModel before(files, "/" + name), after(files, "/back-" + name);
+    EXPECT_EQ(model_difference(before.description(), after.description()), "");
+  }
+}
+
+TEST_F(Exchange, TheCheckpointOfAnImportHoldsConfigAndWeights) {
+  const Imported imported = import_model(files, "/llama", "/out");
+  EXPECT_EQ(imported.step, "/out/step-00000000");
+  const auto step = checkpoint::open_newest(files, "/out");
+  EXPECT_EQ(step.run_id(), kImportedRunId);
+  EXPECT_NO_THROW(step.verify());
+  EXPECT_EQ(nlohmann::json::parse(step.config()).at("model").at("type"), "llama");
+  EXPECT_THAT([&] { import_model(files, "/llama", "/out"); },
+              ThrowsMessage<ConfigError>("--output /out: holds checkpoints already; choose another directory"));
+}
+
+TEST_F(Exchange, LargeModelsAreDividedAmongFiles) {
+  const Exported result = exported("llama", {.output = "/back", .shard_bytes = 600});
+  EXPECT_THAT(result.files, SizeIs(testing::Gt(4u)));
+  const ModelFiles before(files, "/llama"), after(files, "/back");
+  EXPECT_EQ(before.names(), after.names());
+  const auto index = nlohmann::json::parse(text("/back/model.safetensors.index.json"));
+  EXPECT_EQ(index.at("metadata").at("total_size"), result.bytes);
+  EXPECT_EQ(result.bytes, 4 * (5 * 8 * 2 + 8 * 3 + 8 * 8 * 2 + 4 * 8 * 2 + 6 * 8 * 3));
+}
+
+TEST_F(Exchange, WritesHalfPrecision) {
+  exported("llama", {.output = "/back", .dtype = DType::BFloat16});
+  EXPECT_EQ(text("/back/model.safetensors"), file_of(small_llama_tensors(), DType::BFloat16));
+  EXPECT_EQ(nlohmann::json::parse(text("/back/config.json")).at("torch_dtype"), "bfloat16");
+}
+
+TEST_F(Exchange, KeepsTheOriginalsConfigAndTokenizer) {
+  write_text(files, "/gpt2/config.json",
+             kSmallGpt2.substr(0, kSmallGpt2.size() - 1) + R"(, "eos_token_id": 3, "dtype": "bfloat16"})");
+  write_text(files, "/gpt2/tokenizer.model", "their tokenizer");
+  write_text(files, "/gpt2/README.md", "not copied");
+  const Exported result = exported("gpt2", {.output = "/back", .like = "/gpt2"});
+  EXPECT_THAT(result.files, ElementsAre("model.safetensors", "tokenizer.model", "config.json"));
+  EXPECT_THAT(result.notes, testing::IsEmpty());
+  EXPECT_EQ(text("/back/tokenizer.model"), "their tokenizer");
+  const auto config = nlohmann::json::parse(text("/back/config.json"));
+  EXPECT_EQ(config.at("eos_token_id"), 3);
+  EXPECT_EQ(config.at("dtype"), "float32");
+  EXPECT_THAT(
+      [&] { export_model(files, "/checkpoints-of-gpt2", {.output = "/other", .like = "/llama"}); },
+      ThrowsMessage<ConfigError>(HasSubstr("--like /llama: describes another model: in the checkpoint, model.type is")));
+}
+
+TEST_F(Exchange, RefusesWhatItCannotWrite) {
+  import_model(files, "/llama", "/out");
+  EXPECT_THAT([&] { export_model(files, "/out", {.output = "/llama"}); },
+              ThrowsMessage<ConfigError>("--output /llama: is not empty; choose another directory"));
+  EXPECT_THAT([&] { export_model(files, "/out", {.output = "/x", .model_type = "gpt2"}); },
+              ThrowsMessage<ConfigError>(
+                  "/out: no architecture of Hugging Face can store this model: \"gpt2\": model.type is \"llama\""));
+}
+
+}  // namespace
+}  // namespace trivet::hugging_face

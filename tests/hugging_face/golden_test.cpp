@@ -1,0 +1,62 @@
+// Reads the models that transformers wrote (tests/golden/hf_reference.py) and compares what they compute.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "core/file_system.h"
+#include "engine/hugging_face/pretrained_model.h"
+#include "tests/model/read_safetensors.h"
+#include "tests/model/whole_model.h"
+
+namespace trivet::hugging_face {
+namespace {
+
+const std::string kFolder = TRIVET_SOURCE_DIR "/tests/golden/hf";
+
+std::vector<std::string> golden_models() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+class GoldenModel : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenModel, LogitsLossAndGradientAreThoseOfTransformers) {
+  const std::string directory = kFolder + "/" + GetParam();
+  const PretrainedModel pretrained(real_file_system(), directory);
+  auto golden = model::read_safetensors(directory + "/golden.safetensors");
+  const Shape shape = golden.at("tokens").shape;
+  model::Description description = pretrained.description();
+  description.sequence_length = description.type == model::Type::Gpt ? description.sequence_length : shape[1];
+  model::WholeModel whole(description, DType::Float32, Device::Cpu);
+  for (const std::string& name : whole.parameter_names()) {
+    const TensorView weight = whole.weight(name);
+    const checkpoint::Piece piece =
+        checkpoint::whole_box_piece(name, weight.shape, 0, {weight.data, DType::Float32, {weight.elements()}});
+    pretrained.weights().read({&piece, 1});
+  }
+  const auto numbers = [&](const std::string& name) {
+    const auto& values = golden.at(name).values;
+    return std::vector<int32_t>(values.begin(), values.end());
+  };
+  const model::Batch batch{shape[0], shape[1], numbers("tokens"), numbers("targets")};
+  const std::vector<double> logits = whole.logits(batch), &expected = golden.at("logits").values;
+  ASSERT_EQ(logits.size(), expected.size());
+  for (size_t i = 0; i < logits.size(); ++i) ASSERT_NEAR(logits[i], expected[i], 1e-5) << "logit " << i;
+  EXPECT_NEAR(whole.train(batch), golden.at("loss").values[0], 1e-5);
+  double squares = 0;
+  for (const std::string& name : whole.parameter_names())
+    for (const double value : model::values_of(whole.gradient(name))) squares += value * value;
+  EXPECT_NEAR(std::sqrt(squares), golden.at("gradient_norm").values[0], 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, GoldenModel, testing::ValuesIn(golden_models()), [](const auto& model) {
+  std::string name = model.param;
+  std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
+  return name;
+});
+
+}  // namespace
+}  // namespace trivet::hugging_face

@@ -1,0 +1,226 @@
+// Tests what is read of a model in Hugging Face's format, and what is refused.
+#include "engine/hugging_face/pretrained_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "tests/hugging_face/small_models.h"
+#include "tests/support/memory_file_system.h"
+#include "tests/support/temporary_folder.h"
+
+namespace trivet::hugging_face {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::ThrowsMessage;
+
+std::vector<float> values(const checkpoint::TensorSource& source, const std::string& name) {
+  const Shape shape = source.find(name)->shape;
+  std::vector<float> data(shape.elements());
+  const checkpoint::Piece piece =
+      checkpoint::whole_box_piece(name, shape, 0, {data.data(), DType::Float32, {shape.elements()}});
+  source.read({&piece, 1});
+  return data;
+}
+
+class PretrainedModelTest : public testing::Test {
+ protected:
+  void write(const std::string& config, const std::string& weights) { write_model(files, "/model", config, weights); }
+  PretrainedModel open() { return {files, "/model"}; }
+  template <typename Expected>
+  void expect_refused(const Expected& message) {
+    EXPECT_THAT([&] { open(); }, ThrowsMessage<Error>(message));
+  }
+  // Opens the config with one more member.
+  void expect_config_refused(const std::string& config, const std::string& member, const std::string& message) {
+    EXPECT_THAT([&] { describe_model(config.substr(0, config.rfind('}')) + ", " + member + "}", "c.json"); },
+                ThrowsMessage<ConfigError>(message));
+  }
+  static DescribedModel describe(const std::string& config, const std::string& member) {
+    return describe_model(config.substr(0, config.rfind('}')) + ", " + member + "}", "c.json");
+  }
+
+  support::MemoryFileSystem files;
+};
+
+TEST_F(PretrainedModelTest, ReadsTheTensorsOfGpt2AsOurs) {
+  write(kSmallGpt2, file_of(small_gpt2_tensors()));
+  const PretrainedModel model = open();
+  EXPECT_EQ(model.description().type, model::Type::Gpt);
+  EXPECT_EQ(model.description().feed_forward_size, 16);
+  EXPECT_TRUE(model.description().tied_embedding);
+  EXPECT_THAT(model.notes(), IsEmpty());
+  const ModelFiles theirs(files, "/model");
+  const auto their_up = values(theirs, "transformer.h.0.mlp.c_fc.weight"),
+             up = values(model.weights(), "blocks.0.mlp.up.weight");
+  ASSERT_EQ(model.weights().find("blocks.0.mlp.up.weight")->shape, (Shape{16, 4}));
+  for (size_t out = 0; out < 16; ++out)
+    for (size_t in = 0; in < 4; ++in) EXPECT_EQ(up[out * 4 + in], their_up[in * 16 + out]);
+  EXPECT_EQ(values(model.weights(), "blocks.0.norm2.bias"), values(theirs, "transformer.h.0.ln_2.bias"));
+}
+
+TEST_F(PretrainedModelTest, ReadsAFileOfTheModelWithoutItsHeadAndWithMasks) {
+  auto tensors = small_gpt2_tensors("");
+  tensors["h.0.attn.bias"] = {1, 1, 4, 4};
+  write(kSmallGpt2, file_of(tensors));
+  const PretrainedModel model = open();
+  EXPECT_THAT(model.notes(), ElementsAre("tensor \"h.0.attn.bias\" was ignored: its values follow from the config"));
+  EXPECT_EQ(values(model.weights(), "head.norm.gain"), values(ModelFiles(files, "/model"), "ln_f.weight"));
+}
+
+TEST_F(PretrainedModelTest, JoinsTheProjectionsOfLlama) {
+  write(kSmallLlama, file_of(small_llama_tensors()));
+  const PretrainedModel model = open();
+  const ModelFiles theirs(files, "/model");
+  std::vector<float> joined;
+  for (const char* part : {"q", "k", "v"})
+    for (const float value : values(theirs, std::string("model.layers.0.self_attn.") + part + "_proj.weight"))
+      joined.push_back(value);
+  EXPECT_EQ(values(model.weights(), "blocks.0.attention.qkv.weight"), joined);
+}
+
+TEST_F(PretrainedModelTest, ReadsHalfPrecisionAsFloat) {
+  write(kSmallLlama, file_of(small_llama_tensors()));
+  const auto expected = values(open().weights(), "blocks.0.mlp.down.weight");
+  for (const DType dtype : {DType::BFloat16, DType::Float16}) {
+    write(kSmallLlama, file_of(small_llama_tensors(), dtype));
+    const auto read = values(open().weights(), "blocks.0.mlp.down.weight");
+    for (size_t i = 0; i < read.size(); ++i)
+      EXPECT_EQ(read[i], dtype == DType::BFloat16 ? static_cast<float>(bfloat16(expected[i]))
+                                                  : static_cast<float>(static_cast<float16>(expected[i])));
+  }
+}
+
+TEST_F(PretrainedModelTest, ReadsShards) {
+  std::map<std::string, Shape> first, second;
+  std::string map;
+  for (const auto& [name, shape] : small_llama_tensors()) {
+    const bool in_first = first.size() < 5;
+    (in_first ? first : second)[name] = shape;
+    map += (map.empty() ? "\"" : ", \"") + name + "\": \"" + (in_first ? "a" : "b") + ".safetensors\"";
+  }
+  create_directories(files, "/model");
+  write_text(files, "/model/config.json", kSmallLlama);
+  write_text(files, "/model/a.safetensors", file_of(first));
+  write_text(files, "/model/b.safetensors", file_of(second));
+  write_text(files, "/model/model.safetensors.index.json", R"({"weight_map": {)" + map + "}}");
+  EXPECT_EQ(values(open().weights(), "head.weight").size(), 40u);
+  const std::string digest = open().digest();
+  write_text(files, "/model/model.safetensors.index.json", R"({"weight_map": {)" + map + R"(, "x": "a.safetensors"}})");
+  expect_refused("/model/model.safetensors.index.json: tensor \"x\" is not in \"a.safetensors\"");
+  second.erase("model.norm.weight");
+  write_text(files, "/model/b.safetensors", file_of(second));
+  write_text(files, "/model/model.safetensors.index.json", R"({"weight_map": {)" + map + "}}");
+  expect_refused(HasSubstr("index.json: tensor \"model.norm.weight\" is not in"));
+  second["model.norm.weight"] = {8};
+  second["model.norm.weight.2"] = {8};
+  write_text(files, "/model/b.safetensors", file_of(second));
+  expect_refused("/model/b.safetensors: tensor \"model.norm.weight.2\" is not in model.safetensors.index.json");
+}
+
+TEST_F(PretrainedModelTest, AnIndexCannotNameAFileElsewhere) {
+  for (const char* name : {"../secret.safetensors", "/etc/secret.safetensors", "folder/a.safetensors", "..", "", "config.json"})
+    EXPECT_THAT([&] { parse_index(std::string(R"({"weight_map": {"x": ")") + name + "\"}}", "index"); },
+                ThrowsMessage<CheckpointError>(HasSubstr("use the name of a .safetensors file in the same folder")))
+        << name;
+  EXPECT_THAT([] { parse_index(R"({"weight_map": {}})", "index"); },
+              ThrowsMessage<CheckpointError>("index: \"weight_map\" is not an object that names a file for each tensor"));
+}
+
+TEST(PretrainedModelOnDisk, ALinkIsNotFollowed) {
+  const test::TemporaryFolder folder;
+  folder.write("config.json", kSmallGpt2);
+  folder.write("elsewhere", file_of(small_gpt2_tensors()));
+  std::filesystem::create_symlink(folder.at("elsewhere"), folder.at("model.safetensors"));
+  EXPECT_THAT(
+      [&] { PretrainedModel(real_file_system(), folder.path()); },
+      ThrowsMessage<CheckpointError>(HasSubstr("links are not followed: give a folder that holds the files themselves")));
+}
+
+TEST_F(PretrainedModelTest, RefusesTensorsThatDoNotFit) {
+  auto tensors = small_llama_tensors();
+  tensors["model.layers.0.self_attn.q_proj.bias"] = {8};
+  write(kSmallLlama, file_of(tensors));
+  expect_refused(HasSubstr("tensor \"model.layers.0.self_attn.q_proj.bias\" is no part of a model of the type \"llama\""));
+  tensors = small_llama_tensors();
+  tensors["model.embed_tokens.weight"] = {6, 8};
+  write(kSmallLlama, file_of(tensors));
+  expect_refused("/model: tensor \"embedding.tokens.weight\" is stored as float32 [6, 8], but float32 [5, 8] is needed");
+  tensors.erase("model.embed_tokens.weight");
+  write(kSmallLlama, file_of(tensors));
+  expect_refused(HasSubstr("tensor \"model.embed_tokens.weight\", needed for embedding.tokens.weight, is absent"));
+}
+
+TEST_F(PretrainedModelTest, ATiedHeadMayBeStoredTwice) {
+  std::string tied = kSmallLlama;
+  tied.insert(1, "\"tie_word_embeddings\": true, ");
+  write(tied, file_of(small_llama_tensors()));
+  EXPECT_THAT(open().notes(), ElementsAre("tensor \"lm_head.weight\" was ignored: tie_word_embeddings is true"));
+  EXPECT_EQ(open().weights().find("head.weight"), nullptr);
+}
+
+TEST_F(PretrainedModelTest, RefusesMoreLayersThanTensors) {
+  std::string deep = kSmallGpt2;
+  deep.replace(deep.find("\"n_layer\": 1"), 12, "\"n_layer\": 60000");
+  write(deep, file_of(small_gpt2_tensors()));
+  expect_refused("/model: config.json describes 60000 layers, but the files hold only 16 tensors");
+}
+
+TEST_F(PretrainedModelTest, NamesWhatIsMissing) {
+  expect_refused(HasSubstr("is /model a model in Hugging Face's format?"));
+  create_directories(files, "/model");
+  write_text(files, "/model/config.json", kSmallGpt2);
+  expect_refused(HasSubstr("model.safetensors"));
+}
+
+TEST_F(PretrainedModelTest, RefusesKeysByName) {
+  expect_config_refused(kSmallGpt2, R"("activation_function": "gelu")",
+                        "c.json: activation_function: \"gelu\" is not accepted; use \"gelu_new\", the tanh form of GELU");
+  expect_config_refused(kSmallGpt2, R"("attn_pdrop": 0.2)",
+                        "c.json: attn_pdrop: 0.2 is not accepted; use 0.1 as in resid_pdrop");
+  expect_config_refused(kSmallGpt2, R"("scale_attn_weights": false)",
+                        "c.json: scale_attn_weights: false is not accepted; use true");
+  expect_config_refused(kSmallGpt2, R"("n_ctx": 8)", "c.json: n_ctx: 8 is not accepted; use 4 as in n_positions");
+  expect_config_refused(kSmallGpt2, R"("new_feature": 3)",
+                        "c.json: new_feature: 3 is not accepted; this key of the model is not known here; if it changes no "
+                        "results, remove it from the file");
+  expect_config_refused(
+      kSmallLlama, R"("quantization_config": {"bits": 4})",
+      "c.json: quantization_config: {\"bits\":4} is not accepted; this key of the model is not known here; if it "
+      "changes no results, remove it from the file");
+  expect_config_refused(kSmallLlama, R"("attention_bias": true)", "c.json: attention_bias: true is not accepted; use false");
+  expect_config_refused(kSmallLlama, R"("hidden_act": "gelu")", "c.json: hidden_act: \"gelu\" is not accepted; use \"silu\"");
+  expect_config_refused(kSmallLlama, R"("rms_norm_eps": "small")",
+                        "c.json: rms_norm_eps: \"small\" is not accepted; use a number");
+  expect_config_refused(kSmallLlama, R"("vocab_sizes": {})",
+                        "c.json: vocab_sizes: {} is not accepted; this key of the model is not known here; if it changes no "
+                        "results, remove it from the file");
+  EXPECT_THAT(
+      [] { describe_model(R"({"model_type": "bert"})", "c.json"); },
+      ThrowsMessage<ConfigError>(HasSubstr("c.json: model_type: \"bert\" is not accepted; use one of \"gpt2\", \"llama\"")));
+  EXPECT_THAT([] { describe_model(R"({})", "c.json"); },
+              ThrowsMessage<ConfigError>("c.json: model_type: is not given; use a string"));
+  EXPECT_THAT([] { describe_model(R"({"model_type": "gpt2", "n_layer": -1})", "c.json"); },
+              ThrowsMessage<ConfigError>("c.json: n_layer: -1 is not accepted; use an integer from 0 to 2147483647"));
+}
+
+TEST_F(PretrainedModelTest, AFeatureThatIsOffIsIgnoredWithANote) {
+  EXPECT_THAT(describe(kSmallLlama, R"("new_feature": false, "other": null)").notes,
+              ElementsAre("new_feature is off and was ignored", "other is off and was ignored"));
+  EXPECT_THAT(describe(kSmallLlama, R"("use_cache": true, "eos_token_id": [1, 2])").notes, IsEmpty());
+}
+
+TEST_F(PretrainedModelTest, ReadsRotaryBasesOfBothVersionsOfTransformers) {
+  EXPECT_EQ(describe(kSmallLlama, R"("rope_theta": 5e5)").config.model.rotary_base, 5e5);
+  EXPECT_EQ(describe(kSmallLlama, R"("rope_parameters": {"rope_type": "default", "rope_theta": 5e5})").config.model.rotary_base,
+            5e5);
+  EXPECT_EQ(describe(kSmallLlama, R"("rope_scaling": null)").config.model.rotary_base, 1e4);
+}
+
+}  // namespace
+}  // namespace trivet::hugging_face

@@ -1,0 +1,88 @@
+// Small models in Hugging Face's format, written by the tests themselves. The elements of a tensor count up from a number of
+// its own.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "core/file_system.h"
+#include "engine/checkpoint/safetensors.h"
+
+namespace trivet::hugging_face {
+
+inline std::string file_of(const std::map<std::string, Shape>& tensors, DType dtype = DType::Float32) {
+  checkpoint::SafetensorsHeader header;
+  for (const auto& [name, shape] : tensors) header.tensors.push_back({name, dtype, shape, 0, 0});
+  std::string file = checkpoint::layout_safetensors(header);
+  int number = 0;
+  for (const auto& entry : header.tensors) {
+    ++number;
+    for (int64_t i = 0; i < entry.shape.elements(); ++i) {
+      const float value = static_cast<float>(number) + static_cast<float>(i) / 64;
+      const auto append = [&](auto element) {
+        char bytes[sizeof element];
+        std::memcpy(bytes, static_cast<const void*>(&element), sizeof element);
+        file.append(bytes, sizeof element);
+      };
+      dtype == DType::Float32    ? append(value)
+      : dtype == DType::BFloat16 ? append(bfloat16(value))
+                                 : append(static_cast<float16>(value));
+    }
+  }
+  return file;
+}
+
+inline const std::string kSmallGpt2 =
+    R"({"model_type": "gpt2", "vocab_size": 5, "n_positions": 4, "n_embd": 4, "n_layer": 1, "n_head": 2})";
+
+inline std::map<std::string, Shape> small_gpt2_tensors(const std::string& prefix = "transformer.") {
+  std::map<std::string, Shape> tensors{{"wte.weight", {5, 4}},
+                                       {"wpe.weight", {4, 4}},
+                                       {"ln_f.weight", {4}},
+                                       {"ln_f.bias", {4}},
+                                       {"h.0.ln_1.weight", {4}},
+                                       {"h.0.ln_1.bias", {4}},
+                                       {"h.0.ln_2.weight", {4}},
+                                       {"h.0.ln_2.bias", {4}},
+                                       {"h.0.attn.c_attn.weight", {4, 12}},
+                                       {"h.0.attn.c_attn.bias", {12}},
+                                       {"h.0.attn.c_proj.weight", {4, 4}},
+                                       {"h.0.attn.c_proj.bias", {4}},
+                                       {"h.0.mlp.c_fc.weight", {4, 16}},
+                                       {"h.0.mlp.c_fc.bias", {16}},
+                                       {"h.0.mlp.c_proj.weight", {16, 4}},
+                                       {"h.0.mlp.c_proj.bias", {4}}};
+  std::map<std::string, Shape> named;
+  for (const auto& [name, shape] : tensors) named[prefix + name] = shape;
+  return named;
+}
+
+inline const std::string kSmallLlama =
+    R"({"model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16})";
+
+inline std::map<std::string, Shape> small_llama_tensors() {
+  const std::string block = "model.layers.0.";
+  return {{"model.embed_tokens.weight", {5, 8}},
+          {"model.norm.weight", {8}},
+          {"lm_head.weight", {5, 8}},
+          {block + "input_layernorm.weight", {8}},
+          {block + "post_attention_layernorm.weight", {8}},
+          {block + "self_attn.q_proj.weight", {8, 8}},
+          {block + "self_attn.k_proj.weight", {4, 8}},
+          {block + "self_attn.v_proj.weight", {4, 8}},
+          {block + "self_attn.o_proj.weight", {8, 8}},
+          {block + "mlp.gate_proj.weight", {6, 8}},
+          {block + "mlp.up_proj.weight", {6, 8}},
+          {block + "mlp.down_proj.weight", {8, 6}}};
+}
+
+inline void write_model(FileSystem& files, const std::string& directory, const std::string& config,
+                        const std::string& weights) {
+  create_directories(files, directory);
+  write_text(files, directory + "/config.json", config);
+  write_text(files, directory + "/model.safetensors", weights);
+}
+
+}  // namespace trivet::hugging_face
