@@ -12,6 +12,7 @@
 #include "cli/run_job.h"
 #include "cli/stop_signals.h"
 #include "cli/usage.h"
+#include "engine/config/deepspeed.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/trainer.h"
@@ -46,6 +47,7 @@ bool is_first_rank() { return comm::place_from_environment(comm::current_environ
 
 Config read_config(const TrainArguments& arguments) {
   Config config = load_config(arguments.config, arguments.overrides);
+  check_model_is_given(config);
   if (!arguments.ddp) return config;
   const std::vector<std::string> set = ddp_overrides(config);
   std::vector<std::string> overrides = arguments.overrides;
