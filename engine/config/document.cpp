@@ -12,6 +12,8 @@
 namespace trivet::config {
 namespace {
 
+constexpr size_t kMostSections = 3;  // with a key of the same name that a message lists: "enabled" is in many
+
 std::string shown(const JsonNode& node) { return printable(to_json(node), 80); }
 
 bool same_name(const std::string& a, const std::string& b, bool ignore_case) {
@@ -166,15 +168,20 @@ void Document::collect_feature(const JsonMember& member, const Feature& feature)
                             has_switch ? fmt::format("set {}.{} to false, or ", feature.section, feature.switch_key) : ""));
 }
 
-// Comments, and at the top level the sections of other programs, which DeepSpeed ignores, too. What may be a misspelt or a
-// misplaced key is not ignored.
+// Comments, and at the top level the sections of other programs, which DeepSpeed ignores, too, as it does keys in the wrong
+// place. What may be a misspelt key, or a misplaced one with an effect, is not ignored.
 bool Document::is_ignored(const JsonMember& member, const std::string& path, const std::string& section) {
-  const bool comment = is_comment(member.key);
-  const bool other_program = section.empty() && member.value.kind == JsonKind::Object &&
-                             nearest_names(member.key, table_.names_in("")).empty() && table_.sections_with(member.key).empty();
-  if (!comment && !other_program) return false;
-  not_used_.push_back(
-      fmt::format("{}: not used here: {}", printable(path), comment ? "a comment" : "a section of another program"));
+  const std::vector<std::string> elsewhere = table_.sections_with(member.key);
+  std::string what;
+  if (is_comment(member.key))
+    what = "a comment";
+  else if (section.empty() && elsewhere.size() == 1 && table_.has_no_effect(elsewhere.front() + "." + member.key))
+    what = fmt::format("it belongs in {}, where it has no effect, either", quoted(elsewhere.front()));
+  else if (section.empty() && elsewhere.empty() && member.value.kind == JsonKind::Object &&
+           nearest_names(member.key, table_.names_in("")).empty())
+    what = "a section of another program";
+  if (what.empty()) return false;
+  not_used_.push_back(fmt::format("{}: not used here: {}", printable(path), what));
   return true;
 }
 
@@ -202,7 +209,7 @@ void Document::report_unknown(const JsonMember& member, const std::string& path,
   std::string advice = "; `trivet config schema` lists all keys";
   if (!near.empty())
     advice = "; did you mean " + one_of(near) + "?";
-  else if (!elsewhere.empty())
+  else if (!elsewhere.empty() && elsewhere.size() <= kMostSections)
     advice = elsewhere.front().empty() ? "; it belongs at the top level" : "; it belongs in " + one_of(elsewhere);
   else if (here.size() <= 12)
     advice = "; the keys of this section are " + [&] {

@@ -105,12 +105,18 @@ std::vector<std::string> KeyTable::sections_with(const std::string& name) const 
   std::vector<std::string> sections;
   for (const bool works : {true, false})
     for (const KeyEntry& entry : entries_)
-      if ((entry.effect == Effect::Works) == works && entry.name() == name && (works || sections.empty()))
+      if ((entry.effect == Effect::Works) == works && entry.effect != Effect::NotImplemented && entry.name() == name &&
+          (works || sections.empty()))
         sections.push_back(entry.section());
   if (!sections.empty()) return sections;
   for (const auto& [other_name, path] : names_)
     if (other_name.ends_with("." + name)) sections.push_back(other_name.substr(0, other_name.rfind('.')));
   return sections;
+}
+
+bool KeyTable::has_no_effect(const std::string& path) const {
+  const KeyEntry* entry = find(canonical(path));
+  return entry && (entry->effect == Effect::Inert || entry->effect == Effect::NotUsed);
 }
 
 bool KeyTable::takes_auto(const std::string& section) const {

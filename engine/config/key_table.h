@@ -101,6 +101,7 @@ class KeyTable {
   bool is_section(const std::string& path) const;
   std::vector<std::string> names_in(const std::string& section) const;  // keys and sections directly in it
   std::vector<std::string> sections_with(const std::string& name) const;
+  bool has_no_effect(const std::string& path) const;  // whether it is the path of a key that is Inert or NotUsed
   bool takes_auto(const std::string& section) const;  // whether it is DeepSpeed's
   KeyEntry& add(KeyEntry entry);
 

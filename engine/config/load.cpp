@@ -68,6 +68,14 @@ void take_auto_values(Config& config, const Document& document) {
     config.automatic.push_back({section, "the defaults, as without the section"});
 }
 
+// As in DeepSpeed, which ignores the section below stage 3; here a line says so.
+void ignore_offload_of_whole_parameters(Config& config) {
+  OffloadDevice& device = config.zero.offload_param.device;
+  if (config.zero.stage == 3 || device == OffloadDevice::None) return;
+  device = OffloadDevice::None;
+  config.not_used.push_back("zero_optimization.offload_param: takes effect only when zero_optimization.stage is 3");
+}
+
 Config build(const JsonNode& root, const std::string& source) {
   Mistakes mistakes(source);
   const Document document(root, key_table(), mistakes);
@@ -85,6 +93,7 @@ Config build(const JsonNode& root, const std::string& source) {
   check_selected(config, document, mistakes);
   mistakes.throw_if_any();
   take_auto_values(config, document);
+  ignore_offload_of_whole_parameters(config);
   complete_batch(config);
   if (config.scheduler.total_num_steps == 0) config.scheduler.total_num_steps = config.training.steps;
   return config;

@@ -53,6 +53,12 @@ void add_bf16(KeyTable& table) {
   bf16.key("check_grad_overflow", &Bf16Config::check_grad_overflow, "skip a step whose gradients are not finite")
       .active_when("bf16.enabled is true", [](const Config& c) { return c.bf16.enabled; });
   table.add_name("bfloat16", "bf16");
+  for (const auto& [name, value] : {std::pair{"loss_scale", "0.0"},
+                                    {"initial_scale_power", "16"},
+                                    {"loss_scale_window", "1000"},
+                                    {"hysteresis", "2"},
+                                    {"min_loss_scale", "1.0"}})
+    bf16.inert(name, value, std::string("as fp16.") + name, "bfloat16 needs no loss scale");
   bf16.unused("immediate_grad_update", "false", "accumulate gradients as soon as they are computed");
   bf16.unsupported("bf16_master_weights_and_grads", "false", "master weights in bfloat16");
   bf16.unsupported("bf16_optimizer_states", "false", "optimizer state in bfloat16");

@@ -20,7 +20,8 @@ std::string taken(const Config& config, const std::string& path) {
 }
 
 TEST(Auto, InZeroAndPrecisionIsTheDefaultAsInDeepSpeed) {
-  const Config config = parsed(R"({"zero_optimization": {"stage": 3, "overlap_comm": "auto", "stage3_max_live_parameters": "auto",
+  const Config config =
+      parsed(R"({"zero_optimization": {"stage": 3, "overlap_comm": "auto", "stage3_max_live_parameters": "auto",
       "offload_optimizer": {"device": "auto", "pin_memory": "auto"}}, "fp16": {"loss_scale": "auto", "enabled": "auto"}})");
   EXPECT_TRUE(config.zero.overlap_comm);
   EXPECT_EQ(config.zero.stage3_max_live_parameters, 1'000'000'000);
@@ -42,7 +43,8 @@ TEST(Auto, OfBucketsFollowsTheHiddenSizeAsInTheTrainer) {
 }
 
 TEST(Auto, OfBucketsIsTheDefaultForAModelWithoutAHiddenSize) {
-  const Config config = parsed(R"({"zero_optimization": {"reduce_bucket_size": "auto", "stage3_param_persistence_threshold": "auto"},
+  const Config config =
+      parsed(R"({"zero_optimization": {"reduce_bucket_size": "auto", "stage3_param_persistence_threshold": "auto"},
       "model": {"type": "sequential", "input": [1, 8, 8], "network": ["flatten", "dense 10"]}})");
   EXPECT_EQ(config.zero.reduce_bucket_size, 500'000'000);
   EXPECT_EQ(config.zero.stage3_param_persistence_threshold, 100'000);
@@ -71,10 +73,10 @@ TEST(Auto, OfTheMaximumFollowsTheLearningRateThatIsGiven) {
 
 TEST(Auto, OfBatchSizesIsWhatTheOthersGive) {
   const auto batch = [](const std::string& train, const std::string& micro, const std::string& steps) {
-    const BatchConfig batch = parsed("{\"train_batch_size\": " + train + ", \"train_micro_batch_size_per_gpu\": " + micro +
+    const BatchConfig sizes = parsed("{\"train_batch_size\": " + train + ", \"train_micro_batch_size_per_gpu\": " + micro +
                                      ", \"gradient_accumulation_steps\": " + steps + "}")
                                   .batch;
-    return std::vector<int64_t>{batch.train_batch_size, batch.micro_batch_size, batch.gradient_accumulation_steps};
+    return std::vector<int64_t>{sizes.train_batch_size, sizes.micro_batch_size, sizes.gradient_accumulation_steps};
   };
   const std::string automatic = "\"auto\"";
   EXPECT_EQ(batch(automatic, automatic, automatic), (std::vector<int64_t>{0, 8, 0}));
@@ -150,12 +152,27 @@ TEST(NotUsed, KeysThatChangeNoWeightCostOneLineEach) {
                    "compile: DeepCompile is not used here"}));
 }
 
+TEST(NotUsed, ParametersAreOffloadedAtStage3Only) {
+  const Config config = parsed(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})");
+  EXPECT_EQ(config.zero.offload_param.device, OffloadDevice::None);
+  EXPECT_EQ(accepted_without_effect(config),
+            Lines{"zero_optimization.offload_param: takes effect only when zero_optimization.stage is 3"});
+  EXPECT_EQ(parsed(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})").zero.offload_param.device,
+            OffloadDevice::Cpu);
+}
+
+TEST(NotUsed, Bfloat16NeedsNoLossScale) {
+  EXPECT_EQ(accepted_without_effect(parsed(R"({"bf16": {"enabled": true, "loss_scale": 0, "min_loss_scale": 1}})")),
+            (Lines{"bf16.loss_scale: bfloat16 needs no loss scale", "bf16.min_loss_scale: bfloat16 needs no loss scale"}));
+}
+
 TEST(NotUsed, CommentsAndSectionsOfOtherProgramsAreListed) {
-  EXPECT_EQ(accepted_without_effect(parsed(R"({"_comment": "mine", "comment": 1, "zero_optimization": {"//": ["a"]},
-                                               "peft_settings": {"rank": 8}})")),
-            (Lines{"_comment: not used here: a comment", "comment: not used here: a comment",
-                   "zero_optimization.//: not used here: a comment",
-                   "peft_settings: not used here: a section of another program"}));
+  EXPECT_EQ(
+      accepted_without_effect(parsed(R"({"_comment": "mine", "comment": 1, "zero_optimization": {"//": ["a"]},
+                                               "peft_settings": {"rank": 8}, "ignore_unused_parameters": true})")),
+      (Lines{"_comment: not used here: a comment", "comment: not used here: a comment",
+             "zero_optimization.//: not used here: a comment", "peft_settings: not used here: a section of another program",
+             "ignore_unused_parameters: not used here: it belongs in \"zero_optimization\", where it has no effect, either"}));
 }
 
 TEST(NotUsed, AFeatureThatIsSwitchedOffMayHoldAnything) {
@@ -169,9 +186,10 @@ const std::string kDeepSpeed = R"("wall_clock_breakdown": false, )";
 TEST(Differences, AreSaidOfAConfigForDeepSpeedOnly) {
   const std::string text = R"("optimizer": {"type": "AdamW", "params": {"weight_decay": 0.1}}, "gradient_clipping": 1})";
   EXPECT_EQ(differences_from_deepspeed(parsed("{" + text)), Lines{});
-  EXPECT_EQ(differences_from_deepspeed(parsed("{" + kDeepSpeed + text)),
-            Lines{"optimizer.params.weight_decay: biases and norms do not decay; in DeepSpeed they do, unless the program groups "
-                  "its parameters; optimizer.decay_all true lets them decay here"});
+  EXPECT_EQ(
+      differences_from_deepspeed(parsed("{" + kDeepSpeed + text)),
+      Lines{"optimizer.params.weight_decay: biases and norms do not decay; in DeepSpeed they do, unless the program groups "
+            "its parameters; optimizer.decay_all true lets them decay here"});
 }
 
 TEST(Differences, AreNotSaidOfWhatIsGivenAsDeepSpeedHasIt) {
@@ -198,8 +216,9 @@ TEST(Differences, TorchAdamDecaysByDefault) {
                                                  "params": {"torch_adam": true)" +
                                              parameters + "}}}"));
   };
-  EXPECT_EQ(lines(""), Lines{"optimizer.params.torch_adam: without weight_decay nothing decays; PyTorch's AdamW, which DeepSpeed "
-                             "takes, has a weight_decay of 0.01"});
+  EXPECT_EQ(lines(""),
+            Lines{"optimizer.params.torch_adam: without weight_decay nothing decays; PyTorch's AdamW, which DeepSpeed "
+                  "takes, has a weight_decay of 0.01"});
   EXPECT_EQ(lines(R"(, "weight_decay": 0)"), Lines{});
 }
 
