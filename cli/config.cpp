@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "engine/config/deepspeed.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/config/reference.h"
@@ -28,18 +29,30 @@ void add_file(CLI::App& command, const Options& options) {
       ->allow_extra_args(false);
 }
 
+void print_list(const char* title, const std::vector<std::string>& lines) {
+  if (!lines.empty()) fmt::print("{}\n", title);
+  for (const std::string& line : lines) fmt::print("  {}\n", line);
+}
+
 void check(const ConfigOptions& options) {
   const Config config = load_config(options.file, options.overrides);
   check_batch(config);
-  const std::vector<std::string> without_effect = accepted_without_effect(config);
+  check_model_is_given(config);
+  const std::vector<std::string> automatic = auto_lines(config), without_effect = accepted_without_effect(config),
+                                 differences = differences_from_deepspeed(config);
   if (options.json) {
-    fmt::print("{}\n",
-               nlohmann::ordered_json{{"config", options.file}, {"ok", true}, {"without_effect", without_effect}}.dump(2));
+    fmt::print("{}\n", nlohmann::ordered_json{{"config", options.file},
+                                              {"ok", true},
+                                              {"auto", automatic},
+                                              {"without_effect", without_effect},
+                                              {"differences", differences}}
+                           .dump(2));
     return;
   }
   fmt::print("{}: OK\n", options.file);
-  if (!without_effect.empty()) fmt::print("accepted without effect in this run:\n");
-  for (const std::string& line : without_effect) fmt::print("  {}\n", line);
+  print_list("taken for \"auto\" (--set KEY=VALUE takes another value):", automatic);
+  print_list("accepted without effect in this run:", without_effect);
+  print_list("different from DeepSpeed:", differences);
 }
 
 void explain_command(const ConfigOptions& options) {
@@ -99,7 +112,9 @@ void add_documents(CLI::App& group) {
   schema->callback([] { fmt::print("{}\n", config_schema()); });
   CLI::App* reference = group.add_subcommand("reference", "Print all keys as Markdown");
   reference->footer("Example: trivet config reference > docs/config.md");
-  reference->callback([] { fmt::print("{}", config_reference()); });
+  const auto deepspeed = std::make_shared<bool>(false);
+  reference->add_flag("--deepspeed", *deepspeed, "print what becomes of each key of DeepSpeed (docs/deepspeed.md)");
+  reference->callback([deepspeed] { fmt::print("{}", *deepspeed ? deepspeed_reference() : config_reference()); });
 }
 
 }  // namespace

@@ -4,13 +4,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/usage.h"
+#include "core/error.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "engine/data/prepare.h"
 #include "engine/data/token_file.h"
 #include "engine/monitor/number_text.h"
@@ -60,6 +63,22 @@ std::string tokenizer_in_words(const data::PrepareOptions& options) {
   if (options.train_bpe > 0)
     return fmt::format("a BPE vocabulary of {} tokens, learned from them", with_commas(options.train_bpe));
   return "vocabulary \"" + options.vocabulary + "\"";
+}
+
+constexpr int64_t kLeastBpe = 257, kMostBpe = int64_t{1} << 24;
+
+// --vocabulary bpe:1024 is --train-bpe 1024.
+void take_bpe_size(data::PrepareOptions& options) {
+  const std::string prefix = "bpe:";
+  if (!options.vocabulary.starts_with(prefix)) return;
+  const std::string size = options.vocabulary.substr(prefix.size());
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), value);
+  if (error != std::errc{} || end != size.data() + size.size() || value < kLeastBpe || value > kMostBpe)
+    throw ConfigError(fmt::format("--vocabulary {}: bpe: needs a size from {} to {}, such as bpe:1024",
+                                  printable(options.vocabulary), kLeastBpe, kMostBpe));
+  options.train_bpe = value;
+  options.vocabulary = data::PrepareOptions{}.vocabulary;
 }
 
 void run_prepare(const PrepareArguments& arguments) {
@@ -140,15 +159,19 @@ void add_prepare(CLI::App& data) {
   prepare->add_option("-o,--output", options.output, "the token file to write")->required();
   auto* vocabulary =
       prepare->add_option("--vocabulary", options.vocabulary,
-                          "bytes (default), characters, or a file: tokenizer.json, vocab.bpe, .tiktoken, .tokens");
+                          "bytes (default), characters, a file (tokenizer.json, vocab.bpe, .tiktoken, .tokens), or bpe:SIZE, "
+                          "the same as --train-bpe SIZE");
   prepare->add_option("--train-bpe,--vocabulary-size", options.train_bpe, "learn a byte-level BPE vocabulary of this size")
-      ->check(from_to(257, int64_t{1} << 24))
+      ->check(from_to(kLeastBpe, kMostBpe))
       ->excludes(vocabulary);
   prepare->add_flag("--end-of-text", options.end_of_text, "put <|endoftext|> after each input (BPE)");
   prepare->add_flag("--force", options.replace, "replace the output if it exists");
   prepare->add_flag("--json", arguments->json, "print the result as JSON");
   prepare->footer("Example: trivet data prepare book1.txt book2.txt.gz --train-bpe 8192 --output books.tokens");
-  prepare->callback([arguments] { run_prepare(*arguments); });
+  prepare->callback([arguments] {
+    take_bpe_size(arguments->options);
+    run_prepare(*arguments);
+  });
 }
 
 void add_show(CLI::App& data) {

@@ -30,6 +30,7 @@
 #include "comm/secret.h"
 #include "comm/socket.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trivet::cli {
 namespace {
@@ -121,13 +122,14 @@ void add_job_file_flags(CLI::App& launch, LaunchFlags& flags) {
 
 void add_flags(CLI::App& launch, LaunchFlags& flags) {
   LaunchRequest& request = flags.request;
-  launch.add_option("--num_gpus,--num_accelerators", request.ranks,
-                    "ranks to start on each host (slots; default: all of the hostfile, else one per memory node)");
+  launch.add_option("-n,--num_gpus,--num_accelerators,--nproc_per_node,--nproc-per-node", request.ranks,
+                    "ranks to start on each host (slots; default: all of the hostfile, else one per GPU or, on a host without "
+                    "GPUs, one per memory node or as many as --include names)");
   launch.add_option("-H,--hostfile", request.hostfile,
                     "file with lines \"host slots=N\" (default: /job/hostfile, if it exists)");
   launch.add_option("-i,--include", request.include, "slots to use: host:0,2");
   launch.add_option("-e,--exclude", request.exclude, "slots not to use: host:1");
-  launch.add_option("--num_nodes", request.nodes, "number of hosts: the first of the hostfile (default: all)");
+  launch.add_option("--num_nodes,--nnodes", request.nodes, "number of hosts: the first of the hostfile (default: all)");
   launch
       .add_option("--launcher", flags.launcher,
                   "what reaches other hosts: ssh (default), pdsh, openmpi, mpich or slurm (docs/many_hosts.md)")
@@ -198,6 +200,11 @@ void check(const CLI::App& launch, const LaunchFlags& flags) {
   if (request.json && !request.dry_run) throw ConfigError("--json: prints the result of --dry-run; give both");
   if (request.program.empty())
     throw ConfigError("launch: no PROGRAM given; write, for example, trivet launch --num_gpus 2 trivet train gpt.json");
+  if (request.program[0].starts_with("--deepspeed") || request.program[0].starts_with("--config"))
+    throw ConfigError(
+        fmt::format("launch: {} belongs to the program; write, for example, trivet launch --num_gpus 2 trivet "
+                    "train {} ds_config.json",
+                    printable(request.program[0]), printable(request.program[0].substr(0, request.program[0].find('=')))));
   if (request.program[0].starts_with("-")) throw ConfigError(with_help(launch, unknown_flag(launch, request.program[0])));
 }
 

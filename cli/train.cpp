@@ -1,4 +1,6 @@
 // trivet train CONFIG: runs one rank of a job, or the entire job with --ranks N.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
@@ -12,6 +14,9 @@
 #include "cli/run_job.h"
 #include "cli/stop_signals.h"
 #include "cli/usage.h"
+#include "core/error.h"
+#include "core/printable.h"
+#include "engine/config/deepspeed.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/trainer.h"
@@ -21,7 +26,7 @@ namespace trivet::cli {
 namespace {
 
 struct TrainArguments {
-  std::string config, resume, init_from, metrics;
+  std::string config, deepspeed_config, resume, init_from, metrics;
   std::vector<std::string> overrides;
   int ranks = 0, serve_port = 0;
   bool resume_given = false, serve_given = false, ddp = false;
@@ -49,6 +54,7 @@ Config read_config(const TrainArguments& arguments) {
   std::vector<std::string> model;
   if (!arguments.init_from.empty()) model = trainer::model_keys_of(arguments.init_from);
   Config config = load_config(arguments.config, arguments.overrides, model);
+  check_model_is_given(config);
   if (!arguments.ddp) return config;
   const std::vector<std::string> set = ddp_overrides(config);
   std::vector<std::string> overrides = arguments.overrides;
@@ -99,7 +105,9 @@ void add_train(CLI::App& program) {
       "  trivet train gpt.json --set run.directory=runs/first --serve    with a page to watch it\n"
       "SIGTERM and SIGINT end a run after its running step, which is saved (exit code 143 or 130); a second "
       "signal ends it at once.");
-  command->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
+  command->add_option("config,--config,--deepspeed_config", arguments->config,
+                      "JSON file (docs/config.md); one that was written for DeepSpeed is accepted, too (docs/deepspeed.md)");
+  command->add_option("--deepspeed", arguments->deepspeed_config, "another way to name that file")->expected(0, 1)->group("");
   command->add_option("--ranks", arguments->ranks, "run this many ranks as threads of this process")->check(from_to(1, 1024));
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
@@ -125,6 +133,12 @@ void add_train(CLI::App& program) {
                                          "another directory: --set checkpoint.directory=NEW")
                             ->expected(0, 1);
   command->callback([arguments, resume, serve] {
+    if (arguments->config.empty())
+      arguments->config = arguments->deepspeed_config;
+    else if (!arguments->deepspeed_config.empty())
+      throw ConfigError(fmt::format("--deepspeed {}: the config is {}; name one", printable(arguments->deepspeed_config),
+                                    printable(arguments->config)));
+    if (arguments->config.empty()) throw CLI::RequiredError("config");
     arguments->serve_given = serve->count() > 0;
     arguments->resume_given = resume->count() > 0;
     run(*arguments);

@@ -74,6 +74,8 @@ std::string find_program(const std::string& name, const std::string& path_variab
     std::string path = (folder.empty() ? "." : folder) + "/" + name;
     if (is_executable_file(path)) return path;
   }
+  if (name == "train" || name == "tune")
+    throw ConfigError(fmt::format("{}: no such program in PATH; to train with this executable write trivet {}", name, name));
   throw ConfigError(
       fmt::format("{}: no such program in PATH; for a program in this folder write ./{}", printable(name), printable(name)));
 }

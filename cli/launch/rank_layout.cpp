@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "cli/launch/cores.h"
+#include "cli/launch/slots.h"
 #include "comm/member.h"
 #include "core/error.h"
 #include "core/printable.h"
@@ -22,7 +23,7 @@ std::vector<Host> named_hosts(const LaunchRequest& request) {
   if (!request.world.empty()) return parse_world(request.world);
   if (!request.hostfile.empty()) return parse_hostfile(request.hostfile);
   if (!request.takes_allocation && std::filesystem::exists(kUsualHostfile)) return parse_hostfile(kUsualHostfile);
-  Host host{"localhost", std::vector<int>(request.ranks > 0 ? request.ranks : memory_nodes())};
+  Host host{"localhost", std::vector<int>(request.ranks > 0 ? request.ranks : usual_slots(request.include))};
   std::iota(host.slots.begin(), host.slots.end(), 0);
   // Without a list, hosts that somebody else chooses have no names, but as many slots as this one.
   return std::vector<Host>(request.starts_one_host || request.takes_allocation ? std::max(1, request.nodes) : 1, host);

@@ -172,10 +172,6 @@ void check_total_steps(const Config& config) {
 void check_scheduler(const Config& config) {
   const SchedulerConfig& scheduler = config.scheduler;
   switch (scheduler.type) {
-    case SchedulerType::WarmupLR:
-      if (scheduler.warmup_num_steps < 1)
-        refuse(config, "scheduler.params.warmup_num_steps", "0 is not accepted; use at least 1");
-      break;
     case SchedulerType::OneCycle:
       if (!config.given.empty() && !is_given(config, "scheduler.params.cycle_min_lr"))
         refuse(config, "scheduler.type", "\"OneCycle\" needs scheduler.params.cycle_min_lr");
@@ -186,6 +182,7 @@ void check_scheduler(const Config& config) {
     case SchedulerType::WarmupCosineLR:
     case SchedulerType::Linear:
     case SchedulerType::Cosine: check_total_steps(config); break;
+    case SchedulerType::WarmupLR:
     case SchedulerType::LRRangeTest:
     case SchedulerType::Constant: break;
   }

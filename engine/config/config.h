@@ -57,9 +57,16 @@ struct GivenKey {
   int line = 0, column = 0;  // line 0: given by --set
 };
 
+// A key whose value was "auto", and what was taken instead, as a text for the user.
+struct AutoKey {
+  std::string path, taken;
+};
+
 struct Config {
-  std::string source;           // file name, for messages
-  std::vector<GivenKey> given;  // empty for a Config built by hand
+  std::string source;                 // file name, for messages
+  std::vector<GivenKey> given;        // empty for a Config built by hand; for AutoKeys the value that was taken
+  std::vector<AutoKey> automatic;     // in the order of the key table
+  std::vector<std::string> not_used;  // given keys that no table knows: "_comment: not used here: a comment"
   DeviceChoice device = DeviceChoice::Cpu;
   model::Description model;  // without the vocabulary's size, unless the config states it; the data has it otherwise
   VocabularyConfig vocabulary;

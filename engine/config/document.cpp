@@ -12,6 +12,8 @@
 namespace trivet::config {
 namespace {
 
+constexpr size_t kMostSections = 3;  // with a key of the same name that a message lists: "enabled" is in many
+
 std::string shown(const JsonNode& node) { return printable(to_json(node), 80); }
 
 bool same_name(const std::string& a, const std::string& b, bool ignore_case) {
@@ -21,6 +23,14 @@ bool same_name(const std::string& a, const std::string& b, bool ignore_case) {
 
 bool contains(const std::vector<std::string>& names, const std::string& name, bool ignore_case) {
   return std::any_of(names.begin(), names.end(), [&](const auto& known) { return same_name(known, name, ignore_case); });
+}
+
+bool is_auto(const JsonNode& value) { return value.kind == JsonKind::String && value.text == "auto"; }
+
+// Whether "auto" stands for another value: as in DeepSpeed, where keys are dropped or filled in by Hugging Face's Trainer.
+bool takes_auto(const KeyEntry& entry, const JsonNode& value) {
+  return is_auto(value) && entry.origin != Origin::Own && entry.auto_refused.empty() && entry.default_json != "\"auto\"" &&
+         !contains(entry.names, "auto", false);
 }
 
 bool has_type(const KeyEntry& entry, const JsonNode& value) {
@@ -43,8 +53,11 @@ bool has_type(const KeyEntry& entry, const JsonNode& value) {
 std::string problem(const KeyEntry& entry, const JsonNode& value) {
   if (value.kind == JsonKind::Null && entry.nullable) return "";
   const bool is_default = same_value(value, read_json(entry.default_json, entry.path));
-  if (value.kind == JsonKind::String && value.text == "auto" && !is_default && !contains(entry.names, "auto", false))
-    return "\"auto\" is not accepted; state a value" + (entry.nullable ? "" : " (the default is " + entry.default_json + ")");
+  if (is_auto(value) && !is_default && !contains(entry.names, "auto", false)) {
+    const std::string why = entry.auto_refused.empty() ? "" : ", because " + entry.auto_refused;
+    return fmt::format("\"auto\" is not accepted{}; state a value{}", why,
+                       entry.nullable || !why.empty() ? "" : " (the default is " + entry.default_json + ")");
+  }
   if (entry.effect == Effect::NotImplemented && is_default) return "";
   if (entry.type == KeyType::Enum && value.kind == JsonKind::String && contains(entry.refused_names, value.text, true))
     return fmt::format("{} is known to DeepSpeed but not implemented by Trivet; use {}", shown(value), entry.type_text());
@@ -69,6 +82,13 @@ bool switched_off(const JsonNode& value) {
                      [](const JsonMember& part) { return switched_off(part.value); });
 }
 
+// "_comment", "//", "comments": JSON has no comments, so people write keys.
+bool is_comment(const std::string& name) {
+  const auto is = [&](const char* word) { return same_name(name, word, true); };
+  return name.starts_with("_") || name.starts_with("//") || name.starts_with("#") || is("comment") || is("comments") ||
+         is("description") || is("note") || is("notes");
+}
+
 JsonNode integer_node(int64_t value, Position at) {
   JsonNode node;
   node.kind = JsonKind::Number;
@@ -80,10 +100,15 @@ JsonNode integer_node(int64_t value, Position at) {
   return node;
 }
 
-// Sections that DeepSpeed knows under two names.
-std::string canonical(const std::string& path) { return path == "bfloat16" ? "bf16" : path; }
-
 }  // namespace
+
+bool is_switched_on(const Feature& feature, const JsonNode& value) {
+  if (value.kind != JsonKind::Object) return value.kind == JsonKind::Bool && value.boolean;
+  if (feature.on_when_empty) return true;
+  if (feature.switch_key.empty()) return !value.members.empty() && !switched_off(value);
+  const JsonNode* given = value.find(feature.switch_key);
+  return given && given->kind == JsonKind::Bool && given->boolean;
+}
 
 Document::Document(const JsonNode& root, const KeyTable& table, Mistakes& mistakes) : table_(table), mistakes_(mistakes) {
   if (root.kind == JsonKind::Object)
@@ -110,31 +135,66 @@ bool Document::refuses_type(const JsonNode& object, const std::string& section) 
 void Document::collect(const JsonNode& object, const std::string& section) {
   const bool type_is_refused = refuses_type(object, section);
   for (const JsonMember& member : object.members) {
-    const std::string path = canonical(section.empty() ? member.key : section + "." + member.key);
-    if (const KeyEntry* entry = table_.find(path)) {
+    const std::string path = table_.canonical(section.empty() ? member.key : section + "." + member.key);
+    if (const Feature* feature = table_.find_feature(path)) {
+      collect_feature(member, *feature);
+    } else if (const KeyEntry* entry = table_.find(path)) {
       if (find(path)) mistakes_.add(member.at, path, "given twice, once under another name; keep one");
-      given_.push_back({entry, &member.value, member.at});
+      given_.push_back({entry, &member.value, member.at, takes_auto(*entry, member.value)});
     } else if (table_.is_section(path)) {
       if (!type_is_refused || member.key != "params") collect_section(member, path);
-    } else {
+    } else if (!is_ignored(member, path, section)) {
       report_unknown(member, path, section);
     }
   }
 }
 
+// One line, however many keys the section has.
+void Document::collect_feature(const JsonMember& member, const Feature& feature) {
+  const JsonNode& value = member.value;
+  const JsonNode* given = value.find(feature.switch_key);
+  if (given && given->kind != JsonKind::Bool && given->kind != JsonKind::Null && !is_auto(*given))
+    return mistakes_.add(given->at, feature.section + "." + feature.switch_key,
+                         fmt::format("{} is not accepted; true or false is expected", shown(*given)));
+  const bool may_be_switch = !given && !feature.switch_key.empty() && value.kind == JsonKind::Object;
+  for (const JsonMember& inner : value.members)
+    if (may_be_switch && !nearest_names(inner.key, {feature.switch_key}).empty())
+      return mistakes_.add(inner.at, feature.section + "." + inner.key,
+                           fmt::format("unknown key; did you mean {}?", quoted(feature.switch_key)));
+  if (!is_switched_on(feature, value) || !feature.changes_weights) return features_.push_back({&feature, &value, member.at});
+  const bool has_switch = value.kind == JsonKind::Object && !feature.switch_key.empty();
+  mistakes_.add(member.at, feature.section,
+                fmt::format("{} is a feature of DeepSpeed that Trivet does not have; {}remove the section", feature.name,
+                            has_switch ? fmt::format("set {}.{} to false, or ", feature.section, feature.switch_key) : ""));
+}
+
+// Comments, and at the top level the sections of other programs, which DeepSpeed ignores, too, as it does keys in the wrong
+// place. What may be a misspelt key, or a misplaced one with an effect, is not ignored.
+bool Document::is_ignored(const JsonMember& member, const std::string& path, const std::string& section) {
+  const std::vector<std::string> elsewhere = table_.sections_with(member.key);
+  std::string what;
+  if (is_comment(member.key))
+    what = "a comment";
+  else if (section.empty() && elsewhere.size() == 1 && table_.has_no_effect(elsewhere.front() + "." + member.key))
+    what = fmt::format("it belongs in {}, where it has no effect, either", quoted(elsewhere.front()));
+  else if (section.empty() && elsewhere.empty() && member.value.kind == JsonKind::Object &&
+           nearest_names(member.key, table_.names_in("")).empty())
+    what = "a section of another program";
+  if (what.empty()) return false;
+  not_used_.push_back(fmt::format("{}: not used here: {}", printable(path), what));
+  return true;
+}
+
 void Document::collect_section(const JsonMember& member, const std::string& path) {
   const JsonNode& value = member.value;
   if (value.kind == JsonKind::Object) {
-    const size_t before = mistakes_.size();
     collect(value, path);
-    if (table_.is_switch(path) && mistakes_.size() == before)
-      mistakes_.add(member.at, path,
-                    "is known to DeepSpeed, where the presence of the section switches it on, but not implemented by Trivet; "
-                    "remove the section");
   } else if (path == "zero_optimization" && value.kind == JsonKind::Bool) {  // DeepSpeed: true is stage 1
     made_.push_back(integer_node(value.boolean ? 1 : 0, value.at));
     given_.push_back({table_.find("zero_optimization.stage"), &made_.back(), member.at});
-  } else if (value.kind == JsonKind::String && value.text == "auto") {
+  } else if (is_auto(value) && table_.takes_auto(path)) {
+    auto_sections_.push_back(path);
+  } else if (is_auto(value)) {
     mistakes_.add(value.at, path, "\"auto\" is not accepted; state the section's values or remove it");
   } else if (value.kind != JsonKind::Null) {
     mistakes_.add(value.at, path, fmt::format("{} is not accepted; an object is expected", shown(value)));
@@ -149,7 +209,7 @@ void Document::report_unknown(const JsonMember& member, const std::string& path,
   std::string advice = "; `trivet config schema` lists all keys";
   if (!near.empty())
     advice = "; did you mean " + one_of(near) + "?";
-  else if (!elsewhere.empty())
+  else if (!elsewhere.empty() && elsewhere.size() <= kMostSections)
     advice = elsewhere.front().empty() ? "; it belongs at the top level" : "; it belongs in " + one_of(elsewhere);
   else if (here.size() <= 12)
     advice = "; the keys of this section are " + [&] {
@@ -160,24 +220,12 @@ void Document::report_unknown(const JsonMember& member, const std::string& path,
   mistakes_.add(member.at, path, "unknown key" + advice);
 }
 
-bool Document::in_disabled_section(const KeyEntry& entry) const {
-  for (std::string section = entry.section(); !section.empty();) {
-    const KeyEntry* enabled = table_.find(section + ".enabled");
-    if (enabled && enabled != &entry && enabled->effect == Effect::NotImplemented) {
-      const GivenEntry* given = find(enabled->path);
-      if (!given || !given->value->boolean) return true;
-    }
-    const size_t dot = section.rfind('.');
-    section = dot == std::string::npos ? "" : section.substr(0, dot);
-  }
-  return false;
-}
-
 void Document::check(const GivenEntry& given) {
   const KeyEntry& entry = *given.entry;
+  if (given.takes) return;
   const std::string what = problem(entry, *given.value);
   if (!what.empty()) return mistakes_.add(given.value->at, entry.path, what);
-  if (entry.effect != Effect::NotImplemented || in_disabled_section(entry)) return;
+  if (entry.effect != Effect::NotImplemented) return;
   if (switched_off(*given.value) || given.value->kind == JsonKind::Null ||
       same_value(*given.value, read_json(entry.default_json, entry.path)))
     return;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <string>
 #include <vector>
 
 #include "engine/config/json_node.h"
@@ -14,8 +15,17 @@ namespace trivet::config {
 struct GivenEntry {
   const KeyEntry* entry;
   const JsonNode* value;
-  Position at;  // of the key
+  Position at;         // of the key
+  bool takes = false;  // the value is "auto", which stands for another one (KeyEntry::take_auto)
 };
+
+struct GivenFeature {
+  const Feature* feature;
+  const JsonNode* value;
+  Position at;
+};
+
+bool is_switched_on(const Feature& feature, const JsonNode& value);
 
 class Document {
  public:
@@ -25,19 +35,27 @@ class Document {
   const std::vector<GivenEntry>& given() const { return given_; }
   const GivenEntry* find(const std::string& path) const;
 
-  // Whether the key is in the section of a feature that is not implemented and whose "enabled" is not true.
-  bool in_disabled_section(const KeyEntry& entry) const;
+  // Sections that are accepted as a whole, because they are switched off or change no weight.
+  const std::vector<GivenFeature>& features() const { return features_; }
+  // What neither DeepSpeed nor Trivet reads: "_comment: not used here: a comment".
+  const std::vector<std::string>& not_used() const { return not_used_; }
+  // Sections whose value is "auto".
+  const std::vector<std::string>& auto_sections() const { return auto_sections_; }
 
  private:
   void collect(const JsonNode& object, const std::string& prefix);
   bool refuses_type(const JsonNode& object, const std::string& section) const;
   void collect_section(const JsonMember& member, const std::string& path);
+  void collect_feature(const JsonMember& member, const Feature& feature);
+  bool is_ignored(const JsonMember& member, const std::string& path, const std::string& section);
   void check(const GivenEntry& given);
   void report_unknown(const JsonMember& member, const std::string& path, const std::string& section);
 
   const KeyTable& table_;
   Mistakes& mistakes_;
   std::vector<GivenEntry> given_;
+  std::vector<GivenFeature> features_;
+  std::vector<std::string> not_used_, auto_sections_;
   std::deque<JsonNode> made_;  // values of keys written in a short form ("zero_optimization": true)
 };
 

@@ -28,7 +28,9 @@ ExplainedKey explain_key(const KeyEntry& entry, const GivenKey* given, const Con
   key.origin = given ? location(config.source, {.line = given->line, .column = given->column}) : "default";
   key.meaning = entry.meaning;
   if (entry.effect != Effect::Works)
-    key.without_effect = entry.effect == Effect::Inert ? entry.reason : "not implemented";
+    key.without_effect = entry.effect == Effect::Inert     ? entry.reason
+                         : entry.effect == Effect::NotUsed ? "not used here"
+                                                           : "not implemented";
   else if (entry.active && !entry.active(config))
     key.without_effect = "takes effect only when " + entry.active_when;
   return key;

@@ -100,11 +100,44 @@ std::vector<std::string> KeyTable::names_in(const std::string& section) const {
   return names;
 }
 
+// Keys with an effect first: of those without one the user needs to know less.
 std::vector<std::string> KeyTable::sections_with(const std::string& name) const {
   std::vector<std::string> sections;
-  for (const KeyEntry& entry : entries_)
-    if (entry.effect == Effect::Works && entry.name() == name) sections.push_back(entry.section());
+  for (const bool works : {true, false})
+    for (const KeyEntry& entry : entries_)
+      if ((entry.effect == Effect::Works) == works && entry.effect != Effect::NotImplemented && entry.name() == name &&
+          (works || sections.empty()))
+        sections.push_back(entry.section());
+  if (!sections.empty()) return sections;
+  for (const auto& [other_name, path] : names_)
+    if (other_name.ends_with("." + name)) sections.push_back(other_name.substr(0, other_name.rfind('.')));
   return sections;
+}
+
+bool KeyTable::has_no_effect(const std::string& path) const {
+  const KeyEntry* entry = find(canonical(path));
+  return entry && (entry->effect == Effect::Inert || entry->effect == Effect::NotUsed);
+}
+
+bool KeyTable::takes_auto(const std::string& section) const {
+  return std::ranges::any_of(
+      entries_, [&](const KeyEntry& entry) { return entry.path.starts_with(section + ".") && entry.origin != Origin::Own; });
+}
+
+const Feature* KeyTable::find_feature(const std::string& section) const {
+  const auto found = std::ranges::find(features_, section, &Feature::section);
+  return found == features_.end() ? nullptr : &*found;
+}
+
+const Feature* KeyTable::feature_around(const std::string& path) const {
+  const auto found = std::ranges::find_if(
+      features_, [&](const Feature& feature) { return path == feature.section || path.starts_with(feature.section + "."); });
+  return found == features_.end() ? nullptr : &*found;
+}
+
+std::string KeyTable::canonical(const std::string& path) const {
+  const auto found = names_.find(path);
+  return found == names_.end() ? path : found->second;
 }
 
 KeyEntry& KeyTable::add(KeyEntry entry) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,7 +23,15 @@ enum class KeyType { Bool, Integer, Number, String, Enum, List, Object, Any };
 enum class Effect {
   Works,           // does what it says
   Inert,           // accepted, listed as having no effect; `reason` says why
+  NotUsed,         // a key of DeepSpeed that changes no weight: listed as not used unless it has its default
   NotImplemented,  // a key of DeepSpeed for which only the default is accepted
+};
+
+// What DeepSpeed does with the key.
+enum class Origin {
+  Same,       // the same
+  Different,  // something else; `difference` says what
+  Own,        // nothing: it is a key of Trivet
 };
 
 struct Bounds {
@@ -41,8 +50,10 @@ struct KeyEntry {
   std::string default_json;  // in an empty config; optimizer and scheduler types may have their own
   std::string default_note;  // "Adagrad: 0.01"
   Effect effect = Effect::Works;
-  std::string reason;                         // why it is inert
-  std::string instead;                        // what to use instead of a key that is not implemented
+  std::string reason;   // why it is inert
+  std::string instead;  // what to use instead of a key that is not used or not implemented
+  Origin origin = Origin::Same;
+  std::string difference;                     // "at stage 3 only": what DeepSpeed does
   std::string alias_of;                       // the main name of this key, which `explain` prints
   bool nullable = false;                      // null means the default
   Bounds bounds;                              // for numbers
@@ -56,6 +67,11 @@ struct KeyEntry {
   std::function<bool(const Config&)> active;  // false: has no effect in this run, because `active_when` does not hold
   std::string active_when;
 
+  // What "auto" means. Empty: the default, as in DeepSpeed, which drops such keys. Otherwise it sets the value that Hugging
+  // Face's Trainer would fill in, and returns a text for the user: "0.00005, the default of ...". Not for keys of Trivet.
+  std::function<std::string(Config&)> take_auto;
+  std::string auto_refused;  // why "auto" is refused although the key is DeepSpeed's
+
   std::function<void(Config&, const JsonNode&)> set;  // throws std::invalid_argument saying what is expected
   std::function<std::string(const Config&)> get;      // as JSON
 
@@ -64,6 +80,16 @@ struct KeyEntry {
   std::string type_text() const;  // `an integer`, `one of "a", "b"`
   std::string_view name() const;  // the last part of the path
   std::string section() const;    // the path without the last part
+};
+
+// A section of DeepSpeed that Trivet accepts or refuses as a whole, with one line, whatever is in it.
+struct Feature {
+  std::string section;           // "curriculum_learning"
+  std::string name;              // "curriculum learning"
+  std::string switch_key;        // the key that switches it on; empty: any section that is not empty does
+  bool changes_weights = false;  // true: it is refused; otherwise it is listed as not used
+  bool on_when_empty = false;    // the presence of the section switches it on
+  std::string instead;           // what to use instead
 };
 
 class KeyTable {
@@ -75,18 +101,26 @@ class KeyTable {
   bool is_section(const std::string& path) const;
   std::vector<std::string> names_in(const std::string& section) const;  // keys and sections directly in it
   std::vector<std::string> sections_with(const std::string& name) const;
+  bool has_no_effect(const std::string& path) const;  // whether it is the path of a key that is Inert or NotUsed
+  bool takes_auto(const std::string& section) const;  // whether it is DeepSpeed's
   KeyEntry& add(KeyEntry entry);
-  // Adds a section that is not implemented and that DeepSpeed switches on by its mere presence, even if it is empty.
-  void add_switch(const std::string& section) { switches_.push_back(section); }
-  bool is_switch(const std::string& section) const {
-    return std::find(switches_.begin(), switches_.end(), section) != switches_.end();
-  }
+
+  void add(Feature feature) { features_.push_back(std::move(feature)); }
+  const std::vector<Feature>& features() const { return features_; }
+  const Feature* find_feature(const std::string& section) const;
+  const Feature* feature_around(const std::string& path) const;  // whose section has this key
+
+  // DeepSpeed's other name of a key or section: "zero_optimization.max_live_parameters".
+  void add_name(const std::string& other_name, const std::string& path) { names_.emplace(other_name, path); }
+  const std::map<std::string, std::string>& other_names() const { return names_; }
+  std::string canonical(const std::string& path) const;
 
  private:
   std::vector<KeyEntry> entries_;
   std::unordered_map<std::string, size_t> places_;  // path -> index in entries_
   std::unordered_set<std::string> sections_;
-  std::vector<std::string> switches_;
+  std::vector<Feature> features_;
+  std::map<std::string, std::string> names_;
 };
 
 const KeyTable& key_table();

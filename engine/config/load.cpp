@@ -26,7 +26,7 @@ std::string read_text(const std::string& path) {
 
 void set_values(Config& config, const Document& document, bool selectors, Mistakes& mistakes) {
   for (const GivenEntry& given : document.given()) {
-    if (!given.entry->set || given.entry->selects != selectors || given.value->kind == JsonKind::Null) continue;
+    if (!given.entry->set || given.entry->selects != selectors || given.value->kind == JsonKind::Null || given.takes) continue;
     try {
       given.entry->set(config, *given.value);
     } catch (const std::invalid_argument& expected) {
@@ -50,6 +50,32 @@ void check_selected(const Config& config, const Document& document, Mistakes& mi
   }
 }
 
+// In the order of the table, because the value of one key may follow from another key, as a schedule's from
+// optimizer.params.lr.
+void take_auto_values(Config& config, const Document& document) {
+  std::vector<const KeyEntry*> entries;
+  for (const GivenEntry& given : document.given())
+    if (given.takes) entries.push_back(given.entry);
+  std::sort(entries.begin(), entries.end());
+  for (const KeyEntry* entry : entries) {
+    const std::string taken =
+        entry->take_auto ? entry->take_auto(config) : (entry->get ? entry->get(config) : entry->default_json) + ", the default";
+    config.automatic.push_back({entry->path, taken});
+    for (GivenKey& given : config.given)
+      if (given.path == entry->path) given.value = entry->get ? entry->get(config) : entry->default_json;
+  }
+  for (const std::string& section : document.auto_sections())
+    config.automatic.push_back({section, "the defaults, as without the section"});
+}
+
+// As in DeepSpeed, which ignores the section below stage 3; here a line says so.
+void ignore_offload_of_whole_parameters(Config& config) {
+  OffloadDevice& device = config.zero.offload_param.device;
+  if (config.zero.stage == 3 || device == OffloadDevice::None) return;
+  device = OffloadDevice::None;
+  config.not_used.push_back("zero_optimization.offload_param: takes effect only when zero_optimization.stage is 3");
+}
+
 Config build(const JsonNode& root, const std::string& source) {
   Mistakes mistakes(source);
   const Document document(root, key_table(), mistakes);
@@ -58,11 +84,16 @@ Config build(const JsonNode& root, const std::string& source) {
   config.source = source;
   for (const GivenEntry& given : document.given())
     config.given.push_back({given.entry->path, to_json(*given.value), given.at.line, given.at.column});
+  for (const GivenFeature& given : document.features())
+    config.given.push_back({given.feature->section, to_json(*given.value), given.at.line, given.at.column});
+  config.not_used = document.not_used();
   set_values(config, document, true, mistakes);
   set_dependent_defaults(config);
   set_values(config, document, false, mistakes);
   check_selected(config, document, mistakes);
   mistakes.throw_if_any();
+  take_auto_values(config, document);
+  ignore_offload_of_whole_parameters(config);
   complete_batch(config);
   if (config.scheduler.total_num_steps == 0) config.scheduler.total_num_steps = config.training.steps;
   return config;

@@ -23,13 +23,14 @@ DeepSpeed has keep their name, meaning and default. `--set key=value` on the com
 * A config may have at most 1 MiB and 64 levels of nesting, and must be UTF-8: text that is not UTF-8 is refused, and the message names its
   key. A file whose name is not UTF-8 has to be renamed.
 * Only the first 20 mistakes are shown; the rest are counted.
-* `"auto"` is refused except for `device` and `cuda_graph`: state a value. `null` means the default, for keys whose type says so and for
-  whole sections.
-* A key of DeepSpeed that Trivet does not implement is accepted at its default and, in a section whose `enabled` is false, at any value.
-  Otherwise it is refused by name.
+* `"auto"` means what it means to DeepSpeed and to Hugging Face's Trainer, and a line says what was taken ([deepspeed.md](deepspeed.md));
+  keys of Trivet do not accept it, except for `device` and `cuda_graph`. `null` means the default, for keys whose type says so and for whole
+  sections.
+* A key of DeepSpeed that would change weights and that Trivet does not implement is accepted at its default and, in a section whose
+  `enabled` is false, at any value. Otherwise it is refused by name. One that changes no weight is accepted and listed.
 * Keys that have no effect in a run are listed by `trivet config check`. It also refuses a config without a batch size, unless the config
   has a section `autotuning`, and a `train_batch_size` that no number of data-parallel ranks can train; a run checks its own number.
-* `bfloat16` is another name for `bf16`; `"zero_optimization": true` means stage 1.
+* DeepSpeed's other names are accepted, such as `bfloat16` for `bf16`; `"zero_optimization": true` means stage 1.
 
 )";
 
@@ -60,7 +61,11 @@ std::string meaning_column(const KeyEntry& entry) {
   }
   if (!entry.active_when.empty()) text += "; takes effect only when " + entry.active_when;
   if (entry.effect == Effect::Inert) text += "; **no effect**: " + entry.reason;
-  if (entry.effect == Effect::NotImplemented)
+  const Feature* feature = key_table().feature_around(entry.path);
+  if (entry.effect == Effect::NotUsed || (feature && !feature->changes_weights)) {
+    const std::string& instead = feature ? feature->instead : entry.instead;
+    text += instead.empty() ? "; **not used**" : "; **not used**, use " + instead;
+  } else if (entry.effect == Effect::NotImplemented)
     text += entry.instead.empty() ? "; **not implemented**" : "; **not implemented**, use " + entry.instead;
   return text;
 }

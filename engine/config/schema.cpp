@@ -56,7 +56,10 @@ void set_bounds(Json& schema, const Bounds& bounds) {
 }
 
 std::string description(const KeyEntry& entry) {
+  const Feature* around = key_table().feature_around(entry.path);
   if (entry.effect == Effect::Inert) return entry.meaning + " (accepted without effect: " + entry.reason + ")";
+  if (entry.effect == Effect::NotUsed || (around && !around->changes_weights))
+    return entry.meaning + " (accepted, but not used)";
   if (entry.effect == Effect::NotImplemented) return entry.meaning + " (not implemented: only the default is accepted)";
   return entry.meaning;
 }
@@ -93,6 +96,11 @@ Json& properties_of(Json& root, const std::string& section) {
   return schema["properties"];
 }
 
+Json& property_at(Json& root, const std::string& path) {
+  const size_t dot = path.rfind('.');
+  return properties_of(root, dot == std::string::npos ? "" : path.substr(0, dot))[path.substr(dot + 1)];
+}
+
 }  // namespace
 
 std::string config_schema() {
@@ -104,7 +112,10 @@ std::string config_schema() {
   root["properties"] = Json::object();
   for (const KeyEntry& entry : key_table().entries())
     properties_of(root, entry.section())[std::string(entry.name())] = schema_of(entry);
-  root["properties"]["bfloat16"] = root["properties"]["bf16"];
+  for (const auto& [other_name, path] : key_table().other_names()) {
+    const Json same = property_at(root, path);
+    property_at(root, other_name) = same;
+  }
   return root.dump(2);
 }
 

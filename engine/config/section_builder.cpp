@@ -36,6 +36,12 @@ KeyRefiner SectionBase::unsupported(const std::string& name, const std::string& 
   return KeyRefiner(table_.add(std::move(entry)));
 }
 
+KeyRefiner SectionBase::unused(const std::string& name, const std::string& default_json, const std::string& meaning) {
+  KeyEntry entry = unstored(path(name), default_json, meaning);
+  entry.effect = Effect::NotUsed;
+  return KeyRefiner(table_.add(std::move(entry)));
+}
+
 KeyRefiner SectionBase::inert(const std::string& name, const std::string& default_json, const std::string& meaning,
                               const std::string& reason) {
   KeyEntry entry = unstored(path(name), default_json, meaning);
@@ -52,6 +58,7 @@ KeyRefiner SectionBase::custom(const std::string& name, KeyType type, const std:
   entry.type = type;
   entry.meaning = meaning;
   entry.default_json = get(Config{});
+  if (own_) entry.origin = Origin::Own;
   entry.set = std::move(set);
   entry.get = std::move(get);
   return KeyRefiner(table_.add(std::move(entry)));

@@ -33,6 +33,21 @@ class KeyRefiner {
   KeyRefiner& default_note(std::string note) { return entry_.default_note = std::move(note), *this; }
   KeyRefiner& default_json(std::string json) { return entry_.default_json = std::move(json), *this; }
   KeyRefiner& instead(std::string key) { return entry_.instead = std::move(key), *this; }
+  // What DeepSpeed does with the key, if that differs; and whether it is a key of Trivet, which DeepSpeed does not have.
+  KeyRefiner& deepspeed(std::string difference) {
+    entry_.origin = Origin::Different;
+    return entry_.difference = std::move(difference), *this;
+  }
+  KeyRefiner& own() { return entry_.origin = Origin::Own, *this; }
+  KeyRefiner& takes_auto(std::function<std::string(Config&)> take) { return entry_.take_auto = std::move(take), *this; }
+  KeyRefiner& refuses_auto(std::string why) { return entry_.auto_refused = std::move(why), *this; }
+  // DeepSpeed accepts 0; here it means the default, because it changes no weight.
+  KeyRefiner& zero_is_default() {
+    entry_.set = [set = entry_.set](Config& config, const JsonNode& node) {
+      if (node.number != 0) set(config, node);
+    };
+    return at_least(0);
+  }
   KeyRefiner& alias_of(std::string path) { return entry_.alias_of = std::move(path), *this; }
   KeyRefiner& type(KeyType type) { return entry_.type = type, *this; }
   KeyRefiner& open_names(std::vector<std::string> names) { return entry_.open_names = std::move(names), *this; }
@@ -104,8 +119,8 @@ std::vector<std::string> names_of() {
   return names;
 }
 
-// Declares keys that are not stored in a member: inert ones and unsupported ones, whose type is that of the default, and custom
-// ones.
+// Declares keys that are not stored in a member: inert, unused and unsupported ones, whose type is that of the default, and
+// custom ones.
 class SectionBase {
  public:
   SectionBase(KeyTable& table, std::string prefix) : table_(table), prefix_(std::move(prefix)) {}
@@ -113,7 +128,16 @@ class SectionBase {
   KeyRefiner unsupported(const std::string& name, const std::string& default_json, const std::string& meaning);
   KeyRefiner inert(const std::string& name, const std::string& default_json, const std::string& meaning,
                    const std::string& reason);
-  void on_when_given() { table_.add_switch(prefix_); }  // KeyTable::add_switch
+  KeyRefiner unused(const std::string& name, const std::string& default_json, const std::string& meaning);
+  // The section as a whole (Feature): it is refused, or listed as not used.
+  void refused(const std::string& feature, const std::string& switch_key = "enabled") {
+    table_.add(Feature{.section = prefix_, .name = feature, .switch_key = switch_key, .changes_weights = true});
+  }
+  void not_used(const std::string& feature, const std::string& instead, const std::string& switch_key = "enabled") {
+    table_.add(Feature{.section = prefix_, .name = feature, .switch_key = switch_key, .instead = instead});
+  }
+  void own() { own_ = true; }  // the keys declared from now on are Trivet's
+  void other_name(const std::string& name, const std::string& of) { table_.add_name(path(name), path(of)); }
   // A key with its own conversion from and to JSON.
   KeyRefiner custom(const std::string& name, KeyType type, const std::string& meaning,
                     std::function<void(Config&, const JsonNode&)> set, std::function<std::string(const Config&)> get);
@@ -125,6 +149,7 @@ class SectionBase {
 
  private:
   std::string prefix_;
+  bool own_ = false;
 };
 
 // Declares keys that are stored in one member struct of Config; Section<Config> stores them in Config itself.

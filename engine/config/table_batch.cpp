@@ -8,13 +8,30 @@
 namespace trivet::config {
 namespace {
 
-void batch_key(SectionBase& top, const std::string& name, int64_t BatchConfig::*member, const std::string& meaning) {
-  top.custom(
-         name, KeyType::Integer, meaning,
-         [member](Config& config, const JsonNode& node) { config.batch.*member = node.integer; },
-         [member](const Config& config) {
-           return config.batch.*member == 0 ? std::string("null") : std::to_string(config.batch.*member);
-         })
+const int64_t kMicrobatchOfTrainer = 8;
+const char* const kFromTrainer = "the default of Hugging Face's Trainer, which takes --per_device_train_batch_size";
+
+// Without any number there is no batch; then the Trainer's own microbatch is taken.
+std::string take_train_batch(Config& config) {
+  if (config.batch.micro_batch_size > 0 || config.elasticity.enabled) return "what the other sizes give";
+  config.batch.micro_batch_size = kMicrobatchOfTrainer;
+  return fmt::format("with a microbatch of {}, {}", kMicrobatchOfTrainer, kFromTrainer);
+}
+
+std::string take_microbatch(Config& config) {
+  if (config.batch.train_batch_size > 0 || config.elasticity.enabled) return "what train_batch_size gives";
+  config.batch.micro_batch_size = kMicrobatchOfTrainer;
+  return fmt::format("{}, {}", kMicrobatchOfTrainer, kFromTrainer);
+}
+
+KeyRefiner batch_key(SectionBase& top, const std::string& name, int64_t BatchConfig::*member, const std::string& meaning) {
+  return top
+      .custom(
+          name, KeyType::Integer, meaning,
+          [member](Config& config, const JsonNode& node) { config.batch.*member = node.integer; },
+          [member](const Config& config) {
+            return config.batch.*member == 0 ? std::string("null") : std::to_string(config.batch.*member);
+          })
       .at_least(1)
       .nullable()
       .active_when("elasticity is not enabled", [](const Config& config) { return !config.elasticity.enabled; });
@@ -78,19 +95,26 @@ void add_elasticity(KeyTable& table) {
 void add_batch_keys(KeyTable& table) {
   Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
   batch_key(top, "train_batch_size", &BatchConfig::train_batch_size,
-            "samples per optimizer step over all ranks: microbatch x accumulation steps x data-parallel size");
+            "samples per optimizer step over all ranks: microbatch x accumulation steps x data-parallel size")
+      .takes_auto(take_train_batch);
   batch_key(top, "train_micro_batch_size_per_gpu", &BatchConfig::micro_batch_size,
-            "samples per microbatch, that is, per forward pass of one rank");
+            "samples per microbatch, that is, per forward pass of one rank")
+      .takes_auto(take_microbatch);
   batch_key(top, "gradient_accumulation_steps", &BatchConfig::gradient_accumulation_steps,
-            "microbatches per rank in one optimizer step");
+            "microbatches per rank in one optimizer step")
+      .takes_auto([](Config& c) {
+        return std::string(c.batch.train_batch_size > 0 ? "what train_batch_size gives"
+                                                        : "1, the default of Hugging Face's Trainer");
+      });
   add_elasticity(table);
   top.key("gradient_clipping", &Config::gradient_clipping, "largest global norm of the gradient; 0: no clipping").at_least(0);
   top.unsupported("managed_gradient_accumulation", "true", "the engine counts accumulation steps itself");
   top.unsupported("data_parallel_size", "null", "data-parallel ranks; in Trivet these are the ranks that the other axes leave")
       .instead("parallel");
   top.unsupported("sequence_parallel_size", "1", "ranks that share a sequence").instead("parallel.context").nullable();
-  top.unsupported("prescale_gradients", "false", "divide gradients before the reduction instead of after it");
-  top.unsupported("gradient_predivide_factor", "1.0", "split the division into a part before and a part after the reduction");
+  const std::string mean = "the result is the same mean; only its rounding differs";
+  top.inert("prescale_gradients", "false", "divide gradients before the reduction instead of after it", mean);
+  top.inert("gradient_predivide_factor", "1.0", "split the division into a part before and a part after the reduction", mean);
   top.unsupported("gradient_allreduce_op", "\"mean\"", "mean or sum of the ranks' gradients");
   top.unsupported("sparse_gradients", "false", "sparse gradients of embeddings");
 }

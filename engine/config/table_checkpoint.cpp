@@ -10,7 +10,7 @@ void add_writers(KeyTable& table) {
   SectionBase(table, "checkpoint.parallel_write")
       .inert("pipeline_stage", "false", "data-parallel ranks share the writing", "every rank writes what it owns");
   SectionBase writer(table, "checkpoint.writer");
-  writer.on_when_given();
+  writer.not_used("DeepSpeed's writer of checkpoints", "checkpoint.asynchronous", "");
   writer.unsupported("type", "\"FAST\"", "DeepSpeed's writers");
   writer.unsupported("decoupled", "false", "write in another process").instead("checkpoint.asynchronous");
   writer.unsupported("io_buffer_size", "67108864", "bytes of the writer's buffer");
@@ -20,6 +20,7 @@ void add_writers(KeyTable& table) {
   writer.unsupported("show_statistics", "false", "print the writer's speed");
 
   SectionBase nebula(table, "nebula");
+  nebula.not_used("Azure's checkpoint service", "checkpoint.directory");
   nebula.unsupported("enabled", "false", "Azure's checkpoint service");
   nebula.unsupported("enable_nebula_load", "true", "load through it");
   nebula.unsupported("nebula_load_path", "null", "folder that it loads from");
@@ -27,11 +28,13 @@ void add_writers(KeyTable& table) {
   nebula.unsupported("persistent_time_interval", "100", "seconds between its saves");
   nebula.unsupported("num_of_version_in_retention", "2", "number of checkpoints that it keeps");
   SectionBase(table, "").unsupported("datastates_ckpt", "null", "the DataStates engine").type(KeyType::Object);
+  SectionBase(table, "datastates_ckpt").not_used("the DataStates engine", "checkpoint.asynchronous", "");
 }
 
 void add_memory_keys(KeyTable& table) {
   using M = MemoryCheckpointConfig;
   Section<M> memory(table, "checkpoint.memory", [](Config& c) -> M& { return c.checkpoint.memory; });
+  memory.own();
   const auto saves = [](const Config& c) { return c.checkpoint.saves_to_memory(); };
   const std::string when = "checkpoint.memory.every_steps is above 0";
   memory
@@ -57,6 +60,7 @@ void add_memory_keys(KeyTable& table) {
 void add_checkpoint_keys(KeyTable& table) {
   using C = CheckpointConfig;
   Section<C> checkpoint(table, "checkpoint", [](Config& c) -> C& { return c.checkpoint; });
+  checkpoint.own();
   const auto saves = [](const Config& c) { return !c.checkpoint.directory.empty(); };
   const std::string when = "checkpoint.directory is given";
   checkpoint.key("directory", &C::directory, "where checkpoints are written; empty: nowhere");
@@ -102,7 +106,7 @@ void add_checkpoint_keys(KeyTable& table) {
   checkpoint.inert("load_universal", "false", "read the universal format",
                    "a checkpoint holds global shapes and loads on any layout");
   checkpoint.inert("checkpoint_serialization", "true", "PyTorch's zip format", "the format is Trivet's own");
-  checkpoint.unsupported("use_node_local_storage", "false", "every host writes its own files").instead("checkpoint.replicas");
+  checkpoint.unused("use_node_local_storage", "false", "every host writes its own files").instead("checkpoint.replicas");
   add_memory_keys(table);
   add_writers(table);
 }

@@ -40,20 +40,24 @@ void add_random_ltd(KeyTable& table) {
 
 void add_data_efficiency_keys(KeyTable& table) {
   SectionBase efficiency(table, "data_efficiency");
+  efficiency.refused("data efficiency (curricula, dynamic batches, random layer-token dropping)");
   efficiency.unsupported("enabled", "false", "DeepSpeed's data efficiency library");
   efficiency.unsupported("seed", "1234", "seed of that library");
   add_sampling(table);
   add_random_ltd(table);
 
   SectionBase curriculum(table, "curriculum_learning");
+  curriculum.refused("curriculum learning");
   curriculum.unsupported("enabled", "false", "short sequences first");
   for (const char* name : {"curriculum_type", "min_difficulty", "max_difficulty", "schedule_type", "schedule_config"})
     curriculum.unsupported(name, "null", "setting of the curriculum");
   SectionBase layer_drop(table, "progressive_layer_drop");
+  layer_drop.refused("progressive layer drop");
   layer_drop.unsupported("enabled", "false", "skip layers with growing probability");
   layer_drop.unsupported("theta", "1.0", "share of layers kept at the end");
   layer_drop.unsupported("gamma", "0.001", "how fast that share is reached");
   SectionBase eigenvalue(table, "eigenvalue");
+  eigenvalue.refused("eigenvalues of layers");
   eigenvalue.unsupported("enabled", "false", "compute eigenvalues of the layers");
   eigenvalue.unsupported("verbose", "false", "print the eigenvalues");
   eigenvalue.unsupported("max_iter", "100", "iterations");
@@ -63,6 +67,7 @@ void add_data_efficiency_keys(KeyTable& table) {
   eigenvalue.unsupported("layer_name", "null", "layers");
   eigenvalue.unsupported("layer_num", "null", "number of layers");
   SectionBase(table, "").unsupported("quantize_training", "{}", "quantization-aware training");
+  SectionBase(table, "quantize_training").refused("quantization-aware training", "");
 }
 
 }  // namespace trivet::config

@@ -7,6 +7,7 @@ namespace {
 
 void add_compile(KeyTable& table) {
   SectionBase compile(table, "compile");
+  compile.not_used("DeepCompile", "", "deepcompile");
   const char* const meaning = "DeepCompile";
   for (const char* name : {"deepcompile", "free_activation", "offload_activation", "offload_opt_states", "offload_parameters",
                            "symmetric_memory", "debug_log", "sync_before_reduce", "sync_after_reduce", "sync_before_allgather",
@@ -19,6 +20,7 @@ void add_compile(KeyTable& table) {
 
 void add_hybrid_engine(KeyTable& table) {
   SectionBase hybrid(table, "hybrid_engine");
+  hybrid.refused("training and generation in one engine");
   hybrid.unsupported("enabled", "false", "training and generation in one engine");
   hybrid.unsupported("max_out_tokens", "512", "tokens generated");
   hybrid.unsupported("inference_tp_size", "1", "ranks that share a layer when generating");
@@ -34,12 +36,15 @@ void add_deepspeed_keys(KeyTable& table) {
   SectionBase top(table, "");
   top.inert("vocabulary_size", "null", "warn when it is not a multiple of 8", "model.vocabulary determines it")
       .type(KeyType::Integer);
-  top.unsupported("disable_allgather", "false", "an old communication scheme");
-  top.unsupported("graph_harvesting", "false", "CUDA graphs").instead("cuda_graph");
-  top.unsupported("use_data_before_expert_parallelism", "false", "order of ranks");
+  top.unused("disable_allgather", "false", "an old communication scheme").instead("zero_optimization.allgather_partitions");
+  top.unused("graph_harvesting", "false", "CUDA graphs").instead("cuda_graph");
+  top.unused("use_data_before_expert_parallelism", "false", "order of ranks");
   top.unsupported("weight_quantization", "null", "quantize gathered weights").type(KeyType::Object);
   top.unsupported("sparse_attention", "null", "block-sparse attention").type(KeyType::Object);
   top.unsupported("compression_training", "{}", "pruning and quantization while training");
+  SectionBase(table, "weight_quantization").refused("quantization of gathered weights", "");
+  SectionBase(table, "sparse_attention").refused("block-sparse attention", "");
+  SectionBase(table, "compression_training").refused("compression by pruning and quantization", "");
   add_compile(table);
   add_hybrid_engine(table);
 }

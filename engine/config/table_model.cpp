@@ -100,6 +100,7 @@ void limit_to_its_families(KeyRefiner key, const std::string& name) {
 void add_model_keys(KeyTable& table) {
   using model::Description, model::Family;
   Section<Description> model(table, "model", [](Config& c) -> Description& { return c.model; });
+  model.own();
   const std::string kinds = for_each_family(
       "; ", [](const Family& family) { return std::string(name_of(family.type)) + ": " + std::string(family.meaning); });
   model.key("type", &Description::type, kinds).selects();

@@ -20,6 +20,7 @@ void add_monitor(KeyTable& table, const std::string& name, MonitorConfig Config:
 void add_run(KeyTable& table) {
   using R = RunConfig;
   Section<R> run(table, "run", [](Config& c) -> R& { return c.run; });
+  run.own();
   run.key("directory", &R::directory,
           "folder for what made the run (config, plan, command, environment, versions), what it measured, and its report.html "
           "(docs/watching.md); empty: none")
@@ -32,6 +33,7 @@ void add_run(KeyTable& table) {
 void add_timeline(KeyTable& table) {
   using T = TimelineConfig;
   Section<T> timeline(table, "timeline", [](Config& c) -> T& { return c.timeline; });
+  timeline.own();
   const auto recorded = [](const Config& c) { return c.timeline.step > 0; };
   const std::string when = "timeline.step is more than 0";
   timeline
@@ -49,11 +51,13 @@ void add_timeline(KeyTable& table) {
 
 void add_services(KeyTable& table) {
   SectionBase wandb(table, "wandb");
+  wandb.not_used("Weights & Biases", "csv_monitor or tensorboard");
   wandb.unsupported("enabled", "false", "log to Weights & Biases").instead("tensorboard.enabled");
   wandb.unsupported("group", "null", "group of the run");
   wandb.unsupported("team", "null", "team that owns the run");
   wandb.unsupported("project", "\"deepspeed\"", "project of the run");
   SectionBase comet(table, "comet");
+  comet.not_used("Comet", "csv_monitor or tensorboard");
   comet.unsupported("enabled", "false", "log to Comet");
   comet.unsupported("samples_log_interval", "100", "samples between logs");
   for (const char* name : {"project", "workspace", "api_key", "experiment_name", "experiment_key", "online", "mode"})
@@ -62,6 +66,7 @@ void add_services(KeyTable& table) {
 
 void add_profilers(KeyTable& table) {
   SectionBase flops(table, "flops_profiler");
+  flops.not_used("the FLOPs profiler", "timeline.step or `trivet plan`");
   flops.unsupported("enabled", "false", "count and time the operations of one step");
   flops.unsupported("profile_step", "1", "the step to profile");
   flops.unsupported("module_depth", "-1", "depth of the report");
@@ -70,6 +75,7 @@ void add_profilers(KeyTable& table) {
   flops.unsupported("output_file", "null", "file for the report");
   flops.unsupported("recompute_fwd_factor", "0.0", "share of the forward pass that is recomputed");
   SectionBase comms(table, "comms_logger");
+  comms.not_used("the logger of communication", "timeline.step");
   comms.unsupported("enabled", "false", "log every collective operation");
   comms.unsupported("prof_all", "true", "log all operations");
   comms.unsupported("prof_ops", "[]", "operations to log");
@@ -86,11 +92,11 @@ void add_profilers(KeyTable& table) {
 void add_monitoring_keys(KeyTable& table) {
   Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
   top.key("steps_per_print", &Config::steps_per_print, "steps between progress lines").at_least(1).nullable();
-  top.unsupported("wall_clock_breakdown", "false", "print the time of forward, backward, communication and step")
+  top.unused("wall_clock_breakdown", "false", "print the time of forward, backward, communication and step")
       .instead("timeline.step");
-  top.unsupported("memory_breakdown", "false", "print memory use in each phase");
-  top.unsupported("dump_state", "false", "print the engine's state at the start; `trivet plan` prints it");
-  top.unsupported("log_level", "null", "log level");
+  top.unused("memory_breakdown", "false", "print memory use in each phase").instead("`trivet plan`");
+  top.unused("dump_state", "false", "print the engine's state at the start").instead("`trivet plan`");
+  top.unused("log_level", "null", "log level");
   add_run(table);
   add_monitor(table, "csv_monitor", &Config::csv_monitor, "to CSV files");
   add_monitor(table, "tensorboard", &Config::tensorboard, "to files of events, which TensorBoard shows");

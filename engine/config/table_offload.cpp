@@ -32,6 +32,7 @@ void add_offload_param(KeyTable& table) {
       .key("buffer_size", &P::buffer_size,
            "maximum elements of a staging buffer; a larger shard is read in pieces (DeepSpeed: it must fit)")
       .at_least(1)
+      .deepspeed("every parameter must fit in it")
       .active_when(when, in_files);
   param
       .key("max_in_cpu", &P::max_in_cpu,
@@ -51,6 +52,7 @@ void add_offload_optimizer(KeyTable& table) {
            "where master weights and optimizer states are kept at stages 1 to 3: \"cpu\" means host memory, \"nvme\" a file "
            "(DeepSpeed: at stage 3 only)")
       .nullable()
+      .deepspeed("\"nvme\" at stage 3 only")
       .active_when(kElsewhere, [](const Config& c) { return moves(c.zero.offload_optimizer, c); });
   optimizer.key("nvme_path", &O::nvme_path, "folder for each rank's file").nullable().active_when(when, in_files);
   optimizer
@@ -74,7 +76,7 @@ void add_offload_optimizer(KeyTable& table) {
   optimizer.inert("pin_memory", "true", "page-lock host memory", kAlwaysPinned);
   optimizer.inert("fast_init", "false", "skip the first transfer",
                   "a new file reads as zeros, so initial states are never written");
-  optimizer.unsupported("super_offload", "false", "SuperOffload");
+  optimizer.unused("super_offload", "false", "SuperOffload");
   optimizer.inert("cpuadam_cores_perc", "0.8", "SuperOffload: share of the cores", "SuperOffload is not implemented")
       .between(0, 1);
 }
@@ -101,12 +103,12 @@ void add_aio(KeyTable& table) {
       .active_when(when, in_files);
   aio.inert("single_submit", "false", "submit requests one by one", "each request is a system call of its own");
   aio.inert("overlap_events", "true", "overlap submission and completion", "requests never wait for each other");
-  aio.unsupported("use_gds", "false", "GPUDirect Storage");
+  aio.unused("use_gds", "false", "GPUDirect Storage");
 }
 
 void add_zenflow(KeyTable& table) {
   SectionBase zenflow(table, "zero_optimization.zenflow");
-  zenflow.on_when_given();
+  table.add(Feature{.section = "zero_optimization.zenflow", .name = "ZenFlow", .changes_weights = true, .on_when_empty = true});
   zenflow.unsupported("topk_ratio", "0.1", "ZenFlow: share of columns updated at once");
   zenflow.unsupported("select_strategy", "\"auto\"", "ZenFlow: when columns are chosen");
   zenflow.unsupported("select_interval", "\"auto\"", "ZenFlow: how often columns are chosen").type(KeyType::Any);

@@ -15,6 +15,10 @@ std::vector<std::string> optimizers_of_deepspeed() {
       "Adamax",           "ASGD",        "LBFGS",      "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
 }
 
+std::string default_of_trainer(const char* argument) {
+  return std::string(", the default of Hugging Face's Trainer, which takes ") + argument;
+}
+
 void set_betas(Config& config, const JsonNode& node) {
   const auto valid = [](const JsonNode& beta) { return beta.kind == JsonKind::Number && beta.number >= 0 && beta.number < 1; };
   if (node.items.size() != 2 || !valid(node.items[0]) || !valid(node.items[1]))
@@ -31,14 +35,21 @@ void add_parameters(KeyTable& table) {
   using O = OptimizerConfig;
   Section<O> params(table, "optimizer.params", [](Config& c) -> O& { return c.optimizer; });
   const std::string type = "optimizer.type";
-  params.key("lr", &O::lr, "learning rate").at_least(0).default_note("Adagrad: 0.01");
+  params.key("lr", &O::lr, "learning rate").at_least(0).default_note("Adagrad: 0.01").takes_auto([](Config& c) {
+    c.optimizer.lr = 5e-5;
+    return "0.00005" + default_of_trainer("--learning_rate");
+  });
   params.custom("betas", KeyType::List, "decay rates of the first and second moments", set_betas, get_betas)
       .only_for(type, {"Adam", "AdamW", "Lion", "Lamb", "Muon"});
   params.key("eps", &O::epsilon, "added to the denominator")
       .more_than(0)
       .default_note("Adagrad: 1e-10")
       .only_for(type, {"Adam", "AdamW", "Lamb", "Adagrad", "Muon"});
-  params.key("weight_decay", &O::weight_decay, "decay of the weights").at_least(0);
+  params.key("weight_decay", &O::weight_decay, "decay of the weights")
+      .at_least(0)
+      .deepspeed(
+          "decays biases and norms, too, unless the program gives it groups of parameters; optimizer.decay_all does so "
+          "here");
   params.key("bias_correction", &O::bias_correction, "correct the bias of the moments in the first steps")
       .only_for(type, {"Adam", "AdamW", "Lamb"});
   params.key("adam_w_mode", &O::adam_w_mode, "decoupled weight decay; AdamW always has it").only_for(type, {"Adam", "AdamW"});
@@ -59,7 +70,8 @@ void add_parameters(KeyTable& table) {
 
 void add_known_parameters(KeyTable& table) {
   SectionBase params(table, "optimizer.params");
-  params.inert("torch_adam", "false", "use PyTorch's Adam", "Trivet has only one Adam");
+  params.inert("torch_adam", "false", "use PyTorch's Adam", "Trivet has only one Adam")
+      .deepspeed("true takes PyTorch's AdamW, whose weight_decay is 0.01 where none is given");
   params.unsupported("max_grad_norm", "null", "clipping by the optimizer; DeepSpeed refuses it too")
       .instead("gradient_clipping");
   params.unsupported("fp32_optimizer_states", "true", "precision of the optimizer state");
@@ -85,13 +97,15 @@ void add_optimizer_keys(KeyTable& table) {
   optimizer.key("type", &OptimizerConfig::type, "the rule that turns gradients into updates; case does not matter")
       .selects()
       .ignores_case()
-      .refuses(optimizers_of_deepspeed());
+      .refuses(optimizers_of_deepspeed())
+      .refuses_auto("it decides how weights are trained");
   add_parameters(table);
   add_known_parameters(table);
-  optimizer.key("decay_all", &OptimizerConfig::decay_all, "apply weight decay to biases and norms too");
+  optimizer.key("decay_all", &OptimizerConfig::decay_all, "apply weight decay to biases and norms too").own();
   optimizer.inert("legacy_fusion", "false", "the old fused wrapper for fp16", "there is one implementation of each optimizer");
 
   Section<Config> scaling(table, "optimizer.lr_scaling", [](Config& c) -> Config& { return c; });
+  scaling.own();
   scaling.key("rule", &Config::lr_scaling, "how the learning rate scales with train_batch_size / base_batch_size");
   scaling.key("base_batch_size", &Config::lr_scaling_base_batch, "the batch size that lr was chosen for")
       .at_least(0)

@@ -50,6 +50,7 @@ void add_tensor_parallel(KeyTable& table) {
 
 void add_expert_parallel(KeyTable& table) {
   SectionBase expert(table, "expert_parallel");
+  expert.refused("expert parallelism of known models");
   expert.unsupported("enabled", "false", "expert parallelism of known models");
   expert.unsupported("autoep_size", "1", "ranks that share the experts");
   for (const char* name : {"preset_model", "moe_layer_pattern", "router_pattern", "expert_pattern", "expert_w1", "expert_w2",
@@ -71,6 +72,7 @@ void add_expert_parallel(KeyTable& table) {
 void add_parallel_keys(KeyTable& table) {
   using P = ParallelConfig;
   Section<P> parallel(table, "parallel", [](Config& c) -> P& { return c.parallel; });
+  parallel.own();
   parallel.key("tensor", &P::tensor, "ranks that share each layer").at_least(1);
   parallel.key("pipeline", &P::pipeline, "pipeline ranks that share the layers").at_least(1);
   parallel.key("context", &P::context, "ranks that share each sequence").at_least(1);

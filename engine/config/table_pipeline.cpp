@@ -82,6 +82,7 @@ void add_schedule(Section<PipelineConfig>& pipeline) {
               "the order in which a stage processes its microbatches; \"gpipe\" keeps the activations of all of them, even "
               "with a single stage; \"file:PATH\" reads the programs from a file",
               set_schedule, get_schedule)
+      .own()
       .names(names_of<ScheduleKind>())
       .open_names({"file:PATH"})
       .active_when("a step has several microbatches or parallel.pipeline is more than 1",
@@ -91,6 +92,7 @@ void add_schedule(Section<PipelineConfig>& pipeline) {
            "stages per rank: any number with \"interleaved\", 2 with \"zb-v\", 1 with the other schedules; 0: the number that "
            "the schedule needs, 2 with \"interleaved\"")
       .at_least(0)
+      .own()
       .active_when("pipeline.schedule is not a file", [](const Config& c) { return c.pipeline.schedule_file.empty(); });
 }
 
@@ -115,22 +117,25 @@ void add_pipeline(KeyTable& table) {
       .active_when("there is more than one stage",
                    [](const Config& c) { return c.parallel.pipeline > 1 || chunks_of(c.pipeline) != 1; });
   pipeline.unsupported("seed_layers", "false", "one seed per layer");
-  pipeline.unsupported("activation_checkpoint_interval", "0", "layers per checkpoint")
+  pipeline.unused("activation_checkpoint_interval", "0", "layers per checkpoint")
       .instead("activation_checkpointing.mode and activation_checkpointing.every");
-  pipeline.unsupported("pipe_partitioned", "true", "split activations over the tensor axis before sending");
-  pipeline.unsupported("grad_partitioned", "true", "split gradients over the tensor axis before sending");
+  pipeline.unused("pipe_partitioned", "true", "split activations over the tensor axis before sending");
+  pipeline.unused("grad_partitioned", "true", "split gradients over the tensor axis before sending");
   pipeline.inert("use_reentrant", "true", "PyTorch's kind of recompute", "there is one kind of recompute");
 }
 
 void add_activation_checkpointing(KeyTable& table) {
   Section<Config> recompute(table, "activation_checkpointing", [](Config& c) -> Config& { return c; });
-  recompute.key("mode", &Config::recompute,
-                "\"full\": the backward pass recomputes each block's activations instead of keeping them; \"selective\": it "
-                "recomputes only what attention computes from queries, keys and values");
+  recompute
+      .key("mode", &Config::recompute,
+           "\"full\": the backward pass recomputes each block's activations instead of keeping them; \"selective\": it "
+           "recomputes only what attention computes from queries, keys and values")
+      .own();
   recompute
       .key("every", &Config::recompute_every,
            "the first of every N transformer layers is recomputed; the others keep their activations")
       .at_least(1)
+      .own()
       .active_when("activation_checkpointing.mode is not \"none\"",
                    [](const Config& c) { return c.recompute != Recompute::None; });
   recompute
@@ -142,11 +147,11 @@ void add_activation_checkpointing(KeyTable& table) {
           [](const Config& c) {
             return c.recompute == Recompute::Full && c.parallel.tensor > 1 && !c.parallel.sequence_parallel;
           });
-  recompute.unsupported("number_checkpoints", "null", "number of kept activations; Trivet keeps one per block");
-  recompute.unsupported("contiguous_memory_optimization", "false", "keep activations in one buffer");
-  recompute.unsupported("synchronize_checkpoint_boundary", "false", "wait for the device at each block");
-  recompute.unsupported("profile", "false", "time forward and backward of each block");
-  recompute.unsupported("cpu_checkpointing", "false", "keep activations in host memory");
+  recompute.unused("number_checkpoints", "null", "number of kept activations; Trivet keeps one per block");
+  recompute.unused("contiguous_memory_optimization", "false", "keep activations in one buffer");
+  recompute.unused("synchronize_checkpoint_boundary", "false", "wait for the device at each block");
+  recompute.unused("profile", "false", "time forward and backward of each block").instead("timeline.step");
+  recompute.unused("cpu_checkpointing", "false", "keep activations in host memory").instead("activation_checkpointing.mode");
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 namespace trivet::config {
 namespace {
 
+const char* const kNoPrecision = "false, the default of Hugging Face's Trainer, which takes ";
+
 void set_grad_accum_dtype(Config& config, const JsonNode& node) {
   if (node.text == "fp32") config.grad_accum_dtype = DType::Float32;
   if (node.text == "fp16") config.grad_accum_dtype = DType::Float16;
@@ -21,7 +23,8 @@ void add_fp16(KeyTable& table) {
   const auto enabled = [](const Config& c) { return c.fp16.enabled; };
   const auto dynamic = [](const Config& c) { return c.fp16.enabled && c.fp16.loss_scale == 0; };
   const std::string when = "fp16.enabled is true", when_dynamic = "fp16.enabled is true and fp16.loss_scale is 0";
-  fp16.key("enabled", &F::enabled, "weights, activations and gradients in float16, master weights in float32");
+  fp16.key("enabled", &F::enabled, "weights, activations and gradients in float16, master weights in float32")
+      .takes_auto([](Config&) { return std::string(kNoPrecision) + "--fp16"; });
   fp16.key("loss_scale", &F::loss_scale, "factor that multiplies the loss; 0: adjusted dynamically")
       .at_least(0)
       .active_when(when, enabled);
@@ -37,18 +40,26 @@ void add_fp16(KeyTable& table) {
   fp16.key("consecutive_hysteresis", &F::consecutive_hysteresis, "a step without overflow resets the hysteresis")
       .active_when(when_dynamic, dynamic);
   fp16.key("min_loss_scale", &F::min_loss_scale, "an overflow at this scale ends the run")
-      .more_than(0)
+      .at_least(0)
       .active_when(when_dynamic, dynamic);
-  fp16.unsupported("auto_cast", "false", "cast inputs to float16");
+  fp16.inert("auto_cast", "false", "cast inputs to float16", "tokens are integers, and images are read in the model's type");
   fp16.unsupported("fp16_master_weights_and_grads", "false", "master weights in float16");
 }
 
 void add_bf16(KeyTable& table) {
   Section<Bf16Config> bf16(table, "bf16", [](Config& c) -> Bf16Config& { return c.bf16; });
-  bf16.key("enabled", &Bf16Config::enabled, "weights, activations and gradients in bfloat16, master weights in float32");
+  bf16.key("enabled", &Bf16Config::enabled, "weights, activations and gradients in bfloat16, master weights in float32")
+      .takes_auto([](Config&) { return std::string(kNoPrecision) + "--bf16"; });
   bf16.key("check_grad_overflow", &Bf16Config::check_grad_overflow, "skip a step whose gradients are not finite")
       .active_when("bf16.enabled is true", [](const Config& c) { return c.bf16.enabled; });
-  bf16.unsupported("immediate_grad_update", "false", "accumulate gradients as soon as they are computed");
+  table.add_name("bfloat16", "bf16");
+  for (const auto& [name, value] : {std::pair{"loss_scale", "0.0"},
+                                    {"initial_scale_power", "16"},
+                                    {"loss_scale_window", "1000"},
+                                    {"hysteresis", "2"},
+                                    {"min_loss_scale", "1.0"}})
+    bf16.inert(name, value, std::string("as fp16.") + name, "bfloat16 needs no loss scale");
+  bf16.unused("immediate_grad_update", "false", "accumulate gradients as soon as they are computed");
   bf16.unsupported("bf16_master_weights_and_grads", "false", "master weights in bfloat16");
   bf16.unsupported("bf16_optimizer_states", "false", "optimizer state in bfloat16");
 }
@@ -83,10 +94,12 @@ void add_precision_keys(KeyTable& table) {
   top.unsupported("communication_data_type", "null", "type in which gradients are reduced");
   top.unsupported("seq_parallel_communication_data_type", "\"fp32\"", "type of reductions of sequence parallelism");
   SectionBase autocast(table, "torch_autocast");
+  autocast.refused("PyTorch's autocast");
   autocast.unsupported("enabled", "false", "PyTorch's autocast");
   autocast.unsupported("dtype", "\"bfloat16\"", "the lower precision type");
   autocast.unsupported("lower_precision_safe_modules", "null", "modules that run in that type");
   SectionBase amp(table, "amp");
+  amp.refused("NVIDIA's amp");
   amp.unsupported("enabled", "false", "NVIDIA's amp");
   amp.unsupported("opt_level", "\"O1\"", "its level");
   amp.unsupported("loss_scale", "\"dynamic\"", "its loss scale").type(KeyType::Any);

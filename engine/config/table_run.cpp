@@ -33,6 +33,7 @@ std::string list_json(const std::vector<double>& numbers) {
 
 void add_run_keys(KeyTable& table) {
   Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
+  top.own();
   top.key("device", &Config::device, "where the ranks compute; \"auto\": on GPUs if there are any");
   top.key("cuda_graph", &Config::cuda_graph,
           "launch a training step's kernels as one CUDA graph, captured at the second step; \"auto\": where this is possible, "
@@ -43,6 +44,7 @@ void add_run_keys(KeyTable& table) {
           "tensor ranks and no sequence parallelism");
 
   Section<TrainingConfig> training(table, "training", [](Config& c) -> TrainingConfig& { return c.training; });
+  training.own();
   training.key("steps", &TrainingConfig::steps, "optimizer steps to train; 0: `epochs` decides the length").at_least(0);
   training.key("epochs", &TrainingConfig::epochs, "passes over the training data; 0: `steps` decides the length").at_least(0);
   training.key("seed", &TrainingConfig::seed, "decides initial weights, data order and dropout").at_least(0);
@@ -72,6 +74,7 @@ void add_run_keys(KeyTable& table) {
       .active_when("the loss scale is not dynamic", [](const Config& c) { return !c.fp16.enabled || c.fp16.loss_scale != 0; });
 
   Section<DataConfig> data(table, "data", [](Config& c) -> DataConfig& { return c.data; });
+  data.own();
   data.key("train", &DataConfig::train,
            "training data: a text (plain or .gz), a file of tokens (.tokens, Megatron .bin and .idx, llm.c .bin), or images (a "
            "folder or file of IDX or CIFAR, or a folder of PNG files)");
@@ -114,6 +117,7 @@ void add_run_keys(KeyTable& table) {
   for_images(data.key("flip", &DataConfig::flip, "mirror half of the training images horizontally"));
 
   Section<AuditConfig> audit(table, "audit", [](Config& c) -> AuditConfig& { return c.audit; });
+  audit.own();
   audit
       .key("weights_every", &AuditConfig::weights_every,
            "steps between comparisons of replicated weights across ranks, which find silent data corruption. Weights are also "
@@ -127,6 +131,7 @@ void add_run_keys(KeyTable& table) {
 
   using C = CommunicationConfig;
   Section<C> communication(table, "communication", [](Config& c) -> C& { return c.communication; });
+  communication.own();
   communication.key("transport", &C::transport,
                     "carries messages between ranks on different hosts, while ranks on one host share memory; \"auto\" is "
                     "\"ucx\", and \"gloo\" is used only if it is chosen");

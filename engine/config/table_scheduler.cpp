@@ -24,6 +24,8 @@ void add_warmup(Section<S>& params) {
           "step at which the schedule ends; 0: the last step of the run (training.steps, or training.epochs), so that resuming "
           "with more of them changes the learning rate")
       .at_least(0)
+      .takes_auto([](Config&) { return std::string("the steps of the run"); })
+      .deepspeed("required by DeepSpeed")
       .only_for(kSchedulerType, {"WarmupDecayLR", "WarmupCosineLR", "Linear", "Cosine"});
   params.key("warmup_min_lr", &S::warmup_min_lr, "learning rate at the first step")
       .at_least(0)
@@ -32,10 +34,18 @@ void add_warmup(Section<S>& params) {
       .at_least(0)
       .nullable()
       .default_note("WarmupDecayLR: 0.001")
+      .takes_auto([](Config& c) {
+        c.scheduler.warmup_max_lr = c.optimizer.lr;
+        return number_json(c.optimizer.lr) + ", which is optimizer.params.lr";
+      })
       .only_for(kSchedulerType, warmup);
-  params.key("warmup_num_steps", &S::warmup_num_steps, "steps of the warm-up")
+  params.key("warmup_num_steps", &S::warmup_num_steps, "steps of the warm-up; DeepSpeed's schedulers take at least 2")
       .at_least(0)
       .default_note("WarmupLR, WarmupDecayLR, WarmupCosineLR: 1000")
+      .takes_auto([](Config& c) {
+        c.scheduler.warmup_num_steps = 0;
+        return std::string("0, the default of Hugging Face's Trainer, which takes --warmup_steps");
+      })
       .only_for(kSchedulerType, {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "Constant", "Linear", "Cosine"});
   params.key("warmup_type", &S::warmup_type, "shape of the warm-up")
       .only_for(kSchedulerType, {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"});
@@ -47,6 +57,7 @@ void add_warmup(Section<S>& params) {
       .only_for(kSchedulerType, {"WarmupCosineLR"});
   params.key("end_ratio", &S::end_ratio, "learning rate at the end, as a share of lr")
       .between(0, 1)
+      .own()
       .only_for(kSchedulerType, {"Linear", "Cosine"});
 }
 
@@ -65,8 +76,14 @@ void add_range_test(Section<S>& params) {
 
 void add_one_cycle(Section<S>& params) {
   const Names cycle{"OneCycle"};
-  params.key("cycle_min_lr", &S::cycle_min_lr, "lowest learning rate; required").at_least(0).only_for(kSchedulerType, cycle);
-  params.key("cycle_max_lr", &S::cycle_max_lr, "highest learning rate; required").at_least(0).only_for(kSchedulerType, cycle);
+  params.key("cycle_min_lr", &S::cycle_min_lr, "lowest learning rate; required")
+      .at_least(0)
+      .refuses_auto("it is required")
+      .only_for(kSchedulerType, cycle);
+  params.key("cycle_max_lr", &S::cycle_max_lr, "highest learning rate; required")
+      .at_least(0)
+      .refuses_auto("it is required")
+      .only_for(kSchedulerType, cycle);
   params.key("decay_lr_rate", &S::decay_lr_rate, "decay of the learning rate after the cycle")
       .at_least(0)
       .only_for(kSchedulerType, cycle);
@@ -104,7 +121,8 @@ void add_scheduler_keys(KeyTable& table) {
       .key("type", &S::type,
            "how the learning rate changes: DeepSpeed's five schedulers, or Constant, Linear or Cosine with warm-up")
       .selects()
-      .refuses(schedulers_of_deepspeed());
+      .refuses(schedulers_of_deepspeed())
+      .refuses_auto("it decides how weights are trained");
   Section<S> params(table, "scheduler.params", [](Config& c) -> S& { return c.scheduler; });
   add_warmup(params);
   add_range_test(params);

@@ -9,6 +9,7 @@
 #include "comm/nccl_network.h"
 #include "core/file_system.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/config/deepspeed.h"
 #include "engine/config/load.h"
 #include "engine/lr_schedule.h"
 #include "engine/monitor/console.h"
@@ -113,7 +114,9 @@ void add_notes(const Run& run, std::vector<Fact>& facts) {
   const int64_t timeline_step = run.config.timeline.step;
   if (timeline_step > 0 && timeline_step <= run.steps_done())
     facts.push_back({"note", fmt::format("timeline.step {} is already done, so nothing is recorded", timeline_step)});
+  for (const std::string& line : auto_lines(run.config)) facts.push_back({"taken", line});
   for (const std::string& key : accepted_without_effect(run.config)) facts.push_back({"no effect", key});
+  for (const std::string& line : differences_from_deepspeed(run.config)) facts.push_back({"differs", line});
 }
 
 // Shows planned and measured memory side by side. The peak of resident memory is the operating system's figure for the

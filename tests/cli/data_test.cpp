@@ -29,6 +29,17 @@ class DataCommand : public testing::Test {
   Output prepared;
 };
 
+TEST_F(DataCommand, AVocabularyMayBeASizeOfBpe) {
+  const Output learned = folder.run("data prepare a.txt b.txt --output bpe.tokens --vocabulary bpe:260");
+  EXPECT_EQ(learned.code, 0) << learned.errors;
+  EXPECT_THAT(learned.text, HasSubstr("a BPE vocabulary of 260 tokens, learned from them"));
+  for (const char* size : {"bpe:", "bpe:256", "bpe:1e3", "bpe:99999999999"}) {
+    const Output refused = folder.run(std::string("data prepare a.txt --output no.tokens --vocabulary ") + size);
+    EXPECT_EQ(refused.code, 2) << size;
+    EXPECT_THAT(refused.errors, HasSubstr("bpe: needs a size from 257 to 16777216, such as bpe:1024")) << size;
+  }
+}
+
 TEST_F(DataCommand, PrepareSaysWhatItWroteAndHowToUseIt) {
   EXPECT_EQ(prepared.code, 0) << prepared.errors;
   EXPECT_THAT(prepared.text, HasSubstr("2 texts -> all.tokens with vocabulary \"bytes\"\n"));

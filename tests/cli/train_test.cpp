@@ -132,6 +132,35 @@ TEST_F(Train, EndsWithTheNameOfDataThatIsCutShortWhileItRuns) {
   EXPECT_THAT(cut.errors, HasSubstr(" when it was opened; put the file back as it was and continue from the last checkpoint"));
 }
 
+TEST_F(Train, SaysWhatBecomesOfAConfigForDeepSpeed) {
+  folder.write("ds.json", R"({"train_batch_size": "auto", "wall_clock_breakdown": true, "fp16": {"enabled": "auto"},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "weight_decay": 0.1}},
+    "model": {"type": "gpt", "layers": 1, "hidden_size": 32, "heads": 2, "sequence_length": 16, "vocabulary": "bytes"},
+    "data": {"train": "text.txt"}, "training": {"steps": 1}})");
+  folder.write("text.txt", std::string(4000, 'a'));
+  for (const char* command : {"train ds.json", "train --deepspeed ds.json", "train --deepspeed_config ds.json",
+                              "train --config ds.json", "config check ds.json"}) {
+    const Output output = folder.run(command);
+    EXPECT_EQ(output.code, 0) << command << ": " << output.errors;
+    EXPECT_THAT(output.text, HasSubstr("optimizer.params.lr: \"auto\" is 0.00005, the default of Hugging Face's Trainer"));
+    EXPECT_THAT(output.text, HasSubstr("wall_clock_breakdown: not used here; use timeline.step"));
+    EXPECT_THAT(output.text, HasSubstr("optimizer.params.weight_decay: biases and norms do not decay"));
+  }
+  EXPECT_THAT(folder.run("train ds.json --deepspeed ds.json").errors,
+              HasSubstr("--deepspeed ds.json: the config is ds.json; name one"));
+  EXPECT_EQ(folder.run("train").code, 2);
+}
+
+TEST_F(Train, AsksForTheModelThatAConfigForDeepSpeedLacks) {
+  folder.write("ds.json", R"({"train_batch_size": "auto", "data": {"train": "text.txt"}, "training": {"steps": 1}})");
+  for (const char* command : {"train ds.json", "config check ds.json"}) {
+    const Output refused = folder.run(command);
+    EXPECT_EQ(refused.code, 2) << command;
+    EXPECT_THAT(refused.errors,
+                HasSubstr("ds.json: model: there is no such section: in DeepSpeed the program brings the model"));
+  }
+}
+
 TEST_F(Train, RefusesAFileNameThatIsNotUtf8BeforeItStarts) {
   folder.write("latin1.json", "{\"train_batch_size\": 1,\n \"data\": {\"train\": \"caf\xE9.txt\"}}");
   for (const char* command : {"config check latin1.json", "train latin1.json"}) {

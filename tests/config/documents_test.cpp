@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/config/deepspeed.h"
 #include "engine/config/key_table.h"
 #include "engine/config/reference.h"
 #include "engine/config/schema.h"
@@ -14,6 +15,26 @@ namespace {
 TEST(ConfigReference, DocsConfigMdIsUpToDate) {
   EXPECT_TRUE(read_file(TRIVET_SOURCE_DIR "/docs/config.md") == config_reference())
       << "docs/config.md does not match the key table; run trivet config reference > docs/config.md";
+}
+
+TEST(DeepSpeedReference, DocsDeepspeedMdIsUpToDate) {
+  EXPECT_TRUE(read_file(TRIVET_SOURCE_DIR "/docs/deepspeed.md") == deepspeed_reference())
+      << "docs/deepspeed.md does not match the key table; run trivet config reference --deepspeed > docs/deepspeed.md";
+}
+
+TEST(DeepSpeedReference, SaysWhatBecomesOfEachKey) {
+  const std::string text = deepspeed_reference();
+  for (const char* row :
+       {"| `stage` | `0` | same | the default |",
+        "| `sub_group_size` | `1000000000` | different; DeepSpeed: at stage 3 only | the default |",
+        "| `wall_clock_breakdown` | `false` | not used: use timeline.step | the default |",
+        "| `prescale_gradients` | `false` | no effect: the result is the same mean; only its rounding differs | "
+        "the default |",
+        "| `gradient_allreduce_op` | `\"mean\"` | refused | the default |",
+        "| `max_iter` | `100` | refused: Trivet does not have eigenvalues of layers |  |",
+        "| `zero_optimization.max_live_parameters` | `zero_optimization.stage3_max_live_parameters` |"})
+    EXPECT_NE(text.find(row), std::string::npos) << row;
+  EXPECT_EQ(text.find("`hidden_size`"), std::string::npos) << "a key of Trivet";
 }
 
 TEST(ConfigReference, NamesEveryKey) {
@@ -33,10 +54,13 @@ nlohmann::json schema_at(const nlohmann::json& root, const std::string& path) {
   }
 }
 
-int count_keys(const nlohmann::json& schema) {
+int count_keys(const nlohmann::json& schema, const std::string& section = "") {
   if (!schema.contains("properties")) return 1;
   int keys = 0;
-  for (const auto& [name, property] : schema["properties"].items()) keys += name == "bfloat16" ? 0 : count_keys(property);
+  for (const auto& [name, property] : schema["properties"].items()) {
+    const std::string path = section.empty() ? name : section + "." + name;
+    if (!config::key_table().other_names().contains(path)) keys += count_keys(property, path);
+  }
   return keys;
 }
 

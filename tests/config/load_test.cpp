@@ -126,7 +126,8 @@ TEST(ParseConfig, PipelineStagesAndAutotpSizeAreTheSameAsParallel) {
 
 TEST(ParseConfig, ASwitchedOffFeatureMayKeepItsSettings) {
   const Config config = parse_config(R"({"wandb": {"enabled": false, "project": "mine"}})", "a");
-  EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{"wandb.project: its section is not enabled"});
+  EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{"wandb: is not switched on"});
+  EXPECT_EQ(accepted_without_effect(parse_config(R"({"wandb": {"enabled": false}})", "a")), std::vector<std::string>{});
 }
 
 TEST(ParseConfig, KeysWithoutEffectAreListedWithTheReason) {

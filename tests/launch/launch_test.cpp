@@ -215,6 +215,13 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"NegativeRanks", {"--num_gpus=-3", "/bin/true"}, "--num_gpus -3: must be from 1 to 4096"},
         Bad{"RanksAreNoNumber", {"--num_gpus", "two", "/bin/true"}, "two"},
         Bad{"NoSuchProgram", {"--num_gpus", "1", "no_such_program_x"}, "no_such_program_x: no such program in PATH"},
+        Bad{"OnlyASubcommand", {"--num_gpus", "1", "train", "a.json"}, "to train with this executable write trivet train"},
+        Bad{"RanksUnderTorchrunsName", {"--nproc_per_node", "0", "/bin/true"}, "--num_gpus 0: must be from 1 to 4096"},
+        Bad{"RanksUnderMpirunsName", {"-n", "0", "/bin/true"}, "--num_gpus 0: must be from 1 to 4096"},
+        Bad{"DeepSpeedsFlagOfTheProgram",
+            {"--num_gpus", "1", "--deepspeed_config", "a.json", "train.py"},
+            "launch: --deepspeed_config belongs to the program; write, for example, trivet launch --num_gpus 2 trivet train "
+            "--deepspeed_config ds_config.json"},
         Bad{"NoSuchFile", {"--num_gpus", "1", "./no_such_program_x"}, "./no_such_program_x: is not an executable file"},
         Bad{"ProgramIsAFolder", {"--num_gpus", "1", "/tmp"}, "/tmp: is not an executable file"},
         Bad{"MoreNodesThanHosts", {"--num_nodes", "2", "/bin/true"}, "--num_nodes 2: there is one host, \"localhost\""},

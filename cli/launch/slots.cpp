@@ -1,0 +1,56 @@
+#include "cli/launch/slots.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+#include "cli/launch/cores.h"
+
+namespace trivet::cli {
+namespace {
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Numbers that are too large are left to those who read --include.
+int slots_named_in(const std::string& include) {
+  constexpr int kMostSlots = 4096;
+  int most = 0;
+  for (size_t colon = include.find(':'); colon != std::string::npos; colon = include.find(':', colon + 1)) {
+    const std::string_view list = std::string_view(include).substr(colon + 1, include.find('@', colon) - colon - 1);
+    for (size_t at = 0; at <= list.size();) {
+      const std::string_view word = list.substr(at, list.find(',', at) - at);
+      int slot = -1;
+      std::from_chars(word.data(), word.data() + word.size(), slot);
+      if (is_number(word) && slot >= 0 && slot < kMostSlots) most = std::max(most, slot + 1);
+      at += word.size() + 1;
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+int count_gpus(const std::string& device_files, const std::optional<std::string>& visible_devices) {
+  constexpr std::string_view kPrefix = "nvidia";
+  int gpus = 0;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(device_files, ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with(kPrefix) && is_number(std::string_view(name).substr(kPrefix.size()))) ++gpus;
+  }
+  if (!visible_devices) return gpus;
+  const auto visible = visible_devices->empty() ? 0 : 1 + std::count(visible_devices->begin(), visible_devices->end(), ',');
+  return std::min(gpus, static_cast<int>(visible));
+}
+
+int usual_slots(const std::string& include) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const int gpus = count_gpus("/dev", visible ? std::optional<std::string>(visible) : std::nullopt);
+  return gpus > 0 ? gpus : std::max(memory_nodes(), slots_named_in(include));
+}
+
+}  // namespace trivet::cli

@@ -1,0 +1,91 @@
+// Writes docs/deepspeed.md.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/config/deepspeed.h"
+#include "engine/config/key_table.h"
+
+namespace trivet {
+namespace {
+
+using namespace config;
+
+const char* const kDeepSpeedIntroduction = R"(# DeepSpeed's keys
+
+Generated from the key table in `engine/config`: `trivet config reference --deepspeed > docs/deepspeed.md`. A test fails when this page is
+out of date.
+
+A config that was written for DeepSpeed is used as it is: `trivet train ds_config.json`. Only what DeepSpeed leaves to the Python program has
+to be added, in the file or with `--set`: the sections `model`, `data` and `training` ([config.md](config.md)). `trivet config check` says
+what becomes of each key that is not used as it stands, and a run says it at its start:
+
+* **same**: the key does what it does in DeepSpeed.
+* **different**: it works, but not in the same way; the table says how DeepSpeed differs.
+* **no effect**: the key is accepted, and the run is the same whatever its value is.
+* **not used**: what the key asks for is missing here, but it changes no weight. It is accepted, and one line says so.
+* **refused**: it would change weights, and Trivet does not have it. Its default is accepted, and so is a section that is switched off.
+
+Top-level sections of other programs, which DeepSpeed ignores, and comments (`_comment`, `//`) are accepted with one line. Any other
+unknown key is refused, because it may be a misspelt one.
+
+)";
+
+std::string column(std::string text) {
+  for (size_t at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2)) text.replace(at, 1, "\\|");
+  return text;
+}
+
+std::string what_becomes_of(const KeyEntry& entry) {
+  if (const Feature* feature = key_table().feature_around(entry.path)) {
+    if (feature->changes_weights) return fmt::format("refused: Trivet does not have {}", feature->name);
+    return "not used" + (feature->instead.empty() ? "" : ": use " + feature->instead);
+  }
+  const std::string differs = entry.difference.empty() ? "" : "; DeepSpeed: " + entry.difference;
+  switch (entry.effect) {
+    case Effect::Works: return entry.difference.empty() ? "same" : "different; DeepSpeed: " + entry.difference;
+    case Effect::Inert: return "no effect: " + entry.reason + differs;
+    case Effect::NotUsed: return "not used" + (entry.instead.empty() ? "" : ": use " + entry.instead);
+    case Effect::NotImplemented: return "refused" + (entry.instead.empty() ? "" : ": use " + entry.instead);
+  }
+  return "";
+}
+
+std::string what_auto_means(const KeyEntry& entry) {
+  if (entry.default_json == "\"auto\"" || key_table().feature_around(entry.path)) return "";
+  if (!entry.auto_refused.empty()) return "refused";
+  if (!entry.take_auto) return "the default";
+  Config config;
+  const std::string taken = entry.take_auto(config);
+  return taken.substr(0, taken.find(", the default of"));
+}
+
+std::string table_of_section(const std::string& section) {
+  std::string text = fmt::format("## {}\n\n| key | default | what becomes of it | `\"auto\"` |\n|---|---|---|---|\n",
+                                 section.empty() ? "Top level" : "`" + section + "`");
+  for (const KeyEntry& entry : key_table().entries())
+    if (entry.section() == section && entry.origin != Origin::Own)
+      text += fmt::format("| `{}` | `{}` | {} | {} |\n", entry.name(), entry.default_json, column(what_becomes_of(entry)),
+                          what_auto_means(entry));
+  return text + "\n";
+}
+
+std::string table_of_other_names() {
+  std::string text = "## Other names\n\n| DeepSpeed also accepts | for |\n|---|---|\n";
+  for (const auto& [other, path] : key_table().other_names()) text += fmt::format("| `{}` | `{}` |\n", other, path);
+  return text;
+}
+
+}  // namespace
+
+std::string deepspeed_reference() {
+  std::string text = kDeepSpeedIntroduction;
+  std::vector<std::string> sections;
+  for (const KeyEntry& entry : key_table().entries())
+    if (entry.origin != Origin::Own && std::find(sections.begin(), sections.end(), entry.section()) == sections.end())
+      sections.push_back(entry.section());
+  for (const std::string& section : sections) text += table_of_section(section);
+  return text + table_of_other_names();
+}
+
+}  // namespace trivet

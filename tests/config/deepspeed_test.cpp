@@ -1,0 +1,237 @@
+// What DeepSpeed accepts is accepted, and what differs is said.
+#include "engine/config/deepspeed.h"
+
+#include <algorithm>
+
+#include "engine/config/explain.h"
+#include "tests/config/support.h"
+
+namespace trivet {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+Config parsed(const std::string& text) { return parse_config(text, "a"); }
+
+std::string taken(const Config& config, const std::string& path) {
+  for (const AutoKey& key : config.automatic)
+    if (key.path == path) return key.taken;
+  return "nothing";
+}
+
+TEST(Auto, InZeroAndPrecisionIsTheDefaultAsInDeepSpeed) {
+  const Config config =
+      parsed(R"({"zero_optimization": {"stage": 3, "overlap_comm": "auto", "stage3_max_live_parameters": "auto",
+      "offload_optimizer": {"device": "auto", "pin_memory": "auto"}}, "fp16": {"loss_scale": "auto", "enabled": "auto"}})");
+  EXPECT_TRUE(config.zero.overlap_comm);
+  EXPECT_EQ(config.zero.stage3_max_live_parameters, 1'000'000'000);
+  EXPECT_EQ(config.zero.offload_optimizer.device, OffloadDevice::None);
+  EXPECT_FALSE(config.fp16.enabled);
+  EXPECT_EQ(taken(config, "zero_optimization.overlap_comm"), "true, the default");
+  EXPECT_EQ(taken(config, "zero_optimization.offload_optimizer.pin_memory"), "true, the default");
+  EXPECT_EQ(taken(config, "fp16.enabled"), "false, the default of Hugging Face's Trainer, which takes --fp16");
+}
+
+TEST(Auto, OfBucketsFollowsTheHiddenSizeAsInTheTrainer) {
+  const Config config = parsed(R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": "auto",
+      "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto"}, "model": {"hidden_size": 96}})");
+  EXPECT_EQ(config.zero.reduce_bucket_size, 9216);
+  EXPECT_EQ(config.zero.stage3_prefetch_bucket_size, 8294);
+  EXPECT_EQ(config.zero.stage3_param_persistence_threshold, 960);
+  EXPECT_EQ(taken(config, "zero_optimization.stage3_prefetch_bucket_size"),
+            "8294, 0.9 x hidden_size x hidden_size, as Hugging Face's Trainer does");
+}
+
+TEST(Auto, OfBucketsIsTheDefaultForAModelWithoutAHiddenSize) {
+  const Config config =
+      parsed(R"({"zero_optimization": {"reduce_bucket_size": "auto", "stage3_param_persistence_threshold": "auto"},
+      "model": {"type": "sequential", "input": [1, 8, 8], "network": ["flatten", "dense 10"]}})");
+  EXPECT_EQ(config.zero.reduce_bucket_size, 500'000'000);
+  EXPECT_EQ(config.zero.stage3_param_persistence_threshold, 100'000);
+}
+
+TEST(Auto, OfTheOptimizerAndScheduleIsWhatTheTrainerHas) {
+  const Config config = parsed(R"({"training": {"steps": 50},
+      "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_min_lr": "auto",
+                                                        "warmup_max_lr": "auto", "warmup_num_steps": "auto"}},
+      "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
+      "gradient_clipping": "auto"})");
+  EXPECT_EQ(config.optimizer.lr, 5e-5);
+  EXPECT_EQ(config.optimizer.beta2, 0.999);
+  EXPECT_EQ(config.scheduler.warmup_max_lr, 5e-5);  // follows lr, which comes later in the file
+  EXPECT_EQ(config.scheduler.warmup_num_steps, 0);
+  EXPECT_EQ(config.scheduler.total_num_steps, 50);
+  EXPECT_EQ(config.gradient_clipping, 1.0);
+  EXPECT_EQ(taken(config, "scheduler.params.warmup_max_lr"), "5e-05, which is optimizer.params.lr");
+}
+
+TEST(Auto, OfTheMaximumFollowsTheLearningRateThatIsGiven) {
+  const Config config = parsed(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto"}},
+      "optimizer": {"type": "AdamW", "params": {"lr": 0.002}}})");
+  EXPECT_EQ(config.scheduler.warmup_max_lr, 0.002);
+}
+
+TEST(Auto, OfBatchSizesIsWhatTheOthersGive) {
+  const auto batch = [](const std::string& train, const std::string& micro, const std::string& steps) {
+    const BatchConfig sizes = parsed("{\"train_batch_size\": " + train + ", \"train_micro_batch_size_per_gpu\": " + micro +
+                                     ", \"gradient_accumulation_steps\": " + steps + "}")
+                                  .batch;
+    return std::vector<int64_t>{sizes.train_batch_size, sizes.micro_batch_size, sizes.gradient_accumulation_steps};
+  };
+  const std::string automatic = "\"auto\"";
+  EXPECT_EQ(batch(automatic, automatic, automatic), (std::vector<int64_t>{0, 8, 0}));
+  EXPECT_EQ(batch(automatic, "2", automatic), (std::vector<int64_t>{0, 2, 0}));
+  EXPECT_EQ(batch("64", automatic, "4"), (std::vector<int64_t>{64, 0, 4}));
+  EXPECT_EQ(batch("64", automatic, automatic), (std::vector<int64_t>{64, 0, 0}));
+  EXPECT_EQ(batch(automatic, automatic, "4"), (std::vector<int64_t>{0, 8, 4}));
+}
+
+TEST(Auto, OfTheWholeBatchAloneTakesTheTrainersMicrobatch) {
+  EXPECT_EQ(parsed(R"({"train_batch_size": "auto"})").batch.micro_batch_size, 8);
+}
+
+TEST(Auto, IsReadBackAsTheValueThatWasTaken) {
+  const Config config = parsed(R"({"train_batch_size": "auto", "optimizer": {"type": "Adam", "params": {"lr": "auto"}},
+      "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}, "model": {"hidden_size": 96}})");
+  EXPECT_TRUE(diff(config, parsed(explain_as_json(config))).empty());
+}
+
+TEST(Auto, ForASectionIsAsWithoutIt) {
+  const Config config = parsed(R"({"optimizer": "auto", "scheduler": "auto"})");
+  EXPECT_EQ(config.scheduler.type, SchedulerType::Constant);
+  EXPECT_EQ(taken(config, "scheduler"), "the defaults, as without the section");
+}
+
+TEST(OtherNames, OfZerosKeysNeedNoStage3) {
+  const Config config = parsed(R"({"zero_optimization": {"stage": 3, "max_live_parameters": 5, "max_reuse_distance": 6,
+      "prefetch_bucket_size": 7, "param_persistence_threshold": 8, "model_persistence_threshold": 9,
+      "gather_16bit_weights_on_model_save": true}, "allgather_size": 10})");
+  EXPECT_EQ(config.zero.stage3_max_live_parameters, 5);
+  EXPECT_EQ(config.zero.stage3_max_reuse_distance, 6);
+  EXPECT_EQ(config.zero.stage3_prefetch_bucket_size, 7);
+  EXPECT_EQ(config.zero.stage3_param_persistence_threshold, 8);
+  EXPECT_EQ(config.zero.stage3_model_persistence_threshold, 9);
+  EXPECT_EQ(config.zero.allgather_bucket_size, 10);
+}
+
+TEST(OtherNames, CpuOffloadIsADevice) {
+  const Config config = parsed(R"({"zero_optimization": {"stage": 3, "cpu_offload": true, "cpu_offload_param": true,
+                                                         "cpu_offload_use_pin_memory": true}})");
+  EXPECT_EQ(config.zero.offload_optimizer.device, OffloadDevice::Cpu);
+  EXPECT_EQ(config.zero.offload_param.device, OffloadDevice::Cpu);
+  EXPECT_EQ(parsed(R"({"zero_optimization": {"stage": 3, "cpu_offload_params": true}})").zero.offload_param.device,
+            OffloadDevice::Cpu);
+  EXPECT_EQ(parsed(R"({"zero_optimization": {"cpu_offload": false}})").zero.offload_optimizer.device, OffloadDevice::None);
+}
+
+TEST(Ranges, ZeroIsTheDefaultOfBucketsAndSubGroups) {
+  const ZeroConfig zero =
+      parsed(R"({"zero_optimization": {"sub_group_size": 0, "reduce_bucket_size": 0, "allgather_bucket_size": 0}})").zero;
+  EXPECT_EQ(zero.sub_group_size, 1'000'000'000);
+  EXPECT_EQ(zero.reduce_bucket_size, 500'000'000);
+  EXPECT_EQ(zero.allgather_bucket_size, 500'000'000);
+}
+
+TEST(Ranges, ALossScaleAndAWarmUpMayBeZero) {
+  EXPECT_EQ(parsed(R"({"fp16": {"enabled": true, "min_loss_scale": 0}})").fp16.min_loss_scale, 0);
+  EXPECT_EQ(parsed(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}}})").scheduler.warmup_num_steps, 0);
+}
+
+TEST(NotUsed, KeysThatChangeNoWeightCostOneLineEach) {
+  EXPECT_EQ(accepted_without_effect(parsed(R"({"wall_clock_breakdown": true, "memory_breakdown": false, "dump_state": true,
+      "flops_profiler": {"enabled": true, "profile_step": 1, "module_depth": -1}, "wandb": {"enabled": true, "entity": "me"},
+      "checkpoint": {"use_node_local_storage": true}, "fp16": {"auto_cast": true}, "prescale_gradients": true,
+      "activation_checkpointing": {"cpu_checkpointing": true}, "compile": {"deepcompile": true}})")),
+            (Lines{"wall_clock_breakdown: not used here; use timeline.step", "dump_state: not used here; use `trivet plan`",
+                   "checkpoint.use_node_local_storage: not used here; use checkpoint.replicas",
+                   "fp16.auto_cast: tokens are integers, and images are read in the model's type",
+                   "prescale_gradients: the result is the same mean; only its rounding differs",
+                   "activation_checkpointing.cpu_checkpointing: not used here; use activation_checkpointing.mode",
+                   "flops_profiler: the FLOPs profiler is not used here; use timeline.step or `trivet plan`",
+                   "wandb: Weights & Biases is not used here; use csv_monitor or tensorboard",
+                   "compile: DeepCompile is not used here"}));
+}
+
+TEST(NotUsed, ParametersAreOffloadedAtStage3Only) {
+  const Config config = parsed(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})");
+  EXPECT_EQ(config.zero.offload_param.device, OffloadDevice::None);
+  EXPECT_EQ(accepted_without_effect(config),
+            Lines{"zero_optimization.offload_param: takes effect only when zero_optimization.stage is 3"});
+  EXPECT_EQ(parsed(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})").zero.offload_param.device,
+            OffloadDevice::Cpu);
+}
+
+TEST(NotUsed, Bfloat16NeedsNoLossScale) {
+  EXPECT_EQ(accepted_without_effect(parsed(R"({"bf16": {"enabled": true, "loss_scale": 0, "min_loss_scale": 1}})")),
+            (Lines{"bf16.loss_scale: bfloat16 needs no loss scale", "bf16.min_loss_scale: bfloat16 needs no loss scale"}));
+}
+
+TEST(NotUsed, CommentsAndSectionsOfOtherProgramsAreListed) {
+  EXPECT_EQ(
+      accepted_without_effect(parsed(R"({"_comment": "mine", "comment": 1, "zero_optimization": {"//": ["a"]},
+                                               "peft_settings": {"rank": 8}, "ignore_unused_parameters": true})")),
+      (Lines{"_comment: not used here: a comment", "comment: not used here: a comment",
+             "zero_optimization.//: not used here: a comment", "peft_settings: not used here: a section of another program",
+             "ignore_unused_parameters: not used here: it belongs in \"zero_optimization\", where it has no effect, either"}));
+}
+
+TEST(NotUsed, AFeatureThatIsSwitchedOffMayHoldAnything) {
+  EXPECT_EQ(accepted_without_effect(parsed(R"({"curriculum_learning": {"enabled": false, "later": {"a": 1}},
+                                               "amp": {"enabled": false}, "zero_optimization": {"zenflow": null}})")),
+            Lines{"curriculum_learning: is not switched on"});
+}
+
+const std::string kDeepSpeed = R"("wall_clock_breakdown": false, )";
+
+TEST(Differences, AreSaidOfAConfigForDeepSpeedOnly) {
+  const std::string text = R"("optimizer": {"type": "AdamW", "params": {"weight_decay": 0.1}}, "gradient_clipping": 1})";
+  EXPECT_EQ(differences_from_deepspeed(parsed("{" + text)), Lines{});
+  EXPECT_EQ(
+      differences_from_deepspeed(parsed("{" + kDeepSpeed + text)),
+      Lines{"optimizer.params.weight_decay: biases and norms do not decay; in DeepSpeed they do, unless the program groups "
+            "its parameters; optimizer.decay_all true lets them decay here"});
+}
+
+TEST(Differences, AreNotSaidOfWhatIsGivenAsDeepSpeedHasIt) {
+  EXPECT_EQ(differences_from_deepspeed(parsed("{" + kDeepSpeed + R"("gradient_clipping": 0, "training": {"steps": 10},
+      "optimizer": {"type": "Adam", "decay_all": true, "params": {"weight_decay": 0.1, "torch_adam": true}},
+      "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 10}}})")),
+            Lines{});
+}
+
+TEST(Differences, OfDefaultsAndOfTheSchedule) {
+  const Lines lines = differences_from_deepspeed(parsed("{" + kDeepSpeed + R"("training": {"steps": 10},
+      "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 11}}})"));
+  EXPECT_EQ(lines, (Lines{"optimizer: there is no section, so AdamW with lr 0.001 and weight_decay 0 trains; in DeepSpeed the "
+                          "program brings the optimizer",
+                          "gradient_clipping: it is not given, so gradients are clipped to a norm of 1, as by the newest "
+                          "DeepSpeed; older ones do not clip, which 0 means",
+                          "scheduler.params.total_num_steps: the schedule of 11 steps is longer than the run, whose "
+                          "training.steps is 10, so the learning rate does not reach its end"}));
+}
+
+TEST(Differences, TorchAdamDecaysByDefault) {
+  const auto lines = [](const std::string& parameters) {
+    return differences_from_deepspeed(parsed(R"({"gradient_clipping": 0, "optimizer": {"type": "AdamW", "decay_all": true,
+                                                 "params": {"torch_adam": true)" +
+                                             parameters + "}}}"));
+  };
+  EXPECT_EQ(lines(""),
+            Lines{"optimizer.params.torch_adam: without weight_decay nothing decays; PyTorch's AdamW, which DeepSpeed "
+                  "takes, has a weight_decay of 0.01"});
+  EXPECT_EQ(lines(R"(, "weight_decay": 0)"), Lines{});
+}
+
+TEST(ModelIsGiven, IsAskedOfAConfigForDeepSpeed) {
+  EXPECT_NO_THROW(check_model_is_given(parsed(R"({"train_batch_size": 8})")));
+  EXPECT_NO_THROW(check_model_is_given(parsed(R"({"train_batch_size": "auto", "model": {"type": "gpt"}})")));
+  try {
+    check_model_is_given(parsed(R"({"train_batch_size": "auto"})"));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("a: model: there is no such section: in DeepSpeed the program brings "));
+  }
+}
+
+}  // namespace
+}  // namespace trivet

@@ -1,0 +1,33 @@
+#include "cli/launch/slots.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "cli/launch/cores.h"
+#include "tests/support/temporary_folder.h"
+
+namespace trivet::cli {
+namespace {
+
+TEST(Slots, AreTheGpusThatAProcessSees) {
+  const test::TemporaryFolder folder;
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia12", "nvidiactl", "nvidia-uvm", "null"})
+    std::ofstream(folder.path() + "/" + name);
+  EXPECT_EQ(count_gpus(folder.path(), std::nullopt), 3);
+  EXPECT_EQ(count_gpus(folder.path(), "0,1"), 2);
+  EXPECT_EQ(count_gpus(folder.path(), ""), 0);
+  EXPECT_EQ(count_gpus(folder.path(), "0,1,2,3"), 3);
+  EXPECT_EQ(count_gpus(folder.path() + "/none", std::nullopt), 0);
+}
+
+TEST(Slots, OfAHostWithoutGpusAreWhatIncludeNames) {
+  if (count_gpus("/dev", std::nullopt) > 0) GTEST_SKIP() << "this host has GPUs";
+  EXPECT_EQ(usual_slots(""), memory_nodes());
+  EXPECT_EQ(usual_slots("localhost:1,6@other:3"), 7);
+  EXPECT_EQ(usual_slots("localhost"), memory_nodes());
+  EXPECT_EQ(usual_slots("localhost:99999999999,x"), memory_nodes());
+}
+
+}  // namespace
+}  // namespace trivet::cli
