@@ -545,7 +545,6 @@ void CheckpointStore::keep_newest_complete(const Participants& ranks) {
 
 void CheckpointStore::remove_everything(const Participants& ranks) {
   on_leaders(ranks, [&] {
-    if (!is_in_place()) return "";  // saves have said so
     best_effort("removing the steps in memory", [&] {
       remove_all_but("");
       remove_if_there(kDisk);
