@@ -1,49 +1,67 @@
 // The loops of attention, compiled per instruction set; attention_loops.h says what each one does.
 #include "kernels/cpu/lanes.inl"
 #include "kernels/cpu/philox_lanes.inl"
+#include "kernels/cpu/philox_words.inl"
 
 [[gnu::always_inline]] inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// c[8, kVectors lanes] (+)= a[8, k] b[k, kVectors lanes], all of c in registers
-template <int kVectors, typename Sum>
+// A register, and how many rows of c, two registers each, the registers hold together with what they are computed from.
+inline constexpr int kRegister = TRIVET_REGISTER_BYTES, kBlockRows = kRegister == 64 ? 8 : 4;
+template <typename Sum>
+struct Register;
+template <>
+struct Register<float> {
+  typedef float type __attribute__((vector_size(kRegister), may_alias));
+};
+template <>
+struct Register<double> {
+  typedef double type __attribute__((vector_size(kRegister), may_alias));
+};
+
+// c[kBlockRows, kRegisters registers] (+)= a[kBlockRows, k] b[k, kRegisters registers], all of c in registers
+template <int kRegisters, typename Sum>
 [[gnu::always_inline]] inline void block_product(int64_t k, const TileView<Sum>& a, const Sum* b, int64_t b_stride, Sum* c,
                                                  int64_t c_stride, bool accumulate) {
-  constexpr int64_t kLanes = Lanes<Sum>::kCount;
-  typename Lanes<Sum>::type sum[kProductRows][kVectors] = {};
+  typedef typename Register<Sum>::type Vector;
+  constexpr int64_t kLanes = kRegister / sizeof(Sum);
+  Vector sum[kBlockRows][kRegisters] = {};
   for (int64_t p = 0; p < k; ++p) {
-    typename Lanes<Sum>::type right[kVectors];
-    for (int v = 0; v < kVectors; ++v) load(b + p * b_stride + v * kLanes, right[v]);
+    Vector right[kRegisters];
+    for (int v = 0; v < kRegisters; ++v) __builtin_memcpy(&right[v], b + p * b_stride + v * kLanes, kRegister);
 #pragma GCC unroll 8
-    for (int row = 0; row < kProductRows; ++row) {
+    for (int row = 0; row < kBlockRows; ++row) {
       const Sum left = a.data[row * a.row_stride + p * a.col_stride];
-      for (int v = 0; v < kVectors; ++v) sum[row][v] += left * right[v];
+      for (int v = 0; v < kRegisters; ++v) sum[row][v] += left * right[v];
     }
   }
 #pragma GCC unroll 8
-  for (int row = 0; row < kProductRows; ++row)
-    for (int v = 0; v < kVectors; ++v) {
+  for (int row = 0; row < kBlockRows; ++row)
+    for (int v = 0; v < kRegisters; ++v) {
       Sum* out = c + row * c_stride + v * kLanes;
-      typename Lanes<Sum>::type before = {};
-      if (accumulate) load(out, before);
-      store(before + sum[row][v], out);
+      Vector before = {};
+      if (accumulate) __builtin_memcpy(&before, out, kRegister);
+      before += sum[row][v];
+      __builtin_memcpy(out, &before, kRegister);
     }
 }
 
 template <typename Sum>
 void product(const TileProduct<Sum>& x) {
-  constexpr int64_t kLanes = Lanes<Sum>::kCount;
+  constexpr int64_t kLanes = kRegister / sizeof(Sum);
   for (int64_t row = 0; row < x.m; row += kProductRows) {
     const int64_t n = x.part == TilePart::LowerOut ? smaller(padded(row + kProductRows, kProductCols), x.n) : x.n;
     const int64_t first = x.part == TilePart::UpperLeft ? row : 0;
     const int64_t end = x.part == TilePart::LowerLeft ? smaller(row + kProductRows, x.k) : x.k;
-    const TileView<Sum> left{x.a.data + row * x.a.row_stride + first * x.a.col_stride, x.a.row_stride, x.a.col_stride};
-    const Sum* right = x.b + first * x.b_stride;
-    Sum* out = x.c + row * x.c_stride;
-    int64_t col = 0;
-    for (; col + 2 * kLanes <= n; col += 2 * kLanes)
-      block_product<2>(end - first, left, right + col, x.b_stride, out + col, x.c_stride, x.accumulate);
-    for (; col < n; col += kLanes)
-      block_product<1>(end - first, left, right + col, x.b_stride, out + col, x.c_stride, x.accumulate);
+    for (int64_t part = row; part < row + kProductRows; part += kBlockRows) {
+      const TileView<Sum> left{x.a.data + part * x.a.row_stride + first * x.a.col_stride, x.a.row_stride, x.a.col_stride};
+      const Sum* right = x.b + first * x.b_stride;
+      Sum* out = x.c + part * x.c_stride;
+      int64_t col = 0;
+      for (; col + 2 * kLanes <= n; col += 2 * kLanes)
+        block_product<2>(end - first, left, right + col, x.b_stride, out + col, x.c_stride, x.accumulate);
+      for (; col < n; col += kLanes)
+        block_product<1>(end - first, left, right + col, x.b_stride, out + col, x.c_stride, x.accumulate);
+    }
   }
 }
 
@@ -103,8 +121,12 @@ template <typename Sum>
 void dropout_factors(const TileDropout& dropout, int64_t row, Sum* factors) {
   const uint64_t first = dropout.first_element + static_cast<uint64_t>(row * dropout.row_elements);
   uint32_t words[2 * kTile];
+#if TRIVET_REGISTER_BYTES == 64
   philox_words_of_16_blocks(dropout.key, first / 4, dropout.counter_high, words);
   if (first % 4 != 0) philox_words_of_16_blocks(dropout.key, first / 4 + kTile / 4, dropout.counter_high, words + kTile);
+#else  // narrower registers do not hold 16 counters
+  philox_words(dropout.key, first / 4, dropout.counter_high, words, kTile / 4 + (first % 4 != 0 ? 1 : 0));
+#endif
   factors_of_words(words + first % 4, dropout.rate, Sum{1} / (Sum{1} - static_cast<Sum>(dropout.rate)), factors);
 }
 

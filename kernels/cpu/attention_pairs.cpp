@@ -10,8 +10,10 @@
 #pragma GCC target("arch=x86-64-v4,avx512bf16,prefer-vector-width=512")
 namespace trivet::kernels::cpu::pairs {
 namespace {
+#define TRIVET_REGISTER_BYTES 64
 #include "kernels/cpu/attention_pairs.inl"
-}
+#undef TRIVET_REGISTER_BYTES
+}  // namespace
 }  // namespace trivet::kernels::cpu::pairs
 #pragma GCC pop_options
 

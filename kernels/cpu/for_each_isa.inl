@@ -1,4 +1,6 @@
-// Includes the file TRIVET_LOOPS once for each instruction set. See kernels/cpu/isa.h.
+// Includes the file TRIVET_LOOPS once for each instruction set, whose registers have TRIVET_REGISTER_BYTES. See
+// kernels/cpu/isa.h.
+#define TRIVET_REGISTER_BYTES 16
 namespace trivet::kernels::cpu::baseline {
 namespace {
 #include TRIVET_LOOPS
@@ -9,6 +11,8 @@ namespace {
 
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v3")
+#undef TRIVET_REGISTER_BYTES
+#define TRIVET_REGISTER_BYTES 32
 namespace trivet::kernels::cpu::v3 {
 namespace {
 #include TRIVET_LOOPS
@@ -18,6 +22,8 @@ namespace {
 
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#undef TRIVET_REGISTER_BYTES
+#define TRIVET_REGISTER_BYTES 64
 namespace trivet::kernels::cpu::v4 {
 namespace {
 #include TRIVET_LOOPS
@@ -33,4 +39,5 @@ namespace v4 = baseline;
 }  // namespace trivet::kernels::cpu
 
 #endif
+#undef TRIVET_REGISTER_BYTES
 #undef TRIVET_LOOPS
