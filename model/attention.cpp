@@ -11,25 +11,32 @@ using tensor_parallel::all_tokens;
 using tensor_parallel::split_axis;
 namespace {
 
+Attention::Options with_head_size(Attention::Options options) {
+  if (options.head_size == 0) options.head_size = options.hidden / options.heads;
+  return options;
+}
+
 Linear make_out(const Attention::Options& options) {
-  return Linear({.in = options.hidden,
+  const int64_t width = options.heads * options.head_size;
+  return Linear({.in = width,
                  .out = options.hidden,
                  .bias = options.bias,
                  .init_deviation = options.init_deviation_out,
-                 .split = {1, {options.hidden}, {options.heads}}});
+                 .split = {1, {width}, {options.heads}}});
 }
 
 }  // namespace
 
 Attention::Attention(std::string name, const Options& options)
-    : options_(options),
+    : options_(with_head_size(options)),
       dropout_name_(std::move(name) + ".probabilities"),
-      qkv_({.hidden = options.hidden,
-            .heads = options.heads,
-            .key_value_heads = options.key_value_heads,
-            .bias = options.bias,
-            .init_deviation = options.init_deviation}),
-      out_(make_out(options)) {
+      qkv_({.hidden = options_.hidden,
+            .heads = options_.heads,
+            .key_value_heads = options_.key_value_heads,
+            .head_size = options_.head_size,
+            .bias = options_.bias || options_.qkv_bias,
+            .init_deviation = options_.init_deviation}),
+      out_(make_out(options_)) {
   qkv_index_ = sub_layers_.add("qkv", qkv_);
   out_index_ = sub_layers_.add("out", out_);
 }

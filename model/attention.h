@@ -25,7 +25,9 @@ class Attention : public Layer {
  public:
   struct Options {
     int64_t hidden = 0, heads = 0, key_value_heads = 0;
-    bool bias = true;
+    int64_t head_size = 0;  // 0: hidden / heads
+    bool bias = true;       // of both projections
+    bool qkv_bias = false;  // of the first one, even without `bias`
     double dropout = 0;      // on the probabilities
     bool causal = true;      // a token sees itself and those before it; otherwise all of its sequence
     double rotary_base = 0;  // 0: no rotation (positions come from the embedding)
@@ -52,7 +54,7 @@ class Attention : public Layer {
   Core run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out, Saved* keeper_of_statistics) const;
   Core core_again(const BackwardPass& pass) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
-  int64_t head_size() const { return options_.hidden / options_.heads; }
+  int64_t head_size() const { return options_.head_size; }
   void rotate(Context& context, TensorView qkv, bool inverse) const;
   kernels::DropoutSite dropout(const Context& context, int64_t sequence) const;
 

@@ -16,12 +16,14 @@ struct Description {
   Type type = Type::Gpt;
   int64_t layers = 12, hidden_size = 768, heads = 12;
   int64_t key_value_heads = 0;    // 0: as many as heads
+  int64_t head_size = 0;          // 0: hidden_size / heads
   int64_t feed_forward_size = 0;  // 0: the family's default
   int64_t sequence_length = 1024;
   int64_t vocabulary_size = 0;
   double dropout = 0;          // on embeddings, attention probabilities and residuals
   bool tied_embedding = true;  // the LM head uses the embedding's table
   bool bias = true;            // of projections and norms
+  bool qkv_bias = false;       // of the projection to queries, keys and values alone, in a family without `bias`
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
@@ -53,7 +55,7 @@ std::string blocks_in_words(const Description& description);
 
 // Returns why this many tensor ranks cannot share the model ("does not divide model.heads 12"), or "" if they can. Query heads
 // and feed-forward must divide evenly. Key/value heads must divide evenly, or several ranks must hold the same one. The
-// vocabulary can be divided in any way. hidden_size needs no rule of its own, because heads divides it.
+// vocabulary can be divided in any way. hidden_size needs no rule of its own: it is not divided.
 // With `fixed_sums`, sums must not depend on `ranks`: then it must divide tensor_parallel::kSumChunks, and several ranks may
 // not hold the same key/value head.
 std::string tensor_problem(const Description& description, int64_t ranks, bool fixed_sums = false);

@@ -13,8 +13,7 @@ using tensor_parallel::split_axis;
 namespace {
 
 Linear::Options fused(const QkvProjection::Options& options) {
-  const int64_t head_size = options.hidden / options.heads;
-  const int64_t queries = options.heads * head_size, keys = options.key_value_heads * head_size;
+  const int64_t queries = options.heads * options.head_size, keys = options.key_value_heads * options.head_size;
   return {.in = options.hidden,
           .out = queries + 2 * keys,
           .bias = options.bias,
@@ -44,7 +43,7 @@ void QkvProjection::make_weight_gradients(Context& context, Gradients gradients,
   const comm::RankAxis* axis = split_axis(context);
   const HeadRange heads = heads_of(axis);
   if (!heads.key_value_shared) return Linear::make_weight_gradients(context, gradients, x, dy, saved);
-  const int64_t head_size = options_.hidden / options_.heads;
+  const int64_t head_size = options_.head_size;
   std::array<TensorView, 2> rows;  // key and value rows of the weight and of the bias
   std::array<ScopedTensor, 2> before;
   for (size_t i = 0; i < gradients.size(); ++i) {

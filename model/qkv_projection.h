@@ -25,7 +25,7 @@ struct HeadRange {
 class QkvProjection : public Linear {
  public:
   struct Options {
-    int64_t hidden = 0, heads = 0, key_value_heads = 0;
+    int64_t hidden = 0, heads = 0, key_value_heads = 0, head_size = 0;
     bool bias = true;
     double init_deviation = 0.02;
   };

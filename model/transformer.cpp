@@ -19,7 +19,9 @@ TransformerBlock::Options block_options(const Description& d) {
   return {.attention = {.hidden = d.hidden_size,
                         .heads = d.heads,
                         .key_value_heads = d.key_value_heads,
+                        .head_size = d.head_size,
                         .bias = bias,
+                        .qkv_bias = llama && d.qkv_bias,
                         .dropout = d.dropout,
                         .rotary_base = llama ? d.rotary_base : 0,
                         .init_deviation = d.initializer_range,
@@ -61,7 +63,7 @@ double flops_of_sample(const Model& model, const Description& d) {
   for (const auto& layer : model.layers)
     for (const ParameterSpec& parameter : layer->parameters())
       if (layer->role() != LayerRole::Input && parameter.shape.dims() >= 2) multiplied += parameter.shape.elements();
-  const double attention = 6.0 * static_cast<double>(d.layers * d.hidden_size * d.sequence_length);  // of a token
+  const double attention = 6.0 * static_cast<double>(d.layers * d.heads * d.head_size * d.sequence_length);  // of a token
   return (6.0 * static_cast<double>(multiplied) + attention) * static_cast<double>(d.sequence_length);
 }
 
@@ -98,7 +100,7 @@ std::optional<Problem> not_positive(const Description& d) {
 
 std::optional<Problem> find_size_problem(const Description& d) {
   if (const auto problem = not_positive(d)) return problem;
-  if (d.hidden_size % d.heads != 0)
+  if (d.head_size == 0)
     return Problem{"heads", fmt::format("{} heads do not divide model.hidden_size {}; use a divisor", d.heads, d.hidden_size)};
   if (d.heads % d.key_value_heads != 0)
     return Problem{"key_value_heads",
@@ -110,14 +112,19 @@ std::optional<Problem> find_size_problem(const Description& d) {
 
 std::optional<Problem> find_llama_problem(const Description& d) {
   if (const auto problem = find_size_problem(d)) return problem;
-  if (d.hidden_size / d.heads % 2 == 0) return {};
+  if (d.head_size % 2 == 0) return {};
+  if (d.head_size * d.heads != d.hidden_size)
+    return Problem{"head_size", fmt::format("{} is odd, but rotary positions rotate elements in pairs; use an even number",
+                                            d.head_size)};
   return Problem{"heads", fmt::format("{} heads with model.hidden_size {} have the odd size {}, but rotary positions rotate "
                                       "elements in pairs; make hidden_size / heads even",
-                                      d.heads, d.hidden_size, d.hidden_size / d.heads)};
+                                      d.heads, d.hidden_size, d.head_size)};
 }
 
 Description with_feed_forward(Description d, int64_t size) {
   if (d.key_value_heads == 0) d.key_value_heads = d.heads;
+  // Heads that do not divide are a problem, which find_size_problem names.
+  if (d.head_size == 0 && d.heads > 0 && d.hidden_size % d.heads == 0) d.head_size = d.hidden_size / d.heads;
   if (d.feed_forward_size == 0) d.feed_forward_size = size;
   return d;
 }
@@ -154,13 +161,15 @@ std::string transformer_tensor_problem(const Description& given, int64_t ranks, 
   return "";
 }
 
-constexpr size_t kCommonKeys = 11;
-// The keys of every transformer, and one of a family.
-constexpr std::array<std::string_view, kCommonKeys + 1> keys_with(std::string_view own) {
-  return {"layers",     "hidden_size", "heads",          "key_value_heads", "feed_forward_size", "sequence_length",
-          "vocabulary", "dropout",     "tied_embedding", "norm_epsilon",    "initializer_range", own};
+// The keys of every transformer, and those of a family.
+template <typename... Own>
+constexpr auto keys_with(Own... own) {
+  return std::to_array<std::string_view>({"layers", "hidden_size", "heads", "key_value_heads", "head_size", "feed_forward_size",
+                                          "sequence_length", "vocabulary", "dropout", "tied_embedding", "norm_epsilon",
+                                          "initializer_range", own...});
 }
-constexpr auto kGptKeys = keys_with("bias"), kLlamaKeys = keys_with("rotary_base");
+constexpr auto kGptKeys = keys_with("bias");
+constexpr auto kLlamaKeys = keys_with("qkv_bias", "rotary_base");
 
 }  // namespace
 

@@ -111,9 +111,10 @@ void add_model_keys(KeyTable& table) {
   };
   key("layers", &Description::layers, "transformer blocks").between(1, 1 << 16);
   key("hidden_size", &Description::hidden_size, "width of the residual stream").between(1, kLargestWidth);
-  key("heads", &Description::heads, "attention heads; must divide hidden_size").between(1, kLargestWidth);
+  key("heads", &Description::heads, "attention heads; must divide hidden_size unless head_size is given").between(1, kLargestWidth);
   key("key_value_heads", &Description::key_value_heads, "key/value heads; must divide heads; 0: as many as heads")
       .between(0, kLargestWidth);
+  key("head_size", &Description::head_size, "width of a head; 0: hidden_size / heads").between(0, 1 << 12);
   const std::string widths = for_each_family(", ", [](const Family& family) {
     if (family.feed_forward_note.empty()) return std::string();
     return std::string(family.feed_forward_note) + " for " + std::string(name_of(family.type));
@@ -132,6 +133,7 @@ void add_model_keys(KeyTable& table) {
   });
   key("tied_embedding", &Description::tied_embedding, "input and output embedding are one matrix").default_note(untied);
   key("bias", &Description::bias, "biases in projections and norms");
+  key("qkv_bias", &Description::qkv_bias, "biases in the projections to queries, keys and values");
   key("norm_epsilon", &Description::norm_epsilon, "added to the variance in norms").more_than(0);
   key("rotary_base", &Description::rotary_base, "base of the rotary frequencies").more_than(0);
   key("initializer_range", &Description::initializer_range, "standard deviation of initial weights").more_than(0);

@@ -38,5 +38,6 @@ const Architecture& architecture_of(const std::string& model_type, const std::st
 
 Architecture gpt2();
 Architecture llama();
+Architecture qwen2();
 
 }  // namespace trivet::hugging_face

@@ -11,14 +11,20 @@ namespace trivet::hugging_face {
 struct LlamaDefaults {
   int64_t vocabulary, hidden, feed_forward, layers, heads;
   int64_t key_value_heads = 0;  // 0: as many as heads
+  int64_t head_size = 0;        // 0: hidden / heads
   int64_t positions;
   double norm_epsilon, rotary_base;
   bool tied_embedding = false;
 };
 
+// What a descendant has that Llama has not. A model is stored only as an architecture with exactly its features.
+struct LlamaFeatures {
+  bool qkv_bias = false;
+};
+
 // Reads the common keys and returns the section "model".
 OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults);
-std::string llama_like_obstacle(const model::Description& d);
+std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures& features);
 void write_llama_like(const model::Description& d, OrderedJson& json);
 checkpoint::MappedSource::Table llama_like_weights(const model::Description& d);
 

@@ -152,6 +152,9 @@ TEST(ParseConfig, AKeyOfOneFamilyHasNoEffectWithAnother) {
   EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "bias": false}})"), "");
   EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "rotary_base": 5000}})"),
             "model.rotary_base: takes effect only when model.type is \"llama\"");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "qkv_bias": true, "head_size": 32}})"), "");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "qkv_bias": true, "head_size": 32}})"),
+            "model.qkv_bias: takes effect only when model.type is \"llama\"");
   EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "bias": false}})"),
             "model.bias: takes effect only when model.type is \"gpt\"");
 }

@@ -25,6 +25,7 @@ class Exchange : public testing::Test {
   Exchange() {
     write_model(files, "/gpt2", kSmallGpt2, file_of(small_gpt2_tensors()));
     write_model(files, "/llama", kSmallLlama, file_of(small_llama_tensors()));
+    write_model(files, "/qwen2", small_llama_as("qwen2"), file_of(small_qwen2_tensors()));
   }
   Exported exported(const std::string& model, ExportOptions options) {
     import_model(files, "/" + model, "/checkpoints-of-" + model);
@@ -36,7 +37,7 @@ class Exchange : public testing::Test {
 };
 
 TEST_F(Exchange, ImportedAndExportedWeightsHaveEqualBits) {
-  for (const std::string name : {"gpt2", "llama"}) {
+  for (const std::string name : {"gpt2", "llama", "qwen2"}) {
     const Exported result = exported(name, {.output = "/back-" + name});
     EXPECT_EQ(result.model_type, name);
     EXPECT_THAT(result.files, ElementsAre("model.safetensors", "config.json"));

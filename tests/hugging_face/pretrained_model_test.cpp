@@ -84,6 +84,25 @@ TEST_F(PretrainedModelTest, JoinsTheProjectionsOfLlama) {
   EXPECT_EQ(values(model.weights(), "blocks.0.attention.qkv.weight"), joined);
 }
 
+TEST_F(PretrainedModelTest, ReadsTheBiasesOfQwen2) {
+  write(small_llama_as("qwen2"), file_of(small_qwen2_tensors()));
+  const PretrainedModel model = open();
+  EXPECT_TRUE(model.description().qkv_bias);
+  const ModelFiles theirs(files, "/model");
+  std::vector<float> joined;
+  for (const char* part : {"q", "k", "v"})
+    for (const float value : values(theirs, std::string("model.layers.0.self_attn.") + part + "_proj.bias"))
+      joined.push_back(value);
+  EXPECT_EQ(values(model.weights(), "blocks.0.attention.qkv.bias"), joined);
+}
+
+TEST_F(PretrainedModelTest, ReadsHeadsOfTheirOwnSize) {
+  EXPECT_EQ(describe(kSmallLlama, R"("head_dim": 6)").config.model.head_size, 6);
+  EXPECT_EQ(describe(kSmallLlama, R"("head_dim": 4)").config.model.head_size, 4);
+  EXPECT_EQ(describe(kSmallLlama, R"("head_dim": null)").config.model.head_size, 4);
+  expect_config_refused(kSmallLlama, R"("head_dim": 0)", "c.json: head_dim: 0 is not accepted; use at least 1");
+}
+
 TEST_F(PretrainedModelTest, ReadsHalfPrecisionAsFloat) {
   write(kSmallLlama, file_of(small_llama_tensors()));
   const auto expected = values(open().weights(), "blocks.0.mlp.down.weight");

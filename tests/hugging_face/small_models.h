@@ -78,6 +78,21 @@ inline std::map<std::string, Shape> small_llama_tensors() {
           {block + "mlp.down_proj.weight", {8, 6}}};
 }
 
+// Another type of model with the sizes of the small Llama.
+inline std::string small_llama_as(const std::string& model_type, const std::string& members = "") {
+  std::string config = kSmallLlama;
+  config.replace(config.find("\"llama\""), 7, "\"" + model_type + "\"" + members);
+  return config;
+}
+
+inline std::map<std::string, Shape> small_qwen2_tensors() {
+  auto tensors = small_llama_tensors();
+  const std::string attention = "model.layers.0.self_attn.";
+  tensors[attention + "q_proj.bias"] = {8};
+  tensors[attention + "k_proj.bias"] = tensors[attention + "v_proj.bias"] = {4};
+  return tensors;
+}
+
 inline void write_model(FileSystem& files, const std::string& directory, const std::string& config,
                         const std::string& weights) {
   create_directories(files, directory);

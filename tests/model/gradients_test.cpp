@@ -43,6 +43,20 @@ TEST(Attention, GradientsMatchDifferencesWithGroupedQueriesRotationAndDropout) {
                {.input_shape = {2, 7, 24}});
 }
 
+TEST(Attention, GradientsMatchDifferencesWithHeadsOfTheirOwnSizeAndBiasesOfQkv) {
+  const Attention attention("a", {.hidden = 7,
+                                  .heads = 4,
+                                  .key_value_heads = 2,
+                                  .head_size = 6,
+                                  .bias = false,
+                                  .qkv_bias = true,
+                                  .rotary_base = 100});
+  ASSERT_EQ(attention.parameters().size(), 3u);
+  EXPECT_EQ(attention.parameters()[1].shape, (Shape{(4 + 2 + 2) * 6}));
+  EXPECT_EQ(attention.parameters()[2].shape, (Shape{7, 4 * 6}));
+  expect_right(attention, {.input_shape = {2, 5, 7}});
+}
+
 TEST(Mlp, GradientsMatchDifferences) {
   expect_right(Mlp({.hidden = 6, .feed_forward = 11}), {.input_shape = {2, 3, 6}});
   expect_right(Mlp({.hidden = 6, .feed_forward = 11, .activation = Activation::SwiGlu, .bias = false}),

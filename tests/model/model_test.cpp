@@ -211,6 +211,21 @@ TEST(InnerBytes, AreOfTensorsBetweenALayersInputAndItsOutput) {
   EXPECT_THAT(count_inner_bytes(model), testing::ElementsAre(0, testing::Ge(4 * 3 * (12 + 16 + 16)), 0, 0));
 }
 
+// Heads of a size of their own make attention wider than the rest.
+TEST(FlopsPerSample, CountTheSizeOfHeads) {
+  const Description d{.type = Type::Llama,
+                      .layers = 2,
+                      .hidden_size = 8,
+                      .heads = 4,
+                      .key_value_heads = 2,
+                      .head_size = 6,
+                      .feed_forward_size = 16,
+                      .sequence_length = 10,
+                      .vocabulary_size = 5};
+  const double multiplied = 2 * (8 * (4 + 2 + 2) * 6 + 8 * 4 * 6 + 3 * 8 * 16) + 5 * 8;
+  EXPECT_DOUBLE_EQ(flops_per_sample(build(d)), 10 * (6 * multiplied + 6.0 * 2 * 4 * 6 * 10));
+}
+
 void expect_refused(const Description& description, const std::string& message) {
   try {
     build(description);
@@ -242,6 +257,8 @@ TEST(Build, RefusesSizesThatDoNotFit) {
       {.type = Type::Llama, .hidden_size = 12, .heads = 4, .vocabulary_size = 5},
       "model.heads: 4 heads with model.hidden_size 12 have the odd size 3, but rotary positions rotate elements in pairs; "
       "make hidden_size / heads even");
+  expect_refused({.type = Type::Llama, .hidden_size = 12, .heads = 4, .head_size = 5, .vocabulary_size = 5},
+                 "model.head_size: 5 is odd, but rotary positions rotate elements in pairs; use an even number");
   expect_refused({.vocabulary_size = 5, .dropout = 1.0},
                  "model.dropout: 1 is not accepted; give a number of at least 0 and less than 1");
 }

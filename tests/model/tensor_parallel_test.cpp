@@ -39,6 +39,15 @@ TEST_P(TensorParallel, LlamaBlockIsAsOnOneRankWithAnyNumberOfKeyValueHeads) {
   expect_as_one_rank(TransformerBlock("b", llama_block(0.1, 2, true)), {.input_shape = {2, 5, 32}}, size());
 }
 
+TEST_P(TensorParallel, HeadsOfTheirOwnSizeWithBiasesOfQkvAreAsOnOneRank) {
+  for (int64_t key_value_heads : {2, 8}) {
+    TransformerBlock::Options options = llama_block(0.3, key_value_heads);
+    options.attention.head_size = 6;
+    options.attention.qkv_bias = true;
+    expect_as_one_rank(TransformerBlock("b", options), {.input_shape = {2, 5, 32}}, size());
+  }
+}
+
 TEST_P(TensorParallel, EmbeddingIsAsOnOneRankToTheLastBit) {
   for (int64_t positions : {0, 9})
     for (double dropout : {0.0, 0.4}) {
