@@ -64,6 +64,7 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
                              .heads = heads.count,
                              .key_value_heads = heads.key_value_count,
                              .causal = options_.causal,
+                             .window = options_.window,
                              .dropout = dropout(context, sequence)});
   return core;
 }
@@ -95,6 +96,7 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
                                         .heads = heads.count,
                                         .key_value_heads = heads.key_value_count,
                                         .causal = options_.causal,
+                                        .window = options_.window,
                                         .dropout = dropout(context, qkv.shape[1])});
   }
   rotate(context, dqkv, true);
@@ -109,7 +111,9 @@ void Attention::rotate(Context& context, TensorView qkv, bool inverse) const {
                           .heads = heads.count,
                           .key_value_heads = heads.key_value_count,
                           .base = static_cast<float>(options_.rotary_base),
-                          .inverse = inverse});
+                          .inverse = inverse,
+                          .rotated = options_.rotated,
+                          .scaling = options_.rotary_scaling});
 }
 
 // A head gets the same random draws on whichever rank it is.

@@ -15,6 +15,7 @@
 
 #include <string>
 
+#include "kernels/rotary_scaling.h"
 #include "model/linear.h"
 #include "model/qkv_projection.h"
 #include "model/sub_layers.h"
@@ -30,7 +31,10 @@ class Attention : public Layer {
     bool qkv_bias = false;  // of the first one, even without `bias`
     double dropout = 0;      // on the probabilities
     bool causal = true;      // a token sees itself and those before it; otherwise all of its sequence
+    int64_t window = 0;      // tokens that a token sees at most, itself among them; 0: all that causality leaves
     double rotary_base = 0;  // 0: no rotation (positions come from the embedding)
+    int64_t rotated = 0;     // elements of a head; 0: all
+    kernels::RotaryScaling rotary_scaling;
     double init_deviation = 0.02, init_deviation_out = 0.02;
   };
   // `name` is the layer's full name in the model: it identifies its random draws.

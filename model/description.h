@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/enum_names.h"
+#include "kernels/rotary_scaling.h"
 
 namespace trivet::model {
 
@@ -19,6 +20,7 @@ struct Description {
   int64_t head_size = 0;          // 0: hidden_size / heads
   int64_t feed_forward_size = 0;  // 0: the family's default
   int64_t sequence_length = 1024;
+  int64_t attention_window = 0;  // tokens that a token sees at most, itself among them; 0: all before it
   int64_t vocabulary_size = 0;
   double dropout = 0;          // on embeddings, attention probabilities and residuals
   bool tied_embedding = true;  // the LM head uses the embedding's table
@@ -26,6 +28,8 @@ struct Description {
   bool qkv_bias = false;       // of the projection to queries, keys and values alone, in a family without `bias`
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
+  double rotary_share = 1;  // of the elements of a head, which are rotated; the first ones
+  kernels::RotaryScaling rotary_scaling;
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
   // Sequential:
   std::vector<int64_t> input;        // of a sample: channels, rows, columns

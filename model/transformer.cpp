@@ -13,6 +13,11 @@
 namespace trivet::model {
 namespace {
 
+// The elements of a head that are rotated.
+int64_t rotated_elements(const Description& d) {
+  return static_cast<int64_t>(d.rotary_share * static_cast<double>(d.head_size));
+}
+
 TransformerBlock::Options block_options(const Description& d) {
   const double out_deviation = d.initializer_range / std::sqrt(2.0 * static_cast<double>(d.layers));
   const bool llama = d.type == Type::Llama, bias = d.bias && !llama;
@@ -23,7 +28,10 @@ TransformerBlock::Options block_options(const Description& d) {
                         .bias = bias,
                         .qkv_bias = llama && d.qkv_bias,
                         .dropout = d.dropout,
+                        .window = d.attention_window,
                         .rotary_base = llama ? d.rotary_base : 0,
+                        .rotated = llama ? rotated_elements(d) : 0,
+                        .rotary_scaling = d.rotary_scaling,
                         .init_deviation = d.initializer_range,
                         .init_deviation_out = out_deviation},
           .mlp = {.hidden = d.hidden_size,
@@ -63,7 +71,10 @@ double flops_of_sample(const Model& model, const Description& d) {
   for (const auto& layer : model.layers)
     for (const ParameterSpec& parameter : layer->parameters())
       if (layer->role() != LayerRole::Input && parameter.shape.dims() >= 2) multiplied += parameter.shape.elements();
-  const double attention = 6.0 * static_cast<double>(d.layers * d.heads * d.head_size * d.sequence_length);  // of a token
+  // A token sees half of its sequence, or of a window the whole, which the first tokens of a sequence lack.
+  const double sequence = static_cast<double>(d.sequence_length), window = static_cast<double>(d.attention_window);
+  const double seen = window > 0 && window < sequence ? window - window * window / (2 * sequence) : sequence / 2;
+  const double attention = 12.0 * static_cast<double>(d.layers * d.heads * d.head_size) * seen;  // of a token
   return (6.0 * static_cast<double>(multiplied) + attention) * static_cast<double>(d.sequence_length);
 }
 
@@ -110,8 +121,22 @@ std::optional<Problem> find_size_problem(const Description& d) {
   return {};
 }
 
-std::optional<Problem> find_llama_problem(const Description& d) {
-  if (const auto problem = find_size_problem(d)) return problem;
+std::optional<Problem> find_scaling_problem(const kernels::RotaryScaling& scaling) {
+  if (scaling.type != kernels::RotaryScalingType::Llama3 || scaling.low_frequency_factor < scaling.high_frequency_factor)
+    return {};
+  return Problem{"rotary_scaling.low_frequency_factor",
+                 fmt::format("{} is not less than high_frequency_factor {}; use a smaller number", scaling.low_frequency_factor,
+                             scaling.high_frequency_factor)};
+}
+
+std::optional<Problem> find_rotary_problem(const Description& d) {
+  if (d.rotary_share < 1) {
+    if (rotated_elements(d) > 0 && rotated_elements(d) % 2 == 0) return {};
+    return Problem{"rotary_share",
+                   fmt::format("{} of the head size {} are {} elements, but rotary positions rotate elements in pairs; choose a "
+                               "share that gives an even number",
+                               d.rotary_share, d.head_size, rotated_elements(d))};
+  }
   if (d.head_size % 2 == 0) return {};
   if (d.head_size * d.heads != d.hidden_size)
     return Problem{"head_size", fmt::format("{} is odd, but rotary positions rotate elements in pairs; use an even number",
@@ -119,6 +144,12 @@ std::optional<Problem> find_llama_problem(const Description& d) {
   return Problem{"heads", fmt::format("{} heads with model.hidden_size {} have the odd size {}, but rotary positions rotate "
                                       "elements in pairs; make hidden_size / heads even",
                                       d.heads, d.hidden_size, d.head_size)};
+}
+
+std::optional<Problem> find_llama_problem(const Description& d) {
+  if (const auto problem = find_size_problem(d)) return problem;
+  if (const auto problem = find_rotary_problem(d)) return problem;
+  return find_scaling_problem(d.rotary_scaling);
 }
 
 Description with_feed_forward(Description d, int64_t size) {
@@ -165,11 +196,11 @@ std::string transformer_tensor_problem(const Description& given, int64_t ranks, 
 template <typename... Own>
 constexpr auto keys_with(Own... own) {
   return std::to_array<std::string_view>({"layers", "hidden_size", "heads", "key_value_heads", "head_size", "feed_forward_size",
-                                          "sequence_length", "vocabulary", "dropout", "tied_embedding", "norm_epsilon",
+                                          "sequence_length", "attention_window", "vocabulary", "dropout", "tied_embedding", "norm_epsilon",
                                           "initializer_range", own...});
 }
 constexpr auto kGptKeys = keys_with("bias");
-constexpr auto kLlamaKeys = keys_with("qkv_bias", "rotary_base");
+constexpr auto kLlamaKeys = keys_with("qkv_bias", "rotary_base", "rotary_share", "rotary_scaling");
 
 }  // namespace
 

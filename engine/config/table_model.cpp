@@ -95,6 +95,33 @@ void limit_to_its_families(KeyRefiner key, const std::string& name) {
   key.active_when(condition, [types](const Config& c) { return std::ranges::find(types, c.model.type) != types.end(); });
 }
 
+void add_rotary_scaling_keys(KeyTable& table) {
+  using kernels::RotaryScaling, kernels::RotaryScalingType;
+  Section<RotaryScaling> scaling(table, "model.rotary_scaling",
+                                 [](Config& c) -> RotaryScaling& { return c.model.rotary_scaling; });
+  scaling.own();
+  KeyRefiner type = scaling.key("type", &RotaryScaling::type,
+                                "slower rotation for longer sequences; linear: by factor; llama3: by factor where a turn is "
+                                "longer than the original sequences");
+  limit_to_its_families(type, "rotary_scaling");
+  const auto key = [&](const std::string& name, auto member, const std::string& meaning, bool linear) {
+    return scaling.key(name, member, meaning)
+        .active_when(linear ? "model.rotary_scaling.type is not \"none\"" : "model.rotary_scaling.type is \"llama3\"",
+                     [linear](const Config& c) {
+                       const RotaryScalingType chosen = c.model.rotary_scaling.type;
+                       return chosen == RotaryScalingType::Llama3 || (linear && chosen == RotaryScalingType::Linear);
+                     });
+  };
+  key("factor", &RotaryScaling::factor, "how many times slower", true).at_least(1);
+  key("low_frequency_factor", &RotaryScaling::low_frequency_factor,
+      "pairs that turn less often than this within original_length are slowed down", false)
+      .more_than(0);
+  key("high_frequency_factor", &RotaryScaling::high_frequency_factor,
+      "pairs that turn more often than this within original_length are kept as they are", false)
+      .more_than(0);
+  key("original_length", &RotaryScaling::original_length, "sequence length of the first training", false).between(1, 1 << 24);
+}
+
 }  // namespace
 
 void add_model_keys(KeyTable& table) {
@@ -121,6 +148,9 @@ void add_model_keys(KeyTable& table) {
   });
   key("feed_forward_size", &Description::feed_forward_size, "width inside the MLP; 0: " + widths).between(0, 4 * kLargestWidth);
   key("sequence_length", &Description::sequence_length, "tokens per training sequence").between(1, 1 << 24);
+  key("attention_window", &Description::attention_window,
+      "tokens that a token sees at most, itself and those before it; 0: all before it")
+      .between(0, 1 << 24);
   limit_to_its_families(
       model.custom("vocabulary", KeyType::Any, "\"bytes\", \"characters\", a tokenizer file or a number of tokens",
                    set_vocabulary, get_vocabulary),
@@ -136,6 +166,10 @@ void add_model_keys(KeyTable& table) {
   key("qkv_bias", &Description::qkv_bias, "biases in the projections to queries, keys and values");
   key("norm_epsilon", &Description::norm_epsilon, "added to the variance in norms").more_than(0);
   key("rotary_base", &Description::rotary_base, "base of the rotary frequencies").more_than(0);
+  key("rotary_share", &Description::rotary_share, "share of a head's elements that is rotated, from the first on")
+      .more_than(0)
+      .between(0, 1);
+  add_rotary_scaling_keys(table);
   key("initializer_range", &Description::initializer_range, "standard deviation of initial weights").more_than(0);
   limit_to_its_families(model.custom("input", KeyType::List, "channels, rows and columns of an image", set_input, get_input),
                         "input");

@@ -38,6 +38,8 @@ const Architecture& architecture_of(const std::string& model_type, const std::st
 
 Architecture gpt2();
 Architecture llama();
+Architecture mistral();
 Architecture qwen2();
+Architecture phi3();
 
 }  // namespace trivet::hugging_face

@@ -2,33 +2,101 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace trivet::hugging_face {
 namespace {
 
-// transformers 4 has rope_theta and rope_scaling, transformers 5 has both in rope_parameters.
+OrderedJson read_scaling(ConfigFile& scaling, int64_t positions) {
+  const char* const type_key = scaling.has("rope_type") ? "rope_type" : "type";
+  scaling.ignore({"rope_type", "type"});
+  const std::string type = scaling.text(type_key, "default");
+  if (type == "default") return {};
+  scaling.require(type == "linear" || type == "llama3", type_key, "use \"default\", \"linear\" or \"llama3\"");
+  OrderedJson read{{"type", type}, {"factor", scaling.number("factor")}};
+  scaling.require(read["factor"] >= 1.0, "factor", "use at least 1");
+  if (type == "linear") return read;
+  read["low_frequency_factor"] = scaling.number("low_freq_factor");
+  read["high_frequency_factor"] = scaling.number("high_freq_factor");
+  read["original_length"] = scaling.count("original_max_position_embeddings", positions);
+  return read;
+}
+
+// transformers 4 has rope_theta, rope_scaling and partial_rotary_factor, transformers 5 has all of them in rope_parameters.
 void read_rotary(ConfigFile& file, double fallback_base, OrderedJson& model) {
-  double base = file.number("rope_theta", fallback_base);
+  double base = file.number("rope_theta", fallback_base), share = file.number("partial_rotary_factor", 1.0);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    std::optional<ConfigFile> scaling = file.object(key);
-    if (!scaling) continue;
-    base = scaling->number("rope_theta", base);
-    const char* const type_key = scaling->has("rope_type") ? "rope_type" : "type";
-    scaling->ignore({"rope_type", "type"});
-    scaling->require(scaling->text(type_key, "default") == "default", type_key, "use \"default\"");
-    scaling->finish();
+    std::optional<ConfigFile> rotary = file.object(key);
+    if (!rotary) continue;
+    base = rotary->number("rope_theta", base);
+    share = rotary->number("partial_rotary_factor", share);
+    const OrderedJson scaling = read_scaling(*rotary, model["sequence_length"].get<int64_t>());
+    if (!scaling.empty()) model["rotary_scaling"] = scaling;
+    rotary->finish();
   }
   model["rotary_base"] = base;
+  if (share != 1.0) model["rotary_share"] = share;
+}
+
+void write_scaling(const kernels::RotaryScaling& scaling, OrderedJson& json) {
+  if (scaling.type == kernels::RotaryScalingType::None) return;
+  OrderedJson& written = json["rope_scaling"] = {{"rope_type", name_of(scaling.type)}, {"factor", scaling.factor}};
+  if (scaling.type != kernels::RotaryScalingType::Llama3) return;
+  written["low_freq_factor"] = scaling.low_frequency_factor;
+  written["high_freq_factor"] = scaling.high_frequency_factor;
+  written["original_max_position_embeddings"] = scaling.original_length;
+}
+
+constexpr const char* kFull = "full_attention";
+constexpr const char* kSliding = "sliding_attention";
+
+// Whether all layers have a window; layers that differ are refused. `window`: the model has one.
+bool layers_slide(ConfigFile& file, int64_t layers, bool window) {
+  const std::vector<std::string> types = file.texts("layer_types");
+  if (types.empty()) {
+    const int64_t full = file.count("max_window_layers", 28);
+    file.require(!window || full == 0 || full >= layers, "max_window_layers",
+                 fmt::format("use 0 or at least num_hidden_layers {}: all layers must have the same window", layers));
+    return window && full == 0;
+  }
+  file.ignore({"max_window_layers"});
+  const bool all_alike = types.size() == static_cast<size_t>(layers) && std::ranges::count(types, types.front()) == layers;
+  file.require(all_alike && (types.front() == kFull || (window && types.front() == kSliding)), "layer_types",
+               fmt::format("use \"{}\" for all {} layers{}", kFull, layers,
+                           window ? fmt::format(", or \"{}\" for all of them", kSliding) : ", as the model has no window"));
+  return types.front() == kSliding;
 }
 
 }  // namespace
+
+void read_window(ConfigFile& file, std::optional<int64_t> fallback, OrderedJson& model) {
+  if (file.is_null("sliding_window")) return;
+  const int64_t window = file.count("sliding_window", fallback);
+  if (window > 0) model["attention_window"] = window;
+}
+
+void read_windows_of_layers(ConfigFile& file, OrderedJson& model) {
+  const bool window = file.flag("use_sliding_window", false) && !file.is_null("sliding_window");
+  if (layers_slide(file, model["layers"].get<int64_t>(), window))
+    read_window(file, 4096, model);
+  else
+    file.ignore({"sliding_window"});
+}
+
+void write_windows_of_layers(const model::Description& d, OrderedJson& json) {
+  json["use_sliding_window"] = d.attention_window > 0;
+  if (d.attention_window == 0) return;
+  json["sliding_window"] = d.attention_window;
+  json["max_window_layers"] = 0;
+}
 
 OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults) {
   const int64_t hidden = file.count("hidden_size", defaults.hidden);
   const int64_t heads = file.count("num_attention_heads", defaults.heads);
   file.require(heads > 0, "num_attention_heads", "use at least 1");
-  const int64_t stated = defaults.key_value_heads > 0 ? defaults.key_value_heads : heads;
+  const bool as_many = defaults.key_value_heads == 0 || file.is_null("num_key_value_heads");
+  const int64_t key_value_heads = as_many ? heads : defaults.key_value_heads;
   const int64_t head_size = file.count("head_dim", defaults.head_size > 0 ? defaults.head_size : hidden / heads);
   file.require(head_size > 0, "head_dim", "use at least 1");
   file.require(file.text("hidden_act", "silu") == "silu", "hidden_act", "use \"silu\"");
@@ -36,7 +104,7 @@ OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults) {
                     {"layers", file.count("num_hidden_layers", defaults.layers)},
                     {"hidden_size", hidden},
                     {"heads", heads},
-                    {"key_value_heads", file.count("num_key_value_heads", stated)},
+                    {"key_value_heads", file.count("num_key_value_heads", key_value_heads)},
                     {"feed_forward_size", file.count("intermediate_size", defaults.feed_forward)},
                     {"sequence_length", file.count("max_position_embeddings", defaults.positions)},
                     {"vocabulary", file.count("vocab_size", defaults.vocabulary)},
@@ -54,6 +122,10 @@ OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults) {
 std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures& features) {
   if (d.type != model::Type::Llama) return fmt::format("model.type is \"{}\"", name_of(d.type));
   if (d.qkv_bias != features.qkv_bias) return fmt::format("model.qkv_bias is {}", d.qkv_bias);
+  if (d.attention_window > 0 && !features.window) return fmt::format("model.attention_window is {}", d.attention_window);
+  if (d.rotary_share != 1 && !features.rotary_share) return fmt::format("model.rotary_share is {}", d.rotary_share);
+  if (d.rotary_scaling.type != kernels::RotaryScalingType::None && !features.rotary_scaling)
+    return fmt::format("model.rotary_scaling.type is \"{}\"", name_of(d.rotary_scaling.type));
   return "";
 }
 
@@ -71,6 +143,7 @@ void write_llama_like(const model::Description& d, OrderedJson& json) {
   json["rms_norm_eps"] = d.norm_epsilon;
   json["tie_word_embeddings"] = d.tied_embedding;
   json["rope_theta"] = d.rotary_base;
+  write_scaling(d.rotary_scaling, json);
   json["attention_dropout"] = 0.0;
 }
 

@@ -17,10 +17,16 @@ OrderedJson read_qwen2(ConfigFile& file) {
                                              .norm_epsilon = 1e-6,
                                              .rotary_base = 1e4});
   model["qkv_bias"] = true;
+  read_windows_of_layers(file, model);
   return model;
 }
 
-std::string qwen2_obstacle(const model::Description& d) { return llama_like_obstacle(d, {.qkv_bias = true}); }
+std::string qwen2_obstacle(const model::Description& d) { return llama_like_obstacle(d, {.qkv_bias = true, .window = true}); }
+
+void write_qwen2(const model::Description& d, OrderedJson& json) {
+  write_llama_like(d, json);
+  write_windows_of_layers(d, json);
+}
 
 }  // namespace
 
@@ -30,7 +36,7 @@ Architecture qwen2() {
           .prefix = "model.",
           .read = read_qwen2,
           .obstacle = qwen2_obstacle,
-          .write = write_llama_like,
+          .write = write_qwen2,
           .weights = llama_like_weights};
 }
 

@@ -150,6 +150,13 @@ std::string without_effect(const std::string& text) {
 TEST(ParseConfig, AKeyOfOneFamilyHasNoEffectWithAnother) {
   EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "rotary_base": 5000}})"), "");
   EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "bias": false}})"), "");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "attention_window": 64, "rotary_share": 0.5,
+                                        "rotary_scaling": {"type": "linear", "factor": 2}}})"),
+            "");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "rotary_scaling": {"factor": 2}}})"),
+            "model.rotary_scaling.factor: takes effect only when model.rotary_scaling.type is not \"none\"");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "rotary_scaling": {"type": "linear", "original_length": 2}}})"),
+            "model.rotary_scaling.original_length: takes effect only when model.rotary_scaling.type is \"llama3\"");
   EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "rotary_base": 5000}})"),
             "model.rotary_base: takes effect only when model.type is \"llama\"");
   EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "qkv_bias": true, "head_size": 32}})"), "");

@@ -106,6 +106,23 @@ TEST(CudaRotary, TurnsHeadsAsTheCpu) {
       }
 }
 
+TEST(CudaRotary, TurnsAPartOfEachHeadMoreSlowlyAsTheCpu) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t head_size : {48, 50})
+      for (const auto type : {kernels::RotaryScalingType::Linear, kernels::RotaryScalingType::Llama3}) {
+        Twin qkv = Twin::random(dtype, {2, 7, 4 * head_size}, 1);
+        const auto make = [&](const auto& view) {
+          return Rotary{.qkv = view(qkv),
+                        .heads = 2,
+                        .key_value_heads = 1,
+                        .rotated = 32,
+                        .scaling = {.type = type, .factor = 4, .original_length = 100}};
+        };
+        run_twins<Rotary>(make);
+        qkv.expect_near("rotary " + text(dtype), 2 * sum_unit(dtype), 2 * half_unit(dtype));
+      }
+}
+
 TEST(CudaRotary, HeadsHaveNoOrder) {
   in_every_order([] {
     Twin qkv = Twin::random(DType::Float32, {2, 3, 4 * 64}, 1);

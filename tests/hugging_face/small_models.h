@@ -93,6 +93,20 @@ inline std::map<std::string, Shape> small_qwen2_tensors() {
   return tensors;
 }
 
+// The projections are fused.
+inline std::map<std::string, Shape> small_phi3_tensors() {
+  const std::string block = "model.layers.0.";
+  return {{"model.embed_tokens.weight", {5, 8}},
+          {"model.norm.weight", {8}},
+          {"lm_head.weight", {5, 8}},
+          {block + "input_layernorm.weight", {8}},
+          {block + "post_attention_layernorm.weight", {8}},
+          {block + "self_attn.qkv_proj.weight", {16, 8}},
+          {block + "self_attn.o_proj.weight", {8, 8}},
+          {block + "mlp.gate_up_proj.weight", {12, 8}},
+          {block + "mlp.down_proj.weight", {8, 6}}};
+}
+
 inline void write_model(FileSystem& files, const std::string& directory, const std::string& config,
                         const std::string& weights) {
   create_directories(files, directory);

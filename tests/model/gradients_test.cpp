@@ -57,6 +57,18 @@ TEST(Attention, GradientsMatchDifferencesWithHeadsOfTheirOwnSizeAndBiasesOfQkv) 
   expect_right(attention, {.input_shape = {2, 5, 7}});
 }
 
+TEST(Attention, GradientsMatchDifferencesWithAWindowAndASlowerRotationOfAPart) {
+  expect_right(Attention("a", {.hidden = 16,
+                               .heads = 2,
+                               .key_value_heads = 1,
+                               .bias = false,
+                               .window = 3,
+                               .rotary_base = 100,
+                               .rotated = 6,
+                               .rotary_scaling = {.type = kernels::RotaryScalingType::Linear, .factor = 2}}),
+               {.input_shape = {2, 7, 16}});
+}
+
 TEST(Mlp, GradientsMatchDifferences) {
   expect_right(Mlp({.hidden = 6, .feed_forward = 11}), {.input_shape = {2, 3, 6}});
   expect_right(Mlp({.hidden = 6, .feed_forward = 11, .activation = Activation::SwiGlu, .bias = false}),

@@ -226,6 +226,16 @@ TEST(FlopsPerSample, CountTheSizeOfHeads) {
   EXPECT_DOUBLE_EQ(flops_per_sample(build(d)), 10 * (6 * multiplied + 6.0 * 2 * 4 * 6 * 10));
 }
 
+// 10 tokens see 4 each, less half a square of 4 that the first ones lack.
+TEST(FlopsPerSample, CountWhatAWindowShows) {
+  Description d{.layers = 1, .hidden_size = 8, .heads = 2, .sequence_length = 10, .vocabulary_size = 5};
+  const double whole = flops_per_sample(build(d));
+  d.attention_window = 4;
+  EXPECT_DOUBLE_EQ(whole - flops_per_sample(build(d)), 12.0 * 8 * (50 - (40 - 8)));
+  d.attention_window = 10;
+  EXPECT_DOUBLE_EQ(whole, flops_per_sample(build(d)));
+}
+
 void expect_refused(const Description& description, const std::string& message) {
   try {
     build(description);
@@ -259,6 +269,13 @@ TEST(Build, RefusesSizesThatDoNotFit) {
       "make hidden_size / heads even");
   expect_refused({.type = Type::Llama, .hidden_size = 12, .heads = 4, .head_size = 5, .vocabulary_size = 5},
                  "model.head_size: 5 is odd, but rotary positions rotate elements in pairs; use an even number");
+  expect_refused({.type = Type::Llama, .hidden_size = 40, .heads = 4, .vocabulary_size = 5, .rotary_share = 0.35},
+                 "model.rotary_share: 0.35 of the head size 10 are 3 elements, but rotary positions rotate elements in pairs; "
+                 "choose a share that gives an even number");
+  expect_refused({.type = Type::Llama,
+                  .vocabulary_size = 5,
+                  .rotary_scaling = {.type = kernels::RotaryScalingType::Llama3, .low_frequency_factor = 4}},
+                 "model.rotary_scaling.low_frequency_factor: 4 is not less than high_frequency_factor 4; use a smaller number");
   expect_refused({.vocabulary_size = 5, .dropout = 1.0},
                  "model.dropout: 1 is not accepted; give a number of at least 0 and less than 1");
 }
