@@ -62,6 +62,9 @@ struct LayerNormBackwardWeight;
 struct RmsNorm;
 struct RmsNormBackwardInput;
 struct RmsNormBackwardWeight;
+struct HeadNorm;
+struct HeadNormBackwardInput;
+struct HeadNormBackwardWeight;
 // kernels/attention.h
 struct Rotary;
 struct Attention;
@@ -116,6 +119,7 @@ using KernelArguments =
                  const ChannelNormBackwardInput*, const ChannelNormBackwardWeight*, const NormalizeWith*, const AddStatistics*,
                  const SwiGlu*, const SwiGluBackward*, const LayerNorm*, const LayerNormBackwardInput*,
                  const LayerNormBackwardWeight*, const RmsNorm*, const RmsNormBackwardInput*, const RmsNormBackwardWeight*,
+                 const HeadNorm*, const HeadNormBackwardInput*, const HeadNormBackwardWeight*,
                  const Rotary*, const Attention*, const AttentionBackward*, const Embedding*, const EmbeddingBackward*,
                  const CrossEntropy*, const RowMaxima*, const RowSums*, const CrossEntropyOfPart*, const CountCorrect*,
                  const Ctc*, const SumLosses*, const JudgeGradients*, const AdamUpdates*, const Sgd*, const Lion*,
@@ -166,6 +170,9 @@ class Kernels {
   void rms_norm(const RmsNorm& a) { run(&a); }
   void rms_norm_backward_input(const RmsNormBackwardInput& a) { run(&a); }
   void rms_norm_backward_weight(const RmsNormBackwardWeight& a) { run(&a); }
+  void head_norm(const HeadNorm& a) { run(&a); }
+  void head_norm_backward_input(const HeadNormBackwardInput& a) { run(&a); }
+  void head_norm_backward_weight(const HeadNormBackwardWeight& a) { run(&a); }
   void rotary(const Rotary& a) { run(&a); }
   void attention(const Attention& a) { run(&a); }
   void attention_backward(const AttentionBackward& a) { run(&a); }

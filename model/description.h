@@ -26,6 +26,7 @@ struct Description {
   bool tied_embedding = true;  // the LM head uses the embedding's table
   bool bias = true;            // of projections and norms
   bool qkv_bias = false;       // of the projection to queries, keys and values alone, in a family without `bias`
+  bool qk_norm = false;        // queries and keys are normalized, head by head
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
   double rotary_share = 1;  // of the elements of a head, which are rotated; the first ones

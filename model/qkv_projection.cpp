@@ -25,8 +25,7 @@ Linear::Options fused(const QkvProjection::Options& options) {
 
 QkvProjection::QkvProjection(const Options& options) : Linear(fused(options)), options_(options) {}
 
-HeadRange QkvProjection::heads_of(const comm::RankAxis* axis) const {
-  const int64_t heads = options_.heads, key_value_heads = options_.key_value_heads;
+HeadRange head_range(int64_t heads, int64_t key_value_heads, const comm::RankAxis* axis) {
   if (!axis) return {0, heads, 0, key_value_heads};
   const int64_t size = axis->size();
   if (heads % size != 0 || (key_value_heads % size != 0 && size % key_value_heads != 0))

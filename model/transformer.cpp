@@ -32,6 +32,8 @@ TransformerBlock::Options block_options(const Description& d) {
                         .rotary_base = llama ? d.rotary_base : 0,
                         .rotated = llama ? rotated_elements(d) : 0,
                         .rotary_scaling = d.rotary_scaling,
+                        .qk_norm = llama && d.qk_norm,
+                        .norm_epsilon = d.norm_epsilon,
                         .init_deviation = d.initializer_range,
                         .init_deviation_out = out_deviation},
           .mlp = {.hidden = d.hidden_size,
@@ -200,7 +202,7 @@ constexpr auto keys_with(Own... own) {
                                           "initializer_range", own...});
 }
 constexpr auto kGptKeys = keys_with("bias");
-constexpr auto kLlamaKeys = keys_with("qkv_bias", "rotary_base", "rotary_share", "rotary_scaling");
+constexpr auto kLlamaKeys = keys_with("qkv_bias", "qk_norm", "rotary_base", "rotary_share", "rotary_scaling");
 
 }  // namespace
 

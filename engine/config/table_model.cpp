@@ -164,6 +164,7 @@ void add_model_keys(KeyTable& table) {
   key("tied_embedding", &Description::tied_embedding, "input and output embedding are one matrix").default_note(untied);
   key("bias", &Description::bias, "biases in projections and norms");
   key("qkv_bias", &Description::qkv_bias, "biases in the projections to queries, keys and values");
+  key("qk_norm", &Description::qk_norm, "RMSNorm of every query head and every key head");
   key("norm_epsilon", &Description::norm_epsilon, "added to the variance in norms").more_than(0);
   key("rotary_base", &Description::rotary_base, "base of the rotary frequencies").more_than(0);
   key("rotary_share", &Description::rotary_share, "share of a head's elements that is rotated, from the first on")

@@ -40,6 +40,7 @@ Architecture gpt2();
 Architecture llama();
 Architecture mistral();
 Architecture qwen2();
+Architecture qwen3();
 Architecture phi3();
 
 }  // namespace trivet::hugging_face

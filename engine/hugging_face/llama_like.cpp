@@ -122,6 +122,7 @@ OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults) {
 std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures& features) {
   if (d.type != model::Type::Llama) return fmt::format("model.type is \"{}\"", name_of(d.type));
   if (d.qkv_bias != features.qkv_bias) return fmt::format("model.qkv_bias is {}", d.qkv_bias);
+  if (d.qk_norm != features.qk_norm) return fmt::format("model.qk_norm is {}", d.qk_norm);
   if (d.attention_window > 0 && !features.window) return fmt::format("model.attention_window is {}", d.attention_window);
   if (d.rotary_share != 1 && !features.rotary_share) return fmt::format("model.rotary_share is {}", d.rotary_share);
   if (d.rotary_scaling.type != kernels::RotaryScalingType::None && !features.rotary_scaling)
@@ -160,6 +161,10 @@ checkpoint::MappedSource::Table llama_like_weights(const model::Description& d) 
         table[ours + "attention.qkv." + kind] = {{theirs + "self_attn.q_proj." + kind, 0, queries},
                                                  {theirs + "self_attn.k_proj." + kind, 0, keys},
                                                  {theirs + "self_attn.v_proj." + kind, 0, keys}};
+    if (d.qk_norm) {
+      table[ours + "attention.query_norm.gain"] = {{theirs + "self_attn.q_norm.weight"}};
+      table[ours + "attention.key_norm.gain"] = {{theirs + "self_attn.k_norm.weight"}};
+    }
     table[ours + "attention.out.weight"] = {{theirs + "self_attn.o_proj.weight"}};
     table[ours + "norm2.gain"] = {{theirs + "post_attention_layernorm.weight"}};
     table[ours + "mlp.gate_up.weight"] = {{theirs + "mlp.gate_proj.weight", 0, d.feed_forward_size},

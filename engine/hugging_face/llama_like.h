@@ -20,7 +20,7 @@ struct LlamaDefaults {
 
 // What a descendant has that Llama has not.
 struct LlamaFeatures {
-  bool qkv_bias = false;  // every model has them
+  bool qkv_bias = false, qk_norm = false;  // every model has them
   // A model may have them:
   bool window = false, rotary_share = false, rotary_scaling = true;
 };

@@ -88,6 +88,7 @@ TEST(OptionsOfLlama, GiveTheBitsOfOneRankInLayoutMode) {
   Config config = layout_config();
   config.model.head_size = 12;
   config.model.qkv_bias = true;
+  config.model.qk_norm = true;
   config.model.attention_window = 5;
   config.model.rotary_share = 0.5;
   config.model.rotary_scaling = {.type = kernels::RotaryScalingType::Llama3, .factor = 4, .original_length = 64};

@@ -37,6 +37,7 @@ MODELS = {
     "mistral": ("MistralConfig", dict(LLAMA_LIKE, head_dim=12, sliding_window=5)),
     "qwen2": ("Qwen2Config", dict(LLAMA_LIKE, tie_word_embeddings=True,
                                   rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5})),
+    "qwen3": ("Qwen3Config", dict(LLAMA_LIKE, head_dim=12)),
     "phi3": ("Phi3Config", dict(LLAMA_LIKE, sliding_window=7, partial_rotary_factor=0.75,
                                 original_max_position_embeddings=32)),
 }

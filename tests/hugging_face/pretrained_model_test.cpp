@@ -96,6 +96,20 @@ TEST_F(PretrainedModelTest, ReadsTheBiasesOfQwen2) {
   EXPECT_EQ(values(model.weights(), "blocks.0.attention.qkv.bias"), joined);
 }
 
+TEST_F(PretrainedModelTest, ReadsTheNormsOfQwen3) {
+  write(small_llama_as("qwen3", ", \"head_dim\": 4"), file_of(small_qwen3_tensors()));
+  const PretrainedModel model = open();
+  EXPECT_TRUE(model.description().qk_norm);
+  const ModelFiles theirs(files, "/model");
+  EXPECT_EQ(values(model.weights(), "blocks.0.attention.query_norm.gain"),
+            values(theirs, "model.layers.0.self_attn.q_norm.weight"));
+  EXPECT_EQ(values(model.weights(), "blocks.0.attention.key_norm.gain"),
+            values(theirs, "model.layers.0.self_attn.k_norm.weight"));
+  EXPECT_EQ(describe(small_llama_as("qwen3"), R"("rope_theta": 1e6)").config.model.head_size, 128);
+  expect_config_refused(small_llama_as("qwen3"), R"("attention_bias": true)",
+                        "c.json: attention_bias: true is not accepted; use false");
+}
+
 TEST_F(PretrainedModelTest, ReadsHeadsOfTheirOwnSize) {
   EXPECT_EQ(describe(kSmallLlama, R"("head_dim": 6)").config.model.head_size, 6);
   EXPECT_EQ(describe(kSmallLlama, R"("head_dim": 4)").config.model.head_size, 4);

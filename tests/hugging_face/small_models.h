@@ -93,6 +93,12 @@ inline std::map<std::string, Shape> small_qwen2_tensors() {
   return tensors;
 }
 
+inline std::map<std::string, Shape> small_qwen3_tensors() {
+  auto tensors = small_llama_tensors();
+  for (const char* norm : {"q_norm", "k_norm"}) tensors[std::string("model.layers.0.self_attn.") + norm + ".weight"] = {4};
+  return tensors;
+}
+
 // The projections are fused.
 inline std::map<std::string, Shape> small_phi3_tensors() {
   const std::string block = "model.layers.0.";

@@ -69,6 +69,22 @@ TEST(Attention, GradientsMatchDifferencesWithAWindowAndASlowerRotationOfAPart) {
                {.input_shape = {2, 7, 16}});
 }
 
+TEST(Attention, GradientsMatchDifferencesWithNormsOfQueriesAndKeys) {
+  const Attention attention("a", {.hidden = 12,
+                                  .heads = 4,
+                                  .key_value_heads = 2,
+                                  .head_size = 6,
+                                  .bias = false,
+                                  .rotary_base = 100,
+                                  .qk_norm = true,
+                                  .norm_epsilon = 1e-3});
+  ASSERT_EQ(attention.parameters().size(), 4u);
+  EXPECT_EQ(attention.parameters()[2].name, "query_norm.gain");
+  EXPECT_EQ(attention.parameters()[3].name, "key_norm.gain");
+  EXPECT_FALSE(attention.parameters()[3].decay);
+  expect_right(attention, {.input_shape = {2, 5, 12}});
+}
+
 TEST(Mlp, GradientsMatchDifferences) {
   expect_right(Mlp({.hidden = 6, .feed_forward = 11}), {.input_shape = {2, 3, 6}});
   expect_right(Mlp({.hidden = 6, .feed_forward = 11, .activation = Activation::SwiGlu, .bias = false}),

@@ -48,6 +48,15 @@ TEST_P(TensorParallel, HeadsOfTheirOwnSizeWithBiasesOfQkvAreAsOnOneRank) {
   }
 }
 
+// Each rank has its heads' part of the gradients of gains that all ranks hold.
+TEST_P(TensorParallel, NormsOfQueriesAndKeysAreAsOnOneRankWithAnyNumberOfKeyValueHeads) {
+  for (int64_t key_value_heads : {1, 2, 8}) {
+    TransformerBlock::Options options = llama_block(0.3, key_value_heads);
+    options.attention.qk_norm = true;
+    expect_as_one_rank(TransformerBlock("b", options), {.input_shape = {2, 5, 32}}, size());
+  }
+}
+
 TEST_P(TensorParallel, EmbeddingIsAsOnOneRankToTheLastBit) {
   for (int64_t positions : {0, 9})
     for (double dropout : {0.0, 0.4}) {
