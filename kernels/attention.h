@@ -9,9 +9,9 @@
 
 namespace trivet::kernels {
 
-// Rotates the query and key heads of qkv[B, S, (N + 2G) D] in place (RoFormer, Su et al. 2021), or the first R elements of each.
-// The pairs are (i, i + R/2), their angles position * base^(-2i/R), where position counts within the sequence and `scaling`
-// changes the frequency. `inverse` rotates back, which is the backward.
+// Rotates the query and key heads of qkv[B, S, (N + 2G) D] in place (RoFormer, Su et al. 2021), or the first R elements of
+// each. The pairs are (i, i + R/2), their angles position * base^(-2i/R), where position counts within the sequence and
+// `scaling` changes the frequency. `inverse` rotates back, which is the backward.
 struct Rotary {
   TensorView qkv;
   int64_t heads = 0, key_value_heads = 0;  // N, G
@@ -30,8 +30,8 @@ struct Rotary {
 // softmax(q k^T / sqrt(D)) v per head, without a stored score matrix (FlashAttention, Dao et al. 2022). If it is causal, a
 // query sees the keys of its own token and of those before it, or of these the last `window`; otherwise it sees all keys of its
 // sequence. qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]; out[B, S, N D]; log_sum_exp: float32 [B, N, S],
-// kept for backward. Dropout acts on the probabilities: that of head n, query i and key j is element first_element + (n S + i) S
-// + j of its sample.
+// kept for backward. Dropout acts on the probabilities: that of head n, query i and key j is element
+// first_element + (n S + i) S + j of its sample.
 struct Attention {
   ConstTensorView qkv;
   TensorView out, log_sum_exp;

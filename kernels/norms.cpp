@@ -199,12 +199,9 @@ KernelCall HeadNorm::describe() const {
 }
 
 void HeadNormBackwardInput::check() const {
-  const Rules rules("head_norm_backward_input", {{"dout", dout},
-                                                 {"qkv", qkv},
-                                                 {"query_gain", query_gain},
-                                                 {"key_gain", key_gain},
-                                                 {"rstd", rstd},
-                                                 {"dqkv", dqkv}});
+  const Rules rules(
+      "head_norm_backward_input",
+      {{"dout", dout}, {"qkv", qkv}, {"query_gain", query_gain}, {"key_gain", key_gain}, {"rstd", rstd}, {"dqkv", dqkv}});
   check_heads(rules, *this);
   rules.types(qkv.dtype, {dout, query_gain, key_gain, dqkv});
   rules.shapes(qkv.shape, {dout, dqkv});

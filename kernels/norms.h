@@ -68,8 +68,8 @@ struct RmsNormBackwardWeight {
   KernelCall describe() const;
 };
 
-// RmsNorm of every query head and every key head of qkv[B, S, (N + 2G) D] (Dehghani et al. 2023): each is a row of D elements, the
-// gain is one for all query heads and another for all key heads. Values are copied. rstd: float32 [B S, N + G], kept for
+// RmsNorm of every query head and every key head of qkv[B, S, (N + 2G) D] (Dehghani et al. 2023): each is a row of D elements,
+// the gain is one for all query heads and another for all key heads. Values are copied. rstd: float32 [B S, N + G], kept for
 // backward.
 struct HeadNorm {
   ConstTensorView qkv, query_gain, key_gain;  // gains: [D]

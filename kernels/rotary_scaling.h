@@ -14,16 +14,16 @@ enum class RotaryScalingType : uint8_t { None, Linear, Llama3 };
 
 struct RotaryScaling {
   RotaryScalingType type = RotaryScalingType::None;
-  double factor = 1;                                              // by which positions, or slow turns, are slowed down
-  double low_frequency_factor = 1, high_frequency_factor = 4;     // Llama3
-  int64_t original_length = 8192;                                 // Llama3: of sequences in the first training
+  double factor = 1;                                           // by which positions, or slow turns, are slowed down
+  double low_frequency_factor = 1, high_frequency_factor = 4;  // Llama3
+  int64_t original_length = 8192;                              // Llama3: of sequences in the first training
 
   bool operator==(const RotaryScaling&) const = default;
 };
 
-// Linear (Chen et al. 2023) divides every frequency by the factor. Llama3 (Grattafiori et al. 2024) divides those that turn less
-// than low_frequency_factor times within the original length, keeps those that turn more than high_frequency_factor times, and
-// interpolates in between. A frequency is in radians per token.
+// Linear (Chen et al. 2023) divides every frequency by the factor. Llama3 (Grattafiori et al. 2024) divides those that turn
+// less than low_frequency_factor times within the original length, keeps those that turn more than high_frequency_factor times,
+// and interpolates in between. A frequency is in radians per token.
 constexpr double scaled_frequency(double frequency, const RotaryScaling& scaling) {
   constexpr double kFullTurn = 6.283185307179586476925;
   if (scaling.type == RotaryScalingType::None) return frequency;
@@ -31,8 +31,7 @@ constexpr double scaled_frequency(double frequency, const RotaryScaling& scaling
   const double turns = static_cast<double>(scaling.original_length) * frequency / kFullTurn;
   if (turns < scaling.low_frequency_factor) return frequency / scaling.factor;
   if (turns > scaling.high_frequency_factor) return frequency;
-  const double kept =
-      (turns - scaling.low_frequency_factor) / (scaling.high_frequency_factor - scaling.low_frequency_factor);
+  const double kept = (turns - scaling.low_frequency_factor) / (scaling.high_frequency_factor - scaling.low_frequency_factor);
   return (1 - kept) * frequency / scaling.factor + kept * frequency;
 }
 

@@ -152,8 +152,7 @@ void Attention::backward(Context& context, Weights weights, Gradients gradients,
 
 void Attention::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
   out_.backward_weight(context, sub_layers_.of(out_index_, gradients), saved.child(out_index_));
-  if (qk_norm_)
-    qk_norm_->backward_weight(context, sub_layers_.of(qk_norm_index_, gradients), saved.child(qk_norm_index_));
+  if (qk_norm_) qk_norm_->backward_weight(context, sub_layers_.of(qk_norm_index_, gradients), saved.child(qk_norm_index_));
   qkv_.backward_weight(context, sub_layers_.of(qkv_index_, gradients), saved.child(qkv_index_));
 }
 

@@ -1,7 +1,8 @@
 // Self-attention, causal or not, with grouped queries: one fused projection to queries, keys and values, the attention core,
 // and an output projection.
 //
-//   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--norm-->) (--rotary-->) --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B, S, H]
+//   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--norm-->) (--rotary-->) --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B,
+//   S, H]
 //
 // With selective recomputation (Korthikanti et al. 2022; Context::recompute_attention) forward keeps qkv but not the core's
 // results, and backward runs the core again. It gives the same bits: the core's random draws and results depend only on qkv and
@@ -28,9 +29,9 @@ class Attention : public Layer {
  public:
   struct Options {
     int64_t hidden = 0, heads = 0, key_value_heads = 0;
-    int64_t head_size = 0;  // 0: hidden / heads
-    bool bias = true;       // of both projections
-    bool qkv_bias = false;  // of the first one, even without `bias`
+    int64_t head_size = 0;   // 0: hidden / heads
+    bool bias = true;        // of both projections
+    bool qkv_bias = false;   // of the first one, even without `bias`
     double dropout = 0;      // on the probabilities
     bool causal = true;      // a token sees itself and those before it; otherwise all of its sequence
     int64_t window = 0;      // tokens that a token sees at most, itself among them; 0: all that causality leaves

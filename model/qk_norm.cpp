@@ -17,9 +17,8 @@ ScopedTensor sum_over_heads(Context& context, ConstTensorView parts, std::span<c
   ScopedTensor sums(context.arena, parts.dtype, {chunks, size});
   for (int64_t chunk = 0, begin = 0; chunk < chunks; ++chunk) {
     const int64_t end = chunk_ends.empty() ? parts.shape[0] : chunk_ends[chunk];
-    context.kernels.bias_gradient({.dy = parts.row_range(begin, end - begin),
-                                   .dbias = sums.view().slice(chunk * size, size),
-                                   .accumulate = false});
+    context.kernels.bias_gradient(
+        {.dy = parts.row_range(begin, end - begin), .dbias = sums.view().slice(chunk * size, size), .accumulate = false});
     begin = end;
   }
   // A balanced tree, as in a sum over ranks.

@@ -1,10 +1,10 @@
-// RmsNorm of each query head and each key head, between their projection and their rotation (kernels/norms.h, HeadNorm). It keeps
-// scores from growing without limit.
+// RmsNorm of each query head and each key head, between their projection and their rotation (kernels/norms.h, HeadNorm). It
+// keeps scores from growing without limit.
 //
 //   qkv[B, S, (N + 2G) D] -> the same, with normalized queries and keys
 //
-// [Note: gradients of gains that all heads share] Every tensor rank holds both gains, but only its own heads. A rank's part of a
-// gradient is the sum over its heads, and the parts are summed over the ranks; in layout mode in the fixed chunks of heads in
+// [Note: gradients of gains that all heads share] Every tensor rank holds both gains, but only its own heads. A rank's part of
+// a gradient is the sum over its heads, and the parts are summed over the ranks; in layout mode in the fixed chunks of heads in
 // which every product is cut (tensor_parallel/cuts.h). With sequence parallelism the engine sums the gradients of parameters
 // that are not split, so that a rank hands over its part.
 //

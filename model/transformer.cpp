@@ -134,15 +134,16 @@ std::optional<Problem> find_scaling_problem(const kernels::RotaryScaling& scalin
 std::optional<Problem> find_rotary_problem(const Description& d) {
   if (d.rotary_share < 1) {
     if (rotated_elements(d) > 0 && rotated_elements(d) % 2 == 0) return {};
-    return Problem{"rotary_share",
-                   fmt::format("{} of the head size {} are {} elements, but rotary positions rotate elements in pairs; choose a "
-                               "share that gives an even number",
-                               d.rotary_share, d.head_size, rotated_elements(d))};
+    return Problem{
+        "rotary_share",
+        fmt::format("{} of the head size {} are {} elements, but rotary positions rotate elements in pairs; choose a "
+                    "share that gives an even number",
+                    d.rotary_share, d.head_size, rotated_elements(d))};
   }
   if (d.head_size % 2 == 0) return {};
   if (d.head_size * d.heads != d.hidden_size)
-    return Problem{"head_size", fmt::format("{} is odd, but rotary positions rotate elements in pairs; use an even number",
-                                            d.head_size)};
+    return Problem{"head_size",
+                   fmt::format("{} is odd, but rotary positions rotate elements in pairs; use an even number", d.head_size)};
   return Problem{"heads", fmt::format("{} heads with model.hidden_size {} have the odd size {}, but rotary positions rotate "
                                       "elements in pairs; make hidden_size / heads even",
                                       d.heads, d.hidden_size, d.head_size)};
@@ -198,8 +199,8 @@ std::string transformer_tensor_problem(const Description& given, int64_t ranks, 
 template <typename... Own>
 constexpr auto keys_with(Own... own) {
   return std::to_array<std::string_view>({"layers", "hidden_size", "heads", "key_value_heads", "head_size", "feed_forward_size",
-                                          "sequence_length", "attention_window", "vocabulary", "dropout", "tied_embedding", "norm_epsilon",
-                                          "initializer_range", own...});
+                                          "sequence_length", "attention_window", "vocabulary", "dropout", "tied_embedding",
+                                          "norm_epsilon", "initializer_range", own...});
 }
 constexpr auto kGptKeys = keys_with("bias");
 constexpr auto kLlamaKeys = keys_with("qkv_bias", "qk_norm", "rotary_base", "rotary_share", "rotary_scaling");

@@ -138,7 +138,8 @@ void add_model_keys(KeyTable& table) {
   };
   key("layers", &Description::layers, "transformer blocks").between(1, 1 << 16);
   key("hidden_size", &Description::hidden_size, "width of the residual stream").between(1, kLargestWidth);
-  key("heads", &Description::heads, "attention heads; must divide hidden_size unless head_size is given").between(1, kLargestWidth);
+  key("heads", &Description::heads, "attention heads; must divide hidden_size unless head_size is given")
+      .between(1, kLargestWidth);
   key("key_value_heads", &Description::key_value_heads, "key/value heads; must divide heads; 0: as many as heads")
       .between(0, kLargestWidth);
   key("head_size", &Description::head_size, "width of a head; 0: hidden_size / heads").between(0, 1 << 12);

@@ -77,7 +77,8 @@ class PairHeadForward : private PairHead {
     std::fill_n(maximum_, kTile, -std::numeric_limits<float>::infinity());
     std::fill_n(total_, kTile, 0.0f);
     std::fill_n(sums_, kTile * size_, 0.0f);
-    for (int64_t first_key = sizes_.begin_key(first_query); first_key < sizes_.end_key(first_query); first_key += kTile) add_keys(first_query, first_key);
+    for (int64_t first_key = sizes_.begin_key(first_query); first_key < sizes_.end_key(first_query); first_key += kTile)
+      add_keys(first_query, first_key);
     write(first_query);
   }
 

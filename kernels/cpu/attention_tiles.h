@@ -47,9 +47,7 @@ struct AttentionSizes {
   int64_t end_key(int64_t first_query) const { return causal ? first_query + 1 : tokens; }
   // The first tile of queries that see keys of the tile that starts at `first_key`, and where those tiles end.
   int64_t first_query(int64_t first_key) const { return causal ? first_key : 0; }
-  int64_t end_query(int64_t first_key) const {
-    return window > 0 ? std::min(tokens, first_key + kTile + window - 1) : tokens;
-  }
+  int64_t end_query(int64_t first_key) const { return window > 0 ? std::min(tokens, first_key + kTile + window - 1) : tokens; }
   // Row r of a tile does not see the first hidden + r keys.
   int64_t hidden(int64_t first_query, int64_t first_key) const {
     return window > 0 ? first_query - first_key - window + 1 : -kTile;

@@ -248,8 +248,8 @@ struct RunningSoftmax {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) maximum[r] = -static_cast<Sum>(INFINITY), total[r] = 0;
   }
-  // Returns 2^(score - maximum). What was summed with an earlier maximum is scaled to the new one. A row that has seen no key yet
-  // has no maximum.
+  // Returns 2^(score - maximum). What was summed with an earlier maximum is scaled to the new one. A row that has seen no key
+  // yet has no maximum.
   __device__ __forceinline__ Sum add(int r, Sum score) {
     const Sum highest = maximum_of_warp(score > maximum[r] ? score : maximum[r]);
     if (highest == -static_cast<Sum>(INFINITY) && score == highest) return 0;

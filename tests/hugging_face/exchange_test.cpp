@@ -57,7 +57,8 @@ TEST_F(Exchange, AModelIsWrittenAsTheFirstArchitectureThatHasItsFeaturesOrAsTheC
   EXPECT_EQ(export_model(files, "/checkpoints-of-mistral-without", {.output = "/chosen", .model_type = "mistral"}).model_type,
             "mistral");
   EXPECT_EQ(nlohmann::json::parse(text("/chosen/config.json")).at("sliding_window"), nullptr);
-  EXPECT_EQ(export_model(files, "/checkpoints-of-mistral-without", {.output = "/fused", .model_type = "phi3"}).model_type, "phi3");
+  EXPECT_EQ(export_model(files, "/checkpoints-of-mistral-without", {.output = "/fused", .model_type = "phi3"}).model_type,
+            "phi3");
   const PretrainedModel before(files, "/mistral-without"), after(files, "/fused");
   EXPECT_EQ(model_difference(before.description(), after.description()), "");
   import_model(files, "/mistral", "/windows");
@@ -69,7 +70,8 @@ TEST_F(Exchange, AModelIsWrittenAsTheFirstArchitectureThatHasItsFeaturesOrAsTheC
 }
 
 TEST_F(Exchange, RotaryScalingIsWrittenAsItWasRead) {
-  const std::string scaling = R"(, "rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+  const std::string scaling =
+      R"(, "rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
       "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})";
   write_model(files, "/scaled", small_llama_as("llama", scaling), file_of(small_llama_tensors()));
   EXPECT_EQ(exported("scaled", {.output = "/back"}).model_type, "llama");

@@ -154,7 +154,8 @@ TEST_F(PretrainedModelTest, ReadsFusedProjectionsOfPhi3AsTheyAre) {
   EXPECT_EQ(model.description().rotary_share, 0.5);
   EXPECT_EQ(model.description().attention_window, 0);
   const ModelFiles theirs(files, "/model");
-  EXPECT_EQ(values(model.weights(), "blocks.0.attention.qkv.weight"), values(theirs, "model.layers.0.self_attn.qkv_proj.weight"));
+  EXPECT_EQ(values(model.weights(), "blocks.0.attention.qkv.weight"),
+            values(theirs, "model.layers.0.self_attn.qkv_proj.weight"));
   EXPECT_EQ(values(model.weights(), "blocks.0.mlp.gate_up.weight"), values(theirs, "model.layers.0.mlp.gate_up_proj.weight"));
   EXPECT_EQ(describe(small_llama_as("phi3"), R"("sliding_window": 7)").config.model.attention_window, 7);
   expect_config_refused(small_llama_as("phi3"), R"("resid_pdrop": 0.1)", "c.json: resid_pdrop: 0.1 is not accepted; use 0");

@@ -28,8 +28,7 @@ struct Case {
 std::string describe(const Case& c) {
   std::ostringstream text;
   text << "B " << c.sequences << ", S " << c.tokens << ", N " << c.heads << ", G " << c.key_value_heads << ", D " << c.head_size
-       << ", " << name_of(c.dtype) << ", dropout " << c.dropout << (c.causal ? ", causal" : "")
-       << ", window " << c.window;
+       << ", " << name_of(c.dtype) << ", dropout " << c.dropout << (c.causal ? ", causal" : "") << ", window " << c.window;
   return text.str();
 }
 

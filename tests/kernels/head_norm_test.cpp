@@ -18,8 +18,8 @@ struct Case {
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const DType dtype : kFloatTypes)
-    for (const auto& [b, s, n, g, d] :
-         std::vector<std::array<int64_t, 5>>{{0, 3, 2, 1, 4}, {1, 1, 1, 1, 1}, {2, 5, 4, 2, 6}, {1, 140, 3, 1, 64}, {1, 70, 2, 2, 33}})
+    for (const auto& [b, s, n, g, d] : std::vector<std::array<int64_t, 5>>{
+             {0, 3, 2, 1, 4}, {1, 1, 1, 1, 1}, {2, 5, 4, 2, 6}, {1, 140, 3, 1, 64}, {1, 70, 2, 2, 33}})
       cases.push_back({dtype, b, s, n, g, d});
   return cases;
 }
@@ -97,8 +97,7 @@ TEST(HeadNorm, HasTheBitsOfRmsNormOfEachHead) {
       const HostTensor x = head_of(c, in.qkv, head), dy = head_of(c, in.dout, head);
       HostTensor y(c.dtype, {c.rows(), c.head_size}), dx = y, rstd(statistics_of(c.dtype), {c.rows()});
       HostTensor dgain(statistics_of(c.dtype), {c.head_size});
-      kernels->rms_norm(
-          {.x = x.view(), .gain = in.gain(c, head).view(), .y = y.view(), .rstd = rstd.view(), .epsilon = 1e-3f});
+      kernels->rms_norm({.x = x.view(), .gain = in.gain(c, head).view(), .y = y.view(), .rstd = rstd.view(), .epsilon = 1e-3f});
       kernels->rms_norm_backward_input(
           {.dy = dy.view(), .x = x.view(), .gain = in.gain(c, head).view(), .rstd = rstd.view(), .dx = dx.view()});
       kernels->rms_norm_backward_weight(

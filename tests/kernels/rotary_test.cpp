@@ -37,8 +37,8 @@ double slowed(double frequency, const RotaryScaling& scaling) {
   if (scaling.type == RotaryScalingType::Linear || wavelength > length / scaling.low_frequency_factor)
     return frequency / scaling.factor;
   if (wavelength < length / scaling.high_frequency_factor) return frequency;
-  const double smooth = (length / wavelength - scaling.low_frequency_factor) /
-                        (scaling.high_frequency_factor - scaling.low_frequency_factor);
+  const double smooth =
+      (length / wavelength - scaling.low_frequency_factor) / (scaling.high_frequency_factor - scaling.low_frequency_factor);
   return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
@@ -66,7 +66,8 @@ TEST(Rotary, RotatesQueriesAndKeysAndLeavesValuesAlone) {
 TEST(Rotary, RotatesTheFirstElementsOfEachHeadOnly) {
   for (const DType dtype : kFloatTypes)
     for (const int64_t rotated : {2, 10, 24}) {
-      const Case c{.dtype = dtype, .batch = 2, .sequence = 9, .heads = 3, .key_value_heads = 1, .head_size = 24, .rotated = rotated};
+      const Case c{
+          .dtype = dtype, .batch = 2, .sequence = 9, .heads = 3, .key_value_heads = 1, .head_size = 24, .rotated = rotated};
       expect_rotated(c, HostTensor::random(dtype, c.shape(), 1), 10000);
     }
 }
@@ -82,7 +83,8 @@ TEST(Rotary, SlowsDownAsItsScalingSays) {
                                      .original_length = 64}};
   for (const DType dtype : kFloatTypes)
     for (const RotaryScaling& scaling : scalings) {
-      const Case c{.dtype = dtype, .batch = 1, .sequence = 40, .heads = 2, .key_value_heads = 1, .head_size = 48, .scaling = scaling};
+      const Case c{
+          .dtype = dtype, .batch = 1, .sequence = 40, .heads = 2, .key_value_heads = 1, .head_size = 48, .scaling = scaling};
       expect_rotated(c, HostTensor::random(dtype, c.shape(), 1), 10000);
     }
 }

@@ -44,13 +44,9 @@ TEST(Attention, GradientsMatchDifferencesWithGroupedQueriesRotationAndDropout) {
 }
 
 TEST(Attention, GradientsMatchDifferencesWithHeadsOfTheirOwnSizeAndBiasesOfQkv) {
-  const Attention attention("a", {.hidden = 7,
-                                  .heads = 4,
-                                  .key_value_heads = 2,
-                                  .head_size = 6,
-                                  .bias = false,
-                                  .qkv_bias = true,
-                                  .rotary_base = 100});
+  const Attention attention(
+      "a",
+      {.hidden = 7, .heads = 4, .key_value_heads = 2, .head_size = 6, .bias = false, .qkv_bias = true, .rotary_base = 100});
   ASSERT_EQ(attention.parameters().size(), 3u);
   EXPECT_EQ(attention.parameters()[1].shape, (Shape{(4 + 2 + 2) * 6}));
   EXPECT_EQ(attention.parameters()[2].shape, (Shape{7, 4 * 6}));

@@ -76,8 +76,7 @@ void for_each_head(const Args& args, int threads, const Body& body, const Copy& 
   const int64_t width = args.qkv.shape[2], size = args.head_size(), normalized = args.heads + args.key_value_heads;
   for_each_range(args.qkv.shape.rows(), threads, 1, width, [&](int64_t begin, int64_t end) {
     for (int64_t token = begin; token < end; ++token) {
-      for (int64_t head = 0; head < normalized; ++head)
-        body(head, token * width + head * size, token * normalized + head);
+      for (int64_t head = 0; head < normalized; ++head) body(head, token * width + head * size, token * normalized + head);
       copy(token * width + normalized * size);
     }
   });

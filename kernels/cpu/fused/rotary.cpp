@@ -32,8 +32,8 @@ class RotaryTable {
     cosine_.resize(positions * half);
     sine_.resize(cosine_.size());
     for (int64_t i = 0; i < half; ++i) {
-      const double frequency = scaled_frequency(
-          std::pow(static_cast<double>(base), -static_cast<double>(i) / static_cast<double>(half)), scaling);
+      const double frequency =
+          scaled_frequency(std::pow(static_cast<double>(base), -static_cast<double>(i) / static_cast<double>(half)), scaling);
       for (int64_t position = 0; position < positions; ++position) {
         const double angle = static_cast<double>(position) * frequency;
         cosine_[position * half + i] = static_cast<Sum>(std::cos(angle));

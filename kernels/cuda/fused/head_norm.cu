@@ -10,7 +10,7 @@ struct Heads {
   const T *dy, *x, *query_gain, *key_gain;  // dy: of the backward
   T* out;
   SumOf<T>* rstd;
-  int64_t rows;  // all heads of all tokens
+  int64_t rows;                           // all heads of all tokens
   int heads, normalized, all, head_size;  // of a token: query heads, with key heads, with value heads
   float epsilon;
 
