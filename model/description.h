@@ -12,6 +12,7 @@
 namespace trivet::model {
 
 enum class Type { Gpt, Llama, Sequential };  // the families
+enum class GateActivation { Silu, Gelu };    // of an MLP with a gate
 
 struct Description {
   Type type = Type::Gpt;
@@ -20,7 +21,8 @@ struct Description {
   int64_t head_size = 0;          // 0: hidden_size / heads
   int64_t feed_forward_size = 0;  // 0: the family's default
   int64_t sequence_length = 1024;
-  int64_t attention_window = 0;  // tokens that a token sees at most, itself among them; 0: all before it
+  int64_t attention_window = 0;      // tokens that a token sees at most, itself among them; 0: all before it
+  int64_t full_attention_every = 0;  // in every n-th layer tokens see all before them; 0: in none, if there is a window
   int64_t vocabulary_size = 0;
   double dropout = 0;          // on embeddings, attention probabilities and residuals
   bool tied_embedding = true;  // the LM head uses the embedding's table
@@ -29,8 +31,12 @@ struct Description {
   bool qk_norm = false;        // queries and keys are normalized, head by head
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
-  double rotary_share = 1;  // of the elements of a head, which are rotated; the first ones
+  double window_rotary_base = 0;  // in layers with a window, which then have no scaling; 0: as in the others
+  double rotary_share = 1;        // of the elements of a head, which are rotated; the first ones
   kernels::RotaryScaling rotary_scaling;
+  double embedding_scale = 1;
+  GateActivation gate_activation = GateActivation::Silu;
+  bool post_norm = false;           // what attention and MLP add is normalized, too
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
   // Sequential:
   std::vector<int64_t> input;        // of a sample: channels, rows, columns
@@ -71,4 +77,10 @@ template <>
 struct trivet::EnumNames<trivet::model::Type> {
   static constexpr std::array<std::pair<std::string_view, model::Type>, 3> table{
       {{"gpt", model::Type::Gpt}, {"llama", model::Type::Llama}, {"sequential", model::Type::Sequential}}};
+};
+
+template <>
+struct trivet::EnumNames<trivet::model::GateActivation> {
+  static constexpr std::array<std::pair<std::string_view, model::GateActivation>, 2> table{
+      {{"silu", model::GateActivation::Silu}, {"gelu", model::GateActivation::Gelu}}};
 };

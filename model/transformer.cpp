@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -18,9 +19,19 @@ int64_t rotated_elements(const Description& d) {
   return static_cast<int64_t>(d.rotary_share * static_cast<double>(d.head_size));
 }
 
-TransformerBlock::Options block_options(const Description& d) {
+bool has_window(const Description& d, int64_t layer) {
+  return d.attention_window > 0 && (d.full_attention_every == 0 || (layer + 1) % d.full_attention_every != 0);
+}
+
+Activation activation_of(const Description& d) {
+  if (d.type != Type::Llama) return Activation::Gelu;
+  return d.gate_activation == GateActivation::Gelu ? Activation::GeGlu : Activation::SwiGlu;
+}
+
+TransformerBlock::Options block_options(const Description& d, int64_t layer) {
   const double out_deviation = d.initializer_range / std::sqrt(2.0 * static_cast<double>(d.layers));
   const bool llama = d.type == Type::Llama, bias = d.bias && !llama;
+  const bool window = has_window(d, layer), own_base = window && d.window_rotary_base > 0;
   return {.attention = {.hidden = d.hidden_size,
                         .heads = d.heads,
                         .key_value_heads = d.key_value_heads,
@@ -28,23 +39,26 @@ TransformerBlock::Options block_options(const Description& d) {
                         .bias = bias,
                         .qkv_bias = llama && d.qkv_bias,
                         .dropout = d.dropout,
-                        .window = d.attention_window,
-                        .rotary_base = llama ? d.rotary_base : 0,
+                        .window = window ? d.attention_window : 0,
+                        .rotary_base = !llama     ? 0
+                                       : own_base ? d.window_rotary_base
+                                                  : d.rotary_base,
                         .rotated = llama ? rotated_elements(d) : 0,
-                        .rotary_scaling = d.rotary_scaling,
+                        .rotary_scaling = own_base ? kernels::RotaryScaling{} : d.rotary_scaling,
                         .qk_norm = llama && d.qk_norm,
                         .norm_epsilon = d.norm_epsilon,
                         .init_deviation = d.initializer_range,
                         .init_deviation_out = out_deviation},
           .mlp = {.hidden = d.hidden_size,
                   .feed_forward = d.feed_forward_size,
-                  .activation = llama ? Activation::SwiGlu : Activation::Gelu,
+                  .activation = activation_of(d),
                   .bias = bias,
                   .init_deviation = d.initializer_range,
                   .init_deviation_out = out_deviation},
           .norm = llama ? NormKind::RmsNorm : NormKind::LayerNorm,
           .norm_epsilon = d.norm_epsilon,
           .norm_bias = bias,
+          .post_norm = llama && d.post_norm,
           .dropout = d.dropout};
 }
 
@@ -52,6 +66,7 @@ Embedding::Options embedding_options(const Description& d) {
   return {.vocabulary = d.vocabulary_size,
           .hidden = d.hidden_size,
           .positions = d.type == Type::Gpt ? d.sequence_length : 0,
+          .scale = d.type == Type::Llama ? d.embedding_scale : 1,
           .dropout = d.dropout,
           .init_deviation = d.initializer_range};
 }
@@ -74,9 +89,12 @@ double flops_of_sample(const Model& model, const Description& d) {
     for (const ParameterSpec& parameter : layer->parameters())
       if (layer->role() != LayerRole::Input && parameter.shape.dims() >= 2) multiplied += parameter.shape.elements();
   // A token sees half of its sequence, or of a window the whole, which the first tokens of a sequence lack.
-  const double sequence = static_cast<double>(d.sequence_length), window = static_cast<double>(d.attention_window);
-  const double seen = window > 0 && window < sequence ? window - window * window / (2 * sequence) : sequence / 2;
-  const double attention = 12.0 * static_cast<double>(d.layers * d.heads * d.head_size) * seen;  // of a token
+  const double sequence = static_cast<double>(d.sequence_length);
+  const double window = std::min(static_cast<double>(d.attention_window), sequence);
+  double seen = 0;  // in all layers
+  for (int64_t layer = 0; layer < d.layers; ++layer)
+    seen += has_window(d, layer) ? window - window * window / (2 * sequence) : sequence / 2;
+  const double attention = 12.0 * static_cast<double>(d.heads * d.head_size) * seen;  // of a token
   return (6.0 * static_cast<double>(multiplied) + attention) * static_cast<double>(d.sequence_length);
 }
 
@@ -87,12 +105,12 @@ Model build_transformer(const Description& d) {
                   .targets = {d.sequence_length},
                   .input_values = d.vocabulary_size,
                   .classes = d.vocabulary_size};
-  const TransformerBlock::Options block = block_options(d);
   append(model, "embedding", std::make_unique<Embedding>("embedding", embedding_options(d)));
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string name = "blocks." + std::to_string(i);
-    append(model, name, std::make_unique<TransformerBlock>(name, block));
+    append(model, name, std::make_unique<TransformerBlock>(name, block_options(d, i)));
   }
+  const TransformerBlock::Options block = block_options(d, 0);
   append(model, "head",
          std::make_unique<LmHead>(head_options(d), make_norm(block.norm, d.hidden_size, d.norm_epsilon, block.norm_bias)));
   model.stated_flops_per_sample = flops_of_sample(model, d);
@@ -199,11 +217,12 @@ std::string transformer_tensor_problem(const Description& given, int64_t ranks, 
 template <typename... Own>
 constexpr auto keys_with(Own... own) {
   return std::to_array<std::string_view>({"layers", "hidden_size", "heads", "key_value_heads", "head_size", "feed_forward_size",
-                                          "sequence_length", "attention_window", "vocabulary", "dropout", "tied_embedding",
-                                          "norm_epsilon", "initializer_range", own...});
+                                          "sequence_length", "attention_window", "full_attention_every", "vocabulary",
+                                          "dropout", "tied_embedding", "norm_epsilon", "initializer_range", own...});
 }
 constexpr auto kGptKeys = keys_with("bias");
-constexpr auto kLlamaKeys = keys_with("qkv_bias", "qk_norm", "rotary_base", "rotary_share", "rotary_scaling");
+constexpr auto kLlamaKeys = keys_with("qkv_bias", "qk_norm", "post_norm", "embedding_scale", "gate_activation", "rotary_base",
+                                      "window_rotary_base", "rotary_share", "rotary_scaling");
 
 }  // namespace
 

@@ -152,6 +152,10 @@ void add_model_keys(KeyTable& table) {
   key("attention_window", &Description::attention_window,
       "tokens that a token sees at most, itself and those before it; 0: all before it")
       .between(0, 1 << 24);
+  key("full_attention_every", &Description::full_attention_every,
+      "every n-th layer has no window, such as each second one; 0: all layers have it")
+      .between(0, 1 << 16)
+      .active_when("model.attention_window is more than 0", [](const Config& c) { return c.model.attention_window > 0; });
   limit_to_its_families(
       model.custom("vocabulary", KeyType::Any, "\"bytes\", \"characters\", a tokenizer file or a number of tokens",
                    set_vocabulary, get_vocabulary),
@@ -165,9 +169,16 @@ void add_model_keys(KeyTable& table) {
   key("tied_embedding", &Description::tied_embedding, "input and output embedding are one matrix").default_note(untied);
   key("bias", &Description::bias, "biases in projections and norms");
   key("qkv_bias", &Description::qkv_bias, "biases in the projections to queries, keys and values");
+  key("post_norm", &Description::post_norm, "RMSNorm of what attention and MLP add to the residual stream");
+  key("embedding_scale", &Description::embedding_scale, "factor of the input embedding").more_than(0);
+  key("gate_activation", &Description::gate_activation, "activation of the gate in the MLP");
   key("qk_norm", &Description::qk_norm, "RMSNorm of every query head and every key head");
   key("norm_epsilon", &Description::norm_epsilon, "added to the variance in norms").more_than(0);
   key("rotary_base", &Description::rotary_base, "base of the rotary frequencies").more_than(0);
+  key("window_rotary_base", &Description::window_rotary_base,
+      "base of the rotary frequencies in layers with a window, which then are not scaled; 0: rotary_base")
+      .at_least(0)
+      .active_when("model.attention_window is more than 0", [](const Config& c) { return c.model.attention_window > 0; });
   key("rotary_share", &Description::rotary_share, "share of a head's elements that is rotated, from the first on")
       .more_than(0)
       .between(0, 1);

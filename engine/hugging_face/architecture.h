@@ -42,5 +42,6 @@ Architecture mistral();
 Architecture qwen2();
 Architecture qwen3();
 Architecture phi3();
+Architecture gemma3();
 
 }  // namespace trivet::hugging_face

@@ -23,20 +23,47 @@ OrderedJson read_scaling(ConfigFile& scaling, int64_t positions) {
   return read;
 }
 
-// transformers 4 has rope_theta, rope_scaling and partial_rotary_factor, transformers 5 has all of them in rope_parameters.
-void read_rotary(ConfigFile& file, double fallback_base, OrderedJson& model) {
-  double base = file.number("rope_theta", fallback_base), share = file.number("partial_rotary_factor", 1.0);
+constexpr const char* kFull = "full_attention";
+constexpr const char* kSliding = "sliding_attention";
+
+struct RotaryKeys {
+  double base, share;
+  OrderedJson scaling;
+
+  void read(ConfigFile& object, int64_t positions) {
+    base = object.number("rope_theta", base);
+    share = object.number("partial_rotary_factor", share);
+    if (OrderedJson given = read_scaling(object, positions); !given.empty()) scaling = std::move(given);
+    object.finish();
+  }
+};
+
+// transformers 4 has rope_theta, rope_scaling and partial_rotary_factor, transformers 5 has all of them in rope_parameters. If
+// layers with a window have a base of their own, transformers 4 has it in rope_local_base_freq, and transformers 5 has an
+// object for each kind of layer in rope_parameters.
+void read_rotary(ConfigFile& file, const LlamaDefaults& defaults, OrderedJson& model) {
+  const int64_t positions = model["sequence_length"].get<int64_t>();
+  const bool two_bases = defaults.window_rotary_base > 0;
+  RotaryKeys all{file.number("rope_theta", defaults.rotary_base), file.number("partial_rotary_factor", 1.0), {}};
+  RotaryKeys of_windows{two_bases ? file.number("rope_local_base_freq", defaults.window_rotary_base) : 0, 1, {}};
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     std::optional<ConfigFile> rotary = file.object(key);
     if (!rotary) continue;
-    base = rotary->number("rope_theta", base);
-    share = rotary->number("partial_rotary_factor", share);
-    const OrderedJson scaling = read_scaling(*rotary, model["sequence_length"].get<int64_t>());
-    if (!scaling.empty()) model["rotary_scaling"] = scaling;
+    if (!two_bases || !(rotary->has(kFull) || rotary->has(kSliding))) {
+      all.read(*rotary, positions);
+      continue;
+    }
+    if (std::optional<ConfigFile> full = rotary->object(kFull)) all.read(*full, positions);
+    if (std::optional<ConfigFile> sliding = rotary->object(kSliding)) {
+      of_windows.read(*sliding, positions);
+      rotary->require(of_windows.scaling.empty() && of_windows.share == 1, kSliding, "use the rope_type \"default\"");
+    }
     rotary->finish();
   }
-  model["rotary_base"] = base;
-  if (share != 1.0) model["rotary_share"] = share;
+  model["rotary_base"] = all.base;
+  if (two_bases) model["window_rotary_base"] = of_windows.base;
+  if (all.share != 1) model["rotary_share"] = all.share;
+  if (!all.scaling.empty()) model["rotary_scaling"] = all.scaling;
 }
 
 void write_scaling(const kernels::RotaryScaling& scaling, OrderedJson& json) {
@@ -47,9 +74,6 @@ void write_scaling(const kernels::RotaryScaling& scaling, OrderedJson& json) {
   written["high_freq_factor"] = scaling.high_frequency_factor;
   written["original_max_position_embeddings"] = scaling.original_length;
 }
-
-constexpr const char* kFull = "full_attention";
-constexpr const char* kSliding = "sliding_attention";
 
 // Whether all layers have a window; layers that differ are refused. `window`: the model has one.
 bool layers_slide(ConfigFile& file, int64_t layers, bool window) {
@@ -99,7 +123,9 @@ OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults) {
   const int64_t key_value_heads = as_many ? heads : defaults.key_value_heads;
   const int64_t head_size = file.count("head_dim", defaults.head_size > 0 ? defaults.head_size : hidden / heads);
   file.require(head_size > 0, "head_dim", "use at least 1");
-  file.require(file.text("hidden_act", "silu") == "silu", "hidden_act", "use \"silu\"");
+  const char* const activation = defaults.activation;
+  file.require(file.text(defaults.activation_key, activation) == activation, defaults.activation_key,
+               fmt::format("use \"{}\"", activation));
   OrderedJson model{{"type", "llama"},
                     {"layers", file.count("num_hidden_layers", defaults.layers)},
                     {"hidden_size", hidden},
@@ -115,7 +141,7 @@ OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults) {
   // Their dropout acts on the probabilities of attention only.
   file.require(model["dropout"] == 0.0, "attention_dropout", "use 0; model.dropout of Trivet's config also drops residuals");
   if (head_size * heads != hidden) model["head_size"] = head_size;
-  read_rotary(file, defaults.rotary_base, model);
+  read_rotary(file, defaults, model);
   return model;
 }
 
@@ -123,6 +149,12 @@ std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures
   if (d.type != model::Type::Llama) return fmt::format("model.type is \"{}\"", name_of(d.type));
   if (d.qkv_bias != features.qkv_bias) return fmt::format("model.qkv_bias is {}", d.qkv_bias);
   if (d.qk_norm != features.qk_norm) return fmt::format("model.qk_norm is {}", d.qk_norm);
+  if (d.post_norm) return "model.post_norm is true";
+  if (d.embedding_scale != 1) return fmt::format("model.embedding_scale is {}", d.embedding_scale);
+  if (d.gate_activation != model::GateActivation::Silu)
+    return fmt::format("model.gate_activation is \"{}\"", name_of(d.gate_activation));
+  if (d.attention_window > 0 && (d.full_attention_every > 0 || d.window_rotary_base > 0))
+    return "its layers have different windows or rotary bases";
   if (d.attention_window > 0 && !features.window) return fmt::format("model.attention_window is {}", d.attention_window);
   if (d.rotary_share != 1 && !features.rotary_share) return fmt::format("model.rotary_share is {}", d.rotary_share);
   if (d.rotary_scaling.type != kernels::RotaryScalingType::None && !features.rotary_scaling)

@@ -15,7 +15,9 @@ struct LlamaDefaults {
   int64_t head_size = 0;        // 0: hidden / heads
   int64_t positions;
   double norm_epsilon, rotary_base;
+  double window_rotary_base = 0;  // 0: layers with a window have no base of their own
   bool tied_embedding = false;
+  const char *activation_key = "hidden_act", *activation = "silu";
 };
 
 // What a descendant has that Llama has not.

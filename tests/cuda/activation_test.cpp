@@ -48,10 +48,14 @@ TEST(CudaActivation, SwiGluIsNearTheCpus) {
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{0, 4}, {1, 1}, {3, 5}, {7, 64}, {2, 1032}}) {
       Twin gate_up = wide(dtype, {rows, 2 * width}, 1, rows == 3 ? 1 : 0), dy = Twin::random(dtype, {rows, width}, 2);
       Twin y = Twin::poisoned(dtype, {rows, width}), dgate_up = Twin::poisoned(dtype, {rows, 2 * width});
-      run_twins<SwiGlu>([&](const auto& view) { return SwiGlu{view(gate_up), view(y)}; });
-      y.expect_near("swiglu " + text(dtype), absolute(dtype), relative(dtype));
-      run_twins<SwiGluBackward>([&](const auto& view) { return SwiGluBackward{view(dy), view(gate_up), view(dgate_up)}; });
-      dgate_up.expect_near("swiglu_backward " + text(dtype), 100 * absolute(dtype), relative(dtype));
+      for (const bool gelu : {false, true}) {
+        run_twins<SwiGlu>([&](const auto& view) { return SwiGlu{view(gate_up), view(y), gelu}; });
+        y.expect_near("swiglu " + text(dtype), (gelu ? 100 : 1) * absolute(dtype), relative(dtype));
+        run_twins<SwiGluBackward>([&](const auto& view) {
+          return SwiGluBackward{view(dy), view(gate_up), view(dgate_up), gelu};
+        });
+        dgate_up.expect_near("swiglu_backward " + text(dtype), 100 * absolute(dtype), relative(dtype));
+      }
     }
 }
 

@@ -92,6 +92,11 @@ TEST(OptionsOfLlama, GiveTheBitsOfOneRankInLayoutMode) {
   config.model.attention_window = 5;
   config.model.rotary_share = 0.5;
   config.model.rotary_scaling = {.type = kernels::RotaryScalingType::Llama3, .factor = 4, .original_length = 64};
+  config.model.full_attention_every = 2;
+  config.model.window_rotary_base = 100;
+  config.model.embedding_scale = 5;
+  config.model.gate_activation = model::GateActivation::Gelu;
+  config.model.post_norm = true;
   const Trace plain = run({.ranks = 1, .config = layout_config()});
   for (const bool bf16 : {false, true}) {
     config.bf16.enabled = bf16;

@@ -40,6 +40,8 @@ MODELS = {
     "qwen3": ("Qwen3Config", dict(LLAMA_LIKE, head_dim=12)),
     "phi3": ("Phi3Config", dict(LLAMA_LIKE, sliding_window=7, partial_rotary_factor=0.75,
                                 original_max_position_embeddings=32)),
+    "gemma3": ("Gemma3TextConfig", dict(LLAMA_LIKE, num_hidden_layers=3, head_dim=12, query_pre_attn_scalar=12, sliding_window=5,
+                                        layer_types=["sliding_attention", "full_attention", "sliding_attention"])),
 }
 SHARD_BYTES = {"llama": 60_000}  # the others are one file
 

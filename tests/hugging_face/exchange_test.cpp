@@ -27,6 +27,9 @@ class Exchange : public testing::Test {
     write_model(files, "/llama", kSmallLlama, file_of(small_llama_tensors()));
     write_model(files, "/qwen2", small_llama_as("qwen2"), file_of(small_qwen2_tensors()));
     write_model(files, "/qwen3", small_llama_as("qwen3", ", \"head_dim\": 4"), file_of(small_qwen3_tensors()));
+    write_model(files, "/gemma3_text",
+                small_llama_as("gemma3_text", R"(, "head_dim": 4, "query_pre_attn_scalar": 4, "sliding_window": 3)"),
+                file_of(small_gemma3_tensors()));
     write_model(files, "/mistral", small_llama_as("mistral", ", \"sliding_window\": 3"), file_of(small_llama_tensors()));
     write_model(files, "/phi3", small_llama_as("phi3", ", \"partial_rotary_factor\": 0.5"), file_of(small_phi3_tensors()));
   }
@@ -40,7 +43,7 @@ class Exchange : public testing::Test {
 };
 
 TEST_F(Exchange, ImportedAndExportedWeightsHaveEqualBits) {
-  for (const std::string name : {"gpt2", "llama", "mistral", "qwen2", "qwen3", "phi3"}) {
+  for (const std::string name : {"gpt2", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma3_text"}) {
     const Exported result = exported(name, {.output = "/back-" + name});
     EXPECT_EQ(result.model_type, name);
     EXPECT_THAT(result.files, ElementsAre("model.safetensors", "config.json"));

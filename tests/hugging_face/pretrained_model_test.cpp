@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "core/error.h"
@@ -108,6 +109,42 @@ TEST_F(PretrainedModelTest, ReadsTheNormsOfQwen3) {
   EXPECT_EQ(describe(small_llama_as("qwen3"), R"("rope_theta": 1e6)").config.model.head_size, 128);
   expect_config_refused(small_llama_as("qwen3"), R"("attention_bias": true)",
                         "c.json: attention_bias: true is not accepted; use false");
+}
+
+TEST_F(PretrainedModelTest, ReadsGemma3) {
+  const std::string gemma = small_llama_as("gemma3_text", R"(, "head_dim": 4, "query_pre_attn_scalar": 4)");
+  write(gemma, file_of(small_gemma3_tensors()));
+  const PretrainedModel model = open();
+  const model::Description& d = model.description();
+  EXPECT_TRUE(d.post_norm && d.qk_norm && d.tied_embedding);
+  EXPECT_EQ(d.embedding_scale, std::sqrt(8.0));
+  EXPECT_EQ(d.gate_activation, model::GateActivation::Gelu);
+  EXPECT_EQ(d.attention_window, 4096);
+  EXPECT_EQ(d.full_attention_every, 0);  // the only layer is not the 6th
+  EXPECT_EQ(d.rotary_base, 1e6);
+  EXPECT_EQ(d.window_rotary_base, 1e4);
+  const ModelFiles theirs(files, "/model");
+  std::vector<float> gain = values(theirs, "model.layers.0.pre_feedforward_layernorm.weight");
+  for (float& value : gain) value += 1;
+  EXPECT_EQ(values(model.weights(), "blocks.0.norm2.gain"), gain);
+  EXPECT_EQ(describe(gemma, R"("layer_types": ["full_attention"])").config.model.full_attention_every, 1);
+  std::string deep = gemma;
+  deep.replace(deep.find("\"num_hidden_layers\": 1"), 22, "\"num_hidden_layers\": 7");
+  EXPECT_EQ(describe(deep, R"("rope_theta": 1e6)").config.model.full_attention_every, 6);
+  EXPECT_EQ(describe(deep, R"("sliding_window_pattern": 3)").config.model.full_attention_every, 3);
+  EXPECT_EQ(describe(gemma, R"("rope_parameters": {"full_attention": {"rope_theta": 5e5},
+                              "sliding_attention": {"rope_theta": 500}})")
+                .config.model.window_rotary_base,
+            500);
+  EXPECT_EQ(describe(gemma, R"("rope_local_base_freq": 700)").config.model.window_rotary_base, 700);
+  expect_config_refused(gemma, R"("layer_types": ["full_attention", "sliding_attention"])",
+                        "c.json: layer_types: [\"full_attention\",\"sliding_attention\"] is not accepted; use 1 values, "
+                        "\"sliding_attention\" except for \"full_attention\" in every n-th layer");
+  expect_config_refused(gemma, R"("final_logit_softcapping": 30.0)",
+                        "c.json: final_logit_softcapping: 30.0 is not accepted; use null: logits without a soft limit");
+  expect_config_refused(gemma, R"("head_dim": 8)", "c.json: query_pre_attn_scalar: 4 is not accepted; use 8 as in head_dim");
+  expect_config_refused(gemma, R"("hidden_activation": "silu")",
+                        "c.json: hidden_activation: \"silu\" is not accepted; use \"gelu_pytorch_tanh\"");
 }
 
 TEST_F(PretrainedModelTest, ReadsHeadsOfTheirOwnSize) {

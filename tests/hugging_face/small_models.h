@@ -99,6 +99,14 @@ inline std::map<std::string, Shape> small_qwen3_tensors() {
   return tensors;
 }
 
+inline std::map<std::string, Shape> small_gemma3_tensors() {
+  auto tensors = small_qwen3_tensors();
+  tensors.erase("lm_head.weight");
+  for (const char* norm : {"pre_feedforward_layernorm", "post_feedforward_layernorm"})
+    tensors[std::string("model.layers.0.") + norm + ".weight"] = {8};
+  return tensors;
+}
+
 // The projections are fused.
 inline std::map<std::string, Shape> small_phi3_tensors() {
   const std::string block = "model.layers.0.";

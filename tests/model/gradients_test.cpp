@@ -120,11 +120,27 @@ TEST(TransformerBlock, GradientsMatchDifferencesForLlama) {
   expect_right(TransformerBlock("b", small_llama_block(0.2)), {.input_shape = {1, 9, 12}});
 }
 
+TEST(TransformerBlock, GradientsMatchDifferencesWithASecondNormAndGeglu) {
+  for (double dropout : {0.0, 0.2}) {
+    TransformerBlock::Options options = small_llama_block(dropout);
+    options.mlp.activation = Activation::GeGlu;
+    options.post_norm = true;
+    const TransformerBlock block("b", options);
+    ASSERT_EQ(block.parameters().size(), 8u);
+    EXPECT_EQ(block.parameters()[3].name, "post_norm1.gain");
+    EXPECT_EQ(block.parameters()[7].name, "post_norm2.gain");
+    expect_right(block, {.input_shape = {2, 5, 12}});
+  }
+}
+
 TEST(Embedding, GradientsMatchDifferences) {
   expect_right(Embedding("e", {.vocabulary = 6, .hidden = 5, .positions = 9}),
                {.input_shape = {3, 4}, .vocabulary = 6, .samples = 0});
   expect_right(Embedding("e", {.vocabulary = 6, .hidden = 5, .positions = 4, .dropout = 0.4}),
                {.input_shape = {3, 4}, .vocabulary = 6, .samples = 0});
+  for (double dropout : {0.0, 0.4})
+    expect_right(Embedding("e", {.vocabulary = 6, .hidden = 5, .scale = 2.5, .dropout = dropout}),
+                 {.input_shape = {3, 4}, .vocabulary = 6, .samples = 0});
   expect_right(Embedding("e", {.vocabulary = 50, .hidden = 5}), {.input_shape = {3, 4}, .vocabulary = 50, .samples = 0});
 }
 

@@ -236,6 +236,33 @@ TEST(FlopsPerSample, CountWhatAWindowShows) {
   EXPECT_DOUBLE_EQ(whole, flops_per_sample(build(d)));
 }
 
+// Layers 1 and 3 of 4 have the window.
+TEST(FlopsPerSample, CountOnlyLayersThatHaveAWindow) {
+  Description d{.layers = 4, .hidden_size = 8, .heads = 2, .sequence_length = 10, .vocabulary_size = 5};
+  const double whole = flops_per_sample(build(d));
+  d.attention_window = 4;
+  d.full_attention_every = 2;
+  EXPECT_DOUBLE_EQ(whole - flops_per_sample(build(d)), 2 * 12.0 * 8 * (50 - (40 - 8)));
+}
+
+// With a window of 1 in every layer, a token knows nothing of others; in layers without one it does.
+TEST(Build, GivesEveryNthLayerNoWindow) {
+  Description d = tiny(Type::Llama);
+  d.layers = 2;
+  d.attention_window = 1;
+  const auto last_logits_depend_on_first_token = [&] {
+    WholeModel model(d, DType::Float32, Device::Cpu);
+    Batch batch = random_batch(1, 6, 31, 1);
+    const std::vector<double> before = model.logits(batch);
+    batch.tokens[0] = (batch.tokens[0] + 1) % 31;
+    const std::vector<double> after = model.logits(batch);
+    return before.back() != after.back();
+  };
+  EXPECT_FALSE(last_logits_depend_on_first_token());
+  d.full_attention_every = 2;
+  EXPECT_TRUE(last_logits_depend_on_first_token());
+}
+
 void expect_refused(const Description& description, const std::string& message) {
   try {
     build(description);

@@ -57,10 +57,18 @@ TEST_P(TensorParallel, NormsOfQueriesAndKeysAreAsOnOneRankWithAnyNumberOfKeyValu
   }
 }
 
+TEST_P(TensorParallel, ABlockWithSecondNormsAndGegluIsAsOnOneRank) {
+  TransformerBlock::Options options = llama_block(0.3, 4);
+  options.mlp.activation = Activation::GeGlu;
+  options.post_norm = true;
+  expect_as_one_rank(TransformerBlock("b", options), {.input_shape = {2, 5, 32}}, size());
+}
+
 TEST_P(TensorParallel, EmbeddingIsAsOnOneRankToTheLastBit) {
   for (int64_t positions : {0, 9})
     for (double dropout : {0.0, 0.4}) {
-      const Embedding embedding("e", {.vocabulary = 61, .hidden = 6, .positions = positions, .dropout = dropout});
+      const Embedding embedding(
+          "e", {.vocabulary = 61, .hidden = 6, .positions = positions, .scale = positions > 0 ? 1.0 : 3.0, .dropout = dropout});
       const LayerCase it{.input_shape = {3, 7}, .vocabulary = 61};
       expect_as_one_rank(embedding, it, size());
       const Outcome whole = run_layer(embedding, it, Way::Fused, nullptr);
