@@ -32,6 +32,7 @@ TransformerBlock::Options block_options(const Description& d, int64_t layer) {
   const double out_deviation = d.initializer_range / std::sqrt(2.0 * static_cast<double>(d.layers));
   const bool llama = d.type == Type::Llama, bias = d.bias && !llama;
   const bool window = has_window(d, layer), own_base = window && d.window_rotary_base > 0;
+  const double base = own_base ? d.window_rotary_base : d.rotary_base;
   return {.attention = {.hidden = d.hidden_size,
                         .heads = d.heads,
                         .key_value_heads = d.key_value_heads,
@@ -40,9 +41,7 @@ TransformerBlock::Options block_options(const Description& d, int64_t layer) {
                         .qkv_bias = llama && d.qkv_bias,
                         .dropout = d.dropout,
                         .window = window ? d.attention_window : 0,
-                        .rotary_base = !llama     ? 0
-                                       : own_base ? d.window_rotary_base
-                                                  : d.rotary_base,
+                        .rotary_base = llama ? base : 0,
                         .rotated = llama ? rotated_elements(d) : 0,
                         .rotary_scaling = own_base ? kernels::RotaryScaling{} : d.rotary_scaling,
                         .qk_norm = llama && d.qk_norm,
