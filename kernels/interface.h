@@ -119,14 +119,14 @@ using KernelArguments =
                  const ChannelNormBackwardInput*, const ChannelNormBackwardWeight*, const NormalizeWith*, const AddStatistics*,
                  const SwiGlu*, const SwiGluBackward*, const LayerNorm*, const LayerNormBackwardInput*,
                  const LayerNormBackwardWeight*, const RmsNorm*, const RmsNormBackwardInput*, const RmsNormBackwardWeight*,
-                 const HeadNorm*, const HeadNormBackwardInput*, const HeadNormBackwardWeight*, const Rotary*, const Attention*,
-                 const AttentionBackward*, const Embedding*, const EmbeddingBackward*, const CrossEntropy*, const RowMaxima*,
-                 const RowSums*, const CrossEntropyOfPart*, const CountCorrect*, const Ctc*, const SumLosses*,
-                 const JudgeGradients*, const AdamUpdates*, const Sgd*, const Lion*, const Adagrad*, const LambUpdate*,
-                 const ApplyUpdate*, const MomentumUpdate*, const RunningAverage*, const Zero*, const Copy*, const Add*,
-                 const Scale*, const Transpose*, const Initialize*, const SumOfSquares*, const DivideByNorm*,
-                 const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*, const FixedPointRound*, const Quantize*,
-                 const Dequantize*>;
+                 const Rotary*, const Attention*, const AttentionBackward*, const Embedding*, const EmbeddingBackward*,
+                 const CrossEntropy*, const RowMaxima*, const RowSums*, const CrossEntropyOfPart*, const CountCorrect*,
+                 const Ctc*, const SumLosses*, const JudgeGradients*, const AdamUpdates*, const Sgd*, const Lion*,
+                 const Adagrad*, const LambUpdate*, const ApplyUpdate*, const MomentumUpdate*, const RunningAverage*,
+                 const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*, const SumOfSquares*,
+                 const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
+                 const FixedPointRound*, const Quantize*, const Dequantize*, const HeadNorm*, const HeadNormBackwardInput*,
+                 const HeadNormBackwardWeight*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
