@@ -72,7 +72,8 @@ std::string ConfigFile::text(const std::string& key, std::optional<std::string> 
 std::vector<std::string> ConfigFile::texts(const std::string& key) {
   const Json* const value = find(key);
   if (!value) return {};
-  const bool fits = value->is_array() && std::ranges::all_of(*value, [](const Json& item) { return item.is_string(); });
+  const bool fits =
+      value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& item) { return item.is_string(); });
   if (!fits) refuse(key, "use a list of strings");
   return value->get<std::vector<std::string>>();
 }

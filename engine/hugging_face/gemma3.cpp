@@ -28,7 +28,7 @@ int64_t read_pattern(ConfigFile& file, int64_t layers) {
     return every > layers ? 0 : every;
   }
   file.ignore({"sliding_window_pattern", "_sliding_window_pattern"});
-  const auto first = std::ranges::find(types, "full_attention");
+  const auto first = std::find(types.begin(), types.end(), "full_attention");
   const int64_t every = first == types.end() ? 0 : first - types.begin() + 1;
   file.require(types.size() == static_cast<size_t>(layers) && types == layer_types(layers, every), "layer_types",
                fmt::format("use {} values, \"sliding_attention\" except for \"full_attention\" in every n-th layer", layers));

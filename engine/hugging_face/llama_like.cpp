@@ -14,8 +14,9 @@ OrderedJson read_scaling(ConfigFile& scaling, int64_t positions) {
   const std::string type = scaling.text(type_key, "default");
   if (type == "default") return {};
   scaling.require(type == "linear" || type == "llama3", type_key, "use \"default\", \"linear\" or \"llama3\"");
-  OrderedJson read{{"type", type}, {"factor", scaling.number("factor")}};
-  scaling.require(read["factor"] >= 1.0, "factor", "use at least 1");
+  const double factor = scaling.number("factor");
+  scaling.require(factor >= 1, "factor", "use at least 1");
+  OrderedJson read{{"type", type}, {"factor", factor}};
   if (type == "linear") return read;
   read["low_frequency_factor"] = scaling.number("low_freq_factor");
   read["high_frequency_factor"] = scaling.number("high_freq_factor");

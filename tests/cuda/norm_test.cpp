@@ -1,5 +1,7 @@
 // Compares norms with the CPU's. The device adds up a row from different partial sums, so that statistics differ by roundings
 // of the sum; gradients of parameters are summed in the CPU's order and have its bits.
+#include <array>
+
 #include "tests/cuda/twins.h"
 
 namespace trivet::kernels {
@@ -194,8 +196,9 @@ TEST(CudaNorm, GradientsOfParametersHaveTheCpusBits) {
 // Heads are summed by warps, whose lanes have the elements in turn.
 TEST(CudaHeadNorm, IsNearTheCpus) {
   for (const DType dtype : kFloatTypes)
-    for (const auto& [tokens, heads, groups, size] :
+    for (const std::array<int64_t, 4>& sizes :
          std::vector<std::array<int64_t, 4>>{{0, 1, 1, 8}, {3, 4, 2, 6}, {70, 2, 1, 64}, {130, 3, 3, 33}}) {
+      const int64_t tokens = sizes[0], heads = sizes[1], groups = sizes[2], size = sizes[3];
       const Shape shape{1, tokens, (heads + 2 * groups) * size};
       Twin qkv = Twin::random(dtype, shape, 1), dout = Twin::random(dtype, shape, 2);
       Twin query_gain = Twin::random(dtype, {size}, 3), key_gain = Twin::random(dtype, {size}, 4);

@@ -142,7 +142,8 @@ TEST_F(PretrainedModelTest, ReadsGemma3) {
                         "\"sliding_attention\" except for \"full_attention\" in every n-th layer");
   expect_config_refused(gemma, R"("final_logit_softcapping": 30.0)",
                         "c.json: final_logit_softcapping: 30.0 is not accepted; use null: logits without a soft limit");
-  expect_config_refused(gemma, R"("head_dim": 8)", "c.json: query_pre_attn_scalar: 4 is not accepted; use 8 as in head_dim");
+  expect_config_refused(small_llama_as("gemma3_text", R"(, "query_pre_attn_scalar": 4)"), R"("head_dim": 8)",
+                        "c.json: query_pre_attn_scalar: 4 is not accepted; use 8 as in head_dim");
   expect_config_refused(gemma, R"("hidden_activation": "silu")",
                         "c.json: hidden_activation: \"silu\" is not accepted; use \"gelu_pytorch_tanh\"");
 }
