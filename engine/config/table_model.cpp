@@ -182,7 +182,6 @@ void add_model_keys(KeyTable& table) {
   key("rotary_share", &Description::rotary_share, "share of a head's elements that is rotated, from the first on")
       .more_than(0)
       .between(0, 1);
-  add_rotary_scaling_keys(table);
   key("initializer_range", &Description::initializer_range, "standard deviation of initial weights").more_than(0);
   limit_to_its_families(model.custom("input", KeyType::List, "channels, rows and columns of an image", set_input, get_input),
                         "input");
@@ -191,6 +190,7 @@ void add_model_keys(KeyTable& table) {
                                      "(docs/models.md); the last one gives a number for each class",
                                      set_network, get_network),
                         "network");
+  add_rotary_scaling_keys(table);
 }
 
 }  // namespace trivet::config
