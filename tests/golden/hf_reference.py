@@ -50,11 +50,10 @@ def randomize(model):
     """A wider spread than a real initialization, so that every weight matters to the logits."""
     generator = torch.Generator().manual_seed(20)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if parameter.dim() == 1:
-                center = 1.0 if "norm" in name or "ln_" in name and name.endswith("weight") else 0.0
-                parameter.copy_(center + 0.2 * noise)
+                parameter.add_(0.2 * noise)  # a norm's weight starts as 1 or, in Gemma, as 0; a bias as 0
             else:
                 parameter.copy_(0.2 * noise)
 
