@@ -16,11 +16,19 @@ int64_t check_heads(const Rules& rules, const ConstTensorView& qkv, int64_t head
   return qkv.shape[2] / (heads + 2 * key_value_heads);
 }
 
-// Causality leaves half of the scores.
-double attention_flops(ConstTensorView qkv, int64_t heads, int64_t key_value_heads, bool causal) {
-  const double sequence = static_cast<double>(qkv.shape[1]);
-  const double head_size = static_cast<double>(qkv.shape[2] / (heads + 2 * key_value_heads));
-  return (causal ? 2 : 4) * static_cast<double>(qkv.shape[0]) * sequence * sequence * static_cast<double>(heads) * head_size;
+// Causality leaves half of the scores, and a window W a band of them: S W less the half square that the first queries lack.
+template <typename Args>
+double attention_flops(const Args& a) {
+  const double sequence = static_cast<double>(a.qkv.shape[1]), window = static_cast<double>(a.window);
+  const double head_size = static_cast<double>(a.qkv.shape[2] / (a.heads + 2 * a.key_value_heads));
+  double scores = sequence * sequence;
+  if (a.causal) scores = a.hides_early_keys() ? sequence * window - window * window / 2 : scores / 2;
+  return 4 * static_cast<double>(a.qkv.shape[0]) * scores * static_cast<double>(a.heads) * head_size;
+}
+
+template <typename Args>
+void check_window(const Rules& rules, const Args& a) {
+  rules.require(a.window == 0 || (a.window > 0 && a.causal), "a window needs causal attention");
 }
 
 // B, S, N, G, D
@@ -32,6 +40,7 @@ Sizes sizes_of(const Args& a) {
 
 template <typename Args>
 std::string_view variant_of(const Args& a) {
+  if (a.hides_early_keys()) return a.dropout.rate > 0 ? "window, drops" : "window";
   if (a.causal) return a.dropout.rate > 0 ? "drops" : "";
   return a.dropout.rate > 0 ? "sees all, drops" : "sees all";
 }
@@ -41,17 +50,18 @@ std::string_view variant_of(const Args& a) {
 void Rotary::check() const {
   const Rules rules("rotary", {{"qkv", qkv}});
   const int64_t head_size = check_heads(rules, qkv, heads, key_value_heads);
-  rules.require(head_size % 2 == 0, "the head size must be even");
+  rules.require(rotated > 0 ? rotated % 2 == 0 && rotated <= head_size : head_size % 2 == 0,
+                "an even number of elements of a head must be rotated");
 }
 
 KernelCall Rotary::describe() const {
-  const double rotated = static_cast<double>(heads + key_value_heads) / static_cast<double>(heads + 2 * key_value_heads);
+  const double share = static_cast<double>((heads + key_value_heads) * 2 * pairs()) / static_cast<double>(qkv.shape[2]);
   return {.kernel = "rotary",
           .dtype = qkv.dtype,
           .sizes = rows_of(qkv),
           .bound = Bound::Memory,
-          .flops = 3 * rotated * elements(qkv),
-          .bytes = 2 * rotated * total_bytes({qkv})};
+          .flops = 3 * share * elements(qkv),
+          .bytes = 2 * share * total_bytes({qkv})};
 }
 
 void Attention::check() const {
@@ -62,6 +72,7 @@ void Attention::check() const {
   rules.types(statistics_type(qkv.dtype), {log_sum_exp});
   rules.sizes(tokens * heads * head_size, {out});
   rules.sizes(tokens * heads, {log_sum_exp});
+  check_window(rules, *this);
   check_dropout(rules, dropout, qkv);
 }
 
@@ -71,7 +82,7 @@ KernelCall Attention::describe() const {
           .dtype = qkv.dtype,
           .sizes = sizes_of(*this),
           .bound = Bound::Attention,
-          .flops = attention_flops(qkv, heads, key_value_heads, causal),
+          .flops = attention_flops(*this),
           .bytes = total_bytes({qkv, out, log_sum_exp})};
 }
 
@@ -85,6 +96,7 @@ void AttentionBackward::check() const {
   rules.sizes(tokens * heads * head_size, {out, dout});
   rules.sizes(tokens * heads, {log_sum_exp});
   rules.sizes(qkv.elements(), {dqkv});
+  check_window(rules, *this);
   check_dropout(rules, dropout, qkv);
 }
 
@@ -95,7 +107,7 @@ KernelCall AttentionBackward::describe() const {
           .sizes = sizes_of(*this),
           .bound = Bound::Attention,
           .result = Result::InputGradient,
-          .flops = 2.5 * attention_flops(qkv, heads, key_value_heads, causal),
+          .flops = 2.5 * attention_flops(*this),
           .bytes = total_bytes({dout, qkv, out, log_sum_exp, dqkv})};
 }
 

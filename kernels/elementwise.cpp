@@ -125,6 +125,7 @@ void SwiGlu::check() const {
 
 KernelCall SwiGlu::describe() const {
   return {.kernel = "swiglu",
+          .variant = gelu ? "gelu" : "",
           .dtype = y.dtype,
           .sizes = rows_of(y),
           .bound = Bound::Memory,
@@ -143,6 +144,7 @@ void SwiGluBackward::check() const {
 
 KernelCall SwiGluBackward::describe() const {
   return {.kernel = "swiglu_backward",
+          .variant = gelu ? "gelu" : "",
           .dtype = dy.dtype,
           .sizes = rows_of(dy),
           .bound = Bound::Memory,

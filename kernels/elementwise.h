@@ -79,10 +79,11 @@ struct ReluBackward {
   KernelCall describe() const;
 };
 
-// y[T, F] = silu(gate) * up with gate_up[T, 2F] = [gate | up] (Shazeer 2020)
+// y[T, F] = silu(gate) * up with gate_up[T, 2F] = [gate | up], or gelu(gate) * up, called GEGLU (Shazeer 2020)
 struct SwiGlu {
   ConstTensorView gate_up;
   TensorView y;
+  bool gelu = false;
 
   void check() const;
   KernelCall describe() const;
@@ -91,6 +92,7 @@ struct SwiGlu {
 struct SwiGluBackward {
   ConstTensorView dy, gate_up;
   TensorView dgate_up;
+  bool gelu = false;
 
   void check() const;
   KernelCall describe() const;

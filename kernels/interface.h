@@ -62,6 +62,9 @@ struct LayerNormBackwardWeight;
 struct RmsNorm;
 struct RmsNormBackwardInput;
 struct RmsNormBackwardWeight;
+struct HeadNorm;
+struct HeadNormBackwardInput;
+struct HeadNormBackwardWeight;
 // kernels/attention.h
 struct Rotary;
 struct Attention;
@@ -122,7 +125,8 @@ using KernelArguments =
                  const Adagrad*, const LambUpdate*, const ApplyUpdate*, const MomentumUpdate*, const RunningAverage*,
                  const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*, const SumOfSquares*,
                  const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
-                 const FixedPointRound*, const Quantize*, const Dequantize*>;
+                 const FixedPointRound*, const Quantize*, const Dequantize*, const HeadNorm*, const HeadNormBackwardInput*,
+                 const HeadNormBackwardWeight*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -166,6 +170,9 @@ class Kernels {
   void rms_norm(const RmsNorm& a) { run(&a); }
   void rms_norm_backward_input(const RmsNormBackwardInput& a) { run(&a); }
   void rms_norm_backward_weight(const RmsNormBackwardWeight& a) { run(&a); }
+  void head_norm(const HeadNorm& a) { run(&a); }
+  void head_norm_backward_input(const HeadNormBackwardInput& a) { run(&a); }
+  void head_norm_backward_weight(const HeadNormBackwardWeight& a) { run(&a); }
   void rotary(const Rotary& a) { run(&a); }
   void attention(const Attention& a) { run(&a); }
   void attention_backward(const AttentionBackward& a) { run(&a); }

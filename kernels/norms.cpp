@@ -30,6 +30,22 @@ double bytes_of_input(const Norm& norm) {
   return total_bytes({norm.sum.x, norm.sum.residual, norm.sum.out});
 }
 
+template <typename Args>  // HeadNorm and its gradients
+void check_heads(const Rules& rules, const Args& a) {
+  rules.floating(a.qkv.dtype);
+  rules.require(a.qkv.shape.dims() == 3, "qkv must be [B, S, (N + 2G) D]");
+  rules.require(a.heads > 0 && a.key_value_heads > 0, "there must be heads");
+  rules.require(a.qkv.shape[2] % (a.heads + 2 * a.key_value_heads) == 0, "the width of qkv must be a multiple of N + 2G");
+  rules.types(statistics_type(a.qkv.dtype), {a.rstd});
+  rules.sizes(a.qkv.shape.rows() * (a.heads + a.key_value_heads), {a.rstd});
+}
+
+// The share of qkv that is normalized.
+template <typename Args>
+double normalized_share(const Args& a) {
+  return static_cast<double>(a.heads + a.key_value_heads) / static_cast<double>(a.heads + 2 * a.key_value_heads);
+}
+
 }  // namespace
 
 void LayerNorm::check() const {
@@ -162,6 +178,64 @@ KernelCall RmsNormBackwardWeight::describe() const {
           .result = Result::WeightGradient,
           .flops = 3 * elements(x),
           .bytes = total_bytes({dy, x, rstd}) + written(dgain, accumulate)};
+}
+
+void HeadNorm::check() const {
+  const Rules rules("head_norm",
+                    {{"qkv", qkv}, {"query_gain", query_gain}, {"key_gain", key_gain}, {"out", out}, {"rstd", rstd}});
+  check_heads(rules, *this);
+  rules.types(qkv.dtype, {query_gain, key_gain, out});
+  rules.shapes(qkv.shape, {out});
+  rules.sizes(head_size(), {query_gain, key_gain});
+}
+
+KernelCall HeadNorm::describe() const {
+  return {.kernel = "head_norm",
+          .dtype = qkv.dtype,
+          .sizes = rows_of(qkv),
+          .bound = Bound::Memory,
+          .flops = 5 * normalized_share(*this) * elements(qkv),
+          .bytes = total_bytes({qkv, query_gain, key_gain, out, rstd})};
+}
+
+void HeadNormBackwardInput::check() const {
+  const Rules rules(
+      "head_norm_backward_input",
+      {{"dout", dout}, {"qkv", qkv}, {"query_gain", query_gain}, {"key_gain", key_gain}, {"rstd", rstd}, {"dqkv", dqkv}});
+  check_heads(rules, *this);
+  rules.types(qkv.dtype, {dout, query_gain, key_gain, dqkv});
+  rules.shapes(qkv.shape, {dout, dqkv});
+  rules.sizes(head_size(), {query_gain, key_gain});
+}
+
+KernelCall HeadNormBackwardInput::describe() const {
+  return {.kernel = "head_norm_backward_input",
+          .dtype = qkv.dtype,
+          .sizes = rows_of(qkv),
+          .bound = Bound::Memory,
+          .result = Result::InputGradient,
+          .flops = 9 * normalized_share(*this) * elements(qkv),
+          .bytes = total_bytes({dout, qkv, query_gain, key_gain, rstd, dqkv})};
+}
+
+void HeadNormBackwardWeight::check() const {
+  const Rules rules("head_norm_backward_weight", {{"dout", dout}, {"qkv", qkv}, {"rstd", rstd}, {"dgains", dgains}});
+  check_heads(rules, *this);
+  rules.types(qkv.dtype, {dout});
+  rules.types(statistics_type(qkv.dtype), {dgains});
+  rules.shapes(qkv.shape, {dout});
+  rules.sizes((heads + key_value_heads) * head_size(), {dgains});
+}
+
+KernelCall HeadNormBackwardWeight::describe() const {
+  const double share = normalized_share(*this);
+  return {.kernel = "head_norm_backward_weight",
+          .dtype = qkv.dtype,
+          .sizes = rows_of(qkv),
+          .bound = Bound::Memory,
+          .result = Result::WeightGradient,
+          .flops = 3 * share * elements(qkv),
+          .bytes = share * total_bytes({dout, qkv}) + total_bytes({rstd, dgains})};
 }
 
 }  // namespace trivet::kernels

@@ -68,4 +68,39 @@ struct RmsNormBackwardWeight {
   KernelCall describe() const;
 };
 
+// RmsNorm of every query head and every key head of qkv[B, S, (N + 2G) D] (Dehghani et al. 2023): each is a row of D elements,
+// the gain is one for all query heads and another for all key heads. Values are copied. rstd: float32 [B S, N + G], kept for
+// backward.
+struct HeadNorm {
+  ConstTensorView qkv, query_gain, key_gain;  // gains: [D]
+  TensorView out, rstd;                       // out: like qkv
+  int64_t heads = 0, key_value_heads = 0;     // N, G
+  float epsilon = 1e-5f;
+
+  int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }
+  void check() const;
+  KernelCall describe() const;
+};
+
+struct HeadNormBackwardInput {
+  ConstTensorView dout, qkv, query_gain, key_gain, rstd;
+  TensorView dqkv;
+  int64_t heads = 0, key_value_heads = 0;
+
+  int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }
+  void check() const;
+  KernelCall describe() const;
+};
+
+// dgains[N + G, D] = each head's part of the gradient of its gain: the sum over tokens. float32 (float64).
+struct HeadNormBackwardWeight {
+  ConstTensorView dout, qkv, rstd;
+  TensorView dgains;
+  int64_t heads = 0, key_value_heads = 0;
+
+  int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }
+  void check() const;
+  KernelCall describe() const;
+};
+
 }  // namespace trivet::kernels

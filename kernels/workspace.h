@@ -19,17 +19,21 @@ constexpr int64_t aligned_workspace(int64_t bytes) {
 // On every device, sums over rows are built from sums over chunks of this many rows.
 inline constexpr int64_t kRowChunk = 64;
 
-// The chunks' sums of one parameter: [chunks, H].
-inline int64_t column_sum_bytes(ConstTensorView rows) {
+// The chunks' sums of one parameter: [chunks, columns].
+inline int64_t column_sum_bytes(ConstTensorView rows, int64_t columns) {
   const int64_t chunks = (rows.shape.rows() + kRowChunk - 1) / kRowChunk;
-  return aligned_workspace(chunks * rows.shape.cols() * size_of(statistics_type(rows.dtype)));
+  return aligned_workspace(chunks * columns * size_of(statistics_type(rows.dtype)));
 }
+inline int64_t column_sum_bytes(ConstTensorView rows) { return column_sum_bytes(rows, rows.shape.cols()); }
 
 inline int64_t workspace_bytes(const BiasGradient& args) { return column_sum_bytes(args.dy); }
 inline int64_t workspace_bytes(const LayerNormBackwardWeight& args) {
   return column_sum_bytes(args.dy) * ((args.dgain.absent() ? 0 : 1) + (args.dbias.absent() ? 0 : 1));
 }
 inline int64_t workspace_bytes(const RmsNormBackwardWeight& args) { return column_sum_bytes(args.dy); }
+inline int64_t workspace_bytes(const HeadNormBackwardWeight& args) {
+  return column_sum_bytes(args.dout, args.dgains.elements());
+}
 
 // Lists of the tokens of each row of the table: see kernels/cuda/fused/embedding_backward.cu.
 struct EmbeddingScratch {

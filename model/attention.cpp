@@ -1,7 +1,5 @@
 #include "model/attention.h"
 
-#include <optional>
-
 #include "kernels/kernels.h"
 #include "tensor_parallel/token_gather.h"
 
@@ -11,38 +9,65 @@ using tensor_parallel::all_tokens;
 using tensor_parallel::split_axis;
 namespace {
 
+Attention::Options with_head_size(Attention::Options options) {
+  if (options.head_size == 0) options.head_size = options.hidden / options.heads;
+  return options;
+}
+
 Linear make_out(const Attention::Options& options) {
-  return Linear({.in = options.hidden,
+  const int64_t width = options.heads * options.head_size;
+  return Linear({.in = width,
                  .out = options.hidden,
                  .bias = options.bias,
                  .init_deviation = options.init_deviation_out,
-                 .split = {1, {options.hidden}, {options.heads}}});
+                 .split = {1, {width}, {options.heads}}});
 }
 
 }  // namespace
 
 Attention::Attention(std::string name, const Options& options)
-    : options_(options),
+    : options_(with_head_size(options)),
       dropout_name_(std::move(name) + ".probabilities"),
-      qkv_({.hidden = options.hidden,
-            .heads = options.heads,
-            .key_value_heads = options.key_value_heads,
-            .bias = options.bias,
-            .init_deviation = options.init_deviation}),
-      out_(make_out(options)) {
+      qkv_({.hidden = options_.hidden,
+            .heads = options_.heads,
+            .key_value_heads = options_.key_value_heads,
+            .head_size = options_.head_size,
+            .bias = options_.bias || options_.qkv_bias,
+            .init_deviation = options_.init_deviation}),
+      out_(make_out(options_)) {
   qkv_index_ = sub_layers_.add("qkv", qkv_);
   out_index_ = sub_layers_.add("out", out_);
+  if (!options_.qk_norm) return;
+  qk_norm_.emplace(QkNorm::Options{.heads = options_.heads,
+                                   .key_value_heads = options_.key_value_heads,
+                                   .head_size = options_.head_size,
+                                   .epsilon = options_.norm_epsilon});
+  qk_norm_index_ = sub_layers_.add("", *qk_norm_);
 }
 
 void Attention::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   const HeadRange heads = qkv_.heads_of(split_axis(context));
   const int64_t width = (heads.count + 2 * heads.key_value_count) * head_size();
   const TensorView qkv = saved.keep(context.arena, kQkv, x.dtype, {x.shape[0], all_tokens(context, x.shape)[1], width});
-  qkv_.forward(context, sub_layers_.of(qkv_index_, weights), x, qkv, saved.child(qkv_index_));
+  make_qkv(context, weights, x, qkv, saved);
   rotate(context, qkv, false);
   Saved* keeper = context.recompute_attention ? nullptr : &saved;
   const Core core = run_core(context, qkv, keeper, keeper);
   out_.forward(context, sub_layers_.of(out_index_, weights), core.out, y, saved.child(out_index_));
+}
+
+void Attention::make_qkv(Context& context, Weights weights, ConstTensorView x, TensorView qkv, Saved& saved) const {
+  const TensorView projected = qk_norm_ ? saved.keep(context.arena, kProjected, qkv.dtype, qkv.shape) : qkv;
+  qkv_.forward(context, sub_layers_.of(qkv_index_, weights), x, projected, saved.child(qkv_index_));
+  if (qk_norm_)
+    qk_norm_->forward(context, sub_layers_.of(qk_norm_index_, weights), projected, qkv, saved.child(qk_norm_index_));
+}
+
+void Attention::through_qkv(const BackwardPass& pass, ConstTensorView dqkv, TensorView dx) const {
+  if (!qk_norm_) return pass.through(qkv_, sub_layers_, qkv_index_, dqkv, dx);
+  const IntermediateGradient dprojected(pass, kDprojected, dqkv.dtype, dqkv.shape);
+  pass.through(*qk_norm_, sub_layers_, qk_norm_index_, dqkv, dprojected);
+  pass.through(qkv_, sub_layers_, qkv_index_, dprojected, dx);
 }
 
 Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out,
@@ -57,6 +82,7 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
                              .heads = heads.count,
                              .key_value_heads = heads.key_value_count,
                              .causal = options_.causal,
+                             .window = options_.window,
                              .dropout = dropout(context, sequence)});
   return core;
 }
@@ -88,10 +114,11 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
                                         .heads = heads.count,
                                         .key_value_heads = heads.key_value_count,
                                         .causal = options_.causal,
+                                        .window = options_.window,
                                         .dropout = dropout(context, qkv.shape[1])});
   }
   rotate(context, dqkv, true);
-  pass.through(qkv_, sub_layers_, qkv_index_, dqkv, dx);
+  through_qkv(pass, dqkv, dx);
 }
 
 // The transpose of a rotation is its inverse.
@@ -102,7 +129,9 @@ void Attention::rotate(Context& context, TensorView qkv, bool inverse) const {
                           .heads = heads.count,
                           .key_value_heads = heads.key_value_count,
                           .base = static_cast<float>(options_.rotary_base),
-                          .inverse = inverse});
+                          .inverse = inverse,
+                          .rotated = options_.rotated,
+                          .scaling = options_.rotary_scaling});
 }
 
 // A head gets the same random draws on whichever rank it is.
@@ -123,6 +152,7 @@ void Attention::backward(Context& context, Weights weights, Gradients gradients,
 
 void Attention::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
   out_.backward_weight(context, sub_layers_.of(out_index_, gradients), saved.child(out_index_));
+  if (qk_norm_) qk_norm_->backward_weight(context, sub_layers_.of(qk_norm_index_, gradients), saved.child(qk_norm_index_));
   qkv_.backward_weight(context, sub_layers_.of(qkv_index_, gradients), saved.child(qkv_index_));
 }
 

@@ -1,7 +1,8 @@
 // Self-attention, causal or not, with grouped queries: one fused projection to queries, keys and values, the attention core,
 // and an output projection.
 //
-//   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--rotary-->) --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B, S, H]
+//   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--norm-->) (--rotary-->) --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B,
+//   S, H]
 //
 // With selective recomputation (Korthikanti et al. 2022; Context::recompute_attention) forward keeps qkv but not the core's
 // results, and backward runs the core again. It gives the same bits: the core's random draws and results depend only on qkv and
@@ -13,9 +14,12 @@
 // neighbours hold the same one (model/qkv_projection.h).
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "kernels/rotary_scaling.h"
 #include "model/linear.h"
+#include "model/qk_norm.h"
 #include "model/qkv_projection.h"
 #include "model/sub_layers.h"
 
@@ -25,10 +29,17 @@ class Attention : public Layer {
  public:
   struct Options {
     int64_t hidden = 0, heads = 0, key_value_heads = 0;
-    bool bias = true;
+    int64_t head_size = 0;   // 0: hidden / heads
+    bool bias = true;        // of both projections
+    bool qkv_bias = false;   // of the first one, even without `bias`
     double dropout = 0;      // on the probabilities
     bool causal = true;      // a token sees itself and those before it; otherwise all of its sequence
+    int64_t window = 0;      // tokens that a token sees at most, itself among them; 0: all that causality leaves
     double rotary_base = 0;  // 0: no rotation (positions come from the embedding)
+    int64_t rotated = 0;     // elements of a head; 0: all
+    kernels::RotaryScaling rotary_scaling;
+    bool qk_norm = false;        // queries and keys are normalized (model/qk_norm.h)
+    double norm_epsilon = 1e-5;  // of that
     double init_deviation = 0.02, init_deviation_out = 0.02;
   };
   // `name` is the layer's full name in the model: it identifies its random draws.
@@ -43,7 +54,7 @@ class Attention : public Layer {
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
-  enum Slot { kQkv, kOut, kLogSumExp, kDqkv };  // the places of Saved that this layer uses
+  enum Slot { kQkv, kOut, kLogSumExp, kDqkv, kProjected, kDprojected };  // the places of Saved that this layer uses
 
   // The core's results.
   struct Core {
@@ -52,7 +63,9 @@ class Attention : public Layer {
   Core run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out, Saved* keeper_of_statistics) const;
   Core core_again(const BackwardPass& pass) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
-  int64_t head_size() const { return options_.hidden / options_.heads; }
+  int64_t head_size() const { return options_.head_size; }
+  void make_qkv(Context& context, Weights weights, ConstTensorView x, TensorView qkv, Saved& saved) const;
+  void through_qkv(const BackwardPass& pass, ConstTensorView dqkv, TensorView dx) const;
   void rotate(Context& context, TensorView qkv, bool inverse) const;
   kernels::DropoutSite dropout(const Context& context, int64_t sequence) const;
 
@@ -60,8 +73,9 @@ class Attention : public Layer {
   std::string dropout_name_;
   QkvProjection qkv_;
   Linear out_;
+  std::optional<QkNorm> qk_norm_;
   SubLayers sub_layers_;
-  int qkv_index_, out_index_;
+  int qkv_index_, out_index_, qk_norm_index_ = -1;
 };
 
 }  // namespace trivet::model

@@ -7,23 +7,36 @@
 #include <vector>
 
 #include "core/enum_names.h"
+#include "kernels/rotary_scaling.h"
 
 namespace trivet::model {
 
 enum class Type { Gpt, Llama, Sequential };  // the families
+enum class GateActivation { Silu, Gelu };    // of an MLP with a gate
 
 struct Description {
   Type type = Type::Gpt;
   int64_t layers = 12, hidden_size = 768, heads = 12;
   int64_t key_value_heads = 0;    // 0: as many as heads
+  int64_t head_size = 0;          // 0: hidden_size / heads
   int64_t feed_forward_size = 0;  // 0: the family's default
   int64_t sequence_length = 1024;
+  int64_t attention_window = 0;      // tokens that a token sees at most, itself among them; 0: all before it
+  int64_t full_attention_every = 0;  // in every n-th layer tokens see all before them; 0: in none, if there is a window
   int64_t vocabulary_size = 0;
   double dropout = 0;          // on embeddings, attention probabilities and residuals
   bool tied_embedding = true;  // the LM head uses the embedding's table
   bool bias = true;            // of projections and norms
+  bool qkv_bias = false;       // of the projection to queries, keys and values alone, in a family without `bias`
+  bool qk_norm = false;        // queries and keys are normalized, head by head
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
+  double window_rotary_base = 0;  // in layers with a window, which then have no scaling; 0: as in the others
+  double rotary_share = 1;        // of the elements of a head, which are rotated; the first ones
+  kernels::RotaryScaling rotary_scaling;
+  double embedding_scale = 1;
+  GateActivation gate_activation = GateActivation::Silu;
+  bool post_norm = false;           // what attention and MLP add is normalized, too
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
   // Sequential:
   std::vector<int64_t> input;        // of a sample: channels, rows, columns
@@ -53,7 +66,7 @@ std::string blocks_in_words(const Description& description);
 
 // Returns why this many tensor ranks cannot share the model ("does not divide model.heads 12"), or "" if they can. Query heads
 // and feed-forward must divide evenly. Key/value heads must divide evenly, or several ranks must hold the same one. The
-// vocabulary can be divided in any way. hidden_size needs no rule of its own, because heads divides it.
+// vocabulary can be divided in any way. hidden_size needs no rule of its own: it is not divided.
 // With `fixed_sums`, sums must not depend on `ranks`: then it must divide tensor_parallel::kSumChunks, and several ranks may
 // not hold the same key/value head.
 std::string tensor_problem(const Description& description, int64_t ranks, bool fixed_sums = false);
@@ -64,4 +77,10 @@ template <>
 struct trivet::EnumNames<trivet::model::Type> {
   static constexpr std::array<std::pair<std::string_view, model::Type>, 3> table{
       {{"gpt", model::Type::Gpt}, {"llama", model::Type::Llama}, {"sequential", model::Type::Sequential}}};
+};
+
+template <>
+struct trivet::EnumNames<trivet::model::GateActivation> {
+  static constexpr std::array<std::pair<std::string_view, model::GateActivation>, 2> table{
+      {{"silu", model::GateActivation::Silu}, {"gelu", model::GateActivation::Gelu}}};
 };

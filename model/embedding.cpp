@@ -61,17 +61,22 @@ void Embedding::forward(Context& context, Weights weights, ConstTensorView token
       {.tokens = tokens, .table = weights[0], .positions = positions, .out = sum.partial(), .rows = rows_of(context)});
   sum.start();
   sum.finish();
+  if (options_.scale != 1) context.kernels.scale(y, options_.scale);
   const kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout, y.shape);
   // Dropout is linear and its own transpose, so its backward, which works in place, can be used here.
   if (site.rate > 0) context.kernels.dropout_backward({.dy = y, .dx = y, .dropout = site});
 }
 
-// Tokens have no gradient, so only the backward of dropout remains to be done, for backward_weight.
+// Tokens have no gradient, so only the backward of dropout and of the scale remains to be done, for backward_weight.
 void Embedding::backward_input(Context& context, Weights, ConstTensorView dy, TensorView, Saved& saved) const {
   const kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout, dy.shape);
-  if (site.rate == 0) return saved.reference(kDsum, dy);
+  if (site.rate == 0 && options_.scale == 1) return saved.reference(kDsum, dy);
   const TensorView dsum = saved.keep(context.arena, kDsum, dy.dtype, dy.shape);
-  context.kernels.dropout_backward({.dy = dy, .dx = dsum, .dropout = site});
+  if (site.rate == 0)
+    context.kernels.copy(dy, dsum);
+  else
+    context.kernels.dropout_backward({.dy = dy, .dx = dsum, .dropout = site});
+  if (options_.scale != 1) context.kernels.scale(dsum, options_.scale);
 }
 
 void Embedding::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {

@@ -1,4 +1,4 @@
-// The first layer: tokens[B, S] (int32) -> y[B, S, H] = dropout(table[token] + positions[s]).
+// The first layer: tokens[B, S] (int32) -> y[B, S, H] = dropout(scale * (table[token] + positions[s])).
 //
 // GPT-2 has learned positions; Llama rotates queries and keys instead. The table may also be the LM head's weight (tied).
 //
@@ -19,6 +19,7 @@ class Embedding : public Layer {
   struct Options {
     int64_t vocabulary = 0, hidden = 0;
     int64_t positions = 0;  // the longest sequence; 0: no learned positions
+    double scale = 1;       // of the sum of both
     double dropout = 0;
     double init_deviation = 0.02;
   };

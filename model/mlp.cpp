@@ -9,7 +9,7 @@ using tensor_parallel::all_tokens;
 namespace {
 
 Linear make_up(const Mlp::Options& options) {
-  const bool gated = options.activation == Activation::SwiGlu;
+  const bool gated = options.activation != Activation::Gelu;
   const int64_t feed_forward = options.feed_forward;
   const Split split = gated ? Split{0, {feed_forward, feed_forward}} : Split{0, {feed_forward}};
   return Linear({.in = options.hidden,
@@ -30,7 +30,7 @@ Linear make_down(const Mlp::Options& options) {
 }  // namespace
 
 Mlp::Mlp(const Options& options) : options_(options), up_(make_up(options)), down_(make_down(options)) {
-  up_index_ = sub_layers_.add(options.activation == Activation::SwiGlu ? "gate_up" : "up", up_);
+  up_index_ = sub_layers_.add(options.activation == Activation::Gelu ? "up" : "gate_up", up_);
   down_index_ = sub_layers_.add("down", down_);
 }
 
@@ -45,8 +45,10 @@ void Mlp::forward(Context& context, Weights weights, ConstTensorView x, TensorVi
   switch (options_.activation) {
     case Activation::Gelu: up_.forward_with_gelu(context, of_up, x, wide, activated, up_saved); break;
     case Activation::SwiGlu:
+    case Activation::GeGlu:
       up_.forward(context, of_up, x, wide, up_saved);
-      context.kernels.swiglu({.gate_up = as_rows(wide), .y = as_rows(activated)});
+      context.kernels.swiglu(
+          {.gate_up = as_rows(wide), .y = as_rows(activated), .gelu = options_.activation == Activation::GeGlu});
   }
   down_.forward(context, sub_layers_.of(down_index_, weights), activated, y, saved.child(down_index_));
 }
@@ -55,7 +57,8 @@ void Mlp::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView 
   const IntermediateGradient dwide(pass, kDwide, dy.dtype, pass.saved()[kWide].shape);
   switch (options_.activation) {
     case Activation::Gelu: through_gelu(pass, dy, dwide); break;
-    case Activation::SwiGlu: through_swiglu(pass, dy, dwide);
+    case Activation::SwiGlu:
+    case Activation::GeGlu: through_gate(pass, dy, dwide);
   }
   pass.through(up_, sub_layers_, up_index_, dwide, dx);
 }
@@ -71,11 +74,13 @@ void Mlp::through_gelu(const BackwardPass& pass, ConstTensorView dy, TensorView 
     down_.backward_input_with_gelu(pass.context(), weights, dy, wide, dwide, saved);
 }
 
-void Mlp::through_swiglu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const {
+void Mlp::through_gate(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const {
   const ScopedTensor dactivated(pass.context().arena, dy.dtype, pass.saved()[kActivated].shape);
   pass.through(down_, sub_layers_, down_index_, dy, dactivated);
-  pass.context().kernels.swiglu_backward(
-      {.dy = as_rows(dactivated.view()), .gate_up = as_rows(pass.saved()[kWide]), .dgate_up = as_rows(dwide)});
+  pass.context().kernels.swiglu_backward({.dy = as_rows(dactivated.view()),
+                                          .gate_up = as_rows(pass.saved()[kWide]),
+                                          .dgate_up = as_rows(dwide),
+                                          .gelu = options_.activation == Activation::GeGlu});
 }
 
 void Mlp::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {

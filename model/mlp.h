@@ -1,7 +1,8 @@
-// The feed-forward half of a block, in its two forms. T rows, H hidden, F feed-forward.
+// The feed-forward half of a block, in its three forms. T rows, H hidden, F feed-forward.
 //
 //   Gelu:    x[T, H] --up--> [T, F] --gelu--> [T, F] --down--> y[T, H]                            (GPT-2)
 //   SwiGlu:  x[T, H] --gate_up--> [gate | up][T, 2F] --silu(gate) * up--> [T, F] --down--> y[T, H]   (Llama)
+//   GeGlu:   the same with gelu(gate) * up                                                           (Gemma)
 //
 // Tensor ranks share F: each has its part of gate, of up and of the columns of down.
 #pragma once
@@ -11,7 +12,7 @@
 
 namespace trivet::model {
 
-enum class Activation { Gelu, SwiGlu };
+enum class Activation { Gelu, SwiGlu, GeGlu };
 
 class Mlp : public Layer {
  public:
@@ -36,7 +37,7 @@ class Mlp : public Layer {
 
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void through_gelu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const;
-  void through_swiglu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const;
+  void through_gate(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const;
 
   Options options_;
   Linear up_, down_;  // up_ is "up" or the fused "gate_up"

@@ -13,8 +13,7 @@ using tensor_parallel::split_axis;
 namespace {
 
 Linear::Options fused(const QkvProjection::Options& options) {
-  const int64_t head_size = options.hidden / options.heads;
-  const int64_t queries = options.heads * head_size, keys = options.key_value_heads * head_size;
+  const int64_t queries = options.heads * options.head_size, keys = options.key_value_heads * options.head_size;
   return {.in = options.hidden,
           .out = queries + 2 * keys,
           .bias = options.bias,
@@ -26,8 +25,7 @@ Linear::Options fused(const QkvProjection::Options& options) {
 
 QkvProjection::QkvProjection(const Options& options) : Linear(fused(options)), options_(options) {}
 
-HeadRange QkvProjection::heads_of(const comm::RankAxis* axis) const {
-  const int64_t heads = options_.heads, key_value_heads = options_.key_value_heads;
+HeadRange head_range(int64_t heads, int64_t key_value_heads, const comm::RankAxis* axis) {
   if (!axis) return {0, heads, 0, key_value_heads};
   const int64_t size = axis->size();
   if (heads % size != 0 || (key_value_heads % size != 0 && size % key_value_heads != 0))
@@ -44,7 +42,7 @@ void QkvProjection::make_weight_gradients(Context& context, Gradients gradients,
   const comm::RankAxis* axis = split_axis(context);
   const HeadRange heads = heads_of(axis);
   if (!heads.key_value_shared) return Linear::make_weight_gradients(context, gradients, x, dy, saved);
-  const int64_t head_size = options_.hidden / options_.heads;
+  const int64_t head_size = options_.head_size;
   std::array<TensorView, 2> rows;  // key and value rows of the weight and of the bias
   std::array<ScopedTensor, 2> before;
   for (size_t i = 0; i < gradients.size(); ++i) {

@@ -21,18 +21,19 @@ struct HeadRange {
   int64_t first_key_value = 0, key_value_count = 0;
   bool key_value_shared = false;  // with a neighbour
 };
+// Returns all heads if `axis` is null. Throws std::logic_error for sizes that check_tensor_size (model/model.h) refuses.
+HeadRange head_range(int64_t heads, int64_t key_value_heads, const comm::RankAxis* axis);
 
 class QkvProjection : public Linear {
  public:
   struct Options {
-    int64_t hidden = 0, heads = 0, key_value_heads = 0;
+    int64_t hidden = 0, heads = 0, key_value_heads = 0, head_size = 0;
     bool bias = true;
     double init_deviation = 0.02;
   };
   explicit QkvProjection(const Options& options);
 
-  // Returns all heads if `axis` is null. Throws std::logic_error for sizes that check_tensor_size (model/model.h) refuses.
-  HeadRange heads_of(const comm::RankAxis* axis) const;
+  HeadRange heads_of(const comm::RankAxis* axis) const { return head_range(options_.heads, options_.key_value_heads, axis); }
 
  private:
   void make_weight_gradients(Context&, Gradients, ConstTensorView x, ConstTensorView dy, const Saved&) const override;

@@ -4,13 +4,16 @@
 
 namespace trivet::model {
 
-Residual::Residual(const Options& options, std::unique_ptr<Norm> norm, std::unique_ptr<Layer> inner)
+Residual::Residual(const Options& options, std::unique_ptr<Norm> norm, std::unique_ptr<Layer> inner,
+                   std::unique_ptr<Norm> post_norm)
     : dropout_(options.dropout),
       dropout_name_(options.name + "." + options.inner_name + ".residual"),
       norm_(std::move(norm)),
+      post_norm_(std::move(post_norm)),
       inner_(std::move(inner)) {
   norm_index_ = sub_layers_.add(options.norm_name, *norm_);
   inner_index_ = sub_layers_.add(options.inner_name, *inner_);
+  if (post_norm_) post_norm_index_ = sub_layers_.add(options.post_norm_name, *post_norm_);
 }
 
 void Residual::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
@@ -37,7 +40,10 @@ void Residual::forward_from_sum(Context& context, Weights weights, const kernels
 // Runs the inner layer and returns the sum that is left to do for y.
 kernels::DropoutAdd Residual::run_inner(Context& context, Weights weights, ConstTensorView x, TensorView branch, TensorView y,
                                         Saved& saved) const {
-  inner_->forward(context, sub_layers_.of(inner_index_, weights), saved[kNormed], branch, saved.child(inner_index_));
+  const TensorView out = post_norm_ ? saved.keep(context.arena, kInner, x.dtype, x.shape) : branch;
+  inner_->forward(context, sub_layers_.of(inner_index_, weights), saved[kNormed], out, saved.child(inner_index_));
+  if (post_norm_)
+    post_norm_->forward(context, sub_layers_.of(post_norm_index_, weights), out, branch, saved.child(post_norm_index_));
   return {.x = branch, .residual = x, .out = y, .dropout = dropout_site(context, dropout_name_, dropout_, x.shape)};
 }
 
@@ -48,16 +54,23 @@ void Residual::add_inner(Context& context, Weights weights, ConstTensorView x, T
 
 void Residual::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   const IntermediateGradient dnormed(pass, kDnormed, dy.dtype, dy.shape);
-  through_inner(pass, dy, dnormed);
+  through_branch(pass, dy, dnormed);
   through_norm(pass, dnormed, dy, dx);
 }
 
-// Without dropout the inner layer's output gradient is dy itself.
-void Residual::through_inner(const BackwardPass& pass, ConstTensorView dy, TensorView dnormed) const {
+// Without dropout the gradient of what is added is dy itself.
+void Residual::through_branch(const BackwardPass& pass, ConstTensorView dy, TensorView dnormed) const {
   const kernels::DropoutSite site = dropout_site(pass.context(), dropout_name_, dropout_, dy.shape);
-  if (site.rate == 0) return pass.through(*inner_, sub_layers_, inner_index_, dy, dnormed);
-  const IntermediateGradient dinner(pass, kDinner, dy.dtype, dy.shape);
-  pass.context().kernels.dropout_backward({.dy = dy, .dx = dinner, .dropout = site});
+  if (site.rate == 0) return through_inner(pass, dy, dnormed);
+  const IntermediateGradient dbranch(pass, kDbranch, dy.dtype, dy.shape);
+  pass.context().kernels.dropout_backward({.dy = dy, .dx = dbranch, .dropout = site});
+  through_inner(pass, dbranch, dnormed);
+}
+
+void Residual::through_inner(const BackwardPass& pass, ConstTensorView dbranch, TensorView dnormed) const {
+  if (!post_norm_) return pass.through(*inner_, sub_layers_, inner_index_, dbranch, dnormed);
+  const IntermediateGradient dinner(pass, kDinner, dbranch.dtype, dbranch.shape);
+  pass.through(*post_norm_, sub_layers_, post_norm_index_, dbranch, dinner);
   pass.through(*inner_, sub_layers_, inner_index_, dinner, dnormed);
 }
 
@@ -79,6 +92,8 @@ void Residual::backward(Context& context, Weights weights, Gradients gradients, 
 }
 
 void Residual::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
+  if (post_norm_)
+    post_norm_->backward_weight(context, sub_layers_.of(post_norm_index_, gradients), saved.child(post_norm_index_));
   inner_->backward_weight(context, sub_layers_.of(inner_index_, gradients), saved.child(inner_index_));
   norm_->backward_weight(context, sub_layers_.of(norm_index_, gradients), saved.child(norm_index_));
 }

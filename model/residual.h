@@ -1,4 +1,5 @@
-// y = x + dropout(inner(norm(x))): half of a transformer block (pre-norm, as in GPT-2 and Llama).
+// y = x + dropout(inner(norm(x))): half of a transformer block (pre-norm, as in GPT-2 and Llama). With a second norm,
+// y = x + dropout(post_norm(inner(norm(x)))), as in Gemma.
 #pragma once
 
 #include <memory>
@@ -13,10 +14,12 @@ class Residual : public Layer {
  public:
   struct Options {
     std::string name;  // full name in the model: it identifies the random draws of dropout
-    std::string norm_name, inner_name;
+    std::string norm_name, inner_name, post_norm_name;
     double dropout = 0;
   };
-  Residual(const Options& options, std::unique_ptr<Norm> norm, std::unique_ptr<Layer> inner);
+  // `post_norm` may be null.
+  Residual(const Options& options, std::unique_ptr<Norm> norm, std::unique_ptr<Layer> inner,
+           std::unique_ptr<Norm> post_norm = nullptr);
 
   std::span<const ParameterSpec> parameters() const override { return sub_layers_.parameters(); }
   Shape output_shape(const Shape& input) const override { return input; }
@@ -37,20 +40,21 @@ class Residual : public Layer {
   void forward_from_sum(Context&, Weights, const kernels::DropoutAdd& sum, TensorView y, Saved&) const;
 
  private:
-  enum Slot { kNormed, kDinner, kDnormed };  // the places of Saved that this layer uses
+  enum Slot { kNormed, kDinner, kDnormed, kInner, kDbranch };  // the places of Saved that this layer uses
 
   kernels::DropoutAdd run_inner(Context&, Weights, ConstTensorView x, TensorView branch, TensorView y, Saved&) const;
   void add_inner(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
-  void through_inner(const BackwardPass& pass, ConstTensorView dy, TensorView dnormed) const;
+  void through_branch(const BackwardPass& pass, ConstTensorView dy, TensorView dnormed) const;
+  void through_inner(const BackwardPass& pass, ConstTensorView dbranch, TensorView dnormed) const;
   void through_norm(const BackwardPass& pass, ConstTensorView dnormed, ConstTensorView dy, TensorView dx) const;
 
   double dropout_;
   std::string dropout_name_;
-  std::unique_ptr<Norm> norm_;
+  std::unique_ptr<Norm> norm_, post_norm_;
   std::unique_ptr<Layer> inner_;
   SubLayers sub_layers_;
-  int norm_index_, inner_index_;
+  int norm_index_, inner_index_, post_norm_index_ = -1;
 };
 
 }  // namespace trivet::model

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -13,26 +14,50 @@
 namespace trivet::model {
 namespace {
 
-TransformerBlock::Options block_options(const Description& d) {
+// The elements of a head that are rotated.
+int64_t rotated_elements(const Description& d) {
+  return static_cast<int64_t>(d.rotary_share * static_cast<double>(d.head_size));
+}
+
+bool has_window(const Description& d, int64_t layer) {
+  return d.attention_window > 0 && (d.full_attention_every == 0 || (layer + 1) % d.full_attention_every != 0);
+}
+
+Activation activation_of(const Description& d) {
+  if (d.type != Type::Llama) return Activation::Gelu;
+  return d.gate_activation == GateActivation::Gelu ? Activation::GeGlu : Activation::SwiGlu;
+}
+
+TransformerBlock::Options block_options(const Description& d, int64_t layer) {
   const double out_deviation = d.initializer_range / std::sqrt(2.0 * static_cast<double>(d.layers));
   const bool llama = d.type == Type::Llama, bias = d.bias && !llama;
+  const bool window = has_window(d, layer), own_base = window && d.window_rotary_base > 0;
+  const double base = own_base ? d.window_rotary_base : d.rotary_base;
   return {.attention = {.hidden = d.hidden_size,
                         .heads = d.heads,
                         .key_value_heads = d.key_value_heads,
+                        .head_size = d.head_size,
                         .bias = bias,
+                        .qkv_bias = llama && d.qkv_bias,
                         .dropout = d.dropout,
-                        .rotary_base = llama ? d.rotary_base : 0,
+                        .window = window ? d.attention_window : 0,
+                        .rotary_base = llama ? base : 0,
+                        .rotated = llama ? rotated_elements(d) : 0,
+                        .rotary_scaling = own_base ? kernels::RotaryScaling{} : d.rotary_scaling,
+                        .qk_norm = llama && d.qk_norm,
+                        .norm_epsilon = d.norm_epsilon,
                         .init_deviation = d.initializer_range,
                         .init_deviation_out = out_deviation},
           .mlp = {.hidden = d.hidden_size,
                   .feed_forward = d.feed_forward_size,
-                  .activation = llama ? Activation::SwiGlu : Activation::Gelu,
+                  .activation = activation_of(d),
                   .bias = bias,
                   .init_deviation = d.initializer_range,
                   .init_deviation_out = out_deviation},
           .norm = llama ? NormKind::RmsNorm : NormKind::LayerNorm,
           .norm_epsilon = d.norm_epsilon,
           .norm_bias = bias,
+          .post_norm = llama && d.post_norm,
           .dropout = d.dropout};
 }
 
@@ -40,6 +65,7 @@ Embedding::Options embedding_options(const Description& d) {
   return {.vocabulary = d.vocabulary_size,
           .hidden = d.hidden_size,
           .positions = d.type == Type::Gpt ? d.sequence_length : 0,
+          .scale = d.type == Type::Llama ? d.embedding_scale : 1,
           .dropout = d.dropout,
           .init_deviation = d.initializer_range};
 }
@@ -61,7 +87,13 @@ double flops_of_sample(const Model& model, const Description& d) {
   for (const auto& layer : model.layers)
     for (const ParameterSpec& parameter : layer->parameters())
       if (layer->role() != LayerRole::Input && parameter.shape.dims() >= 2) multiplied += parameter.shape.elements();
-  const double attention = 6.0 * static_cast<double>(d.layers * d.hidden_size * d.sequence_length);  // of a token
+  // A token sees half of its sequence, or of a window the whole, which the first tokens of a sequence lack.
+  const double sequence = static_cast<double>(d.sequence_length);
+  const double window = std::min(static_cast<double>(d.attention_window), sequence);
+  double seen = 0;  // in all layers
+  for (int64_t layer = 0; layer < d.layers; ++layer)
+    seen += has_window(d, layer) ? window - window * window / (2 * sequence) : sequence / 2;
+  const double attention = 12.0 * static_cast<double>(d.heads * d.head_size) * seen;  // of a token
   return (6.0 * static_cast<double>(multiplied) + attention) * static_cast<double>(d.sequence_length);
 }
 
@@ -72,12 +104,12 @@ Model build_transformer(const Description& d) {
                   .targets = {d.sequence_length},
                   .input_values = d.vocabulary_size,
                   .classes = d.vocabulary_size};
-  const TransformerBlock::Options block = block_options(d);
   append(model, "embedding", std::make_unique<Embedding>("embedding", embedding_options(d)));
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string name = "blocks." + std::to_string(i);
-    append(model, name, std::make_unique<TransformerBlock>(name, block));
+    append(model, name, std::make_unique<TransformerBlock>(name, block_options(d, i)));
   }
+  const TransformerBlock::Options block = block_options(d, 0);
   append(model, "head",
          std::make_unique<LmHead>(head_options(d), make_norm(block.norm, d.hidden_size, d.norm_epsilon, block.norm_bias)));
   model.stated_flops_per_sample = flops_of_sample(model, d);
@@ -98,7 +130,7 @@ std::optional<Problem> not_positive(const Description& d) {
 
 std::optional<Problem> find_size_problem(const Description& d) {
   if (const auto problem = not_positive(d)) return problem;
-  if (d.hidden_size % d.heads != 0)
+  if (d.head_size == 0)
     return Problem{"heads", fmt::format("{} heads do not divide model.hidden_size {}; use a divisor", d.heads, d.hidden_size)};
   if (d.heads % d.key_value_heads != 0)
     return Problem{"key_value_heads",
@@ -108,16 +140,42 @@ std::optional<Problem> find_size_problem(const Description& d) {
   return {};
 }
 
-std::optional<Problem> find_llama_problem(const Description& d) {
-  if (const auto problem = find_size_problem(d)) return problem;
-  if (d.hidden_size / d.heads % 2 == 0) return {};
+std::optional<Problem> find_scaling_problem(const kernels::RotaryScaling& scaling) {
+  if (scaling.type != kernels::RotaryScalingType::Llama3 || scaling.low_frequency_factor < scaling.high_frequency_factor)
+    return {};
+  return Problem{"rotary_scaling.low_frequency_factor",
+                 fmt::format("{} is not less than high_frequency_factor {}; use a smaller number", scaling.low_frequency_factor,
+                             scaling.high_frequency_factor)};
+}
+
+std::optional<Problem> find_rotary_problem(const Description& d) {
+  if (d.rotary_share < 1) {
+    if (rotated_elements(d) > 0 && rotated_elements(d) % 2 == 0) return {};
+    return Problem{
+        "rotary_share",
+        fmt::format("{} of the head size {} are {} elements, but rotary positions rotate elements in pairs; choose a "
+                    "share that gives an even number",
+                    d.rotary_share, d.head_size, rotated_elements(d))};
+  }
+  if (d.head_size % 2 == 0) return {};
+  if (d.head_size * d.heads != d.hidden_size)
+    return Problem{"head_size",
+                   fmt::format("{} is odd, but rotary positions rotate elements in pairs; use an even number", d.head_size)};
   return Problem{"heads", fmt::format("{} heads with model.hidden_size {} have the odd size {}, but rotary positions rotate "
                                       "elements in pairs; make hidden_size / heads even",
-                                      d.heads, d.hidden_size, d.hidden_size / d.heads)};
+                                      d.heads, d.hidden_size, d.head_size)};
+}
+
+std::optional<Problem> find_llama_problem(const Description& d) {
+  if (const auto problem = find_size_problem(d)) return problem;
+  if (const auto problem = find_rotary_problem(d)) return problem;
+  return find_scaling_problem(d.rotary_scaling);
 }
 
 Description with_feed_forward(Description d, int64_t size) {
   if (d.key_value_heads == 0) d.key_value_heads = d.heads;
+  // Heads that do not divide are a problem, which find_size_problem names.
+  if (d.head_size == 0 && d.heads > 0 && d.hidden_size % d.heads == 0) d.head_size = d.hidden_size / d.heads;
   if (d.feed_forward_size == 0) d.feed_forward_size = size;
   return d;
 }
@@ -154,13 +212,16 @@ std::string transformer_tensor_problem(const Description& given, int64_t ranks, 
   return "";
 }
 
-constexpr size_t kCommonKeys = 11;
-// The keys of every transformer, and one of a family.
-constexpr std::array<std::string_view, kCommonKeys + 1> keys_with(std::string_view own) {
-  return {"layers",     "hidden_size", "heads",          "key_value_heads", "feed_forward_size", "sequence_length",
-          "vocabulary", "dropout",     "tied_embedding", "norm_epsilon",    "initializer_range", own};
+// The keys of every transformer, and those of a family.
+template <typename... Own>
+constexpr auto keys_with(Own... own) {
+  return std::to_array<std::string_view>({"layers", "hidden_size", "heads", "key_value_heads", "head_size", "feed_forward_size",
+                                          "sequence_length", "attention_window", "full_attention_every", "vocabulary",
+                                          "dropout", "tied_embedding", "norm_epsilon", "initializer_range", own...});
 }
-constexpr auto kGptKeys = keys_with("bias"), kLlamaKeys = keys_with("rotary_base");
+constexpr auto kGptKeys = keys_with("bias");
+constexpr auto kLlamaKeys = keys_with("qkv_bias", "qk_norm", "post_norm", "embedding_scale", "gate_activation", "rotary_base",
+                                      "window_rotary_base", "rotary_share", "rotary_scaling");
 
 }  // namespace
 

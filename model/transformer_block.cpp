@@ -6,14 +6,22 @@ namespace {
 std::unique_ptr<Norm> norm_of(const TransformerBlock::Options& options) {
   return make_norm(options.norm, options.attention.hidden, options.norm_epsilon, options.norm_bias);
 }
+std::unique_ptr<Norm> post_norm_of(const TransformerBlock::Options& options) {
+  return options.post_norm ? norm_of(options) : nullptr;
+}
 
 }  // namespace
 
 TransformerBlock::TransformerBlock(const std::string& name, const Options& options)
-    : attention_({.name = name, .norm_name = "norm1", .inner_name = "attention", .dropout = options.dropout}, norm_of(options),
-                 std::make_unique<Attention>(name + ".attention", options.attention)),
-      mlp_({.name = name, .norm_name = "norm2", .inner_name = "mlp", .dropout = options.dropout}, norm_of(options),
-           std::make_unique<Mlp>(options.mlp)) {
+    : attention_({.name = name,
+                  .norm_name = "norm1",
+                  .inner_name = "attention",
+                  .post_norm_name = "post_norm1",
+                  .dropout = options.dropout},
+                 norm_of(options), std::make_unique<Attention>(name + ".attention", options.attention), post_norm_of(options)),
+      mlp_(
+          {.name = name, .norm_name = "norm2", .inner_name = "mlp", .post_norm_name = "post_norm2", .dropout = options.dropout},
+          norm_of(options), std::make_unique<Mlp>(options.mlp), post_norm_of(options)) {
   attention_index_ = sub_layers_.add("", attention_);
   mlp_index_ = sub_layers_.add("", mlp_);
 }

@@ -1,4 +1,5 @@
-// One transformer layer: h = x + dropout(attention(norm1(x))), y = h + dropout(mlp(norm2(h))).
+// One transformer layer: h = x + dropout(attention(norm1(x))), y = h + dropout(mlp(norm2(h))). With post_norm, what is added is
+// dropout(post_norm1(attention(norm1(x)))) and dropout(post_norm2(mlp(norm2(h)))).
 #pragma once
 
 #include <string>
@@ -16,8 +17,9 @@ class TransformerBlock : public Layer {
     Mlp::Options mlp;
     NormKind norm = NormKind::LayerNorm;
     double norm_epsilon = 1e-5;
-    bool norm_bias = true;  // LayerNorm only
-    double dropout = 0;     // of both residuals
+    bool norm_bias = true;   // LayerNorm only
+    bool post_norm = false;  // what attention and MLP add is normalized, too
+    double dropout = 0;      // of both residuals
   };
   TransformerBlock(const std::string& name, const Options& options);
 

@@ -81,6 +81,8 @@ TensorInfo MappedSource::combined(const std::string& name, std::vector<TheirRows
     if (rows.transposed && stored->shape.dims() != 2)
       refuse(theirs_, name, rows, fmt::format("has the shape {}, but a matrix is needed", to_string(stored->shape)));
     Shape shape = shape_of(rows);
+    if (rows.plus != 0 && stored->dtype != DType::Float32)
+      refuse(theirs_, name, rows, fmt::format("is {}, but float32 is needed", name_of(stored->dtype)));
     if (rows.count == 0) rows.count = shape[0] - rows.first;
     if (rows.first < 0 || rows.count < 1 || rows.first + rows.count > shape[0])
       refuse(theirs_, name, rows,
@@ -116,17 +118,22 @@ const TensorInfo* MappedSource::find(const std::string& name) const {
 
 void MappedSource::read(std::span<const Piece> wanted) const {
   std::vector<Piece> parts, transposed;
+  std::vector<std::pair<TensorView, float>> to_change;
   for (const Piece& piece : wanted) {
     check_stored(*this, piece);
     int64_t begin = 0;
     for (const TheirRows& rows : table_.at(piece.name)) {
       Piece part;
-      if (part_in(piece, rows, begin, shape_of(rows), part)) (rows.transposed ? transposed : parts).push_back(std::move(part));
       begin += rows.count;
+      if (!part_in(piece, rows, begin - rows.count, shape_of(rows), part)) continue;
+      if (rows.plus != 0) to_change.emplace_back(part.data, rows.plus);
+      (rows.transposed ? transposed : parts).push_back(std::move(part));
     }
   }
   theirs_.read(parts);
   for (const Piece& part : transposed) read_transposed(part, theirs_.find(part.name)->shape);
+  for (const auto& [data, plus] : to_change)
+    for (float& value : std::span(data.as<float>(), static_cast<size_t>(data.elements()))) value += plus;
 }
 
 // `part` is of the transpose of their tensor. A few of its rows at a time are read as columns of theirs.

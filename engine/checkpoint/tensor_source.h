@@ -31,6 +31,7 @@ struct TheirRows {
   int64_t first = 0;
   int64_t count = 0;        // 0: all from `first`
   bool transposed = false;  // their columns are our rows; the tensor is a matrix
+  float plus = 0;           // added to each element, which is a float32
 };
 
 // Tensors under our names, each made of rows of theirs, one after another:

@@ -95,6 +95,33 @@ void limit_to_its_families(KeyRefiner key, const std::string& name) {
   key.active_when(condition, [types](const Config& c) { return std::ranges::find(types, c.model.type) != types.end(); });
 }
 
+void add_rotary_scaling_keys(KeyTable& table) {
+  using kernels::RotaryScaling, kernels::RotaryScalingType;
+  Section<RotaryScaling> scaling(table, "model.rotary_scaling",
+                                 [](Config& c) -> RotaryScaling& { return c.model.rotary_scaling; });
+  scaling.own();
+  KeyRefiner type = scaling.key("type", &RotaryScaling::type,
+                                "slower rotation for longer sequences; linear: by factor; llama3: by factor where a turn is "
+                                "longer than the original sequences");
+  limit_to_its_families(type, "rotary_scaling");
+  const auto key = [&](const std::string& name, auto member, const std::string& meaning, bool linear) {
+    return scaling.key(name, member, meaning)
+        .active_when(linear ? "model.rotary_scaling.type is not \"none\"" : "model.rotary_scaling.type is \"llama3\"",
+                     [linear](const Config& c) {
+                       const RotaryScalingType chosen = c.model.rotary_scaling.type;
+                       return chosen == RotaryScalingType::Llama3 || (linear && chosen == RotaryScalingType::Linear);
+                     });
+  };
+  key("factor", &RotaryScaling::factor, "how many times slower", true).at_least(1);
+  key("low_frequency_factor", &RotaryScaling::low_frequency_factor,
+      "pairs that turn less often than this within original_length are slowed down", false)
+      .more_than(0);
+  key("high_frequency_factor", &RotaryScaling::high_frequency_factor,
+      "pairs that turn more often than this within original_length are kept as they are", false)
+      .more_than(0);
+  key("original_length", &RotaryScaling::original_length, "sequence length of the first training", false).between(1, 1 << 24);
+}
+
 }  // namespace
 
 void add_model_keys(KeyTable& table) {
@@ -111,15 +138,24 @@ void add_model_keys(KeyTable& table) {
   };
   key("layers", &Description::layers, "transformer blocks").between(1, 1 << 16);
   key("hidden_size", &Description::hidden_size, "width of the residual stream").between(1, kLargestWidth);
-  key("heads", &Description::heads, "attention heads; must divide hidden_size").between(1, kLargestWidth);
+  key("heads", &Description::heads, "attention heads; must divide hidden_size unless head_size is given")
+      .between(1, kLargestWidth);
   key("key_value_heads", &Description::key_value_heads, "key/value heads; must divide heads; 0: as many as heads")
       .between(0, kLargestWidth);
+  key("head_size", &Description::head_size, "width of a head; 0: hidden_size / heads").between(0, 1 << 12);
   const std::string widths = for_each_family(", ", [](const Family& family) {
     if (family.feed_forward_note.empty()) return std::string();
     return std::string(family.feed_forward_note) + " for " + std::string(name_of(family.type));
   });
   key("feed_forward_size", &Description::feed_forward_size, "width inside the MLP; 0: " + widths).between(0, 4 * kLargestWidth);
   key("sequence_length", &Description::sequence_length, "tokens per training sequence").between(1, 1 << 24);
+  key("attention_window", &Description::attention_window,
+      "tokens that a token sees at most, itself and those before it; 0: all before it")
+      .between(0, 1 << 24);
+  key("full_attention_every", &Description::full_attention_every,
+      "every n-th layer has no window, such as each second one; 0: all layers have it")
+      .between(0, 1 << 16)
+      .active_when("model.attention_window is more than 0", [](const Config& c) { return c.model.attention_window > 0; });
   limit_to_its_families(
       model.custom("vocabulary", KeyType::Any, "\"bytes\", \"characters\", a tokenizer file or a number of tokens",
                    set_vocabulary, get_vocabulary),
@@ -132,8 +168,20 @@ void add_model_keys(KeyTable& table) {
   });
   key("tied_embedding", &Description::tied_embedding, "input and output embedding are one matrix").default_note(untied);
   key("bias", &Description::bias, "biases in projections and norms");
+  key("qkv_bias", &Description::qkv_bias, "biases in the projections to queries, keys and values");
+  key("post_norm", &Description::post_norm, "RMSNorm of what attention and MLP add to the residual stream");
+  key("embedding_scale", &Description::embedding_scale, "factor of the input embedding").more_than(0);
+  key("gate_activation", &Description::gate_activation, "activation of the gate in the MLP");
+  key("qk_norm", &Description::qk_norm, "RMSNorm of every query head and every key head");
   key("norm_epsilon", &Description::norm_epsilon, "added to the variance in norms").more_than(0);
   key("rotary_base", &Description::rotary_base, "base of the rotary frequencies").more_than(0);
+  key("window_rotary_base", &Description::window_rotary_base,
+      "base of the rotary frequencies in layers with a window, which then are not scaled; 0: rotary_base")
+      .at_least(0)
+      .active_when("model.attention_window is more than 0", [](const Config& c) { return c.model.attention_window > 0; });
+  key("rotary_share", &Description::rotary_share, "share of a head's elements that is rotated, from the first on")
+      .more_than(0)
+      .between(0, 1);
   key("initializer_range", &Description::initializer_range, "standard deviation of initial weights").more_than(0);
   limit_to_its_families(model.custom("input", KeyType::List, "channels, rows and columns of an image", set_input, get_input),
                         "input");
@@ -142,6 +190,7 @@ void add_model_keys(KeyTable& table) {
                                      "(docs/models.md); the last one gives a number for each class",
                                      set_network, get_network),
                         "network");
+  add_rotary_scaling_keys(table);
 }
 
 }  // namespace trivet::config

@@ -38,5 +38,10 @@ const Architecture& architecture_of(const std::string& model_type, const std::st
 
 Architecture gpt2();
 Architecture llama();
+Architecture mistral();
+Architecture qwen2();
+Architecture qwen3();
+Architecture phi3();
+Architecture gemma3();
 
 }  // namespace trivet::hugging_face

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,11 @@ const Json* ConfigFile::find(const std::string& key) {
 }
 
 bool ConfigFile::has(const std::string& key) const { return value_of(key) != nullptr; }
+
+bool ConfigFile::is_null(const std::string& key) {
+  seen_.insert(key);
+  return object_.contains(key) && !value_of(key);
+}
 
 void ConfigFile::refuse(const std::string& key, const std::string& accepted) const {
   const Json* const value = value_of(key);
@@ -61,6 +67,15 @@ std::string ConfigFile::text(const std::string& key, std::optional<std::string> 
   if (!value && fallback) return *fallback;
   if (!value || !value->is_string()) refuse(key, "use a string");
   return value->get<std::string>();
+}
+
+std::vector<std::string> ConfigFile::texts(const std::string& key) {
+  const Json* const value = find(key);
+  if (!value) return {};
+  const bool fits =
+      value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& item) { return item.is_string(); });
+  if (!fits) refuse(key, "use a list of strings");
+  return value->get<std::vector<std::string>>();
 }
 
 std::optional<ConfigFile> ConfigFile::object(const std::string& key) {

@@ -1,7 +1,7 @@
 // Reads a model's config.json key by key, so that no key is overlooked: what nobody asked for is either known to change no
 // results, or refused by name.
 //
-// null is the same as a key that is absent. Errors are ConfigErrors that name the file and the key.
+// null is the same as a key that is absent, except for is_null. Errors are ConfigErrors that name the file and the key.
 #pragma once
 
 #include <initializer_list>
@@ -24,11 +24,15 @@ class ConfigFile {
   ConfigFile(const Json& object, std::string path, std::string prefix = "");
 
   bool has(const std::string& key) const;
+  // Whether the key is there and null, which for some keys means something else than their default.
+  bool is_null(const std::string& key);
   // Without a fallback the key is required.
   int64_t count(const std::string& key, std::optional<int64_t> fallback = {});
   double number(const std::string& key, std::optional<double> fallback = {});
   bool flag(const std::string& key, bool fallback);
   std::string text(const std::string& key, std::optional<std::string> fallback = {});
+  // A list of strings; absent: empty.
+  std::vector<std::string> texts(const std::string& key);
   // An object; null: absent.
   std::optional<ConfigFile> object(const std::string& key);
   // Takes note of a key without reading it: another one says the same, or it changes no results.

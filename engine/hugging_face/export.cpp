@@ -66,11 +66,11 @@ MappedSource::Table inverted(const MappedSource::Table& table, const LoadedStep&
     int64_t first = 0;
     for (const TheirRows& rows : all) {
       if (rows.transposed) {  // the whole tensor
-        inverse[rows.tensor] = {{.tensor = name, .transposed = true}};
+        inverse[rows.tensor] = {{.tensor = name, .transposed = true, .plus = -rows.plus}};
         continue;
       }
       const int64_t count = rows.count > 0 || !stored ? rows.count : stored->shape[0] - first;
-      inverse[rows.tensor] = {{.tensor = name, .first = first, .count = count}};
+      inverse[rows.tensor] = {{.tensor = name, .first = first, .count = count, .plus = -rows.plus}};
       first += count;
     }
   }

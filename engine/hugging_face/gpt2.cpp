@@ -38,6 +38,8 @@ OrderedJson read_gpt2(ConfigFile& file) {
 std::string gpt2_obstacle(const model::Description& d) {
   if (d.type != model::Type::Gpt) return fmt::format("model.type is \"{}\"", name_of(d.type));
   if (!d.bias) return "model.bias is false";
+  if (d.attention_window > 0) return fmt::format("model.attention_window is {}", d.attention_window);
+  if (d.head_size * d.heads != d.hidden_size) return fmt::format("model.head_size is {}", d.head_size);
   if (d.key_value_heads != d.heads) return fmt::format("model.key_value_heads is {}", d.key_value_heads);
   return "";
 }

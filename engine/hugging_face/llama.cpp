@@ -20,6 +20,8 @@ OrderedJson read_llama(ConfigFile& file) {
                                 .rotary_base = 1e4});
 }
 
+std::string llama_obstacle(const model::Description& d) { return llama_like_obstacle(d, {}); }
+
 void write_llama(const model::Description& d, OrderedJson& json) {
   write_llama_like(d, json);
   json["attention_bias"] = false;
@@ -33,7 +35,7 @@ Architecture llama() {
           .class_name = "LlamaForCausalLM",
           .prefix = "model.",
           .read = read_llama,
-          .obstacle = llama_like_obstacle,
+          .obstacle = llama_obstacle,
           .write = write_llama,
           .weights = llama_like_weights};
 }

@@ -2,41 +2,136 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace trivet::hugging_face {
 namespace {
 
-// transformers 4 has rope_theta and rope_scaling, transformers 5 has both in rope_parameters.
-void read_rotary(ConfigFile& file, double fallback_base, OrderedJson& model) {
-  double base = file.number("rope_theta", fallback_base);
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    std::optional<ConfigFile> scaling = file.object(key);
-    if (!scaling) continue;
-    base = scaling->number("rope_theta", base);
-    const char* const type_key = scaling->has("rope_type") ? "rope_type" : "type";
-    scaling->ignore({"rope_type", "type"});
-    scaling->require(scaling->text(type_key, "default") == "default", type_key, "use \"default\"");
-    scaling->finish();
+OrderedJson read_scaling(ConfigFile& scaling, int64_t positions) {
+  const char* const type_key = scaling.has("rope_type") ? "rope_type" : "type";
+  scaling.ignore({"rope_type", "type"});
+  const std::string type = scaling.text(type_key, "default");
+  if (type == "default") return {};
+  scaling.require(type == "linear" || type == "llama3", type_key, "use \"default\", \"linear\" or \"llama3\"");
+  const double factor = scaling.number("factor");
+  scaling.require(factor >= 1, "factor", "use at least 1");
+  OrderedJson read{{"type", type}, {"factor", factor}};
+  if (type == "linear") return read;
+  read["low_frequency_factor"] = scaling.number("low_freq_factor");
+  read["high_frequency_factor"] = scaling.number("high_freq_factor");
+  read["original_length"] = scaling.count("original_max_position_embeddings", positions);
+  return read;
+}
+
+constexpr const char* kFull = "full_attention";
+constexpr const char* kSliding = "sliding_attention";
+
+struct RotaryKeys {
+  double base, share;
+  OrderedJson scaling;
+
+  void read(ConfigFile& object, int64_t positions) {
+    base = object.number("rope_theta", base);
+    share = object.number("partial_rotary_factor", share);
+    if (OrderedJson given = read_scaling(object, positions); !given.empty()) scaling = std::move(given);
+    object.finish();
   }
-  model["rotary_base"] = base;
+};
+
+// transformers 4 has rope_theta, rope_scaling and partial_rotary_factor, transformers 5 has all of them in rope_parameters. If
+// layers with a window have a base of their own, transformers 4 has it in rope_local_base_freq, and transformers 5 has an
+// object for each kind of layer in rope_parameters.
+void read_rotary(ConfigFile& file, const LlamaDefaults& defaults, OrderedJson& model) {
+  const int64_t positions = model["sequence_length"].get<int64_t>();
+  const bool two_bases = defaults.window_rotary_base > 0;
+  RotaryKeys all{file.number("rope_theta", defaults.rotary_base), file.number("partial_rotary_factor", 1.0), {}};
+  RotaryKeys of_windows{two_bases ? file.number("rope_local_base_freq", defaults.window_rotary_base) : 0, 1, {}};
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    std::optional<ConfigFile> rotary = file.object(key);
+    if (!rotary) continue;
+    if (!two_bases || !(rotary->has(kFull) || rotary->has(kSliding))) {
+      all.read(*rotary, positions);
+      continue;
+    }
+    if (std::optional<ConfigFile> full = rotary->object(kFull)) all.read(*full, positions);
+    if (std::optional<ConfigFile> sliding = rotary->object(kSliding)) {
+      of_windows.read(*sliding, positions);
+      rotary->require(of_windows.scaling.empty() && of_windows.share == 1, kSliding, "use the rope_type \"default\"");
+    }
+    rotary->finish();
+  }
+  model["rotary_base"] = all.base;
+  if (two_bases) model["window_rotary_base"] = of_windows.base;
+  if (all.share != 1) model["rotary_share"] = all.share;
+  if (!all.scaling.empty()) model["rotary_scaling"] = all.scaling;
+}
+
+void write_scaling(const kernels::RotaryScaling& scaling, OrderedJson& json) {
+  if (scaling.type == kernels::RotaryScalingType::None) return;
+  OrderedJson& written = json["rope_scaling"] = {{"rope_type", name_of(scaling.type)}, {"factor", scaling.factor}};
+  if (scaling.type != kernels::RotaryScalingType::Llama3) return;
+  written["low_freq_factor"] = scaling.low_frequency_factor;
+  written["high_freq_factor"] = scaling.high_frequency_factor;
+  written["original_max_position_embeddings"] = scaling.original_length;
+}
+
+// Whether all layers have a window; layers that differ are refused. `window`: the model has one.
+bool layers_slide(ConfigFile& file, int64_t layers, bool window) {
+  const std::vector<std::string> types = file.texts("layer_types");
+  if (types.empty()) {
+    const int64_t full = file.count("max_window_layers", 28);
+    file.require(!window || full == 0 || full >= layers, "max_window_layers",
+                 fmt::format("use 0 or at least num_hidden_layers {}: all layers must have the same window", layers));
+    return window && full == 0;
+  }
+  file.ignore({"max_window_layers"});
+  const bool all_alike = types.size() == static_cast<size_t>(layers) && std::ranges::count(types, types.front()) == layers;
+  file.require(all_alike && (types.front() == kFull || (window && types.front() == kSliding)), "layer_types",
+               fmt::format("use \"{}\" for all {} layers{}", kFull, layers,
+                           window ? fmt::format(", or \"{}\" for all of them", kSliding) : ", as the model has no window"));
+  return types.front() == kSliding;
 }
 
 }  // namespace
+
+void read_window(ConfigFile& file, std::optional<int64_t> fallback, OrderedJson& model) {
+  if (file.is_null("sliding_window")) return;
+  const int64_t window = file.count("sliding_window", fallback);
+  if (window > 0) model["attention_window"] = window;
+}
+
+void read_windows_of_layers(ConfigFile& file, OrderedJson& model) {
+  const bool window = file.flag("use_sliding_window", false) && !file.is_null("sliding_window");
+  if (layers_slide(file, model["layers"].get<int64_t>(), window))
+    read_window(file, 4096, model);
+  else
+    file.ignore({"sliding_window"});
+}
+
+void write_windows_of_layers(const model::Description& d, OrderedJson& json) {
+  json["use_sliding_window"] = d.attention_window > 0;
+  if (d.attention_window == 0) return;
+  json["sliding_window"] = d.attention_window;
+  json["max_window_layers"] = 0;
+}
 
 OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults) {
   const int64_t hidden = file.count("hidden_size", defaults.hidden);
   const int64_t heads = file.count("num_attention_heads", defaults.heads);
   file.require(heads > 0, "num_attention_heads", "use at least 1");
-  const int64_t stated = defaults.key_value_heads > 0 ? defaults.key_value_heads : heads;
-  file.require(file.count("head_dim", hidden / heads) * heads == hidden, "head_dim",
-               fmt::format("use {}, which is hidden_size / num_attention_heads", hidden / heads));
-  file.require(file.text("hidden_act", "silu") == "silu", "hidden_act", "use \"silu\"");
+  const bool as_many = defaults.key_value_heads == 0 || file.is_null("num_key_value_heads");
+  const int64_t key_value_heads = as_many ? heads : defaults.key_value_heads;
+  const int64_t head_size = file.count("head_dim", defaults.head_size > 0 ? defaults.head_size : hidden / heads);
+  file.require(head_size > 0, "head_dim", "use at least 1");
+  const char* const activation = defaults.activation;
+  file.require(file.text(defaults.activation_key, activation) == activation, defaults.activation_key,
+               fmt::format("use \"{}\"", activation));
   OrderedJson model{{"type", "llama"},
                     {"layers", file.count("num_hidden_layers", defaults.layers)},
                     {"hidden_size", hidden},
                     {"heads", heads},
-                    {"key_value_heads", file.count("num_key_value_heads", stated)},
+                    {"key_value_heads", file.count("num_key_value_heads", key_value_heads)},
                     {"feed_forward_size", file.count("intermediate_size", defaults.feed_forward)},
                     {"sequence_length", file.count("max_position_embeddings", defaults.positions)},
                     {"vocabulary", file.count("vocab_size", defaults.vocabulary)},
@@ -46,12 +141,26 @@ OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults) {
                     {"initializer_range", file.number("initializer_range", 0.02)}};
   // Their dropout acts on the probabilities of attention only.
   file.require(model["dropout"] == 0.0, "attention_dropout", "use 0; model.dropout of Trivet's config also drops residuals");
-  read_rotary(file, defaults.rotary_base, model);
+  if (head_size * heads != hidden) model["head_size"] = head_size;
+  read_rotary(file, defaults, model);
   return model;
 }
 
-std::string llama_like_obstacle(const model::Description& d) {
-  return d.type == model::Type::Llama ? "" : fmt::format("model.type is \"{}\"", name_of(d.type));
+std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures& features) {
+  if (d.type != model::Type::Llama) return fmt::format("model.type is \"{}\"", name_of(d.type));
+  if (d.qkv_bias != features.qkv_bias) return fmt::format("model.qkv_bias is {}", d.qkv_bias);
+  if (d.qk_norm != features.qk_norm) return fmt::format("model.qk_norm is {}", d.qk_norm);
+  if (d.post_norm) return "model.post_norm is true";
+  if (d.embedding_scale != 1) return fmt::format("model.embedding_scale is {}", d.embedding_scale);
+  if (d.gate_activation != model::GateActivation::Silu)
+    return fmt::format("model.gate_activation is \"{}\"", name_of(d.gate_activation));
+  if (d.attention_window > 0 && (d.full_attention_every > 0 || d.window_rotary_base > 0))
+    return "its layers have different windows or rotary bases";
+  if (d.attention_window > 0 && !features.window) return fmt::format("model.attention_window is {}", d.attention_window);
+  if (d.rotary_share != 1 && !features.rotary_share) return fmt::format("model.rotary_share is {}", d.rotary_share);
+  if (d.rotary_scaling.type != kernels::RotaryScalingType::None && !features.rotary_scaling)
+    return fmt::format("model.rotary_scaling.type is \"{}\"", name_of(d.rotary_scaling.type));
+  return "";
 }
 
 void write_llama_like(const model::Description& d, OrderedJson& json) {
@@ -61,12 +170,14 @@ void write_llama_like(const model::Description& d, OrderedJson& json) {
   json["num_hidden_layers"] = d.layers;
   json["num_attention_heads"] = d.heads;
   json["num_key_value_heads"] = d.key_value_heads;
+  json["head_dim"] = d.head_size;
   json["hidden_act"] = "silu";
   json["max_position_embeddings"] = d.sequence_length;
   json["initializer_range"] = d.initializer_range;
   json["rms_norm_eps"] = d.norm_epsilon;
   json["tie_word_embeddings"] = d.tied_embedding;
   json["rope_theta"] = d.rotary_base;
+  write_scaling(d.rotary_scaling, json);
   json["attention_dropout"] = 0.0;
 }
 
@@ -74,13 +185,19 @@ checkpoint::MappedSource::Table llama_like_weights(const model::Description& d) 
   checkpoint::MappedSource::Table table{{"embedding.tokens.weight", {{"model.embed_tokens.weight"}}},
                                         {"head.norm.gain", {{"model.norm.weight"}}}};
   if (!d.tied_embedding) table["head.weight"] = {{"lm_head.weight"}};
-  const int64_t head = d.hidden_size / d.heads, queries = d.heads * head, keys = d.key_value_heads * head;
+  const int64_t queries = d.heads * d.head_size, keys = d.key_value_heads * d.head_size;
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string ours = fmt::format("blocks.{}.", i), theirs = fmt::format("model.layers.{}.", i);
     table[ours + "norm1.gain"] = {{theirs + "input_layernorm.weight"}};
-    table[ours + "attention.qkv.weight"] = {{theirs + "self_attn.q_proj.weight", 0, queries},
-                                            {theirs + "self_attn.k_proj.weight", 0, keys},
-                                            {theirs + "self_attn.v_proj.weight", 0, keys}};
+    for (const char* kind : {"weight", "bias"})
+      if (kind == std::string_view("weight") || d.qkv_bias)
+        table[ours + "attention.qkv." + kind] = {{theirs + "self_attn.q_proj." + kind, 0, queries},
+                                                 {theirs + "self_attn.k_proj." + kind, 0, keys},
+                                                 {theirs + "self_attn.v_proj." + kind, 0, keys}};
+    if (d.qk_norm) {
+      table[ours + "attention.query_norm.gain"] = {{theirs + "self_attn.q_norm.weight"}};
+      table[ours + "attention.key_norm.gain"] = {{theirs + "self_attn.k_norm.weight"}};
+    }
     table[ours + "attention.out.weight"] = {{theirs + "self_attn.o_proj.weight"}};
     table[ours + "norm2.gain"] = {{theirs + "post_attention_layernorm.weight"}};
     table[ours + "mlp.gate_up.weight"] = {{theirs + "mlp.gate_proj.weight", 0, d.feed_forward_size},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "engine/hugging_face/architecture.h"
 
@@ -11,14 +12,29 @@ namespace trivet::hugging_face {
 struct LlamaDefaults {
   int64_t vocabulary, hidden, feed_forward, layers, heads;
   int64_t key_value_heads = 0;  // 0: as many as heads
+  int64_t head_size = 0;        // 0: hidden / heads
   int64_t positions;
   double norm_epsilon, rotary_base;
+  double window_rotary_base = 0;  // 0: layers with a window have no base of their own
   bool tied_embedding = false;
+  const char *activation_key = "hidden_act", *activation = "silu";
+};
+
+// What a descendant has that Llama has not.
+struct LlamaFeatures {
+  bool qkv_bias = false, qk_norm = false;  // every model has them
+  // A model may have them:
+  bool window = false, rotary_share = false, rotary_scaling = true;
 };
 
 // Reads the common keys and returns the section "model".
 OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults);
-std::string llama_like_obstacle(const model::Description& d);
+// Reads sliding_window into the section "model": of all layers; null: none.
+void read_window(ConfigFile& file, std::optional<int64_t> fallback, OrderedJson& model);
+// Reads the keys of the Qwen models that say which layers have a window: all or none.
+void read_windows_of_layers(ConfigFile& file, OrderedJson& model);
+void write_windows_of_layers(const model::Description& d, OrderedJson& json);
+std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures& features);
 void write_llama_like(const model::Description& d, OrderedJson& json);
 checkpoint::MappedSource::Table llama_like_weights(const model::Description& d);
 

@@ -49,7 +49,7 @@ class HeadForward {
     std::fill_n(maximum_, kTile, -std::numeric_limits<Sum>::infinity());
     std::fill_n(total_, kTile, Sum{0});
     std::fill_n(sums_, kTile * width, Sum{0});
-    for (int64_t first_key = 0; first_key < sizes_.end_key(first_query); first_key += kTile)
+    for (int64_t first_key = sizes_.begin_key(first_query); first_key < sizes_.end_key(first_query); first_key += kTile)
       add_keys(first_query, queries, first_key);
     write(first_query, queries);
   }
@@ -71,6 +71,7 @@ class HeadForward {
                     .width = width,
                     .keys = sizes_.tile_tokens(first_key),
                     .diagonal = diagonal,
+                    .hidden = sizes_.hidden(first_query, first_key),
                     .scores = scores_,
                     .sums = sums_,
                     .maximum = maximum_,
@@ -112,7 +113,7 @@ class HeadForward {
 }  // namespace
 
 void compute(const Attention& args, int threads) {
-  const AttentionSizes sizes(args.qkv.shape, args.out.shape, args.heads, args.key_value_heads, args.causal);
+  const AttentionSizes sizes(args, args.out.shape);
   if (args.out.elements() == 0) return;
   if (const AttentionPairLoops* loops = pair_loops_for(sizes, args.qkv.dtype))
     return for_each_piece(sizes.sequences * sizes.heads, threads, [&](int64_t piece) {

@@ -72,7 +72,7 @@ class KeyValueHeadBackward {
     load_queries(head);
     std::fill_n(dqueries_, padded(sizes_.tokens, kProductCols) * width_, Sum{0});
     for (int64_t first_key = 0; first_key < sizes_.tokens; first_key += kTile)
-      for (int64_t first_query = sizes_.first_query(first_key); first_query < sizes_.tokens; first_query += kTile)
+      for (int64_t first_query = sizes_.first_query(first_key); first_query < sizes_.end_query(first_key); first_query += kTile)
         tile(head, first_query, first_key);
     store(dqueries_, head * sizes_.head_size, scale());
   }
@@ -101,6 +101,7 @@ class KeyValueHeadBackward {
     loops_.score_gradients({.rows = queries,
                             .keys = sizes_.tile_tokens(first_key),
                             .diagonal = diagonal,
+                            .hidden = sizes_.hidden(first_query, first_key),
                             .probabilities = probabilities_,
                             .dscores = dscores_,
                             .log_sum_exp = log_sum_exp_ + first_query,
@@ -154,7 +155,7 @@ class KeyValueHeadBackward {
 }  // namespace
 
 void compute(const AttentionBackward& args, int threads) {
-  const AttentionSizes sizes(args.qkv.shape, args.dout.shape, args.heads, args.key_value_heads, args.causal);
+  const AttentionSizes sizes(args, args.dout.shape);
   if (args.dout.elements() == 0) return;
   if (const AttentionPairLoops* loops = pair_loops_for(sizes, args.qkv.dtype))
     return for_each_piece(sizes.sequences * sizes.key_value_heads, threads, [&](int64_t piece) {

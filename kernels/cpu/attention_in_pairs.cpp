@@ -77,7 +77,8 @@ class PairHeadForward : private PairHead {
     std::fill_n(maximum_, kTile, -std::numeric_limits<float>::infinity());
     std::fill_n(total_, kTile, 0.0f);
     std::fill_n(sums_, kTile * size_, 0.0f);
-    for (int64_t first_key = 0; first_key < sizes_.end_key(first_query); first_key += kTile) add_keys(first_query, first_key);
+    for (int64_t first_key = sizes_.begin_key(first_query); first_key < sizes_.end_key(first_query); first_key += kTile)
+      add_keys(first_query, first_key);
     write(first_query);
   }
 
@@ -89,6 +90,7 @@ class PairHeadForward : private PairHead {
                              .width = size_,
                              .keys = tile_tokens(first_key),
                              .diagonal = diagonal,
+                             .hidden = sizes_.hidden(first_query, first_key),
                              .scores = scores_,
                              .sums = sums_,
                              .maximum = maximum_,
@@ -164,7 +166,7 @@ class PairHeadBackward : private PairHead {
     load_rows_of_statistics(args_.log_sum_exp, (sequence_ * sizes_.heads + head) * tokens, tokens, log_sum_exp_);
     std::fill_n(dqueries_, tokens * size_, 0.0f);
     for (int64_t first_key = 0; first_key < tokens; first_key += kTile)
-      for (int64_t first_query = sizes_.first_query(first_key); first_query < tokens; first_query += kTile)
+      for (int64_t first_query = sizes_.first_query(first_key); first_query < sizes_.end_query(first_key); first_query += kTile)
         tile(head, dout + first_query * stride, first_query, first_key);
     store(dqueries_, head * size_, scale());
   }
@@ -178,6 +180,7 @@ class PairHeadBackward : private PairHead {
         {.tile = {.rows = queries,
                   .keys = keys,
                   .diagonal = diagonal,
+                  .hidden = sizes_.hidden(first_query, first_key),
                   .probabilities = scores_,
                   .dscores = score_gradients_,
                   .log_sum_exp = log_sum_exp_ + first_query,

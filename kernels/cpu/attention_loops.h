@@ -56,8 +56,9 @@ struct TileDropout {
 template <typename Sum>
 struct SoftmaxTile {
   int64_t rows = 0, width = 0;
-  int64_t keys = kTile;   // that exist
-  bool diagonal = false;  // row r sees only the keys up to r
+  int64_t keys = kTile;     // that exist
+  bool diagonal = false;    // row r sees only the keys up to r
+  int64_t hidden = -kTile;  // row r does not see the first hidden + r keys
   Sum *scores = nullptr, *sums = nullptr, *maximum = nullptr, *total = nullptr;
   TileDropout dropout;
 };
@@ -66,8 +67,9 @@ struct SoftmaxTile {
 template <typename Sum>
 struct ScoreGradientTile {
   int64_t rows = 0;
-  int64_t keys = kTile;   // that exist
-  bool diagonal = false;  // row r sees only the keys up to r
+  int64_t keys = kTile;     // that exist
+  bool diagonal = false;    // row r sees only the keys up to r
+  int64_t hidden = -kTile;  // row r does not see the first hidden + r keys
   Sum *probabilities = nullptr, *dscores = nullptr;
   const Sum *log_sum_exp = nullptr, *row_sum = nullptr;
   TileDropout dropout;

@@ -138,12 +138,24 @@ int64_t hide_keys(Sum* scores, int64_t visible) {
   return keys;
 }
 
+// Scores of keys before the window of a row become minus infinity. Returns whether no key is left.
+template <typename Sum>
+bool hide_early_keys(Sum* scores, int64_t hidden, int64_t visible) {
+  const int64_t end = smaller(hidden, visible);
+  for (int64_t key = 0; key < end; ++key) scores[key] = -static_cast<Sum>(__builtin_inf());
+  return end == visible;
+}
+
 template <typename Sum>
 void softmax_row(const SoftmaxTile<Sum>& x, int64_t row) {
   using Vector = typename Lanes<Sum>::type;
   constexpr int64_t kLanes = Lanes<Sum>::kCount;
   Sum* scores = x.scores + row * kTile;
   const int64_t visible = x.diagonal ? row + 1 : x.keys, keys = hide_keys(scores, visible);
+  if (hide_early_keys(scores, x.hidden + row, visible)) {
+    for (int64_t key = 0; key < keys; ++key) scores[key] = 0;
+    return;
+  }
   const Vector before = x.maximum[row] - Vector{};
   Vector maximum = before, sum = {}, lanes;
   for (int64_t key = 0; key < keys; key += kLanes) {
@@ -184,6 +196,7 @@ void score_gradients_of_row(const ScoreGradientTile<Sum>& x, int64_t row) {
   constexpr int64_t kLanes = Lanes<Sum>::kCount;
   Sum *probabilities = x.probabilities + row * kTile, *dscores = x.dscores + row * kTile;
   const int64_t visible = x.diagonal ? row + 1 : x.keys, keys = hide_keys(probabilities, visible);
+  hide_early_keys(probabilities, x.hidden + row, visible);
   Sum factors[kTile];
   if (x.dropout.rate > 0)
     dropout_factors(x.dropout, row, factors);

@@ -95,7 +95,11 @@ void pair_softmax_row(const PairSoftmax& softmax, int64_t row) {
   using Vector = Lanes<float>::type;
   const SoftmaxTile<float>& x = softmax.tile;
   float* scores = x.scores + row * kTile;
-  const int64_t keys = hide_keys(scores, x.diagonal ? row + 1 : x.keys);
+  const int64_t visible = x.diagonal ? row + 1 : x.keys, keys = hide_keys(scores, visible);
+  if (hide_early_keys(scores, x.hidden + row, visible)) {
+    for (int64_t key = 0; key < keys; key += 16) store_halves(HalfWords{}, softmax.probabilities + row * kTile + key);
+    return;
+  }
   const Vector before = x.maximum[row] - Vector{};
   Vector maximum = -__builtin_inff() - Vector{}, sum = {}, lanes;
   for (int64_t key = 0; key < keys; key += 16) {
@@ -158,7 +162,10 @@ void pair_score_gradients(const PairScoreGradients& x) {
   for (int64_t row = 0; row < x.tile.rows; row += 2) {
     int64_t keys = kTile;
     for (int64_t r = 0; r < 2; ++r) {
-      keys = hide_keys(x.tile.probabilities + (row + r) * kTile, x.tile.diagonal ? row + r + 1 : x.tile.keys);
+      float* const scores = x.tile.probabilities + (row + r) * kTile;
+      const int64_t visible = x.tile.diagonal ? row + r + 1 : x.tile.keys;
+      keys = hide_keys(scores, visible);
+      hide_early_keys(scores, x.tile.hidden + row + r, visible);
       if (drops) dropout_factors(x.tile.dropout, row + r, factors[r]);
     }
     for (int64_t key = 0; key < keys; key += 16) {

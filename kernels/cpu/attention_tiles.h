@@ -17,9 +17,16 @@ namespace trivet::kernels::cpu {
 struct AttentionSizes {
   int64_t sequences = 0, tokens = 0, heads = 0, key_value_heads = 0, head_size = 0;
   bool causal = true;
+  int64_t window = 0;  // 0: queries see all earlier keys
 
-  AttentionSizes(const Shape& qkv, const Shape& out, int64_t n, int64_t g, bool sees_no_later_keys)
-      : heads(n), key_value_heads(g), causal(sees_no_later_keys) {
+  template <typename Args>  // Attention, AttentionBackward
+  explicit AttentionSizes(const Args& args, const Shape& out)
+      : heads(args.heads),
+        key_value_heads(args.key_value_heads),
+        causal(args.causal),
+        window(args.hides_early_keys() ? args.window : 0) {
+    const Shape& qkv = args.qkv.shape;
+    const int64_t n = heads, g = key_value_heads;
     const bool fits = qkv.dims() == 3 && out.dims() == 3 && n > 0 && g > 0 && n % g == 0 && qkv[2] % (n + 2 * g) == 0 &&
                       qkv[0] == out[0] && qkv[1] == out[1] && out[2] == qkv[2] / (n + 2 * g) * n;
     if (!fits)
@@ -33,10 +40,18 @@ struct AttentionSizes {
   int64_t key_column(int64_t g) const { return (heads + g) * head_size; }
   int64_t value_column(int64_t g) const { return (heads + key_value_heads + g) * head_size; }
   int64_t tile_tokens(int64_t first) const { return std::min(kTile, tokens - first); }
-  // Queries of the tile that starts at `first_query` see the keys of tiles that start before this.
+  // Queries of the tile that starts at `first_query` see the keys of tiles that start from here to before end_key.
+  int64_t begin_key(int64_t first_query) const {
+    return window > 0 ? std::max(int64_t{0}, first_query - window + 1) / kTile * kTile : 0;
+  }
   int64_t end_key(int64_t first_query) const { return causal ? first_query + 1 : tokens; }
-  // The first tile of queries that see keys of the tile that starts at `first_key`.
+  // The first tile of queries that see keys of the tile that starts at `first_key`, and where those tiles end.
   int64_t first_query(int64_t first_key) const { return causal ? first_key : 0; }
+  int64_t end_query(int64_t first_key) const { return window > 0 ? std::min(tokens, first_key + kTile + window - 1) : tokens; }
+  // Row r of a tile does not see the first hidden + r keys.
+  int64_t hidden(int64_t first_query, int64_t first_key) const {
+    return window > 0 ? first_query - first_key - window + 1 : -kTile;
+  }
   // Whether causality hides some keys of this tile from some of its queries.
   bool on_diagonal(int64_t first_query, int64_t first_key) const { return causal && first_query == first_key; }
   int64_t padded_head_size() const { return padded(head_size, kProductCols); }

@@ -1,7 +1,7 @@
 // Causal attention on tensor cores with a running softmax (Milakov & Gimelshein 2018; FlashAttention-2, Dao 2023). Each block
 // has 128 queries of a head, each warp 32 of them. Keys and values come in tiles; the next tile is copied while the current one
 // is used. Scores, probabilities and sums stay in registers. attention_simple.cu does what tensor cores cannot, and attention
-// that is not causal.
+// that is not causal or has a window.
 #include "core/cuda/launch.h"
 #include "kernels/cuda/attention_dispatch.h"
 #include "kernels/cuda/attention_dropout.cuh"
@@ -179,7 +179,7 @@ void start(const Attention& args, const Launch& launch) {
 
 void compute(const Attention& args, const Launch& launch) {
   if (args.out.elements() == 0) return;
-  if (!args.causal || !on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.out}))
+  if (!args.causal || args.hides_early_keys() || !on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.out}))
     return simple_attention(args, launch);
   dispatch_tensor_cores(args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0,
                         [&]<typename T, int D, bool kDropout>() { start<T, D, kDropout>(args, launch); });

@@ -323,7 +323,8 @@ void start(const AttentionBackward& args, const Launch& launch) {
 
 void compute(const AttentionBackward& args, const Launch& launch) {
   if (args.dout.elements() == 0) return;
-  if (!args.causal || !on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.dout, args.out, args.dqkv}))
+  if (!args.causal || args.hides_early_keys() ||
+      !on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.dout, args.out, args.dqkv}))
     return simple_attention_backward(args, launch);
   dispatch_tensor_cores(args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0,
                         [&]<typename T, int D, bool kDropout>() { start<T, D, kDropout>(args, launch); });

@@ -47,13 +47,28 @@ __device__ __forceinline__ Sum sum_of_warp(Sum x) {
   return x;
 }
 
+// Which keys a query sees: those of its token and before it, the last `window` of them, or all.
+struct Sight {
+  bool causal;
+  int window;  // at most S, which hides nothing
+
+  template <typename Args>  // Attention, AttentionBackward
+  explicit Sight(const Args& args)
+      : causal(args.causal), window(static_cast<int>(args.hides_early_keys() ? args.window : args.qkv.shape[1])) {}
+
+  // The first key that this query sees.
+  __device__ __forceinline__ int first_key(int query) const { return causal ? max(query - window + 1, 0) : 0; }
+};
+
 // A query and a key of one head.
 struct Pair {
   int64_t sequence;
   int head, query, key;
 
   // Whether the query, which exists, sees the key, and the key exists.
-  __device__ __forceinline__ bool sees(int tokens, bool causal) const { return causal ? key <= query : key < tokens; }
+  __device__ __forceinline__ bool sees(int tokens, const Sight& sight) const {
+    return sight.causal ? key <= query && key > query - sight.window : key < tokens;
+  }
 };
 
 // The dropout factor of one probability.
@@ -215,7 +230,7 @@ struct ForwardArguments {
   ScoreScale<Sum> scale;
   AttentionDropout dropout;
   BlockOrder order;
-  bool causal;
+  Sight sight;
 };
 
 template <typename Sum>
@@ -233,9 +248,11 @@ struct RunningSoftmax {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) maximum[r] = -static_cast<Sum>(INFINITY), total[r] = 0;
   }
-  // Returns 2^(score - maximum). What was summed with an earlier maximum is scaled to the new one.
+  // Returns 2^(score - maximum). What was summed with an earlier maximum is scaled to the new one. A row that has seen no key
+  // yet has no maximum.
   __device__ __forceinline__ Sum add(int r, Sum score) {
     const Sum highest = maximum_of_warp(score > maximum[r] ? score : maximum[r]);
+    if (highest == -static_cast<Sum>(INFINITY) && score == highest) return 0;
     const Sum shrink = power_of_2(maximum[r] - highest), probability = power_of_2(score - highest);
     maximum[r] = highest;
     total[r] = total[r] * shrink + probability;
@@ -269,12 +286,13 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_attentio
 
   const QueryBlock block(args.order, sizes, Block::kRows);
   const int first_row = block.first_query + memory.warp_row;
-  const int end = args.causal ? min(block.first_query + Block::kRows, sizes.tokens) : sizes.tokens;
+  const int begin = args.sight.first_key(block.first_query) / kPartners * kPartners;
+  const int end = args.sight.causal ? min(block.first_query + Block::kRows, sizes.tokens) : sizes.tokens;
   const Side<T> partners = keys_and_values(args.qkv, sizes, block.sequence, block.group);
   copy_own(HeadColumns(args.qkv, sizes.qkv_width, sizes, block.sequence, block.head), first_row, queries);
 
   RunningSoftmax<Sum, kColsOfLane> softmax;
-  for (int first_key = 0; first_key < end; first_key += kPartners) {
+  for (int first_key = begin; first_key < end; first_key += kPartners) {
     copy_partners(partners, first_key, memory);
     Sum scores[Block::kRowsOfWarp];
     products(queries, keys, sizes.head_size, scores);
@@ -283,7 +301,7 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_attentio
     for (int r = 0; r < Block::kRowsOfWarp; ++r) {
       const int query = first_row + r;
       const Pair pair{block.sequence, block.head, query, key};
-      const Sum score = pair.sees(sizes.tokens, args.causal) ? scores[r] * args.scale.log2 : -static_cast<Sum>(INFINITY);
+      const Sum score = pair.sees(sizes.tokens, args.sight) ? scores[r] * args.scale.log2 : -static_cast<Sum>(INFINITY);
       const Sum probability = softmax.add(r, score);
       probabilities(r, lane_index()) = probability * dropout_factor<Sum>(args.dropout, sizes, pair);
     }
@@ -304,7 +322,7 @@ struct BackwardArguments {
   ScoreScale<Sum> scale;
   AttentionDropout dropout;
   BlockOrder order;
-  bool causal;
+  Sight sight;
 };
 
 template <typename Sum>
@@ -320,19 +338,20 @@ struct GradientsBlock {
   int first_head, end_head;                   // query heads
   int first_own, first_partner, end_partner;  // tokens
 
-  __device__ __forceinline__ GradientsBlock(const BlockOrder& order, const AttentionSizes& sizes, bool causal) {
+  __device__ __forceinline__ GradientsBlock(const BlockOrder& order, const AttentionSizes& sizes, const Sight& sight) {
     constexpr int kRows = SimpleBlock<Sum>::kRows;
     if constexpr (kOwnKeys) {
       const KeyBlock block(order, sizes, kRows);
       sequence = block.sequence, group = block.group;
       first_head = block.first_head, end_head = first_head + sizes.heads / sizes.key_value_heads;
-      first_own = block.first_key, first_partner = causal ? first_own / kPartners * kPartners : 0, end_partner = sizes.tokens;
+      first_own = block.first_key, first_partner = sight.causal ? first_own / kPartners * kPartners : 0;
+      end_partner = sight.causal ? min(first_own + kRows + sight.window - 1, sizes.tokens) : sizes.tokens;
     } else {
       const QueryBlock block(order, sizes, kRows);
       sequence = block.sequence, group = block.group;
       first_head = block.head, end_head = first_head + 1;
-      first_own = block.first_query, first_partner = 0;
-      end_partner = causal ? min(first_own + kRows, sizes.tokens) : sizes.tokens;
+      first_own = block.first_query, first_partner = sight.first_key(first_own) / kPartners * kPartners;
+      end_partner = sight.causal ? min(first_own + kRows, sizes.tokens) : sizes.tokens;
     }
   }
 };
@@ -352,7 +371,7 @@ struct Factors {
 template <typename T, typename Sum>
 __device__ __forceinline__ Factors<Sum> factors_of(const BackwardArguments<T, Sum>& args, const AttentionSizes& sizes,
                                                    const Pair& pair, Sum score, Sum dprobability) {
-  const bool sees = pair.query < sizes.tokens && pair.sees(sizes.tokens, args.causal);
+  const bool sees = pair.query < sizes.tokens && pair.sees(sizes.tokens, args.sight);
   const int64_t row = args.statistics.first_row(pair.sequence, sizes.heads, pair.head) + (sees ? pair.query : 0);
   const Sum probability = sees ? power_of_2(score * args.scale.log2 - args.statistics.offsets[row]) : Sum{0};
   const Sum factor = dropout_factor<Sum>(args.dropout, sizes, pair);
@@ -368,7 +387,7 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_gradient
   const SharedRows<Sum> x_tile = memory.tile(0), y_tile = memory.tile(1), x_own = memory.own(0), y_own = memory.own(1);
   const SharedRows<Sum> dscores = memory.factors(0), probabilities = memory.factors(1);
 
-  const GradientsBlock<Sum, kOwnKeys> block(args.order, sizes, args.causal);
+  const GradientsBlock<Sum, kOwnKeys> block(args.order, sizes, args.sight);
   const int first_row = block.first_own + memory.warp_row;
   const Side<T> of_keys = keys_and_values(args.qkv, sizes, block.sequence, block.group);
   const Side<T> own = kOwnKeys ? of_keys : queries_and_douts(args, sizes, block.sequence, block.first_head);
@@ -444,7 +463,7 @@ void simple_attention(const Attention& args, const Launch& launch) {
     const ForwardArguments<T, Sum> arguments{static_cast<const T*>(args.qkv.data),     static_cast<T*>(args.out.data),
                                              static_cast<Sum*>(args.log_sum_exp.data), sizes,
                                              ScoreScale<Sum>(sizes.head_size),         AttentionDropout(args.dropout),
-                                             order_of<Sum>(sizes, sizes.heads),        args.causal};
+                                             order_of<Sum>(sizes, sizes.heads),        Sight(args)};
     const size_t bytes = ForwardMemory<Sum>::bytes(sizes.head_size);
     trivet::cuda::allow_dynamic_shared(simple_attention_kernel<T, Sum, kColsOfLane>, bytes);
     TRIVET_LAUNCH((simple_attention_kernel<T, Sum, kColsOfLane>), arguments.order.blocks(), SimpleBlock<Sum>::kThreads, bytes,
@@ -463,7 +482,7 @@ void simple_attention_backward(const AttentionBackward& args, const Launch& laun
                                         ScoreScale<Sum>(sizes.head_size),
                                         AttentionDropout(args.dropout),
                                         order_of<Sum>(sizes, sizes.key_value_heads),
-                                        args.causal};
+                                        Sight(args)};
     const size_t bytes = BackwardMemory<Sum>::bytes(sizes.head_size);
     trivet::cuda::allow_dynamic_shared(simple_gradients_kernel<T, Sum, kColsOfLane, true>, bytes);
     TRIVET_LAUNCH((simple_gradients_kernel<T, Sum, kColsOfLane, true>), arguments.order.blocks(), SimpleBlock<Sum>::kThreads,

@@ -1,4 +1,5 @@
-// Attention without tensor cores: any float type, any head size up to kLargestHeadSize, any alignment, causal or not.
+// Attention without tensor cores: any float type, any head size up to kLargestHeadSize, any alignment, causal or not, with a
+// window or without.
 #pragma once
 
 #include "kernels/cuda/math.h"

@@ -76,6 +76,13 @@ TEST(MappedSource, ATensorIsTheRowsOfTheirsOneAfterAnother) {
   EXPECT_EQ(bias, (std::vector<float>{5000, 5010, 5020, 5030}));
 }
 
+TEST(MappedSource, AddsANumberToTheRowsThatAskForIt) {
+  const MappedSource mapped(kTheirs, {{"qk", {{.tensor = "q", .plus = 0.5f}, {"k"}}}});
+  std::vector<float> middle(9);
+  mapped.read(std::vector<Piece>{{"qk", {6, 3}, {2, 0}, {4, 3}, 1, 9, {middle.data(), DType::Float32, {9}}}});
+  EXPECT_EQ(middle, (std::vector<float>{1021.5f, 1022.5f, 1030.5f, 1031.5f, 1032.5f, 2000, 2001, 2002, 2010}));
+}
+
 // Every box and every range of its elements is the same part of the whole tensor.
 TEST(MappedSource, ReadsEveryPart) {
   const MappedSource mapped(kTheirs, kTable);

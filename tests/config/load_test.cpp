@@ -150,8 +150,24 @@ std::string without_effect(const std::string& text) {
 TEST(ParseConfig, AKeyOfOneFamilyHasNoEffectWithAnother) {
   EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "rotary_base": 5000}})"), "");
   EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "bias": false}})"), "");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "attention_window": 64, "rotary_share": 0.5,
+                                        "rotary_scaling": {"type": "linear", "factor": 2}}})"),
+            "");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "attention_window": 64, "full_attention_every": 2,
+                                        "window_rotary_base": 100, "post_norm": true, "gate_activation": "gelu",
+                                        "embedding_scale": 2}})"),
+            "");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "full_attention_every": 2}})"),
+            "model.full_attention_every: takes effect only when model.attention_window is more than 0");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "rotary_scaling": {"factor": 2}}})"),
+            "model.rotary_scaling.factor: takes effect only when model.rotary_scaling.type is not \"none\"");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "rotary_scaling": {"type": "linear", "original_length": 2}}})"),
+            "model.rotary_scaling.original_length: takes effect only when model.rotary_scaling.type is \"llama3\"");
   EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "rotary_base": 5000}})"),
             "model.rotary_base: takes effect only when model.type is \"llama\"");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "qkv_bias": true, "head_size": 32}})"), "");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "qkv_bias": true, "head_size": 32}})"),
+            "model.qkv_bias: takes effect only when model.type is \"llama\"");
   EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "bias": false}})"),
             "model.bias: takes effect only when model.type is \"gpt\"");
 }

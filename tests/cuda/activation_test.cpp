@@ -48,10 +48,14 @@ TEST(CudaActivation, SwiGluIsNearTheCpus) {
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{0, 4}, {1, 1}, {3, 5}, {7, 64}, {2, 1032}}) {
       Twin gate_up = wide(dtype, {rows, 2 * width}, 1, rows == 3 ? 1 : 0), dy = Twin::random(dtype, {rows, width}, 2);
       Twin y = Twin::poisoned(dtype, {rows, width}), dgate_up = Twin::poisoned(dtype, {rows, 2 * width});
-      run_twins<SwiGlu>([&](const auto& view) { return SwiGlu{view(gate_up), view(y)}; });
-      y.expect_near("swiglu " + text(dtype), absolute(dtype), relative(dtype));
-      run_twins<SwiGluBackward>([&](const auto& view) { return SwiGluBackward{view(dy), view(gate_up), view(dgate_up)}; });
-      dgate_up.expect_near("swiglu_backward " + text(dtype), 100 * absolute(dtype), relative(dtype));
+      for (const bool gelu : {false, true}) {
+        run_twins<SwiGlu>([&](const auto& view) { return SwiGlu{view(gate_up), view(y), gelu}; });
+        y.expect_near("swiglu " + text(dtype), (gelu ? 100 : 1) * absolute(dtype), relative(dtype));
+        run_twins<SwiGluBackward>([&](const auto& view) {
+          return SwiGluBackward{view(dy), view(gate_up), view(dgate_up), gelu};
+        });
+        dgate_up.expect_near("swiglu_backward " + text(dtype), 100 * absolute(dtype), relative(dtype));
+      }
     }
 }
 
@@ -100,6 +104,23 @@ TEST(CudaRotary, TurnsHeadsAsTheCpu) {
         Twin qkv = Twin::random(dtype, {s.sequences, s.positions, width}, 1, s.head_size == 48 ? 1 : 0);
         const auto make = [&](const auto& view) {
           return Rotary{.qkv = view(qkv), .heads = s.heads, .key_value_heads = s.key_value_heads, .inverse = inverse};
+        };
+        run_twins<Rotary>(make);
+        qkv.expect_near("rotary " + text(dtype), 2 * sum_unit(dtype), 2 * half_unit(dtype));
+      }
+}
+
+TEST(CudaRotary, TurnsAPartOfEachHeadMoreSlowlyAsTheCpu) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t head_size : {48, 50})
+      for (const auto type : {kernels::RotaryScalingType::Linear, kernels::RotaryScalingType::Llama3}) {
+        Twin qkv = Twin::random(dtype, {2, 7, 4 * head_size}, 1);
+        const auto make = [&](const auto& view) {
+          return Rotary{.qkv = view(qkv),
+                        .heads = 2,
+                        .key_value_heads = 1,
+                        .rotated = 32,
+                        .scaling = {.type = type, .factor = 4, .original_length = 100}};
         };
         run_twins<Rotary>(make);
         qkv.expect_near("rotary " + text(dtype), 2 * sum_unit(dtype), 2 * half_unit(dtype));

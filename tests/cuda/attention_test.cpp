@@ -21,9 +21,11 @@ struct Case {
   float dropout = 0;
   int64_t elements_before = 0;  // offset of every tensor in its allocation
   bool causal = true;
+  int64_t window = 0;
 
-  // Query i sees the first keys, this many.
+  // Query i sees the keys before keys_of(i), from first_key(i) on.
   int64_t keys_of(int64_t i) const { return causal ? i + 1 : tokens; }
+  int64_t first_key(int64_t i) const { return window > 0 ? std::max(int64_t{0}, i - window + 1) : 0; }
   bool drops() const { return dropout > 0; }
 };
 
@@ -32,7 +34,8 @@ std::string name_of_case(const testing::TestParamInfo<Case>& info) {
   const auto number = [](int64_t n) { return std::to_string(n); };
   return std::string(name_of(c.dtype)) + "_B" + number(c.sequences) + "_S" + number(c.tokens) + "_N" + number(c.heads) + "_G" +
          number(c.key_value_heads) + "_D" + number(c.head_size) + (c.drops() ? "_dropout" : "") +
-         (c.elements_before > 0 ? "_misaligned" : "") + (c.causal ? "" : "_sees_all");
+         (c.elements_before > 0 ? "_misaligned" : "") + (c.causal ? "" : "_sees_all") +
+         (c.window > 0 ? "_W" + number(c.window) : "");
 }
 
 DropoutSite site_of(const Case& c) {
@@ -84,7 +87,8 @@ void add_row(const Case& c, const Heads& qkv, const Heads& dout, int64_t b, int6
   const int64_t keys = c.keys_of(i);
   std::vector<double> p(keys), factor(keys);
   double maximum = -std::numeric_limits<double>::infinity(), total = 0;
-  for (int64_t j = 0; j < keys; ++j) {
+  std::fill(p.begin(), p.end(), maximum);
+  for (int64_t j = c.first_key(i); j < keys; ++j) {
     p[j] = product(qkv.at(b, i, n), qkv.at(b, j, k), D) * scale;
     maximum = std::max(maximum, p[j]);
   }
@@ -149,6 +153,7 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
                                    .heads = c.heads,
                                    .key_value_heads = c.key_value_heads,
                                    .causal = c.causal,
+                                   .window = c.window,
                                    .dropout = site};
   const TestLaunch device(workspace_bytes(backward));
   cuda::compute(Attention{.qkv = x.view(),
@@ -157,6 +162,7 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
                           .heads = c.heads,
                           .key_value_heads = c.key_value_heads,
                           .causal = c.causal,
+                          .window = c.window,
                           .dropout = site},
                 device.launch());
   cuda::compute(backward, device.launch());
@@ -218,7 +224,9 @@ std::vector<Case> tensor_core_cases() {
   list.push_back({1, 300, 2, 1, 64});
   list.push_back({1, 260, 1, 1, 128, DType::BFloat16, 0.25f});
   list.push_back({3, 20, 8, 1, 64, DType::Float16});
-  list.push_back({2, 70, 2, 1, 64, DType::BFloat16, 0.25f, 0, false});  // without tensor cores
+  // Without tensor cores:
+  list.push_back({2, 70, 2, 1, 64, DType::BFloat16, 0.25f, 0, false});
+  list.push_back({1, 150, 2, 1, 64, DType::BFloat16, 0.25f, 0, true, 40});
   return list;
 }
 INSTANTIATE_TEST_SUITE_P(OnTensorCores, CudaAttention, testing::ValuesIn(tensor_core_cases()), name_of_case);
@@ -236,6 +244,8 @@ std::vector<Case> simple_cases() {
           list.back().causal = causal;
         }
       }
+  for (DType dtype : {DType::Float32, DType::Float16, DType::Float64})
+    for (int64_t window : {1, 5, 32, 33, 64, 70}) list.push_back({1, 110, 2, 1, 20, dtype, 0.25f, 0, true, window});
   for (int64_t head_size : {64, 128}) {
     list.push_back({1, 33, 2, 1, head_size, DType::Float32, 0.25f});
     list.push_back({1, 33, 2, 1, head_size, DType::BFloat16, 0.25f, 1});

@@ -1,5 +1,7 @@
 // Compares norms with the CPU's. The device adds up a row from different partial sums, so that statistics differ by roundings
 // of the sum; gradients of parameters are summed in the CPU's order and have its bits.
+#include <array>
+
 #include "tests/cuda/twins.h"
 
 namespace trivet::kernels {
@@ -189,6 +191,56 @@ TEST(CudaNorm, GradientsOfParametersHaveTheCpusBits) {
         run_twins<BiasGradient>(bias);
         for (const Twin* twin : {&dgain, &dbias, &rms_gain, &only_bias}) twin->expect_same_bits("gradient " + name(c));
       }
+}
+
+// Heads are summed by warps, whose lanes have the elements in turn.
+TEST(CudaHeadNorm, IsNearTheCpus) {
+  for (const DType dtype : kFloatTypes)
+    for (const std::array<int64_t, 4>& sizes :
+         std::vector<std::array<int64_t, 4>>{{0, 1, 1, 8}, {3, 4, 2, 6}, {70, 2, 1, 64}, {130, 3, 3, 33}}) {
+      const int64_t tokens = sizes[0], heads = sizes[1], groups = sizes[2], size = sizes[3];
+      const Shape shape{1, tokens, (heads + 2 * groups) * size};
+      Twin qkv = Twin::random(dtype, shape, 1), dout = Twin::random(dtype, shape, 2);
+      Twin query_gain = Twin::random(dtype, {size}, 3), key_gain = Twin::random(dtype, {size}, 4);
+      Twin out = Twin::poisoned(dtype, shape), dqkv = Twin::poisoned(dtype, shape);
+      Twin rstd = Twin::poisoned(statistics_of(dtype), {tokens, heads + groups});
+      Twin dgains = Twin::poisoned(statistics_of(dtype), {heads + groups, size});
+      run_twins<HeadNorm>([&](const auto& view) {
+        return HeadNorm{.qkv = view(qkv),
+                        .query_gain = view(query_gain),
+                        .key_gain = view(key_gain),
+                        .out = view(out),
+                        .rstd = view(rstd),
+                        .heads = heads,
+                        .key_value_heads = groups};
+      });
+      const Case tolerance{dtype, tokens, size, 0};
+      out.expect_near("head_norm", absolute(tolerance), relative(tolerance));
+      rstd.expect_near("rstd", absolute(tolerance), 64 * sum_unit(dtype));
+      HostTensor positive = HostTensor::random(statistics_of(dtype), {tokens, heads + groups}, 6);
+      for (int64_t e = 0; e < positive.elements(); ++e) positive.set(e, 1 + std::abs(positive.at(e)));
+      rstd = Twin(positive);
+      run_twins<HeadNormBackwardInput>([&](const auto& view) {
+        return HeadNormBackwardInput{.dout = view(dout),
+                                     .qkv = view(qkv),
+                                     .query_gain = view(query_gain),
+                                     .key_gain = view(key_gain),
+                                     .rstd = view(rstd),
+                                     .dqkv = view(dqkv),
+                                     .heads = heads,
+                                     .key_value_heads = groups};
+      });
+      dqkv.expect_near("head_norm_backward_input", absolute(tolerance), relative(tolerance));
+      run_twins<HeadNormBackwardWeight>([&](const auto& view) {
+        return HeadNormBackwardWeight{.dout = view(dout),
+                                      .qkv = view(qkv),
+                                      .rstd = view(rstd),
+                                      .dgains = view(dgains),
+                                      .heads = heads,
+                                      .key_value_heads = groups};
+      });
+      dgains.expect_same_bits("head_norm_backward_weight");
+    }
 }
 
 // The second pass puts chunks of 64 rows into shared memory, 256 (float64: 128) at a time, and must not overwrite them before

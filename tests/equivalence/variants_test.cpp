@@ -83,6 +83,36 @@ INSTANTIATE_TEST_SUITE_P(Types, OptimizerOnTensorRanks,
                                          OptimizerType::Lamb, OptimizerType::Adagrad),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
+// What descendants of Llama have that it has not, together.
+TEST(OptionsOfLlama, GiveTheBitsOfOneRankInLayoutMode) {
+  Config config = layout_config();
+  config.model.head_size = 12;
+  config.model.qkv_bias = true;
+  config.model.qk_norm = true;
+  config.model.attention_window = 5;
+  config.model.rotary_share = 0.5;
+  config.model.rotary_scaling = {.type = kernels::RotaryScalingType::Llama3, .factor = 4, .original_length = 64};
+  config.model.full_attention_every = 2;
+  config.model.window_rotary_base = 100;
+  config.model.embedding_scale = 5;
+  config.model.gate_activation = model::GateActivation::Gelu;
+  config.model.post_norm = true;
+  const Trace plain = run({.ranks = 1, .config = layout_config()});
+  for (const bool bf16 : {false, true}) {
+    config.bf16.enabled = bf16;
+    const Trace one = run({.ranks = 1, .config = config});
+    EXPECT_NE(difference(one, plain), "");
+    for (const auto& [tensor, pipeline, data, stage] : {std::array{2, 1, 1, 0}, {1, 2, 2, 3}, {2, 2, 2, 1}}) {
+      Config divided = config;
+      divided.parallel.tensor = tensor;
+      divided.parallel.pipeline = pipeline;
+      divided.zero.stage = stage;
+      EXPECT_EQ(difference(one, run({.ranks = tensor * pipeline * data, .config = divided})), "")
+          << "tensor " << tensor << ", pipeline " << pipeline << ", data " << data << ", stage " << stage;
+    }
+  }
+}
+
 // The axes of a run and how its ranks divide parameters (engine/sharing.h).
 struct ShardSizes {
   int pipeline = 1, tensor = 1, data = 1, stage = 3;

@@ -30,6 +30,18 @@ MODELS = {
                                 embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
     "llama": ("LlamaConfig", LLAMA_LIKE),
     "llama-tied": ("LlamaConfig", dict(LLAMA_LIKE, tie_word_embeddings=True, rope_theta=500000.0)),
+    # Of the 4 pairs of a head, the first is kept, the second is in between, and the others are slowed down.
+    "llama3": ("LlamaConfig", dict(LLAMA_LIKE, rope_parameters={"rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0,
+                                                                 "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                                                 "original_max_position_embeddings": 32})),
+    "mistral": ("MistralConfig", dict(LLAMA_LIKE, head_dim=12, sliding_window=5)),
+    "qwen2": ("Qwen2Config", dict(LLAMA_LIKE, tie_word_embeddings=True,
+                                  rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5})),
+    "qwen3": ("Qwen3Config", dict(LLAMA_LIKE, head_dim=12)),
+    "phi3": ("Phi3Config", dict(LLAMA_LIKE, sliding_window=7, partial_rotary_factor=0.75,
+                                original_max_position_embeddings=32)),
+    "gemma3": ("Gemma3TextConfig", dict(LLAMA_LIKE, num_hidden_layers=3, head_dim=12, query_pre_attn_scalar=12, sliding_window=5,
+                                        layer_types=["sliding_attention", "full_attention", "sliding_attention"])),
 }
 SHARD_BYTES = {"llama": 60_000}  # the others are one file
 
@@ -38,11 +50,10 @@ def randomize(model):
     """A wider spread than a real initialization, so that every weight matters to the logits."""
     generator = torch.Generator().manual_seed(20)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if parameter.dim() == 1:
-                center = 1.0 if "norm" in name or "ln_" in name and name.endswith("weight") else 0.0
-                parameter.copy_(center + 0.2 * noise)
+                parameter.add_(0.2 * noise)  # a norm's weight starts as 1 or, in Gemma, as 0; a bias as 0
             else:
                 parameter.copy_(0.2 * noise)
 

@@ -25,6 +25,13 @@ class Exchange : public testing::Test {
   Exchange() {
     write_model(files, "/gpt2", kSmallGpt2, file_of(small_gpt2_tensors()));
     write_model(files, "/llama", kSmallLlama, file_of(small_llama_tensors()));
+    write_model(files, "/qwen2", small_llama_as("qwen2"), file_of(small_qwen2_tensors()));
+    write_model(files, "/qwen3", small_llama_as("qwen3", ", \"head_dim\": 4"), file_of(small_qwen3_tensors()));
+    write_model(files, "/gemma3_text",
+                small_llama_as("gemma3_text", R"(, "head_dim": 4, "query_pre_attn_scalar": 4, "sliding_window": 3)"),
+                file_of(small_gemma3_tensors()));
+    write_model(files, "/mistral", small_llama_as("mistral", ", \"sliding_window\": 3"), file_of(small_llama_tensors()));
+    write_model(files, "/phi3", small_llama_as("phi3", ", \"partial_rotary_factor\": 0.5"), file_of(small_phi3_tensors()));
   }
   Exported exported(const std::string& model, ExportOptions options) {
     import_model(files, "/" + model, "/checkpoints-of-" + model);
@@ -36,7 +43,7 @@ class Exchange : public testing::Test {
 };
 
 TEST_F(Exchange, ImportedAndExportedWeightsHaveEqualBits) {
-  for (const std::string name : {"gpt2", "llama"}) {
+  for (const std::string name : {"gpt2", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma3_text"}) {
     const Exported result = exported(name, {.output = "/back-" + name});
     EXPECT_EQ(result.model_type, name);
     EXPECT_THAT(result.files, ElementsAre("model.safetensors", "config.json"));
@@ -44,6 +51,36 @@ TEST_F(Exchange, ImportedAndExportedWeightsHaveEqualBits) {
     const PretrainedModel before(files, "/" + name), after(files, "/back-" + name);
     EXPECT_EQ(model_difference(before.description(), after.description()), "");
   }
+}
+
+TEST_F(Exchange, AModelIsWrittenAsTheFirstArchitectureThatHasItsFeaturesOrAsTheChosenOne) {
+  write_model(files, "/mistral-without", small_llama_as("mistral", ", \"sliding_window\": null"),
+              file_of(small_llama_tensors()));
+  EXPECT_EQ(exported("mistral-without", {.output = "/first"}).model_type, "llama");
+  EXPECT_EQ(export_model(files, "/checkpoints-of-mistral-without", {.output = "/chosen", .model_type = "mistral"}).model_type,
+            "mistral");
+  EXPECT_TRUE(nlohmann::json::parse(text("/chosen/config.json")).at("sliding_window").is_null());
+  EXPECT_EQ(export_model(files, "/checkpoints-of-mistral-without", {.output = "/fused", .model_type = "phi3"}).model_type,
+            "phi3");
+  const PretrainedModel before(files, "/mistral-without"), after(files, "/fused");
+  EXPECT_EQ(model_difference(before.description(), after.description()), "");
+  import_model(files, "/mistral", "/windows");
+  EXPECT_THAT([&] { export_model(files, "/windows", {.output = "/x", .model_type = "llama"}); },
+              ThrowsMessage<ConfigError>(HasSubstr("\"llama\": model.attention_window is 3")));
+  import_model(files, "/qwen2", "/biases");
+  EXPECT_THAT([&] { export_model(files, "/biases", {.output = "/x", .model_type = "mistral"}); },
+              ThrowsMessage<ConfigError>(HasSubstr("\"mistral\": model.qkv_bias is true")));
+}
+
+TEST_F(Exchange, RotaryScalingIsWrittenAsItWasRead) {
+  const std::string scaling =
+      R"(, "rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+      "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})";
+  write_model(files, "/scaled", small_llama_as("llama", scaling), file_of(small_llama_tensors()));
+  EXPECT_EQ(exported("scaled", {.output = "/back"}).model_type, "llama");
+  const auto config = nlohmann::json::parse(text("/back/config.json"));
+  EXPECT_EQ(config.at("rope_scaling"), nlohmann::json::parse(small_llama_as("llama", scaling)).at("rope_scaling"));
+  EXPECT_EQ(config.at("rope_theta"), 5e5);
 }
 
 TEST_F(Exchange, TheCheckpointOfAnImportHoldsConfigAndWeights) {

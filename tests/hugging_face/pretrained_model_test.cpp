@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "core/error.h"
@@ -82,6 +83,122 @@ TEST_F(PretrainedModelTest, JoinsTheProjectionsOfLlama) {
     for (const float value : values(theirs, std::string("model.layers.0.self_attn.") + part + "_proj.weight"))
       joined.push_back(value);
   EXPECT_EQ(values(model.weights(), "blocks.0.attention.qkv.weight"), joined);
+}
+
+TEST_F(PretrainedModelTest, ReadsTheBiasesOfQwen2) {
+  write(small_llama_as("qwen2"), file_of(small_qwen2_tensors()));
+  const PretrainedModel model = open();
+  EXPECT_TRUE(model.description().qkv_bias);
+  const ModelFiles theirs(files, "/model");
+  std::vector<float> joined;
+  for (const char* part : {"q", "k", "v"})
+    for (const float value : values(theirs, std::string("model.layers.0.self_attn.") + part + "_proj.bias"))
+      joined.push_back(value);
+  EXPECT_EQ(values(model.weights(), "blocks.0.attention.qkv.bias"), joined);
+}
+
+TEST_F(PretrainedModelTest, ReadsTheNormsOfQwen3) {
+  write(small_llama_as("qwen3", ", \"head_dim\": 4"), file_of(small_qwen3_tensors()));
+  const PretrainedModel model = open();
+  EXPECT_TRUE(model.description().qk_norm);
+  const ModelFiles theirs(files, "/model");
+  EXPECT_EQ(values(model.weights(), "blocks.0.attention.query_norm.gain"),
+            values(theirs, "model.layers.0.self_attn.q_norm.weight"));
+  EXPECT_EQ(values(model.weights(), "blocks.0.attention.key_norm.gain"),
+            values(theirs, "model.layers.0.self_attn.k_norm.weight"));
+  EXPECT_EQ(describe(small_llama_as("qwen3"), R"("rope_theta": 1e6)").config.model.head_size, 128);
+  expect_config_refused(small_llama_as("qwen3"), R"("attention_bias": true)",
+                        "c.json: attention_bias: true is not accepted; use false");
+}
+
+TEST_F(PretrainedModelTest, ReadsGemma3) {
+  const std::string gemma = small_llama_as("gemma3_text", R"(, "head_dim": 4, "query_pre_attn_scalar": 4)");
+  write(gemma, file_of(small_gemma3_tensors()));
+  const PretrainedModel model = open();
+  const model::Description& d = model.description();
+  EXPECT_TRUE(d.post_norm && d.qk_norm && d.tied_embedding);
+  EXPECT_EQ(d.embedding_scale, std::sqrt(8.0));
+  EXPECT_EQ(d.gate_activation, model::GateActivation::Gelu);
+  EXPECT_EQ(d.attention_window, 4096);
+  EXPECT_EQ(d.full_attention_every, 0);  // the only layer is not the 6th
+  EXPECT_EQ(d.rotary_base, 1e6);
+  EXPECT_EQ(d.window_rotary_base, 1e4);
+  const ModelFiles theirs(files, "/model");
+  std::vector<float> gain = values(theirs, "model.layers.0.pre_feedforward_layernorm.weight");
+  for (float& value : gain) value += 1;
+  EXPECT_EQ(values(model.weights(), "blocks.0.norm2.gain"), gain);
+  EXPECT_EQ(describe(gemma, R"("layer_types": ["full_attention"])").config.model.full_attention_every, 1);
+  std::string deep = gemma;
+  deep.replace(deep.find("\"num_hidden_layers\": 1"), 22, "\"num_hidden_layers\": 7");
+  EXPECT_EQ(describe(deep, R"("rope_theta": 1e6)").config.model.full_attention_every, 6);
+  EXPECT_EQ(describe(deep, R"("sliding_window_pattern": 3)").config.model.full_attention_every, 3);
+  EXPECT_EQ(describe(gemma, R"("rope_parameters": {"full_attention": {"rope_theta": 5e5},
+                              "sliding_attention": {"rope_theta": 500}})")
+                .config.model.window_rotary_base,
+            500);
+  EXPECT_EQ(describe(gemma, R"("rope_local_base_freq": 700)").config.model.window_rotary_base, 700);
+  expect_config_refused(gemma, R"("layer_types": ["full_attention", "sliding_attention"])",
+                        "c.json: layer_types: [\"full_attention\",\"sliding_attention\"] is not accepted; use 1 values, "
+                        "\"sliding_attention\" except for \"full_attention\" in every n-th layer");
+  expect_config_refused(gemma, R"("final_logit_softcapping": 30.0)",
+                        "c.json: final_logit_softcapping: 30.0 is not accepted; use null: logits without a soft limit");
+  expect_config_refused(small_llama_as("gemma3_text", R"(, "query_pre_attn_scalar": 4)"), R"("head_dim": 8)",
+                        "c.json: query_pre_attn_scalar: 4 is not accepted; use 8 as in head_dim");
+  expect_config_refused(gemma, R"("hidden_activation": "silu")",
+                        "c.json: hidden_activation: \"silu\" is not accepted; use \"gelu_pytorch_tanh\"");
+}
+
+TEST_F(PretrainedModelTest, ReadsHeadsOfTheirOwnSize) {
+  EXPECT_EQ(describe(kSmallLlama, R"("head_dim": 6)").config.model.head_size, 6);
+  EXPECT_EQ(describe(kSmallLlama, R"("head_dim": 4)").config.model.head_size, 4);
+  EXPECT_EQ(describe(kSmallLlama, R"("head_dim": null)").config.model.head_size, 4);
+  expect_config_refused(kSmallLlama, R"("head_dim": 0)", "c.json: head_dim: 0 is not accepted; use at least 1");
+}
+
+TEST_F(PretrainedModelTest, ReadsWindowsOfMistral) {
+  EXPECT_EQ(describe(small_llama_as("mistral"), R"("sliding_window": 3)").config.model.attention_window, 3);
+  EXPECT_EQ(describe(small_llama_as("mistral"), R"("sliding_window": null)").config.model.attention_window, 0);
+  EXPECT_EQ(describe(small_llama_as("mistral"), R"("rope_theta": 1e6)").config.model.attention_window, 4096);
+}
+
+TEST_F(PretrainedModelTest, ReadsWindowsOfQwenIfAllLayersHaveThem) {
+  const std::string qwen = small_llama_as("qwen2");
+  const auto window = [&](const std::string& members) { return describe(qwen, members).config.model.attention_window; };
+  EXPECT_EQ(window(R"("use_sliding_window": false, "sliding_window": 3, "max_window_layers": 0)"), 0);
+  EXPECT_EQ(window(R"("use_sliding_window": true, "sliding_window": 3, "max_window_layers": 0)"), 3);
+  EXPECT_EQ(window(R"("use_sliding_window": true, "sliding_window": 3, "max_window_layers": 1)"), 0);
+  EXPECT_EQ(window(R"("use_sliding_window": true, "sliding_window": null, "max_window_layers": 0)"), 0);
+  EXPECT_EQ(window(R"("use_sliding_window": false, "layer_types": ["full_attention"])"), 0);
+  EXPECT_EQ(window(R"("use_sliding_window": true, "sliding_window": 3, "max_window_layers": 0,
+                      "layer_types": ["sliding_attention"])"),
+            3);
+  expect_config_refused(qwen, R"("layer_types": ["sliding_attention"])",
+                        "c.json: layer_types: [\"sliding_attention\"] is not accepted; use \"full_attention\" for all 1 "
+                        "layers, as the model has no window");
+  expect_config_refused(qwen, R"("layer_types": ["full_attention", "full_attention"])",
+                        "c.json: layer_types: [\"full_attention\",\"full_attention\"] is not accepted; use "
+                        "\"full_attention\" for all 1 layers, as the model has no window");
+  expect_config_refused(qwen, R"("layer_types": [1])", "c.json: layer_types: [1] is not accepted; use a list of strings");
+  std::string deep = qwen;
+  deep.replace(deep.find("\"num_hidden_layers\": 1"), 22, "\"num_hidden_layers\": 2");
+  expect_config_refused(deep, R"("use_sliding_window": true, "sliding_window": 3, "max_window_layers": 1)",
+                        "c.json: max_window_layers: 1 is not accepted; use 0 or at least num_hidden_layers 2: all layers must "
+                        "have the same window");
+}
+
+TEST_F(PretrainedModelTest, ReadsFusedProjectionsOfPhi3AsTheyAre) {
+  write(small_llama_as("phi3", ", \"partial_rotary_factor\": 0.5"), file_of(small_phi3_tensors()));
+  const PretrainedModel model = open();
+  EXPECT_EQ(model.description().rotary_share, 0.5);
+  EXPECT_EQ(model.description().attention_window, 0);
+  const ModelFiles theirs(files, "/model");
+  EXPECT_EQ(values(model.weights(), "blocks.0.attention.qkv.weight"),
+            values(theirs, "model.layers.0.self_attn.qkv_proj.weight"));
+  EXPECT_EQ(values(model.weights(), "blocks.0.mlp.gate_up.weight"), values(theirs, "model.layers.0.mlp.gate_up_proj.weight"));
+  EXPECT_EQ(describe(small_llama_as("phi3"), R"("sliding_window": 7)").config.model.attention_window, 7);
+  expect_config_refused(small_llama_as("phi3"), R"("resid_pdrop": 0.1)", "c.json: resid_pdrop: 0.1 is not accepted; use 0");
+  expect_config_refused(small_llama_as("phi3"), R"("rope_scaling": {"type": "longrope", "short_factor": [1.0]})",
+                        "c.json: rope_scaling.type: \"longrope\" is not accepted; use \"default\", \"linear\" or \"llama3\"");
 }
 
 TEST_F(PretrainedModelTest, ReadsHalfPrecisionAsFloat) {
@@ -220,6 +337,26 @@ TEST_F(PretrainedModelTest, ReadsRotaryBasesOfBothVersionsOfTransformers) {
   EXPECT_EQ(describe(kSmallLlama, R"("rope_parameters": {"rope_type": "default", "rope_theta": 5e5})").config.model.rotary_base,
             5e5);
   EXPECT_EQ(describe(kSmallLlama, R"("rope_scaling": null)").config.model.rotary_base, 1e4);
+}
+
+TEST_F(PretrainedModelTest, ReadsRotaryScaling) {
+  using kernels::RotaryScalingType;
+  const auto scaling = [&](const std::string& member) { return describe(kSmallLlama, member).config.model.rotary_scaling; };
+  EXPECT_EQ(scaling(R"("rope_theta": 5e5)"), kernels::RotaryScaling{});
+  EXPECT_EQ(scaling(R"("rope_scaling": {"type": "linear", "factor": 2})"),
+            (kernels::RotaryScaling{.type = RotaryScalingType::Linear, .factor = 2}));
+  EXPECT_EQ(scaling(R"("rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.5,
+                       "high_freq_factor": 3.5, "original_max_position_embeddings": 4096})"),
+            (kernels::RotaryScaling{RotaryScalingType::Llama3, 32, 1.5, 3.5, 4096}));
+  expect_config_refused(kSmallLlama, R"("rope_scaling": {"rope_type": "yarn", "factor": 2})",
+                        "c.json: rope_scaling.rope_type: \"yarn\" is not accepted; use \"default\", \"linear\" or \"llama3\"");
+  expect_config_refused(kSmallLlama, R"("rope_scaling": {"rope_type": "linear"})",
+                        "c.json: rope_scaling.factor: is not given; use a number");
+  expect_config_refused(kSmallLlama, R"("rope_scaling": {"rope_type": "linear", "factor": 0.5})",
+                        "c.json: rope_scaling.factor: 0.5 is not accepted; use at least 1");
+  expect_config_refused(kSmallLlama, R"("rope_scaling": {"rope_type": "linear", "factor": 2, "attention_factor": 3})",
+                        "c.json: rope_scaling.attention_factor: 3 is not accepted; this key of the model is not known here; if "
+                        "it changes no results, remove it from the file");
 }
 
 }  // namespace

@@ -78,6 +78,49 @@ inline std::map<std::string, Shape> small_llama_tensors() {
           {block + "mlp.down_proj.weight", {8, 6}}};
 }
 
+// Another type of model with the sizes of the small Llama.
+inline std::string small_llama_as(const std::string& model_type, const std::string& members = "") {
+  std::string config = kSmallLlama;
+  config.replace(config.find("\"llama\""), 7, "\"" + model_type + "\"" + members);
+  return config;
+}
+
+inline std::map<std::string, Shape> small_qwen2_tensors() {
+  auto tensors = small_llama_tensors();
+  const std::string attention = "model.layers.0.self_attn.";
+  tensors[attention + "q_proj.bias"] = {8};
+  tensors[attention + "k_proj.bias"] = tensors[attention + "v_proj.bias"] = {4};
+  return tensors;
+}
+
+inline std::map<std::string, Shape> small_qwen3_tensors() {
+  auto tensors = small_llama_tensors();
+  for (const char* norm : {"q_norm", "k_norm"}) tensors[std::string("model.layers.0.self_attn.") + norm + ".weight"] = {4};
+  return tensors;
+}
+
+inline std::map<std::string, Shape> small_gemma3_tensors() {
+  auto tensors = small_qwen3_tensors();
+  tensors.erase("lm_head.weight");
+  for (const char* norm : {"pre_feedforward_layernorm", "post_feedforward_layernorm"})
+    tensors[std::string("model.layers.0.") + norm + ".weight"] = {8};
+  return tensors;
+}
+
+// The projections are fused.
+inline std::map<std::string, Shape> small_phi3_tensors() {
+  const std::string block = "model.layers.0.";
+  return {{"model.embed_tokens.weight", {5, 8}},
+          {"model.norm.weight", {8}},
+          {"lm_head.weight", {5, 8}},
+          {block + "input_layernorm.weight", {8}},
+          {block + "post_attention_layernorm.weight", {8}},
+          {block + "self_attn.qkv_proj.weight", {16, 8}},
+          {block + "self_attn.o_proj.weight", {8, 8}},
+          {block + "mlp.gate_up_proj.weight", {12, 8}},
+          {block + "mlp.down_proj.weight", {8, 6}}};
+}
+
 inline void write_model(FileSystem& files, const std::string& directory, const std::string& config,
                         const std::string& weights) {
   create_directories(files, directory);

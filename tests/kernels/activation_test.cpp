@@ -69,6 +69,34 @@ TEST(Activation, ReluAndItsGradientAreExact) {
     }
 }
 
+// gelu(x) = x sigmoid(2 u), and its derivative.
+double gelu_sigmoid(double x) { return sigmoid(std::sqrt(8 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)); }
+double gelu_slope(double x) {
+  const double s = gelu_sigmoid(x);
+  return s + x * s * (1 - s) * std::sqrt(8 / std::acos(-1.0)) * (1 + 3 * 0.044715 * x * x);
+}
+
+TEST(Activation, GegluAndItsGradientMatchDoubleReference) {
+  for (const DType dtype : kFloatTypes) {
+    const int64_t rows = 7, width = 65;
+    const HostTensor gate_up = wide(dtype, {rows, 2 * width}, 1), dy = HostTensor::random(dtype, {rows, width}, 2);
+    const auto out = same_bits_every_way([&](Kernels& kernels) {
+      HostTensor y = HostTensor::poisoned(dtype, {rows, width}), dgate_up = HostTensor::poisoned(dtype, {rows, 2 * width});
+      kernels.swiglu({.gate_up = gate_up.view(), .y = y.view(), .gelu = true});
+      kernels.swiglu_backward({.dy = dy.view(), .gate_up = gate_up.view(), .dgate_up = dgate_up.view(), .gelu = true});
+      return std::vector{y, dgate_up};
+    });
+    for (int64_t e = 0; e < rows * width; ++e) {
+      const int64_t gate = e / width * 2 * width + e % width, up = gate + width;
+      const double g = gate_up.at(gate), u = gate_up.at(up), d = dy.at(e), scale = 8 * (1 + std::abs(g)) * (1 + std::abs(u));
+      const double y = g * gelu_sigmoid(g) * u, dgate = d * u * gelu_slope(g), dup = d * g * gelu_sigmoid(g);
+      ASSERT_NEAR(out[0].at(e), y, tolerance(dtype, scale, y));
+      ASSERT_NEAR(out[1].at(gate), dgate, tolerance(dtype, scale, dgate));
+      ASSERT_NEAR(out[1].at(up), dup, tolerance(dtype, scale, dup));
+    }
+  }
+}
+
 TEST(Activation, SwiGluAndItsGradientMatchDoubleReference) {
   for (const DType dtype : kFloatTypes)
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{0, 4}, {1, 1}, {3, 17}, {70, 515}}) {

@@ -18,15 +18,17 @@ struct Case {
   DType dtype = DType::Float32;
   float dropout = 0;
   bool causal = true;
+  int64_t window = 0;
 
-  // Query i sees the first keys, this many.
+  // Query i sees the keys before keys_of(i), from first_key(i) on.
   int64_t keys_of(int64_t i) const { return causal ? i + 1 : tokens; }
+  int64_t first_key(int64_t i) const { return window > 0 ? std::max(int64_t{0}, i - window + 1) : 0; }
 };
 
 std::string describe(const Case& c) {
   std::ostringstream text;
   text << "B " << c.sequences << ", S " << c.tokens << ", N " << c.heads << ", G " << c.key_value_heads << ", D " << c.head_size
-       << ", " << name_of(c.dtype) << ", dropout " << c.dropout << (c.causal ? ", causal" : "");
+       << ", " << name_of(c.dtype) << ", dropout " << c.dropout << (c.causal ? ", causal" : "") << ", window " << c.window;
   return text.str();
 }
 
@@ -57,6 +59,7 @@ struct Problem {
                            .heads = c.heads,
                            .key_value_heads = c.key_value_heads,
                            .causal = c.causal,
+                           .window = c.window,
                            .dropout = site()},
                  threads);
   }
@@ -69,6 +72,7 @@ struct Problem {
                                    .heads = c.heads,
                                    .key_value_heads = c.key_value_heads,
                                    .causal = c.causal,
+                                   .window = c.window,
                                    .dropout = site()},
                  threads);
   }
@@ -97,7 +101,8 @@ struct Problem {
     for (int64_t j = 0; j < c.keys_of(i); ++j) {
       double score = 0;
       for (int64_t d = 0; d < c.head_size; ++d) score += qkv.at(query(b, i, n, d)) * qkv.at(key(b, j, n, d));
-      p.push_back(score / std::sqrt(static_cast<double>(c.head_size)));
+      const bool seen = j >= c.first_key(i);
+      p.push_back(seen ? score / std::sqrt(static_cast<double>(c.head_size)) : -std::numeric_limits<double>::infinity());
       largest = std::max(largest, p.back());
     }
     for (double& x : p) sum += x = std::exp(x - largest);
@@ -193,15 +198,59 @@ std::vector<Case> cases() {
   return list;
 }
 
+// Windows that are shorter than a tile, as long as one, and longer; that end within a tile, and at its edge.
+std::vector<Case> cases_with_windows() {
+  std::vector<Case> list;
+  for (DType dtype : {DType::Float32, DType::BFloat16, DType::Float64})
+    for (float dropout : {0.0f, 0.25f})
+      for (const Case& c : {Case{1, 40, 2, 1, 8}, Case{1, 200, 2, 1, 20}, Case{1, 208, 2, 2, 32}})
+        for (int64_t window : {1, 3, 17, 63, 64, 65, 100, 128, 150}) {
+          list.push_back(c);
+          list.back().dtype = dtype;
+          list.back().dropout = dropout;
+          list.back().window = window;
+        }
+  return list;
+}
+
 TEST(CpuAttention, ForwardAndBackwardMatchDoubleReference) {
   for (const Case& c : cases()) expect_matches_double_reference(c);
+  for (const Case& c : cases_with_windows()) expect_matches_double_reference(c);
+}
+
+TEST(CpuAttention, AWindowOfTheWholeSequenceChangesNoBit) {
+  for (const Case& c : {Case{1, 150, 2, 1, 20}, Case{1, 144, 2, 1, 32, DType::BFloat16, 0.25f}}) {
+    Problem whole(c);
+    whole.forward(2);
+    whole.backward(2);
+    for (int64_t window : {c.tokens, c.tokens + 1, int64_t{1} << 40}) {
+      Problem windowed(c);
+      windowed.c.window = window;
+      windowed.forward(2);
+      windowed.backward(2);
+      EXPECT_TRUE(whole.out == windowed.out && whole.log_sum_exp == windowed.log_sum_exp && whole.dqkv == windowed.dqkv);
+    }
+  }
+}
+
+TEST(CpuAttention, TokensBeforeTheWindowDoNotChangeOutputs) {
+  const Case c{.sequences = 1, .tokens = 150, .heads = 2, .key_value_heads = 1, .head_size = 16, .window = 20};
+  Problem whole(c), changed(c);
+  for (int64_t e = 0; e < 100 * whole.width(); ++e) changed.qkv.set(e, 3.0);
+  whole.forward(2);
+  changed.forward(2);
+  for (int64_t e = 119 * 32; e < 150 * 32; ++e) ASSERT_EQ(whole.out.at(e), changed.out.at(e));
+  EXPECT_NE(whole.out.at(118 * 32), changed.out.at(118 * 32));
 }
 
 TEST(CpuAttention, MatchesDoubleReferenceOnEveryInstructionSet) {
   for (cpu::Isa isa : {cpu::Isa::Baseline, cpu::Isa::V3, cpu::Isa::V4}) {
     const cpu::ForcedIsa forced(isa);
     for (DType dtype : {DType::Float32, DType::BFloat16, DType::Float64})
-      for (bool causal : {true, false}) expect_matches_double_reference({1, 71, 2, 1, 24, dtype, 0.25f, causal});
+      for (bool causal : {true, false}) {
+        expect_matches_double_reference({1, 71, 2, 1, 24, dtype, 0.25f, causal});
+        if (causal) expect_matches_double_reference({1, 171, 2, 1, 24, dtype, 0.25f, causal, 30});
+      }
   }
 }
 
@@ -224,6 +273,7 @@ void expect_differences(const Case& c) {
 
 TEST(CpuAttention, BackwardMatchesFiniteDifferences) {
   for (bool causal : {true, false}) expect_differences({1, 6, 4, 2, 3, DType::Float64, 0.3f, causal});
+  expect_differences({1, 6, 4, 2, 3, DType::Float64, 0.3f, true, 2});
 }
 
 TEST(CpuAttention, BitsDoNotDependOnTheNumberOfThreads) {
@@ -269,6 +319,18 @@ TEST(Attention, WithoutCausalityItComputesTwiceAsMuch) {
   EXPECT_EQ(call(false).variant, "sees all");
 }
 
+// 8 queries with 3 keys each, less half a square of 3 that the first queries lack.
+TEST(Attention, WithAWindowItComputesABandOfScores) {
+  const Problem p({2, 8, 2, 1, 4});
+  const auto flops = [&](int64_t window) {
+    return Attention{.qkv = p.qkv.view(), .out = {}, .log_sum_exp = {}, .heads = 2, .key_value_heads = 1, .window = window}
+        .describe()
+        .flops;
+  };
+  EXPECT_EQ(flops(3), 4.0 * 2 * (8 * 3 - 4.5) * 2 * 4);
+  EXPECT_EQ(flops(8), flops(0));
+}
+
 // exp of these scores is beyond float32's range.
 TEST(CpuAttention, LargeScoresMatchTheDoubleReferenceToo) {
   for (const Case& c : {Case{1, 70, 1, 1, 16}, Case{1, 70, 2, 1, 64, DType::BFloat16}, Case{1, 33, 1, 1, 20, DType::Float64}}) {
@@ -290,6 +352,19 @@ TEST(CpuAttention, SizesThatDoNotFitAreRefused) {
   Problem problem({1, 4, 4, 2, 8});
   problem.c.heads = 3;
   EXPECT_THROW(problem.forward(1), std::logic_error);
+  const Problem sees_all({1, 4, 4, 2, 8});
+  const auto call = [&](int64_t window, bool causal) {
+    return Attention{.qkv = sees_all.qkv.view(),
+                     .out = sees_all.out.view(),
+                     .log_sum_exp = sees_all.log_sum_exp.view(),
+                     .heads = 4,
+                     .key_value_heads = 2,
+                     .causal = causal,
+                     .window = window};
+  };
+  EXPECT_NO_THROW(call(2, true).check());
+  EXPECT_THROW(call(2, false).check(), std::logic_error);
+  EXPECT_THROW(call(-1, true).check(), std::logic_error);
 }
 
 }  // namespace

@@ -8,6 +8,8 @@ namespace {
 struct Case {
   DType dtype;
   int64_t batch, sequence, heads, key_value_heads, head_size;
+  int64_t rotated = 0;
+  RotaryScaling scaling = {};
   Shape shape() const { return {batch, sequence, (heads + 2 * key_value_heads) * head_size}; }
 };
 
@@ -23,22 +25,34 @@ std::vector<Case> all_cases() {
 HostTensor rotated(const Case& c, const HostTensor& qkv, bool inverse, float base = 10000.0f) {
   return same_bits_every_way([&](Kernels& kernels) {
     HostTensor result = qkv;
-    kernels.rotary({result.view(), c.heads, c.key_value_heads, base, inverse});
+    kernels.rotary({result.view(), c.heads, c.key_value_heads, base, inverse, c.rotated, c.scaling});
     return std::vector{result};
   })[0];
 }
 
+// In terms of wavelengths, as Llama 3.1 was published.
+double slowed(double frequency, const RotaryScaling& scaling) {
+  const double length = static_cast<double>(scaling.original_length), wavelength = 2 * std::acos(-1.0) / frequency;
+  if (scaling.type == RotaryScalingType::None) return frequency;
+  if (scaling.type == RotaryScalingType::Linear || wavelength > length / scaling.low_frequency_factor)
+    return frequency / scaling.factor;
+  if (wavelength < length / scaling.high_frequency_factor) return frequency;
+  const double smooth =
+      (length / wavelength - scaling.low_frequency_factor) / (scaling.high_frequency_factor - scaling.low_frequency_factor);
+  return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
+}
+
 void expect_rotated(const Case& c, const HostTensor& qkv, double base) {
   const HostTensor out = rotated(c, qkv, false, static_cast<float>(base));
-  const int64_t width = c.shape().cols(), half = c.head_size / 2;
+  const int64_t width = c.shape().cols(), rotated_size = c.rotated > 0 ? c.rotated : c.head_size, half = rotated_size / 2;
   for (int64_t e = 0; e < qkv.elements(); ++e) {
     const int64_t position = e / width % c.sequence, head = e % width / c.head_size, i = e % c.head_size;
-    if (head >= c.heads + c.key_value_heads) {
+    if (head >= c.heads + c.key_value_heads || i >= rotated_size) {
       ASSERT_EQ(out.at(e), qkv.at(e));
       continue;
     }
-    const double angle =
-        static_cast<double>(position) * std::pow(base, -2.0 * static_cast<double>(i % half) / static_cast<double>(c.head_size));
+    const double frequency = std::pow(base, -2.0 * static_cast<double>(i % half) / static_cast<double>(rotated_size));
+    const double angle = static_cast<double>(position) * slowed(frequency, c.scaling);
     const double partner = qkv.at(i < half ? e + half : e - half) * (i < half ? -1.0 : 1.0);
     const double expected = qkv.at(e) * std::cos(angle) + partner * std::sin(angle);
     ASSERT_NEAR(out.at(e), expected, 4 * sum_unit(c.dtype) * 2 + half_unit(c.dtype) * (std::abs(expected) + 1e-3));
@@ -47,6 +61,32 @@ void expect_rotated(const Case& c, const HostTensor& qkv, double base) {
 
 TEST(Rotary, RotatesQueriesAndKeysAndLeavesValuesAlone) {
   for (const Case& c : all_cases()) expect_rotated(c, HostTensor::random(c.dtype, c.shape(), 1), 10000);
+}
+
+TEST(Rotary, RotatesTheFirstElementsOfEachHeadOnly) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t rotated : {2, 10, 24}) {
+      const Case c{
+          .dtype = dtype, .batch = 2, .sequence = 9, .heads = 3, .key_value_heads = 1, .head_size = 24, .rotated = rotated};
+      expect_rotated(c, HostTensor::random(dtype, c.shape(), 1), 10000);
+    }
+}
+
+// With base 10000 and 24 pairs, some turn fast, some slowly and some in between.
+TEST(Rotary, SlowsDownAsItsScalingSays) {
+  const RotaryScaling scalings[] = {{.type = RotaryScalingType::Linear, .factor = 2.5},
+                                    {.type = RotaryScalingType::Llama3, .factor = 8, .original_length = 512},
+                                    {.type = RotaryScalingType::Llama3,
+                                     .factor = 32,
+                                     .low_frequency_factor = 1,
+                                     .high_frequency_factor = 2,
+                                     .original_length = 64}};
+  for (const DType dtype : kFloatTypes)
+    for (const RotaryScaling& scaling : scalings) {
+      const Case c{
+          .dtype = dtype, .batch = 1, .sequence = 40, .heads = 2, .key_value_heads = 1, .head_size = 48, .scaling = scaling};
+      expect_rotated(c, HostTensor::random(dtype, c.shape(), 1), 10000);
+    }
 }
 
 // Two models in one process may have different bases, head sizes and lengths: what a thread keeps for one must not serve the
@@ -59,6 +99,11 @@ TEST(Rotary, OneThreadServesModelsOfDifferentBases) {
     expect_rotated(larger_heads, qkv(larger_heads), 10000);
     expect_rotated(c, qkv(c), 10000);
     expect_rotated(longer, qkv(longer), 10000);
+    Case slower = longer;
+    slower.scaling = {.type = RotaryScalingType::Linear, .factor = 2};
+    expect_rotated(slower, qkv(slower), 10000);
+    slower.scaling.factor = 4;
+    expect_rotated(slower, qkv(slower), 10000);
   }
 }
 

@@ -43,6 +43,44 @@ TEST(Attention, GradientsMatchDifferencesWithGroupedQueriesRotationAndDropout) {
                {.input_shape = {2, 7, 24}});
 }
 
+TEST(Attention, GradientsMatchDifferencesWithHeadsOfTheirOwnSizeAndBiasesOfQkv) {
+  const Attention attention(
+      "a",
+      {.hidden = 7, .heads = 4, .key_value_heads = 2, .head_size = 6, .bias = false, .qkv_bias = true, .rotary_base = 100});
+  ASSERT_EQ(attention.parameters().size(), 3u);
+  EXPECT_EQ(attention.parameters()[1].shape, (Shape{(4 + 2 + 2) * 6}));
+  EXPECT_EQ(attention.parameters()[2].shape, (Shape{7, 4 * 6}));
+  expect_right(attention, {.input_shape = {2, 5, 7}});
+}
+
+TEST(Attention, GradientsMatchDifferencesWithAWindowAndASlowerRotationOfAPart) {
+  expect_right(Attention("a", {.hidden = 16,
+                               .heads = 2,
+                               .key_value_heads = 1,
+                               .bias = false,
+                               .window = 3,
+                               .rotary_base = 100,
+                               .rotated = 6,
+                               .rotary_scaling = {.type = kernels::RotaryScalingType::Linear, .factor = 2}}),
+               {.input_shape = {2, 7, 16}});
+}
+
+TEST(Attention, GradientsMatchDifferencesWithNormsOfQueriesAndKeys) {
+  const Attention attention("a", {.hidden = 12,
+                                  .heads = 4,
+                                  .key_value_heads = 2,
+                                  .head_size = 6,
+                                  .bias = false,
+                                  .rotary_base = 100,
+                                  .qk_norm = true,
+                                  .norm_epsilon = 1e-3});
+  ASSERT_EQ(attention.parameters().size(), 4u);
+  EXPECT_EQ(attention.parameters()[2].name, "query_norm.gain");
+  EXPECT_EQ(attention.parameters()[3].name, "key_norm.gain");
+  EXPECT_FALSE(attention.parameters()[3].decay);
+  expect_right(attention, {.input_shape = {2, 5, 12}});
+}
+
 TEST(Mlp, GradientsMatchDifferences) {
   expect_right(Mlp({.hidden = 6, .feed_forward = 11}), {.input_shape = {2, 3, 6}});
   expect_right(Mlp({.hidden = 6, .feed_forward = 11, .activation = Activation::SwiGlu, .bias = false}),
@@ -82,11 +120,27 @@ TEST(TransformerBlock, GradientsMatchDifferencesForLlama) {
   expect_right(TransformerBlock("b", small_llama_block(0.2)), {.input_shape = {1, 9, 12}});
 }
 
+TEST(TransformerBlock, GradientsMatchDifferencesWithASecondNormAndGeglu) {
+  for (double dropout : {0.0, 0.2}) {
+    TransformerBlock::Options options = small_llama_block(dropout);
+    options.mlp.activation = Activation::GeGlu;
+    options.post_norm = true;
+    const TransformerBlock block("b", options);
+    ASSERT_EQ(block.parameters().size(), 8u);
+    EXPECT_EQ(block.parameters()[3].name, "post_norm1.gain");
+    EXPECT_EQ(block.parameters()[7].name, "post_norm2.gain");
+    expect_right(block, {.input_shape = {2, 5, 12}});
+  }
+}
+
 TEST(Embedding, GradientsMatchDifferences) {
   expect_right(Embedding("e", {.vocabulary = 6, .hidden = 5, .positions = 9}),
                {.input_shape = {3, 4}, .vocabulary = 6, .samples = 0});
   expect_right(Embedding("e", {.vocabulary = 6, .hidden = 5, .positions = 4, .dropout = 0.4}),
                {.input_shape = {3, 4}, .vocabulary = 6, .samples = 0});
+  for (double dropout : {0.0, 0.4})
+    expect_right(Embedding("e", {.vocabulary = 6, .hidden = 5, .scale = 2.5, .dropout = dropout}),
+                 {.input_shape = {3, 4}, .vocabulary = 6, .samples = 0});
   expect_right(Embedding("e", {.vocabulary = 50, .hidden = 5}), {.input_shape = {3, 4}, .vocabulary = 50, .samples = 0});
 }
 

@@ -211,6 +211,58 @@ TEST(InnerBytes, AreOfTensorsBetweenALayersInputAndItsOutput) {
   EXPECT_THAT(count_inner_bytes(model), testing::ElementsAre(0, testing::Ge(4 * 3 * (12 + 16 + 16)), 0, 0));
 }
 
+// Heads of a size of their own make attention wider than the rest.
+TEST(FlopsPerSample, CountTheSizeOfHeads) {
+  const Description d{.type = Type::Llama,
+                      .layers = 2,
+                      .hidden_size = 8,
+                      .heads = 4,
+                      .key_value_heads = 2,
+                      .head_size = 6,
+                      .feed_forward_size = 16,
+                      .sequence_length = 10,
+                      .vocabulary_size = 5};
+  const double multiplied = 2 * (8 * (4 + 2 + 2) * 6 + 8 * 4 * 6 + 3 * 8 * 16) + 5 * 8;
+  EXPECT_DOUBLE_EQ(flops_per_sample(build(d)), 10 * (6 * multiplied + 6.0 * 2 * 4 * 6 * 10));
+}
+
+// 10 tokens see 4 each, less half a square of 4 that the first ones lack.
+TEST(FlopsPerSample, CountWhatAWindowShows) {
+  Description d{.layers = 1, .hidden_size = 8, .heads = 2, .sequence_length = 10, .vocabulary_size = 5};
+  const double whole = flops_per_sample(build(d));
+  d.attention_window = 4;
+  EXPECT_DOUBLE_EQ(whole - flops_per_sample(build(d)), 12.0 * 8 * (50 - (40 - 8)));
+  d.attention_window = 10;
+  EXPECT_DOUBLE_EQ(whole, flops_per_sample(build(d)));
+}
+
+// Layers 1 and 3 of 4 have the window.
+TEST(FlopsPerSample, CountOnlyLayersThatHaveAWindow) {
+  Description d{.layers = 4, .hidden_size = 8, .heads = 2, .sequence_length = 10, .vocabulary_size = 5};
+  const double whole = flops_per_sample(build(d));
+  d.attention_window = 4;
+  d.full_attention_every = 2;
+  EXPECT_DOUBLE_EQ(whole - flops_per_sample(build(d)), 2 * 12.0 * 8 * (50 - (40 - 8)));
+}
+
+// With a window of 1 in every layer, a token knows nothing of others; in layers without one it does.
+TEST(Build, GivesEveryNthLayerNoWindow) {
+  Description d = tiny(Type::Llama);
+  d.layers = 2;
+  d.attention_window = 1;
+  const auto last_logits_depend_on_first_token = [&] {
+    WholeModel model(d, DType::Float32, Device::Cpu);
+    Batch batch = random_batch(1, 6, 31, 1);
+    const std::vector<double> before = model.logits(batch);
+    batch.tokens[0] = (batch.tokens[0] + 1) % 31;
+    const std::vector<double> after = model.logits(batch);
+    return before.back() != after.back();
+  };
+  EXPECT_FALSE(last_logits_depend_on_first_token());
+  d.full_attention_every = 2;
+  EXPECT_TRUE(last_logits_depend_on_first_token());
+}
+
 void expect_refused(const Description& description, const std::string& message) {
   try {
     build(description);
@@ -242,6 +294,15 @@ TEST(Build, RefusesSizesThatDoNotFit) {
       {.type = Type::Llama, .hidden_size = 12, .heads = 4, .vocabulary_size = 5},
       "model.heads: 4 heads with model.hidden_size 12 have the odd size 3, but rotary positions rotate elements in pairs; "
       "make hidden_size / heads even");
+  expect_refused({.type = Type::Llama, .hidden_size = 12, .heads = 4, .head_size = 5, .vocabulary_size = 5},
+                 "model.head_size: 5 is odd, but rotary positions rotate elements in pairs; use an even number");
+  expect_refused({.type = Type::Llama, .hidden_size = 40, .heads = 4, .vocabulary_size = 5, .rotary_share = 0.35},
+                 "model.rotary_share: 0.35 of the head size 10 are 3 elements, but rotary positions rotate elements in pairs; "
+                 "choose a share that gives an even number");
+  expect_refused({.type = Type::Llama,
+                  .vocabulary_size = 5,
+                  .rotary_scaling = {.type = kernels::RotaryScalingType::Llama3, .low_frequency_factor = 4}},
+                 "model.rotary_scaling.low_frequency_factor: 4 is not less than high_frequency_factor 4; use a smaller number");
   expect_refused({.vocabulary_size = 5, .dropout = 1.0},
                  "model.dropout: 1 is not accepted; give a number of at least 0 and less than 1");
 }

@@ -16,6 +16,9 @@ TEST_P(SequenceParallel, LayersAreAsOnOneRank) {
   expect_as_one_rank_in_parts(Linear({.in = 5, .out = 7}), {.input_shape = {2, 4, 5}}, size());
   expect_as_one_rank_in_parts(TransformerBlock("b", gpt_block(0.3)), {.input_shape = {2, 8, 24}}, size());
   expect_as_one_rank_in_parts(TransformerBlock("b", llama_block(0, 2, true)), {.input_shape = {1, 8, 32}}, size());
+  TransformerBlock::Options normalized = llama_block(0, 4);
+  normalized.attention.qk_norm = true;
+  expect_as_one_rank_in_parts(TransformerBlock("b", normalized), {.input_shape = {1, 8, 32}}, size());
   expect_as_one_rank_in_parts(Embedding("e", {.vocabulary = 61, .hidden = 6, .positions = 9, .dropout = 0.3}),
                               {.input_shape = {3, 8}, .vocabulary = 61}, size());
   expect_as_one_rank_in_parts(

@@ -39,10 +39,36 @@ TEST_P(TensorParallel, LlamaBlockIsAsOnOneRankWithAnyNumberOfKeyValueHeads) {
   expect_as_one_rank(TransformerBlock("b", llama_block(0.1, 2, true)), {.input_shape = {2, 5, 32}}, size());
 }
 
+TEST_P(TensorParallel, HeadsOfTheirOwnSizeWithBiasesOfQkvAreAsOnOneRank) {
+  for (int64_t key_value_heads : {2, 8}) {
+    TransformerBlock::Options options = llama_block(0.3, key_value_heads);
+    options.attention.head_size = 6;
+    options.attention.qkv_bias = true;
+    expect_as_one_rank(TransformerBlock("b", options), {.input_shape = {2, 5, 32}}, size());
+  }
+}
+
+// Each rank has its heads' part of the gradients of gains that all ranks hold.
+TEST_P(TensorParallel, NormsOfQueriesAndKeysAreAsOnOneRankWithAnyNumberOfKeyValueHeads) {
+  for (int64_t key_value_heads : {1, 2, 8}) {
+    TransformerBlock::Options options = llama_block(0.3, key_value_heads);
+    options.attention.qk_norm = true;
+    expect_as_one_rank(TransformerBlock("b", options), {.input_shape = {2, 5, 32}}, size());
+  }
+}
+
+TEST_P(TensorParallel, ABlockWithSecondNormsAndGegluIsAsOnOneRank) {
+  TransformerBlock::Options options = llama_block(0.3, 4);
+  options.mlp.activation = Activation::GeGlu;
+  options.post_norm = true;
+  expect_as_one_rank(TransformerBlock("b", options), {.input_shape = {2, 5, 32}}, size());
+}
+
 TEST_P(TensorParallel, EmbeddingIsAsOnOneRankToTheLastBit) {
   for (int64_t positions : {0, 9})
     for (double dropout : {0.0, 0.4}) {
-      const Embedding embedding("e", {.vocabulary = 61, .hidden = 6, .positions = positions, .dropout = dropout});
+      const Embedding embedding(
+          "e", {.vocabulary = 61, .hidden = 6, .positions = positions, .scale = positions > 0 ? 1.0 : 3.0, .dropout = dropout});
       const LayerCase it{.input_shape = {3, 7}, .vocabulary = 61};
       expect_as_one_rank(embedding, it, size());
       const Outcome whole = run_layer(embedding, it, Way::Fused, nullptr);

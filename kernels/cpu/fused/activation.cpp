@@ -50,7 +50,8 @@ void compute(const ReluBackward& args, int threads) {
 
 void compute(const SwiGlu& args, int threads) {
   dispatch_float(args.y.dtype, [&]<typename T>() {
-    const auto loop = by_isa(&baseline::swiglu<T>, &v3::swiglu<T>, &v4::swiglu<T>);
+    const auto loop = args.gelu ? by_isa(&baseline::swiglu<T, true>, &v3::swiglu<T, true>, &v4::swiglu<T, true>)
+                                : by_isa(&baseline::swiglu<T, false>, &v3::swiglu<T, false>, &v4::swiglu<T, false>);
     const T* gate_up = args.gate_up.as<T>();
     T* y = args.y.as<T>();
     const int64_t width = args.y.shape.cols();
@@ -63,7 +64,10 @@ void compute(const SwiGlu& args, int threads) {
 
 void compute(const SwiGluBackward& args, int threads) {
   dispatch_float(args.dy.dtype, [&]<typename T>() {
-    const auto loop = by_isa(&baseline::swiglu_backward<T>, &v3::swiglu_backward<T>, &v4::swiglu_backward<T>);
+    const auto loop =
+        args.gelu
+            ? by_isa(&baseline::swiglu_backward<T, true>, &v3::swiglu_backward<T, true>, &v4::swiglu_backward<T, true>)
+            : by_isa(&baseline::swiglu_backward<T, false>, &v3::swiglu_backward<T, false>, &v4::swiglu_backward<T, false>);
     const T *dy = args.dy.as<T>(), *gate_up = args.gate_up.as<T>();
     T* dgate_up = args.dgate_up.as<T>();
     const int64_t width = args.dy.shape.cols();

@@ -6,6 +6,11 @@ inline Sum gelu_argument(Sum x) {
   return Sum(1.5957691216057308) * (x + Sum(0.044715) * x * x * x);
 }
 
+template <typename Sum>
+inline Sum gelu_argument_slope(Sum x) {
+  return Sum(1.5957691216057308) * (Sum(1) + Sum(0.134145) * x * x);
+}
+
 template <typename T>
 void gelu(const T* x, T* y, int64_t count) {
   using Sum = SumOf<T>;
@@ -34,8 +39,7 @@ void gelu_backward(const T* dy, const T* x, T* dx, int64_t count) {
   for (int64_t e = 0; e < count; ++e) {
     const Sum value = read(x[e]);
     const Sigmoid<Sum> gate = sigmoid(gelu_argument(value));
-    const Sum inner = Sum(1.5957691216057308) * (Sum(1) + Sum(0.134145) * value * value);
-    dx[e] = write<T>(read(dy[e]) * (gate.value + value * gate.slope * inner));
+    dx[e] = write<T>(read(dy[e]) * (gate.value + value * gate.slope * gelu_argument_slope(value)));
   }
 }
 
@@ -55,24 +59,26 @@ void relu_backward(const T* dy, const T* x, T* dx, int64_t count) {
   for (int64_t e = 0; e < count; ++e) dx[e] = write<T>(read(x[e]) > 0 ? Sum(read(dy[e])) : Sum(0));
 }
 
-template <typename T>
+// The gate is x sigmoid(z) with z = x, or with the z of GELU.
+template <typename T, bool kGelu>
 void swiglu(const T* gate, const T* up, T* y, int64_t count) {
   using Sum = SumOf<T>;
 #pragma GCC ivdep
   for (int64_t e = 0; e < count; ++e) {
-    const Sum value = read(gate[e]);
-    y[e] = write<T>(value / (Sum(1) + exponential(-value)) * read(up[e]));
+    const Sum value = read(gate[e]), argument = kGelu ? gelu_argument(value) : value;
+    y[e] = write<T>(value / (Sum(1) + exponential(-argument)) * read(up[e]));
   }
 }
 
-template <typename T>
+template <typename T, bool kGelu>
 void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count) {
   using Sum = SumOf<T>;
 #pragma GCC ivdep
   for (int64_t e = 0; e < count; ++e) {
     const Sum value = read(gate[e]), gradient = read(dy[e]), factor = read(up[e]);
-    const Sigmoid<Sum> part = sigmoid(value);
-    dgate[e] = write<T>(gradient * factor * (part.value + value * part.slope));
+    const Sigmoid<Sum> part = sigmoid(kGelu ? gelu_argument(value) : value);
+    const Sum slope = kGelu ? part.slope * gelu_argument_slope(value) : part.slope;
+    dgate[e] = write<T>(gradient * factor * (part.value + value * slope));
     dup[e] = write<T>(gradient * value * part.value);
   }
 }

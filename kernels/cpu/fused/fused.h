@@ -18,6 +18,9 @@ void compute(const LayerNormBackwardWeight& args, int threads);
 void compute(const RmsNorm& args, int threads);
 void compute(const RmsNormBackwardInput& args, int threads);
 void compute(const RmsNormBackwardWeight& args, int threads);
+void compute(const HeadNorm& args, int threads);
+void compute(const HeadNormBackwardInput& args, int threads);
+void compute(const HeadNormBackwardWeight& args, int threads);
 void compute(const DropoutAdd& args, int threads);
 // Computes elements [begin, end) of a sum with a residual, on the calling thread.
 void add_dropped_elements(const DropoutAdd& sum, int64_t begin, int64_t end);

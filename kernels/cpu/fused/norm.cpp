@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cpu/fused/column_sums.h"
 #include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/fused/gradient_types.h"
@@ -60,10 +62,23 @@ void gain_gradient(ConstTensorView dy, ConstTensorView x, ConstTensorView mean, 
     const int64_t stride = dy.shape.cols();
     const auto add_chunk = [&](int64_t row, int64_t rows, int64_t col, int64_t cols, Sum* sums) {
       const int64_t at = row * stride + col;
-      loop(dy.as<T>() + at, x.as<T>() + at, centred ? mean.as<Sum>() + row : nullptr, rstd.as<Sum>() + row, rows, stride, sums,
-           cols);
+      loop(dy.as<T>() + at, x.as<T>() + at, centred ? mean.as<Sum>() + row : nullptr, rstd.as<Sum>() + row, 1, rows, stride,
+           sums, cols);
     };
     sum_columns<Sum>(dy.shape.rows(), stride, threads, add_chunk, partial_adder<Sum>(), store_to<Sum, G>(dgain, accumulate));
+  });
+}
+
+// Calls body(head, first element of the head in qkv, place of its rstd) for the heads of each token that are normalized, and
+// copy(first element of the values) once.
+template <typename Args, typename Body, typename Copy>
+void for_each_head(const Args& args, int threads, const Body& body, const Copy& copy) {
+  const int64_t width = args.qkv.shape[2], size = args.head_size(), normalized = args.heads + args.key_value_heads;
+  for_each_range(args.qkv.shape.rows(), threads, 1, width, [&](int64_t begin, int64_t end) {
+    for (int64_t token = begin; token < end; ++token) {
+      for (int64_t head = 0; head < normalized; ++head) body(head, token * width + head * size, token * normalized + head);
+      copy(token * width + normalized * size);
+    }
   });
 }
 
@@ -127,6 +142,61 @@ void compute(const LayerNormBackwardWeight& args, int threads) {
 
 void compute(const RmsNormBackwardWeight& args, int threads) {
   gain_gradient(args.dy, args.x, {}, args.rstd, args.dgain, false, args.accumulate, threads);
+}
+
+void compute(const HeadNorm& args, int threads) {
+  const int64_t size = args.head_size();
+  dispatch_float(args.qkv.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::rms_norm_row<T>, &v3::rms_norm_row<T>, &v4::rms_norm_row<T>);
+    const T* qkv = args.qkv.as<T>();
+    T* out = args.out.as<T>();
+    for_each_head(
+        args, threads,
+        [&](int64_t head, int64_t at, int64_t statistic) {
+          loop(qkv + at, (head < args.heads ? args.query_gain : args.key_gain).as<T>(), out + at,
+               args.rstd.as<SumOf<T>>() + statistic, args.epsilon, size);
+        },
+        [&](int64_t at) { std::copy_n(qkv + at, args.key_value_heads * size, out + at); });
+  });
+}
+
+void compute(const HeadNormBackwardInput& args, int threads) {
+  const int64_t size = args.head_size();
+  dispatch_float(args.qkv.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    const auto loop = by_isa(&baseline::norm_backward_row<T, false, false>, &v3::norm_backward_row<T, false, false>,
+                             &v4::norm_backward_row<T, false, false>);
+    const T *dout = args.dout.as<T>(), *qkv = args.qkv.as<T>();
+    T* dqkv = args.dqkv.as<T>();
+    for_each_head(
+        args, threads,
+        [&](int64_t head, int64_t at, int64_t statistic) {
+          loop(dout + at, qkv + at, (head < args.heads ? args.query_gain : args.key_gain).as<T>(), Sum{0},
+               args.rstd.as<Sum>()[statistic], nullptr, dqkv + at, size);
+        },
+        [&](int64_t at) { std::copy_n(dout + at, args.key_value_heads * size, dqkv + at); });
+  });
+}
+
+// Columns of several heads are summed head by head, because each head has statistics of its own.
+void compute(const HeadNormBackwardWeight& args, int threads) {
+  const int64_t width = args.qkv.shape[2], size = args.head_size(), heads = args.heads + args.key_value_heads;
+  dispatch_float(args.qkv.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    const auto loop =
+        by_isa(&baseline::add_rows_times_normalized<T>, &v3::add_rows_times_normalized<T>, &v4::add_rows_times_normalized<T>);
+    const auto add_chunk = [&](int64_t row, int64_t rows, int64_t col, int64_t cols, Sum* sums) {
+      for (int64_t done = 0; done < cols;) {
+        const int64_t head = (col + done) / size, count = std::min(cols - done, (head + 1) * size - col - done);
+        const int64_t at = row * width + col + done;
+        loop(args.dout.as<T>() + at, args.qkv.as<T>() + at, nullptr, args.rstd.as<Sum>() + row * heads + head, heads, rows,
+             width, sums + done, count);
+        done += count;
+      }
+    };
+    sum_columns<Sum>(args.qkv.shape.rows(), heads * size, threads, add_chunk, partial_adder<Sum>(),
+                     store_to<Sum, Sum>(args.dgains, false));
+  });
 }
 
 }  // namespace trivet::kernels::cpu

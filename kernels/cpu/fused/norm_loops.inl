@@ -77,12 +77,13 @@ void add_rows(const T* dy, int64_t rows, int64_t stride, SumOf<T>* out, int64_t 
     for (int64_t i = 0; i < cols; ++i) out[i] += read(dy[row * stride + i]);
 }
 
-// A null `mean` counts as 0.
+// A null `mean` counts as 0. Row r has the statistics r * statistics_stride.
 template <typename T>
-void add_rows_times_normalized(const T* dy, const T* x, const SumOf<T>* mean, const SumOf<T>* rstd, int64_t rows,
-                               int64_t stride, SumOf<T>* out, int64_t cols) {
+void add_rows_times_normalized(const T* dy, const T* x, const SumOf<T>* mean, const SumOf<T>* rstd, int64_t statistics_stride,
+                               int64_t rows, int64_t stride, SumOf<T>* out, int64_t cols) {
   for (int64_t row = 0; row < rows; ++row) {
-    const SumOf<T> centre = mean ? mean[row] : SumOf<T>(0), factor = rstd[row];
+    const int64_t statistic = row * statistics_stride;
+    const SumOf<T> centre = mean ? mean[statistic] : SumOf<T>(0), factor = rstd[statistic];
     const T *gradient = dy + row * stride, *value = x + row * stride;
 #pragma GCC ivdep
     for (int64_t i = 0; i < cols; ++i) out[i] += read(gradient[i]) * ((read(value[i]) - centre) * factor);

@@ -11,6 +11,11 @@ __device__ __forceinline__ Sum gelu_argument(Sum x) {
   return Sum(1.5957691216057308) * (x + Sum(0.044715) * x * x * x);
 }
 
+template <typename Sum>
+__device__ __forceinline__ Sum gelu_argument_slope(Sum x) {
+  return Sum(1.5957691216057308) * (Sum(1) + Sum(0.134145) * x * x);
+}
+
 // sigmoid(z) and sigmoid'(z) = sigmoid(z) (1 - sigmoid(z)), both without cancellation.
 template <typename Sum>
 struct Sigmoid {
@@ -62,8 +67,7 @@ struct GeluBackwardOp : ElementOp {
     for (int i = 0; i < N; ++i) {
       const Sum value = widen(loaded.x[i]);
       const Sigmoid<Sum> gate = sigmoid(gelu_argument(value));
-      const Sum inner = Sum(1.5957691216057308) * (Sum(1) + Sum(0.134145) * value * value);
-      out[i] = narrow<T>(widen(loaded.dy[i]) * (gate.value + value * gate.slope * inner));
+      out[i] = narrow<T>(widen(loaded.dy[i]) * (gate.value + value * gate.slope * gelu_argument_slope(value)));
     }
     store_pack(dx + first, out);
   }
@@ -110,8 +114,8 @@ struct ReluBackwardOp : ElementOp {
   }
 };
 
-// Rows of gate_up are [gate | up], each `width` long.
-template <typename T>
+// Rows of gate_up are [gate | up], each `width` long. The gate is x sigmoid(z) with z = x, or with the z of GELU.
+template <typename T, bool kGelu>
 struct SwiGluOp {
   const T* gate_up;
   T* y;
@@ -130,14 +134,14 @@ struct SwiGluOp {
     Pack<T, N> out;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const SumOf<T> value = widen(loaded.gate[i]);
-      out[i] = narrow<T>(quotient(value, SumOf<T>(1) + exponential(-value)) * widen(loaded.up[i]));
+      const SumOf<T> value = widen(loaded.gate[i]), argument = kGelu ? gelu_argument(value) : value;
+      out[i] = narrow<T>(quotient(value, SumOf<T>(1) + exponential(-argument)) * widen(loaded.up[i]));
     }
     store_pack(y + row * width + col, out);
   }
 };
 
-template <typename T>
+template <typename T, bool kGelu>
 struct SwiGluBackwardOp {
   const T *dy, *gate_up;
   T* dgate_up;
@@ -158,8 +162,9 @@ struct SwiGluBackwardOp {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const Sum value = widen(loaded.gate[i]), gradient = widen(loaded.dy[i]), factor = widen(loaded.up[i]);
-      const Sigmoid<Sum> part = sigmoid(value);
-      dgate[i] = narrow<T>(gradient * factor * (part.value + value * part.slope));
+      const Sigmoid<Sum> part = sigmoid(kGelu ? gelu_argument(value) : value);
+      const Sum slope = kGelu ? part.slope * gelu_argument_slope(value) : part.slope;
+      dgate[i] = narrow<T>(gradient * factor * (part.value + value * slope));
       dup[i] = narrow<T>(gradient * value * part.value);
     }
     T* gate = dgate_up + 2 * row * width + col;
@@ -167,6 +172,25 @@ struct SwiGluBackwardOp {
     store_pack(gate + width, dup);
   }
 };
+
+template <bool kGelu>
+void gated(const SwiGlu& args, const Launch& launch) {
+  dispatch_device_float(args.y.dtype, [&]<typename T>() {
+    constexpr int kPack = kPackOf<T>;
+    const SwiGluOp<T, kGelu> op{data_of<T>(args.gate_up), data_of<T>(args.y), args.y.shape.cols()};
+    launch_rows<kPack, 2>(op, args.y.shape.rows(), op.width, aligned_for_packs<kPack>(op.gate_up, op.y), launch);
+  });
+}
+
+template <bool kGelu>
+void gated_backward(const SwiGluBackward& args, const Launch& launch) {
+  dispatch_device_float(args.dy.dtype, [&]<typename T>() {
+    constexpr int kPack = kPackOf<T>;
+    const SwiGluBackwardOp<T, kGelu> op{data_of<T>(args.dy), data_of<T>(args.gate_up), data_of<T>(args.dgate_up),
+                                        args.dy.shape.cols()};
+    launch_rows<kPack, 1>(op, args.dy.shape.rows(), op.width, aligned_for_packs<kPack>(op.dy, op.gate_up, op.dgate_up), launch);
+  });
+}
 
 }  // namespace
 
@@ -212,21 +236,10 @@ void compute(const ReluBackward& args, const Launch& launch) {
   });
 }
 
-void compute(const SwiGlu& args, const Launch& launch) {
-  dispatch_device_float(args.y.dtype, [&]<typename T>() {
-    constexpr int kPack = kPackOf<T>;
-    const SwiGluOp<T> op{data_of<T>(args.gate_up), data_of<T>(args.y), args.y.shape.cols()};
-    launch_rows<kPack, 2>(op, args.y.shape.rows(), op.width, aligned_for_packs<kPack>(op.gate_up, op.y), launch);
-  });
-}
+void compute(const SwiGlu& args, const Launch& launch) { args.gelu ? gated<true>(args, launch) : gated<false>(args, launch); }
 
 void compute(const SwiGluBackward& args, const Launch& launch) {
-  dispatch_device_float(args.dy.dtype, [&]<typename T>() {
-    constexpr int kPack = kPackOf<T>;
-    const SwiGluBackwardOp<T> op{data_of<T>(args.dy), data_of<T>(args.gate_up), data_of<T>(args.dgate_up),
-                                 args.dy.shape.cols()};
-    launch_rows<kPack, 1>(op, args.dy.shape.rows(), op.width, aligned_for_packs<kPack>(op.dy, op.gate_up, op.dgate_up), launch);
-  });
+  args.gelu ? gated_backward<true>(args, launch) : gated_backward<false>(args, launch);
 }
 
 }  // namespace trivet::kernels::cuda

@@ -18,6 +18,8 @@ struct Columns {
   const SumOf<T>*mean, *rstd;  // a null mean counts as 0
   SumOf<T>*gain_sums, *bias_sums;
   int64_t rows, cols, chunks;
+  // Of the columns, each `cols_of_statistic` have statistics of their own, and a row of dy and x has `stride` elements.
+  int64_t stride = cols, cols_of_statistic = cols;
 };
 
 template <typename T, bool kGain, bool kBias, int kPack>
@@ -26,6 +28,7 @@ __global__ void __launch_bounds__(kWarp* kChunksOfBlock, 4) sum_chunks(Columns<T
   constexpr int kUnroll = 8;
   const int64_t col = (int64_t{blockIdx.x} * kWarp + threadIdx.x) * kPack;
   if (col >= a.cols) return;
+  const int64_t statistics = a.cols / a.cols_of_statistic, own = col / a.cols_of_statistic;
   for (int64_t chunk = int64_t{blockIdx.y} * kChunksOfBlock + threadIdx.y; chunk < a.chunks;
        chunk += int64_t{gridDim.y} * kChunksOfBlock) {
     const int64_t begin = chunk * kRowChunk, end = std::min(begin + kRowChunk, a.rows);
@@ -35,15 +38,16 @@ __global__ void __launch_bounds__(kWarp* kChunksOfBlock, 4) sum_chunks(Columns<T
       [[maybe_unused]] Pack<T, kPack> x[kRows];
 #pragma unroll
       for (int u = 0; u < kRows; ++u) {
-        dy[u] = load_pack<kPack>(a.dy + (row + u) * a.cols + col);
-        if constexpr (kGain) x[u] = load_pack<kPack>(a.x + (row + u) * a.cols + col);
+        dy[u] = load_pack<kPack>(a.dy + (row + u) * a.stride + col);
+        if constexpr (kGain) x[u] = load_pack<kPack>(a.x + (row + u) * a.stride + col);
       }
 #pragma unroll
       for (int u = 0; u < kRows; ++u) {
         [[maybe_unused]] Sum mean = 0, rstd = 0;
         if constexpr (kGain) {
-          mean = a.mean == nullptr ? Sum(0) : a.mean[row + u];
-          rstd = a.rstd[row + u];
+          const int64_t place = (row + u) * statistics + own;
+          mean = a.mean == nullptr ? Sum(0) : a.mean[place];
+          rstd = a.rstd[place];
         }
 #pragma unroll
         for (int i = 0; i < kPack; ++i) {
@@ -103,6 +107,16 @@ struct Output {
   bool accumulate;
 };
 
+// kPack divides cols_of_statistic and the stride.
+template <typename T, bool kGain, bool kBias, int kPack>
+void launch_chunks(const Columns<T>& args, const Launch& launch) {
+  const int64_t col_blocks = (args.cols / kPack + kWarp - 1) / kWarp;
+  const int64_t chunk_blocks = std::min<int64_t>((args.chunks + kChunksOfBlock - 1) / kChunksOfBlock, 65535);
+  TRIVET_LAUNCH((sum_chunks<T, kGain, kBias, kPack>),
+                dim3(static_cast<unsigned>(col_blocks), static_cast<unsigned>(chunk_blocks)), dim3(kWarp, kChunksOfBlock), 0,
+                launch.stream, args);
+}
+
 // dgain and dbias may be absent.
 void sum_columns(ConstTensorView dy, ConstTensorView x, ConstTensorView mean, ConstTensorView rstd, const Output& dgain,
                  const Output& dbias, const Launch& launch) {
@@ -121,20 +135,19 @@ void sum_columns(ConstTensorView dy, ConstTensorView x, ConstTensorView mean, Co
                     dy.shape.cols(),
                     (dy.shape.rows() + kRowChunk - 1) / kRowChunk};
     constexpr int kPack = kPackOf<T>;
-    const auto launch_chunks = [&]<int kWidth>() {
-      const auto kernel = gain && bias ? &sum_chunks<T, true, true, kWidth>
-                          : gain       ? &sum_chunks<T, true, false, kWidth>
-                                       : &sum_chunks<T, false, true, kWidth>;
-      const int64_t col_blocks = (args.cols / kWidth + kWarp - 1) / kWarp;
-      const int64_t chunk_blocks = std::min<int64_t>((args.chunks + kChunksOfBlock - 1) / kChunksOfBlock, 65535);
-      TRIVET_LAUNCH(kernel, dim3(static_cast<unsigned>(col_blocks), static_cast<unsigned>(chunk_blocks)),
-                    dim3(kWarp, kChunksOfBlock), 0, launch.stream, args);
+    const auto sum_packs = [&]<int kWidth>() {
+      if (gain && bias)
+        launch_chunks<T, true, true, kWidth>(args, launch);
+      else if (gain)
+        launch_chunks<T, true, false, kWidth>(args, launch);
+      else
+        launch_chunks<T, false, true, kWidth>(args, launch);
     };
     if (args.chunks > 0) {
       if (args.cols % kPack == 0 && aligned_for_packs<kPack>(args.dy, args.x))
-        launch_chunks.template operator()<kPack>();
+        sum_packs.template operator()<kPack>();
       else
-        launch_chunks.template operator()<1>();
+        sum_packs.template operator()<1>();
     }
     if (gain) finish<T>(args.gain_sums, args.chunks, dgain.out, dgain.accumulate, launch);
     if (bias) finish<T>(args.bias_sums, args.chunks, dbias.out, dbias.accumulate, launch);
@@ -154,6 +167,32 @@ void compute(const LayerNormBackwardWeight& args, const Launch& launch) {
 
 void compute(const RmsNormBackwardWeight& args, const Launch& launch) {
   sum_columns(args.dy, args.x, {}, args.rstd, {args.dgain, args.accumulate}, {}, launch);
+}
+
+void compute(const HeadNormBackwardWeight& args, const Launch& launch) {
+  dispatch_device_float(args.qkv.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    constexpr int kPack = kPackOf<T>;
+    const int64_t tokens = args.qkv.shape.rows();
+    const Columns<T> columns{.dy = data_of<T>(args.dout),
+                             .x = data_of<T>(args.qkv),
+                             .mean = nullptr,
+                             .rstd = data_of<Sum>(args.rstd),
+                             .gain_sums = static_cast<Sum*>(launch.workspace.data),
+                             .bias_sums = nullptr,
+                             .rows = tokens,
+                             .cols = args.dgains.elements(),
+                             .chunks = (tokens + kRowChunk - 1) / kRowChunk,
+                             .stride = args.qkv.shape[2],
+                             .cols_of_statistic = args.head_size()};
+    if (columns.chunks > 0) {
+      if (columns.cols_of_statistic % kPack == 0 && aligned_for_packs<kPack>(columns.dy, columns.x))
+        launch_chunks<T, true, false, kPack>(columns, launch);
+      else
+        launch_chunks<T, true, false, 1>(columns, launch);
+    }
+    finish<T>(columns.gain_sums, columns.chunks, args.dgains, false, launch);
+  });
 }
 
 }  // namespace trivet::kernels::cuda

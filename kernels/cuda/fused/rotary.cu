@@ -11,8 +11,9 @@ template <typename T>
 struct Heads {
   T* qkv;
   int64_t sequences, width;
-  int positions, heads, half;  // heads: those that are rotated; half: half the head size
+  int positions, heads, head_size, half;  // heads: those that are rotated; half: the pairs of a head
   float base;
+  RotaryScaling scaling;
   SumOf<T> direction;  // 1, or -1 to rotate back
 };
 
@@ -23,7 +24,8 @@ __global__ void __launch_bounds__(kThreads) rotate(Heads<T> a) {
   Sum* const sine = cosine + a.half;
   const int64_t position = blockIdx.x;
   for (int i = static_cast<int>(threadIdx.x); i < a.half; i += kThreads) {
-    const double frequency = pow(static_cast<double>(a.base), -static_cast<double>(i) / static_cast<double>(a.half));
+    const double frequency =
+        scaled_frequency(pow(static_cast<double>(a.base), -static_cast<double>(i) / static_cast<double>(a.half)), a.scaling);
     const double angle = static_cast<double>(position) * frequency;
     cosine[i] = static_cast<Sum>(cos(angle));
     sine[i] = static_cast<Sum>(sin(angle));
@@ -35,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) rotate(Heads<T> a) {
 #pragma unroll 2
     for (int place = static_cast<int>(threadIdx.x); place < of_sequence; place += kThreads) {
       const int head = place / packs, first = (place - head * packs) * kPack;
-      T* const low = row + int64_t{head} * 2 * a.half + first;
+      T* const low = row + int64_t{head} * a.head_size + first;
       T* const high = low + a.half;
       Pack<T, kPack> x = load_pack<kPack>(low), y = load_pack<kPack>(high);
 #pragma unroll
@@ -55,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) rotate(Heads<T> a) {
 void compute(const Rotary& args, const Launch& launch) {
   if (args.qkv.elements() == 0) return;
   const int64_t sequences = args.qkv.shape[0], positions = args.qkv.shape[1], width = args.qkv.shape[2];
-  const int64_t half = width / (args.heads + 2 * args.key_value_heads) / 2;
+  const int64_t half = args.pairs(), head_size = args.head_size();
   // If positions alone give too few blocks for the device, the sequences are divided among blocks too.
   const int64_t shares = std::clamp<int64_t>(launch.multiprocessors * 4 / positions, 1, std::min<int64_t>(sequences, 65535));
   dispatch_device_float(args.qkv.dtype, [&]<typename T>() {
@@ -66,10 +68,13 @@ void compute(const Rotary& args, const Launch& launch) {
                          width,
                          static_cast<int>(positions),
                          static_cast<int>(args.heads + args.key_value_heads),
+                         static_cast<int>(head_size),
                          static_cast<int>(half),
                          args.base,
+                         args.scaling,
                          args.inverse ? Sum(-1) : Sum(1)};
-    const auto kernel = half % kPack == 0 && aligned_for_packs<kPack>(heads.qkv) ? &rotate<T, kPack> : &rotate<T, 1>;
+    const bool packs = half % kPack == 0 && head_size % kPack == 0 && aligned_for_packs<kPack>(heads.qkv);
+    const auto kernel = packs ? &rotate<T, kPack> : &rotate<T, 1>;
     TRIVET_LAUNCH(kernel, dim3(static_cast<unsigned>(positions), static_cast<unsigned>(shares)), kThreads,
                   static_cast<size_t>(2 * half) * sizeof(Sum), launch.stream, heads);
   });

@@ -1,0 +1,106 @@
+#include "model/qk_norm.h"
+
+#include "kernels/kernels.h"
+#include "model/qkv_projection.h"
+#include "model/sub_layers.h"
+#include "tensor_parallel/axis_sum.h"
+
+namespace trivet::model {
+
+using tensor_parallel::AxisCuts;
+using tensor_parallel::split_axis;
+namespace {
+
+// Returns sums[D] = the sum over heads of parts[heads, D].
+ScopedTensor sum_over_heads(Context& context, ConstTensorView parts, std::span<const int64_t> chunk_ends) {
+  const int64_t size = parts.shape[1], chunks = chunk_ends.empty() ? 1 : static_cast<int64_t>(chunk_ends.size());
+  ScopedTensor sums(context.arena, parts.dtype, {chunks, size});
+  for (int64_t chunk = 0, begin = 0; chunk < chunks; ++chunk) {
+    const int64_t end = chunk_ends.empty() ? parts.shape[0] : chunk_ends[chunk];
+    context.kernels.bias_gradient(
+        {.dy = parts.row_range(begin, end - begin), .dbias = sums.view().slice(chunk * size, size), .accumulate = false});
+    begin = end;
+  }
+  // A balanced tree, as in a sum over ranks.
+  for (int64_t step = 1; step < chunks; step *= 2)
+    for (int64_t chunk = 0; chunk + step < chunks; chunk += 2 * step)
+      context.kernels.add(sums.view().slice((chunk + step) * size, size), sums.view().slice(chunk * size, size));
+  return sums;
+}
+
+// gradient (+)= sum, rounded once
+void store(Context& context, ConstTensorView sum, const Gradient& gradient) {
+  const Shape row{1, sum.elements()};
+  ScopedTensor before;
+  if (gradient.accumulate) {
+    before = ScopedTensor(context.arena, gradient.view.dtype, {sum.elements()});
+    context.kernels.copy(gradient.view, before);
+  }
+  context.kernels.add_bias({.x = sum.reshaped(row),
+                            .bias = gradient.accumulate ? ConstTensorView(before.view()) : ConstTensorView{},
+                            .out = gradient.view.reshaped(row)});
+}
+
+}  // namespace
+
+QkNorm::QkNorm(const Options& options) : options_(options) {
+  for (const char* name : {"query_norm.gain", "key_norm.gain"})
+    parameters_.push_back({.name = name, .shape = {options.head_size}, .init = {Init::Kind::Ones, 0}, .decay = false});
+}
+
+void QkNorm::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
+  const HeadRange heads = head_range(options_.heads, options_.key_value_heads, split_axis(context));
+  saved.reference(kX, x);
+  const TensorView rstd = saved.keep(context.arena, kRstd, statistics_dtype(x.dtype),
+                                     {x.shape[0], x.shape[1], heads.count + heads.key_value_count});
+  context.kernels.head_norm({.qkv = x,
+                             .query_gain = weights[0],
+                             .key_gain = weights[1],
+                             .out = y,
+                             .rstd = rstd,
+                             .heads = heads.count,
+                             .key_value_heads = heads.key_value_count,
+                             .epsilon = static_cast<float>(options_.epsilon)});
+}
+
+void QkNorm::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
+  const HeadRange heads = head_range(options_.heads, options_.key_value_heads, split_axis(context));
+  saved.reference(kDy, dy);
+  context.kernels.head_norm_backward_input({.dout = dy,
+                                            .qkv = saved[kX],
+                                            .query_gain = weights[0],
+                                            .key_gain = weights[1],
+                                            .rstd = saved[kRstd],
+                                            .dqkv = dx,
+                                            .heads = heads.count,
+                                            .key_value_heads = heads.key_value_count});
+}
+
+// [Note: gradients of gains that all heads share]
+void QkNorm::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
+  if (gradients[0].view.absent() && gradients[1].view.absent()) return;
+  const comm::RankAxis* axis = split_axis(context);
+  const HeadRange heads = head_range(options_.heads, options_.key_value_heads, axis);
+  const ConstTensorView dy = saved[kDy];
+  const int64_t size = options_.head_size;
+  const ScopedTensor parts(context.arena, statistics_dtype(dy.dtype), {heads.count + heads.key_value_count, size});
+  context.kernels.head_norm_backward_weight({.dout = dy,
+                                             .qkv = saved[kX],
+                                             .rstd = saved[kRstd],
+                                             .dgains = parts,
+                                             .heads = heads.count,
+                                             .key_value_heads = heads.key_value_count});
+  const ConstTensorView of_gain[] = {parts.view().row_range(0, heads.count),
+                                     parts.view().row_range(heads.count, heads.key_value_count)};
+  const int64_t all_heads[] = {options_.heads, options_.key_value_heads};
+  for (size_t i = 0; i < 2; ++i) {
+    if (gradients[i].view.absent()) continue;
+    const AxisCuts cuts(context, {0, {all_heads[i]}, {}});
+    const ScopedTensor sums = sum_over_heads(context, of_gain[i], cuts.ends());
+    const TensorView sum = sums.view().slice(0, size);
+    if (axis && !axis->splits_tokens) tensor_parallel::sum_over(*axis, sum);
+    store(context, sum, gradients[i]);
+  }
+}
+
+}  // namespace trivet::model
