@@ -247,12 +247,13 @@ void check_flags_of_job_file(const CLI::App& launch, const LaunchFlags& flags) {
 
 // The jobs run in sequence on the same slots. The logs of tuning go into a subfolder of the folder for the logs of training.
 std::vector<LaunchRequest> tuning_jobs(const LaunchFlags& flags) {
-  const AutotunedPrograms programs = autotuned(flags.request.program);
+  const bool only_tunes = flags.autotuning == "tune";
+  const AutotunedPrograms programs = autotuned(flags.request.program, only_tunes ? AfterTuning::End : AfterTuning::Train);
   LaunchRequest tune = flags.request, train = flags.request;
   tune.program = programs.tune;
   if (!tune.log_folder.empty()) tune.log_folder += "/tuning";
   train.program = programs.train;
-  return flags.autotuning == "tune" ? std::vector{tune} : std::vector{tune, train};
+  return only_tunes ? std::vector{tune} : std::vector{tune, train};
 }
 
 JobOutcome run_here(const LaunchRequest& request, const HostRanks& on, const comm::Environment& environment) {
