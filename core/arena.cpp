@@ -28,8 +28,7 @@ std::byte* Arena::base() const {
 TensorView Arena::allocate(DType dtype, const Shape& shape) {
   TensorView view{nullptr, dtype, shape};
   const int64_t bytes = std::max(round_up(view.bytes()), kAlignment);
-  const auto gap =
-      std::find_if(gaps_.begin(), gaps_.end(), [bytes](const auto& one) { return one.second >= bytes; });
+  const auto gap = std::find_if(gaps_.begin(), gaps_.end(), [bytes](const auto& one) { return one.second >= bytes; });
   const int64_t offset = gap == gaps_.end() ? end_ : gap->first;
   if (offset + bytes > capacity_)
     throw std::logic_error(fmt::format("arena \"{}\": {} bytes do not fit ({} of {} bytes used); the plan is too small", name_,
