@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "embed/usage.h"
+#include "engine/divergence.h"
 #include "engine/lr_schedule.h"
 #include "engine/weight_audit.h"
 
@@ -265,9 +266,8 @@ void ShardedOptimizer::check_skipped_in_a_row() const {
   const int64_t limit = config_.training.stop_after_skipped;
   if (loss_scale_.dynamic() || limit == 0 || skipped_in_a_row_ < limit) return;
   throw NumericsError(fmt::format(
-      "step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); lower {} and "
-      "resume from a checkpoint",
-      steps_, skipped_in_a_row_, limit, config_.fp16.enabled ? "fp16.loss_scale" : "optimizer.params.lr or gradient_clipping"));
+      "step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); {} and resume from a checkpoint",
+      steps_, skipped_in_a_row_, limit, cure_of_overflows(config_)));
 }
 
 // Also finds a trainer that writes to weights on some ranks only.

@@ -38,7 +38,8 @@ std::string note_of(const RunData& run, const std::vector<StepsOfStart>& starts,
   std::vector<std::string> timed, left_out;
   for (const StepsOfStart& start : starts) {
     if (start.ranks != ranks)
-      left_out.push_back(fmt::format("{} to {} ({} rank{})", start.first, start.last, start.ranks, start.ranks == 1 ? "" : "s"));
+      left_out.push_back(
+          fmt::format("{} to {} ({} rank{})", start.first, start.last, start.ranks, start.ranks == 1 ? "" : "s"));
     else if (start.first < start.last)
       timed.push_back(fmt::format("{} to {}", start.first + 1, start.last));
   }

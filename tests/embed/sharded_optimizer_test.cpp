@@ -364,7 +364,15 @@ TEST(ShardedOptimizer, EndsARunInWhichTooManyStepsAreSkipped) {
         [&] {
           optimizer.add_gradient(0, {&nan, DType::Float32, {1}});
         },
-        ThrowsMessage<NumericsError>(AllOf(HasSubstr("not finite 2 times in a row"), HasSubstr("lower optimizer.params.lr"))));
+        ThrowsMessage<NumericsError>(AllOf(HasSubstr("not finite 2 times in a row"),
+                                           HasSubstr("; lower optimizer.params.lr or gradient_clipping and"))));
+    ShardedOptimizer unclipped(parse_config(R"({"training": {"stop_after_skipped": 1}, "gradient_clipping": 0})", "t"),
+                               parameters, world);
+    unclipped.add_gradient(0, {&nan, DType::Float32, {1}});
+    unclipped.end_microbatch(0);
+    unclipped.step();
+    EXPECT_THAT([&] { unclipped.end_microbatch(0); },
+                ThrowsMessage<NumericsError>(HasSubstr("; lower optimizer.params.lr, or clip with gradient_clipping, and")));
     ShardedOptimizer scaled(
         parse_config(R"({"training": {"stop_after_skipped": 1}, "fp16": {"enabled": true, "loss_scale": 64}})", "t"),
         parameters, world);
