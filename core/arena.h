@@ -46,8 +46,8 @@ class Arena {
   Buffer memory_;
   int64_t capacity_;
   int64_t used_ = 0, peak_ = 0;
-  int64_t end_ = 0;                    // of the last block
   std::map<int64_t, int64_t> blocks_;  // offset -> bytes, used blocks only
+  int64_t end_ = 0;                    // of the last block
   // offset -> bytes, between blocks. There are few, so that an allocation among thousands of blocks is quick.
   std::map<int64_t, int64_t> gaps_;
 };

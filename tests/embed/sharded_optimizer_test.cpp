@@ -149,7 +149,9 @@ enum class Unused { AddsZeros, AddsNothing };
 std::vector<float> weights_after_steps_without(int unused, int stage, bool overlap, const std::string& mode, Unused how) {
   std::vector<float> weights;
   const std::string more =
-      R"(, "optimizer": {"type": "SGD", "params": {"lr": 1}}, "gradient_clipping": 0, "gradient_accumulation_steps": 2)" + mode;
+      R"(, "optimizer": {"type": "SGD", "params": {"lr": 1}}, "gradient_clipping": 0, "gradient_accumulation_steps": 2, )"
+      R"("train_micro_batch_size_per_gpu": 1, "train_batch_size": 4)" +
+      mode;
   const auto job = [&](comm::World& world) {
     const std::vector<Parameter> parameters{{.name = "a", .shape = {4}, .unit = "a"},
                                             {.name = "b", .shape = {4}, .unit = "b"},
