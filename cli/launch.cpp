@@ -160,7 +160,8 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
                   "seconds in which the ranks may finish a step and save after a signal to the launcher; then they are killed")
       ->check(from_to(0, 86400))
       ->capture_default_str();
-  launch.add_flag("-q,--quiet", request.quiet, "print errors only");
+  launch.add_flag("-q,--quiet", request.quiet,
+                  "print only what the ranks print, and errors: what ended the job, and output or pids that were lost");
   launch.add_option("--log_level", flags.log_level, "debug, info, warning, error or critical")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "critical"}));
   launch
@@ -247,12 +248,13 @@ void check_flags_of_job_file(const CLI::App& launch, const LaunchFlags& flags) {
 
 // The jobs run in sequence on the same slots. The logs of tuning go into a subfolder of the folder for the logs of training.
 std::vector<LaunchRequest> tuning_jobs(const LaunchFlags& flags) {
-  const AutotunedPrograms programs = autotuned(flags.request.program);
+  const bool only_tunes = flags.autotuning == "tune";
+  const AutotunedPrograms programs = autotuned(flags.request.program, only_tunes ? AfterTuning::End : AfterTuning::Train);
   LaunchRequest tune = flags.request, train = flags.request;
   tune.program = programs.tune;
   if (!tune.log_folder.empty()) tune.log_folder += "/tuning";
   train.program = programs.train;
-  return flags.autotuning == "tune" ? std::vector{tune} : std::vector{tune, train};
+  return only_tunes ? std::vector{tune} : std::vector{tune, train};
 }
 
 JobOutcome run_here(const LaunchRequest& request, const HostRanks& on, const comm::Environment& environment) {
@@ -367,8 +369,9 @@ JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start,
     if (!start.request.quiet) fmt::print(stderr, "trivet {}; {}\n", outcome.text, describe(*next.start, outcome));
     quick_failures = quick_failures_after(quick_failures, outcome, std::chrono::steady_clock::now() - began);
     if (const auto signal = signals->pause(pause_before_start(quick_failures), [&](int warning) {
-          fmt::print(stderr, "trivet launch: signal {} came between two starts, when there was no rank to pass it on to\n",
-                     name_of_signal(warning));
+          if (!start.request.quiet)
+            fmt::print(stderr, "trivet launch: signal {} came between two starts, when there was no rank to pass it on to\n",
+                       name_of_signal(warning));
         }))
       return {.exit_code = 128 + *signal,
               .text = fmt::format("launch: ended by signal {} before the job started again", name_of_signal(*signal)),

@@ -17,26 +17,38 @@
 #include "core/error.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/load.h"
+#include "engine/trainer/initial_weights.h"
 
 namespace trivet::cli {
 namespace {
 
 struct TuneArguments {
-  std::string config, cluster, profile;
+  std::string config, cluster, profile, init_from;
   std::vector<std::string> overrides;
   int ranks = 0;
   std::optional<double> seconds;  // none: the default of TuneOptions
   bool resume = false;
 };
 
+// --set, and the keys of the model that only --init-from gives. The best config then has them, too.
+std::vector<std::string> all_overrides(const TuneArguments& arguments) {
+  std::vector<std::string> overrides = arguments.overrides;
+  if (arguments.init_from.empty()) return overrides;
+  const Config given = load_config(arguments.config, arguments.overrides);
+  for (const std::string& key : trainer::model_keys_of(arguments.init_from))
+    if (!is_given(given, key.substr(0, key.find('=')))) overrides.push_back(key);
+  return overrides;
+}
+
 autotune::ConfigDocument read_document(const TuneArguments& arguments) {
-  const Config config = load_config(arguments.config, arguments.overrides);  // reports what is wrong with the file or the keys
+  const std::vector<std::string> overrides = all_overrides(arguments);
+  const Config config = load_config(arguments.config, overrides);  // reports what is wrong with the file or the keys
   if (config.elasticity.enabled)
     throw ConfigError(
         arguments.config +
         ": elasticity.enabled: true is not accepted by trivet tune, which chooses the batch itself; set it to false");
   const BoundedText read = read_bounded(arguments.config, config::kMaxConfigBytes, "a config");
-  return {read.text, arguments.config, arguments.overrides};
+  return {read.text, arguments.config, overrides};
 }
 
 // The command that trains with `config` on the same number of ranks.
@@ -64,6 +76,7 @@ void run(const TuneArguments& arguments) {
                                   .resume = arguments.resume};
     if (arguments.seconds) options.measuring_seconds = *arguments.seconds;
     options.command = train_command(optimal, arguments.ranks, rank.world.size());
+    if (!arguments.init_from.empty()) options.command += " --init-from " + arguments.init_from;
     options.report = [](const std::string& line) {
       std::printf("%s\n", line.c_str());
       std::fflush(stdout);
@@ -93,6 +106,10 @@ void add_tune(CLI::App& program) {
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
+  command->add_option(
+      "--init-from", arguments->init_from,
+      "take the keys of the section \"model\" that the config leaves out from this model or checkpoint, as trivet "
+      "train does; the trials do not read its weights");
   CLI::Option* cluster =
       command->add_option("--cluster", arguments->cluster,
                           "machines to predict for: a100, a100-40, h100, h200 or a JSON file (these ranks, measured)");

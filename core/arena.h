@@ -40,12 +40,16 @@ class Arena {
 
  private:
   std::byte* base() const;
+  void add_gap(int64_t offset, int64_t bytes);
 
   std::string name_;
   Buffer memory_;
   int64_t capacity_;
   int64_t used_ = 0, peak_ = 0;
   std::map<int64_t, int64_t> blocks_;  // offset -> bytes, used blocks only
+  int64_t end_ = 0;                    // of the last block
+  // offset -> bytes, between blocks. There are few, so that an allocation among thousands of blocks is quick.
+  std::map<int64_t, int64_t> gaps_;
 };
 
 // An arena tensor that is released when it goes out of scope.

@@ -16,8 +16,14 @@ void Arrivals::begin_microbatch() {
 
 void Arrivals::end_microbatch() { std::fill(missing_.begin(), missing_.end(), 0); }
 
-std::optional<int> Arrivals::next() {
-  if (next_ < 0 || !is_complete(next_)) return std::nullopt;
+int Arrivals::complete_from() const {
+  int unit = static_cast<int>(missing_.size());
+  while (unit > 0 && is_complete(unit - 1)) --unit;
+  return unit;
+}
+
+std::optional<int> Arrivals::next(int from) {
+  if (next_ < from || !is_complete(next_)) return std::nullopt;
   return next_--;
 }
 

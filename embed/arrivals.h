@@ -5,7 +5,7 @@
 // usually ends at the first. A unit that is complete waits for those before it in this order.
 //
 //   units         0   1   2   3
-//   complete          x       x      next() = 3, then none: 2 is missing, and 1 waits for it
+//   complete          x       x      complete_from() = 3; next() = 3, then none: 2 is missing, and 1 waits for it
 #pragma once
 
 #include <optional>
@@ -24,8 +24,10 @@ class Arrivals {
   bool is_complete(int unit) const { return missing_[unit] == 0; }
   // No more gradients of this microbatch will arrive: all units are complete.
   void end_microbatch();
-  // The next unit in the order if it is complete. Each unit is returned once in a microbatch.
-  std::optional<int> next();
+  // The lowest unit that is complete together with all after it; the number of units if the last is not complete.
+  int complete_from() const;
+  // The next unit in the order if it is complete and not below `from`. Each unit is returned once in a microbatch.
+  std::optional<int> next(int from = 0);
 
  private:
   std::vector<int> gradients_of_unit_, missing_;  // [unit]

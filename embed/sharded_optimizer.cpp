@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "embed/usage.h"
+#include "engine/divergence.h"
 #include "engine/lr_schedule.h"
 #include "engine/weight_audit.h"
 
@@ -60,8 +61,9 @@ void ShardedOptimizer::prefetch(int unit) {
 }
 
 void ShardedOptimizer::gather(int unit) {
-  prefetch(unit);
   UnitState& state = state_of(unit);
+  if (state.users == 0) sum_units_complete_on_all_ranks();
+  prefetch(unit);
   if (state.users == 0) abort_others_on_error([&] { look_at_weights(unit); });
   state.gathered = Gathered::Yes;
   ++state.users;
@@ -135,7 +137,7 @@ void ShardedOptimizer::gradient_ready(int parameter) {
   if (!arrivals_.arrived(unit)) return;
   abort_others_on_error([&] {
     complete_unit(unit);
-    sum_complete_units();
+    if (!sums_where_ranks_meet()) sum_complete_units();
   });
 }
 
@@ -146,9 +148,24 @@ bool ShardedOptimizer::sums_this_microbatch() const {
   return (config_.zero.stage >= 2 && sharding_of(config_, mesh_).shards > 1) || microbatch_ + 1 == microbatches_;
 }
 
-void ShardedOptimizer::sum_complete_units() {
+void ShardedOptimizer::sum_complete_units(int from) {
   if (!sums_this_microbatch()) return;
-  while (const auto unit = arrivals_.next()) parameters_->reduce(*unit, reducer_);
+  while (const auto unit = arrivals_.next(from)) parameters_->reduce(*unit, reducer_);
+}
+
+// See [Note: sums where ranks meet].
+bool ShardedOptimizer::sums_where_ranks_meet() const {
+  return config_.zero.stage >= 3 && sharding_of(config_, mesh_).shards > 1;
+}
+
+void ShardedOptimizer::sum_units_complete_on_all_ranks() {
+  if (!sums_where_ranks_meet()) return;
+  abort_others_on_error([&] {
+    int64_t from = arrivals_.complete_from();
+    const auto stream = make_inline_stream();
+    checkpoint_group_->all_reduce({&from, DType::Int64, {1}}, comm::ReduceOp::Max, *stream);
+    sum_complete_units(static_cast<int>(from));
+  });
 }
 
 void ShardedOptimizer::refuse_open_gradients() const {
@@ -249,9 +266,8 @@ void ShardedOptimizer::check_skipped_in_a_row() const {
   const int64_t limit = config_.training.stop_after_skipped;
   if (loss_scale_.dynamic() || limit == 0 || skipped_in_a_row_ < limit) return;
   throw NumericsError(fmt::format(
-      "step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); lower {} and "
-      "resume from a checkpoint",
-      steps_, skipped_in_a_row_, limit, config_.fp16.enabled ? "fp16.loss_scale" : "optimizer.params.lr or gradient_clipping"));
+      "step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); {} and resume from a checkpoint",
+      steps_, skipped_in_a_row_, limit, cure_of_overflows(config_)));
 }
 
 // Also finds a trainer that writes to weights on some ranks only.

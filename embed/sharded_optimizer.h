@@ -16,16 +16,19 @@
 //
 // A unit is summed over ranks as soon as the last of its gradients has arrived, in the last microbatch of a step (at stages 2
 // and 3 in every one) and, with overlap_comm, while the trainer computes the others. Gradients may arrive in any order. Those
-// that never arrive count as zeros.
+// that never arrive count as zeros: a rank need not use a parameter that others use.
 //
 // The config is the same JSON as for `trivet train`; what it says about the model, the data and the pipeline is not used, and
 // axes other than data, offloading, audit.every_steps and GPUs are refused. With reproducible "layout", the bits do not depend
 // on the number of ranks, the stage or the order of arrival, if the trainer's gradients of a microbatch do not.
 //
-// All ranks make the same calls in the same order, except add_gradient() and its two parts, which may come in another order
-// between two calls of gather(). At stage 3, a rank that has the gradients of a unit waits with its next gather() until the
-// others have them, too. So if a rank does not use a parameter, it must add a gradient of zeros before its next gather();
-// otherwise ranks wait for each other until the deadline for operations (CommError, NoProgress).
+// All ranks make the same calls in the same order, except add_gradient() and its two parts, which may come at any time within a
+// microbatch, or not at all.
+//
+// [Note: sums where ranks meet] At stage 3, gather() is an operation of all ranks. If a rank began to sum a unit that another
+// rank does not have yet, the other could be in the next gather(), and both would wait forever. So at stage 3 units are summed
+// in gather() and in end_microbatch() only: in gather() those that are complete on all ranks, which tell one another; in
+// end_microbatch() all others, with zeros for what is missing.
 //
 // One thread at a time. The world must outlive the object. The destructor frees the weights; in the middle of a step it waits
 // for sums that have begun. A call at the wrong time or with wrong arguments throws Error (Usage) and changes nothing. Other
@@ -164,7 +167,9 @@ class ShardedOptimizer {
   void prepare_step();
   bool sums_this_microbatch() const;
   void complete_unit(int unit);
-  void sum_complete_units();
+  bool sums_where_ranks_meet() const;
+  void sum_complete_units(int from = 0);
+  void sum_units_complete_on_all_ranks();
   void finish_step(bool skipped);
   void check_skipped_in_a_row() const;
   void audit_weights();

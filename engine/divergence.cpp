@@ -80,6 +80,12 @@ std::string Divergence::first_not_finite_tensor() {
          (was_skipped() ? ": each microbatch is finite, but the sum of their gradients is not" : ": all tensors are finite");
 }
 
+std::string cure_of_overflows(const Config& config) {
+  if (config.fp16.enabled) return "lower fp16.loss_scale";
+  return config.gradient_clipping > 0 ? "lower optimizer.params.lr or gradient_clipping"
+                                      : "lower optimizer.params.lr, or clip with gradient_clipping,";
+}
+
 // Skipped steps changed nothing, so the step before them produced these weights. If a step was not skipped but its loss is not
 // finite, that loss was computed with the weights of the step before it.
 std::string Divergence::way_back() const {

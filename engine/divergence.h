@@ -25,6 +25,10 @@
 
 namespace trivet {
 
+// What to do if gradients are not finite again and again, with the config's keys: "lower optimizer.params.lr or
+// gradient_clipping".
+std::string cure_of_overflows(const Config& config);
+
 class Divergence {
  public:
   // `last_microbatches` returns those of the last step done. `ranks` are those of `engine`; nobody else may use them meanwhile.

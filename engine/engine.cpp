@@ -271,11 +271,8 @@ void Engine::check_skipped_in_a_row() const {
   const int64_t limit = plan_.config.training.stop_after_skipped;
   if (loss_scale_.dynamic() || limit == 0 || progress_.skipped_in_a_row < limit) return;
   throw NumericsError(
-      fmt::format("step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); lower {} and {}",
-                  progress_.steps, progress_.skipped_in_a_row, limit,
-                  plan_.config.fp16.enabled            ? "fp16.loss_scale"
-                  : plan_.config.gradient_clipping > 0 ? "optimizer.params.lr or gradient_clipping"
-                                                       : "optimizer.params.lr, or clip with gradient_clipping,",
+      fmt::format("step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); {} and {}",
+                  progress_.steps, progress_.skipped_in_a_row, limit, cure_of_overflows(plan_.config),
                   plan_.config.checkpoint.directory.empty() ? "start over" : "resume from a checkpoint"));
 }
 

@@ -96,6 +96,7 @@ class TrainingLoop {
                            .lr = lr,
                            .grad_norm = result.grad_norm,
                            .loss_scale = run_.config.fp16.enabled ? scale : 0,
+                           .next_loss_scale = run_.config.fp16.enabled ? run_.engine.loss_scale() : 0,
                            .samples = (step + 1) * run_.batches.layout().global_batch(),
                            .targets = result.targets,
                            .step_ms = ms,

@@ -66,36 +66,6 @@ inline int64_t workspace_bytes(const EmbeddingBackward& args) {
 inline int64_t workspace_bytes(const CrossEntropy& args) { return args.logits.shape.rows() * size_of(DType::Float64); }
 inline int64_t workspace_bytes(const CrossEntropyOfPart& args) { return args.logits.shape.rows() * size_of(DType::Float64); }
 
-// Parts of the scratch memory of ctc. Numbers have the type of sums unless stated otherwise. A target of L places has up to
-// S = 2 L + 1 states; kernels/cpu/ctc.cpp says what alpha and beta are.
-struct CtcScratch {
-  int64_t alpha, beta, log_sums;  // offsets in bytes: [B, T, S], [B, 2, S], [B, T]
-  int64_t states, best;           // int32 [B, S]: the class of each state; int32 [B, T]: the most probable class of each step
-  int64_t results;                // float64 [B, 3]: loss, whether the sample counts, whether its target is spelled
-  int64_t bytes;
-
-  CtcScratch(int64_t samples, int64_t steps, int64_t places, DType sums) {
-    int64_t end = 0;
-    const auto take = [&](int64_t elements, DType dtype) {
-      const int64_t first = end;
-      end += aligned_workspace(samples * elements * size_of(dtype));
-      return first;
-    };
-    const int64_t most_states = 2 * places + 1;
-    alpha = take(steps * most_states, sums);
-    beta = take(2 * most_states, sums);
-    log_sums = take(steps, sums);
-    states = take(most_states, DType::Int32);
-    best = take(steps, DType::Int32);
-    results = take(3, DType::Float64);
-    bytes = end;
-  }
-};
-inline int64_t workspace_bytes(const Ctc& args) {
-  return CtcScratch(args.logits.shape[0], args.logits.shape[1], args.targets.shape[1], statistics_type(args.logits.dtype))
-      .bytes;
-}
-
 // The statistics that attention's backward reads are padded to whole tiles of this many queries.
 inline constexpr int64_t kAttentionRows = 128;
 constexpr int64_t padded_attention_rows(int64_t tokens) {

@@ -283,9 +283,8 @@ TRIVET_C_API trivet_status trivet_optimizer_release(trivet_optimizer* optimizer,
 
 /**
  * @brief Adds the gradient of a parameter in this microbatch. It may start the sum of its unit over ranks, in the background
- * with overlap_comm. Once for each parameter and microbatch, in any order; parameters left out count as zeros. At stage 3 all
- * ranks must add the gradients of a unit between the same two calls of trivet_optimizer_gather(), zeros for a parameter that a
- * rank did not use; otherwise ranks wait for each other until one of them reports ::TRIVET_NO_PROGRESS.
+ * with overlap_comm. Once for each parameter and microbatch, in any order; parameters left out count as zeros, on one
+ * rank or on all.
  * @param optimizer An optimizer.
  * @param parameter Its index.
  * @param dtype TRIVET_FLOAT32 ...

@@ -76,7 +76,7 @@ JobOutcome run_ranks(const JobOnThisHost& job, LauncherSide& side) {
   if (request.save_pid) {
     pids = std::make_unique<PidFile>(job.inherited);
     Output error(STDERR_FILENO);
-    error.add(fmt::format("{}: pids are in {}\n", job.speaker, printable(pids->path(), 400)));
+    if (!request.quiet) error.add(fmt::format("{}: pids are in {}\n", job.speaker, printable(pids->path(), 400)));
     error.flush_within(std::chrono::seconds(1));
   }
   const Leftovers leftovers(job.job_id);  // the guardian has its own: either of the two may be killed

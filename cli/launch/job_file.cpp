@@ -89,15 +89,12 @@ void resume_if_it_saves(Job& job, const std::vector<std::string>& flags) {
 }
 
 // The same ranks tune, which saves no checkpoints. A job that the cluster starts again keeps the trials that had ended.
-void tune_instead(Job& job, const std::vector<std::string>& flags) {
-  const auto other = std::find_if(flags.begin(), flags.end(), [](const std::string& word) { return word != "--resume"; });
-  if (other != flags.end())
-    throw ConfigError(fmt::format("--autotuning tune: \"{}\": the job only tunes, so this would have no effect; leave it out",
-                                  printable(*other)));
+void tune_instead(Job& job) {
   job.tunes = true;
   job.name.resize(std::min(job.name.size(), kLongestName - kEndingOfTuning.size()));
   job.name += kEndingOfTuning;
-  job.program = autotuned(job.program).tune;
+  std::erase(job.program, "--resume");
+  job.program = autotuned(job.program, AfterTuning::End).tune;
   job.program.emplace_back("--resume");
   job.checkpoints.clear();
 }
@@ -129,7 +126,7 @@ Job job_of(const JobFileRequest& file, const LaunchRequest& request, const std::
           .program = request.program};
   job.program[0] = "trivet";
   if (file.tunes) {
-    tune_instead(job, command->others);
+    tune_instead(job);
   } else {
     resume_if_it_saves(job, command->others);
   }

@@ -188,6 +188,8 @@ class JsonReader {
         take();
       } else if (text_.substr(next_, 2) == "//") {
         while (!at_end() && peek() != '\n') take();
+      } else if (c == '#') {
+        fail(here(), "JSON has no comments with \"#\"; remove this one, or begin it with \"//\"");
       } else {
         return;
       }

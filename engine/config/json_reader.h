@@ -1,4 +1,5 @@
-// Reads JSON into JsonNodes with positions. `//` comments and a comma after the last value of an object or list are allowed;
+// Reads JSON into JsonNodes with positions. `//` comments and a comma after the last value of an object or list are allowed
+// (comments that begin with # are refused by name);
 // everything else follows RFC 8259: no NaN, no duplicate keys, strings in UTF-8. U+0000 is refused too: the system takes it as
 // the end of a string, which would cut a file name short. Two limits, 1 MiB and 64 levels, guard against files that are not
 // configs.

@@ -23,6 +23,17 @@ std::string fact(const std::pair<std::string, std::string>& line) {
   return fmt::format("{:<7} {}", line.first, escape_control(line.second));
 }
 
+// Only an overflow of gradients is called one. A loss that is not finite says something about the weights. After an overflow
+// the scale may stay, because of fp16.hysteresis or because it is fixed.
+std::string why_skipped(const StepMetrics& metrics) {
+  if (!std::isfinite(metrics.loss)) return fmt::format("the loss is {}", std::abs(metrics.loss));
+  if (metrics.loss_scale == 0) return "the gradients overflowed";
+  const std::string overflow = fmt::format("overflow at step {}: the loss scale", with_commas(metrics.step));
+  return metrics.next_loss_scale == metrics.loss_scale
+             ? fmt::format("{} stays {}", overflow, metrics.loss_scale)
+             : fmt::format("{} goes from {} to {}", overflow, metrics.loss_scale, metrics.next_loss_scale);
+}
+
 }  // namespace
 
 ConsoleOptions options_for_stdout(int64_t steps_per_print) {
@@ -56,11 +67,7 @@ void Console::on_start(const RunStart& start) {
 void Console::on_step(const StepMetrics& metrics) {
   count(metrics);
   if (metrics.skipped) {
-    const std::string why =
-        std::isfinite(metrics.loss) ? "the gradients overflowed" : fmt::format("the loss is {}", std::abs(metrics.loss));
-    print_line(fmt::format("{:>8}   skipped: {}{}", with_commas(metrics.step), why,
-                           metrics.loss_scale != 0 ? fmt::format(" at loss scale {}", metrics.loss_scale) : ""),
-               kYellow);
+    print_line(fmt::format("{:>8}   skipped: {}", with_commas(metrics.step), why_skipped(metrics)), kYellow);
     return;
   }
   if (stays(metrics)) {

@@ -8,7 +8,7 @@
 //      50   2.8655    1.407  5.0e-04      14,210       54.0    17 MiB       0:51
 //      50   validation loss 2.8321 over 111,540 tokens in 0.8 s
 //      50   validation loss 0.0512, accuracy 98.41 % over 10,000 images in 0.8 s        (if the model chooses classes)
-//      61   skipped: the gradients overflowed at loss scale 32768
+//      61   skipped: overflow at step 61: the loss scale goes from 32768 to 16384
 //   done    1,000 steps in 0:54, loss 4.1837 -> 2.0301, validation 2.0460 (best 2.0460 at step 1000), 14,402 tok/s, 1 skipped
 //
 // The first step, every `steps_per_print`-th step and the last step leave a line. On a terminal, the line of the current step

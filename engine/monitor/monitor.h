@@ -43,9 +43,10 @@ struct StepMetrics {
   double loss = 0;         // mean over the step's targets
   uint32_t loss_bits = 0;  // bits of the loss as float32
   double lr = 0, grad_norm = 0;
-  double loss_scale = 0;  // used in this step; 0: no loss scaling
-  int64_t samples = 0;    // in the run, including this step
-  int64_t targets = 0;    // counted in this step by all ranks
+  double loss_scale = 0;       // used in this step; 0: no loss scaling
+  double next_loss_scale = 0;  // for the next step
+  int64_t samples = 0;         // in the run, including this step
+  int64_t targets = 0;         // counted in this step by all ranks
   double step_ms = 0, targets_per_second = 0;
   int64_t memory_bytes = 0;  // peak of world rank 0
   bool skipped = false;      // an overflow: nothing was updated

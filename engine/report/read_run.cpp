@@ -31,6 +31,7 @@ constexpr int kMostLevels = 16;
 constexpr size_t kMostNames = 1000;  // categories, channels and facts
 constexpr size_t kMostRanks = 100'000;
 constexpr size_t kMostPredictions = 100;
+constexpr size_t kMostStarts = 10'000;
 
 [[noreturn]] void refuse(const std::string& source, const std::string& wrong) {
   throw DataError(ExitCode::Usage, fmt::format("{}: {}; use a folder that run.directory names, as trivet train left it",
@@ -153,8 +154,12 @@ void read_lines(const fs::path& path, ReadLines read, RunData& run) {
 }
 
 void read_starts(std::istream& lines, const std::string& source, RunData& run) {
-  for_each_line(lines, source,
-                [&](const Json& json) { run.last_start_json = json.dump(2, ' ', false, Json::error_handler_t::replace); });
+  for_each_line(lines, source, [&](const Json& json) {
+    run.last_start_json = json.dump(2, ' ', false, Json::error_handler_t::replace);
+    if (run.known_starts.size() == kMostStarts) run.known_starts.erase(run.known_starts.begin());
+    const auto ranks = json.contains("hosts") ? static_cast<int64_t>(json.at("hosts").size()) : 0;
+    run.known_starts.push_back({.steps_done = json.contains("step") ? step_of(json) : 0, .ranks = ranks});
+  });
 }
 
 void read_metrics(const fs::path& path, RunData& run) {

@@ -7,6 +7,8 @@
 #include <functional>
 #include <limits>
 
+#include "engine/report/timed_steps.h"
+
 namespace trivet::report {
 namespace {
 
@@ -85,8 +87,7 @@ double median(std::vector<double> values) {
 
 double median_of(const RunData& run, double StepPoint::*member) {
   std::vector<double> values;
-  const std::vector<StepPoint> points = run.steps.points();
-  for (size_t i = 1; i < points.size(); ++i) values.push_back(points[i].*member);
+  for (const StepPoint& point : timed_steps(run).steps) values.push_back(point.*member);
   return median(std::move(values));
 }
 

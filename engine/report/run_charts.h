@@ -17,7 +17,7 @@ std::vector<LineChart> charts_of(std::span<const RunData> runs);
 // What the targets of all these runs are.
 monitor::TargetWords targets_of(std::span<const RunData> runs);
 
-// Of all steps but the first, which touches memory for the first time; 0 if there is only that.
+// Of the steps whose times count (timed_steps.h); 0 if there is none.
 double median_targets_per_second(const RunData& run);
 // Model FLOPs utilization at this throughput of one step, in percent; 0 if the plan or the peak is not known.
 double utilization_percent(const PlanFigures& plan, double step_ms);

@@ -51,6 +51,11 @@ struct PlanFigures {
   std::vector<NamedValue> communication;  // bytes that a rank sends in one step, by line of the plan
 };
 
+struct KnownStart {
+  int64_t steps_done = 0;
+  int64_t ranks = 0;  // 0: not known
+};
+
 enum class RunState : uint8_t { Unfinished, Running, Ended };  // Unfinished: it is running, or was killed
 
 struct RunData {
@@ -58,6 +63,7 @@ struct RunData {
   RunState state = RunState::Unfinished;
   int64_t total_steps = 0;                                     // 0: not known
   int64_t starts = 0;                                          // how often it was started; 0: not known
+  std::vector<KnownStart> known_starts;                        // the newest of them, oldest first
   std::vector<std::pair<std::string, std::string>> facts;      // of the last start
   std::vector<std::pair<std::string, std::string>> end_facts;  // such as measured memory
   monitor::TargetWords targets = monitor::kTokens;

@@ -11,6 +11,7 @@
 #include "engine/monitor/number_text.h"
 #include "engine/report/page_drawing.h"
 #include "engine/report/run_charts.h"
+#include "engine/report/timed_steps.h"
 
 namespace trivet::report {
 namespace {
@@ -24,7 +25,10 @@ ScalingRow scaling_row(const RunData& run) {
   if (row.ranks < 1 || row.samples_per_step < 1)
     refuse_run(run, "there is no plan, which says how many ranks there were; use the folder that run.directory named");
   row.step_ms = median_step_ms(run);
-  if (row.step_ms <= 0) refuse_run(run, "has fewer than two steps whose time is known; the first one is not counted");
+  row.note = timed_steps(run).note;
+  if (row.step_ms <= 0)
+    refuse_run(run, row.note.empty() ? "has fewer than two steps whose time is known; the first one is not counted"
+                                     : row.note + "; no step is left whose time counts");
   row.samples_per_second = static_cast<double>(row.samples_per_step) / row.step_ms * 1e3;
   row.targets_per_second = median_targets_per_second(run);
   row.targets = run.targets;
@@ -84,7 +88,10 @@ std::string to_text(const std::vector<ScalingRow>& rows) {
   for (const auto& cells : cells_of(rows))
     text += fmt::format("{:>6} {:>8} {:>12} {:>8} {:>7} {:>11} {:>11} {:>10}  {}\n", cells[0], cells[1], cells[2], cells[3],
                         cells[4], cells[5], cells[6], cells[7], escape_control(cells[8]));
-  return text + kind_in_words(kind_of(rows)) + "\n";
+  text += kind_in_words(kind_of(rows)) + "\n";
+  for (const ScalingRow& row : rows)
+    if (!row.note.empty()) text += fmt::format("{}: {}.\n", printable(row.run), row.note);
+  return text;
 }
 
 std::string to_json(const std::vector<ScalingRow>& rows) {
@@ -99,6 +106,8 @@ std::string to_json(const std::vector<ScalingRow>& rows) {
                     {"speedup", row.speedup},
                     {"ideal", row.ideal},
                     {"efficiency", row.efficiency}});
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (!rows[i].note.empty()) list[i]["note"] = rows[i].note;
   return list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -111,9 +120,12 @@ std::string to_section(const std::vector<ScalingRow>& rows) {
         {fmt::format("{} rank{}", row.ranks, row.ranks == 1 ? "" : "s"),
          {{"reached", row.samples_per_second}, {"missing to the ideal", std::max(0.0, ideal - row.samples_per_second)}}});
   }
-  return fmt::format("<h2>Scaling</h2>\n<p>{}</p>\n<div class=\"wide\" aria-hidden=\"true\">{}</div>\n{}",
+  std::string notes;
+  for (const ScalingRow& row : rows)
+    if (!row.note.empty()) notes += fmt::format("\n<p>{}: {}.</p>", escaped(row.run), row.note);
+  return fmt::format("<h2>Scaling</h2>\n<p>{}</p>\n<div class=\"wide\" aria-hidden=\"true\">{}</div>\n{}{}",
                      kind_in_words(kind_of(rows)), stacked_bars(bars, {.unit_name = "samples/s"}),
-                     table_of_figures(cells_of(rows)));
+                     table_of_figures(cells_of(rows)), notes);
 }
 
 }  // namespace trivet::report

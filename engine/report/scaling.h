@@ -18,10 +18,11 @@ struct ScalingRow {
   std::string run;  // its name
   int64_t ranks = 0;
   int64_t samples_per_step = 0;
-  double step_ms = 0;  // the median of all steps but the first
+  double step_ms = 0;  // the median of the steps whose times count (timed_steps.h)
   double samples_per_second = 0, targets_per_second = 0;
   monitor::TargetWords targets = monitor::kTokens;
   double speedup = 0, ideal = 0, efficiency = 0;
+  std::string note;  // which steps count, if the run was started several times; else empty
 };
 
 // Strong: all runs have the same batch. Weak: the batch of each rank is the same.
@@ -32,7 +33,7 @@ enum class ScalingKind : uint8_t { Strong, Weak, Mixed };
 std::vector<ScalingRow> scaling_of(std::span<const RunData> runs);
 ScalingKind kind_of(const std::vector<ScalingRow>& rows);
 
-// A table, with a line that says of which kind it is.
+// A table, with a line that says of which kind it is, and one for each run that was started several times.
 std::string to_text(const std::vector<ScalingRow>& rows);
 std::string to_json(const std::vector<ScalingRow>& rows);
 // The section of a page: a drawing and the table.

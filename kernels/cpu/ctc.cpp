@@ -12,13 +12,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
+#include <cstddef>
 #include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
@@ -29,11 +28,12 @@ namespace {
 
 constexpr int32_t kBlank = 0;
 
-// The characters of a target.
-std::vector<int32_t> characters_of(std::span<const int32_t> target) {
-  std::vector<int32_t> characters;
-  std::ranges::copy_if(target, std::back_inserter(characters), [](int32_t value) { return value > kBlank; });
-  return characters;
+constexpr int64_t kResults = 3;  // of a sample: its loss, whether it counts, whether its target is spelled
+
+// Copies the characters of a target and returns them.
+std::span<const int32_t> characters_of(std::span<const int32_t> target, int32_t* to) {
+  int32_t* const end = std::ranges::copy_if(target, to, [](int32_t value) { return value > kBlank; }).out;
+  return {to, end};
 }
 
 bool counts_sample(std::span<const int32_t> target) {
@@ -55,8 +55,22 @@ class CtcSample {
  public:
   using Sum = SumOf<T>;
 
-  CtcSample(const T* logits, int64_t steps, int64_t classes, std::span<const int32_t> target)
-      : logits_(logits), steps_(steps), classes_(classes), characters_(characters_of(target)), log_sums_(steps) {
+  CtcSample(const Ctc& args, int64_t sample, std::span<const int32_t> target)
+      : steps_(args.logits.shape[1]),
+        classes_(args.logits.shape[2]),
+        logits_(args.logits.as<T>() + sample * steps_ * classes_) {
+    const CtcScratch parts(args.logits, args.targets);
+    const int64_t most_states = 2 * args.targets.shape[1] + 1;
+    auto* const scratch = static_cast<std::byte*>(args.scratch.data);
+    const auto sums_at = [&](int64_t part, int64_t elements) {  // elements of each sample
+      return reinterpret_cast<Sum*>(scratch + part) + sample * elements;
+    };
+    alpha_ = sums_at(parts.alpha, steps_ * most_states);
+    beta_ = sums_at(parts.beta, 2 * most_states);
+    log_sums_ = sums_at(parts.log_sums, steps_);
+    occupied_ = sums_at(parts.by_class, 2 * classes_);
+    later_y_ = occupied_ + classes_;
+    characters_ = characters_of(target, reinterpret_cast<int32_t*>(scratch + parts.states) + sample * most_states);
     for (int64_t t = 0; t < steps_; ++t) log_sums_[t] = log_sum_exp(logits_ + t * classes_);
     run_forward();
   }
@@ -69,17 +83,16 @@ class CtcSample {
       std::fill_n(dlogits, steps_ * classes_, T{});
       return;
     }
-    std::vector<Sum> beta(states(), kImpossible<Sum>), occupied(classes_);
-    std::vector<Sum> later_y(classes_);  // y of the step after t, whose logits may have been overwritten
-    for (int64_t s = std::max<int64_t>(0, states() - 2); s < states(); ++s) beta[s] = 0;
+    std::fill_n(beta_, states(), kImpossible<Sum>);
+    for (int64_t s = std::max<int64_t>(0, states() - 2); s < states(); ++s) beta_[s] = 0;
     for (int64_t t = steps_ - 1; t >= 0; --t) {
-      if (t < steps_ - 1) step_back(later_y, beta);
-      std::ranges::fill(occupied, Sum{0});
+      if (t < steps_ - 1) step_back();
+      std::fill_n(occupied_, classes_, Sum{0});
       for (int64_t s = 0; s < states(); ++s)
-        occupied[class_of(s)] += std::exp(alpha_[t * states() + s] + beta[s] - log_probability_);
+        occupied_[class_of(s)] += std::exp(alpha_[t * states() + s] + beta_[s] - log_probability_);
       for (int64_t k = 0; k < classes_; ++k) {
-        later_y[k] = y(t, k);
-        dlogits[t * classes_ + k] = narrow<T>(scale * (std::exp(later_y[k]) - occupied[k]));
+        later_y_[k] = y(t, k);
+        dlogits[t * classes_ + k] = narrow<T>(scale * (std::exp(later_y_[k]) - occupied_[k]));
       }
     }
   }
@@ -118,10 +131,10 @@ class CtcSample {
   }
 
   void run_forward() {
-    alpha_.assign(steps_ * states(), kImpossible<Sum>);
+    std::fill_n(alpha_, states(), kImpossible<Sum>);
     for (int64_t s = 0; s < std::min<int64_t>(2, states()); ++s) alpha_[s] = y(0, class_of(s));
     for (int64_t t = 1; t < steps_; ++t) {
-      const Sum* before = alpha_.data() + (t - 1) * states();
+      const Sum* before = alpha_ + (t - 1) * states();
       for (int64_t s = 0; s < states(); ++s) {
         Sum sum = before[s];
         if (s >= 1) sum = log_add(sum, before[s - 1]);
@@ -129,48 +142,53 @@ class CtcSample {
         alpha_[t * states() + s] = sum + y(t, class_of(s));
       }
     }
-    const Sum* last = alpha_.data() + (steps_ - 1) * states();
+    const Sum* last = alpha_ + (steps_ - 1) * states();
     log_probability_ = last[states() - 1];
     if (states() >= 2) log_probability_ = log_add(log_probability_, last[states() - 2]);
   }
 
-  // beta[t + 1] becomes beta[t]; later_y is y[t + 1].
-  void step_back(const std::vector<Sum>& later_y, std::vector<Sum>& beta) const {
+  // beta[t + 1] becomes beta[t].
+  void step_back() const {
     for (int64_t s = 0; s < states(); ++s) {
-      Sum sum = beta[s] + later_y[class_of(s)];
-      if (s + 1 < states()) sum = log_add(sum, beta[s + 1] + later_y[class_of(s + 1)]);
-      if (s + 2 < states() && may_skip_to(s + 2)) sum = log_add(sum, beta[s + 2] + later_y[class_of(s + 2)]);
-      beta[s] = sum;
+      Sum sum = beta_[s] + later_y_[class_of(s)];
+      if (s + 1 < states()) sum = log_add(sum, beta_[s + 1] + later_y_[class_of(s + 1)]);
+      if (s + 2 < states() && may_skip_to(s + 2)) sum = log_add(sum, beta_[s + 2] + later_y_[class_of(s + 2)]);
+      beta_[s] = sum;
     }
   }
 
-  const T* logits_;
   int64_t steps_, classes_;
-  std::vector<int32_t> characters_;
-  std::vector<Sum> log_sums_;  // [T], of the logits of each step
-  std::vector<Sum> alpha_;     // [T, S]
+  const T* logits_;
+  // In the scratch memory:
+  std::span<const int32_t> characters_;
+  Sum* log_sums_;  // [T], of the logits of each step
+  Sum* alpha_;     // [T, S]
+  Sum* beta_;      // [S]
+  Sum* occupied_;  // [V]: the probability that a path is in a class at step t
+  Sum* later_y_;   // [V]: y of the step after t, whose logits may have been overwritten
   Sum log_probability_ = 0;
 };
 
-// What a sample adds to the three sums.
-struct SampleResult {
-  double loss = 0;
-  bool counts = false, correct = false;
-};
+double* results_of(const Ctc& args) {
+  return reinterpret_cast<double*>(static_cast<std::byte*>(args.scratch.data) + CtcScratch(args.logits, args.targets).results);
+}
 
 template <typename T>
-SampleResult run_sample(const Ctc& args, int64_t sample) {
+void run_sample(const Ctc& args, int64_t sample) {
   const int64_t steps = args.logits.shape[1], classes = args.logits.shape[2], places = args.targets.shape[1];
   const std::span target(args.targets.as<int32_t>() + sample * places, static_cast<size_t>(places));
   T* dlogits = args.dlogits.absent() ? nullptr : args.dlogits.as<T>() + sample * steps * classes;
+  double* const result = results_of(args) + sample * kResults;
+  std::fill_n(result, kResults, 0.0);
   if (!counts_sample(target)) {
     if (dlogits) std::fill_n(dlogits, steps * classes, T{});
-    return {};
+    return;
   }
-  const CtcSample<T> paths(args.logits.as<T>() + sample * steps * classes, steps, classes, target);
-  const SampleResult result{.loss = paths.loss(), .counts = true, .correct = !args.correct.absent() && paths.spelled()};
+  const CtcSample<T> paths(args, sample, target);
+  result[0] = paths.loss();
+  result[1] = 1;
+  result[2] = !args.correct.absent() && paths.spelled() ? 1 : 0;
   if (dlogits) paths.write_gradient(static_cast<SumOf<T>>(args.gradient_scale.value()), dlogits);
-  return result;
 }
 
 void check_characters(ConstTensorView targets, int64_t classes) {
@@ -181,29 +199,25 @@ void check_characters(ConstTensorView targets, int64_t classes) {
                               std::to_string(classes));
 }
 
-void add_results(const Ctc& args, const std::vector<SampleResult>& results) {
-  double loss = 0, counted = 0, correct = 0;
-  for (const SampleResult& result : results) {
-    loss += result.loss;
-    counted += result.counts ? 1 : 0;
-    correct += result.correct ? 1 : 0;
-  }
+void add_results(const Ctc& args) {
+  const double* const results = results_of(args);
+  double sums[kResults] = {};
+  for (int64_t i = 0; i < args.logits.shape[0] * kResults; ++i) sums[i % kResults] += results[i];
   if (!args.loss.absent()) {
-    args.loss.as<double>()[0] += loss;
-    args.loss.as<double>()[1] += counted;
+    args.loss.as<double>()[0] += sums[0];
+    args.loss.as<double>()[1] += sums[1];
   }
-  if (!args.correct.absent()) args.correct.as<double>()[0] += correct;
+  if (!args.correct.absent()) args.correct.as<double>()[0] += sums[2];
 }
 
 }  // namespace
 
 void compute(const Ctc& args, int threads) {
   check_characters(args.targets, args.logits.shape[2]);
-  std::vector<SampleResult> results(args.logits.shape[0]);
   dispatch_float(args.logits.dtype, [&]<typename T>() {
-    for_each_piece(args.logits.shape[0], threads, [&](int64_t sample) { results[sample] = run_sample<T>(args, sample); });
+    for_each_piece(args.logits.shape[0], threads, [&](int64_t sample) { run_sample<T>(args, sample); });
   });
-  add_results(args, results);
+  add_results(args);
 }
 
 }  // namespace trivet::kernels::cpu

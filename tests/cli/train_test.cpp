@@ -299,6 +299,16 @@ TEST_F(Train, GoesBackToAnEarlierStepInAnotherDirectory) {
   EXPECT_EQ(folder.run("train config.json --resume checkpoints/step-00000099 --set checkpoint.directory=third").code, 15);
 }
 
+TEST_F(Train, AnOverflowSaysTheNewLossScale) {
+  const std::string run =
+      "train config.json --set fp16.enabled=true --set fp16.initial_scale_power=40 --set training.steps=2 --set "
+      "fp16.hysteresis=";
+  EXPECT_THAT(folder.run(run + "1").text,
+              HasSubstr("       1   skipped: overflow at step 1: the loss scale goes from 1099511627776 to 549755813888\n"));
+  EXPECT_THAT(folder.run(run + "2").text,
+              HasSubstr("       1   skipped: overflow at step 1: the loss scale stays 1099511627776\n"));
+}
+
 TEST_F(Train, StopsWhenTheWeightsAreNoNumbersAnyMore) {
   const Output output = folder.run(
       "train config.json --set bf16.enabled=true --set bf16.check_grad_overflow=false --set reproducible=run "

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/cli/program.h"
 
@@ -150,22 +153,73 @@ TEST_F(Tune, TheSectionDoesNothingToATrainingRun) {
 
 TEST_F(Tune, TheLauncherTunesAndThenTrainsOnTheSameSlots) {
   const std::string job =
-      std::string(TRIVET_BINARY_DIR) +
-      "/trivet train config.json --set autotuning.tuner_num_trials=2 --metrics losses.jsonl --set=training.steps=3";
+      std::string(TRIVET_BINARY_DIR) + "/trivet train config.json --set autotuning.tuner_num_trials=2 --set=training.steps=3";
   const Output tuned = folder.run("launch --num_gpus 2 --autotuning tune " + job);
   EXPECT_EQ(tuned.code, 0) << tuned.errors;
   EXPECT_THAT(tuned.text, HasSubstr("best  z"));
-  EXPECT_FALSE(exists("losses.jsonl"));
   EXPECT_EQ(folder.read("tuned/results/cmd_optimal.txt"),
             "trivet launch --num_gpus 2 trivet train tuned/results/ds_config_optimal.json\n");
-  const Output both = folder.run("launch --num_gpus 2 --autotuning run " + job);
+  const Output both = folder.run("launch --num_gpus 2 --autotuning run " + job + " --metrics losses.jsonl");
   EXPECT_EQ(both.code, 0) << both.errors;
   const std::string losses = folder.read("losses.jsonl");
   EXPECT_EQ(std::ranges::count(losses, '\n'), 3);
   EXPECT_EQ(read("tuned/results/ds_config_optimal.json").at("training").at("steps"), 3);
-  const Output dry = folder.run("launch --num_gpus 2 --autotuning run --dry-run " + job);
+  const Output dry = folder.run("launch --num_gpus 2 --autotuning run --dry-run " + job + " --metrics losses.jsonl");
   EXPECT_THAT(dry.text, HasSubstr("/trivet tune config.json --set autotuning.tuner_num_trials=2 --set training.steps=3\n"));
   EXPECT_THAT(dry.text, HasSubstr("/trivet train tuned/results/ds_config_optimal.json --metrics losses.jsonl\n"));
+}
+
+// The names of the flags of `trivet train`, from its help; flags with several names once.
+std::vector<std::string> flags_of_train(const Folder& folder) {
+  const std::string help = folder.run("train --help").text;
+  std::vector<std::string> flags;
+  for (size_t at = 0; (at = help.find("\n  --", at)) != std::string::npos; at += 5)
+    flags.push_back(help.substr(at + 3, help.find_first_of(" ,\n", at + 3) - at - 3));
+  return flags;
+}
+
+TEST_F(Tune, EveryFlagOfTheTrainingGoesToTheTuningOrToTheTrainingOrIsRefused) {
+  const std::string job = " --dry-run " TRIVET_BINARY_DIR "/trivet train config.json ";
+  const auto launched = [&](const char* how, const std::string& flags) {
+    return folder.run(std::string("launch --num_gpus 2 --autotuning ") + how + job + flags);
+  };
+  // Every flag that there is has its place, also one that is new.
+  const std::vector<std::string> flags = flags_of_train(folder);
+  EXPECT_THAT(flags, testing::IsSupersetOf({"--ranks", "--set", "--ddp", "--metrics", "--serve", "--init-from", "--resume"}));
+  for (const std::string& flag : flags)
+    if (flag != "--help") EXPECT_THAT(launched("run", flag + "=x").errors, Not(HasSubstr("is not a flag"))) << flag;
+  // To both.
+  for (const std::string flag : {"--ranks 2", "--ranks=2", "--init-from weights"}) {
+    const std::string text = launched("run", flag).text;
+    EXPECT_THAT(text, HasSubstr("/trivet tune config.json " + flag + "\n"));
+    EXPECT_THAT(text, HasSubstr("/trivet train tuned/results/ds_config_optimal.json " + flag + "\n"));
+    EXPECT_THAT(launched("tune", flag).text, HasSubstr("/trivet tune config.json " + flag + "\n"));
+  }
+  // To the training; a value that may be left out is not taken for a flag, nor the next flag for a value.
+  for (const std::string flag : {"--metrics m.jsonl", "--serve", "--serve 8080", "--serve=8080", "--resume", "--resume other",
+                                 "--serve --resume", "--resume other --serve --metrics=m"}) {
+    const std::string text = launched("run", flag).text;
+    EXPECT_THAT(text, HasSubstr("/trivet tune config.json\n")) << flag;
+    EXPECT_THAT(text, HasSubstr("/trivet train tuned/results/ds_config_optimal.json " + flag + "\n"));
+    const Output refused = launched("tune", flag);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.errors, HasSubstr("--autotuning tune: \"" + flag.substr(0, flag.find_first_of(" =")) +
+                                          "\": the job only tunes, so this would have no effect; leave it out"));
+  }
+  const std::pair<const char*, const char*> refusals[] = {
+      {"--ddp", "--autotuning: --ddp: it fixes the layout that tuning searches; leave one of the two out"},
+      {"--deepspeed_config other.json", "--autotuning: --deepspeed_config: the config is already given; name one"},
+      {"--metrics", "--autotuning: --metrics: a value is missing"},
+      {"--set", "--autotuning: --set: a value is missing"},
+      {"--metric m", "--autotuning: \"--metric\" is not a flag of trivet train"},
+      {"--ddp=1 other.json", "--autotuning: --ddp: "},
+      {"other.json", "--autotuning: \"other.json\" is not a flag of trivet train"}};
+  for (const auto& [flag, message] : refusals)
+    for (const char* how : {"tune", "run"}) {
+      const Output output = launched(how, flag);
+      EXPECT_EQ(output.code, 2);
+      EXPECT_THAT(output.errors, HasSubstr(message)) << flag;
+    }
 }
 
 TEST_F(Tune, ATrainingThatCannotBeTunedIsNotStarted) {

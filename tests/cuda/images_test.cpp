@@ -111,13 +111,16 @@ TEST(CudaImages, CtcIsNearTheCpus) {
         Twin logits = Twin::random(dtype, {5, steps, 5}, 1), apart = Twin::poisoned(dtype, {5, steps, 5});
         Twin loss = Twin::of<double>({1, 2}, {2}), correct = Twin::of<double>({3}, {1});
         Twin& dlogits = in_place ? logits : apart;
+        const int64_t scratch_bytes = CtcScratch(logits.host(), targets.host()).bytes;
+        Twin scratch = Twin::of<uint8_t>(std::vector<uint8_t>(scratch_bytes, 0xA5), {scratch_bytes});
         run_twins<Ctc>([&](const auto& view) {
           return Ctc{.logits = view(logits),
                      .targets = view(targets),
                      .dlogits = view(dlogits),
                      .gradient_scale = 0.5,
                      .loss = view(loss),
-                     .correct = view(correct)};
+                     .correct = view(correct),
+                     .scratch = view(scratch)};
         });
         const double near = 0x1p12 * sum_unit(dtype);  // logarithms are as large as the number of steps
         dlogits.expect_near("dlogits " + text(dtype), near + 2 * half_unit(dtype), half_unit(dtype));
@@ -132,12 +135,15 @@ TEST(CudaImages, CtcTargetsThatAreNoClassMakeNaN) {
     in_every_order([&] {
       const DeviceTensor logits(HostTensor::random(dtype, {2, 4, 5}, 1)), loss(HostTensor(DType::Float64, {2})),
           correct(HostTensor(DType::Float64, {1}));
+      const int64_t scratch_bytes = CtcScratch(logits.view(), targets.device()).bytes;
+      const Twin scratch = Twin::of<uint8_t>(std::vector<uint8_t>(scratch_bytes, 0xA5), {scratch_bytes});
       const Ctc arguments{.logits = logits.view(),
                           .targets = targets.device(),
                           .dlogits = logits.view(),
                           .loss = loss.view(),
-                          .correct = correct.view()};
-      const TestLaunch launch(workspace_bytes(arguments));
+                          .correct = correct.view(),
+                          .scratch = scratch.device()};
+      const TestLaunch launch(0);
       cuda::compute(arguments, launch.launch());
       EXPECT_TRUE(std::isnan(loss.read().at(0)));
       EXPECT_EQ(loss.read().at(1), 2);

@@ -125,12 +125,17 @@ template <typename Use>
 void with_engine(Config config, int ranks, const Use& use) {
   config.device = DeviceChoice::Cuda;
   comm::run_threads(ranks, [&](comm::World& world) {
-    model::Model model = model::build(model::with_vocabulary(config.model, 61));
+    const bool images = config.model.type == model::Type::Sequential;
+    model::Model model = model::build(images ? config.model : model::with_vocabulary(config.model, 61));
     Plan plan = make_plan(config, model, world.size());
     Engine engine(std::move(plan), std::move(model), world);
-    const std::vector<int32_t> tokens(config.model.sequence_length, 7);
-    const ConstTensorView view{tokens.data(), DType::Int32, {1, config.model.sequence_length}};
-    const std::vector<Microbatch> batches(engine.plan().batch.gradient_accumulation_steps, {view, view, 0});
+    const SampleSpec& sample = engine.model().sample;
+    const int64_t samples = engine.plan().batch.micro_batch_size;
+    const Shape input = sample.inputs_of(samples), targets = sample.targets_of(samples);
+    const std::vector<int32_t> words(std::max(input.elements(), targets.elements()), images ? 0 : 7);  // 0 is 0.0f, too
+    const std::vector<Microbatch> batches(
+        engine.plan().batch.gradient_accumulation_steps,
+        {{words.data(), sample.input_dtype, input}, {words.data(), DType::Int32, targets}, 0});
     const auto step = [&] { engine.train_batch(batches); };
     step();
     use(engine, step, world.rank());
@@ -259,6 +264,24 @@ TEST_P(CudaEngine, MemoryIsWhatThePlanSays) {
           EXPECT_EQ(measured[category], planned[category]) << name;
       });
     }
+}
+
+TEST(CudaMemory, OfTheCtcLossIsWhatThePlanSays) {
+  use_cuda_module(*trivet_cuda_module());
+  std::vector<int64_t> activations;
+  for (const char* loss : {"ctc 1", "ctc 5"}) {
+    Config config = tiny_config(model::Type::Sequential);
+    config.model.network = {"columns", "dense 6", loss};
+    with_engine(config, 1, [&](Engine& engine, const auto& step, int rank) {
+      step();
+      const MemoryBytes planned = engine.plan().rank(rank).memory, measured = engine.measured_memory();
+      for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
+        EXPECT_EQ(measured[category], planned[category]) << name;
+      EXPECT_EQ(engine.activations().peak_bytes(), engine.plan().rank(rank).activation_arena_bytes);
+      activations.push_back(planned[MemoryCategory::Activations]);
+    });
+  }
+  EXPECT_GT(activations[1], activations[0]);
 }
 
 // The error comes before anything is allocated, and says what a rank would hold and what would fit.

@@ -127,7 +127,7 @@ TEST(ShardedOptimizer, TakesTheInitialValuesOfRankZero) {
 
 TEST(ShardedOptimizer, AGradientThatNeverArrivesIsZero) {
   const std::string sgd = R"(, "optimizer": {"type": "SGD", "params": {"lr": 0.1}})";
-  for (const int stage : {0, 2})
+  for (const int stage : {0, 2, 3})
     for (const std::string& mode : {sgd, sgd + kLayout})
       comm::run_threads(2, [&](comm::World& world) {
         ForeignTrainer trainer(config_of(zero(stage, false, mode), 2), world);
@@ -142,36 +142,54 @@ TEST(ShardedOptimizer, AGradientThatNeverArrivesIsZero) {
       });
 }
 
-// Runs a step of units of one parameter each, in which rank 1 has no gradient of the last, or adds zeros.
-void step_without_a_gradient(int stage, bool overlap, bool adds_zeros) {
-  const std::string plain_sgd = R"(, "optimizer": {"type": "SGD", "params": {"lr": 1}}, "gradient_clipping": 0)";
+enum class Unused { AddsZeros, AddsNothing };
+
+// Two steps of units of one parameter each, of two microbatches, in which rank 1 does not use `unused`. Gradients are powers of
+// two, so that their sums are exact. Returns the weights at the end.
+std::vector<float> weights_after_steps_without(int unused, int stage, bool overlap, const std::string& mode, Unused how) {
+  std::vector<float> weights;
+  const std::string more =
+      R"(, "optimizer": {"type": "SGD", "params": {"lr": 1}}, "gradient_clipping": 0, "gradient_accumulation_steps": 2, )"
+      R"("train_micro_batch_size_per_gpu": 1, "train_batch_size": 4)" +
+      mode;
   const auto job = [&](comm::World& world) {
     const std::vector<Parameter> parameters{{.name = "a", .shape = {4}, .unit = "a"},
                                             {.name = "b", .shape = {4}, .unit = "b"},
                                             {.name = "c", .shape = {4}, .unit = "c"}};
-    ShardedOptimizer optimizer(parse_config("{" + zero(stage, overlap, plain_sgd) + "}", "t"), parameters, world);
-    const float ones[4] = {1, 1, 1, 1}, zeros[4] = {};
-    for (int unit = 2; unit >= 0; --unit) {
+    ShardedOptimizer optimizer(parse_config("{" + zero(stage, overlap, more) + "}", "t"), parameters, world);
+    for (int microbatch = 0; microbatch < 4; ++microbatch) {
+      for (int unit = 2; unit >= 0; --unit) {
+        optimizer.gather(unit);
+        const bool is_used = unit != unused || world.rank() == 0;
+        const auto value = is_used ? static_cast<float>(1 << unit) : 0;
+        const float gradient[4] = {value, value, value, value};
+        if (is_used || how == Unused::AddsZeros) optimizer.add_gradient(unit, {gradient, DType::Float32, {4}});
+        optimizer.release(unit);
+      }
+      optimizer.end_microbatch(0);
+      if (microbatch % 2 == 1) optimizer.step();
+    }
+    for (int unit = 0; unit < 3; ++unit) {
       optimizer.gather(unit);
-      const bool is_used = unit < 2 || world.rank() == 0;
-      if (is_used || adds_zeros) optimizer.add_gradient(unit, {is_used ? ones : zeros, DType::Float32, {4}});
+      if (world.rank() == 0) weights.push_back(optimizer.weight(unit).as<float>()[3]);
       optimizer.release(unit);
     }
-    optimizer.end_microbatch(0);
-    optimizer.step();
-    optimizer.gather(2);
-    EXPECT_EQ(optimizer.weight(2).as<float>()[0], -0.5f);  // the mean of 1 and 0
-    optimizer.release(2);
   };
-  comm::run_threads(2, job, {.operation_deadline = std::chrono::seconds(adds_zeros || stage < 3 ? 60 : 1)});
+  comm::run_threads(2, job, {.operation_deadline = std::chrono::seconds(20)});
+  return weights;
 }
 
-TEST(ShardedOptimizer, AtStage3ARankThatDoesNotUseAParameterMustAddZeros) {
-  for (const bool overlap : {false, true}) {
-    step_without_a_gradient(2, overlap, false);
-    step_without_a_gradient(3, overlap, true);
-    EXPECT_THROW(step_without_a_gradient(3, overlap, false), CommError);  // of the rank that gives up first
-  }
+TEST(ShardedOptimizer, ARankNeedNotUseAParameterThatOthersUse) {
+  for (const int stage : {0, 1, 2, 3})
+    for (const bool overlap : {false, true})
+      for (const std::string& mode : {std::string(), std::string(kLayout)})
+        for (int unused = 0; unused < 3; ++unused) {
+          std::vector<float> expected{-2, -4, -8};  // two steps of the mean over both microbatches of both ranks
+          expected[unused] /= 2;
+          for (const Unused how : {Unused::AddsZeros, Unused::AddsNothing})
+            EXPECT_EQ(weights_after_steps_without(unused, stage, overlap, mode, how), expected)
+                << "stage " << stage << (overlap ? ", overlap" : "") << mode << ", unused " << unused;
+        }
 }
 
 TEST(ShardedOptimizer, FrozenParametersKeepTheirValues) {
@@ -348,7 +366,15 @@ TEST(ShardedOptimizer, EndsARunInWhichTooManyStepsAreSkipped) {
         [&] {
           optimizer.add_gradient(0, {&nan, DType::Float32, {1}});
         },
-        ThrowsMessage<NumericsError>(AllOf(HasSubstr("not finite 2 times in a row"), HasSubstr("lower optimizer.params.lr"))));
+        ThrowsMessage<NumericsError>(AllOf(HasSubstr("not finite 2 times in a row"),
+                                           HasSubstr("; lower optimizer.params.lr or gradient_clipping and"))));
+    ShardedOptimizer unclipped(parse_config(R"({"training": {"stop_after_skipped": 1}, "gradient_clipping": 0})", "t"),
+                               parameters, world);
+    unclipped.add_gradient(0, {&nan, DType::Float32, {1}});
+    unclipped.end_microbatch(0);
+    unclipped.step();
+    EXPECT_THAT([&] { unclipped.end_microbatch(0); },
+                ThrowsMessage<NumericsError>(HasSubstr("; lower optimizer.params.lr, or clip with gradient_clipping, and")));
     ShardedOptimizer scaled(
         parse_config(R"({"training": {"stop_after_skipped": 1}, "fp16": {"enabled": true, "loss_scale": 64}})", "t"),
         parameters, world);

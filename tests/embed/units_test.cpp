@@ -81,6 +81,20 @@ TEST(Arrivals, AUnitWaitsForThoseAfterIt) {
   EXPECT_EQ(arrivals.next(), std::nullopt);
 }
 
+TEST(Arrivals, TellFromWhichUnitOnAllAreComplete) {
+  Arrivals arrivals({1, 0, 1, 1});
+  EXPECT_EQ(arrivals.complete_from(), 4);
+  arrivals.arrived(2);
+  EXPECT_EQ(arrivals.complete_from(), 4);
+  arrivals.arrived(3);
+  EXPECT_EQ(arrivals.complete_from(), 1);  // unit 1 gets no gradients
+  EXPECT_EQ(arrivals.next(3), 3);
+  EXPECT_EQ(arrivals.next(3), std::nullopt);
+  EXPECT_EQ(arrivals.next(1), 2);
+  arrivals.end_microbatch();
+  EXPECT_EQ(arrivals.complete_from(), 0);
+}
+
 TEST(Arrivals, EachMicrobatchStartsAgain) {
   Arrivals arrivals({1, 0});
   EXPECT_EQ(arrivals.next(), 1);  // frozen: gets no gradient

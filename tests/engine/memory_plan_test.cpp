@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -162,10 +163,13 @@ std::vector<Measured> measure(const Plan& plan) {
   std::vector<Measured> measured(plan.mesh.size());
   comm::run_threads(plan.mesh.size(), [&](comm::World& world) {
     Engine engine(plan, model_as_configured(plan.config), world);
-    const Shape shape{plan.batch.micro_batch_size, plan.config.model.sequence_length};
-    const std::vector<int32_t> ids(shape.elements(), 5);
-    const ConstTensorView view{ids.data(), DType::Int32, shape};
-    const std::vector<Microbatch> batch(plan.batch.gradient_accumulation_steps, {view, view, 0});
+    const SampleSpec& sample = engine.model().sample;
+    const Shape inputs = sample.inputs_of(plan.batch.micro_batch_size),
+                targets = sample.targets_of(plan.batch.micro_batch_size);
+    const std::vector<std::byte> input_bytes(inputs.elements() * size_of(sample.input_dtype));
+    const std::vector<int32_t> ids(targets.elements());
+    const Microbatch zeros{{input_bytes.data(), sample.input_dtype, inputs}, {ids.data(), DType::Int32, targets}, 0};
+    const std::vector<Microbatch> batch(plan.batch.gradient_accumulation_steps, zeros);
     engine.set_microbatch_source([&](int64_t, int64_t) { return batch[0]; });  // all microbatches are the same
     for (int step = 0; step < 2; ++step)
       EXPECT_FALSE(engine.train_batch(batch).skipped) << "a step without an update may need less";
@@ -233,6 +237,34 @@ TEST_F(MemoryPlan, IsWhatRandomConfigsNeedToTheByte) {
   fmt::print("{} configs ran, {} were refused:", runs, draws - runs);
   for (const auto& [reason, count] : refused_) fmt::print(" {} {}", count, reason);
   fmt::print("\n");
+}
+
+// Losses and layers that take scratch memory, too: the CTC loss needs more for longer texts.
+TEST_F(MemoryPlan, OfModelsOfImagesIsWhatTheyNeedToTheByte) {
+  const auto plan_with = [](const std::string& network, const std::string& more) {
+    const Config config = parse_config(fmt::format(R"({{
+      "model": {{"type": "sequential", "input": [1, 12, 12], "network": [{}]}},
+      "train_batch_size": 12, "train_micro_batch_size_per_gpu": 3, {}
+    }})",
+                                                   network, more),
+                                       "images.json");
+    return make_plan(config, model_as_configured(config), 2);
+  };
+  std::vector<int64_t> activations;
+  for (const std::string network :
+       {R"("conv 4 padding 1", "batch_norm", "relu", "max_pool 2", "dropout 0.1", "flatten", "dense 5")",
+        R"("patches 12 size 2", "positions", "block 2", "layer_norm", "mean", "dense 5")", R"("columns", "dense 6", "ctc 1")",
+        R"("columns", "dense 6", "ctc 6")"})
+    for (const std::string more :
+         {R"("parallel": {"pipeline": 1})", R"("parallel": {"pipeline": 2})",
+          R"("parallel": {"pipeline": 1}, "zero_optimization": {"stage": 3})",
+          R"("parallel": {"pipeline": 2}, "pipeline": {"schedule": "zb-h1"}, "reproducible": "layout")"}) {
+      const Plan plan = plan_with(network, more);
+      EXPECT_NO_THROW(expect_measured_as_planned(plan));
+      ASSERT_FALSE(HasFailure()) << network << " " << more;
+      activations.push_back(plan.heaviest().memory[MemoryCategory::Activations]);
+    }
+  for (size_t i = activations.size() - 4; i < activations.size(); ++i) EXPECT_GT(activations[i], activations[i - 4]);
 }
 
 TEST_F(MemoryPlan, CountsWhatAuditsNeedToTheByte) {

@@ -1,5 +1,6 @@
 // The CTC loss: compared with the sum over all paths, with PyTorch's ctc_loss (tests/golden/ctc_reference.py) and with
 // differences in float64.
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -13,6 +14,8 @@ namespace trivet::kernels {
 namespace {
 
 using Targets = std::vector<std::vector<int32_t>>;
+constexpr uint8_t kPoison = 0xA5;
+constexpr size_t kGuardBytes = 64;  // after the scratch memory
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Logits and targets of a batch, and what the kernel makes of them.
@@ -22,6 +25,7 @@ struct CtcBatch {
   int64_t samples, places;
   double scale = 1;
   double loss[2] = {}, correct = 0;
+  std::vector<uint8_t> scratch;
 
   // A target without characters becomes {0, -1 ...}, which counts.
   CtcBatch(const HostTensor& x, const Targets& targets, int64_t room)
@@ -36,14 +40,21 @@ struct CtcBatch {
     }
   }
   Ctc arguments() {
+    const ConstTensorView targets{padded.data(), DType::Int32, {samples, places}};
+    const int64_t bytes = CtcScratch(logits.view(), targets).bytes;
+    scratch.assign(bytes + kGuardBytes, kPoison);
     return {.logits = logits.view(),
-            .targets = {padded.data(), DType::Int32, {samples, places}},
+            .targets = targets,
             .dlogits = gradient.view(),
             .gradient_scale = scale,
             .loss = {loss, DType::Float64, {2}},
-            .correct = {&correct, DType::Float64, {1}}};
+            .correct = {&correct, DType::Float64, {1}},
+            .scratch = {scratch.data(), DType::UInt8, {bytes}}};
   }
-  void run(int threads = 1) { make_cpu_kernels(threads)->ctc(arguments()); }
+  void run(int threads = 1) {
+    make_cpu_kernels(threads)->ctc(arguments());
+    EXPECT_EQ(std::count(scratch.end() - kGuardBytes, scratch.end(), kPoison), static_cast<int64_t>(kGuardBytes));
+  }
   double loss_of_run() {
     loss[0] = loss[1] = correct = 0;
     run();
@@ -234,6 +245,13 @@ TEST(Ctc, RefusesShapesThatDoNotFit) {
   CtcBatch batch = random_batch(DType::Float32, 6, 4, {{1}, {2}});
   batch.samples = 1;
   EXPECT_THROW(batch.run(), std::logic_error);
+}
+
+TEST(Ctc, RefusesTooLittleScratchMemory) {
+  CtcBatch batch = random_batch(DType::Float32, 6, 4, {{1}, {2}});
+  Ctc arguments = batch.arguments();
+  arguments.scratch.shape = {arguments.scratch.elements() - 1};
+  EXPECT_THROW(make_cpu_kernels(1)->ctc(arguments), std::logic_error);
 }
 
 }  // namespace

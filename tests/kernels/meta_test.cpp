@@ -126,7 +126,8 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->embedding({tokens, table, {}, x});
   meta->embedding_backward({tokens, x, table, {}});
   meta->cross_entropy({table, nothing(DType::Int32, {50}), table});
-  meta->ctc({wide, tokens, wide});
+  meta->ctc(
+      {.logits = wide, .targets = tokens, .dlogits = wide, .scratch = nothing(DType::UInt8, {CtcScratch(wide, tokens).bytes})});
   meta->transpose(wide, nothing(kBf16, {2, 16, 6}));
   meta->count_correct({table, nothing(DType::Int32, {50}), nothing(DType::Float64, {1})});
   meta->sgd({flat, {}, {}, flat});

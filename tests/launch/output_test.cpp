@@ -2,6 +2,11 @@
 // that somebody reads late.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "tests/launch/launched_job.h"
 #include "tests/support/temporary_folder.h"
 
@@ -100,6 +105,35 @@ TEST(ClosedOutput, DoesNotReplaceTheExitCode) {
         pipe.writing.number());
     EXPECT_EQ(job.wait(), 3) << flag;
   }
+}
+
+// Everything that `trivet launch FLAGS` prints on both streams while rank 1 runs a script.
+std::pair<int, std::string> all_output(const std::vector<std::string>& flags, const std::string& script) {
+  Pipe pipe;
+  std::vector<std::string> words{"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh", kTrivet, "launch"};
+  words.insert(words.end(), flags.begin(), flags.end());
+  words.insert(words.end(), {"--num_gpus", "2", "/bin/sh", "-c", "test $RANK = 0 || { " + script + "; }"});
+  LaunchedProcess job(words, {}, pipe.writing.number());
+  pipe.writing.reset();
+  std::string output = pipe.read_all();
+  return {job.wait(), output};
+}
+
+TEST(Quiet, PrintsWhatRanksPrintAndNothingOfItsOwn) {
+  EXPECT_EQ(all_output({"-q", "--save_pid"}, "echo line"), std::pair(0, std::string("[rank 1] line\n")));
+  EXPECT_THAT(all_output({"--save_pid"}, "echo line").second, HasSubstr("pids are in "));
+  // What it leaves running is killed, which is said otherwise.
+  EXPECT_EQ(all_output({"-q"}, "setsid sleep 60 & echo line"), std::pair(0, std::string("[rank 1] line\n")));
+}
+
+TEST(Quiet, PrintsOneErrorIfTheJobFails) {
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{"-q"}, {"-q", "--max_restarts", "1"}}) {
+    const auto [code, output] = all_output(flags, "exit 3");
+    EXPECT_EQ(code, 3);
+    EXPECT_THAT(output, testing::StartsWith("trivet: error: launch: rank 1 (pid "));
+    EXPECT_EQ(std::ranges::count(output, '\n'), 1) << output;
+  }
+  EXPECT_GT(std::ranges::count(all_output({"--max_restarts", "1"}, "exit 3").second, '\n'), 1);
 }
 
 TEST(Output, OfRankZeroKeepsItsOrderWhereBothStreamsAreOnePipe) {

@@ -27,7 +27,7 @@ std::string run(const ConsoleOptions& options, int64_t skipped_step = 0) {
   console.on_start({.facts = {{"model", "gpt, 809,856 parameters"}}, .total_steps = 5});
   for (int64_t step = 1; step <= 5; ++step) {
     StepMetrics metrics = metrics_of(step);
-    if (step == skipped_step) metrics.skipped = true, metrics.loss_scale = 32768;
+    if (step == skipped_step) metrics.skipped = true, metrics.loss_scale = 32768, metrics.next_loss_scale = 16384;
     console.on_step(metrics);
   }
   console.on_evaluation({.step = 5, .loss = 2.5, .targets = 111540, .ms = 840});
@@ -69,7 +69,8 @@ TEST(Console, SaysImagesAndAccuracyIfTheModelChoosesClasses) {
 
 TEST(Console, ShowsSkippedStepsWhateverTheInterval) {
   const std::string text = run({.steps_per_print = 100}, 3);
-  EXPECT_NE(text.find("       3   skipped: the gradients overflowed at loss scale 32768\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("       3   skipped: overflow at step 3: the loss scale goes from 32768 to 16384\n"), std::string::npos)
+      << text;
   EXPECT_NE(text.find(", 1 skipped\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("       4 "), std::string::npos) << text;
 }
@@ -97,7 +98,11 @@ TEST(Console, SaysWhyAStepWasSkipped) {
   Console console(out, {});
   console.on_step({.step = 1, .loss = 2, .skipped = true});
   console.on_step({.step = 2, .loss = -std::nan(""), .skipped = true});
-  EXPECT_EQ(out.str(), "       1   skipped: the gradients overflowed\n       2   skipped: the loss is nan\n");
+  console.on_step({.step = 3, .loss = 2, .loss_scale = 64, .next_loss_scale = 64, .skipped = true});
+  console.on_step({.step = 4, .loss = std::nan(""), .loss_scale = 64, .next_loss_scale = 32, .skipped = true});
+  EXPECT_EQ(out.str(),
+            "       1   skipped: the gradients overflowed\n       2   skipped: the loss is nan\n"
+            "       3   skipped: overflow at step 3: the loss scale stays 64\n       4   skipped: the loss is nan\n");
 }
 
 TEST(Console, DrawsALiveLineOnATerminal) {

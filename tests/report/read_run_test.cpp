@@ -267,6 +267,17 @@ TEST(ReadRun, AResumedRunIsOneRunWithANoteOfItsStart) {
   EXPECT_EQ(run.state, RunState::Ended);
   ASSERT_GE(run.notes.size(), 3u);
   EXPECT_EQ(run.notes[2].text, "start number 2");
+  EXPECT_TRUE(run.known_starts.empty());
+  folder.write(kStartsFile, R"({"step": 0, "hosts": ["a", "a", "b"]})"
+                            "\n"
+                            R"({"step": 2, "hosts": ["a"]})"
+                            "\n{}\n");
+  const auto starts = read_run(folder.path()).known_starts;
+  ASSERT_EQ(starts.size(), 3u);
+  EXPECT_EQ(starts[0].ranks, 3);
+  EXPECT_EQ(starts[1].steps_done, 2);
+  EXPECT_EQ(starts[1].ranks, 1);
+  EXPECT_EQ(starts[2].ranks, 0);
   EXPECT_EQ(run.notes[2].step, 2);
 }
 

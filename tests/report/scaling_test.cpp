@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "engine/report/run_page.h"
+#include "engine/report/timed_steps.h"
 #include "tests/report/run_examples.h"
 
 namespace trivet::report {
@@ -95,6 +96,64 @@ TEST(Scaling, APageBeginsWithTheSection) {
   EXPECT_LT(page.find("<h2>Scaling</h2>"), page.find("<h1>2 runs</h1>"));
   EXPECT_THAT(page, HasSubstr("<td>62.5 %</td>"));
   EXPECT_THAT(page, HasSubstr("missing to the ideal"));
+}
+
+// A run with a plan for 4 ranks, in which each step took `ms_of` it.
+template <typename MsOf>
+RunData restarted(const std::vector<KnownStart>& starts, int64_t steps, const MsOf& ms_of) {
+  RunData run = run_on(4, 64, 40);
+  run.steps = decltype(run.steps)();
+  for (int64_t step = 1; step <= steps; ++step) {
+    StepPoint point = point_of(step, 3);
+    point.step_ms = ms_of(step);
+    run.steps.add(point);
+  }
+  run.known_starts = starts;
+  return run;
+}
+
+std::vector<int64_t> numbers(const std::vector<StepPoint>& points) {
+  std::vector<int64_t> steps;
+  for (const StepPoint& point : points) steps.push_back(point.step);
+  return steps;
+}
+
+TEST(TimedSteps, AreThoseOfStartsOnTheLastNumberOfRanksWithoutTheFirstOfEach) {
+  const auto of = [](const std::vector<KnownStart>& starts) {
+    return timed_steps(restarted(starts, 9, [](int64_t) { return 40; }));
+  };
+  const TimedSteps once = of({{0, 4}});
+  EXPECT_EQ(numbers(once.steps), (std::vector<int64_t>{2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(once.note, "");
+  EXPECT_EQ(numbers(of({}).steps), numbers(once.steps));
+  const TimedSteps thrice = of({{0, 4}, {4, 2}, {6, 4}});
+  EXPECT_EQ(numbers(thrice.steps), (std::vector<int64_t>{2, 3, 4, 8, 9}));
+  EXPECT_EQ(thrice.note,
+            "started 3 times: timed are the steps 2 to 4, 8 to 9, without the first of each start, and not the steps 5 to 6 "
+            "(2 ranks)");
+  // The second start was killed before it could save, so the third repeats its steps.
+  EXPECT_EQ(numbers(of({{0, 4}, {5, 2}, {5, 4}}).steps), (std::vector<int64_t>{2, 3, 4, 5, 7, 8, 9}));
+  EXPECT_EQ(numbers(of({{0, 4}, {6, 4}, {3, 4}}).steps), (std::vector<int64_t>{2, 3, 5, 6, 7, 8, 9}));
+  // A folder of an earlier version does not say on how many ranks.
+  EXPECT_EQ(numbers(of({{0, 0}, {4, 0}}).steps), (std::vector<int64_t>{2, 3, 4, 6, 7, 8, 9}));
+  EXPECT_EQ(of({{0, 2}, {8, 4}}).note,
+            "started 2 times: no steps are timed, without the first of each start, and not the steps 1 to 8 (2 ranks)");
+}
+
+TEST(Scaling, OfARestartedRunCountsTheStepsOnThePlansRanksAndSaysSo) {
+  const auto ms_of = [](int64_t step) { return step == 1 || step == 7 ? 900.0 : step <= 6 ? 80.0 : 25.0; };
+  const std::vector runs{run_on(1, 64, 100), restarted({{0, 2}, {6, 4}}, 9, ms_of)};
+  const auto rows = scaling_of(runs);
+  EXPECT_EQ(rows[1].step_ms, 25);
+  EXPECT_EQ(rows[1].speedup, 4);
+  const std::string note =
+      "runs/4: started 2 times: timed are the steps 8 to 9, without the first of each start, and not the steps 1 to 6 (2 "
+      "ranks).";
+  EXPECT_THAT(to_text(rows), testing::EndsWith("(strong scaling).\n" + note + "\n"));
+  EXPECT_THAT(to_scaling_page(runs), HasSubstr("<p>" + note + "</p>"));
+  EXPECT_THAT(to_json(rows), HasSubstr("\"note\": \"started 2 times: "));
+  EXPECT_THAT(refusal_of({run_on(1, 64, 100), restarted({{0, 2}, {8, 4}}, 9, ms_of)}),
+              testing::EndsWith("and not the steps 1 to 8 (2 ranks); no step is left whose time counts"));
 }
 
 TEST(Scaling, RefusesWhatCannotBeCompared) {

@@ -2,9 +2,9 @@
 // the formulas. The states of a step, or its classes, are divided among the threads of the block. Steps follow one another.
 #include <cmath>
 
+#include "kernels/ctc.h"
 #include "kernels/cuda/images/planes.cuh"
 #include "kernels/cuda/number.cuh"
-#include "kernels/workspace.h"
 
 namespace trivet::kernels::cuda {
 namespace {
@@ -224,10 +224,9 @@ __global__ void __launch_bounds__(kCtcThreads)
 }
 
 template <typename T>
-CtcArguments<T> arguments_of(const Ctc& args, const Launch& launch) {
-  const CtcScratch scratch(args.logits.shape[0], args.logits.shape[1], args.targets.shape[1],
-                           statistics_type(args.logits.dtype));
-  auto* memory = static_cast<std::byte*>(launch.workspace.data);
+CtcArguments<T> arguments_of(const Ctc& args) {
+  const CtcScratch scratch(args.logits, args.targets);
+  auto* memory = static_cast<std::byte*>(args.scratch.data);
   return {.logits = data_of<T>(args.logits),
           .targets = data_of<int32_t>(args.targets),
           .dlogits = data_of<T>(args.dlogits),
@@ -250,7 +249,7 @@ void compute(const Ctc& args, const Launch& launch) {
   if (samples == 0) return;
   const double* results = nullptr;
   dispatch_device_float(args.logits.dtype, [&]<typename T>() {
-    const CtcArguments<T> arguments = arguments_of<T>(args, launch);
+    const CtcArguments<T> arguments = arguments_of<T>(args);
     results = arguments.results;
     TRIVET_LAUNCH(&run_samples<T>, static_cast<unsigned>(samples), kCtcThreads, 0, launch.stream, arguments);
   });
