@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "engine/backend/cuda_module.h"
+#include "engine/config/curriculum.h"
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
 #include "engine/partitioned_input.h"
@@ -68,6 +69,7 @@ void check_model(const Config& config, const model::Model& model) {
                            model.names[i], parameter.name));
     }
   }
+  config::check_curriculum(config, model.sample.is_sequence() ? model.sample.input[0] : 0);
   if (model.sample.targets.elements() < 1 || model.sample.classes < 1)
     refuse("the model does not say what a sample is; fill in Model::sample (core/sample.h)");
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "engine/config/curriculum.h"
 #include "engine/config/optimizer_states.h"
 #include "pipeline/event_graph.h"
 
@@ -120,7 +121,8 @@ Worker::Step Worker::begin_step(std::span<const Microbatch> microbatches, const 
     throw DataError(ExitCode::Usage,
                     fmt::format("engine: {} microbatches were given, but a step has {} (gradient_accumulation_steps)",
                                 microbatches.size(), programs_.microbatches));
-  for (const Microbatch& microbatch : microbatches) check(microbatch, sample_, batch_.micro_batch_size);
+  const SampleSpec sample = sample_of_step(config_.curriculum, sample_, numbers.step);
+  for (const Microbatch& microbatch : microbatches) check(microbatch, sample, batch_.micro_batch_size);
   if (resources_.recorder) resources_.recorder->begin_step();
   return {.microbatches = on_device(microbatches), .seed = numbers.seed, .scalars = on_device(numbers)};
 }
@@ -161,7 +163,10 @@ void Worker::run_optimizer(const StepScalars& scalars) {
 // same views.
 RepeatKey Worker::repeat_key(const Step& step) const {
   RepeatKey key{resources_.activations.used_bytes(), resources_.buffers.used_bytes(), static_cast<int64_t>(step.seed)};
-  for (const Microbatch& microbatch : step.microbatches) key.push_back(microbatch.first_sample);
+  for (const Microbatch& microbatch : step.microbatches) {
+    key.push_back(microbatch.first_sample);
+    key.push_back(microbatch.input.elements());
+  }
   return key;
 }
 
@@ -185,7 +190,7 @@ StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, cons
 
 // Its loss goes where evaluations put theirs, and is not used.
 void Worker::recompute(const Microbatch& microbatch, const StepNumbers& numbers) {
-  check(microbatch, sample_, batch_.micro_batch_size);
+  check(microbatch, sample_of_step(config_.curriculum, sample_, numbers.step), batch_.micro_batch_size);
   const Step step{.microbatches = on_device({&microbatch, 1}), .seed = numbers.seed, .scalars = on_device(numbers)};
   parameters_.begin_recomputation();
   executor_.run(programs_.audit, programs_.recompute, training_inputs(step, evaluation_));

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "engine/config/curriculum.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
@@ -214,6 +215,7 @@ void check(const Config& config) {
   check_model(config);
   check_without_model(config);
   config::check_layout_of_model(config);
+  config::check_curriculum(config, model::family_of(config.model.type).reads_images ? 0 : config.model.sequence_length);
 }
 
 void check_without_model(const Config& config) {

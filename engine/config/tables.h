@@ -19,6 +19,6 @@ void add_checkpoint_keys(KeyTable& table);
 void add_monitoring_keys(KeyTable& table);
 void add_autotuning_keys(KeyTable& table);
 void add_deepspeed_keys(KeyTable& table);        // known but mostly not implemented
-void add_data_efficiency_keys(KeyTable& table);  // known but not implemented
+void add_data_efficiency_keys(KeyTable& table);
 
 }  // namespace trivet::config
