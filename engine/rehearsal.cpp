@@ -6,6 +6,7 @@
 #include "engine/checkpoint/memory_room.h"
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/curriculum.h"
+#include "engine/config/optimizer_states.h"
 
 namespace trivet {
 namespace {
@@ -67,9 +68,12 @@ Microbatch Rehearsal::microbatch_of(const StepNumbers& numbers) const {
   return sample_of_step(plan_.config.curriculum, model_.sample, numbers.step).without_memory(plan_.batch.micro_batch_size);
 }
 
+// A step of the rest of the run, after all warm-ups.
 StepNumbers Rehearsal::longest_step() const {
   const CurriculumConfig& curriculum = plan_.config.curriculum;
-  return {.step = curriculum.enabled ? steps_of_new_difficulty(curriculum).back() - 1 : 0};
+  const OptimizerConfig& optimizer = plan_.config.optimizer;
+  return {.step = curriculum.enabled ? steps_of_new_difficulty(curriculum).back() - 1 : 0,
+          .update = may_send_signs(optimizer.type) ? optimizer.freeze_step + 1 : 1};
 }
 
 void Rehearsal::train_step() { train_step(longest_step()); }
@@ -80,7 +84,12 @@ void Rehearsal::train_step(const StepNumbers& numbers) {
 }
 
 // Smaller tensors may fit between others in another way, so that the arenas need more for shorter sequences.
-void Rehearsal::train_shorter_steps() {
+void Rehearsal::train_earlier_steps() {
+  if (may_send_signs(plan_.config.optimizer.type)) {
+    StepNumbers warm_up = longest_step();
+    warm_up.update = 1;
+    train_step(warm_up);
+  }
   if (!plan_.config.curriculum.enabled) return;
   for (const int64_t step : steps_of_new_difficulty(plan_.config.curriculum)) train_step({.step = step - 1});
 }
@@ -99,7 +108,7 @@ void Rehearsal::measure(RankPlan& rank) {
   WantsAllLogits logits;
   worker_.evaluate(
       1, [&](int64_t) { return microbatch(); }, &logits);
-  train_shorter_steps();
+  train_earlier_steps();
   if (!rank.programs.audit.empty()) audited_step();
   worker_.parameters().initialize(0);  // stages frozen weights, too
   if (plan_.config.compute_device() == Device::Cuda) add_backend_memory(rank);

@@ -107,6 +107,9 @@ struct Squares;
 // kernels/quantization.h
 struct Quantize;
 struct Dequantize;
+// kernels/signs.h
+struct PackSigns;
+struct UnpackSigns;
 
 // The arguments of any kernel.
 using KernelArguments =
@@ -122,7 +125,7 @@ using KernelArguments =
                  const Adagrad*, const LambUpdate*, const ApplyUpdate*, const MomentumUpdate*, const RunningAverage*,
                  const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*, const SumOfSquares*,
                  const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
-                 const FixedPointRound*, const Quantize*, const Dequantize*>;
+                 const FixedPointRound*, const Quantize*, const Dequantize*, const PackSigns*, const UnpackSigns*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -206,6 +209,8 @@ class Kernels {
 
   void quantize(ConstTensorView x, TensorView packed, int bits);
   void dequantize(ConstTensorView packed, TensorView out, int bits, bool accumulate);
+  void pack_signs(const PackSigns& a) { run(&a); }
+  void unpack_signs(const UnpackSigns& a) { run(&a); }
 
   // Copies between device and host memory, of the same type and size. `from` may change once from_host has returned. to_host
   // returns when all work before it is done; it is the only call that always waits.
