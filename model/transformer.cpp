@@ -7,6 +7,7 @@
 
 #include "model/embedding.h"
 #include "model/lm_head.h"
+#include "model/dropped_layer.h"
 #include "model/transformer_block.h"
 #include "tensor_parallel/cuts.h"
 
@@ -76,7 +77,14 @@ Model build_transformer(const Description& d) {
   append(model, "embedding", std::make_unique<Embedding>("embedding", embedding_options(d)));
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string name = "blocks." + std::to_string(i);
-    append(model, name, std::make_unique<TransformerBlock>(name, block));
+    auto layer = std::make_unique<TransformerBlock>(name, block);
+    if (d.layer_drop.enabled)
+      append(model, name,
+             std::make_unique<DroppedLayer>(
+                 DroppedLayer::Options{.name = name, .drop = d.layer_drop, .block = i + 1, .blocks = d.layers},
+                 std::move(layer)));
+    else
+      append(model, name, std::move(layer));
   }
   append(model, "head",
          std::make_unique<LmHead>(head_options(d), make_norm(block.norm, d.hidden_size, d.norm_epsilon, block.norm_bias)));
