@@ -96,6 +96,28 @@ TEST(LayerDrop, WithShareOneDiffersByRoundingOnly) {
   EXPECT_EQ(difference_beyond_rounding(kept, run({.ranks = 1, .steps = 3, .config = config})), "");
 }
 
+// From step 1 on the last block is as good as never kept, so SGD does not move it; the blocks before it do move.
+TEST(LayerDrop, ABlockThatIsLeftOutHasNoGradient) {
+  for (const ScheduleKind schedule : {ScheduleKind::OneForwardOneBackward, ScheduleKind::ZeroBubbleH1}) {
+    Config config = dropping(model::Type::Gpt);
+    config.model.layer_drop = {.enabled = true, .theta = 1e-9, .gamma = 50};
+    config.pipeline.schedule = schedule;
+    config.parallel.pipeline = 2;
+    config.optimizer.type = OptimizerType::Sgd;
+    config.optimizer.weight_decay = 0;
+    for (const Reproducible mode : {Reproducible::Run, Reproducible::Layout}) {
+      config.reproducible = mode;
+      const Trace one = run({.ranks = 2, .steps = 1, .config = config}), five = run({.ranks = 2, .steps = 5, .config = config});
+      for (const auto& [name, values] : one.weights) {
+        if (name.starts_with("blocks.3.")) {
+          EXPECT_EQ(values, five.weights.at(name)) << name;
+        }
+      }
+      EXPECT_NE(one.weights.at("blocks.0.mlp.up.weight"), five.weights.at("blocks.0.mlp.up.weight"));
+    }
+  }
+}
+
 struct CountsProducts final : kernels::KernelObserver {
   void asked(const kernels::Matmul&) override { ++products; }
   void ended(const kernels::KernelCall&) override {}
