@@ -77,6 +77,11 @@ bool DroppedLayer::keeps(const RandomSite& site) const {
   return static_cast<double>(unit_float(philox(key, 0, static_cast<uint64_t>(site.step.value()))[0])) < probability(site);
 }
 
+// A plan counts all blocks.
+bool DroppedLayer::computes(const Context& context) const {
+  return context.kernels.device() == Device::Meta || keeps(context.random);
+}
+
 void DroppedLayer::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   if (!context.training) return layer_->forward(context, weights, x, y, saved);
   const double factor = 1 / probability(context.random);
@@ -85,7 +90,7 @@ void DroppedLayer::forward(Context& context, Weights weights, ConstTensorView x,
     c.kernels.scale(y, factor);
     add_rest(c, x, y, factor);
   };
-  if (keeps(context.random)) return run(context);
+  if (computes(context)) return run(context);
   WithoutWork without(context);
   run(without.context());
   context.kernels.copy(x, y);
@@ -103,21 +108,21 @@ void DroppedLayer::through(Context& context, ConstTensorView dy, TensorView scal
 void DroppedLayer::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
   const TensorView scaled = saved.keep(context.arena, kDy, dy.dtype, dy.shape);
   const auto inner = [&](Context& c) { layer_->backward_input(c, weights, scaled, dx, saved.child(0)); };
-  if (keeps(context.random)) return through(context, dy, scaled, dx, inner);
+  if (computes(context)) return through(context, dy, scaled, dx, inner);
   WithoutWork without(context);
   through(without.context(), dy, scaled, dx, inner);
   context.kernels.copy(dy, dx);
 }
 
 void DroppedLayer::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
-  if (keeps(context.random)) return layer_->backward_weight(context, gradients, saved.child(0));
+  if (computes(context)) return layer_->backward_weight(context, gradients, saved.child(0));
   clear(context, gradients);
 }
 
 // What a fused backward takes it gives back at once, so a step that leaves it out need not take it.
 void DroppedLayer::backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
                             Saved& saved) const {
-  if (!keeps(context.random)) {
+  if (!computes(context)) {
     clear(context, gradients);
     return context.kernels.copy(dy, dx);
   }

@@ -49,6 +49,7 @@ class DroppedLayer final : public Layer {
   enum Slot { kDy };  // the place of Saved that this layer uses
 
   double probability(const RandomSite& site) const;
+  bool computes(const Context& context) const;
   // Runs `inner` with the gradient of the layer's output, in `scaled`, and completes dx.
   template <typename Inner>
   void through(Context& context, ConstTensorView dy, TensorView scaled, TensorView dx, const Inner& inner) const;
