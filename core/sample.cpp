@@ -40,6 +40,12 @@ std::string text_of(ConstTensorView view) { return fmt::format("{} {}", name_of(
 Shape SampleSpec::inputs_of(int64_t samples) const { return batch_of(samples, input); }
 Shape SampleSpec::targets_of(int64_t samples) const { return batch_of(samples, targets); }
 
+SampleSpec SampleSpec::cut_to(int64_t tokens) const {
+  SampleSpec shorter = *this;
+  shorter.input = shorter.targets = {tokens};
+  return shorter;
+}
+
 Microbatch SampleSpec::without_memory(int64_t samples) const {
   return {{nullptr, input_dtype, inputs_of(samples)}, {nullptr, DType::Int32, targets_of(samples)}, 0};
 }

@@ -29,6 +29,9 @@ struct SampleSpec {
   // throw std::invalid_argument.
   Shape inputs_of(int64_t samples) const;
   Shape targets_of(int64_t samples) const;
+  // Samples of the first tokens only, for a model that reads tokens.
+  SampleSpec cut_to(int64_t tokens) const;
+  bool is_sequence() const { return input.dims() == 1 && input_dtype == DType::Int32 && targets == input; }
   // A microbatch of these shapes without memory, for kernels that only count.
   Microbatch without_memory(int64_t samples) const;
 };

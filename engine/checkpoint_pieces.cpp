@@ -30,6 +30,32 @@ void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, in
     }
 }
 
+// The errors of signs: each rank's own, and those of the shards.
+void add_errors(zero::ParameterGroup& group, std::vector<checkpoint::Piece>& pieces) {
+  if (group.worker_error().absent()) return;
+  const zero::FlatGroup& layout = group.layout();
+  const int64_t ranks = group.axis().size(), rank = group.axis().rank(), first = rank * layout.shard_elements;
+  for (const zero::FlatParameter& parameter : layout.parameters) {
+    const int64_t count = parameter.elements();
+    pieces.push_back({"optimizer.worker_error." + parameter.name,
+                      {ranks, count},
+                      {rank, 0},
+                      {1, count},
+                      0,
+                      count,
+                      group.worker_error().slice(parameter.offset, count)});
+    const zero::Intersection part = zero::intersection(parameter, first, layout.shard_elements);
+    if (part.count > 0)
+      pieces.push_back({"optimizer.server_error." + parameter.name,
+                        {count},
+                        {0},
+                        {count},
+                        part.first_in_parameter,
+                        part.count,
+                        group.server_error().slice(part.first_in_range, part.count)});
+  }
+}
+
 // The range as a visit has staged it, with everything in memory.
 zero::OwnedRange in_memory_of(zero::OwnedRange range) {
   range.master.staged = range.copy_out.staged = nullptr;
@@ -46,6 +72,7 @@ std::vector<checkpoint::Piece> checkpoint_pieces(zero::Parameters& parameters, c
     const zero::FlatGroup& layout = group.layout();
     if (layout.role != zero::GroupRole::Own || !group.axis().is_counted()) return;  // the owner saves its values
     add_pieces(layout, group.owned(), group.axis().rank() * layout.shard_elements, layout.shard_elements, true, states, pieces);
+    add_errors(group, pieces);
   });
   return pieces;
 }
@@ -57,6 +84,7 @@ std::vector<checkpoint::Piece> checkpoint_pieces_to_load(zero::Parameters& param
     if (group.layout().role != zero::GroupRole::Own) return;
     const zero::OwnedRange range = group.owned();
     add_pieces(group.layout(), range, range.first, range.count, false, states, pieces);
+    add_errors(group, pieces);
   });
   return pieces;
 }
@@ -70,6 +98,7 @@ void load_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer,
     const zero::OwnedRange range = group.owned();
     if (range.staged()) return staged.push_back(&group);
     add_pieces(group.layout(), range, range.first, range.count, false, states, in_memory);
+    if (!resources.weights_alone) add_errors(group, in_memory);
   });
   resources.read(in_memory);
   const auto load_range = [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {

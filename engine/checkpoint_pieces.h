@@ -2,6 +2,8 @@
 //
 //   "blocks.3.mlp.up.weight"                     float32: the master weights (of frozen parameters: the weights)
 //   "optimizer.moment1.blocks.3.mlp.up.weight"   float32: optimizer states, named by optimizer_state_names
+//   "optimizer.worker_error.blocks.3.mlp.up.weight", "optimizer.server_error. ..."   float32 [ranks, elements] and [elements]:
+//                                                what signs have not said yet (zero::average_signs), by data rank and in all
 #pragma once
 
 #include <functional>

@@ -18,10 +18,11 @@ DeviceBatches::DeviceBatches(Allocator& allocator, MemoryMeter& meter, int micro
       targets_(buffer(allocator, meter, DType::Int32, microbatches * targets_shape_.elements())) {}
 
 Microbatch DeviceBatches::copy(kernels::Kernels& kernels, int place, const Microbatch& host) {
-  const auto own = [&](Buffer& all, const Shape& shape) {
-    return all.view().slice(place * shape.elements(), shape.elements()).reshaped(shape);
+  const auto own = [&](Buffer& all, const Shape& longest, const Shape& shape) {
+    return all.view().slice(place * longest.elements(), shape.elements()).reshaped(shape);
   };
-  const TensorView input = own(inputs_, input_shape_), targets = own(targets_, targets_shape_);
+  const TensorView input = own(inputs_, input_shape_, host.input.shape),
+                   targets = own(targets_, targets_shape_, host.targets.shape);
   kernels.from_host(host.input, input);
   kernels.from_host(host.targets, targets);
   return {input, targets, host.first_sample};

@@ -9,7 +9,7 @@ namespace trivet {
 
 class DeviceBatches {
  public:
-  // Has room for `microbatches` microbatches of `micro_batch_size` samples.
+  // Has room for `microbatches` microbatches of `micro_batch_size` samples, which may be shorter than `sample`.
   DeviceBatches(Allocator& allocator, MemoryMeter& meter, int microbatches, int64_t micro_batch_size, const SampleSpec& sample);
 
   Microbatch copy(kernels::Kernels& kernels, int place, const Microbatch& host);

@@ -7,7 +7,9 @@
 
 #include "core/error.h"
 #include "engine/backend/cuda_module.h"
+#include "engine/config/curriculum.h"
 #include "engine/config/load.h"
+#include "engine/config/optimizer_states.h"
 #include "engine/config/refuse.h"
 #include "engine/partitioned_input.h"
 #include "engine/rehearsal.h"
@@ -35,6 +37,8 @@ void check_running_average(const Config& config, const std::string& name) {
   };
   if (config.optimizer.type == OptimizerType::Lamb)
     refuse("optimizer.type \"Lamb\"", "LAMB does not move it; use another optimizer");
+  if (may_send_signs(config.optimizer.type))
+    refuse("optimizer.type \"OneBitAdam\"", "what ranks add to it is not summed; use another optimizer");
   if (config.gradient_dtype() == DType::Float16)
     refuse("fp16.enabled true",
            "what a step adds to it may not fit into float16; use bf16, data_types.grad_accum_dtype \"fp32\"");
@@ -68,6 +72,7 @@ void check_model(const Config& config, const model::Model& model) {
                            model.names[i], parameter.name));
     }
   }
+  config::check_curriculum(config, model.sample.is_sequence() ? model.sample.input[0] : 0);
   if (model.sample.targets.elements() < 1 || model.sample.classes < 1)
     refuse("the model does not say what a sample is; fill in Model::sample (core/sample.h)");
 }

@@ -5,6 +5,8 @@
 #include "engine/checkpoint/async_saver.h"
 #include "engine/checkpoint/memory_room.h"
 #include "engine/checkpoint_pieces.h"
+#include "engine/config/curriculum.h"
+#include "engine/config/optimizer_states.h"
 
 namespace trivet {
 namespace {
@@ -62,16 +64,42 @@ RankResources Rehearsal::resources(const RehearsalParts& parts) {
 // A microbatch of the planned shape that has no memory.
 Microbatch Rehearsal::microbatch() const { return model_.sample.without_memory(plan_.batch.micro_batch_size); }
 
-void Rehearsal::train_step() {
-  const std::vector<Microbatch> microbatches(plan_.batch.gradient_accumulation_steps, microbatch());
-  worker_.train_step(microbatches, {});
+Microbatch Rehearsal::microbatch_of(const StepNumbers& numbers) const {
+  return sample_of_step(plan_.config.curriculum, model_.sample, numbers.step).without_memory(plan_.batch.micro_batch_size);
+}
+
+// A step of the rest of the run, after all warm-ups.
+StepNumbers Rehearsal::longest_step() const {
+  const CurriculumConfig& curriculum = plan_.config.curriculum;
+  const OptimizerConfig& optimizer = plan_.config.optimizer;
+  return {.step = curriculum.enabled ? steps_of_new_difficulty(curriculum).back() - 1 : 0,
+          .update = may_send_signs(optimizer.type) ? optimizer.freeze_step + 1 : 1};
+}
+
+void Rehearsal::train_step() { train_step(longest_step()); }
+
+void Rehearsal::train_step(const StepNumbers& numbers) {
+  const std::vector<Microbatch> microbatches(plan_.batch.gradient_accumulation_steps, microbatch_of(numbers));
+  worker_.train_step(microbatches, numbers);
+}
+
+// Smaller tensors may fit between others in another way, so that the arenas need more for shorter sequences.
+void Rehearsal::train_earlier_steps() {
+  if (may_send_signs(plan_.config.optimizer.type)) {
+    StepNumbers warm_up = longest_step();
+    warm_up.update = 1;
+    train_step(warm_up);
+  }
+  if (!plan_.config.curriculum.enabled) return;
+  for (const int64_t step : steps_of_new_difficulty(plan_.config.curriculum)) train_step({.step = step - 1});
 }
 
 void Rehearsal::audited_step() {
-  const std::vector<Microbatch> microbatches(plan_.batch.gradient_accumulation_steps, microbatch());
-  worker_.forward_backward(microbatches, {}, {.audited_microbatch = 0});
-  worker_.recompute(microbatch(), {});
-  worker_.update({});
+  const StepNumbers numbers = longest_step();
+  const std::vector<Microbatch> microbatches(plan_.batch.gradient_accumulation_steps, microbatch_of(numbers));
+  worker_.forward_backward(microbatches, numbers, {.audited_microbatch = 0});
+  worker_.recompute(microbatch_of(numbers), numbers);
+  worker_.update(numbers);
 }
 
 void Rehearsal::measure(RankPlan& rank) {
@@ -80,6 +108,7 @@ void Rehearsal::measure(RankPlan& rank) {
   WantsAllLogits logits;
   worker_.evaluate(
       1, [&](int64_t) { return microbatch(); }, &logits);
+  train_earlier_steps();
   if (!rank.programs.audit.empty()) audited_step();
   worker_.parameters().initialize(0);  // stages frozen weights, too
   if (plan_.config.compute_device() == Device::Cuda) add_backend_memory(rank);

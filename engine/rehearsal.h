@@ -30,12 +30,17 @@ class Rehearsal {
   // Rehearses the programs of `rank`. For the other ranks, `plan` needs only the layouts. All must outlive it.
   Rehearsal(const Plan& plan, const RankPlan& rank, const model::Model& model, const RehearsalParts& parts = {});
 
+  // A step after all warm-ups, with the longest sequences of a curriculum.
   void train_step();
   // Rehearses a step, an evaluation and the start of a run, and sets the memory, files, traffic and counters of `rank`.
   void measure(RankPlan& rank);
 
  private:
   Microbatch microbatch() const;
+  Microbatch microbatch_of(const StepNumbers& numbers) const;
+  StepNumbers longest_step() const;
+  void train_step(const StepNumbers& numbers);
+  void train_earlier_steps();
   void audited_step();
   RankResources resources(const RehearsalParts& parts);
   void count_step(RankPlan& rank) const;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "engine/config/curriculum.h"
 #include "engine/config/optimizer_states.h"
 #include "pipeline/event_graph.h"
 
@@ -27,6 +28,7 @@ zero::ParameterOptions parameter_options(const Config& config, const RankPlan& r
           .microbatches = rank.programs.microbatches,
           .gathers = times_of_blocks(rank.programs.train, pipeline::Op::Unshard, rank.layout.blocks.size()),
           .reductions = times_of_blocks(rank.programs.train, pipeline::Op::Reduce, rank.layout.blocks.size()),
+          .sends_signs = may_send_signs(config.optimizer.type),
           .optimizer_states = optimizer_states(config.optimizer.type, config.optimizer),
           .staging_buffers = config.zero.offload_param.buffer_count,
           .staging_buffer_elements = config.zero.offload_param.buffer_size};
@@ -120,7 +122,8 @@ Worker::Step Worker::begin_step(std::span<const Microbatch> microbatches, const 
     throw DataError(ExitCode::Usage,
                     fmt::format("engine: {} microbatches were given, but a step has {} (gradient_accumulation_steps)",
                                 microbatches.size(), programs_.microbatches));
-  for (const Microbatch& microbatch : microbatches) check(microbatch, sample_, batch_.micro_batch_size);
+  const SampleSpec sample = sample_of_step(config_.curriculum, sample_, numbers.step);
+  for (const Microbatch& microbatch : microbatches) check(microbatch, sample, batch_.micro_batch_size);
   if (resources_.recorder) resources_.recorder->begin_step();
   return {.microbatches = on_device(microbatches), .seed = numbers.seed, .scalars = on_device(numbers)};
 }
@@ -138,7 +141,7 @@ StepInputs Worker::training_inputs(const Step& step, StepResults& results) const
 void Worker::run_program(const Step& step, const ProgramWatch& watch) {
   timeline::Recorder* const recorder = resources_.recorder;
   results_.begin(resources_.kernels);
-  parameters_.begin_step();
+  parameters_.begin_step(sends_signs(config_.optimizer, static_cast<int64_t>(step.scalars.update.value())));
   if (watch.audited_microbatch) parameters_.begin_audit(*watch.audited_microbatch);
   StepInputs inputs = training_inputs(step, results_);
   inputs.recorder = recorder && recorder->recording() ? recorder : nullptr;
@@ -161,7 +164,10 @@ void Worker::run_optimizer(const StepScalars& scalars) {
 // same views.
 RepeatKey Worker::repeat_key(const Step& step) const {
   RepeatKey key{resources_.activations.used_bytes(), resources_.buffers.used_bytes(), static_cast<int64_t>(step.seed)};
-  for (const Microbatch& microbatch : step.microbatches) key.push_back(microbatch.first_sample);
+  for (const Microbatch& microbatch : step.microbatches) {
+    key.push_back(microbatch.first_sample);
+    key.push_back(microbatch.input.elements());
+  }
   return key;
 }
 
@@ -185,7 +191,7 @@ StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, cons
 
 // Its loss goes where evaluations put theirs, and is not used.
 void Worker::recompute(const Microbatch& microbatch, const StepNumbers& numbers) {
-  check(microbatch, sample_, batch_.micro_batch_size);
+  check(microbatch, sample_of_step(config_.curriculum, sample_, numbers.step), batch_.micro_batch_size);
   const Step step{.microbatches = on_device({&microbatch, 1}), .seed = numbers.seed, .scalars = on_device(numbers)};
   parameters_.begin_recomputation();
   executor_.run(programs_.audit, programs_.recompute, training_inputs(step, evaluation_));

@@ -110,6 +110,9 @@ struct Squares;
 // kernels/quantization.h
 struct Quantize;
 struct Dequantize;
+// kernels/signs.h
+struct PackSigns;
+struct UnpackSigns;
 
 // The arguments of any kernel.
 using KernelArguments =
@@ -126,7 +129,7 @@ using KernelArguments =
                  const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*, const SumOfSquares*,
                  const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
                  const FixedPointRound*, const Quantize*, const Dequantize*, const HeadNorm*, const HeadNormBackwardInput*,
-                 const HeadNormBackwardWeight*>;
+                 const HeadNormBackwardWeight*, const PackSigns*, const UnpackSigns*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -213,6 +216,8 @@ class Kernels {
 
   void quantize(ConstTensorView x, TensorView packed, int bits);
   void dequantize(ConstTensorView packed, TensorView out, int bits, bool accumulate);
+  void pack_signs(const PackSigns& a) { run(&a); }
+  void unpack_signs(const UnpackSigns& a) { run(&a); }
 
   // Copies between device and host memory, of the same type and size. `from` may change once from_host has returned. to_host
   // returns when all work before it is done; it is the only call that always waits.

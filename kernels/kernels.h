@@ -14,4 +14,5 @@
 #include "kernels/optimizers.h"
 #include "kernels/products.h"
 #include "kernels/quantization.h"
+#include "kernels/signs.h"
 #include "kernels/sums.h"

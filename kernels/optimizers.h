@@ -106,7 +106,8 @@ struct ApplyUpdate {
   KernelCall describe() const;
 };
 
-// buffer = momentum * buffer + gradient * gradient_scale; out = nesterov ? gradient + momentum * buffer : buffer (float32)
+// buffer = momentum * buffer + gradient * gradient_scale; out = nesterov ? gradient + momentum * buffer : buffer (float32).
+// Without nesterov, out may be the buffer.
 struct MomentumUpdate {
   TensorView momentum_buffer, out;
   ConstTensorView gradient, verdict;

@@ -14,6 +14,12 @@ namespace trivet::model {
 enum class Type { Gpt, Llama, Sequential };  // the families
 enum class GateActivation { Silu, Gelu };    // of an MLP with a gate
 
+// Steps leave blocks out (model/dropped_layer.h).
+struct LayerDrop {
+  bool enabled = false;
+  double theta = 1.0, gamma = 0.001;
+};
+
 struct Description {
   Type type = Type::Gpt;
   int64_t layers = 12, hidden_size = 768, heads = 12;
@@ -38,6 +44,7 @@ struct Description {
   GateActivation gate_activation = GateActivation::Silu;
   bool post_norm = false;           // what attention and MLP add is normalized, too
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
+  LayerDrop layer_drop;             // of the blocks of a transformer
   // Sequential:
   std::vector<int64_t> input;        // of a sample: channels, rows, columns
   std::vector<std::string> network;  // its layers (model/sequential.h)

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "model/dropped_layer.h"
 #include "model/embedding.h"
 #include "model/lm_head.h"
 #include "model/transformer_block.h"
@@ -107,7 +108,14 @@ Model build_transformer(const Description& d) {
   append(model, "embedding", std::make_unique<Embedding>("embedding", embedding_options(d)));
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string name = "blocks." + std::to_string(i);
-    append(model, name, std::make_unique<TransformerBlock>(name, block_options(d, i)));
+    auto layer = std::make_unique<TransformerBlock>(name, block_options(d, i));
+    if (d.layer_drop.enabled)
+      append(
+          model, name,
+          std::make_unique<DroppedLayer>(
+              DroppedLayer::Options{.name = name, .drop = d.layer_drop, .block = i + 1, .blocks = d.layers}, std::move(layer)));
+    else
+      append(model, name, std::move(layer));
   }
   const TransformerBlock::Options block = block_options(d, 0);
   append(model, "head",

@@ -59,6 +59,12 @@ void ParameterGroup::make_updated_tensors() {
       .placement = layout_.states, .category = MemoryCategory::Optimizer, .dtype = DType::Float32, .elements = owned_count()};
   if (separate_master()) master_ = {state, resources_};
   for (int i = 0; i < options_.optimizer_states; ++i) states_.emplace_back(state, resources_);
+  if (!options_.sends_signs) return;
+  const auto error = [&](int64_t elements) {
+    return PlacedTensor({.category = MemoryCategory::Optimizer, .dtype = DType::Float32, .elements = elements}, resources_);
+  };
+  worker_error_ = error(layout_.whole_elements);
+  server_error_ = error(layout_.shard_elements);
 }
 
 int64_t ParameterGroup::owned_first() const {
@@ -127,7 +133,8 @@ ConstTensorView ParameterGroup::weight(int index) const {
 
 // ---- gradients
 
-void ParameterGroup::begin_step() {
+void ParameterGroup::begin_step(bool own) {
+  own_gradients_ = own;
   std::fill(written_.begin(), written_.end(), false);
   shard_written_ = false;
   secondary_valid_ = false;
@@ -243,6 +250,11 @@ void ParameterGroup::reduce() {
   Stream& stream = axis().reduce_stream;
   if (layout_.summed_over_tensor && resources_.tensor_group)
     resources_.tensor_group->all_reduce(whole, comm::ReduceOp::Sum, stream);
+  if (own_gradients_) {
+    reduced_event_ = stream.record();
+    reducing_ = true;
+    return;
+  }
   if (!options_.lifetimes.shard_optimizer) {
     reduce_whole(whole, axis().reduce, stream, resources_.collectives);
   } else if (resources_.collectives.quantized_gradients) {

@@ -43,6 +43,7 @@ struct GroupOptions {
   int contributions = 0;                  // of this rank in a step; 0: any number
   int gathers = 0;           // in a step; 0: any number. After a single one, a second copy of the weights would not be read
   int reductions = 0;        // of this rank in a step; 0: any number, so that each sums over the replicas of a shard, too
+  bool sends_signs = false;  // has what average_signs (zero/collectives.h) needs
   int optimizer_states = 0;  // float32 tensors per parameter in addition to the master weights
 };
 
@@ -75,8 +76,8 @@ class ParameterGroup {
   void reshard();
   ConstTensorView weight(int index) const;
 
-  // Gradients of one step.
-  void begin_step();
+  // Gradients of one step. `own`: a reduction does not sum over the ranks that divide the group, so that each keeps its own.
+  void begin_step(bool own = false);
   // Makes the step that has begun one whose gradients are digested; `audited_microbatch` is one of this rank's.
   void begin_audit(int block, int audited_microbatch);
   // Returns where a layer puts the gradient of parameter `index` in this contribution. Call it only for parameters that the
@@ -100,6 +101,10 @@ class ParameterGroup {
   const GradientDigests* digests() const { return digests_ ? &*digests_ : nullptr; }  // null: the step is not audited
 
   OwnedRange owned();
+  // What this rank still has to send, of the whole group, and what the averages of its shard still lack, both in float32;
+  // absent unless GroupOptions::sends_signs.
+  TensorView worker_error() { return worker_error_.view(); }
+  TensorView server_error() { return server_error_.view(); }
   // Gathers must be done (wait()).
   HeldWeights held_weights() const;
   // Calls use(the weights of the owned range, as layers see them, on the device). `use` reads them or, if `written`, writes all
@@ -153,6 +158,7 @@ class ParameterGroup {
   PlacedTensor weights_;  // whole, or the shard when parameters are sharded
   PlacedTensor master_;   // float32, owned range; none when weights_ are float32
   std::vector<PlacedTensor> states_;
+  PlacedTensor worker_error_, server_error_;
   PlacedTensor secondary_;                    // the shard of the second copy of weights
   PlacedTensor gradients_;                    // whole accumulator, or the shard when gradients are sharded
   ScopedTensor gathered_;                     // whole weights between unshard and reshard
@@ -162,6 +168,7 @@ class ParameterGroup {
   Event gathered_event_, reduced_event_;
   bool secondary_valid_ = false;  // secondary_ holds the weights of this step
   bool reducing_ = false;
+  bool own_gradients_ = false;              // in this step
   int reductions_ = 0;                      // in this step
   bool shard_written_ = false;              // the gradient shard holds something of this step
   std::vector<bool> written_;               // [parameter] the accumulator holds something

@@ -9,6 +9,7 @@
 #include "autotune/bench/run_steps.h"
 #include "autotune/host_facts.h"
 #include "autotune/units.h"
+#include "engine/config/curriculum.h"
 #include "engine/lr_schedule.h"
 
 namespace trivet::autotune {
@@ -50,7 +51,7 @@ OwnCores::~OwnCores() {
 }
 
 MadeUpBatch::MadeUpBatch(const Plan& plan, const model::Model& model, int rank)
-    : memory_(data::made_up_step(model.sample, plan.batch_layout(rank))) {
+    : memory_(data::made_up_step(longest_sample(plan.config.curriculum, model.sample), plan.batch_layout(rank))) {
   for (const data::HostMicrobatch& one : memory_) views_.push_back(one.view);
 }
 
@@ -66,6 +67,7 @@ MeasuredSteps measure_step(comm::World& world, const Plan& plan, model::Model mo
   Plan without_audits = plan;
   without_audits.config.audit.every_steps = 0;
   use_constant_rate(without_audits.config);
+  use_longest_samples(without_audits.config.curriculum);
   Engine engine(std::move(without_audits), std::move(model), world,
                 {.threads = options.threads, .local_rank = options.local_rank});
   run_step(engine, batch);

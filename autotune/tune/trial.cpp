@@ -10,6 +10,7 @@
 #include "comm/participants.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "engine/config/curriculum.h"
 #include "engine/data/made_up_source.h"
 #include "engine/engine.h"
 #include "engine/lr_schedule.h"
@@ -84,6 +85,7 @@ void build(std::optional<Engine>& engine, const Config& config, const model::Des
     model::Model model = model::build(description);
     Plan plan = make_plan(config, model, world.size());
     use_constant_rate(plan.config);
+    use_longest_samples(plan.config.curriculum);
     engine.emplace(std::move(plan), std::move(model), world, engine_options);
   } catch (const CommError&) {
     throw;
@@ -106,7 +108,8 @@ TrialResult run_trial(const Config& config, const model::Description& descriptio
   try {
     std::optional<Engine> engine;
     build(engine, config, description, world, options);
-    const auto microbatches = data::made_up_step(engine->model().sample, engine->plan().batch_layout(world.rank()));
+    const SampleSpec sample = longest_sample(engine->plan().config.curriculum, engine->model().sample);
+    const auto microbatches = data::made_up_step(sample, engine->plan().batch_layout(world.rank()));
     const std::vector<int64_t> mine = measured_nanoseconds(*engine, microbatches, options);
     return {.seconds = median_of_slowest(world, mine)};
   } catch (const GivenUp& given_up) {

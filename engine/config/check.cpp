@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "engine/config/curriculum.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
@@ -19,6 +20,8 @@ using config::find_given;
 using config::refuse;
 
 void check_model(const Config& config) {
+  if (config.model.layer_drop.enabled && model::family_of(config.model.type).reads_images)
+    refuse(config, "progressive_layer_drop.enabled", "true needs a model of transformer blocks; use false");
   if (const auto problem = model::find_problem(config.model)) refuse(config, "model." + problem->key, problem->text);
 }
 
@@ -214,6 +217,7 @@ void check(const Config& config) {
   check_model(config);
   check_without_model(config);
   config::check_layout_of_model(config);
+  config::check_curriculum(config, model::family_of(config.model.type).reads_images ? 0 : config.model.sequence_length);
 }
 
 void check_without_model(const Config& config) {

@@ -16,6 +16,7 @@
 #include "core/dtype.h"
 #include "core/enum_names.h"
 #include "engine/config/autotuning_config.h"
+#include "engine/config/curriculum_config.h"
 #include "engine/config/optimizer_config.h"
 #include "engine/config/parallel_config.h"
 #include "engine/config/run_config.h"
@@ -72,6 +73,8 @@ struct Config {
   VocabularyConfig vocabulary;
   DataConfig data;
   TrainingConfig training;
+  CurriculumConfig curriculum;
+  DataEfficiencyConfig data_efficiency;
   ParallelConfig parallel;
   PipelineConfig pipeline;
   BatchConfig batch;

@@ -136,7 +136,8 @@ void Document::collect(const JsonNode& object, const std::string& section) {
   const bool type_is_refused = refuses_type(object, section);
   for (const JsonMember& member : object.members) {
     const std::string path = table_.canonical(section.empty() ? member.key : section + "." + member.key);
-    if (const Feature* feature = table_.find_feature(path)) {
+    const Feature* feature = table_.find_feature(path);
+    if (feature && !(feature->works && is_switched_on(*feature, member.value))) {
       collect_feature(member, *feature);
     } else if (const KeyEntry* entry = table_.find(path)) {
       if (find(path)) mistakes_.add(member.at, path, "given twice, once under another name; keep one");

@@ -130,8 +130,9 @@ const Feature* KeyTable::find_feature(const std::string& section) const {
 }
 
 const Feature* KeyTable::feature_around(const std::string& path) const {
-  const auto found = std::ranges::find_if(
-      features_, [&](const Feature& feature) { return path == feature.section || path.starts_with(feature.section + "."); });
+  const auto found = std::ranges::find_if(features_, [&](const Feature& feature) {
+    return !feature.works && (path == feature.section || path.starts_with(feature.section + "."));
+  });
   return found == features_.end() ? nullptr : &*found;
 }
 

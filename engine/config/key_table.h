@@ -82,13 +82,15 @@ struct KeyEntry {
   std::string section() const;    // the path without the last part
 };
 
-// A section of DeepSpeed that Trivet accepts or refuses as a whole, with one line, whatever is in it.
+// A section of DeepSpeed that Trivet accepts or refuses as a whole, with one line, whatever is in it; if the feature works,
+// only while it is switched off.
 struct Feature {
   std::string section;           // "curriculum_learning"
   std::string name;              // "curriculum learning"
   std::string switch_key;        // the key that switches it on; empty: any section that is not empty does
   bool changes_weights = false;  // true: it is refused; otherwise it is listed as not used
   bool on_when_empty = false;    // the presence of the section switches it on
+  bool works = false;            // when it is switched on, its keys are read like those of any section
   std::string instead;           // what to use instead
 };
 
@@ -108,7 +110,7 @@ class KeyTable {
   void add(Feature feature) { features_.push_back(std::move(feature)); }
   const std::vector<Feature>& features() const { return features_; }
   const Feature* find_feature(const std::string& section) const;
-  const Feature* feature_around(const std::string& path) const;  // whose section has this key
+  const Feature* feature_around(const std::string& path) const;  // that does not work and whose section has this key
 
   // DeepSpeed's other name of a key or section: "zero_optimization.max_live_parameters".
   void add_name(const std::string& other_name, const std::string& path) { names_.emplace(other_name, path); }

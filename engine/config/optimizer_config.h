@@ -7,20 +7,21 @@
 
 namespace trivet {
 
-enum class OptimizerType { Adam, AdamW, Sgd, Lion, Lamb, Adagrad, Muon };
+enum class OptimizerType { Adam, AdamW, Sgd, Lion, Lamb, Adagrad, Muon, OneBitAdam };
 enum class SchedulerType { LRRangeTest, OneCycle, WarmupLR, WarmupDecayLR, WarmupCosineLR, Constant, Linear, Cosine };
 enum class WarmupType { Log, Linear };
 enum class LrScaling { None, Linear, SquareRoot };
 
 template <>
 struct EnumNames<OptimizerType> {
-  static constexpr std::array<std::pair<std::string_view, OptimizerType>, 7> table{{{"Adam", OptimizerType::Adam},
+  static constexpr std::array<std::pair<std::string_view, OptimizerType>, 8> table{{{"Adam", OptimizerType::Adam},
                                                                                     {"AdamW", OptimizerType::AdamW},
                                                                                     {"SGD", OptimizerType::Sgd},
                                                                                     {"Lion", OptimizerType::Lion},
                                                                                     {"Lamb", OptimizerType::Lamb},
                                                                                     {"Adagrad", OptimizerType::Adagrad},
-                                                                                    {"Muon", OptimizerType::Muon}}};
+                                                                                    {"Muon", OptimizerType::Muon},
+                                                                                    {"OneBitAdam", OptimizerType::OneBitAdam}}};
 };
 template <>
 struct EnumNames<SchedulerType> {
@@ -55,6 +56,7 @@ struct OptimizerConfig {
   bool nesterov = false;                                  // SGD; Muon, where the default is true
   double max_coefficient = 10.0, min_coefficient = 0.01;  // LAMB trust ratio
   double muon_lr = 0.0, adam_lr = 0.0;                    // Muon: 0 means lr
+  int64_t freeze_step = 100'000;                          // OneBitAdam: updates before signs are sent
   bool decay_all = false;                                 // true: biases and norms decay too
 };
 

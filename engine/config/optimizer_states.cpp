@@ -14,6 +14,7 @@ OptimizerFacts facts_of(OptimizerType type) {
   switch (type) {
     case OptimizerType::Adam:
     case OptimizerType::AdamW: return {.states = {"moment1", "moment2"}, .betas_cycle = true};
+    case OptimizerType::OneBitAdam: return {.states = {"moment1", "moment2"}, .visits_once = false};
     case OptimizerType::Sgd: return {.states = {"momentum"}};
     case OptimizerType::Lion: return {.states = {"moment"}, .betas_cycle = true};
     case OptimizerType::Lamb: return {.states = {"moment1", "moment2", "update"}, .visits_once = false, .betas_cycle = true};
@@ -35,6 +36,10 @@ std::vector<std::string> optimizer_state_names(OptimizerType type, const Optimiz
   return facts_of(type).states;
 }
 
+bool may_send_signs(OptimizerType type) { return type == OptimizerType::OneBitAdam; }
+bool sends_signs(const OptimizerConfig& config, int64_t update) {
+  return may_send_signs(config.type) && update > config.freeze_step;
+}
 bool visits_states_once(OptimizerType type) { return facts_of(type).visits_once; }
 bool betas_cycle(OptimizerType type) { return facts_of(type).betas_cycle; }
 

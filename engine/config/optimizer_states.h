@@ -12,6 +12,10 @@ namespace trivet {
 int optimizer_states(OptimizerType type, const OptimizerConfig& config);
 // Their names in checkpoints: "moment1", "moment2" ...
 std::vector<std::string> optimizer_state_names(OptimizerType type, const OptimizerConfig& config);
+// Whether an optimizer averages momenta by signs after its warm-up; and whether it does so in an update, counted from 1. Then
+// gradients are not summed over data ranks.
+bool may_send_signs(OptimizerType type);
+bool sends_signs(const OptimizerConfig& config, int64_t update);
 // Whether a step visits weights and states only once.
 bool visits_states_once(OptimizerType type);
 // Whether the scheduler OneCycle, with cycle_momentum, changes the optimizer's betas.

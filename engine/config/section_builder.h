@@ -136,6 +136,10 @@ class SectionBase {
   void not_used(const std::string& feature, const std::string& instead, const std::string& switch_key = "enabled") {
     table_.add(Feature{.section = prefix_, .name = feature, .switch_key = switch_key, .instead = instead});
   }
+  // The section counts only if `enabled` is true; otherwise it may hold anything.
+  void switched(const std::string& feature) {
+    table_.add(Feature{.section = prefix_, .name = feature, .switch_key = "enabled", .works = true});
+  }
   void own() { own_ = true; }  // the keys declared from now on are Trivet's
   void other_name(const std::string& name, const std::string& of) { table_.add_name(path(name), path(of)); }
   // A key with its own conversion from and to JSON.

@@ -1,21 +1,122 @@
-// data_efficiency.*, curriculum_learning.*, progressive_layer_drop.*, quantize_training.*, eigenvalue.*: none is implemented.
+// curriculum_learning.*, data_efficiency.*, progressive_layer_drop.*; and quantize_training.*, eigenvalue.*, which are not
+// implemented.
+#include "engine/config/curriculum.h"
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
 namespace trivet::config {
 namespace {
 
+KeyRefiner integer(SectionBase& section, const std::string& name, int64_t CurriculumConfig::*member,
+                   const std::string& meaning) {
+  return section
+      .custom(
+          name, KeyType::Integer, meaning, [=](Config& c, const JsonNode& node) { c.curriculum.*member = node.integer; },
+          [=](const Config& c) { return c.curriculum.*member == 0 ? "null" : std::to_string(c.curriculum.*member); })
+      .at_least(1)
+      .nullable();
+}
+
+KeyRefiner integers(SectionBase& section, const std::string& name, std::vector<int64_t> CurriculumConfig::*member,
+                    const std::string& meaning) {
+  return section.custom(
+      name, KeyType::List, meaning,
+      [=](Config& c, const JsonNode& node) {
+        for (const JsonNode& item : node.items) {
+          if (!item.is_integer || item.integer < 1) throw std::invalid_argument("use a list of integers from 1");
+          (c.curriculum.*member).push_back(item.integer);
+        }
+      },
+      [=](const Config& c) { return integers_json(c.curriculum.*member); });
+}
+
+// DeepSpeed has two forms of one schedule. `main` is the section of the first; the keys of the second are other names.
+void add_schedule(KeyTable& table, const std::string& prefix, const std::string& main) {
+  using C = CurriculumConfig;
+  const auto same_as = [&](KeyRefiner key, const std::string& name) {
+    if (prefix != main) key.alias_of(main + "." + name);
+  };
+  const auto active = [&](KeyRefiner key, const std::string& when, std::function<bool(const Config&)> condition) {
+    return key.active_when(main + ".schedule_type is " + when, std::move(condition));
+  };
+  const auto by_root = [](const Config& c) { return c.curriculum.schedule != DifficultySchedule::FixedDiscrete; };
+  const auto has_degree = [](const Config& c) { return c.curriculum.schedule == DifficultySchedule::FixedRoot; };
+  const auto by_list = [](const Config& c) { return c.curriculum.schedule == DifficultySchedule::FixedDiscrete; };
+  Section<C> section(table, prefix, [](Config& c) -> C& { return c.curriculum; });
+  same_as(integer(section, "min_difficulty", &C::min_difficulty, "tokens of the first sequences"), "min_difficulty");
+  same_as(
+      integer(section, "max_difficulty", &C::max_difficulty, "tokens of the longest sequences, at most model.sequence_length"),
+      "max_difficulty");
+  same_as(section
+              .key("schedule_type", &C::schedule,
+                   "how the difficulty rises from the minimum to the maximum: evenly, as a root, or by a list")
+              .refuses({"custom"}),
+          "schedule_type");
+  Section<C> config(table, prefix + ".schedule_config", [](Config& c) -> C& { return c.curriculum; });
+  const std::string both = "\"fixed_linear\" or \"fixed_root\"";
+  same_as(active(integer(config, "total_curriculum_step", &C::total_steps, "the step that reaches the maximum"), both, by_root),
+          "schedule_config.total_curriculum_step");
+  same_as(
+      active(integer(config, "difficulty_step", &C::difficulty_step, "difficulties are multiples of it; 8 suits tensor cores"),
+             both, by_root),
+      "schedule_config.difficulty_step");
+  same_as(active(integer(config, "root_degree", &C::root_degree, "2: a square root"), "\"fixed_root\"", has_degree),
+          "schedule_config.root_degree");
+  same_as(
+      active(integers(config, "difficulty", &C::difficulties, "the difficulties, ascending"), "\"fixed_discrete\"", by_list),
+      "schedule_config.difficulty");
+  same_as(active(integers(config, "max_step", &C::last_steps, "the last step of each of them but the last"),
+                 "\"fixed_discrete\"", by_list),
+          "schedule_config.max_step");
+}
+
+void add_curriculum(KeyTable& table) {
+  using C = CurriculumConfig;
+  const std::string main = "curriculum_learning";
+  Section<C> section(table, main, [](Config& c) -> C& { return c.curriculum; });
+  section.switched("curriculum learning");
+  section.key("enabled", &C::enabled,
+              "short sequences first: a step trains on the first tokens of its sequences, as many as its difficulty says");
+  section
+      .custom(
+          "curriculum_type", KeyType::Enum, "what is difficult: long sequences", [](Config&, const JsonNode&) {},
+          [](const Config&) { return "\"seqlen\""; })
+      .names({"seqlen"});
+  add_schedule(table, main, main);
+}
+
+// What a metric makes difficult cannot be computed from lengths alone, so only that of lengths works.
+void add_metrics(KeyTable& table, const std::string& metrics, const std::string& main) {
+  const std::string lengths = metrics + ".seqlen";
+  SectionBase metric(table, lengths);
+  table.add_name(metrics + ".seqlen_truncate", lengths);
+  for (const char* name : {"index_to_sample_path", "index_to_metric_path"})
+    metric.inert(name, "null", "index of the samples", "all sequences of the data have the same length before they are cut");
+  metric.unsupported("difficulty_type", "\"value\"", "what difficulties are: lengths, or percentiles of them");
+  metric.unsupported("clustering_type", "\"single_cluster\"", "whether the difficulty chooses samples instead of cutting them");
+  add_schedule(table, lengths, main);
+  SectionBase(table, metrics + ".seqlen_reshape").refused("a curriculum that cuts sequences into several", "");
+  SectionBase(table, metrics + ".vocabularyrarity").refused("a curriculum by the rarity of words", "");
+  SectionBase(table, metrics + ".voc").refused("a curriculum by the rarity of words", "");
+}
+
 void add_sampling(KeyTable& table) {
-  SectionBase sampling(table, "data_efficiency.data_sampling");
-  sampling.unsupported("enabled", "false", "choose samples by difficulty or length");
-  sampling.unsupported("num_epochs", "1000", "passes over the data");
-  sampling.unsupported("num_workers", "0", "loader processes");
-  sampling.unsupported("pin_memory", "false", "page-lock batches");
-  SectionBase curriculum(table, "data_efficiency.data_sampling.curriculum_learning");
-  curriculum.unsupported("enabled", "false", "easy samples first");
-  curriculum.unsupported("data_cluster_path", "null", "index of the samples");
-  curriculum.unsupported("curriculum_metrics", "{}", "what makes a sample difficult");
+  using C = CurriculumConfig;
+  Section<DataEfficiencyConfig> sampling(table, "data_efficiency.data_sampling",
+                                         [](Config& c) -> DataEfficiencyConfig& { return c.data_efficiency; });
+  sampling.switched("data sampling");
+  sampling.key("enabled", &DataEfficiencyConfig::sampling, "use the sections in this one");
+  sampling.unused("num_epochs", "1000", "passes over the data").instead("training.epochs");
+  sampling.unused("num_workers", "0", "loader processes");
+  sampling.unused("pin_memory", "false", "page-lock batches");
+  Section<C> curriculum(table, "data_efficiency.data_sampling.curriculum_learning",
+                        [](Config& c) -> C& { return c.curriculum; });
+  curriculum.switched("curriculum learning");
+  curriculum.key("enabled", &C::enabled, "the second form of curriculum_learning").alias_of("curriculum_learning.enabled");
+  curriculum.unused("data_cluster_path", "null", "index of the samples");
+  add_metrics(table, "data_efficiency.data_sampling.curriculum_learning.curriculum_metrics", "curriculum_learning");
   SectionBase batching(table, "data_efficiency.data_sampling.dynamic_batching");
+  batching.refused("batches formed by tokens");
   batching.unsupported("enabled", "false", "form batches by tokens instead of samples");
   batching.unsupported("max_tokens", "null", "tokens per batch");
   batching.unsupported("lr_scaling_method", "\"linear\"", "how the learning rate scales with the batch size");
@@ -28,6 +129,7 @@ void add_sampling(KeyTable& table) {
 
 void add_random_ltd(KeyTable& table) {
   SectionBase routing(table, "data_efficiency.data_routing");
+  routing.refused("random layer-token dropping");
   routing.unsupported("enabled", "false", "skip tokens in middle layers");
   SectionBase ltd(table, "data_efficiency.data_routing.random_ltd");
   ltd.unsupported("enabled", "false", "random layer-token dropping");
@@ -39,23 +141,22 @@ void add_random_ltd(KeyTable& table) {
 }  // namespace
 
 void add_data_efficiency_keys(KeyTable& table) {
-  SectionBase efficiency(table, "data_efficiency");
-  efficiency.refused("data efficiency (curricula, dynamic batches, random layer-token dropping)");
-  efficiency.unsupported("enabled", "false", "DeepSpeed's data efficiency library");
-  efficiency.unsupported("seed", "1234", "seed of that library");
+  add_curriculum(table);
+  Section<DataEfficiencyConfig> efficiency(table, "data_efficiency",
+                                           [](Config& c) -> DataEfficiencyConfig& { return c.data_efficiency; });
+  efficiency.switched("data efficiency");
+  efficiency.key("enabled", &DataEfficiencyConfig::enabled, "use the sections in this one");
+  efficiency.unused("seed", "1234", "seed of DeepSpeed's sampler").instead("training.seed");
   add_sampling(table);
   add_random_ltd(table);
 
-  SectionBase curriculum(table, "curriculum_learning");
-  curriculum.refused("curriculum learning");
-  curriculum.unsupported("enabled", "false", "short sequences first");
-  for (const char* name : {"curriculum_type", "min_difficulty", "max_difficulty", "schedule_type", "schedule_config"})
-    curriculum.unsupported(name, "null", "setting of the curriculum");
-  SectionBase layer_drop(table, "progressive_layer_drop");
-  layer_drop.refused("progressive layer drop");
-  layer_drop.unsupported("enabled", "false", "skip layers with growing probability");
-  layer_drop.unsupported("theta", "1.0", "share of layers kept at the end");
-  layer_drop.unsupported("gamma", "0.001", "how fast that share is reached");
+  using D = model::LayerDrop;
+  Section<D> layer_drop(table, "progressive_layer_drop", [](Config& c) -> D& { return c.model.layer_drop; });
+  layer_drop.switched("progressive layer drop");
+  layer_drop.key("enabled", &D::enabled, "leave out blocks of a transformer, late ones and late in the run more often")
+      .deepspeed("computes the share only; the program leaves blocks out");
+  layer_drop.key("theta", &D::theta, "share of the steps that keep the last block, in the end").more_than(0).between(0, 1);
+  layer_drop.key("gamma", &D::gamma, "how fast the share falls from 1 to theta, for each step").at_least(0);
   SectionBase eigenvalue(table, "eigenvalue");
   eigenvalue.refused("eigenvalues of layers");
   eigenvalue.unsupported("enabled", "false", "compute eigenvalues of the layers");

@@ -9,10 +9,9 @@ namespace {
 
 // DeepSpeed's other optimizers, then PyTorch's, which DeepSpeed accepts by name.
 std::vector<std::string> optimizers_of_deepspeed() {
-  return {
-      "OneBitAdam",       "ZeroOneAdam", "OneBitLamb", "MuAdam",  "MuAdamW",    "MuSGD",          "FusedAdam", "CPUAdam",
-      "DeepSpeedCPUAdam", "FusedLamb",   "FusedLion",  "CPULion", "CPUAdagrad", "ZenFlowCPUAdam", "Adadelta",  "Adafactor",
-      "Adamax",           "ASGD",        "LBFGS",      "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
+  return {"ZeroOneAdam", "OneBitLamb", "MuAdam",  "MuAdamW",    "MuSGD",          "FusedAdam", "CPUAdam",   "DeepSpeedCPUAdam",
+          "FusedLamb",   "FusedLion",  "CPULion", "CPUAdagrad", "ZenFlowCPUAdam", "Adadelta",  "Adafactor", "Adamax",
+          "ASGD",        "LBFGS",      "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
 }
 
 std::string default_of_trainer(const char* argument) {
@@ -40,11 +39,11 @@ void add_parameters(KeyTable& table) {
     return "0.00005" + default_of_trainer("--learning_rate");
   });
   params.custom("betas", KeyType::List, "decay rates of the first and second moments", set_betas, get_betas)
-      .only_for(type, {"Adam", "AdamW", "Lion", "Lamb", "Muon"});
+      .only_for(type, {"Adam", "AdamW", "Lion", "Lamb", "Muon", "OneBitAdam"});
   params.key("eps", &O::epsilon, "added to the denominator")
       .more_than(0)
       .default_note("Adagrad: 1e-10")
-      .only_for(type, {"Adam", "AdamW", "Lamb", "Adagrad", "Muon"});
+      .only_for(type, {"Adam", "AdamW", "Lamb", "Adagrad", "Muon", "OneBitAdam"});
   params.key("weight_decay", &O::weight_decay, "decay of the weights")
       .at_least(0)
       .deepspeed(
@@ -64,6 +63,12 @@ void add_parameters(KeyTable& table) {
   params.key("nesterov", &O::nesterov, "Nesterov momentum").default_note("Muon: true").only_for(type, {"SGD", "Muon"});
   params.key("max_coeff", &O::max_coefficient, "upper bound of the trust ratio").more_than(0).only_for(type, {"Lamb"});
   params.key("min_coeff", &O::min_coefficient, "lower bound of the trust ratio").at_least(0).only_for(type, {"Lamb"});
+  params
+      .key("freeze_step", &O::freeze_step,
+           "updates of the warm-up with Adam; then the variance stays, and ranks send the signs of their momenta")
+      .at_least(1)
+      .only_for(type, {"OneBitAdam"})
+      .deepspeed("has one scale for the signs of a whole tensor, not for 256 of them");
   params.key("muon_lr", &O::muon_lr, "learning rate of matrices; 0: lr").at_least(0).only_for(type, {"Muon"});
   params.key("adam_lr", &O::adam_lr, "learning rate of all other parameters; 0: lr").at_least(0).only_for(type, {"Muon"});
 }
@@ -77,9 +82,9 @@ void add_known_parameters(KeyTable& table) {
   params.unsupported("fp32_optimizer_states", "true", "precision of the optimizer state");
   params.unsupported("amsgrad", "false", "the AMSGrad variant of Adam");
   params.unsupported("ns_method", "\"standard\"", "Newton-Schulz iteration of Muon");
-  params.unsupported("freeze_step", "100000", "warm-up of the 1-bit optimizers");
-  params.unsupported("cuda_aware", "false", "1-bit optimizers: MPI accepts device memory");
-  params.unsupported("comm_backend_name", "\"nccl\"", "1-bit optimizers: communication backend");
+  const char* const groups = "ranks exchange signs as they exchange everything else";
+  params.inert("cuda_aware", "false", "1-bit optimizers: MPI accepts device memory", groups);
+  params.inert("comm_backend_name", "\"nccl\"", "1-bit optimizers: communication backend", groups);
   params.unsupported("var_freeze_step", "100000", "0/1 Adam");
   params.unsupported("var_update_scaler", "16", "0/1 Adam");
   params.unsupported("local_step_scaler", "32678", "0/1 Adam");

@@ -29,7 +29,21 @@ void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out
   out.view.targets = {out.targets.data(), DType::Int32, spec.targets_of(samples)};
 }
 
+template <typename T>
+void cut_rows(T* values, int64_t rows, int64_t length, int64_t kept) {
+  for (int64_t row = 1; row < rows; ++row) std::copy_n(values + row * length, kept, values + row * kept);
+}
+
 }  // namespace
+
+void cut_sequences(HostMicrobatch& microbatch, int64_t tokens) {
+  const Shape shape = microbatch.view.input.shape;
+  if (shape.dims() != 2 || microbatch.view.targets.shape != shape || tokens > shape[1])
+    throw std::logic_error("cut_sequences: the microbatch has no sequences that are long enough");
+  cut_rows(reinterpret_cast<int32_t*>(microbatch.input.data()), shape[0], shape[1], tokens);
+  cut_rows(microbatch.targets.data(), shape[0], shape[1], tokens);
+  microbatch.view.input.shape = microbatch.view.targets.shape = {shape[0], tokens};
+}
 
 MicrobatchLoader::MicrobatchLoader(std::shared_ptr<const SampleSource> source, std::shared_ptr<const Sampler> sampler,
                                    const BatchLayout& layout)

@@ -17,6 +17,9 @@ struct HostMicrobatch {
   Microbatch view;
 };
 
+// Keeps the first tokens of each sequence of the microbatch, and moves the rest of its memory together.
+void cut_sequences(HostMicrobatch& microbatch, int64_t tokens);
+
 // Stateless: fill() may be called in any order and from any thread, as long as concurrent calls have different `out`.
 class MicrobatchLoader {
  public:

@@ -4,6 +4,9 @@
 //   not finite -> all ranks skip the step together; weights and states keep their bits
 //   clip: g *= min(1, clipping / (norm + 1e-6))
 //
+// In an update that sends signs (sends_signs), gradients are those of each rank, and the norm is the root of the mean of their
+// squared norms, which is never less than that of their mean.
+//
 // The norm yields a verdict in device memory (kernels::JudgeGradients) that the updates obey. The host neither knows it nor
 // waits for it, unless something is offloaded to host memory (zero/host_side.h): then the host reads it, and a skipped step
 // moves no data. Each update touches only the range that the rank owns (zero/parameter_group.h). What is computed there is the
@@ -45,6 +48,8 @@ class OptimizerStep {
     int64_t first = 0, count = 0;                    // within the range
   };
 
+  bool has_own_gradients(const StepScalars& scalars) const;
+  bool is_skipped();
   void sum_gradient_squares(const StepScalars& scalars);
   void sum_squares(std::vector<kernels::Squares>& terms, TensorView sum);
   void update_elements(const UpdateSide& side, const StepSettings& settings);

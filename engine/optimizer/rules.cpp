@@ -6,6 +6,7 @@
 #include "engine/optimizer/lamb.h"
 #include "engine/optimizer/lion.h"
 #include "engine/optimizer/muon.h"
+#include "engine/optimizer/one_bit_adam.h"
 #include "engine/optimizer/sgd.h"
 
 namespace trivet {
@@ -19,6 +20,7 @@ std::unique_ptr<UpdateRule> make_rule(const RuleContext& context) {
     case OptimizerType::Lamb: return std::make_unique<LambRule>(context);
     case OptimizerType::Adagrad: return std::make_unique<AdagradRule>(context);
     case OptimizerType::Muon: return std::make_unique<MuonRule>(context);
+    case OptimizerType::OneBitAdam: return std::make_unique<OneBitAdamRule>(context);
   }
   throw std::logic_error("optimizer: a type has no rule");
 }

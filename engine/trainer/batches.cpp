@@ -1,5 +1,6 @@
 #include "engine/trainer/batches.h"
 
+#include "engine/config/curriculum.h"
 #include "engine/trainer/epochs.h"
 
 namespace trivet::trainer {
@@ -8,13 +9,19 @@ Batches::Batches(const Config& config, std::shared_ptr<const data::SampleSource>
     : samples_(std::move(samples)),
       sampler_(make_sampler(config, samples_->samples(), plan)),
       loader_(samples_, sampler_, plan.batch_layout(rank)),
-      total_steps_(trainer::total_steps(config.training, *sampler_)) {}
+      total_steps_(trainer::total_steps(config.training, *sampler_)),
+      curriculum_(config.curriculum) {}
+
+void Batches::cut(int64_t step, data::HostMicrobatch& microbatch) const {
+  if (curriculum_.enabled) data::cut_sequences(microbatch, difficulty_at(curriculum_, step + 1));
+}
 
 std::vector<Microbatch> Batches::fill(int64_t step) {
   std::vector<Microbatch> views;
   microbatches_.resize(layout().accumulation);
   for (size_t m = 0; m < microbatches_.size(); ++m) {
     loader_.fill(step, static_cast<int64_t>(m), microbatches_[m]);
+    cut(step, microbatches_[m]);
     views.push_back(microbatches_[m].view);
   }
   return views;
@@ -22,6 +29,7 @@ std::vector<Microbatch> Batches::fill(int64_t step) {
 
 Microbatch Batches::microbatch(int64_t step, int64_t number) {
   loader_.fill_numbered(step, number, one_);
+  cut(step, one_);
   return one_.view;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/config/curriculum_config.h"
 #include "engine/data/microbatch_loader.h"
 #include "engine/plan.h"
 
@@ -29,10 +30,13 @@ class Batches {
   Microbatch microbatch(int64_t step, int64_t number);
 
  private:
+  void cut(int64_t step, data::HostMicrobatch& microbatch) const;
+
   std::shared_ptr<const data::SampleSource> samples_;
   std::shared_ptr<const data::Sampler> sampler_;
   data::MicrobatchLoader loader_;
   int64_t total_steps_;
+  CurriculumConfig curriculum_;
   std::vector<data::HostMicrobatch> microbatches_;
   data::HostMicrobatch one_;
 };

@@ -93,5 +93,7 @@ void compute(const FixedPointRead& args, const Launch& launch);
 void compute(const FixedPointRound& args, const Launch& launch);
 void compute(const Quantize& args, const Launch& launch);
 void compute(const Dequantize& args, const Launch& launch);
+void compute(const PackSigns& args, const Launch& launch);
+void compute(const UnpackSigns& args, const Launch& launch);
 
 }  // namespace trivet::kernels::cuda

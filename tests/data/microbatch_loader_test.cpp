@@ -117,6 +117,25 @@ TEST(MicrobatchLoader, ABatchMayBeLargerThanTheEpoch) {
   EXPECT_GE(firsts.count(4), 2u);
 }
 
+TEST(CutSequences, KeepsTheFirstTokensOfEachSampleAndTheirTargets) {
+  const MicrobatchLoader loader(counting(41, 5), SampleOrder(8, 0, false), {.micro_batch = 3});
+  for (const int64_t tokens : {1, 2, 5}) {
+    HostMicrobatch batch;
+    loader.fill(0, 0, batch);
+    cut_sequences(batch, tokens);
+    EXPECT_EQ(batch.view.input.shape, (Shape{3, tokens}));
+    EXPECT_EQ(batch.view.targets.shape, (Shape{3, tokens}));
+    for (int64_t sample = 0; sample < 3; ++sample)
+      for (int64_t t = 0; t < tokens; ++t) {
+        EXPECT_EQ(tokens_of(batch)[sample * tokens + t], sample * 5 + t);
+        EXPECT_EQ(batch.view.targets.as<int32_t>()[sample * tokens + t], sample * 5 + t + 1);
+      }
+  }
+  HostMicrobatch batch;
+  loader.fill(0, 0, batch);
+  EXPECT_THROW(cut_sequences(batch, 6), std::logic_error);
+}
+
 // Its samples say in which epoch they were filled.
 class EpochSource final : public SampleSource {
  public:

@@ -29,5 +29,15 @@ TEST_F(DeviceBatchesTest, KeepsACopyOfEachMicrobatch) {
   EXPECT_EQ(meter.now()[MemoryCategory::Buffers], 2 * 2 * 6 * 4);
 }
 
+TEST_F(DeviceBatchesTest, KeepsShorterSamplesInThePlaceOfLongOnes) {
+  const Microbatch shorter{{tokens.data(), DType::Int32, {2, 2}}, {targets.data(), DType::Int32, {2, 2}}, 7};
+  const Microbatch second = batches.copy(*kernels, 1, shorter);
+  const Microbatch first = batches.copy(*kernels, 0, host());
+  EXPECT_EQ(second.input.shape, (Shape{2, 2}));
+  EXPECT_EQ(second.input.as<int32_t>()[3], 3);
+  EXPECT_EQ(second.targets.as<int32_t>()[3], 9);
+  EXPECT_EQ(first.input.as<int32_t>()[5], 9);
+}
+
 }  // namespace
 }  // namespace trivet

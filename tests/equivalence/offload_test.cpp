@@ -109,7 +109,9 @@ TEST_P(OffloadOfEveryOptimizer, ChangesNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, OffloadOfEveryOptimizer, testing::ValuesIn(all_values<OptimizerType>()),
+INSTANTIATE_TEST_SUITE_P(Types, OffloadOfEveryOptimizer,
+                         testing::Values(OptimizerType::Adam, OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion,
+                                         OptimizerType::Lamb, OptimizerType::Adagrad, OptimizerType::Muon),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
 // The runs have tied tables on two stages, split matrices, frozen layers and recomputation.

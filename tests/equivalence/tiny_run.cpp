@@ -12,6 +12,7 @@
 
 #include "comm/world.h"
 #include "core/random.h"
+#include "engine/config/curriculum.h"
 #include "engine/engine.h"
 #include "engine/predictions.h"
 
@@ -32,14 +33,14 @@ struct MadeUpBatch {
       if (is_float(spec.input_dtype))
         add_image(spec, step, first_sample + s);
       else
-        add_text(step, first_sample + s);
+        add_text(spec.input[0], step, first_sample + s);
     void* const input = is_float(spec.input_dtype) ? static_cast<void*>(images.data()) : tokens.data();
     view = {{input, spec.input_dtype, spec.inputs_of(samples)},
             {targets.data(), DType::Int32, spec.targets_of(samples)},
             first_sample};
   }
-  void add_text(int64_t step, int64_t sample) {
-    for (int64_t t = 0; t < kSequence; ++t) {
+  void add_text(int64_t length, int64_t step, int64_t sample) {
+    for (int64_t t = 0; t < length; ++t) {
       tokens.push_back(token(step, sample, t));
       targets.push_back(token(step, sample, t + 1));
     }
@@ -143,13 +144,14 @@ void run_rank(const TinyRun& run, comm::World& real_world, Trace& trace, KeptPre
   std::optional<MadeUpBatch> other;
   engine.set_microbatch_source([&](int64_t step, int64_t number) {
     const int64_t micro = engine.plan().batch.micro_batch_size;
-    return other.emplace(engine.model().sample, step, number * micro, micro).view;
+    return other.emplace(sample_of_step(run.config.curriculum, engine.model().sample, step), step, number * micro, micro).view;
   });
   if (!run.load_from.empty()) {
     EXPECT_TRUE(engine.load(run.load_from));
   }
   for (int64_t step = engine.progress().steps; step < run.steps; ++step) {
-    const auto batches = batches_of(engine.model().sample, engine.plan(), world.rank(), step);
+    const SampleSpec sample = sample_of_step(run.config.curriculum, engine.model().sample, step);
+    const auto batches = batches_of(sample, engine.plan(), world.rank(), step);
     if (run.before_step) run.before_step(engine, world.rank(), step);
     const StepResult result = engine.train_batch(views_of(batches));
     if (world.rank() != 0) continue;

@@ -59,5 +59,7 @@ void compute(const FixedPointRead& args, int threads);
 void compute(const FixedPointRound& args, int threads);
 void compute(const Quantize& args, int threads);
 void compute(const Dequantize& args, int threads);
+void compute(const PackSigns& args, int threads);
+void compute(const UnpackSigns& args, int threads);
 
 }  // namespace trivet::kernels::cpu

@@ -1,0 +1,133 @@
+// Compares the losses of 1-bit Adam with those of Adam on the bytes of a text, and what both send:
+//
+//   signs_bench TEXT [--ranks N] [--steps N] [--freeze N]      default: 4, 400, 100
+//
+// The ranks are threads of one kernel thread each. All runs have the same model, data, learning rate and seed. Adam here has no
+// correction of the bias, as in the warm-up of 1-bit Adam. A row has the step, the mean losses of the 20 steps up to it, and
+// after the last step the loss on the last tenth of the text.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "core/random.h"
+#include "engine/engine.h"
+
+namespace trivet {
+namespace {
+
+constexpr int64_t kLength = 64, kRowSteps = 20, kHeldOut = 10;
+
+struct Options {
+  std::string text;
+  int ranks = 4;
+  int64_t steps = 400, freeze = 100;
+};
+
+struct Curve {
+  std::vector<double> losses;
+  double held_out = 0;
+  int64_t bytes = 0;  // sent by a rank in a step
+};
+
+Config config_of(const Options& options, OptimizerType type) {
+  Config config;
+  config.source = "signs_bench";
+  config.model.layers = 2;
+  config.model.hidden_size = 64;
+  config.model.heads = 4;
+  config.model.sequence_length = kLength;
+  config.batch = {.train_batch_size = 4 * options.ranks, .micro_batch_size = 4};
+  config.optimizer.type = type;
+  config.optimizer.lr = 1e-3;
+  config.optimizer.bias_correction = false;
+  config.optimizer.freeze_step = options.freeze;
+  config.gradient_clipping = 0;
+  return config;
+}
+
+// Sequences from places that depend on their numbers alone.
+struct Sequences {
+  std::vector<int32_t> tokens, targets;
+
+  Sequences(const std::string& text, uint64_t stream, int64_t first, int64_t count) {
+    for (int64_t s = first; s < first + count; ++s) {
+      const size_t start = philox(stream, static_cast<uint64_t>(s), 0)[0] % (text.size() - kLength - 1);
+      for (size_t t = start; t < start + kLength; ++t) {
+        tokens.push_back(static_cast<uint8_t>(text[t]));
+        targets.push_back(static_cast<uint8_t>(text[t + 1]));
+      }
+    }
+  }
+  Microbatch view(int64_t samples) const {
+    return {{tokens.data(), DType::Int32, {samples, kLength}}, {targets.data(), DType::Int32, {samples, kLength}}, 0};
+  }
+};
+
+Curve train(const Options& options, OptimizerType type) {
+  const size_t end = options.text.size() - options.text.size() / kHeldOut;
+  const std::string train_text = options.text.substr(0, end), held_out = options.text.substr(end);
+  Curve curve;
+  comm::run_threads(options.ranks, [&](comm::World& world) {
+    const Config config = config_of(options, type);
+    model::Model model = model::build(model::with_vocabulary(config.model, 256));
+    Engine engine(make_plan(config, model, world.size()), std::move(model), world, {.threads = 1});
+    const int64_t samples = config.batch.micro_batch_size;
+    for (int64_t step = 0; step < options.steps; ++step) {
+      const Sequences batch(train_text, 1, (step * options.ranks + world.rank()) * samples, samples);
+      const double loss = engine.train_batch(std::vector{batch.view(samples)}).loss;
+      if (world.rank() == 0) curve.losses.push_back(loss);
+    }
+    const double loss = engine
+                            .evaluate(16,
+                                      [&, kept = std::vector<Sequences>()](int64_t i) mutable {
+                                        kept.emplace_back(held_out, 2, (i * options.ranks + world.rank()) * samples, samples);
+                                        return kept.back().view(samples);
+                                      })
+                            .loss;
+    if (world.rank() != 0) return;
+    curve.held_out = loss;
+    for (const auto& [line, traffic] : engine.plan().ranks[0].traffic) curve.bytes += traffic.bytes_sent;
+  });
+  return curve;
+}
+
+double mean_before(const Curve& curve, int64_t step) {
+  double sum = 0;
+  for (int64_t s = step - kRowSteps; s < step; ++s) sum += curve.losses[s];
+  return sum / static_cast<double>(kRowSteps);
+}
+
+void compare(const Options& options) {
+  const Curve adam = train(options, OptimizerType::AdamW), signs = train(options, OptimizerType::OneBitAdam);
+  fmt::print("| step | Adam | 1-bit Adam, signs from step {} |\n|---|---|---|\n", options.freeze);
+  for (int64_t step = kRowSteps; step <= options.steps; step += step < 5 * kRowSteps ? kRowSteps : 5 * kRowSteps)
+    fmt::print("| {} | {:.3f} | {:.3f} |\n", step, mean_before(adam, step), mean_before(signs, step));
+  fmt::print("| held out | {:.3f} | {:.3f} |\n| bytes a rank sends in a step | {} | {} |\n", adam.held_out, signs.held_out,
+             adam.bytes, signs.bytes);
+}
+
+}  // namespace
+}  // namespace trivet
+
+int main(int count, char** arguments) {
+  trivet::Options options;
+  for (int i = 2; i + 1 < count; i += 2) {
+    const std::string name = arguments[i];
+    const int64_t value = std::stoll(arguments[i + 1]);
+    if (name == "--ranks") options.ranks = static_cast<int>(value);
+    if (name == "--steps") options.steps = value;
+    if (name == "--freeze") options.freeze = value;
+  }
+  std::ifstream file(count > 1 ? arguments[1] : "", std::ios::binary);
+  options.text.assign(std::istreambuf_iterator<char>(file), {});
+  if (options.text.size() < 10'000) {
+    fmt::print(stderr, "usage: signs_bench TEXT [--ranks N] [--steps N] [--freeze N]; a text of at least 10,000 bytes\n");
+    return 2;
+  }
+  trivet::compare(options);
+}

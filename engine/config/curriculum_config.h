@@ -1,0 +1,37 @@
+// The sections of a Config that say which part of a model or of its samples a step leaves out: curriculum_learning,
+// data_efficiency (docs/config.md).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/enum_names.h"
+
+namespace trivet {
+
+enum class DifficultySchedule { FixedLinear, FixedRoot, FixedDiscrete };
+
+template <>
+struct EnumNames<DifficultySchedule> {
+  static constexpr std::array<std::pair<std::string_view, DifficultySchedule>, 3> table{
+      {{"fixed_linear", DifficultySchedule::FixedLinear},
+       {"fixed_root", DifficultySchedule::FixedRoot},
+       {"fixed_discrete", DifficultySchedule::FixedDiscrete}}};
+};
+
+// Short sequences first: the difficulty of a step is the number of tokens of its sequences (engine/config/curriculum.h).
+// Numbers that are 0 are not given.
+struct CurriculumConfig {
+  bool enabled = false;
+  int64_t min_difficulty = 0, max_difficulty = 0;
+  DifficultySchedule schedule = DifficultySchedule::FixedLinear;
+  int64_t total_steps = 0, difficulty_step = 0, root_degree = 0;  // FixedLinear and FixedRoot, which alone has a degree
+  std::vector<int64_t> difficulties, last_steps;  // FixedDiscrete: the last step of each difficulty but the last one
+};
+
+// DeepSpeed's switches around its second form of a curriculum.
+struct DataEfficiencyConfig {
+  bool enabled = false, sampling = false;
+};
+
+}  // namespace trivet
