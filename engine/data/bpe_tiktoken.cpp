@@ -4,34 +4,12 @@
 #include <charconv>
 
 #include "core/printable.h"
+#include "engine/data/base64.h"
 #include "engine/data/bpe_files.h"
 #include "engine/data/data_error.h"
 
 namespace trivet::data {
 namespace {
-
-int base64_value(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-// Empty if the text is not base64.
-std::string from_base64(std::string_view text) {
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string bytes;
-  uint32_t buffer = 0;
-  int bits = 0;
-  for (char c : text) {
-    const int value = base64_value(c);
-    if (value < 0) return {};
-    buffer = buffer << 6 | static_cast<uint32_t>(value);
-    bits += 6;
-    if (bits >= 8) bytes += static_cast<char>(buffer >> (bits -= 8) & 0xFF);
-  }
-  return bytes;
-}
 
 constexpr size_t kLongestToken = 1024;  // the longest token of the vocabularies in use has 128 bytes
 
@@ -43,7 +21,7 @@ std::vector<std::string> read_ranks(std::string_view text, const std::string& so
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (line.empty()) continue;
     const size_t space = line.find(' ');
-    std::string token = from_base64(line.substr(0, space));
+    std::string token = from_base64(line.substr(0, space)).value_or("");
     int64_t rank = -1;
     if (space != std::string_view::npos) std::from_chars(line.data() + space + 1, line.data() + line.size(), rank);
     if (token.empty() || rank != static_cast<int64_t>(tokens.size()))

@@ -1,0 +1,26 @@
+// What tokenizers need to know of Unicode, from utf8proc. A byte that is not UTF-8 (kNotUtf8) has no property.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace trivet::data {
+
+bool is_white_space(char32_t c);  // the property White_Space
+bool is_number(char32_t c);       // N*
+bool is_punctuation(char32_t c);  // P*, and the punctuation of ASCII, such as $ and ~
+bool is_mark(char32_t c);         // M*
+bool is_nonspacing_mark(char32_t c);
+bool is_other(char32_t c);      // control, format, surrogate, private use
+bool is_word_char(char32_t c);  // \w: letters, marks, decimal numbers, connectors such as _
+bool is_ideograph(char32_t c);  // of the blocks that BERT calls Chinese characters
+
+void append_lower_case(std::string& text, char32_t c);
+
+enum class NormalForm { NFC, NFD, NFKC, NFKD };
+std::string normal_form(std::string_view text, NormalForm form);
+
+// The end of the grapheme cluster that begins at `position`.
+size_t grapheme_end(std::string_view text, size_t position);
+
+}  // namespace trivet::data
