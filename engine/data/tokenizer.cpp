@@ -11,6 +11,8 @@
 #include "engine/data/data_error.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_file.h"
+#include "engine/data/tokenizers/tokenizer_json.h"
+#include "engine/data/word_split.h"
 
 namespace trivet::data {
 namespace {
@@ -59,6 +61,8 @@ std::shared_ptr<Tokenizer> own_format(const nlohmann::json& json, const std::str
 
 }  // namespace
 
+size_t Tokenizer::piece_bytes(std::string_view text, size_t limit) const { return data::piece_bytes(text, limit); }
+
 std::shared_ptr<Tokenizer> bytes_tokenizer() { return std::make_shared<BytesTokenizer>(); }
 
 std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text) {
@@ -70,7 +74,7 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
   const auto json = nlohmann::json::parse(text);
   if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer, which is an object");
   if (json.contains("trivet_tokenizer")) return own_format(json, source);
-  if (json.contains("model") && json.at("model").is_object()) return bpe_from_tokenizer_json(text, source);
+  if (json.contains("model") && json.at("model").is_object()) return read_tokenizer_json(json, text, source);
   bad_file(
       source,
       "is JSON, but not a tokenizer (it has neither \"model\" nor \"trivet_tokenizer\"); name a tokenizer.json, or the merges "

@@ -50,10 +50,7 @@ class DecodeMetaspace final : public Decoder {
  public:
   DecodeMetaspace(std::string replacement, bool prepended) : replacement_(std::move(replacement)), prepended_(prepended) {}
   void decode(std::vector<std::string>& tokens) const override {
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      if (i == 0 && prepended_ && tokens[i].starts_with(replacement_)) tokens[i].erase(0, replacement_.size());
-      replace_all(tokens[i], replacement_, " ");
-    }
+    for (size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], replacement_, i == 0 && prepended_ ? "" : " ");
   }
 
  private:

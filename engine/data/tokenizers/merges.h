@@ -12,7 +12,7 @@ namespace trivet::data {
 
 class MergeTable {
  public:
-  explicit MergeTable(size_t merges = 0);
+  explicit MergeTable(size_t merges);
   // A later merge of the same pair replaces an earlier one.
   void add(int32_t left, int32_t right, int32_t rank, int32_t result);
   void apply(std::vector<int32_t>& symbols) const;

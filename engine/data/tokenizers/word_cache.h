@@ -47,7 +47,7 @@ class WordCaches {
     Borrowed(const Borrowed&) = delete;
     Borrowed& operator=(const Borrowed&) = delete;
     ~Borrowed();
-    WordCache* operator->() { return cache_.get(); }
+    WordCache& operator*() { return *cache_; }
 
    private:
     WordCaches& owner_;
