@@ -23,7 +23,7 @@ std::string BpeTokenizer::to_text() const {
   const auto written = [&](int32_t id) { return to_byte_alphabet(vocabulary_.tokens[id]); };
   std::vector<std::pair<std::string, size_t>> entries;
   for (size_t id = 0; id < vocabulary_.tokens.size(); ++id)
-    if (!is_special[id]) entries.emplace_back(written(static_cast<int32_t>(id)), id);
+    if (!is_special[id] && !vocabulary_.tokens[id].empty()) entries.emplace_back(written(static_cast<int32_t>(id)), id);
   auto& members = vocabulary.get_ref<Ordered::object_t&>();  // appended: looking each key up would be quadratic
   for (auto& [token, id] : entries) members.push_back({std::move(token), id});
   for (const auto& [left, right] : vocabulary_.merges) merges.push_back(written(left) + " " + written(right));

@@ -1,16 +1,22 @@
 #include "engine/data/tokenizer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <array>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/bounded_file.h"
 #include "core/printable.h"
+#include "engine/data/base64.h"
 #include "engine/data/bpe_files.h"
 #include "engine/data/characters.h"
 #include "engine/data/data_error.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_file.h"
+#include "engine/data/tokenizers/sentencepiece.h"
+#include "engine/data/tokenizers/sentencepiece_file.h"
 #include "engine/data/tokenizers/tokenizer_json.h"
 #include "engine/data/word_split.h"
 
@@ -18,6 +24,7 @@ namespace trivet::data {
 namespace {
 
 constexpr int kMaxLevels = 16;
+constexpr std::array kFilesInFolder{"tokenizer.json", "tokenizer.model"};
 
 class BytesTokenizer : public Tokenizer {
  public:
@@ -44,6 +51,12 @@ std::shared_ptr<Tokenizer> tokenizer_in_token_file(const std::string& path) {
   return tokenizer_from_text(file->info().tokenizer_text, path);
 }
 
+std::string file_in_folder(const std::string& folder) {
+  for (const char* name : kFilesInFolder)
+    if (std::filesystem::is_regular_file(std::filesystem::path(folder) / name)) return (std::filesystem::path(folder) / name).string();
+  bad_file(folder, fmt::format("holds no tokenizer; it may be one of these files: {}", fmt::join(kFilesInFolder, ", ")));
+}
+
 bool looks_like_json(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string::npos && text[first] == '{';
@@ -56,7 +69,13 @@ std::shared_ptr<Tokenizer> own_format(const nlohmann::json& json, const std::str
     const std::string all = json.at("characters").get<std::string>();
     return std::make_shared<CharactersTokenizer>(distinct_characters(all));
   }
-  bad_file(source, "trivet_tokenizer: \"" + printable(kind) + "\" is not accepted; use \"bytes\" or \"characters\"");
+  if (kind == "sentencepiece") {
+    const auto bytes = from_base64(json.at("model").get_ref<const std::string&>());
+    if (!bytes) bad_file(source, "model: is not base64");
+    return sentencepiece_tokenizer(*bytes, source);
+  }
+  bad_file(source, "trivet_tokenizer: \"" + printable(kind) +
+                       "\" is not accepted; use \"bytes\", \"characters\" or \"sentencepiece\"");
 }
 
 }  // namespace
@@ -84,9 +103,11 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
 }
 
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return load_tokenizer(file_in_folder(path));
   if (token_format_of(path) == TokenFormat::Trivet) return tokenizer_in_token_file(path);
   const std::string text = read_text(path, kMaxTokenizerBytes, "a tokenizer");
   if (looks_like_json(text)) return tokenizer_from_text(text, path);
+  if (looks_like_sentencepiece(text)) return sentencepiece_tokenizer(text, path);
   if (path.ends_with(".tiktoken")) return bpe_from_tiktoken(text, path);
   return bpe_from_merges(text, path);
 }

@@ -12,6 +12,7 @@
 //   tokenizer.json           Hugging Face tokenizers      tokenizers/tokenizer_json.h
 //   vocab.bpe, merges.txt    GPT-2                        bpe_files.h
 //   .tiktoken                OpenAI, Qwen, Llama 3        bpe_files.h
+//   tokenizer.model          sentencepiece                tokenizers/sentencepiece.h
 //   .tokens                  Trivet: the tokenizer that made the file
 #pragma once
 
@@ -52,6 +53,7 @@ class Tokenizer {
 std::shared_ptr<Tokenizer> bytes_tokenizer();
 std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text);
 
+// `path` is a file, or a folder such as that of a model, which has a tokenizer.json or one of the others.
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path);
 // `source` names the file in messages.
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source);

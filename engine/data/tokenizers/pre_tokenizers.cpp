@@ -191,10 +191,8 @@ size_t qwen_bytes(std::string_view text, size_t position) { return word_bytes_as
 
 constexpr std::array<std::pair<std::string_view, FastWords::Bytes>, 4> kFastWords{{
     {kGpt2Pattern, word_bytes},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     gpt4_bytes},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     qwen_bytes},
+    {kGpt4Pattern, gpt4_bytes},
+    {kQwenPattern, qwen_bytes},
     {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)",
      gpt4_bytes},
 }};

@@ -21,6 +21,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMostTokens = size_t{1} << 24, kLongestToken = size_t{1} << 16;
+constexpr size_t kMostGaps = 1024;  // ids below the highest that no token has
 
 Json member_or_null(const Json& json, const char* key) { return json.value(key, Json()); }
 
@@ -49,12 +50,11 @@ class Reader {
     return model_.json().at("vocab").is_array() ? "Unigram" : "BPE";  // older files do not say it
   }
 
-  // Ids have few gaps, so that every id is below the number of entries. Otherwise one number in a short file could take much
-  // memory.
+  // Otherwise one number in a short file could take much memory.
   void check_id(const Json& id) const {
-    const size_t most = std::min(entries_, kMostTokens);
+    const size_t most = std::min(entries_ + kMostGaps, kMostTokens);
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= most)
-      bad_file(source_, fmt::format("token id {} is outside 0 to {}, the range of {} entries", printable(id.dump()), most - 1,
+      bad_file(source_, fmt::format("token id {} is outside 0 to {}, the range for {} entries", printable(id.dump()), most - 1,
                                     entries_));
   }
 
