@@ -55,10 +55,11 @@ std::vector<std::string> read_ranks(std::string_view text, const std::string& so
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (line.empty()) continue;
     const size_t space = line.find(' ');
+    const bool no_token = line.starts_with("= ");  // whisper's file has a rank for nothing
     std::string token = from_base64(line.substr(0, space)).value_or("");
     int64_t rank = -1;
     if (space != std::string_view::npos) std::from_chars(line.data() + space + 1, line.data() + line.size(), rank);
-    if (token.empty() || rank != static_cast<int64_t>(tokens.size()))
+    if ((token.empty() && !no_token) || rank != static_cast<int64_t>(tokens.size()))
       bad_file(source, fmt::format("line {}: \"{}\" is not a token in base64 followed by its rank, {}", line_number,
                                    printable(line, 60), tokens.size()));
     if (token.size() > kLongestToken)

@@ -8,6 +8,7 @@
 #include "core/printable.h"
 #include "core/utf8.h"
 #include "engine/data/data_error.h"
+#include "engine/data/unicode_tables.h"
 
 namespace trivet::data {
 namespace {
@@ -18,15 +19,37 @@ constexpr size_t kLongestPattern = 4096;
   bad_file(source, fmt::format("the regular expression \"{}\" is not accepted: {}", printable(expression, 120), reason));
 }
 
-// Oniguruma's \w is larger than that of PCRE2, whose \s contains U+180E.
-std::string property_of(char escape, bool in_class) {
-  constexpr std::string_view kWord = "\\p{L}\\p{M}\\p{Nd}\\p{Pc}";
+// The code points of a general category that are newer than the Unicode of some versions of PCRE2.
+std::string newer(std::string_view category) {
+  std::string ranges;
+  for (const AddedRange& range : added_ranges())
+    if (range.version > 13 && std::string_view(range.category).starts_with(category))
+      ranges += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", static_cast<uint32_t>(range.first), static_cast<uint32_t>(range.last));
+  return ranges;
+}
+
+// What stands for a set within brackets. PCRE2's \s contains U+180E, and its \w is smaller than that of Oniguruma. Empty: the
+// escape is no set, or means the same in PCRE2.
+std::string set_of(char escape) {
   switch (escape) {
     case 's': return "\\p{White_Space}";
-    case 'S': return "\\P{White_Space}";
-    case 'w': return in_class ? std::string(kWord) : fmt::format("[{}]", kWord);
-    case 'W': return in_class ? "" : fmt::format("[^{}]", kWord);
+    case 'd': return "\\p{Nd}" + newer("Nd");
+    case 'w':
+      return "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}" + newer("L") + newer("M") + newer("Nd");
     default: return "";
+  }
+}
+
+// A negated set within brackets has no equivalent if it is written out.
+void append_set(std::string& out, const std::string& set, bool negated, bool in_class, std::string_view expression,
+                const std::string& source) {
+  if (negated && in_class) {
+    if (set != set_of('s')) refuse(source, expression, "a negated set, such as \\W, within brackets is not supported");
+    out += "\\P{White_Space}";
+  } else if (in_class) {
+    out += set;
+  } else {
+    out += fmt::format("[{}{}]", negated ? "^" : "", set);
   }
 }
 
@@ -55,9 +78,22 @@ std::string for_pcre2(std::string_view expression, const std::string& source) {
         i += 4;
         continue;
       }
-      const std::string property = property_of(escape, classes > 0);
-      if (escape == 'W' && classes > 0) refuse(source, expression, "\\W within brackets is not supported");
-      out += property.empty() ? std::string{c, escape} : property;
+      if (escape == 'p' || escape == 'P') {
+        const size_t close = expression.find('}', i);
+        if (i + 1 >= expression.size() || expression[i + 1] != '{' || close == std::string_view::npos)
+          refuse(source, expression, "\\p without {...}");
+        const std::string_view name = expression.substr(i + 2, close - i - 2);
+        append_set(out, fmt::format("\\p{{{}}}{}", name, name.size() <= 2 ? newer(name) : ""), escape == 'P', classes > 0, expression,
+                   source);
+        i = close;
+        continue;
+      }
+      const bool negated = escape == 'S' || escape == 'D' || escape == 'W';
+      const std::string set = set_of(negated ? static_cast<char>(escape - 'A' + 'a') : escape);
+      if (set.empty())
+        out += {c, escape};
+      else
+        append_set(out, set, negated, classes > 0, expression, source);
       continue;
     }
     if (c == '[') {
@@ -68,10 +104,7 @@ std::string for_pcre2(std::string_view expression, const std::string& source) {
     } else if (c == '&' && classes > 0 && expression.substr(i, 2) == "&&") {
       refuse(source, expression, "&& is not supported");
     } else if (c == '}' && classes == 0 && expression.substr(i, 2) == "}+") {
-      // {n,m}+ is possessive in PCRE2 but not in Oniguruma; \p{...}+ is the same in both.
-      const size_t open = expression.rfind('{', i);
-      const bool property = open != std::string_view::npos && open >= 2 && expression[open - 2] == '\\';
-      if (!property) refuse(source, expression, "{n,m}+ is not supported");
+      refuse(source, expression, "{n,m}+ is not supported");
     } else if (c == '(' && expression.substr(i, 2) == "(*") {
       refuse(source, expression, "(* is not supported");
     }

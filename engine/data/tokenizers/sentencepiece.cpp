@@ -135,8 +135,7 @@ class UnigramSegmentation final : public Segmentation {
     for (size_t id = 0; id < file.pieces.size(); ++id) {
       const SentencePiece& piece = file.pieces[id];
       const auto bytes = static_cast<float>(piece.text.size());
-      scores_.push_back(piece.type == PieceType::UserDefined ? static_cast<double>(bytes * most) - 0.1
-                                                             : static_cast<double>(piece.score));
+      scores_.push_back(piece.type == PieceType::UserDefined ? bytes * most - 0.1F : piece.score);
       if (!is_text_piece(piece) || piece.type == PieceType::Unused) continue;
       pieces_.add(piece.text, static_cast<int32_t>(id));
       joined_.add(piece.text);
@@ -175,18 +174,18 @@ class UnigramSegmentation final : public Segmentation {
   void extend(std::string_view text, size_t at, size_t character, size_t start, std::vector<Step>& steps) const {
     const float here = steps[at - start].score;
     bool has_character = false;
-    const auto consider = [&](size_t bytes, int32_t id, double score) {
+    const auto consider = [&](size_t bytes, int32_t id, float score) {
       const size_t to = at + bytes - start;
       if (steps.size() <= to) steps.resize(to + 1);
       Step& step = steps[to];
-      if (step.id == kNone || score > static_cast<double>(step.score))
-        step = {static_cast<float>(score), static_cast<uint32_t>(bytes), id};
+      if (step.id == kNone || score > step.score)
+        step = {score, static_cast<uint32_t>(bytes), id};
     };
     pieces_.for_each_prefix(text.substr(at), [&](size_t bytes, int32_t id) {
-      consider(bytes, id, scores_[id] + static_cast<double>(here));
+      consider(bytes, id, scores_[id] + here);
       has_character = has_character || bytes == character;
     });
-    if (!has_character) consider(character, unknowns_.id(), static_cast<double>(unknown_score_ + here));
+    if (!has_character) consider(character, unknowns_.id(), unknown_score_ + here);
   }
 
   void append(std::string_view text, const std::vector<Step>& steps, std::vector<int32_t>& ids) const {
@@ -204,7 +203,7 @@ class UnigramSegmentation final : public Segmentation {
   Unknowns unknowns_;
   ByteTrie pieces_;
   JoinedCharacters joined_;
-  std::vector<double> scores_;
+  std::vector<float> scores_;
   float unknown_score_ = 0;
 };
 

@@ -9,8 +9,10 @@
 #include <memory>
 #include <new>
 #include <stdexcept>
+#include <utility>
 
 #include "engine/data/tokenizers/code_points.h"
+#include "engine/data/unicode_tables.h"
 #include "engine/data/word_split.h"
 
 namespace trivet::data {
@@ -20,17 +22,66 @@ utf8proc_category_t category(char32_t c) {
   return c >= kNotUtf8 ? UTF8PROC_CATEGORY_CN : utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
+// The version of Unicode that added the code point, if it is 9 or later; otherwise 0.
+int version_of(char32_t c) {
+  const AddedRange* range = c < 0x80 ? nullptr : added_range_of(c);
+  return range ? range->version : 0;
+}
+
+std::string_view category_of_added(char32_t c) {
+  const AddedRange* range = added_range_of(c);
+  return range ? range->category : "Cn";
+}
+
 bool is_between(char32_t c, char32_t first, char32_t last) { return c >= first && c <= last; }
+
+// The category of Unicode 16, whatever version utf8proc has.
+bool is_in_category(char32_t c, std::string_view wanted) {
+  if (c >= kNotUtf8) return false;
+  const std::string_view known = utf8proc_category_string(static_cast<utf8proc_int32_t>(c));
+  return (known == "Cn" ? category_of_added(c) : known).starts_with(wanted);
+}
+
+// Circled and squared letters, and the fractions and powers of Latin 1.
+constexpr std::array<std::pair<char32_t, char32_t>, 7> kMoreWordChars{{{0xB2, 0xB3},
+                                                                       {0xB9, 0xB9},
+                                                                       {0xBC, 0xBE},
+                                                                       {0x24B6, 0x24E9},
+                                                                       {0x1F130, 0x1F149},
+                                                                       {0x1F150, 0x1F169},
+                                                                       {0x1F170, 0x1F189}}};
+
+// Upper case that utf8proc does not know yet: the lower case is so much further.
+struct CasePairs {
+  char32_t first, last;
+  int32_t to_lower;
+};
+constexpr std::array<CasePairs, 10> kNewCases{{{0x1C89, 0x1C89, 1},
+                                               {0xA7CB, 0xA7CB, 0x264 - 0xA7CB},
+                                               {0xA7CC, 0xA7CC, 1},
+                                               {0xA7CE, 0xA7CE, 1},
+                                               {0xA7D2, 0xA7D2, 1},
+                                               {0xA7D4, 0xA7D4, 1},
+                                               {0xA7DA, 0xA7DA, 1},
+                                               {0xA7DC, 0xA7DC, 0x19B - 0xA7DC},
+                                               {0x10D50, 0x10D65, 0x20},
+                                               {0x16EA0, 0x16EB8, 0x1B}}};
+
+bool is_mark_of_any_age(char32_t c) {
+  const auto kind = category(c);
+  return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
+}
 
 // Whether a code point stays as it is in the normal form, whatever its neighbours are. The parts of Hangul syllables do not,
 // because they combine.
 bool is_stable(char32_t c, NormalForm form) {
   if (c < 0x80 || c >= kNotUtf8) return true;
   const bool composed = form == NormalForm::NFC || form == NormalForm::NFKC;
-  if (is_mark(c) || is_between(c, 0x1100, 0x11FF)) return false;
+  if (is_between(c, 0x1100, 0x11FF)) return false;
+  if (is_mark_of_any_age(c)) return version_of(c) > 9;
   if (is_between(c, 0xAC00, 0xD7FF)) return composed;
   const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
-  if (property->decomp_seqindex == UINT16_MAX) return true;
+  if (property->decomp_seqindex == UINT16_MAX || version_of(c) > 9) return true;
   const bool compatible = form == NormalForm::NFKC || form == NormalForm::NFKD;
   return property->decomp_type != 0 && !compatible;
 }
@@ -59,33 +110,29 @@ void append_normal_form(std::string& out, std::string_view text, NormalForm form
 
 bool is_white_space(char32_t c) { return class_of(c) == CharacterClass::Space; }
 
-bool is_number(char32_t c) {
-  const auto kind = category(c);
-  return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_NO;
-}
+bool is_number(char32_t c) { return class_of(c) == CharacterClass::Number; }
 
 bool is_punctuation(char32_t c) {
   if (c < 0x80) return is_between(c, 33, 47) || is_between(c, 58, 64) || is_between(c, 91, 96) || is_between(c, 123, 126);
   const auto kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO;
+  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO && version_of(c) == 0;
 }
 
-bool is_mark(char32_t c) {
-  const auto kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
-}
+bool is_mark(char32_t c) { return is_mark_of_any_age(c) && version_of(c) <= 9; }
 
-bool is_nonspacing_mark(char32_t c) { return category(c) == UTF8PROC_CATEGORY_MN; }
+bool is_nonspacing_mark(char32_t c) { return category(c) == UTF8PROC_CATEGORY_MN && version_of(c) == 0; }
 
 bool is_other(char32_t c) {
   const auto kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_CC && kind <= UTF8PROC_CATEGORY_CO;
+  return kind >= UTF8PROC_CATEGORY_CC && kind <= UTF8PROC_CATEGORY_CO && version_of(c) == 0;
 }
 
 bool is_word_char(char32_t c) {
-  const auto kind = category(c);
-  return (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO) || is_mark(c) || kind == UTF8PROC_CATEGORY_ND ||
-         kind == UTF8PROC_CATEGORY_PC;
+  if (c < 0x80) return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+  for (const auto& [first, last] : kMoreWordChars)
+    if (is_between(c, first, last)) return true;
+  return class_of(c) == CharacterClass::Letter || is_in_category(c, "M") || is_in_category(c, "Nd") || is_in_category(c, "Nl") ||
+         is_in_category(c, "Pc");
 }
 
 bool is_ideograph(char32_t c) {
@@ -95,6 +142,9 @@ bool is_ideograph(char32_t c) {
 }
 
 void append_lower_case(std::string& text, char32_t c) {
+  for (const CasePairs& pairs : kNewCases)
+    if (is_between(c, pairs.first, pairs.last))
+      return append_utf8(text, static_cast<char32_t>(static_cast<int32_t>(c) + pairs.to_lower));
   append_utf8(text, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
   if (c == 0x130) append_utf8(text, 0x307);  // the only code point whose lower case has two
 }
