@@ -64,10 +64,18 @@ class Preparation {
     const auto tokenizer = make_tokenizer();
     if (options_.end_of_text) check_end_of_text(*tokenizer);
     TokenFileWriter writer(options_.output, *tokenizer);
+    const SpecialFrame frame = tokenizer->frame();
+    bool at_start = true;
     for_each_piece(
         "writing tokens", [&](std::string_view rest) { return tokenizer->piece_bytes(rest, kPieceBytes); },
-        [&](std::string_view piece) { writer.add(tokenizer->encode(piece)); },
+        [&](std::string_view piece) {
+          if (options_.special_tokens && at_start) writer.add(frame.before);
+          at_start = false;
+          writer.add(options_.special_tokens ? tokenizer->encode_with_special(piece) : tokenizer->encode(piece));
+        },
         [&] {
+          at_start = true;
+          if (options_.special_tokens) writer.add(frame.after);
           if (options_.end_of_text) writer.add(std::vector<int32_t>{end_of_text_of(*tokenizer)});
         });
     writer.finish();
@@ -99,8 +107,6 @@ class Preparation {
       report("learning merges", static_cast<double>(tokens) / static_cast<double>(of));
     });
   }
-
-  static int32_t end_of_text_of(const Tokenizer& tokenizer) { return tokenizer.special_id(kEndOfText); }
 
   static void check_end_of_text(const Tokenizer& tokenizer) {
     if (end_of_text_of(tokenizer) < 0)

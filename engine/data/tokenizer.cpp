@@ -78,7 +78,23 @@ std::shared_ptr<Tokenizer> own_format(const nlohmann::json& json, const std::str
                        "\" is not accepted; use \"bytes\", \"characters\" or \"sentencepiece\"");
 }
 
+constexpr std::array<std::string_view, 5> kEndsOfText{kEndOfText, "<|end_of_text|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>", "</s>",
+                                                      "<eos>"};
+
 }  // namespace
+
+int32_t end_of_text_of(const Tokenizer& tokenizer) {
+  for (const std::string_view name : kEndsOfText)
+    if (const int32_t id = tokenizer.special_id(name); id >= 0) return id;
+  return -1;
+}
+
+std::optional<TokenizerFile> tokenizer_file_of(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("model")) return std::nullopt;
+  if (!json.contains("trivet_tokenizer")) return TokenizerFile{"tokenizer.json", text};
+  return TokenizerFile{"tokenizer.model", from_base64(json.at("model").get<std::string>()).value_or("")};
+}
 
 size_t Tokenizer::piece_bytes(std::string_view text, size_t limit) const { return data::piece_bytes(text, limit); }
 

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,5 +58,14 @@ std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text);
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path);
 // `source` names the file in messages.
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source);
+
+// The file in which other programs read a tokenizer, from the text of Tokenizer::to_text; nullopt if there is none.
+struct TokenizerFile {
+  std::string name, content;
+};
+std::optional<TokenizerFile> tokenizer_file_of(const std::string& text);
+
+// The id of <|endoftext|>, or of what other programs have in its place, such as </s>; -1: none.
+int32_t end_of_text_of(const Tokenizer& tokenizer);
 
 }  // namespace trivet::data
