@@ -99,8 +99,9 @@ void run_prepare(const PrepareArguments& arguments) {
   fmt::print("{} bytes of text, {} tokens ({:.2f} bytes a token), vocabulary {}, file {}\n", with_commas(result.text_bytes),
              with_commas(result.tokens), static_cast<double>(result.text_bytes) / static_cast<double>(result.tokens),
              with_commas(result.vocabulary_size), monitor::memory_size(result.file_bytes));
+  const bool is_built_in = result.tokenizer == "bytes" || result.tokenizer == "characters";
   fmt::print("next: \"data\": {{\"train\": \"{0}\"}}, \"model\": {{\"vocabulary\": \"{1}\", ...}}\n",
-             escape_control(options.output), escape_control(result.tokenizer == "bpe" ? options.output : result.tokenizer));
+             escape_control(options.output), escape_control(is_built_in ? result.tokenizer : options.output));
 }
 
 const auto kTokenNumber = from_to(0, int64_t{1} << 62);
