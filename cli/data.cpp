@@ -99,8 +99,9 @@ void run_prepare(const PrepareArguments& arguments) {
   fmt::print("{} bytes of text, {} tokens ({:.2f} bytes a token), vocabulary {}, file {}\n", with_commas(result.text_bytes),
              with_commas(result.tokens), static_cast<double>(result.text_bytes) / static_cast<double>(result.tokens),
              with_commas(result.vocabulary_size), monitor::memory_size(result.file_bytes));
+  const bool is_built_in = result.tokenizer == "bytes" || result.tokenizer == "characters";
   fmt::print("next: \"data\": {{\"train\": \"{0}\"}}, \"model\": {{\"vocabulary\": \"{1}\", ...}}\n",
-             escape_control(options.output), escape_control(result.tokenizer == "bpe" ? options.output : result.tokenizer));
+             escape_control(options.output), escape_control(is_built_in ? result.tokenizer : options.output));
 }
 
 const auto kTokenNumber = from_to(0, int64_t{1} << 62);
@@ -159,12 +160,16 @@ void add_prepare(CLI::App& data) {
   prepare->add_option("-o,--output", options.output, "the token file to write")->required();
   auto* vocabulary =
       prepare->add_option("--vocabulary", options.vocabulary,
-                          "bytes (default), characters, a file (tokenizer.json, vocab.bpe, .tiktoken, .tokens), or bpe:SIZE, "
+                          "bytes (default), characters, a file (tokenizer.json, tokenizer.model, vocab.bpe, .tiktoken, .tokens) or a folder with one, or bpe:SIZE, "
                           "the same as --train-bpe SIZE");
   prepare->add_option("--train-bpe,--vocabulary-size", options.train_bpe, "learn a byte-level BPE vocabulary of this size")
       ->check(from_to(kLeastBpe, kMostBpe))
       ->excludes(vocabulary);
-  prepare->add_flag("--end-of-text", options.end_of_text, "put <|endoftext|> after each input (BPE)");
+  prepare->add_flag("--end-of-text", options.end_of_text,
+                    "put <|endoftext|>, or what the tokenizer has in its place, after each input");
+  prepare->add_flag("--special-tokens", options.special_tokens,
+                    "recognize special tokens such as <|im_start|> in the text, and put those of the tokenizer's template around "
+                    "each input");
   prepare->add_flag("--force", options.replace, "replace the output if it exists");
   prepare->add_flag("--json", arguments->json, "print the result as JSON");
   prepare->footer("Example: trivet data prepare book1.txt book2.txt.gz --train-bpe 8192 --output books.tokens");

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/run_job.h"
@@ -16,6 +17,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/load.h"
 #include "engine/data/sampling.h"
+#include "engine/data/text_stream.h"
 #include "engine/data/tokenizer.h"
 #include "engine/generation.h"
 #include "engine/plan.h"
@@ -38,6 +40,11 @@ Device device_of(const std::string& choice) {
   return device;
 }
 
+void write(const std::string& text) {  // which may contain zeros
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
 void run(const GenerateArguments& arguments) {
   data::check(arguments.sampling);
   const auto step = checkpoint::open_path(real_file_system(), arguments.directory);
@@ -54,18 +61,20 @@ void run(const GenerateArguments& arguments) {
   Generator generator(model::build(model::with_vocabulary(config.model, vocabulary)), step, device_of(arguments.device),
                       threads_per_rank(1));
 
-  auto tokens = tokenizer->encode(arguments.prompt);
+  std::vector<int32_t> tokens = tokenizer->frame().before;
+  const std::vector<int32_t> prompt = tokenizer->encode_with_special(arguments.prompt);
+  tokens.insert(tokens.end(), prompt.begin(), prompt.end());
   if (tokens.empty()) throw ConfigError("--prompt: the prompt is empty; give at least one character");
   std::fputs(arguments.prompt.c_str(), stdout);
+  data::TextStream text(*tokenizer, tokens);
   for (int64_t i = 0; i < arguments.tokens; ++i) {
     auto logits = generator.next_logits(tokens);
     logits.resize(std::min(vocabulary, tokenizer->vocabulary_size()));
     const int64_t position = static_cast<int64_t>(tokens.size());
     tokens.push_back(data::sample_token(logits, arguments.sampling, static_cast<uint64_t>(arguments.seed), 0, position));
-    std::fputs(tokenizer->decode({&tokens.back(), 1}).c_str(), stdout);
-    std::fflush(stdout);
+    write(text.next(tokens.back()));
   }
-  std::fputs("\n", stdout);
+  write(text.rest() + "\n");
 }
 
 }  // namespace

@@ -91,4 +91,4 @@ configure_package_config_file(cmake/trivetConfig.cmake.in ${CMAKE_CURRENT_BINARY
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/trivetConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trivetConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/trivetConfigVersion.cmake
-  cmake/FindOneDNN.cmake cmake/FindSodium.cmake DESTINATION ${package_dir} COMPONENT development)
+  cmake/FindOneDNN.cmake cmake/FindPCRE2.cmake cmake/FindSodium.cmake cmake/FindUtf8proc.cmake DESTINATION ${package_dir} COMPONENT development)

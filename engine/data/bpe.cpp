@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <queue>
+#include <unordered_map>
 
 #include "core/printable.h"
 #include "engine/data/byte_alphabet.h"
@@ -13,7 +12,11 @@
 namespace trivet::data {
 namespace {
 
-constexpr size_t kRememberedWords = 1 << 20, kRememberedBytes = 64;
+AddedTokens special_tokens(const BpeVocabulary& vocabulary) {
+  std::vector<AddedToken> tokens;
+  for (int32_t id : vocabulary.special) tokens.push_back({.id = id, .content = vocabulary.tokens[id], .special = true});
+  return AddedTokens(std::move(tokens));
+}
 
 std::unordered_map<std::string_view, int32_t> ids_of(const BpeVocabulary& vocabulary) {
   std::unordered_map<std::string_view, int32_t> ids;
@@ -22,24 +25,13 @@ std::unordered_map<std::string_view, int32_t> ids_of(const BpeVocabulary& vocabu
   return ids;
 }
 
-// A token of a word that is being merged, linked to its neighbours (-1: none).
-struct Node {
-  int32_t id;
-  int32_t previous, next;
-  bool gone = false;
-};
-
-// A possible merge. It is stale once either of its tokens has changed.
-struct MergeCandidate {
-  int32_t rank, at, left, right;
-  bool operator>(const MergeCandidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
-};
-
-using Candidates = std::priority_queue<MergeCandidate, std::vector<MergeCandidate>, std::greater<>>;
-
 }  // namespace
 
-BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary, const std::string& source) : vocabulary_(std::move(vocabulary)) {
+BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary, const std::string& source)
+    : vocabulary_(std::move(vocabulary)),
+      merges_(vocabulary_.merges.size()),
+      words_(split_by_pattern(vocabulary_.pattern, SplitBehavior::Isolated, false, source)),
+      special_(special_tokens(vocabulary_)) {
   const auto ids = ids_of(vocabulary_);
   for (int byte = 0; byte < 256; ++byte) {
     const char text = static_cast<char>(byte);
@@ -47,7 +39,6 @@ BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary, const std::string& source) 
     if (found == ids.end()) bad_file(source, fmt::format("byte {} has no token, so this is not a byte-level vocabulary", byte));
     id_of_byte_[byte] = found->second;
   }
-  merges_.reserve(vocabulary_.merges.size());
   for (size_t rank = 0; rank < vocabulary_.merges.size(); ++rank) {
     const auto [left, right] = vocabulary_.merges[rank];
     const std::string whole = vocabulary_.tokens[left] + vocabulary_.tokens[right];
@@ -55,60 +46,53 @@ BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary, const std::string& source) 
     if (found == ids.end())
       bad_file(source, fmt::format("merge {} produces \"{}\", which is not in the vocabulary", rank,
                                    printable(to_byte_alphabet(whole))));
-    merges_.emplace(key(left, right), Merge{static_cast<int32_t>(rank), found->second});
+    merges_.add(left, right, static_cast<int32_t>(rank), found->second);
   }
 }
 
 std::vector<int32_t> BpeTokenizer::encode_word(std::string_view word) const {
-  const auto count = static_cast<int32_t>(word.size());
-  std::vector<Node> nodes;
-  nodes.reserve(word.size());
-  for (int32_t i = 0; i < count; ++i)
-    nodes.push_back({id_of_byte_[static_cast<uint8_t>(word[i])], i - 1, i + 1 < count ? i + 1 : -1});
-
-  Candidates candidates;
-  const auto node = [&](int32_t at) -> Node& { return nodes[at]; };
-  const auto consider = [&](int32_t left) {
-    if (left < 0 || node(left).next < 0) return;
-    const int32_t l = node(left).id, r = node(node(left).next).id;
-    if (const auto merge = merges_.find(key(l, r)); merge != merges_.end()) candidates.push({merge->second.rank, left, l, r});
-  };
-  for (int32_t i = 0; i + 1 < count; ++i) consider(i);
-
-  while (!candidates.empty()) {
-    const MergeCandidate best = candidates.top();
-    candidates.pop();
-    Node& left = node(best.at);
-    if (left.gone || left.id != best.left || left.next < 0 || node(left.next).id != best.right) continue;
-    Node& right = node(left.next);
-    left.id = merges_.at(key(best.left, best.right)).result;
-    left.next = right.next;
-    right.gone = true;
-    if (left.next >= 0) node(left.next).previous = best.at;
-    consider(left.previous);
-    consider(best.at);
-  }
-
   std::vector<int32_t> ids;
-  for (int32_t at = count > 0 ? 0 : -1; at >= 0; at = node(at).next) ids.push_back(node(at).id);
+  ids.reserve(word.size());
+  for (char byte : word) ids.push_back(id_of_byte_[static_cast<uint8_t>(byte)]);
+  merges_.apply(ids);
   return ids;
 }
 
-std::vector<int32_t> BpeTokenizer::encode(std::string_view text) const {
-  std::unordered_map<std::string_view, std::vector<int32_t>> known;  // words of `text` seen before
-  std::vector<int32_t> ids;
-  ids.reserve(text.size() / 3);
-  for_each_word(text, [&](std::string_view word) {
-    const auto found = known.find(word);
-    if (found != known.end()) {
-      ids.insert(ids.end(), found->second.begin(), found->second.end());
+void BpeTokenizer::append(std::string_view text, std::vector<int32_t>& ids) const {
+  WordCaches::Borrowed known(caches_);
+  words_->split({text}, [&](TextPiece word) {
+    if (const WordCache::Found found = (*known).find(word.text); found.known) {
+      ids.insert(ids.end(), found.ids.begin(), found.ids.end());
       return;
     }
-    const auto encoded = encode_word(word);
+    const auto encoded = encode_word(word.text);
     ids.insert(ids.end(), encoded.begin(), encoded.end());
-    if (word.size() <= kRememberedBytes && known.size() < kRememberedWords) known.emplace(word, encoded);
+    (*known).add(word.text, encoded);
   });
+}
+
+std::vector<int32_t> BpeTokenizer::encode(std::string_view text) const {
+  std::vector<int32_t> ids;
+  ids.reserve(text.size() / 3);
+  append(text, ids);
   return ids;
+}
+
+std::vector<int32_t> BpeTokenizer::encode_with_special(std::string_view text) const {
+  std::vector<int32_t> ids;
+  special_.split(text, SpecialTokens::Recognized, [&](std::string_view rest) { append(rest, ids); },
+                 [&](int32_t id) { ids.push_back(id); });
+  return ids;
+}
+
+int32_t BpeTokenizer::special_id(std::string_view name) const {
+  for (int32_t id : vocabulary_.special)
+    if (vocabulary_.tokens[id] == name) return id;
+  return -1;
+}
+
+size_t BpeTokenizer::piece_bytes(std::string_view text, size_t limit) const {
+  return vocabulary_.pattern == kGpt2Pattern ? data::piece_bytes(text, limit) : text.size();
 }
 
 std::string BpeTokenizer::decode(std::span<const int32_t> ids) const {

@@ -1,7 +1,6 @@
 // Reads byte-level BPE tokenizers from the file formats in common use.
 //
 //   vocab.bpe, merges.txt   one merge per line, "left right" in the byte alphabet; ids follow GPT-2's rule
-//   tokenizer.json          Hugging Face tokenizers: ids and merges; settings that would encode differently are refused by name
 //   .tiktoken               "base64(token) rank" per line; the merges follow from the ranks
 #pragma once
 
@@ -14,7 +13,6 @@
 namespace trivet::data {
 
 std::shared_ptr<BpeTokenizer> bpe_from_merges(std::string_view text, const std::string& source);
-std::shared_ptr<BpeTokenizer> bpe_from_tokenizer_json(const std::string& text, const std::string& source);
 std::shared_ptr<BpeTokenizer> bpe_from_tiktoken(std::string_view text, const std::string& source);
 
 }  // namespace trivet::data

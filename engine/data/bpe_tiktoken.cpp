@@ -2,35 +2,47 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <unordered_map>
 
 #include "core/printable.h"
+#include "engine/data/base64.h"
 #include "engine/data/bpe_files.h"
 #include "engine/data/data_error.h"
 
 namespace trivet::data {
 namespace {
 
-int base64_value(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  return c == '+' ? 62 : c == '/' ? 63 : -1;
+// What a file of ranks does not say: how text is split into words, and the special tokens, by their distance from the ranks.
+struct Encoding {
+  std::vector<std::string_view> names;  // parts of file names
+  const char* pattern;
+  std::vector<std::pair<std::string_view, int32_t>> special;
+};
+
+const std::vector<Encoding>& encodings() {
+  static const std::vector<Encoding> all{
+      {{"gpt2", "r50k_base", "multilingual"}, kGpt2Pattern, {{kEndOfText, 0}}},
+      {{"cl100k_base"},
+       kGpt4Pattern,
+       {{kEndOfText, 1}, {"<|fim_prefix|>", 2}, {"<|fim_middle|>", 3}, {"<|fim_suffix|>", 4}, {"<|endofprompt|>", 20}}},
+      {{"o200k_base"}, kGpt4oPattern, {{kEndOfText, 1}, {"<|endofprompt|>", 20}}},
+      {{"qwen.tiktoken"}, kQwenPattern, {{kEndOfText, 0}, {"<|im_start|>", 1}, {"<|im_end|>", 2}}},
+  };
+  return all;
 }
 
-// Empty if the text is not base64.
-std::string from_base64(std::string_view text) {
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string bytes;
-  uint32_t buffer = 0;
-  int bits = 0;
-  for (char c : text) {
-    const int value = base64_value(c);
-    if (value < 0) return {};
-    buffer = buffer << 6 | static_cast<uint32_t>(value);
-    bits += 6;
-    if (bits >= 8) bytes += static_cast<char>(buffer >> (bits -= 8) & 0xFF);
-  }
-  return bytes;
+const Encoding& encoding_of(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename().string();
+  std::string accepted;
+  for (const Encoding& encoding : encodings())
+    for (const std::string_view part : encoding.names) {
+      if (name.find(part) != std::string::npos) return encoding;
+      accepted += (accepted.empty() ? "" : ", ") + std::string(part);
+    }
+  bad_file(path, fmt::format("a .tiktoken file does not say how text is split into words, and the name \"{}\" is none of those for which "
+                             "it is known: {}; rename the file, or use the tokenizer.json of the same model",
+                             printable(name, 60), accepted));
 }
 
 constexpr size_t kLongestToken = 1024;  // the longest token of the vocabularies in use has 128 bytes
@@ -43,10 +55,11 @@ std::vector<std::string> read_ranks(std::string_view text, const std::string& so
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (line.empty()) continue;
     const size_t space = line.find(' ');
-    std::string token = from_base64(line.substr(0, space));
+    const bool no_token = line.starts_with("= ");  // whisper's file has a rank for nothing
+    std::string token = from_base64(line.substr(0, space)).value_or("");
     int64_t rank = -1;
     if (space != std::string_view::npos) std::from_chars(line.data() + space + 1, line.data() + line.size(), rank);
-    if (token.empty() || rank != static_cast<int64_t>(tokens.size()))
+    if ((token.empty() && !no_token) || rank != static_cast<int64_t>(tokens.size()))
       bad_file(source, fmt::format("line {}: \"{}\" is not a token in base64 followed by its rank, {}", line_number,
                                    printable(line, 60), tokens.size()));
     if (token.size() > kLongestToken)
@@ -90,15 +103,21 @@ std::pair<int32_t, int32_t> halves(const std::string& token, int32_t token_rank,
 }  // namespace
 
 std::shared_ptr<BpeTokenizer> bpe_from_tiktoken(std::string_view text, const std::string& source) {
+  const Encoding& encoding = encoding_of(source);
   BpeVocabulary vocabulary;
+  vocabulary.pattern = encoding.pattern;
   vocabulary.tokens = read_ranks(text, source);
   Ranks ranks;
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) ranks.emplace(vocabulary.tokens[i], static_cast<int32_t>(i));
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i)
     if (vocabulary.tokens[i].size() > 1)
       vocabulary.merges.push_back(halves(vocabulary.tokens[i], static_cast<int32_t>(i), ranks, source));
-  vocabulary.special.push_back(static_cast<int32_t>(vocabulary.tokens.size()));
-  vocabulary.tokens.emplace_back(kEndOfText);
+  const auto first = static_cast<int32_t>(vocabulary.tokens.size());
+  for (const auto& [token, after_ranks] : encoding.special) {
+    vocabulary.special.push_back(first + after_ranks);
+    vocabulary.tokens.resize(static_cast<size_t>(first + after_ranks));
+    vocabulary.tokens.emplace_back(token);
+  }
   return std::make_shared<BpeTokenizer>(std::move(vocabulary), source);
 }
 

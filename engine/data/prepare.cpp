@@ -64,9 +64,18 @@ class Preparation {
     const auto tokenizer = make_tokenizer();
     if (options_.end_of_text) check_end_of_text(*tokenizer);
     TokenFileWriter writer(options_.output, *tokenizer);
+    const SpecialFrame frame = tokenizer->frame();
+    bool at_start = true;
     for_each_piece(
-        "writing tokens", [&](std::string_view piece) { writer.add(tokenizer->encode(piece)); },
+        "writing tokens", [&](std::string_view rest) { return tokenizer->piece_bytes(rest, kPieceBytes); },
+        [&](std::string_view piece) {
+          if (options_.special_tokens && at_start) writer.add(frame.before);
+          at_start = false;
+          writer.add(options_.special_tokens ? tokenizer->encode_with_special(piece) : tokenizer->encode(piece));
+        },
         [&] {
+          at_start = true;
+          if (options_.special_tokens) writer.add(frame.after);
           if (options_.end_of_text) writer.add(std::vector<int32_t>{end_of_text_of(*tokenizer)});
         });
     writer.finish();
@@ -99,13 +108,6 @@ class Preparation {
     });
   }
 
-  static int32_t end_of_text_of(const Tokenizer& tokenizer) {
-    const auto* bpe = dynamic_cast<const BpeTokenizer*>(&tokenizer);
-    for (int32_t id : bpe ? bpe->vocabulary().special : std::vector<int32_t>{})
-      if (bpe->vocabulary().tokens[id] == kEndOfText) return id;
-    return -1;
-  }
-
   static void check_end_of_text(const Tokenizer& tokenizer) {
     if (end_of_text_of(tokenizer) < 0)
       throw DataError(ExitCode::Usage,
@@ -113,10 +115,10 @@ class Preparation {
                                   tokenizer.name(), kEndOfText));
   }
 
-  // Calls `work` on all texts, in pieces that can be encoded one by one, and `end` after each text. Adds the name of the file
-  // to errors of `work`.
-  template <typename Work, typename End>
-  void for_each_piece(std::string_view phase, Work work, End end) {
+  // Calls `work` on all texts, in pieces of as many bytes as `piece_bytes` says of the rest, and `end` after each text. Adds the
+  // name of the file to errors of `work`.
+  template <typename PieceBytes, typename Work, typename End>
+  void for_each_piece(std::string_view phase, PieceBytes piece_bytes, Work work, End end) {
     text_bytes_ = 0;
     for (size_t i = 0; i < options_.inputs.size(); ++i) {
       const std::string text = read_text(options_.inputs[i]);
@@ -124,7 +126,7 @@ class Preparation {
       for (std::string_view rest = text; !rest.empty();) {
         const double within = 1 - static_cast<double>(rest.size()) / static_cast<double>(text.size());
         report(phase, (static_cast<double>(i) + within) / static_cast<double>(options_.inputs.size()));
-        const size_t bytes = piece_bytes(rest, kPieceBytes);
+        const size_t bytes = piece_bytes(rest);
         name_errors(options_.inputs[i], text.size() - rest.size(), [&] { work(rest.substr(0, bytes)); });
         rest.remove_prefix(bytes);
       }
@@ -135,7 +137,7 @@ class Preparation {
 
   template <typename Work>
   void for_each_piece(std::string_view phase, Work work) {
-    for_each_piece(phase, work, [] {});
+    for_each_piece(phase, [](std::string_view rest) { return piece_bytes(rest, kPieceBytes); }, work, [] {});
   }
 
   template <typename Work>

@@ -12,9 +12,10 @@ namespace trivet::data {
 struct PrepareOptions {
   std::vector<std::string> inputs = {};  // texts, plain or .gz, in this order
   std::string output = "";
-  std::string vocabulary = "bytes";  // "bytes", "characters" (of all inputs) or a tokenizer file
+  std::string vocabulary = "bytes";  // "bytes", "characters" (of all inputs), a tokenizer file or a folder with one
   int64_t train_bpe = 0;             // > 0: learn a BPE vocabulary of this size from the inputs instead
-  bool end_of_text = false;          // <|endoftext|> after each input; BPE only
+  bool end_of_text = false;          // <|endoftext|>, or what the tokenizer has in its place, after each input
+  bool special_tokens = false;       // special tokens are recognized in the text, and those of its frame put around each input
   bool replace = false;              // an existing output is replaced
 };
 

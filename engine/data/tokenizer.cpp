@@ -1,21 +1,30 @@
 #include "engine/data/tokenizer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <array>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/bounded_file.h"
 #include "core/printable.h"
+#include "engine/data/base64.h"
 #include "engine/data/bpe_files.h"
 #include "engine/data/characters.h"
 #include "engine/data/data_error.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_file.h"
+#include "engine/data/tokenizers/sentencepiece.h"
+#include "engine/data/tokenizers/sentencepiece_file.h"
+#include "engine/data/tokenizers/tokenizer_json.h"
+#include "engine/data/word_split.h"
 
 namespace trivet::data {
 namespace {
 
 constexpr int kMaxLevels = 16;
+constexpr std::array kFilesInFolder{"tokenizer.json", "tokenizer.model"};
 
 class BytesTokenizer : public Tokenizer {
  public:
@@ -42,6 +51,12 @@ std::shared_ptr<Tokenizer> tokenizer_in_token_file(const std::string& path) {
   return tokenizer_from_text(file->info().tokenizer_text, path);
 }
 
+std::string file_in_folder(const std::string& folder) {
+  for (const char* name : kFilesInFolder)
+    if (std::filesystem::is_regular_file(std::filesystem::path(folder) / name)) return (std::filesystem::path(folder) / name).string();
+  bad_file(folder, fmt::format("holds no tokenizer; it may be one of these files: {}", fmt::join(kFilesInFolder, ", ")));
+}
+
 bool looks_like_json(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string::npos && text[first] == '{';
@@ -54,10 +69,34 @@ std::shared_ptr<Tokenizer> own_format(const nlohmann::json& json, const std::str
     const std::string all = json.at("characters").get<std::string>();
     return std::make_shared<CharactersTokenizer>(distinct_characters(all));
   }
-  bad_file(source, "trivet_tokenizer: \"" + printable(kind) + "\" is not accepted; use \"bytes\" or \"characters\"");
+  if (kind == "sentencepiece") {
+    const auto bytes = from_base64(json.at("model").get_ref<const std::string&>());
+    if (!bytes) bad_file(source, "model: is not base64");
+    return sentencepiece_tokenizer(*bytes, source);
+  }
+  bad_file(source, "trivet_tokenizer: \"" + printable(kind) +
+                       "\" is not accepted; use \"bytes\", \"characters\" or \"sentencepiece\"");
 }
 
+constexpr std::array<std::string_view, 5> kEndsOfText{kEndOfText, "<|end_of_text|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>", "</s>",
+                                                      "<eos>"};
+
 }  // namespace
+
+int32_t end_of_text_of(const Tokenizer& tokenizer) {
+  for (const std::string_view name : kEndsOfText)
+    if (const int32_t id = tokenizer.special_id(name); id >= 0) return id;
+  return -1;
+}
+
+std::optional<TokenizerFile> tokenizer_file_of(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("model")) return std::nullopt;
+  if (!json.contains("trivet_tokenizer")) return TokenizerFile{"tokenizer.json", text};
+  return TokenizerFile{"tokenizer.model", from_base64(json.at("model").get<std::string>()).value_or("")};
+}
+
+size_t Tokenizer::piece_bytes(std::string_view text, size_t limit) const { return data::piece_bytes(text, limit); }
 
 std::shared_ptr<Tokenizer> bytes_tokenizer() { return std::make_shared<BytesTokenizer>(); }
 
@@ -70,7 +109,7 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
   const auto json = nlohmann::json::parse(text);
   if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer, which is an object");
   if (json.contains("trivet_tokenizer")) return own_format(json, source);
-  if (json.contains("model") && json.at("model").is_object()) return bpe_from_tokenizer_json(text, source);
+  if (json.contains("model") && json.at("model").is_object()) return read_tokenizer_json(json, text, source);
   bad_file(
       source,
       "is JSON, but not a tokenizer (it has neither \"model\" nor \"trivet_tokenizer\"); name a tokenizer.json, or the merges "
@@ -80,9 +119,11 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
 }
 
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return load_tokenizer(file_in_folder(path));
   if (token_format_of(path) == TokenFormat::Trivet) return tokenizer_in_token_file(path);
   const std::string text = read_text(path, kMaxTokenizerBytes, "a tokenizer");
   if (looks_like_json(text)) return tokenizer_from_text(text, path);
+  if (looks_like_sentencepiece(text)) return sentencepiece_tokenizer(text, path);
   if (path.ends_with(".tiktoken")) return bpe_from_tiktoken(text, path);
   return bpe_from_merges(text, path);
 }

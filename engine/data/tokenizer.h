@@ -4,13 +4,21 @@
 //   characters   a token is a UTF-8 code point of the training text; ids in code point order
 //   BPE          byte-level byte-pair encoding, as in GPT-2 (bpe.h)
 //
+//   composed     the tokenizer of another program, read from its files (tokenizers/component.h)
+//
 // Immutable, so that any number of threads may use one. A tokenizer is saved as text: bytes and characters as a short JSON
-// object in Trivet's own format, BPE as a tokenizer.json that other programs read too. load_tokenizer also reads vocab.bpe /
-// merges.txt, .tiktoken, and the tokenizer inside a token file.
+// object in Trivet's own format, BPE as a tokenizer.json that other programs read too, and that of another program as its file.
+//
+//   tokenizer.json           Hugging Face tokenizers      tokenizers/tokenizer_json.h
+//   vocab.bpe, merges.txt    GPT-2                        bpe_files.h
+//   .tiktoken                OpenAI, Qwen, Llama 3        bpe_files.h
+//   tokenizer.model          sentencepiece                tokenizers/sentencepiece.h
+//   .tokens                  Trivet: the tokenizer that made the file
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,23 +26,46 @@
 
 namespace trivet::data {
 
+// Special tokens that the tokenizer's own program puts around a text, such as <s>.
+struct SpecialFrame {
+  std::vector<int32_t> before, after;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   virtual std::string name() const = 0;  // "bytes", "characters", "bpe"
   virtual int64_t vocabulary_size() const = 0;
   // Throws DataError naming the character and its byte position if a character of the text has no id.
+  // The name of a special token in the text, such as <|endoftext|>, is text like any other.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  // Such a name becomes the token, as in the text of a chat template.
+  virtual std::vector<int32_t> encode_with_special(std::string_view text) const { return encode(text); }
   // The inverse. An id outside the vocabulary is an error.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   virtual std::string to_text() const = 0;
+  // The id of a special token; -1: there is none of this name.
+  virtual int32_t special_id(std::string_view /*name*/) const { return -1; }
+  virtual SpecialFrame frame() const { return {}; }
+  // Bytes of a piece at the beginning of a long text that can be encoded by itself: about `limit`, or as many as it takes.
+  virtual size_t piece_bytes(std::string_view text, size_t limit) const;
 };
 
 std::shared_ptr<Tokenizer> bytes_tokenizer();
 std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text);
 
+// `path` is a file, or a folder such as that of a model, which has a tokenizer.json or one of the others.
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path);
 // `source` names the file in messages.
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source);
+
+// The file in which other programs read a tokenizer, from the text of Tokenizer::to_text; nullopt if there is none.
+struct TokenizerFile {
+  std::string name, content;
+};
+std::optional<TokenizerFile> tokenizer_file_of(const std::string& text);
+
+// The id of <|endoftext|>, or of what other programs have in its place, such as </s>; -1: none.
+int32_t end_of_text_of(const Tokenizer& tokenizer);
 
 }  // namespace trivet::data

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <vector>
 
 #include "core/utf8.h"
 #include "engine/data/unicode_tables.h"
@@ -21,16 +23,25 @@ constexpr std::array<CodePointRange, 10> kSpaces{{{0x9, 0xD},
                                                   {0x205F, 0x205F},
                                                   {0x3000, 0x3000}}};
 
+constexpr size_t kInTable = 0x20000;  // the basic plane, and the next with most of the rest that is written
+
 bool contains(std::span<const CodePointRange> ranges, char32_t c) {
   const auto after = std::upper_bound(ranges.begin(), ranges.end(), c,
                                       [](char32_t value, const CodePointRange& range) { return value < range.first; });
   return after != ranges.begin() && c <= (after - 1)->last;
 }
 
-CharacterClass look_up(char32_t c) {
-  if (contains(kSpaces, c)) return CharacterClass::Space;
-  if (contains(letter_ranges(), c)) return CharacterClass::Letter;
-  return contains(number_ranges(), c) ? CharacterClass::Number : CharacterClass::Symbol;
+void fill(std::vector<CharacterClass>& table, std::span<const CodePointRange> ranges, CharacterClass kind) {
+  for (const CodePointRange& range : ranges)
+    for (char32_t c = range.first; c <= range.last && c < table.size(); ++c) table[c] = kind;
+}
+
+std::vector<CharacterClass> make_table() {
+  std::vector<CharacterClass> table(kInTable, CharacterClass::Symbol);
+  fill(table, letter_ranges(), CharacterClass::Letter);
+  fill(table, number_ranges(), CharacterClass::Number);
+  fill(table, kSpaces, CharacterClass::Space);
+  return table;
 }
 
 struct Character {
@@ -73,15 +84,46 @@ size_t space_bytes(std::string_view text, size_t position) {
   return end == text.size() || only_one ? end - position : end - position - last_bytes;
 }
 
+// The same in any case. The long s is an s in another case.
+size_t contraction_bytes_in_any_case(std::string_view rest) {
+  if (rest.starts_with("'\u017F")) return 3;
+  std::string start(rest.substr(0, 3));
+  for (char& c : start)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return contraction_bytes(start);
+}
+
+bool is_line_break(char c) { return c == '\n' || c == '\r'; }
+
+size_t number_bytes(std::string_view text, size_t position, size_t most_digits) {
+  size_t end = position;
+  for (size_t digits = 0; digits < most_digits && end < text.size(); ++digits) {
+    const Character next = character_at(text, end);
+    if (next.kind != CharacterClass::Number) break;
+    end += next.bytes;
+  }
+  return end - position;
+}
+
+// \s*[\r\n]+|\s+(?!\S)|\s+ : a run of spaces up to its last line break, if it has one.
+size_t space_or_lines_bytes(std::string_view text, size_t position) {
+  size_t after_break = 0;
+  for (size_t end = position; end < text.size();) {
+    const Character next = character_at(text, end);
+    if (next.kind != CharacterClass::Space) break;
+    if (is_line_break(text[end])) after_break = end + 1;
+    end += next.bytes;
+  }
+  return after_break > 0 ? after_break - position : space_bytes(text, position);
+}
+
 }  // namespace
 
 CharacterClass class_of(char32_t code_point) {
-  static const auto ascii = [] {
-    std::array<CharacterClass, 128> table{};
-    for (char32_t c = 0; c < 128; ++c) table[c] = look_up(c);
-    return table;
-  }();
-  return code_point < 128 ? ascii[code_point] : look_up(code_point);
+  static const std::vector<CharacterClass> table = make_table();
+  if (code_point < kInTable) return table[code_point];
+  if (contains(letter_ranges(), code_point)) return CharacterClass::Letter;
+  return contains(number_ranges(), code_point) ? CharacterClass::Number : CharacterClass::Symbol;
 }
 
 size_t word_bytes(std::string_view text, size_t position) {
@@ -90,6 +132,23 @@ size_t word_bytes(std::string_view text, size_t position) {
   const Character first = character_at(text, start);
   if (first.kind == CharacterClass::Space) return space_bytes(text, position);
   return run_end(text, start, first.kind) - position;
+}
+
+size_t word_bytes_as_gpt4(std::string_view text, size_t position, size_t most_digits) {
+  const Character first = character_at(text, position);
+  if (first.kind == CharacterClass::Letter) return run_end(text, position, CharacterClass::Letter) - position;
+  if (text[position] == '\'')
+    if (const size_t bytes = contraction_bytes_in_any_case(text.substr(position))) return bytes;
+  if (first.kind == CharacterClass::Number) return number_bytes(text, position, most_digits);
+  const size_t second = position + first.bytes;
+  const bool has_second = second < text.size();
+  if (has_second && !is_line_break(text[position]) && character_at(text, second).kind == CharacterClass::Letter)
+    return run_end(text, second, CharacterClass::Letter) - position;
+  const size_t symbols = text[position] == ' ' && has_second ? second : position;
+  size_t end = run_end(text, symbols, CharacterClass::Symbol);
+  if (end == symbols) return space_or_lines_bytes(text, position);
+  while (end < text.size() && is_line_break(text[end])) ++end;
+  return end - position;
 }
 
 size_t piece_bytes(std::string_view text, size_t limit) {

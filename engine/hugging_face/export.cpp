@@ -15,6 +15,7 @@
 #include "engine/checkpoint/steps.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
+#include "engine/data/tokenizer.h"
 #include "engine/hugging_face/pretrained_model.h"
 #include "engine/hugging_face/same_model.h"
 
@@ -214,10 +215,8 @@ Companions make_companions(const LoadedStep& step, const model::Description& des
                            const ExportOptions& options) {
   const Architecture& architecture = choose_architecture(description, options.model_type, checkpoint);
   Companions companions{&architecture, config_text(architecture, description, options.dtype), {}};
-  // Only byte-level BPE is stored in the format that transformers reads.
-  const std::string& tokenizer = step.run_state().tokenizer;
-  const Json json = Json::parse(tokenizer, nullptr, false);
-  if (json.is_object() && json.contains("model")) companions.files.emplace("tokenizer.json", tokenizer);
+  if (auto tokenizer = data::tokenizer_file_of(step.run_state().tokenizer))
+    companions.files.emplace(tokenizer->name, std::move(tokenizer->content));
   return companions;
 }
 

@@ -53,12 +53,13 @@ std::vector<TensorInFile> tensors_of(const PretrainedModel& pretrained) {
   return tensors;
 }
 
-// The text of the folder's tokenizer.json; empty, with a note, if there is none that fits.
+// The text of the folder's tokenizer; empty, with a note, if there is none that fits.
 std::string find_tokenizer(FileSystem& files, const std::string& directory, int64_t vocabulary,
                            std::vector<std::string>& notes) {
-  const std::string path = directory + "/tokenizer.json";
+  std::string path = directory + "/tokenizer.json";
+  if (files.kind(path) != EntryKind::File) path = directory + "/tokenizer.model";
   if (files.kind(path) != EntryKind::File) {
-    notes.emplace_back("the folder has no tokenizer.json, so the checkpoint holds no tokenizer");
+    notes.emplace_back("the folder has no tokenizer.json or tokenizer.model, so the checkpoint holds no tokenizer");
     return "";
   }
   try {

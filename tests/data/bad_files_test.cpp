@@ -277,23 +277,16 @@ TEST_F(BadFile, Tokenizers) {
   expect("merges.txt", "h e\nhello\n", "line 2: \"hello\" is not a merge (two tokens separated by one space)");
   expect("merges.txt", "h e\na \x01\n", "line 2: \"\\x01\" is not written in GPT-2's byte alphabet");
   expect("merges.txt", "h e\n\x1b[31m\n", "line 2: \"\\x1b[31m\" is not a merge (two tokens separated by one space)");
-  expect("a.tiktoken", "IQ== 0\nIg== 2\n", "line 2: \"Ig== 2\" is not a token in base64 followed by its rank, 1");
-  expect("a.tiktoken", "IQ== 0\n", "byte 0 has no token, so this is not a byte-level vocabulary");
+  expect("gpt2.tiktoken", "IQ== 0\nIg== 2\n", "line 2: \"Ig== 2\" is not a token in base64 followed by its rank, 1");
+  expect("gpt2.tiktoken", "IQ== 0\n", "byte 0 has no token, so this is not a byte-level vocabulary");
   expect(
       "vocab.json", "{\"!\": 0, \"model\": 1}",
       "is JSON, but not a tokenizer (it has neither \"model\" nor \"trivet_tokenizer\"); name a tokenizer.json, or the merges "
       "(vocab.bpe, merges.txt) that belong to it");
   expect("own.json", "{\"trivet_tokenizer\": \"words\"}",
-         "trivet_tokenizer: \"words\" is not accepted; use \"bytes\" or \"characters\"");
-  expect("tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}", "model.type: \"Unigram\" is not accepted; use \"BPE\"");
-  expect("tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"ignore_merges\": true}}",
-         "model.ignore_merges: true is not accepted; use null or false");
-  expect("tokenizer.json", "{\"model\": {\"type\": \"BPE\"}, \"normalizer\": {\"type\": \"NFC\"}}",
-         "normalizer: {\"type\":\"NFC\"} is not accepted; use null");
-  expect("tokenizer.json",
-         "{\"model\": {\"type\": \"BPE\"}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true}}",
-         "pre_tokenizer: {\"add_prefix_space\":true,\"type\":\"ByteLevel\"} is not accepted; use "
-         "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}");
+         "trivet_tokenizer: \"words\" is not accepted; use \"bytes\", \"characters\" or \"sentencepiece\"");
+  expect("tokenizer.json", "{\"model\": {\"type\": \"WordLevel\", \"vocab\": {}}}",
+         "model: \"WordLevel\" is not supported; use BPE, Unigram or WordPiece");
 }
 
 TEST_F(BadFile, ATokenizerJsonWithHoles) {
@@ -307,9 +300,9 @@ TEST_F(BadFile, ATokenizerJsonWithHoles) {
     expect_error([&] { tokenizer_from_text(text, "t.json"); }, kUsage, "t.json: " + message);
   };
   expect(replaced("\"he\":256", "\"hx\":256"), "merge 0 produces \"he\", which is not in the vocabulary");
-  expect(replaced("\"he\":256", "\"he\":300"), "token id 300 is outside 0 to 257, the range of 258 entries");
-  expect(replaced("\"he\":256", "\"he\":258"), "token id 258 is outside 0 to 257, the range of 258 entries");
-  expect(replaced("\"he\":256", "\"he\":-1"), "token id -1 is outside 0 to 257, the range of 258 entries");
+  expect(replaced("\"he\":256", "\"he\":1300"), "token id 1300 is outside 0 to 1281, the range for 258 entries");
+  expect(replaced("\"he\":256", "\"he\":1282"), "token id 1282 is outside 0 to 1281, the range for 258 entries");
+  expect(replaced("\"he\":256", "\"he\":-1"), "token id -1 is outside 0 to 1281, the range for 258 entries");
   expect(replaced("\"h e\"", "\"h q1\""), "model.merges: \"q1\" is not in model.vocab");
   expect(replaced("\"h e\"", "\"he\""), "model.merges: \"he\" is not two tokens separated by a space");
 }
@@ -330,7 +323,7 @@ TEST_F(BadFile, ATokenizerJsonHasNoHigherIdThanEntries) {
   EXPECT_EQ(tokenizer_from_text(text, "t.json")->vocabulary_size(), 258);
   text.replace(text.find(end_of_text), end_of_text.size(), "\"id\":16777215");
   expect_error([&] { tokenizer_from_text(text, "t.json"); }, kUsage,
-               "t.json: token id 16777215 is outside 0 to 257, the range of 258 entries");
+               "t.json: token id 16777215 is outside 0 to 1281, the range for 258 entries");
 }
 
 TEST_F(BadFile, ATokenizerHasALimitOfSizeAndDepth) {
@@ -340,8 +333,8 @@ TEST_F(BadFile, ATokenizerHasALimitOfSizeAndDepth) {
                path("big.json") + ": has more than 67108864 bytes (unpacked), which is the maximum for a tokenizer");
   expect_error([&] { tokenizer_from_text(std::string(100'000, '['), "t.json"); }, kUsage,
                "t.json: is nested deeper than 16 levels");
-  expect_error([&] { bpe_from_tiktoken(std::string(4 * 400, 'Q') + " 0\n", "t.tiktoken"); }, kUsage,
-               "t.tiktoken: line 1: the token has 1200 bytes; at most 1024 are accepted");
+  expect_error([&] { bpe_from_tiktoken(std::string(4 * 400, 'Q') + " 0\n", "gpt2.tiktoken"); }, kUsage,
+               "gpt2.tiktoken: line 1: the token has 1200 bytes; at most 1024 are accepted");
 }
 
 // The file has a few KiB that unpack to 3 MiB.

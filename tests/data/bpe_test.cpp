@@ -87,7 +87,7 @@ std::shared_ptr<BpeTokenizer> from_ranks(const std::vector<std::string>& tokens)
   for (int byte = 0; byte < 256; ++byte)
     text += base64(std::string(1, static_cast<char>(byte))) + " " + std::to_string(byte) + "\n";
   for (size_t i = 0; i < tokens.size(); ++i) text += base64(tokens[i]) + " " + std::to_string(256 + i) + "\n";
-  return bpe_from_tiktoken(text, "x.tiktoken");
+  return bpe_from_tiktoken(text, "gpt2.tiktoken");
 }
 
 // The file has no merges. "abcd" is a + bcd: b+c comes before a+b, and then "abc" is not a token.
@@ -102,7 +102,7 @@ TEST(Bpe, ARankThatNoMergeMakesIsRefused) {
     from_ranks({"ab", "xyz"});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "x.tiktoken: rank 257 cannot be made by merging two earlier tokens");
+    EXPECT_STREQ(error.what(), "gpt2.tiktoken: rank 257 cannot be made by merging two earlier tokens");
   }
 }
 
@@ -164,7 +164,11 @@ TEST(Gpt2Vocabulary, IsTheSameFromAllThreeFiles) {
   SKIP_WITHOUT(folder);
   const auto merges = load_tokenizer(folder + "vocab.bpe");
   EXPECT_EQ(merges->vocabulary_size(), 50257);
-  EXPECT_EQ(load_tokenizer(folder + "tokenizer.json")->to_text(), merges->to_text());
+  const auto json = load_tokenizer(folder + "tokenizer.json");
+  const std::string text = "The cat's 12 hats\n\n  \u20AC\xFF<|endoftext|>";
+  EXPECT_EQ(json->vocabulary_size(), 50257);
+  EXPECT_EQ(json->encode(text), merges->encode(text));
+  EXPECT_EQ(json->encode_with_special(text), merges->encode_with_special(text));
   EXPECT_EQ(load_tokenizer(folder + "r50k_base.tiktoken")->to_text(), merges->to_text());
 }
 

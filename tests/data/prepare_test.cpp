@@ -58,6 +58,24 @@ TEST_F(Prepare, LearnsAVocabularyThatTheTokenFileThenHolds) {
   EXPECT_EQ(open_token_file(again.output)->info().tokenizer_text, open_token_file(with.output)->info().tokenizer_text);
 }
 
+TEST_F(Prepare, PutsSpecialTokensAroundEachInputIfAsked) {
+  PrepareOptions with = options(TRIVET_SOURCE_DIR "/tests/golden/tokenizers/llama3.json");
+  with.inputs = {folder_.write("c.txt", "x</s>y"), folder_.write("d.txt", "z")};
+  with.end_of_text = true;
+  prepare(with);
+  const int64_t as_text = open_token_file(with.output)->tokens();
+  with.special_tokens = true;
+  with.replace = true;
+  prepare(with);
+  EXPECT_EQ(text_of(with.output), "<s>x</s>y</s><s>z</s>");
+  const auto file = open_token_file(with.output);
+  std::vector<int32_t> ids(file->tokens());
+  file->read(0, ids);
+  EXPECT_EQ(ids[0], 0);
+  EXPECT_EQ(ids[2], 1) << "</s> is one token";
+  EXPECT_LT(file->tokens(), as_text + 2);
+}
+
 TEST_F(Prepare, ReportsProgressThatOnlyGrows) {
   PrepareOptions with = options("characters");
   std::vector<std::string> phases;

@@ -5,6 +5,8 @@
 #include "engine/data/hash.h"
 #include "engine/data/token_file.h"
 #include "engine/data/token_header.h"
+#include "engine/data/tokenizers/pattern.h"
+#include "engine/data/tokenizers/sentencepiece.h"
 #include "tests/fuzz/targets.h"
 
 namespace trivet::fuzz {
@@ -14,7 +16,23 @@ using namespace data;
 
 constexpr std::initializer_list<ExitCode> kDataRefused{ExitCode::Usage, ExitCode::DataChanged};
 
-// A tokenizer is the same after it is written and read, and decodes what it encoded to the same bytes.
+// A tokenizer is the same after it is written and read, and its ids are in its vocabulary.
+void check_stored(const Tokenizer& tokenizer) {
+  const std::string written = tokenizer.to_text();
+  const auto again = tokenizer_from_text(written, "written");
+  require(again->to_text() == written, "what was read, written and read again is the same");
+  require(again->vocabulary_size() == tokenizer.vocabulary_size(), "the vocabulary keeps its size");
+  const std::string text = "The cat's 12 hats\n\n  \xE2\x82\xAC e\xCC\x81 \xE6\xB2\xB3 \xF0\x9F\x98\x80 <s> aaaaaaaa";
+  accepts(kDataRefused, [&] {
+    const std::vector<int32_t> ids = tokenizer.encode(text);
+    require(again->encode(text) == ids, "what was written and read again encodes alike");
+    for (int32_t id : tokenizer.encode_with_special(text))
+      require(id >= 0 && id < tokenizer.vocabulary_size(), "every id is in the vocabulary");
+    tokenizer.decode(ids);
+  });
+}
+
+// It also decodes what it encoded to the same bytes.
 void check_tokenizer(const Tokenizer& tokenizer) {
   const std::string written = tokenizer.to_text();
   const auto again = tokenizer_from_text(written, "written");
@@ -64,12 +82,32 @@ void check_tokens(const std::string& path) {
 
 void tokenizer(std::string_view input) {
   std::shared_ptr<Tokenizer> tokenizer;
-  if (accepts(kDataRefused, [&] { tokenizer = tokenizer_from_text(std::string(input), "input"); })) check_tokenizer(*tokenizer);
+  if (accepts(kDataRefused, [&] { tokenizer = tokenizer_from_text(std::string(input), "input"); })) check_stored(*tokenizer);
 }
 
 void tiktoken(std::string_view input) {
   std::shared_ptr<Tokenizer> tokenizer;
-  if (accepts(kDataRefused, [&] { tokenizer = bpe_from_tiktoken(input, "input"); })) check_tokenizer(*tokenizer);
+  if (accepts(kDataRefused, [&] { tokenizer = bpe_from_tiktoken(input, "gpt2.tiktoken"); })) check_tokenizer(*tokenizer);
+}
+
+void sentencepiece(std::string_view input) {
+  std::shared_ptr<Tokenizer> tokenizer;
+  if (accepts(kDataRefused, [&] { tokenizer = sentencepiece_tokenizer(input, "input"); })) check_stored(*tokenizer);
+}
+
+// The first byte says how many bytes are the expression; the rest is the text.
+void pattern(std::string_view input) {
+  if (input.empty()) return;
+  const size_t bytes = std::min<size_t>(static_cast<unsigned char>(input[0]), input.size() - 1);
+  const std::string_view text = input.substr(1 + bytes);
+  accepts(kDataRefused, [&] {
+    const Pattern expression(std::string(input.substr(1, bytes)), "input");
+    size_t done = 0;
+    expression.for_each_match(text, [&](size_t begin, size_t end) {
+      require(done <= begin && begin < end && end <= text.size(), "matches follow each other and are not empty");
+      done = end;
+    });
+  });
 }
 
 void merges(std::string_view input) {

@@ -61,6 +61,8 @@ void profile(std::string_view input);
 void loss_bits(std::string_view input);
 void tokenizer(std::string_view input);
 void tiktoken(std::string_view input);
+void sentencepiece(std::string_view input);
+void pattern(std::string_view input);
 void merges(std::string_view input);
 void tokens(std::string_view input);
 void megatron(std::string_view input);

@@ -1,0 +1,14 @@
+// Base64 (RFC 4648), with which text files hold bytes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace trivet::data {
+
+std::string to_base64(std::string_view bytes);
+// nullopt if a character is not base64. Padding may be left out.
+std::optional<std::string> from_base64(std::string_view text);
+
+}  // namespace trivet::data

@@ -1,0 +1,373 @@
+// Tokenizers of other programs, compared with what those programs made of the same texts (tests/golden/tokenizers_reference.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "engine/data/base64.h"
+#include "engine/data/bpe_files.h"
+#include "engine/data/text_stream.h"
+#include "engine/data/tokenizer.h"
+#include "engine/data/tokenizers/code_points.h"
+#include "engine/data/tokenizers/merges.h"
+#include "engine/data/tokenizers/pattern.h"
+#include "engine/data/tokenizers/pre_tokenizers.h"
+#include "engine/data/tokenizers/unicode.h"
+#include "engine/data/tokenizers/word_cache.h"
+#include "engine/data/word_split.h"
+#include "tests/data/expect_error.h"
+#include "tests/data/files.h"
+#include "tests/support/temporary_folder.h"
+
+namespace trivet::data {
+namespace {
+
+using testing::ElementsAre, testing::SizeIs;
+
+using Json = nlohmann::json;
+using test::TemporaryFolder;
+using TokenList = std::vector<int32_t>;
+
+const std::string kFolder = TRIVET_SOURCE_DIR "/tests/golden/tokenizers/";
+
+std::vector<Json> golden_lines(const std::string& name) {
+  std::istringstream lines(file_content(kFolder + name + ".jsonl"));
+  std::vector<Json> golden;
+  for (std::string line; std::getline(lines, line);) golden.push_back(Json::parse(line));
+  return golden;
+}
+
+// Bytes that are no UTF-8 by themselves are shown as U+FFFD by libraries whose texts are Unicode.
+std::string shown(const std::string& text) {
+  std::string out;
+  for_each_code_point(text, [&](char32_t c, std::string_view bytes) { out += c == kNotUtf8 ? "\uFFFD" : bytes; });
+  return out;
+}
+
+class Golden : public testing::TestWithParam<std::string> {
+ protected:
+  std::string name = std::filesystem::path(GetParam()).stem();
+  std::shared_ptr<Tokenizer> tokenizer = load_tokenizer(kFolder + GetParam());
+};
+
+TEST_P(Golden, EncodesAsItsOwnProgram) {
+  const auto golden = golden_lines(name);
+  ASSERT_THAT(golden, SizeIs(23));
+  for (const Json& line : golden) {
+    const std::string text = line.at("text");
+    EXPECT_EQ(tokenizer->encode(text), line.at("ids").get<TokenList>()) << text;
+    if (line.contains("special")) EXPECT_EQ(tokenizer->encode_with_special(text), line.at("special").get<TokenList>()) << text;
+    EXPECT_EQ(tokenizer->encode(text), line.at("ids").get<TokenList>()) << "again, with what it remembers: " << text;
+  }
+}
+
+TEST_P(Golden, DecodesAsItsOwnProgram) {
+  for (const Json& line : golden_lines(name)) {
+    const TokenList ids = line.at("ids");
+    EXPECT_EQ(shown(tokenizer->decode(ids)), line.at("decoded").get<std::string>());
+  }
+}
+
+TEST_P(Golden, PutsTheSameTokensAroundAText) {
+  const Json frames = Json::parse(file_content(kFolder + "frames.json"));
+  const Json frame = frames.value(name, Json{{"before", TokenList{}}, {"after", TokenList{}}});
+  EXPECT_EQ(tokenizer->frame().before, frame.at("before").get<TokenList>());
+  EXPECT_EQ(tokenizer->frame().after, frame.at("after").get<TokenList>());
+}
+
+TEST_P(Golden, SurvivesBeingStored) {
+  const auto stored = tokenizer_from_text(tokenizer->to_text(), "stored");
+  EXPECT_EQ(stored->to_text(), tokenizer->to_text());
+  EXPECT_EQ(stored->name(), tokenizer->name());
+  EXPECT_EQ(stored->vocabulary_size(), tokenizer->vocabulary_size());
+  for (const Json& line : golden_lines(name)) EXPECT_EQ(stored->encode(line.at("text").get<std::string>()), line.at("ids"));
+}
+
+TEST_P(Golden, ThreadsMayShareIt) {
+  const auto golden = golden_lines(name);
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4);
+  for (int& count : wrong)
+    threads.emplace_back([&] {
+      for (const Json& line : golden) count += tokenizer->encode(line.at("text").get<std::string>()) != line.at("ids");
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(wrong, ElementsAre(0, 0, 0, 0));
+}
+
+std::vector<std::string> golden_files() {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder))
+    if (entry.path().filename() != "frames.json" && entry.path().extension() != ".jsonl") files.push_back(entry.path().filename());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokenizers, Golden, testing::ValuesIn(golden_files()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+});
+
+std::vector<std::string> pieces_of(const PreTokenizer& splitter, std::string_view text) {
+  std::vector<std::string> pieces;
+  splitter.split({text, true}, [&](TextPiece piece) { pieces.emplace_back(piece.text); });
+  return pieces;
+}
+
+// What is written by hand splits as PCRE2 does with the same expression.
+TEST(FastWords, SplitAsTheirExpressions) {
+  for (const char* expression : {kGpt2Pattern, kGpt4Pattern, kQwenPattern}) {
+    const auto fast = split_by_pattern(expression, SplitBehavior::Isolated, false, "x");
+    // A group changes nothing but the name of the expression.
+    const auto slow = split_by_pattern("(?:" + std::string(expression) + ")", SplitBehavior::Isolated, false, "x");
+    for (const Json& line : golden_lines("gpt2")) {
+      const std::string text = line.at("text");
+      EXPECT_EQ(pieces_of(*fast, text), pieces_of(*slow, text)) << expression << ": " << text;
+    }
+    const std::string signs[] = {" ", "\n", "\r", "'", "s", "LL", "x", "\u00e9", "1", "\u0663", "!", "\t", "\u3000", "\u017f", "\u0301"};
+    uint32_t state = 1;
+    for (int i = 0; i < 2000; ++i) {
+      std::string text;
+      for (int k = 0; k < 12; ++k) text += signs[((state = state * 1664525 + 1013904223) >> 16) % 15];
+      ASSERT_EQ(pieces_of(*fast, text), pieces_of(*slow, text)) << expression << ": " << text;
+    }
+  }
+}
+
+TEST(FastWords, ABrokenCharacterIsASymbol) {
+  const auto splitter = split_by_pattern(kGpt4Pattern, SplitBehavior::Isolated, false, "x");
+  EXPECT_THAT(pieces_of(*splitter, "a\xFF\xC3 b"), ElementsAre("a", "\xFF\xC3", " b"));
+}
+
+TEST(Pattern, SplitsAroundBytesThatAreNotUtf8) {
+  const auto splitter = split_by_pattern("[a-z]+", SplitBehavior::Isolated, false, "x");
+  EXPECT_THAT(pieces_of(*splitter, "ab\xFF""cd1e"), ElementsAre("ab", "\xFF", "cd", "1", "e"));
+}
+
+TEST(Pattern, RefusesWhatMeansSomethingElseInItsOwnLibrary) {
+  const auto refused = [](const std::string& expression, const std::string& reason) {
+    expect_error([&] { Pattern(expression, "t.json"); }, ExitCode::Usage,
+                 "t.json: the regular expression \"" + expression + "\" is not accepted: " + reason);
+  };
+  refused(R"(\h+)", R"(\h is not supported)");
+  refused("[a[b]]", "brackets within brackets are not supported");
+  refused("[a&&b]", "&& is not supported");
+  refused("a{1,2}+", "{n,m}+ is not supported");
+  refused("(*ACCEPT)", "(* is not supported");
+  refused(R"([\W])", R"(a negated set, such as \W, within brackets is not supported)");
+  refused("(a", "missing closing parenthesis");
+}
+
+TEST(Split, EachBehavior) {
+  const auto pieces = [](SplitBehavior behavior, bool invert) {
+    return pieces_of(*split_by_pattern("-", behavior, invert, "x"), "a--b-");
+  };
+  EXPECT_THAT(pieces(SplitBehavior::Removed, false), ElementsAre("a", "b"));
+  EXPECT_THAT(pieces(SplitBehavior::Isolated, false), ElementsAre("a", "-", "-", "b", "-"));
+  EXPECT_THAT(pieces(SplitBehavior::MergedWithPrevious, false), ElementsAre("a-", "-", "b-"));
+  EXPECT_THAT(pieces(SplitBehavior::MergedWithNext, false), ElementsAre("a", "-", "-b", "-"));
+  EXPECT_THAT(pieces(SplitBehavior::Contiguous, false), ElementsAre("a", "--", "b", "-"));
+  EXPECT_THAT(pieces(SplitBehavior::Removed, true), ElementsAre("-", "-", "-"));
+}
+
+TEST(Metaspace, PutsASpaceInFrontOfTheTextOrOfEachPart) {
+  const auto pieces = [](PrependScheme prepend, bool first) {
+    std::vector<std::string> list;
+    metaspace("_", prepend, true)->split({"a  b", first}, [&](TextPiece piece) { list.emplace_back(piece.text); });
+    return list;
+  };
+  EXPECT_THAT(pieces(PrependScheme::First, true), ElementsAre("_a", "_", "_b"));
+  EXPECT_THAT(pieces(PrependScheme::First, false), ElementsAre("a", "_", "_b"));
+  EXPECT_THAT(pieces(PrependScheme::Always, false), ElementsAre("_a", "_", "_b"));
+  EXPECT_THAT(pieces(PrependScheme::Never, true), ElementsAre("a", "_", "_b"));
+}
+
+TEST(NormalForm, CombinesOnlyWithWhatStandsNextToIt) {
+  EXPECT_EQ(normal_form("ae\u0301x", NormalForm::NFC), "a\u00e9x");
+  EXPECT_EQ(normal_form("\u00e9", NormalForm::NFD), "e\u0301");
+  EXPECT_EQ(normal_form("\uFB01 \u212B", NormalForm::NFC), "\uFB01 \u00C5");
+  EXPECT_EQ(normal_form("\uFB01", NormalForm::NFKC), "fi");
+  EXPECT_EQ(normal_form("\u1100\u1161\u11A8", NormalForm::NFC), "\uAC01");
+  EXPECT_EQ(normal_form("\uAC01", NormalForm::NFD), "\u1100\u1161\u11A8");
+  EXPECT_EQ(normal_form("e\xFF\u0301", NormalForm::NFC), "e\xFF\u0301");
+}
+
+// Both loops do the same: words of up to 64 symbols are merged by one, longer ones by the other.
+TEST(MergeTable, LongAndShortWordsAreMergedAlike) {
+  MergeTable merges(0);
+  merges.add(1, 2, 0, 4);
+  merges.add(3, 4, 2, 5);
+  merges.add(4, 3, 1, 6);
+  merges.add(5, 6, 3, 7);
+  merges.add(1, 1, 4, 8);
+  uint32_t state = 7;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<int32_t> word, both;
+    for (int i = 0; i < 30; ++i) word.push_back(static_cast<int32_t>((state = state * 1664525 + 1013904223) >> 20) % 3 + 1);
+    // 99 is in no merge, so that the parts around it are merged by themselves.
+    for (int i = 0; i < 3; ++i) both.insert(both.end(), word.begin(), word.end()), both.push_back(99);
+    merges.apply(word);
+    merges.apply(both);
+    std::vector<int32_t> expected;
+    for (int i = 0; i < 3; ++i) expected.insert(expected.end(), word.begin(), word.end()), expected.push_back(99);
+    ASSERT_EQ(both, expected);
+  }
+}
+
+TEST(WordCache, ForgetsWhenItIsFullAndKeepsNoLongWords) {
+  WordCache cache;
+  for (int32_t i = 0; i < 600'000; ++i) {
+    const std::string word = std::to_string(i);
+    cache.add(word, std::vector<int32_t>{i, i + 1});
+    const WordCache::Found found = cache.find(word);
+    ASSERT_TRUE(found.known);
+    ASSERT_THAT(found.ids, ElementsAre(i, i + 1));
+  }
+  EXPECT_FALSE(cache.find("5").known);
+  cache.add(std::string(129, 'x'), std::vector<int32_t>{1});
+  EXPECT_FALSE(cache.find(std::string(129, 'x')).known);
+}
+
+TEST(Base64, IsReadAsItWasWritten) {
+  for (const char* text : {"", "a", "ab", "abc", "abcd", "\xFF\xFE\xFD"}) EXPECT_EQ(from_base64(to_base64(text)), text);
+  EXPECT_EQ(to_base64("ab"), "YWI=");
+  EXPECT_EQ(from_base64("a?"), std::nullopt);
+}
+
+TEST(LoadTokenizer, TakesAFolder) {
+  const TemporaryFolder folder;
+  expect_error([&] { load_tokenizer(folder.path()); }, ExitCode::Usage,
+               folder.path() + ": holds no tokenizer; it may be one of these files: tokenizer.json, tokenizer.model");
+  std::filesystem::copy(kFolder + "llama2.model", folder.path() + "/tokenizer.model");
+  EXPECT_EQ(load_tokenizer(folder.path())->name(), "sentencepiece");
+  std::filesystem::copy(kFolder + "qwen2.json", folder.path() + "/tokenizer.json");
+  EXPECT_EQ(load_tokenizer(folder.path())->name(), "bpe");
+}
+
+TEST(TokenizerFile, IsTheOneThatOtherProgramsRead) {
+  for (const char* name : {"qwen2.json", "llama2.model"}) {
+    const auto file = tokenizer_file_of(load_tokenizer(kFolder + name)->to_text());
+    ASSERT_TRUE(file);
+    EXPECT_EQ(file->content, file_content(kFolder + name));
+    EXPECT_EQ(file->name, std::string(name) == "qwen2.json" ? "tokenizer.json" : "tokenizer.model");
+  }
+  EXPECT_FALSE(tokenizer_file_of(bytes_tokenizer()->to_text()));
+}
+
+TEST(TextStream, GivesOutTheTextOfAllTokensTogether) {
+  for (const std::string& file : golden_files())
+    for (const Json& line : golden_lines(std::filesystem::path(file).stem())) {
+      const auto tokenizer = load_tokenizer(kFolder + file);
+      const TokenList ids = line.at("ids");
+      if (ids.size() > 60) continue;
+      TextStream stream(*tokenizer, {});
+      std::string text;
+      for (int32_t id : ids) text += stream.next(id);
+      text += stream.rest();
+      if (!line.at("decoded").get<std::string>().starts_with(" ")) EXPECT_EQ(shown(text), line.at("decoded")) << file;
+    }
+}
+
+class RefusedTokenizer : public testing::Test {
+ protected:
+  Json json = Json::parse(file_content(kFolder + "qwen2.json"));
+  void expect(const std::string& message) {
+    expect_error([&] { tokenizer_from_text(json.dump(), "t.json"); }, ExitCode::Usage, "t.json: " + message);
+  }
+};
+
+TEST_F(RefusedTokenizer, NamesTheComponent) {
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Reverse"}}}}};
+  expect(
+      "normalizer.normalizers[1]: \"Reverse\" is not supported; use BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, "
+      "Precompiled, Prepend, Replace, Sequence, Strip or StripAccents");
+  json["normalizer"] = nullptr;
+  json["pre_tokenizer"]["pretokenizers"][1] = {{"type", "UnicodeScripts"}};
+  expect(
+      "pre_tokenizer.pretokenizers[1]: \"UnicodeScripts\" is not supported; use BertPreTokenizer, ByteLevel, Digits, Metaspace, "
+      "Punctuation, Sequence, Split, Whitespace or WhitespaceSplit");
+  json["pre_tokenizer"] = {{"type", "ByteLevel"}};
+  json["decoder"] = {{"type", "CTC"}};
+  expect("decoder: \"CTC\" is not supported; use BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip or "
+         "WordPiece");
+  json["decoder"] = nullptr;
+  json["post_processor"] = {{"type", "Mystery"}};
+  expect("post_processor: \"Mystery\" is not supported; use BertProcessing, ByteLevel, RobertaProcessing, Sequence or "
+         "TemplateProcessing");
+  json["post_processor"] = nullptr;
+  json["model"]["type"] = "WordLevel";
+  json["pre_tokenizer"] = nullptr;
+  expect("model: \"WordLevel\" is not supported; use BPE, Unigram or WordPiece");
+}
+
+TEST_F(RefusedTokenizer, NamesTheValue) {
+  json["model"]["dropout"] = 0.1;
+  expect("model.dropout: 0.1 is not accepted; use null or 0");
+  json["model"]["dropout"] = nullptr;
+  json["model"]["continuing_subword_prefix"] = "##";
+  expect("model.continuing_subword_prefix: \"##\" is not accepted; use null or \"\"");
+  json["model"]["continuing_subword_prefix"] = nullptr;
+  json["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Dropped";
+  expect("pre_tokenizer.pretokenizers[0].behavior: \"Dropped\" is not accepted; use Removed, Isolated, MergedWithPrevious, "
+         "MergedWithNext or Contiguous");
+  json["pre_tokenizer"] = 3;
+  expect("pre_tokenizer: 3 is not accepted; use an object");
+}
+
+TEST(RefusedText, IsNotUtf8WhereTokensAreCharacters) {
+  expect_error([] { load_tokenizer(kFolder + "t5_converted.json")->encode("ab\xFF"); }, ExitCode::Usage,
+               "the text is not UTF-8 at byte 2 (0xff), and this tokenizer has tokens for characters; use a text in UTF-8, or a "
+               "tokenizer that works on bytes");
+  EXPECT_EQ(load_tokenizer(kFolder + "qwen2.json")->decode(load_tokenizer(kFolder + "qwen2.json")->encode("ab\xFF")), "ab\xFF");
+  // sentencepiece reads such a byte as U+FFFD.
+  const auto pieces = load_tokenizer(kFolder + "llama2.model");
+  EXPECT_EQ(pieces->encode("ab\xFF"), pieces->encode("ab\uFFFD"));
+}
+
+TEST(RefusedSentencePiece, IsDamaged) {
+  const std::string bytes = file_content(kFolder + "t5.model");
+  const auto refused = [&](const std::string& text) {
+    const TemporaryFolder folder;
+    std::ofstream(folder.path() + "/x.model", std::ios::binary) << text;
+    try {
+      load_tokenizer(folder.path() + "/x.model");
+      return std::string("accepted");
+    } catch (const DataError& error) {
+      return std::string(error.what()).substr(folder.path().size() + 1);
+    }
+  };
+  EXPECT_EQ(refused(bytes.substr(0, bytes.size() - 1)), "x.model: is not a model of sentencepiece, or is damaged (5 bytes before its end)");
+  EXPECT_THAT(refused("\n\x02\n" + std::string(1, '\0')), testing::StartsWith("x.model: "));
+  EXPECT_THAT(refused(std::string("\n\x0A\n\x01x\x15\0\0\0\0\x18\x01", 14)),
+              testing::HasSubstr("is a model of sentencepiece without an unknown piece"));
+}
+
+TEST(Tiktoken, TheNameSaysHowTextIsSplit) {
+  std::string ranks;
+  for (int byte = 0; byte < 256; ++byte)
+    ranks += to_base64(std::string(1, static_cast<char>(byte))) + " " + std::to_string(byte) + "\n";
+  ranks += to_base64("12") + " 256\n" + to_base64("123") + " 257\n" + to_base64("1234") + " 258\n";
+  EXPECT_THAT(bpe_from_tiktoken(ranks, "r50k_base.tiktoken")->encode("1234"), ElementsAre(258));
+  EXPECT_THAT(bpe_from_tiktoken(ranks, "cl100k_base.tiktoken")->encode("1234"), ElementsAre(257, '4'));
+  EXPECT_THAT(bpe_from_tiktoken(ranks, "dir/qwen.tiktoken")->encode("12"), ElementsAre('1', '2'));
+  const auto gpt4 = bpe_from_tiktoken(ranks, "cl100k_base.tiktoken");
+  EXPECT_EQ(gpt4->special_id("<|endoftext|>"), 260);
+  EXPECT_EQ(gpt4->special_id("<|endofprompt|>"), 279);
+  const auto stored = tokenizer_from_text(gpt4->to_text(), "stored");
+  EXPECT_EQ(stored->vocabulary_size(), 280);
+  EXPECT_THAT(stored->encode_with_special("1234<|endoftext|>"), ElementsAre(257, '4', 260));
+  EXPECT_THAT(gpt4->encode_with_special("1234<|endoftext|>"), ElementsAre(257, '4', 260));
+  expect_error([&] { bpe_from_tiktoken(ranks, "mine.tiktoken"); }, ExitCode::Usage,
+               "mine.tiktoken: a .tiktoken file does not say how text is split into words, and the name \"mine.tiktoken\" is none of "
+               "those for which it is known: gpt2, r50k_base, multilingual, cl100k_base, o200k_base, qwen.tiktoken; rename the file, or "
+               "use the tokenizer.json of the same model");
+}
+
+}  // namespace
+}  // namespace trivet::data
