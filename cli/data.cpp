@@ -129,7 +129,7 @@ void run_show(const ShowArguments& arguments) {
   const bool has_tokenizer = !info.tokenizer_text.empty();
   const std::string text = has_tokenizer ? data::tokenizer_from_text(info.tokenizer_text, arguments.file)->decode(ids) : "";
   const int64_t bits = 8 * data::bytes_of(info.type);
-  const std::string type = fmt::format("{}int{}", info.type == data::TokenType::Int32 ? "" : "u", bits);
+  const std::string type = fmt::format("{}int{}", info.type >= data::TokenType::Int32 ? "" : "u", bits);
   if (arguments.json) {
     Json json{{"format", info.format}, {"type", type}, {"tokens", info.tokens}, {"digest", file->digest()}};
     if (info.vocabulary_size > 0) json["vocabulary_size"] = info.vocabulary_size;
@@ -176,7 +176,7 @@ void add_prepare(CLI::App& data) {
 
 void add_show(CLI::App& data) {
   auto arguments = std::make_shared<ShowArguments>();
-  CLI::App* show = data.add_subcommand("show", "Describe a token file (.tokens, Megatron .bin/.idx, llm.c .bin)");
+  CLI::App* show = data.add_subcommand("show", "Describe a token file (.tokens, Megatron .bin/.idx, llm.c .bin, NumPy .npy)");
   show->add_option("file", arguments->file, "the token file")->required();
   show->add_option("--first", arguments->first, "number of the first token to print")->check(kTokenNumber);
   show->add_option("--count", arguments->count, "how many tokens to print (default 64)")->check(kTokenNumber);

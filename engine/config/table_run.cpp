@@ -76,8 +76,8 @@ void add_run_keys(KeyTable& table) {
   Section<DataConfig> data(table, "data", [](Config& c) -> DataConfig& { return c.data; });
   data.own();
   data.key("train", &DataConfig::train,
-           "training data: a text (plain or .gz), a file of tokens (.tokens, Megatron .bin and .idx, llm.c .bin), or images (a "
-           "folder or file of IDX or CIFAR, or a folder of PNG files)");
+           "training data: a text (plain or .gz), files of tokens (.tokens, Megatron .bin and .idx, llm.c .bin, NumPy .npy; a * in "
+           "the name stands for any characters), or images (a folder or file of IDX or CIFAR, or a folder of PNG files)");
   data.key("validation", &DataConfig::validation,
            "validation data; empty: the test images in the folder `train`, or a fraction of `train` that is held out");
   data.key("validation_fraction", &DataConfig::validation_fraction, "share of `train` held out for validation")

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/config/config.h"
 #include "engine/data/data_error.h"
+#include "engine/data/file_pattern.h"
+#include "engine/data/foreign_tokens.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_array.h"
 #include "engine/data/token_file.h"
@@ -99,15 +102,6 @@ Opened open_token_data(const DataOptions& options, const std::string& path) {
               vocabulary_in_words(options), path, info.format));
 }
 
-// If `tokenizer` is null, the tokenizer that the config requests is used.
-Opened open_file(const DataOptions& options, const std::string& path, std::shared_ptr<Tokenizer> tokenizer) {
-  if (token_format_of(path)) return open_token_data(options, path);
-  const std::string text = read_text(path);
-  if (!tokenizer) tokenizer = tokenizer_for_text(options, path, text);
-  const std::vector<int32_t> ids = naming(path, [&] { return tokenizer->encode(text); });
-  return {std::make_shared<TokenArray>(ids, tokenizer->vocabulary_size()), tokenizer};
-}
-
 // Checks the ids of a file that does not state its vocabulary against the model's vocabulary as they are read.
 class CheckedTokens : public TokenSequence {
  public:
@@ -119,6 +113,7 @@ class CheckedTokens : public TokenSequence {
     file_->read(first, out);
     check_ids(first, out, vocabulary_size_, path_);
   }
+  std::vector<int64_t> document_ends() const override { return file_->document_ends(); }
   std::string digest() const override { return file_->digest(); }
 
  private:
@@ -130,6 +125,37 @@ class CheckedTokens : public TokenSequence {
 std::shared_ptr<TokenSequence> checked(std::shared_ptr<TokenSequence> file, int64_t vocabulary_size, const std::string& path) {
   if (file->vocabulary_size() != 0) return file;
   return std::make_shared<CheckedTokens>(std::move(file), vocabulary_size, path);
+}
+
+// The files that a pattern matches, one after the other.
+Opened open_shards(const DataOptions& options, const std::vector<std::string>& paths) {
+  std::vector<std::shared_ptr<TokenSequence>> parts;
+  std::shared_ptr<Tokenizer> tokenizer;
+  for (const std::string& path : paths) {
+    if (!token_format_of(path))
+      bad_file(path, "is not a token file, but a pattern may name only these; make one of all texts with `trivet data prepare`");
+    if (path.ends_with(".idx") && std::ranges::find(paths, data_file_of(path)) != paths.end()) continue;  // the same tokens
+    const Opened shard = open_token_data(options, path);
+    const auto text_of = [](const std::shared_ptr<Tokenizer>& one) { return one ? one->to_text() : ""; };
+    if (parts.empty()) tokenizer = shard.tokenizer;
+    if (text_of(tokenizer) != text_of(shard.tokenizer))
+      bad_file(path, fmt::format("has a different tokenizer from {}; prepare both with the same one", paths[0]));
+    const int64_t size = tokenizer ? tokenizer->vocabulary_size() : options.vocabulary_size;
+    parts.push_back(checked(shard.tokens, size, path));
+  }
+  return {std::make_shared<JoinedTokens>(std::move(parts)), tokenizer};
+}
+
+// If `tokenizer` is null, the tokenizer that the config requests is used.
+Opened open_file(const DataOptions& options, const std::string& pattern, std::shared_ptr<Tokenizer> tokenizer) {
+  const std::vector<std::string> paths = matching_files(pattern);
+  if (paths.size() > 1) return open_shards(options, paths);
+  const std::string& path = paths[0];
+  if (token_format_of(path)) return open_token_data(options, path);
+  const std::string text = read_text(path);
+  if (!tokenizer) tokenizer = tokenizer_for_text(options, path, text);
+  const std::vector<int32_t> ids = naming(path, [&] { return tokenizer->encode(text); });
+  return {std::make_shared<TokenArray>(ids, tokenizer->vocabulary_size()), tokenizer};
 }
 
 void split(const DataOptions& options, Dataset& dataset) {

@@ -1,4 +1,4 @@
-// Token ids in one of three widths, stored in memory or in a file, and slices of them.
+// Token ids in one of four widths, stored in memory or in a file, slices of them, and sequences joined end to end.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace trivet::data {
 
-enum class TokenType : uint32_t { UInt8 = 1, UInt16 = 2, Int32 = 4 };  // value = bytes per token
+enum class TokenType : uint32_t { UInt8 = 1, UInt16 = 2, Int32 = 4, Int64 = 8 };  // value = bytes per token; Int64: NumPy's
 
 // The narrowest type for ids below `vocabulary_size`.
 TokenType token_type_for(int64_t vocabulary_size);
@@ -59,11 +59,30 @@ class TokenSlice : public TokenSequence {
   int64_t tokens() const override { return count_; }
   int64_t vocabulary_size() const override { return whole_->vocabulary_size(); }
   void read(int64_t first, std::span<int32_t> out) const override;
+  // A document that begins or ends outside is cut.
+  std::vector<int64_t> document_ends() const override;
   std::string digest() const override;
 
  private:
   std::shared_ptr<const TokenSequence> whole_;
   int64_t first_, count_;
+};
+
+// Parts one after the other, such as the shards of a data set. They must have the same vocabulary size.
+class JoinedTokens : public TokenSequence {
+ public:
+  explicit JoinedTokens(std::vector<std::shared_ptr<TokenSequence>> parts);  // at least one
+
+  int64_t tokens() const override { return ends_.back(); }
+  int64_t vocabulary_size() const override { return parts_[0]->vocabulary_size(); }
+  void read(int64_t first, std::span<int32_t> out) const override;
+  // Empty if a part does not say where its documents end. A document does not continue in the next part.
+  std::vector<int64_t> document_ends() const override;
+  std::string digest() const override;
+
+ private:
+  std::vector<std::shared_ptr<TokenSequence>> parts_;
+  std::vector<int64_t> ends_;  // of each part
 };
 
 }  // namespace trivet::data

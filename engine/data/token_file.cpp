@@ -108,9 +108,11 @@ void read_everything(const TokenSequence& file) {
 std::optional<TokenFormat> token_format_of(const std::string& path) {
   if (path.ends_with(".tokens")) return TokenFormat::Trivet;
   if (is_megatron(path)) return TokenFormat::Megatron;
+  if (path.ends_with(".npy")) return TokenFormat::Numpy;
   const std::string start = DataFile(path).text(0, 8);
   if (start.starts_with(std::string_view(kTokenMagic, 8))) return TokenFormat::Trivet;
   if (is_llm_c(start)) return TokenFormat::LlmC;
+  if (is_numpy(start)) return TokenFormat::Numpy;
   return std::nullopt;
 }
 
@@ -119,6 +121,7 @@ std::shared_ptr<StoredTokenFile> open_token_file(const std::string& path) {
     case TokenFormat::Trivet: return std::make_shared<TrivetTokens>(path);
     case TokenFormat::Megatron: return open_megatron(path);
     case TokenFormat::LlmC: return open_llm_c(path);
+    case TokenFormat::Numpy: return open_numpy(path);
   }
   return nullptr;
 }

@@ -1,4 +1,4 @@
-// Files of token ids: Trivet's own format, and two formats that other programs write.
+// Files of token ids: Trivet's own format, and three formats that other programs write.
 //
 // Trivet's format (.tokens; little-endian; docs/data.md has the table of offsets) is a header of 128 bytes, the text of the
 // tokenizer that made it, zeros up to a multiple of 64, and the ids back to back. It is complete in itself: the tokenizer
@@ -19,10 +19,10 @@
 namespace trivet::data {
 
 struct TokenFileInfo {
-  std::string format = "";  // "trivet", "megatron", "llm.c"
+  std::string format = "";  // "trivet", "megatron", "llm.c", "numpy"
   TokenType type = TokenType::UInt8;
   int64_t tokens = 0, vocabulary_size = 0;                               // 0: unknown
-  int64_t documents = 0;                                                 // Megatron; 0: unknown
+  int64_t documents = 0;                                                 // 0: unknown
   std::string tokenizer_name = "", tokenizer_text = "", data_hash = "";  // trivet only
 };
 
@@ -33,10 +33,10 @@ class StoredTokenFile : public TokenSequence {
 };
 
 // The format of the file, by its name or its content; nullopt for plain text, gzip and everything unknown.
-enum class TokenFormat { Trivet, Megatron, LlmC };
+enum class TokenFormat { Trivet, Megatron, LlmC, Numpy };
 std::optional<TokenFormat> token_format_of(const std::string& path);
 
-// Opens any of the three formats; ids are read from the disk when they are requested. Throws DataError: exit code 2 for a file
+// Opens any of the formats; ids are read from the disk when they are requested. Throws DataError: exit code 2 for a file
 // that is not a token file, exit code 18 for one that is damaged.
 std::shared_ptr<StoredTokenFile> open_token_file(const std::string& path);
 std::shared_ptr<TokenSequence> open_tokens(const std::string& path);

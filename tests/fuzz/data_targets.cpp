@@ -1,5 +1,7 @@
 // Fuzz targets for data files and vocabularies.
+#include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "engine/data/bpe_files.h"
 #include "engine/data/hash.h"
@@ -53,6 +55,10 @@ void check_tokens(const std::string& path) {
   const bool read = accepts(kDataRefused, [&] { file->read(0, ids); });
   require(read == accepts(kDataRefused, [&] { verify_tokens(path); }), "what can be read is verified");
   require(!file->digest().empty(), "a file has a digest");
+  if (!read) return;
+  const std::vector<int64_t> ends = file->document_ends();
+  require(ends.empty() || ends.back() == file->tokens(), "the last document ends with the file");
+  require(std::ranges::is_sorted(ends, std::less_equal<>()), "documents follow each other, and none is empty");
   if (read && !ids.empty()) {
     int32_t last = 0;
     file->read(file->tokens() - 1, {&last, 1});
@@ -77,7 +83,7 @@ void merges(std::string_view input) {
   if (accepts(kDataRefused, [&] { tokenizer = bpe_from_merges(input, "input"); })) check_tokenizer(*tokenizer);
 }
 
-// The input is in our own format or in llm.c's, which are known by their first bytes.
+// The input is in our own format, llm.c's or NumPy's, which are known by their first bytes.
 void tokens(std::string_view input) {
   const InputFile file("a.bin", with_checksums(input));
   check_tokens(file.path());
