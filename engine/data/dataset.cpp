@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <set>
 
 #include "engine/config/config.h"
+#include "engine/data/characters.h"
 #include "engine/data/data_error.h"
+#include "engine/data/document_encoder.h"
 #include "engine/data/file_pattern.h"
 #include "engine/data/foreign_tokens.h"
 #include "engine/data/text_file.h"
@@ -15,6 +19,8 @@
 
 namespace trivet::data {
 namespace {
+
+constexpr size_t kPieceBytes = size_t{1} << 24;
 
 [[noreturn]] void bad_key(const DataOptions& options, const std::string& key, const std::string& message) {
   throw DataError(ExitCode::Usage, (options.source.empty() ? "" : options.source + ": ") + key + ": " + message);
@@ -114,6 +120,7 @@ class CheckedTokens : public TokenSequence {
     check_ids(first, out, vocabulary_size_, path_);
   }
   std::vector<int64_t> document_ends() const override { return file_->document_ends(); }
+  void ignore(int64_t first, std::span<int32_t> targets) const override { file_->ignore(first, targets); }
   std::string digest() const override { return file_->digest(); }
 
  private:
@@ -127,13 +134,44 @@ std::shared_ptr<TokenSequence> checked(std::shared_ptr<TokenSequence> file, int6
   return std::make_shared<CheckedTokens>(std::move(file), vocabulary_size, path);
 }
 
+std::vector<char32_t> characters_in(const std::vector<std::string>& paths, ChatTemplate chat_template) {
+  std::set<char32_t> all;
+  TextPieces pieces(paths, kPieceBytes);
+  for_each_text(pieces, chat_template, [&](std::string_view text) {
+    const auto some = distinct_characters(text);
+    all.insert(some.begin(), some.end());
+  });
+  return {all.begin(), all.end()};
+}
+
+// Texts and lines of JSON, which become documents. If `tokenizer` is null, the tokenizer that the config requests is used.
+Opened open_documents(const DataOptions& options, const std::vector<std::string>& inputs, std::shared_ptr<Tokenizer> tokenizer) {
+  int64_t left_out = 0;
+  const std::vector<std::string> paths = texts_of(inputs, left_out);
+  if (!tokenizer && options.vocabulary == VocabularyKind::Characters)
+    tokenizer = std::make_shared<CharactersTokenizer>(characters_in(paths, options.data.chat_template));
+  if (!tokenizer) tokenizer = tokenizer_for_text(options, paths[0], "");
+  const DocumentEncoder encoder(tokenizer, {.chat_template = options.data.chat_template});
+  EncodedText all;
+  TextPieces pieces(paths, kPieceBytes);
+  for (TextPiece piece; pieces.next(piece);) {
+    append(all, encoder.encode(piece));
+    if (pieces.bytes() > kMaxTextBytes)
+      bad_file(inputs[0], fmt::format("has more than {} bytes (unpacked), the maximum for texts that are tokenized in memory; "
+                                      "make a token file with `trivet data prepare`",
+                                      kMaxTextBytes));
+  }
+  if (all.ids.empty()) bad_file(inputs[0], "has no text");
+  return {std::make_shared<TokenArray>(std::move(all), tokenizer->vocabulary_size()), tokenizer};
+}
+
 // The files that a pattern matches, one after the other.
 Opened open_shards(const DataOptions& options, const std::vector<std::string>& paths) {
   std::vector<std::shared_ptr<TokenSequence>> parts;
   std::shared_ptr<Tokenizer> tokenizer;
   for (const std::string& path : paths) {
     if (!token_format_of(path))
-      bad_file(path, "is not a token file, but a pattern may name only these; make one of all texts with `trivet data prepare`");
+      bad_file(path, "is not a token file, but other files that the pattern names are; name files of one kind");
     if (path.ends_with(".idx") && std::ranges::find(paths, data_file_of(path)) != paths.end()) continue;  // the same tokens
     const Opened shard = open_token_data(options, path);
     const auto text_of = [](const std::shared_ptr<Tokenizer>& one) { return one ? one->to_text() : ""; };
@@ -149,19 +187,37 @@ Opened open_shards(const DataOptions& options, const std::vector<std::string>& p
 // If `tokenizer` is null, the tokenizer that the config requests is used.
 Opened open_file(const DataOptions& options, const std::string& pattern, std::shared_ptr<Tokenizer> tokenizer) {
   const std::vector<std::string> paths = matching_files(pattern);
-  if (paths.size() > 1) return open_shards(options, paths);
   const std::string& path = paths[0];
+  const auto is_document = [](const std::string& name) { return is_json_lines(name) || std::filesystem::is_directory(name); };
+  const auto is_tokens = [&](const std::string& name) { return !is_document(name) && token_format_of(name); };
+  if (paths.size() > 1 && std::ranges::any_of(paths, is_tokens)) return open_shards(options, paths);
+  if (paths.size() > 1 || is_document(path)) return open_documents(options, paths, std::move(tokenizer));
   if (token_format_of(path)) return open_token_data(options, path);
+  refuse_unread_format(path);
   const std::string text = read_text(path);
   if (!tokenizer) tokenizer = tokenizer_for_text(options, path, text);
-  const std::vector<int32_t> ids = naming(path, [&] { return tokenizer->encode(text); });
-  return {std::make_shared<TokenArray>(ids, tokenizer->vocabulary_size()), tokenizer};
+  std::vector<int32_t> ids = naming(path, [&] { return tokenizer->encode(text); });
+  const auto end = static_cast<int64_t>(ids.size());
+  return {std::make_shared<TokenArray>(EncodedText{.ids = std::move(ids), .document_ends = {end}}, tokenizer->vocabulary_size()),
+          tokenizer};
+}
+
+// Where the last document ends that has at most so many tokens before its end. Data without documents is not cut differently.
+int64_t end_of_document_before(const TokenSequence& tokens, int64_t most) {
+  const std::vector<int64_t> ends = tokens.document_ends();
+  if (ends.empty()) return most;
+  const auto after = std::ranges::upper_bound(ends, most);
+  return after == ends.begin() ? 0 : *(after - 1);
 }
 
 void split(const DataOptions& options, Dataset& dataset) {
   const auto whole = dataset.train;
-  const int64_t training = training_tokens(whole->tokens(), options.data.validation_fraction);
+  int64_t training = training_tokens(whole->tokens(), options.data.validation_fraction);
   if (training == whole->tokens()) return;
+  if (options.data.packing != Packing::Stream) training = end_of_document_before(*whole, training);
+  if (training == 0)
+    bad_key(options, "data.validation_fraction",
+            "leaves no whole document for training; use a smaller one, or name other data in data.validation");
   dataset.train = std::make_shared<TokenSlice>(whole, 0, training);
   dataset.validation = std::make_shared<TokenSlice>(whole, training, whole->tokens() - training);
 }

@@ -1,7 +1,7 @@
 // Opens the data that a run trains and validates on, as named in the data section of a config.
 //
-//   a text (plain or .gz)   is tokenized in memory at start
-//   a token file            is read one sample at a time; its tokenizer, if any, must be the one that the config names
+//   texts and lines of JSON   are tokenized in memory at start; plain, .gz or .zst; one file, a folder or a pattern
+//   token files               are read one sample at a time; their tokenizer, if any, must be the one that the config names
 //
 // Validation uses a separate file or the last validation_fraction of the training tokens.
 #pragma once

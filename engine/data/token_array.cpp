@@ -95,6 +95,23 @@ TokenArray::TokenArray(std::span<const int32_t> ids, int64_t vocabulary_size)
   digest_ = fmt::format("tokens {} vocabulary {} xxh3 {}", count_, vocabulary_size_, hexadecimal(hash_bytes(raw)));
 }
 
+TokenArray::TokenArray(EncodedText text, int64_t vocabulary_size)
+    : TokenArray(std::span<const int32_t>(text.ids), vocabulary_size) {
+  ignored_ = std::move(text.ignored);
+  document_ends_ = std::move(text.document_ends);
+  const auto hash_of = [](const auto& values) {
+    return hexadecimal(hash_bytes({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])}));
+  };
+  if (document_ends_.size() > 1) digest_ += fmt::format(" documents {} {}", document_ends_.size(), hash_of(document_ends_));
+  if (!ignored_.empty()) digest_ += " ignored " + hash_of(ignored_);
+}
+
+void TokenArray::ignore(int64_t first, std::span<int32_t> targets) const {
+  check_range(first, targets.size(), count_);
+  for (size_t i = 0; i < targets.size() && !ignored_.empty(); ++i)
+    if (ignored_[first + static_cast<int64_t>(i)] != 0) targets[i] = -1;
+}
+
 void TokenArray::read(int64_t first, std::span<int32_t> out) const {
   check_range(first, out.size(), count_);
   widen_as(type_, bytes_.data() + first * bytes_of(type_), out);
@@ -108,6 +125,11 @@ TokenSlice::TokenSlice(std::shared_ptr<const TokenSequence> whole, int64_t first
 void TokenSlice::read(int64_t first, std::span<int32_t> out) const {
   check_range(first, out.size(), count_);
   whole_->read(first_ + first, out);
+}
+
+void TokenSlice::ignore(int64_t first, std::span<int32_t> targets) const {
+  check_range(first, targets.size(), count_);
+  whole_->ignore(first_ + first, targets);
 }
 
 std::vector<int64_t> TokenSlice::document_ends() const {
@@ -127,17 +149,27 @@ JoinedTokens::JoinedTokens(std::vector<std::shared_ptr<TokenSequence>> parts) : 
   for (const auto& part : parts_) ends_.push_back(end += part->tokens());
 }
 
-void JoinedTokens::read(int64_t first, std::span<int32_t> out) const {
-  check_range(first, out.size(), tokens());
+template <typename Work>
+void JoinedTokens::over_parts(int64_t first, std::span<int32_t> values, Work work) const {
+  check_range(first, values.size(), tokens());
   auto part = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
-  while (!out.empty()) {
+  while (!values.empty()) {
     const int64_t within = first - (ends_[part] - parts_[part]->tokens());
-    const auto count = std::min(out.size(), static_cast<size_t>(ends_[part] - first));
-    parts_[part]->read(within, out.first(count));
-    out = out.subspan(count);
+    const auto count = std::min(values.size(), static_cast<size_t>(ends_[part] - first));
+    work(*parts_[part], within, values.first(count));
+    values = values.subspan(count);
     first += static_cast<int64_t>(count);
     ++part;
   }
+}
+
+void JoinedTokens::read(int64_t first, std::span<int32_t> out) const {
+  over_parts(first, out, [](const TokenSequence& part, int64_t within, std::span<int32_t> some) { part.read(within, some); });
+}
+
+void JoinedTokens::ignore(int64_t first, std::span<int32_t> targets) const {
+  over_parts(first, targets,
+             [](const TokenSequence& part, int64_t within, std::span<int32_t> some) { part.ignore(within, some); });
 }
 
 std::vector<int64_t> JoinedTokens::document_ends() const {

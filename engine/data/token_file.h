@@ -1,9 +1,10 @@
 // Files of token ids: Trivet's own format, and three formats that other programs write.
 //
 // Trivet's format (.tokens; little-endian; docs/data.md has the table of offsets) is a header of 128 bytes, the text of the
-// tokenizer that made it, zeros up to a multiple of 64, and the ids back to back. It is complete in itself: the tokenizer
-// travels with the data. The header carries a checksum of itself, of the tokenizer and of the ids; opening checks the first two
-// and all sizes, and leaves the ids to verify_tokens, because reading all of a large file takes long.
+// tokenizer that made it, zeros up to a multiple of 64, and the ids back to back. Version 2 adds where documents end and, if the
+// loss ignores some tokens, a bit for each. It is complete in itself: the tokenizer travels with the data. The header carries a
+// checksum of itself and of each part; opening checks all sizes, the header and the tokenizer, and leaves the ids to
+// verify_tokens, because reading all of a large file takes long.
 //
 // Foreign files state neither their vocabulary (its size is 0) nor a checksum (digest() hashes the sizes and samples of the
 // content).
@@ -23,6 +24,7 @@ struct TokenFileInfo {
   TokenType type = TokenType::UInt8;
   int64_t tokens = 0, vocabulary_size = 0;                               // 0: unknown
   int64_t documents = 0;                                                 // 0: unknown
+  bool ignores_some = false;                                             // targets, in the loss
   std::string tokenizer_name = "", tokenizer_text = "", data_hash = "";  // trivet only
 };
 
@@ -44,7 +46,7 @@ std::shared_ptr<TokenSequence> open_tokens(const std::string& path);
 // Reads the whole file to check the checksum of the ids and that each id is inside the vocabulary.
 void verify_tokens(const std::string& path);
 
-// Writes Trivet's format in pieces. The file appears at `path` in finish(); without finish() the destructor removes what was
+// Writes Trivet's format in pieces: version 2 if documents end or tokens are ignored, otherwise version 1. The file appears at `path` in finish(); without finish() the destructor removes what was
 // written.
 class TokenFileWriter {
  public:
@@ -53,7 +55,10 @@ class TokenFileWriter {
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
   ~TokenFileWriter();
   void add(std::span<const int32_t> ids);
+  void add(const EncodedText& text);
+  void end_document();
   int64_t tokens() const;
+  int64_t ignored_tokens() const;
   void finish();
 
  private:

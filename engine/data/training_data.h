@@ -30,7 +30,7 @@ class TrainingData {
   virtual int64_t vocabulary_size() const { return 0; }
 };
 
-std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length);
+std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length, const DataConfig& data = {});
 
 // What config.data names, for models of text and of images. Throw DataError for files that are not what the model reads.
 std::unique_ptr<TrainingData> open_text_data(const Config& config);

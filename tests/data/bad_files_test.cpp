@@ -95,7 +95,7 @@ TEST_F(BadFile, BytesAfterTheTokens) {
 
 TEST_F(BadFile, AnotherVersion) {
   expect_open("a.tokens", with_header([](TokenHeader& header) { header.version = 9; }), kUsage,
-              "token file version 9; this program reads version 1");
+              "token file version 9; this program reads versions 1 and 2");
 }
 
 TEST_F(BadFile, AFlippedBitInTheHeader) {

@@ -39,8 +39,14 @@ std::string with_checksums(std::string_view input) {
   if (header.reserved[0] != 0) return bytes;
   if (header.tokenizer_bytes <= bytes.size() - sizeof header)
     header.tokenizer_xxh3 = hash_bytes(std::string_view(bytes).substr(sizeof header, header.tokenizer_bytes));
-  if (header.tokens_offset <= bytes.size())
-    header.tokens_xxh3 = hash_bytes(std::string_view(bytes).substr(header.tokens_offset));
+  const auto hash_of = [&](uint64_t offset, uint64_t size) {
+    return offset <= bytes.size() ? hash_bytes(std::string_view(bytes).substr(offset, size)) : 0;
+  };
+  header.tokens_xxh3 = hash_of(header.tokens_offset, header.tokens * header.bytes_per_token);
+  if (header.version == kTokenVersion) {
+    header.documents_xxh3 = hash_of(documents_offset(header), header.documents * 8);
+    header.ignored_xxh3 = hash_of(documents_offset(header) + header.documents * 8, header.ignored_bytes);
+  }
   std::memcpy(bytes.data(), &header, sizeof header);
   header.header_xxh3 = hash_bytes(std::string_view(bytes).substr(0, kTokenHeaderHashed));
   std::memcpy(bytes.data(), &header, sizeof header);
@@ -59,6 +65,10 @@ void check_tokens(const std::string& path) {
   const std::vector<int64_t> ends = file->document_ends();
   require(ends.empty() || ends.back() == file->tokens(), "the last document ends with the file");
   require(std::ranges::is_sorted(ends, std::less_equal<>()), "documents follow each other, and none is empty");
+  std::vector<int32_t> targets = ids;
+  file->ignore(0, targets);
+  for (size_t i = 0; i < ids.size(); ++i)
+    require(targets[i] == ids[i] || targets[i] == -1, "a target is its token, or ignored");
   if (read && !ids.empty()) {
     int32_t last = 0;
     file->read(file->tokens() - 1, {&last, 1});

@@ -1,0 +1,54 @@
+// Turns documents into tokens.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/data/document.h"
+#include "engine/data/encoded_text.h"
+#include "engine/data/json_lines.h"
+#include "engine/data/text_pieces.h"
+#include "engine/data/tokenizer.h"
+
+namespace trivet::data {
+
+// The id of a special token; nullopt if the vocabulary has none of this name.
+std::optional<int32_t> special_id(const Tokenizer& tokenizer, std::string_view token);
+// The name of the token that ends a text; empty if the vocabulary has none.
+std::string end_of_text_of(const Tokenizer& tokenizer);
+
+struct EncoderOptions {
+  ChatTemplate chat_template = ChatTemplate::None;
+  bool end_of_each_text = false;  // also after texts; completions end with the token if the vocabulary has it
+};
+
+// Any number of threads may use one.
+class DocumentEncoder {
+ public:
+  DocumentEncoder(std::shared_ptr<const Tokenizer> tokenizer, const EncoderOptions& options);
+
+  // Adds one document.
+  void add(const Document& document, EncodedText& out) const;
+  // Errors name the input, and the line or the byte at which the piece starts.
+  EncodedText encode(const TextPiece& piece) const;
+
+ private:
+  void add_text(std::string_view text, bool ignored, EncodedText& out) const;
+  void add_ids(std::span<const int32_t> ids, bool ignored, EncodedText& out) const;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  LineOptions line_options_;
+};
+
+// Calls work(text) for all texts in the inputs, in pieces that end where words or documents end.
+void for_each_text(TextPieces& pieces, ChatTemplate chat_template, const std::function<void(std::string_view)>& work);
+
+// Calls work(document) for each line of such a piece that is not blank. Errors name the input and the line.
+void for_each_document(const TextPiece& piece, const LineOptions& options, const std::function<void(const Document&)>& work);
+
+}  // namespace trivet::data
