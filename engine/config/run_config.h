@@ -87,8 +87,15 @@ struct VocabularyConfig {
   std::string tokenizer_file;                   // for VocabularyKind::Tokenizer
 };
 
+// One of the sources of a mixture (engine/data/mixture.h).
+struct DataSource {
+  std::string path;
+  double weight = 1;  // its share of the samples of a run is this part of the sum of all weights
+};
+
 struct DataConfig {
   std::string train;       // texts, files of tokens, or images (docs/data.md)
+  std::vector<DataSource> sources;  // instead of train
   std::string validation;  // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;
   ChatTemplate chat_template = ChatTemplate::None;
@@ -103,6 +110,9 @@ struct DataConfig {
   std::vector<double> mean{0}, deviation{1};  // of each channel, or one for all
   int64_t crop_padding = 0;
   bool flip = false;
+
+  bool is_given() const { return !train.empty() || !sources.empty(); }
+  std::string train_name() const;  // for messages: `train`, or the paths of all sources
 };
 
 struct TrainingConfig {

@@ -1,6 +1,7 @@
 // device, cuda_graph, reproducible, training.*, data.*, audit.*, communication.*
 #include <cmath>
 
+#include "engine/config/data_sources.h"
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 #include "model/family.h"
@@ -83,9 +84,16 @@ void add_run_keys(KeyTable& table) {
            "training data: texts or lines of JSON (plain, .gz or .zst, or a folder of them), files of tokens (.tokens, Megatron .bin "
            "and .idx, llm.c .bin, NumPy .npy), or images (a folder or file of IDX or CIFAR, or a folder of PNG files); a * in the "
            "name of a text or a file of tokens stands for any characters");
+  for_text(data.custom(
+      "sources", KeyType::List,
+      R"(several training data instead of `train`, such as [{"path": "books.tokens", "weight": 0.7}, {"path": "web.tokens"}]; )"
+      "the weight (1 if it is not given) divided by the sum of all is a source's share of the samples (docs/data.md)",
+      [](Config& c, const JsonNode& node) { c.data.sources = sources_from(node); },
+      [](const Config& c) { return to_json(c.data.sources); }));
   data.key("validation", &DataConfig::validation,
-           "validation data; empty: the test images in the folder `train`, or a fraction of `train` that is held out");
-  data.key("validation_fraction", &DataConfig::validation_fraction, "share of `train` held out for validation")
+           "validation data; empty: the test images in the folder `train`, or a fraction of `train`, or of each of the "
+           "`sources`, that is held out");
+  data.key("validation_fraction", &DataConfig::validation_fraction, "share of `train`, or of each of the `sources`, held out for validation")
       .between(0, 1)
       .below(1);
   for_text(data.key("chat_template", &DataConfig::chat_template,

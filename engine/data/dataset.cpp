@@ -215,11 +215,38 @@ void split(const DataOptions& options, Dataset& dataset) {
   int64_t training = training_tokens(whole->tokens(), options.data.validation_fraction);
   if (training == whole->tokens()) return;
   if (options.data.packing != Packing::Stream) training = end_of_document_before(*whole, training);
-  if (training == 0)
+  if (training == 0 && options.data.packing != Packing::Stream)
     bad_key(options, "data.validation_fraction",
             "leaves no whole document for training; use a smaller one, or name other data in data.validation");
   dataset.train = std::make_shared<TokenSlice>(whole, 0, training);
   dataset.validation = std::make_shared<TokenSlice>(whole, training, whole->tokens() - training);
+}
+
+void check_same_tokenizer(const DataOptions& options, const char* key, const std::string& path, const Opened& opened,
+                          const std::shared_ptr<Tokenizer>& tokenizer, const std::string& from) {
+  if (opened.tokenizer && tokenizer && opened.tokenizer->to_text() != tokenizer->to_text())
+    bad_key(options, key,
+            fmt::format("{} was made with a different tokenizer from {}; prepare both with the same one", path, from));
+}
+
+// `tokenizer`, unless it is null, is the one that texts are encoded with, and that of token files: that of the source `from`.
+Dataset open_with(const DataOptions& options, const std::shared_ptr<Tokenizer>& tokenizer, const std::string& from) {
+  Dataset dataset;
+  const std::string& path = options.data.train;
+  const Opened train = open_file(options, path, tokenizer);
+  check_same_tokenizer(options, "data.sources", path, train, tokenizer, from);
+  dataset.tokenizer = train.tokenizer;
+  dataset.vocabulary_size =
+      options.vocabulary == VocabularyKind::Size ? options.vocabulary_size : dataset.tokenizer->vocabulary_size();
+  dataset.train = checked(train.tokens, dataset.vocabulary_size, path);
+  if (options.data.validation.empty()) {
+    split(options, dataset);
+    return dataset;
+  }
+  const Opened validation = open_file(options, options.data.validation, dataset.tokenizer);
+  check_same_tokenizer(options, "data.validation", options.data.validation, validation, dataset.tokenizer, path);
+  dataset.validation = checked(validation.tokens, dataset.vocabulary_size, options.data.validation);
+  return dataset;
 }
 
 }  // namespace
@@ -238,23 +265,21 @@ int64_t training_tokens(int64_t tokens, double validation_fraction) {
 
 Dataset open_dataset(const DataOptions& options) {
   if (options.data.train.empty()) bad_key(options, "data.train", "is missing; name a text file or a token file");
-  Dataset dataset;
-  const Opened train = open_file(options, options.data.train, nullptr);
-  dataset.tokenizer = train.tokenizer;
-  dataset.vocabulary_size =
-      options.vocabulary == VocabularyKind::Size ? options.vocabulary_size : dataset.tokenizer->vocabulary_size();
-  dataset.train = checked(train.tokens, dataset.vocabulary_size, options.data.train);
-  if (options.data.validation.empty()) {
-    split(options, dataset);
-    return dataset;
+  return open_with(options, nullptr, "");
+}
+
+std::vector<Dataset> open_sources(const DataOptions& options) {
+  if (options.data.sources.empty()) return {open_dataset(options)};
+  std::vector<Dataset> datasets;
+  DataOptions one = options;
+  for (const DataSource& source : options.data.sources) {
+    one.data.train = source.path;
+    datasets.push_back(datasets.empty() ? open_with(one, nullptr, "")
+                                        : open_with(one, datasets[0].tokenizer, options.data.sources[0].path));
+    if (!options.data.validation.empty()) one.data.validation_fraction = 0;
+    one.data.validation.clear();
   }
-  const Opened validation = open_file(options, options.data.validation, dataset.tokenizer);
-  if (validation.tokenizer && dataset.tokenizer && validation.tokenizer->to_text() != dataset.tokenizer->to_text())
-    bad_key(options, "data.validation",
-            fmt::format("{} was made with a different tokenizer from {}; prepare both with the same one",
-                        options.data.validation, options.data.train));
-  dataset.validation = checked(validation.tokens, dataset.vocabulary_size, options.data.validation);
-  return dataset;
+  return datasets;
 }
 
 }  // namespace trivet::data

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/config/run_config.h"
 #include "engine/data/token_sequence.h"
@@ -36,7 +37,11 @@ struct Dataset {
   int64_t vocabulary_size = 0;
 };
 
+// What options.data.train names.
 Dataset open_dataset(const DataOptions& options);
+// What each of options.data.sources names, or options.data.train alone. All have the same tokenizer; if it is "characters", it is
+// that of the first. options.data.validation, if it is given, is the validation of the first.
+std::vector<Dataset> open_sources(const DataOptions& options);
 
 // Number of tokens left for training when the last `validation_fraction` of `tokens` is held out for validation.
 int64_t training_tokens(int64_t tokens, double validation_fraction);

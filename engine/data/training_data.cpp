@@ -173,7 +173,11 @@ std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length
 }
 
 std::unique_ptr<TrainingData> open_text_data(const Config& config) {
-  return text_data(open_dataset(data_options(config)), config.model.sequence_length, config.data);
+  std::vector<std::unique_ptr<TrainingData>> parts;
+  for (Dataset& dataset : open_sources(data_options(config)))
+    parts.push_back(text_data(std::move(dataset), config.model.sequence_length, config.data));
+  if (config.data.sources.empty()) return std::move(parts[0]);
+  return mixed_data(std::move(parts), config.data.sources);
 }
 
 std::unique_ptr<TrainingData> open_image_data(const Config& config, int64_t places) {
