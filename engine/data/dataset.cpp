@@ -137,7 +137,7 @@ std::shared_ptr<TokenSequence> checked(std::shared_ptr<TokenSequence> file, int6
 std::vector<char32_t> characters_in(const std::vector<std::string>& paths, ChatTemplate chat_template) {
   std::set<char32_t> all;
   TextPieces pieces(paths, kPieceBytes);
-  for_each_text(pieces, chat_template, [&](std::string_view text) {
+  for_each_text(pieces, chat_template, [&](std::string_view text, bool) {
     const auto some = distinct_characters(text);
     all.insert(some.begin(), some.end());
   });

@@ -98,14 +98,15 @@ EncodedText DocumentEncoder::encode(const TextPiece& piece) const {
   return out;
 }
 
-void for_each_text(TextPieces& pieces, ChatTemplate chat_template, const std::function<void(std::string_view)>& work) {
+void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
+                   const std::function<void(std::string_view text, bool special)>& work) {
   for (TextPiece piece; pieces.next(piece);) {
     if (piece.lines)
       for_each_document(piece, {.chat_template = chat_template}, [&](const Document& document) {
-        for (const DocumentPart& part : document) work(part.text);
+        for (const DocumentPart& part : document) work(part.text, part.special);
       });
     else
-      naming(place_of(piece), [&] { work(piece.text); });
+      naming(place_of(piece), [&] { work(piece.text, false); });
   }
 }
 

@@ -45,8 +45,10 @@ class DocumentEncoder {
   LineOptions line_options_;
 };
 
-// Calls work(text) for all texts in the inputs, in pieces that end where words or documents end.
-void for_each_text(TextPieces& pieces, ChatTemplate chat_template, const std::function<void(std::string_view)>& work);
+// Calls work(text, special) for all texts in the inputs, in pieces that end where words or documents end. Special tokens of the
+// chat template are `special` texts.
+void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
+                   const std::function<void(std::string_view text, bool special)>& work);
 
 // Calls work(document) for each line of such a piece that is not blank. Errors name the input and the line.
 void for_each_document(const TextPiece& piece, const LineOptions& options, const std::function<void(const Document&)>& work);

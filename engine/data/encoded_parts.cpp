@@ -61,7 +61,7 @@ bool EncodedParts::holds(const std::string& file) {
 
 void EncodedParts::write(const std::string& file, const EncodedText& text) const {
   TokenFileWriter writer(file, tokenizer_);
-  writer.add(text);
+  writer.add_text(text);
   writer.finish();
 }
 
@@ -79,7 +79,7 @@ void EncodedParts::copy(const std::string& file, TokenFileWriter& output) {
     for (const int32_t target : targets) text.ignored.push_back(static_cast<uint8_t>(target < 0));
     const int64_t next = first + static_cast<int64_t>(text.ids.size());
     for (; end != ends.end() && *end <= next; ++end) text.document_ends.push_back(*end - first);
-    output.add(text);
+    output.add_text(text);
   }
 }
 

@@ -131,7 +131,7 @@ class Preparation {
     if (options_.vocabulary == "bytes") return bytes_tokenizer();
     if (options_.vocabulary != "characters") return load_tokenizer(options_.vocabulary);
     std::set<char32_t> all;
-    over_texts("collecting characters", [&](std::string_view text) {
+    over_texts("collecting characters", [&](std::string_view text, bool) {
       const auto some = distinct_characters(text);
       all.insert(some.begin(), some.end());
     });
@@ -141,7 +141,9 @@ class Preparation {
   // The special tokens of the chat template come last.
   std::shared_ptr<Tokenizer> trained() {
     WordCounts words;
-    over_texts("counting words", [&](std::string_view text) { words.add(text); });
+    over_texts("counting words", [&](std::string_view text, bool special) {
+      if (!special) words.add(text);
+    });
     const std::vector<std::string> special = special_tokens_of(options_.chat_template);
     const int64_t size = options_.train_bpe - static_cast<int64_t>(special.size());
     const auto learned = train_bpe(words, size, [&](int64_t tokens, int64_t of) {
@@ -169,14 +171,14 @@ class Preparation {
         result.notes.push_back(fmt::format("the vocabulary has no token {}, so it is written as text", token));
     if (left_out_ > 0)
       result.notes.push_back(
-          fmt::format("{} file{} with other names than texts are left out", left_out_, left_out_ == 1 ? "" : "s"));
+          fmt::format("{} left out for not having the name of a text", left_out_ == 1 ? "1 file is" : fmt::format("{} files are", left_out_)));
   }
 
   template <typename Work>
   void over_texts(std::string_view phase, Work work) {
     TextPieces pieces(inputs_, options_.piece_bytes);
-    for_each_text(pieces, options_.chat_template, [&](std::string_view text) {
-      work(text);
+    for_each_text(pieces, options_.chat_template, [&](std::string_view text, bool special) {
+      work(text, special);
       report(phase, pieces.share_read(), pieces.bytes());
     });
     report(phase, 1, pieces.bytes());

@@ -55,7 +55,7 @@ class TokenFileWriter {
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
   ~TokenFileWriter();
   void add(std::span<const int32_t> ids);
-  void add(const EncodedText& text);
+  void add_text(const EncodedText& text);
   void end_document();
   int64_t tokens() const;
   int64_t ignored_tokens() const;

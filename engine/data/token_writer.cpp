@@ -99,7 +99,7 @@ void TokenFileWriter::add(std::span<const int32_t> ids) {
   state_->header.tokens += ids.size();
 }
 
-void TokenFileWriter::add(const EncodedText& text) {
+void TokenFileWriter::add_text(const EncodedText& text) {
   const uint64_t first = state_->header.tokens;
   for (const int64_t end : text.document_ends) state_->end_document(first + static_cast<uint64_t>(end));
   for (size_t i = 0; i < text.ignored.size(); ++i)

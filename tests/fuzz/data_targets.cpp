@@ -4,7 +4,9 @@
 #include <functional>
 
 #include "engine/data/bpe_files.h"
+#include "engine/data/document_encoder.h"
 #include "engine/data/hash.h"
+#include "engine/data/text_file.h"
 #include "engine/data/token_file.h"
 #include "engine/data/token_header.h"
 #include "tests/fuzz/targets.h"
@@ -106,6 +108,29 @@ void megatron(std::string_view input) {
   const InputFile data("m.bin", input.substr(input.size() - ids));
   const InputFile index("m.idx", input.substr(1, input.size() - 1 - ids));
   check_tokens(data.path());
+}
+
+// The first byte chooses the chat template and whether texts end with <|endoftext|>, the rest is a line.
+void json_line(std::string_view input) {
+  if (input.empty()) return;
+  const auto choice = static_cast<unsigned char>(input[0]);
+  const LineOptions options{.chat_template = static_cast<ChatTemplate>(choice % 4),
+                            .end_of_text = "<|endoftext|>",
+                            .end_of_each_text = choice % 8 >= 4};
+  Document document;
+  if (!accepts(kDataRefused, [&] { document = document_of_line(input.substr(1), options); })) return;
+  const DocumentEncoder encoder(bytes_tokenizer(), {});
+  EncodedText out;
+  encoder.add(document, out);
+  size_t bytes = 0;
+  for (const DocumentPart& part : document) bytes += part.text.size();
+  require(out.ids.size() == bytes, "every byte of a document is a token");
+  require(out.ignored.empty() || out.ignored.size() == out.ids.size(), "each token is ignored or not");
+}
+
+void zstd(std::string_view input) {
+  const InputFile file("a.zst", input);
+  accepts(kDataRefused, [&] { read_text(file.path(), int64_t{1} << 24); });
 }
 
 }  // namespace trivet::fuzz
