@@ -8,21 +8,17 @@
 #include "engine/data/data_error.h"
 
 namespace trivet::data {
-namespace {
-
-// ZSTD_inBuffer and ZSTD_outBuffer of zstd.h, whose layout the library's soname promises.
-struct PackedBuffer {
-  const void* bytes;
-  size_t size, place;
-};
-struct UnpackedBuffer {
-  void* bytes;
-  size_t size, place;
-};
-
-}  // namespace
-
 struct ZstdStream::Library {
+  // ZSTD_inBuffer and ZSTD_outBuffer of zstd.h, whose layout the library's soname promises.
+  struct PackedBuffer {
+    const void* bytes;
+    size_t size, place;
+  };
+  struct UnpackedBuffer {
+    void* bytes;
+    size_t size, place;
+  };
+
   explicit Library(const std::string& path) : handle(::dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL)) {
     if (!handle) bad_file(path, "is packed with zstd, but the system has no libzstd.so.1; install it (Debian: libzstd1)");
     find(create, "ZSTD_createDStream"), find(destroy, "ZSTD_freeDStream"), find(decompress, "ZSTD_decompressStream");
@@ -62,8 +58,8 @@ ZstdStream::ZstdStream(const std::string& path)
 ZstdStream::~ZstdStream() { library_->destroy(stream_); }
 
 size_t ZstdStream::unpack(std::string_view& packed, std::span<char> out) {
-  UnpackedBuffer to{out.data(), out.size(), 0};
-  PackedBuffer from{packed.data(), packed.size(), 0};
+  Library::UnpackedBuffer to{out.data(), out.size(), 0};
+  Library::PackedBuffer from{packed.data(), packed.size(), 0};
   // With all of `packed` used, the library may still hold text that had no room.
   bool moved = true;
   while (to.place < to.size && moved) {
