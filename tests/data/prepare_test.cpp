@@ -49,6 +49,7 @@ TEST_F(Prepare, LearnsAVocabularyThatTheTokenFileThenHolds) {
   PrepareOptions with = options("bytes");
   with.train_bpe = 262;
   with.end_of_text = true;
+  with.piece_bytes = 8;  // a text may be several pieces
   const PrepareResult result = prepare(with);
   EXPECT_EQ(result.vocabulary_size, 262);
   EXPECT_EQ(text_of(with.output), "hello hello<|endoftext|>\xC3\xA9 hallo\n<|endoftext|>");
