@@ -26,10 +26,14 @@ using Json = nlohmann::ordered_json;
 using monitor::with_commas;
 
 // "12.3 MB/s"
-std::string rate(int64_t bytes, double seconds) { return fmt::format("{:.1f} MB/s", static_cast<double>(bytes) / 1e6 / seconds); }
+std::string rate(int64_t bytes, double seconds) {
+  return fmt::format("{:.1f} MB/s", static_cast<double>(bytes) / 1e6 / seconds);
+}
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::max(1e-6, std::chrono::duration<double>(Clock::now() - start).count()); }
+double seconds_since(Clock::time_point start) {
+  return std::max(1e-6, std::chrono::duration<double>(Clock::now() - start).count());
+}
 
 // Shows progress on stderr, so that stdout holds only the result. On a terminal it updates one line in place; elsewhere it
 // prints a line when a phase begins and, if it takes long, every 30 seconds.
@@ -46,7 +50,8 @@ class ProgressLine {
     phase_ = status.phase;
     percent_ = percent;
     std::string text = fmt::format("{} {:3} %", phase_, percent);
-    if (const double seconds = seconds_since(begin_); status.bytes > 0 && seconds > 0.5) text += ", " + rate(status.bytes, seconds);
+    if (const double seconds = seconds_since(begin_); status.bytes > 0 && seconds > 0.5)
+      text += ", " + rate(status.bytes, seconds);
     if (terminal_)
       fmt::print(stderr, "\r\x1b[K{}", text);
     else if (new_phase)
@@ -109,12 +114,18 @@ void run_prepare(const PrepareArguments& arguments) {
   const auto result = prepare_with_progress(options);
   const double seconds = seconds_since(start);
   if (arguments.json) {
-    const Json json{{"output", options.output},      {"text_bytes", result.text_bytes},
-                    {"tokens", result.tokens},       {"vocabulary_size", result.vocabulary_size},
-                    {"tokenizer", result.tokenizer}, {"file_bytes", result.file_bytes},
-                    {"digest", result.digest},       {"documents", result.documents},
-                    {"ignored", result.ignored_tokens}, {"seconds", seconds},
-                    {"pieces", result.pieces},       {"pieces_done_before", result.pieces_done_before},
+    const Json json{{"output", options.output},
+                    {"text_bytes", result.text_bytes},
+                    {"tokens", result.tokens},
+                    {"vocabulary_size", result.vocabulary_size},
+                    {"tokenizer", result.tokenizer},
+                    {"file_bytes", result.file_bytes},
+                    {"digest", result.digest},
+                    {"documents", result.documents},
+                    {"ignored", result.ignored_tokens},
+                    {"seconds", seconds},
+                    {"pieces", result.pieces},
+                    {"pieces_done_before", result.pieces_done_before},
                     {"notes", result.notes}};
     fmt::print("{}\n", json.dump(2));
     return;
@@ -126,8 +137,8 @@ void run_prepare(const PrepareArguments& arguments) {
   if (result.ignored_tokens > 0) fmt::print(", {} tokens that the loss ignores", with_commas(result.ignored_tokens));
   fmt::print("; {:.1f} s, {}\n", seconds, rate(result.text_bytes, seconds));
   if (result.pieces_done_before > 0)
-    fmt::print("{} of {} pieces were encoded before, by a preparation that did not end\n", with_commas(result.pieces_done_before),
-               with_commas(result.pieces));
+    fmt::print("{} of {} pieces were encoded before, by a preparation that did not end\n",
+               with_commas(result.pieces_done_before), with_commas(result.pieces));
   for (const std::string& note : result.notes) fmt::print("note: {}\n", note);
   fmt::print("next: \"data\": {{\"train\": \"{0}\"}}, \"model\": {{\"vocabulary\": \"{1}\", ...}}\n",
              escape_control(options.output), escape_control(result.tokenizer == "bpe" ? options.output : result.tokenizer));
@@ -185,7 +196,8 @@ void run_show(const ShowArguments& arguments) {
 void add_prepare(CLI::App& data) {
   auto arguments = std::make_shared<PrepareArguments>();
   auto& options = arguments->options;
-  CLI::App* prepare = data.add_subcommand("prepare", "Turn texts into one token file, for training. Run again after an interruption, it goes on where it was");
+  CLI::App* prepare = data.add_subcommand(
+      "prepare", "Turn texts into one token file, for training. Run again after an interruption, it goes on where it was");
   prepare
       ->add_option("inputs", options.inputs,
                    "texts, lines of JSON (.jsonl) with \"text\", \"prompt\" and \"completion\" or \"messages\", and folders of "
@@ -199,10 +211,13 @@ void add_prepare(CLI::App& data) {
   prepare->add_option("--train-bpe,--vocabulary-size", options.train_bpe, "learn a byte-level BPE vocabulary of this size")
       ->check(from_to(kLeastBpe, kMostBpe))
       ->excludes(vocabulary);
-  prepare->add_flag("--end-of-text", options.end_of_text, "put <|endoftext|> after each text (BPE); completions always end with it");
+  prepare->add_flag("--end-of-text", options.end_of_text,
+                    "put <|endoftext|> after each text (BPE); completions always end with it");
   prepare->add_option("--chat-template", arguments->chat_template, "how \"messages\" become text: chatml, llama-2 or llama-3")
       ->check(CLI::IsMember({"chatml", "llama-2", "llama-3"}));
-  prepare->add_option("--threads", options.threads, "threads that encode; 0: as many as there are processors, at most 16 (default)")
+  prepare
+      ->add_option("--threads", options.threads,
+                   "threads that encode; 0: as many as there are processors, at most 16 (default)")
       ->check(from_to(0, 1024));
   prepare->add_flag("--force", options.replace, "replace the output if it exists");
   prepare->add_flag("--json", arguments->json, "print the result as JSON");

@@ -42,7 +42,8 @@ std::vector<DataSource> sources_from(const JsonNode& node) {
 std::string to_json(const std::vector<DataSource>& sources) {
   std::string text;
   for (const DataSource& source : sources)
-    text += (text.empty() ? "" : ", ") + ("{\"path\": " + quoted(source.path) + ", \"weight\": " + number_json(source.weight) + "}");
+    text += (text.empty() ? "" : ", ") +
+            ("{\"path\": " + quoted(source.path) + ", \"weight\": " + number_json(source.weight) + "}");
   return "[" + text + "]";
 }
 

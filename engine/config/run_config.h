@@ -94,9 +94,9 @@ struct DataSource {
 };
 
 struct DataConfig {
-  std::string train;       // texts, files of tokens, or images (docs/data.md)
+  std::string train;                // texts, files of tokens, or images (docs/data.md)
   std::vector<DataSource> sources;  // instead of train
-  std::string validation;  // optional separate file; otherwise a fraction of train is held out
+  std::string validation;           // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;
   ChatTemplate chat_template = ChatTemplate::None;
   Packing packing = Packing::Stream;

@@ -17,9 +17,7 @@ DocumentPart special(std::string_view token, bool ignored) { return {std::string
 [[noreturn]] void refuse(const std::string& message) { throw DataError(ExitCode::Usage, message); }
 
 // As Python's str.strip(): what Unicode calls white space, and the separators of ASCII.
-bool is_stripped(char32_t point) {
-  return (point >= 0x1C && point <= 0x1F) || class_of(point) == CharacterClass::Space;
-}
+bool is_stripped(char32_t point) { return (point >= 0x1C && point <= 0x1F) || class_of(point) == CharacterClass::Space; }
 
 std::string stripped(std::string_view text) {
   while (!text.empty()) {
@@ -61,9 +59,10 @@ Document llama_2(std::span<const Message> messages) {
   Document document;
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].role != (i % 2 == 0 ? "user" : "assistant"))
-      refuse(fmt::format("the template \"llama-2\" takes messages of user and assistant in turn, after at most one of system; "
-                         "here \"{}\" comes where \"{}\" must",
-                         messages[i].role, i % 2 == 0 ? "user" : "assistant"));
+      refuse(
+          fmt::format("the template \"llama-2\" takes messages of user and assistant in turn, after at most one of system; "
+                      "here \"{}\" comes where \"{}\" must",
+                      messages[i].role, i % 2 == 0 ? "user" : "assistant"));
     if (is_answer(messages[i])) {
       document.push_back({" " + stripped(messages[i].content) + " ", false});
       document.push_back(special("</s>", false));
@@ -96,7 +95,8 @@ Document render(ChatTemplate chat_template, std::span<const Message> messages) {
   if (messages.empty()) refuse("a conversation needs at least one message");
   for (const Message& message : messages)
     if (message.role != "system" && message.role != "user" && message.role != "assistant")
-      refuse(fmt::format("the role \"{}\" is not accepted; use \"system\", \"user\" or \"assistant\"", printable(message.role)));
+      refuse(
+          fmt::format("the role \"{}\" is not accepted; use \"system\", \"user\" or \"assistant\"", printable(message.role)));
   switch (chat_template) {
     case ChatTemplate::ChatMl: return chatml(messages);
     case ChatTemplate::Llama2: return llama_2(messages);

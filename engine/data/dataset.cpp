@@ -145,7 +145,8 @@ std::vector<char32_t> characters_in(const std::vector<std::string>& paths, ChatT
 }
 
 // Texts and lines of JSON, which become documents. If `tokenizer` is null, the tokenizer that the config requests is used.
-Opened open_documents(const DataOptions& options, const std::vector<std::string>& inputs, std::shared_ptr<Tokenizer> tokenizer) {
+Opened open_documents(const DataOptions& options, const std::vector<std::string>& inputs,
+                      std::shared_ptr<Tokenizer> tokenizer) {
   int64_t left_out = 0;
   const std::vector<std::string> paths = texts_of(inputs, left_out);
   if (!tokenizer && options.vocabulary == VocabularyKind::Characters)
@@ -198,8 +199,9 @@ Opened open_file(const DataOptions& options, const std::string& pattern, std::sh
   if (!tokenizer) tokenizer = tokenizer_for_text(options, path, text);
   std::vector<int32_t> ids = naming(path, [&] { return tokenizer->encode(text); });
   const auto end = static_cast<int64_t>(ids.size());
-  return {std::make_shared<TokenArray>(EncodedText{.ids = std::move(ids), .document_ends = {end}}, tokenizer->vocabulary_size()),
-          tokenizer};
+  return {
+      std::make_shared<TokenArray>(EncodedText{.ids = std::move(ids), .document_ends = {end}}, tokenizer->vocabulary_size()),
+      tokenizer};
 }
 
 // Where the last document ends that has at most so many tokens before its end. Data without documents is not cut differently.

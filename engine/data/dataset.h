@@ -39,8 +39,8 @@ struct Dataset {
 
 // What options.data.train names.
 Dataset open_dataset(const DataOptions& options);
-// What each of options.data.sources names, or options.data.train alone. All have the same tokenizer; if it is "characters", it is
-// that of the first. options.data.validation, if it is given, is the validation of the first.
+// What each of options.data.sources names, or options.data.train alone. All have the same tokenizer; if it is "characters", it
+// is that of the first. options.data.validation, if it is given, is the validation of the first.
 std::vector<Dataset> open_sources(const DataOptions& options);
 
 // Number of tokens left for training when the last `validation_fraction` of `tokens` is held out for validation.

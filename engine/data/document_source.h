@@ -5,9 +5,9 @@
 //   packing "single"             aaaaa....  bbb......  cc.......  dddddddd  dddd.....
 //
 // A sample reads up to S + 1 tokens: the last one is only a target. A document of more tokens is cut into pieces, and the last
-// token of a piece is the first of the next, so that each token but the document's first is a target once. With "whole", the next
-// documents follow the last piece. No document is asked to predict the first token of the next one, but within a sample the tokens
-// of a document attend to those of the documents before it, and positions count from the beginning of the sample.
+// token of a piece is the first of the next, so that each token but the document's first is a target once. With "whole", the
+// next documents follow the last piece. No document is asked to predict the first token of the next one, but within a sample
+// the tokens of a document attend to those of the documents before it, and positions count from the beginning of the sample.
 #pragma once
 
 #include <memory>

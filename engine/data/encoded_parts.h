@@ -1,8 +1,8 @@
-// The pieces of a preparation that are already encoded: a token file for each, in a folder next to the output. A preparation that
-// was interrupted finds them again and encodes only the rest.
+// The pieces of a preparation that are already encoded: a token file for each, in a folder next to the output. A preparation
+// that was interrupted finds them again and encodes only the rest.
 //
-// The name of a part says which piece it is, and has a hash of the piece's text and of all that decides its tokens. So a part is
-// used again only where it would be the same.
+// The name of a part says which piece it is, and has a hash of the piece's text and of all that decides its tokens. So a part
+// is used again only where it would be the same.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace trivet::data {
 
 class EncodedParts {
  public:
-  // `settings` names all that decides tokens apart from the text and the tokenizer. Throws DataError if the folder cannot be made.
+  // `settings` names all that decides tokens apart from the text and the tokenizer. Throws DataError if the folder cannot be
+  // made.
   EncodedParts(std::string folder, const Tokenizer& tokenizer, const std::string& settings);
   // Removes the folder if it is empty.
   ~EncodedParts();

@@ -1,5 +1,5 @@
-// Texts as tokens: their ids, where documents end, and which tokens are only read and never expected from the model, such as the
-// question before an answer.
+// Texts as tokens: their ids, where documents end, and which tokens are only read and never expected from the model, such as
+// the question before an answer.
 #pragma once
 
 #include <cstdint>

@@ -206,7 +206,8 @@ std::vector<int64_t> MegatronTokens::document_ends() const {
   for_all_documents(index, found, [&](int64_t, int64_t sequence) {
     int64_t pointer = tokens();  // where the sequence begins
     if (sequence < found.sequences)
-      pointer = load<int64_t>(index.text(kMegatronHeaderBytes + found.sequences * 4 + sequence * 8, 8), 0) / bytes_of(found.type);
+      pointer =
+          load<int64_t>(index.text(kMegatronHeaderBytes + found.sequences * 4 + sequence * 8, 8), 0) / bytes_of(found.type);
     if (pointer > (ends.empty() ? 0 : ends.back())) ends.push_back(pointer);
   });
   return ends;

@@ -36,8 +36,9 @@ Message message_of(const Json& json) {
 Document conversation(const Json& messages, ChatTemplate chat_template) {
   if (!messages.is_array()) refuse(fmt::format("\"messages\" is {}; it must be a list", messages.type_name()));
   if (chat_template == ChatTemplate::None)
-    refuse("has \"messages\", which need a chat template: \"chatml\", \"llama-2\" or \"llama-3\" (data.chat_template, or "
-           "--chat-template of `trivet data prepare`)");
+    refuse(
+        "has \"messages\", which need a chat template: \"chatml\", \"llama-2\" or \"llama-3\" (data.chat_template, or "
+        "--chat-template of `trivet data prepare`)");
   std::vector<Message> all;
   for (const Json& message : messages) all.push_back(message_of(message));
   return render(chat_template, all);

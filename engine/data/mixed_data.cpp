@@ -22,15 +22,13 @@ class MixedData final : public TrainingData {
   std::shared_ptr<const SampleSource> train() const override { return train_; }
   std::shared_ptr<const SampleSource> validation() const override { return validation_; }
   // Weights decide what a step reads, as the data does.
-  std::string train_digest() const override {
-    return fmt::format("{} quotas {}", train_->digest(), fmt::join(quotas_, " "));
-  }
+  std::string train_digest() const override { return fmt::format("{} quotas {}", train_->digest(), fmt::join(quotas_, " ")); }
   std::string validation_digest() const override { return validation_ ? validation_->digest() : ""; }
   std::string sizes() const override {
     std::string text;
     for (size_t i = 0; i < parts_.size(); ++i)
-      text += fmt::format("{}{:.4g} % {} ({})", text.empty() ? "" : "; ",
-                          100 * static_cast<double>(quotas_[i]) / kMixtureBlock, sources_[i].path, parts_[i]->sizes());
+      text += fmt::format("{}{:.4g} % {} ({})", text.empty() ? "" : "; ", 100 * static_cast<double>(quotas_[i]) / kMixtureBlock,
+                          sources_[i].path, parts_[i]->sizes());
     return text;
   }
   std::string in_words(std::span<const int32_t> targets) const override { return parts_[0]->in_words(targets); }

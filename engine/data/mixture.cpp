@@ -42,10 +42,11 @@ std::vector<int64_t> mixture_quotas(const std::vector<DataSource>& sources) {
   for (size_t i = 0; left > 0; ++i, --left) ++quotas[rests[i % rests.size()].second];
   for (size_t i = 0; i < sources.size(); ++i)
     if (quotas[i] == 0)
-      throw DataError(ExitCode::Usage,
-                      fmt::format("data.sources: the weight {} of \"{}\" is less than 1/{} of all weights; use a larger one, or "
-                                  "leave the source out",
-                                  sources[i].weight, sources[i].path, kMixtureBlock));
+      throw DataError(
+          ExitCode::Usage,
+          fmt::format("data.sources: the weight {} of \"{}\" is less than 1/{} of all weights; use a larger one, or "
+                      "leave the source out",
+                      sources[i].weight, sources[i].path, kMixtureBlock));
   return quotas;
 }
 

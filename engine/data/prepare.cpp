@@ -97,8 +97,8 @@ class Preparation {
   // Returns the files of all parts in their order.
   std::vector<std::string> encode(const std::shared_ptr<Tokenizer>& tokenizer, const EncodedParts& parts,
                                   PrepareResult& result) {
-    const DocumentEncoder encoder(
-        tokenizer, {.chat_template = options_.chat_template, .end_of_each_text = options_.end_of_text});
+    const DocumentEncoder encoder(tokenizer,
+                                  {.chat_template = options_.chat_template, .end_of_each_text = options_.end_of_text});
     TextPieces pieces(inputs_, options_.piece_bytes);
     std::vector<std::string> files;
     WorkThreads workers(threads());
@@ -170,8 +170,8 @@ class Preparation {
       if (!special_id(tokenizer, token))
         result.notes.push_back(fmt::format("the vocabulary has no token {}, so it is written as text", token));
     if (left_out_ > 0)
-      result.notes.push_back(
-          fmt::format("{} left out for not having the name of a text", left_out_ == 1 ? "1 file is" : fmt::format("{} files are", left_out_)));
+      result.notes.push_back(fmt::format("{} left out for not having the name of a text",
+                                         left_out_ == 1 ? "1 file is" : fmt::format("{} files are", left_out_)));
   }
 
   template <typename Work>

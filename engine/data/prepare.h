@@ -1,5 +1,5 @@
-// Turns texts into one token file, for `trivet data prepare`. Several threads encode; what they have done outlives an interruption
-// (encoded_parts.h).
+// Turns texts into one token file, for `trivet data prepare`. Several threads encode; what they have done outlives an
+// interruption (encoded_parts.h).
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ struct PrepareOptions {
   ChatTemplate chat_template = ChatTemplate::None;
   int threads = 0;  // that encode; 0: as many as the machine has processors, at most 16
   size_t piece_bytes = size_t{1} << 24;
-  bool replace = false;              // an existing output is replaced
+  bool replace = false;  // an existing output is replaced
 };
 
 struct PrepareResult {
   int64_t text_bytes = 0, tokens = 0, vocabulary_size = 0, file_bytes = 0, documents = 0;
-  int64_t ignored_tokens = 0;                // that the loss ignores
+  int64_t ignored_tokens = 0;                  // that the loss ignores
   int64_t pieces = 0, pieces_done_before = 0;  // the latter by an interrupted preparation
-  std::vector<std::string> notes = {};       // what the user should know
+  std::vector<std::string> notes = {};         // what the user should know
   std::string tokenizer = "", digest = "";
 };
 
@@ -39,8 +39,8 @@ struct PrepareStatus {
 };
 using PrepareProgress = std::function<void(const PrepareStatus&)>;
 
-// Mistakes that can be known in advance throw DataError before any long work. The output appears complete or not at all. After an
-// error, what was encoded stays in the folder OUTPUT.parts for the next attempt.
+// Mistakes that can be known in advance throw DataError before any long work. The output appears complete or not at all. After
+// an error, what was encoded stays in the folder OUTPUT.parts for the next attempt.
 PrepareResult prepare(const PrepareOptions& options, const PrepareProgress& progress = {});
 
 }  // namespace trivet::data

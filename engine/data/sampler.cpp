@@ -22,8 +22,8 @@ int64_t EndlessSampler::steps_of(double epochs) const {
 
 int64_t EndlessSampler::epochs_in(int64_t steps) const { return steps * layout_.global_batch() / order_.samples(); }
 
-std::shared_ptr<const Sampler> make_sampler(const DataConfig& data, const std::vector<int64_t>& sizes, uint64_t seed, const BatchLayout& layout,
-                                            const std::string& source) {
+std::shared_ptr<const Sampler> make_sampler(const DataConfig& data, const std::vector<int64_t>& sizes, uint64_t seed,
+                                            const BatchLayout& layout, const std::string& source) {
   if (!data.sources.empty())
     return std::make_shared<MixtureSampler>(Mixture(data.sources, sizes, seed, data.shuffle), sizes, layout);
   const int64_t samples = sizes.at(0);

@@ -64,7 +64,7 @@ class EndlessSampler final : public Sampler {
 
 // `sizes`: samples of each source of the training data, at least 1. `source`: the config's file name, for messages. Throws
 // ConfigError if the data does not give every rank a sample.
-std::shared_ptr<const Sampler> make_sampler(const DataConfig& data, const std::vector<int64_t>& sizes, uint64_t seed, const BatchLayout& layout,
-                                            const std::string& source);
+std::shared_ptr<const Sampler> make_sampler(const DataConfig& data, const std::vector<int64_t>& sizes, uint64_t seed,
+                                            const BatchLayout& layout, const std::string& source);
 
 }  // namespace trivet::data

@@ -43,8 +43,9 @@ std::vector<std::string> texts_of_folder(const std::string& folder, int64_t& lef
   }
   if (error) bad_file(folder, "cannot be read: " + error.message());
   if (found.empty())
-    bad_file(folder, "is a folder without texts; their names end with .txt, .text, .md, .jsonl or .ndjson, and may then end with "
-                     ".gz or .zst");
+    bad_file(folder,
+             "is a folder without texts; their names end with .txt, .text, .md, .jsonl or .ndjson, and may then end with "
+             ".gz or .zst");
   std::ranges::sort(found);
   return found;
 }
@@ -107,8 +108,8 @@ struct TextPieces::State {
   size_t piece_bytes = 0;
   size_t input = 0;  // the one that `file` reads, or the next one
   std::optional<UnpackedFile> file;
-  bool at_end = false;   // of the file
-  std::string buffer;    // read, but not given out
+  bool at_end = false;                          // of the file
+  std::string buffer;                           // read, but not given out
   int64_t lines = 0, bytes = 0, all_bytes = 0;  // given out: of the file, and of all
 
   void open_next() {

@@ -9,7 +9,7 @@
 namespace trivet::data {
 
 struct TextPiece {
-  std::string path;   // of the input
+  std::string path;  // of the input
   std::string text;
   bool lines = false;          // each line is a document in JSON (json_lines.h), and no line is cut
   bool ends_document = false;  // a text ends here
@@ -27,8 +27,8 @@ void refuse_unread_format(const std::string& path);
 // Throws DataError for a folder without any. `left_out` counts the other files of folders.
 std::vector<std::string> texts_of(const std::vector<std::string>& inputs, int64_t& left_out);
 
-// Reads the inputs, which must be files, one after the other. Pieces of texts end where words end, and pieces of lines where lines
-// end. Throws DataError for a file that cannot be read, or is empty.
+// Reads the inputs, which must be files, one after the other. Pieces of texts end where words end, and pieces of lines where
+// lines end. Throws DataError for a file that cannot be read, or is empty.
 class TextPieces {
  public:
   TextPieces(std::vector<std::string> inputs, size_t piece_bytes);

@@ -27,9 +27,7 @@ class TextData final : public TrainingData {
   std::shared_ptr<const SampleSource> validation() const override {
     return dataset_.validation ? source(dataset_.validation, validation_documents_) : nullptr;
   }
-  std::string train_digest() const override {
-    return train_documents_ ? train_documents_->digest() : dataset_.train->digest();
-  }
+  std::string train_digest() const override { return train_documents_ ? train_documents_->digest() : dataset_.train->digest(); }
   std::string validation_digest() const override {
     if (validation_documents_) return validation_documents_->digest();
     return dataset_.validation ? dataset_.validation->digest() : "";

@@ -71,8 +71,7 @@ struct UnpackedFile::State {
       buffer.resize(kBufferBytes);
       packed = std::string_view(buffer.data(), read_gzip(buffer));
       if (!packed.empty()) continue;
-      if (!zstd->may_end())
-        bad_file(path, fmt::format("truncated zstd data after {} bytes of text", text_bytes + done));
+      if (!zstd->may_end()) bad_file(path, fmt::format("truncated zstd data after {} bytes of text", text_bytes + done));
       break;
     }
     return done;
@@ -88,12 +87,12 @@ struct UnpackedFile::State {
 
   std::string path;
   std::unique_ptr<gzFile_s, int (*)(gzFile)> file;
-  uintmax_t bytes = 0;       // of the file
-  size_t text_bytes = 0;     // given to the caller
-  std::string before;        // read when the file was opened
+  uintmax_t bytes = 0;    // of the file
+  size_t text_bytes = 0;  // given to the caller
+  std::string before;     // read when the file was opened
   std::optional<ZstdStream> zstd;
-  std::string buffer;        // of zstd: packed data,
-  std::string_view packed;   // and the part of it that is not unpacked
+  std::string buffer;       // of zstd: packed data,
+  std::string_view packed;  // and the part of it that is not unpacked
 };
 
 UnpackedFile::UnpackedFile(const std::string& path) {

@@ -1,5 +1,5 @@
-// Reads a file from its beginning to its end, unpacked if it is gzip or zstd. Only regular files are read: a device or a pipe may
-// never end.
+// Reads a file from its beginning to its end, unpacked if it is gzip or zstd. Only regular files are read: a device or a pipe
+// may never end.
 #pragma once
 
 #include <cstdint>

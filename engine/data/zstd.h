@@ -1,5 +1,5 @@
-// Unpacks zstd with the system's libzstd.so.1, which is opened for the first file that needs it: so a program that reads no such
-// file need not have it.
+// Unpacks zstd with the system's libzstd.so.1, which is opened for the first file that needs it: so a program that reads no
+// such file need not have it.
 #pragma once
 
 #include <cstddef>

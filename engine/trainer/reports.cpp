@@ -47,9 +47,9 @@ std::string sources_line(const Run& run) {
   const std::vector<int64_t> sizes = run.data->train()->sizes_of_sources();
   std::string text;
   for (size_t i = 0; i < read.size(); ++i)
-    text += fmt::format("{}{} {}{} ({:.4g}{})", i == 0 ? "" : ", ", run.config.data.sources[i].path, monitor::with_commas(read[i]),
-                        i == 0 ? " samples" : "", static_cast<double>(read[i]) / static_cast<double>(sizes[i]),
-                        i == 0 ? " epochs" : "");
+    text += fmt::format("{}{} {}{} ({:.4g}{})", i == 0 ? "" : ", ", run.config.data.sources[i].path,
+                        monitor::with_commas(read[i]), i == 0 ? " samples" : "",
+                        static_cast<double>(read[i]) / static_cast<double>(sizes[i]), i == 0 ? " epochs" : "");
   return text;
 }
 

@@ -70,8 +70,9 @@ TEST_F(BadFile, Missing) {
 TEST_F(BadFile, ADirectoryOrEmpty) {
   std::filesystem::create_directory(path("folder"));
   expect_dataset(options(path("folder"), VocabularyKind::Bytes),
-                 path("folder") + ": is a folder without texts; their names end with .txt, .text, .md, .jsonl or .ndjson, and "
-                                  "may then end with .gz or .zst");
+                 path("folder") +
+                     ": is a folder without texts; their names end with .txt, .text, .md, .jsonl or .ndjson, and "
+                     "may then end with .gz or .zst");
   expect_dataset(options(write("empty.txt", ""), VocabularyKind::Bytes), path("empty.txt") + ": is empty");
   expect_open("empty.tokens", "", kUsage, "is empty");
 }
@@ -138,7 +139,8 @@ TEST_F(BadFile, ADamagedEndOfADocumentOrIgnoredToken) {
     return write("a.tokens", content);
   };
   const auto begins = [&](const std::string& part) { return path("a.tokens") + ": the checksum of " + part + " is "; };
-  for (const auto& [byte, part] : {std::pair{size_t{208}, std::string("the ends of documents")}, {size_t{224}, "the ignored tokens"}}) {
+  for (const auto& [byte, part] :
+       {std::pair{size_t{208}, std::string("the ends of documents")}, {size_t{224}, "the ignored tokens"}}) {
     damaged(byte);
     try {
       verify_tokens(path("a.tokens"));

@@ -63,7 +63,8 @@ TEST(ChatTemplates, RefuseOtherRolesAndOrders) {
     expect_error([&] { render(chat_template, messages); }, ExitCode::Usage, message);
   };
   refused(ChatTemplate::ChatMl, {}, "a conversation needs at least one message");
-  refused(ChatTemplate::ChatMl, {{"tool", "x"}}, "the role \"tool\" is not accepted; use \"system\", \"user\" or \"assistant\"");
+  refused(ChatTemplate::ChatMl, {{"tool", "x"}},
+          "the role \"tool\" is not accepted; use \"system\", \"user\" or \"assistant\"");
   refused(ChatTemplate::Llama2, {{"user", "x"}, {"user", "y"}},
           "the template \"llama-2\" takes messages of user and assistant in turn, after at most one of system; here \"user\" "
           "comes where \"assistant\" must");
@@ -109,15 +110,15 @@ TEST(DocumentEncoding, EncodesNeighboursTogetherUnlessTheLossIgnoresOne) {
   const int32_t merged = tokenizer->encode("ab")[0], a = tokenizer->encode("a")[0], b = tokenizer->encode("b")[0];
   EXPECT_THAT(ids_of({{"a", true}, {"b", true}}), ElementsAre(merged));
   EXPECT_THAT(ids_of({{"a", true}, {"b", false}}), ElementsAre(a, b));
-  EXPECT_THAT(ids_of({{"a", false, true}, {"b", false}}), ElementsAre(merged)) << "a token that the vocabulary does not have is text";
+  EXPECT_THAT(ids_of({{"a", false, true}, {"b", false}}), ElementsAre(merged))
+      << "a token that the vocabulary does not have is text";
 }
 
 TEST(DocumentEncoding, CompletionsEndWithTheEndOfTextAndTextsIfAsked) {
   const auto tokenizer = with_special({});
   const int32_t end = *special_id(*tokenizer, "<|endoftext|>");
-  const TextPiece piece{.path = "a.jsonl",
-                        .text = "{\"prompt\": \"a\", \"completion\": \"b\"}\n\n{\"text\": \"ab\"}",
-                        .lines = true};
+  const TextPiece piece{
+      .path = "a.jsonl", .text = "{\"prompt\": \"a\", \"completion\": \"b\"}\n\n{\"text\": \"ab\"}", .lines = true};
   const int32_t merged = tokenizer->encode("ab")[0], a = tokenizer->encode("a")[0], b = tokenizer->encode("b")[0];
   const EncodedText plain = DocumentEncoder(tokenizer, {}).encode(piece);
   EXPECT_THAT(plain.ids, ElementsAre(a, b, end, merged));

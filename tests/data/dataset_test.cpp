@@ -89,8 +89,8 @@ std::string text_of_all(const Dataset& dataset) { return dataset.tokenizer->deco
 
 TEST(Dataset, LinesOfJsonBecomeDocumentsWhosePromptsAreIgnored) {
   const test::TemporaryFolder folder;
-  DataOptions options = options_for(folder.write("a.jsonl", "{\"prompt\": \"2+2=\", \"completion\": \"4\"}\n{\"text\": \"yes\"}\n"),
-                                    VocabularyKind::Bytes);
+  DataOptions options = options_for(
+      folder.write("a.jsonl", "{\"prompt\": \"2+2=\", \"completion\": \"4\"}\n{\"text\": \"yes\"}\n"), VocabularyKind::Bytes);
   options.data.validation_fraction = 0;
   const Dataset dataset = open_dataset(options);
   EXPECT_EQ(text_of_all(dataset), "2+2=4yes");
@@ -104,8 +104,8 @@ TEST(Dataset, LinesOfJsonBecomeDocumentsWhosePromptsAreIgnored) {
 
 TEST(Dataset, ConversationsNeedAChatTemplate) {
   const test::TemporaryFolder folder;
-  DataOptions options = options_for(
-      folder.write("a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n"), VocabularyKind::Bytes);
+  DataOptions options = options_for(folder.write("a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n"),
+                                    VocabularyKind::Bytes);
   options.data.validation_fraction = 0;
   EXPECT_THROW(open_dataset(options), DataError);
   options.data.chat_template = ChatTemplate::Llama2;

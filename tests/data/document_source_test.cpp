@@ -94,14 +94,19 @@ TEST(DocumentSource, NeedsDocuments) {
   expect_error([&] { DocumentSource(stream, {.sequence_length = 4}); }, ExitCode::Usage,
                "data.packing: \"whole\" needs to know where documents end, which the data does not say; use \"stream\", or "
                "prepare the texts with `trivet data prepare`");
-  expect_error([&] { DocumentSource(documents({1, 1}), {.sequence_length = 4, .packing = Packing::Single}); }, ExitCode::Usage,
-               "data: none of the 2 documents has two tokens, which a sample needs with data.packing \"single\"; use longer "
-               "documents or \"stream\"");
+  expect_error(
+      [&] {
+        DocumentSource(documents({1, 1}), {.sequence_length = 4, .packing = Packing::Single});
+      },
+      ExitCode::Usage,
+      "data: none of the 2 documents has two tokens, which a sample needs with data.packing \"single\"; use longer "
+      "documents or \"stream\"");
 }
 
 TEST(DocumentSource, TheDigestTellsHowDocumentsArePacked) {
   const auto tokens = documents({3, 2});
-  const DocumentSource whole(tokens, {.sequence_length = 4}), single(tokens, {.sequence_length = 4, .packing = Packing::Single});
+  const DocumentSource whole(tokens, {.sequence_length = 4}),
+      single(tokens, {.sequence_length = 4, .packing = Packing::Single});
   EXPECT_NE(whole.digest(), single.digest());
   EXPECT_NE(tokens->digest(), documents({2, 3})->digest());
   EXPECT_NE(tokens->digest(), documents({3, 2}, {1})->digest());

@@ -22,9 +22,13 @@ TEST(MixtureQuotas, AreTheSharesOfABlockByLargestRemainders) {
   EXPECT_THAT(mixture_quotas({{"a", 3}, {"b", 1}}), ElementsAre(49152, 16384));
   EXPECT_THAT(mixture_quotas({{"a", 1}, {"b", 1}, {"c", 1}}), ElementsAre(21846, 21845, 21845)) << "the first of equal ones";
   EXPECT_THAT(mixture_quotas({{"a", 0.7}, {"b", 0.3}}), ElementsAre(45875, 19661));
-  expect_error([] { mixture_quotas({{"a", 1}, {"tiny.tokens", 1e-6}}); }, ExitCode::Usage,
-               "data.sources: the weight 1e-06 of \"tiny.tokens\" is less than 1/65536 of all weights; use a larger one, or "
-               "leave the source out");
+  expect_error(
+      [] {
+        mixture_quotas({{"a", 1}, {"tiny.tokens", 1e-6}});
+      },
+      ExitCode::Usage,
+      "data.sources: the weight 1e-06 of \"tiny.tokens\" is less than 1/65536 of all weights; use a larger one, or "
+      "leave the source out");
 }
 
 class MixtureOfThree : public testing::Test {

@@ -193,8 +193,9 @@ TEST_F(Prepare, RefusesFormatsThatItDoesNotReadByTheirNames) {
   PrepareOptions with = options("bytes");
   with.inputs = {folder_.write("data.parquet", "PAR1")};
   expect_error([&] { prepare(with); }, ExitCode::Usage,
-               folder_.at("data.parquet") + ": the format .parquet is not read; write it as lines of JSON, as in "
-                                            "datasets.load_dataset(...).to_json(\"data.jsonl\")");
+               folder_.at("data.parquet") +
+                   ": the format .parquet is not read; write it as lines of JSON, as in "
+                   "datasets.load_dataset(...).to_json(\"data.jsonl\")");
   with.inputs = {folder_.write("data.tar.gz", "x")};
   expect_error([&] { prepare(with); }, ExitCode::Usage,
                folder_.at("data.tar.gz") + ": the format .tar.gz is not read; unpack it, or pack the text with gzip or zstd");
