@@ -12,9 +12,9 @@
 namespace trivet::data {
 namespace {
 
-DocumentPart special(std::string_view token, bool ignored) { return {std::string(token), ignored, true}; }
+DocumentPart special_part(std::string_view token, bool ignored) { return {std::string(token), ignored, true}; }
 
-[[noreturn]] void refuse(const std::string& message) { throw DataError(ExitCode::Usage, message); }
+[[noreturn]] void refuse_messages(const std::string& message) { throw DataError(ExitCode::Usage, message); }
 
 // As Python's str.strip(): what Unicode calls white space, and the separators of ASCII.
 bool is_stripped(char32_t point) { return (point >= 0x1C && point <= 0x1F) || class_of(point) == CharacterClass::Space; }
@@ -41,10 +41,10 @@ Document chatml(std::span<const Message> messages) {
   Document document;
   for (const Message& message : messages) {
     const bool ignored = !is_answer(message);
-    document.push_back(special("<|im_start|>", true));
+    document.push_back(special_part("<|im_start|>", true));
     document.push_back({message.role + "\n", true});
     document.push_back({message.content, ignored});
-    document.push_back(special("<|im_end|>", ignored));
+    document.push_back(special_part("<|im_end|>", ignored));
     document.push_back({"\n", true});
   }
   return document;
@@ -59,32 +59,32 @@ Document llama_2(std::span<const Message> messages) {
   Document document;
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].role != (i % 2 == 0 ? "user" : "assistant"))
-      refuse(
+      refuse_messages(
           fmt::format("the template \"llama-2\" takes messages of user and assistant in turn, after at most one of system; "
                       "here \"{}\" comes where \"{}\" must",
                       messages[i].role, i % 2 == 0 ? "user" : "assistant"));
     if (is_answer(messages[i])) {
       document.push_back({" " + stripped(messages[i].content) + " ", false});
-      document.push_back(special("</s>", false));
+      document.push_back(special_part("</s>", false));
     } else {
-      document.push_back(special("<s>", true));
+      document.push_back(special_part("<s>", true));
       document.push_back({"[INST] " + stripped((i == 0 ? system : "") + messages[i].content) + " [/INST]", true});
     }
   }
-  if (document.empty()) refuse("the template \"llama-2\" has no place for a system message without a question");
+  if (document.empty()) refuse_messages("the template \"llama-2\" has no place for a system message without a question");
   return document;
 }
 
 Document llama_3(std::span<const Message> messages) {
-  Document document{special("<|begin_of_text|>", true)};
+  Document document{special_part("<|begin_of_text|>", true)};
   for (const Message& message : messages) {
     const bool ignored = !is_answer(message);
-    document.push_back(special("<|start_header_id|>", true));
+    document.push_back(special_part("<|start_header_id|>", true));
     document.push_back({message.role, true});
-    document.push_back(special("<|end_header_id|>", true));
+    document.push_back(special_part("<|end_header_id|>", true));
     document.push_back({"\n\n", true});
     document.push_back({stripped(message.content), ignored});
-    document.push_back(special("<|eot_id|>", ignored));
+    document.push_back(special_part("<|eot_id|>", ignored));
   }
   return document;
 }
@@ -92,10 +92,10 @@ Document llama_3(std::span<const Message> messages) {
 }  // namespace
 
 Document render(ChatTemplate chat_template, std::span<const Message> messages) {
-  if (messages.empty()) refuse("a conversation needs at least one message");
+  if (messages.empty()) refuse_messages("a conversation needs at least one message");
   for (const Message& message : messages)
     if (message.role != "system" && message.role != "user" && message.role != "assistant")
-      refuse(
+      refuse_messages(
           fmt::format("the role \"{}\" is not accepted; use \"system\", \"user\" or \"assistant\"", printable(message.role)));
   switch (chat_template) {
     case ChatTemplate::ChatMl: return chatml(messages);

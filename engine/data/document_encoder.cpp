@@ -18,7 +18,7 @@ LineOptions line_options(const Tokenizer& tokenizer, const EncoderOptions& optio
 
 // Adds to errors of `work` where they occurred.
 template <typename Work>
-void naming(const std::string& place, Work work) {
+void naming_place(const std::string& place, Work work) {
   try {
     work();
   } catch (const DataError& error) {
@@ -90,7 +90,7 @@ EncodedText DocumentEncoder::encode(const TextPiece& piece) const {
     for_each_document(piece, line_options_, [&](const Document& document) { add(document, out); });
     return out;
   }
-  naming(place_of(piece), [&] { add_text(piece.text, false, out); });
+  naming_place(place_of(piece), [&] { add_text(piece.text, false, out); });
   if (!piece.ends_document) return out;
   if (const auto id = special_id(*tokenizer_, line_options_.end_of_text); id && line_options_.end_of_each_text)
     add_ids(std::span(&*id, 1), false, out);
@@ -106,7 +106,7 @@ void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
         for (const DocumentPart& part : document) work(part.text, part.special);
       });
     else
-      naming(place_of(piece), [&] { work(piece.text, false); });
+      naming_place(place_of(piece), [&] { work(piece.text, false); });
   }
 }
 
@@ -116,7 +116,7 @@ void for_each_document(const TextPiece& piece, const LineOptions& options, const
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    naming(fmt::format("{}: line {}", piece.path, number), [&] { work(document_of_line(line, options)); });
+    naming_place(fmt::format("{}: line {}", piece.path, number), [&] { work(document_of_line(line, options)); });
   }
 }
 

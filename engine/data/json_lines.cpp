@@ -12,39 +12,39 @@
 namespace trivet::data {
 namespace {
 
-using Json = nlohmann::json;
+using LineJson = nlohmann::json;
 
-constexpr int kMaxLevels = 64;
+constexpr int kLineLevels = 64;
 
-[[noreturn]] void refuse(const std::string& message) { throw DataError(ExitCode::Usage, message); }
+[[noreturn]] void refuse_line(const std::string& message) { throw DataError(ExitCode::Usage, message); }
 
-std::string text_of(const Json& object, const char* key) {
-  const Json& value = object.at(key);
-  if (!value.is_string()) refuse(fmt::format("\"{}\" is {}; it must be a string", key, value.type_name()));
+std::string string_at(const LineJson& object, const char* key) {
+  const LineJson& value = object.at(key);
+  if (!value.is_string()) refuse_line(fmt::format("\"{}\" is {}; it must be a string", key, value.type_name()));
   return value.get<std::string>();
 }
 
-Message message_of(const Json& json) {
+Message message_of(const LineJson& json) {
   if (!json.is_object() || !json.contains("role") || !json.contains("content"))
-    refuse("a message must be an object with \"role\" and \"content\"");
+    refuse_line("a message must be an object with \"role\" and \"content\"");
   for (const char* key : {"tool_calls", "function_call"})
     if (json.contains(key) && !json.at(key).is_null())
-      refuse(fmt::format("a message has \"{}\", for which no chat template here has a place", key));
-  return {text_of(json, "role"), text_of(json, "content")};
+      refuse_line(fmt::format("a message has \"{}\", for which no chat template here has a place", key));
+  return {string_at(json, "role"), string_at(json, "content")};
 }
 
-Document conversation(const Json& messages, ChatTemplate chat_template) {
-  if (!messages.is_array()) refuse(fmt::format("\"messages\" is {}; it must be a list", messages.type_name()));
+Document conversation(const LineJson& messages, ChatTemplate chat_template) {
+  if (!messages.is_array()) refuse_line(fmt::format("\"messages\" is {}; it must be a list", messages.type_name()));
   if (chat_template == ChatTemplate::None)
-    refuse(
+    refuse_line(
         "has \"messages\", which need a chat template: \"chatml\", \"llama-2\" or \"llama-3\" (data.chat_template, or "
         "--chat-template of `trivet data prepare`)");
   std::vector<Message> all;
-  for (const Json& message : messages) all.push_back(message_of(message));
+  for (const LineJson& message : messages) all.push_back(message_of(message));
   return render(chat_template, all);
 }
 
-std::string keys_of(const Json& object) {
+std::string keys_of(const LineJson& object) {
   std::string keys;
   for (const auto& [key, value] : object.items()) keys += (keys.empty() ? "" : ", ") + ("\"" + printable(key, 40) + "\"");
   return keys.empty() ? "nothing" : printable(keys);
@@ -53,26 +53,26 @@ std::string keys_of(const Json& object) {
 }  // namespace
 
 Document document_of_line(std::string_view line, const LineOptions& options) {
-  if (json_is_deeper(line, kMaxLevels)) refuse(fmt::format("is nested deeper than {} levels", kMaxLevels));
-  Json json;
+  if (json_is_deeper(line, kLineLevels)) refuse_line(fmt::format("is nested deeper than {} levels", kLineLevels));
+  LineJson json;
   try {
-    json = Json::parse(line);
-  } catch (const Json::exception& error) {
-    refuse("is not JSON: " + printable(error.what()));
+    json = LineJson::parse(line);
+  } catch (const LineJson::exception& error) {
+    refuse_line("is not JSON: " + printable(error.what()));
   }
-  if (!json.is_object()) refuse(fmt::format("is a JSON {}; it must be an object", json.type_name()));
+  if (!json.is_object()) refuse_line(fmt::format("is a JSON {}; it must be an object", json.type_name()));
   const auto end = [&](Document document) {
     if (!options.end_of_text.empty()) document.push_back({options.end_of_text, false, true});
     return document;
   };
   if (json.contains("messages")) return conversation(json.at("messages"), options.chat_template);
   if (json.contains("prompt") && json.contains("completion"))
-    return end({{text_of(json, "prompt"), true}, {text_of(json, "completion"), false}});
+    return end({{string_at(json, "prompt"), true}, {string_at(json, "completion"), false}});
   if (json.contains("text")) {
-    Document document{{text_of(json, "text"), false}};
+    Document document{{string_at(json, "text"), false}};
     return options.end_of_each_text ? end(std::move(document)) : document;
   }
-  refuse(fmt::format("has {}; it must have \"text\", \"prompt\" and \"completion\", or \"messages\"", keys_of(json)));
+  refuse_line(fmt::format("has {}; it must have \"text\", \"prompt\" and \"completion\", or \"messages\"", keys_of(json)));
 }
 
 }  // namespace trivet::data

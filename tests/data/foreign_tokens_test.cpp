@@ -108,7 +108,7 @@ class BadNumpy : public testing::Test {
 };
 
 TEST_F(BadNumpy, IsRefusedByWhatIsWrong) {
-  constexpr ExitCode kUsage = ExitCode::Usage, kChanged = ExitCode::DataChanged;
+  constexpr ExitCode kWrong = ExitCode::Usage, kDamaged = ExitCode::DataChanged;
   const std::string good = "{'descr': '<u2', 'fortran_order': False, 'shape': (4,), }\n";
   const std::string not_numbers = "its header is not that of a NumPy array of numbers; save the ids with numpy.save";
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -116,26 +116,26 @@ TEST_F(BadNumpy, IsRefusedByWhatIsWrong) {
     return changed.replace(changed.find(from), from.size(), to);
   };
   EXPECT_EQ(open_tokens(folder_.write("good.npy", array(good, 8)))->tokens(), 4);
-  expect("text", kUsage, "is not a NumPy array (it does not start with \"\\x93NUMPY\")");
-  expect(array(good, 8).substr(0, 9), kChanged, "is truncated: its header is not complete");
-  expect(array(good, 8).substr(0, 40), kChanged, "is truncated: its header is not complete");
-  expect(array(good, 8, 4), kUsage, "NumPy format version 4; this program reads versions 1 to 3");
-  expect(array(std::string(1 << 17, ' '), 8, 2), kUsage, "its header has 131072 bytes; at most 65536 are accepted");
-  expect(array(good, 7), kChanged, "has 75 bytes, but 4 tokens of 2 bytes after the header make 76");
-  expect(array(with("<u2", "<f4"), 16), kUsage,
+  expect("text", kWrong, "is not a NumPy array (it does not start with \"\\x93NUMPY\")");
+  expect(array(good, 8).substr(0, 9), kDamaged, "is truncated: its header is not complete");
+  expect(array(good, 8).substr(0, 40), kDamaged, "is truncated: its header is not complete");
+  expect(array(good, 8, 4), kWrong, "NumPy format version 4; this program reads versions 1 to 3");
+  expect(array(std::string(1 << 17, ' '), 8, 2), kWrong, "its header has 131072 bytes; at most 65536 are accepted");
+  expect(array(good, 7), kDamaged, "has 75 bytes, but 4 tokens of 2 bytes after the header make 76");
+  expect(array(with("<u2", "<f4"), 16), kWrong,
          "numbers of type '<f4' are not accepted; use uint8, uint16, int32, uint32, int64 or uint64, little-endian, as in "
          "numpy.save(path, ids.astype('<u2'))");
-  expect(array(with("(4,)", "(2, 2, 1)"), 8), kUsage, "has 3 dimensions; ids have one, or two with a document in each row");
-  expect(array(with("(4,)", "()"), 2), kUsage, "has 0 dimensions; ids have one, or two with a document in each row");
-  expect(array(with("False, 'shape': (4,)", "True, 'shape': (2, 2)"), 8), kUsage,
+  expect(array(with("(4,)", "(2, 2, 1)"), 8), kWrong, "has 3 dimensions; ids have one, or two with a document in each row");
+  expect(array(with("(4,)", "()"), 2), kWrong, "has 0 dimensions; ids have one, or two with a document in each row");
+  expect(array(with("False, 'shape': (4,)", "True, 'shape': (2, 2)"), 8), kWrong,
          "is stored by columns; save numpy.ascontiguousarray(ids)");
-  expect(array(with("(4,)", "(4611686018427387904, 4611686018427387904)"), 8), kChanged,
+  expect(array(with("(4,)", "(4611686018427387904, 4611686018427387904)"), 8), kDamaged,
          "has 98 bytes, but 72057594037927936 tokens of 2 bytes after the header make 144115188075855962");
-  expect(array(with("'<u2'", "[('a', '<u2')]"), 8), kUsage, not_numbers);
-  expect(array(with("'shape'", "'shap'"), 8), kUsage, not_numbers);
-  expect(array(with("(4,)", "(-4,)"), 8), kUsage, not_numbers);
-  expect(array("{'descr': '<u2', 'shape': (4,)}", 8), kUsage, not_numbers);
-  expect(array(good + "x", 8), kUsage, not_numbers);
+  expect(array(with("'<u2'", "[('a', '<u2')]"), 8), kWrong, not_numbers);
+  expect(array(with("'shape'", "'shap'"), 8), kWrong, not_numbers);
+  expect(array(with("(4,)", "(-4,)"), 8), kWrong, not_numbers);
+  expect(array("{'descr': '<u2', 'shape': (4,)}", 8), kWrong, not_numbers);
+  expect(array(good + "x", 8), kWrong, not_numbers);
 }
 
 TEST_F(BadNumpy, AnIdThatNoVocabularyHolds) {
