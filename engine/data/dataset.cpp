@@ -20,7 +20,7 @@
 namespace trivet::data {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 24;
+constexpr size_t kTextPieceBytes = size_t{1} << 24;
 
 [[noreturn]] void bad_key(const DataOptions& options, const std::string& key, const std::string& message) {
   throw DataError(ExitCode::Usage, (options.source.empty() ? "" : options.source + ": ") + key + ": " + message);
@@ -136,7 +136,7 @@ std::shared_ptr<TokenSequence> checked(std::shared_ptr<TokenSequence> file, int6
 
 std::vector<char32_t> characters_in(const std::vector<std::string>& paths, ChatTemplate chat_template) {
   std::set<char32_t> all;
-  TextPieces pieces(paths, kPieceBytes);
+  TextPieces pieces(paths, kTextPieceBytes);
   for_each_text(pieces, chat_template, [&](std::string_view text, bool) {
     const auto some = distinct_characters(text);
     all.insert(some.begin(), some.end());
@@ -154,7 +154,7 @@ Opened open_documents(const DataOptions& options, const std::vector<std::string>
   if (!tokenizer) tokenizer = tokenizer_for_text(options, paths[0], "");
   const DocumentEncoder encoder(tokenizer, {.chat_template = options.data.chat_template});
   EncodedText all;
-  TextPieces pieces(paths, kPieceBytes);
+  TextPieces pieces(paths, kTextPieceBytes);
   for (TextPiece piece; pieces.next(piece);) {
     append(all, encoder.encode(piece));
     if (pieces.bytes() > kMaxTextBytes)
