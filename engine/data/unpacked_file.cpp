@@ -42,8 +42,8 @@ struct UnpackedFile::State {
     before = std::string(start.data(), count);
     if (gzdirect(file.get()) != 0 && is_zstd(before)) {
       zstd.emplace(path);
-      packed = before;
-      before.clear();
+      buffer.swap(before);
+      packed = buffer;
     }
   }
 

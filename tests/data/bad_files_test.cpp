@@ -139,8 +139,8 @@ TEST_F(BadFile, ADamagedEndOfADocumentOrIgnoredToken) {
     return write("a.tokens", content);
   };
   const auto begins = [&](const std::string& part) { return path("a.tokens") + ": the checksum of " + part + " is "; };
-  for (const auto& [byte, part] :
-       {std::pair{size_t{208}, std::string("the ends of documents")}, {size_t{224}, "the ignored tokens"}}) {
+  const std::vector<std::pair<size_t, std::string>> parts{{208, "the ends of documents"}, {224, "the ignored tokens"}};
+  for (const auto& [byte, part] : parts) {
     damaged(byte);
     try {
       verify_tokens(path("a.tokens"));

@@ -117,7 +117,7 @@ TEST(DocumentSource, ARunSaysHowManyDocumentsItHas) {
   config.packing = Packing::Whole;
   const auto data = text_data({documents({3, 2, 9}), nullptr, bytes_tokenizer(), 256}, 5, config);
   EXPECT_EQ(data->sizes(),
-            "3 training documents, 1 longer than a sample and cut, in 3 samples with 26.7 % padding, 0 validation documents");
+            "3 training documents, 1 longer than a sample and cut, in 3 samples with 20.0 % padding, 0 validation documents");
   EXPECT_EQ(data->train()->samples(), 3);
   EXPECT_NE(data->train_digest(), documents({3, 2, 9})->digest());
 }

@@ -146,12 +146,11 @@ TEST_F(Prepare, UsesNoPartThatIsDamagedOrOfOtherSettings) {
   EXPECT_GT(damaged, 3);
   EXPECT_EQ(prepare(with).pieces_done_before, 0);
   verify_tokens(with.output);
-  with.vocabulary = "characters";
   with.replace = true;
   folder_.write("lines.jsonl", many_lines() + "no JSON\n");
   EXPECT_THROW(prepare(with), DataError);
   folder_.write("lines.jsonl", many_lines());
-  with.vocabulary = "bytes";
+  with.vocabulary = "characters";
   EXPECT_EQ(prepare(with).pieces_done_before, 0) << "the parts have another vocabulary";
 }
 
