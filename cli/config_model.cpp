@@ -10,7 +10,7 @@ namespace {
 int64_t vocabulary_size(const Config& config) {
   if (config.vocabulary.kind == VocabularyKind::Size) return config.model.vocabulary_size;
   if (config.vocabulary.kind == VocabularyKind::Bytes) return 256;
-  return data::open_dataset(data::data_options(config)).vocabulary_size;
+  return data::open_sources(data::data_options(config))[0].vocabulary_size;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -24,39 +25,61 @@ namespace {
 using Json = nlohmann::ordered_json;
 using monitor::with_commas;
 
+// "12.3 MB/s"
+std::string rate(int64_t bytes, double seconds) {
+  return fmt::format("{:.1f} MB/s", static_cast<double>(bytes) / 1e6 / seconds);
+}
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::max(1e-6, std::chrono::duration<double>(Clock::now() - start).count());
+}
+
 // Shows progress on stderr, so that stdout holds only the result. On a terminal it updates one line in place; elsewhere it
-// prints a line when a phase begins.
+// prints a line when a phase begins and, if it takes long, every 30 seconds.
 class ProgressLine {
  public:
   ~ProgressLine() {
     if (terminal_ && !phase_.empty()) std::fputs("\r\x1b[K", stderr);
   }
-  void operator()(std::string_view phase, double done) {
-    const int percent = static_cast<int>(done * 100);
-    const bool new_phase = phase != phase_;
-    if (!new_phase && percent == percent_) return;
-    phase_ = phase;
+  void operator()(const data::PrepareStatus& status) {
+    const int percent = static_cast<int>(status.done * 100);
+    const bool new_phase = status.phase != phase_;
+    if (new_phase) begin_ = shown_ = Clock::now();
+    if (!new_phase && percent == percent_ && seconds_since(shown_) < 1) return;
+    phase_ = status.phase;
     percent_ = percent;
+    std::string text = fmt::format("{} {:3} %", phase_, percent);
+    if (const double seconds = seconds_since(begin_); status.bytes > 0 && seconds > 0.5)
+      text += ", " + rate(status.bytes, seconds);
     if (terminal_)
-      fmt::print(stderr, "\r\x1b[K{} {:3} %", phase, percent);
+      fmt::print(stderr, "\r\x1b[K{}", text);
     else if (new_phase)
-      fmt::print(stderr, "{}\n", phase);
+      fmt::print(stderr, "{}\n", phase_);
+    else if (seconds_since(shown_) >= kQuietSeconds)
+      fmt::print(stderr, "{}\n", text);
+    else
+      return;
+    shown_ = Clock::now();
   }
 
  private:
   bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  static constexpr double kQuietSeconds = 30;
   std::string phase_;
   int percent_ = -1;
+  Clock::time_point begin_, shown_;  // of the phase; when the last line was shown
 };
 
 struct PrepareArguments {
   data::PrepareOptions options;
+  std::string chat_template = "none";
   bool json = false;
 };
 
 data::PrepareResult prepare_with_progress(const data::PrepareOptions& options) {
   ProgressLine line;
-  return data::prepare(options, [&](std::string_view phase, double done) { line(phase, done); });
+  return data::prepare(options, [&](const data::PrepareStatus& status) { line(status); });
 }
 
 std::string tokenizer_in_words(const data::PrepareOptions& options) {
@@ -84,21 +107,39 @@ void take_bpe_size(data::PrepareOptions& options) {
 void run_prepare(const PrepareArguments& arguments) {
   const auto& options = arguments.options;
   if (!arguments.json)
-    fmt::print("{} text{} -> {} with {}\n", options.inputs.size(), options.inputs.size() == 1 ? "" : "s", options.output,
+    fmt::print("{} input{} -> {} with {}\n", options.inputs.size(), options.inputs.size() == 1 ? "" : "s", options.output,
                tokenizer_in_words(options));
   std::fflush(stdout);
+  const Clock::time_point start = Clock::now();
   const auto result = prepare_with_progress(options);
+  const double seconds = seconds_since(start);
   if (arguments.json) {
-    const Json json{{"output", options.output},      {"text_bytes", result.text_bytes},
-                    {"tokens", result.tokens},       {"vocabulary_size", result.vocabulary_size},
-                    {"tokenizer", result.tokenizer}, {"file_bytes", result.file_bytes},
-                    {"digest", result.digest}};
+    const Json json{{"output", options.output},
+                    {"text_bytes", result.text_bytes},
+                    {"tokens", result.tokens},
+                    {"vocabulary_size", result.vocabulary_size},
+                    {"tokenizer", result.tokenizer},
+                    {"file_bytes", result.file_bytes},
+                    {"digest", result.digest},
+                    {"documents", result.documents},
+                    {"ignored", result.ignored_tokens},
+                    {"seconds", seconds},
+                    {"pieces", result.pieces},
+                    {"pieces_done_before", result.pieces_done_before},
+                    {"notes", result.notes}};
     fmt::print("{}\n", json.dump(2));
     return;
   }
   fmt::print("{} bytes of text, {} tokens ({:.2f} bytes a token), vocabulary {}, file {}\n", with_commas(result.text_bytes),
              with_commas(result.tokens), static_cast<double>(result.text_bytes) / static_cast<double>(result.tokens),
              with_commas(result.vocabulary_size), monitor::memory_size(result.file_bytes));
+  fmt::print("{} document{}", with_commas(result.documents), result.documents == 1 ? "" : "s");
+  if (result.ignored_tokens > 0) fmt::print(", {} tokens that the loss ignores", with_commas(result.ignored_tokens));
+  fmt::print("; {:.1f} s, {}\n", seconds, rate(result.text_bytes, seconds));
+  if (result.pieces_done_before > 0)
+    fmt::print("{} of {} pieces were encoded before, by a preparation that did not end\n",
+               with_commas(result.pieces_done_before), with_commas(result.pieces));
+  for (const std::string& note : result.notes) fmt::print("note: {}\n", note);
   const bool is_built_in = result.tokenizer == "bytes" || result.tokenizer == "characters";
   fmt::print("next: \"data\": {{\"train\": \"{0}\"}}, \"model\": {{\"vocabulary\": \"{1}\", ...}}\n",
              escape_control(options.output), escape_control(is_built_in ? result.tokenizer : options.output));
@@ -130,11 +171,12 @@ void run_show(const ShowArguments& arguments) {
   const bool has_tokenizer = !info.tokenizer_text.empty();
   const std::string text = has_tokenizer ? data::tokenizer_from_text(info.tokenizer_text, arguments.file)->decode(ids) : "";
   const int64_t bits = 8 * data::bytes_of(info.type);
-  const std::string type = fmt::format("{}int{}", info.type == data::TokenType::Int32 ? "" : "u", bits);
+  const std::string type = fmt::format("{}int{}", info.type >= data::TokenType::Int32 ? "" : "u", bits);
   if (arguments.json) {
     Json json{{"format", info.format}, {"type", type}, {"tokens", info.tokens}, {"digest", file->digest()}};
     if (info.vocabulary_size > 0) json["vocabulary_size"] = info.vocabulary_size;
     if (info.documents > 0) json["documents"] = info.documents;
+    if (info.ignores_some) json["ignores_some"] = true;
     if (has_tokenizer) json["tokenizer"] = info.tokenizer_name;
     if (arguments.verify) json["verified"] = true;
     json["first"] = arguments.first;
@@ -155,33 +197,48 @@ void run_show(const ShowArguments& arguments) {
 void add_prepare(CLI::App& data) {
   auto arguments = std::make_shared<PrepareArguments>();
   auto& options = arguments->options;
-  CLI::App* prepare = data.add_subcommand("prepare", "Turn texts into one token file, for training");
-  prepare->add_option("inputs", options.inputs, "text files, plain or .gz")->required();
+  CLI::App* prepare = data.add_subcommand(
+      "prepare", "Turn texts into one token file, for training. Run again after an interruption, it goes on where it was");
+  prepare
+      ->add_option("inputs", options.inputs,
+                   "texts, lines of JSON (.jsonl) with \"text\", \"prompt\" and \"completion\" or \"messages\", and folders of "
+                   "both; plain, .gz or .zst")
+      ->required();
   prepare->add_option("-o,--output", options.output, "the token file to write")->required();
-  auto* vocabulary =
-      prepare->add_option("--vocabulary", options.vocabulary,
-                          "bytes (default), characters, a file (tokenizer.json, tokenizer.model, vocab.bpe, .tiktoken, .tokens) or a folder with one, or bpe:SIZE, "
-                          "the same as --train-bpe SIZE");
+  auto* vocabulary = prepare->add_option("--vocabulary", options.vocabulary,
+                                         "bytes (default), characters, a file (tokenizer.json, tokenizer.model, vocab.bpe, "
+                                         ".tiktoken, .tokens) or a folder with one, or bpe:SIZE, "
+                                         "the same as --train-bpe SIZE");
   prepare->add_option("--train-bpe,--vocabulary-size", options.train_bpe, "learn a byte-level BPE vocabulary of this size")
       ->check(from_to(kLeastBpe, kMostBpe))
       ->excludes(vocabulary);
-  prepare->add_flag("--end-of-text", options.end_of_text,
-                    "put <|endoftext|>, or what the tokenizer has in its place, after each input");
-  prepare->add_flag("--special-tokens", options.special_tokens,
-                    "recognize special tokens such as <|im_start|> in the text, and put those of the tokenizer's template around "
-                    "each input");
+  prepare->add_flag(
+      "--end-of-text", options.end_of_text,
+      "put <|endoftext|>, or what the tokenizer has in its place, after each text; completions always end with it");
+  prepare->add_flag(
+      "--special-tokens", options.special_tokens,
+      "recognize special tokens such as <|im_start|> in the text, and put those of the tokenizer's template around "
+      "each text; conversations have the chat template instead");
+  prepare->add_option("--chat-template", arguments->chat_template, "how \"messages\" become text: chatml, llama-2 or llama-3")
+      ->check(CLI::IsMember({"chatml", "llama-2", "llama-3"}));
+  prepare
+      ->add_option("--threads", options.threads,
+                   "threads that encode; 0: as many as there are processors, at most 16 (default)")
+      ->check(from_to(0, 1024));
   prepare->add_flag("--force", options.replace, "replace the output if it exists");
   prepare->add_flag("--json", arguments->json, "print the result as JSON");
   prepare->footer("Example: trivet data prepare book1.txt book2.txt.gz --train-bpe 8192 --output books.tokens");
   prepare->callback([arguments] {
     take_bpe_size(arguments->options);
+    for (const auto& [name, value] : EnumNames<ChatTemplate>::table)
+      if (name == arguments->chat_template) arguments->options.chat_template = value;
     run_prepare(*arguments);
   });
 }
 
 void add_show(CLI::App& data) {
   auto arguments = std::make_shared<ShowArguments>();
-  CLI::App* show = data.add_subcommand("show", "Describe a token file (.tokens, Megatron .bin/.idx, llm.c .bin)");
+  CLI::App* show = data.add_subcommand("show", "Describe a token file (.tokens, Megatron .bin/.idx, llm.c .bin, NumPy .npy)");
   show->add_option("file", arguments->file, "the token file")->required();
   show->add_option("--first", arguments->first, "number of the first token to print")->check(kTokenNumber);
   show->add_option("--count", arguments->count, "how many tokens to print (default 64)")->check(kTokenNumber);

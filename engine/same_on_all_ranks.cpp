@@ -51,11 +51,13 @@ std::string to_text(const std::vector<FileContent>& files) {
 }  // namespace
 
 std::vector<FileContent> contents_of_files(const Config& config, const data::TrainingData& data) {
-  std::vector<FileContent> files{{"data.train", config.data.train, data.train_digest()}};
+  std::vector<FileContent> files{{"data.train", config.data.train_name(), data.train_digest()}};
   if (const std::string digest = data.validation_digest(); !digest.empty())
-    files.push_back({"data.validation", config.data.validation.empty() ? config.data.train : config.data.validation, digest});
+    files.push_back(
+        {"data.validation", config.data.validation.empty() ? config.data.train_name() : config.data.validation, digest});
   if (const auto tokenizer = data.tokenizer()) {
-    const std::string& path = config.vocabulary.tokenizer_file.empty() ? config.data.train : config.vocabulary.tokenizer_file;
+    const std::string path =
+        config.vocabulary.tokenizer_file.empty() ? config.data.train_name() : config.vocabulary.tokenizer_file;
     files.push_back({"model.vocabulary", path,
                      fmt::format("{} tokens, xxh3 {}", tokenizer->vocabulary_size(),
                                  data::hexadecimal(data::hash_bytes(tokenizer->to_text())))});

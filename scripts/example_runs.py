@@ -1,4 +1,5 @@
 """The configs of examples/ and tiny data on which they can be trained, for scripts/test_examples and scripts/many_hosts."""
+import gzip
 import json
 import math
 import pathlib
@@ -24,6 +25,7 @@ RUNS = {
     "06_cifar10/fashion_mnist.json": (16, [*EPOCHS, "data.train=mnist"]),
     "10_genomics/genomics.json": (8, [*EPOCHS, "training.evaluate_samples=4", "data.validation_fraction=0.2"]),
     "11_handwriting/handwriting.json": (16, EPOCHS),
+    "12_man_pages/man_pages.json": (4, [*EPOCHS, "training.evaluate_samples=4", "data.validation_fraction=0.2"]),
 }
 NUMBERS = random.Random(1234)
 
@@ -109,6 +111,32 @@ def make_fasta(path):
     return "\n" + first[:2100] + "\n" + first[2100:] + "\n" + second
 
 
+def make_man_pages(folder):
+    """A few pages with options, of which one is packed, and one that is no manual page. Returns how many conversations they give."""
+    folder.mkdir()
+    options = 12
+    for number in range(8):
+        command = f"tool{number}"
+        text = f'.TH {command} 1\n.SH NAME\n{command} \\- work on {number} \\fIthings\\fR\n.SH SYNOPSIS\n.B {command}\n[OPTION]... FILE\n'
+        text += ".SH OPTIONS\n" + "".join(f".TP\n\\fB\\-{letter}\\fR\nuse {letter * 3} {number} times\n" for letter in string.ascii_lowercase[:options])
+        if number % 2:
+            (folder / f"{command}.1").write_text(text)
+        else:
+            (folder / f"{command}.1.gz").write_bytes(gzip.compress(text.encode()))
+    (folder / "README").write_text("no manual page\n")
+    return 8 * (2 + options)
+
+
+def make_instructions(trivet, folder):
+    count = make_man_pages(folder / "man")
+    lines = run([EXAMPLES / "12_man_pages/man_pages_to_jsonl", "man"], folder).stdout
+    if len(lines.splitlines()) != count:
+        fail(f"12_man_pages/man_pages_to_jsonl wrote {len(lines.splitlines())} conversations instead of {count}:\n{lines}")
+    (folder / "instructions.jsonl").write_text(lines)
+    run([trivet, "data", "prepare", "instructions.jsonl", "--chat-template", "chatml", "--train-bpe", "400", "--output",
+         "instructions.tokens"], folder)
+
+
 def make_data(trivet, folder):
     """What all configs read, as they name it; trivet is to be started in this folder."""
     make_mnist(folder / "mnist")
@@ -117,6 +145,7 @@ def make_data(trivet, folder):
     make_fasta(folder / "genome.fasta")
     (folder / "genome.txt").write_text(run([EXAMPLES / "10_genomics/fasta_to_text", "genome.fasta"], folder).stdout)
     run([trivet, "data", "prepare", "genome.txt", "--vocabulary", "characters", "--output", "genome.tokens"], folder)
+    make_instructions(trivet, folder)
 
 
 def settings(name):

@@ -113,6 +113,11 @@ Job job_of(const JobFileRequest& file, const LaunchRequest& request, const std::
         fmt::format("{}: checkpoint.stop_seconds {}: --emit tells the cluster how long to wait; give a number "
                     "above 0, at most {}",
                     command->config, config.checkpoint.stop_seconds, kMostSecondsToSave));
+  if (!config.data.sources.empty())
+    throw ConfigError(
+        fmt::format("{}: data.sources: --emit knows one place of data; give data.train, for example a token file of "
+                    "all sources",
+                    command->config));
   Job job{.name = name_of(command->config),
           .config = command->config,
           .hosts = hosts.size(),

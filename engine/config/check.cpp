@@ -25,6 +25,14 @@ void check_model(const Config& config) {
   if (const auto problem = model::find_problem(config.model)) refuse(config, "model." + problem->key, problem->text);
 }
 
+void check_data(const Config& config) {
+  const DataConfig& data = config.data;
+  if (data.sources.empty()) return;
+  if (!data.train.empty()) refuse(config, "data.sources", "data.train is given, too; keep one of them");
+  if (data.sampler == SamplerKind::PyTorch)
+    refuse(config, "data.sources", "data.sampler \"pytorch\" has an order for one source only; use \"trivet\"");
+}
+
 void check_training(const Config& config) {
   if (config.training.steps > 0 && config.training.epochs > 0)
     refuse(config, "training.epochs", "steps and epochs are both given; keep one");
@@ -32,7 +40,7 @@ void check_training(const Config& config) {
   const bool may_come_with_data = model::family_of(config.model.type).reads_images;  // known when the folder is opened
   const bool has_validation = !config.data.validation.empty() || config.data.validation_fraction > 0 || may_come_with_data;
   const auto check_validation = [&](const char* key, int64_t every) {
-    if (every > 0 && !config.data.train.empty() && !has_validation)
+    if (every > 0 && config.data.is_given() && !has_validation)
       refuse(config, key,
              fmt::format("{} needs something to evaluate on; give data.validation or a data.validation_fraction above 0, or "
                          "use 0",
@@ -221,6 +229,7 @@ void check(const Config& config) {
 }
 
 void check_without_model(const Config& config) {
+  check_data(config);
   check_training(config);
   check_sampler(config);
   check_timeline(config);

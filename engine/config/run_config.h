@@ -44,6 +44,32 @@ struct EnumNames<SamplerKind> {
       {{"trivet", SamplerKind::Trivet}, {"pytorch", SamplerKind::PyTorch}}};
 };
 
+// How the messages of a conversation become one text (engine/data/chat_template.h).
+enum class ChatTemplate { None, ChatMl, Llama2, Llama3 };
+template <>
+struct EnumNames<ChatTemplate> {
+  static constexpr std::array<std::pair<std::string_view, ChatTemplate>, 4> table{{{"none", ChatTemplate::None},
+                                                                                   {"chatml", ChatTemplate::ChatMl},
+                                                                                   {"llama-2", ChatTemplate::Llama2},
+                                                                                   {"llama-3", ChatTemplate::Llama3}}};
+};
+
+// Which tokens are a sample of text (engine/data/document_source.h).
+enum class Packing { Stream, Whole, Single };
+template <>
+struct EnumNames<Packing> {
+  static constexpr std::array<std::pair<std::string_view, Packing>, 3> table{
+      {{"stream", Packing::Stream}, {"whole", Packing::Whole}, {"single", Packing::Single}}};
+};
+
+// Which tokens the loss expects from the model, if the data says which are completions.
+enum class LossOn { Completions, All };
+template <>
+struct EnumNames<LossOn> {
+  static constexpr std::array<std::pair<std::string_view, LossOn>, 2> table{
+      {{"completions", LossOn::Completions}, {"all", LossOn::All}}};
+};
+
 enum class ImageFormat { Auto, Idx, Cifar10, Cifar100, Png, Words };  // engine/data/images.h
 template <>
 struct EnumNames<ImageFormat> {
@@ -61,10 +87,20 @@ struct VocabularyConfig {
   std::string tokenizer_file;                   // for VocabularyKind::Tokenizer
 };
 
+// One of the sources of a mixture (engine/data/mixture.h).
+struct DataSource {
+  std::string path;
+  double weight = 1;  // its share of the samples of a run is this part of the sum of all weights
+};
+
 struct DataConfig {
-  std::string train;       // a text, a file of tokens, or images (docs/data.md)
-  std::string validation;  // optional separate file; otherwise a fraction of train is held out
+  std::string train;                // texts, files of tokens, or images (docs/data.md)
+  std::vector<DataSource> sources;  // instead of train
+  std::string validation;           // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;
+  ChatTemplate chat_template = ChatTemplate::None;
+  Packing packing = Packing::Stream;
+  LossOn loss_on = LossOn::Completions;
   bool shuffle = true;
   SamplerKind sampler = SamplerKind::Trivet;  // engine/data/sampler.h
   // With the sampler PyTorch: leave out samples that cannot be divided evenly among the ranks, and the last, shorter batch.
@@ -74,6 +110,9 @@ struct DataConfig {
   std::vector<double> mean{0}, deviation{1};  // of each channel, or one for all
   int64_t crop_padding = 0;
   bool flip = false;
+
+  bool is_given() const { return !train.empty() || !sources.empty(); }
+  std::string train_name() const;  // for messages: `train`, or the paths of all sources
 };
 
 struct TrainingConfig {

@@ -1,6 +1,7 @@
 // device, cuda_graph, reproducible, training.*, data.*, audit.*, communication.*
 #include <cmath>
 
+#include "engine/config/data_sources.h"
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 #include "model/family.h"
@@ -10,6 +11,10 @@ namespace {
 
 void for_images(KeyRefiner key) {
   key.active_when("the model reads images", [](const Config& c) { return model::family_of(c.model.type).reads_images; });
+}
+
+void for_text(KeyRefiner key) {
+  key.active_when("the model reads text", [](const Config& c) { return !model::family_of(c.model.type).reads_images; });
 }
 
 std::vector<double> read_numbers(const JsonNode& node, bool positive) {
@@ -75,14 +80,35 @@ void add_run_keys(KeyTable& table) {
 
   Section<DataConfig> data(table, "data", [](Config& c) -> DataConfig& { return c.data; });
   data.own();
-  data.key("train", &DataConfig::train,
-           "training data: a text (plain or .gz), a file of tokens (.tokens, Megatron .bin and .idx, llm.c .bin), or images (a "
-           "folder or file of IDX or CIFAR, or a folder of PNG files)");
+  data.key(
+      "train", &DataConfig::train,
+      "training data: texts or lines of JSON (plain, .gz or .zst, or a folder of them), files of tokens (.tokens, Megatron "
+      ".bin "
+      "and .idx, llm.c .bin, NumPy .npy), or images (a folder or file of IDX or CIFAR, or a folder of PNG files); a * in the "
+      "name of a text or a file of tokens stands for any characters");
+  for_text(data.custom(
+      "sources", KeyType::List,
+      R"(several training data instead of `train`, such as [{"path": "books.tokens", "weight": 0.7}, {"path": "web.tokens"}]; )"
+      "the weight (1 if it is not given) divided by the sum of all is a source's share of the samples (docs/data.md)",
+      [](Config& c, const JsonNode& node) { c.data.sources = sources_from(node); },
+      [](const Config& c) { return to_json(c.data.sources); }));
   data.key("validation", &DataConfig::validation,
-           "validation data; empty: the test images in the folder `train`, or a fraction of `train` that is held out");
-  data.key("validation_fraction", &DataConfig::validation_fraction, "share of `train` held out for validation")
+           "validation data; empty: the test images in the folder `train`, or a fraction of `train`, or of each of the "
+           "`sources`, that is held out");
+  data.key("validation_fraction", &DataConfig::validation_fraction,
+           "share of `train`, or of each of the `sources`, held out for validation")
       .between(0, 1)
       .below(1);
+  for_text(data.key("chat_template", &DataConfig::chat_template,
+                    "how the messages of conversations in lines of JSON become text (docs/data.md)"));
+  for_text(data.key(
+      "packing", &DataConfig::packing,
+      "what a sample is; \"stream\": the next tokens, wherever documents end; \"whole\": as many whole documents as fit, then "
+      "padding; \"single\": one document, then padding, so that documents never attend to each other (docs/data.md)"));
+  for_text(
+      data.key("loss_on", &DataConfig::loss_on,
+               "which tokens the loss counts; \"completions\": those that the data does not mark as prompts, which is all of "
+               "them in plain texts; \"all\": all of them"));
   data.key("shuffle", &DataConfig::shuffle, "visit the samples in an order computed from the seed");
   data.key(
       "sampler", &DataConfig::sampler,

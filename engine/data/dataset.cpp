@@ -2,16 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <set>
 
 #include "engine/config/config.h"
+#include "engine/data/characters.h"
 #include "engine/data/data_error.h"
+#include "engine/data/document_encoder.h"
+#include "engine/data/file_pattern.h"
+#include "engine/data/foreign_tokens.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_array.h"
 #include "engine/data/token_file.h"
 
 namespace trivet::data {
 namespace {
+
+constexpr size_t kTextPieceBytes = size_t{1} << 24;
 
 [[noreturn]] void bad_key(const DataOptions& options, const std::string& key, const std::string& message) {
   throw DataError(ExitCode::Usage, (options.source.empty() ? "" : options.source + ": ") + key + ": " + message);
@@ -99,15 +108,6 @@ Opened open_token_data(const DataOptions& options, const std::string& path) {
               vocabulary_in_words(options), path, info.format));
 }
 
-// If `tokenizer` is null, the tokenizer that the config requests is used.
-Opened open_file(const DataOptions& options, const std::string& path, std::shared_ptr<Tokenizer> tokenizer) {
-  if (token_format_of(path)) return open_token_data(options, path);
-  const std::string text = read_text(path);
-  if (!tokenizer) tokenizer = tokenizer_for_text(options, path, text);
-  const std::vector<int32_t> ids = naming(path, [&] { return tokenizer->encode(text); });
-  return {std::make_shared<TokenArray>(ids, tokenizer->vocabulary_size()), tokenizer};
-}
-
 // Checks the ids of a file that does not state its vocabulary against the model's vocabulary as they are read.
 class CheckedTokens : public TokenSequence {
  public:
@@ -119,6 +119,8 @@ class CheckedTokens : public TokenSequence {
     file_->read(first, out);
     check_ids(first, out, vocabulary_size_, path_);
   }
+  std::vector<int64_t> document_ends() const override { return file_->document_ends(); }
+  void ignore(int64_t first, std::span<int32_t> targets) const override { file_->ignore(first, targets); }
   std::string digest() const override { return file_->digest(); }
 
  private:
@@ -132,12 +134,122 @@ std::shared_ptr<TokenSequence> checked(std::shared_ptr<TokenSequence> file, int6
   return std::make_shared<CheckedTokens>(std::move(file), vocabulary_size, path);
 }
 
+std::vector<char32_t> characters_in(const std::vector<std::string>& paths, ChatTemplate chat_template) {
+  std::set<char32_t> all;
+  TextPieces pieces(paths, kTextPieceBytes);
+  for_each_text(pieces, chat_template, [&](std::string_view text, bool) {
+    const auto some = distinct_characters(text);
+    all.insert(some.begin(), some.end());
+  });
+  return {all.begin(), all.end()};
+}
+
+// Texts and lines of JSON, which become documents. If `tokenizer` is null, the tokenizer that the config requests is used.
+Opened open_documents(const DataOptions& options, const std::vector<std::string>& inputs,
+                      std::shared_ptr<Tokenizer> tokenizer) {
+  int64_t left_out = 0;
+  const std::vector<std::string> paths = texts_of(inputs, left_out);
+  if (!tokenizer && options.vocabulary == VocabularyKind::Characters)
+    tokenizer = std::make_shared<CharactersTokenizer>(characters_in(paths, options.data.chat_template));
+  if (!tokenizer) tokenizer = tokenizer_for_text(options, paths[0], "");
+  const DocumentEncoder encoder(tokenizer, {.chat_template = options.data.chat_template});
+  EncodedText all;
+  TextPieces pieces(paths, kTextPieceBytes,
+                    [&](std::string_view text, size_t limit) { return tokenizer->piece_bytes(text, limit); });
+  for (InputPiece piece; pieces.next(piece);) {
+    append(all, encoder.encode(piece));
+    if (pieces.bytes() > kMaxTextBytes)
+      bad_file(inputs[0], fmt::format("has more than {} bytes (unpacked), the maximum for texts that are tokenized in memory; "
+                                      "make a token file with `trivet data prepare`",
+                                      kMaxTextBytes));
+  }
+  if (all.ids.empty()) bad_file(inputs[0], "has no text");
+  return {std::make_shared<TokenArray>(std::move(all), tokenizer->vocabulary_size()), tokenizer};
+}
+
+// The files that a pattern matches, one after the other.
+Opened open_shards(const DataOptions& options, const std::vector<std::string>& paths) {
+  std::vector<std::shared_ptr<TokenSequence>> parts;
+  std::shared_ptr<Tokenizer> tokenizer;
+  for (const std::string& path : paths) {
+    if (!token_format_of(path))
+      bad_file(path, "is not a token file, but other files that the pattern names are; name files of one kind");
+    if (path.ends_with(".idx") && std::ranges::find(paths, data_file_of(path)) != paths.end()) continue;  // the same tokens
+    const Opened shard = open_token_data(options, path);
+    const auto text_of = [](const std::shared_ptr<Tokenizer>& one) { return one ? one->to_text() : ""; };
+    if (parts.empty()) tokenizer = shard.tokenizer;
+    if (text_of(tokenizer) != text_of(shard.tokenizer))
+      bad_file(path, fmt::format("has a different tokenizer from {}; prepare both with the same one", paths[0]));
+    const int64_t size = tokenizer ? tokenizer->vocabulary_size() : options.vocabulary_size;
+    parts.push_back(checked(shard.tokens, size, path));
+  }
+  return {std::make_shared<JoinedTokens>(std::move(parts)), tokenizer};
+}
+
+// If `tokenizer` is null, the tokenizer that the config requests is used.
+Opened open_file(const DataOptions& options, const std::string& pattern, std::shared_ptr<Tokenizer> tokenizer) {
+  const std::vector<std::string> paths = matching_files(pattern);
+  const std::string& path = paths[0];
+  const auto is_document = [](const std::string& name) { return is_json_lines(name) || std::filesystem::is_directory(name); };
+  const auto is_tokens = [&](const std::string& name) { return !is_document(name) && token_format_of(name); };
+  if (paths.size() > 1 && std::ranges::any_of(paths, is_tokens)) return open_shards(options, paths);
+  if (paths.size() > 1 || is_document(path)) return open_documents(options, paths, std::move(tokenizer));
+  if (token_format_of(path)) return open_token_data(options, path);
+  refuse_unread_format(path);
+  const std::string text = read_text(path);
+  if (!tokenizer) tokenizer = tokenizer_for_text(options, path, text);
+  std::vector<int32_t> ids = naming(path, [&] { return tokenizer->encode(text); });
+  const auto end = static_cast<int64_t>(ids.size());
+  return {
+      std::make_shared<TokenArray>(EncodedText{.ids = std::move(ids), .document_ends = {end}}, tokenizer->vocabulary_size()),
+      tokenizer};
+}
+
+// Where the last document ends that has at most so many tokens before its end. Data without documents is not cut differently.
+int64_t end_of_document_before(const TokenSequence& tokens, int64_t most) {
+  const std::vector<int64_t> ends = tokens.document_ends();
+  if (ends.empty()) return most;
+  const auto after = std::ranges::upper_bound(ends, most);
+  return after == ends.begin() ? 0 : *(after - 1);
+}
+
 void split(const DataOptions& options, Dataset& dataset) {
   const auto whole = dataset.train;
-  const int64_t training = training_tokens(whole->tokens(), options.data.validation_fraction);
+  int64_t training = training_tokens(whole->tokens(), options.data.validation_fraction);
   if (training == whole->tokens()) return;
+  if (options.data.packing != Packing::Stream) training = end_of_document_before(*whole, training);
+  if (training == 0 && options.data.packing != Packing::Stream)
+    bad_key(options, "data.validation_fraction",
+            "leaves no whole document for training; use a smaller one, or name other data in data.validation");
   dataset.train = std::make_shared<TokenSlice>(whole, 0, training);
   dataset.validation = std::make_shared<TokenSlice>(whole, training, whole->tokens() - training);
+}
+
+void check_same_tokenizer(const DataOptions& options, const char* key, const std::string& path, const Opened& opened,
+                          const std::shared_ptr<Tokenizer>& tokenizer, const std::string& from) {
+  if (opened.tokenizer && tokenizer && opened.tokenizer->to_text() != tokenizer->to_text())
+    bad_key(options, key,
+            fmt::format("{} was made with a different tokenizer from {}; prepare both with the same one", path, from));
+}
+
+// `tokenizer`, unless it is null, is the one that texts are encoded with, and that of token files: that of the source `from`.
+Dataset open_with(const DataOptions& options, const std::shared_ptr<Tokenizer>& tokenizer, const std::string& from) {
+  Dataset dataset;
+  const std::string& path = options.data.train;
+  const Opened train = open_file(options, path, tokenizer);
+  check_same_tokenizer(options, "data.sources", path, train, tokenizer, from);
+  dataset.tokenizer = train.tokenizer;
+  dataset.vocabulary_size =
+      options.vocabulary == VocabularyKind::Size ? options.vocabulary_size : dataset.tokenizer->vocabulary_size();
+  dataset.train = checked(train.tokens, dataset.vocabulary_size, path);
+  if (options.data.validation.empty()) {
+    split(options, dataset);
+    return dataset;
+  }
+  const Opened validation = open_file(options, options.data.validation, dataset.tokenizer);
+  check_same_tokenizer(options, "data.validation", options.data.validation, validation, dataset.tokenizer, path);
+  dataset.validation = checked(validation.tokens, dataset.vocabulary_size, options.data.validation);
+  return dataset;
 }
 
 }  // namespace
@@ -156,23 +268,21 @@ int64_t training_tokens(int64_t tokens, double validation_fraction) {
 
 Dataset open_dataset(const DataOptions& options) {
   if (options.data.train.empty()) bad_key(options, "data.train", "is missing; name a text file or a token file");
-  Dataset dataset;
-  const Opened train = open_file(options, options.data.train, nullptr);
-  dataset.tokenizer = train.tokenizer;
-  dataset.vocabulary_size =
-      options.vocabulary == VocabularyKind::Size ? options.vocabulary_size : dataset.tokenizer->vocabulary_size();
-  dataset.train = checked(train.tokens, dataset.vocabulary_size, options.data.train);
-  if (options.data.validation.empty()) {
-    split(options, dataset);
-    return dataset;
+  return open_with(options, nullptr, "");
+}
+
+std::vector<Dataset> open_sources(const DataOptions& options) {
+  if (options.data.sources.empty()) return {open_dataset(options)};
+  std::vector<Dataset> datasets;
+  DataOptions one = options;
+  for (const DataSource& source : options.data.sources) {
+    one.data.train = source.path;
+    datasets.push_back(datasets.empty() ? open_with(one, nullptr, "")
+                                        : open_with(one, datasets[0].tokenizer, options.data.sources[0].path));
+    if (!options.data.validation.empty()) one.data.validation_fraction = 0;
+    one.data.validation.clear();
   }
-  const Opened validation = open_file(options, options.data.validation, dataset.tokenizer);
-  if (validation.tokenizer && dataset.tokenizer && validation.tokenizer->to_text() != dataset.tokenizer->to_text())
-    bad_key(options, "data.validation",
-            fmt::format("{} was made with a different tokenizer from {}; prepare both with the same one",
-                        options.data.validation, options.data.train));
-  dataset.validation = checked(validation.tokens, dataset.vocabulary_size, options.data.validation);
-  return dataset;
+  return datasets;
 }
 
 }  // namespace trivet::data

@@ -1,13 +1,14 @@
 // Opens the data that a run trains and validates on, as named in the data section of a config.
 //
-//   a text (plain or .gz)   is tokenized in memory at start
-//   a token file            is read one sample at a time; its tokenizer, if any, must be the one that the config names
+//   texts and lines of JSON   are tokenized in memory at start; plain, .gz or .zst; one file, a folder or a pattern
+//   token files               are read one sample at a time; their tokenizer, if any, must be the one that the config names
 //
 // Validation uses a separate file or the last validation_fraction of the training tokens.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/config/run_config.h"
 #include "engine/data/token_sequence.h"
@@ -36,7 +37,11 @@ struct Dataset {
   int64_t vocabulary_size = 0;
 };
 
+// What options.data.train names.
 Dataset open_dataset(const DataOptions& options);
+// What each of options.data.sources names, or options.data.train alone. All have the same tokenizer; if it is "characters", it
+// is that of the first. options.data.validation, if it is given, is the validation of the first.
+std::vector<Dataset> open_sources(const DataOptions& options);
 
 // Number of tokens left for training when the last `validation_fraction` of `tokens` is held out for validation.
 int64_t training_tokens(int64_t tokens, double validation_fraction);

@@ -5,23 +5,26 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "engine/data/bpe_train.h"
 #include "engine/data/characters.h"
+#include "engine/data/chat_template.h"
 #include "engine/data/data_error.h"
-#include "engine/data/text_file.h"
+#include "engine/data/document_encoder.h"
+#include "engine/data/encoded_parts.h"
 #include "engine/data/token_file.h"
-#include "engine/data/word_split.h"
+#include "engine/data/work_threads.h"
 
 namespace trivet::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kPieceBytes = size_t{1} << 22;
-
 void check_input(const std::string& path, const std::string& output) {
   std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return;
+  refuse_unread_format(path);
   if (fs::equivalent(path, output, ignored)) bad_file(path, "is also the output; name another output");
   if (token_format_of(path)) bad_file(path, "is already a token file; `trivet data show` prints what is in it");
 }
@@ -58,105 +61,142 @@ void check_vocabulary(const PrepareOptions& options) {
 
 class Preparation {
  public:
-  Preparation(const PrepareOptions& options, const PrepareProgress& progress) : options_(options), progress_(progress) {}
+  Preparation(const PrepareOptions& options, const PrepareProgress& progress) : options_(options), progress_(progress) {
+    inputs_ = texts_of(options.inputs, left_out_);
+  }
 
   PrepareResult run() {
-    const auto tokenizer = make_tokenizer();
+    const std::shared_ptr<Tokenizer> tokenizer = make_tokenizer();
     if (options_.end_of_text) check_end_of_text(*tokenizer);
+    const EncodedParts parts(
+        options_.output + ".parts", *tokenizer,
+        fmt::format("{} {} {}", name_of(options_.chat_template), options_.end_of_text, options_.special_tokens));
+    PrepareResult result{.vocabulary_size = tokenizer->vocabulary_size(), .tokenizer = tokenizer->name()};
+    const std::vector<std::string> files = encode(tokenizer, parts, result);
     TokenFileWriter writer(options_.output, *tokenizer);
-    const SpecialFrame frame = tokenizer->frame();
-    bool at_start = true;
-    for_each_piece(
-        "writing tokens", [&](std::string_view rest) { return tokenizer->piece_bytes(rest, kPieceBytes); },
-        [&](std::string_view piece) {
-          if (options_.special_tokens && at_start) writer.add(frame.before);
-          at_start = false;
-          writer.add(options_.special_tokens ? tokenizer->encode_with_special(piece) : tokenizer->encode(piece));
-        },
-        [&] {
-          at_start = true;
-          if (options_.special_tokens) writer.add(frame.after);
-          if (options_.end_of_text) writer.add(std::vector<int32_t>{end_of_text_of(*tokenizer)});
-        });
+    for (size_t i = 0; i < files.size(); ++i) {
+      EncodedParts::copy(files[i], writer);
+      report("writing tokens", static_cast<double>(i + 1) / static_cast<double>(files.size()));
+    }
     writer.finish();
-    return {.text_bytes = text_bytes_,
-            .tokens = writer.tokens(),
-            .vocabulary_size = tokenizer->vocabulary_size(),
-            .file_bytes = static_cast<int64_t>(fs::file_size(options_.output)),
-            .tokenizer = tokenizer->name(),
-            .digest = open_tokens(options_.output)->digest()};
+    parts.remove();
+    const auto output = open_token_file(options_.output);
+    result.tokens = output->tokens();
+    result.documents = output->info().documents;
+    result.ignored_tokens = writer.ignored_tokens();
+    result.file_bytes = static_cast<int64_t>(fs::file_size(options_.output));
+    result.digest = output->digest();
+    add_notes(*tokenizer, result);
+    return result;
   }
 
  private:
+  int threads() const {
+    return options_.threads > 0 ? options_.threads : static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
+  }
+
+  // Returns the files of all parts in their order.
+  std::vector<std::string> encode(const std::shared_ptr<Tokenizer>& tokenizer, const EncodedParts& parts,
+                                  PrepareResult& result) {
+    const DocumentEncoder encoder(tokenizer, {.chat_template = options_.chat_template,
+                                              .end_of_each_text = options_.end_of_text,
+                                              .special_tokens = options_.special_tokens});
+    TextPieces pieces(inputs_, options_.piece_bytes,
+                      [&](std::string_view text, size_t limit) { return tokenizer->piece_bytes(text, limit); });
+    std::vector<std::string> files;
+    WorkThreads workers(threads());
+    const auto read_all = [&] {
+      for (InputPiece piece; !workers.has_failed() && pieces.next(piece);) {
+        const std::string file = parts.file_of(static_cast<int64_t>(files.size()), piece);
+        files.push_back(file);
+        if (EncodedParts::holds(file))
+          ++result.pieces_done_before;
+        else
+          workers.add([&encoder, &parts, file, text = std::move(piece)] { parts.write(file, encoder.encode(text)); });
+        report(kEncoding, pieces.share_read(), pieces.bytes());
+      }
+    };
+    try {
+      read_all();
+    } catch (...) {
+      workers.finish();  // an error in an earlier piece comes first
+      throw;
+    }
+    workers.finish();
+    report(kEncoding, 1, pieces.bytes());
+    result.text_bytes = pieces.bytes();
+    result.pieces = static_cast<int64_t>(files.size());
+    return files;
+  }
+
   std::shared_ptr<Tokenizer> make_tokenizer() {
     if (options_.train_bpe > 0) return trained();
     if (options_.vocabulary == "bytes") return bytes_tokenizer();
     if (options_.vocabulary != "characters") return load_tokenizer(options_.vocabulary);
     std::set<char32_t> all;
-    for_each_piece("collecting characters", [&](std::string_view piece) {
-      const auto some = distinct_characters(piece);
+    over_texts("collecting characters", [&](std::string_view text, bool) {
+      const auto some = distinct_characters(text);
       all.insert(some.begin(), some.end());
     });
     return std::make_shared<CharactersTokenizer>(std::vector<char32_t>(all.begin(), all.end()));
   }
 
+  // The special tokens of the chat template come last.
   std::shared_ptr<Tokenizer> trained() {
     WordCounts words;
-    for_each_piece("counting words", [&](std::string_view piece) { words.add(piece); });
-    return train_bpe(words, options_.train_bpe, [&](int64_t tokens, int64_t of) {
+    over_texts("counting words", [&](std::string_view text, bool special) {
+      if (!special) words.add(text);
+    });
+    const std::vector<std::string> special = special_tokens_of(options_.chat_template);
+    const int64_t size = options_.train_bpe - static_cast<int64_t>(special.size());
+    const auto learned = train_bpe(words, size, [&](int64_t tokens, int64_t of) {
       report("learning merges", static_cast<double>(tokens) / static_cast<double>(of));
     });
+    if (special.empty()) return learned;
+    BpeVocabulary vocabulary = learned->vocabulary();
+    for (const std::string& token : special) {
+      vocabulary.special.push_back(static_cast<int32_t>(vocabulary.tokens.size()));
+      vocabulary.tokens.push_back(token);
+    }
+    return std::make_shared<BpeTokenizer>(std::move(vocabulary), "the learned vocabulary");
   }
 
   static void check_end_of_text(const Tokenizer& tokenizer) {
-    if (end_of_text_of(tokenizer) < 0)
+    if (end_of_text_of(tokenizer).empty())
       throw DataError(ExitCode::Usage,
                       fmt::format("--end-of-text: the vocabulary \"{}\" has no {}; leave the flag out or use BPE",
                                   tokenizer.name(), kEndOfText));
   }
 
-  // Calls `work` on all texts, in pieces of as many bytes as `piece_bytes` says of the rest, and `end` after each text. Adds the
-  // name of the file to errors of `work`.
-  template <typename PieceBytes, typename Work, typename End>
-  void for_each_piece(std::string_view phase, PieceBytes piece_bytes, Work work, End end) {
-    text_bytes_ = 0;
-    for (size_t i = 0; i < options_.inputs.size(); ++i) {
-      const std::string text = read_text(options_.inputs[i]);
-      text_bytes_ += static_cast<int64_t>(text.size());
-      for (std::string_view rest = text; !rest.empty();) {
-        const double within = 1 - static_cast<double>(rest.size()) / static_cast<double>(text.size());
-        report(phase, (static_cast<double>(i) + within) / static_cast<double>(options_.inputs.size()));
-        const size_t bytes = piece_bytes(rest);
-        name_errors(options_.inputs[i], text.size() - rest.size(), [&] { work(rest.substr(0, bytes)); });
-        rest.remove_prefix(bytes);
-      }
-      end();
-    }
-    report(phase, 1);
+  void add_notes(const Tokenizer& tokenizer, PrepareResult& result) const {
+    for (const std::string& token : special_tokens_of(options_.chat_template))
+      if (tokenizer.special_id(token) < 0)
+        result.notes.push_back(fmt::format("the vocabulary has no special token {}, so it is written as text", token));
+    if (left_out_ > 0)
+      result.notes.push_back(fmt::format("{} left out for not having the name of a text",
+                                         left_out_ == 1 ? "1 file is" : fmt::format("{} files are", left_out_)));
   }
 
   template <typename Work>
-  void for_each_piece(std::string_view phase, Work work) {
-    for_each_piece(phase, [](std::string_view rest) { return piece_bytes(rest, kPieceBytes); }, work, [] {});
+  void over_texts(std::string_view phase, Work work) {
+    TextPieces pieces(inputs_, options_.piece_bytes);
+    for_each_text(pieces, options_.chat_template, [&](std::string_view text, bool special) {
+      work(text, special);
+      report(phase, pieces.share_read(), pieces.bytes());
+    });
+    report(phase, 1, pieces.bytes());
   }
 
-  template <typename Work>
-  static void name_errors(const std::string& path, size_t offset, Work work) {
-    try {
-      work();
-    } catch (const DataError& error) {
-      const std::string from = offset == 0 ? "" : fmt::format("in the piece that starts at byte {}: ", offset);
-      throw DataError(error.exit_code(), path + ": " + from + error.what());
-    }
+  void report(std::string_view phase, double done, int64_t bytes = 0) const {
+    if (progress_) progress_({phase, done, bytes});
   }
 
-  void report(std::string_view phase, double done) const {
-    if (progress_) progress_(phase, done);
-  }
+  static constexpr std::string_view kEncoding = "encoding";
 
   const PrepareOptions& options_;
   const PrepareProgress& progress_;
-  int64_t text_bytes_ = 0;
+  std::vector<std::string> inputs_;
+  int64_t left_out_ = 0;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Turns texts into one token file, for `trivet data prepare`.
+// Turns texts into one token file, for `trivet data prepare`. Several threads encode; what they have done outlives an
+// interruption (encoded_parts.h).
 #pragma once
 
 #include <cstdint>
@@ -7,27 +8,40 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/config/run_config.h"
+
 namespace trivet::data {
 
 struct PrepareOptions {
-  std::vector<std::string> inputs = {};  // texts, plain or .gz, in this order
+  std::vector<std::string> inputs = {};  // texts, lines of JSON, folders of both; plain, .gz or .zst; in this order
   std::string output = "";
   std::string vocabulary = "bytes";  // "bytes", "characters" (of all inputs), a tokenizer file or a folder with one
   int64_t train_bpe = 0;             // > 0: learn a BPE vocabulary of this size from the inputs instead
-  bool end_of_text = false;          // <|endoftext|>, or what the tokenizer has in its place, after each input
-  bool special_tokens = false;       // special tokens are recognized in the text, and those of its frame put around each input
-  bool replace = false;              // an existing output is replaced
+  bool end_of_text = false;          // <|endoftext|>, or what the tokenizer has in its place, after each text
+  bool special_tokens = false;       // recognized in texts, and those of the tokenizer's frame are put around each text
+  ChatTemplate chat_template = ChatTemplate::None;
+  int threads = 0;  // that encode; 0: as many as the machine has processors, at most 16
+  size_t piece_bytes = size_t{1} << 24;
+  bool replace = false;  // an existing output is replaced
 };
 
 struct PrepareResult {
-  int64_t text_bytes = 0, tokens = 0, vocabulary_size = 0, file_bytes = 0;
+  int64_t text_bytes = 0, tokens = 0, vocabulary_size = 0, file_bytes = 0, documents = 0;
+  int64_t ignored_tokens = 0;                  // that the loss ignores
+  int64_t pieces = 0, pieces_done_before = 0;  // the latter by an interrupted preparation
+  std::vector<std::string> notes = {};         // what the user should know
   std::string tokenizer = "", digest = "";
 };
 
-// `phase` describes the current phase in a few words; `done` goes from 0 to 1 within it.
-using PrepareProgress = std::function<void(std::string_view phase, double done)>;
+struct PrepareStatus {
+  std::string_view phase;  // in a few words
+  double done = 0;         // of the phase, from 0 to 1
+  int64_t bytes = 0;       // of text that the phase has worked on; 0 if it works on something else
+};
+using PrepareProgress = std::function<void(const PrepareStatus&)>;
 
-// Mistakes that can be known in advance throw DataError before any long work. The output appears complete or not at all.
+// Mistakes that can be known in advance throw DataError before any long work. The output appears complete or not at all. After
+// an error, what was encoded stays in the folder OUTPUT.parts for the next attempt.
 PrepareResult prepare(const PrepareOptions& options, const PrepareProgress& progress = {});
 
 }  // namespace trivet::data

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/sample.h"
 
@@ -15,6 +16,8 @@ class SampleSource {
   virtual ~SampleSource() = default;
   virtual const SampleSpec& spec() const = 0;
   virtual int64_t samples() const = 0;
+  // The samples of each source of a mixture, whose samples follow each other; otherwise one number.
+  virtual std::vector<int64_t> sizes_of_sources() const { return {samples()}; }
   // Fills the input and the targets of one sample, 0 .. samples() - 1, as spec() says. `epoch`, from 0, is for sources that
   // change their samples from epoch to epoch (augmentation); what they give is a function of both numbers.
   virtual void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const = 0;

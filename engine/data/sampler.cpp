@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/data/distributed_sampler.h"
+#include "engine/data/mixture.h"
 
 namespace trivet::data {
 
@@ -21,8 +22,11 @@ int64_t EndlessSampler::steps_of(double epochs) const {
 
 int64_t EndlessSampler::epochs_in(int64_t steps) const { return steps * layout_.global_batch() / order_.samples(); }
 
-std::shared_ptr<const Sampler> make_sampler(const DataConfig& data, int64_t samples, uint64_t seed, const BatchLayout& layout,
-                                            const std::string& source) {
+std::shared_ptr<const Sampler> make_sampler(const DataConfig& data, const std::vector<int64_t>& sizes, uint64_t seed,
+                                            const BatchLayout& layout, const std::string& source) {
+  if (!data.sources.empty())
+    return std::make_shared<MixtureSampler>(Mixture(data.sources, sizes, seed, data.shuffle), sizes, layout);
+  const int64_t samples = sizes.at(0);
   if (data.sampler == SamplerKind::Trivet)
     return std::make_shared<EndlessSampler>(SampleOrder(samples, seed, data.shuffle), layout);
   const DistributedSamplerOptions options{.samples = samples,

@@ -3,12 +3,14 @@
 //
 //   endless       the samples of one epoch follow those of the epoch before, whatever step they fall into. What a step reads
 //                 depends on the seed and the step alone (sample_order.h)
+//   mixture       the same of several sources, mixed by weights (mixture.h)
 //   distributed   what PyTorch's DistributedSampler and DataLoader give to the ranks of a job: each epoch is a whole number of
 //                 steps, whose last one may be shorter (distributed_sampler.h)
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "engine/config/run_config.h"
 #include "engine/data/batch_layout.h"
@@ -35,6 +37,8 @@ class Sampler {
   virtual int64_t steps_per_epoch() const { return 0; }
   // Whether some rows of an epoch have no sample.
   virtual bool has_empty_rows() const { return false; }
+  // How many samples of each source of a mixture these steps read; empty without a mixture.
+  virtual std::vector<int64_t> samples_of_sources(int64_t /*steps*/) const { return {}; }
 };
 
 // Rounds up, to at most 10^12, the most steps that a checkpoint can have.
@@ -58,9 +62,9 @@ class EndlessSampler final : public Sampler {
   BatchLayout layout_;
 };
 
-// `samples`: of the training data, at least 1. `source`: the config's file name, for messages. Throws ConfigError if the data
-// does not give every rank a sample.
-std::shared_ptr<const Sampler> make_sampler(const DataConfig& data, int64_t samples, uint64_t seed, const BatchLayout& layout,
-                                            const std::string& source);
+// `sizes`: samples of each source of the training data, at least 1. `source`: the config's file name, for messages. Throws
+// ConfigError if the data does not give every rank a sample.
+std::shared_ptr<const Sampler> make_sampler(const DataConfig& data, const std::vector<int64_t>& sizes, uint64_t seed,
+                                            const BatchLayout& layout, const std::string& source);
 
 }  // namespace trivet::data

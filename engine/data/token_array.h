@@ -1,4 +1,4 @@
-// Token ids in one of three widths, stored in memory or in a file, and slices of them.
+// Token ids in one of four widths, stored in memory or in a file, slices of them, and sequences joined end to end.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "engine/data/data_file.h"
+#include "engine/data/encoded_text.h"
 #include "engine/data/token_sequence.h"
 
 namespace trivet::data {
 
-enum class TokenType : uint32_t { UInt8 = 1, UInt16 = 2, Int32 = 4 };  // value = bytes per token
+enum class TokenType : uint32_t { UInt8 = 1, UInt16 = 2, Int32 = 4, Int64 = 8 };  // value = bytes per token; Int64: NumPy's
 
 // The narrowest type for ids below `vocabulary_size`.
 TokenType token_type_for(int64_t vocabulary_size);
@@ -37,16 +38,21 @@ void append_packed(std::vector<std::byte>& bytes, std::span<const int32_t> ids, 
 class TokenArray : public TokenSequence {
  public:
   TokenArray(std::span<const int32_t> ids, int64_t vocabulary_size);
+  TokenArray(EncodedText text, int64_t vocabulary_size);
 
   int64_t tokens() const override { return count_; }
   int64_t vocabulary_size() const override { return vocabulary_size_; }
   void read(int64_t first, std::span<int32_t> out) const override;
+  std::vector<int64_t> document_ends() const override { return document_ends_; }
+  void ignore(int64_t first, std::span<int32_t> targets) const override;
   std::string digest() const override { return digest_; }
 
  private:
   TokenType type_;
   int64_t count_;
   std::vector<std::byte> bytes_;
+  std::vector<uint8_t> ignored_;
+  std::vector<int64_t> document_ends_;
   int64_t vocabulary_size_;
   std::string digest_;
 };
@@ -59,11 +65,36 @@ class TokenSlice : public TokenSequence {
   int64_t tokens() const override { return count_; }
   int64_t vocabulary_size() const override { return whole_->vocabulary_size(); }
   void read(int64_t first, std::span<int32_t> out) const override;
+  void ignore(int64_t first, std::span<int32_t> targets) const override;
+  // A document that begins or ends outside is cut.
+  std::vector<int64_t> document_ends() const override;
   std::string digest() const override;
 
  private:
   std::shared_ptr<const TokenSequence> whole_;
   int64_t first_, count_;
+};
+
+// Parts one after the other, such as the shards of a data set. They must have the same vocabulary size.
+class JoinedTokens : public TokenSequence {
+ public:
+  explicit JoinedTokens(std::vector<std::shared_ptr<TokenSequence>> parts);  // at least one
+
+  int64_t tokens() const override { return ends_.back(); }
+  int64_t vocabulary_size() const override { return parts_[0]->vocabulary_size(); }
+  void read(int64_t first, std::span<int32_t> out) const override;
+  void ignore(int64_t first, std::span<int32_t> targets) const override;
+  // Empty if a part does not say where its documents end. A document does not continue in the next part.
+  std::vector<int64_t> document_ends() const override;
+  std::string digest() const override;
+
+ private:
+  // Calls work(part, first within it, values) for the parts that the values are in.
+  template <typename Work>
+  void over_parts(int64_t first, std::span<int32_t> values, Work work) const;
+
+  std::vector<std::shared_ptr<TokenSequence>> parts_;
+  std::vector<int64_t> ends_;  // of each part
 };
 
 }  // namespace trivet::data

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
+#include <stdexcept>
 
 #include "engine/data/data_error.h"
 #include "engine/data/data_file.h"
@@ -25,6 +28,8 @@ class TrivetTokens : public StoredTokenFile {
         .type = static_cast<TokenType>(header_.bytes_per_token),
         .tokens = static_cast<int64_t>(header_.tokens),
         .vocabulary_size = static_cast<int64_t>(header_.vocabulary_size),
+        .documents = static_cast<int64_t>(header_.documents),
+        .ignores_some = header_.ignored_bytes > 0,
         .tokenizer_name = std::string(header_.tokenizer_name, strnlen(header_.tokenizer_name, sizeof header_.tokenizer_name)),
         .tokenizer_text = file_.text(sizeof header_, static_cast<int64_t>(header_.tokenizer_bytes)),
         .data_hash = hexadecimal(header_.tokens_xxh3)};
@@ -34,22 +39,51 @@ class TrivetTokens : public StoredTokenFile {
   int64_t tokens() const override { return ids_.count; }
   int64_t vocabulary_size() const override { return info_.vocabulary_size; }
   void read(int64_t first, std::span<int32_t> out) const override { ids_.read(first, out, info_.vocabulary_size); }
+  std::vector<int64_t> document_ends() const override {
+    if (header_.documents == 0) return {};
+    verify_part("the ends of documents", documents_offset(header_), header_.documents * 8, header_.documents_xxh3);
+    std::vector<int64_t> ends(header_.documents);
+    file_.read(static_cast<int64_t>(documents_offset(header_)), std::as_writable_bytes(std::span(ends)));
+    const bool ascending = ends[0] > 0 && std::ranges::is_sorted(ends, std::less_equal<>());
+    if (!ascending || ends.back() != ids_.count) bad_file(file_.path(), "the ends of its documents do not rise to its end");
+    return ends;
+  }
+  void ignore(int64_t first, std::span<int32_t> targets) const override {
+    if (header_.ignored_bytes == 0 || targets.empty()) return;
+    const int64_t last = first + static_cast<int64_t>(targets.size()) - 1;
+    if (first < 0 || last >= ids_.count) throw std::logic_error("ignore: targets beyond the end were asked for");
+    const std::string bits = file_.text(ignored_offset() + first / 8, last / 8 - first / 8 + 1);
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const int64_t bit = first % 8 + static_cast<int64_t>(i);
+      if ((static_cast<unsigned char>(bits[bit / 8]) >> (bit % 8) & 1) != 0) targets[i] = -1;
+    }
+  }
   std::string digest() const override {
-    return fmt::format("tokens {} vocabulary {} xxh3 {}", info_.tokens, info_.vocabulary_size, info_.data_hash);
+    std::string text = fmt::format("tokens {} vocabulary {} xxh3 {}", info_.tokens, info_.vocabulary_size, info_.data_hash);
+    if (header_.documents > 1) text += fmt::format(" documents {} {}", header_.documents, hexadecimal(header_.documents_xxh3));
+    if (header_.ignored_bytes > 0) text += " ignored " + hexadecimal(header_.ignored_xxh3);
+    return text;
   }
   const TokenFileInfo& info() const override { return info_; }
 
   void verify() const {
-    const int64_t offset = ids_.offset;
-    const uint64_t found = file_.hash(offset, file_.bytes() - offset);
-    if (found != header_.tokens_xxh3)
-      data_changed(
-          file_.path(),
-          fmt::format("the checksum of the tokens is {}, but the header says {}: the file is damaged; prepare it again",
-                      hexadecimal(found), info_.data_hash));
+    verify_part("the tokens", header_.tokens_offset, header_.tokens * header_.bytes_per_token, header_.tokens_xxh3);
+    document_ends();
+    if (header_.ignored_bytes > 0)
+      verify_part("the ignored tokens", static_cast<uint64_t>(ignored_offset()), header_.ignored_bytes, header_.ignored_xxh3);
   }
 
  private:
+  void verify_part(std::string_view what, uint64_t offset, uint64_t bytes, uint64_t expected) const {
+    const uint64_t found = file_.hash(static_cast<int64_t>(offset), static_cast<int64_t>(bytes));
+    if (found != expected)
+      data_changed(file_.path(),
+                   fmt::format("the checksum of {} is {}, but the header says {}: the file is damaged; prepare it again", what,
+                               hexadecimal(found), hexadecimal(expected)));
+  }
+
+  int64_t ignored_offset() const { return static_cast<int64_t>(documents_offset(header_) + header_.documents * 8); }
+
   void read_header() {
     const std::string start = file_.text(0, sizeof header_);
     const std::string_view magic(kTokenMagic, sizeof header_.magic);
@@ -58,9 +92,9 @@ class TrivetTokens : public StoredTokenFile {
       data_changed(file_.path(),
                    fmt::format("is truncated: it has {} bytes, but the header alone has {}", start.size(), sizeof header_));
     std::memcpy(&header_, start.data(), sizeof header_);
-    if (header_.version != kTokenVersion)
+    if (header_.version != 1 && header_.version != kTokenVersion)
       bad_file(file_.path(),
-               fmt::format("token file version {}; this program reads version {}", header_.version, kTokenVersion));
+               fmt::format("token file version {}; this program reads versions 1 and {}", header_.version, kTokenVersion));
     if (hash_bytes(std::string_view(start).substr(0, kTokenHeaderHashed)) != header_.header_xxh3)
       data_changed(file_.path(), "the checksum of the header does not match: the file is damaged; prepare it again");
   }
@@ -75,7 +109,16 @@ class TrivetTokens : public StoredTokenFile {
     if (header_.tokenizer_bytes > static_cast<uint64_t>(kMaxTokenizerBytes))
       bad_file(file_.path(), fmt::format("the tokenizer in it has {} bytes; at most {} are accepted", header_.tokenizer_bytes,
                                          kMaxTokenizerBytes));
-    const uint64_t expected = header_.tokens_offset + header_.tokens * header_.bytes_per_token;
+    uint64_t expected = header_.tokens_offset + header_.tokens * header_.bytes_per_token;
+    if (header_.version == kTokenVersion) {
+      const uint64_t ignored = header_.ignored_bytes;
+      if (header_.documents > header_.tokens || (ignored != 0 && ignored != (header_.tokens + 7) / 8))
+        bad_file(file_.path(), fmt::format("impossible header: {} tokens, {} documents, {} bytes of ignored tokens",
+                                           header_.tokens, header_.documents, ignored));
+      expected = documents_offset(header_) + header_.documents * 8 + ignored;
+    } else if (header_.documents != 0 || header_.ignored_bytes != 0) {
+      bad_file(file_.path(), "impossible header: documents in a file of version 1");
+    }
     const auto found = static_cast<uint64_t>(file_.bytes());
     if (found != expected)
       data_changed(file_.path(), fmt::format("has {} bytes, but {} tokens of {} bytes from byte {} make {}: the file {}", found,
@@ -108,9 +151,11 @@ void read_everything(const TokenSequence& file) {
 std::optional<TokenFormat> token_format_of(const std::string& path) {
   if (path.ends_with(".tokens")) return TokenFormat::Trivet;
   if (is_megatron(path)) return TokenFormat::Megatron;
+  if (path.ends_with(".npy")) return TokenFormat::Numpy;
   const std::string start = DataFile(path).text(0, 8);
   if (start.starts_with(std::string_view(kTokenMagic, 8))) return TokenFormat::Trivet;
   if (is_llm_c(start)) return TokenFormat::LlmC;
+  if (is_numpy(start)) return TokenFormat::Numpy;
   return std::nullopt;
 }
 
@@ -119,6 +164,7 @@ std::shared_ptr<StoredTokenFile> open_token_file(const std::string& path) {
     case TokenFormat::Trivet: return std::make_shared<TrivetTokens>(path);
     case TokenFormat::Megatron: return open_megatron(path);
     case TokenFormat::LlmC: return open_llm_c(path);
+    case TokenFormat::Numpy: return open_numpy(path);
   }
   return nullptr;
 }

@@ -1,9 +1,10 @@
-// Files of token ids: Trivet's own format, and two formats that other programs write.
+// Files of token ids: Trivet's own format, and three formats that other programs write.
 //
 // Trivet's format (.tokens; little-endian; docs/data.md has the table of offsets) is a header of 128 bytes, the text of the
-// tokenizer that made it, zeros up to a multiple of 64, and the ids back to back. It is complete in itself: the tokenizer
-// travels with the data. The header carries a checksum of itself, of the tokenizer and of the ids; opening checks the first two
-// and all sizes, and leaves the ids to verify_tokens, because reading all of a large file takes long.
+// tokenizer that made it, zeros up to a multiple of 64, and the ids back to back. Version 2 adds where documents end and, if
+// the loss ignores some tokens, a bit for each. It is complete in itself: the tokenizer travels with the data. The header
+// carries a checksum of itself and of each part; opening checks all sizes, the header and the tokenizer, and leaves the ids to
+// verify_tokens, because reading all of a large file takes long.
 //
 // Foreign files state neither their vocabulary (its size is 0) nor a checksum (digest() hashes the sizes and samples of the
 // content).
@@ -19,10 +20,11 @@
 namespace trivet::data {
 
 struct TokenFileInfo {
-  std::string format = "";  // "trivet", "megatron", "llm.c"
+  std::string format = "";  // "trivet", "megatron", "llm.c", "numpy"
   TokenType type = TokenType::UInt8;
   int64_t tokens = 0, vocabulary_size = 0;                               // 0: unknown
-  int64_t documents = 0;                                                 // Megatron; 0: unknown
+  int64_t documents = 0;                                                 // 0: unknown
+  bool ignores_some = false;                                             // targets, in the loss
   std::string tokenizer_name = "", tokenizer_text = "", data_hash = "";  // trivet only
 };
 
@@ -33,10 +35,10 @@ class StoredTokenFile : public TokenSequence {
 };
 
 // The format of the file, by its name or its content; nullopt for plain text, gzip and everything unknown.
-enum class TokenFormat { Trivet, Megatron, LlmC };
+enum class TokenFormat { Trivet, Megatron, LlmC, Numpy };
 std::optional<TokenFormat> token_format_of(const std::string& path);
 
-// Opens any of the three formats; ids are read from the disk when they are requested. Throws DataError: exit code 2 for a file
+// Opens any of the formats; ids are read from the disk when they are requested. Throws DataError: exit code 2 for a file
 // that is not a token file, exit code 18 for one that is damaged.
 std::shared_ptr<StoredTokenFile> open_token_file(const std::string& path);
 std::shared_ptr<TokenSequence> open_tokens(const std::string& path);
@@ -44,8 +46,8 @@ std::shared_ptr<TokenSequence> open_tokens(const std::string& path);
 // Reads the whole file to check the checksum of the ids and that each id is inside the vocabulary.
 void verify_tokens(const std::string& path);
 
-// Writes Trivet's format in pieces. The file appears at `path` in finish(); without finish() the destructor removes what was
-// written.
+// Writes Trivet's format in pieces: version 2 if documents end or tokens are ignored, otherwise version 1. The file appears at
+// `path` in finish(); without finish() the destructor removes what was written.
 class TokenFileWriter {
  public:
   TokenFileWriter(std::string path, const Tokenizer& tokenizer);
@@ -53,7 +55,10 @@ class TokenFileWriter {
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
   ~TokenFileWriter();
   void add(std::span<const int32_t> ids);
+  void add_text(const EncodedText& text);
+  void end_document();
   int64_t tokens() const;
+  int64_t ignored_tokens() const;
   void finish();
 
  private:

@@ -8,11 +8,11 @@
 namespace trivet::data {
 
 inline constexpr char kTokenMagic[9] = "TRIVTOK\n";
-inline constexpr uint32_t kTokenVersion = 1;
+inline constexpr uint32_t kTokenVersion = 2;  // 1 if nothing follows the ids
 
 struct TokenHeader {
   char magic[8] = {};
-  uint32_t version = kTokenVersion;
+  uint32_t version = 1;
   uint32_t bytes_per_token = 0;  // 1 uint8, 2 uint16, 4 int32
   uint64_t vocabulary_size = 0;
   uint64_t tokens = 0;
@@ -21,11 +21,20 @@ struct TokenHeader {
   uint64_t tokenizer_xxh3 = 0;
   uint64_t tokens_xxh3 = 0;
   char tokenizer_name[16] = {};  // zero-padded
-  char reserved[40] = {};        // zeros
-  uint64_t header_xxh3 = 0;      // of the 120 bytes before it
+  uint64_t documents = 0;        // version 2, as the next three
+  uint64_t documents_xxh3 = 0;
+  uint64_t ignored_bytes = 0;  // 0, or one bit for each token
+  uint64_t ignored_xxh3 = 0;
+  char reserved[8] = {};     // zeros
+  uint64_t header_xxh3 = 0;  // of the 120 bytes before it
 };
 static_assert(sizeof(TokenHeader) == 128 && std::endian::native == std::endian::little);
 
 inline constexpr size_t kTokenHeaderHashed = 120;
+
+// Version 2: where the ends of documents begin. The bits of ignored tokens follow them.
+inline uint64_t documents_offset(const TokenHeader& header) {
+  return (header.tokens_offset + header.tokens * header.bytes_per_token + 7) / 8 * 8;
+}
 
 }  // namespace trivet::data

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace trivet::data {
 
@@ -15,6 +16,11 @@ class TokenSequence {
   virtual int64_t vocabulary_size() const = 0;
   // out[i] = token first + i
   virtual void read(int64_t first, std::span<int32_t> out) const = 0;
+  // Where documents end: how many tokens precede the end of each, ascending; the last is tokens(). Empty if the data does not
+  // say. Reads all of an index or a file.
+  virtual std::vector<int64_t> document_ends() const { return {}; }
+  // Sets to -1 those of the targets first, first + 1 ... that the loss ignores.
+  virtual void ignore(int64_t /*first*/, std::span<int32_t> /*targets*/) const {}
   // Identifies the data by its sizes and a hash, so that a resumed run can tell that it has changed (exit code 18).
   virtual std::string digest() const = 0;
 };

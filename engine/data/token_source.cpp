@@ -10,12 +10,13 @@
 
 namespace trivet::data {
 
-TokenSource::TokenSource(std::shared_ptr<const TokenSequence> tokens, int64_t sequence_length)
+TokenSource::TokenSource(std::shared_ptr<const TokenSequence> tokens, int64_t sequence_length, LossOn loss_on)
     : tokens_(std::move(tokens)),
       spec_{.input = {sequence_length},
             .targets = {sequence_length},
             .input_values = tokens_->vocabulary_size(),
-            .classes = tokens_->vocabulary_size()} {
+            .classes = tokens_->vocabulary_size()},
+      loss_on_(loss_on) {
   const int64_t given = tokens_->tokens();
   if (samples() < 1)
     throw DataError(ExitCode::Usage,
@@ -30,6 +31,7 @@ void TokenSource::fill(int64_t sample, int64_t, std::span<std::byte> input, std:
   tokens_->read(sample * length, tokens);
   std::memcpy(input.data(), tokens.data(), input.size());
   std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
+  if (loss_on_ == LossOn::Completions) tokens_->ignore(sample * length + 1, targets);
 }
 
 }  // namespace trivet::data

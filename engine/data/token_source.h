@@ -1,8 +1,10 @@
-// Text as samples: sample n is the tokens from n x S, and its targets are the same tokens shifted by one.
+// Text as samples: sample n is the tokens from n x S, and its targets are the same tokens shifted by one. Targets that the data
+// marks as prompts are -1 if only completions count.
 #pragma once
 
 #include <memory>
 
+#include "engine/config/run_config.h"
 #include "engine/data/sample_source.h"
 #include "engine/data/token_sequence.h"
 
@@ -11,7 +13,7 @@ namespace trivet::data {
 class TokenSource final : public SampleSource {
  public:
   // Throws DataError if there are too few tokens for one sample.
-  TokenSource(std::shared_ptr<const TokenSequence> tokens, int64_t sequence_length);
+  TokenSource(std::shared_ptr<const TokenSequence> tokens, int64_t sequence_length, LossOn loss_on = LossOn::Completions);
 
   const SampleSpec& spec() const override { return spec_; }
   int64_t samples() const override { return (tokens_->tokens() - 1) / spec_.input[0]; }
@@ -21,6 +23,7 @@ class TokenSource final : public SampleSource {
  private:
   std::shared_ptr<const TokenSequence> tokens_;
   SampleSpec spec_;
+  LossOn loss_on_;
 };
 
 }  // namespace trivet::data

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -20,7 +22,39 @@ struct TokenFileWriter::State {
   TokenHeader header;
   TokenType type = TokenType::UInt8;
   StreamingHash hash;
+  std::vector<int64_t> document_ends;
+  std::vector<uint8_t> ignored;  // a bit for each token up to the last one that is ignored
   bool finished = false;
+
+  void ignore(uint64_t token) {
+    ignored.resize(std::max<size_t>(ignored.size(), token / 8 + 1));
+    ignored[token / 8] = static_cast<uint8_t>(ignored[token / 8] | 1u << token % 8);
+  }
+
+  // A document without tokens does not count.
+  void end_document(uint64_t end) {
+    const auto before = document_ends.empty() ? 0 : static_cast<uint64_t>(document_ends.back());
+    if (end > before) document_ends.push_back(static_cast<int64_t>(end));
+  }
+
+  // What follows the ids in version 2.
+  void write_documents() {
+    if (document_ends.empty() && ignored.empty()) return;
+    if (!document_ends.empty()) end_document(header.tokens);
+    header.version = kTokenVersion;
+    const uint64_t end = header.tokens_offset + header.tokens * header.bytes_per_token;
+    write("\0\0\0\0\0\0\0", documents_offset(header) - end);
+    const std::string_view ends(reinterpret_cast<const char*>(document_ends.data()), document_ends.size() * sizeof(int64_t));
+    header.documents = document_ends.size();
+    header.documents_xxh3 = hash_bytes(ends);
+    write(ends.data(), ends.size());
+    if (ignored.empty()) return;
+    ignored.resize((header.tokens + 7) / 8);
+    const std::string_view bits(reinterpret_cast<const char*>(ignored.data()), ignored.size());
+    header.ignored_bytes = bits.size();
+    header.ignored_xxh3 = hash_bytes(bits);
+    write(bits.data(), bits.size());
+  }
 
   void write(const void* bytes, size_t count) {
     file.write(static_cast<const char*>(bytes), static_cast<std::streamsize>(count));
@@ -65,11 +99,28 @@ void TokenFileWriter::add(std::span<const int32_t> ids) {
   state_->header.tokens += ids.size();
 }
 
+void TokenFileWriter::add_text(const EncodedText& text) {
+  const uint64_t first = state_->header.tokens;
+  for (const int64_t end : text.document_ends) state_->end_document(first + static_cast<uint64_t>(end));
+  for (size_t i = 0; i < text.ignored.size(); ++i)
+    if (text.ignored[i] != 0) state_->ignore(first + i);
+  add(std::span<const int32_t>(text.ids));
+}
+
+void TokenFileWriter::end_document() { state_->end_document(state_->header.tokens); }
+
 int64_t TokenFileWriter::tokens() const { return static_cast<int64_t>(state_->header.tokens); }
+
+int64_t TokenFileWriter::ignored_tokens() const {
+  int64_t count = 0;
+  for (const uint8_t byte : state_->ignored) count += std::popcount(byte);
+  return count;
+}
 
 void TokenFileWriter::finish() {
   TokenHeader& header = state_->header;
   header.tokens_xxh3 = state_->hash.value();
+  state_->write_documents();
   header.header_xxh3 = hash_bytes({reinterpret_cast<const char*>(&header), kTokenHeaderHashed});
   state_->file.seekp(0);
   state_->write(&header, sizeof header);

@@ -65,7 +65,7 @@ struct TokenizerFile {
 };
 std::optional<TokenizerFile> tokenizer_file_of(const std::string& text);
 
-// The id of <|endoftext|>, or of what other programs have in its place, such as </s>; -1: none.
-int32_t end_of_text_of(const Tokenizer& tokenizer);
+// The special token <|endoftext|>, or what other programs have in its place, such as </s>; empty: none.
+std::string end_of_text_of(const Tokenizer& tokenizer);
 
 }  // namespace trivet::data

@@ -6,6 +6,7 @@
 
 #include "engine/config/config.h"
 #include "engine/data/data_error.h"
+#include "engine/data/document_source.h"
 #include "engine/data/image_source.h"
 #include "engine/data/token_source.h"
 
@@ -14,18 +15,32 @@ namespace {
 
 class TextData final : public TrainingData {
  public:
-  TextData(Dataset dataset, int64_t sequence_length) : dataset_(std::move(dataset)), sequence_length_(sequence_length) {}
+  TextData(Dataset dataset, int64_t sequence_length, const DataConfig& data)
+      : dataset_(std::move(dataset)), sequence_length_(sequence_length), loss_on_(data.loss_on) {
+    if (data.packing == Packing::Stream) return;
+    const DocumentSource::Options options{sequence_length, data.packing, data.loss_on};
+    train_documents_ = std::make_shared<DocumentSource>(dataset_.train, options);
+    if (dataset_.validation) validation_documents_ = std::make_shared<DocumentSource>(dataset_.validation, options);
+  }
 
-  std::shared_ptr<const SampleSource> train() const override {
-    return std::make_shared<TokenSource>(dataset_.train, sequence_length_);
-  }
+  std::shared_ptr<const SampleSource> train() const override { return source(dataset_.train, train_documents_); }
   std::shared_ptr<const SampleSource> validation() const override {
-    if (!dataset_.validation) return nullptr;
-    return std::make_shared<TokenSource>(dataset_.validation, sequence_length_);
+    return dataset_.validation ? source(dataset_.validation, validation_documents_) : nullptr;
   }
-  std::string train_digest() const override { return dataset_.train->digest(); }
-  std::string validation_digest() const override { return dataset_.validation ? dataset_.validation->digest() : ""; }
+  std::string train_digest() const override { return train_documents_ ? train_documents_->digest() : dataset_.train->digest(); }
+  std::string validation_digest() const override {
+    if (validation_documents_) return validation_documents_->digest();
+    return dataset_.validation ? dataset_.validation->digest() : "";
+  }
   std::string sizes() const override {
+    if (train_documents_) {
+      const std::string cut = train_documents_->cut_documents() == 0
+                                  ? ""
+                                  : fmt::format(", {} longer than a sample and cut", train_documents_->cut_documents());
+      return fmt::format("{} training documents{}, in {} samples with {:.1f} % padding, {} validation documents",
+                         train_documents_->documents(), cut, train_documents_->samples(), 100 * train_documents_->padding(),
+                         validation_documents_ ? validation_documents_->documents() : 0);
+    }
     return fmt::format("{} training tokens, {} validation tokens", dataset_.train->tokens(),
                        dataset_.validation ? dataset_.validation->tokens() : 0);
   }
@@ -42,8 +57,16 @@ class TextData final : public TrainingData {
   int64_t vocabulary_size() const override { return dataset_.vocabulary_size; }
 
  private:
+  std::shared_ptr<const SampleSource> source(const std::shared_ptr<TokenSequence>& tokens,
+                                             const std::shared_ptr<const DocumentSource>& documents) const {
+    if (documents) return documents;
+    return std::make_shared<TokenSource>(tokens, sequence_length_, loss_on_);
+  }
+
   Dataset dataset_;
   int64_t sequence_length_;
+  LossOn loss_on_;
+  std::shared_ptr<const DocumentSource> train_documents_, validation_documents_;  // null with packing "stream"
 };
 
 class ImageData final : public TrainingData {
@@ -143,12 +166,16 @@ std::optional<Images> validation_images(const Config& config, int64_t places, Op
 
 }  // namespace
 
-std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length) {
-  return std::make_unique<TextData>(std::move(dataset), sequence_length);
+std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length, const DataConfig& data) {
+  return std::make_unique<TextData>(std::move(dataset), sequence_length, data);
 }
 
 std::unique_ptr<TrainingData> open_text_data(const Config& config) {
-  return text_data(open_dataset(data_options(config)), config.model.sequence_length);
+  std::vector<std::unique_ptr<TrainingData>> parts;
+  for (Dataset& dataset : open_sources(data_options(config)))
+    parts.push_back(text_data(std::move(dataset), config.model.sequence_length, config.data));
+  if (config.data.sources.empty()) return std::move(parts[0]);
+  return mixed_data(std::move(parts), config.data.sources);
 }
 
 std::unique_ptr<TrainingData> open_image_data(const Config& config, int64_t places) {

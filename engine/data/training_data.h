@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/data/dataset.h"
 #include "engine/data/picture.h"
@@ -30,7 +31,11 @@ class TrainingData {
   virtual int64_t vocabulary_size() const { return 0; }
 };
 
-std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length);
+std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length, const DataConfig& data = {});
+
+// A mixture of texts (mixture.h): `sources` as in the config, one for each of `parts`.
+std::unique_ptr<TrainingData> mixed_data(std::vector<std::unique_ptr<TrainingData>> parts,
+                                         const std::vector<DataSource>& sources);
 
 // What config.data names, for models of text and of images. Throw DataError for files that are not what the model reads.
 std::unique_ptr<TrainingData> open_text_data(const Config& config);

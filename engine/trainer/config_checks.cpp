@@ -15,7 +15,7 @@ void require(bool given, const Config& config, const std::string& key, const std
 }
 
 void check_complete(const Config& config) {
-  const bool no_data = config.data.train.empty(), no_end = config.training.steps == 0 && config.training.epochs == 0;
+  const bool no_data = !config.data.is_given(), no_end = config.training.steps == 0 && config.training.epochs == 0;
   require(!(no_data && no_end), config, "data.train, training.steps",
           "name the data to train on (docs/data.md), and say how long to train (steps or epochs)");
   require(!no_data, config, "data.train", "name the data to train on (docs/data.md)");

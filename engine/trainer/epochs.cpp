@@ -6,9 +6,9 @@
 
 namespace trivet::trainer {
 
-std::shared_ptr<const data::Sampler> make_sampler(const Config& config, int64_t samples, const Plan& plan) {
-  return data::make_sampler(config.data, samples, static_cast<uint64_t>(config.training.seed), plan.batch_layout(0),
-                            config.source);
+std::shared_ptr<const data::Sampler> make_sampler(const Config& config, const data::SampleSource& train, const Plan& plan) {
+  return data::make_sampler(config.data, train.sizes_of_sources(), static_cast<uint64_t>(config.training.seed),
+                            plan.batch_layout(0), config.source);
 }
 
 int64_t total_steps(const TrainingConfig& training, const data::Sampler& sampler) {

@@ -6,13 +6,14 @@
 #include <string>
 
 #include "engine/config/config.h"
+#include "engine/data/sample_source.h"
 #include "engine/data/sampler.h"
 #include "engine/plan.h"
 
 namespace trivet::trainer {
 
-// The sampler that the config asks for. `samples`: of the training data.
-std::shared_ptr<const data::Sampler> make_sampler(const Config& config, int64_t samples, const Plan& plan);
+// The sampler that the config asks for. `train`: the training data.
+std::shared_ptr<const data::Sampler> make_sampler(const Config& config, const data::SampleSource& train, const Plan& plan);
 
 // The number of the last step of the run.
 int64_t total_steps(const TrainingConfig& training, const data::Sampler& sampler);

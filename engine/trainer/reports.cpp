@@ -35,7 +35,23 @@ std::string model_line(const Run& run) {
   return fmt::format("{}, {}, {} parameters", name_of(model.type), words, run.engine.plan().parameters);
 }
 
-std::string data_line(const Run& run) { return fmt::format("{}: {}", run.config.data.train, run.data->sizes()); }
+// A mixture names its sources itself.
+std::string data_line(const Run& run) {
+  if (!run.config.data.sources.empty()) return run.data->sizes();
+  return fmt::format("{}: {}", run.config.data.train_name(), run.data->sizes());
+}
+
+// "books.tokens 700 samples (1.4 epochs), web.tokens 300 (0.1)"
+std::string sources_line(const Run& run) {
+  const std::vector<int64_t> read = run.batches.sampler().samples_of_sources(run.steps_done());
+  const std::vector<int64_t> sizes = run.data->train()->sizes_of_sources();
+  std::string text;
+  for (size_t i = 0; i < read.size(); ++i)
+    text += fmt::format("{}{} {}{} ({:.4g}{})", i == 0 ? "" : ", ", run.config.data.sources[i].path,
+                        monitor::with_commas(read[i]), i == 0 ? " samples" : "",
+                        static_cast<double>(read[i]) / static_cast<double>(sizes[i]), i == 0 ? " epochs" : "");
+  return text;
+}
 
 std::string plan_line(const Run& run) {
   const Plan& plan = run.engine.plan();
@@ -215,6 +231,7 @@ void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
 
 void report_end(Run& run, const TrainEnd& end, Checkpoints& checkpoints) {
   std::vector<Fact> facts{{"memory", measured_memory_line(run, checkpoints)}};
+  if (const std::string sources = sources_line(run); !sources.empty()) facts.push_back({"sources", sources});
   if (checkpoints.last_saved() > 0)
     facts.push_back({"checkpoint", fmt::format("{}, step {}", run.config.checkpoint.directory, checkpoints.last_saved())});
   if (const std::string best = best_line(run); !best.empty()) facts.push_back({"best", best});

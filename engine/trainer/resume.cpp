@@ -40,7 +40,7 @@ void check_same_data(const Run& run, const checkpoint::LoadedStep& step) {
         ExitCode::DataChanged,
         fmt::format("{}: the training or validation data is not what {} was trained on: it was {}, now it is {}; restore the "
                     "file or start over without --resume",
-                    run.config.data.train, step.directory(), then, now));
+                    run.config.data.train_name(), step.directory(), then, now));
 }
 
 void check_same_tokenizer(const Run& run, const checkpoint::LoadedStep& step) {
@@ -50,7 +50,7 @@ void check_same_tokenizer(const Run& run, const checkpoint::LoadedStep& step) {
       ExitCode::DataChanged,
       fmt::format("{}: its tokenizer is not the one that {} was trained with; restore the file or start over without "
                   "--resume",
-                  run.config.data.train, step.directory()));
+                  run.config.data.train_name(), step.directory()));
 }
 
 // Otherwise the run would continue at another place of an epoch.

@@ -23,7 +23,7 @@ std::unique_ptr<data::TrainingData> open_same_data(const Config& config, comm::W
 void check_classes(const Config& config, const model::Model& model, const data::SampleSource& train) {
   if (train.spec().spelled != model.sample.spelled)
     throw ConfigError(
-        fmt::format("{}: model.network: {} has {}; {}", config.source, config.data.train,
+        fmt::format("{}: model.network: {} has {}; {}", config.source, config.data.train_name(),
                     train.spec().spelled ? "texts, but the list of layers ends with a choice of one class"
                                          : "classes, but the list of layers ends with \"ctc\", which reads texts",
                     train.spec().spelled ? "end with \"ctc LENGTH\"" : "name a folder with a file labels.txt (docs/data.md)"));
@@ -31,9 +31,9 @@ void check_classes(const Config& config, const model::Model& model, const data::
   if (train.spec().spelled)
     throw ConfigError(fmt::format(
         "{}: model.network: \"ctc\" gets {} classes, but {} has {} characters and needs one more for the blank; use {}",
-        config.source, model.sample.classes, config.data.train, train.spec().classes - 1, train.spec().classes));
+        config.source, model.sample.classes, config.data.train_name(), train.spec().classes - 1, train.spec().classes));
   throw ConfigError(fmt::format("{}: model.network: the last layer gives {} numbers, but {} has {} classes; use as many",
-                                config.source, model.sample.classes, config.data.train, train.spec().classes));
+                                config.source, model.sample.classes, config.data.train_name(), train.spec().classes));
 }
 
 // Batch norm would take empty rows for images.
@@ -53,7 +53,7 @@ Engine make_engine(const Config& config, const data::TrainingData& data, comm::W
   const auto train = data.train();
   if (model::family_of(config.model.type).reads_images) check_classes(config, model, *train);
   Plan plan = make_plan(config, model, world.size());
-  const auto sampler = make_sampler(config, train->samples(), plan);
+  const auto sampler = make_sampler(config, *train, plan);
   if (sampler->has_empty_rows()) refuse_empty_rows_in_statistics(config, model);
   set_steps_of_schedule(plan.config, *sampler);
   return Engine(std::move(plan), std::move(model), world, {.threads = options.threads, .local_rank = options.local_rank});

@@ -42,10 +42,26 @@ TEST_F(DataCommand, AVocabularyMayBeASizeOfBpe) {
 
 TEST_F(DataCommand, PrepareSaysWhatItWroteAndHowToUseIt) {
   EXPECT_EQ(prepared.code, 0) << prepared.errors;
-  EXPECT_THAT(prepared.text, HasSubstr("2 texts -> all.tokens with vocabulary \"bytes\"\n"));
+  EXPECT_THAT(prepared.text, HasSubstr("2 inputs -> all.tokens with vocabulary \"bytes\"\n"));
   EXPECT_THAT(prepared.text, HasSubstr("20 bytes of text, 20 tokens (1.00 bytes a token), vocabulary 256, file "));
   EXPECT_THAT(prepared.text,
               HasSubstr("next: \"data\": {\"train\": \"all.tokens\"}, \"model\": {\"vocabulary\": \"bytes\", ...}\n"));
+}
+
+TEST_F(DataCommand, PrepareReadsConversationsAndSaysWhatTheLossIgnores) {
+  folder.write("chat.jsonl", R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}]})");
+  const Output refused = folder.run("data prepare chat.jsonl --output chat.tokens");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("chat.jsonl: line 1: has \"messages\", which need a chat template"));
+  const Output output = folder.run("data prepare chat.jsonl --output chat.tokens --chat-template llama-2 --threads 2");
+  EXPECT_EQ(output.code, 0) << output.errors;
+  EXPECT_THAT(output.text, HasSubstr("1 document, 20 tokens that the loss ignores; "));
+  EXPECT_THAT(output.text, HasSubstr(" MB/s\n"));
+  EXPECT_THAT(output.text, HasSubstr("note: the vocabulary has no special token <s>, so it is written as text\n"));
+  EXPECT_EQ(folder.run("data prepare a.txt --output b.tokens --chat-template jinja").code, 2);
+  const json shown = json::parse(folder.run("data show chat.tokens --json").text);
+  EXPECT_EQ(shown["text"], "<s>[INST] Hi [/INST] Yes </s>");
+  EXPECT_EQ(shown["ignores_some"], true);
 }
 
 TEST_F(DataCommand, ShowPrintsTheTokensThatAreAskedFor) {

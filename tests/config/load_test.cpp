@@ -432,6 +432,23 @@ TEST(ParseConfig, AcceptsEpochsTheBestStepAndEarlyStopping) {
   EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{});
 }
 
+TEST(ParseConfig, AMixtureOfSourcesAndDocumentsWithCompletions) {
+  const Config config = parse_config(
+      R"({"data": {"sources": [{"path": "books.tokens", "weight": 0.7}, {"path": "chat.jsonl"}], "chat_template": "llama-3",
+                   "packing": "whole", "loss_on": "all"}})",
+      "good.json");
+  ASSERT_EQ(config.data.sources.size(), 2u);
+  EXPECT_EQ(config.data.sources[0].path, "books.tokens");
+  EXPECT_EQ(config.data.sources[0].weight, 0.7);
+  EXPECT_EQ(config.data.sources[1].weight, 1);
+  EXPECT_EQ(config.data.train_name(), "books.tokens, chat.jsonl");
+  EXPECT_TRUE(config.data.is_given());
+  EXPECT_EQ(config.data.chat_template, ChatTemplate::Llama3);
+  EXPECT_EQ(config.data.packing, Packing::Whole);
+  EXPECT_EQ(config.data.loss_on, LossOn::All);
+  EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{});
+}
+
 TEST(ParseConfig, KeysOfPyTorchsSamplerHaveNoEffectOnTheOther) {
   const Config config = parse_config(R"({"data": {"drop_last": true}, "dataloader_drop_last": true,
                                          "training": {"early_stopping_threshold": 1},

@@ -69,7 +69,10 @@ TEST_F(BadFile, Missing) {
 
 TEST_F(BadFile, ADirectoryOrEmpty) {
   std::filesystem::create_directory(path("folder"));
-  expect_dataset(options(path("folder"), VocabularyKind::Bytes), path("folder") + ": is a directory; name a file");
+  expect_dataset(options(path("folder"), VocabularyKind::Bytes),
+                 path("folder") +
+                     ": is a folder without texts; their names end with .txt, .text, .md, .jsonl or .ndjson, and "
+                     "may then end with .gz or .zst");
   expect_dataset(options(write("empty.txt", ""), VocabularyKind::Bytes), path("empty.txt") + ": is empty");
   expect_open("empty.tokens", "", kUsage, "is empty");
 }
@@ -95,7 +98,7 @@ TEST_F(BadFile, BytesAfterTheTokens) {
 
 TEST_F(BadFile, AnotherVersion) {
   expect_open("a.tokens", with_header([](TokenHeader& header) { header.version = 9; }), kUsage,
-              "token file version 9; this program reads version 1");
+              "token file version 9; this program reads versions 1 and 2");
 }
 
 TEST_F(BadFile, AFlippedBitInTheHeader) {
@@ -121,6 +124,45 @@ TEST_F(BadFile, AFlippedBitInTheTokens) {
   expect_error([&] { verify_tokens(path("a.tokens")); }, kChanged,
                path("a.tokens") + ": the checksum of the tokens is " + found + ", but the header says " + header_says +
                    ": the file is damaged; prepare it again");
+}
+
+// Two documents of 5 byte tokens, of which the first two are ignored: 128 + 64 + 10 + 6 bytes, two ends, and two bytes of bits.
+TEST_F(BadFile, ADamagedEndOfADocumentOrIgnoredToken) {
+  TokenFileWriter writer(path("a.tokens"), *bytes_tokenizer());
+  writer.add_text({.ids = std::vector<int32_t>(10, 65), .ignored = {1, 1}, .document_ends = {5, 10}});
+  writer.finish();
+  const std::string good = file_content(path("a.tokens"));
+  ASSERT_EQ(good.size(), 226u);
+  const auto damaged = [&](size_t byte) {
+    std::string content = good;
+    content[byte] ^= 1;
+    return write("a.tokens", content);
+  };
+  const auto begins = [&](const std::string& part) { return path("a.tokens") + ": the checksum of " + part + " is "; };
+  const std::vector<std::pair<size_t, std::string>> parts{{208, "the ends of documents"}, {224, "the ignored tokens"}};
+  for (const auto& [byte, part] : parts) {
+    damaged(byte);
+    try {
+      verify_tokens(path("a.tokens"));
+      ADD_FAILURE() << part;
+    } catch (const DataError& error) {
+      EXPECT_EQ(error.exit_code(), kChanged);
+      EXPECT_EQ(std::string(error.what()).rfind(begins(part), 0), 0u) << error.what();
+    }
+  }
+  write("a.tokens", good.substr(0, 225));
+  expect_error([&] { open_tokens(path("a.tokens")); }, kChanged,
+               path("a.tokens") + ": has 225 bytes, but 10 tokens of 1 bytes from byte 192 make 226: the file is truncated");
+}
+
+TEST_F(BadFile, AnImpossibleNumberOfDocuments) {
+  expect_open("a.tokens", with_header([](TokenHeader& header) { header.documents = 1; }), kUsage,
+              "impossible header: documents in a file of version 1");
+  const auto version_2 = [](TokenHeader& header) { header.version = 2, header.documents = 11; };
+  expect_open("a.tokens", with_header(version_2), kUsage,
+              "impossible header: 10 tokens, 11 documents, 0 bytes of ignored tokens");
+  const auto bits = [](TokenHeader& header) { header.version = 2, header.ignored_bytes = 1; };
+  expect_open("a.tokens", with_header(bits), kUsage, "impossible header: 10 tokens, 0 documents, 1 bytes of ignored tokens");
 }
 
 TEST_F(BadFile, AnImpossibleWidthOrPlace) {

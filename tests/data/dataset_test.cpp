@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <filesystem>
+
 #include "engine/data/token_file.h"
 #include "tests/data/files.h"
 #include "tests/support/temporary_folder.h"
@@ -81,6 +83,79 @@ TEST(Dataset, ATokenFileGivesTheSameIdsAsItsText) {
   EXPECT_EQ(all_of(*from_tokens.validation), all_of(*from_text.validation));
   EXPECT_EQ(from_tokens.train->digest(), from_text.train->digest());
   EXPECT_EQ(from_tokens.tokenizer->to_text(), from_text.tokenizer->to_text());
+}
+
+std::string text_of_all(const Dataset& dataset) { return dataset.tokenizer->decode(all_of(*dataset.train)); }
+
+TEST(Dataset, LinesOfJsonBecomeDocumentsWhosePromptsAreIgnored) {
+  const test::TemporaryFolder folder;
+  DataOptions options = options_for(
+      folder.write("a.jsonl", "{\"prompt\": \"2+2=\", \"completion\": \"4\"}\n{\"text\": \"yes\"}\n"), VocabularyKind::Bytes);
+  options.data.validation_fraction = 0;
+  const Dataset dataset = open_dataset(options);
+  EXPECT_EQ(text_of_all(dataset), "2+2=4yes");
+  EXPECT_EQ(dataset.train->document_ends(), (std::vector<int64_t>{5, 8}));
+  std::vector<int32_t> targets(8, 1);
+  dataset.train->ignore(0, targets);
+  EXPECT_EQ(targets, (std::vector<int32_t>{-1, -1, -1, -1, 1, 1, 1, 1}));
+  options.vocabulary = VocabularyKind::Characters;
+  EXPECT_EQ(text_of_all(open_dataset(options)), "2+2=4yes");
+}
+
+TEST(Dataset, ConversationsNeedAChatTemplate) {
+  const test::TemporaryFolder folder;
+  DataOptions options = options_for(folder.write("a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n"),
+                                    VocabularyKind::Bytes);
+  options.data.validation_fraction = 0;
+  EXPECT_THROW(open_dataset(options), DataError);
+  options.data.chat_template = ChatTemplate::Llama2;
+  EXPECT_EQ(text_of_all(open_dataset(options)), "<s>[INST] Hi [/INST]");
+}
+
+TEST(Dataset, AFolderOrAPatternOfTextsIsReadInTheOrderOfNames) {
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directories(folder.at("texts/b"));
+  folder.write("texts/c.md", "third "), folder.write("texts/a.txt", "first "), folder.write("texts/b/x.txt", "second ");
+  folder.write("texts/picture.png", "no text");
+  DataOptions options = options_for(folder.at("texts"), VocabularyKind::Bytes);
+  options.data.validation_fraction = 0;
+  const Dataset dataset = open_dataset(options);
+  EXPECT_EQ(text_of_all(dataset), "first second third ");
+  EXPECT_EQ(dataset.train->document_ends(), (std::vector<int64_t>{6, 13, 19}));
+  folder.write("texts/b.txt", "fourth");
+  options.data.train = folder.at("texts/*.txt");
+  EXPECT_EQ(text_of_all(open_dataset(options)), "first fourth");
+}
+
+TEST(Dataset, WithWholeDocumentsValidationBeginsWithADocument) {
+  const test::TemporaryFolder folder;
+  folder.write("1.txt", "aaaa"), folder.write("2.txt", "bbbb"), folder.write("3.txt", "cccc");
+  DataOptions options = options_for(folder.path(), VocabularyKind::Bytes);
+  options.data.validation_fraction = 0.5;
+  EXPECT_EQ(open_dataset(options).train->tokens(), 6);
+  options.data.packing = Packing::Single;
+  const Dataset dataset = open_dataset(options);
+  EXPECT_EQ(text_of_all(dataset), "aaaa");
+  EXPECT_EQ(dataset.validation->document_ends(), (std::vector<int64_t>{4, 8}));
+  options.data.validation_fraction = 0.9;
+  EXPECT_THROW(open_dataset(options), DataError) << "no document is left for training";
+}
+
+TEST(Dataset, SourcesShareTheTokenizerOfTheFirst) {
+  const test::TemporaryFolder folder;
+  DataOptions options;
+  options.vocabulary = VocabularyKind::Characters;
+  options.data.sources = {{folder.write("a.txt", "abcabcabca"), 1}, {folder.write("b.txt", "ccccbbbbaa"), 2}};
+  const std::vector<Dataset> datasets = open_sources(options);
+  ASSERT_EQ(datasets.size(), 2u);
+  EXPECT_EQ(text_of_all(datasets[1]), "ccccbbbba");
+  EXPECT_EQ(datasets[1].validation->tokens(), 1) << "a fraction of each source is held out";
+  EXPECT_EQ(datasets[1].vocabulary_size, 3);
+  options.data.validation = folder.write("c.txt", "cab");
+  const std::vector<Dataset> validated = open_sources(options);
+  EXPECT_EQ(validated[0].validation->tokens(), 3);
+  EXPECT_EQ(validated[1].validation, nullptr);
+  EXPECT_EQ(validated[1].train->tokens(), 10);
 }
 
 TEST(Dataset, DigestTellsDataApart) {

@@ -49,6 +49,7 @@ TEST_F(Prepare, LearnsAVocabularyThatTheTokenFileThenHolds) {
   PrepareOptions with = options("bytes");
   with.train_bpe = 262;
   with.end_of_text = true;
+  with.piece_bytes = 8;  // a text may be several pieces
   const PrepareResult result = prepare(with);
   EXPECT_EQ(result.vocabulary_size, 262);
   EXPECT_EQ(text_of(with.output), "hello hello<|endoftext|>\xC3\xA9 hallo\n<|endoftext|>");
@@ -80,13 +81,141 @@ TEST_F(Prepare, ReportsProgressThatOnlyGrows) {
   PrepareOptions with = options("characters");
   std::vector<std::string> phases;
   double before = 0;
-  prepare(with, [&](std::string_view phase, double done) {
+  prepare(with, [&](const PrepareStatus& status) {
+    const auto [phase, done, bytes] = status;
     if (phases.empty() || phases.back() != phase) phases.emplace_back(phase), before = 0;
     EXPECT_GE(done, before);
     EXPECT_LE(done, 1);
     before = done;
   });
-  EXPECT_EQ(phases, (std::vector<std::string>{"collecting characters", "writing tokens"}));
+  EXPECT_EQ(phases, (std::vector<std::string>{"collecting characters", "encoding", "writing tokens"}));
+}
+
+// A text of many words, and lines of JSON with the same words.
+std::string many_words() {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "word" + std::to_string(i * i % 97) + (i % 11 == 0 ? "\n" : " ");
+  return text;
+}
+
+std::string many_lines() {
+  std::string lines;
+  for (int i = 0; i < 300; ++i)
+    lines += R"({"prompt": "question )" + std::to_string(i) + R"(", "completion": "answer )" + std::to_string(i % 7) + "\"}\n";
+  return lines;
+}
+
+TEST_F(Prepare, IsTheSameForAnyNumberOfThreadsAndSizeOfPieces) {
+  PrepareOptions with = options("characters");
+  with.inputs = {folder_.write("words.txt", many_words()), folder_.write("lines.jsonl", many_lines()),
+                 folder_.write("short.txt", "word1")};
+  with.replace = true;
+  prepare(with);
+  const std::string expected = folder_.read("out.tokens");
+  EXPECT_EQ(open_token_file(with.output)->info().documents, 302);
+  for (const size_t piece_bytes : {100, 1000, 7777})
+    for (const int threads : {1, 2, 5}) {
+      with.piece_bytes = piece_bytes;
+      with.threads = threads;
+      const PrepareResult result = prepare(with);
+      EXPECT_GT(result.pieces, 3);
+      EXPECT_EQ(folder_.read("out.tokens"), expected) << piece_bytes << " bytes, " << threads << " threads";
+    }
+  EXPECT_FALSE(std::filesystem::exists(with.output + ".parts"));
+}
+
+TEST_F(Prepare, GoesOnWhereAnInterruptedPreparationWas) {
+  PrepareOptions with = options("bytes");
+  const std::string lines = many_lines();
+  with.inputs = {folder_.write("lines.jsonl", lines + "no JSON\n")};
+  with.piece_bytes = 1000;
+  with.threads = 2;
+  expect_error([&] { prepare(with); }, ExitCode::Usage,
+               folder_.at("lines.jsonl") +
+                   ": line 301: is not JSON: [json.exception.parse_error.101] parse error at line 1, column 2: syntax error "
+                   "while parsing value - invalid literal; last read: 'no'");
+  EXPECT_FALSE(std::filesystem::exists(with.output));
+  EXPECT_TRUE(std::filesystem::exists(with.output + ".parts"));
+  folder_.write("lines.jsonl", lines);
+  const PrepareResult resumed = prepare(with);
+  EXPECT_GE(resumed.pieces_done_before, resumed.pieces - 4) << "all but the last one, and those that were under way";
+  EXPECT_LT(resumed.pieces_done_before, resumed.pieces);
+  EXPECT_FALSE(std::filesystem::exists(with.output + ".parts"));
+  const std::string output = folder_.read("out.tokens");
+  with.replace = true;
+  EXPECT_EQ(prepare(with).pieces_done_before, 0);
+  EXPECT_EQ(folder_.read("out.tokens"), output);
+}
+
+TEST_F(Prepare, UsesNoPartThatIsDamagedOrOfOtherSettings) {
+  PrepareOptions with = options("bytes");
+  with.inputs = {folder_.write("lines.jsonl", many_lines() + "no JSON\n")};
+  with.piece_bytes = 1000;
+  EXPECT_THROW(prepare(with), DataError);
+  folder_.write("lines.jsonl", many_lines());
+  int damaged = 0;
+  for (const auto& part : std::filesystem::directory_iterator(with.output + ".parts")) {
+    const std::string name = "out.tokens.parts/" + part.path().filename().string();
+    std::string content = folder_.read(name);
+    content[content.size() / 2] ^= 1;
+    folder_.write(name, content);
+    ++damaged;
+  }
+  EXPECT_GT(damaged, 3);
+  EXPECT_EQ(prepare(with).pieces_done_before, 0);
+  verify_tokens(with.output);
+  with.replace = true;
+  folder_.write("lines.jsonl", many_lines() + "no JSON\n");
+  EXPECT_THROW(prepare(with), DataError);
+  folder_.write("lines.jsonl", many_lines());
+  with.vocabulary = "characters";
+  EXPECT_EQ(prepare(with).pieces_done_before, 0) << "the parts have another vocabulary";
+}
+
+TEST_F(Prepare, ConversationsHaveSpecialTokensOfTheirTemplate) {
+  PrepareOptions with = options("bytes");
+  with.inputs = {folder_.write("chat.jsonl", R"({"messages": [{"role": "user", "content": "Hello hello"}, )"
+                                             R"({"role": "assistant", "content": "hello"}]})")};
+  with.chat_template = ChatTemplate::ChatMl;
+  const PrepareResult as_text = prepare(with);
+  EXPECT_EQ(as_text.notes.size(), 2u);
+  EXPECT_EQ(as_text.notes.at(0), "the vocabulary has no special token <|im_start|>, so it is written as text");
+  with.train_bpe = 262;
+  with.replace = true;
+  const PrepareResult result = prepare(with);
+  EXPECT_TRUE(result.notes.empty());
+  EXPECT_EQ(result.documents, 1);
+  EXPECT_EQ(text_of(with.output), "<|im_start|>user\nHello hello<|im_end|>\n<|im_start|>assistant\nhello<|im_end|>\n");
+  const auto file = open_token_file(with.output);
+  std::vector<int32_t> ids(file->tokens());
+  file->read(0, ids);
+  EXPECT_EQ(ids[0], 260) << "256 bytes, 3 merges and <|endoftext|> come first";
+  file->ignore(0, ids);
+  EXPECT_EQ(std::erase(ids, -1), static_cast<size_t>(result.ignored_tokens));
+  EXPECT_EQ(tokenizer_from_text(file->info().tokenizer_text, "out.tokens")->decode(ids), "hello<|im_end|>");
+}
+
+TEST_F(Prepare, LeavesOutFilesOfAFolderThatAreNoTexts) {
+  PrepareOptions with = options("bytes");
+  std::filesystem::create_directory(folder_.at("texts"));
+  folder_.write("texts/b.txt", "two"), folder_.write("texts/a.txt", "one "), folder_.write("texts/c.csv", "1,2");
+  with.inputs = {folder_.at("texts")};
+  const PrepareResult result = prepare(with);
+  EXPECT_EQ(text_of(with.output), "one two");
+  EXPECT_EQ(result.documents, 2);
+  EXPECT_EQ(result.notes, std::vector<std::string>{"1 file is left out for not having the name of a text"});
+}
+
+TEST_F(Prepare, RefusesFormatsThatItDoesNotReadByTheirNames) {
+  PrepareOptions with = options("bytes");
+  with.inputs = {folder_.write("data.parquet", "PAR1")};
+  expect_error([&] { prepare(with); }, ExitCode::Usage,
+               folder_.at("data.parquet") +
+                   ": the format .parquet is not read; write it as lines of JSON, as in "
+                   "datasets.load_dataset(...).to_json(\"data.jsonl\")");
+  with.inputs = {folder_.write("data.tar.gz", "x")};
+  expect_error([&] { prepare(with); }, ExitCode::Usage,
+               folder_.at("data.tar.gz") + ": the format .tar.gz is not read; unpack it, or pack the text with gzip or zstd");
 }
 
 TEST_F(Prepare, RefusesWhatItCannotDoBeforeItStarts) {

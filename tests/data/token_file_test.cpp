@@ -52,6 +52,57 @@ TEST_P(TokenFileOfWidth, ReadsBackWhatWasWritten) {
 
 INSTANTIATE_TEST_SUITE_P(TokenFile, TokenFileOfWidth, testing::Values(1, 2, 255, 256, 257, 65536, 65537, 200000));
 
+// Version 2: documents, and tokens that the loss ignores.
+TEST(TokenFile, ReadsBackDocumentsAndWhatTheLossIgnores) {
+  for (const int64_t vocabulary : {256, 65536, 200000}) {
+    const test::TemporaryFolder folder;
+    TokenFileWriter writer(folder.at("a.tokens"), Sized(vocabulary));
+    writer.add_text({.ids = {1, 2, 3}, .ignored = {1, 0, 1}, .document_ends = {2}});
+    writer.end_document();
+    writer.end_document();  // an empty document does not count
+    writer.add_text({.ids = {4, 5, 6, 7, 8, 9, 10}});
+    writer.add_text({.ids = {11}, .ignored = {1}});
+    EXPECT_EQ(writer.ignored_tokens(), 3);
+    writer.finish();
+    const auto file = open_token_file(folder.at("a.tokens"));
+    EXPECT_EQ(all_tokens(*file), (std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+    EXPECT_EQ(file->document_ends(), (std::vector<int64_t>{2, 3, 11})) << "the last document ends with the file";
+    EXPECT_EQ(file->info().documents, 3);
+    EXPECT_TRUE(file->info().ignores_some);
+    verify_tokens(folder.at("a.tokens"));
+    for (int64_t first = 0; first < 11; ++first) {
+      std::vector<int32_t> targets(static_cast<size_t>(11 - first), 7);
+      file->ignore(first, targets);
+      for (int64_t token = first; token < 11; ++token)
+        EXPECT_EQ(targets[static_cast<size_t>(token - first)], token == 0 || token == 2 || token == 10 ? -1 : 7) << token;
+    }
+  }
+}
+
+TEST(TokenFile, IsOfVersion1WithoutDocuments) {
+  const test::TemporaryFolder folder;
+  TokenFileWriter writer(folder.at("a.tokens"), Sized(300));
+  writer.add(std::vector<int32_t>{1, 2, 3});
+  writer.finish();
+  EXPECT_EQ(folder.read("a.tokens")[8], 1);
+  EXPECT_TRUE(open_tokens(folder.at("a.tokens"))->document_ends().empty());
+}
+
+TEST(TokenFile, TheDigestTellsDocumentsAndIgnoredTokens) {
+  const test::TemporaryFolder folder;
+  const auto digest_of = [&](const EncodedText& text) {
+    TokenFileWriter writer(folder.at("a.tokens"), Sized(300));
+    writer.add_text(text);
+    writer.finish();
+    return open_tokens(folder.at("a.tokens"))->digest();
+  };
+  const std::string plain = digest_of({.ids = {1, 2, 3}});
+  EXPECT_EQ(plain, digest_of({.ids = {1, 2, 3}, .document_ends = {3}})) << "one document is no boundary";
+  EXPECT_NE(plain, digest_of({.ids = {1, 2, 3}, .document_ends = {1, 3}}));
+  EXPECT_NE(digest_of({.ids = {1, 2, 3}, .document_ends = {2, 3}}), digest_of({.ids = {1, 2, 3}, .document_ends = {1, 3}}));
+  EXPECT_NE(plain, digest_of({.ids = {1, 2, 3}, .ignored = {1, 0, 0}}));
+}
+
 TEST(TokenFile, ReadsAnyRange) {
   const test::TemporaryFolder folder;
   TokenFileWriter writer(folder.at("a.tokens"), Sized(1000));

@@ -1,8 +1,12 @@
 // Fuzz targets for data files and vocabularies.
+#include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "engine/data/bpe_files.h"
+#include "engine/data/document_encoder.h"
 #include "engine/data/hash.h"
+#include "engine/data/text_file.h"
 #include "engine/data/token_file.h"
 #include "engine/data/token_header.h"
 #include "engine/data/tokenizers/pattern.h"
@@ -55,8 +59,14 @@ std::string with_checksums(std::string_view input) {
   if (header.reserved[0] != 0) return bytes;
   if (header.tokenizer_bytes <= bytes.size() - sizeof header)
     header.tokenizer_xxh3 = hash_bytes(std::string_view(bytes).substr(sizeof header, header.tokenizer_bytes));
-  if (header.tokens_offset <= bytes.size())
-    header.tokens_xxh3 = hash_bytes(std::string_view(bytes).substr(header.tokens_offset));
+  const auto hash_of = [&](uint64_t offset, uint64_t size) {
+    return offset <= bytes.size() ? hash_bytes(std::string_view(bytes).substr(offset, size)) : 0;
+  };
+  header.tokens_xxh3 = hash_of(header.tokens_offset, header.tokens * header.bytes_per_token);
+  if (header.version == kTokenVersion) {
+    header.documents_xxh3 = hash_of(documents_offset(header), header.documents * 8);
+    header.ignored_xxh3 = hash_of(documents_offset(header) + header.documents * 8, header.ignored_bytes);
+  }
   std::memcpy(bytes.data(), &header, sizeof header);
   header.header_xxh3 = hash_bytes(std::string_view(bytes).substr(0, kTokenHeaderHashed));
   std::memcpy(bytes.data(), &header, sizeof header);
@@ -71,6 +81,14 @@ void check_tokens(const std::string& path) {
   const bool read = accepts(kDataRefused, [&] { file->read(0, ids); });
   require(read == accepts(kDataRefused, [&] { verify_tokens(path); }), "what can be read is verified");
   require(!file->digest().empty(), "a file has a digest");
+  if (!read) return;
+  const std::vector<int64_t> ends = file->document_ends();
+  require(ends.empty() || ends.back() == file->tokens(), "the last document ends with the file");
+  require(std::ranges::is_sorted(ends, std::less_equal<>()), "documents follow each other, and none is empty");
+  std::vector<int32_t> targets = ids;
+  file->ignore(0, targets);
+  for (size_t i = 0; i < ids.size(); ++i)
+    require(targets[i] == ids[i] || targets[i] == -1, "a target is its token, or ignored");
   if (read && !ids.empty()) {
     int32_t last = 0;
     file->read(file->tokens() - 1, {&last, 1});
@@ -115,7 +133,7 @@ void merges(std::string_view input) {
   if (accepts(kDataRefused, [&] { tokenizer = bpe_from_merges(input, "input"); })) check_tokenizer(*tokenizer);
 }
 
-// The input is in our own format or in llm.c's, which are known by their first bytes.
+// The input is in our own format, llm.c's or NumPy's, which are known by their first bytes.
 void tokens(std::string_view input) {
   const InputFile file("a.bin", with_checksums(input));
   check_tokens(file.path());
@@ -128,6 +146,29 @@ void megatron(std::string_view input) {
   const InputFile data("m.bin", input.substr(input.size() - ids));
   const InputFile index("m.idx", input.substr(1, input.size() - 1 - ids));
   check_tokens(data.path());
+}
+
+// The first byte chooses the chat template and whether texts end with <|endoftext|>, the rest is a line.
+void json_line(std::string_view input) {
+  if (input.empty()) return;
+  const auto choice = static_cast<unsigned char>(input[0]);
+  const LineOptions options{.chat_template = static_cast<ChatTemplate>(choice % 4),
+                            .end_of_text = "<|endoftext|>",
+                            .end_of_each_text = choice % 8 >= 4};
+  Document document;
+  if (!accepts(kDataRefused, [&] { document = document_of_line(input.substr(1), options); })) return;
+  const DocumentEncoder encoder(bytes_tokenizer(), {});
+  EncodedText out;
+  encoder.add(document, out);
+  size_t bytes = 0;
+  for (const DocumentPart& part : document) bytes += part.text.size();
+  require(out.ids.size() == bytes, "every byte of a document is a token");
+  require(out.ignored.empty() || out.ignored.size() == out.ids.size(), "each token is ignored or not");
+}
+
+void zstd(std::string_view input) {
+  const InputFile file("a.zst", input);
+  accepts(kDataRefused, [&] { read_text(file.path(), int64_t{1} << 24); });
 }
 
 }  // namespace trivet::fuzz

@@ -66,6 +66,8 @@ void pattern(std::string_view input);
 void merges(std::string_view input);
 void tokens(std::string_view input);
 void megatron(std::string_view input);
+void json_line(std::string_view input);
+void zstd(std::string_view input);
 void idx(std::string_view input);
 void cifar(std::string_view input);
 void png(std::string_view input);

@@ -6,6 +6,7 @@
 // own program does.
 #pragma once
 
+#include <map>
 #include <memory>
 
 #include "engine/data/tokenizer.h"
@@ -16,10 +17,10 @@
 namespace trivet::data {
 
 struct Composition {
-  std::string text;                 // the file
-  std::vector<std::string> tokens;  // id -> token as the file writes it; "" where an id has none
-  std::vector<bool> special;        // of each id
-  AddedTokens added_before, added_after;  // recognized in the text, and in the normalized text
+  std::string text;                        // the file
+  std::vector<std::string> tokens;         // id -> token as the file writes it; "" where an id has none
+  std::vector<bool> special;               // of each id
+  AddedTokens added_before, added_after;   // recognized in the text, and in the normalized text
   std::unique_ptr<Normalizer> normalizer;  // null: none
   std::unique_ptr<PreTokenizer> splitter;  // null: none
   std::unique_ptr<WordModel> model;
@@ -51,6 +52,7 @@ class ComposedTokenizer final : public Tokenizer {
   void encode_word(std::string_view word, WordCache& cache, std::vector<int32_t>& ids) const;
 
   Composition parts_;
+  std::map<std::string, int32_t, std::less<>> special_ids_;
   mutable WordCaches caches_;
 };
 

@@ -178,8 +178,7 @@ class UnigramSegmentation final : public Segmentation {
       const size_t to = at + bytes - start;
       if (steps.size() <= to) steps.resize(to + 1);
       Step& step = steps[to];
-      if (step.id == kNone || score > step.score)
-        step = {score, static_cast<uint32_t>(bytes), id};
+      if (step.id == kNone || score > step.score) step = {score, static_cast<uint32_t>(bytes), id};
     };
     pieces_.for_each_prefix(text.substr(at), [&](size_t bytes, int32_t id) {
       consider(bytes, id, scores_[id] + here);
@@ -222,7 +221,8 @@ class BpeSegmentation final : public Segmentation {
     int32_t next = 0;
     for (auto& [score, number] : rank) number = next++;
     for (size_t id = 0; id < file.pieces.size(); ++id)
-      if (is_text_piece(file.pieces[id])) add_merges(file.pieces[id].text, rank.at(file.pieces[id].score), static_cast<int32_t>(id));
+      if (is_text_piece(file.pieces[id]))
+        add_merges(file.pieces[id].text, rank.at(file.pieces[id].score), static_cast<int32_t>(id));
   }
 
   void encode(std::string_view text, std::vector<int32_t>& ids) const override {
@@ -334,6 +334,8 @@ class SentencePieceTokenizer final : public Tokenizer {
       segmentation_ = std::make_unique<BpeSegmentation>(file_);
     else
       segmentation_ = std::make_unique<UnigramSegmentation>(file_);
+    for (size_t id = 0; id < file_.pieces.size(); ++id)
+      if (file_.pieces[id].type == PieceType::Control) special_ids_.emplace(file_.pieces[id].text, static_cast<int32_t>(id));
   }
 
   std::string name() const override { return "sentencepiece"; }
@@ -369,9 +371,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   int32_t special_id(std::string_view name) const override {
-    for (size_t id = 0; id < file_.pieces.size(); ++id)
-      if (file_.pieces[id].type == PieceType::Control && file_.pieces[id].text == name) return static_cast<int32_t>(id);
-    return -1;
+    const auto found = special_ids_.find(name);
+    return found == special_ids_.end() ? -1 : found->second;
   }
 
   size_t piece_bytes(std::string_view text, size_t) const override { return text.size(); }
@@ -402,14 +403,14 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   // Bytes that are not UTF-8 become U+FFFD.
   static void append_bytes(std::string& text, std::string& bytes) {
-    for_each_code_point(bytes, [&](char32_t c, std::string_view of_character) {
-      text += c == kNotUtf8 ? kReplacement : of_character;
-    });
+    for_each_code_point(
+        bytes, [&](char32_t c, std::string_view of_character) { text += c == kNotUtf8 ? kReplacement : of_character; });
     bytes.clear();
   }
 
   std::string bytes_;
   SentencePieceFile file_;
+  std::map<std::string, int32_t, std::less<>> special_ids_;
   SentencePieceNormalizer normalizer_;
   std::unique_ptr<Segmentation> segmentation_;
 };

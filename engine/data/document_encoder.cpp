@@ -1,0 +1,120 @@
+#include "engine/data/document_encoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/data/data_error.h"
+
+namespace trivet::data {
+namespace {
+
+LineOptions line_options(const Tokenizer& tokenizer, const EncoderOptions& options) {
+  LineOptions result{.chat_template = options.chat_template,
+                     .end_of_text = end_of_text_of(tokenizer),
+                     .end_of_each_text = options.end_of_each_text};
+  if (!options.special_tokens) return result;
+  result.frame = tokenizer.frame();
+  const bool frame_ends_text =
+      !result.frame.after.empty() && result.frame.after.back() == tokenizer.special_id(result.end_of_text);
+  if (frame_ends_text) result.end_of_text.clear();
+  return result;
+}
+
+// Adds to errors of `work` where they occurred.
+template <typename Work>
+void naming_place(const std::string& place, Work work) {
+  try {
+    work();
+  } catch (const DataError& error) {
+    throw DataError(error.exit_code(), place + ": " + error.what());
+  }
+}
+
+std::string place_of(const InputPiece& piece) {
+  if (piece.first_byte == 0) return piece.path;
+  return fmt::format("{}: in the piece that starts at byte {}", piece.path, piece.first_byte);
+}
+
+}  // namespace
+
+DocumentEncoder::DocumentEncoder(std::shared_ptr<const Tokenizer> tokenizer, const EncoderOptions& options)
+    : tokenizer_(std::move(tokenizer)),
+      special_tokens_(options.special_tokens),
+      line_options_(line_options(*tokenizer_, options)) {}
+
+void DocumentEncoder::add_ids(std::span<const int32_t> ids, bool ignored, EncodedText& out) const {
+  if (ignored || !out.ignored.empty()) {
+    out.ignored.resize(out.ids.size());
+    out.ignored.resize(out.ids.size() + ids.size(), ignored ? 1 : 0);
+  }
+  out.ids.insert(out.ids.end(), ids.begin(), ids.end());
+}
+
+void DocumentEncoder::add_text(std::string_view text, bool ignored, EncodedText& out) const {
+  if (text.empty()) return;
+  add_ids(special_tokens_ ? tokenizer_->encode_with_special(text) : tokenizer_->encode(text), ignored, out);
+}
+
+// Neighbouring texts are encoded as one, unless the loss ignores only one of them.
+void DocumentEncoder::add(const Document& document, EncodedText& out) const {
+  std::string text;
+  bool ignored = false;
+  const auto flush = [&] {
+    add_text(text, ignored, out);
+    text.clear();
+  };
+  for (const DocumentPart& part : document) {
+    const int32_t id = part.special ? tokenizer_->special_id(part.text) : -1;
+    const std::span<const int32_t> ids = id >= 0 ? std::span(&id, 1) : std::span(part.ids);
+    if (!ids.empty() || part.ignored != ignored) flush();
+    ignored = part.ignored;
+    if (ids.empty())
+      text += part.text;
+    else
+      add_ids(ids, ignored, out);
+  }
+  flush();
+  const auto end = static_cast<int64_t>(out.ids.size());
+  if (end > (out.document_ends.empty() ? 0 : out.document_ends.back())) out.document_ends.push_back(end);
+}
+
+EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
+  EncodedText out;
+  if (piece.lines) {
+    for_each_document(piece, line_options_, [&](const Document& document) { add(document, out); });
+    return out;
+  }
+  if (piece.begins_document) add_ids(line_options_.frame.before, false, out);
+  naming_place(place_of(piece), [&] { add_text(piece.text, false, out); });
+  if (!piece.ends_document) return out;
+  add_ids(line_options_.frame.after, false, out);
+  if (const int32_t id = tokenizer_->special_id(line_options_.end_of_text); id >= 0 && line_options_.end_of_each_text)
+    add_ids(std::span(&id, 1), false, out);
+  out.document_ends.push_back(static_cast<int64_t>(out.ids.size()));
+  return out;
+}
+
+void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
+                   const std::function<void(std::string_view text, bool special)>& work) {
+  for (InputPiece piece; pieces.next(piece);) {
+    if (piece.lines)
+      for_each_document(piece, {.chat_template = chat_template}, [&](const Document& document) {
+        for (const DocumentPart& part : document) work(part.text, part.special);
+      });
+    else
+      naming_place(place_of(piece), [&] { work(piece.text, false); });
+  }
+}
+
+void for_each_document(const InputPiece& piece, const LineOptions& options, const std::function<void(const Document&)>& work) {
+  int64_t number = piece.first_line;
+  for (std::string_view rest = piece.text; !rest.empty(); ++number) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    naming_place(fmt::format("{}: line {}", piece.path, number), [&] { work(document_of_line(line, options)); });
+  }
+}
+
+}  // namespace trivet::data

@@ -1,0 +1,52 @@
+// Turns documents into tokens.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/data/document.h"
+#include "engine/data/encoded_text.h"
+#include "engine/data/json_lines.h"
+#include "engine/data/text_pieces.h"
+#include "engine/data/tokenizer.h"
+
+namespace trivet::data {
+
+struct EncoderOptions {
+  ChatTemplate chat_template = ChatTemplate::None;
+  bool end_of_each_text = false;  // also after texts; completions end with the token if the vocabulary has it
+  bool special_tokens = false;    // recognized in all texts, and the tokenizer's frame is put around each but conversations
+};
+
+// Any number of threads may use one.
+class DocumentEncoder {
+ public:
+  DocumentEncoder(std::shared_ptr<const Tokenizer> tokenizer, const EncoderOptions& options);
+
+  // Adds one document.
+  void add(const Document& document, EncodedText& out) const;
+  // Errors name the input, and the line or the byte at which the piece starts.
+  EncodedText encode(const InputPiece& piece) const;
+
+ private:
+  void add_text(std::string_view text, bool ignored, EncodedText& out) const;
+  void add_ids(std::span<const int32_t> ids, bool ignored, EncodedText& out) const;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  bool special_tokens_;
+  LineOptions line_options_;
+};
+
+// Calls work(text, special) for all texts in the inputs, in pieces that end where words or documents end. Special tokens of the
+// chat template are `special` texts.
+void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
+                   const std::function<void(std::string_view text, bool special)>& work);
+
+// Calls work(document) for each line of such a piece that is not blank. Errors name the input and the line.
+void for_each_document(const InputPiece& piece, const LineOptions& options, const std::function<void(const Document&)>& work);
+
+}  // namespace trivet::data

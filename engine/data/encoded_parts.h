@@ -1,0 +1,44 @@
+// The pieces of a preparation that are already encoded: a token file for each, in a folder next to the output. A preparation
+// that was interrupted finds them again and encodes only the rest.
+//
+// The name of a part says which piece it is, and has a hash of the piece's text and of all that decides its tokens. So a part
+// is used again only where it would be the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/data/document_encoder.h"
+#include "engine/data/text_pieces.h"
+#include "engine/data/token_file.h"
+
+namespace trivet::data {
+
+class EncodedParts {
+ public:
+  // `settings` names all that decides tokens apart from the text and the tokenizer. Throws DataError if the folder cannot be
+  // made.
+  EncodedParts(std::string folder, const Tokenizer& tokenizer, const std::string& settings);
+  // Removes the folder if it is empty.
+  ~EncodedParts();
+  EncodedParts(const EncodedParts&) = delete;
+  EncodedParts& operator=(const EncodedParts&) = delete;
+
+  // The file of the piece with this number.
+  std::string file_of(int64_t number, const InputPiece& piece) const;
+  // Whether the file exists and is undamaged.
+  static bool holds(const std::string& file);
+  // Any thread may write any part.
+  void write(const std::string& file, const EncodedText& text) const;
+  // Adds the tokens of a part to the output.
+  static void copy(const std::string& file, TokenFileWriter& output);
+  // Removes all parts, also those of earlier preparations with other settings.
+  void remove() const;
+
+ private:
+  std::string folder_;
+  const Tokenizer& tokenizer_;
+  std::string settings_;
+};
+
+}  // namespace trivet::data

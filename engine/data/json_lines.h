@@ -1,0 +1,31 @@
+// Documents in lines of JSON (JSONL): each line is an object with one of
+//
+//   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}    a conversation
+//   {"prompt": "...", "completion": "..."}                                                         the loss ignores the prompt
+//   {"text": "..."}
+//
+// in this order of preference. Other keys are not read.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "engine/config/run_config.h"
+#include "engine/data/document.h"
+#include "engine/data/tokenizer.h"
+
+namespace trivet::data {
+
+inline constexpr int64_t kMaxLineBytes = int64_t{64} << 20;
+
+struct LineOptions {
+  ChatTemplate chat_template = ChatTemplate::None;
+  std::string end_of_text = "";   // a special token after each completion; empty: none
+  bool end_of_each_text = false;  // also after each "text"
+  SpecialFrame frame = {};        // around all but conversations, whose chat template has its own
+};
+
+// Throws DataError, without the name of the file, if the line is not as above.
+Document document_of_line(std::string_view line, const LineOptions& options);
+
+}  // namespace trivet::data

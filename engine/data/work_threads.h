@@ -1,0 +1,48 @@
+// Threads that share a stream of work.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace trivet::data {
+
+// Owns its threads. add() and finish() are for one thread.
+class WorkThreads {
+ public:
+  explicit WorkThreads(int threads);
+  ~WorkThreads();  // what has not begun is dropped
+  WorkThreads(const WorkThreads&) = delete;
+  WorkThreads& operator=(const WorkThreads&) = delete;
+
+  // Waits until a thread has room for it. What was added before an error is still done, and what is added after it is dropped.
+  void add(std::function<void()> work);
+  bool has_failed() const;
+  // Waits until all is done; then throws the error of the earliest work that failed.
+  void finish();
+
+ private:
+  struct Numbered {
+    int64_t number;
+    std::function<void()> work;
+  };
+  void run();
+  void stop();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Numbered> waiting_;
+  size_t most_waiting_;
+  int64_t added_ = 0, running_ = 0;
+  bool stops_ = false;
+  int64_t failed_number_ = 0;  // of error_
+  std::exception_ptr error_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace trivet::data

@@ -1,0 +1,79 @@
+#include "engine/data/zstd.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <new>
+
+#include "engine/data/data_error.h"
+
+namespace trivet::data {
+struct ZstdStream::Library {
+  // ZSTD_inBuffer and ZSTD_outBuffer of zstd.h, whose layout the library's soname promises.
+  struct PackedBuffer {
+    const void* bytes;
+    size_t size, place;
+  };
+  struct UnpackedBuffer {
+    void* bytes;
+    size_t size, place;
+  };
+
+  explicit Library(const std::string& path) : handle(::dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    if (!handle) bad_file(path, "is packed with zstd, but the system has no libzstd.so.1; install it (Debian: libzstd1)");
+    find(create, "ZSTD_createDStream"), find(destroy, "ZSTD_freeDStream"), find(decompress, "ZSTD_decompressStream");
+    find(is_error, "ZSTD_isError"), find(error_name, "ZSTD_getErrorName");
+    if (create && destroy && decompress && is_error && error_name) return;
+    ::dlclose(handle);
+    bad_file(path, "is packed with zstd, but libzstd.so.1 lacks functions for streams; install version 1.3 or newer");
+  }
+  ~Library() { ::dlclose(handle); }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  template <typename Function>
+  void find(Function& function, const char* name) const {
+    function = reinterpret_cast<Function>(::dlsym(handle, name));
+  }
+
+  void* handle;
+  void* (*create)() = nullptr;
+  size_t (*destroy)(void*) = nullptr;
+  size_t (*decompress)(void*, UnpackedBuffer*, PackedBuffer*) = nullptr;
+  unsigned (*is_error)(size_t) = nullptr;
+  const char* (*error_name)(size_t) = nullptr;
+};
+
+// A frame, or one that is skipped.
+bool is_zstd(std::string_view start) {
+  if (start.starts_with("\x28\xB5\x2F\xFD")) return true;
+  return start.size() >= 4 && (static_cast<unsigned char>(start[0]) & 0xF0) == 0x50 && start.substr(1, 3) == "\x2A\x4D\x18";
+}
+
+ZstdStream::ZstdStream(const std::string& path)
+    : path_(path), library_(std::make_unique<Library>(path)), stream_(library_->create()) {
+  if (!stream_) throw std::bad_alloc();
+}
+
+ZstdStream::~ZstdStream() { library_->destroy(stream_); }
+
+size_t ZstdStream::unpack(std::string_view& packed, std::span<char> out) {
+  Library::UnpackedBuffer to{out.data(), out.size(), 0};
+  Library::PackedBuffer from{packed.data(), packed.size(), 0};
+  // With all of `packed` used, the library may still hold text that had no room.
+  bool moved = true;
+  while (to.place < to.size && moved) {
+    const size_t written = to.place, used = from.place;
+    const size_t result = library_->decompress(stream_, &to, &from);
+    if (library_->is_error(result) != 0)
+      bad_file(path_, fmt::format("damaged zstd data after {} bytes of text ({})", unpacked_bytes_ + to.place,
+                                  library_->error_name(result)));
+    moved = to.place > written || from.place > used;
+    if (moved) may_end_ = result == 0;
+  }
+  packed.remove_prefix(from.place);
+  unpacked_bytes_ += to.place;
+  return to.place;
+}
+
+}  // namespace trivet::data

@@ -1,0 +1,160 @@
+// Conversations as text. tests/golden/chat_templates.py evaluated the templates of Hugging Face models with Jinja2.
+#include "engine/data/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/data/bpe.h"
+#include "engine/data/document_encoder.h"
+#include "tests/data/expect_error.h"
+
+namespace trivet::data {
+namespace {
+
+using testing::ElementsAre;
+
+ChatTemplate template_of(const std::string& name) {
+  for (const auto& [known, value] : EnumNames<ChatTemplate>::table)
+    if (known == name) return value;
+  return ChatTemplate::None;
+}
+
+std::string text_of(const Document& document) {
+  std::string text;
+  for (const DocumentPart& part : document) text += part.text;
+  return text;
+}
+
+std::string counted_text(const Document& document) {
+  std::string text;
+  for (const DocumentPart& part : document)
+    if (!part.ignored) text += part.text;
+  return text;
+}
+
+TEST(ChatTemplates, WriteTheTextThatTheModelsTemplatesWrite) {
+  std::ifstream golden(TRIVET_SOURCE_DIR "/tests/golden/chat_templates.jsonl");
+  int conversations = 0;
+  for (std::string line; std::getline(golden, line); ++conversations) {
+    const auto json = nlohmann::json::parse(line);
+    std::vector<Message> messages;
+    for (const auto& message : json.at("messages")) messages.push_back({message.at("role"), message.at("content")});
+    const ChatTemplate chat_template = template_of(json.at("template"));
+    if (json.at("text").is_null())
+      EXPECT_THROW(render(chat_template, messages), DataError) << line;
+    else
+      EXPECT_EQ(text_of(render(chat_template, messages)), json.at("text").get<std::string>()) << line;
+  }
+  EXPECT_EQ(conversations, 30);
+}
+
+TEST(ChatTemplates, CountWhatTheAssistantSaysAndItsEnd) {
+  const std::vector<Message> messages{{"system", "S"}, {"user", "U"}, {"assistant", "A"}, {"user", "V"}, {"assistant", "B"}};
+  EXPECT_EQ(counted_text(render(ChatTemplate::ChatMl, messages)), "A<|im_end|>B<|im_end|>");
+  EXPECT_EQ(counted_text(render(ChatTemplate::Llama2, messages)), " A </s> B </s>");
+  EXPECT_EQ(counted_text(render(ChatTemplate::Llama3, messages)), "A<|eot_id|>B<|eot_id|>");
+}
+
+TEST(ChatTemplates, RefuseOtherRolesAndOrders) {
+  const auto refused = [](ChatTemplate chat_template, const std::vector<Message>& messages, const std::string& message) {
+    expect_error([&] { render(chat_template, messages); }, ExitCode::Usage, message);
+  };
+  refused(ChatTemplate::ChatMl, {}, "a conversation needs at least one message");
+  refused(ChatTemplate::ChatMl, {{"tool", "x"}},
+          "the role \"tool\" is not accepted; use \"system\", \"user\" or \"assistant\"");
+  refused(ChatTemplate::Llama2, {{"user", "x"}, {"user", "y"}},
+          "the template \"llama-2\" takes messages of user and assistant in turn, after at most one of system; here \"user\" "
+          "comes where \"assistant\" must");
+  refused(ChatTemplate::Llama2, {{"system", "x"}},
+          "the template \"llama-2\" has no place for a system message without a question");
+}
+
+// Bytes, one merge, and special tokens.
+std::shared_ptr<BpeTokenizer> with_special(const std::vector<std::string>& special) {
+  BpeVocabulary vocabulary = vocabulary_of_merges({{"a", "b"}}, "test");
+  for (const std::string& token : special) {
+    vocabulary.special.push_back(static_cast<int32_t>(vocabulary.tokens.size()));
+    vocabulary.tokens.push_back(token);
+  }
+  return std::make_shared<BpeTokenizer>(std::move(vocabulary), "test");
+}
+
+TEST(DocumentEncoding, WritesSpecialTokensWithTheirIds) {
+  const auto tokenizer = with_special({"<|im_start|>", "<|im_end|>"});
+  const int32_t start = tokenizer->special_id("<|im_start|>"), end = tokenizer->special_id("<|im_end|>");
+  const int32_t merged = tokenizer->encode("ab")[0];
+  const DocumentEncoder encoder(tokenizer, {.chat_template = ChatTemplate::ChatMl});
+  EncodedText out;
+  encoder.add(render(ChatTemplate::ChatMl, std::vector<Message>{{"assistant", "ab"}}), out);
+  std::vector<int32_t> expected{start};
+  for (const int32_t id : tokenizer->encode("assistant\n")) expected.push_back(id);
+  expected.insert(expected.end(), {merged, end});
+  expected.push_back(tokenizer->encode("\n")[0]);
+  EXPECT_EQ(out.ids, expected);
+  std::vector<uint8_t> ignored(expected.size(), 1);
+  ignored[ignored.size() - 3] = ignored[ignored.size() - 2] = 0;
+  EXPECT_EQ(out.ignored, ignored);
+  EXPECT_THAT(out.document_ends, ElementsAre(static_cast<int64_t>(expected.size())));
+}
+
+TEST(DocumentEncoding, EncodesNeighboursTogetherUnlessTheLossIgnoresOne) {
+  const auto tokenizer = with_special({});
+  const auto ids_of = [&](const Document& document) {
+    EncodedText out;
+    DocumentEncoder(tokenizer, {}).add(document, out);
+    return out.ids;
+  };
+  const int32_t merged = tokenizer->encode("ab")[0], a = tokenizer->encode("a")[0], b = tokenizer->encode("b")[0];
+  EXPECT_THAT(ids_of({{"a", true}, {"b", true}}), ElementsAre(merged));
+  EXPECT_THAT(ids_of({{"a", true}, {"b", false}}), ElementsAre(a, b));
+  EXPECT_THAT(ids_of({{"a", false, true}, {"b", false}}), ElementsAre(merged))
+      << "a token that the vocabulary does not have is text";
+}
+
+TEST(DocumentEncoding, CompletionsEndWithTheEndOfTextAndTextsIfAsked) {
+  const auto tokenizer = with_special({});
+  const int32_t end = tokenizer->special_id("<|endoftext|>");
+  const InputPiece piece{
+      .path = "a.jsonl", .text = "{\"prompt\": \"a\", \"completion\": \"b\"}\n\n{\"text\": \"ab\"}", .lines = true};
+  const int32_t merged = tokenizer->encode("ab")[0], a = tokenizer->encode("a")[0], b = tokenizer->encode("b")[0];
+  const EncodedText plain = DocumentEncoder(tokenizer, {}).encode(piece);
+  EXPECT_THAT(plain.ids, ElementsAre(a, b, end, merged));
+  EXPECT_THAT(plain.ignored, ElementsAre(1, 0, 0, 0));
+  EXPECT_THAT(plain.document_ends, ElementsAre(3, 4));
+  const EncodedText ended = DocumentEncoder(tokenizer, {.end_of_each_text = true}).encode(piece);
+  EXPECT_THAT(ended.ids, ElementsAre(a, b, end, merged, end));
+  EXPECT_THAT(ended.document_ends, ElementsAre(3, 5));
+  EXPECT_THAT(DocumentEncoder(bytes_tokenizer(), {}).encode(piece).ids, ElementsAre('a', 'b', 'a', 'b'));
+}
+
+TEST(JsonLines, SayTheFileAndTheLineThatIsWrong) {
+  const DocumentEncoder encoder(bytes_tokenizer(), {});
+  const auto refused = [&](const std::string& line, const std::string& message) {
+    const InputPiece piece{.path = "a.jsonl", .text = "{\"text\": \"fine\"}\n" + line + "\n", .lines = true, .first_line = 10};
+    expect_error([&] { encoder.encode(piece); }, ExitCode::Usage, "a.jsonl: line 11: " + message);
+  };
+  refused("[1]", "is a JSON array; it must be an object");
+  refused("{\"a\": 1, \"b\": 2}", "has \"a\", \"b\"; it must have \"text\", \"prompt\" and \"completion\", or \"messages\"");
+  refused("{}", "has nothing; it must have \"text\", \"prompt\" and \"completion\", or \"messages\"");
+  refused("{\"text\": 5}", "\"text\" is number; it must be a string");
+  refused("{\"prompt\": \"a\", \"completion\": null}", "\"completion\" is null; it must be a string");
+  refused("{\"messages\": []}",
+          "has \"messages\", which need a chat template: \"chatml\", \"llama-2\" or \"llama-3\" (data.chat_template, or "
+          "--chat-template of `trivet data prepare`)");
+  refused(std::string(100, '['), "is nested deeper than 64 levels");
+  const auto chat = [&](const std::string& messages, const std::string& message) {
+    expect_error([&] { document_of_line("{\"messages\": " + messages + "}", {.chat_template = ChatTemplate::ChatMl}); },
+                 ExitCode::Usage, message);
+  };
+  chat("5", "\"messages\" is number; it must be a list");
+  chat("[{\"role\": \"user\"}]", "a message must be an object with \"role\" and \"content\"");
+  chat("[{\"role\": \"user\", \"content\": [1]}]", "\"content\" is array; it must be a string");
+  chat("[{\"role\": \"user\", \"content\": \"a\", \"tool_calls\": [1]}]",
+       "a message has \"tool_calls\", for which no chat template here has a place");
+}
+
+}  // namespace
+}  // namespace trivet::data

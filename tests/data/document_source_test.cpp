@@ -1,0 +1,126 @@
+#include "engine/data/document_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "engine/data/token_array.h"
+#include "engine/data/token_source.h"
+#include "engine/data/training_data.h"
+#include "tests/data/expect_error.h"
+
+namespace trivet::data {
+namespace {
+
+using testing::ElementsAre;
+
+struct Filled {
+  std::vector<int32_t> input, targets;
+  bool operator==(const Filled&) const = default;
+};
+
+Filled filled(const SampleSource& source, int64_t sample) {
+  const auto length = static_cast<size_t>(source.spec().targets.elements());
+  Filled out{std::vector<int32_t>(length, 99), std::vector<int32_t>(length, 99)};
+  source.fill(sample, 0, std::as_writable_bytes(std::span(out.input)), out.targets);
+  return out;
+}
+
+// Documents of these lengths; the tokens count from 1. The tokens in `ignored` are no targets.
+std::shared_ptr<TokenArray> documents(const std::vector<int64_t>& lengths, const std::vector<int64_t>& ignored = {}) {
+  EncodedText text;
+  for (const int64_t length : lengths) {
+    for (int64_t i = 0; i < length; ++i) text.ids.push_back(static_cast<int32_t>(text.ids.size()) + 1);
+    text.document_ends.push_back(static_cast<int64_t>(text.ids.size()));
+  }
+  if (!ignored.empty()) text.ignored.resize(text.ids.size());
+  for (const int64_t token : ignored) text.ignored[token - 1] = 1;
+  return std::make_shared<TokenArray>(std::move(text), 100);
+}
+
+TEST(DocumentSource, WholePutsAsManyDocumentsIntoASampleAsFit) {
+  const DocumentSource source(documents({3, 2, 4}), {.sequence_length = 5, .packing = Packing::Whole});
+  ASSERT_EQ(source.samples(), 2);
+  EXPECT_EQ(filled(source, 0), (Filled{{1, 2, 3, 4, 0}, {2, 3, -1, 5, -1}})) << "no document predicts the next one";
+  EXPECT_EQ(filled(source, 1), (Filled{{6, 7, 8, 0, 0}, {7, 8, 9, -1, -1}}));
+  EXPECT_EQ(source.cut_documents(), 0);
+  EXPECT_DOUBLE_EQ(source.padding(), 3.0 / 10);
+}
+
+TEST(DocumentSource, SingleGivesEachDocumentItsOwnSample) {
+  const DocumentSource source(documents({3, 1, 2, 6}), {.sequence_length = 5, .packing = Packing::Single});
+  ASSERT_EQ(source.samples(), 3) << "one token has no target";
+  EXPECT_EQ(filled(source, 0), (Filled{{1, 2, 0, 0, 0}, {2, 3, -1, -1, -1}}));
+  EXPECT_EQ(filled(source, 1), (Filled{{5, 0, 0, 0, 0}, {6, -1, -1, -1, -1}}));
+  EXPECT_EQ(filled(source, 2), (Filled{{7, 8, 9, 10, 11}, {8, 9, 10, 11, 12}})) << "one token more than the sample is long";
+}
+
+TEST(DocumentSource, ALongDocumentIsCutSoThatEachTokenButTheFirstIsATargetOnce) {
+  for (const Packing packing : {Packing::Whole, Packing::Single}) {
+    for (int64_t length = 2; length < 20; ++length) {
+      const DocumentSource source(documents({2, length, 3}), {.sequence_length = 4, .packing = packing});
+      std::map<int32_t, int> times;
+      for (int64_t sample = 0; sample < source.samples(); ++sample) {
+        const Filled one = filled(source, sample);
+        for (size_t i = 0; i < one.targets.size(); ++i) {
+          if (one.targets[i] < 0) continue;
+          ++times[one.targets[i]];
+          EXPECT_EQ(one.input[i] + 1, one.targets[i]) << "the token before it";
+        }
+      }
+      for (int64_t token = 1; token <= length + 5; ++token) {
+        const bool is_first = token == 1 || token == 3 || token == length + 3;
+        EXPECT_EQ(times[static_cast<int32_t>(token)], is_first ? 0 : 1) << "token " << token << " of length " << length;
+      }
+      EXPECT_EQ(source.cut_documents(), length > 5 ? 1 : 0);
+    }
+  }
+}
+
+TEST(DocumentSource, TargetsThatTheDataIgnoresDoNotCount) {
+  const auto tokens = documents({4, 3}, {1, 2, 3, 5});
+  const DocumentSource completions(tokens, {.sequence_length = 8});
+  EXPECT_THAT(filled(completions, 0).targets, ElementsAre(-1, -1, 4, -1, 6, 7, -1, -1));
+  const DocumentSource all(tokens, {.sequence_length = 8, .loss_on = LossOn::All});
+  EXPECT_THAT(filled(all, 0).targets, ElementsAre(2, 3, 4, -1, 6, 7, -1, -1));
+  EXPECT_THAT(filled(TokenSource(tokens, 3), 0).targets, ElementsAre(-1, -1, 4));
+  EXPECT_THAT(filled(TokenSource(tokens, 3), 1).targets, ElementsAre(-1, 6, 7));
+  EXPECT_THAT(filled(TokenSource(tokens, 3, LossOn::All), 0).targets, ElementsAre(2, 3, 4));
+}
+
+TEST(DocumentSource, NeedsDocuments) {
+  const auto stream = std::make_shared<TokenArray>(std::vector<int32_t>{1, 2, 3}, 100);
+  expect_error([&] { DocumentSource(stream, {.sequence_length = 4}); }, ExitCode::Usage,
+               "data.packing: \"whole\" needs to know where documents end, which the data does not say; use \"stream\", or "
+               "prepare the texts with `trivet data prepare`");
+  expect_error(
+      [&] {
+        DocumentSource(documents({1, 1}), {.sequence_length = 4, .packing = Packing::Single});
+      },
+      ExitCode::Usage,
+      "data: none of the 2 documents has two tokens, which a sample needs with data.packing \"single\"; use longer "
+      "documents or \"stream\"");
+}
+
+TEST(DocumentSource, TheDigestTellsHowDocumentsArePacked) {
+  const auto tokens = documents({3, 2});
+  const DocumentSource whole(tokens, {.sequence_length = 4}),
+      single(tokens, {.sequence_length = 4, .packing = Packing::Single});
+  EXPECT_NE(whole.digest(), single.digest());
+  EXPECT_NE(tokens->digest(), documents({2, 3})->digest());
+  EXPECT_NE(tokens->digest(), documents({3, 2}, {1})->digest());
+}
+
+TEST(DocumentSource, ARunSaysHowManyDocumentsItHas) {
+  DataConfig config;
+  config.packing = Packing::Whole;
+  const auto data = text_data({documents({3, 2, 9}), nullptr, bytes_tokenizer(), 256}, 5, config);
+  EXPECT_EQ(data->sizes(),
+            "3 training documents, 1 longer than a sample and cut, in 3 samples with 20.0 % padding, 0 validation documents");
+  EXPECT_EQ(data->train()->samples(), 3);
+  EXPECT_NE(data->train_digest(), documents({3, 2, 9})->digest());
+}
+
+}  // namespace
+}  // namespace trivet::data
