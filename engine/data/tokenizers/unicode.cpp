@@ -42,9 +42,9 @@ bool is_in_category(char32_t c, std::string_view wanted) {
   return (known == "Cn" ? category_of_added(c) : known).starts_with(wanted);
 }
 
-// Circled and squared letters, and the fractions and powers of Latin 1.
-constexpr std::array<std::pair<char32_t, char32_t>, 7> kMoreWordChars{
-    {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}, {0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}}};
+// Joiners, and circled and squared letters.
+constexpr std::array<std::pair<char32_t, char32_t>, 5> kMoreWordChars{
+    {{0x200C, 0x200D}, {0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}}};
 
 // Upper case that utf8proc does not know yet: the lower case is so much further.
 struct CasePairs {
@@ -103,6 +103,7 @@ void append_normal_form(std::string& out, std::string_view text, NormalForm form
 
 }  // namespace
 
+// Code points that are named one by one below have changed their category.
 bool is_white_space(char32_t c) { return class_of(c) == CharacterClass::Space; }
 
 bool is_number(char32_t c) { return class_of(c) == CharacterClass::Number; }
@@ -110,12 +111,17 @@ bool is_number(char32_t c) { return class_of(c) == CharacterClass::Number; }
 bool is_punctuation(char32_t c) {
   if (c < 0x80) return is_between(c, 33, 47) || is_between(c, 58, 64) || is_between(c, 91, 96) || is_between(c, 123, 126);
   const auto kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO && version_of(c) == 0;
+  return (kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO && version_of(c) == 0) || c == 0x166D || c == 0x111C9;
 }
 
-bool is_mark(char32_t c) { return is_mark_of_any_age(c) && version_of(c) <= 9; }
+bool is_mark(char32_t c) {
+  return (is_mark_of_any_age(c) && version_of(c) <= 9 && c != 0x111C9) || is_between(c, 0x1CF2, 0x1CF3);
+}
 
-bool is_nonspacing_mark(char32_t c) { return category(c) == UTF8PROC_CATEGORY_MN && version_of(c) == 0; }
+bool is_nonspacing_mark(char32_t c) {
+  const bool became_one = is_between(c, 0x1885, 0x1886) || c == 0xA9BD || c == 0x111C9;
+  return (category(c) == UTF8PROC_CATEGORY_MN && version_of(c) == 0 && !became_one) || c == 0x1734;
+}
 
 bool is_other(char32_t c) {
   const auto kind = category(c);

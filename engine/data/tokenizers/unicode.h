@@ -16,7 +16,7 @@ bool is_punctuation(char32_t c);  // P*, and the punctuation of ASCII, such as $
 bool is_mark(char32_t c);         // M*, of Unicode 9
 bool is_nonspacing_mark(char32_t c);
 bool is_other(char32_t c);      // control, format, surrogate, private use
-bool is_word_char(char32_t c);  // \w of regular expressions: alphabetic, marks, decimal numbers, connectors such as _
+bool is_word_char(char32_t c);  // \w of Rust: alphabetic, marks, decimal numbers, joiners, connectors such as _
 bool is_ideograph(char32_t c);  // of the blocks that BERT calls Chinese characters
 
 void append_lower_case(std::string& text, char32_t c);
