@@ -93,7 +93,7 @@ int32_t BpeTokenizer::special_id(std::string_view name) const {
 }
 
 size_t BpeTokenizer::piece_bytes(std::string_view text, size_t limit) const {
-  return vocabulary_.pattern == kGpt2Pattern ? data::piece_bytes(text, limit) : text.size();
+  return special_.can_cut_at_space() ? words_->piece_bytes(text, limit) : text.size();
 }
 
 std::string BpeTokenizer::decode(std::span<const int32_t> ids) const {

@@ -151,10 +151,13 @@ size_t word_bytes_as_gpt4(std::string_view text, size_t position, size_t most_di
   return end - position;
 }
 
-size_t piece_bytes(std::string_view text, size_t limit) {
+namespace {
+
+// `spaces` are those of ASCII, which end a word after visible ASCII.
+size_t piece_bytes_to(std::string_view spaces, std::string_view text, size_t limit) {
   if (text.size() <= limit) return text.size();
-  const auto ends_word = [&](size_t at) {  // ASCII white space after visible ASCII
-    return (text[at] == ' ' || text[at] == '\n') && text[at - 1] > ' ' && text[at - 1] < 0x7F;
+  const auto ends_word = [&](size_t at) {
+    return spaces.find(text[at]) != std::string_view::npos && text[at - 1] > ' ' && text[at - 1] < 0x7F;
   };
   for (size_t at = limit; at > 0; --at)
     if (ends_word(at)) return at;
@@ -162,5 +165,10 @@ size_t piece_bytes(std::string_view text, size_t limit) {
     if (ends_word(at)) return at;
   return text.size();
 }
+
+}  // namespace
+
+size_t piece_bytes(std::string_view text, size_t limit) { return piece_bytes_to(" \n", text, limit); }
+size_t piece_bytes_to_space(std::string_view text, size_t limit) { return piece_bytes_to(" ", text, limit); }
 
 }  // namespace trivet::data

@@ -35,5 +35,7 @@ void for_each_word(std::string_view text, Visit visit) {
 // text can be split into words one by one. Without such a place the piece is longer: it ends at the first such place after
 // `limit`, or at the end of the text.
 size_t piece_bytes(std::string_view text, size_t limit);
+// The same for GPT-4's expression, whose words of symbols include the ends of lines that follow.
+size_t piece_bytes_to_space(std::string_view text, size_t limit);
 
 }  // namespace trivet::data

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "engine/data/token_file.h"
@@ -28,6 +29,7 @@ class Prepare : public testing::Test {
     file->read(0, ids);
     return tokenizer_from_text(file->info().tokenizer_text, path)->decode(ids);
   }
+  static std::string tokenizer_file(const std::string& name) { return TRIVET_SOURCE_DIR "/tests/golden/tokenizers/" + name; }
   test::TemporaryFolder folder_;
 };
 
@@ -60,7 +62,7 @@ TEST_F(Prepare, LearnsAVocabularyThatTheTokenFileThenHolds) {
 }
 
 TEST_F(Prepare, PutsSpecialTokensAroundEachInputIfAsked) {
-  PrepareOptions with = options(TRIVET_SOURCE_DIR "/tests/golden/tokenizers/llama3.json");
+  PrepareOptions with = options(tokenizer_file("llama3.json"));
   with.inputs = {folder_.write("c.txt", "x</s>y"), folder_.write("d.txt", "z")};
   with.end_of_text = true;
   prepare(with);
@@ -165,11 +167,94 @@ TEST_F(Prepare, UsesNoPartThatIsDamagedOrOfOtherSettings) {
   EXPECT_EQ(prepare(with).pieces_done_before, 0);
   verify_tokens(with.output);
   with.replace = true;
-  folder_.write("lines.jsonl", many_lines() + "no JSON\n");
-  EXPECT_THROW(prepare(with), DataError);
-  folder_.write("lines.jsonl", many_lines());
-  with.vocabulary = "characters";
-  EXPECT_EQ(prepare(with).pieces_done_before, 0) << "the parts have another vocabulary";
+  const auto pieces_done_after = [&](auto change) {
+    folder_.write("lines.jsonl", many_lines() + "no JSON\n");
+    EXPECT_THROW(prepare(with), DataError);
+    folder_.write("lines.jsonl", many_lines());
+    change();
+    return prepare(with).pieces_done_before;
+  };
+  EXPECT_EQ(pieces_done_after([&] { with.vocabulary = "characters"; }), 0) << "the parts have another vocabulary";
+  with.vocabulary = tokenizer_file("llama3.json");
+  EXPECT_EQ(pieces_done_after([&] { with.special_tokens = true; }), 0) << "the parts have no special tokens";
+  EXPECT_GT(pieces_done_after([] {}), 0);
+}
+
+// A text and lines of JSON in which special tokens are written.
+TEST_F(Prepare, SpecialTokensAreThoseOfEachTextForAnyNumberOfThreads) {
+  std::string text, lines;
+  for (int i = 0; i < 300; ++i) {
+    text += "a few words</s> more" + std::to_string(i) + (i % 7 == 0 ? "\n" : " ");
+    lines += R"({"text": "question )" + std::to_string(i) + "<s>a\"}\n" + R"({"prompt": "why </s>", "completion": "so"})" + "\n";
+  }
+  for (const std::string name : {"llama3.json", "roberta.json", "llama2_converted.json"}) {
+    PrepareOptions with = options(tokenizer_file(name));
+    with.inputs = {folder_.write("text.txt", text), folder_.write("lines.jsonl", lines)};
+    with.special_tokens = with.end_of_text = with.replace = true;
+    with.threads = 1;
+    prepare(with);
+    const std::string expected = folder_.read("out.tokens");
+
+    const auto tokenizer = load_tokenizer(with.vocabulary);
+    const SpecialFrame frame = tokenizer->frame();
+    const int32_t end = tokenizer->special_id("</s>");
+    std::vector<int32_t> ids;
+    std::vector<int64_t> ends;
+    const auto add = [&](const std::vector<int32_t>& more) { ids.insert(ids.end(), more.begin(), more.end()); };
+    const auto finish = [&] {
+      add(frame.after);
+      if (frame.after.empty()) ids.push_back(end);  // the frame of RoBERTa has it
+      ends.push_back(static_cast<int64_t>(ids.size()));
+    };
+    add(frame.before);
+    add(tokenizer->encode_with_special(text));
+    finish();
+    for (int i = 0; i < 300; ++i) {
+      add(frame.before);
+      add(tokenizer->encode_with_special("question " + std::to_string(i) + "<s>a"));
+      finish();
+      add(frame.before);
+      add(tokenizer->encode_with_special("why </s>"));
+      add(tokenizer->encode_with_special("so"));
+      finish();
+    }
+    const auto file = open_token_file(with.output);
+    std::vector<int32_t> written(file->tokens());
+    file->read(0, written);
+    EXPECT_EQ(written, ids) << name;
+    EXPECT_EQ(file->document_ends(), ends) << name;
+    std::vector<int32_t> targets = written;
+    file->ignore(0, targets);
+    const std::vector<int32_t> prompt(targets.begin() + ends[1], targets.begin() + ends[2]);
+    EXPECT_EQ(prompt.front(), -1) << "the beginning of the frame is ignored with the prompt";
+    EXPECT_EQ(prompt.back(), end);
+
+    for (const int threads : {2, 5}) {
+      with.piece_bytes = 500;
+      with.threads = threads;
+      EXPECT_GT(prepare(with).pieces, 20);
+      EXPECT_EQ(folder_.read("out.tokens"), expected) << name << ", " << threads << " threads";
+    }
+  }
+}
+
+TEST_F(Prepare, ConversationsHaveSpecialTokensOfOtherPrograms) {
+  PrepareOptions with = options(tokenizer_file("llama3.json"));
+  with.inputs = {folder_.write("chat.jsonl", R"({"messages": [{"role": "user", "content": "Hello</s>"}, )"
+                                             R"({"role": "assistant", "content": "x"}]})")};
+  with.chat_template = ChatTemplate::Llama2;
+  const auto ends_in = [&](bool special_tokens) {
+    with.special_tokens = special_tokens;
+    with.replace = true;
+    EXPECT_TRUE(prepare(with).notes.empty());
+    const auto file = open_token_file(with.output);
+    std::vector<int32_t> ids(file->tokens());
+    file->read(0, ids);
+    EXPECT_EQ(std::ranges::count(ids, 0), 1) << "<s> is there once, as the template says";
+    return std::ranges::count(ids, 1);
+  };
+  EXPECT_EQ(ends_in(false), 1) << "no content ends a message";
+  EXPECT_EQ(ends_in(true), 2);
 }
 
 TEST_F(Prepare, ConversationsHaveSpecialTokensOfTheirTemplate) {

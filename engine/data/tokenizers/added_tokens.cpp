@@ -43,6 +43,11 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
   for (size_t i = 0; i < tokens_.size(); ++i) trie_.add(tokens_[i].content, static_cast<int32_t>(i));
 }
 
+bool AddedTokens::can_cut_at_space() const {
+  return std::ranges::none_of(
+      tokens_, [](const AddedToken& token) { return token.rstrip || token.content.find_first_of(" \n") != std::string::npos; });
+}
+
 void AddedTokens::split(std::string_view text, SpecialTokens special, const std::function<void(std::string_view)>& rest,
                         const std::function<void(int32_t)>& token) const {
   size_t done = 0;

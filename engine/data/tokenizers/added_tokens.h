@@ -27,6 +27,8 @@ class AddedTokens {
  public:
   explicit AddedTokens(std::vector<AddedToken> tokens = {});
   bool empty() const { return tokens_.empty(); }
+  // Whether they are found alike in a text that is cut between a visible character and a space.
+  bool can_cut_at_space() const;
 
   // Calls `rest` for the text between tokens, if there is any, and `token` for each token.
   void split(std::string_view text, SpecialTokens special, const std::function<void(std::string_view rest)>& rest,

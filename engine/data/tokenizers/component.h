@@ -35,6 +35,9 @@ class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   virtual void split(TextPiece piece, const PieceVisitor& visit) const = 0;
+  // Bytes of a piece at the beginning of a long text that is split into the same words by itself, as its rest is: about
+  // `limit`, or as many as it takes.
+  virtual size_t piece_bytes(std::string_view text, size_t /*limit*/) const { return text.size(); }
 };
 
 // Encodes a word.

@@ -90,6 +90,12 @@ std::string ComposedTokenizer::decode(std::span<const int32_t> ids) const {
   return text;
 }
 
+size_t ComposedTokenizer::piece_bytes(std::string_view text, size_t limit) const {
+  const bool can_cut =
+      !parts_.normalizer && parts_.splitter && parts_.added_before.can_cut_at_space() && parts_.added_after.can_cut_at_space();
+  return can_cut ? parts_.splitter->piece_bytes(text, limit) : text.size();
+}
+
 int32_t ComposedTokenizer::special_id(std::string_view content) const {
   const auto found = special_ids_.find(content);
   return found == special_ids_.end() ? -1 : found->second;

@@ -43,7 +43,7 @@ class ComposedTokenizer final : public Tokenizer {
   std::string to_text() const override { return parts_.text; }
   int32_t special_id(std::string_view content) const override;
   SpecialFrame frame() const override { return parts_.frame; }
-  size_t piece_bytes(std::string_view text, size_t) const override { return text.size(); }
+  size_t piece_bytes(std::string_view text, size_t limit) const override;
 
  private:
   std::vector<int32_t> encode_as(std::string_view text, SpecialTokens special) const;

@@ -173,29 +173,33 @@ class WordsAndSigns final : public PreTokenizer {
 // The expressions for which there is code.
 class FastWords final : public PreTokenizer {
  public:
-  using Bytes = size_t (*)(std::string_view text, size_t position);
-  explicit FastWords(Bytes bytes) : bytes_(bytes) {}
+  struct Code {
+    size_t (*word_bytes)(std::string_view text, size_t position);
+    size_t (*piece_bytes)(std::string_view text, size_t limit);
+  };
+  explicit FastWords(Code code) : code_(code) {}
+  size_t piece_bytes(std::string_view text, size_t limit) const override { return code_.piece_bytes(text, limit); }
   void split(TextPiece piece, const PieceVisitor& visit) const override {
     for (size_t position = 0; position < piece.text.size();) {
-      const size_t bytes = bytes_(piece.text, position);
+      const size_t bytes = code_.word_bytes(piece.text, position);
       visit({piece.text.substr(position, bytes), piece.first && position == 0});
       position += bytes;
     }
   }
 
  private:
-  Bytes bytes_;
+  Code code_;
 };
 
 size_t gpt4_bytes(std::string_view text, size_t position) { return word_bytes_as_gpt4(text, position, 3); }
 size_t qwen_bytes(std::string_view text, size_t position) { return word_bytes_as_gpt4(text, position, 1); }
 
-constexpr std::array<std::pair<std::string_view, FastWords::Bytes>, 4> kFastWords{{
-    {kGpt2Pattern, word_bytes},
-    {kGpt4Pattern, gpt4_bytes},
-    {kQwenPattern, qwen_bytes},
+constexpr std::array<std::pair<std::string_view, FastWords::Code>, 4> kFastWords{{
+    {kGpt2Pattern, {word_bytes, piece_bytes}},
+    {kGpt4Pattern, {gpt4_bytes, piece_bytes_to_space}},
+    {kQwenPattern, {qwen_bytes, piece_bytes_to_space}},
     {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)",
-     gpt4_bytes},
+     {gpt4_bytes, piece_bytes_to_space}},
 }};
 
 class Metaspace final : public PreTokenizer {
