@@ -185,7 +185,8 @@ TEST_F(Prepare, SpecialTokensAreThoseOfEachTextForAnyNumberOfThreads) {
   std::string text, lines;
   for (int i = 0; i < 300; ++i) {
     text += "a few words</s> more" + std::to_string(i) + (i % 7 == 0 ? "\n" : " ");
-    lines += R"({"text": "question )" + std::to_string(i) + "<s>a\"}\n" + R"({"prompt": "why </s>", "completion": "so"})" + "\n";
+    lines +=
+        R"({"text": "question )" + std::to_string(i) + "<s>a\"}\n" + R"({"prompt": "why </s>", "completion": "so"})" + "\n";
   }
   for (const std::string name : {"llama3.json", "roberta.json", "llama2_converted.json"}) {
     PrepareOptions with = options(tokenizer_file(name));

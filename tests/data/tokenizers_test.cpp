@@ -81,6 +81,24 @@ TEST_P(Golden, PutsTheSameTokensAroundAText) {
   EXPECT_EQ(tokenizer->frame().after, frame.at("after").get<TokenList>());
 }
 
+TEST_P(Golden, EncodesALongTextInPieces) {
+  std::string text;
+  for (const Json& line : golden_lines(name)) text += line.at("text").get<std::string>() + " and!\nmore <s>\n\n x";
+  for (const size_t limit : {1, 20, 300}) {
+    TokenList plain, special;
+    int pieces = 0;
+    for (std::string_view rest = text; !rest.empty(); ++pieces) {
+      const size_t bytes = tokenizer->piece_bytes(rest, limit);
+      for (const int32_t id : tokenizer->encode(rest.substr(0, bytes))) plain.push_back(id);
+      for (const int32_t id : tokenizer->encode_with_special(rest.substr(0, bytes))) special.push_back(id);
+      rest.remove_prefix(bytes);
+    }
+    EXPECT_EQ(plain, tokenizer->encode(text)) << limit;
+    EXPECT_EQ(special, tokenizer->encode_with_special(text)) << limit;
+    if (name == "gpt2" || name == "llama3") EXPECT_GT(pieces, 3) << limit;
+  }
+}
+
 TEST_P(Golden, SurvivesBeingStored) {
   const auto stored = tokenizer_from_text(tokenizer->to_text(), "stored");
   EXPECT_EQ(stored->to_text(), tokenizer->to_text());
@@ -138,7 +156,12 @@ TEST(FastWords, SplitAsTheirExpressions) {
     for (int i = 0; i < 2000; ++i) {
       std::string text;
       for (int k = 0; k < 12; ++k) text += signs[((state = state * 1664525 + 1013904223) >> 16) % 15];
-      ASSERT_EQ(pieces_of(*fast, text), pieces_of(*slow, text)) << expression << ": " << text;
+      const std::vector<std::string> words = pieces_of(*fast, text);
+      ASSERT_EQ(words, pieces_of(*slow, text)) << expression << ": " << text;
+      const size_t bytes = fast->piece_bytes(text, 5);
+      std::vector<std::string> in_pieces = pieces_of(*fast, text.substr(0, bytes));
+      for (const std::string& word : pieces_of(*fast, text.substr(bytes))) in_pieces.push_back(word);
+      ASSERT_EQ(in_pieces, words) << expression << ": " << text << ", cut at " << bytes;
     }
   }
 }
