@@ -123,8 +123,8 @@ class Unknowns {
   std::vector<int32_t> bytes_;
 };
 
-// The path whose pieces have the largest sum of scores, added from the beginning of the text, as sentencepiece does: which of two
-// equal paths wins depends on the rounding.
+// The path whose pieces have the largest sum of scores, added from the beginning of the text, as sentencepiece does: which of
+// two equal paths wins depends on the rounding.
 class UnigramSegmentation final : public Segmentation {
  public:
   explicit UnigramSegmentation(const SentencePieceFile& file) : unknowns_(file) {
