@@ -45,7 +45,9 @@ TEST_F(MixtureOfThree, SharesHoldExactlyAfterABlockAndCloselyBefore) {
       EXPECT_NEAR(static_cast<double>(counts[0]), 4096 * 5.0 / 8, 150) << "five standard deviations of a draw";
       EXPECT_NEAR(static_cast<double>(counts[2]), 4096 * 1.0 / 8, 105);
     }
-    if (place % 13000 == 0) EXPECT_EQ(mixture.counts(place), counts) << place;
+    if (place % 13000 == 0) {
+      EXPECT_EQ(mixture.counts(place), counts) << place;
+    }
     ++counts[mixture.at(place).source];
   }
   EXPECT_THAT(counts, ElementsAre(2 * 40960, 2 * 16384, 2 * 8192));
@@ -67,7 +69,9 @@ TEST_F(MixtureOfThree, EachSourceGoesThroughAllOfItsSamplesInEachEpoch) {
         last[source] = -1;
       }
       EXPECT_TRUE(seen[source].insert(choice.sample).second) << "twice in an epoch";
-      if (!shuffle) EXPECT_EQ(choice.sample, last[source] + 1);
+      if (!shuffle) {
+        EXPECT_EQ(choice.sample, last[source] + 1);
+      }
       last[source] = choice.sample;
     }
   }
