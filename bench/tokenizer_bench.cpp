@@ -1,7 +1,8 @@
 // Encodes documents with a tokenizer, for bench/compare_tokenizers: tokenizer_bench TOKENIZER DOCUMENTS IDS text|special
 //
-// DOCUMENTS is a list of records, each a uint32 count and as many bytes. IDS becomes a list of pairs of records: the ids (int32) of a
-// document, and the bytes to which they are decoded. Prints one JSON object: seconds to load, to encode and to decode, on one thread.
+// DOCUMENTS is a list of records, each a uint32 count and as many bytes. IDS becomes a list of pairs of records: the ids
+// (int32) of a document, and the bytes to which they are decoded. Prints one JSON object: seconds to load, to encode and to
+// decode, on one thread.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -62,9 +63,10 @@ int run(char** arguments) {
     out.write(decoded[i].data(), text_bytes);
     tokens += count;
   }
-  std::printf("{\"tokens\": %ld, \"bytes\": %ld, \"vocabulary\": %ld, \"load_s\": %.3f, \"encode_s\": %.3f, \"decode_s\": %.3f}\n",
-              static_cast<long>(tokens), static_cast<long>(bytes), static_cast<long>(tokenizer->vocabulary_size()), load_s, encode_s,
-              decode_s);
+  std::printf(
+      "{\"tokens\": %ld, \"bytes\": %ld, \"vocabulary\": %ld, \"load_s\": %.3f, \"encode_s\": %.3f, \"decode_s\": %.3f}\n",
+      static_cast<long>(tokens), static_cast<long>(bytes), static_cast<long>(tokenizer->vocabulary_size()), load_s, encode_s,
+      decode_s);
   return out ? 0 : 1;
 }
 

@@ -158,18 +158,19 @@ void add_prepare(CLI::App& data) {
   CLI::App* prepare = data.add_subcommand("prepare", "Turn texts into one token file, for training");
   prepare->add_option("inputs", options.inputs, "text files, plain or .gz")->required();
   prepare->add_option("-o,--output", options.output, "the token file to write")->required();
-  auto* vocabulary =
-      prepare->add_option("--vocabulary", options.vocabulary,
-                          "bytes (default), characters, a file (tokenizer.json, tokenizer.model, vocab.bpe, .tiktoken, .tokens) or a folder with one, or bpe:SIZE, "
-                          "the same as --train-bpe SIZE");
+  auto* vocabulary = prepare->add_option("--vocabulary", options.vocabulary,
+                                         "bytes (default), characters, a file (tokenizer.json, tokenizer.model, vocab.bpe, "
+                                         ".tiktoken, .tokens) or a folder with one, or bpe:SIZE, "
+                                         "the same as --train-bpe SIZE");
   prepare->add_option("--train-bpe,--vocabulary-size", options.train_bpe, "learn a byte-level BPE vocabulary of this size")
       ->check(from_to(kLeastBpe, kMostBpe))
       ->excludes(vocabulary);
   prepare->add_flag("--end-of-text", options.end_of_text,
                     "put <|endoftext|>, or what the tokenizer has in its place, after each input");
-  prepare->add_flag("--special-tokens", options.special_tokens,
-                    "recognize special tokens such as <|im_start|> in the text, and put those of the tokenizer's template around "
-                    "each input");
+  prepare->add_flag(
+      "--special-tokens", options.special_tokens,
+      "recognize special tokens such as <|im_start|> in the text, and put those of the tokenizer's template around "
+      "each input");
   prepare->add_flag("--force", options.replace, "replace the output if it exists");
   prepare->add_flag("--json", arguments->json, "print the result as JSON");
   prepare->footer("Example: trivet data prepare book1.txt book2.txt.gz --train-bpe 8192 --output books.tokens");

@@ -80,8 +80,9 @@ std::vector<int32_t> BpeTokenizer::encode(std::string_view text) const {
 
 std::vector<int32_t> BpeTokenizer::encode_with_special(std::string_view text) const {
   std::vector<int32_t> ids;
-  special_.split(text, SpecialTokens::Recognized, [&](std::string_view rest) { append(rest, ids); },
-                 [&](int32_t id) { ids.push_back(id); });
+  special_.split(
+      text, SpecialTokens::Recognized, [&](std::string_view rest) { append(rest, ids); },
+      [&](int32_t id) { ids.push_back(id); });
   return ids;
 }
 

@@ -10,10 +10,8 @@ std::string BpeTokenizer::to_text() const {
   using Ordered = nlohmann::ordered_json;
   const bool as_gpt2 = vocabulary_.pattern == kGpt2Pattern;
   const Ordered byte_level{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", as_gpt2}};
-  const Ordered by_pattern{{"type", "Split"},
-                           {"pattern", {{"Regex", vocabulary_.pattern}}},
-                           {"behavior", "Isolated"},
-                           {"invert", false}};
+  const Ordered by_pattern{
+      {"type", "Split"}, {"pattern", {{"Regex", vocabulary_.pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
   const Ordered splitter =
       as_gpt2 ? byte_level : Ordered{{"type", "Sequence"}, {"pretokenizers", Ordered::array({by_pattern, byte_level})}};
   Ordered vocabulary = Ordered::object(), merges = Ordered::array(), added = Ordered::array();

@@ -40,9 +40,11 @@ const Encoding& encoding_of(const std::string& path) {
       if (name.find(part) != std::string::npos) return encoding;
       accepted += (accepted.empty() ? "" : ", ") + std::string(part);
     }
-  bad_file(path, fmt::format("a .tiktoken file does not say how text is split into words, and the name \"{}\" is none of those for which "
-                             "it is known: {}; rename the file, or use the tokenizer.json of the same model",
-                             printable(name, 60), accepted));
+  bad_file(
+      path,
+      fmt::format("a .tiktoken file does not say how text is split into words, and the name \"{}\" is none of those for which "
+                  "it is known: {}; rename the file, or use the tokenizer.json of the same model",
+                  printable(name, 60), accepted));
 }
 
 constexpr size_t kLongestToken = 1024;  // the longest token of the vocabularies in use has 128 bytes

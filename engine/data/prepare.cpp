@@ -115,8 +115,8 @@ class Preparation {
                                   tokenizer.name(), kEndOfText));
   }
 
-  // Calls `work` on all texts, in pieces of as many bytes as `piece_bytes` says of the rest, and `end` after each text. Adds the
-  // name of the file to errors of `work`.
+  // Calls `work` on all texts, in pieces of as many bytes as `piece_bytes` says of the rest, and `end` after each text. Adds
+  // the name of the file to errors of `work`.
   template <typename PieceBytes, typename Work, typename End>
   void for_each_piece(std::string_view phase, PieceBytes piece_bytes, Work work, End end) {
     text_bytes_ = 0;
@@ -137,7 +137,8 @@ class Preparation {
 
   template <typename Work>
   void for_each_piece(std::string_view phase, Work work) {
-    for_each_piece(phase, [](std::string_view rest) { return piece_bytes(rest, kPieceBytes); }, work, [] {});
+    for_each_piece(
+        phase, [](std::string_view rest) { return piece_bytes(rest, kPieceBytes); }, work, [] {});
   }
 
   template <typename Work>

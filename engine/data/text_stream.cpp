@@ -9,7 +9,8 @@ constexpr size_t kContext = 8;  // tokens; enough for a character and a space in
 
 }  // namespace
 
-TextStream::TextStream(const Tokenizer& tokenizer, std::vector<int32_t> tokens) : tokenizer_(tokenizer), tokens_(std::move(tokens)) {
+TextStream::TextStream(const Tokenizer& tokenizer, std::vector<int32_t> tokens)
+    : tokenizer_(tokenizer), tokens_(std::move(tokens)) {
   if (tokens_.size() > kContext) tokens_.erase(tokens_.begin(), tokens_.end() - kContext);
   known_ = tokens_.size();
 }

@@ -53,7 +53,8 @@ std::shared_ptr<Tokenizer> tokenizer_in_token_file(const std::string& path) {
 
 std::string file_in_folder(const std::string& folder) {
   for (const char* name : kFilesInFolder)
-    if (std::filesystem::is_regular_file(std::filesystem::path(folder) / name)) return (std::filesystem::path(folder) / name).string();
+    if (std::filesystem::is_regular_file(std::filesystem::path(folder) / name))
+      return (std::filesystem::path(folder) / name).string();
   bad_file(folder, fmt::format("holds no tokenizer; it may be one of these files: {}", fmt::join(kFilesInFolder, ", ")));
 }
 
@@ -74,12 +75,12 @@ std::shared_ptr<Tokenizer> own_format(const nlohmann::json& json, const std::str
     if (!bytes) bad_file(source, "model: is not base64");
     return sentencepiece_tokenizer(*bytes, source);
   }
-  bad_file(source, "trivet_tokenizer: \"" + printable(kind) +
-                       "\" is not accepted; use \"bytes\", \"characters\" or \"sentencepiece\"");
+  bad_file(source,
+           "trivet_tokenizer: \"" + printable(kind) + "\" is not accepted; use \"bytes\", \"characters\" or \"sentencepiece\"");
 }
 
-constexpr std::array<std::string_view, 5> kEndsOfText{kEndOfText, "<|end_of_text|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>", "</s>",
-                                                      "<eos>"};
+constexpr std::array<std::string_view, 5> kEndsOfText{kEndOfText, "<|end_of_text|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
+                                                      "</s>", "<eos>"};
 
 }  // namespace
 

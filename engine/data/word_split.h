@@ -1,12 +1,13 @@
 // Splits text into the words that byte-level BPE works on, as these regular expressions do:
 //
 //   GPT-2      's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-//   GPT-4      (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+//   GPT-4      (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
+//   ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //              (Llama 3's, too; Qwen's has \p{N} instead of \p{N}{1,3})
 //
 // This code is written by hand because it is several times as fast as a regular-expression library, and splitting takes most of
-// the time of encoding. Other expressions are matched by PCRE2 (tokenizers/pattern.h). Every byte is in exactly one word; a byte
-// that is not UTF-8 counts as a symbol, so any input can be restored exactly.
+// the time of encoding. Other expressions are matched by PCRE2 (tokenizers/pattern.h). Every byte is in exactly one word; a
+// byte that is not UTF-8 counts as a symbol, so any input can be restored exactly.
 #pragma once
 
 #include <cstddef>

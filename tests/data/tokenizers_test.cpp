@@ -1,4 +1,5 @@
-// Tokenizers of other programs, compared with what those programs made of the same texts (tests/golden/tokenizers_reference.py).
+// Tokenizers of other programs, compared with what those programs made of the same texts
+// (tests/golden/tokenizers_reference.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -103,7 +104,8 @@ TEST_P(Golden, ThreadsMayShareIt) {
 std::vector<std::string> golden_files() {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder))
-    if (entry.path().filename() != "frames.json" && entry.path().extension() != ".jsonl") files.push_back(entry.path().filename());
+    if (entry.path().filename() != "frames.json" && entry.path().extension() != ".jsonl")
+      files.push_back(entry.path().filename());
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -130,7 +132,8 @@ TEST(FastWords, SplitAsTheirExpressions) {
       const std::string text = line.at("text");
       EXPECT_EQ(pieces_of(*fast, text), pieces_of(*slow, text)) << expression << ": " << text;
     }
-    const std::string signs[] = {" ", "\n", "\r", "'", "s", "LL", "x", "\u00e9", "1", "\u0663", "!", "\t", "\u3000", "\u017f", "\u0301"};
+    const std::string signs[] = {" ", "\n",     "\r", "'",  "s",      "LL",     "x",     "\u00e9",
+                                 "1", "\u0663", "!",  "\t", "\u3000", "\u017f", "\u0301"};
     uint32_t state = 1;
     for (int i = 0; i < 2000; ++i) {
       std::string text;
@@ -147,7 +150,10 @@ TEST(FastWords, ABrokenCharacterIsASymbol) {
 
 TEST(Pattern, SplitsAroundBytesThatAreNotUtf8) {
   const auto splitter = split_by_pattern("[a-z]+", SplitBehavior::Isolated, false, "x");
-  EXPECT_THAT(pieces_of(*splitter, "ab\xFF""cd1e"), ElementsAre("ab", "\xFF", "cd", "1", "e"));
+  EXPECT_THAT(pieces_of(*splitter,
+                        "ab\xFF"
+                        "cd1e"),
+              ElementsAre("ab", "\xFF", "cd", "1", "e"));
 }
 
 TEST(Pattern, RefusesWhatMeansSomethingElseInItsOwnLibrary) {
@@ -290,16 +296,20 @@ TEST_F(RefusedTokenizer, NamesTheComponent) {
   json["normalizer"] = nullptr;
   json["pre_tokenizer"]["pretokenizers"][1] = {{"type", "UnicodeScripts"}};
   expect(
-      "pre_tokenizer.pretokenizers[1]: \"UnicodeScripts\" is not supported; use BertPreTokenizer, ByteLevel, Digits, Metaspace, "
+      "pre_tokenizer.pretokenizers[1]: \"UnicodeScripts\" is not supported; use BertPreTokenizer, ByteLevel, Digits, "
+      "Metaspace, "
       "Punctuation, Sequence, Split, Whitespace or WhitespaceSplit");
   json["pre_tokenizer"] = {{"type", "ByteLevel"}};
   json["decoder"] = {{"type", "CTC"}};
-  expect("decoder: \"CTC\" is not supported; use BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip or "
-         "WordPiece");
+  expect(
+      "decoder: \"CTC\" is not supported; use BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip "
+      "or "
+      "WordPiece");
   json["decoder"] = nullptr;
   json["post_processor"] = {{"type", "Mystery"}};
-  expect("post_processor: \"Mystery\" is not supported; use BertProcessing, ByteLevel, RobertaProcessing, Sequence or "
-         "TemplateProcessing");
+  expect(
+      "post_processor: \"Mystery\" is not supported; use BertProcessing, ByteLevel, RobertaProcessing, Sequence or "
+      "TemplateProcessing");
   json["post_processor"] = nullptr;
   json["model"]["type"] = "WordLevel";
   json["pre_tokenizer"] = nullptr;
@@ -314,16 +324,18 @@ TEST_F(RefusedTokenizer, NamesTheValue) {
   expect("model.continuing_subword_prefix: \"##\" is not accepted; use null or \"\"");
   json["model"]["continuing_subword_prefix"] = nullptr;
   json["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Dropped";
-  expect("pre_tokenizer.pretokenizers[0].behavior: \"Dropped\" is not accepted; use Removed, Isolated, MergedWithPrevious, "
-         "MergedWithNext or Contiguous");
+  expect(
+      "pre_tokenizer.pretokenizers[0].behavior: \"Dropped\" is not accepted; use Removed, Isolated, MergedWithPrevious, "
+      "MergedWithNext or Contiguous");
   json["pre_tokenizer"] = 3;
   expect("pre_tokenizer: 3 is not accepted; use an object");
 }
 
 TEST(RefusedText, IsNotUtf8WhereTokensAreCharacters) {
-  expect_error([] { load_tokenizer(kFolder + "t5_converted.json")->encode("ab\xFF"); }, ExitCode::Usage,
-               "the text is not UTF-8 at byte 2 (0xff), and this tokenizer has tokens for characters; use a text in UTF-8, or a "
-               "tokenizer that works on bytes");
+  expect_error(
+      [] { load_tokenizer(kFolder + "t5_converted.json")->encode("ab\xFF"); }, ExitCode::Usage,
+      "the text is not UTF-8 at byte 2 (0xff), and this tokenizer has tokens for characters; use a text in UTF-8, or a "
+      "tokenizer that works on bytes");
   EXPECT_EQ(load_tokenizer(kFolder + "qwen2.json")->decode(load_tokenizer(kFolder + "qwen2.json")->encode("ab\xFF")), "ab\xFF");
   // sentencepiece reads such a byte as U+FFFD.
   const auto pieces = load_tokenizer(kFolder + "llama2.model");
@@ -342,7 +354,8 @@ TEST(RefusedSentencePiece, IsDamaged) {
       return std::string(error.what()).substr(folder.path().size() + 1);
     }
   };
-  EXPECT_EQ(refused(bytes.substr(0, bytes.size() - 1)), "x.model: is not a model of sentencepiece, or is damaged (5 bytes before its end)");
+  EXPECT_EQ(refused(bytes.substr(0, bytes.size() - 1)),
+            "x.model: is not a model of sentencepiece, or is damaged (5 bytes before its end)");
   EXPECT_THAT(refused("\n\x02\n" + std::string(1, '\0')), testing::StartsWith("x.model: "));
   EXPECT_THAT(refused(std::string("\n\x0A\n\x01x\x15\0\0\0\0\x18\x01", 14)),
               testing::HasSubstr("is a model of sentencepiece without an unknown piece"));
@@ -363,10 +376,11 @@ TEST(Tiktoken, TheNameSaysHowTextIsSplit) {
   EXPECT_EQ(stored->vocabulary_size(), 280);
   EXPECT_THAT(stored->encode_with_special("1234<|endoftext|>"), ElementsAre(257, '4', 260));
   EXPECT_THAT(gpt4->encode_with_special("1234<|endoftext|>"), ElementsAre(257, '4', 260));
-  expect_error([&] { bpe_from_tiktoken(ranks, "mine.tiktoken"); }, ExitCode::Usage,
-               "mine.tiktoken: a .tiktoken file does not say how text is split into words, and the name \"mine.tiktoken\" is none of "
-               "those for which it is known: gpt2, r50k_base, multilingual, cl100k_base, o200k_base, qwen.tiktoken; rename the file, or "
-               "use the tokenizer.json of the same model");
+  expect_error(
+      [&] { bpe_from_tiktoken(ranks, "mine.tiktoken"); }, ExitCode::Usage,
+      "mine.tiktoken: a .tiktoken file does not say how text is split into words, and the name \"mine.tiktoken\" is none of "
+      "those for which it is known: gpt2, r50k_base, multilingual, cl100k_base, o200k_base, qwen.tiktoken; rename the file, or "
+      "use the tokenizer.json of the same model");
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ enum class SpecialTokens { AsText, Recognized };
 struct AddedToken {
   int32_t id = 0;
   std::string content = "";
-  bool single_word = false;            // not within a longer word
-  bool lstrip = false, rstrip = false; // takes the white space at its left or right with it
+  bool single_word = false;             // not within a longer word
+  bool lstrip = false, rstrip = false;  // takes the white space at its left or right with it
   bool special = false;
 };
 

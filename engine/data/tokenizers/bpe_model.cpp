@@ -63,8 +63,8 @@ class BpeModel final : public WordModel {
     bool fusing = false;
     for_each_code_point(word, [&](char32_t, std::string_view bytes) {
       const bool last = bytes.data() + bytes.size() == word.data() + word.size();
-      const int32_t id =
-          last && !options_.end_of_word.empty() ? options_.ids.find(std::string(bytes) + options_.end_of_word) : options_.ids.find(bytes);
+      const int32_t id = last && !options_.end_of_word.empty() ? options_.ids.find(std::string(bytes) + options_.end_of_word)
+                                                               : options_.ids.find(bytes);
       if (id >= 0) {
         symbols.push_back(id);
         fusing = false;

@@ -51,9 +51,9 @@ class ByteTrie {
   uint32_t new_child(uint32_t node, uint8_t byte);
   void grow();
 
-  std::vector<uint32_t> first_;   // children of the root, node 0
-  std::vector<Edge> edges_;       // of the other nodes; open addressing
-  std::vector<int32_t> values_;   // of each node; -1: none
+  std::vector<uint32_t> first_;  // children of the root, node 0
+  std::vector<Edge> edges_;      // of the other nodes; open addressing
+  std::vector<int32_t> values_;  // of each node; -1: none
   size_t used_ = 0;
 };
 

@@ -12,10 +12,11 @@ namespace {
 void check_utf8(std::string_view text) {
   for_each_code_point(text, [&](char32_t c, std::string_view bytes) {
     if (c == kNotUtf8)
-      throw DataError(ExitCode::Usage,
-                      fmt::format("the text is not UTF-8 at byte {} (0x{:02x}), and this tokenizer has tokens for characters; use a "
-                                  "text in UTF-8, or a tokenizer that works on bytes",
-                                  bytes.data() - text.data(), static_cast<uint8_t>(bytes[0])));
+      throw DataError(
+          ExitCode::Usage,
+          fmt::format("the text is not UTF-8 at byte {} (0x{:02x}), and this tokenizer has tokens for characters; use a "
+                      "text in UTF-8, or a tokenizer that works on bytes",
+                      bytes.data() - text.data(), static_cast<uint8_t>(bytes[0])));
   });
 }
 
@@ -28,9 +29,7 @@ std::vector<int32_t> ComposedTokenizer::encode_as(std::string_view text, Special
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3);
   WordCaches::Borrowed cache(caches_);
-  const auto rest = [&](std::string_view part) {
-    encode_rest({part, part.data() == text.data()}, special, *cache, ids);
-  };
+  const auto rest = [&](std::string_view part) { encode_rest({part, part.data() == text.data()}, special, *cache, ids); };
   if (parts_.added_before.empty()) {
     if (!text.empty()) rest(text);
   } else {
@@ -49,7 +48,9 @@ void ComposedTokenizer::encode_rest(TextPiece rest, SpecialTokens special, WordC
   if (parts_.added_after.empty()) return encode_normalized({text, rest.first}, cache, ids);
   parts_.added_after.split(
       text, special,
-      [&](std::string_view part) { encode_normalized({part, rest.first && part.data() == text.data()}, cache, ids); },
+      [&](std::string_view part) {
+        encode_normalized({part, rest.first && part.data() == text.data()}, cache, ids);
+      },
       [&](int32_t id) { ids.push_back(id); });
 }
 

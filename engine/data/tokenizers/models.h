@@ -20,12 +20,12 @@ std::vector<int32_t> ids_of_bytes(const TokenIds& ids);
 struct BpeOptions {
   TokenIds ids;
   MergeTable merges = MergeTable(0);
-  bool byte_level = false;          // a word begins as bytes
-  std::string end_of_word = "";     // the last symbol of a word has this suffix in the vocabulary, for example "</w>"
-  int32_t unknown = -1;             // the id for a character without one; -1: it is left out
-  bool fuse_unknown = false;        // several in a row become one
-  bool byte_fallback = false;       // such a character becomes its bytes instead
-  bool whole_words_first = false;   // a word that is a token is not split ("ignore_merges")
+  bool byte_level = false;         // a word begins as bytes
+  std::string end_of_word = "";    // the last symbol of a word has this suffix in the vocabulary, for example "</w>"
+  int32_t unknown = -1;            // the id for a character without one; -1: it is left out
+  bool fuse_unknown = false;       // several in a row become one
+  bool byte_fallback = false;      // such a character becomes its bytes instead
+  bool whole_words_first = false;  // a word that is a token is not split ("ignore_merges")
 };
 std::unique_ptr<WordModel> make_bpe_model(BpeOptions options);
 
@@ -39,9 +39,9 @@ std::unique_ptr<WordModel> make_unigram_model(UnigramOptions options);
 
 struct WordPieceOptions {
   TokenIds ids;
-  int32_t unknown = 0;               // the id for a word that cannot be split
-  std::string prefix = "##";         // of tokens within a word
-  int64_t most_characters = 100;     // a longer word is unknown
+  int32_t unknown = 0;            // the id for a word that cannot be split
+  std::string prefix = "##";      // of tokens within a word
+  int64_t most_characters = 100;  // a longer word is unknown
 };
 std::unique_ptr<WordModel> make_word_piece_model(WordPieceOptions options);
 

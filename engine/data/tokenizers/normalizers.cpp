@@ -239,8 +239,7 @@ void read_into(const JsonPart& part, Steps& steps) {
   } else if (type == "Strip") {
     steps.push_back(std::make_unique<StripSpaces>(part.flag("strip_left", true), part.flag("strip_right", true)));
   } else if (type == "Replace") {
-    steps.push_back(
-        std::make_unique<ReplaceAll>(read_text_or_regex(part, "pattern"), part.text("content", ""), part.source()));
+    steps.push_back(std::make_unique<ReplaceAll>(read_text_or_regex(part, "pattern"), part.text("content", ""), part.source()));
   } else if (type == "BertNormalizer") {
     read_bert(part, steps);
   } else if (type == "Precompiled") {

@@ -83,8 +83,8 @@ std::string for_pcre2(std::string_view expression, const std::string& source) {
         if (i + 1 >= expression.size() || expression[i + 1] != '{' || close == std::string_view::npos)
           refuse(source, expression, "\\p without {...}");
         const std::string_view name = expression.substr(i + 2, close - i - 2);
-        append_set(out, fmt::format("\\p{{{}}}{}", name, name.size() <= 2 ? newer(name) : ""), escape == 'P', classes > 0, expression,
-                   source);
+        append_set(out, fmt::format("\\p{{{}}}{}", name, name.size() <= 2 ? newer(name) : ""), escape == 'P', classes > 0,
+                   expression, source);
         i = close;
         continue;
       }
@@ -97,7 +97,8 @@ std::string for_pcre2(std::string_view expression, const std::string& source) {
       continue;
     }
     if (c == '[') {
-      if (classes > 0 && expression.substr(i, 2) != "[:") refuse(source, expression, "brackets within brackets are not supported");
+      if (classes > 0 && expression.substr(i, 2) != "[:")
+        refuse(source, expression, "brackets within brackets are not supported");
       ++classes;
     } else if (c == ']' && classes > 0) {
       --classes;

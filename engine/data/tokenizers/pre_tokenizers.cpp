@@ -123,7 +123,8 @@ class SplitAtPattern final : public SplitAtMatches {
 
 class SplitAtText final : public SplitAtMatches {
  public:
-  SplitAtText(std::string text, SplitBehavior behavior, bool invert) : SplitAtMatches(behavior, invert), text_(std::move(text)) {}
+  SplitAtText(std::string text, SplitBehavior behavior, bool invert)
+      : SplitAtMatches(behavior, invert), text_(std::move(text)) {}
 
  private:
   void find(std::string_view text, const std::function<void(size_t, size_t)>& match) const override {
@@ -324,8 +325,8 @@ class PreTokenizerReader {
     } else if (type == "Punctuation") {
       add<SplitAtCharacters>(is_punctuation, read_behavior(part, "behavior", "Isolated"));
     } else if (type == "Digits") {
-      add<SplitAtCharacters>(
-          is_number, part.flag("individual_digits", false) ? SplitBehavior::Isolated : SplitBehavior::Contiguous);
+      add<SplitAtCharacters>(is_number,
+                             part.flag("individual_digits", false) ? SplitBehavior::Isolated : SplitBehavior::Contiguous);
     } else {
       part.refuse_type(
           "BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Sequence, Split, Whitespace or WhitespaceSplit");

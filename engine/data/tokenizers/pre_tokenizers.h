@@ -13,8 +13,7 @@ enum class SplitBehavior { Removed, Isolated, MergedWithPrevious, MergedWithNext
 // Splits where a regular expression matches. The expressions of GPT-2, GPT-4, Llama 3 and Qwen are matched without PCRE2.
 std::unique_ptr<PreTokenizer> split_by_pattern(const std::string& expression, SplitBehavior behavior, bool invert,
                                                const std::string& source);
-inline constexpr const char* kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+inline constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 // The expression of cl100k_base; Llama 3 writes the same one.
 inline constexpr const char* kGpt4Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";

@@ -123,8 +123,8 @@ class Unknowns {
   std::vector<int32_t> bytes_;
 };
 
-// The path whose pieces have the largest sum of scores, added from the beginning of the text, as sentencepiece does: which of two
-// equal paths wins depends on the rounding.
+// The path whose pieces have the largest sum of scores, added from the beginning of the text, as sentencepiece does: which of
+// two equal paths wins depends on the rounding.
 class UnigramSegmentation final : public Segmentation {
  public:
   explicit UnigramSegmentation(const SentencePieceFile& file) : unknowns_(file) {
@@ -179,8 +179,7 @@ class UnigramSegmentation final : public Segmentation {
       const size_t to = at + bytes - start;
       if (steps.size() <= to) steps.resize(to + 1);
       Step& step = steps[to];
-      if (step.id == kNone || score > step.score)
-        step = {score, static_cast<uint32_t>(bytes), id};
+      if (step.id == kNone || score > step.score) step = {score, static_cast<uint32_t>(bytes), id};
     };
     pieces_.for_each_prefix(text.substr(at), [&](size_t bytes, int32_t id) {
       consider(bytes, id, scores_[id] + here);
@@ -223,7 +222,8 @@ class BpeSegmentation final : public Segmentation {
     int32_t next = 0;
     for (auto& [score, number] : rank) number = next++;
     for (size_t id = 0; id < file.pieces.size(); ++id)
-      if (is_text_piece(file.pieces[id])) add_merges(file.pieces[id].text, rank.at(file.pieces[id].score), static_cast<int32_t>(id));
+      if (is_text_piece(file.pieces[id]))
+        add_merges(file.pieces[id].text, rank.at(file.pieces[id].score), static_cast<int32_t>(id));
   }
 
   void encode(std::string_view text, std::vector<int32_t>& ids) const override {
@@ -403,9 +403,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   // Bytes that are not UTF-8 become U+FFFD.
   static void append_bytes(std::string& text, std::string& bytes) {
-    for_each_code_point(bytes, [&](char32_t c, std::string_view of_character) {
-      text += c == kNotUtf8 ? kReplacement : of_character;
-    });
+    for_each_code_point(
+        bytes, [&](char32_t c, std::string_view of_character) { text += c == kNotUtf8 ? kReplacement : of_character; });
     bytes.clear();
   }
 

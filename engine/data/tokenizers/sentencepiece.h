@@ -2,8 +2,8 @@
 //
 //   text -> normalized: the charsmap, runs of spaces, a space in front, spaces as U+2581 -> pieces
 //
-// A byte that is not UTF-8 counts as U+FFFD. Runs of unknown characters are one unknown piece, or their bytes if the model falls
-// back to them. The names of control pieces, such as <s>, are text like any other.
+// A byte that is not UTF-8 counts as U+FFFD. Runs of unknown characters are one unknown piece, or their bytes if the model
+// falls back to them. The names of control pieces, such as <s>, are text like any other.
 #pragma once
 
 #include <memory>

@@ -36,7 +36,9 @@ void read_trainer(std::string_view message, SentencePieceFile& file, const std::
     if (reader.field() == 3) {
       const int64_t type = reader.integer();
       if (type != 1 && type != 2)
-        bad_file(source, fmt::format("is a model of sentencepiece of type {}, which is not supported; use 1 (unigram) or 2 (BPE)", type));
+        bad_file(
+            source,
+            fmt::format("is a model of sentencepiece of type {}, which is not supported; use 1 (unigram) or 2 (BPE)", type));
       file.bpe = type == 2;
     }
     if (reader.field() == 24) file.whitespace_as_suffix = reader.flag();
@@ -61,13 +63,15 @@ void check_types(SentencePieceFile& file, const std::string& source) {
     const PieceType type = file.pieces[id].type;
     bytes += type == PieceType::Byte;
     if (type == PieceType::Unused && file.bpe)
-      bad_file(source, fmt::format("piece {} of a BPE model is unused, which is not supported; use a model without unused pieces", id));
+      bad_file(source,
+               fmt::format("piece {} of a BPE model is unused, which is not supported; use a model without unused pieces", id));
     if (type != PieceType::Unknown) continue;
     if (file.unknown >= 0) bad_file(source, fmt::format("pieces {} and {} are both unknown; use one", file.unknown, id));
     file.unknown = static_cast<int32_t>(id);
   }
   if (file.unknown < 0) bad_file(source, "is a model of sentencepiece without an unknown piece");
-  if (file.byte_fallback && bytes != 256) bad_file(source, fmt::format("has byte_fallback and pieces for {} bytes; use 256", bytes));
+  if (file.byte_fallback && bytes != 256)
+    bad_file(source, fmt::format("has byte_fallback and pieces for {} bytes; use 256", bytes));
 }
 
 }  // namespace

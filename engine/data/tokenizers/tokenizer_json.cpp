@@ -28,7 +28,8 @@ Json member_or_null(const Json& json, const char* key) { return json.value(key, 
 // Reads the vocabulary, the model and the added tokens into a composition.
 class Reader {
  public:
-  Reader(const Json& json, const std::string& source) : json_(json), model_(json.at("model"), "model", source), source_(source) {}
+  Reader(const Json& json, const std::string& source)
+      : json_(json), model_(json.at("model"), "model", source), source_(source) {}
 
   Composition read(const std::string& text) {
     parts_.text = text;
@@ -61,7 +62,8 @@ class Reader {
   void place(const Json& id, const std::string& token) {
     check_id(id);
     if (token.size() > kLongestToken)
-      bad_file(source_, fmt::format("token {} has {} bytes; at most {} are accepted", id.get<uint64_t>(), token.size(), kLongestToken));
+      bad_file(source_,
+               fmt::format("token {} has {} bytes; at most {} are accepted", id.get<uint64_t>(), token.size(), kLongestToken));
     const auto place = id.get<size_t>();
     if (parts_.tokens.size() <= place) parts_.tokens.resize(place + 1);
     parts_.tokens[place] = token;
@@ -74,7 +76,8 @@ class Reader {
       for (size_t id = 0; id < vocabulary.size(); ++id) {
         const Json& pair = vocabulary[id];
         if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_number())
-          bad_file(source_, fmt::format("model.vocab[{}]: {} is not accepted; use [token, score]", id, printable(pair.dump(), 60)));
+          bad_file(source_,
+                   fmt::format("model.vocab[{}]: {} is not accepted; use [token, score]", id, printable(pair.dump(), 60)));
         place(Json(static_cast<uint64_t>(id)), pair[0].get_ref<const std::string&>());
         scores_.push_back(pair[1].get<double>());
       }
@@ -103,7 +106,8 @@ class Reader {
   void read_model() {
     const std::string type = this->type();
     if (type != "BPE" && parts_.byte_level)
-      bad_file(source_, fmt::format("pre_tokenizer: ByteLevel with a model of type \"{}\" is not supported; use BPE", printable(type)));
+      bad_file(source_,
+               fmt::format("pre_tokenizer: ByteLevel with a model of type \"{}\" is not supported; use BPE", printable(type)));
     if ((type == "Unigram") != model_.json().at("vocab").is_array())
       model_.refuse("vocab", type == "Unigram" ? "a list of [token, score]" : "an object of tokens and their ids");
     if (type == "BPE") return read_bpe();
@@ -168,7 +172,8 @@ class Reader {
       const auto [left, right] = merge_parts(merge);
       const auto whole = vocabulary.find(left + right);
       if (whole == vocabulary.end())
-        bad_file(source_, fmt::format("merge {} produces \"{}\", which is not in the vocabulary", rank, printable(left + right)));
+        bad_file(source_,
+                 fmt::format("merge {} produces \"{}\", which is not in the vocabulary", rank, printable(left + right)));
       options.merges.add(id_of_part(left), id_of_part(right), rank++, whole->get<int32_t>());
     }
   }

@@ -43,11 +43,8 @@ bool is_in_category(char32_t c, std::string_view wanted) {
 }
 
 // Joiners, and circled and squared letters.
-constexpr std::array<std::pair<char32_t, char32_t>, 5> kMoreWordChars{{{0x200C, 0x200D},
-                                                                       {0x24B6, 0x24E9},
-                                                                       {0x1F130, 0x1F149},
-                                                                       {0x1F150, 0x1F169},
-                                                                       {0x1F170, 0x1F189}}};
+constexpr std::array<std::pair<char32_t, char32_t>, 5> kMoreWordChars{
+    {{0x200C, 0x200D}, {0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}}};
 
 // Upper case that utf8proc does not know yet: the lower case is so much further.
 struct CasePairs {
@@ -135,8 +132,8 @@ bool is_word_char(char32_t c) {
   if (c < 0x80) return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
   for (const auto& [first, last] : kMoreWordChars)
     if (is_between(c, first, last)) return true;
-  return class_of(c) == CharacterClass::Letter || is_in_category(c, "M") || is_in_category(c, "Nd") || is_in_category(c, "Nl") ||
-         is_in_category(c, "Pc");
+  return class_of(c) == CharacterClass::Letter || is_in_category(c, "M") || is_in_category(c, "Nd") ||
+         is_in_category(c, "Nl") || is_in_category(c, "Pc");
 }
 
 bool is_ideograph(char32_t c) {
@@ -193,8 +190,8 @@ size_t grapheme_end(std::string_view text, size_t position) {
     if (next >= text.size()) return text.size();
     const CodePoint after = code_point_at(text, next);
     if (point.value == kNotUtf8 || after.value == kNotUtf8) return next;
-    if (utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(point.value),
-                                         static_cast<utf8proc_int32_t>(after.value), &state))
+    if (utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(point.value), static_cast<utf8proc_int32_t>(after.value),
+                                         &state))
       return next;
     position = next;
     point = after;
