@@ -4,7 +4,8 @@
 // value = sign x scale. What is lost is the error, which the caller adds to what it sends next. Elements whose variance is 0
 // have never had a gradient, so the divisor of an update has nothing for them: they do not count, and their value is 0.
 //
-//   packed  [ 256 signs | scale ][ 256 signs | scale ] ...      36 bytes a block; bit i % 8 of byte i / 8: element i is negative
+//   packed  [ 256 signs | scale ][ 256 signs | scale ] ...      36 bytes a block; bit i % 8 of byte i / 8: element i is
+//   negative
 //
 // The mean is summed in one order on every device: 32 sums of every 32nd magnitude, then their halves are added.
 #pragma once

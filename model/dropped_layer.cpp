@@ -127,8 +127,7 @@ void DroppedLayer::backward(Context& context, Weights weights, Gradients gradien
     return context.kernels.copy(dy, dx);
   }
   const ScopedTensor scaled(context.arena, dy.dtype, dy.shape);
-  through(context, dy, scaled, dx,
-          [&](Context& c) { layer_->backward(c, weights, gradients, scaled, dx, saved.child(0)); });
+  through(context, dy, scaled, dx, [&](Context& c) { layer_->backward(c, weights, gradients, scaled, dx, saved.child(0)); });
 }
 
 }  // namespace trivet::model

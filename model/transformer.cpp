@@ -5,9 +5,9 @@
 #include <array>
 #include <cmath>
 
+#include "model/dropped_layer.h"
 #include "model/embedding.h"
 #include "model/lm_head.h"
-#include "model/dropped_layer.h"
 #include "model/transformer_block.h"
 #include "tensor_parallel/cuts.h"
 
@@ -79,10 +79,10 @@ Model build_transformer(const Description& d) {
     const std::string name = "blocks." + std::to_string(i);
     auto layer = std::make_unique<TransformerBlock>(name, block);
     if (d.layer_drop.enabled)
-      append(model, name,
-             std::make_unique<DroppedLayer>(
-                 DroppedLayer::Options{.name = name, .drop = d.layer_drop, .block = i + 1, .blocks = d.layers},
-                 std::move(layer)));
+      append(
+          model, name,
+          std::make_unique<DroppedLayer>(
+              DroppedLayer::Options{.name = name, .drop = d.layer_drop, .block = i + 1, .blocks = d.layers}, std::move(layer)));
     else
       append(model, name, std::move(layer));
   }

@@ -101,8 +101,8 @@ class ParameterGroup {
   const GradientDigests* digests() const { return digests_ ? &*digests_ : nullptr; }  // null: the step is not audited
 
   OwnedRange owned();
-  // What this rank still has to send, of the whole group, and what the averages of its shard still lack, both in float32; absent
-  // unless GroupOptions::sends_signs.
+  // What this rank still has to send, of the whole group, and what the averages of its shard still lack, both in float32;
+  // absent unless GroupOptions::sends_signs.
   TensorView worker_error() { return worker_error_.view(); }
   TensorView server_error() { return server_error_.view(); }
   // Gathers must be done (wait()).
@@ -168,7 +168,7 @@ class ParameterGroup {
   Event gathered_event_, reduced_event_;
   bool secondary_valid_ = false;  // secondary_ holds the weights of this step
   bool reducing_ = false;
-  bool own_gradients_ = false;  // in this step
+  bool own_gradients_ = false;              // in this step
   int reductions_ = 0;                      // in this step
   bool shard_written_ = false;              // the gradient shard holds something of this step
   std::vector<bool> written_;               // [parameter] the accumulator holds something

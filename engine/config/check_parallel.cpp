@@ -51,7 +51,8 @@ void check_optimizer(const Config& config) {
            fmt::format("{} is not accepted with optimizer Muon, which needs whole matrices; use 1", config.parallel.tensor));
 }
 
-// Signs are those of a rank's own momenta, which it has whole; and the sizes of their errors depend on how many ranks there are.
+// Signs are those of a rank's own momenta, which it has whole; and the sizes of their errors depend on how many ranks there
+// are.
 void check_signs(const Config& config) {
   if (!may_send_signs(config.optimizer.type)) return;
   const auto refuse_with = [&](const std::string& what) {

@@ -63,9 +63,9 @@ void check_list(const Config& config) {
   const std::vector<int64_t>&all = curriculum.difficulties, &steps = curriculum.last_steps;
   if (all.empty()) refuse(config, difficulty, "is not given; list the difficulties, ascending");
   if (steps.size() + 1 != all.size())
-    refuse(config, max_step,
-           fmt::format("has {} steps for {} difficulties; give the last step of each but the last one", steps.size(),
-                       all.size()));
+    refuse(
+        config, max_step,
+        fmt::format("has {} steps for {} difficulties; give the last step of each but the last one", steps.size(), all.size()));
   if (!std::ranges::is_sorted(all) || all.front() < curriculum.min_difficulty || all.back() > curriculum.max_difficulty)
     refuse(config, difficulty,
            fmt::format("{} is not accepted; use ascending numbers from min_difficulty {} to max_difficulty {}",
@@ -80,10 +80,11 @@ void check_parts(const Config& config) {
   if (ranks == 1 || !config.parallel.sequence_parallel) return;
   for (const int64_t step : steps_of_new_difficulty(config.curriculum))
     if (const int64_t length = difficulty_at(config.curriculum, step); length % ranks != 0)
-      refuse(config, "curriculum_learning.enabled",
-             fmt::format("true gives step {} sequences of {} tokens, which the {} ranks of parallel.tensor cannot share evenly, "
-                         "as parallel.sequence_parallel requires; use difficulties that are multiples of {}",
-                         step, length, ranks, ranks));
+      refuse(
+          config, "curriculum_learning.enabled",
+          fmt::format("true gives step {} sequences of {} tokens, which the {} ranks of parallel.tensor cannot share evenly, "
+                      "as parallel.sequence_parallel requires; use difficulties that are multiples of {}",
+                      step, length, ranks, ranks));
 }
 
 }  // namespace

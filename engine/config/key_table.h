@@ -82,8 +82,8 @@ struct KeyEntry {
   std::string section() const;    // the path without the last part
 };
 
-// A section of DeepSpeed that Trivet accepts or refuses as a whole, with one line, whatever is in it; if the feature works, only
-// while it is switched off.
+// A section of DeepSpeed that Trivet accepts or refuses as a whole, with one line, whatever is in it; if the feature works,
+// only while it is switched off.
 struct Feature {
   std::string section;           // "curriculum_learning"
   std::string name;              // "curriculum learning"

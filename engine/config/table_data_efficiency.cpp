@@ -7,7 +7,8 @@
 namespace trivet::config {
 namespace {
 
-KeyRefiner integer(SectionBase& section, const std::string& name, int64_t CurriculumConfig::*member, const std::string& meaning) {
+KeyRefiner integer(SectionBase& section, const std::string& name, int64_t CurriculumConfig::*member,
+                   const std::string& meaning) {
   return section
       .custom(
           name, KeyType::Integer, meaning, [=](Config& c, const JsonNode& node) { c.curriculum.*member = node.integer; },
@@ -43,8 +44,9 @@ void add_schedule(KeyTable& table, const std::string& prefix, const std::string&
   const auto by_list = [](const Config& c) { return c.curriculum.schedule == DifficultySchedule::FixedDiscrete; };
   Section<C> section(table, prefix, [](Config& c) -> C& { return c.curriculum; });
   same_as(integer(section, "min_difficulty", &C::min_difficulty, "tokens of the first sequences"), "min_difficulty");
-  same_as(integer(section, "max_difficulty", &C::max_difficulty, "tokens of the longest sequences, at most model.sequence_length"),
-          "max_difficulty");
+  same_as(
+      integer(section, "max_difficulty", &C::max_difficulty, "tokens of the longest sequences, at most model.sequence_length"),
+      "max_difficulty");
   same_as(section
               .key("schedule_type", &C::schedule,
                    "how the difficulty rises from the minimum to the maximum: evenly, as a root, or by a list")
@@ -54,13 +56,15 @@ void add_schedule(KeyTable& table, const std::string& prefix, const std::string&
   const std::string both = "\"fixed_linear\" or \"fixed_root\"";
   same_as(active(integer(config, "total_curriculum_step", &C::total_steps, "the step that reaches the maximum"), both, by_root),
           "schedule_config.total_curriculum_step");
-  same_as(active(integer(config, "difficulty_step", &C::difficulty_step, "difficulties are multiples of it; 8 suits tensor cores"),
-                 both, by_root),
-          "schedule_config.difficulty_step");
+  same_as(
+      active(integer(config, "difficulty_step", &C::difficulty_step, "difficulties are multiples of it; 8 suits tensor cores"),
+             both, by_root),
+      "schedule_config.difficulty_step");
   same_as(active(integer(config, "root_degree", &C::root_degree, "2: a square root"), "\"fixed_root\"", has_degree),
           "schedule_config.root_degree");
-  same_as(active(integers(config, "difficulty", &C::difficulties, "the difficulties, ascending"), "\"fixed_discrete\"", by_list),
-          "schedule_config.difficulty");
+  same_as(
+      active(integers(config, "difficulty", &C::difficulties, "the difficulties, ascending"), "\"fixed_discrete\"", by_list),
+      "schedule_config.difficulty");
   same_as(active(integers(config, "max_step", &C::last_steps, "the last step of each of them but the last"),
                  "\"fixed_discrete\"", by_list),
           "schedule_config.max_step");

@@ -9,9 +9,9 @@ namespace {
 
 // DeepSpeed's other optimizers, then PyTorch's, which DeepSpeed accepts by name.
 std::vector<std::string> optimizers_of_deepspeed() {
-  return {
-      "ZeroOneAdam", "OneBitLamb", "MuAdam",  "MuAdamW",    "MuSGD",          "FusedAdam", "CPUAdam", "DeepSpeedCPUAdam", "FusedLamb",   "FusedLion",  "CPULion", "CPUAdagrad", "ZenFlowCPUAdam", "Adadelta",  "Adafactor",
-      "Adamax",           "ASGD",        "LBFGS",      "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
+  return {"ZeroOneAdam", "OneBitLamb", "MuAdam",  "MuAdamW",    "MuSGD",          "FusedAdam", "CPUAdam",   "DeepSpeedCPUAdam",
+          "FusedLamb",   "FusedLion",  "CPULion", "CPUAdagrad", "ZenFlowCPUAdam", "Adadelta",  "Adafactor", "Adamax",
+          "ASGD",        "LBFGS",      "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
 }
 
 std::string default_of_trainer(const char* argument) {

@@ -18,7 +18,7 @@ void add_pipeline_keys(KeyTable& table);  // and activation_checkpointing
 void add_checkpoint_keys(KeyTable& table);
 void add_monitoring_keys(KeyTable& table);
 void add_autotuning_keys(KeyTable& table);
-void add_deepspeed_keys(KeyTable& table);        // known but mostly not implemented
+void add_deepspeed_keys(KeyTable& table);  // known but mostly not implemented
 void add_data_efficiency_keys(KeyTable& table);
 
 }  // namespace trivet::config

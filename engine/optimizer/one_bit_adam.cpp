@@ -39,12 +39,10 @@ void OneBitAdamRule::average_momentum(zero::ParameterGroup& group) {
   const zero::OwnedRange range = group.owned();
   const TensorView momentum = range.states[0];
   resources.kernels.add(momentum, group.worker_error());
-  zero::average_signs({.values = group.worker_error(),
-                       .server_error = group.server_error(),
-                       .variance = range.states[1],
-                       .average = momentum},
-                      resources.shard_group(group.layout().sharing), resources.channels.stream(Purpose::Control),
-                      resources.kernels, resources.buffers);
+  zero::average_signs(
+      {.values = group.worker_error(), .server_error = group.server_error(), .variance = range.states[1], .average = momentum},
+      resources.shard_group(group.layout().sharing), resources.channels.stream(Purpose::Control), resources.kernels,
+      resources.buffers);
 }
 
 // Adam whose moments are those at hand: with beta1 0 its gradient becomes the momentum, and with beta2 1 the variance stays.

@@ -100,8 +100,8 @@ void OptimizerStep::sum_gradient_squares(const StepScalars& scalars) {
     const int ranks = parameter.group->axis().size();
     const Number scale = own ? unscale(*parameter.group, scalars) / (1 / std::sqrt(ranks)) : unscale(*parameter.group, scalars);
     const int64_t block = sum_block(parameter);
-    const auto parts = own ? std::vector<OwnedPart>{{parameter.flat().offset, parameter.flat().elements()}}
-                           : counted_parts(parameter, range);
+    const auto parts =
+        own ? std::vector<OwnedPart>{{parameter.flat().offset, parameter.flat().elements()}} : counted_parts(parameter, range);
     for (const OwnedPart& part : parts)
       for_gradient_pieces(sides_.device(), range, part.first, part.count, [&](int64_t, ConstTensorView gradient) {
         terms.push_back({gradient, scale, block});

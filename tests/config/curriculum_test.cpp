@@ -82,17 +82,19 @@ TEST(Curriculum, BothSectionsOfDeepSpeedGiveTheSame) {
       parse_config(R"({"curriculum_learning": {"enabled": true, "curriculum_type": "seqlen", )" + kSchedule + "}}", "a.json");
   EXPECT_EQ(difficulties(legacy.curriculum, {1, 2, 10}), (Numbers{24, 32, 64}));
   for (const char* name : {"seqlen", "seqlen_truncate"}) {
-    const Config sampled = parse_config(
-        as_sampling(std::string("\"") + name + R"(": {"index_to_sample_path": "a", "index_to_metric_path": "b",
-            "difficulty_type": "value", "clustering_type": "single_cluster", )" + kSchedule + "}"),
-        "a.json");
+    const Config sampled =
+        parse_config(as_sampling(std::string("\"") + name + R"(": {"index_to_sample_path": "a", "index_to_metric_path": "b",
+            "difficulty_type": "value", "clustering_type": "single_cluster", )" +
+                                 kSchedule + "}"),
+                     "a.json");
     ASSERT_TRUE(sampled.curriculum.enabled);
     EXPECT_EQ(difficulties(sampled.curriculum, {1, 2, 10}), (Numbers{24, 32, 64}));
   }
 }
 
 TEST(Curriculum, OfASectionThatIsSwitchedOffIsNotRead) {
-  EXPECT_FALSE(parse_config(R"({"curriculum_learning": {"enabled": false, "min_difficulty": 100000}})", "a").curriculum.enabled);
+  EXPECT_FALSE(
+      parse_config(R"({"curriculum_learning": {"enabled": false, "min_difficulty": 100000}})", "a").curriculum.enabled);
   std::string text = as_sampling(R"("vocabularyrarity": {"min_difficulty": 1})");
   EXPECT_NE(refusal(text), "accepted");
   for (const char* level : {"{\"data_efficiency\": {\"enabled\": ", "\"data_sampling\": {\"enabled\": ",

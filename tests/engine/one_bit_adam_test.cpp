@@ -32,7 +32,8 @@ class Distance final : public Layer {
   void forward(Context&, Weights, ConstTensorView, TensorView, Saved&) const override {}
   void backward_input(Context&, Weights, ConstTensorView, TensorView, Saved&) const override {}
   void backward_weight(Context&, Gradients, const Saved&) const override {}
-  void forward_backward(Context& c, Weights weights, Gradients gradients, ConstTensorView x, TensorView, Saved&) const override {
+  void forward_backward(Context& c, Weights weights, Gradients gradients, ConstTensorView x, TensorView,
+                        Saved&) const override {
     if (c.kernels.device() == Device::Meta) return;
     const int64_t samples = x.shape[0];
     auto* const gradient = gradients[0].view.as<float>();
@@ -78,8 +79,8 @@ Config signs_config() {
 }
 
 double sample_value(int64_t step, int64_t sample, int64_t w) {
-  return static_cast<double>(unit_float(
-      philox(5, static_cast<uint64_t>(step), static_cast<uint64_t>(sample * kWeights + w))[0]));
+  return static_cast<double>(
+      unit_float(philox(5, static_cast<uint64_t>(step), static_cast<uint64_t>(sample * kWeights + w))[0]));
 }
 
 struct Batch {
@@ -153,9 +154,9 @@ class Reference {
     std::vector<double> mean(kWeights);
     for (const auto& gradient : own)
       for (int64_t w = 0; w < kWeights; ++w) mean[w] += gradient[w] / run_.ranks;
-    norm_ = 0;
-    for (const auto& gradient : signs ? own : std::vector{mean}) norm_ += squares(gradient) / (signs ? run_.ranks : 1);
-    norm_ = std::sqrt(norm_);
+    double sum = 0;
+    for (const auto& gradient : own) sum += squares(gradient);
+    norm_ = std::sqrt(signs ? sum / run_.ranks : squares(mean));
     const double clipping = run_.config.gradient_clipping;
     const double clip = clipping > 0 ? std::min(1.0, clipping / (norm_ + 1e-6)) : 1;
     if (signs) {
@@ -250,13 +251,14 @@ TEST(OneBitAdam, IsAdamUntilTheVarianceStays) {
   Signs whole{.ranks = 2}, later{.ranks = 2};
   later.config.optimizer.freeze_step = 8;
   const Outcome a = train(whole), b = train(later);
-  for (int64_t step = 0; step <= whole.config.optimizer.freeze_step; ++step) EXPECT_EQ(a.weights[step], b.weights[step]) << step;
+  for (int64_t step = 0; step <= whole.config.optimizer.freeze_step; ++step)
+    EXPECT_EQ(a.weights[step], b.weights[step]) << step;
   EXPECT_NE(a.weights[5], b.weights[5]);
 }
 
 TEST(OneBitAdam, ContinuesWithTheErrorsOfACheckpoint) {
   for (const int ranks : {1, 3}) {
-    const TemporaryFolder folder;
+    const test::TemporaryFolder folder;
     const Outcome whole = train({.ranks = ranks});
     train({.ranks = ranks, .steps = 7, .save_to = folder.path()});
     const Outcome rest = train({.ranks = ranks, .load_from = folder.path()});
@@ -265,7 +267,7 @@ TEST(OneBitAdam, ContinuesWithTheErrorsOfACheckpoint) {
 }
 
 TEST(OneBitAdam, ErrorsBelongToTheNumberOfRanksThatHaveThem) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   train({.ranks = 3, .steps = 7, .save_to = folder.path()});
   EXPECT_ANY_THROW(train({.ranks = 2, .load_from = folder.path()}));
   EXPECT_ANY_THROW(train({.ranks = 1, .load_from = folder.path()}));

@@ -95,8 +95,7 @@ TEST(Curriculum, RefusesMicrobatchesOfAnotherLength) {
                    "i32 [1, 4]");
     }
   };
-  EXPECT_ANY_THROW(
-      run({.ranks = 1, .steps = 1, .before_step = give_whole_sequences, .config = growing(model::Type::Gpt)}));
+  EXPECT_ANY_THROW(run({.ranks = 1, .steps = 1, .before_step = give_whole_sequences, .config = growing(model::Type::Gpt)}));
 }
 
 }  // namespace

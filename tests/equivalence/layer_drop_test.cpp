@@ -1,4 +1,5 @@
-// Progressive layer drop: the formula of its shares, what a step that leaves blocks out computes, and equal bits on every layout.
+// Progressive layer drop: the formula of its shares, what a step that leaves blocks out computes, and equal bits on every
+// layout.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +64,8 @@ TEST(LayerDrop, GivesTheSameBitsOnEveryLayout) {
       ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
       Recompute recompute = Recompute::None;
     };
-    for (const Layout& layout : {Layout{1, 1, 4, 3}, {2, 1, 2, 1, ScheduleKind::ZeroBubbleH1},
+    for (const Layout& layout : {Layout{1, 1, 4, 3},
+                                 {2, 1, 2, 1, ScheduleKind::ZeroBubbleH1},
                                  {2, 2, 1, 0, ScheduleKind::OneForwardOneBackward, Recompute::Full},
                                  {1, 2, 2, 2, ScheduleKind::OneForwardOneBackward, Recompute::Selective}}) {
       config.parallel.pipeline = layout.pipeline;
@@ -136,11 +138,8 @@ TEST(LayerDrop, ABlockThatIsLeftOutComputesNothing) {
   };
   for (int64_t step = 0; step < 6; ++step)
     for (int64_t block = 1; block <= 4; ++block) {
-      const DroppedLayer layer({.name = fmt::format("blocks.{}", block - 1),
-                                .drop = config.model.layer_drop,
-                                .block = block,
-                                .blocks = 4},
-                               nullptr);
+      const DroppedLayer layer(
+          {.name = fmt::format("blocks.{}", block - 1), .drop = config.model.layer_drop, .block = block, .blocks = 4}, nullptr);
       const uint64_t seed = static_cast<uint64_t>(config.training.seed);
       left_out += layer.keeps({.seed = seed, .step = static_cast<double>(step)}) ? 0 : 1;
     }

@@ -109,7 +109,8 @@ TEST_P(OffloadOfEveryOptimizer, ChangesNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, OffloadOfEveryOptimizer, testing::Values(OptimizerType::Adam, OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion,
+INSTANTIATE_TEST_SUITE_P(Types, OffloadOfEveryOptimizer,
+                         testing::Values(OptimizerType::Adam, OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion,
                                          OptimizerType::Lamb, OptimizerType::Adagrad, OptimizerType::Muon),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 

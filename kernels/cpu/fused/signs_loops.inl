@@ -2,8 +2,8 @@
 
 inline void pack_signs(float* values, const float* variance, uint8_t* packed, int64_t blocks) {
   constexpr int kSums = 32;
-  for (int64_t block = 0; block < blocks; ++block, values += kQuantizedBlock, variance += kQuantizedBlock,
-               packed += kSignBlockBytes) {
+  for (int64_t block = 0; block < blocks;
+       ++block, values += kQuantizedBlock, variance += kQuantizedBlock, packed += kSignBlockBytes) {
     float sums[kSums] = {};
     int counted = 0;
     for (int64_t i = 0; i < kQuantizedBlock; ++i) {
@@ -29,8 +29,8 @@ inline void pack_signs(float* values, const float* variance, uint8_t* packed, in
 
 template <bool kAdd>
 void unpack_signs(const uint8_t* packed, const float* variance, float weight, float* out, int64_t blocks) {
-  for (int64_t block = 0; block < blocks; ++block, out += kQuantizedBlock, variance += kQuantizedBlock,
-               packed += kSignBlockBytes) {
+  for (int64_t block = 0; block < blocks;
+       ++block, out += kQuantizedBlock, variance += kQuantizedBlock, packed += kSignBlockBytes) {
     float scale;
     std::memcpy(&scale, packed + kQuantizedBlock / 8, sizeof(scale));
     scale *= weight;
