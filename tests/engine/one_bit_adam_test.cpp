@@ -154,9 +154,9 @@ class Reference {
     std::vector<double> mean(kWeights);
     for (const auto& gradient : own)
       for (int64_t w = 0; w < kWeights; ++w) mean[w] += gradient[w] / run_.ranks;
-    norm_ = 0;
-    for (const auto& gradient : signs ? own : std::vector{mean}) norm_ += squares(gradient) / (signs ? run_.ranks : 1);
-    norm_ = std::sqrt(norm_);
+    double sum = 0;
+    for (const auto& gradient : own) sum += squares(gradient);
+    norm_ = std::sqrt(signs ? sum / run_.ranks : squares(mean));
     const double clipping = run_.config.gradient_clipping;
     const double clip = clipping > 0 ? std::min(1.0, clipping / (norm_ + 1e-6)) : 1;
     if (signs) {
@@ -258,7 +258,7 @@ TEST(OneBitAdam, IsAdamUntilTheVarianceStays) {
 
 TEST(OneBitAdam, ContinuesWithTheErrorsOfACheckpoint) {
   for (const int ranks : {1, 3}) {
-    const TemporaryFolder folder;
+    const test::TemporaryFolder folder;
     const Outcome whole = train({.ranks = ranks});
     train({.ranks = ranks, .steps = 7, .save_to = folder.path()});
     const Outcome rest = train({.ranks = ranks, .load_from = folder.path()});
@@ -267,7 +267,7 @@ TEST(OneBitAdam, ContinuesWithTheErrorsOfACheckpoint) {
 }
 
 TEST(OneBitAdam, ErrorsBelongToTheNumberOfRanksThatHaveThem) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   train({.ranks = 3, .steps = 7, .save_to = folder.path()});
   EXPECT_ANY_THROW(train({.ranks = 2, .load_from = folder.path()}));
   EXPECT_ANY_THROW(train({.ranks = 1, .load_from = folder.path()}));
