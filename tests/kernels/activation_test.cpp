@@ -69,12 +69,8 @@ TEST(Activation, ReluAndItsGradientAreExact) {
     }
 }
 
-// gelu(x) = x sigmoid(2 u), and its derivative.
+// gelu(x) = x sigmoid(2 u)
 double gelu_sigmoid(double x) { return sigmoid(std::sqrt(8 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)); }
-double gelu_slope(double x) {
-  const double s = gelu_sigmoid(x);
-  return s + x * s * (1 - s) * std::sqrt(8 / std::acos(-1.0)) * (1 + 3 * 0.044715 * x * x);
-}
 
 TEST(Activation, GegluAndItsGradientMatchDoubleReference) {
   for (const DType dtype : kFloatTypes) {

@@ -352,7 +352,7 @@ TEST(CpuAttention, SizesThatDoNotFitAreRefused) {
   Problem problem({1, 4, 4, 2, 8});
   problem.c.heads = 3;
   EXPECT_THROW(problem.forward(1), std::logic_error);
-  const Problem sees_all({1, 4, 4, 2, 8});
+  Problem sees_all({1, 4, 4, 2, 8});
   const auto call = [&](int64_t window, bool causal) {
     return Attention{.qkv = sees_all.qkv.view(),
                      .out = sees_all.out.view(),
