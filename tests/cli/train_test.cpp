@@ -302,7 +302,7 @@ TEST_F(Train, GoesBackToAnEarlierStepInAnotherDirectory) {
 TEST_F(Train, AnOverflowSaysTheNewLossScale) {
   const std::string run =
       "train config.json --set fp16.enabled=true --set fp16.initial_scale_power=40 --set training.steps=2 --set "
-      "fp16.hysteresis=";
+      "checkpoint.directory= --set fp16.hysteresis=";
   EXPECT_THAT(folder.run(run + "1").text,
               HasSubstr("       1   skipped: overflow at step 1: the loss scale goes from 1099511627776 to 549755813888\n"));
   EXPECT_THAT(folder.run(run + "2").text,

@@ -209,7 +209,6 @@ TEST_F(Tune, EveryFlagOfTheTrainingGoesToTheTuningOrToTheTrainingOrIsRefused) {
   const std::pair<const char*, const char*> refusals[] = {
       {"--ddp", "--autotuning: --ddp: it fixes the layout that tuning searches; leave one of the two out"},
       {"--deepspeed_config other.json", "--autotuning: --deepspeed_config: the config is already given; name one"},
-      {"--metrics", "--autotuning: --metrics: a value is missing"},
       {"--set", "--autotuning: --set: a value is missing"},
       {"--metric m", "--autotuning: \"--metric\" is not a flag of trivet train"},
       {"--ddp=1 other.json", "--autotuning: --ddp: "},

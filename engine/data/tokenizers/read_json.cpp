@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "core/printable.h"
 #include "engine/data/data_error.h"
 
@@ -14,6 +16,8 @@ JsonPart::JsonPart(const Json& json, std::string place, const std::string& sourc
   if (!json.is_object())
     bad_file(source, fmt::format("{}: {} is not accepted; use an object", place_, printable(json.dump(), 60)));
 }
+
+bool JsonPart::has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
 
 std::string JsonPart::type() const {
   if (!has("type") || !json_.at("type").is_string()) refuse("type", "the name of a type");

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -18,7 +18,7 @@ class JsonPart {
   const std::string& place() const { return place_; }
   const nlohmann::json& json() const { return json_; }
   std::string type() const;  // the member "type"
-  bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  bool has(const char* key) const;
   // These throw if the member has another type. `otherwise` is for a member that is absent or null.
   bool flag(const char* key, bool otherwise) const;
   std::string text(const char* key, const std::string& otherwise) const;
