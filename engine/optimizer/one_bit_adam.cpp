@@ -41,7 +41,7 @@ void OneBitAdamRule::average_momentum(zero::ParameterGroup& group) {
   resources.kernels.add(momentum, group.worker_error());
   zero::average_signs(
       {.values = group.worker_error(), .server_error = group.server_error(), .variance = range.states[1], .average = momentum},
-      resources.shard_group(group.layout().sharing), resources.channels.stream(Purpose::Control), resources.kernels,
+      resources.channels.group(Purpose::Reduce), resources.channels.stream(Purpose::Control), resources.kernels,
       resources.buffers);
 }
 

@@ -264,7 +264,13 @@ TEST_F(MemoryPlan, OfModelsOfImagesIsWhatTheyNeedToTheByte) {
       ASSERT_FALSE(HasFailure()) << network << " " << more;
       activations.push_back(plan.heaviest().memory[MemoryCategory::Activations]);
     }
-  for (size_t i = activations.size() - 4; i < activations.size(); ++i) EXPECT_GT(activations[i], activations[i - 4]);
+  // Longer texts need more scratch memory, which shows where nothing else needs more at another moment.
+  int grown = 0;
+  for (size_t i = activations.size() - 4; i < activations.size(); ++i) {
+    EXPECT_GE(activations[i], activations[i - 4]);
+    grown += activations[i] > activations[i - 4] ? 1 : 0;
+  }
+  EXPECT_GT(grown, 0);
 }
 
 TEST_F(MemoryPlan, CountsWhatAuditsNeedToTheByte) {
