@@ -51,18 +51,23 @@ std::vector<int64_t> mixture_quotas(const std::vector<DataSource>& sources) {
 }
 
 Mixture::Mixture(const std::vector<DataSource>& sources, const std::vector<int64_t>& sizes, uint64_t seed, bool shuffle)
-    : quotas_(mixture_quotas(sources)),
-      ends_(ends_of(quotas_)),
-      block_order_(kMixtureBlock, random_key(seed, "mixture of sources"), true) {
+    : quotas_(mixture_quotas(sources)) {
   if (sizes.size() != sources.size()) throw std::logic_error("mixture: a size for each source is needed");
+  const std::vector<int64_t> ends = ends_of(quotas_);
+  const SampleOrder order(kMixtureBlock, random_key(seed, "mixture of sources"), true);
+  std::vector<uint32_t> counts(sizes.size());
+  for (int64_t place = 0; place < kMixtureBlock; ++place) {
+    const size_t source = source_of(ends, order.sample_of(place));
+    block_.push_back({static_cast<uint32_t>(source), counts[source]++});
+  }
   for (size_t i = 0; i < sizes.size(); ++i)
     orders_.emplace_back(sizes[i], random_key(seed, fmt::format("source {} of a mixture", i)), shuffle);
 }
 
 Mixture::Choice Mixture::at(int64_t place) const {
-  const int64_t mixed = block_order_.sample_of(place), block = place / kMixtureBlock;
-  const size_t source = source_of(ends_, mixed);
-  const int64_t number = block * quotas_[source] + mixed - (ends_[source] - quotas_[source]);
+  if (place < 0) throw std::logic_error("mixture: negative place");
+  const auto [source, before] = block_[place % kMixtureBlock];
+  const int64_t number = place / kMixtureBlock * quotas_[source] + before;
   const SampleOrder& order = orders_[source];
   return {source, order.sample_of(number), number / order.samples()};
 }
@@ -70,8 +75,7 @@ Mixture::Choice Mixture::at(int64_t place) const {
 std::vector<int64_t> Mixture::counts(int64_t places) const {
   std::vector<int64_t> counts;
   for (const int64_t quota : quotas_) counts.push_back(places / kMixtureBlock * quota);
-  for (int64_t place = places / kMixtureBlock * kMixtureBlock; place < places; ++place)
-    ++counts[source_of(ends_, block_order_.sample_of(place))];
+  for (int64_t place = 0; place < places % kMixtureBlock; ++place) ++counts[block_[place].source];
   return counts;
 }
 

@@ -1,12 +1,12 @@
 // A weighted mixture of sources: which source, and which of its samples, is at each place of a run.
 //
 // Places are taken in blocks of 65,536. In each block every source has a fixed number of places, its weight's share rounded to
-// whole places, and a computed permutation of the block mixes them. So the shares hold exactly after each block and closely
-// before, and what is at a place is a function of the seed and the place alone: nothing is saved but the step. Each source goes
-// through its own samples, epoch after epoch, as if it were the only one.
+// whole places, at places that a computed permutation chooses, the same in all blocks. So the shares hold exactly after each
+// block and closely before, and what is at a place is a function of the seed and the place alone: nothing is saved but the
+// step. Each source goes through its own samples, epoch after epoch, as if it were the only one.
 //
-//   place -> block, place in it --permuted--> p    p < 3: source 0, its sample number 3 block + p    (quotas 3, 5)
-//                                                  else:  source 1, its sample number 5 block + p - 3
+//   block of 8, quotas 3 and 5     source   1 0 1 1 0 1 0 1 | 1 0 1 ...
+//                                  number   0 0 1 2 1 3 2 4 | 5 3 6 ...    of the source's own samples, in its own order
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,13 @@ class Mixture {
   std::vector<int64_t> counts(int64_t places) const;
 
  private:
-  std::vector<int64_t> quotas_, ends_;  // ends_: sums of quotas
-  SampleOrder block_order_;
+  // A place of a block: its source, and how many places before it in the block have the same one.
+  struct Slot {
+    uint32_t source, before;
+  };
+
+  std::vector<int64_t> quotas_;
+  std::vector<Slot> block_;
   std::vector<SampleOrder> orders_;
 };
 
