@@ -52,9 +52,9 @@ TEST(WordSplit, UnicodeLettersAndNumbersAreLettersAndNumbers) {
   EXPECT_EQ(class_of(0x2FFFF), CharacterClass::Symbol);
 }
 
-TEST(WordSplit, TablesAreThoseOfUnicode15) {
-  EXPECT_EQ(letter_ranges().size(), 659u);
-  EXPECT_EQ(number_ranges().size(), 137u);
+TEST(WordSplit, TablesAreThoseOfUnicode16) {
+  EXPECT_EQ(letter_ranges().size(), 677u);
+  EXPECT_EQ(number_ranges().size(), 144u);
 }
 
 TEST(WordSplit, BytesThatAreNotUtf8AreSymbols) {

@@ -170,11 +170,12 @@ class Reader {
     int32_t rank = 0;
     for (const Json& merge : merges) {
       const auto [left, right] = merge_parts(merge);
+      const int32_t left_id = id_of_part(left), right_id = id_of_part(right);
       const auto whole = vocabulary.find(left + right);
       if (whole == vocabulary.end())
         bad_file(source_,
                  fmt::format("merge {} produces \"{}\", which is not in the vocabulary", rank, printable(left + right)));
-      options.merges.add(id_of_part(left), id_of_part(right), rank++, whole->get<int32_t>());
+      options.merges.add(left_id, right_id, rank++, whole->get<int32_t>());
     }
   }
 
