@@ -58,13 +58,11 @@ TEST(Curriculum, AStepIsThatOfAModelWithShorterSequences) {
   cut.curriculum.max_difficulty = cut.curriculum.min_difficulty = 6;
   shorter.curriculum = {};
   shorter.model.sequence_length = 6;
-  Trace by_curriculum = run({.ranks = 2, .config = cut});
+  const Trace by_curriculum = run({.ranks = 2, .config = cut});
   const Trace by_model = run({.ranks = 2, .config = shorter});
   EXPECT_NE(by_curriculum.evaluation, by_model.evaluation) << "evaluations read whole sequences";
-  by_curriculum.evaluation = by_model.evaluation;
-  by_curriculum.correct = by_model.correct;
-  by_curriculum.predictions = by_model.predictions;
-  EXPECT_EQ(difference(by_curriculum, by_model), "");
+  EXPECT_EQ(by_curriculum.loss_bits.front(), by_model.loss_bits.front());
+  EXPECT_EQ(difference_beyond_rounding(by_curriculum, by_model), "") << "the two are different models to the sums of gradients";
 }
 
 TEST(Curriculum, WorksWithSequenceParallelismAndAudits) {
@@ -90,12 +88,16 @@ TEST(Curriculum, RefusesMicrobatchesOfAnotherLength) {
       engine.train_batch(batch);
       ADD_FAILURE() << "was not refused";
     } catch (const std::exception& error) {
-      EXPECT_STREQ(error.what(),
-                   "engine: a microbatch has inputs i32 [1, 16] and targets i32 [1, 16], but the plan is for i32 [1, 4] and "
-                   "i32 [1, 4]");
+      EXPECT_STREQ(
+          error.what(),
+          "engine: a microbatch has inputs int32 [1, 16] and targets int32 [1, 16], but the plan is for int32 [1, 4] and "
+          "int32 [1, 4]");
     }
   };
-  EXPECT_ANY_THROW(run({.ranks = 1, .steps = 1, .before_step = give_whole_sequences, .config = growing(model::Type::Gpt)}));
+  const Config config = growing(model::Type::Gpt);
+  EXPECT_EQ(difference(run({.ranks = 1, .steps = 1, .before_step = give_whole_sequences, .config = config}),
+                       run({.ranks = 1, .steps = 1, .config = config})),
+            "");
 }
 
 }  // namespace
