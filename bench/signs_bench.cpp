@@ -75,7 +75,8 @@ Curve train(const Options& options, OptimizerType type) {
   comm::run_threads(options.ranks, [&](comm::World& world) {
     const Config config = config_of(options, type);
     model::Model model = model::build(model::with_vocabulary(config.model, 256));
-    Engine engine(make_plan(config, model, world.size()), std::move(model), world, {.threads = 1});
+    const Plan plan = make_plan(config, model, world.size());
+    Engine engine(plan, std::move(model), world, {.threads = 1});
     const int64_t samples = config.batch.micro_batch_size;
     for (int64_t step = 0; step < options.steps; ++step) {
       const Sequences batch(train_text, 1, (step * options.ranks + world.rank()) * samples, samples);
