@@ -25,7 +25,7 @@ RUNS = {
     "06_cifar10/fashion_mnist.json": (16, [*EPOCHS, "data.train=mnist"]),
     "10_genomics/genomics.json": (8, [*EPOCHS, "training.evaluate_samples=4", "data.validation_fraction=0.2"]),
     "11_handwriting/handwriting.json": (16, EPOCHS),
-    "12_man_pages/man_pages.json": (4, [*EPOCHS, "training.evaluate_samples=4", "data.validation_fraction=0.2"]),
+    "12_man_pages/man_pages.json": (8, [*EPOCHS, "training.evaluate_samples=4", "data.validation_fraction=0.2"]),
 }
 NUMBERS = random.Random(1234)
 
