@@ -374,7 +374,7 @@ std::shared_ptr<StoredTokenFile> open_numpy(const std::string& path) {
   if (!is_numpy(start)) bad_file(path, "is not a NumPy array (it does not start with \"\\x93NUMPY\")");
   const int64_t before = start.size() > 6 && start[6] == 1 ? 10 : 12;  // bytes before the dictionary
   if (static_cast<int64_t>(start.size()) < before) data_changed(path, "is truncated: its header is not complete");
-  if (const int version = start[6]; version < 1 || version > 3)
+  if (const int version = static_cast<unsigned char>(start[6]); version < 1 || version > 3)
     bad_file(path, fmt::format("NumPy format version {}; this program reads versions 1 to 3", version));
   const int64_t length = before == 10 ? load<uint16_t>(start, 8) : load<uint32_t>(start, 8), offset = before + length;
   constexpr int64_t kMostLength = 1 << 16;
