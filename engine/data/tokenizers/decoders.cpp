@@ -19,7 +19,7 @@ using Decoders = std::vector<std::unique_ptr<Decoder>>;
 void join(std::vector<std::string>& tokens) {
   std::string all;
   for (const std::string& token : tokens) all += token;
-  tokens.assign(1, std::move(all));
+  tokens.assign(1, all);
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
