@@ -10,6 +10,7 @@
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
+#include "engine/divergence.h"
 #include "engine/gradient_audit.h"
 #include "engine/host_pieces.h"
 #include "engine/lr_schedule.h"
