@@ -186,8 +186,10 @@ TEST_F(Tune, EveryFlagOfTheTrainingGoesToTheTuningOrToTheTrainingOrIsRefused) {
   // Every flag that there is has its place, also one that is new.
   const std::vector<std::string> flags = flags_of_train(folder);
   EXPECT_THAT(flags, testing::IsSupersetOf({"--ranks", "--set", "--ddp", "--metrics", "--serve", "--init-from", "--resume"}));
-  for (const std::string& flag : flags)
-    if (flag != "--help") EXPECT_THAT(launched("run", flag + "=x").errors, Not(HasSubstr("is not a flag"))) << flag;
+  for (const std::string& flag : flags) {
+    if (flag == "--help") continue;
+    EXPECT_THAT(launched("run", flag + "=x").errors, Not(HasSubstr("is not a flag"))) << flag;
+  }
   // To both.
   for (const std::string flag : {"--ranks 2", "--ranks=2", "--init-from weights"}) {
     const std::string text = launched("run", flag).text;
