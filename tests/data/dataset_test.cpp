@@ -1,3 +1,4 @@
+#include "engine/data/data_error.h"
 #include "engine/data/dataset.h"
 
 #include <gtest/gtest.h>
