@@ -1,5 +1,5 @@
-#include "engine/data/data_error.h"
 #include "engine/data/dataset.h"
+#include "engine/data/data_error.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>
