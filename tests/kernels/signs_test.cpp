@@ -36,7 +36,7 @@ HostTensor all(int64_t elements, double value) {
 TEST(PackSigns, WritesSignsAndTheMeanMagnitudeAndLeavesTheError) {
   HostTensor values(DType::Float32, {kBlock}), variance(DType::Float32, {kBlock});
   for (int64_t i = 0; i < kBlock; ++i) {
-    values.set(i, static_cast<double>(i % 2 == 0 ? i + 1 : -i - 1));
+    values.set(i, i % 2 == 0 ? static_cast<double>(i + 1) : static_cast<double>(-i - 1));
     variance.set(i, i < kBlock / 2 ? 0.5 : 0.0);
   }
   Packed packed(kBlock);
@@ -45,7 +45,7 @@ TEST(PackSigns, WritesSignsAndTheMeanMagnitudeAndLeavesTheError) {
   EXPECT_EQ(packed.scale(0), 64.5f);
   for (int64_t byte = 0; byte < 16; ++byte) EXPECT_EQ(packed.bytes[byte], 0b10101010);
   for (int64_t i = 0; i < kBlock / 2; ++i)
-    EXPECT_EQ(values.at(i), static_cast<double>(i % 2 == 0 ? i + 1 - 64.5 : -(i + 1) + 64.5)) << i;
+    EXPECT_EQ(values.at(i), i % 2 == 0 ? static_cast<double>(i + 1) - 64.5 : 64.5 - static_cast<double>(i + 1)) << i;
   for (int64_t i = kBlock / 2; i < kBlock; ++i) EXPECT_EQ(values.at(i), 0) << "does not count";
   HostTensor out = all(kBlock, 7), sum = all(kBlock, 7);
   const auto kernels = make_cpu_kernels(1);

@@ -17,6 +17,12 @@ struct Heads {
   SumOf<T> direction;  // 1, or -1 to rotate back
 };
 
+// A function of its own, so that its registers are free again in the loop over the heads.
+[[gnu::noinline]] __device__ double angle_of(int64_t position, int pair, int half, float base, RotaryScaling scaling) {
+  const double frequency = pow(static_cast<double>(base), -static_cast<double>(pair) / static_cast<double>(half));
+  return static_cast<double>(position) * scaled_frequency(frequency, scaling);
+}
+
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kThreads) rotate(Heads<T> a) {
   using Sum = SumOf<T>;
@@ -24,9 +30,7 @@ __global__ void __launch_bounds__(kThreads) rotate(Heads<T> a) {
   Sum* const sine = cosine + a.half;
   const int64_t position = blockIdx.x;
   for (int i = static_cast<int>(threadIdx.x); i < a.half; i += kThreads) {
-    const double frequency =
-        scaled_frequency(pow(static_cast<double>(a.base), -static_cast<double>(i) / static_cast<double>(a.half)), a.scaling);
-    const double angle = static_cast<double>(position) * frequency;
+    const double angle = angle_of(position, i, a.half, a.base, a.scaling);
     cosine[i] = static_cast<Sum>(cos(angle));
     sine[i] = static_cast<Sum>(sin(angle));
   }
