@@ -1,0 +1,82 @@
+// Tensors in files that another program wrote. Each is a sequence of runs: elements that lie one after another in a file.
+//
+//   a tensor of a safetensors or .pt file: one run        a parameter in a ZeRO checkpoint: a run in the file of each rank
+//
+// read() reads only the elements that are asked for. float32, bfloat16 and float16 are read as float32. Thread-safe once all
+// tensors were added. Throws CheckpointError naming the file.
+#pragma once
+
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "core/file_system.h"
+#include "engine/checkpoint/tensor_source.h"
+
+namespace trivet::foreign {
+
+struct Run {
+  const ReadableFile* file = nullptr;
+  int64_t offset_bytes = 0;
+  int64_t count = 0;  // elements
+};
+
+class TensorFiles : public checkpoint::TensorSource {
+ public:
+  // `source`: the file or directory, for messages.
+  explicit TensorFiles(std::string source) : source_(std::move(source)) {}
+  TensorFiles(const TensorFiles&) = delete;
+  TensorFiles& operator=(const TensorFiles&) = delete;
+
+  // Keeps a file open as long as this object.
+  const ReadableFile& keep(std::unique_ptr<ReadableFile> file);
+  // The runs must hold as many elements as the shape and lie within their files. Throws CheckpointError (CheckpointCorrupt) if
+  // there is a tensor of that name already.
+  void add(const std::string& name, DType stored, const Shape& shape, std::vector<Run> runs);
+  // Another name of a tensor that was added.
+  void add_alias(const std::string& name, const std::string& tensor);
+
+  std::vector<std::string> names() const;
+  // Differs if files, names, types, shapes or places differ. The weights themselves are not read.
+  virtual std::string digest() const;
+
+  std::string source() const override { return source_; }
+  const checkpoint::TensorInfo* find(const std::string& name) const override;
+  void read(std::span<const checkpoint::Piece> wanted) const override;
+
+ private:
+  struct Place {
+    DType stored;
+    checkpoint::TensorInfo info;
+    std::vector<Run> runs;
+    std::vector<int64_t> first;  // the number of elements before each run
+  };
+  void read_piece(const Place& place, const checkpoint::Piece& piece) const;
+
+  std::string source_;
+  std::vector<std::unique_ptr<ReadableFile>> files_;
+  std::map<std::string, Place> tensors_;
+};
+
+// Calls work(). A file that cannot be read becomes a CheckpointError (Usage): for a link it says that links are not followed,
+// and otherwise `advice`.
+template <typename Work>
+auto reading_files(std::string_view advice, Work&& work) {
+  try {
+    return work();
+  } catch (const FileError& error) {
+    constexpr const char* kLinks =
+        "links are not followed: give a folder that holds the files themselves, such as one made by huggingface-cli download "
+        "--local-dir";
+    throw CheckpointError(
+        ExitCode::Usage,
+        std::string(error.what()) + "; " + (error.error_number() == ELOOP ? std::string(kLinks) : std::string(advice)));
+  }
+}
+
+}  // namespace trivet::foreign
