@@ -195,9 +195,7 @@ class Pickle::Reader {
     push({.kind = PickleKind::Text, .text = std::string(text)});
   }
 
-  void push_tuple(std::vector<const PickleValue*> items) {
-    push({.kind = PickleKind::Tuple, .items = std::move(items)});
-  }
+  void push_tuple(std::vector<const PickleValue*> items) { push({.kind = PickleKind::Tuple, .items = std::move(items)}); }
 
   // A name is a module and a member of it, a line each.
   void push_name() {

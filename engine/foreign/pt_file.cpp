@@ -53,8 +53,9 @@ bool is_contiguous(const Shape& shape, const PickleValue& strides) {
 
 PtFile::PtFile(const ReadableFile& file) : file_(file), path_(printable(file.path())) {
   if (!is_zip(file))
-    throw CheckpointError(ExitCode::Usage,
-                          path_ + ": is no zip archive, as torch.save makes since torch 1.6; save the file again with a newer torch");
+    throw CheckpointError(
+        ExitCode::Usage,
+        path_ + ": is no zip archive, as torch.save makes since torch 1.6; save the file again with a newer torch");
   entries_ = read_zip_directory(file);
   for (const auto& [name, entry] : entries_)
     if (name.ends_with(std::string("/") + kPickle) && std::ranges::count(name, '/') == 1) {
@@ -123,8 +124,8 @@ PtTensor PtFile::tensor(const PickleValue& value, std::string_view name) const {
   if (entry == entries_.end()) refuse(fmt::format("{}: its storage \"{}\" is absent", what, printable(storage.items[2]->text)));
   const int64_t size = size_of(known->dtype), stored = count(*storage.items[4], what + ": the size of its storage");
   if (entry->second.bytes % size != 0 || entry->second.bytes / size != stored)
-    refuse(fmt::format("{}: its storage has {} bytes, {} elements of {} bytes were announced", what, entry->second.bytes, stored,
-                       size));
+    refuse(fmt::format("{}: its storage has {} bytes, {} elements of {} bytes were announced", what, entry->second.bytes,
+                       stored, size));
   PtTensor tensor{known->dtype, shape(*object->items[2], what + ": its size"), {}};
   const int64_t first = count(*object->items[1], what + ": its offset"), elements = tensor.shape.elements();
   if (elements > stored || first > stored - elements)
@@ -133,9 +134,10 @@ PtTensor PtFile::tensor(const PickleValue& value, std::string_view name) const {
   if (!strides.is(PickleKind::Tuple) || strides.items.size() != static_cast<size_t>(tensor.shape.dims()))
     refuse(what + ": its strides do not fit its size");
   if (elements > 1 && !is_contiguous(tensor.shape, strides))
-    throw CheckpointError(ExitCode::Usage, fmt::format("{}: {} is not stored row by row (a transposed or expanded view); save its "
-                                                       "contiguous() instead",
-                                                       path_, what));
+    throw CheckpointError(ExitCode::Usage,
+                          fmt::format("{}: {} is not stored row by row (a transposed or expanded view); save its "
+                                      "contiguous() instead",
+                                      path_, what));
   tensor.run = {&file_, entry->second.offset + first * size, elements};
   return tensor;
 }

@@ -73,9 +73,8 @@ auto reading_files(std::string_view advice, Work&& work) {
     constexpr const char* kLinks =
         "links are not followed: give a folder that holds the files themselves, such as one made by huggingface-cli download "
         "--local-dir";
-    throw CheckpointError(
-        ExitCode::Usage,
-        std::string(error.what()) + "; " + (error.error_number() == ELOOP ? std::string(kLinks) : std::string(advice)));
+    throw CheckpointError(ExitCode::Usage, std::string(error.what()) + "; " +
+                                               (error.error_number() == ELOOP ? std::string(kLinks) : std::string(advice)));
   }
 }
 

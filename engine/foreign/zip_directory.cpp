@@ -60,8 +60,7 @@ Directory find_directory(const ReadableFile& file, const std::string& path) {
   if (end_offset < 0) corrupt(path, fmt::format("{} bytes are too few for a zip archive", size));
   const std::string text = read_at(file, end_offset, kEndBytes);
   Fields end(text);
-  if (end.next<uint32_t>() != kEnd)
-    corrupt(path, "does not end as an archive of torch.save does; is the file complete?");
+  if (end.next<uint32_t>() != kEnd) corrupt(path, "does not end as an archive of torch.save does; is the file complete?");
   end.text(6);
   Directory found;
   found.entries = end.next<uint16_t>();
@@ -182,8 +181,9 @@ std::map<std::string, ZipEntry> read_zip_directory(const ReadableFile& file) {
     const Central central = next_central(directory, path);
     const std::string where = fmt::format("{}: entry \"{}\"", path, printable(central.name));
     if (central.method != 0 || (central.flags & kEncrypted) != 0 || central.bytes != central.stored_bytes)
-      throw CheckpointError(ExitCode::Usage,
-                            where + ": is compressed or encrypted, which torch.save does not do; save the file again with torch");
+      throw CheckpointError(
+          ExitCode::Usage,
+          where + ": is compressed or encrypted, which torch.save does not do; save the file again with torch");
     const ZipEntry entry{content_offset(file, central, begin, where), static_cast<int64_t>(central.bytes), central.crc32};
     if (!entries.emplace(central.name, entry).second) corrupt(where, "is there twice");
     ranges.emplace_back(static_cast<int64_t>(central.header), entry.offset + entry.bytes);

@@ -35,6 +35,7 @@ const std::vector<Folder>& folders() {
       {"engine/config", {"core", "pipeline", "model"}},
       {"engine/data", {"core", "engine/config"}},
       {"engine/checkpoint", {"core", "comm", "zero"}},
+      {"engine/foreign", {"core", "engine/data", "engine/checkpoint"}},
       {"engine/hugging_face", {"core", "model", "zero", "engine/config", "engine/data", "engine/checkpoint"}},
       {"engine/monitor", {"core"}},
       {"engine/report", {"core", "engine/monitor"}},

@@ -40,6 +40,7 @@ def make(rank, folder, name, port):
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     stage, keys, arguments = RUNS[name]
+    deepspeed.comm.torch.build_shm_op = lambda: None  # would compile something, which two processes do not need
     deepspeed.init_distributed("gloo")
     torch.manual_seed(7)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**dict(MODEL, **arguments)))
@@ -62,7 +63,7 @@ def make(rank, folder, name, port):
 def write(target, name, port):
     folder = os.path.join(target, name)
     shutil.rmtree(folder, ignore_errors=True)
-    torch.multiprocessing.spawn(make, (folder, name, port), nprocs=RANKS)
+    torch.multiprocessing.start_processes(make, (folder, name, port), nprocs=RANKS, start_method="fork")
     os.remove(os.path.join(folder, "zero_to_fp32.py"))
     transformers.LlamaConfig(**dict(MODEL, **RUNS[name][2])).save_pretrained(folder)
     if name == "zero0":
