@@ -35,8 +35,8 @@ class RepeatedSteps : public testing::Test {
 
   RepeatedSteps() { worker_.parameters().initialize(7); }
 
-  RepeatKey key_of_step(int64_t first_sample, uint64_t seed = 7) {
-    const Shape shape{plan_.batch.micro_batch_size, plan_.config.model.sequence_length};
+  RepeatKey key_of_step(int64_t first_sample, uint64_t seed = 7, int64_t shorter_by = 0) {
+    const Shape shape{plan_.batch.micro_batch_size, plan_.config.model.sequence_length - shorter_by};
     const std::vector<int32_t> tokens(shape.elements(), 3);
     const ConstTensorView view{tokens.data(), DType::Int32, shape};
     const std::vector<Microbatch> batch(plan_.batch.gradient_accumulation_steps, {view, view, first_sample});
@@ -70,11 +70,12 @@ class RepeatedSteps : public testing::Test {
                   .repeats_steps = &backend_}};
 };
 
-TEST_F(RepeatedSteps, HaveOneKeyAsLongAsSamplesAndArenasAreTheSame) {
+TEST_F(RepeatedSteps, HaveOneKeyAsLongAsSamplesLengthsAndArenasAreTheSame) {
   const RepeatKey first = key_of_step(0);
   EXPECT_EQ(key_of_step(0), first);
   EXPECT_NE(key_of_step(1), first);
   EXPECT_NE(key_of_step(0, 8), first);
+  EXPECT_NE(key_of_step(0, 7, 1), first);
   for (Arena* arena : {&activations_, &buffers_}) {
     const ScopedTensor held(*arena, DType::UInt8, {kHeld});  // moves what the step is given
     EXPECT_NE(key_of_step(0), first) << arena->name();
