@@ -77,7 +77,7 @@ void Generator::load(const checkpoint::TensorSource& weights) {
                                                    range.master.slice(parameter.offset, parameter.elements())));
   });
   HostPieces on_host(*backend_, wanted, HostPieces::Contents::None);
-  weights.read(on_host.pieces());
+  checkpoint::ConvertedSource(weights).read(on_host.pieces());
   on_host.write_back(wanted);
 }
 
