@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/converted_source.h"
 #include "engine/host_pieces.h"
 #include "kernels/kernels.h"
 #include "model/gives_logits.h"
