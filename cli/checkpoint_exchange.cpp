@@ -86,8 +86,9 @@ void add_export(CLI::App& group) {
                     "Folder of the model that training began with: its config.json and tokenizer files are kept");
   format.add_option("--architecture", arguments->options.model_type,
                     "model_type of the exported model (default: the first one that can store it)");
-  format.add_option("--lora", arguments->lora,
-                    "Of a model with low-rank adapters: add them to its weights (merged), or write them alone (peft)")
+  format
+      .add_option("--lora", arguments->lora,
+                  "Of a model with low-rank adapters: add them to its weights (merged), or write them alone (peft)")
       ->check(CLI::IsMember({"merged", "peft"}));
   format.add_option("--dtype", arguments->dtype, "Type of the exported weights (default: float32)")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));

@@ -64,8 +64,8 @@ Problem no_place(const Description& d, const std::string& target) {
   return {"lora.targets",
           fmt::format("\"{}\" is the name of no linear layer of a block; use a regular expression for the end of such a name, "
                       "or for a whole name such as {} ({}): {}; or \"all-linear\"",
-                      printable(target), our_name(adapter_places(d.type)[0], 0), their_name(d.type, adapter_places(d.type)[0], 0),
-                      names)};
+                      printable(target), our_name(adapter_places(d.type)[0], 0),
+                      their_name(d.type, adapter_places(d.type)[0], 0), names)};
 }
 
 std::optional<Problem> find_target_problem(const Description& d, const std::string& target) {
@@ -75,8 +75,8 @@ std::optional<Problem> find_target_problem(const Description& d, const std::stri
   try {
     if (Target(target).fits_any(d)) return {};
   } catch (const std::regex_error&) {
-    return Problem{"lora.targets", fmt::format("\"{}\" is not a regular expression; use one such as \"q_proj|v_proj\"",
-                                               printable(target))};
+    return Problem{"lora.targets",
+                   fmt::format("\"{}\" is not a regular expression; use one such as \"q_proj|v_proj\"", printable(target))};
   }
   return no_place(d, target);
 }

@@ -153,10 +153,11 @@ void add_lora_keys(KeyTable& table) {
     key.active_when("model.lora.rank is more than 0", [](const Config& c) { return c.model.lora.enabled(); });
   };
   if_adapted(lora.key("alpha", &Lora::alpha, "what an adapter adds is multiplied by alpha / rank").more_than(0));
-  if_adapted(lora.custom("targets", KeyType::Any,
-                         "the linear layers that get an adapter: regular expressions for their names or the ends of these, such "
-                         "as \"q_proj\"; or \"all-linear\"",
-                         set_lora_targets, get_lora_targets));
+  if_adapted(
+      lora.custom("targets", KeyType::Any,
+                  "the linear layers that get an adapter: regular expressions for their names or the ends of these, such "
+                  "as \"q_proj\"; or \"all-linear\"",
+                  set_lora_targets, get_lora_targets));
 }
 
 }  // namespace

@@ -32,9 +32,9 @@ struct Exported {
 };
 
 // With `like`, its config.json is kept as it is except for the dtype, after a check that it describes the same model, and its
-// tokenizer files are copied. With LoraExport::Peft only adapter_config.json and adapter_model.safetensors are written, and `like`
-// is what they name as their base model. `checkpoint`: a step, or a directory of checkpoints, whose newest step is taken. Throws
-// ConfigError, CheckpointError.
+// tokenizer files are copied. With LoraExport::Peft only adapter_config.json and adapter_model.safetensors are written, and
+// `like` is what they name as their base model. `checkpoint`: a step, or a directory of checkpoints, whose newest step is
+// taken. Throws ConfigError, CheckpointError.
 Exported export_model(FileSystem& files, const std::string& checkpoint, const ExportOptions& options);
 
 }  // namespace trivet::hugging_face

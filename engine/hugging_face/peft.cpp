@@ -19,7 +19,8 @@ namespace {
 constexpr std::string_view kWeight = ".weight";
 
 // Where the architecture keeps the weight of a place. Throws ConfigError if it shares a tensor with other places.
-const TheirRows& rows_of(const std::vector<TheirRows>& all, const model::AdapterPlace& place, const Architecture& architecture) {
+const TheirRows& rows_of(const std::vector<TheirRows>& all, const model::AdapterPlace& place,
+                         const Architecture& architecture) {
   const size_t segment = place.segment < 0 ? 0 : static_cast<size_t>(place.segment);
   const bool fits = place.segment < 0 ? all.size() == 1 : segment < all.size();
   const bool shared = fits && std::ranges::count(all, all[segment].tensor, &TheirRows::tensor) > 1;

@@ -77,8 +77,7 @@ std::string load_initial_weights_if_asked(Run& run) {
                     run.config.source, printable(path), difference));
   if (run.is_first_rank())
     for (const std::string& note : initial.notes()) run.log.info(fmt::format("--init-from: {}", note));
-  run.engine.load_weights(
-      NewAdapters(initial.weights(), run.engine.model(), static_cast<uint64_t>(run.config.training.seed)));
+  run.engine.load_weights(NewAdapters(initial.weights(), run.engine.model(), static_cast<uint64_t>(run.config.training.seed)));
   return initial.in_words();
 }
 

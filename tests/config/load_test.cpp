@@ -177,7 +177,8 @@ TEST(ParseConfig, AKeyOfOneFamilyHasNoEffectWithAnother) {
 
 TEST(ParseConfig, TargetsOfAdaptersAreOneTextOrAList) {
   const auto targets = [](const std::string& json) {
-    return parse_config(R"({"model": {"type": "llama", "lora": {"rank": 2, "targets": )" + json + "}}}", "a").model.lora.targets;
+    return parse_config(R"({"model": {"type": "llama", "lora": {"rank": 2, "targets": )" + json + "}}}", "a")
+        .model.lora.targets;
   };
   EXPECT_EQ(targets("\"q_proj|v_proj\""), std::vector<std::string>{"q_proj|v_proj"});
   EXPECT_EQ(targets(R"(["q_proj", "v_proj"])"), (std::vector<std::string>{"q_proj", "v_proj"}));

@@ -16,7 +16,8 @@ Config lora_config(int stage) {
   return config;
 }
 
-// A is 4 x 64 and B 192 x 4 in each of 3 blocks. Padding (to the ranks, and to the blocks in which sums are taken) adds nothing.
+// A is 4 x 64 and B 192 x 4 in each of 3 blocks. Padding (to the ranks, and to the blocks in which sums are taken) adds
+// nothing.
 constexpr int64_t kAdapterElements = 3 * (4 * 64 + 192 * 4);
 
 TEST(LoraPlan, HasGradientsAndStatesOfAdaptersAlone) {
@@ -50,7 +51,8 @@ TEST(LoraPlan, IsWhatTheEngineUses) {
       const int64_t tokens = config.model.sequence_length;
       const std::vector<int32_t> ids(static_cast<size_t>(tokens), 5);
       const ConstTensorView view{ids.data(), DType::Int32, {1, tokens}};
-      const std::vector<Microbatch> batch(static_cast<size_t>(engine.plan().batch.gradient_accumulation_steps), {view, view, 0});
+      const std::vector<Microbatch> batch(static_cast<size_t>(engine.plan().batch.gradient_accumulation_steps),
+                                          {view, view, 0});
       engine.train_batch(batch);
       engine.train_batch(batch);
       const MemoryBytes measured = engine.measured_memory(), planned = engine.plan().ranks[0].memory;

@@ -58,8 +58,12 @@ TEST(Lora, HasEqualBitsOnEveryLayout) {
       Config config = lora_config(type);
       config.bf16.enabled = bf16;
       const Trace one = run({.ranks = 1, .steps = 3, .config = config});
-      for (const Layout& layout : {Layout{2, 2, 2, 0}, {2, 2, 2, 3}, {1, 3, 1, 1}, {1, 2, 1, 2, ScheduleKind::GPipe, Recompute::Full},
-                                   {1, 1, 2, 0, ScheduleKind::GPipe, Recompute::Selective}, {2, 1, 1, 2, ScheduleKind::ZeroBubbleH1}})
+      for (const Layout& layout : {Layout{2, 2, 2, 0},
+                                   {2, 2, 2, 3},
+                                   {1, 3, 1, 1},
+                                   {1, 2, 1, 2, ScheduleKind::GPipe, Recompute::Full},
+                                   {1, 1, 2, 0, ScheduleKind::GPipe, Recompute::Selective},
+                                   {2, 1, 1, 2, ScheduleKind::ZeroBubbleH1}})
         EXPECT_EQ(difference(one, run(on(config, layout))), "") << in_words(layout) << (bf16 ? " bf16" : "");
     }
 }

@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -10,6 +14,8 @@
 #include "engine/config/explain.h"
 #include "engine/hugging_face/export.h"
 #include "engine/hugging_face/import.h"
+#include "engine/hugging_face/merged_source.h"
+#include "engine/hugging_face/peft.h"
 #include "engine/hugging_face/pretrained_model.h"
 #include "engine/trainer/new_adapters.h"
 #include "model/lora.h"
@@ -31,6 +37,22 @@ std::vector<float> read_all(const checkpoint::TensorSource& source, const std::s
   source.read({&piece, 1});
   return values;
 }
+
+// The same tensors, but B of adapters, which would be zeros, are ones.
+class OtherUps final : public checkpoint::TensorSource {
+ public:
+  explicit OtherUps(trainer::NewAdapters weights) : weights_(std::move(weights)) {}
+  std::string source() const override { return weights_.source(); }
+  const checkpoint::TensorInfo* find(const std::string& name) const override { return weights_.find(name); }
+  void read(std::span<const Piece> wanted) const override {
+    weights_.read(wanted);
+    for (const Piece& piece : wanted)
+      if (piece.name.ends_with("lora_b")) std::fill_n(piece.data.as<float>(), piece.count, 1.0f);
+  }
+
+ private:
+  trainer::NewAdapters weights_;
+};
 
 class LoraExportTest : public testing::Test {
  protected:
@@ -57,8 +79,8 @@ class LoraExportTest : public testing::Test {
         values.push_back(read_all(weights, full));
         if (model::is_adapter(full))
           for (size_t e = 0; e < values.back().size(); ++e) values.back()[e] = static_cast<float>(e + 1) / 8;
-        pieces.push_back(checkpoint::whole_box_piece(
-            full, spec.shape, 0, {values.back().data(), DType::Float32, {spec.shape.elements()}}));
+        pieces.push_back(
+            checkpoint::whole_box_piece(full, spec.shape, 0, {values.back().data(), DType::Float32, {spec.shape.elements()}}));
       }
     checkpoint::CheckpointStore store(files, {.directory = "/checkpoints-of-" + name, .run_id = "test", .section = "test"});
     store.save({.step = 1, .pieces = pieces, .state = to_text(checkpoint::RunState{}), .config = explain_as_json(config)}, {});
@@ -107,7 +129,8 @@ TEST_F(LoraExportTest, AdaptersOfGpt2SayThatItsMatricesAreTransposed) {
   exported("gpt2", {.output = "/out", .lora = LoraExport::Peft});
   EXPECT_EQ(json("/out/adapter_config.json").at("fan_in_fan_out"), true);
   EXPECT_TRUE(json("/out/adapter_config.json").at("base_model_name_or_path").is_null());
-  EXPECT_EQ(tensors("/out/adapter_model.safetensors").at("base_model.model.transformer.h.0.attn.c_attn.lora_B.weight"), "[12,2]");
+  EXPECT_EQ(tensors("/out/adapter_model.safetensors").at("base_model.model.transformer.h.0.attn.c_attn.lora_B.weight"),
+            "[12,2]");
 }
 
 // Values are sums of few products of small fractions, so float32 and the expectation in double are exact.
@@ -136,6 +159,33 @@ TEST_F(LoraExportTest, MergedWeightsHaveTheAdaptersProductAdded) {
         EXPECT_EQ(read_all(after.weights(), full), expected) << full;
       }
   }
+}
+
+// Large transposed matrices are merged a range of columns at a time.
+TEST_F(LoraExportTest, APartOfAMergedMatrixIsThatOfTheWhole) {
+  const PretrainedModel pretrained(files, "/llama");
+  model::Description description = pretrained.description();
+  description.lora = {.rank = 2, .alpha = 1, .targets = {"down_proj"}};
+  const OtherUps weights(trainer::NewAdapters(pretrained.weights(), model::build(description), 7));
+  const MergedSource merged(weights, description);
+  const std::string name = "blocks.0.mlp.down.weight";
+  const std::vector<float> all = read_all(merged, name);
+  EXPECT_NE(all, read_all(pretrained.weights(), name));
+  // Rows 2 to 4 of columns 3 to 5, from the second element on.
+  std::vector<float> part(7);
+  const Piece piece{name, {8, 6}, {2, 3}, {3, 3}, 1, 7, {part.data(), DType::Float32, {7}}};
+  merged.read({&piece, 1});
+  EXPECT_EQ(part, (std::vector<float>{all[16], all[17], all[21], all[22], all[23], all[27], all[28]}));
+}
+
+TEST_F(LoraExportTest, TargetModulesAreWholeNamesUnlessAllBlocksHaveThem) {
+  model::Description description = model::with_defaults(
+      {.type = model::Type::Llama, .layers = 2, .hidden_size = 8, .heads = 2, .vocabulary_size = 5, .tied_embedding = false});
+  description.lora = {.rank = 2, .targets = {"q_proj", "layers.1.mlp.up_proj"}};
+  const PeftAdapters adapters = peft_adapters(llama(), description, "");
+  EXPECT_EQ(nlohmann::json::parse(adapters.config).at("target_modules"),
+            nlohmann::json({"model.layers.1.mlp.up_proj", "self_attn.q_proj"}));
+  EXPECT_EQ(adapters.tensors.size(), 6u);
 }
 
 TEST_F(LoraExportTest, TheFormMustBeChosenIfThereAreAdaptersAndNotOtherwise) {
@@ -181,7 +231,8 @@ TEST_F(LoraExportTest, WeightsAreConvertedToTheTypeThatIsWanted) {
   std::vector<bfloat16> narrow(10);
   const Piece piece = checkpoint::whole_box_piece(name, {8, 6}, 7, {narrow.data(), DType::BFloat16, {10}});
   converted.read({&piece, 1});
-  for (size_t i = 0; i < narrow.size(); ++i) EXPECT_EQ(static_cast<float>(narrow[i]), static_cast<float>(bfloat16(values[7 + i])));
+  for (size_t i = 0; i < narrow.size(); ++i)
+    EXPECT_EQ(static_cast<float>(narrow[i]), static_cast<float>(bfloat16(values[7 + i])));
   const Piece wrong = checkpoint::whole_box_piece(name, {6, 8}, 0, {narrow.data(), DType::BFloat16, {10}});
   EXPECT_THAT([&] { converted.read({&wrong, 1}); }, ThrowsMessage<CheckpointError>(HasSubstr("is stored as float32 [8, 6]")));
 }

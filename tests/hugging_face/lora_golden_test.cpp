@@ -87,7 +87,8 @@ Config config_of(const Run& run, const PretrainedModel& pretrained) {
   if (config.model.type == model::Type::Llama) config.model.sequence_length = 12;
   config.batch.train_batch_size = kBatch;
   config.batch.micro_batch_size = 1;
-  config.optimizer = {.type = OptimizerType::AdamW, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = 0.1};
+  config.optimizer = {
+      .type = OptimizerType::AdamW, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = 0.1};
   config.gradient_clipping = 0;
   return config;
 }

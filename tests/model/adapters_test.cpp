@@ -16,7 +16,11 @@ Linear fused(std::vector<Adapters::Part> parts) {
 }
 
 Mlp mlp(Activation activation, Adapters::Options up, Adapters::Options down) {
-  return Mlp({.hidden = 8, .feed_forward = 12, .activation = activation, .up_adapters = std::move(up), .down_adapters = std::move(down)});
+  return Mlp({.hidden = 8,
+              .feed_forward = 12,
+              .activation = activation,
+              .up_adapters = std::move(up),
+              .down_adapters = std::move(down)});
 }
 
 TransformerBlock::Options adapted(TransformerBlock::Options block) {
@@ -79,8 +83,9 @@ TEST(Adapters, GradientsOfAnMlpMatchDifferences) {
     for (const bool down : {false, true}) {
       const Adapters::Options none;
       expect_right(mlp(Activation::Gelu, up ? kWhole : none, down ? kWhole : none), {1, 4, 8});
-      expect_right(mlp(Activation::SwiGlu, up ? Adapters::Options{2, 0.5, {{"gate", 0}, {"up", 1}}} : none, down ? kWhole : none),
-                   {1, 4, 8});
+      expect_right(
+          mlp(Activation::SwiGlu, up ? Adapters::Options{2, 0.5, {{"gate", 0}, {"up", 1}}} : none, down ? kWhole : none),
+          {1, 4, 8});
     }
 }
 

@@ -37,11 +37,10 @@ std::string problem(const Description& d) {
 }
 
 TEST(LoraTargets, AreEndsOfNamesOrWholeNamesHereOrInTransformers) {
-  const auto queries_and_outs =
-      UnorderedElementsAre("blocks.0.attention.qkv.query.lora_a", "blocks.0.attention.qkv.query.lora_b",
-                           "blocks.1.attention.qkv.query.lora_a", "blocks.1.attention.qkv.query.lora_b",
-                           "blocks.0.attention.out.lora_a", "blocks.0.attention.out.lora_b", "blocks.1.attention.out.lora_a",
-                           "blocks.1.attention.out.lora_b");
+  const auto queries_and_outs = UnorderedElementsAre(
+      "blocks.0.attention.qkv.query.lora_a", "blocks.0.attention.qkv.query.lora_b", "blocks.1.attention.qkv.query.lora_a",
+      "blocks.1.attention.qkv.query.lora_b", "blocks.0.attention.out.lora_a", "blocks.0.attention.out.lora_b",
+      "blocks.1.attention.out.lora_a", "blocks.1.attention.out.lora_b");
   EXPECT_THAT(trained(description(Type::Llama, {"q_proj", "o_proj"})), queries_and_outs);
   EXPECT_THAT(trained(description(Type::Llama, {"(q|o)_proj"})), queries_and_outs);
   EXPECT_THAT(trained(description(Type::Llama, {R"(.*\.self_attn\.[qo]_proj)"})), queries_and_outs);
@@ -69,10 +68,11 @@ TEST(LoraTargets, WithoutAdaptersEverythingIsTrained) {
 }
 
 TEST(LoraTargets, ThatCannotBeMeantAreRefused) {
-  EXPECT_EQ(problem(description(Type::Gpt, {"q_proj"})),
-            "lora.targets: \"q_proj\" is the name of no linear layer of a block; use a regular expression for the end of such a "
-            "name, or for a whole name such as blocks.0.attention.qkv (transformer.h.0.attn.c_attn): attention.qkv "
-            "(attn.c_attn), attention.out (attn.c_proj), mlp.up (mlp.c_fc), mlp.down (mlp.c_proj); or \"all-linear\"");
+  EXPECT_EQ(
+      problem(description(Type::Gpt, {"q_proj"})),
+      "lora.targets: \"q_proj\" is the name of no linear layer of a block; use a regular expression for the end of such a "
+      "name, or for a whole name such as blocks.0.attention.qkv (transformer.h.0.attn.c_attn): attention.qkv "
+      "(attn.c_attn), attention.out (attn.c_proj), mlp.up (mlp.c_fc), mlp.down (mlp.c_proj); or \"all-linear\"");
   EXPECT_THAT(problem(description(Type::Llama, {"q_proj", "_proj"})), HasSubstr("\"_proj\" is the name of no linear layer"));
   EXPECT_THAT(problem(description(Type::Llama, {"layers.2.mlp.up_proj"})), HasSubstr("is the name of no linear layer"));
   EXPECT_EQ(problem(description(Type::Llama, {"q_proj)|(v_proj"})),
