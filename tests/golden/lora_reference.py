@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 VOCABULARY, STEPS, BATCH, SEQUENCE = 97, 8, 4, 12
 
-# name of the model -> targets; tests/hugging_face/lora_golden_test.cpp has the same
+# name of the model -> targets; tests/engine/lora_golden_test.cpp has the same
 RUNS = {
     "llama": ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"],
     "gpt2": ["attn.c_attn", "c_fc", "mlp.c_proj"],

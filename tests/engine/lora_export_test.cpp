@@ -83,7 +83,7 @@ class LoraExportTest : public testing::Test {
             checkpoint::whole_box_piece(full, spec.shape, 0, {values.back().data(), DType::Float32, {spec.shape.elements()}}));
       }
     checkpoint::CheckpointStore store(files, {.directory = "/checkpoints-of-" + name, .run_id = "test", .section = "test"});
-    store.save({.step = 1, .pieces = pieces, .state = to_text(checkpoint::RunState{}), .config = explain_as_json(config)}, {});
+    store.save({.step = 0, .pieces = pieces, .state = to_text(checkpoint::RunState{}), .config = explain_as_json(config)}, {});
   }
   Exported exported(const std::string& name, const ExportOptions& options) {
     return export_model(files, "/checkpoints-of-" + name, options);

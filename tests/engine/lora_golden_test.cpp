@@ -110,9 +110,9 @@ class LoraGolden : public testing::TestWithParam<Run> {
         return samples;
       };
       const auto views = [](const std::vector<Sample>& samples) {
-        std::vector<Microbatch> views;
-        for (const Sample& sample : samples) views.push_back(sample.view);
-        return views;
+        std::vector<Microbatch> list;
+        for (const Sample& sample : samples) list.push_back(sample.view);
+        return list;
       };
       for (int64_t step = 0; step < kSteps; ++step) {
         const auto samples = batch(step);
@@ -131,15 +131,18 @@ class LoraGolden : public testing::TestWithParam<Run> {
         const std::vector<double>& expected = goldens.at("last." + theirs).values;
         ASSERT_EQ(values.size(), expected.size());
         for (size_t i = 0; i < values.size(); ++i)
-          ASSERT_NEAR(static_cast<double>(values[i]), expected[i], kTolerance) << theirs << " " << i;
+          ASSERT_NEAR(static_cast<double>(values[i]), expected[i], kOfAdapters) << theirs << " " << i;
       }
     });
   }
 
-  // PyTorch computed in float64. Losses of about 5 in float32 have an error of a few 2^-24 x 5; after 8 steps of AdamW with a
-  // rate of 0.01 the adapters, of at most 0.3, and all that follows from them differ by less than this. A wrong scale, init or
-  // target changes the loss of the second step by more than 1e-3.
+  // PyTorch computed in float64. Losses of about 5 in float32 have an error of some 2^-22, which AdamW makes larger from step to
+  // step, because it divides gradients by their size. A wrong scale, init or target changes the loss of the second step by more
+  // than 1e-3.
   static constexpr double kTolerance = 5e-5;
+  // An element whose gradients are as small as their rounding, or as epsilon, may move by another share of the learning rate,
+  // 0.01. This is a twentieth of one of 8 steps.
+  static constexpr double kOfAdapters = 5e-4;
 
   const std::string folder = TRIVET_SOURCE_DIR "/tests/golden/";
   const PretrainedModel pretrained{real_file_system(), folder + "hf/" + GetParam().model};
