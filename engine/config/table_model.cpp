@@ -158,6 +158,7 @@ void add_lora_keys(KeyTable& table) {
                   "the linear layers that get an adapter: regular expressions for their names or the ends of these, such "
                   "as \"q_proj\"; or \"all-linear\"",
                   set_lora_targets, get_lora_targets));
+  lora.unsupported("dropout", "0.0", "dropout of what goes into an adapter (lora_dropout of PEFT)");
 }
 
 }  // namespace

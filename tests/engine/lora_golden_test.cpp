@@ -136,9 +136,9 @@ class LoraGolden : public testing::TestWithParam<Run> {
     });
   }
 
-  // PyTorch computed in float64. Losses of about 5 in float32 have an error of some 2^-22, which AdamW makes larger from step to
-  // step, because it divides gradients by their size. A wrong scale, init or target changes the loss of the second step by more
-  // than 1e-3.
+  // PyTorch computed in float64. Losses of about 5 in float32 have an error of some 2^-22, which AdamW makes larger from step
+  // to step, because it divides gradients by their size. A wrong scale, init or target changes the loss of the second step by
+  // more than 1e-3.
   static constexpr double kTolerance = 5e-5;
   // An element whose gradients are as small as their rounding, or as epsilon, may move by another share of the learning rate,
   // 0.01. This is a twentieth of one of 8 steps.
