@@ -81,6 +81,10 @@ void set_lora_targets(Config& config, const JsonNode& node) {
   if (node.kind != JsonKind::String && node.kind != JsonKind::List) throw std::invalid_argument(kLoraTargets);
 }
 
+void refuse_lora_dropout(Config&, const JsonNode& node) {
+  if (node.number != 0) throw std::invalid_argument("use 0.0: adapters have no dropout in this version");
+}
+
 std::string get_lora_targets(const Config& config) {
   std::string text;
   for (const std::string& target : config.model.lora.targets) text += (text.empty() ? "" : ", ") + quoted(target);
@@ -158,7 +162,9 @@ void add_lora_keys(KeyTable& table) {
                   "the linear layers that get an adapter: regular expressions for their names or the ends of these, such "
                   "as \"q_proj\"; or \"all-linear\"",
                   set_lora_targets, get_lora_targets));
-  lora.unsupported("dropout", "0.0", "dropout of what goes into an adapter (lora_dropout of PEFT)");
+  if_adapted(lora.custom("dropout", KeyType::Number,
+                         "dropout of what goes into an adapter (lora_dropout of PEFT): there is none", refuse_lora_dropout,
+                         [](const Config&) { return std::string("0.0"); }));
 }
 
 }  // namespace
