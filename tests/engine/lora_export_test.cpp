@@ -95,7 +95,8 @@ class LoraExportTest : public testing::Test {
     uint64_t bytes = 0;
     std::memcpy(&bytes, text.data(), 8);
     std::map<std::string, std::string> shapes;
-    for (const auto& [name, entry] : nlohmann::json::parse(text.substr(8, bytes)).items())
+    const nlohmann::json header = nlohmann::json::parse(text.substr(8, bytes));
+    for (const auto& [name, entry] : header.items())
       if (name != "__metadata__") shapes[name] = entry.at("shape").dump();
     return shapes;
   }
