@@ -13,6 +13,16 @@ constexpr int64_t kElementsAtOnce = int64_t{1} << 22;
 
 }  // namespace
 
+const TensorInfo* ConvertedSource::find(const std::string& name) const {
+  const TensorInfo* const stored = stored_.find(name);
+  if (!stored || !shown_ || !is_float(stored->dtype)) return stored;
+  const std::lock_guard lock(mutex_);
+  TensorInfo& info = infos_[name];
+  info = *stored;
+  info.dtype = *shown_;
+  return &info;
+}
+
 void ConvertedSource::read(std::span<const Piece> wanted) const {
   std::vector<Piece> as_stored;
   std::vector<const Piece*> converted;

@@ -2,6 +2,9 @@
 // float32 but frozen weights in the dtype that the layers of its run used, which need not be that of the run that reads them.
 #pragma once
 
+#include <map>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -11,10 +14,11 @@ namespace trivet::checkpoint {
 
 class ConvertedSource final : public TensorSource {
  public:
-  explicit ConvertedSource(const TensorSource& stored) : stored_(stored) {}  // `stored` must outlive this
+  // `stored` must outlive this. With `shown`, find() says that every float tensor has this dtype.
+  explicit ConvertedSource(const TensorSource& stored, std::optional<DType> shown = {}) : stored_(stored), shown_(shown) {}
 
   std::string source() const override { return stored_.source(); }
-  const TensorInfo* find(const std::string& name) const override { return stored_.find(name); }
+  const TensorInfo* find(const std::string& name) const override;
   // Unlike that of other sources, it accepts pieces of another float dtype, and rounds to nearest even.
   void read(std::span<const Piece> wanted) const override;
 
@@ -22,6 +26,9 @@ class ConvertedSource final : public TensorSource {
   void read_converted(const Piece& wanted, DType stored) const;
 
   const TensorSource& stored_;
+  std::optional<DType> shown_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, TensorInfo> infos_;  // of the tensors that were asked for, if `shown`
 };
 
 }  // namespace trivet::checkpoint

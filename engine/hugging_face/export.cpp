@@ -263,7 +263,7 @@ Exported write_all(FileSystem& files, const std::string& checkpoint, const Expor
   const LoadedStep step = checkpoint::open_path(files, checkpoint::follow_name(files, checkpoint));
   const model::Description description = description_of(step, checkpoint);
   check_lora(description, options, checkpoint);
-  const ConvertedSource as_float32(step);
+  const ConvertedSource as_float32(step, DType::Float32);  // frozen weights are stored in the dtype of the run
   const Companions companions = options.like.empty() ? make_companions(step, description, checkpoint, options)
                                                      : companions_like(files, description, options);
   const Architecture& architecture = *companions.architecture;

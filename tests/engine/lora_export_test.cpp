@@ -232,6 +232,8 @@ TEST_F(LoraExportTest, WeightsAreConvertedToTheTypeThatIsWanted) {
   std::vector<bfloat16> narrow(10);
   const Piece piece = checkpoint::whole_box_piece(name, {8, 6}, 7, {narrow.data(), DType::BFloat16, {10}});
   converted.read({&piece, 1});
+  EXPECT_EQ(converted.find(name)->dtype, DType::Float32);
+  EXPECT_EQ(checkpoint::ConvertedSource(pretrained.weights(), DType::BFloat16).find(name)->dtype, DType::BFloat16);
   for (size_t i = 0; i < narrow.size(); ++i)
     EXPECT_EQ(static_cast<float>(narrow[i]), static_cast<float>(bfloat16(values[7 + i])));
   const Piece wrong = checkpoint::whole_box_piece(name, {6, 8}, 0, {narrow.data(), DType::BFloat16, {10}});
