@@ -17,10 +17,9 @@ const TensorInfo* ConvertedSource::find(const std::string& name) const {
   const TensorInfo* const stored = stored_.find(name);
   if (!stored || !shown_ || !is_float(stored->dtype)) return stored;
   const std::lock_guard lock(mutex_);
-  TensorInfo& info = infos_[name];
-  info = *stored;
-  info.dtype = *shown_;
-  return &info;
+  const auto [info, added] = infos_.try_emplace(name, *stored);
+  if (added) info->second.dtype = *shown_;
+  return &info->second;
 }
 
 void ConvertedSource::read(std::span<const Piece> wanted) const {

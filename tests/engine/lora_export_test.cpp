@@ -63,13 +63,15 @@ class LoraExportTest : public testing::Test {
   }
 
   // Saves the model with adapters whose elements count up in eighths, at /checkpoints-of-NAME.
-  void save(const std::string& name, std::vector<std::string> targets) {
+  // `narrow`: frozen weights are stored as bfloat16, as by a run in 16 bits.
+  void save(const std::string& name, std::vector<std::string> targets, bool narrow = false) {
     const PretrainedModel pretrained(files, "/" + name);
     Config config = pretrained.config();
     config.model.lora = {.rank = 2, .alpha = 1, .targets = std::move(targets)};
     const model::Model built = model::build(config.model);
     const trainer::NewAdapters weights(pretrained.weights(), built, 1);
     std::vector<std::vector<float>> values;
+    std::vector<std::vector<bfloat16>> narrowed;
     std::vector<Piece> pieces;
     for (size_t layer = 0; layer < built.layers.size(); ++layer)
       for (size_t i = 0; i < built.layers[layer]->parameters().size(); ++i) {
@@ -79,8 +81,13 @@ class LoraExportTest : public testing::Test {
         values.push_back(read_all(weights, full));
         if (model::is_adapter(full))
           for (size_t e = 0; e < values.back().size(); ++e) values.back()[e] = static_cast<float>(e + 1) / 8;
-        pieces.push_back(
-            checkpoint::whole_box_piece(full, spec.shape, 0, {values.back().data(), DType::Float32, {spec.shape.elements()}}));
+        TensorView data{values.back().data(), DType::Float32, {spec.shape.elements()}};
+        if (narrow && !spec.trainable) {
+          auto& rounded = narrowed.emplace_back();
+          for (const float value : values.back()) rounded.push_back(bfloat16(value));
+          data = {rounded.data(), DType::BFloat16, data.shape};
+        }
+        pieces.push_back(checkpoint::whole_box_piece(full, spec.shape, 0, data));
       }
     checkpoint::CheckpointStore store(files, {.directory = "/checkpoints-of-" + name, .run_id = "test", .section = "test"});
     store.save({.step = 0, .pieces = pieces, .state = to_text(checkpoint::RunState{}), .config = explain_as_json(config)}, {});
@@ -160,6 +167,16 @@ TEST_F(LoraExportTest, MergedWeightsHaveTheAdaptersProductAdded) {
         EXPECT_EQ(read_all(after.weights(), full), expected) << full;
       }
   }
+}
+
+TEST_F(LoraExportTest, FrozenWeightsOfARunIn16BitsAreRead) {
+  save("llama", {"v_proj"}, true);
+  exported("llama", {.output = "/merged", .lora = LoraExport::Merged});
+  const PretrainedModel before(files, "/llama"), after(files, "/merged");
+  const std::string name = "blocks.0.mlp.down.weight";
+  std::vector<float> expected = read_all(before.weights(), name);
+  for (float& value : expected) value = static_cast<float>(bfloat16(value));
+  EXPECT_EQ(read_all(after.weights(), name), expected);
 }
 
 // Large transposed matrices are merged a range of columns at a time.
