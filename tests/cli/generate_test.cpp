@@ -119,7 +119,7 @@ TEST_F(Chat, AnswersEachLineUntilTheTurnEnds) {
   EXPECT_EQ(both.code, 0) << both.errors;
   EXPECT_EQ(both.text, "xx\nyyy\n");
   EXPECT_EQ(chat(greedy + "--prompt b").text, "yyy\n") << "reads no further question";
-  EXPECT_EQ(chat(greedy + "--tokens 1").text, "x\ny\n");
+  EXPECT_EQ(chat(greedy + "--tokens 1").text, "x\nyy\n") << "yy is one token";
   folder.write("questions", "");
   EXPECT_EQ(chat(greedy).text, "");
 }
