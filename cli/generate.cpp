@@ -22,6 +22,7 @@
 #include "engine/config/load.h"
 #include "engine/data/chat_template.h"
 #include "engine/data/document_encoder.h"
+#include "engine/data/encoded_text.h"
 #include "engine/data/sampling.h"
 #include "engine/data/text_stream.h"
 #include "engine/data/tokenizer.h"
