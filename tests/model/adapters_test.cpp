@@ -32,7 +32,7 @@ TransformerBlock::Options adapted(TransformerBlock::Options block) {
   return block;
 }
 
-void expect_right(const Layer& layer, const Shape& input) {
+void expect_right_gradients(const Layer& layer, const Shape& input) {
   const GradientCheckResult result = check_gradients(layer, {.input_shape = input, .samples = 0});
   EXPECT_LE(result.worst_error, 1e-9) << result.where;  // as in gradients_test.cpp
   EXPECT_GT(result.compared, 0);
@@ -71,10 +71,10 @@ TEST(Adapters, AddTheirProductToTheRowsOfTheirPart) {
 }
 
 TEST(Adapters, GradientsMatchDifferences) {
-  expect_right(Linear({.in = 5, .out = 7, .adapters = kWhole}), {2, 3, 5});
-  expect_right(Linear({.in = 5, .out = 7, .bias = false, .adapters = kWhole}), {4, 5});
-  expect_right(fused({{"key", 1}}), {2, 3, 4});
-  expect_right(fused({{"query", 0}, {"key", 1}, {"value", 2}}), {2, 3, 4});
+  expect_right_gradients(Linear({.in = 5, .out = 7, .adapters = kWhole}), {2, 3, 5});
+  expect_right_gradients(Linear({.in = 5, .out = 7, .bias = false, .adapters = kWhole}), {4, 5});
+  expect_right_gradients(fused({{"key", 1}}), {2, 3, 4});
+  expect_right_gradients(fused({{"query", 0}, {"key", 1}, {"value", 2}}), {2, 3, 4});
 }
 
 // GELU is computed apart from the products, which are not complete without the adapters.
@@ -82,8 +82,8 @@ TEST(Adapters, GradientsOfAnMlpMatchDifferences) {
   for (const bool up : {false, true})
     for (const bool down : {false, true}) {
       const Adapters::Options none;
-      expect_right(mlp(Activation::Gelu, up ? kWhole : none, down ? kWhole : none), {1, 4, 8});
-      expect_right(
+      expect_right_gradients(mlp(Activation::Gelu, up ? kWhole : none, down ? kWhole : none), {1, 4, 8});
+      expect_right_gradients(
           mlp(Activation::SwiGlu, up ? Adapters::Options{2, 0.5, {{"gate", 0}, {"up", 1}}} : none, down ? kWhole : none),
           {1, 4, 8});
     }
