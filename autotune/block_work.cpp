@@ -117,6 +117,7 @@ class BlockRun {
       weights.push_back({nullptr, site_.dtype, shape});
       gradients.push_back(spec.trainable ? Gradient{{nullptr, DType::Float32, shape}, true} : Gradient{});
       (spec.tied_to.empty() ? work.parameters : work.tied_parameters) += shape.elements();
+      if (spec.trainable) (spec.tied_to.empty() ? work.trained : work.tied_trained) += shape.elements();
     }
     Arena arena("block");
     Context context = context_of(arena);
@@ -177,7 +178,9 @@ class BlockRun {
 };
 
 bool alike(const Layer& a, const Layer& b, const Shape& input) {
-  const auto same = [](const ParameterSpec& x, const ParameterSpec& y) { return x.name == y.name && x.shape == y.shape; };
+  const auto same = [](const ParameterSpec& x, const ParameterSpec& y) {
+    return x.name == y.name && x.shape == y.shape && x.trainable == y.trainable;
+  };
   return typeid(a) == typeid(b) && a.type() == b.type() && a.output_shape(input) == b.output_shape(input) &&
          std::ranges::equal(a.parameters(), b.parameters(), same);
 }

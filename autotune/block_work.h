@@ -34,10 +34,11 @@ struct BlockWork {
   PassWork forward, backward;   // the block that computes the loss has all in backward: it computes the gradients at once
   int64_t parameters = 0;       // elements on this tensor rank, without tied ones
   int64_t tied_parameters = 0;  // whose owner is another block
-  int64_t output_elements = 0;  // of the output to the next block, on this rank; 0 if it computes the loss
-  int64_t saved_bytes = 0;      // kept from forward to backward, including the block's input
-  int64_t pending_bytes = 0;    // kept from backward_input to backward_weight if these run separately, including the input
-  int64_t peak_bytes = 0;       // the most at any time while it computes
+  int64_t trained = 0, tied_trained = 0;  // those of them that are not frozen
+  int64_t output_elements = 0;            // of the output to the next block, on this rank; 0 if it computes the loss
+  int64_t saved_bytes = 0;                // kept from forward to backward, including the block's input
+  int64_t pending_bytes = 0;  // kept from backward_input to backward_weight if these run separately, including the input
+  int64_t peak_bytes = 0;     // the most at any time while it computes
 };
 
 struct BlockSite {

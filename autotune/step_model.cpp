@@ -142,6 +142,9 @@ const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) 
       sum.parameters += as_double(work.parameters);
       sum.tied_parameters += as_double(work.tied_parameters);
       sum.most_parameters = std::max(sum.most_parameters, as_double(work.parameters + work.tied_parameters));
+      sum.trained += as_double(work.trained);
+      sum.tied_trained += as_double(work.tied_trained);
+      sum.most_trained = std::max(sum.most_trained, as_double(work.trained + work.tied_trained));
       sum.saved_bytes += recomputed ? input : saved;
       sum.pending_bytes += std::max(saved, as_double(work.pending_bytes));
       sum.transient_bytes = std::max(sum.transient_bytes, as_double(work.peak_bytes) - (recomputed ? 0 : saved - input));
@@ -166,6 +169,8 @@ StepModel::Stage StepModel::stage_of_rank(const Layout& layout, int64_t pipeline
     sum.blocks += stage.blocks;
     sum.parameters += stage.parameters, sum.tied_parameters += stage.tied_parameters;
     sum.most_parameters = std::max(sum.most_parameters, stage.most_parameters);
+    sum.trained += stage.trained, sum.tied_trained += stage.tied_trained;
+    sum.most_trained = std::max(sum.most_trained, stage.most_trained);
     sum.saved_bytes += stage.saved_bytes, sum.pending_bytes += stage.pending_bytes;
     sum.transient_bytes = std::max(sum.transient_bytes, stage.transient_bytes);
   }

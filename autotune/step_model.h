@@ -106,6 +106,7 @@ class StepModel {
     BlockSeconds seconds;
     double blocks = 0;
     double parameters = 0, tied_parameters = 0, most_parameters = 0;  // of all blocks; owned elsewhere; of the largest block
+    double trained = 0, tied_trained = 0, most_trained = 0;           // those of them that are not frozen
     double saved_bytes = 0, pending_bytes = 0;                        // of a microbatch in flight (block_work.h)
     double transient_bytes = 0;                                       // in addition, while a block computes
   };

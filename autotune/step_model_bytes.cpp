@@ -73,14 +73,14 @@ StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const
   const double messages = layout.pipeline > 1 ? 4 * as_double(largest_output) * types_.weight_bytes() : 0;
   StepBytes bytes{
       .parameters = weights * types_.weight_bytes() * share(3),
-      .gradients = (stage.parameters + stage.tied_parameters) * types_.gradient_bytes * share(2),
-      .optimizer = layout.offload_optimizer ? 0 : stage.parameters * types_.optimizer_bytes * share(1),
+      .gradients = (stage.trained + stage.tied_trained) * types_.gradient_bytes * share(2),
+      .optimizer = layout.offload_optimizer ? 0 : stage.trained * types_.optimizer_bytes * share(1),
       .activations = stage.saved_bytes * before_input + stage.pending_bytes * pending + stage.transient_bytes + messages};
   // All whole weights, or the block being gathered and the one before it.
   if (layout.zero_stage >= 3)
     bytes.buffers +=
         (stays_whole(layout, weights) ? weights : (layout.prefetch ? 2 : 1) * stage.most_parameters) * types_.weight_bytes();
-  if (layout.zero_stage >= 2) bytes.buffers += 2 * stage.most_parameters * types_.gradient_bytes;
+  if (layout.zero_stage >= 2) bytes.buffers += 2 * stage.most_trained * types_.gradient_bytes;
   // Staging for groups of GPUs that sum floats in the order of ranks: for gradients, for activations, and for gradients of a
   // rank's own tokens.
   const int staged = (layout.data > 1) + (layout.tensor > 1) + (layout.tensor > 1 && layout.sequence_parallel);
@@ -91,8 +91,8 @@ StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const
   if (layout.zero_stage >= 1 && pieces(stage, layout.gather_bucket) > 1)
     bytes.buffers += as_double(layout.gather_bucket) * types_.weight_bytes();
   if (layout.offload_optimizer) {
-    const double piece = std::min(types_.sub_group, stage.most_parameters * share(1));
-    bytes.host = stage.parameters * types_.optimizer_bytes * share(1) +
+    const double piece = std::min(types_.sub_group, stage.most_trained * share(1));
+    bytes.host = stage.trained * types_.optimizer_bytes * share(1) +
                  3 * piece * (types_.gradient_bytes + types_.weight_bytes());  // one arrives, one is updated, one leaves
   }
   return bytes;

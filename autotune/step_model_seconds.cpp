@@ -15,8 +15,11 @@ double StepModel::exposed_data_seconds(const Layout& layout, const Stage& stage,
   const double m = as_double(layout.microbatches);
   const double pieces_out = pieces(stage, layout.reduce_bucket), pieces_in = pieces(stage, layout.gather_bucket);
   const auto seconds = [&](comm::Operation operation, double bytes) {
-    const double operations = stage.blocks * (operation == comm::Operation::AllGather ? pieces_in : pieces_out);
-    return operations * operation_seconds(operation, stage.parameters / operations * bytes, layout.data, layout.tensor);
+    const bool gather = operation == comm::Operation::AllGather;
+    const double operations = stage.blocks * (gather ? pieces_in : pieces_out);
+    // Before stage 3, frozen weights are not sent.
+    const double elements = gather && layout.zero_stage == 3 ? stage.parameters : stage.trained;
+    return operations * operation_seconds(operation, elements / operations * bytes, layout.data, layout.tensor);
   };
   const double out = layout.zero_stage == 0 ? seconds(comm::Operation::AllReduce, types_.sent_gradient_bytes)
                                             : seconds(comm::Operation::ReduceScatter, types_.sent_gradient_bytes);
@@ -47,7 +50,7 @@ double StepModel::pieces(const Stage& stage, int64_t bucket) const {
 // update moves states twice, and the copies' bytes pass through the host's memory as well.
 double StepModel::offload_seconds(const Layout& layout, const Stage& stage) const {
   const HostShare& host = cluster_.host;
-  const double updated = stage.parameters / as_double(layout.data);
+  const double updated = stage.trained / as_double(layout.data);
   const double down = updated * types_.gradient_bytes / host.link_bandwidth;
   const double up = updated * types_.weight_bytes() / host.link_bandwidth;
   const double update =
@@ -91,7 +94,7 @@ StepPrediction StepModel::predict(const Layout& layout) const {
     const Stage stage = stage_of_rank(layout, rank);
     if (rank == 0 || stage.seconds.total() > slowest.seconds.total()) slowest = stage;
     const double forward = stage.seconds.forward + stage.seconds.forward_axis;
-    const double updated = stage.parameters / (layout.zero_stage >= 1 ? as_double(layout.data) : 1);
+    const double updated = stage.trained / (layout.zero_stage >= 1 ? as_double(layout.data) : 1);
     // If states are offloaded, the device still computes the norm of the gradients.
     const double moved = layout.offload_optimizer ? types_.gradient_bytes : all;
     seconds.data = std::max(seconds.data, exposed_data_seconds(layout, stage, forward, stage.seconds.total() - forward));

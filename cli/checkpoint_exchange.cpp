@@ -17,7 +17,7 @@ namespace trivet::cli {
 namespace {
 
 struct ExchangeArguments {
-  std::string path, dtype = "float32";
+  std::string path, dtype = "float32", lora;
   hugging_face::ExportOptions options;
   double shard_gigabytes = 5;
 };
@@ -44,10 +44,15 @@ void export_hugging_face(const ExchangeArguments& arguments) {
   options.dtype = arguments.dtype == "float32"    ? DType::Float32
                   : arguments.dtype == "bfloat16" ? DType::BFloat16
                                                   : DType::Float16;
+  options.lora = arguments.lora == "merged" ? hugging_face::LoraExport::Merged
+                 : arguments.lora == "peft" ? hugging_face::LoraExport::Peft
+                                            : hugging_face::LoraExport::None;
   options.shard_bytes = static_cast<int64_t>(arguments.shard_gigabytes * 1e9);
   const auto exported = hugging_face::export_model(real_file_system(), arguments.path, options);
-  fmt::print("{} -> {}: a model of the type \"{}\", {} bytes of weights in {}\n", escape_control(arguments.path),
-             escape_control(options.output), exported.model_type, exported.bytes, arguments.dtype);
+  const bool adapters = options.lora == hugging_face::LoraExport::Peft;
+  fmt::print("{} -> {}: {} of the type \"{}\", {} bytes of weights in {}\n", escape_control(arguments.path),
+             escape_control(options.output), adapters ? "adapters of a model" : "a model", exported.model_type, exported.bytes,
+             arguments.dtype);
   for (const std::string& file : exported.files) fmt::print("  {}\n", file);
   print_notes(exported.notes);
 }
@@ -81,6 +86,10 @@ void add_export(CLI::App& group) {
                     "Folder of the model that training began with: its config.json and tokenizer files are kept");
   format.add_option("--architecture", arguments->options.model_type,
                     "model_type of the exported model (default: the first one that can store it)");
+  format
+      .add_option("--lora", arguments->lora,
+                  "Of a model with low-rank adapters: add them to its weights (merged), or write them alone (peft)")
+      ->check(CLI::IsMember({"merged", "peft"}));
   format.add_option("--dtype", arguments->dtype, "Type of the exported weights (default: float32)")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   format.add_option("--shard-gb", arguments->shard_gigabytes, "Most gigabytes (1e9 bytes) in one file (default: 5)")

@@ -1,21 +1,28 @@
-// trivet generate CHECKPOINTS: samples text from a trained model.
+// trivet generate CHECKPOINTS: samples text from a trained model, or holds a conversation with it.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <iostream>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/run_job.h"
 #include "cli/usage.h"
+#include "core/enum_names.h"
 #include "core/error.h"
 #include "core/file_system.h"
 #include "engine/backend/cuda_module.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/load.h"
+#include "engine/data/chat_template.h"
+#include "engine/data/document_encoder.h"
+#include "engine/data/encoded_text.h"
 #include "engine/data/sampling.h"
 #include "engine/data/text_stream.h"
 #include "engine/data/tokenizer.h"
@@ -30,6 +37,8 @@ struct GenerateArguments {
   std::string directory, prompt = "\n", device = "cpu";
   int64_t tokens = 300, seed = 1234;
   data::SamplingOptions sampling{.temperature = 0.8, .top_k = 200};
+  bool prompt_is_given = false, chat = false;
+  std::string chat_template, system;  // empty: the template of the config, no system message
 };
 
 Device device_of(const std::string& choice) {
@@ -45,36 +54,130 @@ void write(const std::string& text) {  // which may contain zeros
   std::fflush(stdout);
 }
 
-void run(const GenerateArguments& arguments) {
-  data::check(arguments.sampling);
-  const auto step = checkpoint::open_path(real_file_system(), arguments.directory);
-  const Config config = parse_config(step.config(), step.directory() + "/manifest.json");
-  if (model::family_of(config.model.type).reads_images)
-    throw ConfigError(fmt::format("{}: its model of type \"{}\" reads images; only models of text generate",
-                                  arguments.directory, name_of(config.model.type)));
-  const auto tokenizer = tokenizer_of(step);
-  if (!tokenizer)
-    throw ConfigError(arguments.directory + ": the checkpoint holds no tokenizer (it was trained on a token file without one)");
-  // A vocabulary stated as a number may be padded, so only tokens that the tokenizer knows are drawn.
-  const bool stated = config.vocabulary.kind == VocabularyKind::Size;
-  const int64_t vocabulary = stated ? config.model.vocabulary_size : tokenizer->vocabulary_size();
-  Generator generator(model::build(model::with_vocabulary(config.model, vocabulary)), step, device_of(arguments.device),
-                      threads_per_rank(1));
+// The model of a checkpoint, and what it needs to write text.
+class Writer {
+ public:
+  explicit Writer(const GenerateArguments& arguments)
+      : arguments_(arguments),
+        step_(checkpoint::open_path(real_file_system(), arguments.directory)),
+        config_(parse_config(step_.config(), step_.directory() + "/manifest.json")) {
+    if (model::family_of(config_.model.type).reads_images)
+      throw ConfigError(fmt::format("{}: its model of type \"{}\" reads images; only models of text generate",
+                                    arguments.directory, name_of(config_.model.type)));
+    tokenizer_ = tokenizer_of(step_);
+    if (!tokenizer_)
+      throw ConfigError(arguments.directory +
+                        ": the checkpoint holds no tokenizer (it was trained on a token file without one)");
+    // A vocabulary stated as a number may be padded, so only tokens that the tokenizer knows are drawn.
+    const bool stated = config_.vocabulary.kind == VocabularyKind::Size;
+    vocabulary_ = stated ? config_.model.vocabulary_size : tokenizer_->vocabulary_size();
+    generator_ = std::make_unique<Generator>(model::build(model::with_vocabulary(config_.model, vocabulary_)), step_,
+                                             device_of(arguments.device), threads_per_rank(1));
+  }
 
-  std::vector<int32_t> tokens = tokenizer->frame().before;
-  const std::vector<int32_t> prompt = tokenizer->encode_with_special(arguments.prompt);
+  const Config& config() const { return config_; }
+  std::shared_ptr<const data::Tokenizer> tokenizer() const { return tokenizer_; }
+
+  // Prints the text that follows `tokens`, up to the first token of `ends`, and returns it.
+  std::string continue_text(std::vector<int32_t> tokens, std::span<const int32_t> ends) {
+    data::TextStream text(*tokenizer_, tokens);
+    std::string all;
+    const auto add = [&](const std::string& piece) {
+      write(piece);
+      all += piece;
+    };
+    for (int64_t i = 0; i < arguments_.tokens; ++i) {
+      auto logits = generator_->next_logits(tokens);
+      logits.resize(std::min(vocabulary_, tokenizer_->vocabulary_size()));
+      const int64_t position = static_cast<int64_t>(tokens.size());
+      tokens.push_back(data::sample_token(logits, arguments_.sampling, static_cast<uint64_t>(arguments_.seed), 0, position));
+      if (std::ranges::find(ends, tokens.back()) != ends.end()) break;
+      add(text.next(tokens.back()));
+    }
+    add(text.rest());
+    write("\n");
+    return all;
+  }
+
+ private:
+  const GenerateArguments& arguments_;
+  checkpoint::LoadedStep step_;
+  Config config_;
+  std::shared_ptr<data::Tokenizer> tokenizer_;
+  int64_t vocabulary_ = 0;
+  std::unique_ptr<Generator> generator_;
+};
+
+void generate(const GenerateArguments& arguments, Writer& writer) {
+  const data::Tokenizer& tokenizer = *writer.tokenizer();
+  std::vector<int32_t> tokens = tokenizer.frame().before;
+  const std::vector<int32_t> prompt = tokenizer.encode_with_special(arguments.prompt);
   tokens.insert(tokens.end(), prompt.begin(), prompt.end());
   if (tokens.empty()) throw ConfigError("--prompt: the prompt is empty; give at least one character");
   std::fputs(arguments.prompt.c_str(), stdout);
-  data::TextStream text(*tokenizer, tokens);
-  for (int64_t i = 0; i < arguments.tokens; ++i) {
-    auto logits = generator.next_logits(tokens);
-    logits.resize(std::min(vocabulary, tokenizer->vocabulary_size()));
-    const int64_t position = static_cast<int64_t>(tokens.size());
-    tokens.push_back(data::sample_token(logits, arguments.sampling, static_cast<uint64_t>(arguments.seed), 0, position));
-    write(text.next(tokens.back()));
-  }
-  write(text.rest() + "\n");
+  writer.continue_text(std::move(tokens), {});
+}
+
+ChatTemplate chat_template_of(const GenerateArguments& arguments, const Config& config) {
+  const ChatTemplate chosen =
+      arguments.chat_template.empty() ? config.data.chat_template : *from_name<ChatTemplate>(arguments.chat_template);
+  if (chosen == ChatTemplate::None)
+    throw ConfigError(
+        fmt::format("{}: its config names no data.chat_template; say with --chat-template which one its training data was "
+                    "prepared with: \"chatml\", \"llama-2\" or \"llama-3\"",
+                    arguments.directory));
+  return chosen;
+}
+
+// The tokens that end an answer: that of the template, and <|endoftext|> or what the vocabulary has in its place.
+std::vector<int32_t> ends_of_answer(const GenerateArguments& arguments, const data::Tokenizer& tokenizer,
+                                    ChatTemplate chat_template) {
+  const std::string end = data::end_of_answer(chat_template);
+  std::vector<int32_t> ends{tokenizer.special_id(end)};
+  if (ends[0] < 0)
+    throw ConfigError(
+        fmt::format("{}: its vocabulary has no token {}, with which an answer of the template \"{}\" ends; train with a "
+                    "vocabulary that has it: trivet data prepare --chat-template {} --train-bpe N",
+                    arguments.directory, end, name_of(chat_template), name_of(chat_template)));
+  if (const int32_t id = tokenizer.special_id(data::end_of_text_of(tokenizer)); id >= 0) ends.push_back(id);
+  return ends;
+}
+
+// The next question that is not empty; false: there is none.
+bool read_question(std::string& question) {
+  const bool terminal = ::isatty(STDIN_FILENO) == 1;
+  do {
+    if (terminal) write("> ");
+    if (!std::getline(std::cin, question)) return false;
+    if (question.ends_with('\r')) question.pop_back();
+  } while (question.empty());
+  return true;
+}
+
+// The whole conversation is rendered and encoded anew before each answer, so that the model reads the tokens that it would be
+// trained on.
+void chat(const GenerateArguments& arguments, Writer& writer) {
+  const ChatTemplate chat_template = chat_template_of(arguments, writer.config());
+  const std::vector<int32_t> ends = ends_of_answer(arguments, *writer.tokenizer(), chat_template);
+  const data::DocumentEncoder encoder(writer.tokenizer(), {});
+  std::vector<data::Message> messages;
+  if (!arguments.system.empty()) messages.push_back({"system", arguments.system});
+  const auto answer = [&](const std::string& question) {
+    messages.push_back({"user", question});
+    data::EncodedText encoded;
+    encoder.add(data::render_for_answer(chat_template, messages), encoded);
+    messages.push_back({"assistant", writer.continue_text(std::move(encoded.ids), ends)});
+  };
+  if (arguments.prompt_is_given) return answer(arguments.prompt);
+  for (std::string question; read_question(question);) answer(question);
+}
+
+void run(const GenerateArguments& arguments) {
+  data::check(arguments.sampling);
+  if (!arguments.chat && !(arguments.chat_template.empty() && arguments.system.empty()))
+    throw ConfigError("--chat-template and --system are for conversations; add --chat");
+  Writer writer(arguments);
+  arguments.chat ? chat(arguments, writer) : generate(arguments, writer);
 }
 
 }  // namespace
@@ -85,13 +188,23 @@ void add_generate(CLI::App& program) {
   command->footer(
       "Examples:\n"
       "  trivet generate checkpoints --prompt \"In the beginning\" --tokens 200 --temperature 0.8\n"
-      "  trivet generate checkpoints/best         from the step with the lowest validation loss (checkpoint.keep_best)");
+      "  trivet generate checkpoints/best         from the step with the lowest validation loss (checkpoint.keep_best)\n"
+      "  trivet generate checkpoints --chat       answers the questions that you type, one a line");
   command
       ->add_option("checkpoints", arguments->directory,
                    "directory of checkpoints, whose newest one is used, or one of them: DIR/step-00000200, DIR/best")
       ->required();
-  command->add_option("--prompt", arguments->prompt, "what the text begins with (a line break)");
-  command->add_option("--tokens", arguments->tokens, "how many tokens to add (300)")->check(from_to(0, 1000000));
+  CLI::Option* prompt = command->add_option(
+      "--prompt", arguments->prompt, "what the text begins with (a line break); with --chat: the only question to answer");
+  command->add_flag("--chat", arguments->chat,
+                    "answer as the assistant: each line of the standard input is what the user says next");
+  command
+      ->add_option("--chat-template", arguments->chat_template,
+                   "with --chat: the template of the training data, chatml, llama-2 or llama-3 (data.chat_template)")
+      ->check(CLI::IsMember({"chatml", "llama-2", "llama-3"}));
+  command->add_option("--system", arguments->system, "with --chat: a system message in front of the conversation (none)");
+  command->add_option("--tokens", arguments->tokens, "how many tokens to add (300); with --chat: at most so many in an answer")
+      ->check(from_to(0, 1000000));
   command->add_option("--temperature", arguments->sampling.temperature,
                       "logits are divided by this number; 0 always takes the likeliest token (0.8)");
   command->add_option("--top-k", arguments->sampling.top_k, "keep the k likeliest tokens; 0 keeps all (200)");
@@ -99,7 +212,10 @@ void add_generate(CLI::App& program) {
   command->add_option("--seed", arguments->seed, "seed of the random draws (1234)");
   command->add_option("--device", arguments->device, "cpu, cuda, or auto: cuda where a GPU is found (cpu)")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments, prompt] {
+    arguments->prompt_is_given = prompt->count() > 0;
+    run(*arguments);
+  });
 }
 
 }  // namespace trivet::cli

@@ -67,6 +67,7 @@ void run(const TuneArguments& arguments) {
         "--seconds: sets how long autotuning.tuner_type \"model_based\" measures, but this config has \"{}\"; leave it out",
         name_of(config.autotuning.tuner_type)));
   const model::Model model = model_of(config);
+  if (!arguments.init_from.empty()) trainer::check_initial_weights(arguments.init_from, config, *model.description);
   run_job(arguments.ranks, config.communication, [&](RankBody rank) {
     const std::string optimal = autotune::optimal_config(config.autotuning);
     autotune::TuneOptions options{.threads = rank.threads,

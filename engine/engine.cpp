@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/converted_source.h"
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
@@ -343,7 +344,8 @@ void Engine::load_weights(const checkpoint::TensorSource& weights) {
   load_values(weights, true);
 }
 
-void Engine::load_values(const checkpoint::TensorSource& source, bool weights_alone) {
+void Engine::load_values(const checkpoint::TensorSource& stored, bool weights_alone) {
+  const checkpoint::ConvertedSource source(stored);  // frozen weights are stored in the dtype of the run that saved them
   wait_for_gathers();
   load_pieces(parameters(), plan_.config.optimizer,
               {.read = [&](std::span<const checkpoint::Piece> wanted) { read_pieces(source, wanted); },

@@ -147,7 +147,7 @@ class Engine {
   void wait_for_gathers();
   void refuse_different_devices();
   void refuse_different_checkpoints(const checkpoint::LoadedStep& step);
-  void load_values(const checkpoint::TensorSource& source, bool weights_alone);
+  void load_values(const checkpoint::TensorSource& stored, bool weights_alone);
   void read_pieces(const checkpoint::TensorSource& source, std::span<const checkpoint::Piece> wanted);
   template <typename Work>
   auto abort_others_on_error(Work&& work);

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/converted_source.h"
 #include "engine/host_pieces.h"
 #include "kernels/kernels.h"
 #include "model/gives_logits.h"
@@ -77,7 +78,7 @@ void Generator::load(const checkpoint::TensorSource& weights) {
                                                    range.master.slice(parameter.offset, parameter.elements())));
   });
   HostPieces on_host(*backend_, wanted, HostPieces::Contents::None);
-  weights.read(on_host.pieces());
+  checkpoint::ConvertedSource(weights).read(on_host.pieces());
   on_host.write_back(wanted);
 }
 

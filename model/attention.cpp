@@ -20,7 +20,8 @@ Linear make_out(const Attention::Options& options) {
                  .out = options.hidden,
                  .bias = options.bias,
                  .init_deviation = options.init_deviation_out,
-                 .split = {1, {width}, {options.heads}}});
+                 .split = {1, {width}, {options.heads}},
+                 .adapters = options.out_adapters});
 }
 
 }  // namespace
@@ -33,7 +34,8 @@ Attention::Attention(std::string name, const Options& options)
             .key_value_heads = options_.key_value_heads,
             .head_size = options_.head_size,
             .bias = options_.bias || options_.qkv_bias,
-            .init_deviation = options_.init_deviation}),
+            .init_deviation = options_.init_deviation,
+            .adapters = options_.qkv_adapters}),
       out_(make_out(options_)) {
   qkv_index_ = sub_layers_.add("qkv", qkv_);
   out_index_ = sub_layers_.add("out", out_);

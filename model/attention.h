@@ -41,6 +41,7 @@ class Attention : public Layer {
     bool qk_norm = false;        // queries and keys are normalized (model/qk_norm.h)
     double norm_epsilon = 1e-5;  // of that
     double init_deviation = 0.02, init_deviation_out = 0.02;
+    Adapters::Options qkv_adapters = {}, out_adapters = {};
   };
   // `name` is the layer's full name in the model: it identifies its random draws.
   Attention(std::string name, const Options& options);

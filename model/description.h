@@ -20,6 +20,15 @@ struct LayerDrop {
   double theta = 1.0, gamma = 0.001;
 };
 
+// Low-rank adapters (model/lora.h). With adapters all other parameters are frozen.
+struct Lora {
+  int64_t rank = 0;  // 0: no adapters
+  double alpha = 8;  // what an adapter adds is multiplied by alpha / rank
+  std::vector<std::string> targets;
+
+  bool enabled() const { return rank > 0; }
+};
+
 struct Description {
   Type type = Type::Gpt;
   int64_t layers = 12, hidden_size = 768, heads = 12;
@@ -45,6 +54,7 @@ struct Description {
   bool post_norm = false;           // what attention and MLP add is normalized, too
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
   LayerDrop layer_drop;             // of the blocks of a transformer
+  Lora lora;                        // of linear layers in these blocks
   // Sequential:
   std::vector<int64_t> input;        // of a sample: channels, rows, columns
   std::vector<std::string> network;  // its layers (model/sequential.h)

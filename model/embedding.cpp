@@ -33,6 +33,7 @@ Embedding::Embedding(const std::string& name, const Options& options) : options_
       {.name = kTable, .shape = {options.vocabulary, options.hidden}, .init = init, .split = {0, {options.vocabulary}}});
   if (options.positions > 0)
     parameters_.push_back({.name = "positions.weight", .shape = {options.positions, options.hidden}, .init = init});
+  for (ParameterSpec& parameter : parameters_) parameter.trainable = !options.frozen;
 }
 
 // Returns the rows of the table that this rank has.

@@ -22,6 +22,7 @@ class Embedding : public Layer {
     double scale = 1;       // of the sum of both
     double dropout = 0;
     double init_deviation = 0.02;
+    bool frozen = false;  // nothing is trained
   };
   static constexpr const char* kTable = "tokens.weight";
 

@@ -6,11 +6,14 @@
 // x and y are as wide as the rank's own part of W. The sum of dx overlaps with the computation of W's gradient in backward.
 // With sequence parallelism a rank has only its own tokens of the tensors that would otherwise be whole on every rank: x and dx
 // (dim 0), y and dy (dim 1), or all four (no split).
+//
+// Adapters, if it has any, add to y and to dx (model/adapters.h). Their parameters follow weight and bias.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "model/adapters.h"
 #include "tensor_parallel/axis_sum.h"
 
 namespace trivet::model {
@@ -23,6 +26,7 @@ class Linear : public Layer {
     double init_deviation = 0.02;
     double init_bound = 0;  // > 0: weight and bias are uniform in [-init_bound, init_bound) instead
     Split split;            // of the weight; along dim 0 the bias is split, too
+    Adapters::Options adapters = {};
   };
   explicit Linear(const Options& options);
 
@@ -46,7 +50,7 @@ class Linear : public Layer {
   void renew_input(ConstTensorView x, Saved& saved) const;
 
  protected:
-  // `x` and `dy` have all tokens if W is split.
+  // The gradients of weight and bias. `x` and `dy` have all tokens if W is split.
   virtual void make_weight_gradients(Context&, Gradients, ConstTensorView x, ConstTensorView dy, const Saved&) const;
 
  private:
@@ -56,9 +60,16 @@ class Linear : public Layer {
   bool row_parallel() const { return options_.split.dim == 1; }
   tensor_parallel::AxisSum start_input_gradient(Context&, Weights, ConstTensorView dy, ConstTensorView before_gelu,
                                                 TensorView dx) const;
+  // Adds what the adapters contribute to dx, which is the gradient of `before_gelu` if that is given.
+  void add_adapted(Context&, Weights, ConstTensorView dy, ConstTensorView before_gelu, TensorView dx, Saved&) const;
+  size_t own_parameters() const { return options_.bias ? 2 : 1; }
+  bool adapted() const { return !adapters_.empty(); }
+
+  static constexpr int kAdapters = 0;  // their child of Saved
 
   Options options_;
   std::vector<ParameterSpec> parameters_;
+  Adapters adapters_;
 };
 
 }  // namespace trivet::model

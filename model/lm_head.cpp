@@ -51,6 +51,7 @@ LmHead::LmHead(const Options& options, std::unique_ptr<Norm> norm)
   norm_index_ = sub_layers_.add("norm", *norm_);
   weight_ = sub_layers_.parameters().size();
   sub_layers_.add_own(weight_spec(options));
+  if (options.frozen) sub_layers_.freeze();
 }
 
 std::vector<LmHead::Chunk> LmHead::chunks_of(int64_t rows) const {

@@ -35,6 +35,7 @@ class LmHead : public Layer, public GivesLogits {
     double init_deviation = 0.02;
     std::string tied_to;        // full name of the table that serves as W; empty: W is the head's own
     int64_t rows_of_chunk = 0;  // 0: chosen from the vocabulary
+    bool frozen = false;        // nothing is trained
   };
   LmHead(const Options& options, std::unique_ptr<Norm> norm);
 

@@ -16,7 +16,8 @@ Linear make_up(const Mlp::Options& options) {
                  .out = gated ? 2 * feed_forward : feed_forward,
                  .bias = options.bias,
                  .init_deviation = options.init_deviation,
-                 .split = split});
+                 .split = split,
+                 .adapters = options.up_adapters});
 }
 
 Linear make_down(const Mlp::Options& options) {
@@ -24,7 +25,8 @@ Linear make_down(const Mlp::Options& options) {
                  .out = options.hidden,
                  .bias = options.bias,
                  .init_deviation = options.init_deviation_out,
-                 .split = {1, {options.feed_forward}}});
+                 .split = {1, {options.feed_forward}},
+                 .adapters = options.down_adapters});
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ class Mlp : public Layer {
     Activation activation = Activation::Gelu;
     bool bias = true;
     double init_deviation = 0.02, init_deviation_out = 0.02;
+    Adapters::Options up_adapters = {}, down_adapters = {};
   };
   explicit Mlp(const Options& options);
 

@@ -18,7 +18,8 @@ Linear::Options fused(const QkvProjection::Options& options) {
           .out = queries + 2 * keys,
           .bias = options.bias,
           .init_deviation = options.init_deviation,
-          .split = {0, {queries, keys, keys}, {options.heads, options.key_value_heads, options.key_value_heads}}};
+          .split = {0, {queries, keys, keys}, {options.heads, options.key_value_heads, options.key_value_heads}},
+          .adapters = options.adapters};
 }
 
 }  // namespace

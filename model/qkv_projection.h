@@ -30,6 +30,7 @@ class QkvProjection : public Linear {
     int64_t hidden = 0, heads = 0, key_value_heads = 0, head_size = 0;
     bool bias = true;
     double init_deviation = 0.02;
+    Adapters::Options adapters = {};  // not if neighbours hold the same key/value head
   };
   explicit QkvProjection(const Options& options);
 

@@ -1,6 +1,7 @@
 #include "model/sub_layers.h"
 
 #include "core/random.h"
+#include "model/adapters.h"
 #include "tensor_parallel/token_gather.h"
 
 namespace trivet::model {
@@ -15,6 +16,10 @@ int SubLayers::add(const std::string& name, const Layer& layer) {
   }
   ranges_.push_back({first, parameters_.size() - first});
   return static_cast<int>(ranges_.size()) - 1;
+}
+
+void SubLayers::freeze() {
+  for (ParameterSpec& parameter : parameters_) parameter.trainable = is_adapter(parameter.name);
 }
 
 void BackwardPass::through(const Layer& layer, const SubLayers& sub_layers, int index, ConstTensorView dy,

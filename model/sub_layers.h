@@ -20,6 +20,8 @@ class SubLayers {
   // Returns the sub-layer's index, here and among the children of Saved. If `name` is empty, its parameters keep their names.
   int add(const std::string& name, const Layer& layer);
   void add_own(ParameterSpec parameter) { parameters_.push_back(std::move(parameter)); }
+  // From now on no parameter is trained, except for those of adapters (model/adapters.h).
+  void freeze();
 
   std::span<const ParameterSpec> parameters() const { return parameters_; }
   template <typename View>

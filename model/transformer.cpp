@@ -9,6 +9,7 @@
 #include "model/dropped_layer.h"
 #include "model/embedding.h"
 #include "model/lm_head.h"
+#include "model/lora.h"
 #include "model/transformer_block.h"
 #include "tensor_parallel/cuts.h"
 
@@ -59,7 +60,17 @@ TransformerBlock::Options block_options(const Description& d, int64_t layer) {
           .norm_epsilon = d.norm_epsilon,
           .norm_bias = bias,
           .post_norm = llama && d.post_norm,
-          .dropout = d.dropout};
+          .dropout = d.dropout,
+          .frozen = d.lora.enabled()};
+}
+
+TransformerBlock::Options with_adapters(TransformerBlock::Options block, const Description& d, const AdaptedPlaces& places,
+                                        int64_t layer) {
+  block.attention.qkv_adapters = adapters_of(d, places, layer, "attention.qkv");
+  block.attention.out_adapters = adapters_of(d, places, layer, "attention.out");
+  block.mlp.up_adapters = adapters_of(d, places, layer, d.type == Type::Gpt ? "mlp.up" : "mlp.gate_up");
+  block.mlp.down_adapters = adapters_of(d, places, layer, "mlp.down");
+  return block;
 }
 
 Embedding::Options embedding_options(const Description& d) {
@@ -68,14 +79,16 @@ Embedding::Options embedding_options(const Description& d) {
           .positions = d.type == Type::Gpt ? d.sequence_length : 0,
           .scale = d.type == Type::Llama ? d.embedding_scale : 1,
           .dropout = d.dropout,
-          .init_deviation = d.initializer_range};
+          .init_deviation = d.initializer_range,
+          .frozen = d.lora.enabled()};
 }
 
 LmHead::Options head_options(const Description& d) {
   return {.vocabulary = d.vocabulary_size,
           .hidden = d.hidden_size,
           .init_deviation = d.initializer_range,
-          .tied_to = d.tied_embedding ? std::string("embedding.") + Embedding::kTable : ""};
+          .tied_to = d.tied_embedding ? std::string("embedding.") + Embedding::kTable : "",
+          .frozen = d.lora.enabled()};
 }
 
 void append(Model& model, const std::string& name, std::unique_ptr<Layer> layer) {
@@ -83,11 +96,13 @@ void append(Model& model, const std::string& name, std::unique_ptr<Layer> layer)
   model.layers.push_back(std::move(layer));
 }
 
+// A frozen matrix takes 4 operations per element and token: it has no product for its gradient.
 double flops_of_sample(const Model& model, const Description& d) {
-  int64_t multiplied = 0;
+  double products = 0;  // of a token
   for (const auto& layer : model.layers)
     for (const ParameterSpec& parameter : layer->parameters())
-      if (layer->role() != LayerRole::Input && parameter.shape.dims() >= 2) multiplied += parameter.shape.elements();
+      if (layer->role() != LayerRole::Input && parameter.shape.dims() >= 2)
+        products += (parameter.trainable ? 6.0 : 4.0) * static_cast<double>(parameter.shape.elements());
   // A token sees half of its sequence, or of a window the whole, which the first tokens of a sequence lack.
   const double sequence = static_cast<double>(d.sequence_length);
   const double window = std::min(static_cast<double>(d.attention_window), sequence);
@@ -95,7 +110,7 @@ double flops_of_sample(const Model& model, const Description& d) {
   for (int64_t layer = 0; layer < d.layers; ++layer)
     seen += has_window(d, layer) ? window - window * window / (2 * sequence) : sequence / 2;
   const double attention = 12.0 * static_cast<double>(d.heads * d.head_size) * seen;  // of a token
-  return (6.0 * static_cast<double>(multiplied) + attention) * static_cast<double>(d.sequence_length);
+  return (products + attention) * static_cast<double>(d.sequence_length);
 }
 
 Model build_transformer(const Description& d) {
@@ -105,10 +120,11 @@ Model build_transformer(const Description& d) {
                   .targets = {d.sequence_length},
                   .input_values = d.vocabulary_size,
                   .classes = d.vocabulary_size};
+  const AdaptedPlaces adapted = adapted_places(d);
   append(model, "embedding", std::make_unique<Embedding>("embedding", embedding_options(d)));
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string name = "blocks." + std::to_string(i);
-    auto layer = std::make_unique<TransformerBlock>(name, block_options(d, i));
+    auto layer = std::make_unique<TransformerBlock>(name, with_adapters(block_options(d, i), d, adapted, i));
     if (d.layer_drop.enabled)
       append(
           model, name,
@@ -145,7 +161,7 @@ std::optional<Problem> find_size_problem(const Description& d) {
                    fmt::format("{} does not divide model.heads {}; use a divisor", d.key_value_heads, d.heads)};
   if (!(d.dropout >= 0 && d.dropout < 1))
     return Problem{"dropout", fmt::format("{} is not accepted; give a number of at least 0 and less than 1", d.dropout)};
-  return {};
+  return find_lora_problem(d);
 }
 
 std::optional<Problem> find_scaling_problem(const kernels::RotaryScaling& scaling) {
@@ -200,7 +216,8 @@ std::string transformer_blocks_in_words(const Description& d) {
 }
 
 std::string transformer_in_words(const Description& d) {
-  return fmt::format("{} layers x {}, vocabulary {}", d.layers, d.hidden_size, d.vocabulary_size);
+  return fmt::format("{} layers x {}, vocabulary {}{}", d.layers, d.hidden_size, d.vocabulary_size,
+                     d.lora.enabled() ? ", LoRA of " + lora_in_words(d) : "");
 }
 
 std::string transformer_tensor_problem(const Description& given, int64_t ranks, bool fixed_sums) {
@@ -211,6 +228,8 @@ std::string transformer_tensor_problem(const Description& given, int64_t ranks, 
   if (d.feed_forward_size % ranks != 0)
     return fmt::format("does not divide model.feed_forward_size {}{}", d.feed_forward_size,
                        given.feed_forward_size > 0 ? "" : fmt::format(", the default for hidden_size {}", d.hidden_size));
+  if (d.lora.enabled() && d.key_value_heads % ranks != 0)
+    return fmt::format("does not divide model.key_value_heads {}, as model.lora requires", d.key_value_heads);
   if (d.vocabulary_size > 0 && d.vocabulary_size < ranks)
     return fmt::format("is more than model.vocabulary_size {}", d.vocabulary_size);
   if (!fixed_sums) return "";
@@ -225,7 +244,7 @@ template <typename... Own>
 constexpr auto keys_with(Own... own) {
   return std::to_array<std::string_view>({"layers", "hidden_size", "heads", "key_value_heads", "head_size", "feed_forward_size",
                                           "sequence_length", "attention_window", "full_attention_every", "vocabulary",
-                                          "dropout", "tied_embedding", "norm_epsilon", "initializer_range", own...});
+                                          "dropout", "tied_embedding", "norm_epsilon", "initializer_range", "lora", own...});
 }
 constexpr auto kGptKeys = keys_with("bias");
 constexpr auto kLlamaKeys = keys_with("qkv_bias", "qk_norm", "post_norm", "embedding_scale", "gate_activation", "rotary_base",

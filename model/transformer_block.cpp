@@ -24,6 +24,7 @@ TransformerBlock::TransformerBlock(const std::string& name, const Options& optio
           norm_of(options), std::make_unique<Mlp>(options.mlp), post_norm_of(options)) {
   attention_index_ = sub_layers_.add("", attention_);
   mlp_index_ = sub_layers_.add("", mlp_);
+  if (options.frozen) sub_layers_.freeze();
 }
 
 void TransformerBlock::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {

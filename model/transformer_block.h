@@ -20,6 +20,7 @@ class TransformerBlock : public Layer {
     bool norm_bias = true;   // LayerNorm only
     bool post_norm = false;  // what attention and MLP add is normalized, too
     double dropout = 0;      // of both residuals
+    bool frozen = false;     // only adapters are trained
   };
   TransformerBlock(const std::string& name, const Options& options);
 

@@ -26,8 +26,9 @@ what becomes of each key that is not used as it stands, and a run says it at its
 * **not used**: what the key asks for is missing here, but it changes no weight. It is accepted, and one line says so.
 * **refused**: it would change weights, and Trivet does not have it. Its default is accepted, and so is a section that is switched off.
 
-Top-level sections of other programs, which DeepSpeed ignores, and comments (`_comment`, `//`) are accepted with one line. Any other
-unknown key is refused, because it may be a misspelt one.
+Comments (`_comment`, `//`) are accepted with one line, and so is what DeepSpeed ignores and nothing here depends on: top-level sections,
+switches and texts of other programs, and `optimizer.adam_w_mode` and its like where they state a default. Any other unknown key is
+refused, because it may be a misspelt one, or a number that was meant to have an effect.
 
 )";
 

@@ -169,18 +169,54 @@ void Document::collect_feature(const JsonMember& member, const Feature& feature)
                             has_switch ? fmt::format("set {}.{} to false, or ", feature.section, feature.switch_key) : ""));
 }
 
-// Comments, and at the top level the sections of other programs, which DeepSpeed ignores, too, as it does keys in the wrong
-// place. What may be a misspelt key, or a misplaced one with an effect, is not ignored.
-bool Document::is_ignored(const JsonMember& member, const std::string& path, const std::string& section) {
+// Whether a section of another program only sounds like one of those: "trainium" is not a misspelt "training" when none of its
+// keys is, either.
+bool Document::has_keys_of(const JsonNode& value, const std::vector<std::string>& sections) const {
+  return std::any_of(sections.begin(), sections.end(), [&](const std::string& section) {
+    const std::vector<std::string> known = table_.names_in(section);
+    return known.empty() || value.members.empty() ||
+           std::any_of(value.members.begin(), value.members.end(),
+                       [&](const JsonMember& inner) { return !nearest_names(inner.key, known).empty(); });
+  });
+}
+
+// Why a top-level key that is not in the table is the same to the run whatever its value is; empty if it may not be. Numbers
+// may be settings that were meant to have an effect ("max_norm": 1.0), so they are not ignored.
+std::string Document::reason_to_ignore(const JsonMember& member) const {
   const std::vector<std::string> elsewhere = table_.sections_with(member.key);
+  if (elsewhere.size() == 1 && table_.has_no_effect(elsewhere.front() + "." + member.key))
+    return fmt::format("it belongs in {}, where it has no effect, either", quoted(elsewhere.front()));
+  if (!elsewhere.empty()) return "";
+  const std::vector<std::string> near = nearest_names(member.key, table_.names_in(""));
+  if (member.value.kind == JsonKind::Object)
+    return near.empty() || !has_keys_of(member.value, near) ? "a section of another program" : "";
+  if (!near.empty()) {
+    const bool in_vain = std::ranges::all_of(near, [&](const auto& name) { return table_.has_no_effect(name); });
+    return in_vain ? fmt::format("if it is a misspelt {}, that has no effect, either", one_of(near)) : "";
+  }
+  const bool may_be_setting = member.value.kind == JsonKind::Number || member.value.kind == JsonKind::List;
+  return may_be_setting ? "" : "a key of another program, which DeepSpeed ignores, too";
+}
+
+// DeepSpeed reads only "type" and "params" of the optimizer and the scheduler. A key beside them is ignored here, too, when it
+// states the default of the place where it belongs: {"type": "Adam", "adam_w_mode": true}.
+std::string Document::reason_to_ignore_misplaced(const JsonMember& member, const std::string& section) const {
+  const KeyEntry* entry = table_.find(section + ".params." + member.key);
+  const bool is_default = entry && entry->effect == Effect::Works && entry->default_note.empty() &&
+                          same_value(member.value, read_json(entry->default_json, entry->path));
+  return is_default ? fmt::format("it belongs in {}, where this is the default", quoted(section + ".params")) : "";
+}
+
+// Comments, and what DeepSpeed ignores, too, as long as it has no effect on the run. What may be a misspelt key, or a misplaced
+// one with an effect, is not ignored.
+bool Document::is_ignored(const JsonMember& member, const std::string& path, const std::string& section) {
   std::string what;
   if (is_comment(member.key))
     what = "a comment";
-  else if (section.empty() && elsewhere.size() == 1 && table_.has_no_effect(elsewhere.front() + "." + member.key))
-    what = fmt::format("it belongs in {}, where it has no effect, either", quoted(elsewhere.front()));
-  else if (section.empty() && elsewhere.empty() && member.value.kind == JsonKind::Object &&
-           nearest_names(member.key, table_.names_in("")).empty())
-    what = "a section of another program";
+  else if (section.empty())
+    what = reason_to_ignore(member);
+  else if (section == "optimizer" || section == "scheduler")
+    what = reason_to_ignore_misplaced(member, section);
   if (what.empty()) return false;
   not_used_.push_back(fmt::format("{}: not used here: {}", printable(path), what));
   return true;

@@ -47,6 +47,9 @@ class Document {
   bool refuses_type(const JsonNode& object, const std::string& section) const;
   void collect_section(const JsonMember& member, const std::string& path);
   void collect_feature(const JsonMember& member, const Feature& feature);
+  bool has_keys_of(const JsonNode& value, const std::vector<std::string>& sections) const;
+  std::string reason_to_ignore(const JsonMember& member) const;
+  std::string reason_to_ignore_misplaced(const JsonMember& member, const std::string& section) const;
   bool is_ignored(const JsonMember& member, const std::string& path, const std::string& section);
   void check(const GivenEntry& given);
   void report_unknown(const JsonMember& member, const std::string& path, const std::string& section);

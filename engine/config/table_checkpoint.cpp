@@ -102,7 +102,8 @@ void add_checkpoint_keys(KeyTable& table) {
            "ends without them; 0: no limit")
       .at_least(0);
   checkpoint.inert("tag_validation", "\"Warn\"", "compare the checkpoint's name on all ranks", "it is always compared")
-      .names({"Ignore", "Warn", "Fail", "IGNORE", "WARN", "FAIL"});
+      .names({"Ignore", "Warn", "Fail"})
+      .ignores_case();
   checkpoint.inert("load_universal", "false", "read the universal format",
                    "a checkpoint holds global shapes and loads on any layout");
   checkpoint.inert("checkpoint_serialization", "true", "PyTorch's zip format", "the format is Trivet's own");

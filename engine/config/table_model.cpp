@@ -14,6 +14,8 @@ namespace {
 // With sizes up to this limit and 2^31 tokens in a microbatch, byte counts cannot overflow 64 bits.
 constexpr double kLargestWidth = 1 << 18;
 
+constexpr const char* kLoraTargets = R"(use a regular expression, or a list of them, such as ["q_proj", "v_proj"])";
+
 void set_vocabulary(Config& config, const JsonNode& node) {
   VocabularyConfig& vocabulary = config.vocabulary;
   vocabulary.tokenizer_file.clear();
@@ -69,6 +71,26 @@ std::string get_network(const Config& config) {
   return "[" + text + "]";
 }
 
+void set_lora_targets(Config& config, const JsonNode& node) {
+  config.model.lora.targets.clear();
+  if (node.kind == JsonKind::String) config.model.lora.targets.push_back(node.text);
+  for (const JsonNode& item : node.items) {
+    if (item.kind != JsonKind::String) throw std::invalid_argument(kLoraTargets);
+    config.model.lora.targets.push_back(item.text);
+  }
+  if (node.kind != JsonKind::String && node.kind != JsonKind::List) throw std::invalid_argument(kLoraTargets);
+}
+
+void refuse_lora_dropout(Config&, const JsonNode& node) {
+  if (node.number != 0) throw std::invalid_argument("use 0.0: adapters have no dropout in this version");
+}
+
+std::string get_lora_targets(const Config& config) {
+  std::string text;
+  for (const std::string& target : config.model.lora.targets) text += (text.empty() ? "" : ", ") + quoted(target);
+  return "[" + text + "]";
+}
+
 // "gpt: learned positions, LayerNorm, GELU; llama: rotary, RMSNorm, SwiGLU", with another member for other facts.
 std::string for_each_family(const std::string& separator, std::string (*text_of)(const model::Family&)) {
   std::string text;
@@ -120,6 +142,29 @@ void add_rotary_scaling_keys(KeyTable& table) {
       "pairs that turn more often than this within original_length are kept as they are", false)
       .more_than(0);
   key("original_length", &RotaryScaling::original_length, "sequence length of the first training", false).between(1, 1 << 24);
+}
+
+void add_lora_keys(KeyTable& table) {
+  using model::Lora;
+  Section<Lora> lora(table, "model.lora", [](Config& c) -> Lora& { return c.model.lora; });
+  lora.own();
+  KeyRefiner rank = lora.key("rank", &Lora::rank,
+                             "rank of low-rank adapters; the rest of the model is then frozen (docs/hugging_face.md); "
+                             "0: no adapters");
+  rank.between(0, 1 << 14);
+  limit_to_its_families(rank, "lora");
+  const auto if_adapted = [](KeyRefiner key) {
+    key.active_when("model.lora.rank is more than 0", [](const Config& c) { return c.model.lora.enabled(); });
+  };
+  if_adapted(lora.key("alpha", &Lora::alpha, "what an adapter adds is multiplied by alpha / rank").more_than(0));
+  if_adapted(
+      lora.custom("targets", KeyType::Any,
+                  "the linear layers that get an adapter: regular expressions for their names or the ends of these, such "
+                  "as \"q_proj\"; or \"all-linear\"",
+                  set_lora_targets, get_lora_targets));
+  if_adapted(lora.custom("dropout", KeyType::Number,
+                         "dropout of what goes into an adapter (lora_dropout of PEFT): there is none", refuse_lora_dropout,
+                         [](const Config&) { return std::string("0.0"); }));
 }
 
 }  // namespace
@@ -191,6 +236,7 @@ void add_model_keys(KeyTable& table) {
                                      set_network, get_network),
                         "network");
   add_rotary_scaling_keys(table);
+  add_lora_keys(table);
 }
 
 }  // namespace trivet::config

@@ -50,7 +50,9 @@ void add_parameters(KeyTable& table) {
           "decays biases and norms, too, unless the program gives it groups of parameters; optimizer.decay_all does so "
           "here");
   params.key("bias_correction", &O::bias_correction, "correct the bias of the moments in the first steps")
-      .only_for(type, {"Adam", "AdamW", "Lamb"});
+      .only_for(type, {"Adam", "AdamW", "Lamb", "OneBitAdam"})
+      .active_when("optimizer.type is not \"OneBitAdam\", whose warm-up does not correct the moments, as in DeepSpeed",
+                   [](const Config& c) { return c.optimizer.type != OptimizerType::OneBitAdam; });
   params.key("adam_w_mode", &O::adam_w_mode, "decoupled weight decay; AdamW always has it").only_for(type, {"Adam", "AdamW"});
   params.key("momentum", &O::momentum, "decay of the momentum")
       .between(0, 1)

@@ -52,6 +52,7 @@ void add_bf16(KeyTable& table) {
       .takes_auto([](Config&) { return std::string(kNoPrecision) + "--bf16"; });
   bf16.key("check_grad_overflow", &Bf16Config::check_grad_overflow, "skip a step whose gradients are not finite")
       .active_when("bf16.enabled is true", [](const Config& c) { return c.bf16.enabled; });
+  bf16.inert("auto_cast", "false", "cast inputs to bfloat16", "tokens are integers, and images are read in the model's type");
   table.add_name("bfloat16", "bf16");
   for (const auto& [name, value] : {std::pair{"loss_scale", "0.0"},
                                     {"initial_scale_power", "16"},

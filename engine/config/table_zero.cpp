@@ -150,6 +150,7 @@ void add_zero_without_effect(SectionBase& zero) {
   zero.inert("stage3_gather_fp16_weights_on_model_save", "false", "older name of stage3_gather_16bit_weights_on_model_save",
              layout_free);
   zero.other_name("gather_16bit_weights_on_model_save", "stage3_gather_16bit_weights_on_model_save");
+  zero.other_name("gather_fp16_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save");
   zero.inert("pipeline_loading_checkpoint", "false", "overlap reading a checkpoint with its distribution",
              "every rank reads its own part");
   zero.inert("memory_efficient_linear", "true", "keep references instead of copies in linear layers", "layers keep no copies");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "core/error.h"
@@ -104,6 +105,29 @@ Document render(ChatTemplate chat_template, std::span<const Message> messages) {
     case ChatTemplate::None: break;
   }
   throw std::logic_error("render: no chat template");
+}
+
+// An answer without text is rendered, and what belongs to the answer is cut off again: that is what the loss counts, and
+// whatever follows it.
+Document render_for_answer(ChatTemplate chat_template, std::span<const Message> messages) {
+  std::vector<Message> with_answer(messages.begin(), messages.end());
+  const size_t before = with_answer.empty() ? 0 : render(chat_template, messages).size();
+  with_answer.push_back({"assistant", ""});
+  Document document = render(chat_template, with_answer);
+  const auto answer = std::find_if(document.begin() + static_cast<std::ptrdiff_t>(before), document.end(),
+                                   [](const DocumentPart& part) { return !part.ignored; });
+  document.erase(answer, document.end());
+  return document;
+}
+
+std::string end_of_answer(ChatTemplate chat_template) {
+  switch (chat_template) {
+    case ChatTemplate::ChatMl: return "<|im_end|>";
+    case ChatTemplate::Llama2: return "</s>";
+    case ChatTemplate::Llama3: return "<|eot_id|>";
+    case ChatTemplate::None: break;
+  }
+  throw std::logic_error("end_of_answer: no chat template");
 }
 
 std::vector<std::string> special_tokens_of(ChatTemplate chat_template) {

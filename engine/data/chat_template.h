@@ -26,6 +26,13 @@ struct Message {
 // Throws DataError if the template has no place for the messages in this order.
 Document render(ChatTemplate chat_template, std::span<const Message> messages);
 
+// The conversation, followed by what comes before an answer of the assistant: what a model reads that is to write the answer.
+// Throws DataError if the template has no place for an answer after these messages.
+Document render_for_answer(ChatTemplate chat_template, std::span<const Message> messages);
+
+// The special token that ends what the assistant says.
+std::string end_of_answer(ChatTemplate chat_template);
+
 // The special tokens that a template writes.
 std::vector<std::string> special_tokens_of(ChatTemplate chat_template);
 

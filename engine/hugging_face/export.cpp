@@ -6,22 +6,27 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "engine/checkpoint/converted_source.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/steps.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/data/tokenizer.h"
+#include "engine/hugging_face/merged_source.h"
+#include "engine/hugging_face/peft.h"
 #include "engine/hugging_face/pretrained_model.h"
 #include "engine/hugging_face/same_model.h"
 
 namespace trivet::hugging_face {
 
-using checkpoint::LoadedStep, checkpoint::MappedSource, checkpoint::TensorEntry, checkpoint::TheirRows;
+using checkpoint::ConvertedSource, checkpoint::LoadedStep, checkpoint::MappedSource, checkpoint::TensorEntry,
+    checkpoint::TensorSource, checkpoint::TheirRows;
 namespace {
 
 constexpr int64_t kElementsAtOnce = int64_t{1} << 22;
@@ -220,14 +225,54 @@ Companions make_companions(const LoadedStep& step, const model::Description& des
   return companions;
 }
 
+void check_lora(const model::Description& description, const ExportOptions& options, const std::string& checkpoint) {
+  if (description.lora.enabled() && options.lora == LoraExport::None)
+    throw ConfigError(fmt::format(
+        "{}: its model has low-rank adapters (model.lora); give --lora merged for a model of its own, in which they are added "
+        "to the weights, or --lora peft for the adapters alone",
+        printable(checkpoint)));
+  if (!description.lora.enabled() && options.lora != LoraExport::None)
+    throw ConfigError(
+        fmt::format("--lora: the model of {} has no low-rank adapters (model.lora); leave --lora out", printable(checkpoint)));
+}
+
+// Writes adapter_model.safetensors and adapter_config.json.
+Exported write_adapters(FileSystem& files, const TensorSource& weights, const model::Description& description,
+                        const Architecture& architecture, const ExportOptions& options) {
+  const PeftAdapters adapters = peft_adapters(architecture, description, options.like);
+  const MappedSource source(weights, adapters.tensors);
+  make_empty_directory(files, options.output);
+  Exported exported{.model_type = std::string(architecture.model_type)};
+  Writer writer(files, source, options);
+  std::vector<std::string> names;
+  for (const auto& [name, rows] : adapters.tensors) {
+    names.push_back(name);
+    exported.bytes += source.find(name)->shape.elements() * size_of(options.dtype);
+  }
+  writer.write_tensors(kAdapterWeightsName, names);
+  writer.write_text_file(kAdapterConfigName, adapters.config);  // last: without it, no program takes the folder for adapters
+  files.sync_directory(options.output);
+  exported.files = {kAdapterWeightsName, kAdapterConfigName};
+  if (options.like.empty())
+    exported.notes.emplace_back(
+        "adapter_config.json names no base model; name the folder of the original model with --like to store its path");
+  return exported;
+}
+
 Exported write_all(FileSystem& files, const std::string& checkpoint, const ExportOptions& options) {
   const LoadedStep step = checkpoint::open_path(files, checkpoint::follow_name(files, checkpoint));
   const model::Description description = description_of(step, checkpoint);
+  check_lora(description, options, checkpoint);
+  const ConvertedSource as_float32(step, DType::Float32);  // frozen weights are stored in the dtype of the run
   const Companions companions = options.like.empty() ? make_companions(step, description, checkpoint, options)
                                                      : companions_like(files, description, options);
   const Architecture& architecture = *companions.architecture;
+  if (options.lora == LoraExport::Peft) return write_adapters(files, as_float32, description, architecture, options);
   const MappedSource::Table table = inverted(architecture.weights(description), step);
-  const MappedSource source(step, table);
+  const std::unique_ptr<MergedSource> merged =
+      description.lora.enabled() ? std::make_unique<MergedSource>(as_float32, description) : nullptr;
+  const TensorSource& weights = merged ? static_cast<const TensorSource&>(*merged) : as_float32;
+  const MappedSource source(weights, table);
   const auto shards = divide(table, source, options);
   make_empty_directory(files, options.output);
   Exported exported{.model_type = std::string(architecture.model_type)};

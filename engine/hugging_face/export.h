@@ -2,6 +2,7 @@
 // whatever layout saved the checkpoint; a file appears under its name when it is complete.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,11 +11,16 @@
 
 namespace trivet::hugging_face {
 
+// What becomes of low-rank adapters (model/lora.h): they are added to the weights that they adapt, or written alone, in the
+// format of PEFT (https://huggingface.co/docs/peft).
+enum class LoraExport : uint8_t { None, Merged, Peft };
+
 struct ExportOptions {
   std::string output;                   // a directory that does not exist yet, or is empty
   std::string like;                     // the folder of the model that training began with, or ""
   std::string model_type;               // "": the first architecture that can store the model
   DType dtype = DType::Float32;         // or BFloat16, Float16
+  LoraExport lora = LoraExport::None;   // of a model that has adapters: not None; of another: None
   int64_t shard_bytes = 5'000'000'000;  // a file is no larger, unless a single tensor is
 };
 
@@ -26,8 +32,9 @@ struct Exported {
 };
 
 // With `like`, its config.json is kept as it is except for the dtype, after a check that it describes the same model, and its
-// tokenizer files are copied. `checkpoint`: a step, or a directory of checkpoints, whose newest step is taken. Throws
-// ConfigError, CheckpointError.
+// tokenizer files are copied. With LoraExport::Peft only adapter_config.json and adapter_model.safetensors are written, and
+// `like` is what they name as their base model. `checkpoint`: a step, or a directory of checkpoints, whose newest step is
+// taken. Throws ConfigError, CheckpointError.
 Exported export_model(FileSystem& files, const std::string& checkpoint, const ExportOptions& options);
 
 }  // namespace trivet::hugging_face

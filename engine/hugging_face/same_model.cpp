@@ -26,6 +26,7 @@ std::string model_difference(const model::Description& ours, const model::Descri
     here.model.vocabulary_size = there.model.vocabulary_size = 0;
   if (here.model.type == model::Type::Llama && here.model.sequence_length < there.model.sequence_length)
     here.model.sequence_length = there.model.sequence_length;
+  if (!there.model.lora.enabled()) here.model.lora = there.model.lora;  // new adapters come to the weights
   std::string text;
   for (const ConfigDifference& difference : diff(here, there))
     if (difference.path.starts_with("model."))

@@ -13,6 +13,7 @@
 #include "engine/hugging_face/pretrained_model.h"
 #include "engine/hugging_face/same_model.h"
 #include "engine/same_on_all_ranks.h"
+#include "engine/trainer/new_adapters.h"
 
 namespace trivet::trainer {
 namespace {
@@ -53,6 +54,15 @@ class InitialWeights {
   Config step_config_;
 };
 
+void check_same_model(const InitialWeights& initial, const std::string& path, const Config& config,
+                      const model::Description& ours) {
+  if (const std::string difference = hugging_face::model_difference(ours, initial.config().model); !difference.empty())
+    throw ConfigError(
+        fmt::format("{}: --init-from {}: these weights are of another model: in the config, {}; leave these keys out "
+                    "to take them from the weights",
+                    config.source, printable(path), difference));
+}
+
 }  // namespace
 
 std::vector<std::string> model_keys_of(const std::string& path) {
@@ -63,20 +73,20 @@ std::vector<std::string> model_keys_of(const std::string& path) {
   return keys;
 }
 
+void check_initial_weights(const std::string& path, const Config& config, const model::Description& ours) {
+  check_same_model(InitialWeights(path), path, config, ours);
+}
+
 std::string load_initial_weights_if_asked(Run& run) {
   const std::string& path = run.options.init_from;
   if (path.empty()) return "";
   const InitialWeights initial(path);
   check_same_on_all_ranks({{"--init-from", std::filesystem::absolute(path).string(), initial.digest()}}, run.world);
   const model::Description ours = run.engine.model().description.value_or(model::Description{});
-  if (const std::string difference = hugging_face::model_difference(ours, initial.config().model); !difference.empty())
-    throw ConfigError(
-        fmt::format("{}: --init-from {}: these weights are of another model: in the config, {}; leave these keys out "
-                    "to take them from the weights",
-                    run.config.source, printable(path), difference));
+  check_same_model(initial, path, run.config, ours);
   if (run.is_first_rank())
     for (const std::string& note : initial.notes()) run.log.info(fmt::format("--init-from: {}", note));
-  run.engine.load_weights(initial.weights());
+  run.engine.load_weights(NewAdapters(initial.weights(), run.engine.model(), static_cast<uint64_t>(run.config.training.seed)));
   return initial.in_words();
 }
 

@@ -125,6 +125,24 @@ class OfSmallGpt : public testing::Test {
   StepModel steps;
 };
 
+// With low-rank adapters the rest of the model has weights only.
+TEST(FrozenWeights, HaveNeitherGradientsNorOptimizerStates) {
+  model::Description description = small_gpt();
+  description.lora = {.rank = 4, .alpha = 8, .targets = {"c_attn"}};
+  const model::Model all = model::build(small_gpt()), adapters = model::build(description);
+  const Cluster cluster = cluster_named("h100");
+  const StateTypes types;
+  const double count = 6.0 * 4 * (512 + 3 * 512);
+  for (const int stage : {0, 1, 2, 3}) {
+    const Layout layout{.data = 4, .zero_stage = stage};
+    const StepBytes with = StepModel(adapters, cluster, types).bytes(layout),
+                    without = StepModel(all, cluster, types).bytes(layout);
+    EXPECT_DOUBLE_EQ(with.optimizer, count * types.optimizer_bytes / (stage >= 1 ? 4 : 1)) << stage;
+    EXPECT_DOUBLE_EQ(with.gradients, count * types.gradient_bytes / (stage >= 2 ? 4 : 1)) << stage;
+    EXPECT_DOUBLE_EQ(with.parameters - without.parameters, count * types.weight_bytes() / (stage >= 3 ? 4 : 1)) << stage;
+  }
+}
+
 TEST_F(OfSmallGpt, KernelsTakeWhatLimitsThem) {
   const Accelerator& device = cluster.device;
   const auto seconds = [&](kernels::Bound bound, DType dtype, double flops, double bytes) {

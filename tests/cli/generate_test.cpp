@@ -83,5 +83,75 @@ TEST_F(Generate, DrawsNothingThatTheTokenizerDoesNotKnow) {
   EXPECT_EQ(generated("--prompt line --tokens 60 --top-k 0").size(), 4 + 60 + 1);
 }
 
+// A model that has learnt two questions and their answers by heart, in either order.
+class Chat : public testing::Test {
+ protected:
+  void train() const {
+    const auto turn = [](const char* question, const char* answer) {
+      return fmt::format(R"({{"role": "user", "content": "{}"}}, {{"role": "assistant", "content": "{}"}})", question, answer);
+    };
+    const std::string a = turn("a", "xx"), b = turn("b", "yyy");
+    folder.write("chats.jsonl", fmt::format("{{\"messages\": [{}, {}]}}\n{{\"messages\": [{}, {}]}}\n", a, b, b, a));
+    Output output = folder.run("data prepare chats.jsonl --chat-template chatml --train-bpe 270 --output chats.tokens");
+    ASSERT_EQ(output.code, 0) << output.errors;
+    folder.write("config.json", R"({
+      "model": {"layers": 1, "hidden_size": 32, "heads": 2, "sequence_length": 64, "vocabulary": "chats.tokens"},
+      "data": {"train": "chats.tokens", "packing": "single", "validation_fraction": 0}, "training": {"steps": 120},
+      "train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+      "checkpoint": {"directory": "checkpoints"}
+    })");
+    output = folder.run("train config.json");
+    ASSERT_EQ(output.code, 0) << output.errors;
+  }
+  // The program's standard input is the file "questions".
+  Output chat(const std::string& arguments) const {
+    return folder.run_in("sh -c '\"$@\" < questions' chat", "generate checkpoints --chat " + arguments);
+  }
+
+  Folder folder;
+};
+
+TEST_F(Chat, AnswersEachLineUntilTheTurnEnds) {
+  train();
+  folder.write("questions", "a\n\nb\r\n");
+  const std::string greedy = "--chat-template chatml --temperature 0 ";
+  const Output both = chat(greedy);
+  EXPECT_EQ(both.code, 0) << both.errors;
+  EXPECT_EQ(both.text, "xx\nyyy\n");
+  EXPECT_EQ(chat(greedy + "--prompt b").text, "yyy\n") << "reads no further question";
+  EXPECT_EQ(chat(greedy + "--tokens 1").text, "x\nyy\n") << "yy is one token";
+  folder.write("questions", "");
+  EXPECT_EQ(chat(greedy).text, "");
+}
+
+// The model reads what generate reads of the same conversation written out, and a draw belongs to a position.
+TEST_F(Chat, ReadsTheConversationInItsTemplate) {
+  train();
+  const std::string random = " --tokens 2 --temperature 9 --top-k 0 --seed 3";
+  const std::string turn = "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n";
+  const std::string system = "<|im_start|>system\nbe\n<|im_end|>\n";
+  EXPECT_EQ(turn + folder.run("generate checkpoints --chat --chat-template chatml --prompt a" + random).text,
+            folder.run("generate checkpoints --prompt '" + turn + "'" + random).text);
+  EXPECT_EQ(
+      system + turn + folder.run("generate checkpoints --chat --chat-template chatml --prompt a --system 'be\n'" + random).text,
+      folder.run("generate checkpoints --prompt '" + system + turn + "'" + random).text);
+}
+
+TEST_F(Chat, RefusesWhatHasNoConversations) {
+  train();
+  const auto refused = [&](const std::string& arguments, const std::string& message) {
+    const Output output = folder.run("generate checkpoints " + arguments);
+    EXPECT_EQ(output.code, 2) << arguments;
+    EXPECT_THAT(output.errors, HasSubstr(message));
+  };
+  refused("--chat --prompt a",
+          "checkpoints: its config names no data.chat_template; say with --chat-template which one its training data was "
+          "prepared with");
+  refused("--chat --chat-template llama-3 --prompt a",
+          "checkpoints: its vocabulary has no token <|eot_id|>, with which an answer of the template \"llama-3\" ends; train "
+          "with a vocabulary that has it: trivet data prepare --chat-template llama-3 --train-bpe N");
+  refused("--system x", "--chat-template and --system are for conversations; add --chat");
+}
+
 }  // namespace
 }  // namespace trivet::test

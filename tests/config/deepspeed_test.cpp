@@ -175,6 +175,33 @@ TEST(NotUsed, CommentsAndSectionsOfOtherProgramsAreListed) {
              "ignore_unused_parameters: not used here: it belongs in \"zero_optimization\", where it has no effect, either"}));
 }
 
+TEST(NotUsed, KeysThatDeepSpeedIgnoresAreListed) {
+  EXPECT_EQ(
+      accepted_without_effect(
+          parsed(R"({"find_unused_parameters": false, "experiment": "mine", "trainium": {"use_trainium": true},
+                                               "zero_force_dp_cpu_optimizer": false,
+                                               "optimizer": {"type": "Adam", "adam_w_mode": true}})")),
+      (Lines{"find_unused_parameters: not used here: a key of another program, which DeepSpeed ignores, too",
+             "experiment: not used here: a key of another program, which DeepSpeed ignores, too",
+             "trainium: not used here: a section of another program",
+             "zero_force_dp_cpu_optimizer: not used here: if it is a misspelt \"zero_force_ds_cpu_optimizer\", that has no "
+             "effect, either",
+             "optimizer.adam_w_mode: not used here: it belongs in \"optimizer.params\", where this is the default"}));
+}
+
+TEST(NotUsed, OneBitAdamDoesNotCorrectTheBias) {
+  EXPECT_EQ(
+      accepted_without_effect(
+          parsed(R"({"optimizer": {"type": "OneBitAdam", "params": {"lr": 0.001, "bias_correction": false}}})")),
+      (Lines{"optimizer.params.bias_correction: takes effect only when optimizer.type is not \"OneBitAdam\", whose warm-up "
+             "does not correct the moments, as in DeepSpeed"}));
+}
+
+TEST(NotUsed, OtherSpellingsOfDeepSpeedAreAccepted) {
+  EXPECT_NO_THROW(parsed(R"({"checkpoint": {"tag_validation": "ignore"}, "bf16": {"enabled": true, "auto_cast": true},
+                             "zero_optimization": {"stage": 3, "gather_fp16_weights_on_model_save": true}})"));
+}
+
 TEST(NotUsed, AFeatureThatIsSwitchedOffMayHoldAnything) {
   EXPECT_EQ(accepted_without_effect(parsed(R"({"curriculum_learning": {"enabled": false, "later": {"a": 1}},
                                                "amp": {"enabled": false}, "zero_optimization": {"zenflow": null}})")),

@@ -170,6 +170,18 @@ TEST(ParseConfig, AKeyOfOneFamilyHasNoEffectWithAnother) {
             "model.qkv_bias: takes effect only when model.type is \"llama\"");
   EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "bias": false}})"),
             "model.bias: takes effect only when model.type is \"gpt\"");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "lora": {"rank": 2, "alpha": 4, "targets": ["c_attn"]}}})"), "");
+  EXPECT_EQ(without_effect(R"({"model": {"lora": {"alpha": 4}}})"),
+            "model.lora.alpha: takes effect only when model.lora.rank is more than 0");
+}
+
+TEST(ParseConfig, TargetsOfAdaptersAreOneTextOrAList) {
+  const auto targets = [](const std::string& json) {
+    return parse_config(R"({"model": {"type": "llama", "lora": {"rank": 2, "targets": )" + json + "}}}", "a")
+        .model.lora.targets;
+  };
+  EXPECT_EQ(targets("\"q_proj|v_proj\""), std::vector<std::string>{"q_proj|v_proj"});
+  EXPECT_EQ(targets(R"(["q_proj", "v_proj"])"), (std::vector<std::string>{"q_proj", "v_proj"}));
 }
 
 TEST(ParseConfig, TheTypeOfSummedGradientsIsFloat32OrTheModels) {

@@ -58,6 +58,22 @@ TEST(ChatTemplates, CountWhatTheAssistantSaysAndItsEnd) {
   EXPECT_EQ(counted_text(render(ChatTemplate::Llama3, messages)), "A<|eot_id|>B<|eot_id|>");
 }
 
+// What a model reads before an answer is what it is trained to read before that answer.
+TEST(ChatTemplates, StopBeforeTheAnswer) {
+  const std::vector<Message> asked{{"system", "S"}, {"user", "U"}, {"assistant", ""}, {"user", "V"}};
+  for (const ChatTemplate chat_template : {ChatTemplate::ChatMl, ChatTemplate::Llama2, ChatTemplate::Llama3}) {
+    std::vector<Message> answered = asked;
+    answered.push_back({"assistant", "B"});
+    const std::string all = text_of(render(chat_template, answered)), before = text_of(render_for_answer(chat_template, asked));
+    const std::string answer = all.substr(before.size()), end = end_of_answer(chat_template);
+    EXPECT_EQ(all.substr(0, before.size()), before);
+    EXPECT_EQ(answer, chat_template == ChatTemplate::Llama2   ? " B " + end
+                      : chat_template == ChatTemplate::ChatMl ? "B" + end + "\n"
+                                                              : "B" + end);
+  }
+  EXPECT_THROW(render_for_answer(ChatTemplate::Llama2, std::vector<Message>{{"system", "S"}}), DataError);
+}
+
 TEST(ChatTemplates, RefuseOtherRolesAndOrders) {
   const auto refused = [](ChatTemplate chat_template, const std::vector<Message>& messages, const std::string& message) {
     expect_error([&] { render(chat_template, messages); }, ExitCode::Usage, message);

@@ -8,7 +8,6 @@
 #include "comm/world.h"
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/load.h"
-#include "engine/engine.h"
 #include "tests/engine/overflowing_layer.h"
 #include "tests/model/read_safetensors.h"
 
@@ -69,34 +68,6 @@ std::vector<Microbatch> views_of(const std::vector<GoldenMicrobatch>& microbatch
   std::vector<Microbatch> views;
   for (const auto& microbatch : microbatches) views.push_back(microbatch.view);
   return views;
-}
-
-void set_weights(Engine& engine, const NamedValues& initial) {
-  const auto fill = [&](std::span<const checkpoint::Piece> pieces) {
-    for (const checkpoint::Piece& piece : pieces) {
-      if (piece.name.starts_with("optimizer.")) continue;  // states keep their initial values
-      const double* from = initial.at(piece.name).data() + piece.first;
-      std::copy(from, from + piece.count, piece.data.as<float>());
-    }
-  };
-  Arena unused("unused");  // needed only for tensors in files
-  // Other ranks may still be reading this rank's initial weights.
-  engine.parameters().for_each_group([](int, zero::ParameterGroup& group) { group.wait(); });
-  load_pieces(engine.parameters(), engine.plan().config.optimizer,
-              {.read = fill, .read_on_host = fill, .kernels = engine.kernels(), .buffers = unused, .staging = {}});
-  engine.parameters().publish(true);
-}
-
-NamedValues weights_of(Engine& engine) {
-  NamedValues weights;
-  for (size_t layer = 0; layer < engine.model().layers.size(); ++layer)
-    for (const ParameterSpec& parameter : engine.model().layers[layer]->parameters()) {
-      if (!parameter.tied_to.empty()) continue;
-      const std::string name = engine.model().names[layer] + "." + parameter.name;
-      const std::vector<float> values = engine.weight(name);
-      weights[name] = {values.begin(), values.end()};
-    }
-  return weights;
 }
 
 TrainingTrace train_on_rank(const GoldenRun& run, const TrainingPlace& place, comm::World& world) {
@@ -179,6 +150,34 @@ double difference_of_weights(const NamedValues& expected, const NamedValues& act
 }
 
 }  // namespace
+
+void set_weights(Engine& engine, const NamedValues& initial) {
+  const auto fill = [&](std::span<const checkpoint::Piece> pieces) {
+    for (const checkpoint::Piece& piece : pieces) {
+      if (piece.name.starts_with("optimizer.")) continue;  // states keep their initial values
+      const double* from = initial.at(piece.name).data() + piece.first;
+      std::copy(from, from + piece.count, piece.data.as<float>());
+    }
+  };
+  Arena unused("unused");  // needed only for tensors in files
+  // Other ranks may still be reading this rank's initial weights.
+  engine.parameters().for_each_group([](int, zero::ParameterGroup& group) { group.wait(); });
+  load_pieces(engine.parameters(), engine.plan().config.optimizer,
+              {.read = fill, .read_on_host = fill, .kernels = engine.kernels(), .buffers = unused, .staging = {}});
+  engine.parameters().publish(true);
+}
+
+NamedValues weights_of(Engine& engine) {
+  NamedValues weights;
+  for (size_t layer = 0; layer < engine.model().layers.size(); ++layer)
+    for (const ParameterSpec& parameter : engine.model().layers[layer]->parameters()) {
+      if (!parameter.tied_to.empty()) continue;
+      const std::string name = engine.model().names[layer] + "." + parameter.name;
+      const std::vector<float> values = engine.weight(name);
+      weights[name] = {values.begin(), values.end()};
+    }
+  return weights;
+}
 
 const std::vector<GoldenRun>& golden_runs() {
   static const std::vector<GoldenRun> runs = [] {

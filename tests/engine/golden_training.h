@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/config/config.h"
+#include "engine/engine.h"
 
 namespace trivet::test {
 
@@ -51,6 +52,11 @@ struct TrainingPlace {
 // Executes a golden run with an Engine on each rank. In the steps that the golden run skips, a gradient on rank 0 is made
 // infinite.
 TrainingTrace train(const GoldenRun& run, const TrainingPlace& place);
+
+// Replaces the initial weights of an engine without tensor or pipeline ranks. All ranks call it together.
+void set_weights(Engine& engine, const NamedValues& initial);
+// Those of all ranks together, by full name. All ranks call it together.
+NamedValues weights_of(Engine& engine);
 
 TraceDifference difference(const GoldenRun& golden, const TrainingTrace& trace);
 

@@ -33,21 +33,24 @@ class RepeatedSteps : public testing::Test {
  protected:
   static constexpr int64_t kHeld = 4096;  // bytes of each arena that the plan does not need
 
-  RepeatedSteps() { worker_.parameters().initialize(7); }
+  explicit RepeatedSteps(const Config& config = small_config()) : config_(config) { worker_.parameters().initialize(7); }
 
   RepeatKey key_of_step(int64_t first_sample, uint64_t seed = 7) {
-    const Shape shape{plan_.batch.micro_batch_size, plan_.config.model.sequence_length};
+    return key_of(first_sample, {.seed = seed}, plan_.config.model.sequence_length);
+  }
+  RepeatKey key_of(int64_t first_sample, const StepNumbers& numbers, int64_t sequence_length) {
+    const Shape shape{plan_.batch.micro_batch_size, sequence_length};
     const std::vector<int32_t> tokens(shape.elements(), 3);
     const ConstTensorView view{tokens.data(), DType::Int32, shape};
     const std::vector<Microbatch> batch(plan_.batch.gradient_accumulation_steps, {view, view, first_sample});
-    worker_.train_step(batch, {.seed = seed});
+    worker_.train_step(batch, numbers);
     return backend_.keys.back();
   }
   Arena arena(const char* name, int64_t bytes) {
     return {name, host_allocator(), meter_, MemoryCategory::Buffers, bytes + kHeld};
   }
 
-  Config config_ = small_config();
+  Config config_;
   model::Model model_ = model_of(config_);
   Plan plan_ = plan_of(config_, 1);
   KeepsKeys backend_;
@@ -80,6 +83,30 @@ TEST_F(RepeatedSteps, HaveOneKeyAsLongAsSamplesAndArenasAreTheSame) {
     EXPECT_NE(key_of_step(0), first) << arena->name();
   }
   EXPECT_EQ(key_of_step(0), first);
+}
+
+class RepeatedStepsOfGrowingSequences : public RepeatedSteps {
+ protected:
+  RepeatedStepsOfGrowingSequences() : RepeatedSteps(growing()) {}
+
+ private:
+  static Config growing() {
+    Config config = small_config();
+    config.curriculum = {.enabled = true,
+                         .min_difficulty = 16,
+                         .max_difficulty = 32,
+                         .schedule = DifficultySchedule::FixedDiscrete,
+                         .difficulties = {16, 32},
+                         .last_steps = {1}};
+    return config;
+  }
+};
+
+TEST_F(RepeatedStepsOfGrowingSequences, HaveAKeyForEachLength) {
+  const RepeatKey of_short_ones = key_of(0, {.seed = 7, .step = 0}, 16);
+  const RepeatKey of_long_ones = key_of(0, {.seed = 7, .step = 1}, 32);
+  EXPECT_NE(of_short_ones, of_long_ones);
+  EXPECT_EQ(key_of(0, {.seed = 7, .step = 2}, 32), of_long_ones);
 }
 
 }  // namespace

@@ -1,0 +1,144 @@
+#include "model/lora.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <regex>
+
+#include "core/error.h"
+#include "core/printable.h"
+
+namespace trivet::model {
+namespace {
+
+constexpr size_t kLongestTarget = 1000;  // characters
+constexpr size_t kMostTargets = 100;
+
+constexpr std::array<AdapterPlace, 4> kGptPlaces{{{"attention.qkv", "", -1, "attn.c_attn"},
+                                                  {"attention.out", "", -1, "attn.c_proj"},
+                                                  {"mlp.up", "", -1, "mlp.c_fc"},
+                                                  {"mlp.down", "", -1, "mlp.c_proj"}}};
+constexpr std::array<AdapterPlace, 7> kLlamaPlaces{{{"attention.qkv", "query", 0, "self_attn.q_proj"},
+                                                    {"attention.qkv", "key", 1, "self_attn.k_proj"},
+                                                    {"attention.qkv", "value", 2, "self_attn.v_proj"},
+                                                    {"attention.out", "", -1, "self_attn.o_proj"},
+                                                    {"mlp.gate_up", "gate", 0, "mlp.gate_proj"},
+                                                    {"mlp.gate_up", "up", 1, "mlp.up_proj"},
+                                                    {"mlp.down", "", -1, "mlp.down_proj"}}};
+
+std::string our_name(const AdapterPlace& place, int64_t block) {
+  return fmt::format("blocks.{}.{}{}{}", block, place.linear, place.part.empty() ? "" : ".", place.part);
+}
+std::string their_name(Type type, const AdapterPlace& place, int64_t block) {
+  return fmt::format("{}.{}.{}", type == Type::Gpt ? "transformer.h" : "model.layers", block, place.theirs);
+}
+
+// A target, ready to be compared with names.
+class Target {
+ public:
+  // Throws std::regex_error.
+  explicit Target(const std::string& text) {
+    const std::regex alone(text);  // so that "a)|(b" is not accepted
+    regex_ = std::regex(text == "all-linear" ? ".*" : "(?:.*\\.)?(?:" + text + ")");
+  }
+  bool fits(const Description& d, const AdapterPlace& place, int64_t block) const {
+    return std::regex_match(our_name(place, block), regex_) || std::regex_match(their_name(d.type, place, block), regex_);
+  }
+  bool fits_any(const Description& d) const {
+    for (int64_t block = 0; block < d.layers; ++block)
+      for (const AdapterPlace& place : adapter_places(d.type))
+        if (fits(d, place, block)) return true;
+    return false;
+  }
+
+ private:
+  std::regex regex_;
+};
+
+Problem no_place(const Description& d, const std::string& target) {
+  std::string names;
+  for (const AdapterPlace& place : adapter_places(d.type))
+    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", our_name(place, 0).substr(std::string("blocks.0.").size()),
+                         place.theirs);
+  return {"lora.targets",
+          fmt::format("\"{}\" is the name of no linear layer of a block; use a regular expression for the end of such a name, "
+                      "or for a whole name such as {} ({}): {}; or \"all-linear\"",
+                      printable(target), our_name(adapter_places(d.type)[0], 0),
+                      their_name(d.type, adapter_places(d.type)[0], 0), names)};
+}
+
+std::optional<Problem> find_target_problem(const Description& d, const std::string& target) {
+  if (target.empty() || target.size() > kLongestTarget)
+    return Problem{"lora.targets",
+                   fmt::format("a target of {} characters is not accepted; use 1 to {}", target.size(), kLongestTarget)};
+  try {
+    if (Target(target).fits_any(d)) return {};
+  } catch (const std::regex_error&) {
+    return Problem{"lora.targets",
+                   fmt::format("\"{}\" is not a regular expression; use one such as \"q_proj|v_proj\"", printable(target))};
+  }
+  return no_place(d, target);
+}
+
+}  // namespace
+
+std::span<const AdapterPlace> adapter_places(Type type) {
+  switch (type) {
+    case Type::Gpt: return kGptPlaces;
+    case Type::Llama: return kLlamaPlaces;
+    case Type::Sequential: return {};
+  }
+  return {};
+}
+
+double adapter_scale(const Lora& lora) { return lora.alpha / static_cast<double>(lora.rank); }
+
+AdaptedPlaces adapted_places(const Description& d) {
+  if (!d.lora.enabled()) return AdaptedPlaces(static_cast<size_t>(d.layers));
+  AdaptedPlaces places(static_cast<size_t>(d.layers));
+  try {
+    const std::vector<Target> targets(d.lora.targets.begin(), d.lora.targets.end());
+    for (int64_t block = 0; block < d.layers; ++block)
+      for (const AdapterPlace& place : adapter_places(d.type))
+        if (std::ranges::any_of(targets, [&](const Target& target) { return target.fits(d, place, block); }))
+          places[static_cast<size_t>(block)].push_back(&place);
+  } catch (const std::regex_error& error) {
+    throw ConfigError(fmt::format("model.lora.targets: a target is not a regular expression: {}", error.what()));
+  }
+  return places;
+}
+
+Adapters::Options adapters_of(const Description& d, const AdaptedPlaces& places, int64_t block, std::string_view linear) {
+  Adapters::Options options;
+  for (const AdapterPlace* place : places.at(static_cast<size_t>(block)))
+    if (place->linear == linear) options.parts.push_back({std::string(place->part), place->segment});
+  if (options.parts.empty()) return options;
+  options.rank = d.lora.rank;
+  options.scale = adapter_scale(d.lora);
+  return options;
+}
+
+std::optional<Problem> find_lora_problem(const Description& d) {
+  const Lora& lora = d.lora;
+  if (!lora.enabled()) {
+    if (lora.rank == 0 && lora.targets.empty()) return {};
+    return Problem{"lora.rank", fmt::format("{} is not accepted with model.lora.targets; use at least 1", lora.rank)};
+  }
+  if (lora.targets.empty() || lora.targets.size() > kMostTargets)
+    return Problem{"lora.targets", fmt::format("{} targets are not accepted; list 1 to {} names of linear layers, such as {}",
+                                               lora.targets.size(), kMostTargets,
+                                               d.type == Type::Gpt ? "[\"c_attn\"]" : "[\"q_proj\", \"v_proj\"]")};
+  if (!(lora.alpha > 0)) return Problem{"lora.alpha", fmt::format("{} is not accepted; give a positive number", lora.alpha)};
+  for (const std::string& target : lora.targets)
+    if (auto problem = find_target_problem(d, target)) return problem;
+  return {};
+}
+
+std::string lora_in_words(const Description& d) {
+  size_t count = 0;
+  for (const auto& block : adapted_places(d)) count += block.size();
+  return fmt::format("rank {} on {} linear layer{}", d.lora.rank, count, count == 1 ? "" : "s");
+}
+
+}  // namespace trivet::model
