@@ -17,8 +17,8 @@ namespace trivet::foreign {
 using checkpoint::corrupt;
 namespace {
 
-// What the files of torch.save and DeepSpeed name. Those of DeepSpeed are settings that nobody reads here.
-constexpr std::array<std::string_view, 29> kNames{"collections.OrderedDict",
+// What torch.save writes into files of weights.
+constexpr std::array<std::string_view, 24> kNames{"collections.OrderedDict",
                                                   "torch._utils._rebuild_tensor_v2",
                                                   "torch._utils._rebuild_parameter",
                                                   "torch.Size",
@@ -41,12 +41,7 @@ constexpr std::array<std::string_view, 29> kNames{"collections.OrderedDict",
                                                   "torch.int16",
                                                   "torch.int8",
                                                   "torch.uint8",
-                                                  "torch.bool",
-                                                  "deepspeed.runtime.fp16.loss_scaler.LossScaler",
-                                                  "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler",
-                                                  "deepspeed.runtime.zero.config.ZeroStageEnum",
-                                                  "deepspeed.utils.tensor_fragment.fragment_address",
-                                                  "argparse.Namespace"};
+                                                  "torch.bool"};
 
 // Instructions, by their names in Python's pickletools.
 enum class Op : uint8_t {

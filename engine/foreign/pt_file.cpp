@@ -138,7 +138,7 @@ PtTensor PtFile::tensor(const PickleValue& value, std::string_view name) const {
                           fmt::format("{}: {} is not stored row by row (a transposed or expanded view); save its "
                                       "contiguous() instead",
                                       path_, what));
-  tensor.run = {&file_, entry->second.offset + first * size, elements};
+  tensor.run = {&file_, entry->second.offset + first * size};
   return tensor;
 }
 
@@ -158,7 +158,7 @@ void add_state_dict(const PtFile& file, TensorFiles& to) {
       break;
     }
   if (!dict->is(PickleKind::Dict)) file.refuse("is no dict of tensors; save model.state_dict()");
-  for (auto& [name, tensor] : file.tensors(*dict)) to.add(name, tensor.dtype, tensor.shape, {tensor.run});
+  for (auto& [name, tensor] : file.tensors(*dict)) to.add(name, tensor.dtype, tensor.shape, tensor.run);
 }
 
 }  // namespace trivet::foreign

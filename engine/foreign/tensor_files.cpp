@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <stdexcept>
 
 #include "core/printable.h"
 #include "engine/checkpoint/common_elements.h"
@@ -46,22 +45,12 @@ void read_elements(const ReadableFile& file, int64_t offset, DType stored, int64
 
 const ReadableFile& TensorFiles::keep(std::unique_ptr<ReadableFile> file) { return *files_.emplace_back(std::move(file)); }
 
-void TensorFiles::add(const std::string& name, DType stored, const Shape& shape, std::vector<Run> runs) {
-  Place place{stored, {is_read_as_float(stored) ? DType::Float32 : stored, shape}, std::move(runs), {}};
-  int64_t elements = 0;
-  for (const Run& run : place.runs) {
-    place.first.push_back(elements);
-    elements += run.count;
-  }
-  if (elements != shape.elements()) throw std::logic_error("tensor files: the runs of " + name + " are not its elements");
-  const std::string where = place.runs.empty() ? source_ : place.runs.front().file->path();
-  if (!tensors_.try_emplace(name, std::move(place)).second)
-    corrupt(printable(where), fmt::format("tensor \"{}\" is there twice", printable(name)));
-}
-
-void TensorFiles::add_alias(const std::string& name, const std::string& tensor) {
-  const Place place = tensors_.at(tensor);
-  add(name, place.stored, place.info.shape, place.runs);
+void TensorFiles::add(const std::string& name, DType stored, const Shape& shape, const Run& run) {
+  const DType shown = is_read_as_float(stored) ? DType::Float32 : stored;
+  const auto [at, is_new] = tensors_.try_emplace(name, Place{stored, {shown, shape}, run});
+  if (!is_new)
+    corrupt(printable(run.file->path()),
+            fmt::format("tensor \"{}\" is in \"{}\", too", printable(name), printable(at->second.run.file->path())));
 }
 
 std::vector<std::string> TensorFiles::names() const {
@@ -70,17 +59,19 @@ std::vector<std::string> TensorFiles::names() const {
   return names;
 }
 
-std::string TensorFiles::digest() const {
+const ReadableFile* TensorFiles::file_of(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : found->second.run.file;
+}
+
+uint64_t TensorFiles::digest() const {
   data::StreamingHash hash;
   for (const auto& [name, place] : tensors_) {
-    hash.add(fmt::format("{} {} {}", name, name_of(place.stored), to_string(place.info.shape)));
-    for (const Run& run : place.runs) {
-      const std::string& path = run.file->path();
-      hash.add(fmt::format(" {} {} {}", path.substr(path.rfind('/') + 1), run.offset_bytes, run.count));
-    }
-    hash.add(";");
+    const std::string& path = place.run.file->path();
+    hash.add(fmt::format("{} {} {} {} {};", path.substr(path.rfind('/') + 1), name, name_of(place.stored),
+                         to_string(place.info.shape), place.run.offset_bytes));
   }
-  return fmt::format("xxh3 {}", data::hexadecimal(hash.value()));
+  return hash.value();
 }
 
 const TensorInfo* TensorFiles::find(const std::string& name) const {
@@ -99,17 +90,9 @@ void TensorFiles::read_piece(const Place& place, const Piece& piece) const {
   const Piece whole =
       checkpoint::whole_box_piece(piece.name, piece.shape, 0, {nullptr, piece.data.dtype, {piece.shape.elements()}});
   auto* const to = static_cast<std::byte*>(piece.data.data);
-  const int64_t size = size_of(place.stored), wanted_size = size_of(piece.data.dtype);
-  for (const auto& part : checkpoint::common_elements(piece.shape, region_of(whole), region_of(piece))) {
-    size_t index = std::ranges::upper_bound(place.first, part.from) - place.first.begin() - 1;
-    for (int64_t done = 0; done < part.count; ++index) {
-      const Run& run = place.runs[index];
-      const int64_t skipped = part.from + done - place.first[index], some = std::min(part.count - done, run.count - skipped);
-      read_elements(*run.file, run.offset_bytes + skipped * size, place.stored, some, to + (part.to + done) * wanted_size,
-                    piece.data.dtype);
-      done += some;
-    }
-  }
+  for (const auto& part : checkpoint::common_elements(piece.shape, region_of(whole), region_of(piece)))
+    read_elements(*place.run.file, place.run.offset_bytes + part.from * size_of(place.stored), place.stored, part.count,
+                  to + part.to * size_of(piece.data.dtype), piece.data.dtype);
 }
 
 }  // namespace trivet::foreign

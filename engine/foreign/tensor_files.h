@@ -1,6 +1,4 @@
-// Tensors in files that another program wrote. Each is a sequence of runs: elements that lie one after another in a file.
-//
-//   a tensor of a safetensors or .pt file: one run        a parameter in a ZeRO checkpoint: a run in the file of each rank
+// Tensors in files that another program wrote. Each is a run: elements that lie one after another in a file.
 //
 // read() reads only the elements that are asked for. float32, bfloat16 and float16 are read as float32. Thread-safe once all
 // tensors were added. Throws CheckpointError naming the file.
@@ -23,7 +21,6 @@ namespace trivet::foreign {
 struct Run {
   const ReadableFile* file = nullptr;
   int64_t offset_bytes = 0;
-  int64_t count = 0;  // elements
 };
 
 class TensorFiles : public checkpoint::TensorSource {
@@ -35,15 +32,14 @@ class TensorFiles : public checkpoint::TensorSource {
 
   // Keeps a file open as long as this object.
   const ReadableFile& keep(std::unique_ptr<ReadableFile> file);
-  // The runs must hold as many elements as the shape and lie within their files. Throws CheckpointError (CheckpointCorrupt) if
-  // there is a tensor of that name already.
-  void add(const std::string& name, DType stored, const Shape& shape, std::vector<Run> runs);
-  // Another name of a tensor that was added.
-  void add_alias(const std::string& name, const std::string& tensor);
+  // The run must lie within its file. Throws CheckpointError (CheckpointCorrupt) if there is a tensor of that name already.
+  void add(const std::string& name, DType stored, const Shape& shape, const Run& run);
 
   std::vector<std::string> names() const;
-  // Differs if files, names, types, shapes or places differ. The weights themselves are not read.
-  virtual std::string digest() const;
+  // The file that holds the tensor; null: no such tensor.
+  const ReadableFile* file_of(const std::string& name) const;
+  // Differs if names, types, shapes or places differ. The weights themselves are not read.
+  uint64_t digest() const;
 
   std::string source() const override { return source_; }
   const checkpoint::TensorInfo* find(const std::string& name) const override;
@@ -53,8 +49,7 @@ class TensorFiles : public checkpoint::TensorSource {
   struct Place {
     DType stored;
     checkpoint::TensorInfo info;
-    std::vector<Run> runs;
-    std::vector<int64_t> first;  // the number of elements before each run
+    Run run;
   };
   void read_piece(const Place& place, const checkpoint::Piece& piece) const;
 

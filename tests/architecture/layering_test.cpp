@@ -36,7 +36,7 @@ const std::vector<Folder>& folders() {
       {"engine/data", {"core", "engine/config"}},
       {"engine/checkpoint", {"core", "comm", "zero"}},
       {"engine/foreign", {"core", "engine/data", "engine/checkpoint"}},
-      {"engine/hugging_face", {"core", "model", "zero", "engine/config", "engine/data", "engine/checkpoint"}},
+      {"engine/hugging_face", {"core", "model", "zero", "engine/config", "engine/data", "engine/checkpoint", "engine/foreign"}},
       {"engine/monitor", {"core"}},
       {"engine/report", {"core", "engine/monitor"}},
       {"engine",

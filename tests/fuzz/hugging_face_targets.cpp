@@ -1,7 +1,11 @@
-// Fuzz targets for models in Hugging Face's format: the index of shards, and a model of one file.
+// Fuzz targets for models in Hugging Face's format: the index of shards, a model of one file, and files of torch.save.
+#include <cstddef>
 #include <cstring>
 #include <map>
+#include <vector>
 
+#include "engine/foreign/pickle.h"
+#include "engine/foreign/pt_file.h"
 #include "engine/hugging_face/pretrained_model.h"
 #include "model/model.h"
 #include "tests/fuzz/targets.h"
@@ -52,6 +56,27 @@ void pretrained_model(std::string_view input) {
   write_text(files, "/model/config.json", config);
   write_text(files, "/model/model.safetensors", weights);
   accepts(kModelRefused, [&] { read_small_tensors(hugging_face::PretrainedModel(files, "/model")); });
+}
+
+void pickle(std::string_view input) {
+  accepts(kModelRefused, [&] { foreign::find_member(foreign::Pickle(input, "file").root(), "state_dict"); });
+}
+
+// What was accepted can be read: every tensor lies in the file.
+void torch_file(std::string_view input) {
+  support::MemoryFileSystem files;
+  files.create_directory("/model");
+  write_text(files, "/model/weights.bin", input);
+  const auto file = files.open("/model/weights.bin");
+  foreign::TensorFiles tensors("/model");
+  if (!accepts(kModelRefused, [&] { foreign::add_state_dict(foreign::PtFile(*file), tensors); })) return;
+  for (const std::string& name : tensors.names()) {
+    const checkpoint::TensorInfo& info = *tensors.find(name);
+    std::vector<std::byte> data(static_cast<size_t>(info.shape.elements() * size_of(info.dtype)));
+    const checkpoint::Piece piece =
+        checkpoint::whole_box_piece(name, info.shape, 0, {data.data(), info.dtype, {info.shape.elements()}});
+    tensors.read({&piece, 1});
+  }
 }
 
 }  // namespace trivet::fuzz

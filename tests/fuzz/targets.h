@@ -79,6 +79,8 @@ void safetensors(std::string_view input);
 void shard(std::string_view input);
 void model_index(std::string_view input);
 void pretrained_model(std::string_view input);
+void pickle(std::string_view input);
+void torch_file(std::string_view input);
 void hostfile(std::string_view input);
 void tf_config(std::string_view input);
 void environment(std::string_view input);
