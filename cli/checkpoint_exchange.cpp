@@ -68,7 +68,9 @@ void add_import(CLI::App& group) {
   command.footer("Example: trivet checkpoint import hf gpt2 --output imported");
   CLI::App& format = add_format(command, "From a folder in Hugging Face's format");
   format.footer("Example: trivet checkpoint import hf gpt2 --output imported");
-  format.add_option("path", arguments->path, "Folder with config.json and model.safetensors (or its index and shards)")
+  format
+      .add_option("path", arguments->path,
+                  "Folder with config.json and the weights: model.safetensors or pytorch_model.bin, or an index and shards")
       ->required();
   format.add_option("--output", arguments->options.output, "Directory of checkpoints to make")->required();
   format.callback([arguments] { import_hugging_face(*arguments); });
