@@ -184,8 +184,9 @@ TEST(NotUsed, KeysThatDeepSpeedIgnoresAreListed) {
       (Lines{"find_unused_parameters: not used here: a key of another program, which DeepSpeed ignores, too",
              "experiment: not used here: a key of another program, which DeepSpeed ignores, too",
              "trainium: not used here: a section of another program",
-             "zero_force_dp_cpu_optimizer: not used here: if it is a misspelt \"zero_force_ds_cpu_optimizer\", that has no "
-             "effect, either",
+             std::string(
+                 "zero_force_dp_cpu_optimizer: not used here: if it is a misspelt \"zero_force_ds_cpu_optimizer\", that ") +
+                 "has no effect, either",
              "optimizer.adam_w_mode: not used here: it belongs in \"optimizer.params\", where this is the default"}));
 }
 
