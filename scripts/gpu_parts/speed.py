@@ -1,4 +1,4 @@
-"""The parts that measure: bench, model."""
+"""The parts that measure: bench, model, largest."""
 import json
 import pathlib
 import re
@@ -129,23 +129,28 @@ def model(session):
         except (Failure, process.OutOfTime) as problem:
             problems.append(f"{name}: {problem}")
     session.details["models"] = rows
-    sizes = []
+    if problems:
+        raise Failure("; ".join(problems))
+    return "; ".join(f"{row['model']} {row['tokens/s']:,.0f} tokens/s {100 * row['utilization']:.1f} %" for row in rows)
+
+
+def largest(session):
+    """Searches the largest model that trains, with and without offload to host memory."""
+    sizes, problems = [], []
     for where, changes in placements().items():
         if session.left() < 20:
-            problems.append(f"largest model, {where}: no time left")
+            problems.append(f"offload {where}: no time left")
             continue
         try:
-            sizes.append({"offload": where, **largest(session, where, changes)})
+            sizes.append({"offload": where, **largest_with(session, where, changes)})
         except Skipped as reason:
             sizes.append({"offload": where, "largest parameters": 0, "note": str(reason)})
         except (Failure, process.OutOfTime) as problem:
-            problems.append(f"largest model, {where}: {problem}")
+            problems.append(f"offload {where}: {problem}")
     session.details["largest model"] = sizes
     if problems:
         raise Failure("; ".join(problems))
-    figures = [f"{row['model']} {row['tokens/s']:,.0f} tokens/s {100 * row['utilization']:.1f} %" for row in rows]
-    figures += [f"largest, offload {row['offload']}: {row['largest parameters'] / 1e9:.2f} B" for row in sizes if row["largest parameters"]]
-    return "; ".join(figures)
+    return "; ".join(f"offload {row['offload']}: {row['largest parameters'] / 1e9:.2f} B" for row in sizes if row["largest parameters"])
 
 
 def placements():
@@ -172,7 +177,7 @@ HOST_SHARE = 0.85  # share of the host's memory that offloaded data may take
 ATTEMPTS = 3  # real runs per placement
 
 
-def largest(session, where, changes):
+def largest_with(session, where, changes):
     """Doubles and bisects the number of layers with the plan, which needs no GPU. Then runs the largest model that fits by the plan, and
     goes 4 % down while the model does not fit, or 4 % up while it does."""
     def fits(layers):
