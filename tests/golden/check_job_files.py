@@ -63,6 +63,7 @@ jobs = {
     "08_horovod_mnist/azureml.yml": {"type": "mpi", "hosts": 2, "ranks": 1},
     "10_genomics/azureml.yml": {"type": "pytorch", "hosts": 2, "ranks": 8},
     "11_handwriting/azureml.yml": {"type": "pytorch", "hosts": 2, "ranks": 1},
+    "12_man_pages/azureml.yml": {"type": "pytorch", "hosts": 2, "ranks": 1},
 }
 if found := set(str(file.relative_to(examples)) for file in examples.glob("*/azureml*.yml")) ^ set(jobs):
     sys.exit(f"examples/: not the job files that are checked here: {sorted(found)}")

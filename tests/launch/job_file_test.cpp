@@ -189,6 +189,7 @@ constexpr ExampleJob kExampleJobs[] = {
     {"06_cifar10", "azureml_tuning.yml", "--num_nodes 2 --num_gpus 8 --time_limit 30 --autotuning tune deepspeed.json"},
     {"10_genomics", "azureml.yml", "--num_nodes 2 --num_gpus 8 genomics.json"},
     {"11_handwriting", "azureml.yml", "--num_nodes 2 --num_gpus 1 handwriting.json"},
+    {"12_man_pages", "azureml.yml", "--num_nodes 2 --num_gpus 1 man_pages.json"},
 };
 
 TEST(JobFilesOfExamples, AreWhatEmitPrints) {
