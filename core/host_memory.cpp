@@ -78,4 +78,9 @@ int64_t available_host_memory(const std::string& root) {
   return std::min(kibibytes < 0 ? kNoLimit : kibibytes * 1024, left_in_groups(root));
 }
 
+int64_t peak_resident_memory(const std::string& root) {
+  const int64_t kibibytes = number_of(root + "/proc/self/status", "VmHWM:", -1);
+  return kibibytes < 0 ? -1 : kibibytes * 1024;
+}
+
 }  // namespace trivet

@@ -1,13 +1,13 @@
 #include "engine/trainer/reports.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <filesystem>
 #include <iostream>
 
 #include "comm/nccl_network.h"
 #include "core/file_system.h"
+#include "core/host_memory.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/load.h"
@@ -148,9 +148,8 @@ std::string measured_memory_line(const Run& run, const Checkpoints& checkpoints)
   if (run.engine.plan().config.uses_host_side())
     text += fmt::format("host memory {:.1f} planned / {:.1f} measured; ", in_mebibytes(plan.host_memory.total()),
                         in_mebibytes(run.engine.measured_host_memory().total()));
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return fmt::format("{}process peak {:.1f} resident", text, in_mebibytes(usage.ru_maxrss * 1024));
+  const int64_t peak = peak_resident_memory();
+  return text + (peak < 0 ? "process peak not known" : fmt::format("process peak {:.1f} resident", in_mebibytes(peak)));
 }
 
 std::string how_to_go_on(const Run& run, int signal, Checkpoints& checkpoints) {

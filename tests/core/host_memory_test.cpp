@@ -77,5 +77,13 @@ TEST_F(HostMemory, OfThisHostIsKnown) {
   EXPECT_LT(available_host_memory(), std::numeric_limits<int64_t>::max());
 }
 
+TEST_F(HostMemory, PeakIsThatOfThisProgram) {
+  std::filesystem::create_directories(folder_.at("proc/self"));
+  folder_.write("proc/self/status", "Name:\ttrivet\nVmPeak:\t  900 kB\nVmHWM:\t     300 kB\nVmRSS:\t     200 kB\n");
+  EXPECT_EQ(peak_resident_memory(folder_.path()), 300 * 1024);
+  EXPECT_EQ(peak_resident_memory(folder_.at("none")), -1);
+  EXPECT_GT(peak_resident_memory(), 0);
+}
+
 }  // namespace
 }  // namespace trivet
