@@ -6,6 +6,7 @@
 
 #include "engine/foreign/pickle.h"
 #include "engine/foreign/pt_file.h"
+#include "engine/hugging_face/model_files.h"
 #include "engine/hugging_face/pretrained_model.h"
 #include "model/model.h"
 #include "tests/fuzz/targets.h"
