@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/foreign/tensor_files.h"
 
@@ -16,6 +17,7 @@ struct ModelSource {
   std::string format;       // "llama2.c, version 1"; empty: transformers saved the model itself
   // Its matrices are stored [outputs, inputs], where transformers' GPT-2 stores [inputs, outputs].
   bool outputs_first = false;
+  std::vector<std::string> notes;  // what a user should know
 
   std::string digest() const;  // of the config and of what the files say of their tensors
 };

@@ -5,7 +5,9 @@
 
 #include "engine/foreign/llama2_c.h"
 #include "engine/foreign/llm_c.h"
+#include "engine/foreign/unreadable_formats.h"
 #include "engine/foreign/zero_checkpoint.h"
+#include "engine/hugging_face/meta_llama.h"
 #include "engine/hugging_face/model_files.h"
 
 namespace trivet::hugging_face {
@@ -23,6 +25,7 @@ bool is_deepspeed_alone(FileSystem& files, const std::string& path) {
 }
 
 ModelSource open_hugging_face(FileSystem& files, const std::string& path, const std::string&) {
+  if (!has_weights(files, path)) foreign::refuse_unreadable_format(files, path);
   auto tensors = std::make_unique<ModelFiles>(files, path);
   ModelSource source{.config = tensors->config(), .config_path = path + "/" + kConfigName};
   source.tensors = std::move(tensors);
@@ -69,6 +72,12 @@ std::span<const ModelFormat> model_formats() {
        .example = "stories15M.bin",
        .is_format = is_file<foreign::is_llama2_c>,
        .open = open_file<foreign::open_llama2_c>},
+      {.name = "meta",
+       .what = "a Llama as Meta publishes it",
+       .path = "Folder with params.json and consolidated.00.pth, or one such file for each tensor-parallel rank",
+       .example = "Llama-2-7b",
+       .is_format = is_meta_llama,
+       .open = open_meta_llama},
   };
   return all;
 }
@@ -76,7 +85,9 @@ std::span<const ModelFormat> model_formats() {
 const ModelFormat* format_of(FileSystem& files, const std::string& path) {
   const auto found =
       std::ranges::find_if(model_formats(), [&](const ModelFormat& format) { return format.is_format(files, path); });
-  return found == model_formats().end() ? nullptr : &*found;
+  if (found != model_formats().end()) return &*found;
+  foreign::refuse_unreadable_format(files, path);
+  return nullptr;
 }
 
 ModelSource open_model(FileSystem& files, const std::string& path, std::string_view name, const std::string& config) {

@@ -90,6 +90,7 @@ DescribedModel describe_model(std::string_view config_json, const std::string& p
 PretrainedModel::PretrainedModel(foreign::ModelSource source)
     : source_(std::move(source)), described_(describe_model(source_.config, source_.config_path)) {
   const foreign::TensorFiles& tensors = *source_.tensors;
+  described_.notes.insert(described_.notes.end(), source_.notes.begin(), source_.notes.end());
   if (description().layers > static_cast<int64_t>(tensors.names().size()))
     throw CheckpointError(ExitCode::Usage, fmt::format("{}: describes {} layers, but the files hold only {} tensors",
                                                        printable(source_.config_path), description().layers,

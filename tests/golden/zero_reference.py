@@ -24,7 +24,7 @@ RANKS = {"stage1-bf16": 2, "stage2-fp16": 3, "stage3-bf16": 3}
 def make_model():
     import torch
     import transformers
-    config = transformers.LlamaConfig(vocab_size=11, hidden_size=8, intermediate_size=10, num_hidden_layers=1, num_attention_heads=2,
+    config = transformers.LlamaConfig(vocab_size=11, hidden_size=4, intermediate_size=9, num_hidden_layers=1, num_attention_heads=2,
                                       num_key_value_heads=1, max_position_embeddings=16, tie_word_embeddings=True,
                                       bos_token_id=1, eos_token_id=2)
     torch.manual_seed(7)
@@ -49,6 +49,8 @@ def train(name, folder):
     precision = "bf16" if name.endswith("bf16") else "fp16"
     config = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True,
               "zero_force_ds_cpu_optimizer": False, precision: {"enabled": True}}
+    if stage == 2:
+        config["zero_optimization"]["parameter_alignment"] = True  # padding between parameters
     if precision == "fp16":
         config[precision]["initial_scale_power"] = 4
         deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True  # torch's CPU kernels compute in float16, too

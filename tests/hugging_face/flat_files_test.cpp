@@ -1,4 +1,5 @@
-// Tests what is said of files of llama2.c and llm.c. What their models compute is in golden_test.cpp.
+// Tests what is said of files of llama2.c, llm.c and Meta's Llama, and of formats that are not read. What the models compute is
+// in golden_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -98,6 +99,76 @@ TEST_F(FlatFileTest, IsImportedWithTheTokenizerOfItsFolder) {
   EXPECT_EQ(imported.step, "/out/step-00000000");
   ASSERT_EQ(imported.notes.size(), 1U);
   EXPECT_THAT(imported.notes[0], HasSubstr("the tokenizer was left out: /m/tokenizer.json"));
+}
+
+class MetaLlamaTest : public testing::Test {
+ protected:
+  MetaLlamaTest() {
+    files_.create_directory("/m");
+    for (const std::string name : {"params.json", "consolidated.00.pth", "consolidated.01.pth"})
+      write_text(files_, "/m/" + name,
+                 read_text(real_file_system(), TRIVET_SOURCE_DIR "/tests/golden/foreign/llama-untied/meta/" + name, 1 << 20));
+  }
+  void params(const std::string& from, const std::string& to) {
+    std::string text = read_text(files_, "/m/params.json", 1 << 20);
+    ASSERT_NE(text.find(from), std::string::npos);
+    write_text(files_, "/m/params.json", text.replace(text.find(from), from.size(), to));
+  }
+  void expect_refused(const std::string& message) {
+    EXPECT_THAT([&] { PretrainedModel(files_, "/m"); }, ThrowsMessage<Error>(HasSubstr(message)));
+  }
+  support::MemoryFileSystem files_;
+};
+
+TEST_F(MetaLlamaTest, SaysWhatIsNotInTheFolder) {
+  const PretrainedModel model(files_, "/m");
+  EXPECT_EQ(model.kind(), "llama, Meta's format");
+  EXPECT_EQ(model.description().vocabulary_size, 17);
+  EXPECT_EQ(model.description().sequence_length, 4096);
+  ASSERT_EQ(model.notes().size(), 1U);
+  EXPECT_EQ(model.notes()[0], "params.json does not say how long sequences may be: at most 4096 was taken");
+  params("\"norm_eps\"", "\"rope_theta\": 500000.0, \"norm_eps\"");
+  EXPECT_EQ(PretrainedModel(files_, "/m").description().sequence_length, 8192);
+}
+
+TEST_F(MetaLlamaTest, RefusesWhatDoesNotFit) {
+  files_.remove("/m/consolidated.01.pth");
+  expect_refused("tensor \"tok_embeddings.weight\" is bfloat16 [17, 8] in consolidated.00.pth, which does not fit 16 columns");
+}
+
+TEST_F(MetaLlamaTest, RefusesOtherParams) {
+  params("\"norm_eps\"", "\"use_scaled_rope\": true, \"norm_eps\"");
+  expect_refused("params.json: use_scaled_rope: true is not accepted");
+  params("use_scaled_rope", "moe_args");
+  expect_refused("params.json: moe_args: true is not accepted; this key of the model is not known here");
+  params("\"moe_args\": true, ", "");
+  params("\"n_layers\": 2", "\"n_layers\": 3");
+  expect_refused("tensor \"layers.2.attention_norm.weight\" is absent from consolidated.00.pth");
+  params("\"n_layers\": 3", "\"n_layers\": 1");
+  expect_refused("tensor \"layers.1.attention.wk.weight\" is no part of a model");
+  params("\"n_layers\": 1", "\"n_layers\": 2");
+  params("\"n_kv_heads\": 2", "\"n_kv_heads\": 4");
+  expect_refused("tensor \"layers.0.attention.wk.weight\" has 8 rows in all files, but 16 are needed");
+}
+
+TEST(UnreadableFormats, AreRefusedWithWhatConvertsThem) {
+  support::MemoryFileSystem files;
+  for (const std::string folder : {"/megatron", "/iteration", "/iteration/mp_rank_00", "/torch_dist", "/empty"})
+    files.create_directory(folder);
+  write_text(files, "/megatron/latest_checkpointed_iteration.txt", "100");
+  write_text(files, "/torch_dist/.metadata", "");
+  write_text(files, "/weights.safetensors", "");
+  const auto expect_refused = [&](const std::string& path, const std::string& message) {
+    EXPECT_THAT([&] { format_of(files, path); }, ThrowsMessage<CheckpointError>(HasSubstr(message))) << path;
+  };
+  expect_refused("/megatron", "is a checkpoint of Megatron-LM, which is not read: convert it");
+  expect_refused("/iteration", "is a checkpoint of Megatron-LM, which is not read: convert it");
+  expect_refused("/torch_dist", "format_utils dcp_to_torch /torch_dist pytorch_model.bin");
+  expect_refused("/weights.safetensors", "is a file of weights alone");
+  EXPECT_EQ(format_of(files, "/empty"), nullptr);
+  // A config.json next to such files does not make them a model.
+  write_text(files, "/torch_dist/config.json", "{}");
+  EXPECT_THAT([&] { open_model(files, "/torch_dist", "hf"); }, ThrowsMessage<CheckpointError>(HasSubstr("dcp_to_torch")));
 }
 
 }  // namespace
