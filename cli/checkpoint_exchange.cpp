@@ -75,8 +75,8 @@ void add_import(CLI::App& group) {
   for (const hugging_face::ModelFormat& model_format : hugging_face::model_formats()) {
     auto arguments = std::make_shared<ExchangeArguments>();
     CLI::App& format = *command.add_subcommand(std::string(model_format.name), fmt::format("From {}", model_format.what));
-    format.footer(fmt::format("Example: trivet checkpoint import {} {} --output imported", model_format.name,
-                              model_format.example));
+    format.footer(
+        fmt::format("Example: trivet checkpoint import {} {} --output imported", model_format.name, model_format.example));
     format.add_option("path", arguments->path, std::string(model_format.path))->required();
     format.add_option("--output", arguments->options.output, "Directory of checkpoints to make")->required();
     if (model_format.takes_config)

@@ -43,8 +43,7 @@ Run FlatFile::take(const Shape& shape) {
 }
 
 void FlatFile::finish() const {
-  if (at_bytes_ != file_.size())
-    refuse(fmt::format("its header describes {} bytes, the file has {}", at_bytes_, file_.size()));
+  if (at_bytes_ != file_.size()) refuse(fmt::format("its header describes {} bytes, the file has {}", at_bytes_, file_.size()));
 }
 
 std::vector<Run> rows_as_halves(const Run& matrix, int64_t heads, int64_t head_size, int64_t columns, DType stored) {

@@ -78,16 +78,11 @@ class Reader {
 };
 
 std::string config_of(const Sizes& s) {
-  return nlohmann::ordered_json{{"model_type", "llama"},
-                                {"vocab_size", s.V},
-                                {"hidden_size", s.C},
-                                {"intermediate_size", s.F},
-                                {"num_hidden_layers", s.L},
-                                {"num_attention_heads", s.N},
-                                {"num_key_value_heads", s.K},
-                                {"max_position_embeddings", s.T},
-                                {"rms_norm_eps", 1e-5},
-                                {"rope_theta", 10000.0},
+  return nlohmann::ordered_json{{"model_type", "llama"},        {"vocab_size", s.V},
+                                {"hidden_size", s.C},           {"intermediate_size", s.F},
+                                {"num_hidden_layers", s.L},     {"num_attention_heads", s.N},
+                                {"num_key_value_heads", s.K},   {"max_position_embeddings", s.T},
+                                {"rms_norm_eps", 1e-5},         {"rope_theta", 10000.0},
                                 {"tie_word_embeddings", s.tied}}
       .dump();
 }

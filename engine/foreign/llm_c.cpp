@@ -33,11 +33,13 @@ ModelSource open_llm_c(FileSystem& files, const std::string& path) {
   if (header[0] != kGpt2)
     flat.refuse(fmt::format("it begins with {}, a GPT-2 with {}; other models are not accepted", header[0], kGpt2));
   if (version != kFloat32 && version != kBFloat16)
-    flat.refuse(fmt::format("version {} is not accepted; write it with a newer llm.c, which makes version {} (float32) or {} "
-                            "(bfloat16)",
-                            version, kFloat32, kBFloat16));
+    flat.refuse(
+        fmt::format("version {} is not accepted; write it with a newer llm.c, which makes version {} (float32) or {} "
+                    "(bfloat16)",
+                    version, kFloat32, kBFloat16));
   const int64_t T = flat.positive("the number of positions", header[2]), V = flat.positive("the vocabulary", header[3]);
-  const int64_t L = flat.positive("the number of layers", header[4], kMostLayers), heads = flat.positive("the number of heads", header[5]);
+  const int64_t L = flat.positive("the number of layers", header[4], kMostLayers),
+                heads = flat.positive("the number of heads", header[5]);
   const int64_t C = flat.positive("the hidden size", header[6]), rows = flat.positive("the padded vocabulary", header[7]);
   if (rows < V) flat.refuse(fmt::format("its embedding has {} rows, fewer than the vocabulary of {}", rows, V));
 

@@ -2,7 +2,8 @@
 //
 //   20240326, version (3: float32, 5: bfloat16), positions, vocabulary, layers, heads, hidden, rows of the embedding
 //
-// Matrices are stored [outputs, inputs]. The rows of the embedding after those of the vocabulary are padding, which is left out.
+// Matrices are stored [outputs, inputs]. The rows of the embedding after those of the vocabulary are padding, which is left
+// out.
 #pragma once
 
 #include <string>

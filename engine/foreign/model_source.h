@@ -1,5 +1,5 @@
-// A model that another program saved, whatever its format, as a model of transformers: tensors under the names that transformers
-// gives them, and the text of a config.json.
+// A model that another program saved, whatever its format, as a model of transformers: tensors under the names that
+// transformers gives them, and the text of a config.json.
 #pragma once
 
 #include <memory>

@@ -116,7 +116,8 @@ const std::vector<const PickleValue*>* PtFile::tensor_arguments(const PickleValu
   if (value.is_object(kParameter) && !value.items.empty() && value.items[0]->is_object(kTensor)) return &value.items[0]->items;
   if (!value.is_object(kWithAttributes) || value.items.size() < 3) return nullptr;
   const PickleValue &function = *value.items[0], &arguments = *value.items[2];
-  return function.is(PickleKind::Name) && function.text == kTensor && arguments.is(PickleKind::Tuple) ? &arguments.items : nullptr;
+  return function.is(PickleKind::Name) && function.text == kTensor && arguments.is(PickleKind::Tuple) ? &arguments.items
+                                                                                                      : nullptr;
 }
 
 PtTensor PtFile::tensor(const PickleValue& value, std::string_view name) const {

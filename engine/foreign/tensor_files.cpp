@@ -67,8 +67,8 @@ void TensorFiles::add(const std::string& name, DType stored, const Shape& shape,
   const ReadableFile& file = *runs.front().file;
   const auto [at, is_new] = tensors_.try_emplace(name, Place{stored, {shown, shape}, std::move(runs)});
   if (!is_new)
-    corrupt(printable(file.path()), fmt::format("tensor \"{}\" is in \"{}\", too", printable(name),
-                                                printable(at->second.runs.front().file->path())));
+    corrupt(printable(file.path()),
+            fmt::format("tensor \"{}\" is in \"{}\", too", printable(name), printable(at->second.runs.front().file->path())));
 }
 
 void TensorFiles::add_alias(const std::string& name, const std::string& tensor) {

@@ -69,7 +69,8 @@ std::optional<int64_t> rank_of(std::string_view name, std::string_view ending) {
   constexpr std::string_view kRank = "zero_pp_rank_", kModelRank = "_mp_rank_00";
   const size_t at = name.find(kRank);
   if (at == std::string_view::npos || !name.ends_with(std::string(kModelRank) + std::string(ending))) return {};
-  const std::string_view digits = name.substr(at + kRank.size(), name.size() - at - kRank.size() - kModelRank.size() - ending.size());
+  const std::string_view digits =
+      name.substr(at + kRank.size(), name.size() - at - kRank.size() - kModelRank.size() - ending.size());
   int64_t rank = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
   if (error != std::errc() || end != digits.data() + digits.size() || rank < 0 || rank > kMostRanks) return {};
@@ -88,7 +89,8 @@ class Parts {
   // The runs of elements [first, first + count), which must be there, as elements from `to` on of a tensor.
   void append_runs(int64_t first, int64_t count, int64_t to, std::vector<Run>& runs) const {
     for (const Part& part : parts_) {
-      const int64_t from = std::max(first, part.begin), end = std::min(first + count, part.begin + part.tensor.shape.elements());
+      const int64_t from = std::max(first, part.begin),
+                    end = std::min(first + count, part.begin + part.tensor.shape.elements());
       if (from >= end) continue;
       Run run = part.tensor.run;
       run.offset_bytes += (from - part.begin) * size_of(part.tensor.dtype);
@@ -158,11 +160,14 @@ class ZeroCheckpoint {
       return "DeepSpeed's universal checkpoint";
     }
     const std::vector<std::string> optimizer = rank_files(kOptimizerStates);
-    if (optimizer.empty()) refuse(step_, "holds no zero_pp_rank_0_mp_rank_00_optim_states.pt; were the weights saved without ZeRO? "
-                                         "Save the model with save_pretrained() or as a state dict instead");
+    if (optimizer.empty())
+      refuse(step_,
+             "holds no zero_pp_rank_0_mp_rank_00_optim_states.pt; were the weights saved without ZeRO? "
+             "Save the model with save_pretrained() or as a state dict instead");
     read_parts(optimizer);
     if (in_parts != (stage_ == 3))
-      corrupt(printable(step_), fmt::format("the optimizer is of ZeRO-{}, but the file of the model is \"{}\"", stage_, first_model));
+      corrupt(printable(step_),
+              fmt::format("the optimizer is of ZeRO-{}, but the file of the model is \"{}\"", stage_, first_model));
     const PtFile model = open(first_model);
     stage_ == 3 ? add_stage_3(model) : add_groups(model);
     if (stage_ == 3) add_frozen_parts(model, parts_of_model);
@@ -194,7 +199,8 @@ class ZeroCheckpoint {
     for (const DirectoryEntry& entry : files_.list(step_))
       if (const std::optional<int64_t> rank = rank_of(entry.name, ending))
         if (!found.emplace(*rank, entry.name).second)
-          corrupt(printable(step_), fmt::format("has two files of rank {}: \"{}\" and \"{}\"", *rank, found.at(*rank), entry.name));
+          corrupt(printable(step_),
+                  fmt::format("has two files of rank {}: \"{}\" and \"{}\"", *rank, found.at(*rank), entry.name));
     std::vector<std::string> names;
     for (const auto& [rank, name] : found) {
       if (rank != static_cast<int64_t>(names.size()))
@@ -213,7 +219,8 @@ class ZeroCheckpoint {
       if (stage < 1 || stage > 3) file.refuse(fmt::format("zero_stage {} is not accepted; use 1, 2 or 3", stage));
       const int64_t ranks = number_in(file, file.member(states, "partition_count"), "partition_count");
       if (ranks != ranks_)
-        file.refuse(fmt::format("is of {} ranks, but there are {} such files; are some of another run, or absent?", ranks, ranks_));
+        file.refuse(
+            fmt::format("is of {} ranks, but there are {} such files; are some of another run, or absent?", ranks, ranks_));
       if (parts_.empty()) stage_ = stage;
       if (stage != stage_) file.refuse(fmt::format("is of ZeRO-{}, the file of rank 0 of ZeRO-{}", stage, stage_));
       const char* const key = stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
@@ -225,7 +232,8 @@ class ZeroCheckpoint {
         if (parts_.back().back().dtype != parts_.front().front().dtype) file.refuse("its groups have different types");
       }
       if (parts_.back().size() != parts_.front().size())
-        file.refuse(fmt::format("has {} groups of parameters, the file of rank 0 {}", parts_.back().size(), parts_.front().size()));
+        file.refuse(
+            fmt::format("has {} groups of parameters, the file of rank 0 {}", parts_.back().size(), parts_.front().size()));
     }
   }
 
@@ -247,20 +255,24 @@ class ZeroCheckpoint {
     to_.add(name, *dtype, shape, std::move(runs));
   }
 
-  [[noreturn]] static void refuse_size(const PtFile& file, int64_t group, const std::string& name, int64_t needed, int64_t held) {
-    file.refuse(fmt::format("group {}: \"{}\" ends at element {}, but the ranks hold {}", group, printable(name), needed, held));
+  [[noreturn]] static void refuse_size(const PtFile& file, int64_t group, const std::string& name, int64_t needed,
+                                       int64_t held) {
+    file.refuse(
+        fmt::format("group {}: \"{}\" ends at element {}, but the ranks hold {}", group, printable(name), needed, held));
   }
 
   void add_groups(const PtFile& model) {
     const auto& groups = list_of(model, model.member(model.root(), "param_shapes"), "param_shapes");
     if (groups.size() != parts_.front().size())
-      model.refuse(fmt::format("has {} groups of parameters, the files of the optimizer {}", groups.size(), parts_.front().size()));
+      model.refuse(
+          fmt::format("has {} groups of parameters, the files of the optimizer {}", groups.size(), parts_.front().size()));
     for (size_t group = 0; group < groups.size(); ++group) {
       Parts whole;
       for (const std::vector<PtTensor>& rank : parts_) whole.add(rank[group]);
       const Shapes shapes = shapes_of(model, *groups[group]);
       if (!paddings_.empty() && (paddings_.size() <= group || paddings_[group].size() != shapes.size()))
-        model.refuse(fmt::format("group {} has {} parameters, which does not fit param_alignment_paddings", group, shapes.size()));
+        model.refuse(
+            fmt::format("group {} has {} parameters, which does not fit param_alignment_paddings", group, shapes.size()));
       int64_t at = 0;
       for (size_t i = 0; i < shapes.size(); ++i) {
         const auto& [name, shape] = shapes[i];
@@ -360,7 +372,7 @@ class ZeroCheckpoint {
   std::string step_;
   TensorFiles& to_;
   int64_t stage_ = 0, ranks_ = 0;
-  std::vector<std::vector<PtTensor>> parts_;  // [rank][group]
+  std::vector<std::vector<PtTensor>> parts_;    // [rank][group]
   std::vector<std::vector<int64_t>> paddings_;  // [group][parameter]; empty: there are none
 };
 
@@ -374,8 +386,9 @@ ModelSource open_zero_checkpoint(FileSystem& files, const std::string& path, con
   return reading_files("is the checkpoint complete?", [&] {
     const std::string step = step_directory(files, path);
     if (step.empty())
-      refuse(path, "is no checkpoint of DeepSpeed; give the directory that holds \"latest\", or that of a step, which holds "
-                   "mp_rank_00_model_states.pt or zero_pp_rank_0_mp_rank_00_model_states.pt");
+      refuse(path,
+             "is no checkpoint of DeepSpeed; give the directory that holds \"latest\", or that of a step, which holds "
+             "mp_rank_00_model_states.pt or zero_pp_rank_0_mp_rank_00_model_states.pt");
     ModelSource source{.tensors = std::make_unique<TensorFiles>(step)};
     source.config_path = config.empty() ? find_config(files, path, step) : config;
     source.config = read_text(files, source.config_path, kConfigBytes);

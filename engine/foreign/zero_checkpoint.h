@@ -9,7 +9,8 @@
 //   stage 3       rank R has the R-th part of each parameter, padded to equal sizes (zero_pp_rank_R_mp_rank_00_model_states.pt)
 //   universal     DIR/STEP/zero/NAME/fp32.pt: whole parameters
 //
-// Parameters that were not trained are in 16 bits. Checkpoints of several tensor-parallel, pipeline or expert ranks are refused.
+// Parameters that were not trained are in 16 bits. Checkpoints of several tensor-parallel, pipeline or expert ranks are
+// refused.
 #pragma once
 
 #include <string>

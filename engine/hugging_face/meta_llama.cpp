@@ -44,8 +44,9 @@ Params read_params(const Json& json, const std::string& path) {
                fmt::format("use a number of heads of an even size in dim {}", params.C));
   params.D = params.C / params.N;
   file.require(params.K > 0 && params.N % params.K == 0, "n_kv_heads", fmt::format("use a divisor of n_heads {}", params.N));
-  file.require(!file.flag("use_scaled_rope", false), "use_scaled_rope",
-               "use false: the folder does not say how its rotary frequencies are scaled; use this model in Hugging Face's format");
+  file.require(
+      !file.flag("use_scaled_rope", false), "use_scaled_rope",
+      "use false: the folder does not say how its rotary frequencies are scaled; use this model in Hugging Face's format");
   // The sizes of the matrices say the rest.
   file.ignore({"vocab_size", "multiple_of", "ffn_dim_multiplier", "max_batch_size", "max_seq_len"});
   file.finish();
@@ -191,18 +192,19 @@ foreign::ModelSource open_meta_llama(FileSystem& files, const std::string& path,
     parts.add_rest();
     const int64_t length = p.rotary_base >= kLlama3RotaryBase ? kLlama3Length : kLlama2Length;
     source.notes.push_back(fmt::format("params.json does not say how long sequences may be: at most {} was taken", length));
-    source.config = nlohmann::ordered_json{{"model_type", "llama"},
-                                           {"vocab_size", vocabulary},
-                                           {"hidden_size", p.C},
-                                           {"intermediate_size", feed_forward},
-                                           {"num_hidden_layers", p.layers},
-                                           {"num_attention_heads", p.N},
-                                           {"num_key_value_heads", p.K},
-                                           {"max_position_embeddings", length},
-                                           {"rms_norm_eps", p.norm_epsilon},
-                                           {"rope_theta", p.rotary_base},
-                                           {"tie_word_embeddings", false}}
-                        .dump();
+    source.config = nlohmann::ordered_json{
+        {"model_type", "llama"},
+        {"vocab_size", vocabulary},
+        {"hidden_size", p.C},
+        {"intermediate_size", feed_forward},
+        {"num_hidden_layers", p.layers},
+        {"num_attention_heads", p.N},
+        {"num_key_value_heads", p.K},
+        {"max_position_embeddings", length},
+        {"rms_norm_eps", p.norm_epsilon},
+        {"rope_theta", p.rotary_base},
+        {"tie_word_embeddings",
+         false}}.dump();
     source.format = "Meta's format";
     return source;
   });

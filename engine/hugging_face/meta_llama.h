@@ -1,5 +1,5 @@
-// Llama as Meta publishes it: a folder with params.json and consolidated.00.pth, one file of torch.save for each tensor-parallel
-// rank. Ranks have rows of some matrices and columns of others; queries and keys are permuted (flat_file.h).
+// Llama as Meta publishes it: a folder with params.json and consolidated.00.pth, one file of torch.save for each
+// tensor-parallel rank. Ranks have rows of some matrices and columns of others; queries and keys are permuted (flat_file.h).
 #pragma once
 
 #include <string>

@@ -92,9 +92,9 @@ PretrainedModel::PretrainedModel(foreign::ModelSource source)
   const foreign::TensorFiles& tensors = *source_.tensors;
   described_.notes.insert(described_.notes.end(), source_.notes.begin(), source_.notes.end());
   if (description().layers > static_cast<int64_t>(tensors.names().size()))
-    throw CheckpointError(ExitCode::Usage, fmt::format("{}: describes {} layers, but the files hold only {} tensors",
-                                                       printable(source_.config_path), description().layers,
-                                                       tensors.names().size()));
+    throw CheckpointError(ExitCode::Usage,
+                          fmt::format("{}: describes {} layers, but the files hold only {} tensors",
+                                      printable(source_.config_path), description().layers, tensors.names().size()));
   MappedSource::Table table = architecture().weights(description());
   remove_absent_prefix(tensors, architecture().prefix, table);
   if (source_.outputs_first)

@@ -43,8 +43,7 @@ class InitialWeights {
   const Config& config() const { return pretrained_ ? pretrained_->config() : step_config_; }
   std::string digest() const { return pretrained_ ? pretrained_->digest() : "xxh3 " + step_->manifest().xxh3; }
   std::string in_words() const {
-    return pretrained_ ? fmt::format("{} ({})", pretrained_->weights().source(), pretrained_->kind())
-                       : step_->directory();
+    return pretrained_ ? fmt::format("{} ({})", pretrained_->weights().source(), pretrained_->kind()) : step_->directory();
   }
   std::vector<std::string> notes() const { return pretrained_ ? pretrained_->notes() : std::vector<std::string>(); }
 

@@ -10,15 +10,17 @@
     gpt2/golden.safetensors        what transformers computes from a GPT-2
     gpt2/fp32.bin, bf16.bin        the same model as a file of llm.c, with 3 rows of padding after the vocabulary
 
-The weights are numbers that bfloat16 holds, so that all files hold the same. Besides, the Llama is computed here with the formula
+The fuzzer's first inputs are written, too. The weights are numbers that bfloat16 holds, so that all files hold the same. Besides, the Llama is computed here with the formula
 of llama2.c, where neighbours are the pairs of a rotary position, and must agree with transformers. Needs torch, transformers.
 """
+import io
 import json
 import math
 import os
 import shutil
 import struct
 import sys
+import zipfile
 
 import torch
 import transformers
@@ -185,7 +187,49 @@ def write_gpt2(folder):
     write_golden(folder, model)
 
 
+def write_seeds():
+    """The fuzzer's first inputs: tiny models of zeros, and one that is refused."""
+    seeds = os.path.join(os.path.dirname(__file__), "..", "fuzz", "seeds")
+    v, c, f, layers, heads, t = 3, 4, 2, 1, 1, 2
+    matrices = v * c + layers * (2 * c + 4 * c * c + 3 * c * f) + c
+    files = {"llama2_c/v0": struct.pack("7i", c, f, layers, heads, heads, v, t) + bytes(4 * (matrices + t * c)),
+             "llama2_c/v0_untied": struct.pack("7i", c, f, layers, heads, heads, -v, t) + bytes(4 * (matrices + t * c + v * c)),
+             "llama2_c/v1": struct.pack("Ii7iB", 0x616B3432, 1, c, f, layers, heads, heads, v, t, 1).ljust(256, b"\0")
+             + bytes(4 * matrices),
+             "llama2_c/v2": struct.pack("Ii7iB", 0x616B3432, 2, c, f, layers, heads, heads, v, t, 1).ljust(256, b"\0")}
+    gpt2 = 4 * c + t * c + layers * (12 * c * c + 13 * c) + 2 * c
+    for version, size in ((3, 4), (5, 2)):
+        header = struct.pack("8i", 20240326, version, t, v, layers, heads, c, 4).ljust(1024, b"\0")
+        files[f"llm_c/version_{version}"] = header + bytes(size * gpt2)
+    files["llm_c/version_1"] = struct.pack("8i", 20240326, 1, t, v, layers, heads, c, 4).ljust(1024, b"\0")
+    weights = {"tok_embeddings": (v, c), "output": (v, c), "norm": (c,), "layers.0.attention_norm": (c,), "layers.0.ffn_norm": (c,),
+               **{f"layers.0.attention.{name}": (c, c) for name in ("wq", "wk", "wv", "wo")},
+               **{f"layers.0.feed_forward.{name}": shape for name, shape in {"w1": (f, c), "w2": (c, f), "w3": (f, c)}.items()}}
+    part = archive_seed({f"{name}.weight": torch.zeros(shape) for name, shape in weights.items()})
+    for name, scaled in (("small", False), ("scaled", True)):
+        params = json.dumps({"dim": c, "n_heads": heads, "n_layers": layers, "norm_eps": 1e-5, "vocab_size": -1,
+                             "use_scaled_rope": scaled}).encode()
+        files[f"meta_llama/{name}"] = struct.pack("H", len(params)) + params + part
+    for name, content in files.items():
+        os.makedirs(os.path.dirname(os.path.join(seeds, name)), exist_ok=True)
+        with open(os.path.join(seeds, name), "wb") as file:
+            file.write(content)
+
+
+def archive_seed(value):
+    """What the fuzz targets read of a file of torch.save: the pickle and the sizes of the storages."""
+    memory = io.BytesIO()
+    torch.save(value, memory)
+    with zipfile.ZipFile(memory) as archive:
+        entries = {info.filename.split("/", 1)[1]: info for info in archive.infolist()}
+        pickle = archive.read(entries["data.pkl"])
+    storages = sum(name.startswith("data/") for name in entries)
+    sizes = [entries[f"data/{i}"].file_size for i in range(storages)]
+    return struct.pack("H", len(pickle)) + pickle + struct.pack(f"<B{len(sizes)}H", len(sizes), *sizes)
+
+
 def main(target):
+    write_seeds()
     shutil.rmtree(target, ignore_errors=True)
     write_llama(os.path.join(target, "llama"), tied=True)
     write_llama(os.path.join(target, "llama-untied"), tied=False)

@@ -10,10 +10,11 @@
     NAME/expected.safetensors                what zero_to_fp32 makes of each; of universal: the same as of stage1-bf16. At stage 2
                                              zero_to_fp32 leaves out what was not trained: it is taken from the model's states.
 
-Needs torch, transformers and deepspeed (DS_BUILD_OPS=0 pip install deepspeed). Other versions may write other numbers.
+The fuzzer's first inputs are written, too. Needs torch, transformers and deepspeed (DS_BUILD_OPS=0 pip install deepspeed). Other versions may write other numbers.
 """
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -103,6 +104,26 @@ def make_universal(source, folder):
             os.remove(file)
 
 
+def write_seeds(target):
+    """The fuzzer's first inputs: the pickles of the golden files."""
+    from foreign_models import archive_seed
+    import torch
+    seeds = os.path.join(os.path.dirname(__file__), "..", "fuzz", "seeds", "zero_checkpoint")
+    os.makedirs(seeds, exist_ok=True)
+    names = {"model_states": {"mp": 0, "0": 1, "1": 2, "2": 3}, "optim_states": {"0": 4, "1": 5, "2": 6}}  # as in the target
+    for folder in ("stage1-bf16", "stage2-fp16", "stage3-bf16"):
+        content = b""
+        for path in sorted(glob.glob(os.path.join(target, folder, "*", "*.pt"))):
+            rank, kind = re.match(r".*/(?:bf16_)?(?:zero_pp_rank_(\d)_)?mp_rank_00_(\w+).pt", path).groups()
+            content += bytes([names[kind][rank or "mp"]]) + archive_seed(torch.load(path, weights_only=False))
+        with open(os.path.join(seeds, folder), "wb") as file:
+            file.write(content)
+    with open(os.path.join(seeds, "cut_short"), "wb") as file:
+        file.write(content[:5000])
+    with open(os.path.join(seeds, "universal"), "wb") as file:
+        file.write(b"\7" + archive_seed({"param": torch.zeros(2, 3)}) + b"\0" + archive_seed({"shared_params": {}}))
+
+
 def main(target):
     for name in RANKS:
         folder = os.path.join(target, name)
@@ -111,6 +132,7 @@ def main(target):
         finish(folder)
     shutil.rmtree(os.path.join(target, "universal"), ignore_errors=True)
     make_universal(os.path.join(target, "stage1-bf16"), os.path.join(target, "universal"))
+    write_seeds(target)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ TEST_P(ZeroGolden, WeightsAreThoseThatDeepSpeedPutsTogether) {
     // Whole, and from the third element on: parts of ranks end anywhere.
     for (const int64_t first : {int64_t{0}, int64_t{3}}) {
       std::vector<float> values(static_cast<size_t>(elements - first));
-      const checkpoint::Piece piece = checkpoint::whole_box_piece(name, tensor.shape, first,
-                                                                  {values.data(), DType::Float32, {elements - first}});
+      const checkpoint::Piece piece =
+          checkpoint::whole_box_piece(name, tensor.shape, first, {values.data(), DType::Float32, {elements - first}});
       source.tensors->read({&piece, 1});
       for (size_t i = 0; i < values.size(); ++i)
         ASSERT_EQ(values[i], tensor.values[static_cast<size_t>(first) + i]) << name << " " << i;
@@ -151,7 +151,10 @@ TEST_F(DamagedZeroCheckpoint, ADirectoryOfSomethingElseIsNone) {
   create_directories(files_, "/ds/zero/stage");
   EXPECT_EQ(format_of(files_, "/ds"), nullptr);
   expect_refused("is no checkpoint of DeepSpeed");
+  create_directories(files_, "/other");
+  write_text(files_, "/other/mp_rank_00_model_states.pt", "");
   write_text(files_, "/ds/latest", "../other");
+  EXPECT_EQ(format_of(files_, "/ds"), nullptr);
   expect_refused("is no checkpoint of DeepSpeed");
 }
 
