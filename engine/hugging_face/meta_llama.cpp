@@ -44,9 +44,9 @@ Params read_params(const Json& json, const std::string& path) {
                fmt::format("use a number of heads of an even size in dim {}", params.C));
   params.D = params.C / params.N;
   file.require(params.K > 0 && params.N % params.K == 0, "n_kv_heads", fmt::format("use a divisor of n_heads {}", params.N));
-  file.require(
-      !file.flag("use_scaled_rope", false), "use_scaled_rope",
-      "use false: the folder does not say how its rotary frequencies are scaled; use this model in Hugging Face's format");
+  const bool scaled = file.flag("use_scaled_rope", false);
+  file.require(!scaled, "use_scaled_rope",
+               "use false: the folder does not say how rotary frequencies are scaled; use this model in Hugging Face's format");
   // The sizes of the matrices say the rest.
   file.ignore({"vocab_size", "multiple_of", "ffn_dim_multiplier", "max_batch_size", "max_seq_len"});
   file.finish();
