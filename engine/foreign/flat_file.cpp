@@ -25,6 +25,10 @@ void FlatFile::refuse(const std::string& what) const {
   checkpoint::corrupt(printable(file_.path()), fmt::format("as a file of {}: {}", format_, what));
 }
 
+void FlatFile::refuse_kind(const std::string& what) const {
+  throw CheckpointError(ExitCode::Usage, fmt::format("{}: as a file of {}: {}", printable(file_.path()), format_, what));
+}
+
 int64_t FlatFile::positive(const char* name, int64_t value, int64_t most) const {
   if (value < 1 || value > most) refuse(fmt::format("{} is {}; use 1 to {}", name, value, most));
   return value;

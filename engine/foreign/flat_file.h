@@ -26,6 +26,7 @@ class FlatFile {
   // A number of the header, which must be in [1, most]. Throws CheckpointError (CheckpointCorrupt).
   int64_t positive(const char* name, int64_t value, int64_t most = int64_t{1} << 30) const;
   [[noreturn]] void refuse(const std::string& what) const;
+  [[noreturn]] void refuse_kind(const std::string& what) const;  // a file in order, but of another kind: Usage
 
   // The next tensor. Throws CheckpointError (CheckpointCorrupt) if the file ends before it does.
   Run take(const Shape& shape);

@@ -146,7 +146,7 @@ ModelSource open_llama2_c(FileSystem& files, const std::string& path) {
   const int version = version_of(file);
   if (version != 0 && version != 1)
     FlatFile(file, "llama2.c", DType::Float32, 0)
-        .refuse(fmt::format("version {} is not accepted (2 is in 8 bits); write it with export.py --version 1", version));
+        .refuse_kind(fmt::format("version {} is not accepted (2 is in 8 bits); write it with export.py --version 1", version));
   source.config = config_of(version == 0 ? read_old(file, *source.tensors) : read_version_1(file, *source.tensors));
   source.format = fmt::format("llama2.c, version {}", version);
   return source;

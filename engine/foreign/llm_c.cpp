@@ -31,9 +31,9 @@ ModelSource open_llm_c(FileSystem& files, const std::string& path) {
   const DType dtype = version == kBFloat16 ? DType::BFloat16 : DType::Float32;
   FlatFile flat(file, "llm.c", dtype, static_cast<int64_t>(kHeaderIntegers * sizeof(int32_t)));
   if (header[0] != kGpt2)
-    flat.refuse(fmt::format("it begins with {}, a GPT-2 with {}; other models are not accepted", header[0], kGpt2));
+    flat.refuse_kind(fmt::format("it begins with {}, a GPT-2 with {}; other models are not accepted", header[0], kGpt2));
   if (version != kFloat32 && version != kBFloat16)
-    flat.refuse(
+    flat.refuse_kind(
         fmt::format("version {} is not accepted; write it with a newer llm.c, which makes version {} (float32) or {} "
                     "(bfloat16)",
                     version, kFloat32, kBFloat16));

@@ -72,7 +72,7 @@ class TensorFiles : public checkpoint::TensorSource {
 };
 
 // Calls work(). A file that cannot be read becomes a CheckpointError (Usage): for a link it says that links are not followed,
-// and otherwise `advice`.
+// for too many files how to raise the limit, and otherwise `advice`.
 template <typename Work>
 auto reading_files(std::string_view advice, Work&& work) {
   try {
@@ -81,8 +81,12 @@ auto reading_files(std::string_view advice, Work&& work) {
     constexpr const char* kLinks =
         "links are not followed: give a folder that holds the files themselves, such as one made by huggingface-cli download "
         "--local-dir";
+    constexpr const char* kMany = "the files of a model stay open: raise the limit with ulimit -n";
+    const int number = error.error_number();
     throw CheckpointError(ExitCode::Usage, std::string(error.what()) + "; " +
-                                               (error.error_number() == ELOOP ? std::string(kLinks) : std::string(advice)));
+                                               std::string(number == ELOOP    ? kLinks
+                                                           : number == EMFILE ? kMany
+                                                                              : advice));
   }
 }
 
