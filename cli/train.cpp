@@ -121,12 +121,11 @@ void add_train(CLI::App& program) {
                                         "show the run at this port of 127.0.0.1 (default: a free one); the address is printed")
                            ->check(from_to(1, 65535))
                            ->expected(0, 1);
-  command->add_option("--init-from", arguments->init_from,
-                      "begin with the weights of a model in Hugging Face's format (a folder with config.json) or another one "
-                      "(DeepSpeed, llama2.c, "
-                      "llm.c, Meta), or of a checkpoint, unless --resume finds one to continue from; keys of the section "
-                      "\"model\" that the config leaves out are "
-                      "taken from there (docs/hugging_face.md)");
+  command->add_option(
+      "--init-from", arguments->init_from,
+      "begin with the weights of a model in Hugging Face's format (a folder with config.json) or of another program "
+      "(DeepSpeed, llama2.c, llm.c, Meta), or of a checkpoint, unless --resume finds one to continue from; keys of "
+      "the section \"model\" that the config leaves out are taken from there (docs/hugging_face.md)");
   CLI::Option* resume = command
                             ->add_option("--resume", arguments->resume,
                                          "continue from the newest valid checkpoint of this directory (default: "
