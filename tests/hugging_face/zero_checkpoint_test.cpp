@@ -151,9 +151,9 @@ TEST_F(DamagedZeroCheckpoint, ADirectoryOfSomethingElseIsNone) {
   create_directories(files_, "/ds/zero/stage");
   EXPECT_EQ(format_of(files_, "/ds"), nullptr);
   expect_refused("is no checkpoint of DeepSpeed");
-  create_directories(files_, "/other");
-  write_text(files_, "/other/mp_rank_00_model_states.pt", "");
-  write_text(files_, "/ds/latest", "../other");
+  create_directories(files_, "/ds/other/step");
+  write_text(files_, "/ds/other/step/mp_rank_00_model_states.pt", "");
+  write_text(files_, "/ds/latest", "other/step");
   EXPECT_EQ(format_of(files_, "/ds"), nullptr);
   expect_refused("is no checkpoint of DeepSpeed");
 }
