@@ -1,6 +1,6 @@
-// trivet checkpoint list | show | verify | diff | import | export
+// trivet checkpoint list | show | verify | diff | reshard | import | export
 //
-// A path is a directory of checkpoints or one of its steps ("checkpoints/step-00000200"). The first four write nothing and take
+// A path is a directory of checkpoints or one of its steps ("checkpoints/step-00000200"). The first five write nothing and take
 // no lock, because a job may be saving there.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -239,6 +239,17 @@ void diff(const Arguments& arguments) {
   fmt::print("{} and {}: {} of {} tensors have equal bits\n", first.directory(), second.directory(), equal, differences.size());
 }
 
+// Users of other trainers look for this command, because their checkpoints belong to the layout that wrote them.
+void reshard(const Arguments& arguments) {
+  const LoadedStep step = open_path(arguments.path, StepFiles::ThoseHere);
+  const int64_t ranks = step.manifest().ranks;
+  if (arguments.json) return print_json({{"directory", step.directory()}, {"ranks", ranks}, {"needs_resharding", false}});
+  fmt::print(
+      "{} was saved by {} {}. Every layout reads it as it is, so nothing was done.\n"
+      "next: trivet train CONFIG --resume, with any number of ranks, ZeRO stage, tensor and pipeline size\n",
+      escape_control(step.directory()), ranks, ranks == 1 ? "rank" : "ranks");
+}
+
 CLI::App* add_command(CLI::App& group, const std::string& name, const std::string& description, void (*run)(const Arguments&)) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = group.add_subcommand(name, description);
@@ -268,6 +279,12 @@ void add_checkpoint(CLI::App& program) {
       ->footer("Example: trivet checkpoint show checkpoints/step-00000200");
   add_command(group, "verify", "Read everything and compare every checksum; exit code 15 if something is damaged", verify)
       ->footer("Example: trivet checkpoint verify checkpoints");
+  add_command(
+      group, "reshard",
+      "Does nothing: every layout (ranks, ZeRO stage, tensor and pipeline size) reads every checkpoint as it is. Says how "
+      "many ranks saved it and how to go on",
+      reshard)
+      ->footer("Example: trivet checkpoint reshard checkpoints");
   add_exchange(group);
   add_command(group, "diff", "Compare two checkpoints tensor by tensor, whatever layouts wrote them", diff)
       ->footer("Example: trivet checkpoint diff run-a/step-00000200 run-b/step-00000200");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,7 +18,7 @@ namespace trivet::cli {
 namespace {
 
 struct ExchangeArguments {
-  std::string path, dtype = "float32", lora;
+  std::string path, config, dtype = "float32", lora;
   hugging_face::ExportOptions options;
   double shard_gigabytes = 5;
 };
@@ -26,17 +27,27 @@ void print_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) fmt::print("note: {}\n", escape_control(note));
 }
 
-void import_hugging_face(const ExchangeArguments& arguments) {
-  const auto imported = hugging_face::import_model(real_file_system(), arguments.path, arguments.options.output);
-  const hugging_face::PretrainedModel model(real_file_system(), arguments.path);
-  fmt::print("{} ({}) -> {}\n", escape_control(arguments.path), model.architecture().model_type, escape_control(imported.step));
+// The section "model" as a config states it.
+nlohmann::ordered_json model_section(const Config& config) {
+  nlohmann::ordered_json whole;
+  for (const ExplainedKey& key : explain(config))
+    if (key.path.starts_with("model.") && key.without_effect.empty()) {
+      std::string pointer = "/" + key.path;
+      std::ranges::replace(pointer, '.', '/');
+      whole[nlohmann::ordered_json::json_pointer(pointer)] = nlohmann::ordered_json::parse(key.value);
+    }
+  return whole["model"];
+}
+
+void import_from(const ExchangeArguments& arguments, std::string_view format) {
+  FileSystem& files = real_file_system();
+  const hugging_face::PretrainedModel model(hugging_face::open_model(files, arguments.path, format, arguments.config));
+  const std::string& output = arguments.options.output;
+  const auto imported = hugging_face::import_model(files, model, output);
+  fmt::print("{} ({}) -> {}\n", escape_control(arguments.path), model.kind(), escape_control(imported.step));
   print_notes(imported.notes);
-  nlohmann::ordered_json section;
-  for (const ExplainedKey& key : explain(model.config()))
-    if (key.path.starts_with("model.") && key.without_effect.empty())
-      section[key.path.substr(6)] = nlohmann::ordered_json::parse(key.value);
   fmt::print("next: trivet train CONFIG --init-from {}, where CONFIG needs no section \"model\"; it is\n\"model\": {}\n",
-             escape_control(arguments.path), section.dump(2));
+             escape_control(output), model_section(model.config()).dump(2));
 }
 
 void export_hugging_face(const ExchangeArguments& arguments) {
@@ -57,30 +68,29 @@ void export_hugging_face(const ExchangeArguments& arguments) {
   print_notes(exported.notes);
 }
 
-CLI::App& add_format(CLI::App& command, const std::string& description) {
-  command.require_subcommand(1);
-  return *command.add_subcommand("hf", description);
-}
-
 void add_import(CLI::App& group) {
-  auto arguments = std::make_shared<ExchangeArguments>();
   CLI::App& command = *group.add_subcommand("import", "Make a checkpoint of another program's model");
+  command.require_subcommand(1);
   command.footer("Example: trivet checkpoint import hf gpt2 --output imported");
-  CLI::App& format = add_format(command, "From a folder in Hugging Face's format");
-  format.footer("Example: trivet checkpoint import hf gpt2 --output imported");
-  format
-      .add_option("path", arguments->path,
-                  "Folder with config.json and the weights: model.safetensors or pytorch_model.bin, or an index and shards")
-      ->required();
-  format.add_option("--output", arguments->options.output, "Directory of checkpoints to make")->required();
-  format.callback([arguments] { import_hugging_face(*arguments); });
+  for (const hugging_face::ModelFormat& model_format : hugging_face::model_formats()) {
+    auto arguments = std::make_shared<ExchangeArguments>();
+    CLI::App& format = *command.add_subcommand(std::string(model_format.name), fmt::format("From {}", model_format.what));
+    format.footer(
+        fmt::format("Example: trivet checkpoint import {} {} --output imported", model_format.name, model_format.example));
+    format.add_option("path", arguments->path, std::string(model_format.path))->required();
+    format.add_option("--output", arguments->options.output, "Directory of checkpoints to make")->required();
+    if (model_format.takes_config)
+      format.add_option("--config", arguments->config, "The model's config.json, if the folder holds none");
+    format.callback([arguments, name = model_format.name] { import_from(*arguments, name); });
+  }
 }
 
 void add_export(CLI::App& group) {
   auto arguments = std::make_shared<ExchangeArguments>();
   CLI::App& command = *group.add_subcommand("export", "Write a checkpoint's weights in another program's format");
   command.footer("Example: trivet checkpoint export hf checkpoints --output my-gpt2 --like gpt2");
-  CLI::App& format = add_format(command, "To a folder in Hugging Face's format");
+  command.require_subcommand(1);
+  CLI::App& format = *command.add_subcommand("hf", "To a folder in Hugging Face's format");
   format.footer("Example: trivet checkpoint export hf checkpoints --output my-gpt2 --like gpt2");
   format.add_option("path", arguments->path, "Directory of checkpoints, or one of its steps; also DIR/best")->required();
   format.add_option("--output", arguments->options.output, "Folder to make")->required();

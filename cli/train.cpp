@@ -123,9 +123,9 @@ void add_train(CLI::App& program) {
                            ->expected(0, 1);
   command->add_option(
       "--init-from", arguments->init_from,
-      "begin with the weights of a model in Hugging Face's format (a folder with config.json) or of a checkpoint, "
-      "unless --resume finds one to continue from; keys of the section \"model\" that the config leaves out are "
-      "taken from there (docs/hugging_face.md)");
+      "begin with the weights of a model in Hugging Face's format (a folder with config.json) or of another program "
+      "(DeepSpeed, llama2.c, llm.c, Meta), or of a checkpoint, unless --resume finds one to continue from; keys of "
+      "the section \"model\" that the config leaves out are taken from there (docs/hugging_face.md)");
   CLI::Option* resume = command
                             ->add_option("--resume", arguments->resume,
                                          "continue from the newest valid checkpoint of this directory (default: "

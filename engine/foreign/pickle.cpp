@@ -85,8 +85,8 @@ constexpr uint8_t kProtocol = 2;
 
 class Pickle::Reader {
  public:
-  Reader(std::string_view text, const std::string& path, std::deque<PickleValue>& values)
-      : left_(text), bytes_(text.size()), path_(path), values_(values) {}
+  Reader(std::string_view text, const std::string& path, AcceptedNames names, std::deque<PickleValue>& values)
+      : left_(text), bytes_(text.size()), path_(path), names_(names), values_(values) {}
 
   // The value that is left when the program stops.
   const PickleValue* run() {
@@ -197,7 +197,7 @@ class Pickle::Reader {
     std::string name(line());
     name += ".";
     name += line();
-    if (std::ranges::find(kNames, name) == kNames.end())
+    if (names_ == AcceptedNames::OfWeights && std::ranges::find(kNames, name) == kNames.end())
       refuse(fmt::format("it uses \"{}\", which is none of the names that weights need", printable(name)));
     push({.kind = PickleKind::Name, .text = std::move(name)});
   }
@@ -233,6 +233,8 @@ class Pickle::Reader {
 
   void add_items(const std::vector<const PickleValue*>& items, PickleKind kind) {
     PickleValue& to = top();
+    if (names_ == AcceptedNames::Any && to.is(PickleKind::Object))
+      return;  // of an unknown class, such as a dict with defaults: nobody reads them
     if (to.kind != kind) fail(kind == PickleKind::List ? "appends to a value that is no list" : "sets an item of no dict");
     if (kind == PickleKind::Dict && items.size() % 2 != 0) fail("sets a key without a value");
     count_items(items.size());
@@ -276,13 +278,16 @@ class Pickle::Reader {
   std::string_view left_;
   size_t bytes_, items_ = 0;
   const std::string& path_;
+  AcceptedNames names_;
   std::deque<PickleValue>& values_;
   std::vector<PickleValue*> stack_;
   std::vector<size_t> marks_;
   std::map<uint32_t, PickleValue*> memo_;
 };
 
-Pickle::Pickle(std::string_view text, const std::string& path) { root_ = Reader(text, path, values_).run(); }
+Pickle::Pickle(std::string_view text, const std::string& path, AcceptedNames names) {
+  root_ = Reader(text, path, names, values_).run();
+}
 
 const PickleValue* find_member(const PickleValue& dict, std::string_view key) {
   if (!dict.is(PickleKind::Dict)) return nullptr;

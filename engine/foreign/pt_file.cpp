@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kPickle = "data.pkl";
 constexpr const char* kTensor = "torch._utils._rebuild_tensor_v2";
 constexpr const char* kParameter = "torch._utils._rebuild_parameter";
+constexpr const char* kWithAttributes = "torch._tensor._rebuild_from_type_v2";  // a tensor that somebody gave attributes
 constexpr int64_t kMostElements = int64_t{1} << 62;
 
 struct StorageType {
@@ -51,7 +52,7 @@ bool is_contiguous(const Shape& shape, const PickleValue& strides) {
 
 }  // namespace
 
-PtFile::PtFile(const ReadableFile& file) : file_(file), path_(printable(file.path())) {
+PtFile::PtFile(const ReadableFile& file, AcceptedNames names) : file_(file), path_(printable(file.path())) {
   if (!is_zip(file))
     throw CheckpointError(
         ExitCode::Usage,
@@ -65,7 +66,7 @@ PtFile::PtFile(const ReadableFile& file) : file_(file), path_(printable(file.pat
   if (folder_.empty()) corrupt(path_, "has no data.pkl; is it a file of torch.save?");
   if (entries_.contains(folder_ + "byteorder") && text_of("byteorder", 16) != "little")
     throw CheckpointError(ExitCode::Usage, path_ + ": is big-endian; only little-endian files are accepted");
-  pickle_.emplace(text_of(kPickle, kPickleLimitBytes), path_);
+  pickle_.emplace(text_of(kPickle, kPickleLimitBytes), path_, names);
 }
 
 std::string PtFile::text_of(const std::string& entry, int64_t limit_bytes) const {
@@ -106,14 +107,24 @@ Shape PtFile::shape(const PickleValue& value, std::string_view what) const {
   return Shape(std::span<const int64_t>(dims.data(), value.items.size()));
 }
 
-bool PtFile::is_tensor(const PickleValue& value) { return value.is_object(kTensor) || value.is_object(kParameter); }
+bool PtFile::is_tensor(const PickleValue& value) {
+  return value.is_object(kTensor) || value.is_object(kParameter) || value.is_object(kWithAttributes);
+}
+
+const std::vector<const PickleValue*>* PtFile::tensor_arguments(const PickleValue& value) {
+  if (value.is_object(kTensor)) return &value.items;
+  if (value.is_object(kParameter) && !value.items.empty() && value.items[0]->is_object(kTensor)) return &value.items[0]->items;
+  if (!value.is_object(kWithAttributes) || value.items.size() < 3) return nullptr;
+  const PickleValue &function = *value.items[0], &arguments = *value.items[2];
+  return function.is(PickleKind::Name) && function.text == kTensor && arguments.is(PickleKind::Tuple) ? &arguments.items
+                                                                                                      : nullptr;
+}
 
 PtTensor PtFile::tensor(const PickleValue& value, std::string_view name) const {
   const std::string what = fmt::format("tensor \"{}\"", printable(name));
-  const PickleValue* object = &value;
-  if (object->is_object(kParameter) && !object->items.empty()) object = object->items[0];
-  if (!object->is_object(kTensor) || object->items.size() < 4) refuse(what + " is no tensor");
-  const PickleValue& storage = *object->items[0];
+  const std::vector<const PickleValue*>* const arguments = tensor_arguments(value);
+  if (!arguments || arguments->size() < 4) refuse(what + " is no tensor");
+  const PickleValue& storage = *(*arguments)[0];
   if (!storage.is_object(kStorageObject) || storage.items.size() < 5 || !storage.items[1]->is(PickleKind::Name) ||
       !storage.items[2]->is(PickleKind::Text))
     refuse(what + " has no storage");
@@ -126,11 +137,11 @@ PtTensor PtFile::tensor(const PickleValue& value, std::string_view name) const {
   if (entry->second.bytes % size != 0 || entry->second.bytes / size != stored)
     refuse(fmt::format("{}: its storage has {} bytes, {} elements of {} bytes were announced", what, entry->second.bytes,
                        stored, size));
-  PtTensor tensor{known->dtype, shape(*object->items[2], what + ": its size"), {}};
-  const int64_t first = count(*object->items[1], what + ": its offset"), elements = tensor.shape.elements();
+  PtTensor tensor{known->dtype, shape(*(*arguments)[2], what + ": its size"), {}};
+  const int64_t first = count(*(*arguments)[1], what + ": its offset"), elements = tensor.shape.elements();
   if (elements > stored || first > stored - elements)
     refuse(fmt::format("{}: elements {} to {} are not in its storage of {}", what, first, first + elements, stored));
-  const PickleValue& strides = *object->items[3];
+  const PickleValue& strides = *(*arguments)[3];
   if (!strides.is(PickleKind::Tuple) || strides.items.size() != static_cast<size_t>(tensor.shape.dims()))
     refuse(what + ": its strides do not fit its size");
   if (elements > 1 && !is_contiguous(tensor.shape, strides))

@@ -34,7 +34,7 @@ struct PtTensor {
 class PtFile {
  public:
   // `file` must outlive this.
-  explicit PtFile(const ReadableFile& file);
+  explicit PtFile(const ReadableFile& file, AcceptedNames names = AcceptedNames::OfWeights);
 
   const PickleValue& root() const { return pickle_->root(); }
   const std::string& path() const { return path_; }  // printable
@@ -52,6 +52,7 @@ class PtFile {
   [[noreturn]] void refuse(std::string_view what) const;                 // CheckpointCorrupt
 
  private:
+  static const std::vector<const PickleValue*>* tensor_arguments(const PickleValue& value);  // null: no tensor
   std::string text_of(const std::string& entry, int64_t limit_bytes) const;
 
   const ReadableFile& file_;

@@ -41,16 +41,39 @@ void read_elements(const ReadableFile& file, int64_t offset, DType stored, int64
   }
 }
 
+// Calls use(element of the tensor, element of the run in its file, count) for each part of the run that is in [begin, end).
+template <typename Use>
+void for_each_overlap(const Run& run, int64_t begin, int64_t end, Use&& use) {
+  for (int64_t i = run.step > 0 ? std::max<int64_t>(0, (begin - run.first) / run.step) : 0; i < run.repeats; ++i) {
+    const int64_t at = run.first + i * run.step;
+    if (at >= end) return;
+    const int64_t from = std::max(begin, at), count = std::min(end, at + run.elements) - from;
+    if (count > 0) use(from, i * run.file_step + from - at, count);
+  }
+}
+
 }  // namespace
 
 const ReadableFile& TensorFiles::keep(std::unique_ptr<ReadableFile> file) { return *files_.emplace_back(std::move(file)); }
 
-void TensorFiles::add(const std::string& name, DType stored, const Shape& shape, const Run& run) {
+void TensorFiles::add(const std::string& name, DType stored, const Shape& shape, std::vector<Run> runs) {
+  int64_t elements = 0;
+  for (Run& run : runs) {
+    if (run.elements == 0) run.elements = shape.elements();
+    elements += run.elements * run.repeats;
+  }
+  if (elements != shape.elements()) throw std::logic_error("tensor files: the runs of " + name + " do not fill it");
   const DType shown = is_read_as_float(stored) ? DType::Float32 : stored;
-  const auto [at, is_new] = tensors_.try_emplace(name, Place{stored, {shown, shape}, run});
+  const ReadableFile& file = *runs.front().file;
+  const auto [at, is_new] = tensors_.try_emplace(name, Place{stored, {shown, shape}, std::move(runs)});
   if (!is_new)
-    corrupt(printable(run.file->path()),
-            fmt::format("tensor \"{}\" is in \"{}\", too", printable(name), printable(at->second.run.file->path())));
+    corrupt(printable(file.path()),
+            fmt::format("tensor \"{}\" is in \"{}\", too", printable(name), printable(at->second.runs.front().file->path())));
+}
+
+void TensorFiles::add_alias(const std::string& name, const std::string& tensor) {
+  const auto found = tensors_.find(tensor);
+  if (found != tensors_.end()) tensors_.try_emplace(name, Place(found->second));
 }
 
 std::vector<std::string> TensorFiles::names() const {
@@ -61,15 +84,18 @@ std::vector<std::string> TensorFiles::names() const {
 
 const ReadableFile* TensorFiles::file_of(const std::string& name) const {
   const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : found->second.run.file;
+  return found == tensors_.end() ? nullptr : found->second.runs.front().file;
 }
 
 uint64_t TensorFiles::digest() const {
   data::StreamingHash hash;
   for (const auto& [name, place] : tensors_) {
-    const std::string& path = place.run.file->path();
-    hash.add(fmt::format("{} {} {} {} {};", path.substr(path.rfind('/') + 1), name, name_of(place.stored),
-                         to_string(place.info.shape), place.run.offset_bytes));
+    hash.add(fmt::format("{} {} {}", name, name_of(place.stored), to_string(place.info.shape)));
+    for (const Run& run : place.runs) {
+      const std::string& path = run.file->path();
+      hash.add(fmt::format(" {} {} {}", path.substr(path.rfind('/') + 1), run.offset_bytes, run.first));
+    }
+    hash.add(";");
   }
   return hash.value();
 }
@@ -91,8 +117,13 @@ void TensorFiles::read_piece(const Place& place, const Piece& piece) const {
       checkpoint::whole_box_piece(piece.name, piece.shape, 0, {nullptr, piece.data.dtype, {piece.shape.elements()}});
   auto* const to = static_cast<std::byte*>(piece.data.data);
   for (const auto& part : checkpoint::common_elements(piece.shape, region_of(whole), region_of(piece)))
-    read_elements(*place.run.file, place.run.offset_bytes + part.from * size_of(place.stored), place.stored, part.count,
-                  to + part.to * size_of(piece.data.dtype), piece.data.dtype);
+    for (const Run& run : place.runs) {
+      const auto read = [&](int64_t from, int64_t in_run, int64_t count) {
+        read_elements(*run.file, run.offset_bytes + in_run * size_of(place.stored), place.stored, count,
+                      to + (part.to + from - part.from) * size_of(piece.data.dtype), piece.data.dtype);
+      };
+      for_each_overlap(run, part.from, part.from + part.count, read);
+    }
 }
 
 }  // namespace trivet::foreign

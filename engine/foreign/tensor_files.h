@@ -1,4 +1,4 @@
-// Tensors in files that another program wrote. Each is a run: elements that lie one after another in a file.
+// Tensors in files that another program wrote. Each is made of runs: elements that lie one after another in a file.
 //
 // read() reads only the elements that are asked for. float32, bfloat16 and float16 are read as float32. Thread-safe once all
 // tensors were added. Throws CheckpointError naming the file.
@@ -18,9 +18,16 @@
 
 namespace trivet::foreign {
 
+// Most tensors are one run. Others are in several files, or in another order; a run that repeats is a part of every row:
+//
+//   the tensor  | .......... | AAAA | .. | AAAA | .. | AAAA |         elements 4, repeats 3
+//               0            first         first + step
 struct Run {
   const ReadableFile* file = nullptr;
   int64_t offset_bytes = 0;
+  int64_t first = 0, elements = 0;  // of the tensor; 0 elements: the whole tensor
+  int64_t repeats = 1;
+  int64_t step = 0, file_step = 0;  // elements from one repeat to the next: in the tensor, at least `elements`; in the file
 };
 
 class TensorFiles : public checkpoint::TensorSource {
@@ -32,11 +39,17 @@ class TensorFiles : public checkpoint::TensorSource {
 
   // Keeps a file open as long as this object.
   const ReadableFile& keep(std::unique_ptr<ReadableFile> file);
-  // The run must lie within its file. Throws CheckpointError (CheckpointCorrupt) if there is a tensor of that name already.
-  void add(const std::string& name, DType stored, const Shape& shape, const Run& run);
+  // The runs must lie within their files, and hold each element of the tensor once. Throws CheckpointError (CheckpointCorrupt)
+  // if there is a tensor of that name already.
+  void add(const std::string& name, DType stored, const Shape& shape, std::vector<Run> runs);
+  void add(const std::string& name, DType stored, const Shape& shape, const Run& run) {
+    add(name, stored, shape, std::vector<Run>{run});
+  }
+  // A second name of a tensor that is there; does nothing if it is not, or if the second name is taken.
+  void add_alias(const std::string& name, const std::string& tensor);
 
   std::vector<std::string> names() const;
-  // The file that holds the tensor; null: no such tensor.
+  // The file that holds the tensor or its beginning; null: no such tensor.
   const ReadableFile* file_of(const std::string& name) const;
   // Differs if names, types, shapes or places differ. The weights themselves are not read.
   uint64_t digest() const;
@@ -49,7 +62,7 @@ class TensorFiles : public checkpoint::TensorSource {
   struct Place {
     DType stored;
     checkpoint::TensorInfo info;
-    Run run;
+    std::vector<Run> runs;
   };
   void read_piece(const Place& place, const checkpoint::Piece& piece) const;
 
@@ -59,7 +72,7 @@ class TensorFiles : public checkpoint::TensorSource {
 };
 
 // Calls work(). A file that cannot be read becomes a CheckpointError (Usage): for a link it says that links are not followed,
-// and otherwise `advice`.
+// for too many files how to raise the limit, and otherwise `advice`.
 template <typename Work>
 auto reading_files(std::string_view advice, Work&& work) {
   try {
@@ -68,8 +81,12 @@ auto reading_files(std::string_view advice, Work&& work) {
     constexpr const char* kLinks =
         "links are not followed: give a folder that holds the files themselves, such as one made by huggingface-cli download "
         "--local-dir";
+    constexpr const char* kMany = "the files of a model stay open: raise the limit with ulimit -n";
+    const int number = error.error_number();
     throw CheckpointError(ExitCode::Usage, std::string(error.what()) + "; " +
-                                               (error.error_number() == ELOOP ? std::string(kLinks) : std::string(advice)));
+                                               std::string(number == ELOOP    ? kLinks
+                                                           : number == EMFILE ? kMany
+                                                                              : advice));
   }
 }
 

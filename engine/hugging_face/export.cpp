@@ -19,6 +19,7 @@
 #include "engine/config/load.h"
 #include "engine/data/tokenizer.h"
 #include "engine/hugging_face/merged_source.h"
+#include "engine/hugging_face/model_files.h"
 #include "engine/hugging_face/peft.h"
 #include "engine/hugging_face/pretrained_model.h"
 #include "engine/hugging_face/same_model.h"

@@ -75,13 +75,12 @@ std::string find_tokenizer(FileSystem& files, const std::string& directory, int6
 
 }  // namespace
 
-Imported import_model(FileSystem& files, const std::string& directory, const std::string& output) {
-  const PretrainedModel pretrained(files, directory);
+Imported import_model(FileSystem& files, const PretrainedModel& pretrained, const std::string& output) {
   if (!checkpoint::list_steps(files, output).empty())
     throw ConfigError(fmt::format("--output {}: holds checkpoints already; choose another directory", printable(output)));
   Imported imported{.step = output + "/" + checkpoint::step_directory_name(0), .notes = pretrained.notes()};
   checkpoint::RunState state;
-  state.tokenizer = find_tokenizer(files, directory, pretrained.description().vocabulary_size, imported.notes);
+  state.tokenizer = find_tokenizer(files, pretrained.folder(), pretrained.description().vocabulary_size, imported.notes);
   std::vector<TensorInFile> tensors = tensors_of(pretrained);
   std::vector<Piece> pieces;
   for (TensorInFile& tensor : tensors) pieces.push_back(tensor.as_piece());

@@ -1,4 +1,4 @@
-// Makes a checkpoint of ours from a model in Hugging Face's format. The checkpoint is that of step 0 and holds weights, the
+// Makes a checkpoint of ours from a model of another program. The checkpoint is that of step 0 and holds weights, the
 // model's config and, if Trivet can use it, the tokenizer. Tensors are copied a piece at a time.
 #pragma once
 
@@ -17,6 +17,6 @@ struct Imported {
 };
 
 // `output`: a directory of checkpoints without steps. Throws ConfigError if it has some.
-Imported import_model(FileSystem& files, const std::string& directory, const std::string& output);
+Imported import_model(FileSystem& files, const PretrainedModel& pretrained, const std::string& output);
 
 }  // namespace trivet::hugging_face

@@ -12,7 +12,6 @@
 #include "core/printable.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/strict_json.h"
-#include "engine/data/hash.h"
 #include "engine/foreign/pt_file.h"
 
 namespace trivet::hugging_face {
@@ -60,6 +59,11 @@ std::map<std::string, std::string> parse_index(std::string_view text, const std:
   return index;
 }
 
+bool has_weights(FileSystem& files, const std::string& directory) {
+  const auto has = [&](const char* name) { return files.kind(directory + "/" + name) != EntryKind::Missing; };
+  return has(kSafetensors.weights) || has(kSafetensors.index) || has(kTorchFiles.weights) || has(kTorchFiles.index);
+}
+
 ModelFiles::ModelFiles(FileSystem& files, const std::string& directory) : TensorFiles(directory) {
   foreign::reading_files(fmt::format("is {} a model in Hugging Face's format?", printable(directory)), [&] {
     config_ = read_text(files, path(kConfigName), kConfigLimitBytes);
@@ -93,12 +97,6 @@ void ModelFiles::check_index(const std::map<std::string, std::string>& index, co
   for (const std::string& tensor : this->names())
     if (!index.contains(tensor))
       corrupt(path(name_of_file(*file_of(tensor))), fmt::format("tensor \"{}\" is not in {}", printable(tensor), names.index));
-}
-
-std::string ModelFiles::digest() const {
-  data::StreamingHash hash;
-  hash.add(fmt::format("{} {}", config_, TensorFiles::digest()));
-  return fmt::format("xxh3 {}", data::hexadecimal(hash.value()));
 }
 
 }  // namespace trivet::hugging_face

@@ -39,12 +39,14 @@ inline constexpr WeightNames kTorchFiles{"pytorch_model.bin", "pytorch_model.bin
 std::map<std::string, std::string> parse_index(std::string_view text, const std::string& path,
                                                std::string_view ending = kSafetensors.ending);
 
+// Whether the folder holds weights in one of these formats.
+bool has_weights(FileSystem& files, const std::string& directory);
+
 class ModelFiles final : public foreign::TensorFiles {
  public:
   ModelFiles(FileSystem& files, const std::string& directory);
 
   const std::string& config() const { return config_; }  // the text of config.json
-  std::string digest() const;                            // of config.json and of what the files say of their tensors
 
  private:
   std::string path(const std::string& name) const { return source() + "/" + name; }

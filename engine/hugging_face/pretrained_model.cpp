@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/config/load.h"
+#include "engine/hugging_face/model_files.h"
 #include "model/model.h"
 
 namespace trivet::hugging_face {
@@ -62,7 +63,7 @@ bool follows_from_config(const std::string& name) {
 }
 
 // A file of the model without its head has names without the prefix.
-void remove_absent_prefix(const ModelFiles& files, std::string_view prefix, MappedSource::Table& table) {
+void remove_absent_prefix(const foreign::TensorFiles& files, std::string_view prefix, MappedSource::Table& table) {
   if (std::ranges::any_of(files.names(), [&](const std::string& name) { return name.starts_with(prefix); })) return;
   for (auto& [ours, all] : table)
     for (TheirRows& rows : all)
@@ -86,24 +87,39 @@ DescribedModel describe_model(std::string_view config_json, const std::string& p
   return described;
 }
 
-PretrainedModel::PretrainedModel(FileSystem& files, const std::string& directory)
-    : files_(files, directory), described_(describe_model(files_.config(), directory + "/" + kConfigName)) {
-  if (description().layers > static_cast<int64_t>(files_.names().size()))
+PretrainedModel::PretrainedModel(foreign::ModelSource source)
+    : source_(std::move(source)), described_(describe_model(source_.config, source_.config_path)) {
+  const foreign::TensorFiles& tensors = *source_.tensors;
+  described_.notes.insert(described_.notes.end(), source_.notes.begin(), source_.notes.end());
+  if (description().layers > static_cast<int64_t>(tensors.names().size()))
     throw CheckpointError(ExitCode::Usage,
-                          fmt::format("{}: {} describes {} layers, but the files hold only {} tensors", printable(directory),
-                                      kConfigName, description().layers, files_.names().size()));
+                          fmt::format("{}: describes {} layers, but the files hold only {} tensors",
+                                      printable(source_.config_path), description().layers, tensors.names().size()));
   MappedSource::Table table = architecture().weights(description());
-  remove_absent_prefix(files_, architecture().prefix, table);
+  remove_absent_prefix(tensors, architecture().prefix, table);
+  if (source_.outputs_first)
+    for (auto& [ours, all] : table)
+      for (TheirRows& rows : all) rows.transposed = false;
   check_all_used(table);
-  weights_ = std::make_unique<MappedSource>(files_, std::move(table));
+  weights_ = std::make_unique<MappedSource>(tensors, std::move(table));
   check_shapes();
+}
+
+std::string PretrainedModel::kind() const {
+  const std::string type(architecture().model_type);
+  return source_.format.empty() ? type : fmt::format("{}, {}", type, source_.format);
+}
+
+std::string PretrainedModel::folder() const {
+  const size_t slash = source_.config_path.rfind('/');
+  return slash == std::string::npos ? "." : source_.config_path.substr(0, std::max<size_t>(1, slash));
 }
 
 void PretrainedModel::check_all_used(const MappedSource::Table& table) {
   std::set<std::string> used;
   for (const auto& [ours, all] : table)
     for (const TheirRows& rows : all) used.insert(rows.tensor);
-  for (const std::string& name : files_.names()) {
+  for (const std::string& name : source_.tensors->names()) {
     if (used.contains(name)) continue;
     const bool is_tied = description().tied_embedding && name == "lm_head.weight";
     if (!is_tied && !follows_from_config(name))
@@ -111,7 +127,7 @@ void PretrainedModel::check_all_used(const MappedSource::Table& table) {
           ExitCode::Usage,
           fmt::format("{}: tensor \"{}\" is no part of a model of the type \"{}\" with this {}; is it of another "
                       "model?",
-                      files_.source(), printable(name), architecture().model_type, kConfigName));
+                      source_.tensors->source(), printable(name), architecture().model_type, kConfigName));
     described_.notes.push_back(fmt::format("tensor \"{}\" was ignored: {}", printable(name),
                                            is_tied ? "tie_word_embeddings is true" : "its values follow from the config"));
   }
@@ -126,10 +142,6 @@ void PretrainedModel::check_shapes() const {
       checkpoint::check_stored(*weights_, checkpoint::whole_box_piece(parameter_name(model, layer, i), spec.shape, 0,
                                                                       {nullptr, DType::Float32, {0}}));
     }
-}
-
-bool is_pretrained_model(FileSystem& files, const std::string& directory) {
-  return files.kind(directory + "/" + kConfigName) != EntryKind::Missing;
 }
 
 }  // namespace trivet::hugging_face

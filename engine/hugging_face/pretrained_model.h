@@ -1,4 +1,5 @@
-// A model in Hugging Face's format, as ours: the section "model" of a config, and a source of weights under our names.
+// A model that another program saved (model_format.h), as ours: the section "model" of a config, and a source of weights under
+// our names.
 //
 // Opening reads config.json and the headers of the files, and checks that they hold exactly the tensors of the model; weights
 // are read when somebody asks for them. Throws ConfigError naming the key of config.json, and CheckpointError naming the file.
@@ -11,7 +12,7 @@
 #include "engine/checkpoint/tensor_source.h"
 #include "engine/config/config.h"
 #include "engine/hugging_face/architecture.h"
-#include "engine/hugging_face/model_files.h"
+#include "engine/hugging_face/model_format.h"
 
 namespace trivet::hugging_face {
 
@@ -25,13 +26,16 @@ DescribedModel describe_model(std::string_view config_json, const std::string& p
 
 class PretrainedModel {
  public:
-  PretrainedModel(FileSystem& files, const std::string& directory);
+  PretrainedModel(FileSystem& files, const std::string& path) : PretrainedModel(open_model(files, path)) {}
+  explicit PretrainedModel(foreign::ModelSource source);
 
   const Architecture& architecture() const { return *described_.architecture; }
   const Config& config() const { return described_.config; }
   const model::Description& description() const { return described_.config.model; }
   const checkpoint::TensorSource& weights() const { return *weights_; }
-  std::string digest() const { return files_.digest(); }
+  std::string digest() const { return source_.digest(); }
+  std::string kind() const;    // "llama", "llama, llama2.c, version 1"
+  std::string folder() const;  // of its config, where its tokenizer may be, too
   // What was ignored, one sentence each.
   const std::vector<std::string>& notes() const { return described_.notes; }
 
@@ -39,12 +43,9 @@ class PretrainedModel {
   void check_shapes() const;
   void check_all_used(const checkpoint::MappedSource::Table& table);
 
-  ModelFiles files_;
+  foreign::ModelSource source_;
   DescribedModel described_;
   std::unique_ptr<checkpoint::MappedSource> weights_;
 };
-
-// Whether the folder holds a config.json, so that it is a model in this format and not a checkpoint of ours.
-bool is_pretrained_model(FileSystem& files, const std::string& directory);
 
 }  // namespace trivet::hugging_face

@@ -23,14 +23,14 @@ class InitialWeights {
  public:
   explicit InitialWeights(const std::string& path) {
     FileSystem& files = real_file_system();
-    if (hugging_face::is_pretrained_model(files, path)) {
+    if (hugging_face::format_of(files, path)) {
       pretrained_ = std::make_unique<hugging_face::PretrainedModel>(files, path);
       return;
     }
     if (files.kind(path + "/.") != EntryKind::Directory)
       throw ConfigError(
-          fmt::format("--init-from {}: no such directory; give the folder of a model in Hugging Face's format (with "
-                      "config.json), or a directory of checkpoints or one of its steps",
+          fmt::format("--init-from {}: no such directory, and no file of llm.c or llama2.c; give the folder of a model in "
+                      "Hugging Face's format (with config.json), or a directory of checkpoints or one of its steps",
                       printable(path)));
     step_ = std::make_unique<checkpoint::LoadedStep>(checkpoint::open_path(files, checkpoint::follow_name(files, path)));
     step_config_ = parse_config(step_->config(), step_->directory() + "/manifest.json");
@@ -43,8 +43,7 @@ class InitialWeights {
   const Config& config() const { return pretrained_ ? pretrained_->config() : step_config_; }
   std::string digest() const { return pretrained_ ? pretrained_->digest() : "xxh3 " + step_->manifest().xxh3; }
   std::string in_words() const {
-    return pretrained_ ? fmt::format("{} ({})", pretrained_->weights().source(), pretrained_->architecture().model_type)
-                       : step_->directory();
+    return pretrained_ ? fmt::format("{} ({})", pretrained_->weights().source(), pretrained_->kind()) : step_->directory();
   }
   std::vector<std::string> notes() const { return pretrained_ ? pretrained_->notes() : std::vector<std::string>(); }
 

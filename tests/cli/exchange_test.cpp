@@ -1,5 +1,5 @@
-// Runs `trivet checkpoint import`, `train --init-from` and `checkpoint export` as a user does, with a model that transformers
-// saved.
+// Runs `trivet checkpoint import`, `train --init-from` and `checkpoint export` as a user does, with models that transformers
+// and other programs saved.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +14,8 @@ namespace {
 using testing::HasSubstr;
 
 const std::string kGolden = TRIVET_SOURCE_DIR "/tests/golden/hf/";
+const std::string kForeign = TRIVET_SOURCE_DIR "/tests/golden/foreign/";
+const std::string kZero = TRIVET_SOURCE_DIR "/tests/golden/zero/";
 
 class Exchange : public testing::Test {
  protected:
@@ -57,6 +59,49 @@ TEST_F(Exchange, TrainsFromAModelOnAnyLayoutAndExportsIt) {
     const std::string shown = run("checkpoint diff imported-" + name + " one-" + name).text;
     EXPECT_THAT(shown, testing::Not(HasSubstr("elements differ")));
   }
+}
+
+// The same model in four files: training from each gives the same bits, on any layout.
+TEST_F(Exchange, TrainsFromFilesOfOtherPrograms) {
+  std::string text;
+  for (int i = 0; i < 1500; ++i) text += static_cast<char>('a' + i * i % 9);
+  folder.write("few.txt", text);
+  run("data prepare few.txt --vocabulary characters --output few");
+  const std::string start = "train config.json --set data.train=few --set training.steps=5 --set model.sequence_length=16";
+  const auto train = [&](const std::string& model, const std::string& to, const std::string& layout) {
+    const std::string output = " --set checkpoint.directory=" + to;
+    return run(start + " --init-from " + kForeign + model + output + layout).text;
+  };
+  const std::string sharded = " --ranks 4 --set parallel.tensor=2 --set zero_optimization.stage=3";
+  EXPECT_THAT(train("llama-untied/v0.bin", "v0", ""), HasSubstr("v0.bin (llama, llama2.c, version 0)"));
+  EXPECT_THAT(train("llama-untied/v1.bin", "v1", sharded), HasSubstr("v1.bin (llama, llama2.c, version 1)"));
+  EXPECT_THAT(train("llama-untied/meta", "meta", sharded), HasSubstr("meta (llama, Meta's format)"));
+  EXPECT_THAT(train("gpt2/fp32.bin", "fp32", ""), HasSubstr("fp32.bin (gpt2, llm.c, version 3)"));
+  EXPECT_THAT(train("gpt2/bf16.bin", "bf16", sharded), HasSubstr("bf16.bin (gpt2, llm.c, version 5)"));
+  for (const std::string pair : {"v0 v1", "v0 meta", "fp32 bf16"})
+    EXPECT_THAT(run("checkpoint diff " + pair + " --json").text, HasSubstr("\"equal\": true")) << pair;
+}
+
+TEST_F(Exchange, ACheckpointOfDeepSpeedIsImportedWithTheConfigOfItsModel) {
+  const std::string step = kZero + "stage2-fp16/global_step2";
+  const std::string text = run("checkpoint import deepspeed " + step + " --output imported").text;
+  EXPECT_THAT(text, HasSubstr("(llama, DeepSpeed's ZeRO-2 of 3 ranks) -> imported/step-00000000"));
+  EXPECT_THAT(text, HasSubstr("\"lora\": {\n    \"rank\": 0\n  }"));
+  EXPECT_THAT(text, HasSubstr("--init-from imported"));
+  // Without the config next to it.
+  run("checkpoint import deepspeed " + kZero + "universal/universal --config " + kZero +
+      "universal/config.json --output other");
+  EXPECT_THAT(run("checkpoint import deepspeed " + kZero + "stage1-bf16 --output first").text, HasSubstr("ZeRO-1 of 2 ranks"));
+  EXPECT_THAT(run("checkpoint diff first other --json").text, HasSubstr("\"equal\": true"));
+  EXPECT_THAT(refused("checkpoint import llm.c " + kForeign + "llama/v1.bin --output x"), HasSubstr("as a file of llm.c"));
+}
+
+TEST_F(Exchange, NoCheckpointNeedsResharding) {
+  run("train config.json --init-from " + kGolden + "gpt2 --ranks 2 --set training.steps=1");
+  EXPECT_THAT(run("checkpoint reshard one").text,
+              HasSubstr("one/step-00000001 was saved by 2 ranks. Every layout reads it as it is"));
+  EXPECT_THAT(run("checkpoint reshard one --json").text, HasSubstr("\"needs_resharding\": false"));
+  EXPECT_THAT(refused("checkpoint reshard nowhere"), HasSubstr("nowhere"));
 }
 
 TEST_F(Exchange, TheModelOfTheWeightsIsTunedAndThenTrained) {

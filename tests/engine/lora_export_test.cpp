@@ -210,7 +210,7 @@ TEST_F(LoraExportTest, TheFormMustBeChosenIfThereAreAdaptersAndNotOtherwise) {
   save("llama", {"v_proj"});
   EXPECT_THAT([&] { exported("llama", {.output = "/out"}); },
               ThrowsMessage<ConfigError>(HasSubstr("its model has low-rank adapters (model.lora); give --lora merged")));
-  import_model(files, "/gpt2", "/checkpoints-of-gpt2");
+  import_model(files, PretrainedModel(files, "/gpt2"), "/checkpoints-of-gpt2");
   EXPECT_THAT([&] { exported("gpt2", {.output = "/out", .lora = LoraExport::Merged}); },
               ThrowsMessage<ConfigError>(HasSubstr("has no low-rank adapters (model.lora); leave --lora out")));
 }

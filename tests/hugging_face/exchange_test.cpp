@@ -8,6 +8,7 @@
 #include "engine/checkpoint/steps.h"
 #include "engine/hugging_face/export.h"
 #include "engine/hugging_face/import.h"
+#include "engine/hugging_face/model_files.h"
 #include "engine/hugging_face/same_model.h"
 #include "tests/hugging_face/small_models.h"
 #include "tests/support/memory_file_system.h"
@@ -34,7 +35,7 @@ class Exchange : public testing::Test {
     write_model(files, "/phi3", small_llama_as("phi3", ", \"partial_rotary_factor\": 0.5"), file_of(small_phi3_tensors()));
   }
   Exported exported(const std::string& model, ExportOptions options) {
-    import_model(files, "/" + model, "/checkpoints-of-" + model);
+    import_model(files, PretrainedModel(files, "/" + model), "/checkpoints-of-" + model);
     return export_model(files, "/checkpoints-of-" + model, options);
   }
   std::string text(const std::string& path) { return read_text(files, path, 1 << 20); }
@@ -64,10 +65,10 @@ TEST_F(Exchange, AModelIsWrittenAsTheFirstArchitectureThatHasItsFeaturesOrAsTheC
             "phi3");
   const PretrainedModel before(files, "/mistral-without"), after(files, "/fused");
   EXPECT_EQ(model_difference(before.description(), after.description()), "");
-  import_model(files, "/mistral", "/windows");
+  import_model(files, PretrainedModel(files, "/mistral"), "/windows");
   EXPECT_THAT([&] { export_model(files, "/windows", {.output = "/x", .model_type = "llama"}); },
               ThrowsMessage<ConfigError>(HasSubstr("\"llama\": model.attention_window is 3")));
-  import_model(files, "/qwen2", "/biases");
+  import_model(files, PretrainedModel(files, "/qwen2"), "/biases");
   EXPECT_THAT([&] { export_model(files, "/biases", {.output = "/x", .model_type = "mistral"}); },
               ThrowsMessage<ConfigError>(HasSubstr("\"mistral\": model.qkv_bias is true")));
 }
@@ -84,13 +85,13 @@ TEST_F(Exchange, RotaryScalingIsWrittenAsItWasRead) {
 }
 
 TEST_F(Exchange, TheCheckpointOfAnImportHoldsConfigAndWeights) {
-  const Imported imported = import_model(files, "/llama", "/out");
+  const Imported imported = import_model(files, PretrainedModel(files, "/llama"), "/out");
   EXPECT_EQ(imported.step, "/out/step-00000000");
   const auto step = checkpoint::open_newest(files, "/out");
   EXPECT_EQ(step.run_id(), kImportedRunId);
   EXPECT_NO_THROW(step.verify());
   EXPECT_EQ(nlohmann::json::parse(step.config()).at("model").at("type"), "llama");
-  EXPECT_THAT([&] { import_model(files, "/llama", "/out"); },
+  EXPECT_THAT([&] { import_model(files, PretrainedModel(files, "/llama"), "/out"); },
               ThrowsMessage<ConfigError>("--output /out: holds checkpoints already; choose another directory"));
 }
 
@@ -128,7 +129,7 @@ TEST_F(Exchange, KeepsTheOriginalsConfigAndTokenizer) {
 }
 
 TEST_F(Exchange, RefusesWhatItCannotWrite) {
-  import_model(files, "/llama", "/out");
+  import_model(files, PretrainedModel(files, "/llama"), "/out");
   EXPECT_THAT([&] { export_model(files, "/out", {.output = "/llama"}); },
               ThrowsMessage<ConfigError>("--output /llama: is not empty; choose another directory"));
   EXPECT_THAT([&] { export_model(files, "/out", {.output = "/x", .model_type = "gpt2"}); },

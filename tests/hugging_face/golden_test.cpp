@@ -1,4 +1,5 @@
-// Reads the models that transformers wrote (tests/golden/hf_reference.py) and compares what they compute.
+// Reads the models that transformers wrote (tests/golden/hf_reference.py), and those that other programs wrote
+// (tests/golden/foreign_models.py), and compares what they compute with what transformers computes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,21 +13,35 @@
 namespace trivet::hugging_face {
 namespace {
 
-const std::string kFolder = TRIVET_SOURCE_DIR "/tests/golden/hf";
+const std::string kFolder = TRIVET_SOURCE_DIR "/tests/golden/";
 
-std::vector<std::string> golden_models() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) names.push_back(entry.path().filename().string());
-  std::ranges::sort(names);
-  return names;
+// A model, and the folder of what it computes.
+struct Golden {
+  std::string model, folder;
+};
+void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.model; }
+
+std::vector<Golden> golden_models() {
+  std::vector<Golden> all;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder + "hf")) {
+    const std::string folder = "hf/" + entry.path().filename().string();
+    all.push_back({folder, folder});
+  }
+  for (const auto& folder : std::filesystem::directory_iterator(kFolder + "foreign"))
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (const std::string name = entry.path().filename().string(); name != "golden.safetensors") {
+        const std::string in = "foreign/" + folder.path().filename().string();
+        all.push_back({in + "/" + name, in});
+      }
+  std::ranges::sort(all, {}, &Golden::model);
+  return all;
 }
 
-class GoldenModel : public testing::TestWithParam<std::string> {};
+class GoldenModel : public testing::TestWithParam<Golden> {};
 
 TEST_P(GoldenModel, LogitsLossAndGradientAreThoseOfTransformers) {
-  const std::string directory = kFolder + "/" + GetParam();
-  const PretrainedModel pretrained(real_file_system(), directory);
-  auto golden = model::read_safetensors(directory + "/golden.safetensors");
+  const PretrainedModel pretrained(real_file_system(), kFolder + GetParam().model);
+  auto golden = model::read_safetensors(kFolder + GetParam().folder + "/golden.safetensors");
   const Shape shape = golden.at("tokens").shape;
   model::Description description = pretrained.description();
   description.sequence_length = description.type == model::Type::Gpt ? description.sequence_length : shape[1];
@@ -53,9 +68,9 @@ TEST_P(GoldenModel, LogitsLossAndGradientAreThoseOfTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, GoldenModel, testing::ValuesIn(golden_models()), [](const auto& model) {
-  std::string name = model.param;
+  std::string name = model.param.model;
   std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
-  return name;
+  return name.starts_with("hf") ? name.substr(2) : name;
 });
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "engine/hugging_face/model_files.h"
 #include "tests/hugging_face/small_models.h"
 #include "tests/support/memory_file_system.h"
 #include "tests/support/temporary_folder.h"
@@ -285,7 +286,7 @@ TEST_F(PretrainedModelTest, RefusesMoreLayersThanTensors) {
   std::string deep = kSmallGpt2;
   deep.replace(deep.find("\"n_layer\": 1"), 12, "\"n_layer\": 60000");
   write(deep, file_of(small_gpt2_tensors()));
-  expect_refused("/model: config.json describes 60000 layers, but the files hold only 16 tensors");
+  expect_refused("/model/config.json: describes 60000 layers, but the files hold only 16 tensors");
 }
 
 TEST_F(PretrainedModelTest, NamesWhatIsMissing) {

@@ -11,6 +11,7 @@
 #include "core/file_system.h"
 #include "engine/foreign/pickle.h"
 #include "engine/foreign/pt_file.h"
+#include "engine/hugging_face/model_files.h"
 #include "engine/hugging_face/pretrained_model.h"
 #include "engine/hugging_face/same_model.h"
 #include "tests/support/memory_file_system.h"
@@ -162,6 +163,19 @@ TEST(Pickles, AreRefusedIfTheyContradictThemselves) {
                       "ctorch\nSize"s),
               HasSubstr("ends in the middle of a name"));
   EXPECT_THAT(refusal("\x80\x02X\xff\xff\xff\x7f."s), HasSubstr("ends in the middle of an instruction"));
+}
+
+TEST(Pickles, OfCheckpointsMayUseAnyNameAsData) {
+  using std::string_literals::operator""s;
+  // posix.system("echo"), and a call whose result is given an item, as a dict with defaults is.
+  const std::string call =
+      "\x80\x02"
+      "cposix\nsystem\nX\x04\0\0\0echo\x85R"s;
+  const foreign::Pickle pickle(call + "K\x01K\x02s.", "file", foreign::AcceptedNames::Any);
+  EXPECT_TRUE(pickle.root().is_object("posix.system"));
+  ASSERT_EQ(pickle.root().items.size(), 1U);
+  EXPECT_EQ(pickle.root().items[0]->text, "echo");
+  EXPECT_THAT(refusal(call + "."), HasSubstr("it uses \"posix.system\""));
 }
 
 TEST(Pickles, ThatGrowWithoutBoundAreRefused) {

@@ -1,0 +1,15 @@
+#include "engine/foreign/model_source.h"
+
+#include <fmt/format.h>
+
+#include "engine/data/hash.h"
+
+namespace trivet::foreign {
+
+std::string ModelSource::digest() const {
+  data::StreamingHash hash;
+  hash.add(fmt::format("{} {}", config, tensors->digest()));
+  return fmt::format("xxh3 {}", data::hexadecimal(hash.value()));
+}
+
+}  // namespace trivet::foreign
