@@ -12,6 +12,7 @@
 #include "core/cuda/memory.h"
 #include "core/cuda/streams.h"
 #include "core/memory.h"
+#include "kernels/cuda/attention_dispatch.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/kernels.h"
 
@@ -54,13 +55,28 @@ class Bench {
     const TensorView out = tensor(kType, {c.b, c.s, c.n * c.d}), dout = tensor(kType, out.shape);
     const TensorView sums = tensor(DType::Float32, {c.b, c.n, c.s});
     const std::string shape = fmt::format(", B {} S {} N {} G {} D {}", c.b, c.s, c.n, c.g, c.d);
-    measure("attention" + shape, kForwardTarget, peak, [&](Kernels& k) {
+    const auto forward = [&](Kernels& k) {
       k.attention({.qkv = qkv, .out = out, .log_sum_exp = sums, .heads = c.n, .key_value_heads = c.g});
-    });
-    measure("attention_backward" + shape, kBackwardTarget, peak, [&](Kernels& k) {
+    };
+    const auto backward = [&](Kernels& k) {
       k.attention_backward(
           {.dout = dout, .qkv = qkv, .out = out, .log_sum_exp = sums, .dqkv = dqkv, .heads = c.n, .key_value_heads = c.g});
-    });
+    };
+    measure("attention" + shape, kForwardTarget, peak, forward);
+    measure("attention_backward" + shape, kBackwardTarget, peak, backward);
+    // Only for the measurement: other divisions of the work.
+    cuda::AttentionVariant& variant = cuda::attention_variant;
+    const cuda::AttentionVariant usual = variant;
+    for (variant.forward = 1; variant.forward <= (c.d == 64 ? 5 : 2); ++variant.forward)
+      measure(fmt::format("attention{}, forward {}", shape, variant.forward), kForwardTarget, peak, forward);
+    variant = usual;
+    forward(*kernels_);
+    for (variant.keys = 1; c.d == 64 && variant.keys <= 3; ++variant.keys)
+      measure(fmt::format("attention_backward{}, keys {}", shape, variant.keys), kBackwardTarget, peak, backward);
+    variant = usual;
+    for (variant.queries = 1; c.d == 64 && variant.queries <= 4; ++variant.queries)
+      measure(fmt::format("attention_backward{}, queries {}", shape, variant.queries), kBackwardTarget, peak, backward);
+    variant = usual;
     buffers_.clear();
   }
   void measure(const std::string& name, double target, double peak, const std::function<void(Kernels&)>& call) {
