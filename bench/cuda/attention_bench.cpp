@@ -37,7 +37,7 @@ constexpr Case kCases[] = {{32, 1024, 12, 12, 64},  // GPT-2 124 M
 class Bench {
  public:
   void run() {
-    const double peak = cuda::matrix_rate(streams_.compute(), timer_);
+    const double peak = trivet::cuda::matrix_rate(streams_.compute(), timer_);
     print_figure("product of 8192 x 8192 x 8192, bfloat16", 1e-12 * peak, "TFLOP/s");
     for (const Case& c : kCases) run(c, peak);
   }
@@ -65,8 +65,8 @@ class Bench {
     measure("attention" + shape, kForwardTarget, peak, forward);
     measure("attention_backward" + shape, kBackwardTarget, peak, backward);
     // Only for the measurement: other divisions of the work.
-    cuda::AttentionVariant& variant = cuda::attention_variant;
-    const cuda::AttentionVariant usual = variant;
+    kernels::cuda::AttentionVariant& variant = kernels::cuda::attention_variant;
+    const kernels::cuda::AttentionVariant usual = variant;
     for (variant.forward = 1; variant.forward <= (c.d == 64 ? 5 : 2); ++variant.forward)
       measure(fmt::format("attention{}, forward {}", shape, variant.forward), kForwardTarget, peak, forward);
     variant = usual;
@@ -90,9 +90,9 @@ class Bench {
   }
 
   MemoryMeter meter_;
-  cuda::Streams streams_{0};
-  std::unique_ptr<Allocator> allocator_ = cuda::make_device_allocator(0);
-  cuda::Timer timer_{streams_.compute()};
+  trivet::cuda::Streams streams_{0};
+  std::unique_ptr<Allocator> allocator_ = trivet::cuda::make_device_allocator(0);
+  trivet::cuda::Timer timer_{streams_.compute()};
   std::unique_ptr<Kernels> kernels_ = make_cuda_kernels({.streams = &streams_,
                                                          .allocator = allocator_.get(),
                                                          .meter = &meter_,
