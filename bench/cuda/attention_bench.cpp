@@ -12,7 +12,6 @@
 #include "core/cuda/memory.h"
 #include "core/cuda/streams.h"
 #include "core/memory.h"
-#include "kernels/cuda/attention_dispatch.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/kernels.h"
 
@@ -37,7 +36,7 @@ constexpr Case kCases[] = {{32, 1024, 12, 12, 64},  // GPT-2 124 M
 class Bench {
  public:
   void run() {
-    const double peak = trivet::cuda::matrix_rate(streams_.compute(), timer_);
+    const double peak = cuda::matrix_rate(streams_.compute(), timer_);
     print_figure("product of 8192 x 8192 x 8192, bfloat16", 1e-12 * peak, "TFLOP/s");
     for (const Case& c : kCases) run(c, peak);
   }
@@ -55,28 +54,13 @@ class Bench {
     const TensorView out = tensor(kType, {c.b, c.s, c.n * c.d}), dout = tensor(kType, out.shape);
     const TensorView sums = tensor(DType::Float32, {c.b, c.n, c.s});
     const std::string shape = fmt::format(", B {} S {} N {} G {} D {}", c.b, c.s, c.n, c.g, c.d);
-    const auto forward = [&](Kernels& k) {
+    measure("attention" + shape, kForwardTarget, peak, [&](Kernels& k) {
       k.attention({.qkv = qkv, .out = out, .log_sum_exp = sums, .heads = c.n, .key_value_heads = c.g});
-    };
-    const auto backward = [&](Kernels& k) {
+    });
+    measure("attention_backward" + shape, kBackwardTarget, peak, [&](Kernels& k) {
       k.attention_backward(
           {.dout = dout, .qkv = qkv, .out = out, .log_sum_exp = sums, .dqkv = dqkv, .heads = c.n, .key_value_heads = c.g});
-    };
-    measure("attention" + shape, kForwardTarget, peak, forward);
-    measure("attention_backward" + shape, kBackwardTarget, peak, backward);
-    // Only for the measurement: other divisions of the work.
-    kernels::cuda::AttentionVariant& variant = kernels::cuda::attention_variant;
-    const kernels::cuda::AttentionVariant usual = variant;
-    for (variant.forward = 1; variant.forward <= (c.d == 64 ? 5 : 2); ++variant.forward)
-      measure(fmt::format("attention{}, forward {}", shape, variant.forward), kForwardTarget, peak, forward);
-    variant = usual;
-    forward(*kernels_);
-    for (variant.keys = 1; c.d == 64 && variant.keys <= 3; ++variant.keys)
-      measure(fmt::format("attention_backward{}, keys {}", shape, variant.keys), kBackwardTarget, peak, backward);
-    variant = usual;
-    for (variant.queries = 1; c.d == 64 && variant.queries <= 4; ++variant.queries)
-      measure(fmt::format("attention_backward{}, queries {}", shape, variant.queries), kBackwardTarget, peak, backward);
-    variant = usual;
+    });
     buffers_.clear();
   }
   void measure(const std::string& name, double target, double peak, const std::function<void(Kernels&)>& call) {
@@ -90,9 +74,9 @@ class Bench {
   }
 
   MemoryMeter meter_;
-  trivet::cuda::Streams streams_{0};
-  std::unique_ptr<Allocator> allocator_ = trivet::cuda::make_device_allocator(0);
-  trivet::cuda::Timer timer_{streams_.compute()};
+  cuda::Streams streams_{0};
+  std::unique_ptr<Allocator> allocator_ = cuda::make_device_allocator(0);
+  cuda::Timer timer_{streams_.compute()};
   std::unique_ptr<Kernels> kernels_ = make_cuda_kernels({.streams = &streams_,
                                                          .allocator = allocator_.get(),
                                                          .meter = &meter_,

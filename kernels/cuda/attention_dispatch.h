@@ -5,26 +5,12 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <initializer_list>
 #include <stdexcept>
 
 #include "core/tensor_view.h"
 
 namespace trivet::kernels::cuda {
-
-// Only for the measurement: which of the divisions of work attention's kernels use (0: the usual one). attention_bench sets it;
-// for tests, TRIVET_ATTENTION_VARIANT has three digits: forward, keys, queries.
-struct AttentionVariant {
-  int forward = 0, keys = 0, queries = 0;
-
-  AttentionVariant() {
-    if (const char* digits = std::getenv("TRIVET_ATTENTION_VARIANT"); digits != nullptr && std::strlen(digits) == 3)
-      forward = digits[0] - '0', keys = digits[1] - '0', queries = digits[2] - '0';
-  }
-};
-inline AttentionVariant attention_variant;
 
 // Tensor cores take 16-bit numbers, head sizes 64, 96 and 128, and tensors aligned to the 16 bytes that are copied at a time.
 // With these head sizes, all rows are aligned if the first one is.
