@@ -161,18 +161,20 @@ void norms(Bench& b) {
     const Shape shape{rows, hidden};
     const TensorView x = b.random(DType::BFloat16, shape), dy = b.random(DType::BFloat16, shape);
     const TensorView y = b.random(DType::BFloat16, shape), gain = b.random(DType::BFloat16, {hidden});
+    const TensorView out = b.allocate(DType::BFloat16, shape);
     const TensorView mean = b.allocate(DType::Float32, {rows}), rstd = b.allocate(DType::Float32, {rows});
     const TensorView dgain = b.random(DType::Float32, {hidden}), dbias = b.random(DType::Float32, {hidden});
     const std::string width = " " + std::to_string(hidden);
     b.run<LayerNorm>("layer_norm" + width, {x, y}, {.x = x, .gain = gain, .bias = gain, .y = y, .mean = mean, .rstd = rstd});
-    b.run<LayerNorm>("sum and layer_norm" + width, {x, dy, x, y},
-                     {.x = x,
-                      .gain = gain,
-                      .bias = gain,
-                      .y = y,
-                      .mean = mean,
-                      .rstd = rstd,
-                      .sum = {.x = dy, .residual = x, .out = x, .dropout = {.rate = 0.1f}}});
+    for (const float rate : {0.0f, 0.1f})
+      b.run<LayerNorm>(std::string(rate == 0 ? "sum" : "dropout, sum") + " and layer_norm" + width, {x, dy, out, y},
+                       {.x = out,
+                        .gain = gain,
+                        .bias = gain,
+                        .y = y,
+                        .mean = mean,
+                        .rstd = rstd,
+                        .sum = {.x = dy, .residual = x, .out = out, .dropout = {.rate = rate}}});
     b.run<LayerNormBackwardInput>("layer_norm dx + residual" + width, {dy, x, y, y},
                                   {.dy = dy, .x = x, .gain = gain, .mean = mean, .rstd = rstd, .dx = y, .residual = y});
     b.run<LayerNormBackwardWeight>("layer_norm dw" + width, {dy, x},
@@ -198,7 +200,7 @@ void activations(Bench& b) {
   b.run<SwiGlu>("swiglu", {gate_up, y}, {.gate_up = gate_up, .y = rows});
   b.run<SwiGluBackward>("swiglu_backward", {gate_up, dgate_up, y}, {.dy = rows, .gate_up = gate_up, .dgate_up = dgate_up});
   b.run<DropoutAdd>("dropout_add", {x, y, y}, {.x = x, .residual = y, .out = y, .dropout = site});
-  b.run<DropoutBackward>("dropout_backward", {dy, dy}, {.dy = dy, .dx = dy, .dropout = site});
+  b.run<DropoutBackward>("dropout_backward", {dy, y}, {.dy = dy, .dx = y, .dropout = site});
   const TensorView qkv = b.random(DType::BFloat16, {8, kTokens / 8, 48 * 128});
   const ConstTensorView turned = qkv.slice(0, qkv.elements() / 48 * 40);  // 32 query and 8 key heads
   b.run<Rotary>("rotary", {turned, turned}, {.qkv = qkv, .heads = 32, .key_value_heads = 8});

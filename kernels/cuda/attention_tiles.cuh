@@ -39,7 +39,7 @@ struct LaneRows {
   __device__ __forceinline__ LaneRows(Tile tile, int lane_row, int odd)
       : row(tile.data + lane_row * D), place(odd ^ Tile::permutation(lane_row)) {}
 
-  // The address of chunk `even` or the one after it, `rows` rows further down. Both are known at compile time; rows is a
+  // The address of chunk `even` or, if `odd` is 1, the one after it, `rows` rows further down. Both are known at compile time; rows is a
   // multiple of 8.
   __device__ __forceinline__ const T* at(int rows, int even) const {
     return row + rows * D + even / Tile::kPermuted * Tile::kPermuted * 8 + (even % Tile::kPermuted ^ place) * 8;
@@ -208,6 +208,9 @@ template <typename T, int D, int kRowTiles>
 __device__ __forceinline__ void store_rows(const Sums<kRowTiles, D / 8>& sums, float factor, SharedTile<T, D> tile,
                                            int tile_row, T* to, int64_t stride, int first, int rows) {
   constexpr int kChunks = SharedTile<T, D>::kChunks;
+  const unsigned lane = static_cast<unsigned>(lane_index());
+  const LaneRows<T, D> lane_rows(tile, tile_row + static_cast<int>(lane / 4), 0);
+  const unsigned col = 2 * (lane % 4);  // in a chunk
   __syncwarp();
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r)
@@ -215,14 +218,15 @@ __device__ __forceinline__ void store_rows(const Sums<kRowTiles, D / 8>& sums, f
     for (int n = 0; n < D / 8; ++n)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        T* place = tile.chunk(tile_row + 16 * r + 8 * half + lane_group(), n) + 2 * lane_in_group();
+        T* place = const_cast<T*>(lane_rows.at(16 * r + 8 * half, n)) + col;
         *reinterpret_cast<uint32_t*>(place) =
             pack_pair<T>(sums.c[r][n][2 * half] * factor, sums.c[r][n][2 * half + 1] * factor);
       }
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < 16 * kRowTiles * kChunks / kWarpThreads; ++i) {
-    const int place = i * kWarpThreads + lane_index(), row = place / kChunks, index = place % kChunks;
+  for (unsigned i = 0; i < 16 * kRowTiles * kChunks / kWarpThreads; ++i) {
+    const unsigned place = i * kWarpThreads + lane;
+    const int row = static_cast<int>(place / kChunks), index = static_cast<int>(place % kChunks);
     if (first + row < rows)
       *reinterpret_cast<uint4*>(to + (first + row) * stride + index * 8) =
           *reinterpret_cast<const uint4*>(tile.chunk(tile_row + row, index));

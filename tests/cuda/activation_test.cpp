@@ -91,6 +91,22 @@ TEST(CudaDropout, MasksAndSumsAreTheCpus) {
         }
 }
 
+// Zeros of both signs, and numbers whose quotients overflow, are subnormal, or are too small for a fused remainder to be exact.
+TEST(CudaDropout, DividesExtremeNumbersAsTheCpu) {
+  const double extremes[] = {0.0,     -0.0,    0x1p-149, -0x1.8p-140, 0x1.2p-127, -0x1p-126, 0x1.6p-110, -0x1.4p-81,
+                             0x1p-80, 0x1p100, -0x1.8p100, 0x1.aep127, -INFINITY,  INFINITY};
+  for (const DType dtype : kFloatTypes)
+    for (const float rate : {0x1p-24f, 0.1f, 0.7f, 1 - 0x1p-24f}) {
+      HostTensor values = HostTensor::random(dtype, {2, 512}, 1);
+      for (int64_t e = 0; e < 512; e += 3) values.set(e, extremes[e / 3 % std::size(extremes)]);
+      Twin x(values), out = Twin::poisoned(dtype, {2, 512});
+      run_twins<DropoutBackward>([&](const auto& view) {
+        return DropoutBackward{.dy = view(x), .dx = view(out), .dropout = {.rate = rate, .key = 77, .step = 5}};
+      });
+      out.expect_same_bits("dropout " + text(dtype) + " " + std::to_string(rate));
+    }
+}
+
 // Angles are computed in double and rounded once. The device's differ from the CPU's by a unit in the last place of a double at
 // most, which shows in a float32 once in 10^8.
 TEST(CudaRotary, TurnsHeadsAsTheCpu) {

@@ -282,13 +282,13 @@ TEST(CudaFixedPoint, AddsStoresAndRoundsAsTheCpu) {
 TEST(CudaQuantize, WritesTheCpusBytesAndReadsThem) {
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
     for (const int bits : {8, 4})
-      for (const int64_t blocks : {0, 1, 3, 301}) {
-        const std::string what = fmt::format("{} in {} bits, {} blocks", text(dtype), bits, blocks);
+      for (const auto& [blocks, before] : {std::pair<int64_t, int64_t>{0, 0}, {1, 0}, {3, 0}, {3, 1}, {301, 0}}) {
+        const std::string what = fmt::format("{} in {} bits, {} blocks after {} elements", text(dtype), bits, blocks, before);
         const int64_t size = blocks * kQuantizedBlock, bytes = quantized_bytes(size, bits);
         HostTensor values = HostTensor::random(dtype, {size}, 5);
         for (int64_t e = kQuantizedBlock; e < 2 * kQuantizedBlock && e < size; ++e) values.set(e, 0);
-        Twin x(values), packed = Twin::of(std::vector<uint8_t>(bytes, 17), {bytes}), out = Twin::poisoned(dtype, {size});
-        Twin sum = Twin::random(dtype, {size}, 6);
+        Twin x(values, before), packed = Twin::of(std::vector<uint8_t>(bytes, 17), {bytes});
+        Twin out = Twin::poisoned(dtype, {size}, before), sum = Twin::random(dtype, {size}, 6, before);
         run_twins(
             0,
             [&](const auto& view) {

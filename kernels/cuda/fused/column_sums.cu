@@ -2,7 +2,7 @@
 // rows are summed in row order and then the chunks in order, which gives the same bits.
 //
 //   sum_chunks: one thread per pack of columns of a chunk                  dy, x [T, H] -> sums [chunks, H] in the workspace
-//   sum_of_chunks: one thread per column adds, other threads fetch for it  sums [chunks, H] -> out [H]
+//   sum_of_chunks: one thread per column adds what others have fetched     sums [chunks, H] -> out [H]
 #include "kernels/cuda/fused/elements.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/workspace.h"
@@ -25,7 +25,7 @@ struct Columns {
 template <typename T, bool kGain, bool kBias, int kPack>
 __global__ void __launch_bounds__(kWarp* kChunksOfBlock, 4) sum_chunks(Columns<T> a) {
   using Sum = SumOf<T>;
-  constexpr int kUnroll = 8;
+  constexpr int kUnroll = kGain ? 8 : 16;  // loads in flight: as many as the registers of four blocks can hold
   const int64_t col = (int64_t{blockIdx.x} * kWarp + threadIdx.x) * kPack;
   if (col >= a.cols) return;
   const int64_t statistics = a.cols / a.cols_of_statistic, own = col / a.cols_of_statistic;
@@ -36,22 +36,22 @@ __global__ void __launch_bounds__(kWarp* kChunksOfBlock, 4) sum_chunks(Columns<T
     const auto add_rows = [&]<int kRows>(int64_t row) {
       Pack<T, kPack> dy[kRows];
       [[maybe_unused]] Pack<T, kPack> x[kRows];
+      [[maybe_unused]] Sum mean[kRows], rstd[kRows];
 #pragma unroll
       for (int u = 0; u < kRows; ++u) {
         dy[u] = load_pack<kPack>(a.dy + (row + u) * a.stride + col);
-        if constexpr (kGain) x[u] = load_pack<kPack>(a.x + (row + u) * a.stride + col);
+        if constexpr (kGain) {
+          x[u] = load_pack<kPack>(a.x + (row + u) * a.stride + col);
+          const int64_t place = (row + u) * statistics + own;
+          mean[u] = a.mean == nullptr ? Sum(0) : a.mean[place];
+          rstd[u] = a.rstd[place];
+        }
       }
 #pragma unroll
       for (int u = 0; u < kRows; ++u) {
-        [[maybe_unused]] Sum mean = 0, rstd = 0;
-        if constexpr (kGain) {
-          const int64_t place = (row + u) * statistics + own;
-          mean = a.mean == nullptr ? Sum(0) : a.mean[place];
-          rstd = a.rstd[place];
-        }
 #pragma unroll
         for (int i = 0; i < kPack; ++i) {
-          if constexpr (kGain) gain[i] += widen(dy[u][i]) * ((widen(x[u][i]) - mean) * rstd);
+          if constexpr (kGain) gain[i] += widen(dy[u][i]) * ((widen(x[u][i]) - mean[u]) * rstd[u]);
           if constexpr (kBias) bias[i] += widen(dy[u][i]);
         }
       }
@@ -67,23 +67,36 @@ __global__ void __launch_bounds__(kWarp* kChunksOfBlock, 4) sum_chunks(Columns<T
   }
 }
 
-constexpr int kFetchers = 8;
+constexpr int kFetchers = 32;
 
+// The first warp adds a tile of chunks while all warps wait for the next one, of which each thread has all loads in flight.
 template <typename Sum, typename G>
 __global__ void __launch_bounds__(kWarp* kFetchers)
     sum_of_chunks(const Sum* sums, int64_t chunks, int64_t cols, G* out, bool accumulate) {
   constexpr int kTile = 32768 / (kWarp * static_cast<int>(sizeof(Sum)));  // chunks in shared memory at a time
+  constexpr int kFetched = kTile / kFetchers;  // by a thread
   __shared__ Sum tile[kTile][kWarp];
   const int64_t col = int64_t{blockIdx.x} * kWarp + threadIdx.x;
+  Sum fetched[kFetched];
+  const auto fetch = [&](int64_t first) {
+#pragma unroll
+    for (int i = 0; i < kFetched; ++i) {
+      const int64_t chunk = first + i * kFetchers + threadIdx.y;
+      fetched[i] = col < cols && chunk < chunks ? sums[chunk * cols + col] : Sum(0);
+    }
+  };
+  fetch(0);
   Sum total = 0;
   for (int64_t first = 0; first < chunks; first += kTile) {
-    const int here = static_cast<int>(std::min<int64_t>(kTile, chunks - first));
-#pragma unroll 8
-    for (int i = static_cast<int>(threadIdx.y); i < here; i += kFetchers)
-      if (col < cols) tile[i][threadIdx.x] = sums[(first + i) * cols + col];
+#pragma unroll
+    for (int i = 0; i < kFetched; ++i) tile[i * kFetchers + static_cast<int>(threadIdx.y)][threadIdx.x] = fetched[i];
     __syncthreads();
-    if (threadIdx.y == 0 && col < cols)
+    fetch(first + kTile);
+    const int here = static_cast<int>(std::min<int64_t>(kTile, chunks - first));
+    if (threadIdx.y == 0) {
+#pragma unroll 16
       for (int i = 0; i < here; ++i) total += tile[i][threadIdx.x];
+    }
     __syncthreads();
   }
   if (threadIdx.y == 0 && col < cols) out[col] = narrow<G>(accumulate ? static_cast<Sum>(widen(out[col])) + total : total);

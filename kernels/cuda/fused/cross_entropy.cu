@@ -61,11 +61,11 @@ __device__ __forceinline__ void write_gradient(const LogitWalk<T, kPack>& walk, 
   walk.for_each(load, [&]<int N>(int col, const Pack<T, N>& x) {
     Pack<Out, N> gradient;
 #pragma unroll
-    for (int i = 0; i < N; ++i) gradient[i] = narrow<Out>(exponential(widen(x[i]) - row.maximum) * factor);
+    for (int i = 0; i < N; ++i) gradient[i] = narrow<Out>(power_of_e(widen(x[i]) - row.maximum) * factor);
     store_pack(dlogits + col, gradient);
   });
   if (target < 0 || target >= cols || !walk.mine(static_cast<int>(target))) return;
-  const double probability = static_cast<double>(exponential(row.target_logit - row.maximum)) / row.total;
+  const double probability = static_cast<double>(power_of_e(row.target_logit - row.maximum)) / row.total;
   dlogits[target] = narrow<Out>(static_cast<Sum>((probability - 1.0) * gradient_scale));
 }
 
@@ -148,8 +148,7 @@ __global__ void __launch_bounds__(kLogitThreads) maxima(const T* logits, int64_t
     LogitWalk<T, kPack>(x, cols).for_each([&]<int N>(int col) { return load_pack<N>(x + col); },
                                           [&]<int N>(int, const Pack<T, N>& pack) {
 #pragma unroll
-                                            for (int i = 0; i < N; ++i)
-                                              highest = widen(pack[i]) > highest ? widen(pack[i]) : highest;
+                                            for (int i = 0; i < N; ++i) highest = larger(highest, widen(pack[i]));
                                           });
     highest = join_group<kLogitThreads>(highest, Maximum());
     if (threadIdx.x == 0) maximum[row] = highest;
@@ -170,7 +169,7 @@ __global__ void __launch_bounds__(kLogitThreads) sums_of_rows(Rows<T, T> a, SumO
       LogitWalk<T, kPack>(x, a.cols).for_each([&]<int N>(int col) { return load_pack<N>(x + col); },
                                               [&]<int N>(int, const Pack<T, N>& pack) {
 #pragma unroll
-                                                for (int i = 0; i < N; ++i) mine += exponential(widen(pack[i]) - maximum);
+                                                for (int i = 0; i < N; ++i) mine += power_of_e(widen(pack[i]) - maximum);
                                               });
       sum = static_cast<Sum>(join_group<kLogitThreads>(static_cast<double>(mine), Plus()));
     }

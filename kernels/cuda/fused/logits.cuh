@@ -3,10 +3,20 @@
 
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/tensor_core.cuh"
 
 namespace trivet::kernels::cuda {
 
 inline constexpr int kLogitThreads = 512;
+
+// e^x with a relative error of at most (1 + |x|) 2^-22; 0 if that is below the normal range. expf is more exact, but its eight
+// instructions for each logit, twice, take longer than memory.
+__device__ __forceinline__ float power_of_e(float x) { return exp2_approximate(x * 1.4426950408889634f); }
+__device__ __forceinline__ double power_of_e(double x) { return exp(x); }
+
+// The larger number, ignoring NaN.
+__device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
 
 // A row is divided into single elements up to the first address at which packs may start, packs, and single elements again.
 // Every walk gives a thread the same elements.
@@ -61,19 +71,19 @@ struct RunningSum {
   __device__ __forceinline__ void add(const Pack<T, N>& pack) {
     Sum highest = maximum;
 #pragma unroll
-    for (int i = 0; i < N; ++i) highest = widen(pack[i]) > highest ? widen(pack[i]) : highest;  // ignores NaN
+    for (int i = 0; i < N; ++i) highest = larger(highest, widen(pack[i]));
     if (highest > maximum) {
-      sum = sum == 0 ? sum : sum * exponential(maximum - highest);
+      sum = sum == 0 ? sum : sum * power_of_e(maximum - highest);
       maximum = highest;
     }
     const Sum base = maximum == -static_cast<Sum>(INFINITY) ? Sum(0) : maximum;  // so far nothing but -infinity
 #pragma unroll
-    for (int i = 0; i < N; ++i) sum += exponential(widen(pack[i]) - base);
+    for (int i = 0; i < N; ++i) sum += power_of_e(widen(pack[i]) - base);
   }
   // Joins all threads of the block: sets the maximum, and returns the sum in double.
   __device__ __forceinline__ double join() {
     const Sum highest = join_group<kLogitThreads>(maximum, Maximum());
-    const Sum mine = sum == 0 ? sum : sum * exponential(maximum - highest);
+    const Sum mine = sum == 0 ? sum : sum * power_of_e(maximum - highest);
     maximum = highest;
     return join_group<kLogitThreads>(static_cast<double>(mine), Plus());
   }
@@ -97,7 +107,7 @@ __device__ SumOf<T> sum_of_chunks(const T* row, SumOf<T> maximum, const LogitChu
     const int begin = c == 0 ? 0 : chunks.ends[c - 1], end = chunks.ends[c];
     Sum mine = 0;
     for (int col = begin + static_cast<int>(threadIdx.x); col < end; col += kLogitThreads)
-      mine += exponential(widen(row[col]) - maximum);
+      mine += power_of_e(widen(row[col]) - maximum);
     const double sum = join_group<kLogitThreads>(static_cast<double>(mine), Plus());
     if (threadIdx.x == 0) {
       sums[c] = static_cast<Sum>(sum);

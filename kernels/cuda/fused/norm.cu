@@ -32,7 +32,7 @@ struct Addition {
 
   bool fits_packs() const { return aligned_for_packs<kPackOf<T>>(x, residual) && drops_packs; }
 
-  template <int kGroup, int kPacks>
+  template <bool kDrops, int kGroup, int kPacks>
   __device__ __forceinline__ Row<T, 2, kGroup, kPacks> make_row(int64_t row, int cols, int lane) const {
     using Rows = Row<T, 2, kGroup, kPacks>;
     constexpr int kWidth = Rows::kWidth;
@@ -42,7 +42,7 @@ struct Addition {
       SumOf<T> values[kWidth];
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) values[i] = widen(packs[0][i]);
-      if (mask.rate != 0) mask.template apply<kWidth>(sample, first + col, values);
+      if constexpr (kDrops) mask.template apply<kWidth>(sample, first + col, values);
       Pack<T, kWidth> sum;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) sum[i] = narrow<T>(widen(packs[1][i]) + values[i]);
@@ -52,17 +52,22 @@ struct Addition {
   }
 };
 
-template <typename T, bool kCentred, bool kAdds, int kGroup, int kPacks>
-__global__ void __launch_bounds__(kRowThreads<kGroup>) norm_rows(Forward<T> a, Addition<T> addition, int64_t rows, int cols) {
+// What a norm adds before it normalizes.
+enum class Adds { Nothing, Residual, ResidualAndDropout };
+
+template <typename T, bool kCentred, Adds kAdds, int kGroup, int kPacks>
+__global__ void __launch_bounds__(kRowThreads<kGroup>,
+                                  row_blocks_at_a_time<T, 2, kGroup, kPacks, kAdds == Adds::ResidualAndDropout>())
+    norm_rows(Forward<T> a, Addition<T> addition, int64_t rows, int cols) {
   using Sum = SumOf<T>;
-  if constexpr (kAdds) addition.mask.begin();
+  if constexpr (kAdds == Adds::ResidualAndDropout) addition.mask.begin();
   const Sum count = static_cast<Sum>(cols);
   for_each_row<kGroup>(rows, [&](int64_t row, int lane) {
     const auto x = [&] {
-      if constexpr (kAdds)
-        return addition.template make_row<kGroup, kPacks>(row, cols, lane);
-      else
+      if constexpr (kAdds == Adds::Nothing)
         return Row<T, 1, kGroup, kPacks>({a.x + row * cols}, cols, lane);
+      else
+        return addition.template make_row<kAdds == Adds::ResidualAndDropout, kGroup, kPacks>(row, cols, lane);
     }();
     const auto mean_of = [&](const auto& term) {
       Sum sum = 0;
@@ -108,7 +113,8 @@ struct Backward {
 // dx = (residual +) rstd (g - sum(g) / H - n sum(g n) / H) with g = dy gain and n the normalized row. RmsNorm has mean 0 and no
 // middle term.
 template <typename T, bool kCentred, bool kResidual, int kGroup, int kPacks>
-__global__ void __launch_bounds__(kRowThreads<kGroup>) norm_backward_rows(Backward<T> a, int64_t rows, int cols) {
+__global__ void __launch_bounds__(kRowThreads<kGroup>, row_blocks_at_a_time<T, kResidual ? 3 : 2, kGroup, kPacks>())
+    norm_backward_rows(Backward<T> a, int64_t rows, int cols) {
   using Sum = SumOf<T>;
   using Rows = Row<T, kResidual ? 3 : 2, kGroup, kPacks>;
   constexpr int kWidth = Rows::kWidth;
@@ -180,11 +186,14 @@ void forward(const LayerNorm& norm, const Launch& launch) {
     const bool aligned = aligned_for_packs<kPack>(args.x, args.gain, args.bias, static_cast<const T*>(args.y));
     if (adds && aligned && !addition.fits_packs()) return forward_in_two_passes<kCentred>(norm, launch);
     dispatch_row<T>(cols, aligned, [&]<int kGroup, int kPacks>() {
-      auto kernel = &norm_rows<T, kCentred, false, kGroup, kPacks>;
+      auto kernel = &norm_rows<T, kCentred, Adds::Nothing, kGroup, kPacks>;
       // A row that is not kept is read again by each pass: computing the sum in one of them would save little and cost
       // registers.
       if constexpr (kPacks > 0) {
-        if (adds) kernel = &norm_rows<T, kCentred, true, kGroup, kPacks>;
+        if (adds && norm.sum.dropout.rate == 0)
+          kernel = &norm_rows<T, kCentred, Adds::Residual, kGroup, kPacks>;
+        else if (adds)
+          kernel = &norm_rows<T, kCentred, Adds::ResidualAndDropout, kGroup, kPacks>;
       } else if (adds) {
         return forward_in_two_passes<kCentred>(norm, launch);
       }

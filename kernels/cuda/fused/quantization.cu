@@ -1,12 +1,13 @@
-// Block quantization (kernels/quantization.h). A warp has a block of 256 elements, and a lane 4 pairs of neighbours in it, so
-// that the two codes of a byte belong to one lane.
+// Block quantization (kernels/quantization.h). A warp has a block of 256 elements, and a lane 8 neighbours in it, whose codes are
+// one or two words.
 #include "kernels/cuda/fused/elements.cuh"
 #include "kernels/quantization.h"
 
 namespace trivet::kernels::cuda {
 namespace {
 
-constexpr int kWarp = 32, kWarpsPerBlock = 4, kPairsOfLane = kQuantizedBlock / 2 / kWarp;
+constexpr int kWarp = 32, kWarpsPerBlock = 4, kOfLane = kQuantizedBlock / kWarp;
+constexpr int kWordBits = 32;
 
 // Calls body(block) for the blocks of this warp.
 template <typename Body>
@@ -24,63 +25,86 @@ __device__ __forceinline__ unsigned largest_of_warp(unsigned value) {
   return value;
 }
 
-template <int kBits>
-__device__ __forceinline__ void store_codes(uint8_t* codes, int pair, int first, int second) {
-  if constexpr (kBits == 8) {
-    codes[2 * pair] = static_cast<uint8_t>(first);
-    codes[2 * pair + 1] = static_cast<uint8_t>(second);
+// The elements of a lane. Views that begin anywhere are read and written one element at a time.
+template <bool kAligned, typename T>
+__device__ __forceinline__ Pack<T, kOfLane> load_elements(const T* from) {
+  if constexpr (kAligned) {
+    return load_pack<kOfLane>(from);
   } else {
-    codes[pair] = static_cast<uint8_t>((first + 8) | (second + 8) << 4);
+    Pack<T, kOfLane> elements;
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) elements[i] = from[i];
+    return elements;
+  }
+}
+template <bool kAligned, typename T>
+__device__ __forceinline__ void store_elements(T* to, const Pack<T, kOfLane>& elements) {
+  if constexpr (kAligned) {
+    store_pack(to, elements);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) to[i] = elements[i];
   }
 }
 
-template <typename T, int kBits>
+// The codes of a lane: the first one is in the lowest bits.
+template <int kBits>
+struct Codes {
+  uint32_t words[kOfLane * kBits / kWordBits] = {};
+
+  __device__ __forceinline__ void set(int i, int code) {
+    const auto bits = static_cast<uint32_t>(kBits == 8 ? code & 255 : code + 8);
+    words[i * kBits / kWordBits] |= bits << (i * kBits % kWordBits);
+  }
+  __device__ __forceinline__ int at(int i) const {
+    const uint32_t bits = words[i * kBits / kWordBits] >> (i * kBits % kWordBits);
+    return kBits == 8 ? static_cast<int>(static_cast<int8_t>(bits & 255)) : static_cast<int>(bits & 15) - 8;
+  }
+};
+
+template <typename T, int kBits, bool kAligned>
 __global__ void __launch_bounds__(kWarp* kWarpsPerBlock) quantize_blocks(const T* x, uint8_t* packed, int64_t blocks) {
   constexpr auto kLargest = static_cast<float>(largest_code(kBits));
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for_each_quantized_block(blocks, [&](int64_t block) {
-    const T* const from = x + block * kQuantizedBlock;
     uint8_t* const codes = packed + block * quantized_block_bytes(kBits);
-    float values[kPairsOfLane][2];
+    const Pack<T, kOfLane> elements = load_elements<kAligned>(x + block * kQuantizedBlock + lane * kOfLane);
     unsigned bits = 0;
 #pragma unroll
-    for (int p = 0; p < kPairsOfLane; ++p)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        values[p][i] = widen(from[2 * (p * kWarp + lane) + i]);
-        const unsigned magnitude = __float_as_uint(values[p][i]) & 0x7fffffffu;
-        bits = magnitude > bits ? magnitude : bits;
-      }
+    for (int i = 0; i < kOfLane; ++i) {
+      const unsigned magnitude = __float_as_uint(widen(elements[i])) & 0x7fffffffu;
+      bits = magnitude > bits ? magnitude : bits;
+    }
     bits = largest_of_warp(bits);
     const float largest = __uint_as_float(bits);
     const bool finite = bits < 0x7f800000u, zeros = largest < 0x1p-100f;
     const float scale = finite ? (zeros ? 0.0f : __fdiv_rn(largest, kLargest)) : __uint_as_float(0x7fc00000u);
     const float inverse = finite && !zeros ? __fdiv_rn(kLargest, largest) : 0.0f;
+    Codes<kBits> of_lane;
 #pragma unroll
-    for (int p = 0; p < kPairsOfLane; ++p) {
-      const auto code = [&](float value) { return finite ? static_cast<int>(rintf(__fmul_rn(value, inverse))) : 0; };
-      store_codes<kBits>(codes, p * kWarp + lane, code(values[p][0]), code(values[p][1]));
-    }
+    for (int i = 0; i < kOfLane; ++i)
+      of_lane.set(i, finite ? static_cast<int>(rintf(__fmul_rn(widen(elements[i]), inverse))) : 0);
+    reinterpret_cast<Codes<kBits>*>(codes)[lane] = of_lane;
     if (lane == 0) *reinterpret_cast<float*>(codes + kQuantizedBlock * kBits / 8) = scale;
   });
 }
 
-template <typename T, int kBits, bool kAdd>
+template <typename T, int kBits, bool kAdd, bool kAligned>
 __global__ void __launch_bounds__(kWarp* kWarpsPerBlock) dequantize_blocks(const uint8_t* packed, T* out, int64_t blocks) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for_each_quantized_block(blocks, [&](int64_t block) {
     const uint8_t* const codes = packed + block * quantized_block_bytes(kBits);
-    T* const to = out + block * kQuantizedBlock;
+    T* const to = out + block * kQuantizedBlock + lane * kOfLane;
     const float scale = *reinterpret_cast<const float*>(codes + kQuantizedBlock * kBits / 8);
+    const Codes<kBits> of_lane = reinterpret_cast<const Codes<kBits>*>(codes)[lane];
+    Pack<T, kOfLane> elements;
+    if constexpr (kAdd) elements = load_elements<kAligned>(static_cast<const T*>(to));
 #pragma unroll
-    for (int p = 0; p < kPairsOfLane; ++p)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int at = 2 * (p * kWarp + lane) + i;
-        const int code = kBits == 8 ? static_cast<int>(static_cast<int8_t>(codes[at])) : (codes[at / 2] >> 4 * i & 15) - 8;
-        const float value = __fmul_rn(static_cast<float>(code), scale);
-        to[at] = narrow<T>(kAdd ? __fadd_rn(widen(to[at]), value) : value);
-      }
+    for (int i = 0; i < kOfLane; ++i) {
+      const float value = __fmul_rn(static_cast<float>(of_lane.at(i)), scale);
+      elements[i] = narrow<T>(kAdd ? __fadd_rn(widen(elements[i]), value) : value);
+    }
+    store_elements<kAligned>(to, elements);
   });
 }
 
@@ -103,15 +127,24 @@ void launch_blocks(Kernel kernel, int64_t blocks, const Launch& launch, Argument
 
 void compute(const Quantize& args, const Launch& launch) {
   dispatch_narrow_float(args.x.dtype, [&]<typename T>() {
-    const auto kernel = args.bits == 8 ? &quantize_blocks<T, 8> : &quantize_blocks<T, 4>;
+    const auto with_alignment = [&]<bool kAligned>() {
+      return args.bits == 8 ? &quantize_blocks<T, 8, kAligned> : &quantize_blocks<T, 4, kAligned>;
+    };
+    const auto kernel = aligned_for_packs<kOfLane>(data_of<T>(args.x)) ? with_alignment.template operator()<true>()
+                                                                       : with_alignment.template operator()<false>();
     launch_blocks(kernel, args.x.elements() / kQuantizedBlock, launch, data_of<T>(args.x), data_of<uint8_t>(args.packed));
   });
 }
 
 void compute(const Dequantize& args, const Launch& launch) {
   dispatch_narrow_float(args.out.dtype, [&]<typename T>() {
-    const auto kernel = args.bits == 8 ? (args.accumulate ? &dequantize_blocks<T, 8, true> : &dequantize_blocks<T, 8, false>)
-                                       : (args.accumulate ? &dequantize_blocks<T, 4, true> : &dequantize_blocks<T, 4, false>);
+    const auto with_alignment = [&]<bool kAligned>() {
+      if (args.bits == 8)
+        return args.accumulate ? &dequantize_blocks<T, 8, true, kAligned> : &dequantize_blocks<T, 8, false, kAligned>;
+      return args.accumulate ? &dequantize_blocks<T, 4, true, kAligned> : &dequantize_blocks<T, 4, false, kAligned>;
+    };
+    const auto kernel = aligned_for_packs<kOfLane>(data_of<T>(args.out)) ? with_alignment.template operator()<true>()
+                                                                         : with_alignment.template operator()<false>();
     launch_blocks(kernel, args.out.elements() / kQuantizedBlock, launch, data_of<uint8_t>(args.packed), data_of<T>(args.out));
   });
 }

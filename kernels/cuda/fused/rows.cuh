@@ -2,6 +2,8 @@
 // several passes over it read memory once.
 #pragma once
 
+#include <bit>
+
 #include "kernels/cuda/fused/elements.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -20,7 +22,7 @@ class Row {
     for (int p = 0; p < kPacks; ++p)
 #pragma unroll
       for (int s = 0; s < kStreams; ++s)
-        if (column(p) < cols_) packs_[p].of[s] = load_pack<kWidth>(rows[s] + column(p));
+        if (column(p) < cols_) packs_[p].of[s] = *reinterpret_cast<const Words*>(rows[s] + column(p));
   }
   // Stream 0 becomes body(first column, packs of the streams), which is also written to `out`, a row that may be one of the
   // streams.
@@ -29,8 +31,9 @@ class Row {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p)
       if (column(p) < cols_) {
-        packs_[p].of[0] = body(column(p), packs_[p].of);
-        store_pack(out + column(p), packs_[p].of[0]);
+        const Pack<T, kWidth> pack = body(column(p), unpacked(packs_[p]).of);
+        store_pack(out + column(p), pack);
+        packs_[p].of[0] = std::bit_cast<Words>(pack);
       }
   }
   // body(first column, packs of the streams), in the order of columns
@@ -38,16 +41,34 @@ class Row {
   __device__ __forceinline__ void for_each(const Body& body) const {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p)
-      if (column(p) < cols_) body(column(p), packs_[p].of);
+      if (column(p) < cols_) body(column(p), unpacked(packs_[p]).of);
   }
 
  private:
+  struct alignas(kAccessBytes) Words {
+    uint32_t words[kAccessBytes / 4];
+  };
+  struct PackedPacks {
+    Words of[kStreams];
+  };
   struct Packs {
     Pack<T, kWidth> of[kStreams];
   };
+  // Between passes, elements of 16 bits stay in pairs. The compiler would otherwise unpack a row once, into twice as many
+  // registers; the empty statement hides from it that the words are the same in each pass.
+  static __device__ __forceinline__ Packs unpacked(PackedPacks packed) {
+    Packs packs;
+#pragma unroll
+    for (int s = 0; s < kStreams; ++s) {
+#pragma unroll
+      for (uint32_t& word : packed.of[s].words) asm volatile("" : "+r"(word));
+      packs.of[s] = std::bit_cast<Pack<T, kWidth>>(packed.of[s]);
+    }
+    return packs;
+  }
   __device__ __forceinline__ int column(int p) const { return (p * kGroup + lane_) * kWidth; }
 
-  Packs packs_[kPacks];
+  PackedPacks packs_[kPacks];
   int cols_, lane_;
 };
 
@@ -80,14 +101,29 @@ inline constexpr int kWarpRowThreads = 128;  // of a block whose warps have a ro
 template <int kGroup>
 inline constexpr int kRowThreads = kGroup == kWarp ? kWarpRowThreads : kGroup;
 
+// The fewest blocks that a multiprocessor must hold at a time. While one row is summed, the loads of others must keep memory
+// busy: 32 warps do that, with 64 registers for a thread, or 24 with 80 if a thread has more packs. Arithmetic in double, and
+// dropout, need more registers than that leaves.
+template <typename T, int kStreams, int kGroup, int kPacks, bool kDrops = false>
+constexpr int row_blocks_at_a_time() {
+  const int warps = sizeof(T) == 8 ? 16 : kDrops ? 20 : kStreams * kPacks <= 9 ? 32 : 24;
+  return std::max(1, warps * kWarp / kRowThreads<kGroup>);
+}
+
 // Calls body.operator()<kGroup, kPacks>() for rows of `cols` elements of T. `aligned`: all tensors are aligned to 16 bytes.
 template <typename T, typename Body>
 void dispatch_row(int64_t cols, bool aligned, const Body& body) {
-  constexpr int kPacks = 4, kWidth = kPackOf<T>;
-  if (!aligned || cols % kWidth != 0 || cols > 512 * kPacks * kWidth) return body.template operator()<256, 0>();
-  if (cols <= kWarp * kPacks * kWidth) return body.template operator()<kWarp, kPacks>();
-  if (cols <= 128 * kPacks * kWidth) return body.template operator()<128, kPacks>();
-  body.template operator()<512, kPacks>();
+  constexpr int kWidth = kPackOf<T>;
+  if (!aligned || cols % kWidth != 0 || cols > 512 * 4 * kWidth) return body.template operator()<256, 0>();
+  const int64_t packs = cols / kWidth;
+  if (packs <= 2 * kWarp) return body.template operator()<kWarp, 2>();
+  if (packs <= 3 * kWarp) return body.template operator()<kWarp, 3>();
+  if (packs <= 4 * kWarp) return body.template operator()<kWarp, 4>();
+  if (packs <= 2 * 128) return body.template operator()<128, 2>();
+  if (packs <= 3 * 128) return body.template operator()<128, 3>();
+  if (packs <= 4 * 128) return body.template operator()<128, 4>();
+  if (packs <= 2 * 512) return body.template operator()<512, 2>();
+  body.template operator()<512, 4>();
 }
 
 // Calls body(row, lane) for the rows of the thread's group. All threads of a group go through the same rows.
