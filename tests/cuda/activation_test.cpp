@@ -93,8 +93,8 @@ TEST(CudaDropout, MasksAndSumsAreTheCpus) {
 
 // Zeros of both signs, and numbers whose quotients overflow, are subnormal, or are too small for a fused remainder to be exact.
 TEST(CudaDropout, DividesExtremeNumbersAsTheCpu) {
-  const double extremes[] = {0.0,     -0.0,    0x1p-149, -0x1.8p-140, 0x1.2p-127, -0x1p-126, 0x1.6p-110, -0x1.4p-81,
-                             0x1p-80, 0x1p100, -0x1.8p100, 0x1.aep127, -INFINITY,  INFINITY};
+  const double extremes[] = {0.0,        -0.0,    0x1p-149, -0x1.8p-140, 0x1.2p-127, -0x1p-126, 0x1.6p-110,
+                             -0x1.4p-81, 0x1p-80, 0x1p100,  -0x1.8p100,  0x1.aep127, -INFINITY, INFINITY};
   for (const DType dtype : kFloatTypes)
     for (const float rate : {0x1p-24f, 0.1f, 0.7f, 1 - 0x1p-24f}) {
       HostTensor values = HostTensor::random(dtype, {2, 512}, 1);
