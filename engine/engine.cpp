@@ -52,6 +52,15 @@ const ParameterSpec* find_parameter(const model::Model& model, const std::string
   return nullptr;
 }
 
+// Empty: all.
+std::set<comm::Operation> logged_operations(const CommsLoggerConfig& config) {
+  std::set<comm::Operation> operations;
+  if (config.prof_all) return operations;
+  for (const auto& [name, operation] : EnumNames<comm::Operation>::table)
+    if (std::ranges::find(config.prof_ops, name) != config.prof_ops.end()) operations.insert(operation);
+  return operations;
+}
+
 }  // namespace
 
 Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOptions& options)
@@ -68,6 +77,7 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                                          rank_plan().activation_arena_bytes);
   buffers_ = std::make_unique<Arena>("buffers", backend_->allocator(), meter_, MemoryCategory::Buffers,
                                      rank_plan().buffer_arena_bytes);
+  memory_phases_ = std::make_unique<MemoryPhases>(meter_, *activations_, *buffers_);
   offload_ = std::make_unique<OffloadPlaces>(plan_.config, OffloadOptions{.planned = rank_plan(),
                                                                           .world_rank = world.rank(),
                                                                           .files = *options.files,
@@ -95,9 +105,15 @@ void Engine::make_channels() {
   const auto make_stream = [this](pipeline::Queue queue, bool overlaps) {
     return recorder_->observe(backend_->make_stream(queue, overlaps), queue, overlaps);
   };
-  channels_ = std::make_unique<Channels>(
-      world_.group(), plan_.mesh, plan_.channels(),
-      ChannelMakers{.place = [this](Group host) { return backend_->place(std::move(host)); }, .make_stream = make_stream});
+  if (plan_.config.comms_logger.logs())
+    operation_log_ =
+        std::make_unique<timeline::OperationLog>(backend_->make_clock(), logged_operations(plan_.config.comms_logger));
+  const auto place = [this](Group host) {
+    Group group = backend_->place(std::move(host));
+    return operation_log_ ? timeline::make_logged_group(std::move(group), *operation_log_) : std::move(group);
+  };
+  channels_ = std::make_unique<Channels>(world_.group(), plan_.mesh, plan_.channels(),
+                                         ChannelMakers{.place = place, .make_stream = make_stream});
 }
 
 RankResources Engine::resources() {
@@ -111,6 +127,7 @@ RankResources Engine::resources() {
           .collectives = collective_options(plan_.config.zero),
           .offload = offload_->resources(),
           .recorder = recorder_.get(),
+          .memory = &watched_memory_,
           .repeats_steps = repeats_steps ? backend_.get() : nullptr};
 }
 
@@ -134,6 +151,8 @@ Engine::~Engine() {
     }
   if (channels_) channels_->close_streams();
 }
+
+void Engine::watch_memory(bool on) { watched_memory_ = on ? memory_phases_.get() : nullptr; }
 
 double Engine::learning_rate() const { return numbers().lr; }
 double Engine::loss_scale() const { return loss_scale_.value(); }

@@ -26,8 +26,10 @@
 #include "engine/checkpoint/run_state.h"
 #include "engine/loss_scale.h"
 #include "engine/make_plan.h"
+#include "engine/memory_phases.h"
 #include "engine/not_finite.h"
 #include "engine/offload_places.h"
+#include "engine/timeline/operation_log.h"
 #include "engine/worker.h"
 #include "kernels/observed_kernels.h"
 
@@ -91,10 +93,17 @@ class Engine {
   void record(bool on) { recorder_->record(on); }
   std::vector<pipeline::Recording> take_recordings() { return recorder_->take(); }
 
+  // The same for the memory that the phases of a step use, which are those of the last such step.
+  void watch_memory(bool on);
+  const MemoryPhases& memory_phases() const { return *memory_phases_; }
+  // The log that times the operations between ranks (comms_logger); null: none are timed.
+  timeline::OperationLog* operation_log() { return operation_log_.get(); }
+
   const Plan& plan() const { return plan_; }
   const model::Model& model() const { return model_; }
   const Progress& progress() const { return progress_; }
-  double learning_rate() const;  // for the next step
+  StepNumbers next_numbers() const { return numbers(); }  // of the next step
+  double learning_rate() const;                           // for the next step
   double loss_scale() const;
   MemoryBytes measured_memory() const;  // this rank's peak, by category
   // The plan determines the sizes of these arenas; peak_bytes() is the most that the steps so far have used.
@@ -167,8 +176,11 @@ class Engine {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<kernels::Kernels> observed_kernels_;  // null: no observer
   std::unique_ptr<timeline::Recorder> recorder_;
+  std::unique_ptr<timeline::OperationLog> operation_log_;
   std::unique_ptr<Channels> channels_;
   std::unique_ptr<Arena> activations_, buffers_;
+  std::unique_ptr<MemoryPhases> memory_phases_;
+  MemoryPhases* watched_memory_ = nullptr;  // null: nobody asks
   std::unique_ptr<OffloadPlaces> offload_;
   std::unique_ptr<Worker> worker_;
   int exceptions_at_start_ = std::uncaught_exceptions();

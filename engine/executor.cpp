@@ -45,6 +45,7 @@ void Executor::run(const pipeline::Program& program, const std::vector<Recompute
   for (size_t at = 0; at < program.size(); ++at) {
     const timeline::RecordedInstruction recorded(inputs.recorder, at);
     run(program[at]);
+    if (inputs.memory) inputs.memory->after(program[at].op);
   }
   reducer_.finish();
   links_.finish();

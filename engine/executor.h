@@ -12,6 +12,7 @@
 
 #include "core/layer.h"
 #include "engine/links.h"
+#include "engine/memory_phases.h"
 #include "engine/not_finite.h"
 #include "engine/program.h"
 #include "engine/rank_resources.h"
@@ -50,6 +51,7 @@ struct StepInputs {
   double gradient_divisor = 1;  // of the losses of a microbatch; see Worker
   bool training = true;
   timeline::Recorder* recorder = nullptr;  // null: the step is not recorded
+  MemoryPhases* memory = nullptr;          // null: nobody asks what memory the phases use
   LogitsReader* logits = nullptr;          // in an evaluation; null: nobody wants them
   NotFiniteSearch* search = nullptr;       // looks at the results of each instruction; null: no search
 };

@@ -13,6 +13,7 @@
 namespace trivet {
 
 struct Config;
+class MemoryPhases;
 
 struct RankResources {
   kernels::Kernels& kernels;
@@ -24,6 +25,7 @@ struct RankResources {
   zero::CollectiveOptions collectives;
   zero::OffloadResources offload;
   timeline::Recorder* recorder = nullptr;  // null: no step is ever recorded
+  MemoryPhases* const* memory = nullptr;   // points to null while nobody asks what memory the phases of a step use
   Backend* repeats_steps = nullptr;        // runs steps through Backend::repeat; null: steps run directly
 
   // The ranks that divide parameters with this sharing into shards, for tensors of an update.

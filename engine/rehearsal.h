@@ -32,6 +32,8 @@ class Rehearsal {
 
   // A step after all warm-ups, with the longest sequences of a curriculum.
   void train_step();
+  // The step with these numbers.
+  void train_step(const StepNumbers& numbers);
   // Rehearses a step, an evaluation and the start of a run, and sets the memory, files, traffic and counters of `rank`.
   void measure(RankPlan& rank);
 
@@ -39,7 +41,6 @@ class Rehearsal {
   Microbatch microbatch() const;
   Microbatch microbatch_of(const StepNumbers& numbers) const;
   StepNumbers longest_step() const;
-  void train_step(const StepNumbers& numbers);
   void train_earlier_steps();
   void audited_step();
   RankResources resources(const RehearsalParts& parts);

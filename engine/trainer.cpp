@@ -151,6 +151,7 @@ TrainEnd train(const Config& config, comm::World& world, const TrainOptions& opt
   TrainingLoop loop(run, validation, checkpoints, divergence);
   const TrainEnd end = loop.run(stop, recorded);
   loop.check_end(end);
+  recorded.at_end();
   checkpoints.remove_from_memory();
   trainer::report_end(run, end, checkpoints);
   return end;

@@ -145,6 +145,8 @@ void Worker::run_program(const Step& step, const ProgramWatch& watch) {
   if (watch.audited_microbatch) parameters_.begin_audit(*watch.audited_microbatch);
   StepInputs inputs = training_inputs(step, results_);
   inputs.recorder = recorder && recorder->recording() ? recorder : nullptr;
+  inputs.memory = memory_phases();
+  if (inputs.memory) inputs.memory->begin();
   inputs.search = watch.search;
   executor_.run(programs_.train, programs_.recompute, inputs);
   if (watch.audited_microbatch) parameters_.digest_totals();
@@ -158,6 +160,7 @@ void Worker::run_optimizer(const StepScalars& scalars) {
                   .clipping = config_.gradient_clipping,
                   .check_finite = !config_.bf16.enabled || config_.bf16.check_grad_overflow});
   if (resources_.recorder) resources_.recorder->end_step();
+  if (MemoryPhases* const memory = memory_phases()) memory->end();
 }
 
 // What a step launches is a function of the config and of this key: arenas with the same number of bytes in use hand out the
@@ -171,14 +174,15 @@ RepeatKey Worker::repeat_key(const Step& step) const {
   return key;
 }
 
-// A recorded step runs directly, because the recording shows the time of each instruction.
+// A recorded step runs directly, because the recording shows the time of each instruction; so does one whose memory is
+// looked at.
 void Worker::run_whole(const Step& step) {
   const auto work = [&] {
     run_program(step);
     run_optimizer(step.scalars);
   };
   const bool recording = resources_.recorder && resources_.recorder->recording();
-  if (!resources_.repeats_steps || recording) return work();
+  if (!resources_.repeats_steps || recording || memory_phases()) return work();
   resources_.repeats_steps->repeat(repeat_key(step), work);
 }
 

@@ -86,6 +86,8 @@ class Worker {
   RankAxes axes() const;
   std::vector<Microbatch> on_device(std::span<const Microbatch> microbatches);
   StepScalars on_device(const StepNumbers& numbers);
+  // Null: nobody asks what memory the phases of this step use.
+  MemoryPhases* memory_phases() const { return resources_.memory ? *resources_.memory : nullptr; }
   StepOutcome outcome() const { return {results_.grad_norm(), !results_.applied()}; }
 
   const Config& config_;

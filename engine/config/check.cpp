@@ -82,6 +82,17 @@ void check_grad_accum_dtype(const Config& config) {
                      config::dtype_json(model), or_model));
 }
 
+// Ranks add what they receive to what they have, so both are of one type.
+void check_communication_dtype(const Config& config) {
+  const DType summed = config.gradient_dtype();
+  if (!config.communication_dtype || *config.communication_dtype == summed || config.reproducible == Reproducible::Layout)
+    return;
+  refuse(config, "communication_data_type",
+         fmt::format("{} is not accepted, because gradients are reduced in the type in which they are summed, which is {}; use "
+                     "{}, or null and data_types.grad_accum_dtype",
+                     config::dtype_json(*config.communication_dtype), config::dtype_json(summed), config::dtype_json(summed)));
+}
+
 void check_precision(const Config& config) {
   const Fp16Config& fp16 = config.fp16;
   if (fp16.enabled && fp16.loss_scale == 0 && std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power)) < fp16.min_loss_scale)
@@ -89,6 +100,7 @@ void check_precision(const Config& config) {
            fmt::format("{} is more than the initial scale, 2^{}", fp16.min_loss_scale, fp16.initial_scale_power));
   if (config.fp16.enabled && config.bf16.enabled) refuse(config, "bf16.enabled", "fp16 and bf16 are both enabled; enable one");
   check_grad_accum_dtype(config);
+  check_communication_dtype(config);
 }
 
 void check_audit(const Config& config) {

@@ -87,8 +87,9 @@ struct Config {
   SchedulerConfig scheduler;
   Fp16Config fp16;
   Bf16Config bf16;
-  std::optional<DType> grad_accum_dtype;  // data_types.grad_accum_dtype; empty: see gradient_dtype()
-  double gradient_clipping = 1.0;         // 0: off
+  std::optional<DType> grad_accum_dtype;     // data_types.grad_accum_dtype; empty: see gradient_dtype()
+  std::optional<DType> communication_dtype;  // communication_data_type; if given, it must be gradient_dtype()
+  double gradient_clipping = 1.0;            // 0: off
   ZeroConfig zero;
   AioConfig aio;
   Recompute recompute = Recompute::None;  // activation_checkpointing; Selective: attention only
@@ -103,6 +104,9 @@ struct Config {
   RunConfig run;
   AutotuningConfig autotuning;
   TimelineConfig timeline;
+  FlopsProfilerConfig flops_profiler;
+  CommsLoggerConfig comms_logger;
+  bool wall_clock_breakdown = false, memory_breakdown = false;  // of the steps that leave a line
   int64_t steps_per_print = 10;
 
   // With sequence parallelism each tensor rank already holds only its own tokens of a block's input, so there is nothing to

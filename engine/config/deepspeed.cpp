@@ -36,6 +36,15 @@ void add_optimizer(const Config& config, std::vector<std::string>& lines) {
         "weight_decay of 0.01");
 }
 
+// Said of every config, as a name that stands for another one must not go unnoticed.
+void add_warmup_type(const Config& config, std::vector<std::string>& lines) {
+  const GivenKey* warmup_type = find_given(config, "scheduler.params.warmup_type");
+  const std::string taken = quoted(std::string(name_of(config.scheduler.warmup_type)));
+  if (warmup_type && warmup_type->value != taken && warmup_type->value != "null" && warmup_type->value != "\"auto\"")
+    lines.push_back(fmt::format("scheduler.params.warmup_type: {} is no shape of a warm-up; {} is taken, as in DeepSpeed",
+                                warmup_type->value, taken));
+}
+
 void add_schedule(const Config& config, std::vector<std::string>& lines) {
   const int64_t schedule = config.scheduler.total_num_steps, run = config.training.steps;
   if (!is_given(config, "scheduler.params.total_num_steps") || run == 0 || schedule <= run) return;
@@ -59,6 +68,7 @@ std::vector<std::string> auto_lines(const Config& config) {
 
 std::vector<std::string> differences_from_deepspeed(const Config& config) {
   std::vector<std::string> lines;
+  add_warmup_type(config, lines);
   if (!is_written_for_deepspeed(config)) return lines;
   add_optimizer(config, lines);
   if (!is_given(config, "gradient_clipping"))

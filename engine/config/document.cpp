@@ -7,6 +7,7 @@
 
 #include "core/printable.h"
 #include "engine/config/json_reader.h"
+#include "engine/config/quoted_value.h"
 #include "engine/config/suggest.h"
 
 namespace trivet::config {
@@ -41,7 +42,8 @@ bool has_type(const KeyEntry& entry, const JsonNode& value) {
     case KeyType::String: return value.kind == JsonKind::String;
     case KeyType::Enum:
       return value.kind == JsonKind::String &&
-             (contains(entry.names, value.text, entry.ignore_case) || entry.is_open_name(value.text));
+             (contains(entry.names, value.text, entry.ignore_case) || entry.is_open_name(value.text) ||
+              (entry.takes_unknown && nearest_names(value.text, entry.names).empty()));
     case KeyType::List: return value.kind == JsonKind::List;
     case KeyType::Object: return value.kind == JsonKind::Object;
     case KeyType::Any: return true;
@@ -141,13 +143,18 @@ void Document::collect(const JsonNode& object, const std::string& section) {
       collect_feature(member, *feature);
     } else if (const KeyEntry* entry = table_.find(path)) {
       if (find(path)) mistakes_.add(member.at, path, "given twice, once under another name; keep one");
-      given_.push_back({entry, &member.value, member.at, takes_auto(*entry, member.value)});
+      given_.push_back({entry, value_of(*entry, member.value), member.at, takes_auto(*entry, member.value)});
     } else if (table_.is_section(path)) {
       if (!type_is_refused || member.key != "params") collect_section(member, path);
     } else if (!is_ignored(member, path, section)) {
       report_unknown(member, path, section);
     }
   }
+}
+
+const JsonNode* Document::value_of(const KeyEntry& entry, const JsonNode& value) {
+  const std::optional<JsonNode> read = read_as_deepspeed(entry, value);
+  return read ? &made_.emplace_back(*read) : &value;
 }
 
 // One line, however many keys the section has.

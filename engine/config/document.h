@@ -45,6 +45,8 @@ class Document {
  private:
   void collect(const JsonNode& object, const std::string& prefix);
   bool refuses_type(const JsonNode& object, const std::string& section) const;
+  // The value, or what DeepSpeed reads in its place.
+  const JsonNode* value_of(const KeyEntry& entry, const JsonNode& value);
   void collect_section(const JsonMember& member, const std::string& path);
   void collect_feature(const JsonMember& member, const Feature& feature);
   bool has_keys_of(const JsonNode& value, const std::vector<std::string>& sections) const;
@@ -59,7 +61,7 @@ class Document {
   std::vector<GivenEntry> given_;
   std::vector<GivenFeature> features_;
   std::vector<std::string> not_used_, auto_sections_;
-  std::deque<JsonNode> made_;  // values of keys written in a short form ("zero_optimization": true)
+  std::deque<JsonNode> made_;  // values of keys written in a short form ("zero_optimization": true) or in quotes
 };
 
 }  // namespace trivet::config

@@ -55,6 +55,7 @@ struct KeyEntry {
   Origin origin = Origin::Same;
   std::string difference;                     // "at stage 3 only": what DeepSpeed does
   std::string alias_of;                       // the main name of this key, which `explain` prints
+  bool takes_unknown = false;                 // for enums: any other name that is not a misspelt one stands for the default
   bool nullable = false;                      // null means the default
   Bounds bounds;                              // for numbers
   std::vector<std::string> names;             // for enums

@@ -183,4 +183,24 @@ struct TimelineConfig {
   std::string directory = "timeline";
 };
 
+// What the operations of one step cost, block by block (engine/timeline/work_profile.h).
+struct FlopsProfilerConfig {
+  bool enabled = false;
+  int64_t profile_step = 1;   // steps before the one that is profiled
+  int64_t module_depth = -1;  // 0: the model, 1: its blocks, 2: their kernels; -1: all
+  int64_t top_modules = 1;    // named for each depth
+  bool detailed = true;
+  std::string output_file;  // empty: the report is printed
+};
+
+// The operations between ranks (engine/timeline/operation_log.h).
+struct CommsLoggerConfig {
+  bool enabled = false;
+  bool prof_all = true;
+  std::vector<std::string> prof_ops;  // if not all: names of operations
+  bool verbose = false;               // each operation leaves a line
+  bool debug = false;                 // operations are told apart by their groups
+  bool logs() const { return enabled && (prof_all || !prof_ops.empty()); }
+};
+
 }  // namespace trivet

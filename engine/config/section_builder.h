@@ -28,6 +28,7 @@ class KeyRefiner {
   KeyRefiner& below(double max) { return entry_.bounds.max_excluded = true, entry_.bounds.max = max, *this; }
   KeyRefiner& nullable() { return entry_.nullable = true, *this; }
   KeyRefiner& selects() { return entry_.selects = true, *this; }
+  KeyRefiner& takes_unknown() { return entry_.takes_unknown = true, *this; }
   KeyRefiner& ignores_case() { return entry_.ignore_case = true, *this; }
   KeyRefiner& refuses(std::vector<std::string> names) { return entry_.refused_names = std::move(names), *this; }
   KeyRefiner& default_note(std::string note) { return entry_.default_note = std::move(note), *this; }

@@ -1,4 +1,12 @@
 // Keys for what is printed, logged and timed.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "comm/process_group.h"
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -64,23 +72,68 @@ void add_services(KeyTable& table) {
     comet.unsupported(name, "null", "setting of Comet");
 }
 
+void add_flops_profiler(KeyTable& table) {
+  using F = FlopsProfilerConfig;
+  Section<F> flops(table, "flops_profiler", [](Config& c) -> F& { return c.flops_profiler; });
+  flops.switched("the FLOPs profiler");
+  flops.key("enabled", &F::enabled, "report what one step computes, block by block: counted operations and measured times")
+      .deepspeed("reports the forward pass of rank 0; here all ranks are measured, and the backward pass is there, too");
+  flops.key("profile_step", &F::profile_step, "steps before the one that is profiled").at_least(0);
+  flops
+      .key("module_depth", &F::module_depth,
+           "how deep the report goes: 0: the model, 1: its blocks, 2: their kernels (without times); -1: all")
+      .at_least(-1)
+      .deepspeed("has a depth for each level of PyTorch modules");
+  flops.key("top_modules", &F::top_modules, "modules that the report names at each depth").at_least(1);
+  flops.key("detailed", &F::detailed, "list every block, as well");
+  flops.key("output_file", &F::output_file, "file for the report; empty: it is printed").nullable();
+  flops.inert("recompute_fwd_factor", "0.0", "share of the forward pass that is recomputed",
+              "what is recomputed is counted where it runs");
+}
+
+// DeepSpeed calls some operations by the names of PyTorch's functions.
+std::string operation_of(const std::string& name) {
+  if (name == "all_gather_into_tensor") return "all_gather";
+  if (name == "reduce_scatter_tensor") return "reduce_scatter";
+  if (name == "all_to_all_single") return "all_to_all";
+  return name == "recv" || name == "irecv" ? "receive" : name == "isend" ? "send" : name;
+}
+
+void set_logged_operations(Config& config, const JsonNode& node) {
+  std::vector<std::string>& names = config.comms_logger.prof_ops;
+  names.clear();
+  for (const JsonNode& item : node.items) {
+    const std::string name = operation_of(item.text);
+    const std::vector<std::string> known = names_of<comm::Operation>();
+    if (item.kind != JsonKind::String || std::find(known.begin(), known.end(), name) == known.end())
+      throw std::invalid_argument(fmt::format("use a list of \"{}\"", fmt::join(known, "\", \"")));
+    names.push_back(name);
+  }
+}
+
+std::string logged_operations(const Config& config) {
+  std::string text;
+  for (const std::string& name : config.comms_logger.prof_ops) text += (text.empty() ? "" : ", ") + quoted(name);
+  return "[" + text + "]";
+}
+
+void add_comms_logger(KeyTable& table) {
+  using C = CommsLoggerConfig;
+  Section<C> comms(table, "comms_logger", [](Config& c) -> C& { return c.comms_logger; });
+  comms.switched("the logger of communication");
+  comms.key("enabled", &C::enabled, "time the operations between ranks, and sum them up at the end of the run")
+      .deepspeed("logs whenever the section is there, waits for each operation, and sums up when the program asks for it");
+  comms.key("prof_all", &C::prof_all, "log all operations");
+  comms.custom("prof_ops", KeyType::List, "the operations that are logged", set_logged_operations, logged_operations)
+      .active_when("comms_logger.prof_all is false", [](const Config& c) { return !c.comms_logger.prof_all; });
+  comms.key("verbose", &C::verbose, "print a line for each operation, after its step");
+  comms.key("debug", &C::debug, "tell the operations of different groups apart")
+      .deepspeed("tells those of different calling functions apart");
+}
+
 void add_profilers(KeyTable& table) {
-  SectionBase flops(table, "flops_profiler");
-  flops.not_used("the FLOPs profiler", "timeline.step or `trivet plan`");
-  flops.unsupported("enabled", "false", "count and time the operations of one step");
-  flops.unsupported("profile_step", "1", "the step to profile");
-  flops.unsupported("module_depth", "-1", "depth of the report");
-  flops.unsupported("top_modules", "1", "number of modules in the report");
-  flops.unsupported("detailed", "true", "report the complete tree of modules");
-  flops.unsupported("output_file", "null", "file for the report");
-  flops.unsupported("recompute_fwd_factor", "0.0", "share of the forward pass that is recomputed");
-  SectionBase comms(table, "comms_logger");
-  comms.not_used("the logger of communication", "timeline.step");
-  comms.unsupported("enabled", "false", "log every collective operation");
-  comms.unsupported("prof_all", "true", "log all operations");
-  comms.unsupported("prof_ops", "[]", "operations to log");
-  comms.unsupported("verbose", "false", "print each operation as it happens");
-  comms.unsupported("debug", "false", "print the caller of each operation");
+  add_flops_profiler(table);
+  add_comms_logger(table);
   SectionBase throughput(table, "timers.throughput");
   throughput.inert("enabled", "true", "measure samples per second", "tokens per second are always measured");
   throughput.inert("synchronized", "true", "wait for the device before reading the clock",
@@ -92,9 +145,11 @@ void add_profilers(KeyTable& table) {
 void add_monitoring_keys(KeyTable& table) {
   Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
   top.key("steps_per_print", &Config::steps_per_print, "steps between progress lines").at_least(1).nullable();
-  top.unused("wall_clock_breakdown", "false", "print the time of forward, backward, communication and step")
-      .instead("timeline.step");
-  top.unused("memory_breakdown", "false", "print memory use in each phase").instead("`trivet plan`");
+  const char* const rarely = "prints it for every step, not only for those that leave a line";
+  top.key("wall_clock_breakdown", &Config::wall_clock_breakdown,
+          "print where the time of a step goes: forward, backward, communication, update")
+      .deepspeed("prints the means since the last line");
+  top.key("memory_breakdown", &Config::memory_breakdown, "print the memory that each phase of a step uses").deepspeed(rarely);
   top.unused("dump_state", "false", "print the engine's state at the start").instead("`trivet plan`");
   top.unused("log_level", "null", "log level");
   add_run(table);

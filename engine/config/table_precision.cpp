@@ -1,4 +1,6 @@
 // fp16.*, bf16.*, data_types.*, torch_autocast.*, amp.*
+#include <cctype>
+
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -15,6 +17,18 @@ void set_grad_accum_dtype(Config& config, const JsonNode& node) {
 
 std::string get_grad_accum_dtype(const Config& config) {
   return config.grad_accum_dtype ? dtype_json(*config.grad_accum_dtype) : "null";
+}
+
+void set_communication_dtype(Config& config, const JsonNode& node) {
+  switch (std::tolower(node.text[0]) == 'f' ? node.text[2] : 'b') {
+    case '3': config.communication_dtype = DType::Float32; break;
+    case '1': config.communication_dtype = DType::Float16; break;
+    default: config.communication_dtype = DType::BFloat16;
+  }
+}
+
+std::string get_communication_dtype(const Config& config) {
+  return config.communication_dtype ? dtype_json(*config.communication_dtype) : "null";
 }
 
 void add_fp16(KeyTable& table) {
@@ -92,7 +106,14 @@ void add_precision_keys(KeyTable& table) {
   types.unsupported("buffer_dtype", "null", "type of buffers");
 
   SectionBase top(table, "");
-  top.unsupported("communication_data_type", "null", "type in which gradients are reduced");
+  top.custom("communication_data_type", KeyType::Enum,
+             "type in which gradients are reduced; only the one that data_types.grad_accum_dtype, or its default, determines",
+             set_communication_dtype, get_communication_dtype)
+      .names({"fp32", "fp16", "bf16", "bfp16"})
+      .ignores_case()
+      .nullable()
+      .active_when("reproducible is \"run\"", [](const Config& c) { return c.reproducible == Reproducible::Run; })
+      .deepspeed("may sum gradients in one type and reduce them in another; older ones call bf16 \"bfp16\"");
   top.unsupported("seq_parallel_communication_data_type", "\"fp32\"", "type of reductions of sequence parallelism");
   SectionBase autocast(table, "torch_autocast");
   autocast.refused("PyTorch's autocast");

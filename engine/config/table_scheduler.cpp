@@ -48,6 +48,8 @@ void add_warmup(Section<S>& params) {
       })
       .only_for(kSchedulerType, {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "Constant", "Linear", "Cosine"});
   params.key("warmup_type", &S::warmup_type, "shape of the warm-up")
+      .takes_unknown()
+      .deepspeed("takes \"log\" for any other text, also for a misspelt \"linear\", which is refused here")
       .only_for(kSchedulerType, {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"});
   params.key("warmup_min_ratio", &S::warmup_min_ratio, "learning rate at the first step, as a share of lr")
       .between(0, 1)

@@ -130,6 +130,11 @@ void add_notes(const Run& run, std::vector<Fact>& facts) {
   const int64_t timeline_step = run.config.timeline.step;
   if (timeline_step > 0 && timeline_step <= run.steps_done())
     facts.push_back({"note", fmt::format("timeline.step {} is already done, so nothing is recorded", timeline_step)});
+  const FlopsProfilerConfig& profiler = run.config.flops_profiler;
+  if (profiler.enabled && profiler.profile_step < run.steps_done())
+    facts.push_back(
+        {"note", fmt::format("the step after flops_profiler.profile_step {} is already done, so nothing is profiled",
+                             profiler.profile_step)});
   for (const std::string& line : auto_lines(run.config)) facts.push_back({"taken", line});
   for (const std::string& key : accepted_without_effect(run.config)) facts.push_back({"no effect", key});
   for (const std::string& line : differences_from_deepspeed(run.config)) facts.push_back({"differs", line});

@@ -133,7 +133,7 @@ TEST_F(Train, EndsWithTheNameOfDataThatIsCutShortWhileItRuns) {
 }
 
 TEST_F(Train, SaysWhatBecomesOfAConfigForDeepSpeed) {
-  folder.write("ds.json", R"({"train_batch_size": "auto", "wall_clock_breakdown": true, "fp16": {"enabled": "auto"},
+  folder.write("ds.json", R"({"train_batch_size": "auto", "dump_state": true, "fp16": {"enabled": "auto"},
     "optimizer": {"type": "AdamW", "params": {"lr": "auto", "weight_decay": 0.1}},
     "model": {"type": "gpt", "layers": 1, "hidden_size": 32, "heads": 2, "sequence_length": 16, "vocabulary": "bytes"},
     "data": {"train": "text.txt"}, "training": {"steps": 1}})");
@@ -143,7 +143,7 @@ TEST_F(Train, SaysWhatBecomesOfAConfigForDeepSpeed) {
     const Output output = folder.run(command);
     EXPECT_EQ(output.code, 0) << command << ": " << output.errors;
     EXPECT_THAT(output.text, HasSubstr("optimizer.params.lr: \"auto\" is 0.00005, the default of Hugging Face's Trainer"));
-    EXPECT_THAT(output.text, HasSubstr("wall_clock_breakdown: not used here; use timeline.step"));
+    EXPECT_THAT(output.text, HasSubstr("dump_state: not used here; use `trivet plan`"));
     EXPECT_THAT(output.text, HasSubstr("optimizer.params.weight_decay: biases and norms do not decay"));
   }
   EXPECT_THAT(folder.run("train ds.json --deepspeed ds.json").errors,
@@ -476,6 +476,39 @@ TEST_F(Train, ATimelineOfOneStepRecordsThatStep) {
     EXPECT_EQ(run.code, 0) << run.errors;
     EXPECT_THAT(run.text, HasSubstr("timeline one/timeline.svg: ")) << step;
   }
+}
+
+// Looking into steps changes no bit of them.
+TEST_F(Train, LooksIntoStepsAsAConfigForDeepSpeedAsks) {
+  const std::string ranks = "train config.json --ranks 2 --set training.evaluate_every=0 --set checkpoint.every_steps=0 ";
+  ASSERT_EQ(folder.run(ranks + "--metrics plain.jsonl --set checkpoint.directory=a").code, 0);
+  const Output run = folder.run(ranks +
+                                "--metrics watched.jsonl --set checkpoint.directory=b --set wall_clock_breakdown=true --set "
+                                "memory_breakdown=true --set steps_per_print=5 --set flops_profiler.enabled=true --set "
+                                "flops_profiler.profile_step=3 --set flops_profiler.output_file=new/flops.txt --set "
+                                "comms_logger.enabled=true --set comms_logger.verbose=true --set timeline.step=4 --set "
+                                "timeline.steps=2 --set timeline.directory=times");
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_EQ(losses("watched.jsonl"), losses("plain.jsonl"));
+  const auto count = [&](const std::string& part) {
+    size_t found = 0;
+    for (size_t at = run.text.find(part); at != std::string::npos; at = run.text.find(part, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("\ntime    backward "), 3u) << run.text;  // after steps 1, 5 and 8
+  EXPECT_EQ(count("\nmemory  most in "), 3u) << run.text;
+  EXPECT_EQ(count("\nflops   new/flops.txt: step 4, data 2, microbatch 1 x accumulation 6, per rank\n"), 1u) << run.text;
+  EXPECT_THAT(folder.read("new/flops.txt"), HasSubstr("\n  blocks.0 "));
+  EXPECT_EQ(count("\ntimeline times/timeline.svg: "), 1u);
+  EXPECT_EQ(count("\ncomms   operation "), 1u);
+  EXPECT_GE(count("\ncomms   all_gather of 2 ranks, "), 8u);
+}
+
+TEST_F(Train, AStepToProfileThatIsNotInTheRunIsRefused) {
+  const Output run = folder.run("train config.json --set flops_profiler.enabled=true --set flops_profiler.profile_step=8");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.errors, HasSubstr("flops_profiler.profile_step: 8 steps come before the one that is profiled, but this run "
+                                    "has only 8; use at most 7"));
 }
 
 TEST_F(Train, ATimelineThatCannotBeIsRefusedBeforeTheFirstStep) {

@@ -138,18 +138,19 @@ TEST(Ranges, ALossScaleAndAWarmUpMayBeZero) {
 }
 
 TEST(NotUsed, KeysThatChangeNoWeightCostOneLineEach) {
-  EXPECT_EQ(accepted_without_effect(parsed(R"({"wall_clock_breakdown": true, "memory_breakdown": false, "dump_state": true,
-      "flops_profiler": {"enabled": true, "profile_step": 1, "module_depth": -1}, "wandb": {"enabled": true, "entity": "me"},
+  EXPECT_EQ(
+      accepted_without_effect(parsed(R"({"graph_harvesting": true, "memory_breakdown": false, "dump_state": true,
+      "flops_profiler": {"enabled": false, "module_depth": -1}, "comms_logger": {"enabled": true, "prof_ops": ["send"]}, "wandb": {"enabled": true, "entity": "me"},
       "checkpoint": {"use_node_local_storage": true}, "fp16": {"auto_cast": true}, "prescale_gradients": true,
       "activation_checkpointing": {"cpu_checkpointing": true}, "compile": {"deepcompile": true}})")),
-            (Lines{"wall_clock_breakdown: not used here; use timeline.step", "dump_state: not used here; use `trivet plan`",
-                   "checkpoint.use_node_local_storage: not used here; use checkpoint.replicas",
-                   "fp16.auto_cast: tokens are integers, and images are read in the model's type",
-                   "prescale_gradients: the result is the same mean; only its rounding differs",
-                   "activation_checkpointing.cpu_checkpointing: not used here; use activation_checkpointing.mode",
-                   "flops_profiler: the FLOPs profiler is not used here; use timeline.step or `trivet plan`",
-                   "wandb: Weights & Biases is not used here; use csv_monitor or tensorboard",
-                   "compile: DeepCompile is not used here"}));
+      (Lines{"graph_harvesting: not used here; use cuda_graph", "dump_state: not used here; use `trivet plan`",
+             "comms_logger.prof_ops: takes effect only when comms_logger.prof_all is false",
+             "checkpoint.use_node_local_storage: not used here; use checkpoint.replicas",
+             "fp16.auto_cast: tokens are integers, and images are read in the model's type",
+             "prescale_gradients: the result is the same mean; only its rounding differs",
+             "activation_checkpointing.cpu_checkpointing: not used here; use activation_checkpointing.mode",
+             "flops_profiler: is not switched on", "wandb: Weights & Biases is not used here; use csv_monitor or tensorboard",
+             "compile: DeepCompile is not used here"}));
 }
 
 TEST(NotUsed, ParametersAreOffloadedAtStage3Only) {
@@ -209,7 +210,7 @@ TEST(NotUsed, AFeatureThatIsSwitchedOffMayHoldAnything) {
             Lines{"curriculum_learning: is not switched on"});
 }
 
-const std::string kDeepSpeed = R"("wall_clock_breakdown": false, )";
+const std::string kDeepSpeed = R"("dump_state": false, )";
 
 TEST(Differences, AreSaidOfAConfigForDeepSpeedOnly) {
   const std::string text = R"("optimizer": {"type": "AdamW", "params": {"weight_decay": 0.1}}, "gradient_clipping": 1})";

@@ -27,7 +27,7 @@ TEST(DeepSpeedReference, SaysWhatBecomesOfEachKey) {
   for (const char* row :
        {"| `stage` | `0` | same | the default |",
         "| `sub_group_size` | `1000000000` | different; DeepSpeed: at stage 3 only | the default |",
-        "| `wall_clock_breakdown` | `false` | not used: use timeline.step | the default |",
+        "| `graph_harvesting` | `false` | not used: use cuda_graph | the default |",
         "| `prescale_gradients` | `false` | no effect: the result is the same mean; only its rounding differs | "
         "the default |",
         "| `gradient_allreduce_op` | `\"mean\"` | refused | the default |",
