@@ -5,7 +5,8 @@
 // T = B S rows, H hidden, V vocabulary, R rows of a chunk. W[V, H] is the head's own or the embedding's table (tied).
 //
 // [Note: logits in chunks] The logits of all rows would be the largest tensor of the model by far, so they are computed, used
-// and released R rows at a time. R depends only on V, so that no other setting can change R and with it a gradient's bits.
+// and released R rows at a time. R depends only on V and on the rows of a microbatch, so that no other setting can change R and
+// with it a gradient's bits.
 //   forward_backward computes each chunk of logits once; training uses this.
 //   forward alone computes just the loss (evaluation).
 //   backward_input computes the logits again and has to keep their whole gradient [T, V] for backward_weight, which gets no
@@ -34,7 +35,7 @@ class LmHead : public Layer, public GivesLogits {
     int64_t vocabulary = 0, hidden = 0;
     double init_deviation = 0.02;
     std::string tied_to;        // full name of the table that serves as W; empty: W is the head's own
-    int64_t rows_of_chunk = 0;  // 0: chosen from the vocabulary
+    int64_t rows_of_chunk = 0;  // 0: chosen from the vocabulary and the rows
     bool frozen = false;        // nothing is trained
   };
   LmHead(const Options& options, std::unique_ptr<Norm> norm);
@@ -51,7 +52,7 @@ class LmHead : public Layer, public GivesLogits {
 
   void logits(Context&, Weights, ConstTensorView x, TensorView logits) const override;
 
-  int64_t rows_of_chunk() const { return rows_of_chunk_; }
+  int64_t rows_of_chunk(int64_t rows) const;  // of a microbatch of so many rows
 
  private:
   enum Slot { kHidden, kDlogits, kDhidden };  // the places of Saved that this layer uses

@@ -56,13 +56,17 @@ struct HeadRun {
   int64_t loss_tokens = 0;
 };
 
-TEST(LmHead, ChunkSizeDependsOnTheVocabularyAlone) {
-  auto rows = [](int64_t vocabulary) {
-    return LmHead({.vocabulary = vocabulary, .hidden = 4}, make_norm(NormKind::RmsNorm, 4, 1e-5, false)).rows_of_chunk();
+TEST(LmHead, ChunkSizeDependsOnTheVocabularyAndTheRows) {
+  auto rows = [](int64_t vocabulary, int64_t of_microbatch) {
+    const LmHead head({.vocabulary = vocabulary, .hidden = 4}, make_norm(NormKind::RmsNorm, 4, 1e-5, false));
+    return head.rows_of_chunk(of_microbatch);
   };
-  EXPECT_EQ(rows(256), 131072);
-  EXPECT_EQ(rows(50257), 640);
-  EXPECT_EQ(rows(1'000'000), 64);  // the minimum
+  EXPECT_EQ(rows(256, 1024), 131072);
+  EXPECT_EQ(rows(50257, 1), 640);
+  EXPECT_EQ(rows(50257, 8 * 640), 640);
+  EXPECT_EQ(rows(50257, 8 * 640 + 1), 704) << "not more than 8 chunks";
+  EXPECT_EQ(rows(50257, 32768), 4096);
+  EXPECT_EQ(rows(1'000'000, 100), 64);  // the minimum
 }
 
 TEST(LmHead, ChunksGiveTheLossAndGradientsOfTheWhole) {
