@@ -179,12 +179,7 @@ StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
   const StepResult result = abort_others_on_error([&] {
     if (!audits(numbers)) return worker_->train_step(microbatches, numbers);
     const StepLoss loss = audited_program(microbatches, numbers);
-    const StepOutcome update = worker_->update(numbers);
-    return StepResult{.loss = loss.mean(),
-                      .targets = loss.targets,
-                      .correct = loss.correct,
-                      .grad_norm = update.grad_norm,
-                      .skipped = update.skipped};
+    return result_of(loss, worker_->update(numbers));
   });
   last_loss_ = result.loss;
   finish_step({result.grad_norm, result.skipped});

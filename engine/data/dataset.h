@@ -25,6 +25,7 @@ struct DataOptions {
   VocabularyKind vocabulary = VocabularyKind::Bytes;
   std::string tokenizer_file = "";  // for VocabularyKind::Tokenizer
   int64_t vocabulary_size = 0;      // for VocabularyKind::Size
+  bool pairs = false;               // of answers are wanted, and nothing else
   std::string source = "";          // the config's file name, for messages
 };
 
