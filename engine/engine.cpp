@@ -33,13 +33,18 @@ bool orders_samples(const std::string& key, const Config& config) {
   return key == "data.shuffle" || key == "data.sampler" || (drops && config.data.sampler == SamplerKind::PyTorch);
 }
 
+bool defines_objective(const std::string& key, const Config& config) {
+  return key == "training.objective" || (config.model.objective == model::Objective::Dpo && key.starts_with("dpo."));
+}
+
 // Shapes do not show how the model computes with its weights, nor the order of the samples, so the configs are compared.
 void refuse_another_model(const Config& config, const checkpoint::LoadedStep& step) {
   if (step.config().empty()) return;
   for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
     const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
                             change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
-    if (may_change || (!change.path.starts_with("model.") && !orders_samples(change.path, config))) continue;
+    const bool defines_model = change.path.starts_with("model.") || defines_objective(change.path, config);
+    if (may_change || (!defines_model && !orders_samples(change.path, config))) continue;
     throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
                                   change.path, change.after, step.directory(), change.before, change.before));
   }

@@ -33,6 +33,21 @@ void check_data(const Config& config) {
     refuse(config, "data.sources", "data.sampler \"pytorch\" has an order for one source only; use \"trivet\"");
 }
 
+void check_objective(const Config& config) {
+  if (config.model.objective != model::Objective::Dpo) return;
+  const auto refuse_with = [&](const char* key, const std::string& why) {
+    refuse(config, key, fmt::format("is not accepted with training.objective \"dpo\": {}", why));
+  };
+  if (model::family_of(config.model.type).reads_images)
+    refuse(config, "training.objective", "\"dpo\" needs a model that reads text; use \"next_token\"");
+  if (config.curriculum.enabled)
+    refuse_with("curriculum_learning.enabled", "answers are compared as a whole; use false");
+  if (config.data.packing != Packing::Stream && is_given(config, "data.packing"))
+    refuse_with("data.packing", "each answer has a row of its own; leave it out");
+  if (config.data.loss_on == LossOn::All)
+    refuse_with("data.loss_on", "\"all\" would compare prompts with themselves; leave it out");
+}
+
 void check_training(const Config& config) {
   if (config.training.steps > 0 && config.training.epochs > 0)
     refuse(config, "training.epochs", "steps and epochs are both given; keep one");
@@ -230,6 +245,7 @@ void check(const Config& config) {
 
 void check_without_model(const Config& config) {
   check_data(config);
+  check_objective(config);
   check_training(config);
   check_sampler(config);
   check_timeline(config);

@@ -184,6 +184,8 @@ Opened open_shards(const DataOptions& options, const std::vector<std::string>& p
     if (parts.empty()) tokenizer = shard.tokenizer;
     if (text_of(tokenizer) != text_of(shard.tokenizer))
       bad_file(path, fmt::format("has a different tokenizer from {}; prepare both with the same one", paths[0]));
+    if (!parts.empty() && parts[0]->has_pairs() != shard.tokens->has_pairs())
+      bad_file(path, fmt::format("only one of this file and {} holds pairs of answers; name files of one kind", paths[0]));
     const int64_t size = tokenizer ? tokenizer->vocabulary_size() : options.vocabulary_size;
     parts.push_back(checked(shard.tokens, size, path));
   }
