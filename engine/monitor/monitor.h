@@ -23,7 +23,7 @@ struct TargetWords {
 
   bool operator==(const TargetWords&) const = default;
 };
-inline constexpr TargetWords kTokens{"tokens", "tok"}, kImages{"images", "img"}, kPairs{"pairs", "pair"};
+inline constexpr TargetWords kTokens{"tokens", "tok"}, kImages{"images", "img"}, kPairs{"pairs", "pairs"};
 inline constexpr TargetWords kTargets{"targets", "targets"};  // of several runs that do not have the same
 
 struct RunStart {
