@@ -229,9 +229,10 @@ void add_prepare(CLI::App& data) {
       "each text; conversations have the chat template instead");
   prepare->add_option("--chat-template", arguments->chat_template, "how \"messages\" become text: chatml, llama-2 or llama-3")
       ->check(CLI::IsMember({"chatml", "llama-2", "llama-3"}));
-  prepare->add_flag("--pairs", options.pairs,
-                    "for training.objective \"dpo\": each line of JSON has \"prompt\", \"chosen\" and \"rejected\", strings or lists "
-                    "of messages");
+  prepare->add_flag(
+      "--pairs", options.pairs,
+      "for training.objective \"dpo\": each line of JSON has \"prompt\", \"chosen\" and \"rejected\", strings or lists "
+      "of messages");
   prepare
       ->add_option("--threads", options.threads,
                    "threads that encode; 0: as many as there are processors, at most 16 (default)")

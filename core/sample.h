@@ -3,7 +3,8 @@
 //   text      input int32 [S], token ids        targets [S], the next tokens
 //   images    input float32 [C, H, W]           targets [1], a class
 //   words     input float32 [C, H, W]           targets [L], characters from 1 on, then -1 in unused places
-//   pairs     two rows of text: a prompt with the answer that is preferred, and with the one that is rejected. The loss compares
+//   pairs     two rows of text: a prompt with the answer that is preferred, and with the one that is rejected. The loss
+//   compares
 //             them with each other and with what a reference model thinks of them (kernels/preference.h)
 //
 // The model states what a sample is (model::Model::sample), a source fills samples (engine/data/sample_source.h), and the

@@ -17,8 +17,7 @@ DeviceBatches::DeviceBatches(Allocator& allocator, MemoryMeter& meter, int micro
       reference_shape_(sample.reference_of(micro_batch_size)),
       inputs_(buffer(allocator, meter, sample.input_dtype, microbatches * input_shape_.elements())),
       targets_(buffer(allocator, meter, DType::Int32, microbatches * targets_shape_.elements())) {
-  if (sample.pairs)
-    references_ = buffer(allocator, meter, DType::Float64, microbatches * reference_shape_.elements());
+  if (sample.pairs) references_ = buffer(allocator, meter, DType::Float64, microbatches * reference_shape_.elements());
 }
 
 Microbatch DeviceBatches::copy(kernels::Kernels& kernels, int place, const Microbatch& host) {

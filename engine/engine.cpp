@@ -33,8 +33,11 @@ bool orders_samples(const std::string& key, const Config& config) {
   return key == "data.shuffle" || key == "data.sampler" || (drops && config.data.sampler == SamplerKind::PyTorch);
 }
 
-bool defines_objective(const std::string& key, const Config& config) {
-  return key == "training.objective" || (config.model.objective == model::Objective::Dpo && key.starts_with("dpo."));
+// "sft" has the loss of "next_token".
+bool changes_objective(const ConfigDifference& change, const Config& config) {
+  const std::string dpo = "\"dpo\"";
+  if (change.path == "training.objective") return change.before == dpo || change.after == dpo;
+  return config.model.objective == model::Objective::Dpo && change.path.starts_with("dpo.");
 }
 
 // Shapes do not show how the model computes with its weights, nor the order of the samples, so the configs are compared.
@@ -43,8 +46,8 @@ void refuse_another_model(const Config& config, const checkpoint::LoadedStep& st
   for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
     const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
                             change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
-    const bool defines_model = change.path.starts_with("model.") || defines_objective(change.path, config);
-    if (may_change || (!defines_model && !orders_samples(change.path, config))) continue;
+    const bool another_model = change.path.starts_with("model.") || changes_objective(change, config);
+    if (may_change || (!another_model && !orders_samples(change.path, config))) continue;
     throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
                                   change.path, change.after, step.directory(), change.before, change.before));
   }

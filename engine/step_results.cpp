@@ -58,7 +58,9 @@ void StepResults::read(kernels::Kernels& kernels) {
 
 StepLoss StepResults::loss() const {
   StepLoss loss;
-  const auto copy = [&](int64_t first, ExactSum& sum) { std::copy_n(host_.begin() + first, ExactSum::kWords, sum.words().begin()); };
+  const auto copy = [&](int64_t first, ExactSum& sum) {
+    std::copy_n(host_.begin() + first, ExactSum::kWords, sum.words().begin());
+  };
   copy(kLossWords, loss.loss_sum);
   loss.targets = host_[kLossWords + ExactSum::kWords];
   loss.correct = host_[kLossWords + ExactSum::kWords + 1];
@@ -68,11 +70,7 @@ StepLoss StepResults::loss() const {
   return loss;
 }
 
-double StepResults::grad_norm() const {
-  return std::bit_cast<double>(host_[square_sum_place() + kVerdict + kernels::kNorm]);
-}
-bool StepResults::applied() const {
-  return std::bit_cast<double>(host_[square_sum_place() + kVerdict + kernels::kApply]) != 0;
-}
+double StepResults::grad_norm() const { return std::bit_cast<double>(host_[square_sum_place() + kVerdict + kernels::kNorm]); }
+bool StepResults::applied() const { return std::bit_cast<double>(host_[square_sum_place() + kVerdict + kernels::kApply]) != 0; }
 
 }  // namespace trivet

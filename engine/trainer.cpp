@@ -149,7 +149,8 @@ TrainEnd train(const Config& config, comm::World& world, const TrainOptions& opt
   const std::string reference = trainer::compute_references_if_needed(run);
   const std::string address = trainer::add_monitors(run);
   trainer::report_start(
-      run, {.resumed_from = resumed_from, .weights_from = weights_from, .reference = reference, .address = address}, checkpoints);
+      run, {.resumed_from = resumed_from, .weights_from = weights_from, .reference = reference, .address = address},
+      checkpoints);
   trainer::RecordedSteps recorded(run);
   StopAgreement stop(options.stop, world.group());  // lives until all is saved: a request must not kill the last save
   TrainingLoop loop(run, validation, checkpoints, divergence);

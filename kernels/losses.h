@@ -82,8 +82,9 @@ struct CountCorrect {
 // Adds up the losses of microbatches exactly: words[0 .. kWords) += losses[m][0], and words[kWords + i] += losses[m][1 + i] for
 // the two counts. Each of F further numbers has kWords words after them, and is added up like the loss.
 struct SumLosses {
-  ConstTensorView losses;  // float64 [M, 3 + F]: of CrossEntropy, then of CountCorrect; F = 2 with the rewards of PreferenceLoss
-  TensorView words;        // int64 [loss_words(F)]
+  ConstTensorView
+      losses;        // float64 [M, 3 + F]: of CrossEntropy, then of CountCorrect; F = 2 with the rewards of PreferenceLoss
+  TensorView words;  // int64 [loss_words(F)]
 
   static constexpr int64_t loss_words(int64_t further) { return (1 + further) * ExactSum::kWords + kLossCounts; }
   int64_t further() const { return losses.shape.cols() - 1 - kLossCounts; }

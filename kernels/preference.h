@@ -15,9 +15,10 @@ namespace trivet::kernels {
 // pairs in which the preferred answer has the higher reward; rewards[0] and [1] += the sums of the rewards of preferred and of
 // rejected answers. A pair of which a row has no target that counts does not count, and its factors are 0.
 struct PreferenceLoss {
-  ConstTensorView row_losses;  // float64 [2 P, S], of CrossEntropy: minus the log-probability of each target, 0 if it does not count
-  ConstTensorView targets;     // int32 [2 P, S]
-  ConstTensorView reference;   // float64 [2 P]: log-probabilities of the answers in the reference model
+  ConstTensorView
+      row_losses;  // float64 [2 P, S], of CrossEntropy: minus the log-probability of each target, 0 if it does not count
+  ConstTensorView targets;    // int32 [2 P, S]
+  ConstTensorView reference;  // float64 [2 P]: log-probabilities of the answers in the reference model
   PreferenceRule rule;
   TensorView factors;            // optional float64 [2 P, S]: of the gradient of each token; may be row_losses
   TensorView log_probabilities;  // optional float64 [2 P], of the answers

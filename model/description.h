@@ -15,9 +15,9 @@ namespace trivet::model {
 enum class Type { Gpt, Llama, Sequential };  // the families
 enum class GateActivation { Silu, Gelu };    // of an MLP with a gate
 
-// What a model of text is trained for: the cross-entropy of the next tokens, or to tell a preferred answer from a rejected one
-// (kernels/preference_rule.h).
-enum class Objective { NextToken, Dpo };
+// What a model of text is trained for: the cross-entropy of the next tokens; the same, of data that mark prompts, whose tokens
+// do not count; or to tell a preferred answer from a rejected one (kernels/preference_rule.h).
+enum class Objective { NextToken, Sft, Dpo };
 
 // Steps leave blocks out (model/dropped_layer.h).
 struct LayerDrop {
@@ -105,8 +105,8 @@ struct trivet::EnumNames<trivet::model::Type> {
 
 template <>
 struct trivet::EnumNames<trivet::model::Objective> {
-  static constexpr std::array<std::pair<std::string_view, model::Objective>, 2> table{
-      {{"next_token", model::Objective::NextToken}, {"dpo", model::Objective::Dpo}}};
+  static constexpr std::array<std::pair<std::string_view, model::Objective>, 3> table{
+      {{"next_token", model::Objective::NextToken}, {"sft", model::Objective::Sft}, {"dpo", model::Objective::Dpo}}};
 };
 
 template <>

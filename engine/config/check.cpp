@@ -34,18 +34,22 @@ void check_data(const Config& config) {
 }
 
 void check_objective(const Config& config) {
-  if (config.model.objective != model::Objective::Dpo) return;
-  const auto refuse_with = [&](const char* key, const std::string& why) {
-    refuse(config, key, fmt::format("is not accepted with training.objective \"dpo\": {}", why));
+  const model::Objective objective = config.model.objective;
+  if (objective == model::Objective::NextToken) return;
+  const auto name = fmt::format("\"{}\"", name_of(objective));
+  const auto refuse_with = [&](const char* key, const std::string& value, const std::string& why) {
+    refuse(config, key, fmt::format("{} is not accepted with training.objective {}: {}", value, name, why));
   };
   if (model::family_of(config.model.type).reads_images)
-    refuse(config, "training.objective", "\"dpo\" needs a model that reads text; use \"next_token\"");
-  if (config.curriculum.enabled)
-    refuse_with("curriculum_learning.enabled", "answers are compared as a whole; use false");
-  if (config.data.packing != Packing::Stream && is_given(config, "data.packing"))
-    refuse_with("data.packing", "each answer has a row of its own; leave it out");
+    refuse(config, "training.objective", fmt::format("{} needs a model that reads text; use \"next_token\"", name));
   if (config.data.loss_on == LossOn::All)
-    refuse_with("data.loss_on", "\"all\" would compare prompts with themselves; leave it out");
+    refuse_with("data.loss_on", "\"all\"", "its loss does not count prompts; leave it out");
+  if (objective != model::Objective::Dpo) return;
+  if (config.curriculum.enabled)
+    refuse_with("curriculum_learning.enabled", "true", "answers are compared as a whole; use false");
+  if (config.data.packing != Packing::Stream)
+    refuse_with("data.packing", fmt::format("\"{}\"", name_of(config.data.packing)),
+                "each answer has a row of its own; leave it out");
 }
 
 void check_training(const Config& config) {

@@ -121,6 +121,7 @@ class CheckedTokens : public TokenSequence {
   }
   std::vector<int64_t> document_ends() const override { return file_->document_ends(); }
   bool has_pairs() const override { return file_->has_pairs(); }
+  bool marks_prompts() const override { return file_->marks_prompts(); }
   void ignore(int64_t first, std::span<int32_t> targets) const override { file_->ignore(first, targets); }
   std::string digest() const override { return file_->digest(); }
 
@@ -217,6 +218,10 @@ Opened open_file(const DataOptions& options, const std::string& pattern, std::sh
     bad_file(pattern,
              "has no pairs of answers, which training.objective \"dpo\" needs; use lines of JSON (.jsonl) with \"prompt\", "
              "\"chosen\" and \"rejected\", or a token file that `trivet data prepare --pairs` made of them");
+  if (options.needs_prompts && !opened.tokens->marks_prompts())
+    bad_file(pattern,
+             "marks no prompts, which training.objective \"sft\" needs; use lines of JSON (.jsonl) with \"prompt\" and "
+             "\"completion\", or with \"messages\", or the objective \"next_token\", which counts all tokens of a text");
   if (!options.pairs && opened.tokens->has_pairs())
     bad_file(pattern, "holds pairs of answers; set training.objective to \"dpo\", or prepare texts without --pairs");
   return opened;
@@ -281,6 +286,7 @@ DataOptions data_options(const Config& config) {
           .tokenizer_file = config.vocabulary.tokenizer_file,
           .vocabulary_size = config.model.vocabulary_size,
           .pairs = config.model.objective == model::Objective::Dpo,
+          .needs_prompts = config.model.objective == model::Objective::Sft,
           .source = config.source};
 }
 

@@ -41,9 +41,10 @@ void check_answer(const EncodedText& text, size_t documents_before) {
   const bool asks = ignores_some ? std::any_of(text.ignored.begin() + begin + 1, text.ignored.end(), counts)
                                  : text.document_ends.back() - begin > 1;
   if (!asks)
-    throw DataError(ExitCode::Usage,
-                    "an answer has no token that the model could be asked for: with an empty prompt, and in a vocabulary without "
-                    "an end of text, it needs two");
+    throw DataError(
+        ExitCode::Usage,
+        "an answer has no token that the model could be asked for: with an empty prompt, and in a vocabulary without "
+        "an end of text, it needs two");
 }
 
 std::string place_of(const InputPiece& piece) {
@@ -105,8 +106,9 @@ EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
     return out;
   }
   if (line_options_.kind == LineKind::Pair)
-    bad_file(piece.path,
-             "is a text, which has no pairs of answers; use lines of JSON (.jsonl) with \"prompt\", \"chosen\" and \"rejected\"");
+    bad_file(
+        piece.path,
+        "is a text, which has no pairs of answers; use lines of JSON (.jsonl) with \"prompt\", \"chosen\" and \"rejected\"");
   if (piece.begins_document) add_ids(line_options_.frame.before, false, out);
   naming_place(place_of(piece), [&] { add_text(piece.text, false, out); });
   if (!piece.ends_document) return out;

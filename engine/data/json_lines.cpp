@@ -96,8 +96,8 @@ Answers answers_of(const LineJson& json, ChatTemplate chat_template) {
 // The conversation up to the end of an answer. The loss counts what the assistant says after the prompt.
 Document conversation_with(std::vector<Message> prompt, const std::vector<Message>& answer, const char* key,
                            ChatTemplate chat_template) {
-  const bool says_something =
-      std::ranges::any_of(answer, [](const Message& message) { return message.role == "assistant" && !message.content.empty(); });
+  const bool says_something = std::ranges::any_of(
+      answer, [](const Message& message) { return message.role == "assistant" && !message.content.empty(); });
   if (!says_something)
     refuse_line(fmt::format("\"{}\" has no message in which the assistant says something{}", key,
                             answer.empty() ? " after what both answers begin with" : ""));
@@ -147,9 +147,10 @@ std::vector<Document> documents_of_line(std::string_view line, const LineOptions
     return {prompt_and_completion(string_at(json, "prompt"), string_at(json, "completion"), options)};
   if (json.contains("text")) return {in_frame({{string_at(json, "text"), false}}, options, options.end_of_each_text)};
   refuse_line(fmt::format("has {}; it must have \"text\", \"prompt\" and \"completion\", or \"messages\"{}", keys_of(json),
-                          json.contains("chosen") ? ". Pairs of answers are read with training.objective \"dpo\", or prepared with "
-                                                    "`trivet data prepare --pairs`"
-                                                  : ""));
+                          json.contains("chosen")
+                              ? ". Pairs of answers are read with training.objective \"dpo\", or prepared with "
+                                "`trivet data prepare --pairs`"
+                              : ""));
 }
 
 }  // namespace trivet::data

@@ -30,10 +30,11 @@ PairSource::PairSource(std::shared_ptr<const TokenSequence> tokens, int64_t sequ
     if (!asks_for_something(read))
       throw DataError(
           ExitCode::Usage,
-          fmt::format("data: pair {}: the prompt of the {} answer fills the {} tokens that a row reads with model.sequence_length "
-                      "{}, so that nothing of the answer is left; shorten the prompt, leave the pair out, or use a longer "
-                      "sequence",
-                      number / 2 + 1, number % 2 == 0 ? "preferred" : "rejected", sequence_length + 1, sequence_length));
+          fmt::format(
+              "data: pair {}: the prompt of the {} answer fills the {} tokens that a row reads with model.sequence_length "
+              "{}, so that nothing of the answer is left; shorten the prompt, leave the pair out, or use a longer "
+              "sequence",
+              number / 2 + 1, number % 2 == 0 ? "preferred" : "rejected", sequence_length + 1, sequence_length));
   }
 }
 

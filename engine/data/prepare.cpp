@@ -68,11 +68,10 @@ class Preparation {
   PrepareResult run() {
     const std::shared_ptr<Tokenizer> tokenizer = make_tokenizer();
     if (options_.end_of_text) check_end_of_text(*tokenizer);
-    const EncodedParts parts(
-        options_.output + ".parts", *tokenizer,
-        fmt::format("{} {} {}{}", name_of(options_.chat_template), options_.end_of_text, options_.special_tokens,
-                    options_.pairs ? " pairs" : ""),
-        options_.pairs);
+    const EncodedParts parts(options_.output + ".parts", *tokenizer,
+                             fmt::format("{} {} {}{}", name_of(options_.chat_template), options_.end_of_text,
+                                         options_.special_tokens, options_.pairs ? " pairs" : ""),
+                             options_.pairs);
     PrepareResult result{.vocabulary_size = tokenizer->vocabulary_size(), .tokenizer = tokenizer->name()};
     const std::vector<std::string> files = encode(tokenizer, parts, result);
     TokenFileWriter writer(options_.output, *tokenizer, options_.pairs);

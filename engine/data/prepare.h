@@ -21,7 +21,7 @@ struct PrepareOptions {
   bool special_tokens = false;       // recognized in texts, and those of the tokenizer's frame are put around each text
   ChatTemplate chat_template = ChatTemplate::None;
   bool pairs = false;  // lines of JSON are pairs of answers (json_lines.h)
-  int threads = 0;  // that encode; 0: as many as the machine has processors, at most 16
+  int threads = 0;     // that encode; 0: as many as the machine has processors, at most 16
   size_t piece_bytes = size_t{1} << 24;
   bool replace = false;  // an existing output is replaced
 };

@@ -188,6 +188,10 @@ bool JoinedTokens::has_pairs() const {
   return std::ranges::all_of(parts_, [](const auto& part) { return part->has_pairs(); });
 }
 
+bool JoinedTokens::marks_prompts() const {
+  return std::ranges::all_of(parts_, [](const auto& part) { return part->marks_prompts(); });
+}
+
 std::string JoinedTokens::digest() const {
   std::string all;
   for (const auto& part : parts_) all += part->digest() + "\n";

@@ -45,6 +45,7 @@ class TokenArray : public TokenSequence {
   void read(int64_t first, std::span<int32_t> out) const override;
   std::vector<int64_t> document_ends() const override { return document_ends_; }
   bool has_pairs() const override { return pairs_; }
+  bool marks_prompts() const override { return !ignored_.empty(); }
   void ignore(int64_t first, std::span<int32_t> targets) const override;
   std::string digest() const override { return digest_; }
 
@@ -71,6 +72,7 @@ class TokenSlice : public TokenSequence {
   // A document that begins or ends outside is cut.
   std::vector<int64_t> document_ends() const override;
   bool has_pairs() const override { return whole_->has_pairs(); }
+  bool marks_prompts() const override { return whole_->marks_prompts(); }
   std::string digest() const override;
 
  private:
@@ -89,7 +91,8 @@ class JoinedTokens : public TokenSequence {
   void ignore(int64_t first, std::span<int32_t> targets) const override;
   // Empty if a part does not say where its documents end. A document does not continue in the next part.
   std::vector<int64_t> document_ends() const override;
-  bool has_pairs() const override;  // all parts have them
+  bool has_pairs() const override;      // all parts have them
+  bool marks_prompts() const override;  // all parts do
   std::string digest() const override;
 
  private:

@@ -50,6 +50,7 @@ class TrivetTokens : public StoredTokenFile {
     return ends;
   }
   bool has_pairs() const override { return info_.pairs; }
+  bool marks_prompts() const override { return info_.ignores_some; }
   void ignore(int64_t first, std::span<int32_t> targets) const override {
     if (header_.ignored_bytes == 0 || targets.empty()) return;
     const int64_t last = first + static_cast<int64_t>(targets.size()) - 1;

@@ -2,9 +2,9 @@
 //
 // Trivet's format (.tokens; little-endian; docs/data.md has the table of offsets) is a header of 128 bytes, the text of the
 // tokenizer that made it, zeros up to a multiple of 64, and the ids back to back. Version 2 adds where documents end and, if
-// the loss ignores some tokens, a bit for each; in version 3 the documents are pairs (TokenSequence::has_pairs). It is complete in itself: the tokenizer travels with the data. The header
-// carries a checksum of itself and of each part; opening checks all sizes, the header and the tokenizer, and leaves the ids to
-// verify_tokens, because reading all of a large file takes long.
+// the loss ignores some tokens, a bit for each; in version 3 the documents are pairs (TokenSequence::has_pairs). It is complete
+// in itself: the tokenizer travels with the data. The header carries a checksum of itself and of each part; opening checks all
+// sizes, the header and the tokenizer, and leaves the ids to verify_tokens, because reading all of a large file takes long.
 //
 // Foreign files state neither their vocabulary (its size is 0) nor a checksum (digest() hashes the sizes and samples of the
 // content).

@@ -63,8 +63,7 @@ struct TokenFileWriter::State {
   }
 };
 
-TokenFileWriter::TokenFileWriter(std::string path, const Tokenizer& tokenizer, bool pairs)
-    : state_(std::make_unique<State>()) {
+TokenFileWriter::TokenFileWriter(std::string path, const Tokenizer& tokenizer, bool pairs) : state_(std::make_unique<State>()) {
   state_->path = std::move(path);
   state_->pairs = pairs;
   state_->temporary = fmt::format("{}.{}.tmp", state_->path, ::getpid());

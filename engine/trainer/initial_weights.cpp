@@ -95,8 +95,7 @@ std::string compute_references_if_needed(Run& run) {
   if (!run.references.needed() || !run.references.weights().empty()) return "";
   const std::string& path = run.options.init_from;
   const Stopwatch stopwatch;
-  run.references.compute(run.engine, run.world,
-                         path.empty() ? "random weights" : InitialWeights(path).digest());
+  run.references.compute(run.engine, run.world, path.empty() ? "random weights" : InitialWeights(path).digest());
   return fmt::format("the weights that the run begins with; log-probabilities of all answers computed in {:.1f} s",
                      stopwatch.milliseconds() / 1000);
 }

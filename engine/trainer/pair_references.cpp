@@ -114,10 +114,10 @@ void PairReferences::restore(const std::string& text, const std::string& where) 
   std::string train, validation, weights;
   words >> train >> validation >> std::ws;
   std::getline(words, weights);
-  const bool fits = read_table(train, *train_table_, table_size(train_pairs_)) &&
-                    (validation_pairs_ ? read_table(validation, *validation_table_, table_size(validation_pairs_))
-                                       : validation == kNone) &&
-                    !weights.empty();
+  const bool fits =
+      read_table(train, *train_table_, table_size(train_pairs_)) &&
+      (validation_pairs_ ? read_table(validation, *validation_table_, table_size(validation_pairs_)) : validation == kNone) &&
+      !weights.empty();
   if (!fits)
     throw CheckpointError(ExitCode::CheckpointCorrupt,
                           fmt::format("{}: the log-probabilities of the reference model are not those of {} pairs; resume from "

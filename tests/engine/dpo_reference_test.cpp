@@ -108,9 +108,9 @@ DpoTrace train_dpo_on_rank(const DpoRun& run, comm::World& world) {
   trainer::PairReferences references(*data);
   if (run.reference.empty()) references.compute(engine, world, "initial");
   const std::shared_ptr<const data::SampleSource> pairs =
-      run.reference.empty() ? references.train()
-                            : std::make_shared<data::ReferencedSource>(
-                                  data->train(), std::make_shared<data::ReferenceTable>(run.reference));
+      run.reference.empty()
+          ? references.train()
+          : std::make_shared<data::ReferencedSource>(data->train(), std::make_shared<data::ReferenceTable>(run.reference));
   const data::BatchLayout layout = engine.plan().batch_layout(world.rank());
   const data::MicrobatchLoader loader(pairs, data::SampleOrder(pairs->samples(), 1, config.data.shuffle), layout);
   DpoTrace trace{.reference = table_of(*pairs)};
@@ -130,8 +130,8 @@ DpoTrace train_dpo(const DpoRun& run) {
   return trace;
 }
 
-// As in sft_reference_test.cpp: SGD makes the gradients readable, and sums in float32 of some hundred terms each are rounded. The
-// loss and the norm also have what rounding of log-probabilities near 100 does to a margin: 100 x 2^-24 of about 1.
+// As in sft_reference_test.cpp: SGD makes the gradients readable, and sums in float32 of some hundred terms each are rounded.
+// The loss and the norm also have what rounding of log-probabilities near 100 does to a margin: 100 x 2^-24 of about 1.
 constexpr double kDpoRate = 1 << 14;
 constexpr double kDpoTolerance = 1e-5;
 
@@ -174,9 +174,8 @@ TEST(DpoReference, LossRewardsAndGradientsAgreeWithPyTorch) {
              {1, {sgd, "train_micro_batch_size_per_gpu=2"}},
              {2, {sgd, "train_micro_batch_size_per_gpu=1", "zero_optimization.stage=2"}}}) {
       SCOPED_TRACE(fmt::format("{}, {} ranks, {}", name, ranks, overrides.back()));
-      const DpoTrace trace = train_dpo({.ranks = ranks,
-                                        .overrides = with_keys(golden.at("dpo"), overrides),
-                                        .reference = dpo_golden().table("reference")});
+      const DpoTrace trace = train_dpo(
+          {.ranks = ranks, .overrides = with_keys(golden.at("dpo"), overrides), .reference = dpo_golden().table("reference")});
       expect_golden_step(trace.steps[0], golden, kDpoTolerance);
       expect_golden_dpo_gradients(name, trace.weights);
     }
@@ -187,8 +186,8 @@ TEST(DpoReference, LossRewardsAndGradientsAgreeWithPyTorch) {
 TEST(DpoReference, StepsAgreeWithPyTorch) {
   const auto& golden = dpo_golden().json.at("run");
   const auto steps = static_cast<int64_t>(golden.at("steps").size());
-  const DpoTrace trace = train_dpo({.overrides = with_keys(golden.at("dpo"), {"optimizer=" + golden.at("optimizer").dump()}),
-                                    .steps = steps});
+  const DpoTrace trace =
+      train_dpo({.overrides = with_keys(golden.at("dpo"), {"optimizer=" + golden.at("optimizer").dump()}), .steps = steps});
   const std::vector<double> own = dpo_golden().table("own");
   ASSERT_EQ(trace.reference.size(), own.size());
   for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(trace.reference[i], own[i], 1e-6 * std::abs(own[i])) << i;
@@ -218,6 +217,20 @@ TEST(DpoReference, HasTheSameBitsOnEveryLayout) {
   EXPECT_TRUE(trace_of(2, {"parallel.pipeline=2", "pipeline.schedule=zb-h1"}) == one);
 }
 
+TEST(DpoReference, BfloatsHaveTheSameBitsOnEveryLayoutAndFloat16IsNear) {
+  const auto trace_of = [](int ranks, std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"reproducible=layout", "train_micro_batch_size_per_gpu=1"});
+    return train_dpo({.ranks = ranks, .overrides = overrides, .steps = 3, .golden_weights = false});
+  };
+  const DpoTrace one = trace_of(1, {"bf16.enabled=true"}), exact = trace_of(1, {});
+  EXPECT_TRUE(trace_of(2, {"bf16.enabled=true", "zero_optimization.stage=3"}) == one);
+  EXPECT_TRUE(trace_of(4, {"bf16.enabled=true", "parallel.pipeline=2", "parallel.tensor=2"}) == one);
+  const DpoTrace half = trace_of(1, {"fp16.enabled=true", "fp16.loss_scale=1024"});
+  EXPECT_EQ(half.steps[0].loss, std::log(2.0));
+  // Significands of 11 bits: the largest difference of the norm was 1.1e-3.
+  EXPECT_NEAR(half.steps[0].grad_norm, exact.steps[0].grad_norm, 5e-3 * exact.steps[0].grad_norm);
+}
+
 TEST(DpoReference, AdaptersAreComparedWithTheirBaseModelOnEveryLayout) {
   const auto trace_of = [](int ranks, std::vector<std::string> overrides) {
     overrides.insert(overrides.end(), {"reproducible=layout", "train_micro_batch_size_per_gpu=1", "training.steps=3",
@@ -225,8 +238,9 @@ TEST(DpoReference, AdaptersAreComparedWithTheirBaseModelOnEveryLayout) {
                                        R"(optimizer={"type": "AdamW", "params": {"lr": 0.05}})"});
     return train_dpo({.ranks = ranks, .overrides = overrides, .steps = 3, .golden_weights = false});
   };
-  const DpoTrace one = trace_of(1, {}), plain = train_dpo({.overrides = {"reproducible=layout", "train_micro_batch_size_per_gpu=1"},
-                                                           .golden_weights = false});
+  const DpoTrace one = trace_of(1, {}),
+                 plain = train_dpo(
+                     {.overrides = {"reproducible=layout", "train_micro_batch_size_per_gpu=1"}, .golden_weights = false});
   EXPECT_EQ(one.reference, plain.reference);  // new adapters add nothing
   EXPECT_GT(one.evaluation.chosen, one.evaluation.rejected);
   EXPECT_TRUE(trace_of(2, {"zero_optimization.stage=3"}) == one);

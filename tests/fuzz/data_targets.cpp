@@ -148,8 +148,8 @@ void megatron(std::string_view input) {
   check_tokens(data.path());
 }
 
-// The first byte chooses the chat template, whether texts end with <|endoftext|>, and whether lines are pairs of answers; the rest
-// is a line.
+// The first byte chooses the chat template, whether texts end with <|endoftext|>, and whether lines are pairs of answers; the
+// rest is a line.
 void json_line(std::string_view input) {
   if (input.empty()) return;
   const auto choice = static_cast<unsigned char>(input[0]);

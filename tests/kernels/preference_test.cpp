@@ -17,14 +17,14 @@ constexpr PreferenceRule kRules[] = {{PreferenceLossType::Sigmoid, 0.3, 0},
                                      {PreferenceLossType::Ipo, 0.3, 0},
                                      {PreferenceLossType::Robust, 0.3, 0.2}};
 
-double loss_by_formula(const PreferenceRule& rule, double chosen, double chosen_tokens, double rejected, double rejected_tokens) {
+double loss_by_formula(const PreferenceRule& rule, double chosen, double chosen_tokens, double rejected,
+                       double rejected_tokens) {
   const double margin = rule.beta * (chosen - rejected), e = rule.label_smoothing;
   const auto minus_log_sigmoid = [](double x) { return std::log(1 + std::exp(-x)); };
   switch (rule.loss_type) {
     case PreferenceLossType::Sigmoid: return minus_log_sigmoid(margin);
     case PreferenceLossType::Hinge: return std::max(0.0, 1 - margin);
-    case PreferenceLossType::Ipo:
-      return std::pow(chosen / chosen_tokens - rejected / rejected_tokens - 1 / (2 * rule.beta), 2);
+    case PreferenceLossType::Ipo: return std::pow(chosen / chosen_tokens - rejected / rejected_tokens - 1 / (2 * rule.beta), 2);
     case PreferenceLossType::Robust:
       return ((1 - e) * minus_log_sigmoid(margin) - e * minus_log_sigmoid(-margin)) / (1 - 2 * e);
   }
@@ -65,8 +65,8 @@ TEST(PreferenceRule, LargeMarginsStayFinite) {
 
 // Two pairs of rows of 3 tokens and a pair that does not count, because its second row has no targets.
 struct PairBatch {
-  std::vector<double> losses{9, 1, 2, 4, 8, 9, 1, 1, 1, 7, 7, 5, 1, 1, 1, 1, 1, 1}, factors = std::vector<double>(18, -1),
-                      reference{-2, -20, -3, -6, -1, -1}, log_probabilities = std::vector<double>(6);
+  std::vector<double> losses{9, 1, 2, 4, 8, 9, 1, 1, 1, 7, 7, 5, 1, 1, 1, 1, 1, 1},
+      factors = std::vector<double>(18, -1), reference{-2, -20, -3, -6, -1, -1}, log_probabilities = std::vector<double>(6);
   std::vector<int32_t> targets{-1, 3, 0, 5, 1, -1, 0, 0, 0, -1, -1, 2, 4, 4, 4, -1, -1, -1};
   double loss[2] = {0.5, 7}, correct = 1, rewards[2] = {10, 20};
 

@@ -33,7 +33,7 @@ struct Rows {
   int cols;
   int64_t first_col, vocabulary;
   Number gradient_scale;
-  const double* factors;  // of the gradients of rows; may be null
+  const double* factors;          // of the gradients of rows; may be null
   const SumOf<T>*maximum, *sums;  // of whole rows, if they are known
   LogitChunks chunks;
 };
