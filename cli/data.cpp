@@ -145,8 +145,9 @@ void run_prepare(const PrepareArguments& arguments) {
                with_commas(result.pieces_done_before), with_commas(result.pieces));
   for (const std::string& note : result.notes) fmt::print("note: {}\n", note);
   const bool is_built_in = result.tokenizer == "bytes" || result.tokenizer == "characters";
-  fmt::print("next: \"data\": {{\"train\": \"{0}\"}}, \"model\": {{\"vocabulary\": \"{1}\", ...}}\n",
-             escape_control(options.output), escape_control(is_built_in ? result.tokenizer : options.output));
+  fmt::print("next: \"data\": {{\"train\": \"{0}\"}}, \"model\": {{\"vocabulary\": \"{1}\", ...}}{2}\n",
+             escape_control(options.output), escape_control(is_built_in ? result.tokenizer : options.output),
+             options.pairs ? ", \"training\": {\"objective\": \"dpo\", ...}" : "");
 }
 
 const auto kTokenNumber = from_to(0, int64_t{1} << 62);
