@@ -59,9 +59,10 @@ TEST_F(OfText, PairsAreTwoRowsWithAReference) {
   EXPECT_THAT([&] { check(one, pairs, 2); },
               ThrowsMessage<DataError>("engine: a microbatch has inputs int32 [2, 3] and targets int32 [2, 3], but the plan is "
                                        "for int32 [4, 3] and int32 [4, 3]"));
-  EXPECT_THAT([&] { check(one, pairs, 1); },
-              ThrowsMessage<DataError>("engine: a microbatch of pairs has float32 [0] of a reference model, but the plan is for "
-                                       "float64 [2]"));
+  EXPECT_THAT(
+      [&] { check(one, pairs, 1); },
+      ThrowsMessage<DataError>("engine: a microbatch of pairs has float32 [0] of a reference model, but the plan is for "
+                               "float64 [2]"));
   one.reference = {reference.data(), DType::Float64, {2}};
   EXPECT_NO_THROW(check(one, pairs, 1));
 }
