@@ -105,7 +105,8 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
       if (space.train_batch_size % data != 0) continue;
       for (const int64_t microbatch : divisors(space.train_batch_size / data, space.most_microbatch)) {
         if (space.train_batch_size / data / microbatch > kMaxMicrobatches) continue;  // make_plan refuses it
-        if (microbatch > kMaxValues / std::max(model.sample.input.elements(), model.sample.targets.elements())) continue;
+        if (microbatch > kMaxValues / std::max(model.sample.inputs_of(1).elements(), model.sample.targets_of(1).elements()))
+          continue;
         for (const PipelineKind& kind : pipelines(pipeline, blocks))
           for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full})
             for (const int stage : space.zero_stages) {

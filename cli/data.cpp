@@ -122,6 +122,7 @@ void run_prepare(const PrepareArguments& arguments) {
                     {"file_bytes", result.file_bytes},
                     {"digest", result.digest},
                     {"documents", result.documents},
+                    {"pairs", options.pairs},
                     {"ignored", result.ignored_tokens},
                     {"seconds", seconds},
                     {"pieces", result.pieces},
@@ -133,7 +134,10 @@ void run_prepare(const PrepareArguments& arguments) {
   fmt::print("{} bytes of text, {} tokens ({:.2f} bytes a token), vocabulary {}, file {}\n", with_commas(result.text_bytes),
              with_commas(result.tokens), static_cast<double>(result.text_bytes) / static_cast<double>(result.tokens),
              with_commas(result.vocabulary_size), monitor::memory_size(result.file_bytes));
-  fmt::print("{} document{}", with_commas(result.documents), result.documents == 1 ? "" : "s");
+  if (options.pairs)
+    fmt::print("{} pair{} of answers", with_commas(result.documents / 2), result.documents == 2 ? "" : "s");
+  else
+    fmt::print("{} document{}", with_commas(result.documents), result.documents == 1 ? "" : "s");
   if (result.ignored_tokens > 0) fmt::print(", {} tokens that the loss ignores", with_commas(result.ignored_tokens));
   fmt::print("; {:.1f} s, {}\n", seconds, rate(result.text_bytes, seconds));
   if (result.pieces_done_before > 0)
@@ -141,8 +145,9 @@ void run_prepare(const PrepareArguments& arguments) {
                with_commas(result.pieces_done_before), with_commas(result.pieces));
   for (const std::string& note : result.notes) fmt::print("note: {}\n", note);
   const bool is_built_in = result.tokenizer == "bytes" || result.tokenizer == "characters";
-  fmt::print("next: \"data\": {{\"train\": \"{0}\"}}, \"model\": {{\"vocabulary\": \"{1}\", ...}}\n",
-             escape_control(options.output), escape_control(is_built_in ? result.tokenizer : options.output));
+  fmt::print("next: \"data\": {{\"train\": \"{0}\"}}, \"model\": {{\"vocabulary\": \"{1}\", ...}}{2}\n",
+             escape_control(options.output), escape_control(is_built_in ? result.tokenizer : options.output),
+             options.pairs ? ", \"training\": {\"objective\": \"dpo\", ...}" : "");
 }
 
 const auto kTokenNumber = from_to(0, int64_t{1} << 62);
@@ -176,6 +181,7 @@ void run_show(const ShowArguments& arguments) {
     Json json{{"format", info.format}, {"type", type}, {"tokens", info.tokens}, {"digest", file->digest()}};
     if (info.vocabulary_size > 0) json["vocabulary_size"] = info.vocabulary_size;
     if (info.documents > 0) json["documents"] = info.documents;
+    if (info.pairs) json["pairs"] = true;
     if (info.ignores_some) json["ignores_some"] = true;
     if (has_tokenizer) json["tokenizer"] = info.tokenizer_name;
     if (arguments.verify) json["verified"] = true;
@@ -187,7 +193,10 @@ void run_show(const ShowArguments& arguments) {
   }
   fmt::print("format      {}\ntokens      {} of {}\n", info.format, with_commas(info.tokens), type);
   fmt::print("vocabulary  {}\n", info.vocabulary_size > 0 ? with_commas(info.vocabulary_size) : "not stated by this format");
-  if (info.documents > 0) fmt::print("documents   {}\n", with_commas(info.documents));
+  if (info.pairs)
+    fmt::print("pairs       {}\n", with_commas(info.documents / 2));
+  else if (info.documents > 0)
+    fmt::print("documents   {}\n", with_commas(info.documents));
   if (has_tokenizer) fmt::print("tokenizer   {}\n", escape_control(info.tokenizer_name));
   fmt::print("digest      {}\n", file->digest());
   if (arguments.verify) fmt::print("verified    every token read; no errors found\n");
@@ -221,6 +230,10 @@ void add_prepare(CLI::App& data) {
       "each text; conversations have the chat template instead");
   prepare->add_option("--chat-template", arguments->chat_template, "how \"messages\" become text: chatml, llama-2 or llama-3")
       ->check(CLI::IsMember({"chatml", "llama-2", "llama-3"}));
+  prepare->add_flag(
+      "--pairs", options.pairs,
+      "for training.objective \"dpo\": each line of JSON has \"prompt\", \"chosen\" and \"rejected\", strings or lists "
+      "of messages");
   prepare
       ->add_option("--threads", options.threads,
                    "threads that encode; 0: as many as there are processors, at most 16 (default)")

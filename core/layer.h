@@ -74,8 +74,11 @@ struct Context {
   // float64 [1]: a loss layer that chooses a class for each target adds the number of right ones among those that count. Other
   // loss layers leave it as it is. Absent: nobody needs it.
   TensorView correct;
-  // In an evaluation: a loss layer that computes logits hands them over, for the samples that the reader wants. Other loss
-  // layers do not call it. Null: nobody wants them.
+  // float64 [2]: a loss layer that compares pairs of answers adds the sums of the rewards of the preferred and of the rejected
+  // ones (kernels/preference_rule.h). Absent: nobody needs them, or the loss layer has none.
+  TensorView rewards;
+  // In an evaluation: a loss layer that computes logits hands them over, for the samples that the reader wants, and one that
+  // compares answers their log-probabilities. Other loss layers do not call it. Null: nobody wants them.
   LogitsReader* logits = nullptr;
   // Attention keeps its core's input and recomputes the core's output in backward (Korthikanti et al. 2022). Must have the same
   // value in a microbatch's forward and backward.

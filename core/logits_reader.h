@@ -22,6 +22,9 @@ class LogitsReader {
   // `first` of the microbatch on. Rows are the steps that the sample's text is read from (CTC), or the last R targets of the
   // sample, of which an image of one class has one. Every rank of the tensor axis is given the same.
   virtual void read(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t first, ConstTensorView logits) = 0;
+  // Instead, of a loss layer that compares pairs of answers: their log-probabilities, float64 [B], in memory of the kernels.
+  virtual void read_answers(kernels::Kernels& /*kernels*/, const Microbatch& /*microbatch*/,
+                            ConstTensorView /*log_probabilities*/) {}
 };
 
 }  // namespace trivet

@@ -37,8 +37,8 @@ std::string text_of(ConstTensorView view) { return fmt::format("{} {}", name_of(
 
 }  // namespace
 
-Shape SampleSpec::inputs_of(int64_t samples) const { return batch_of(samples, input); }
-Shape SampleSpec::targets_of(int64_t samples) const { return batch_of(samples, targets); }
+Shape SampleSpec::inputs_of(int64_t samples) const { return batch_of(samples * rows(), input); }
+Shape SampleSpec::targets_of(int64_t samples) const { return batch_of(samples * rows(), targets); }
 
 SampleSpec SampleSpec::cut_to(int64_t tokens) const {
   SampleSpec shorter = *this;
@@ -47,7 +47,10 @@ SampleSpec SampleSpec::cut_to(int64_t tokens) const {
 }
 
 Microbatch SampleSpec::without_memory(int64_t samples) const {
-  return {{nullptr, input_dtype, inputs_of(samples)}, {nullptr, DType::Int32, targets_of(samples)}, 0};
+  return {{nullptr, input_dtype, inputs_of(samples)},
+          {nullptr, DType::Int32, targets_of(samples)},
+          0,
+          {nullptr, DType::Float64, reference_of(samples)}};
 }
 
 void check(const Microbatch& microbatch, const SampleSpec& sample, int64_t samples) {
@@ -58,6 +61,10 @@ void check(const Microbatch& microbatch, const SampleSpec& sample, int64_t sampl
         ExitCode::Usage,
         fmt::format("engine: a microbatch has inputs {} and targets {}, but the plan is for {} and {}",
                     text_of(microbatch.input), text_of(microbatch.targets), text_of(planned.input), text_of(planned.targets)));
+  if (sample.pairs && !alike(microbatch.reference, planned.reference))
+    throw DataError(ExitCode::Usage,
+                    fmt::format("engine: a microbatch of pairs has {} of a reference model, but the plan is for {}",
+                                text_of(microbatch.reference), text_of(planned.reference)));
   check_range("input", microbatch.input, 0, sample.input_values);
   check_range("target", microbatch.targets, std::numeric_limits<int32_t>::min(), sample.classes);
 }

@@ -3,6 +3,9 @@
 //   text      input int32 [S], token ids        targets [S], the next tokens
 //   images    input float32 [C, H, W]           targets [1], a class
 //   words     input float32 [C, H, W]           targets [L], characters from 1 on, then -1 in unused places
+//   pairs     two rows of text: a prompt with the answer that is preferred, and with the one that is rejected. The loss
+//   compares
+//             them with each other and with what a reference model thinks of them (kernels/preference.h)
 //
 // The model states what a sample is (model::Model::sample), a source fills samples (engine/data/sample_source.h), and the
 // engine takes all shapes from here.
@@ -22,13 +25,17 @@ struct SampleSpec {
   int64_t input_values = 0;  // integer inputs are below this
   int64_t classes = 0;       // targets are below this
   bool spelled = false;      // the targets of a sample are the characters of one text, which are right or wrong together
+  bool pairs = false;        // a sample is two rows, each with `input` and `targets`; the loss counts the pair once
 
+  int64_t rows() const { return pairs ? 2 : 1; }  // of a sample
   // How many targets of a sample the loss can count.
-  int64_t counted_targets() const { return spelled ? 1 : targets.elements(); }
-  // The shapes of `samples` samples: with one more dim, the outermost. So a sample has at most Shape::kMaxDims - 1 dims; more
-  // throw std::invalid_argument.
+  int64_t counted_targets() const { return spelled || pairs ? 1 : targets.elements(); }
+  // The shapes of the rows of `samples` samples: with one more dim, the outermost. So a row has at most Shape::kMaxDims - 1
+  // dims; more throw std::invalid_argument.
   Shape inputs_of(int64_t samples) const;
   Shape targets_of(int64_t samples) const;
+  // float64: what the loss reads of a reference model; {0} if it reads nothing.
+  Shape reference_of(int64_t samples) const { return {pairs ? samples * rows() : 0}; }
   // Samples of the first tokens only, for a model that reads tokens.
   SampleSpec cut_to(int64_t tokens) const;
   bool is_sequence() const { return input.dims() == 1 && input_dtype == DType::Int32 && targets == input; }
@@ -36,11 +43,12 @@ struct SampleSpec {
   Microbatch without_memory(int64_t samples) const;
 };
 
-// B samples. In a step, samples are numbered 0 .. global batch - 1 over all ranks and microbatches.
+// B rows: samples, or pairs of neighbouring rows. In a step, rows are numbered from 0 over all ranks and microbatches.
 struct Microbatch {
-  ConstTensorView input;     // [B, ...SampleSpec::input]
-  ConstTensorView targets;   // int32 [B, ...SampleSpec::targets]; negative targets do not count
-  int64_t first_sample = 0;  // number of the first of the B samples within the step's global batch
+  ConstTensorView input;           // [B, ...SampleSpec::input]
+  ConstTensorView targets;         // int32 [B, ...SampleSpec::targets]; negative targets do not count
+  int64_t first_sample = 0;        // number of the first of the B rows within the step's global batch
+  ConstTensorView reference = {};  // of pairs, float64 [B]: the log-probabilities of the answers in the reference model
 };
 
 // Throws DataError if the microbatch does not have `samples` samples of this kind: another shape or

@@ -33,13 +33,21 @@ bool orders_samples(const std::string& key, const Config& config) {
   return key == "data.shuffle" || key == "data.sampler" || (drops && config.data.sampler == SamplerKind::PyTorch);
 }
 
+// "sft" has the loss of "next_token".
+bool changes_objective(const ConfigDifference& change, const Config& config) {
+  const std::string dpo = "\"dpo\"";
+  if (change.path == "training.objective") return change.before == dpo || change.after == dpo;
+  return config.model.objective == model::Objective::Dpo && change.path.starts_with("dpo.");
+}
+
 // Shapes do not show how the model computes with its weights, nor the order of the samples, so the configs are compared.
 void refuse_another_model(const Config& config, const checkpoint::LoadedStep& step) {
   if (step.config().empty()) return;
   for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
     const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
                             change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
-    if (may_change || (!change.path.starts_with("model.") && !orders_samples(change.path, config))) continue;
+    const bool another_model = change.path.starts_with("model.") || changes_objective(change, config);
+    if (may_change || (!another_model && !orders_samples(change.path, config))) continue;
     throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
                                   change.path, change.after, step.directory(), change.before, change.before));
   }
@@ -198,12 +206,7 @@ StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
   const StepResult result = abort_others_on_error([&] {
     if (!audits(numbers)) return worker_->train_step(microbatches, numbers);
     const StepLoss loss = audited_program(microbatches, numbers);
-    const StepOutcome update = worker_->update(numbers);
-    return StepResult{.loss = loss.mean(),
-                      .targets = loss.targets,
-                      .correct = loss.correct,
-                      .grad_norm = update.grad_norm,
-                      .skipped = update.skipped};
+    return result_of(loss, worker_->update(numbers));
   });
   last_loss_ = result.loss;
   finish_step({result.grad_norm, result.skipped});

@@ -191,6 +191,7 @@ Context Executor::context(int block, int microbatch) {
     const TensorView sums = inputs_.results->losses(microbatches_).row_range(microbatch, 1);
     c.loss = sums.slice(0, 2);
     c.correct = sums.slice(2, 1);
+    if (inputs_.results->has_rewards()) c.rewards = sums.slice(3, 2);
   }
   return c;
 }

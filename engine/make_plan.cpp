@@ -101,7 +101,7 @@ std::pair<std::string, int64_t> largest_inside(const model::Model& model) {
 // No machine can go beyond these limits, and counting bytes and instructions would overflow or never end.
 void check_batch(const Config& config, const model::Model& model, const ResolvedBatch& batch) {
   const auto refuse = [&](const std::string& what) { throw ConfigError(fmt::format("{}: {}", config.source, what)); };
-  const int64_t values = std::max(model.sample.input.elements(), model.sample.targets.elements());
+  const int64_t values = std::max(model.sample.inputs_of(1).elements(), model.sample.targets_of(1).elements());
   if (batch.micro_batch_size > kMaxValues / values)
     refuse(
         fmt::format("train_micro_batch_size_per_gpu: a microbatch of {} samples of {} values is more than {} values; use a "

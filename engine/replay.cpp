@@ -19,6 +19,7 @@
 #include "engine/host_pieces.h"
 #include "engine/monitor/loss_bits.h"
 #include "engine/trainer/config_checks.h"
+#include "engine/trainer/initial_weights.h"
 #include "engine/trainer/resume.h"
 #include "engine/trainer/run.h"
 #include "zero/staging.h"
@@ -213,6 +214,7 @@ std::string replay(const Config& config, comm::World& world, const ReplayOptions
   trainer::Run run(config, world, train_options);
   check_can_compare(run, options, checkpoints, directory);
   if (checkpoints.start) trainer::continue_from(run, *checkpoints.start);
+  trainer::compute_references_if_needed(run);
   const auto recorded = run.is_first_rank() ? recorded_losses(options, run.steps_done()) : std::map<int64_t, uint32_t>{};
 
   const auto replayed = run_steps(run, options.step);

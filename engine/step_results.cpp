@@ -10,21 +10,26 @@
 namespace trivet {
 namespace {
 
-// Offsets in the memory.
+// Offsets in the memory: words of losses, the square sum, and after it the rest.
 constexpr int64_t kLossWords = 0;
-constexpr int64_t kSquareSum = kLossWords + ExactSum::kWords + kernels::kLossCounts;
-constexpr int64_t kOfALoss = 1 + kernels::kLossCounts;
-constexpr int64_t kRefused = kSquareSum + ExactSum::kWords;
+constexpr int64_t kRefused = ExactSum::kWords;  // from the square sum, as the next two
 constexpr int64_t kVerdict = kRefused + 1;
 constexpr int64_t kLosses = kVerdict + kernels::kVerdictSize;
+constexpr int64_t kOfALoss = 1 + kernels::kLossCounts;
+
+int64_t end_of_loss_words(int64_t rewards) { return kLossWords + kernels::SumLosses::loss_words(rewards); }
 
 }  // namespace
 
-double StepLoss::mean() const { return targets > 0 ? loss_sum.value() / static_cast<double>(targets) : 0.0; }
+double StepLoss::mean_of(const ExactSum& sum) const { return targets > 0 ? sum.value() / static_cast<double>(targets) : 0.0; }
 
-StepResults::StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches)
-    : memory_(allocator, meter, MemoryCategory::Buffers, DType::Int64, {kLosses + kOfALoss * int64_t{microbatches}}),
-      host_(kLosses) {}
+StepResults::StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches, bool rewards)
+    : rewards_(rewards ? 2 : 0),
+      memory_(allocator, meter, MemoryCategory::Buffers, DType::Int64,
+              {end_of_loss_words(rewards_) + kLosses + (kOfALoss + rewards_) * int64_t{microbatches}}),
+      host_(end_of_loss_words(rewards_) + kLosses) {}
+
+int64_t StepResults::square_sum_place() const { return end_of_loss_words(rewards_); }
 
 TensorView StepResults::numbers(int64_t first, int64_t count) {
   TensorView view = words(first, count);
@@ -33,31 +38,39 @@ TensorView StepResults::numbers(int64_t first, int64_t count) {
 }
 
 TensorView StepResults::losses(int microbatches) {
-  return numbers(kLosses, kOfALoss * int64_t{microbatches}).reshaped({microbatches, kOfALoss});
+  const int64_t of_one = kOfALoss + rewards_;
+  return numbers(square_sum_place() + kLosses, of_one * int64_t{microbatches}).reshaped({microbatches, of_one});
 }
-TensorView StepResults::loss_words() { return words(kLossWords, ExactSum::kWords + kernels::kLossCounts); }
+TensorView StepResults::loss_words() { return words(kLossWords, kernels::SumLosses::loss_words(rewards_)); }
 TensorView StepResults::target_words() { return words(kLossWords, ExactSum::kWords + 1); }
-TensorView StepResults::square_sum() { return words(kSquareSum, ExactSum::kWords); }
-TensorView StepResults::refused() { return words(kRefused, 1); }
-TensorView StepResults::verdict() { return numbers(kVerdict, kernels::kVerdictSize); }
+TensorView StepResults::square_sum() { return words(square_sum_place(), ExactSum::kWords); }
+TensorView StepResults::refused() { return words(square_sum_place() + kRefused, 1); }
+TensorView StepResults::verdict() { return numbers(square_sum_place() + kVerdict, kernels::kVerdictSize); }
 
-void StepResults::begin(kernels::Kernels& kernels) { kernels.zero(words(0, kVerdict)); }
+void StepResults::begin(kernels::Kernels& kernels) { kernels.zero(words(0, square_sum_place() + kVerdict)); }
 
 void StepResults::sum_losses_over(comm::ProcessGroup& group, Stream& stream) { sum_over(group, loss_words(), stream); }
 
 void StepResults::read(kernels::Kernels& kernels) {
-  kernels.to_host(words(0, kLosses), {host_.data(), DType::Int64, {kLosses}});
+  const auto size = static_cast<int64_t>(host_.size());
+  kernels.to_host(words(0, size), {host_.data(), DType::Int64, {size}});
 }
 
 StepLoss StepResults::loss() const {
   StepLoss loss;
-  std::copy_n(host_.begin() + kLossWords, ExactSum::kWords, loss.loss_sum.words().begin());
+  const auto copy = [&](int64_t first, ExactSum& sum) {
+    std::copy_n(host_.begin() + first, ExactSum::kWords, sum.words().begin());
+  };
+  copy(kLossWords, loss.loss_sum);
   loss.targets = host_[kLossWords + ExactSum::kWords];
   loss.correct = host_[kLossWords + ExactSum::kWords + 1];
+  if (!has_rewards()) return loss;
+  copy(kLossWords + kernels::SumLosses::loss_words(0), loss.chosen_reward_sum);
+  copy(kLossWords + kernels::SumLosses::loss_words(1), loss.rejected_reward_sum);
   return loss;
 }
 
-double StepResults::grad_norm() const { return std::bit_cast<double>(host_[kVerdict + kernels::kNorm]); }
-bool StepResults::applied() const { return std::bit_cast<double>(host_[kVerdict + kernels::kApply]) != 0; }
+double StepResults::grad_norm() const { return std::bit_cast<double>(host_[square_sum_place() + kVerdict + kernels::kNorm]); }
+bool StepResults::applied() const { return std::bit_cast<double>(host_[square_sum_place() + kVerdict + kernels::kApply]) != 0; }
 
 }  // namespace trivet

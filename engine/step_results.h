@@ -18,18 +18,21 @@ namespace trivet {
 struct StepLoss {
   ExactSum loss_sum;    // over targets that count
   int64_t targets = 0;  // that count
-  int64_t correct = 0;  // of them, if the loss layer chooses classes (Context::correct)
+  int64_t correct = 0;  // of them, if the loss layer chooses classes or compares answers (Context::correct)
+  ExactSum chosen_reward_sum, rejected_reward_sum;  // over pairs of answers that count (Context::rewards)
 
-  double mean() const;  // 0 without targets
+  double mean() const { return mean_of(loss_sum); }  // 0 without targets
+  double mean_of(const ExactSum& sum) const;
 };
 
 class StepResults {
  public:
-  // `microbatches`: the maximum number of losses kept at a time.
-  StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches);
+  // `microbatches`: the maximum number of losses kept at a time. `rewards`: the loss layer compares pairs of answers.
+  StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches, bool rewards = false);
 
-  TensorView losses(int microbatches);  // float64 [microbatches, 3], see kernels::SumLosses
-  TensorView loss_words();              // int64 [ExactSum::kWords + 2], see kernels::SumLosses
+  bool has_rewards() const { return rewards_ > 0; }
+  TensorView losses(int microbatches);  // float64 [microbatches, 3, or 5 with rewards], see kernels::SumLosses
+  TensorView loss_words();              // int64, see kernels::SumLosses
   TensorView target_words();            // those of them that JudgeGradients reads
   TensorView square_sum();              // int64 [ExactSum::kWords]
   TensorView refused();                 // int64 [1]: contributions that do not fit on the fixed-point grid
@@ -47,9 +50,11 @@ class StepResults {
   bool applied() const;
 
  private:
+  int64_t square_sum_place() const;
   TensorView words(int64_t first, int64_t count) { return memory_.view().slice(first, count); }
   TensorView numbers(int64_t first, int64_t count);
 
+  int64_t rewards_;            // numbers of a loss: 0 or 2
   Buffer memory_;              // int64: sums, verdict, then losses
   std::vector<int64_t> host_;  // sums and verdict, as read
 };

@@ -102,7 +102,9 @@ class TrainingLoop {
                            .step_ms = ms,
                            .targets_per_second = static_cast<double>(result.targets) / ms * 1e3,
                            .memory_bytes = measured_memory(run_, checkpoints_).total(),
-                           .skipped = result.skipped});
+                           .skipped = result.skipped,
+                           .correct = run_.references.needed() ? std::optional(result.correct) : std::nullopt,
+                           .rewards = run_.rewards_of(result)});
     divergence_.check_step(result);  // after the report, so that the step is reported
   }
 
@@ -144,8 +146,11 @@ TrainEnd train(const Config& config, comm::World& world, const TrainOptions& opt
   trainer::Checkpoints checkpoints(run);
   const std::string resumed_from = trainer::resume_if_asked(run, checkpoints);
   const std::string weights_from = resumed_from.empty() ? trainer::load_initial_weights_if_asked(run) : "";
+  const std::string reference = trainer::compute_references_if_needed(run);
   const std::string address = trainer::add_monitors(run);
-  trainer::report_start(run, {.resumed_from = resumed_from, .weights_from = weights_from, .address = address}, checkpoints);
+  trainer::report_start(
+      run, {.resumed_from = resumed_from, .weights_from = weights_from, .reference = reference, .address = address},
+      checkpoints);
   trainer::RecordedSteps recorded(run);
   StopAgreement stop(options.stop, world.group());  // lives until all is saved: a request must not kill the last save
   TrainingLoop loop(run, validation, checkpoints, divergence);

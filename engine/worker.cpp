@@ -63,6 +63,16 @@ std::array<std::optional<comm::RankAxis>, kAxes> layer_axes(const Config& config
 
 }  // namespace
 
+StepResult result_of(const StepLoss& loss, const StepOutcome& outcome) {
+  return {.loss = loss.mean(),
+          .targets = loss.targets,
+          .correct = loss.correct,
+          .chosen_reward = loss.mean_of(loss.chosen_reward_sum),
+          .rejected_reward = loss.mean_of(loss.rejected_reward_sum),
+          .grad_norm = outcome.grad_norm,
+          .skipped = outcome.skipped};
+}
+
 Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& rank, const model::Model& model,
                const ResolvedBatch& batch, const RankResources& resources)
     : config_(config),
@@ -72,8 +82,8 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
       gradient_divisor_(static_cast<double>(batch.micro_batch_size * model.sample.counted_targets())),
       resources_(resources),
       layer_axes_(layer_axes(config, resources.channels)),
-      results_(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1)),
-      evaluation_(resources.allocator, resources.meter, 1),
+      results_(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), model.sample.pairs),
+      evaluation_(resources.allocator, resources.meter, 1, model.sample.pairs),
       links_(resources.channels),
       parameters_(rank.layout, parameter_options(config, rank),
                   {.kernels = resources.kernels,
@@ -210,13 +220,7 @@ StepOutcome Worker::update(const StepNumbers& numbers) {
 StepResult Worker::train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
   run_whole(begin_step(microbatches, numbers));
   results_.read(resources_.kernels);
-  const StepLoss loss = results_.loss();
-  const StepOutcome update = outcome();
-  return {.loss = loss.mean(),
-          .targets = loss.targets,
-          .correct = loss.correct,
-          .grad_norm = update.grad_norm,
-          .skipped = update.skipped};
+  return result_of(results_.loss(), outcome());
 }
 
 StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make, LogitsReader* logits) {
@@ -230,8 +234,7 @@ StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch
   }
   evaluation_.sum_losses_over(resources_.channels.group(Purpose::Control), resources_.channels.stream(Purpose::Control));
   evaluation_.read(resources_.kernels);
-  const StepLoss loss = evaluation_.loss();
-  return {.loss = loss.mean(), .targets = loss.targets, .correct = loss.correct};
+  return result_of(evaluation_.loss());
 }
 
 }  // namespace trivet

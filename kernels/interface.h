@@ -82,6 +82,8 @@ struct SumLosses;
 struct JudgeGradients;
 // kernels/ctc.h
 struct Ctc;
+// kernels/preference.h
+struct PreferenceLoss;
 // kernels/optimizers.h
 struct Adam;
 struct AdamUpdates;
@@ -124,10 +126,10 @@ using KernelArguments =
                  const LayerNormBackwardWeight*, const RmsNorm*, const RmsNormBackwardInput*, const RmsNormBackwardWeight*,
                  const Rotary*, const Attention*, const AttentionBackward*, const Embedding*, const EmbeddingBackward*,
                  const CrossEntropy*, const RowMaxima*, const RowSums*, const CrossEntropyOfPart*, const CountCorrect*,
-                 const Ctc*, const SumLosses*, const JudgeGradients*, const AdamUpdates*, const Sgd*, const Lion*,
-                 const Adagrad*, const LambUpdate*, const ApplyUpdate*, const MomentumUpdate*, const RunningAverage*,
-                 const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*, const SumOfSquares*,
-                 const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
+                 const Ctc*, const PreferenceLoss*, const SumLosses*, const JudgeGradients*, const AdamUpdates*, const Sgd*,
+                 const Lion*, const Adagrad*, const LambUpdate*, const ApplyUpdate*, const MomentumUpdate*,
+                 const RunningAverage*, const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*,
+                 const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
                  const FixedPointRound*, const Quantize*, const Dequantize*, const HeadNorm*, const HeadNormBackwardInput*,
                  const HeadNormBackwardWeight*, const PackSigns*, const UnpackSigns*>;
 
@@ -187,6 +189,7 @@ class Kernels {
   void cross_entropy_of_part(const CrossEntropyOfPart& a) { run(&a); }
   void count_correct(const CountCorrect& a) { run(&a); }
   void ctc(const Ctc& a) { run(&a); }
+  void preference_loss(const PreferenceLoss& a) { run(&a); }
   void sum_losses(const SumLosses& a) { run(&a); }
   void judge_gradients(const JudgeGradients& a) { run(&a); }
   void sgd(const Sgd& a) { run(&a); }

@@ -12,6 +12,7 @@
 #include "kernels/memory.h"
 #include "kernels/norms.h"
 #include "kernels/optimizers.h"
+#include "kernels/preference.h"
 #include "kernels/products.h"
 #include "kernels/quantization.h"
 #include "kernels/signs.h"

@@ -1,6 +1,5 @@
 #include "kernels/losses.h"
 
-#include "core/exact_sum.h"
 #include "kernels/costs.h"
 #include "kernels/rules.h"
 #include "kernels/verdict.h"
@@ -14,11 +13,25 @@ void check_loss(const Rules& rules, ConstTensorView loss) {
   rules.sizes(2, {loss});
 }
 
+void check_rows(const Rules& rules, int64_t rows, std::initializer_list<ConstTensorView> views) {
+  for (const ConstTensorView& view : views) {
+    if (view.absent()) continue;
+    rules.types(DType::Float64, {view});
+    rules.sizes(rows, {view});
+  }
+}
+
 }  // namespace
 
 void CrossEntropy::check() const {
-  const Rules rules("cross_entropy", {{"logits", logits}, {"targets", targets}, {"dlogits", dlogits}, {"loss", loss}});
+  const Rules rules("cross_entropy", {{"logits", logits},
+                                      {"targets", targets},
+                                      {"dlogits", dlogits},
+                                      {"loss", loss},
+                                      {"row_losses", row_losses},
+                                      {"row_factors", row_factors}});
   check_loss(rules, loss);
+  check_rows(rules, logits.shape.rows(), {row_losses, row_factors});
   rules.floating(logits.dtype);
   rules.types(DType::Int32, {targets});
   rules.require(logits.shape.dims() == 2, "logits must be a matrix");
@@ -72,10 +85,16 @@ KernelCall RowSums::describe() const {
 }
 
 void CrossEntropyOfPart::check() const {
-  const Rules rules(
-      "cross_entropy_of_part",
-      {{"logits", logits}, {"targets", targets}, {"maximum", maximum}, {"sums", sums}, {"dlogits", dlogits}, {"loss", loss}});
+  const Rules rules("cross_entropy_of_part", {{"logits", logits},
+                                              {"targets", targets},
+                                              {"maximum", maximum},
+                                              {"sums", sums},
+                                              {"dlogits", dlogits},
+                                              {"loss", loss},
+                                              {"row_losses", row_losses},
+                                              {"row_factors", row_factors}});
   check_loss(rules, loss);
+  check_rows(rules, logits.shape.rows(), {row_losses, row_factors});
   rules.floating(logits.dtype);
   rules.types(DType::Int32, {targets});
   rules.types(statistics_type(logits.dtype), {maximum, sums});
@@ -117,8 +136,8 @@ void SumLosses::check() const {
   const Rules rules("sum_losses", {{"losses", losses}, {"words", words}});
   rules.types(DType::Float64, {losses});
   rules.types(DType::Int64, {words});
-  rules.sizes(ExactSum::kWords + kLossCounts, {words});
-  rules.require(losses.elements() % (1 + kLossCounts) == 0, "losses must be triples: a loss and two counts");
+  rules.require(losses.shape.dims() == 2 && further() >= 0, "losses must be rows of a loss, two counts and further numbers");
+  rules.sizes(loss_words(further()), {words});
 }
 
 KernelCall SumLosses::describe() const {

@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "core/exact_sum.h"
 #include "core/number.h"
 #include "kernels/embedding.h"
 #include "kernels/kernel_call.h"
@@ -20,7 +21,9 @@ struct CrossEntropy {
   // Optional: a row's exponentials are summed in chunks that end at these columns. Each chunk's sum is rounded to float32
   // (float64), and a balanced tree adds them up (see ProductCuts).
   std::span<const int64_t> chunk_ends;
-  TensorView loss;  // optional float64 [2]
+  TensorView loss;              // optional float64 [2]
+  TensorView row_losses;        // optional float64 [T]: the loss of each row, 0 if it does not count
+  ConstTensorView row_factors;  // optional float64 [T]: the gradient of a row is multiplied by its factor
 
   void check() const;
   KernelCall describe() const;
@@ -54,7 +57,9 @@ struct CrossEntropyOfPart {
   TensorView dlogits;                              // optional, of this part; may be logits
   TableRows columns;
   Number gradient_scale = 1.0;
-  TensorView loss;  // optional float64 [2], as in CrossEntropy
+  TensorView loss;              // optional float64 [2], as in CrossEntropy
+  TensorView row_losses;        // optional float64 [T], likewise
+  ConstTensorView row_factors;  // optional float64 [T], likewise
 
   void check() const;
   KernelCall describe() const;
@@ -75,10 +80,14 @@ struct CountCorrect {
 };
 
 // Adds up the losses of microbatches exactly: words[0 .. kWords) += losses[m][0], and words[kWords + i] += losses[m][1 + i] for
-// the two counts.
+// the two counts. Each of F further numbers has kWords words after them, and is added up like the loss.
 struct SumLosses {
-  ConstTensorView losses;  // float64 [M, 3]: of CrossEntropy, then of CountCorrect
-  TensorView words;        // int64 [ExactSum::kWords + 2]
+  ConstTensorView
+      losses;        // float64 [M, 3 + F]: of CrossEntropy, then of CountCorrect; F = 2 with the rewards of PreferenceLoss
+  TensorView words;  // int64 [loss_words(F)]
+
+  static constexpr int64_t loss_words(int64_t further) { return (1 + further) * ExactSum::kWords + kLossCounts; }
+  int64_t further() const { return losses.shape.cols() - 1 - kLossCounts; }
 
   void check() const;
   KernelCall describe() const;

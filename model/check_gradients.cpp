@@ -73,7 +73,7 @@ class Checker {
   MemoryMeter meter_;
   Arena arena_{"gradient check", host_allocator(), meter_, MemoryCategory::Activations, int64_t{1} << 28};
   Shape output_shape_;
-  Values x_, dy_;
+  Values x_, dy_, reference_;
   std::vector<Values> weights_;
   std::vector<ConstTensorView> weight_views_;
   std::vector<int32_t> tokens_, targets_;
@@ -99,6 +99,9 @@ Checker::Checker(const Layer& layer, const GradientCheck& check)
     targets_ = draw_numbers(shape.elements(), check.seed, "targets", -1, check.targets_below);
     microbatch_.targets = {targets_.data(), DType::Int32, shape};
   }
+  if (!check.pairs) return;
+  reference_ = draw(check.input_shape[0], check.seed, "reference", 10.0);
+  microbatch_.reference = view_of(reference_, {check.input_shape[0]});
 }
 
 const char* Checker::name_of(Way way) {

@@ -24,6 +24,7 @@ struct GradientCheck {
   int64_t vocabulary = 0;     // > 0: the input is int32 tokens below this number (there is no dx)
   int64_t targets_below = 0;  // for the loss layer: int32 targets below this number, some of which are -1
   Shape targets_shape;        // without dimensions: one target for each row of the input
+  bool pairs = false;         // for a loss layer that compares pairs of answers, which are neighbours
   uint64_t seed = 1;
   bool training = true;  // dropout is active
   int64_t samples = 24;  // elements of each tensor that are perturbed; 0: all

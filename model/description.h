@@ -7,12 +7,17 @@
 #include <vector>
 
 #include "core/enum_names.h"
+#include "kernels/preference_rule.h"
 #include "kernels/rotary_scaling.h"
 
 namespace trivet::model {
 
 enum class Type { Gpt, Llama, Sequential };  // the families
 enum class GateActivation { Silu, Gelu };    // of an MLP with a gate
+
+// What a model of text is trained for: the cross-entropy of the next tokens; the same, of data that mark prompts, whose tokens
+// do not count; or to tell a preferred answer from a rejected one (kernels/preference_rule.h).
+enum class Objective { NextToken, Sft, Dpo };
 
 // Steps leave blocks out (model/dropped_layer.h).
 struct LayerDrop {
@@ -55,6 +60,8 @@ struct Description {
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
   LayerDrop layer_drop;             // of the blocks of a transformer
   Lora lora;                        // of linear layers in these blocks
+  Objective objective = Objective::NextToken;
+  kernels::PreferenceRule preference;  // Objective::Dpo
   // Sequential:
   std::vector<int64_t> input;        // of a sample: channels, rows, columns
   std::vector<std::string> network;  // its layers (model/sequential.h)
@@ -94,6 +101,12 @@ template <>
 struct trivet::EnumNames<trivet::model::Type> {
   static constexpr std::array<std::pair<std::string_view, model::Type>, 3> table{
       {{"gpt", model::Type::Gpt}, {"llama", model::Type::Llama}, {"sequential", model::Type::Sequential}}};
+};
+
+template <>
+struct trivet::EnumNames<trivet::model::Objective> {
+  static constexpr std::array<std::pair<std::string_view, model::Objective>, 3> table{
+      {{"next_token", model::Objective::NextToken}, {"sft", model::Objective::Sft}, {"dpo", model::Objective::Dpo}}};
 };
 
 template <>

@@ -48,7 +48,10 @@ ConstTensorView targets_of(const Context& context) {
 }  // namespace
 
 LmHead::LmHead(const Options& options, std::unique_ptr<Norm> norm)
-    : vocabulary_(options.vocabulary), rows_of_chunk_(options.rows_of_chunk), norm_(std::move(norm)) {
+    : vocabulary_(options.vocabulary),
+      rows_of_chunk_(options.rows_of_chunk),
+      preference_(options.preference),
+      norm_(std::move(norm)) {
   norm_index_ = sub_layers_.add("norm", *norm_);
   weight_ = sub_layers_.parameters().size();
   sub_layers_.add_own(weight_spec(options));
@@ -57,6 +60,11 @@ LmHead::LmHead(const Options& options, std::unique_ptr<Norm> norm)
 
 int64_t LmHead::rows_of_chunk(int64_t rows) const {
   return rows_of_chunk_ > 0 ? rows_of_chunk_ : default_rows_of_chunk(vocabulary_, rows);
+}
+
+ConstTensorView LmHead::factors_of(const ScopedTensor& factors, const Chunk& chunk) {
+  if (factors.empty()) return {};
+  return factors.view().slice(chunk.first, chunk.rows);
 }
 
 std::vector<LmHead::Chunk> LmHead::chunks_of(int64_t rows) const {
@@ -82,7 +90,9 @@ void LmHead::loss_of_logits(Context& context, ConstTensorView logits, ConstTenso
                                           .dlogits = wanted.dlogits,
                                           .gradient_scale = wanted.gradient_scale,
                                           .chunk_ends = cuts.ends(),
-                                          .loss = wanted.loss});
+                                          .loss = wanted.loss,
+                                          .row_losses = wanted.row_losses,
+                                          .row_factors = wanted.row_factors});
   const kernels::TableRows columns = columns_of(context);
   const ScopedTensor maximum(context.arena, logits.dtype, {logits.shape[0]});
   const ScopedTensor sums(context.arena, logits.dtype, {2, logits.shape[0]});
@@ -98,7 +108,9 @@ void LmHead::loss_of_logits(Context& context, ConstTensorView logits, ConstTenso
                                          .dlogits = wanted.dlogits,
                                          .columns = columns,
                                          .gradient_scale = wanted.gradient_scale,
-                                         .loss = wanted.loss});
+                                         .loss = wanted.loss,
+                                         .row_losses = wanted.row_losses,
+                                         .row_factors = wanted.row_factors});
 }
 
 // Computes the logits of some rows and their loss and, if `dlogits` is given, their gradient in its dtype. If the logits have
@@ -112,6 +124,34 @@ void LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTensorView w
   const TensorView logits = scratch.empty() ? dlogits : scratch.view();
   context.kernels.matmul({.a = h, .b = weight, .out = logits, .transpose_b = true, .cuts = AxisCuts(context, split()).cols()});
   loss_of_logits(context, logits, targets, wanted);
+}
+
+// [Note: pairs of answers]
+ScopedTensor LmHead::compare_answers(Context& context, ConstTensorView h, ConstTensorView weight, bool reports) const {
+  const Microbatch& batch = *context.microbatch;
+  ScopedTensor rows(context.arena, DType::Float64, {h.shape[0]});  // their losses, then their factors
+  for (const Chunk& chunk : chunks_of(h.shape[0]))
+    loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weight, targets_of(context).slice(chunk.first, chunk.rows),
+                 {.row_losses = rows.view().slice(chunk.first, chunk.rows)});
+  const TensorView by_answer = rows.view().reshaped(batch.targets.shape);
+  kernels::PreferenceLoss loss{.row_losses = by_answer,
+                               .targets = batch.targets,
+                               .reference = batch.reference,
+                               .rule = *preference_,
+                               .factors = by_answer};
+  if (!reports) {
+    context.kernels.preference_loss(loss);
+    return rows;
+  }
+  ScopedTensor answers;
+  if (context.logits) answers = ScopedTensor(context.arena, DType::Float64, batch.reference.shape);
+  loss.loss = context.loss;
+  loss.correct = context.correct;
+  loss.rewards = context.rewards;
+  loss.log_probabilities = answers.view();
+  context.kernels.preference_loss(loss);
+  if (context.logits) context.logits->read_answers(context.kernels, batch, answers);
+  return rows;
 }
 
 // dW[V, H] += dlogits^T[V, R] h[R, H]; the first chunk follows the gradient's own flag, later chunks always add.
@@ -136,6 +176,10 @@ void LmHead::forward(Context& context, Weights weights, ConstTensorView x, Tenso
   norm_->forward(context, sub_layers_.of(norm_index_, weights), x, own, saved.child(norm_index_));
   TokenGather all(context, own);
   const ConstTensorView h = as_rows(all.view());
+  if (preference_) {
+    compare_answers(context, h, weights[weight_], true);
+    return;
+  }
   for (const Chunk& chunk : chunks_of(h.shape[0]))
     loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
                  targets_of(context).slice(chunk.first, chunk.rows), {.loss = context.loss});
@@ -159,11 +203,14 @@ void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, 
   const TensorView dlogits = saved.keep(context.arena, kDlogits, h.dtype, {h.shape[0], weights[weight_].shape[0]});
   const TensorView dh = saved.keep(context.arena, kDhidden, h.dtype, saved[kHidden].shape);
   const Number scale = context.gradient_scale;
+  ScopedTensor factors;
+  if (preference_) factors = compare_answers(context, h, weights[weight_], false);
   AxisSum sum(context, split_axis(context), dh);
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const TensorView dlogits_rows = dlogits.row_range(chunk.first, chunk.rows);
     loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
-                 targets_of(context).slice(chunk.first, chunk.rows), {.dlogits = dlogits_rows, .gradient_scale = scale});
+                 targets_of(context).slice(chunk.first, chunk.rows),
+                 {.dlogits = dlogits_rows, .gradient_scale = scale, .row_factors = factors_of(factors, chunk)});
     make_input_gradient(context, weights[weight_], dlogits_rows, as_rows(sum.partial()).row_range(chunk.first, chunk.rows));
   }
   sum.start();
@@ -189,12 +236,15 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
   TokenGather all(context, own);
   const ConstTensorView h = as_rows(all.view());
   const Number scale = context.gradient_scale;
+  ScopedTensor factors;
+  if (preference_) factors = compare_answers(context, h, weights[weight_], true);
+  const TensorView loss = preference_ ? TensorView{} : context.loss;
   AxisSum sum(context, split_axis(context), own);
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const ConstTensorView h_rows = h.row_range(chunk.first, chunk.rows);
     const ScopedTensor dlogits(context.arena, h.dtype, {chunk.rows, weights[weight_].shape[0]});
     loss_of_rows(context, h_rows, weights[weight_], targets_of(context).slice(chunk.first, chunk.rows),
-                 {.loss = context.loss, .dlogits = dlogits, .gradient_scale = scale});
+                 {.loss = loss, .dlogits = dlogits, .gradient_scale = scale, .row_factors = factors_of(factors, chunk)});
     add_weight_gradient(context, gradients[weight_], chunk.first == 0, dlogits, h_rows);
     make_input_gradient(context, weights[weight_], dlogits, as_rows(sum.partial()).row_range(chunk.first, chunk.rows));
   }

@@ -14,15 +14,22 @@
 // The loss is added to context.loss. The gradient is that of gradient_scale * (this microbatch's sum of losses): only the
 // caller knows how many targets of the whole step count in the mean.
 //
+// [Note: pairs of answers] With a preference rule the loss is not a sum over rows: it compares pairs of rows of the microbatch
+// (kernels/preference.h), and what it makes of a row's gradient is known only when the log-probabilities of both rows are. So
+// the logits of all chunks are computed twice: for the log-probabilities, and for the gradients, which are those of
+// cross-entropy times a factor for each row. Evaluations need the first pass alone.
+//
 // Tensor ranks share W's rows (the vocabulary). Each computes its columns of the logits and gets the softmax of the rows from a
 // maximum and two sums over ranks. h, the loss and, after a sum over ranks, the gradient of h are whole on every rank.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/embedding.h"
 #include "kernels/interface.h"
+#include "kernels/preference_rule.h"
 #include "model/gives_logits.h"
 #include "model/norm.h"
 #include "model/sub_layers.h"
@@ -37,6 +44,7 @@ class LmHead : public Layer, public GivesLogits {
     std::string tied_to;        // full name of the table that serves as W; empty: W is the head's own
     int64_t rows_of_chunk = 0;  // 0: chosen from the vocabulary and the rows
     bool frozen = false;        // nothing is trained
+    std::optional<kernels::PreferenceRule> preference = {};  // none: the loss is the cross-entropy of all targets
   };
   LmHead(const Options& options, std::unique_ptr<Norm> norm);
 
@@ -61,22 +69,27 @@ class LmHead : public Layer, public GivesLogits {
     int64_t first, rows;
   };
   std::vector<Chunk> chunks_of(int64_t rows) const;
+  static ConstTensorView factors_of(const ScopedTensor& factors, const Chunk& chunk);  // absent if `factors` is empty
   kernels::TableRows columns_of(const Context&) const;
   void show_logits(Context&, ConstTensorView h, ConstTensorView weight) const;
   void logits_of_rows(Context&, ConstTensorView h, ConstTensorView weight, TensorView logits) const;
   void logits_of_all_parts(Context&, ConstTensorView h, ConstTensorView weight, TensorView logits) const;
   // The requested results of the two functions below.
   struct Wanted {
-    TensorView loss, dlogits;  // each may be absent
+    TensorView loss, dlogits, row_losses;  // each may be absent
     Number gradient_scale = 1.0;
+    ConstTensorView row_factors;  // absent: 1
   };
   void loss_of_logits(Context&, ConstTensorView logits, ConstTensorView targets, const Wanted& wanted) const;
   void loss_of_rows(Context&, ConstTensorView h, ConstTensorView weight, ConstTensorView targets, const Wanted& wanted) const;
+  // Of pairs of answers: reports what the context wants to know of them, and returns a factor for the gradient of each row.
+  ScopedTensor compare_answers(Context&, ConstTensorView h, ConstTensorView weight, bool reports) const;
   const Split& split() const { return sub_layers_.parameters()[weight_].split; }
   void make_input_gradient(Context&, ConstTensorView weight, ConstTensorView dlogits, TensorView dh) const;
   void add_weight_gradient(Context&, const Gradient& weight, bool first, ConstTensorView dlogits, ConstTensorView h) const;
 
   int64_t vocabulary_, rows_of_chunk_;
+  std::optional<kernels::PreferenceRule> preference_;
   std::unique_ptr<Norm> norm_;
   SubLayers sub_layers_;
   int norm_index_;

@@ -88,7 +88,8 @@ LmHead::Options head_options(const Description& d) {
           .hidden = d.hidden_size,
           .init_deviation = d.initializer_range,
           .tied_to = d.tied_embedding ? std::string("embedding.") + Embedding::kTable : "",
-          .frozen = d.lora.enabled()};
+          .frozen = d.lora.enabled(),
+          .preference = d.objective == Objective::Dpo ? std::optional(d.preference) : std::nullopt};
 }
 
 void append(Model& model, const std::string& name, std::unique_ptr<Layer> layer) {
@@ -110,7 +111,7 @@ double flops_of_sample(const Model& model, const Description& d) {
   for (int64_t layer = 0; layer < d.layers; ++layer)
     seen += has_window(d, layer) ? window - window * window / (2 * sequence) : sequence / 2;
   const double attention = 12.0 * static_cast<double>(d.heads * d.head_size) * seen;  // of a token
-  return (products + attention) * static_cast<double>(d.sequence_length);
+  return (products + attention) * static_cast<double>(d.sequence_length * model.sample.rows());
 }
 
 Model build_transformer(const Description& d) {
@@ -119,7 +120,8 @@ Model build_transformer(const Description& d) {
   model.sample = {.input = {d.sequence_length},
                   .targets = {d.sequence_length},
                   .input_values = d.vocabulary_size,
-                  .classes = d.vocabulary_size};
+                  .classes = d.vocabulary_size,
+                  .pairs = d.objective == Objective::Dpo};
   const AdaptedPlaces adapted = adapted_places(d);
   append(model, "embedding", std::make_unique<Embedding>("embedding", embedding_options(d)));
   for (int64_t i = 0; i < d.layers; ++i) {

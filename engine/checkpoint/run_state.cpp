@@ -96,6 +96,7 @@ std::string to_text(const RunState& state) {
   if (state.steps_per_epoch > 0) json["steps_per_epoch"] = state.steps_per_epoch;
   if (!state.data.empty()) json["data"] = state.data;
   if (!state.tokenizer.empty()) json["tokenizer"] = state.tokenizer;
+  if (!state.reference.empty()) json["reference"] = state.reference;
   return json.dump();
 }
 
@@ -114,6 +115,7 @@ RunState parse_run_state(std::string_view text, const std::string& where) {
   if (json.contains("steps_per_epoch")) state.steps_per_epoch = fields.whole("steps_per_epoch", 1, kMaxSteps);
   state.data = fields.text_if_given("data");
   state.tokenizer = fields.text_if_given("tokenizer");
+  state.reference = fields.text_if_given("reference");
   return state;
 }
 

@@ -46,6 +46,7 @@ struct RunState {
   int64_t steps_per_epoch = 0;                 // 0: a step may span two epochs
   std::string data;                            // digest; empty: saved by a program that does not give one
   std::string tokenizer;                       // empty: none
+  std::string reference;  // what pairs of answers are compared with (trainer/pair_references.h); empty: none
 
   // Whether the last step was not skipped, so that these weights were just trained.
   bool clean() const { return skipped_in_a_row == 0; }

@@ -33,6 +33,25 @@ void check_data(const Config& config) {
     refuse(config, "data.sources", "data.sampler \"pytorch\" has an order for one source only; use \"trivet\"");
 }
 
+void check_objective(const Config& config) {
+  const model::Objective objective = config.model.objective;
+  if (objective == model::Objective::NextToken) return;
+  const auto name = fmt::format("\"{}\"", name_of(objective));
+  const auto refuse_with = [&](const char* key, const std::string& value, const std::string& why) {
+    refuse(config, key, fmt::format("{} is not accepted with training.objective {}: {}", value, name, why));
+  };
+  if (model::family_of(config.model.type).reads_images)
+    refuse(config, "training.objective", fmt::format("{} needs a model that reads text; use \"next_token\"", name));
+  if (config.data.loss_on == LossOn::All)
+    refuse_with("data.loss_on", "\"all\"", "its loss does not count prompts; leave it out");
+  if (objective != model::Objective::Dpo) return;
+  if (config.curriculum.enabled)
+    refuse_with("curriculum_learning.enabled", "true", "answers are compared as a whole; use false");
+  if (config.data.packing != Packing::Stream)
+    refuse_with("data.packing", fmt::format("\"{}\"", name_of(config.data.packing)),
+                "each answer has a row of its own; leave it out");
+}
+
 void check_training(const Config& config) {
   if (config.training.steps > 0 && config.training.epochs > 0)
     refuse(config, "training.epochs", "steps and epochs are both given; keep one");
@@ -242,6 +261,7 @@ void check(const Config& config) {
 
 void check_without_model(const Config& config) {
   check_data(config);
+  check_objective(config);
   check_training(config);
   check_sampler(config);
   check_timeline(config);

@@ -52,6 +52,17 @@ void add_run_keys(KeyTable& table) {
   training.own();
   training.key("steps", &TrainingConfig::steps, "optimizer steps to train; 0: `epochs` decides the length").at_least(0);
   training.key("epochs", &TrainingConfig::epochs, "passes over the training data; 0: `steps` decides the length").at_least(0);
+  for_text(training
+               .custom(
+                   "objective", KeyType::Enum,
+                   "what the model is trained for; \"next_token\": the cross-entropy of the next tokens, of completions alone "
+                   "if the data mark "
+                   "prompts (`data.loss_on`); \"sft\": the same, and data that mark no prompts are refused; \"dpo\": direct "
+                   "preference "
+                   "optimization on pairs of answers (docs/data.md)",
+                   [](Config& c, const JsonNode& node) { from_json(c.model.objective, node); },
+                   [](const Config& c) { return as_json(c.model.objective); })
+               .names(names_of<model::Objective>()));
   training.key("seed", &TrainingConfig::seed, "decides initial weights, data order and dropout").at_least(0);
   training
       .key("evaluate_every", &TrainingConfig::evaluate_every,
@@ -77,6 +88,30 @@ void add_run_keys(KeyTable& table) {
            "overflow at fp16.min_loss_scale ends it instead")
       .at_least(1)
       .active_when("the loss scale is not dynamic", [](const Config& c) { return !c.fp16.enabled || c.fp16.loss_scale != 0; });
+
+  const auto for_pairs = [](KeyRefiner key) {
+    key.active_when("training.objective is \"dpo\"",
+                    [](const Config& c) { return c.model.objective == model::Objective::Dpo; });
+  };
+  using kernels::PreferenceRule;
+  Section<PreferenceRule> dpo(table, "dpo", [](Config& c) -> PreferenceRule& { return c.model.preference; });
+  dpo.own();
+  for_pairs(
+      dpo.key("loss_type", &PreferenceRule::loss_type,
+              "how the margin between the rewards of a preferred and a rejected answer becomes a loss, by the names of TRL "
+              "(docs/data.md)"));
+  for_pairs(dpo.key("beta", &PreferenceRule::beta,
+                    "a reward is beta times how much more probable an answer has become than in the reference model, in "
+                    "logarithms; for \"ipo\" 1 / (2 beta) is the margin that is aimed at")
+                .more_than(0));
+  dpo.key("label_smoothing", &PreferenceRule::label_smoothing,
+          "the probability that the answers of a pair are swapped by mistake")
+      .between(0, 0.5)
+      .below(0.5)
+      .active_when("dpo.loss_type is \"robust\"", [](const Config& c) {
+        return c.model.objective == model::Objective::Dpo &&
+               c.model.preference.loss_type == kernels::PreferenceLossType::Robust;
+      });
 
   Section<DataConfig> data(table, "data", [](Config& c) -> DataConfig& { return c.data; });
   data.own();

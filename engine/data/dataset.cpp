@@ -120,6 +120,8 @@ class CheckedTokens : public TokenSequence {
     check_ids(first, out, vocabulary_size_, path_);
   }
   std::vector<int64_t> document_ends() const override { return file_->document_ends(); }
+  bool has_pairs() const override { return file_->has_pairs(); }
+  bool marks_prompts() const override { return file_->marks_prompts(); }
   void ignore(int64_t first, std::span<int32_t> targets) const override { file_->ignore(first, targets); }
   std::string digest() const override { return file_->digest(); }
 
@@ -134,13 +136,16 @@ std::shared_ptr<TokenSequence> checked(std::shared_ptr<TokenSequence> file, int6
   return std::make_shared<CheckedTokens>(std::move(file), vocabulary_size, path);
 }
 
-std::vector<char32_t> characters_in(const std::vector<std::string>& paths, ChatTemplate chat_template) {
+LineKind line_kind(const DataOptions& options) { return options.pairs ? LineKind::Pair : LineKind::Text; }
+
+std::vector<char32_t> characters_in(const std::vector<std::string>& paths, const DataOptions& options) {
   std::set<char32_t> all;
   TextPieces pieces(paths, kTextPieceBytes);
-  for_each_text(pieces, chat_template, [&](std::string_view text, bool) {
+  const auto collect = [&](std::string_view text, bool) {
     const auto some = distinct_characters(text);
     all.insert(some.begin(), some.end());
-  });
+  };
+  for_each_text(pieces, options.data.chat_template, collect, line_kind(options));
   return {all.begin(), all.end()};
 }
 
@@ -150,9 +155,9 @@ Opened open_documents(const DataOptions& options, const std::vector<std::string>
   int64_t left_out = 0;
   const std::vector<std::string> paths = texts_of(inputs, left_out);
   if (!tokenizer && options.vocabulary == VocabularyKind::Characters)
-    tokenizer = std::make_shared<CharactersTokenizer>(characters_in(paths, options.data.chat_template));
+    tokenizer = std::make_shared<CharactersTokenizer>(characters_in(paths, options));
   if (!tokenizer) tokenizer = tokenizer_for_text(options, paths[0], "");
-  const DocumentEncoder encoder(tokenizer, {.chat_template = options.data.chat_template});
+  const DocumentEncoder encoder(tokenizer, {.lines = line_kind(options), .chat_template = options.data.chat_template});
   EncodedText all;
   TextPieces pieces(paths, kTextPieceBytes,
                     [&](std::string_view text, size_t limit) { return tokenizer->piece_bytes(text, limit); });
@@ -164,7 +169,7 @@ Opened open_documents(const DataOptions& options, const std::vector<std::string>
                                       kMaxTextBytes));
   }
   if (all.ids.empty()) bad_file(inputs[0], "has no text");
-  return {std::make_shared<TokenArray>(std::move(all), tokenizer->vocabulary_size()), tokenizer};
+  return {std::make_shared<TokenArray>(std::move(all), tokenizer->vocabulary_size(), options.pairs), tokenizer};
 }
 
 // The files that a pattern matches, one after the other.
@@ -180,6 +185,8 @@ Opened open_shards(const DataOptions& options, const std::vector<std::string>& p
     if (parts.empty()) tokenizer = shard.tokenizer;
     if (text_of(tokenizer) != text_of(shard.tokenizer))
       bad_file(path, fmt::format("has a different tokenizer from {}; prepare both with the same one", paths[0]));
+    if (!parts.empty() && parts[0]->has_pairs() != shard.tokens->has_pairs())
+      bad_file(path, fmt::format("only one of this file and {} holds pairs of answers; name files of one kind", paths[0]));
     const int64_t size = tokenizer ? tokenizer->vocabulary_size() : options.vocabulary_size;
     parts.push_back(checked(shard.tokens, size, path));
   }
@@ -187,7 +194,7 @@ Opened open_shards(const DataOptions& options, const std::vector<std::string>& p
 }
 
 // If `tokenizer` is null, the tokenizer that the config requests is used.
-Opened open_file(const DataOptions& options, const std::string& pattern, std::shared_ptr<Tokenizer> tokenizer) {
+Opened open_any(const DataOptions& options, const std::string& pattern, std::shared_ptr<Tokenizer> tokenizer) {
   const std::vector<std::string> paths = matching_files(pattern);
   const std::string& path = paths[0];
   const auto is_document = [](const std::string& name) { return is_json_lines(name) || std::filesystem::is_directory(name); };
@@ -205,22 +212,41 @@ Opened open_file(const DataOptions& options, const std::string& pattern, std::sh
       tokenizer};
 }
 
-// Where the last document ends that has at most so many tokens before its end. Data without documents is not cut differently.
+Opened open_file(const DataOptions& options, const std::string& pattern, std::shared_ptr<Tokenizer> tokenizer) {
+  Opened opened = open_any(options, pattern, std::move(tokenizer));
+  if (options.pairs && !opened.tokens->has_pairs())
+    bad_file(pattern,
+             "has no pairs of answers, which training.objective \"dpo\" needs; use lines of JSON (.jsonl) with \"prompt\", "
+             "\"chosen\" and \"rejected\", or a token file that `trivet data prepare --pairs` made of them");
+  if (options.needs_prompts && !opened.tokens->marks_prompts())
+    bad_file(pattern,
+             "marks no prompts, which training.objective \"sft\" needs; use lines of JSON (.jsonl) with \"prompt\" and "
+             "\"completion\", or with \"messages\", or the objective \"next_token\", which counts all tokens of a text");
+  if (!options.pairs && opened.tokens->has_pairs())
+    bad_file(pattern, "holds pairs of answers; set training.objective to \"dpo\", or prepare texts without --pairs");
+  return opened;
+}
+
+// Where the last document, or pair of them, ends that has at most so many tokens before its end. Data without documents is not
+// cut differently.
 int64_t end_of_document_before(const TokenSequence& tokens, int64_t most) {
   const std::vector<int64_t> ends = tokens.document_ends();
   if (ends.empty()) return most;
-  const auto after = std::ranges::upper_bound(ends, most);
-  return after == ends.begin() ? 0 : *(after - 1);
+  const auto together = tokens.has_pairs() ? 2 : 1;
+  const auto before = (std::ranges::upper_bound(ends, most) - ends.begin()) / together * together;
+  return before == 0 ? 0 : ends[before - 1];
 }
 
 void split(const DataOptions& options, Dataset& dataset) {
   const auto whole = dataset.train;
   int64_t training = training_tokens(whole->tokens(), options.data.validation_fraction);
   if (training == whole->tokens()) return;
-  if (options.data.packing != Packing::Stream) training = end_of_document_before(*whole, training);
-  if (training == 0 && options.data.packing != Packing::Stream)
+  const bool whole_documents = options.pairs || options.data.packing != Packing::Stream;
+  if (whole_documents) training = end_of_document_before(*whole, training);
+  if (training == 0 && whole_documents)
     bad_key(options, "data.validation_fraction",
-            "leaves no whole document for training; use a smaller one, or name other data in data.validation");
+            fmt::format("leaves no whole {} for training; use a smaller one, or name other data in data.validation",
+                        options.pairs ? "pair" : "document"));
   dataset.train = std::make_shared<TokenSlice>(whole, 0, training);
   dataset.validation = std::make_shared<TokenSlice>(whole, training, whole->tokens() - training);
 }
@@ -259,6 +285,8 @@ DataOptions data_options(const Config& config) {
           .vocabulary = config.vocabulary.kind,
           .tokenizer_file = config.vocabulary.tokenizer_file,
           .vocabulary_size = config.model.vocabulary_size,
+          .pairs = config.model.objective == model::Objective::Dpo,
+          .needs_prompts = config.model.objective == model::Objective::Sft,
           .source = config.source};
 }
 

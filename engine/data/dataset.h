@@ -25,6 +25,8 @@ struct DataOptions {
   VocabularyKind vocabulary = VocabularyKind::Bytes;
   std::string tokenizer_file = "";  // for VocabularyKind::Tokenizer
   int64_t vocabulary_size = 0;      // for VocabularyKind::Size
+  bool pairs = false;               // of answers are wanted, and nothing else
+  bool needs_prompts = false;       // data that mark none are refused
   std::string source = "";          // the config's file name, for messages
 };
 

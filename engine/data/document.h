@@ -17,4 +17,10 @@ struct DocumentPart {
 
 using Document = std::vector<DocumentPart>;
 
+// What a line of JSON is read as.
+enum class LineKind {
+  Text,  // one document
+  Pair   // two documents: a prompt with the answer that is preferred, and with the one that is rejected
+};
+
 }  // namespace trivet::data

@@ -10,7 +10,8 @@ namespace trivet::data {
 namespace {
 
 LineOptions line_options(const Tokenizer& tokenizer, const EncoderOptions& options) {
-  LineOptions result{.chat_template = options.chat_template,
+  LineOptions result{.kind = options.lines,
+                     .chat_template = options.chat_template,
                      .end_of_text = end_of_text_of(tokenizer),
                      .end_of_each_text = options.end_of_each_text};
   if (!options.special_tokens) return result;
@@ -29,6 +30,21 @@ void naming_place(const std::string& place, Work work) {
   } catch (const DataError& error) {
     throw DataError(error.exit_code(), place + ": " + error.what());
   }
+}
+
+// A pair is two documents, so none of them may vanish; and a token is asked for only if one comes before it.
+void check_answer(const EncodedText& text, size_t documents_before) {
+  if (text.document_ends.size() == documents_before) throw DataError(ExitCode::Usage, "an answer has no token");
+  const int64_t begin = documents_before == 0 ? 0 : text.document_ends[documents_before - 1];
+  const auto counts = [](uint8_t ignored) { return ignored == 0; };
+  const bool ignores_some = !text.ignored.empty();
+  const bool asks = ignores_some ? std::any_of(text.ignored.begin() + begin + 1, text.ignored.end(), counts)
+                                 : text.document_ends.back() - begin > 1;
+  if (!asks)
+    throw DataError(
+        ExitCode::Usage,
+        "an answer has no token that the model could be asked for: with an empty prompt, and in a vocabulary without "
+        "an end of text, it needs two");
 }
 
 std::string place_of(const InputPiece& piece) {
@@ -82,9 +98,17 @@ void DocumentEncoder::add(const Document& document, EncodedText& out) const {
 EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
   EncodedText out;
   if (piece.lines) {
-    for_each_document(piece, line_options_, [&](const Document& document) { add(document, out); });
+    for_each_document(piece, line_options_, [&](const Document& document) {
+      const size_t before = out.document_ends.size();
+      add(document, out);
+      if (line_options_.kind == LineKind::Pair) check_answer(out, before);
+    });
     return out;
   }
+  if (line_options_.kind == LineKind::Pair)
+    bad_file(
+        piece.path,
+        "is a text, which has no pairs of answers; use lines of JSON (.jsonl) with \"prompt\", \"chosen\" and \"rejected\"");
   if (piece.begins_document) add_ids(line_options_.frame.before, false, out);
   naming_place(place_of(piece), [&] { add_text(piece.text, false, out); });
   if (!piece.ends_document) return out;
@@ -96,10 +120,10 @@ EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
 }
 
 void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
-                   const std::function<void(std::string_view text, bool special)>& work) {
+                   const std::function<void(std::string_view text, bool special)>& work, LineKind lines) {
   for (InputPiece piece; pieces.next(piece);) {
     if (piece.lines)
-      for_each_document(piece, {.chat_template = chat_template}, [&](const Document& document) {
+      for_each_document(piece, {.kind = lines, .chat_template = chat_template}, [&](const Document& document) {
         for (const DocumentPart& part : document) work(part.text, part.special);
       });
     else
@@ -113,7 +137,9 @@ void for_each_document(const InputPiece& piece, const LineOptions& options, cons
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    naming_place(fmt::format("{}: line {}", piece.path, number), [&] { work(document_of_line(line, options)); });
+    naming_place(fmt::format("{}: line {}", piece.path, number), [&] {
+      for (const Document& document : documents_of_line(line, options)) work(document);
+    });
   }
 }
 

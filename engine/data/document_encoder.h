@@ -17,6 +17,7 @@
 namespace trivet::data {
 
 struct EncoderOptions {
+  LineKind lines = LineKind::Text;  // with Pair, the documents of a text are pairs, and only lines of JSON are accepted
   ChatTemplate chat_template = ChatTemplate::None;
   bool end_of_each_text = false;  // also after texts; completions end with the token if the vocabulary has it
   bool special_tokens = false;    // recognized in all texts, and the tokenizer's frame is put around each but conversations
@@ -44,9 +45,9 @@ class DocumentEncoder {
 // Calls work(text, special) for all texts in the inputs, in pieces that end where words or documents end. Special tokens of the
 // chat template are `special` texts.
 void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
-                   const std::function<void(std::string_view text, bool special)>& work);
+                   const std::function<void(std::string_view text, bool special)>& work, LineKind lines = LineKind::Text);
 
-// Calls work(document) for each line of such a piece that is not blank. Errors name the input and the line.
+// Calls work(document) for each document of such a piece. Errors name the input and the line.
 void for_each_document(const InputPiece& piece, const LineOptions& options, const std::function<void(const Document&)>& work);
 
 }  // namespace trivet::data

@@ -26,11 +26,12 @@ bool is_part(const std::string& name) {
 
 }  // namespace
 
-EncodedParts::EncodedParts(std::string folder, const Tokenizer& tokenizer, const std::string& settings)
+EncodedParts::EncodedParts(std::string folder, const Tokenizer& tokenizer, const std::string& settings, bool pairs)
     : folder_(std::move(folder)),
       tokenizer_(tokenizer),
       settings_(fmt::format("{} {} {} {}", settings, tokenizer.name(), tokenizer.vocabulary_size(),
-                            hexadecimal(hash_bytes(tokenizer.to_text())))) {
+                            hexadecimal(hash_bytes(tokenizer.to_text())))),
+      pairs_(pairs) {
   std::error_code error;
   fs::create_directory(folder_, error);
   if (error || !fs::is_directory(folder_))
@@ -61,7 +62,7 @@ bool EncodedParts::holds(const std::string& file) {
 }
 
 void EncodedParts::write(const std::string& file, const EncodedText& text) const {
-  TokenFileWriter writer(file, tokenizer_);
+  TokenFileWriter writer(file, tokenizer_, pairs_);
   writer.add_text(text);
   writer.finish();
 }

@@ -18,7 +18,7 @@ class EncodedParts {
  public:
   // `settings` names all that decides tokens apart from the text and the tokenizer. Throws DataError if the folder cannot be
   // made.
-  EncodedParts(std::string folder, const Tokenizer& tokenizer, const std::string& settings);
+  EncodedParts(std::string folder, const Tokenizer& tokenizer, const std::string& settings, bool pairs = false);
   // Removes the folder if it is empty.
   ~EncodedParts();
   EncodedParts(const EncodedParts&) = delete;
@@ -39,6 +39,7 @@ class EncodedParts {
   std::string folder_;
   const Tokenizer& tokenizer_;
   std::string settings_;
+  bool pairs_;
 };
 
 }  // namespace trivet::data

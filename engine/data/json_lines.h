@@ -4,11 +4,17 @@
 //   {"prompt": "...", "completion": "..."}                                                         the loss ignores the prompt
 //   {"text": "..."}
 //
-// in this order of preference. Other keys are not read.
+// in this order of preference. Where pairs of answers are wanted (LineKind::Pair), it is instead
+//
+//   {"prompt": "...", "chosen": "...", "rejected": "..."}
+//
+// or the same with lists of messages, which may leave out the prompt: what both conversations begin with is then the prompt.
+// Other keys are not read.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "engine/config/run_config.h"
 #include "engine/data/document.h"
@@ -19,13 +25,15 @@ namespace trivet::data {
 inline constexpr int64_t kMaxLineBytes = int64_t{64} << 20;
 
 struct LineOptions {
+  LineKind kind = LineKind::Text;
   ChatTemplate chat_template = ChatTemplate::None;
   std::string end_of_text = "";   // a special token after each completion; empty: none
   bool end_of_each_text = false;  // also after each "text"
   SpecialFrame frame = {};        // around all but conversations, whose chat template has its own
 };
 
-// Throws DataError, without the name of the file, if the line is not as above.
-Document document_of_line(std::string_view line, const LineOptions& options);
+// One document or, of a pair, the preferred one and the rejected one. Throws DataError, without the name of the file, if the
+// line is not as above.
+std::vector<Document> documents_of_line(std::string_view line, const LineOptions& options);
 
 }  // namespace trivet::data

@@ -10,23 +10,28 @@ namespace {
 template <typename VisitOf>
 void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out, VisitOf visit_of) {
   const SampleSpec& spec = source.spec();
-  const size_t input_bytes = spec.input.elements() * size_of(spec.input_dtype);
-  const size_t targets = spec.targets.elements(), rows = samples;
-  out.input.resize(rows * input_bytes);
-  out.targets.resize(rows * targets);
-  for (size_t b = 0; b < rows; ++b) {
+  const size_t input_bytes = spec.rows() * spec.input.elements() * size_of(spec.input_dtype);
+  const size_t targets = spec.rows() * spec.targets.elements(), references = spec.reference_of(1).elements(), count = samples;
+  out.input.resize(count * input_bytes);
+  out.targets.resize(count * targets);
+  out.reference.resize(count * references);
+  for (size_t b = 0; b < count; ++b) {
     const std::span<std::byte> input(out.input.data() + b * input_bytes, input_bytes);
     const std::span<int32_t> expected(out.targets.data() + b * targets, targets);
+    const std::span<double> reference(out.reference.data() + b * references, references);
     const Visit visit = visit_of(static_cast<int64_t>(b));
     if (visit.sample >= 0) {
       source.fill(visit.sample, visit.epoch, input, expected);
+      source.fill_reference(visit.sample, reference);
     } else {
       std::ranges::fill(input, std::byte{0});
       std::ranges::fill(expected, -1);
+      std::ranges::fill(reference, 0);
     }
   }
   out.view.input = {out.input.data(), spec.input_dtype, spec.inputs_of(samples)};
   out.view.targets = {out.targets.data(), DType::Int32, spec.targets_of(samples)};
+  out.view.reference = {out.reference.data(), DType::Float64, spec.reference_of(samples)};
 }
 
 template <typename T>
@@ -61,7 +66,7 @@ void MicrobatchLoader::fill_numbered(int64_t step, int64_t number, HostMicrobatc
   if (number < 0 || number >= layout_.accumulation * layout_.data_size)
     throw std::logic_error("microbatch loader: no microbatch of the step has this number");
   fill_batch(*source_, layout_.micro_batch, out, [&](int64_t row) { return sampler_->visit(step, number, row); });
-  out.view.first_sample = number * layout_.micro_batch;
+  out.view.first_sample = number * layout_.micro_batch * source_->spec().rows();
 }
 
 EvaluationLoader::EvaluationLoader(std::shared_ptr<const SampleSource> source, int64_t batch_size, int64_t limit)
@@ -72,7 +77,7 @@ EvaluationLoader::EvaluationLoader(std::shared_ptr<const SampleSource> source, i
 void EvaluationLoader::fill(int64_t batch, HostMicrobatch& out) const {
   const int64_t first = batch * batch_size_;
   fill_batch(*source_, batch_size_, out, [&](int64_t b) { return Visit{first + b < samples_ ? first + b : -1, 0}; });
-  out.view.first_sample = first;
+  out.view.first_sample = first * source_->spec().rows();
 }
 
 }  // namespace trivet::data

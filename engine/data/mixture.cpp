@@ -94,6 +94,11 @@ void JoinedSource::fill(int64_t sample, int64_t epoch, std::span<std::byte> inpu
   sources_[source]->fill(sample - (ends_[source] - sources_[source]->samples()), epoch, input, targets);
 }
 
+void JoinedSource::fill_reference(int64_t sample, std::span<double> log_probabilities) const {
+  const size_t source = source_of(ends_, sample);
+  sources_[source]->fill_reference(sample - (ends_[source] - sources_[source]->samples()), log_probabilities);
+}
+
 std::string JoinedSource::digest() const {
   std::string all;
   for (const auto& source : sources_) all += source->digest() + "\n";

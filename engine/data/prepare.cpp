@@ -68,12 +68,13 @@ class Preparation {
   PrepareResult run() {
     const std::shared_ptr<Tokenizer> tokenizer = make_tokenizer();
     if (options_.end_of_text) check_end_of_text(*tokenizer);
-    const EncodedParts parts(
-        options_.output + ".parts", *tokenizer,
-        fmt::format("{} {} {}", name_of(options_.chat_template), options_.end_of_text, options_.special_tokens));
+    const EncodedParts parts(options_.output + ".parts", *tokenizer,
+                             fmt::format("{} {} {}{}", name_of(options_.chat_template), options_.end_of_text,
+                                         options_.special_tokens, options_.pairs ? " pairs" : ""),
+                             options_.pairs);
     PrepareResult result{.vocabulary_size = tokenizer->vocabulary_size(), .tokenizer = tokenizer->name()};
     const std::vector<std::string> files = encode(tokenizer, parts, result);
-    TokenFileWriter writer(options_.output, *tokenizer);
+    TokenFileWriter writer(options_.output, *tokenizer, options_.pairs);
     for (size_t i = 0; i < files.size(); ++i) {
       EncodedParts::copy(files[i], writer);
       report("writing tokens", static_cast<double>(i + 1) / static_cast<double>(files.size()));
@@ -91,6 +92,8 @@ class Preparation {
   }
 
  private:
+  LineKind line_kind() const { return options_.pairs ? LineKind::Pair : LineKind::Text; }
+
   int threads() const {
     return options_.threads > 0 ? options_.threads : static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
   }
@@ -98,7 +101,8 @@ class Preparation {
   // Returns the files of all parts in their order.
   std::vector<std::string> encode(const std::shared_ptr<Tokenizer>& tokenizer, const EncodedParts& parts,
                                   PrepareResult& result) {
-    const DocumentEncoder encoder(tokenizer, {.chat_template = options_.chat_template,
+    const DocumentEncoder encoder(tokenizer, {.lines = line_kind(),
+                                              .chat_template = options_.chat_template,
                                               .end_of_each_text = options_.end_of_text,
                                               .special_tokens = options_.special_tokens});
     TextPieces pieces(inputs_, options_.piece_bytes,
@@ -180,10 +184,11 @@ class Preparation {
   template <typename Work>
   void over_texts(std::string_view phase, Work work) {
     TextPieces pieces(inputs_, options_.piece_bytes);
-    for_each_text(pieces, options_.chat_template, [&](std::string_view text, bool special) {
+    const auto report_after = [&](std::string_view text, bool special) {
       work(text, special);
       report(phase, pieces.share_read(), pieces.bytes());
-    });
+    };
+    for_each_text(pieces, options_.chat_template, report_after, line_kind());
     report(phase, 1, pieces.bytes());
   }
 

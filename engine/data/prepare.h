@@ -20,7 +20,8 @@ struct PrepareOptions {
   bool end_of_text = false;          // <|endoftext|>, or what the tokenizer has in its place, after each text
   bool special_tokens = false;       // recognized in texts, and those of the tokenizer's frame are put around each text
   ChatTemplate chat_template = ChatTemplate::None;
-  int threads = 0;  // that encode; 0: as many as the machine has processors, at most 16
+  bool pairs = false;  // lines of JSON are pairs of answers (json_lines.h)
+  int threads = 0;     // that encode; 0: as many as the machine has processors, at most 16
   size_t piece_bytes = size_t{1} << 24;
   bool replace = false;  // an existing output is replaced
 };

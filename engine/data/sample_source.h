@@ -1,6 +1,7 @@
 // Where samples come from: a data set of samples with numbers, all of one kind.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -18,9 +19,14 @@ class SampleSource {
   virtual int64_t samples() const = 0;
   // The samples of each source of a mixture, whose samples follow each other; otherwise one number.
   virtual std::vector<int64_t> sizes_of_sources() const { return {samples()}; }
-  // Fills the input and the targets of one sample, 0 .. samples() - 1, as spec() says. `epoch`, from 0, is for sources that
-  // change their samples from epoch to epoch (augmentation); what they give is a function of both numbers.
+  // Fills the input and the targets of one sample, 0 .. samples() - 1, as spec() says: of all of its rows, one after another.
+  // `epoch`, from 0, is for sources that change their samples from epoch to epoch (augmentation); what they give is a function
+  // of both numbers.
   virtual void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const = 0;
+  // Of pairs of answers: their log-probabilities in the reference model, which only the run itself can know (ReferencedSource).
+  virtual void fill_reference(int64_t /*sample*/, std::span<double> log_probabilities) const {
+    std::ranges::fill(log_probabilities, 0);
+  }
   // Identifies the data by its sizes and a hash, so that a resumed run can tell that it has changed (exit code 18).
   virtual std::string digest() const = 0;
 };

@@ -95,8 +95,9 @@ TokenArray::TokenArray(std::span<const int32_t> ids, int64_t vocabulary_size)
   digest_ = fmt::format("tokens {} vocabulary {} xxh3 {}", count_, vocabulary_size_, hexadecimal(hash_bytes(raw)));
 }
 
-TokenArray::TokenArray(EncodedText text, int64_t vocabulary_size)
+TokenArray::TokenArray(EncodedText text, int64_t vocabulary_size, bool pairs)
     : TokenArray(std::span<const int32_t>(text.ids), vocabulary_size) {
+  pairs_ = pairs;
   ignored_ = std::move(text.ignored);
   document_ends_ = std::move(text.document_ends);
   const auto hash_of = [](const auto& values) {
@@ -104,6 +105,7 @@ TokenArray::TokenArray(EncodedText text, int64_t vocabulary_size)
   };
   if (document_ends_.size() > 1) digest_ += fmt::format(" documents {} {}", document_ends_.size(), hash_of(document_ends_));
   if (!ignored_.empty()) digest_ += " ignored " + hash_of(ignored_);
+  if (pairs_) digest_ += " pairs";
 }
 
 void TokenArray::ignore(int64_t first, std::span<int32_t> targets) const {
@@ -180,6 +182,14 @@ std::vector<int64_t> JoinedTokens::document_ends() const {
     for (const int64_t end : own) ends.push_back(ends_[part] - parts_[part]->tokens() + end);
   }
   return ends;
+}
+
+bool JoinedTokens::has_pairs() const {
+  return std::ranges::all_of(parts_, [](const auto& part) { return part->has_pairs(); });
+}
+
+bool JoinedTokens::marks_prompts() const {
+  return std::ranges::all_of(parts_, [](const auto& part) { return part->marks_prompts(); });
 }
 
 std::string JoinedTokens::digest() const {

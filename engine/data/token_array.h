@@ -38,12 +38,14 @@ void append_packed(std::vector<std::byte>& bytes, std::span<const int32_t> ids, 
 class TokenArray : public TokenSequence {
  public:
   TokenArray(std::span<const int32_t> ids, int64_t vocabulary_size);
-  TokenArray(EncodedText text, int64_t vocabulary_size);
+  TokenArray(EncodedText text, int64_t vocabulary_size, bool pairs = false);
 
   int64_t tokens() const override { return count_; }
   int64_t vocabulary_size() const override { return vocabulary_size_; }
   void read(int64_t first, std::span<int32_t> out) const override;
   std::vector<int64_t> document_ends() const override { return document_ends_; }
+  bool has_pairs() const override { return pairs_; }
+  bool marks_prompts() const override { return !ignored_.empty(); }
   void ignore(int64_t first, std::span<int32_t> targets) const override;
   std::string digest() const override { return digest_; }
 
@@ -54,6 +56,7 @@ class TokenArray : public TokenSequence {
   std::vector<uint8_t> ignored_;
   std::vector<int64_t> document_ends_;
   int64_t vocabulary_size_;
+  bool pairs_ = false;
   std::string digest_;
 };
 
@@ -68,6 +71,8 @@ class TokenSlice : public TokenSequence {
   void ignore(int64_t first, std::span<int32_t> targets) const override;
   // A document that begins or ends outside is cut.
   std::vector<int64_t> document_ends() const override;
+  bool has_pairs() const override { return whole_->has_pairs(); }
+  bool marks_prompts() const override { return whole_->marks_prompts(); }
   std::string digest() const override;
 
  private:
@@ -86,6 +91,8 @@ class JoinedTokens : public TokenSequence {
   void ignore(int64_t first, std::span<int32_t> targets) const override;
   // Empty if a part does not say where its documents end. A document does not continue in the next part.
   std::vector<int64_t> document_ends() const override;
+  bool has_pairs() const override;      // all parts have them
+  bool marks_prompts() const override;  // all parts do
   std::string digest() const override;
 
  private:

@@ -29,6 +29,7 @@ class TrivetTokens : public StoredTokenFile {
         .tokens = static_cast<int64_t>(header_.tokens),
         .vocabulary_size = static_cast<int64_t>(header_.vocabulary_size),
         .documents = static_cast<int64_t>(header_.documents),
+        .pairs = header_.version == kPairsVersion,
         .ignores_some = header_.ignored_bytes > 0,
         .tokenizer_name = std::string(header_.tokenizer_name, strnlen(header_.tokenizer_name, sizeof header_.tokenizer_name)),
         .tokenizer_text = file_.text(sizeof header_, static_cast<int64_t>(header_.tokenizer_bytes)),
@@ -48,6 +49,8 @@ class TrivetTokens : public StoredTokenFile {
     if (!ascending || ends.back() != ids_.count) bad_file(file_.path(), "the ends of its documents do not rise to its end");
     return ends;
   }
+  bool has_pairs() const override { return info_.pairs; }
+  bool marks_prompts() const override { return info_.ignores_some; }
   void ignore(int64_t first, std::span<int32_t> targets) const override {
     if (header_.ignored_bytes == 0 || targets.empty()) return;
     const int64_t last = first + static_cast<int64_t>(targets.size()) - 1;
@@ -62,6 +65,7 @@ class TrivetTokens : public StoredTokenFile {
     std::string text = fmt::format("tokens {} vocabulary {} xxh3 {}", info_.tokens, info_.vocabulary_size, info_.data_hash);
     if (header_.documents > 1) text += fmt::format(" documents {} {}", header_.documents, hexadecimal(header_.documents_xxh3));
     if (header_.ignored_bytes > 0) text += " ignored " + hexadecimal(header_.ignored_xxh3);
+    if (info_.pairs) text += " pairs";
     return text;
   }
   const TokenFileInfo& info() const override { return info_; }
@@ -92,9 +96,9 @@ class TrivetTokens : public StoredTokenFile {
       data_changed(file_.path(),
                    fmt::format("is truncated: it has {} bytes, but the header alone has {}", start.size(), sizeof header_));
     std::memcpy(&header_, start.data(), sizeof header_);
-    if (header_.version != 1 && header_.version != kTokenVersion)
+    if (header_.version < 1 || header_.version > kPairsVersion)
       bad_file(file_.path(),
-               fmt::format("token file version {}; this program reads versions 1 and {}", header_.version, kTokenVersion));
+               fmt::format("token file version {}; this program reads versions 1 to {}", header_.version, kPairsVersion));
     if (hash_bytes(std::string_view(start).substr(0, kTokenHeaderHashed)) != header_.header_xxh3)
       data_changed(file_.path(), "the checksum of the header does not match: the file is damaged; prepare it again");
   }
@@ -110,7 +114,9 @@ class TrivetTokens : public StoredTokenFile {
       bad_file(file_.path(), fmt::format("the tokenizer in it has {} bytes; at most {} are accepted", header_.tokenizer_bytes,
                                          kMaxTokenizerBytes));
     uint64_t expected = header_.tokens_offset + header_.tokens * header_.bytes_per_token;
-    if (header_.version == kTokenVersion) {
+    if (header_.version == kPairsVersion && (header_.documents == 0 || header_.documents % 2 != 0))
+      bad_file(file_.path(), fmt::format("impossible header: {} documents are no pairs", header_.documents));
+    if (header_.version >= kTokenVersion) {
       const uint64_t ignored = header_.ignored_bytes;
       if (header_.documents > header_.tokens || (ignored != 0 && ignored != (header_.tokens + 7) / 8))
         bad_file(file_.path(), fmt::format("impossible header: {} tokens, {} documents, {} bytes of ignored tokens",

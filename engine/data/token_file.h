@@ -2,9 +2,9 @@
 //
 // Trivet's format (.tokens; little-endian; docs/data.md has the table of offsets) is a header of 128 bytes, the text of the
 // tokenizer that made it, zeros up to a multiple of 64, and the ids back to back. Version 2 adds where documents end and, if
-// the loss ignores some tokens, a bit for each. It is complete in itself: the tokenizer travels with the data. The header
-// carries a checksum of itself and of each part; opening checks all sizes, the header and the tokenizer, and leaves the ids to
-// verify_tokens, because reading all of a large file takes long.
+// the loss ignores some tokens, a bit for each; in version 3 the documents are pairs (TokenSequence::has_pairs). It is complete
+// in itself: the tokenizer travels with the data. The header carries a checksum of itself and of each part; opening checks all
+// sizes, the header and the tokenizer, and leaves the ids to verify_tokens, because reading all of a large file takes long.
 //
 // Foreign files state neither their vocabulary (its size is 0) nor a checksum (digest() hashes the sizes and samples of the
 // content).
@@ -24,6 +24,7 @@ struct TokenFileInfo {
   TokenType type = TokenType::UInt8;
   int64_t tokens = 0, vocabulary_size = 0;                               // 0: unknown
   int64_t documents = 0;                                                 // 0: unknown
+  bool pairs = false;                                                    // of documents
   bool ignores_some = false;                                             // targets, in the loss
   std::string tokenizer_name = "", tokenizer_text = "", data_hash = "";  // trivet only
 };
@@ -46,11 +47,11 @@ std::shared_ptr<TokenSequence> open_tokens(const std::string& path);
 // Reads the whole file to check the checksum of the ids and that each id is inside the vocabulary.
 void verify_tokens(const std::string& path);
 
-// Writes Trivet's format in pieces: version 2 if documents end or tokens are ignored, otherwise version 1. The file appears at
-// `path` in finish(); without finish() the destructor removes what was written.
+// Writes Trivet's format in pieces: version 3 with pairs of documents, 2 if documents end or tokens are ignored, otherwise 1.
+// The file appears at `path` in finish(); without finish() the destructor removes what was written.
 class TokenFileWriter {
  public:
-  TokenFileWriter(std::string path, const Tokenizer& tokenizer);
+  TokenFileWriter(std::string path, const Tokenizer& tokenizer, bool pairs = false);
   TokenFileWriter(const TokenFileWriter&) = delete;
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
   ~TokenFileWriter();

@@ -9,6 +9,7 @@ namespace trivet::data {
 
 inline constexpr char kTokenMagic[9] = "TRIVTOK\n";
 inline constexpr uint32_t kTokenVersion = 2;  // 1 if nothing follows the ids
+inline constexpr uint32_t kPairsVersion = 3;  // the documents are pairs
 
 struct TokenHeader {
   char magic[8] = {};

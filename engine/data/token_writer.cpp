@@ -24,6 +24,7 @@ struct TokenFileWriter::State {
   StreamingHash hash;
   std::vector<int64_t> document_ends;
   std::vector<uint8_t> ignored;  // a bit for each token up to the last one that is ignored
+  bool pairs = false;
   bool finished = false;
 
   void ignore(uint64_t token) {
@@ -41,7 +42,7 @@ struct TokenFileWriter::State {
   void write_documents() {
     if (document_ends.empty() && ignored.empty()) return;
     if (!document_ends.empty()) end_document(header.tokens);
-    header.version = kTokenVersion;
+    header.version = pairs ? kPairsVersion : kTokenVersion;
     const uint64_t end = header.tokens_offset + header.tokens * header.bytes_per_token;
     write("\0\0\0\0\0\0\0", documents_offset(header) - end);
     const std::string_view ends(reinterpret_cast<const char*>(document_ends.data()), document_ends.size() * sizeof(int64_t));
@@ -62,8 +63,9 @@ struct TokenFileWriter::State {
   }
 };
 
-TokenFileWriter::TokenFileWriter(std::string path, const Tokenizer& tokenizer) : state_(std::make_unique<State>()) {
+TokenFileWriter::TokenFileWriter(std::string path, const Tokenizer& tokenizer, bool pairs) : state_(std::make_unique<State>()) {
   state_->path = std::move(path);
+  state_->pairs = pairs;
   state_->temporary = fmt::format("{}.{}.tmp", state_->path, ::getpid());
   state_->file.open(state_->temporary, std::ios::binary | std::ios::trunc);
   if (!state_->file) bad_file(state_->path, std::string("cannot be written: ") + std::strerror(errno));

@@ -8,10 +8,21 @@
 #include "engine/data/data_error.h"
 #include "engine/data/document_source.h"
 #include "engine/data/image_source.h"
+#include "engine/data/pair_source.h"
 #include "engine/data/token_source.h"
 
 namespace trivet::data {
 namespace {
+
+// Without a tokenizer, or if one of the tokens is unknown to it: the tokens' numbers.
+std::string words_of(const Dataset& dataset, std::span<const int32_t> targets) {
+  std::vector<int32_t> tokens(targets.begin(), targets.end());
+  std::erase_if(tokens, [](int32_t token) { return token < 0; });
+  const Tokenizer* tokenizer = dataset.tokenizer.get();
+  const auto is_known = [&](int32_t token) { return token < tokenizer->vocabulary_size(); };
+  if (tokenizer && std::ranges::all_of(tokens, is_known)) return tokenizer->decode(tokens);
+  return fmt::format("{}", fmt::join(tokens, " "));
+}
 
 class TextData final : public TrainingData {
  public:
@@ -44,15 +55,7 @@ class TextData final : public TrainingData {
     return fmt::format("{} training tokens, {} validation tokens", dataset_.train->tokens(),
                        dataset_.validation ? dataset_.validation->tokens() : 0);
   }
-  // Without a tokenizer, or if one of the tokens is unknown to it: the tokens' numbers.
-  std::string in_words(std::span<const int32_t> targets) const override {
-    std::vector<int32_t> tokens(targets.begin(), targets.end());
-    std::erase_if(tokens, [](int32_t token) { return token < 0; });
-    const Tokenizer* tokenizer = dataset_.tokenizer.get();
-    const auto is_known = [&](int32_t token) { return token < tokenizer->vocabulary_size(); };
-    if (tokenizer && std::ranges::all_of(tokens, is_known)) return tokenizer->decode(tokens);
-    return fmt::format("{}", fmt::join(tokens, " "));
-  }
+  std::string in_words(std::span<const int32_t> targets) const override { return words_of(dataset_, targets); }
   std::shared_ptr<Tokenizer> tokenizer() const override { return dataset_.tokenizer; }
   int64_t vocabulary_size() const override { return dataset_.vocabulary_size; }
 
@@ -67,6 +70,37 @@ class TextData final : public TrainingData {
   int64_t sequence_length_;
   LossOn loss_on_;
   std::shared_ptr<const DocumentSource> train_documents_, validation_documents_;  // null with packing "stream"
+};
+
+std::shared_ptr<const PairSource> pairs_of(const std::shared_ptr<TokenSequence>& tokens, int64_t sequence_length) {
+  return tokens ? std::make_shared<PairSource>(tokens, sequence_length) : nullptr;
+}
+
+// Pairs of answers. A row has one of them, whatever data.packing says.
+class PairData final : public TrainingData {
+ public:
+  PairData(Dataset dataset, int64_t sequence_length)
+      : dataset_(std::move(dataset)),
+        train_(pairs_of(dataset_.train, sequence_length)),
+        validation_(pairs_of(dataset_.validation, sequence_length)) {}
+
+  std::shared_ptr<const SampleSource> train() const override { return train_; }
+  std::shared_ptr<const SampleSource> validation() const override { return validation_; }
+  std::string train_digest() const override { return train_->digest(); }
+  std::string validation_digest() const override { return validation_ ? validation_->digest() : ""; }
+  std::string sizes() const override {
+    const int64_t cut = train_->cut_answers();
+    return fmt::format("{} training pairs of answers{}, with {:.1f} % padding, {} validation pairs", train_->samples(),
+                       cut == 0 ? "" : fmt::format(", {} longer than a row and cut", cut), 100 * train_->padding(),
+                       validation_ ? validation_->samples() : 0);
+  }
+  std::string in_words(std::span<const int32_t> targets) const override { return words_of(dataset_, targets); }
+  std::shared_ptr<Tokenizer> tokenizer() const override { return dataset_.tokenizer; }
+  int64_t vocabulary_size() const override { return dataset_.vocabulary_size; }
+
+ private:
+  Dataset dataset_;
+  std::shared_ptr<const PairSource> train_, validation_;
 };
 
 class ImageData final : public TrainingData {
@@ -167,6 +201,7 @@ std::optional<Images> validation_images(const Config& config, int64_t places, Op
 }  // namespace
 
 std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length, const DataConfig& data) {
+  if (dataset.train->has_pairs()) return std::make_unique<PairData>(std::move(dataset), sequence_length);
   return std::make_unique<TextData>(std::move(dataset), sequence_length, data);
 }
 

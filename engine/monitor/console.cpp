@@ -34,6 +34,11 @@ std::string why_skipped(const StepMetrics& metrics) {
              : fmt::format("{} goes from {} to {}", overflow, metrics.loss_scale, metrics.next_loss_scale);
 }
 
+// "0.102 / -0.310, margin 0.412"
+std::string rewards_text(const Rewards& rewards) {
+  return fmt::format("{:.3f} / {:.3f}, margin {:.3f}", rewards.chosen, rewards.rejected, rewards.margin());
+}
+
 }  // namespace
 
 ConsoleOptions options_for_stdout(int64_t steps_per_print) {
@@ -59,9 +64,10 @@ void Console::on_start(const RunStart& start) {
   if (!start.address.empty()) print_line(fact({"watch", start.address}));
   if (start.steps_done > 0) print_line(fact({"resumed", fmt::format("after step {}", with_commas(start.steps_done))}));
   if (!start.facts.empty()) print_line("");
-  print_line(fmt::format("{:>8} {:>8} {:>8} {:>8} {:>11} {:>10} {:>9} {:>10}", "step", "loss", "grad", "lr",
-                         fmt::format("{}/s", words_.short_many), "step ms", "mem", "left"),
-             kBold);
+  std::string header = fmt::format("{:>8} {:>8} {:>8} {:>8} {:>11} {:>10} {:>9} {:>10}", "step", "loss", "grad", "lr",
+                                   fmt::format("{}/s", words_.short_many), "step ms", "mem", "left");
+  if (words_ == kPairs) header += fmt::format(" {:>8} {:>8} {:>8} {:>6}", "chosen", "rejected", "margin", "acc %");
+  print_line(header, kBold);
 }
 
 void Console::on_step(const StepMetrics& metrics) {
@@ -83,6 +89,7 @@ void Console::on_evaluation(const Evaluation& evaluation) {
     best_validation_ = evaluation.loss, best_step_ = evaluation.step;
   std::string accuracy;
   if (const auto share = evaluation.accuracy()) accuracy = fmt::format(", accuracy {:.2f} %", 100 * *share);
+  if (evaluation.rewards) accuracy += fmt::format(", rewards {}", rewards_text(*evaluation.rewards));
   print_line(fmt::format("{:>8}   validation loss {:.4f}{} over {} {} in {:.1f} s", with_commas(evaluation.step),
                          evaluation.loss, accuracy, with_commas(evaluation.targets), words_.many, evaluation.ms / 1000));
 }
@@ -112,9 +119,13 @@ bool Console::stays(const StepMetrics& metrics) const {
 }
 
 std::string Console::row(const StepMetrics& metrics) const {
-  return fmt::format("{:>8} {:>8.4f} {:>8.3f} {:>8.1e} {:>11} {:>10.1f} {:>9} {:>10}", with_commas(metrics.step), metrics.loss,
-                     metrics.grad_norm, metrics.lr, rate(metrics.targets_per_second), metrics.step_ms,
-                     memory_size(metrics.memory_bytes), time_left(metrics));
+  std::string text = fmt::format("{:>8} {:>8.4f} {:>8.3f} {:>8.1e} {:>11} {:>10.1f} {:>9} {:>10}", with_commas(metrics.step),
+                                 metrics.loss, metrics.grad_norm, metrics.lr, rate(metrics.targets_per_second), metrics.step_ms,
+                                 memory_size(metrics.memory_bytes), time_left(metrics));
+  if (const auto& rewards = metrics.rewards)
+    text += fmt::format(" {:>8.3f} {:>8.3f} {:>8.3f} {:>6.1f}", rewards->chosen, rewards->rejected, rewards->margin(),
+                        100 * metrics.accuracy().value_or(0));
+  return text;
 }
 
 std::string Console::time_left(const StepMetrics& metrics) const {

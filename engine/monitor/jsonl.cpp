@@ -34,6 +34,16 @@ void cut_after(const std::string& path, int64_t last) {
   if (error) throw Error(ExitCode::Usage, path + ": metrics cannot be written: " + error.message());
 }
 
+std::string rewards_json(const std::optional<Rewards>& rewards) {
+  if (!rewards) return "";
+  return fmt::format(R"(, "rewards/chosen": {}, "rewards/rejected": {}, "rewards/margins": {})", json_number(rewards->chosen),
+                     json_number(rewards->rejected), json_number(rewards->margin()));
+}
+
+std::string correct_json(const std::optional<int64_t>& correct) {
+  return correct ? fmt::format(", \"correct\": {}", *correct) : "";
+}
+
 }  // namespace
 
 std::string to_json_line(const StepMetrics& metrics, const TargetWords& words) {
@@ -45,6 +55,9 @@ std::string to_json_line(const StepMetrics& metrics, const TargetWords& words) {
       metrics.memory_bytes, fmt::arg("words", words.many));
   if (metrics.loss_scale != 0) line += ", \"loss_scale\": " + json_number(metrics.loss_scale);
   if (metrics.skipped) line += ", \"skipped\": true";
+  line += correct_json(metrics.correct);
+  if (const auto accuracy = metrics.accuracy()) line += ", \"rewards/accuracies\": " + json_number(*accuracy);
+  line += rewards_json(metrics.rewards);
   return line + "}\n";
 }
 
@@ -67,10 +80,10 @@ void JsonlMonitor::on_step(const StepMetrics& metrics) {
 
 void JsonlMonitor::on_evaluation(const Evaluation& evaluation) {
   if (!evaluations_) evaluations_ = OutputFile::opened_late(evaluation_path(path_));
-  const std::string correct = evaluation.correct ? fmt::format(", \"correct\": {}", *evaluation.correct) : "";
   evaluations_->write(fmt::format("{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"{}\": {}, \"ms\": {}{}}}\n",
                                   evaluation.step, json_number(evaluation.loss), hexadecimal_bits(evaluation.loss_bits),
-                                  words_.many, evaluation.targets, json_number(evaluation.ms), correct));
+                                  words_.many, evaluation.targets, json_number(evaluation.ms),
+                                  correct_json(evaluation.correct) + rewards_json(evaluation.rewards)));
 }
 
 }  // namespace trivet::monitor

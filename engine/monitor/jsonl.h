@@ -8,6 +8,9 @@
 // has "images" and "images_per_second" instead. Evaluations go to FILE.evaluation.jsonl: {"step", "loss", "loss_bits", "tokens"
 // or "images", "ms"}, and "correct", the number of right answers, if the model chooses classes.
 //
+// A run on pairs of answers has "pairs" and "pairs_per_second". Steps and evaluations have "correct" and, by the names of TRL,
+// "rewards/chosen", "rewards/rejected" and "rewards/margins"; steps also have "rewards/accuracies".
+//
 // A run that starts at step 0 empties the files first. A resumed run first cuts off the lines of the steps that it will repeat,
 // and an incomplete line that a killed run may have left.
 #pragma once

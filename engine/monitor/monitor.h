@@ -23,7 +23,7 @@ struct TargetWords {
 
   bool operator==(const TargetWords&) const = default;
 };
-inline constexpr TargetWords kTokens{"tokens", "tok"}, kImages{"images", "img"};
+inline constexpr TargetWords kTokens{"tokens", "tok"}, kImages{"images", "img"}, kPairs{"pairs", "pairs"};
 inline constexpr TargetWords kTargets{"targets", "targets"};  // of several runs that do not have the same
 
 struct RunStart {
@@ -38,6 +38,19 @@ struct RunStart {
   TargetWords targets = kTokens;
 };
 
+// Of pairs of answers: the means of what the model prefers them by (kernels/preference_rule.h).
+struct Rewards {
+  double chosen = 0, rejected = 0;
+
+  double margin() const { return chosen - rejected; }
+};
+
+// Out of 1; none if the model does not choose, or no target was counted.
+inline std::optional<double> accuracy_of(const std::optional<int64_t>& correct, int64_t targets) {
+  if (!correct || targets == 0) return {};
+  return static_cast<double>(*correct) / static_cast<double>(targets);
+}
+
 struct StepMetrics {
   int64_t step = 0;
   double loss = 0;         // mean over the step's targets
@@ -50,6 +63,11 @@ struct StepMetrics {
   double step_ms = 0, targets_per_second = 0;
   int64_t memory_bytes = 0;  // peak of world rank 0
   bool skipped = false;      // an overflow: nothing was updated
+  // Of pairs of answers: those in which the preferred answer has the higher reward, and the rewards.
+  std::optional<int64_t> correct = {};
+  std::optional<Rewards> rewards = {};
+
+  std::optional<double> accuracy() const { return accuracy_of(correct, targets); }
 };
 
 struct Evaluation {
@@ -58,14 +76,11 @@ struct Evaluation {
   uint32_t loss_bits = 0;
   int64_t samples = 0;             // in the run so far, as in StepMetrics
   int64_t targets = 0;             // that were counted
-  std::optional<int64_t> correct;  // of them, if the model chooses classes
+  std::optional<int64_t> correct;  // of them, if the model chooses classes or tells answers apart
+  std::optional<Rewards> rewards = {};
   double ms = 0;
 
-  // Out of 1; none if the model does not choose classes, or no target was counted.
-  std::optional<double> accuracy() const {
-    if (!correct || targets == 0) return {};
-    return static_cast<double>(*correct) / static_cast<double>(targets);
-  }
+  std::optional<double> accuracy() const { return accuracy_of(correct, targets); }
 };
 
 // A validation sample, and what the model predicts for it.

@@ -182,13 +182,17 @@ std::string speed_key(const monitor::TargetWords& words) { return std::string(wo
 
 // The targets of a line of metrics, which names them. Earlier versions of Trivet called images tokens, too.
 monitor::TargetWords targets_of(const Json& step) {
-  return step.contains(speed_key(monitor::kImages)) ? monitor::kImages : monitor::kTokens;
+  for (const monitor::TargetWords& words : {monitor::kImages, monitor::kPairs})
+    if (step.contains(speed_key(words))) return words;
+  return monitor::kTokens;
 }
 
 double accuracy_of(const Json& evaluation) {
   if (!evaluation.contains("correct")) return std::numeric_limits<double>::quiet_NaN();
-  const std::string images(monitor::kImages.many), tokens(monitor::kTokens.many);
-  const int64_t targets = count_of(evaluation.at(evaluation.contains(images) ? images : tokens));
+  std::string counted(monitor::kTokens.many);
+  for (const monitor::TargetWords& words : {monitor::kImages, monitor::kPairs})
+    if (evaluation.contains(words.many)) counted = words.many;
+  const int64_t targets = count_of(evaluation.at(counted));
   const int64_t correct = count_of(evaluation.at("correct"), targets);
   return targets == 0 ? std::numeric_limits<double>::quiet_NaN() : static_cast<double>(correct) / static_cast<double>(targets);
 }

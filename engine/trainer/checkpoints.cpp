@@ -72,6 +72,7 @@ std::string Checkpoints::state_to_save() {
   if (run_.evaluations.decides()) state.evaluations = run_.evaluations.state();
   state.steps_per_epoch = run_.batches.sampler().steps_per_epoch();
   state.data = data_digest_;
+  state.reference = run_.references.to_text();
   state.tokenizer = tokenizer_;
   return to_text(state);
 }

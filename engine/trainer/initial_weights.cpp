@@ -14,6 +14,7 @@
 #include "engine/hugging_face/same_model.h"
 #include "engine/same_on_all_ranks.h"
 #include "engine/trainer/new_adapters.h"
+#include "engine/trainer/stopwatch.h"
 
 namespace trivet::trainer {
 namespace {
@@ -87,6 +88,33 @@ std::string load_initial_weights_if_asked(Run& run) {
     for (const std::string& note : initial.notes()) run.log.info(fmt::format("--init-from: {}", note));
   run.engine.load_weights(NewAdapters(initial.weights(), run.engine.model(), static_cast<uint64_t>(run.config.training.seed)));
   return initial.in_words();
+}
+
+std::string compute_references_if_needed(Run& run) {
+  if (!run.references.needed() || !run.references.weights().empty()) return "";
+  const std::string& path = run.options.init_from;
+  const Stopwatch stopwatch;
+  run.references.compute(run.engine, run.world, path.empty() ? "random weights" : InitialWeights(path).digest());
+  return fmt::format("the weights that the run begins with; log-probabilities of all answers computed in {:.1f} s",
+                     stopwatch.milliseconds() / 1000);
+}
+
+void restore_references(Run& run, const checkpoint::LoadedStep& step) {
+  if (!run.references.needed()) return;
+  const std::string& stored = step.run_state().reference;
+  if (stored.empty())
+    throw ConfigError(
+        fmt::format("{}: {} has no log-probabilities of a reference model, which training.objective \"dpo\" needs; begin a run "
+                    "with these weights: --init-from {}",
+                    run.config.source, step.directory(), step.directory()));
+  run.references.restore(stored, step.directory());
+  const std::string& path = run.options.init_from;
+  if (path.empty()) return;
+  if (const std::string given = InitialWeights(path).digest(); given != run.references.weights())
+    throw ConfigError(
+        fmt::format("--init-from {}: {} compares answers with the weights that its run began with ({}), and these are others "
+                    "({}); leave --init-from out, or start over without --resume",
+                    printable(path), step.directory(), run.references.weights(), given));
 }
 
 }  // namespace trivet::trainer

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/loaded_step.h"
 #include "engine/trainer/run.h"
 
 namespace trivet::trainer {
@@ -18,5 +19,12 @@ void check_initial_weights(const std::string& path, const Config& config, const 
 // Each rank reads its own parts. Returns what was read, in words; empty: options.init_from is. Throws ConfigError if the
 // weights are those of another model, CommError if ranks found different ones. Collective.
 std::string load_initial_weights_if_asked(Run& run);
+
+// Of pairs of answers: what the engine's weights, with which the run begins, think of them (pair_references.h). Returns what
+// was computed, in words; empty if there was nothing to compute, or a checkpoint had it. Collective.
+std::string compute_references_if_needed(Run& run);
+// Of a run that resumes: takes them from the checkpoint. Throws ConfigError if options.init_from is given and names other
+// weights than those that the run began with.
+void restore_references(Run& run, const checkpoint::LoadedStep& step);
 
 }  // namespace trivet::trainer

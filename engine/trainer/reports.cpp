@@ -216,7 +216,7 @@ void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
                           .samples_done = run.steps_done() * run.batches.layout().global_batch(),
                           .total_steps = run.total_steps(),
                           .address = facts.address};
-  if (run.counts_correct()) start.targets = monitor::kImages;
+  start.targets = run.target_words();
   start.facts = {{"model", model_line(run)},
                  {"data", data_line(run)},
                  {"plan", plan_line(run)},
@@ -229,6 +229,7 @@ void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
   add_device_facts(run, start.facts);
   if (!facts.resumed_from.empty()) start.facts.push_back({"resume", facts.resumed_from});
   if (!facts.weights_from.empty()) start.facts.push_back({"weights", facts.weights_from});
+  if (!facts.reference.empty()) start.facts.push_back({"reference", facts.reference});
   add_notes(run, start.facts);
   run.monitors.on_start(start);
 }

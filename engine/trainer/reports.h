@@ -14,6 +14,7 @@ std::string add_monitors(Run& run);
 struct StartFacts {
   std::string resumed_from;  // the directory of the step that the run continues from; empty: none
   std::string weights_from;  // what the initial weights were read from; empty: they are random, or the run resumes
+  std::string reference;     // of pairs of answers: what was computed for them; empty: nothing
   std::string address;       // of the live page; empty: none
 };
 void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints);

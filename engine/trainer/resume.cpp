@@ -11,6 +11,7 @@
 #include "engine/generation.h"
 #include "engine/hugging_face/import.h"
 #include "engine/trainer/config_checks.h"
+#include "engine/trainer/initial_weights.h"
 
 namespace trivet::trainer {
 namespace {
@@ -106,6 +107,7 @@ void continue_from(Run& run, const checkpoint::LoadedStep& step) {
   check_same_tokenizer(run, step);
   check_same_epochs(run, step);
   run.engine.restore(step);
+  restore_references(run, step);
   restore_evaluations(run, step);
 }
 

@@ -72,8 +72,9 @@ Run::Run(const Config& run_config, comm::World& ranks, const TrainOptions& train
       world(ranks),
       options(train_options),
       data(open_same_data(config, world)),
+      references(*data),
       engine(make_engine(config, *data, world, options)),
-      batches(config, data->train(), engine.plan(), world.rank()),
+      batches(config, references.train(), engine.plan(), world.rank()),
       evaluations(config.training, config.checkpoint.keep_best),
       log(world.rank()) {
   engine.set_microbatch_source([this](int64_t step, int64_t number) { return batches.microbatch(step, number); });

@@ -13,6 +13,7 @@
 #include "engine/trainer.h"
 #include "engine/trainer/batches.h"
 #include "engine/trainer/evaluation_history.h"
+#include "engine/trainer/pair_references.h"
 #include "model/family.h"
 
 namespace trivet::trainer {
@@ -34,14 +35,24 @@ struct Run {
   // Whether --resume continues from the directory that this run saves to.
   bool resumes_own() const;
   int64_t steps_done() const { return engine.progress().steps; }
-  // Whether the model chooses classes, so that some of its answers are correct.
-  bool counts_correct() const { return model::family_of(config.model.type).reads_images; }
+  bool reads_images() const { return model::family_of(config.model.type).reads_images; }
+  // Whether the model chooses classes, or tells preferred answers from rejected ones, so that some of its choices are correct.
+  bool counts_correct() const { return reads_images() || references.needed(); }
+  monitor::TargetWords target_words() const {
+    return reads_images() ? monitor::kImages : references.needed() ? monitor::kPairs : monitor::kTokens;
+  }
+  // Of pairs of answers; none without them.
+  std::optional<monitor::Rewards> rewards_of(const StepResult& result) const {
+    if (!references.needed()) return {};
+    return monitor::Rewards{result.chosen_reward, result.rejected_reward};
+  }
   int64_t total_steps() const { return batches.total_steps(); }
 
   const Config& config;
   comm::World& world;
   const TrainOptions& options;
   std::unique_ptr<data::TrainingData> data;
+  PairReferences references;
   Engine engine;
   Batches batches;
   EvaluationHistory evaluations;

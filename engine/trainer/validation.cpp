@@ -22,7 +22,7 @@ Validation::Validation(Run& run) : run_(run) {
                                 run.config.source, by_steps ? "evaluate_every" : "evaluate_every_epochs",
                                 by_steps ? training.evaluate_every : training.evaluate_every_epochs));
   try {
-    loader_.emplace(run.data->validation(), run.batches.layout().micro_batch, run.config.training.evaluate_samples);
+    loader_.emplace(run.references.validation(), run.batches.layout().micro_batch, run.config.training.evaluate_samples);
   } catch (const DataError& error) {
     throw DataError(error.exit_code(), fmt::format("validation split: {}; make data.validation_fraction larger, or "
                                                    "do not evaluate (training.evaluate_every, training.evaluate_every_epochs)",
@@ -73,6 +73,7 @@ void Validation::report(const StepResult& result, double ms) {
                                .samples = evaluated_step_ * run_.batches.layout().global_batch(),
                                .targets = result.targets,
                                .correct = run_.counts_correct() ? std::optional(result.correct) : std::nullopt,
+                               .rewards = run_.rewards_of(result),
                                .ms = ms});
 }
 

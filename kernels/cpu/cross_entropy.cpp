@@ -64,9 +64,15 @@ double loss_of(const RowStatistics<Sum>& row) {
   return std::log(row.total) + static_cast<double>(row.maximum) - row.target_logit;
 }
 
+template <typename Args>
+double scale_of(const Args& args, int64_t row) {
+  const double scale = args.gradient_scale.value();
+  return args.row_factors.absent() ? scale : scale * args.row_factors.template as<double>()[row];
+}
+
 // The loss of a row that counts. dlogits may be null, and may be the logits.
 template <typename T, typename Out>
-double row_loss(const CrossEntropy& args, const T* logits, int32_t target, Out* dlogits) {
+double row_loss(const CrossEntropy& args, const T* logits, int64_t index, int32_t target, Out* dlogits) {
   using Sum = SumOf<T>;
   const int64_t vocabulary = args.logits.shape.cols();
   const RowLoops<T> loops;
@@ -74,7 +80,7 @@ double row_loss(const CrossEntropy& args, const T* logits, int32_t target, Out* 
   Sum* exponentials = scratch.reserve_elements<Sum>(vocabulary + kRoomForLanes);
   RowStatistics<Sum> row{loops.maximum(logits, vocabulary), 0, widen<double>(logits[target])};
   row.total = sum_of_exponentials(loops, logits, vocabulary, row.maximum, args.chunk_ends, exponentials);
-  if (dlogits) row_gradient<T>(row, exponentials, vocabulary, target, args.gradient_scale.value(), dlogits);
+  if (dlogits) row_gradient<T>(row, exponentials, vocabulary, target, scale_of(args, index), dlogits);
   return loss_of(row);
 }
 
@@ -90,7 +96,7 @@ double row_loss(const CrossEntropyOfPart& args, const T* logits, int64_t index, 
     thread_local Scratch scratch;
     Sum* exponentials = scratch.reserve_elements<Sum>(columns + kRoomForLanes);
     RowLoops<T>().exponentials(logits, columns, row.maximum, exponentials);
-    row_gradient<T>(row, exponentials, columns, target - args.columns.first, args.gradient_scale.value(), dlogits);
+    row_gradient<T>(row, exponentials, columns, target - args.columns.first, scale_of(args, index), dlogits);
   }
   return loss_of(row);
 }
@@ -117,13 +123,16 @@ void sum_of_losses(const Args& args, int threads, const Loss& loss) {
   const int32_t* targets = args.targets.template as<int32_t>();
   Out* dlogits = args.dlogits.absent() ? nullptr : args.dlogits.template as<Out>();
   thread_local Scratch scratch;
-  double* losses = scratch.reserve_elements<double>(rows);
+  const bool keeps_losses = !args.row_losses.absent();
+  double* losses = keeps_losses ? args.row_losses.template as<double>() : scratch.reserve_elements<double>(rows);
   for_each_row(rows, columns, threads, [&](int64_t row) {
     Out* drow = dlogits ? dlogits + row * columns : nullptr;
-    if (targets[row] >= 0)
+    if (targets[row] >= 0) {
       losses[row] = loss(row, drow);
-    else if (drow)
-      std::fill_n(drow, columns, Out{});
+      return;
+    }
+    losses[row] = 0;
+    if (drow) std::fill_n(drow, columns, Out{});
   });
   if (args.loss.absent()) return;
   double sum = 0;
@@ -155,7 +164,7 @@ void compute(const CrossEntropy& args, int threads) {
   check_targets(args.targets, vocabulary);
   dispatch_logits(args, [&]<typename T, typename Out>() {
     sum_of_losses<Out>(args, threads, [&](int64_t row, Out* drow) {
-      return row_loss(args, args.logits.as<T>() + row * vocabulary, args.targets.as<int32_t>()[row], drow);
+      return row_loss(args, args.logits.as<T>() + row * vocabulary, row, args.targets.as<int32_t>()[row], drow);
     });
   });
 }

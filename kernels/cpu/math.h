@@ -29,6 +29,7 @@ void compute(const RowSums& args, int threads);
 void compute(const CrossEntropyOfPart& args, int threads);
 void compute(const CountCorrect& args, int threads);
 void compute(const Ctc& args, int threads);
+void compute(const PreferenceLoss& args, int threads);
 void compute(const Transpose& args, int threads);
 
 }  // namespace trivet::kernels::cpu

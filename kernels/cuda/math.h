@@ -56,6 +56,7 @@ void compute(const CrossEntropyOfPart& args, const Launch& launch);
 void compute(const CountCorrect& args, const Launch& launch);
 // Targets that are not below the number of classes make the loss and the sample's gradient NaN.
 void compute(const Ctc& args, const Launch& launch);
+void compute(const PreferenceLoss& args, const Launch& launch);
 
 void compute(const Convolution& args, const Launch& launch);
 void compute(const ConvolutionBackwardInput& args, const Launch& launch);

@@ -64,6 +64,20 @@ TEST_F(DataCommand, PrepareReadsConversationsAndSaysWhatTheLossIgnores) {
   EXPECT_EQ(shown["ignores_some"], true);
 }
 
+TEST_F(DataCommand, PreparesPairsOfAnswersAndSaysHowToUseThem) {
+  folder.write("pairs.jsonl", "{\"prompt\": \"ab\", \"chosen\": \"c\", \"rejected\": \"de\"}\n");
+  const Output output = folder.run("data prepare pairs.jsonl --pairs --output pairs.tokens");
+  EXPECT_EQ(output.code, 0) << output.errors;
+  EXPECT_THAT(output.text, HasSubstr("\n1 pair of answers, 4 tokens that the loss ignores; "));
+  EXPECT_THAT(output.text, HasSubstr("\"vocabulary\": \"bytes\", ...}, \"training\": {\"objective\": \"dpo\", ...}\n"));
+  EXPECT_THAT(folder.run("data show pairs.tokens").text, HasSubstr("\npairs       1\n"));
+  EXPECT_EQ(json::parse(folder.run("data show pairs.tokens --json").text)["pairs"], true);
+  folder.write("more.jsonl", "{\"prompt\": \"ab\", \"completion\": \"c\"}\n");
+  const Output refused = folder.run("data prepare pairs.jsonl more.jsonl --pairs --output more.tokens");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("more.jsonl: line 1: has \"completion\", \"prompt\", but no \"chosen\""));
+}
+
 TEST_F(DataCommand, ShowPrintsTheTokensThatAreAskedFor) {
   EXPECT_EQ(shown("")["text"], "0123456789abcdefghij");
   EXPECT_EQ(shown("--first 8 --count 4")["text"], "89ab");

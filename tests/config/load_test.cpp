@@ -461,6 +461,17 @@ TEST(ParseConfig, AMixtureOfSourcesAndDocumentsWithCompletions) {
   EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{});
 }
 
+TEST(ParseConfig, PairsOfAnswers) {
+  const Config config =
+      parse_config(R"({"training": {"objective": "dpo"}, "dpo": {"loss_type": "robust", "beta": 0.2, "label_smoothing": 0.1}})",
+                   "good.json");
+  EXPECT_EQ(config.model.objective, model::Objective::Dpo);
+  EXPECT_EQ(config.model.preference, (kernels::PreferenceRule{kernels::PreferenceLossType::Robust, 0.2, 0.1}));
+  EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{});
+  EXPECT_EQ(accepted_without_effect(parse_config(R"({"dpo": {"beta": 0.2}})", "a")),
+            std::vector<std::string>{"dpo.beta: takes effect only when training.objective is \"dpo\""});
+}
+
 TEST(ParseConfig, KeysOfPyTorchsSamplerHaveNoEffectOnTheOther) {
   const Config config = parse_config(R"({"data": {"drop_last": true}, "dataloader_drop_last": true,
                                          "training": {"early_stopping_threshold": 1},

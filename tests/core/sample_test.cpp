@@ -49,6 +49,24 @@ TEST_F(OfText, AnotherNumberOfSamplesIsRefused) {
                                        "for int32 [3, 3] and int32 [3, 3]"));
 }
 
+TEST_F(OfText, PairsAreTwoRowsWithAReference) {
+  SampleSpec pairs = kText;
+  pairs.pairs = true;
+  const std::vector<double> reference{-1, -2};
+  Microbatch one = batch();
+  EXPECT_EQ(pairs.inputs_of(2), (Shape{4, 3}));
+  EXPECT_EQ(pairs.counted_targets(), 1);
+  EXPECT_THAT([&] { check(one, pairs, 2); },
+              ThrowsMessage<DataError>("engine: a microbatch has inputs int32 [2, 3] and targets int32 [2, 3], but the plan is "
+                                       "for int32 [4, 3] and int32 [4, 3]"));
+  EXPECT_THAT(
+      [&] { check(one, pairs, 1); },
+      ThrowsMessage<DataError>("engine: a microbatch of pairs has float32 [0] of a reference model, but the plan is for "
+                               "float64 [2]"));
+  one.reference = {reference.data(), DType::Float64, {2}};
+  EXPECT_NO_THROW(check(one, pairs, 1));
+}
+
 TEST(SampleSpec, AMicrobatchHasItsDtype) {
   const std::vector<double> pixels(2 * 2 * 4 * 4);
   const std::vector<int32_t> classes{0, 4};

@@ -84,6 +84,29 @@ TEST(CudaCrossEntropy, ALossAloneNeedsNoGradient) {
   logits.expect_same_bits("logits");
 }
 
+TEST(CudaCrossEntropy, GivesLossesOfRowsAndTakesFactors) {
+  for (const Case& c : cases()) {
+    std::vector<double> values;
+    for (int64_t row = 0; row < c.rows; ++row) values.push_back(row % 2 == 0 ? -1.5 : 0.25);
+    Twin logits = logits_of(c), targets = targets_of(c), loss = loss_before(), factors = Twin::of<double>(values, {c.rows});
+    Twin dlogits = Twin::poisoned(c.dlogits, {c.rows, c.columns}), losses = Twin::poisoned(DType::Float64, {c.rows});
+    const auto make = [&](const auto& view) {
+      CrossEntropy args{.logits = view(logits),
+                        .targets = view(targets),
+                        .dlogits = view(dlogits),
+                        .gradient_scale = 0.5,
+                        .row_losses = view(losses),
+                        .row_factors = view(factors)};
+      if (c.rows % 2 == 1) args.loss = view(loss);
+      return args;
+    };
+    run_twins<CrossEntropy>(make);
+    dlogits.expect_near("dlogits " + name(c), 1e-7, near(c) + 2 * half_unit(c.dlogits));
+    losses.expect_near("row_losses " + name(c), near(c), near(c));
+    loss.expect_near("loss " + name(c), 0, near(c));
+  }
+}
+
 TEST(CudaCrossEntropy, CountsTheCpusRightRows) {
   for (const DType dtype : kFloatTypes)
     for (const int64_t rows : {0, 1, 300}) {
@@ -137,6 +160,7 @@ TEST(CudaCrossEntropy, PartsOfRowsAreNearTheCpus) {
     run_twins<RowSums>(sum);
     sums.expect_near("row_sums " + name(c), 0, near(c));
     Twin dlogits = Twin::poisoned(c.dlogits, {c.rows, count}), loss = loss_before();
+    Twin losses = Twin::poisoned(DType::Float64, {c.rows}), factors = Twin::random(DType::Float64, {c.rows}, 6);
     const auto finish = [&](const auto& view) {
       return CrossEntropyOfPart{.logits = view(logits),
                                 .targets = view(targets),
@@ -145,11 +169,14 @@ TEST(CudaCrossEntropy, PartsOfRowsAreNearTheCpus) {
                                 .dlogits = view(dlogits),
                                 .columns = columns,
                                 .gradient_scale = 0.5,
-                                .loss = view(loss)};
+                                .loss = view(loss),
+                                .row_losses = view(losses),
+                                .row_factors = view(factors)};
     };
     run_twins<CrossEntropyOfPart>(finish);
     dlogits.expect_near("dlogits " + name(c), 1e-7, near(c) + 2 * half_unit(c.dlogits));
     loss.expect_near("loss " + name(c), 0, near(c));
+    losses.expect_near("row_losses " + name(c), near(c), near(c));
   }
 }
 

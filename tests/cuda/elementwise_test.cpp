@@ -213,6 +213,18 @@ TEST(CudaElementwise, SumsLossesExactly) {
   words.expect_same_bits("sum_losses");
 }
 
+TEST(CudaElementwise, SumsFurtherNumbersOfLossesExactly) {
+  Twin losses = Twin::of<double>({1e-20, 3, 1, 0.5, -8, 4.5, 2, 2, 1e18, 1e-9, -7e10, 1, 0, -1e18, INFINITY}, {3, 5});
+  const int64_t size = SumLosses::loss_words(2);
+  Twin words = Twin::of<int64_t>(std::vector<int64_t>(static_cast<size_t>(size), 2), {size});
+  run_twins(
+      0, [&](const auto& view) { cpu::compute(SumLosses{.losses = view(losses), .words = view(words)}, 1); },
+      [&](const auto& view, const cuda::Launch& launch) {
+        cuda::compute(SumLosses{.losses = view(losses), .words = view(words)}, launch);
+      });
+  words.expect_same_bits("sum_losses with further numbers");
+}
+
 TEST(CudaElementwise, JudgesGradients) {
   for (const double clipping : {0.0, 0.5})
     for (const double square : {9.0, static_cast<double>(INFINITY), 0.0}) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <bit>
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -56,6 +57,20 @@ TEST_P(CudaEngine, TrainsAsTheCpuDoesWithinRounding) {
   EXPECT_NE(difference(cpu, cuda), "");  // so it was another device
   EXPECT_EQ(difference_beyond_rounding(cpu, cuda), "");
   EXPECT_EQ(difference(cuda, run(on(DeviceChoice::Cuda, {}, config))), "");
+}
+
+TEST_P(CudaEngine, ComparesPairsOfAnswersAsTheCpuDoesAndKeepsTheirBits) {
+  Config config = tiny_config(GetParam());
+  config.model.objective = model::Objective::Dpo;
+  const Trace cpu = run(on(DeviceChoice::Cpu, {}, config)), cuda = run(on(DeviceChoice::Cuda, {}, config));
+  EXPECT_NE(difference(cpu, cuda), "");
+  EXPECT_EQ(difference_beyond_rounding(cpu, cuda), "");
+  EXPECT_NE(cpu.rewards.at(0), cpu.rewards.at(1));
+  for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(cuda.rewards.at(i), cpu.rewards.at(i), 1e-3 * std::abs(cpu.rewards.at(i)));
+  config.reproducible = Reproducible::Layout;
+  const Trace one = run(on(DeviceChoice::Cuda, {}, config));
+  const bool gpt = GetParam() == model::Type::Gpt;
+  EXPECT_EQ(difference(one, run(on(DeviceChoice::Cuda, gpt ? Grid{.data = 2, .stage = 3} : Grid{.tensor = 2}, config))), "");
 }
 
 TEST_P(CudaEngine, LayoutModeGivesTheSameBitsOnEveryLayout) {

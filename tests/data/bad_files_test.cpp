@@ -98,7 +98,7 @@ TEST_F(BadFile, BytesAfterTheTokens) {
 
 TEST_F(BadFile, AnotherVersion) {
   expect_open("a.tokens", with_header([](TokenHeader& header) { header.version = 9; }), kUsage,
-              "token file version 9; this program reads versions 1 and 2");
+              "token file version 9; this program reads versions 1 to 3");
 }
 
 TEST_F(BadFile, AFlippedBitInTheHeader) {
@@ -161,6 +161,8 @@ TEST_F(BadFile, AnImpossibleNumberOfDocuments) {
   const auto version_2 = [](TokenHeader& header) { header.version = 2, header.documents = 11; };
   expect_open("a.tokens", with_header(version_2), kUsage,
               "impossible header: 10 tokens, 11 documents, 0 bytes of ignored tokens");
+  const auto odd = [](TokenHeader& header) { header.version = 3, header.documents = 1; };
+  expect_open("a.tokens", with_header(odd), kUsage, "impossible header: 1 documents are no pairs");
   const auto bits = [](TokenHeader& header) { header.version = 2, header.ignored_bytes = 1; };
   expect_open("a.tokens", with_header(bits), kUsage, "impossible header: 10 tokens, 0 documents, 1 bytes of ignored tokens");
 }

@@ -162,7 +162,7 @@ TEST(JsonLines, SayTheFileAndTheLineThatIsWrong) {
           "--chat-template of `trivet data prepare`)");
   refused(std::string(100, '['), "is nested deeper than 64 levels");
   const auto chat = [&](const std::string& messages, const std::string& message) {
-    expect_error([&] { document_of_line("{\"messages\": " + messages + "}", {.chat_template = ChatTemplate::ChatMl}); },
+    expect_error([&] { documents_of_line("{\"messages\": " + messages + "}", {.chat_template = ChatTemplate::ChatMl}); },
                  ExitCode::Usage, message);
   };
   chat("5", "\"messages\" is number; it must be a list");

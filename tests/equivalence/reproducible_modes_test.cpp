@@ -25,6 +25,7 @@ struct LayoutCase {
   const char* name;
   model::Type model;
   bool bf16;
+  model::Objective objective = model::Objective::NextToken;
 };
 
 class Equivalence : public testing::TestWithParam<LayoutCase> {
@@ -32,6 +33,7 @@ class Equivalence : public testing::TestWithParam<LayoutCase> {
   Config config(Reproducible reproducible) const {
     Config config = tiny_config(GetParam().model);
     config.bf16.enabled = GetParam().bf16;
+    config.model.objective = GetParam().objective;
     config.reproducible = reproducible;
     return config;
   }
@@ -64,6 +66,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Equivalence,
                                          LayoutCase{"gpt_bf16", model::Type::Gpt, true},
                                          LayoutCase{"llama_fp32", model::Type::Llama, false},
                                          LayoutCase{"llama_bf16", model::Type::Llama, true},
+                                         LayoutCase{"pairs_fp32", model::Type::Gpt, false, model::Objective::Dpo},
+                                         LayoutCase{"pairs_bf16", model::Type::Llama, true, model::Objective::Dpo},
                                          LayoutCase{"images_fp32", model::Type::Sequential, false},
                                          LayoutCase{"images_bf16", model::Type::Sequential, true}),
                          [](const auto& which) { return which.param.name; });

@@ -1,6 +1,7 @@
 #include "tests/equivalence/tiny_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,10 +27,13 @@ constexpr int64_t kClasses = 5;                      // of images
 struct MadeUpBatch {
   std::vector<int32_t> tokens, targets;
   std::vector<float> images;
+  std::vector<double> reference;  // of pairs
   Microbatch view;
 
-  MadeUpBatch(const SampleSpec& spec, int64_t step, int64_t first_sample, int64_t samples) {
-    for (int64_t s = 0; s < samples; ++s)
+  // Rows are numbered, of which pairs have two.
+  MadeUpBatch(const SampleSpec& spec, int64_t step, int64_t first_pair_or_sample, int64_t samples) {
+    const int64_t first_sample = first_pair_or_sample * spec.rows();
+    for (int64_t s = 0; s < samples * spec.rows(); ++s)
       if (is_float(spec.input_dtype))
         add_image(spec, step, first_sample + s);
       else
@@ -38,6 +42,10 @@ struct MadeUpBatch {
     view = {{input, spec.input_dtype, spec.inputs_of(samples)},
             {targets.data(), DType::Int32, spec.targets_of(samples)},
             first_sample};
+    for (int64_t row = 0; row < spec.reference_of(samples).elements(); ++row)
+      reference.push_back(
+          -60 - 12 * unit_float(philox(10, static_cast<uint64_t>(step), static_cast<uint64_t>(first_sample + row))[0]));
+    if (spec.pairs) view.reference = {reference.data(), DType::Float64, spec.reference_of(samples)};
   }
   void add_text(int64_t length, int64_t step, int64_t sample) {
     for (int64_t t = 0; t < length; ++t) {
@@ -168,7 +176,10 @@ void run_rank(const TinyRun& run, comm::World& real_world, Trace& trace, KeptPre
     const std::lock_guard lock(kept.mutex);
     kept.list.insert(kept.list.end(), predictions.kept().begin(), predictions.kept().end());
   }
-  if (world.rank() == 0) trace.evaluation = evaluation.loss, trace.correct = evaluation.correct;
+  if (world.rank() == 0) {
+    trace.evaluation = evaluation.loss, trace.correct = evaluation.correct;
+    trace.rewards = {evaluation.chosen_reward, evaluation.rejected_reward};
+  }
   for (size_t layer = 0; layer < engine.model().layers.size(); ++layer)
     for (const ParameterSpec& parameter : engine.model().layers[layer]->parameters()) {
       if (!parameter.tied_to.empty()) continue;
@@ -238,6 +249,8 @@ std::string difference(const Trace& a, const Trace& b) {
     if (std::bit_cast<uint64_t>(a.grad_norms[i]) != std::bit_cast<uint64_t>(b.grad_norms[i]))  // NaN where a step is skipped
       return fmt::format("norm of step {}: {} and {}", i, a.grad_norms[i], b.grad_norms[i]);
   if (a.evaluation != b.evaluation) return fmt::format("evaluation: {} and {}", a.evaluation, b.evaluation);
+  if (a.rewards != b.rewards)
+    return fmt::format("rewards in the evaluation: {} and {}", fmt::join(a.rewards, " / "), fmt::join(b.rewards, " / "));
   if (a.correct != b.correct) return fmt::format("correct in the evaluation: {} and {}", a.correct, b.correct);
   if (a.predictions != b.predictions) return fmt::format("predictions:\n{}and\n{}", a.predictions, b.predictions);
   for (const auto& [name, values] : a.weights) {

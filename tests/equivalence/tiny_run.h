@@ -33,15 +33,16 @@ struct Trace {
   std::vector<uint32_t> loss_bits;
   std::vector<double> grad_norms;
   double evaluation = 0;
-  int64_t correct = 0;      // in the evaluation
-  std::string predictions;  // of the evaluation, those to show, as text
+  int64_t correct = 0;          // in the evaluation
+  std::vector<double> rewards;  // of pairs of answers in the evaluation, preferred and rejected
+  std::string predictions;      // of the evaluation, those to show, as text
   std::map<std::string, std::vector<float>> weights;
   bool operator==(const Trace&) const = default;
 };
 inline float loss_of(const Trace& trace, size_t step) { return std::bit_cast<float>(trace.loss_bits.at(step)); }
 
-// 12 microbatches, a number that is divisible by 1, 2, 3, 4 and 6 ranks. Text: of one sequence of 16 tokens; images: of 3
-// images, through every kind of layer.
+// 12 microbatches, a number that is divisible by 1, 2, 3, 4 and 6 ranks. Text: of one sequence of 16 tokens, or with
+// Objective::Dpo of a pair of them; images: of 3 images, through every kind of layer.
 Config tiny_config(model::Type type);
 // The image of a sample: noise, and one bright fifth, which is its class.
 std::vector<float> tiny_image(int64_t step, int64_t sample, int64_t elements);

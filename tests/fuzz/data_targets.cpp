@@ -148,20 +148,25 @@ void megatron(std::string_view input) {
   check_tokens(data.path());
 }
 
-// The first byte chooses the chat template and whether texts end with <|endoftext|>, the rest is a line.
+// The first byte chooses the chat template, whether texts end with <|endoftext|>, and whether lines are pairs of answers; the
+// rest is a line.
 void json_line(std::string_view input) {
   if (input.empty()) return;
   const auto choice = static_cast<unsigned char>(input[0]);
-  const LineOptions options{.chat_template = static_cast<ChatTemplate>(choice % 4),
+  const LineOptions options{.kind = choice % 16 >= 8 ? LineKind::Pair : LineKind::Text,
+                            .chat_template = static_cast<ChatTemplate>(choice % 4),
                             .end_of_text = "<|endoftext|>",
                             .end_of_each_text = choice % 8 >= 4};
-  Document document;
-  if (!accepts(kDataRefused, [&] { document = document_of_line(input.substr(1), options); })) return;
+  std::vector<Document> documents;
+  if (!accepts(kDataRefused, [&] { documents = documents_of_line(input.substr(1), options); })) return;
+  require(documents.size() == (options.kind == LineKind::Pair ? 2 : 1), "a pair is two documents");
   const DocumentEncoder encoder(bytes_tokenizer(), {});
   EncodedText out;
-  encoder.add(document, out);
   size_t bytes = 0;
-  for (const DocumentPart& part : document) bytes += part.text.size();
+  for (const Document& document : documents) {
+    encoder.add(document, out);
+    for (const DocumentPart& part : document) bytes += part.text.size();
+  }
   require(out.ids.size() == bytes, "every byte of a document is a token");
   require(out.ignored.empty() || out.ignored.size() == out.ids.size(), "each token is ignored or not");
 }

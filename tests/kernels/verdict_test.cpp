@@ -67,6 +67,18 @@ TEST(SumLosses, AddsExactlyAndCounts) {
   EXPECT_EQ(words.back(), 6);
 }
 
+TEST(SumLosses, AddsFurtherNumbersExactly) {
+  std::vector<double> losses{1e20, 3, 1, 0.5, -1e18, -1e20, 4, 0, 0.25, 1e18, 2, 5, 2, -3, 7};
+  std::vector<int64_t> words(static_cast<size_t>(SumLosses::loss_words(2)));
+  make_cpu_kernels(1)->sum_losses({.losses = {losses.data(), DType::Float64, {3, 3 + 2}},
+                                   .words = {words.data(), DType::Int64, {SumLosses::loss_words(2)}}});
+  EXPECT_EQ(ExactSum::value_of(words.data()), 2);
+  EXPECT_EQ(words[ExactSum::kWords], 12);
+  EXPECT_EQ(words[ExactSum::kWords + 1], 3);
+  EXPECT_EQ(ExactSum::value_of(words.data() + SumLosses::loss_words(0)), -2.25);
+  EXPECT_EQ(ExactSum::value_of(words.data() + SumLosses::loss_words(1)), 7);
+}
+
 TEST(DivideByNorm, GivesUnitLength) {
   for (const DType dtype : {DType::Float32, DType::Float64}) {
     HostTensor x = HostTensor::random(dtype, {1000}, 1);

@@ -157,6 +157,20 @@ TEST(Embedding, GradientsMatchDifferences) {
   expect_right(Embedding("e", {.vocabulary = 50, .hidden = 5}), {.input_shape = {3, 4}, .vocabulary = 50, .samples = 0});
 }
 
+// With chunks of 4 rows, both answers of a pair are in several.
+TEST(PreferenceHead, GradientsMatchDifferences) {
+  using kernels::PreferenceLossType;
+  for (const kernels::PreferenceRule& rule : {kernels::PreferenceRule{PreferenceLossType::Sigmoid, 0.3, 0},
+                                              {PreferenceLossType::Hinge, 0.01, 0},
+                                              {PreferenceLossType::Ipo, 0.3, 0},
+                                              {PreferenceLossType::Robust, 0.3, 0.2}})
+    for (const int64_t rows_of_chunk : {4, 64}) {
+      const LmHead head({.vocabulary = 7, .hidden = 6, .rows_of_chunk = rows_of_chunk, .preference = rule},
+                        make_norm(NormKind::LayerNorm, 6, 1e-5, true));
+      expect_right(head, {.input_shape = {4, 5, 6}, .targets_below = 7, .pairs = true});
+    }
+}
+
 TEST(LmHead, GradientsMatchDifferencesInOneChunkAndInSeveral) {
   for (int64_t rows_of_chunk : {0, 1, 4, 15}) {
     expect_right(

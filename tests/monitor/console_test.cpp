@@ -67,6 +67,23 @@ TEST(Console, SaysImagesAndAccuracyIfTheModelChoosesClasses) {
   EXPECT_EQ(text.find("tok"), std::string::npos) << text;
 }
 
+TEST(Console, ShowsRewardsOfPairs) {
+  std::ostringstream out;
+  Console console(out, {.steps_per_print = 1});
+  console.on_start({.total_steps = 1, .targets = kPairs});
+  StepMetrics metrics = metrics_of(1);
+  metrics.targets = 8;
+  metrics.correct = 6;
+  metrics.rewards = {0.125, -1.5};
+  console.on_step(metrics);
+  console.on_evaluation({.step = 1, .loss = 0.25, .targets = 4, .correct = 1, .rewards = {{-0.5, -0.25}}, .ms = 4100});
+  EXPECT_EQ(
+      out.str(),
+      "    step     loss     grad       lr     pairs/s    step ms       mem       left   chosen rejected   margin  acc %\n"
+      "       1   3.9000    1.407  5.0e-04       6,000      900.0    17 MiB               0.125   -1.500    1.625   75.0\n"
+      "       1   validation loss 0.2500, accuracy 25.00 %, rewards -0.500 / -0.250, margin -0.250 over 4 pairs in 4.1 s\n");
+}
+
 TEST(Console, ShowsSkippedStepsWhateverTheInterval) {
   const std::string text = run({.steps_per_print = 100}, 3);
   EXPECT_NE(text.find("       3   skipped: overflow at step 3: the loss scale goes from 32768 to 16384\n"), std::string::npos)

@@ -53,6 +53,26 @@ TEST(CsvMonitor, LossScaleAndEvaluationHaveFilesOfTheirOwn) {
   EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_eval_loss.csv")), "step,eval_loss\r\n8,2.5\r\n");
 }
 
+TEST(CsvMonitor, RewardsOfPairsHaveFilesOfTheirOwn) {
+  const TemporaryFolder folder;
+  CsvMonitor monitor(folder.at("out"), "job");
+  StepMetrics metrics = metrics_at(8, 0.001);
+  metrics.targets = 8;
+  metrics.correct = 6;
+  metrics.rewards = {0.5, -0.25};
+  monitor.on_step(metrics);
+  monitor.on_evaluation({.step = 1, .loss = 2.5, .samples = 8, .targets = 4, .correct = 1, .rewards = {{-1, -3}}});
+  const auto content = [&](const std::string& tag) { return file_content(folder.at("out/job/Train_Samples_" + tag + ".csv")); };
+  EXPECT_EQ(content("rewards_chosen"), "step,chosen\r\n8,0.5\r\n");
+  EXPECT_EQ(content("rewards_rejected"), "step,rejected\r\n8,-0.25\r\n");
+  EXPECT_EQ(content("rewards_margins"), "step,margins\r\n8,0.75\r\n");
+  EXPECT_EQ(content("rewards_accuracies"), "step,accuracies\r\n8,0.75\r\n");
+  EXPECT_EQ(content("eval_rewards_chosen"), "step,chosen\r\n8,-1.0\r\n");
+  EXPECT_EQ(content("eval_rewards_rejected"), "step,rejected\r\n8,-3.0\r\n");
+  EXPECT_EQ(content("eval_rewards_margins"), "step,margins\r\n8,2.0\r\n");
+  EXPECT_EQ(content("eval_accuracy"), "step,eval_accuracy\r\n8,0.25\r\n");
+}
+
 TEST(CsvMonitor, AccuracyHasAFileOfItsOwnIfTheModelChoosesClasses) {
   const TemporaryFolder folder;
   CsvMonitor monitor(folder.at("out"), "job");

@@ -65,6 +65,25 @@ TEST(JsonlMonitor, ARunOnImagesCountsImages) {
             "{\"step\": 3, \"loss\": 0.5, \"loss_bits\": \"3f000000\", \"images\": 64, \"ms\": 1.5, \"correct\": 60}\n");
 }
 
+TEST(JsonlMonitor, ARunOnPairsHasTheRewardsByTheNamesOfTrl) {
+  const TemporaryFolder folder;
+  JsonlMonitor monitor(folder.at("m.jsonl"));
+  monitor.on_start({.total_steps = 3, .targets = kPairs});
+  StepMetrics metrics = metrics_of_step(3);
+  metrics.correct = 192;
+  metrics.rewards = {0.5, -0.25};
+  monitor.on_step(metrics);
+  monitor.on_evaluation(
+      {.step = 3, .loss = 0.5, .loss_bits = 0x3f000000, .targets = 64, .correct = 60, .rewards = {{-1, -3}}, .ms = 1.5});
+  EXPECT_EQ(file_content(folder.at("m.jsonl")),
+            "{\"step\": 3, \"loss\": 4.5, \"loss_bits\": \"40900000\", \"lr\": 1e-05, \"grad_norm\": 5.5, \"pairs\": 768, "
+            "\"step_ms\": 86.25, \"pairs_per_second\": 8904.5, \"memory_bytes\": 17825792, \"correct\": 192, "
+            "\"rewards/accuracies\": 0.25, \"rewards/chosen\": 0.5, \"rewards/rejected\": -0.25, \"rewards/margins\": 0.75}\n");
+  EXPECT_EQ(file_content(folder.at("m.evaluation.jsonl")),
+            "{\"step\": 3, \"loss\": 0.5, \"loss_bits\": \"3f000000\", \"pairs\": 64, \"ms\": 1.5, \"correct\": 60, "
+            "\"rewards/chosen\": -1, \"rewards/rejected\": -3, \"rewards/margins\": 2}\n");
+}
+
 TEST(JsonlMonitor, SkippedStepsAndLossScalesShow) {
   StepMetrics metrics = metrics_of_step(3);
   metrics.loss = NAN;

@@ -114,6 +114,18 @@ TEST(ReadRun, ARunOnImagesHasImagesAndAccuracy) {
   EXPECT_EQ(run.best_accuracy_step, 3);
 }
 
+TEST(ReadRun, ARunOnPairsHasPairsAndAccuracy) {
+  const TemporaryFolder folder;
+  monitor::JsonlMonitor monitor(folder.at("m.jsonl"));
+  monitor.on_start({.total_steps = 1, .targets = monitor::kPairs});
+  monitor.on_step(metrics_of(1));
+  monitor.on_evaluation({.step = 1, .loss = 1, .targets = 200, .correct = 150, .rewards = {{1, 0}}});
+  const RunData run = read_run(folder.at("m.jsonl"));
+  EXPECT_EQ(run.targets, monitor::kPairs);
+  EXPECT_EQ(run.steps.last().targets_per_second, 640);
+  EXPECT_EQ(run.evaluations.last().accuracy, 0.75);
+}
+
 // A run on images that an earlier version of Trivet began, and that was resumed.
 TEST(ReadRun, ImagesThatWereCalledTokensAreStillRead) {
   const TemporaryFolder folder;

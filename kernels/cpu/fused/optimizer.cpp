@@ -55,13 +55,16 @@ void for_each_chunk(ConstTensorView gradient, int threads, const Body& body) {
 void compute(const SumLosses& args, int) {
   const double* losses = args.losses.as<double>();
   int64_t* words = args.words.as<int64_t>();
-  ExactSum sum;
-  constexpr int64_t kOfOne = 1 + kLossCounts;
-  for (int64_t m = 0; m < args.losses.elements() / kOfOne; ++m) {
-    sum.add(losses[kOfOne * m]);
-    for (int64_t i = 0; i < kLossCounts; ++i) words[ExactSum::kWords + i] += static_cast<int64_t>(losses[kOfOne * m + 1 + i]);
-  }
-  for (int word = 0; word < ExactSum::kWords; ++word) words[word] += sum.words()[word];
+  const int64_t of_one = args.losses.shape.cols(), microbatches = args.losses.shape.rows();
+  const auto add_column = [&](int64_t column, int64_t* to) {
+    ExactSum sum;
+    for (int64_t m = 0; m < microbatches; ++m) sum.add(losses[of_one * m + column]);
+    for (int word = 0; word < ExactSum::kWords; ++word) to[word] += sum.words()[word];
+  };
+  add_column(0, words);
+  for (int64_t m = 0; m < microbatches; ++m)
+    for (int64_t i = 0; i < kLossCounts; ++i) words[ExactSum::kWords + i] += static_cast<int64_t>(losses[of_one * m + 1 + i]);
+  for (int64_t i = 0; i < args.further(); ++i) add_column(1 + kLossCounts + i, words + SumLosses::loss_words(i));
 }
 
 void compute(const JudgeGradients& args, int) {

@@ -33,6 +33,7 @@ struct Rows {
   int cols;
   int64_t first_col, vocabulary;
   Number gradient_scale;
+  const double* factors;          // of the gradients of rows; may be null
   const SumOf<T>*maximum, *sums;  // of whole rows, if they are known
   LogitChunks chunks;
 };
@@ -44,6 +45,12 @@ struct Statistics {
   double total;  // sum of exponentials
   Sum target_logit;
 };
+
+template <typename T, typename Out>
+__device__ double scale_of(const Rows<T, Out>& a, int64_t row) {
+  const double scale = read(a.gradient_scale);
+  return a.factors == nullptr ? scale : scale * a.factors[row];
+}
 
 template <typename Sum>
 __device__ double loss_of(const Statistics<Sum>& row) {
@@ -115,8 +122,7 @@ __global__ void __launch_bounds__(kLogitThreads, kStaged ? kBlocksAtATime<T> : 1
     if (drow == nullptr) continue;
     const T* const again = kStaged ? copy : logits;
     write_gradient<T, Out, kPack>(
-        walk, [&]<int N>(int col) { return load_pack<N>(again + col); }, statistics, read(a.gradient_scale), target, a.cols,
-        drow);
+        walk, [&]<int N>(int col) { return load_pack<N>(again + col); }, statistics, scale_of(a, row), target, a.cols, drow);
   }
 }
 
@@ -134,8 +140,8 @@ __global__ void __launch_bounds__(kLogitThreads, 1) part_rows(Rows<T, Out> a) {
     if (threadIdx.x == 0 && a.losses != nullptr) a.losses[row] = loss_of(statistics);
     if (drow != nullptr)
       write_gradient<T, Out, kPack>(
-          walk, [&]<int N>(int col) { return load_pack<N>(logits + col); }, statistics, read(a.gradient_scale),
-          target - a.first_col, a.cols, drow);
+          walk, [&]<int N>(int col) { return load_pack<N>(logits + col); }, statistics, scale_of(a, row), target - a.first_col,
+          a.cols, drow);
   }
 }
 
@@ -205,18 +211,26 @@ LogitChunks chunks_of(std::span<const int64_t> ends) {
   return chunks;
 }
 
+// Where the losses of rows go; null if nobody needs them.
+template <typename Args>
+double* losses_of_rows(const Args& args, const Launch& launch) {
+  if (!args.row_losses.absent()) return data_of<double>(args.row_losses);
+  return args.loss.absent() ? nullptr : static_cast<double*>(launch.workspace.data);
+}
+
 template <typename T, typename Out, typename Args>
 Rows<T, Out> rows_of(const Args& args, const TableRows& columns, const Launch& launch) {
   Rows<T, Out> rows{};
   rows.logits = data_of<T>(args.logits);
   rows.targets = data_of<int32_t>(args.targets);
   rows.dlogits = data_of<Out>(args.dlogits);
-  rows.losses = args.loss.absent() ? nullptr : static_cast<double*>(launch.workspace.data);
+  rows.losses = losses_of_rows(args, launch);
   rows.rows = args.logits.shape.rows();
   rows.cols = static_cast<int>(args.logits.shape.cols());
   rows.first_col = columns.first;
   rows.vocabulary = columns.vocabulary > 0 ? columns.vocabulary : rows.cols;
   rows.gradient_scale = args.gradient_scale;
+  rows.factors = data_of<double>(args.row_factors);
   return rows;
 }
 
@@ -265,10 +279,11 @@ void launch_whole_rows(const Rows<T, Out>& rows, const Launch& launch) {
   TRIVET_LAUNCH((whole_rows<T, Out, kPack, false>), blocks, kLogitThreads, 0, launch.stream, rows);
 }
 
-void add_losses_of_rows(TensorView loss, ConstTensorView targets, const Launch& launch) {
-  if (loss.absent()) return;
-  TRIVET_LAUNCH(&add_rows, 1, kLogitThreads, 0, launch.stream, static_cast<const double*>(launch.workspace.data),
-                data_of<int32_t>(targets), targets.elements(), data_of<double>(loss));
+template <typename Args>
+void add_losses_of_rows(const Args& args, const Launch& launch) {
+  if (args.loss.absent()) return;
+  TRIVET_LAUNCH(&add_rows, 1, kLogitThreads, 0, launch.stream, static_cast<const double*>(losses_of_rows(args, launch)),
+                data_of<int32_t>(args.targets), args.targets.elements(), data_of<double>(args.loss));
 }
 
 constexpr int kCountThreads = 256;
@@ -311,7 +326,7 @@ void compute(const CrossEntropy& args, const Launch& launch) {
     else
       launch_whole_rows<T, Out, 1>(rows, launch);
   });
-  add_losses_of_rows(args.loss, args.targets, launch);
+  add_losses_of_rows(args, launch);
 }
 
 void compute(const CrossEntropyOfPart& args, const Launch& launch) {
@@ -325,7 +340,7 @@ void compute(const CrossEntropyOfPart& args, const Launch& launch) {
     const auto kernel = packs_agree<kPack>(rows) ? &part_rows<T, Out, kPack> : &part_rows<T, Out, 1>;
     TRIVET_LAUNCH(kernel, blocks_for_rows(rows.rows, 0, launch), kLogitThreads, 0, launch.stream, rows);
   });
-  add_losses_of_rows(args.loss, args.targets, launch);
+  add_losses_of_rows(args, launch);
 }
 
 void compute(const RowMaxima& args, const Launch& launch) {

@@ -96,14 +96,20 @@ __global__ void __launch_bounds__(kThreads)
   if (total != 0) add_atomically(sum + threadIdx.x, total);
 }
 
-__global__ void __launch_bounds__(kThreads) add_losses(const double* losses, int64_t count, int64_t* words) {
+__device__ void add_exactly(double value, int64_t* words) {
+  const ExactTerm term = ExactSum::term_of(value);
+  if (term.limb < 0) add_atomically(words + ExactSum::kLimbs, 1);
+  for (int i = 0; term.limb >= 0 && i < ExactTerm::kDigits && term.limb + i < ExactSum::kLimbs; ++i)
+    add_atomically(words + term.limb + i, term.digits[i]);
+}
+
+__global__ void __launch_bounds__(kThreads) add_losses(const double* losses, int64_t count, int64_t further, int64_t* words) {
   for (int64_t m = threadIdx.x; m < count; m += kThreads) {
-    const double* own = losses + (1 + kLossCounts) * m;
-    const ExactTerm term = ExactSum::term_of(own[0]);
-    if (term.limb < 0) add_atomically(words + ExactSum::kLimbs, 1);
-    for (int i = 0; term.limb >= 0 && i < ExactTerm::kDigits && term.limb + i < ExactSum::kLimbs; ++i)
-      add_atomically(words + term.limb + i, term.digits[i]);
+    const double* own = losses + (1 + kLossCounts + further) * m;
+    add_exactly(own[0], words);
     for (int i = 0; i < kLossCounts; ++i) add_atomically(words + ExactSum::kWords + i, static_cast<int64_t>(own[1 + i]));
+    for (int64_t i = 0; i < further; ++i)
+      add_exactly(own[1 + kLossCounts + i], words + (1 + i) * ExactSum::kWords + kLossCounts);
   }
 }
 
@@ -145,8 +151,8 @@ void compute(const SumOfSquares& args, const Launch& launch) {
 
 void compute(const SumLosses& args, const Launch& launch) {
   if (args.losses.elements() == 0) return;
-  TRIVET_LAUNCH(&add_losses, 1, kThreads, 0, launch.stream, data_of<double>(args.losses),
-                args.losses.elements() / (1 + kLossCounts), data_of<int64_t>(args.words));
+  TRIVET_LAUNCH(&add_losses, 1, kThreads, 0, launch.stream, data_of<double>(args.losses), args.losses.shape.rows(),
+                args.further(), data_of<int64_t>(args.words));
 }
 
 void compute(const JudgeGradients& args, const Launch& launch) {

@@ -1,0 +1,261 @@
+// Pairs of answers, from lines of JSON and token files to rows of samples.
+#include "engine/data/pair_source.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/config/config.h"
+#include "engine/data/bpe_train.h"
+#include "engine/data/document_encoder.h"
+#include "engine/data/microbatch_loader.h"
+#include "engine/data/prepare.h"
+#include "engine/data/referenced_source.h"
+#include "engine/data/token_array.h"
+#include "engine/data/token_file.h"
+#include "engine/data/training_data.h"
+#include "tests/data/expect_error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace trivet::data {
+namespace {
+
+using testing::ElementsAre;
+
+InputPiece lines_of(const std::string& text) { return {.path = "a.jsonl", .text = text, .lines = true, .first_line = 1}; }
+
+EncodedText encoded_pairs(const std::string& text, ChatTemplate chat_template = ChatTemplate::None) {
+  return DocumentEncoder(bytes_tokenizer(), {.lines = LineKind::Pair, .chat_template = chat_template}).encode(lines_of(text));
+}
+
+std::string text_of(const EncodedText& text, size_t document) {
+  const int64_t begin = document == 0 ? 0 : text.document_ends[document - 1];
+  return {text.ids.begin() + begin, text.ids.begin() + text.document_ends[document]};
+}
+
+// The text with a dash for each byte that the loss ignores.
+std::string counted_of(const EncodedText& text, size_t document) {
+  std::string counted = text_of(text, document);
+  const int64_t begin = document == 0 ? 0 : text.document_ends[document - 1];
+  for (size_t i = 0; i < counted.size() && !text.ignored.empty(); ++i)
+    if (text.ignored[static_cast<size_t>(begin) + i] != 0) counted[i] = '-';
+  return counted;
+}
+
+struct PairRows {
+  std::vector<int32_t> input, targets;
+  bool operator==(const PairRows&) const = default;
+};
+
+PairRows rows_of(const SampleSource& source, int64_t sample) {
+  const auto places = static_cast<size_t>(2 * source.spec().targets.elements());
+  PairRows rows{std::vector<int32_t>(places, 99), std::vector<int32_t>(places, 99)};
+  source.fill(sample, 0, std::as_writable_bytes(std::span(rows.input)), rows.targets);
+  return rows;
+}
+
+std::shared_ptr<TokenArray> array_of(const std::string& lines) {
+  return std::make_shared<TokenArray>(encoded_pairs(lines), 256, true);
+}
+
+const std::string kTwoPairs = R"({"prompt": "ab", "chosen": "c", "rejected": "def"}
+{"prompt": "", "chosen": "xy", "rejected": "zu"})";
+
+TEST(PairLines, AreAPromptWithEachOfItsAnswers) {
+  const EncodedText text = encoded_pairs(kTwoPairs);
+  ASSERT_EQ(text.document_ends.size(), 4u);
+  EXPECT_EQ(text_of(text, 0), "abc");
+  EXPECT_EQ(counted_of(text, 0), "--c");
+  EXPECT_EQ(counted_of(text, 1), "--def");
+  EXPECT_EQ(counted_of(text, 2), "xy");
+  EXPECT_EQ(counted_of(text, 3), "zu");
+}
+
+TEST(PairLines, OfConversationsCountTheAnswersAfterThePrompt) {
+  const std::string hi = R"({"role": "user", "content": "hi"})", yo = R"({"role": "assistant", "content": "yo"})",
+                    no = R"({"role": "assistant", "content": "no"})", eh = R"({"role": "assistant", "content": "eh"})",
+                    why = R"({"role": "user", "content": "why"})";
+  const std::string given =
+      fmt::format(R"({{"prompt": [{0}, {1}, {4}], "chosen": [{2}], "rejected": [{3}]}})", hi, yo, no, eh, why);
+  const std::string common =
+      fmt::format(R"({{"chosen": [{0}, {1}, {4}, {2}], "rejected": [{0}, {1}, {4}, {3}]}})", hi, yo, no, eh, why);
+  const std::string as_text = R"({"prompt": "why", )" + common.substr(1);
+  for (const std::string& line : {given, common, as_text}) {
+    const EncodedText text = encoded_pairs(line, ChatTemplate::ChatMl);
+    ASSERT_EQ(text.document_ends.size(), 2u) << line;
+    EXPECT_EQ(text_of(text, 0),
+              "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyo<|im_end|>\n<|im_start|>user\nwhy<|im_end|>\n"
+              "<|im_start|>assistant\nno<|im_end|>\n");
+    for (const auto& [document, answer] : {std::pair<size_t, std::string>{0, "no<|im_end|>"}, {1, "eh<|im_end|>"}}) {
+      std::string counted = counted_of(text, document);
+      std::erase(counted, '-');
+      EXPECT_EQ(counted, answer) << "the answer in the prompt does not count";
+    }
+  }
+}
+
+TEST(PairLines, EndWithTheEndOfText) {
+  const auto tokenizer = train_bpe(WordCounts(), 257);
+  const int32_t end = tokenizer->special_id("<|endoftext|>");
+  ASSERT_GE(end, 0);
+  const EncodedText text = DocumentEncoder(tokenizer, {.lines = LineKind::Pair})
+                               .encode(lines_of(R"({"prompt": "", "chosen": "a", "rejected": "b"})"));
+  EXPECT_THAT(text.ids, ElementsAre(tokenizer->encode("a")[0], end, tokenizer->encode("b")[0], end));
+}
+
+TEST(PairLines, SayWhatIsWrong) {
+  const auto refused = [](const std::string& line, const std::string& message,
+                          ChatTemplate chat_template = ChatTemplate::None) {
+    expect_error([&] { encoded_pairs(kTwoPairs + "\n" + line, chat_template); }, ExitCode::Usage,
+                 "a.jsonl: line 3: " + message);
+  };
+  const std::string user = R"([{"role": "user", "content": "a"}])";
+  refused(R"({"prompt": "a", "chosen": "b"})",
+          R"(has "chosen", "prompt", but no "rejected"; a pair of answers must have "prompt", "chosen" and "rejected")");
+  refused(R"({"prompt": "a", "completion": "b"})",
+          R"(has "completion", "prompt", but no "chosen"; a pair of answers must have "prompt", "chosen" and "rejected")");
+  refused(R"({"chosen": "a", "rejected": "b"})",
+          R"(has "chosen", "rejected", but no "prompt"; only lists of messages may leave it out)");
+  refused(R"({"prompt": "a", "chosen": "", "rejected": "b"})", R"("chosen" is empty; an answer must have a text)");
+  refused(R"({"prompt": "a", "chosen": "b", "rejected": ""})", R"("rejected" is empty; an answer must have a text)");
+  refused(R"({"prompt": "a", "chosen": "b", "rejected": 5})", R"("rejected" is number; it must be a string)");
+  refused(
+      R"({"prompt": "", "chosen": "b", "rejected": "cd"})",
+      "an answer has no token that the model could be asked for: with an empty prompt, and in a vocabulary without an end of "
+      "text, it needs two");
+  refused(R"({"chosen": )" + user + R"(, "rejected": )" + user + "}",
+          R"(has messages in "chosen", which need a chat template: "chatml", "llama-2" or "llama-3" (data.chat_template, or )"
+          "--chat-template of `trivet data prepare`)");
+  refused(R"({"chosen": )" + user + R"(, "rejected": )" + user + "}",
+          R"("chosen" has no message in which the assistant says something after what both answers begin with)",
+          ChatTemplate::ChatMl);
+  refused(R"({"prompt": "b", "chosen": )" + user + R"(, "rejected": )" + user + "}",
+          R"("prompt" is a text, but not the last message that "chosen" and "rejected" have in common; make it a list of )"
+          "messages, or leave it out",
+          ChatTemplate::ChatMl);
+  expect_error(
+      [] { DocumentEncoder(bytes_tokenizer(), {.lines = LineKind::Pair}).encode({.path = "a.txt", .text = "a"}); },
+      ExitCode::Usage,
+      R"(a.txt: is a text, which has no pairs of answers; use lines of JSON (.jsonl) with "prompt", "chosen" and "rejected")");
+}
+
+TEST(PairSource, GivesTwoRowsForEachSample) {
+  const PairSource source(array_of(kTwoPairs), 4);
+  ASSERT_EQ(source.samples(), 2);
+  EXPECT_EQ(source.spec().inputs_of(3), (Shape{6, 4}));
+  EXPECT_EQ(rows_of(source, 0), (PairRows{{'a', 'b', 0, 0, 'a', 'b', 'd', 'e'}, {-1, 'c', -1, -1, -1, 'd', 'e', 'f'}}));
+  EXPECT_EQ(rows_of(source, 1), (PairRows{{'x', 0, 0, 0, 'z', 0, 0, 0}, {'y', -1, -1, -1, 'u', -1, -1, -1}}));
+  EXPECT_EQ(source.cut_answers(), 0);
+  EXPECT_DOUBLE_EQ(source.padding(), 1 - 8.0 / 16);
+}
+
+TEST(PairSource, CutsTheEndsOfLongAnswers) {
+  const PairSource source(array_of(kTwoPairs), 3);
+  EXPECT_EQ(rows_of(source, 0), (PairRows{{'a', 'b', 0, 'a', 'b', 'd'}, {-1, 'c', -1, -1, 'd', 'e'}}));
+  EXPECT_EQ(source.cut_answers(), 1);
+}
+
+TEST(PairSource, RefusesPromptsThatLeaveNoPlaceForTheAnswer) {
+  const std::string lines = R"({"prompt": "a", "chosen": "c", "rejected": "d"})"
+                            "\n"
+                            R"({"prompt": "abcd", "chosen": "e", "rejected": "f"})";
+  EXPECT_NO_THROW(PairSource(array_of(lines), 4));
+  expect_error(
+      [&] { PairSource(array_of(lines), 3); }, ExitCode::Usage,
+      "data: pair 2: the prompt of the preferred answer fills the 4 tokens that a row reads with model.sequence_length 3, "
+      "so that nothing of the answer is left; shorten the prompt, leave the pair out, or use a longer sequence");
+}
+
+TEST(PairSource, LoadsRowsAndReferencesIntoMicrobatches) {
+  const auto table = std::make_shared<ReferenceTable>(ReferenceTable{-1, -2, -3, -4});
+  const auto source = std::make_shared<ReferencedSource>(std::make_shared<PairSource>(array_of(kTwoPairs), 4), table);
+  const EvaluationLoader loader(source, 3);
+  HostMicrobatch batch;
+  loader.fill(0, batch);
+  EXPECT_EQ(batch.view.input.shape, (Shape{6, 4}));
+  EXPECT_EQ(batch.reference, (std::vector<double>{-1, -2, -3, -4, 0, 0}));
+  EXPECT_EQ(batch.view.reference.shape, Shape{6});
+  EXPECT_EQ(std::vector<int32_t>(batch.targets.end() - 8, batch.targets.end()), std::vector<int32_t>(8, -1));
+  EXPECT_NO_THROW(check(batch.view, source->spec(), 3));
+  const MicrobatchLoader steps(source, SampleOrder(2, 1, false), {.micro_batch = 1, .accumulation = 2, .data_size = 1});
+  steps.fill(0, 1, batch);
+  EXPECT_EQ(batch.view.first_sample, 2) << "rows are numbered, not pairs";
+  EXPECT_EQ(batch.reference, (std::vector<double>{-3, -4}));
+}
+
+class PairFiles : public testing::Test {
+ protected:
+  Config config(const std::string& train) const {
+    Config config;
+    config.model.objective = model::Objective::Dpo;
+    config.model.sequence_length = 4;
+    config.data.train = folder_.at(train);
+    config.data.validation_fraction = 0;
+    return config;
+  }
+  void prepare_pairs(bool pairs = true) const {
+    PrepareOptions options;
+    options.inputs = {folder_.write("a.jsonl", kTwoPairs)};
+    options.output = folder_.at("a.tokens");
+    options.pairs = pairs;
+    options.replace = true;
+    prepare(options);
+  }
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(PairFiles, ArePreparedAndGiveTheSameSamples) {
+  prepare_pairs();
+  verify_tokens(folder_.at("a.tokens"));
+  EXPECT_TRUE(open_token_file(folder_.at("a.tokens"))->info().pairs);
+  const auto prepared = open_text_data(config("a.tokens")), lines = open_text_data(config("a.jsonl"));
+  for (int64_t pair = 0; pair < 2; ++pair) EXPECT_EQ(rows_of(*prepared->train(), pair), rows_of(*lines->train(), pair));
+  for (const auto* data : {prepared.get(), lines.get()}) EXPECT_TRUE(data->train_digest().ends_with(" pairs"));
+  EXPECT_EQ(lines->sizes(), "2 training pairs of answers, with 50.0 % padding, 0 validation pairs");
+}
+
+TEST_F(PairFiles, AreDividedBetweenPairs) {
+  std::string lines;
+  for (const char* pair : {"ab", "cd", "ef", "gh"})
+    lines += fmt::format("{{\"prompt\": \"x\", \"chosen\": \"{0}\", \"rejected\": \"{0}{0}\"}}\n", pair);
+  folder_.write("four.jsonl", lines);
+  Config with = config("four.jsonl");
+  for (const double fraction : {0.05, 0.3, 0.45}) {
+    with.data.validation_fraction = fraction;
+    const auto data = open_text_data(with);
+    EXPECT_EQ(data->train()->samples() + data->validation()->samples(), 4) << fraction;
+    EXPECT_EQ(rows_of(*data->train(), 0).targets[0], 'a');
+  }
+}
+
+TEST_F(PairFiles, AreReadForDpoAndOnlyForIt) {
+  prepare_pairs();
+  const std::string tokens = folder_.at("a.tokens");
+  Config with = config("a.tokens");
+  with.model.objective = model::Objective::NextToken;
+  expect_error([&] { open_text_data(with); }, ExitCode::Usage,
+               tokens + R"(: holds pairs of answers; set training.objective to "dpo", or prepare texts without --pairs)");
+  with = config("b.txt");
+  folder_.write("b.txt", "some text");
+  expect_error(
+      [&] { open_text_data(with); }, ExitCode::Usage,
+      folder_.at("b.txt") +
+          R"(: has no pairs of answers, which training.objective "dpo" needs; use lines of JSON (.jsonl) with "prompt", )"
+          R"("chosen" and "rejected", or a token file that `trivet data prepare --pairs` made of them)");
+}
+
+TEST_F(PairFiles, FineTuningNeedsPrompts) {
+  folder_.write("sft.jsonl", R"({"prompt": "abc", "completion": "defgh"})");
+  folder_.write("text.jsonl", R"({"text": "abcdefgh"})");
+  Config with = config("sft.jsonl");
+  with.model.objective = model::Objective::Sft;
+  EXPECT_EQ(open_text_data(with)->train()->samples(), 1);
+  with.data.train = folder_.at("text.jsonl");
+  expect_error([&] { open_text_data(with); }, ExitCode::Usage,
+               folder_.at("text.jsonl") +
+                   R"(: marks no prompts, which training.objective "sft" needs; use lines of JSON (.jsonl) with "prompt" and )"
+                   R"("completion", or with "messages", or the objective "next_token", which counts all tokens of a text)");
+}
+
+}  // namespace
+}  // namespace trivet::data
