@@ -253,7 +253,8 @@ TEST(NormalForm, DoesNotMoveMarksThatAreNewerThanUnicode9) {
 }
 
 TEST(IsNumber, KnowsTheNumbersOfUnicode17) {
-  for (const char32_t c : {U'7', U'\u0663', U'\U00011DE0', U'\U00011DE9', U'\U00016FF4', U'\U00016FF6'}) EXPECT_TRUE(is_number(c));
+  for (const char32_t c : {U'7', U'\u0663', U'\U00011DE0', U'\U00011DE9', U'\U00016FF4', U'\U00016FF6'})
+    EXPECT_TRUE(is_number(c));
   for (const char32_t c : {U'a', U'\U00011DDF', U'\U00011DEA', U'\U00016FF3', U'\U00016FF7'}) EXPECT_FALSE(is_number(c));
 }
 
