@@ -123,6 +123,20 @@ TEST_P(Golden, ThreadsMayShareIt) {
   EXPECT_THAT(wrong, ElementsAre(0, 0, 0, 0));
 }
 
+// Sums of scores are rounded as sentencepiece does, also below -100,000, and user-defined pieces have the scores that it gives
+// them (tests/golden/sentencepiece_ties.py).
+TEST(TiesOfUnigram, AreDecidedAsBySentencepiece) {
+  const std::string folder = TRIVET_SOURCE_DIR "/tests/golden/sentencepiece_ties/";
+  const auto tokenizer = load_tokenizer(folder + "ties.model");
+  std::istringstream lines(file_content(folder + "ties.jsonl"));
+  int texts = 0;
+  for (std::string line; std::getline(lines, line); ++texts) {
+    const Json golden = Json::parse(line);
+    EXPECT_EQ(tokenizer->encode(golden.at("text").get<std::string>()), golden.at("ids").get<TokenList>());
+  }
+  EXPECT_EQ(texts, 30);
+}
+
 std::vector<std::string> golden_files() {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder))
@@ -229,6 +243,19 @@ TEST(NormalForm, CombinesOnlyWithWhatStandsNextToIt) {
   EXPECT_EQ(normal_form("\u1100\u1161\u11A8", NormalForm::NFC), "\uAC01");
   EXPECT_EQ(normal_form("\uAC01", NormalForm::NFD), "\u1100\u1161\u11A8");
   EXPECT_EQ(normal_form("e\xFF\u0301", NormalForm::NFC), "e\xFF\u0301");
+}
+
+// For the library tokenizers, whose normal forms are those of Unicode 9, U+0898 of Unicode 14 is no mark.
+TEST(NormalForm, DoesNotMoveMarksThatAreNewerThanUnicode9) {
+  for (const NormalForm form : {NormalForm::NFC, NormalForm::NFD, NormalForm::NFKC, NormalForm::NFKD})
+    EXPECT_EQ(normal_form("\u0898\u0334", form), "\u0898\u0334");
+  EXPECT_EQ(normal_form("\u08F1\u0334", NormalForm::NFC), "\u0334\u08F1");  // of Unicode 7
+}
+
+TEST(IsNumber, KnowsTheNumbersOfUnicode17) {
+  for (const char32_t c : {U'7', U'\u0663', U'\U00011DE0', U'\U00011DE9', U'\U00016FF4', U'\U00016FF6'})
+    EXPECT_TRUE(is_number(c));
+  for (const char32_t c : {U'a', U'\U00011DDF', U'\U00011DEA', U'\U00016FF3', U'\U00016FF7'}) EXPECT_FALSE(is_number(c));
 }
 
 // Both loops do the same: words of up to 64 symbols are merged by one, longer ones by the other.

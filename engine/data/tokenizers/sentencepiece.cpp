@@ -123,19 +123,19 @@ class Unknowns {
   std::vector<int32_t> bytes_;
 };
 
-// The path whose pieces have the largest sum of scores, added as floats from the beginning of the text, as sentencepiece does:
-// which of two equal paths wins depends on the rounding. In texts of several 10,000 pieces, a few ties still differ from it.
+// The path whose pieces have the largest sum of scores, added as floats from the beginning of the text, as sentencepiece 0.2.3
+// does: which of two almost equal paths wins depends on the rounding. Where a sum is below -100,000, counting starts again from
+// there.
 class UnigramSegmentation final : public Segmentation {
  public:
   explicit UnigramSegmentation(const SentencePieceFile& file) : unknowns_(file) {
-    float least = std::numeric_limits<float>::max(), most = std::numeric_limits<float>::min();
+    float least = std::numeric_limits<float>::max();
     for (const SentencePiece& piece : file.pieces)
-      if (piece.type == PieceType::Normal) least = std::min(least, piece.score), most = std::max(most, piece.score);
+      if (piece.type == PieceType::Normal) least = std::min(least, piece.score);
     unknown_score_ = least - 10.0F;
     for (size_t id = 0; id < file.pieces.size(); ++id) {
       const SentencePiece& piece = file.pieces[id];
-      const auto bytes = static_cast<float>(piece.text.size());
-      scores_.push_back(piece.type == PieceType::UserDefined ? bytes * most - 0.1F : piece.score);
+      scores_.push_back(piece.type == PieceType::UserDefined ? score_of_user_defined(piece.text) : piece.score);
       if (!is_text_piece(piece) || piece.type == PieceType::Unused) continue;
       pieces_.add(piece.text, static_cast<int32_t>(id));
       joined_.add(piece.text);
@@ -154,6 +154,7 @@ class UnigramSegmentation final : public Segmentation {
         steps.assign(1, {.score = score});
         start = at;
       }
+      if (steps[at - start].score < kLeastSum) count_from(at - start, steps);
       extend(text, at, static_cast<size_t>(point.bytes), start, steps);
       previous = point.value;
       at += static_cast<size_t>(point.bytes);
@@ -163,6 +164,7 @@ class UnigramSegmentation final : public Segmentation {
 
  private:
   static constexpr size_t kBlockBytes = 4096;
+  static constexpr float kLeastSum = -100000;
   static constexpr int32_t kNone = -1;
   // The best way to a place in the text, and its last piece.
   struct Step {
@@ -170,6 +172,15 @@ class UnigramSegmentation final : public Segmentation {
     uint32_t bytes = 0;
     int32_t id = kNone;
   };
+
+  // Whatever score the file has for it.
+  static float score_of_user_defined(std::string_view piece) { return 0.1F * (static_cast<float>(piece.size()) - 1); }
+
+  // The sums from `place` on become sums since `place`.
+  static void count_from(size_t place, std::vector<Step>& steps) {
+    const float before = steps[place].score;
+    for (size_t i = place; i < steps.size(); ++i) steps[i].score -= before;
+  }
 
   void extend(std::string_view text, size_t at, size_t character, size_t start, std::vector<Step>& steps) const {
     const float here = steps[at - start].score;

@@ -106,7 +106,10 @@ void append_normal_form(std::string& out, std::string_view text, NormalForm form
 // Code points that are named one by one below have changed their category.
 bool is_white_space(char32_t c) { return class_of(c) == CharacterClass::Space; }
 
-bool is_number(char32_t c) { return class_of(c) == CharacterClass::Number; }
+// The last two ranges are new in Unicode 17.
+bool is_number(char32_t c) {
+  return class_of(c) == CharacterClass::Number || is_between(c, 0x11DE0, 0x11DE9) || is_between(c, 0x16FF4, 0x16FF6);
+}
 
 bool is_punctuation(char32_t c) {
   if (c < 0x80) return is_between(c, 33, 47) || is_between(c, 58, 64) || is_between(c, 91, 96) || is_between(c, 123, 126);
@@ -169,7 +172,8 @@ std::string normal_form(std::string_view text, NormalForm form) {
     const bool stable = is_stable(point.value, form);
     if (!stable && !pending) {
       pending = true;
-      start = position > 0 && previous != kNotUtf8 && previous_at >= done ? previous_at : position;
+      const bool may_join = position > 0 && previous != kNotUtf8 && version_of(previous) <= 9 && previous_at >= done;
+      start = may_join ? previous_at : position;
     } else if (stable && pending) {
       flush(position);
     }
