@@ -11,8 +11,8 @@ namespace trivet {
 // available. `root` is put before /proc and /sys, for tests. The largest number if the system says nothing.
 int64_t available_host_memory(const std::string& root = "");
 
-// Bytes: the most memory that this program has held at once; -1 if the system does not say. Unlike getrusage's figure, it does not
-// count what the process held before it became this program.
+// Bytes: the most memory that this program has held at once; -1 if the system does not say. Unlike getrusage's figure, it does
+// not count what the process held before it became this program.
 int64_t peak_resident_memory(const std::string& root = "");
 
 }  // namespace trivet

@@ -21,7 +21,11 @@ struct Division {
 // memory; with 48 keys, registers still spill there.
 // With D = 64, tiles of 128 keys are 1.2 to 1.3 times as fast as of 64 on an H200; with dropout, registers would spill.
 template <int D, bool kDropout>
-using DivisionOf = Division<128, 4, D == 128 ? 32 : D == 64 && !kDropout ? 128 : 64, 2>;
+using DivisionOf = Division<128, 4,
+                            D == 128               ? 32
+                            : D == 64 && !kDropout ? 128
+                                                   : 64,
+                            2>;
 
 template <typename T>
 struct Arguments {
@@ -100,7 +104,9 @@ __device__ __forceinline__ void drop(Sums<kRowTiles, kColTiles>& probabilities, 
 
 // The first row of this warp in its block. It is computed wherever it is needed, because that is cheaper than keeping it.
 template <int kRowTiles>
-__device__ __forceinline__ int warp_row() { return warp_index() * 16 * kRowTiles; }
+__device__ __forceinline__ int warp_row() {
+  return warp_index() * 16 * kRowTiles;
+}
 
 // Divides the sums of this warp's rows by their totals, and stores them and the log-sum-exp of each row. The rows pass through
 // those of `queries` that belong to this warp, which no longer needs them.

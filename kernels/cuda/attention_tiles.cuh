@@ -39,8 +39,8 @@ struct LaneRows {
   __device__ __forceinline__ LaneRows(Tile tile, int lane_row, int odd)
       : row(tile.data + lane_row * D), place(odd ^ Tile::permutation(lane_row)) {}
 
-  // The address of chunk `even` or, if `odd` is 1, the one after it, `rows` rows further down. Both are known at compile time; rows is a
-  // multiple of 8.
+  // The address of chunk `even` or, if `odd` is 1, the one after it, `rows` rows further down. Both are known at compile time;
+  // rows is a multiple of 8.
   __device__ __forceinline__ const T* at(int rows, int even) const {
     return row + rows * D + even / Tile::kPermuted * Tile::kPermuted * 8 + (even % Tile::kPermuted ^ place) * 8;
   }

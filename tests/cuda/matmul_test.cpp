@@ -69,8 +69,8 @@ void run(const Matmul& args) {
 }
 
 // A sum of K products in a format of precision u, in any order, is off by at most K u times the sum of magnitudes (Higham 2002,
-// section 3.1); rounding the result adds half a unit of the output's type. Some of cuBLASLt's kernels (seen on an H200, products of
-// fewer than 64 rows) also round the product to the output's type before they add `out` or the bias.
+// section 3.1); rounding the result adds half a unit of the output's type. Some of cuBLASLt's kernels (seen on an H200,
+// products of fewer than 64 rows) also round the product to the output's type before they add `out` or the bias.
 void expect_matches_double_reference(const Case& c) {
   const Shape a_shape = c.transpose_a ? Shape{c.k, c.m} : Shape{c.m, c.k};
   const Shape b_shape = c.transpose_b ? Shape{c.n, c.k} : Shape{c.k, c.n};
@@ -100,9 +100,8 @@ void expect_matches_double_reference(const Case& c) {
       }
       const double addend = c.accumulate ? before.at(i * c.n + j) : c.bias ? bias.at(j) : 0.0;
       const double expected = sum + addend;
-      const double tolerance =
-          static_cast<double>(c.k + 2) * u * (magnitude + std::abs(addend)) +
-          half_unit(c.out) * (std::abs(expected) + (addend == 0 ? 0 : std::abs(sum)) + 1e-30);
+      const double tolerance = static_cast<double>(c.k + 2) * u * (magnitude + std::abs(addend)) +
+                               half_unit(c.out) * (std::abs(expected) + (addend == 0 ? 0 : std::abs(sum)) + 1e-30);
       ASSERT_NEAR(got.at(i * c.n + j), expected, tolerance) << describe(c) << " at " << i << ", " << j;
     }
 }

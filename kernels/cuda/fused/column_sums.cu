@@ -74,7 +74,7 @@ template <typename Sum, typename G>
 __global__ void __launch_bounds__(kWarp* kFetchers)
     sum_of_chunks(const Sum* sums, int64_t chunks, int64_t cols, G* out, bool accumulate) {
   constexpr int kTile = 32768 / (kWarp * static_cast<int>(sizeof(Sum)));  // chunks in shared memory at a time
-  constexpr int kFetched = kTile / kFetchers;  // by a thread
+  constexpr int kFetched = kTile / kFetchers;                             // by a thread
   __shared__ Sum tile[kTile][kWarp];
   const int64_t col = int64_t{blockIdx.x} * kWarp + threadIdx.x;
   Sum fetched[kFetched];

@@ -11,8 +11,8 @@
 
 namespace trivet::kernels::cuda {
 
-// Divides by a number between 2^-24 and 1 that is known on the host. The quotients equal IEEE's, which have few instructions for
-// most operands but take a branch for each of them.
+// Divides by a number between 2^-24 and 1 that is known on the host. The quotients equal IEEE's, which have few instructions
+// for most operands but take a branch for each of them.
 struct FixedDivisor {
   float divisor, inverse;
 

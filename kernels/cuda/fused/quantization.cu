@@ -1,5 +1,5 @@
-// Block quantization (kernels/quantization.h). A warp has a block of 256 elements, and a lane 8 neighbours in it, whose codes are
-// one or two words.
+// Block quantization (kernels/quantization.h). A warp has a block of 256 elements, and a lane 8 neighbours in it, whose codes
+// are one or two words.
 #include "kernels/cuda/fused/elements.cuh"
 #include "kernels/quantization.h"
 
