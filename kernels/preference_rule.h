@@ -47,7 +47,8 @@ struct PairLoss {
 TRIVET_HOST_DEVICE inline double log_sigmoid(double x) { return (x < 0 ? x : 0) - log1p(exp(x < 0 ? x : -x)); }
 TRIVET_HOST_DEVICE inline double sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
 
-TRIVET_HOST_DEVICE inline PairLoss compare(const PreferenceRule& rule, const AnswerRatio& chosen, const AnswerRatio& rejected) {
+TRIVET_HOST_DEVICE inline PairLoss loss_of_pair(const PreferenceRule& rule, const AnswerRatio& chosen,
+                                                const AnswerRatio& rejected) {
   if (rule.loss_type == PreferenceLossType::Ipo) {
     const double distance = chosen.ratio / chosen.tokens - rejected.ratio / rejected.tokens - 1 / (2 * rule.beta);
     return {distance * distance, -2 * distance / chosen.tokens, 2 * distance / rejected.tokens};

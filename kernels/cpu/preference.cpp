@@ -39,7 +39,7 @@ void compute(const PreferenceLoss& args, int) {
     const bool counts = chosen.tokens > 0 && rejected.tokens > 0;
     const AnswerRatio better{chosen.log_probability - reference[row], chosen.tokens};
     const AnswerRatio worse{rejected.log_probability - reference[row + 1], rejected.tokens};
-    const PairLoss pair = counts ? compare(args.rule, better, worse) : PairLoss{};
+    const PairLoss pair = counts ? loss_of_pair(args.rule, better, worse) : PairLoss{};
     if (!args.log_probabilities.absent()) {
       args.log_probabilities.as<double>()[row] = chosen.log_probability;
       args.log_probabilities.as<double>()[row + 1] = rejected.log_probability;

@@ -35,7 +35,7 @@ TEST(PreferenceRule, LossesAreThoseOfThePapers) {
   for (const PreferenceRule& rule : kRules)
     for (const double chosen : {-7.0, 0.0, 2.5})
       for (const double rejected : {-3.0, 0.0, 6.0})
-        EXPECT_NEAR(compare(rule, {chosen, 3}, {rejected, 5}).loss, loss_by_formula(rule, chosen, 3, rejected, 5), 1e-14)
+        EXPECT_NEAR(loss_of_pair(rule, {chosen, 3}, {rejected, 5}).loss, loss_by_formula(rule, chosen, 3, rejected, 5), 1e-14)
             << name_of(rule.loss_type) << " " << chosen << " " << rejected;
 }
 
@@ -43,9 +43,9 @@ TEST(PreferenceRule, FactorsAreDerivativesByMinusTheLogProbabilities) {
   constexpr double kStep = 1e-6;
   for (const PreferenceRule& rule : kRules)
     for (const double chosen : {-7.0, 0.1, 2.5}) {
-      const auto loss = [&](double c, double r) { return compare(rule, {c, 3}, {r, 5}).loss; };
+      const auto loss = [&](double c, double r) { return loss_of_pair(rule, {c, 3}, {r, 5}).loss; };
       const double rejected = 0.5;
-      const PairLoss pair = compare(rule, {chosen, 3}, {rejected, 5});
+      const PairLoss pair = loss_of_pair(rule, {chosen, 3}, {rejected, 5});
       EXPECT_NEAR(pair.chosen_factor, (loss(chosen - kStep, rejected) - loss(chosen + kStep, rejected)) / (2 * kStep), 1e-8);
       EXPECT_NEAR(pair.rejected_factor, (loss(chosen, rejected - kStep) - loss(chosen, rejected + kStep)) / (2 * kStep), 1e-8);
     }
@@ -53,12 +53,12 @@ TEST(PreferenceRule, FactorsAreDerivativesByMinusTheLogProbabilities) {
 
 TEST(PreferenceRule, LargeMarginsStayFinite) {
   const PreferenceRule sigmoid_loss{PreferenceLossType::Sigmoid, 1, 0};
-  EXPECT_EQ(compare(sigmoid_loss, {-1e4, 1}, {0, 1}).loss, 1e4);
-  EXPECT_EQ(compare(sigmoid_loss, {-1e4, 1}, {0, 1}).chosen_factor, 1);
-  EXPECT_EQ(compare(sigmoid_loss, {1e4, 1}, {0, 1}).loss, 0);
-  EXPECT_EQ(compare(sigmoid_loss, {1e4, 1}, {0, 1}).chosen_factor, 0);
+  EXPECT_EQ(loss_of_pair(sigmoid_loss, {-1e4, 1}, {0, 1}).loss, 1e4);
+  EXPECT_EQ(loss_of_pair(sigmoid_loss, {-1e4, 1}, {0, 1}).chosen_factor, 1);
+  EXPECT_EQ(loss_of_pair(sigmoid_loss, {1e4, 1}, {0, 1}).loss, 0);
+  EXPECT_EQ(loss_of_pair(sigmoid_loss, {1e4, 1}, {0, 1}).chosen_factor, 0);
   for (const PreferenceRule& rule : kRules) {
-    const PairLoss pair = compare(rule, {std::numeric_limits<double>::quiet_NaN(), 1}, {0, 1});
+    const PairLoss pair = loss_of_pair(rule, {std::numeric_limits<double>::quiet_NaN(), 1}, {0, 1});
     EXPECT_TRUE(std::isnan(pair.loss) && std::isnan(pair.chosen_factor)) << name_of(rule.loss_type);
   }
 }

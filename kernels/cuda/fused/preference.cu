@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kPairThreads) compare_pairs(Pairs a) {
     const bool counts = chosen.tokens > 0 && rejected.tokens > 0;
     const AnswerRatio better{chosen.log_probability - a.reference[row], chosen.tokens};
     const AnswerRatio worse{rejected.log_probability - a.reference[row + 1], rejected.tokens};
-    const PairLoss pair = counts ? compare(a.rule, better, worse) : PairLoss{};
+    const PairLoss pair = counts ? loss_of_pair(a.rule, better, worse) : PairLoss{};
     if (a.factors != nullptr) {
       fill_factors(a, row, pair.chosen_factor);
       fill_factors(a, row + 1, pair.rejected_factor);
