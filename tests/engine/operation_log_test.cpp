@@ -43,10 +43,10 @@ class CountingClock final : public StreamClock {
   Moment looks_ = 0;
 };
 
-std::vector<LoggedOperation> logged(std::set<Operation> operations) {
+std::vector<LoggedOperation> logged(const std::set<Operation>& operations) {
   std::vector<LoggedOperation> of_rank_0;
   comm::run_threads(3, [&](comm::World& world) {
-    OperationLog log(std::make_unique<CountingClock>(), std::move(operations));
+    OperationLog log(std::make_unique<CountingClock>(), operations);
     const auto group = make_logged_group(world.group().subgroup({0, 1, 2}, "all"), log);
     const auto stream = make_inline_stream();
     std::vector<float> whole(6, 1.0f + static_cast<float>(world.rank())), shard(2);
