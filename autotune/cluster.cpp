@@ -64,7 +64,7 @@ std::vector<Cluster> known_clusters() {
                    .memory_bandwidth = 0.9 * 3350e9,
                    .matrix_flops = 989e12,
                    .float32_flops = 67e12,
-                   .product_efficiency = 0.59,
+                   .product_efficiency = 0.57,
                    .launch_seconds = 4e-6};
   add("h100", node(h100, 450e9, 50e9), dgx_h100);
   h100.name = "NVIDIA H200 SXM 141 GB", h100.memory_bytes = 138 * kGib, h100.memory_bandwidth = 0.9 * 4800e9;

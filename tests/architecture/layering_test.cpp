@@ -32,7 +32,7 @@ const std::vector<Folder>& folders() {
       {"tensor_parallel", {"core", "kernels", "comm"}},
       {"model", {"core", "kernels", "comm", "tensor_parallel"}},
       {"zero", {"core", "kernels", "comm", "tensor_parallel"}},
-      {"engine/config", {"core", "pipeline", "model"}},
+      {"engine/config", {"core", "comm", "pipeline", "model"}},
       {"engine/data", {"core", "engine/config"}},
       {"engine/checkpoint", {"core", "comm", "zero"}},
       {"engine/foreign", {"core", "engine/data", "engine/checkpoint"}},

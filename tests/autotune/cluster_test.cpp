@@ -39,8 +39,8 @@ TEST(Cluster, NamedOnesHaveTheNumbersOfTheirDataSheets) {
   };
   const Sheet sheets[] = {{"a100", 78, 2039e9, 312e12, 19.5e12, 0.67, 300e9, 25e9, 230, 41e9, 25e9},
                           {"a100-40", 38, 1555e9, 312e12, 19.5e12, 0.67, 300e9, 25e9, 115, 41e9, 25e9},
-                          {"h100", 78, 3350e9, 989e12, 67e12, 0.59, 450e9, 50e9, 230, 61e9, 50e9},
-                          {"h200", 138, 4800e9, 989e12, 67e12, 0.59, 450e9, 50e9, 230, 61e9, 50e9}};
+                          {"h100", 78, 3350e9, 989e12, 67e12, 0.57, 450e9, 50e9, 230, 61e9, 50e9},
+                          {"h200", 138, 4800e9, 989e12, 67e12, 0.57, 450e9, 50e9, 230, 61e9, 50e9}};
   ASSERT_EQ(std::size(sheets), cluster_names().size());
   for (const Sheet& sheet : sheets) {
     const Cluster cluster = cluster_named(sheet.name);

@@ -233,10 +233,11 @@ TEST_F(Planning, OfOneConfigThatDoesNotFitSaysWhatIsShort) {
   EXPECT_EQ(bytes["optimizer"].get<double>(), 12 * parameters);
   // Activations of the T = 8192 tokens of a sequence: the embedding's output; for each block the outputs of the two norms, qkv,
   // the outputs of attention's core and of its projection, the gated and the activated feed-forward, its output, and in float32
-  // one statistic for each head and norm; and in the backward of a feed-forward its gradients, dy, dx and that of the branch.
-  const double T = 8192, H = 4096, F = 14336, kv = 1024, heads = 32;
-  const double block = 2 * (2 * H + (H + 2 * kv) + 2 * H + 3 * F + H) + 4 * (heads + 2), backward = 2 * (3 * F + 3 * H);
-  EXPECT_EQ(bytes["activations"].get<double>(), T * (2 * H + 32 * block + backward));
+  // one statistic for each head and norm; and in the head its norm's output, statistic and gradient, and of an eighth of the
+  // tokens the logits in float32 and their gradients, which is more than a block has in its backward.
+  const double T = 8192, H = 4096, F = 14336, V = 128256, kv = 1024, heads = 32;
+  const double block = 2 * (2 * H + (H + 2 * kv) + 2 * H + 3 * F + H) + 4 * (heads + 2);
+  EXPECT_EQ(bytes["activations"].get<double>(), T * (2 * H + 32 * block) + T * (4 * H + 4) + T / 8 * V * 6);
   EXPECT_LT(bytes["buffers"].get<double>(), 1 << 16);  // a few sums and flags: nothing is sharded or sent
   double total = 0;
   for (const char* part : {"parameters", "gradients", "optimizer", "activations", "buffers"})
