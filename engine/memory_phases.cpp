@@ -57,7 +57,7 @@ std::vector<std::string> MemoryPhases::table() const {
       name_of(MemoryCategory::Optimizer), name_of(MemoryCategory::Activations), name_of(MemoryCategory::Buffers), "together")};
   for (const auto& [name, phase] : EnumNames<MemoryPhase>::table) {
     if (most_together(phase) == 0) continue;
-    const auto column = [&](MemoryCategory category) { return mebibytes(most(phase)[category]); };
+    const auto column = [&bytes = most(phase)](MemoryCategory category) { return mebibytes(bytes[category]); };
     lines.push_back(fmt::format(kMemoryRow, name, column(MemoryCategory::Parameters), column(MemoryCategory::Gradients),
                                 column(MemoryCategory::Optimizer), column(MemoryCategory::Activations),
                                 column(MemoryCategory::Buffers), mebibytes(most_together(phase))));
