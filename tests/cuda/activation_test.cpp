@@ -1,4 +1,6 @@
 // Compares activations, dropout and rotary embedding with the CPU's.
+#include <limits>
+
 #include "tests/cuda/twins.h"
 
 namespace trivet::kernels {
@@ -93,8 +95,9 @@ TEST(CudaDropout, MasksAndSumsAreTheCpus) {
 
 // Zeros of both signs, and numbers whose quotients overflow, are subnormal, or are too small for a fused remainder to be exact.
 TEST(CudaDropout, DividesExtremeNumbersAsTheCpu) {
-  const double extremes[] = {0.0,        -0.0,    0x1p-149, -0x1.8p-140, 0x1.2p-127, -0x1p-126, 0x1.6p-110,
-                             -0x1.4p-81, 0x1p-80, 0x1p100,  -0x1.8p100,  0x1.aep127, -INFINITY, INFINITY};
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  const double extremes[] = {0.0,        -0.0,    0x1p-149, -0x1.8p-140, 0x1.2p-127, -0x1p-126,  0x1.6p-110,
+                             -0x1.4p-81, 0x1p-80, 0x1p100,  -0x1.8p100,  0x1.aep127, -kInfinite, kInfinite};
   for (const DType dtype : kFloatTypes)
     for (const float rate : {0x1p-24f, 0.1f, 0.7f, 1 - 0x1p-24f}) {
       HostTensor values = HostTensor::random(dtype, {2, 512}, 1);

@@ -189,7 +189,8 @@ TEST_P(CudaCuts, PiecesOfOutHaveTheSameBitsWhenComputedAlone) {
     const HostTensor a = random(m, k, 1), b = transpose_b ? random(n, k, 2) : random(k, n, 2);
     const HostTensor whole =
         product(a, b, {.col_ends = {cut, n}}, {m, n}, {.out = GetParam(), .transpose_b = transpose_b, .bias = &bias});
-    for (auto [begin, end] : {std::pair(int64_t{0}, cut), std::pair(cut, n)}) {
+    for (const auto& ends : {std::pair(int64_t{0}, cut), std::pair(cut, n)}) {
+      const int64_t begin = ends.first, end = ends.second;
       const HostTensor part = transpose_b ? [&] {
         HostTensor rows(GetParam(), {end - begin, k});
         for (int64_t e = 0; e < rows.elements(); ++e) rows.set(e, b.at(begin * k + e));
