@@ -164,7 +164,8 @@ TensorComparison compare_with(Engine& engine, const LoadedStep& step) {
 }
 
 std::string state_difference(const Engine& engine, const LoadedStep& step) {
-  const checkpoint::RunState now = engine.state(), then = step.run_state();
+  const checkpoint::RunState now = engine.state();
+  const checkpoint::RunState& then = step.run_state();
   if (now.updates != then.updates)
     return fmt::format("{} steps were skipped, and {} were then", now.steps - now.updates, then.steps - then.updates);
   if (now.loss_scale && then.loss_scale && *now.loss_scale != *then.loss_scale)
