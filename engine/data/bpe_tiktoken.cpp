@@ -32,8 +32,30 @@ const std::vector<Encoding>& encodings() {
   return all;
 }
 
-const Encoding& encoding_of(const std::string& path) {
+// Llama 3's file has the name of a model of sentencepiece, which other files of ranks have, too. What its versions call
+// differently has no name here.
+constexpr const char* kLlamaFile = "tokenizer.model";
+constexpr size_t kLlamaRanks = 128'000;
+const Encoding& encoding_of_llama() {
+  static const Encoding encoding{{},
+                                 kGpt4Pattern,
+                                 {{"<|begin_of_text|>", 0},
+                                  {"<|end_of_text|>", 1},
+                                  {"<|start_header_id|>", 6},
+                                  {"<|end_header_id|>", 7},
+                                  {"<|eot_id|>", 9}}};
+  return encoding;
+}
+
+const Encoding& encoding_of(const std::string& path, size_t ranks) {
   const std::string name = std::filesystem::path(path).filename().string();
+  if (name == kLlamaFile) {
+    if (ranks == kLlamaRanks) return encoding_of_llama();
+    bad_file(path,
+             fmt::format("holds {} ranks of tiktoken, but Llama 3's, which has this name, holds {}; use the tokenizer.json of "
+                         "the same model",
+                         ranks, kLlamaRanks));
+  }
   std::string accepted;
   for (const Encoding& encoding : encodings())
     for (const std::string_view part : encoding.names) {
@@ -105,10 +127,10 @@ std::pair<int32_t, int32_t> halves(const std::string& token, int32_t token_rank,
 }  // namespace
 
 std::shared_ptr<BpeTokenizer> bpe_from_tiktoken(std::string_view text, const std::string& source) {
-  const Encoding& encoding = encoding_of(source);
   BpeVocabulary vocabulary;
-  vocabulary.pattern = encoding.pattern;
   vocabulary.tokens = read_ranks(text, source);
+  const Encoding& encoding = encoding_of(source, vocabulary.tokens.size());
+  vocabulary.pattern = encoding.pattern;
   Ranks ranks;
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) ranks.emplace(vocabulary.tokens[i], static_cast<int32_t>(i));
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i)

@@ -63,6 +63,9 @@ bool looks_like_json(const std::string& text) {
   return first != std::string::npos && text[first] == '{';
 }
 
+// Of tiktoken: the byte "!" and its rank.
+bool looks_like_ranks(const std::string& text) { return text.starts_with("IQ== 0\n"); }
+
 std::shared_ptr<Tokenizer> own_format(const nlohmann::json& json, const std::string& source) {
   const std::string kind = json.at("trivet_tokenizer").get<std::string>();
   if (kind == "bytes") return bytes_tokenizer();
@@ -125,7 +128,7 @@ std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   const std::string text = read_text(path, kMaxTokenizerBytes, "a tokenizer");
   if (looks_like_json(text)) return tokenizer_from_text(text, path);
   if (looks_like_sentencepiece(text)) return sentencepiece_tokenizer(text, path);
-  if (path.ends_with(".tiktoken")) return bpe_from_tiktoken(text, path);
+  if (path.ends_with(".tiktoken") || looks_like_ranks(text)) return bpe_from_tiktoken(text, path);
   return bpe_from_merges(text, path);
 }
 

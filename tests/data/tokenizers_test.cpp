@@ -439,5 +439,33 @@ TEST(Tiktoken, TheNameSaysHowTextIsSplit) {
       "use the tokenizer.json of the same model");
 }
 
+// The bytes from "!" on, all pairs, and as many tokens of three bytes as the file needs.
+TEST(Tiktoken, AFileOfLlama3IsKnownByItsNameAndItsRanks) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.path() + "/tokenizer.model";
+  const auto byte = [](int value) { return std::string(1, static_cast<char>((value + '!') % 256)); };
+  std::string text;
+  for (int rank = 0; rank < 128'000; ++rank) {
+    const int pair = rank - 256, three = pair - 65'536;
+    const std::string token = pair < 0    ? byte(rank)
+                              : three < 0 ? byte(pair / 256) + byte(pair % 256)
+                                          : "1" + byte(three / 256) + byte(three % 256);
+    text += to_base64(token) + " " + std::to_string(rank) + "\n";
+  }
+  std::ofstream(path, std::ios::binary) << text;
+  const auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->special_id("<|begin_of_text|>"), 128'000);
+  EXPECT_EQ(tokenizer->special_id("<|end_of_text|>"), 128'001);
+  EXPECT_EQ(tokenizer->special_id("<|eot_id|>"), 128'009);
+  EXPECT_EQ(end_of_text_of(*tokenizer), "<|end_of_text|>");
+  EXPECT_THAT(tokenizer->encode_with_special("12<|eot_id|>"), ElementsAre(256 + 256 * ('1' - '!') + '2' - '!', 128'009));
+  EXPECT_EQ(tokenizer->encode(" 1x").size(), 3u) << "a space, digits and letters are words";
+  std::ofstream(path, std::ios::binary) << text << to_base64("2345") << " 128000\n";
+  expect_error([&] { load_tokenizer(path); }, ExitCode::Usage,
+               path +
+                   ": holds 128001 ranks of tiktoken, but Llama 3's, which has this name, holds 128000; use the "
+                   "tokenizer.json of the same model");
+}
+
 }  // namespace
 }  // namespace trivet::data
