@@ -63,7 +63,7 @@ std::string with_checksums(std::string_view input) {
     return offset <= bytes.size() ? hash_bytes(std::string_view(bytes).substr(offset, size)) : 0;
   };
   header.tokens_xxh3 = hash_of(header.tokens_offset, header.tokens * header.bytes_per_token);
-  if (header.version == kTokenVersion) {
+  if (header.version >= kTokenVersion) {
     header.documents_xxh3 = hash_of(documents_offset(header), header.documents * 8);
     header.ignored_xxh3 = hash_of(documents_offset(header) + header.documents * 8, header.ignored_bytes);
   }
@@ -78,7 +78,10 @@ void check_tokens(const std::string& path) {
   if (!accepts(kDataRefused, [&] { file = open_token_file(path); })) return;
   require(file->tokens() >= 0 && file->info().tokens == file->tokens(), "the number of tokens is known");
   std::vector<int32_t> ids(file->tokens());
-  const bool read = accepts(kDataRefused, [&] { file->read(0, ids); });
+  const bool read = accepts(kDataRefused, [&] {
+    file->read(0, ids);
+    file->document_ends();
+  });
   require(read == accepts(kDataRefused, [&] { verify_tokens(path); }), "what can be read is verified");
   require(!file->digest().empty(), "a file has a digest");
   if (!read) return;
