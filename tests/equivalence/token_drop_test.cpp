@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "core/random.h"
 #include "kernels/kernels.h"
 #include "kernels/observed_kernels.h"
 #include "model/dropped_tokens.h"
@@ -135,7 +136,12 @@ TEST(DroppedTokens, TokensThatAreLeftOutPassUnchanged) {
   for (int32_t token = 0; token < kTokens; ++token)
     if (!std::equal(x.begin() + token * kWidth, x.begin() + (token + 1) * kWidth, y.begin() + token * kWidth))
       chosen.push_back(token);
-  ASSERT_EQ(chosen.size(), 3u) << "the others pass unchanged";
+  std::vector<int32_t> drawn(3);
+  kernels->choose_tokens({.chosen = {drawn.data(), DType::Int32, {1, 3}},
+                          .sequence = kTokens,
+                          .key = random_key(5, "b.token_drop"),
+                          .first_sample = 9});
+  ASSERT_EQ(chosen, drawn) << "the others pass unchanged";
   std::vector<double> some;
   for (const int32_t token : chosen) some.insert(some.end(), x.begin() + token * kWidth, x.begin() + (token + 1) * kWidth);
   const model::TransformerBlock block("b", options());
