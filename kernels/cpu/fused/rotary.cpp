@@ -56,7 +56,7 @@ void compute(const Rotary& args, int threads) {
   dispatch_float(args.qkv.dtype, [&]<typename T>() {
     using Sum = SumOf<T>;
     const auto loop = by_isa(&baseline::rotate_heads<T>, &v3::rotate_heads<T>, &v4::rotate_heads<T>);
-    const int32_t* given = args.positions.as<int32_t>();
+    const int32_t* given = args.positions.absent() ? nullptr : args.positions.as<int32_t>();
     const int64_t rows = args.qkv.shape[0] * sequence;
     const int64_t most = given && rows > 0 ? *std::max_element(given, given + rows) + int64_t{1} : sequence;
     const RotaryTable<Sum>& table = RotaryTable<Sum>::of(most, args.pairs(), args.base, args.scaling);

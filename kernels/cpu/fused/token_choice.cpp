@@ -38,7 +38,8 @@ void compute(const GatherTokens& args, int threads) {
   const int64_t width = args.x.shape[2];
   const auto bytes = static_cast<size_t>(width * size_of(args.x.dtype));
   for_each_chosen(args.chosen, args.x.shape[1], width, threads, [&](int64_t some, int64_t all) {
-    std::memcpy(args.out.as<std::byte>() + some * bytes, args.x.as<std::byte>() + all * bytes, bytes);
+    std::memcpy(static_cast<std::byte*>(args.out.data) + some * bytes, static_cast<const std::byte*>(args.x.data) + all * bytes,
+                bytes);
   });
 }
 
@@ -46,7 +47,8 @@ void compute(const ScatterTokens& args, int threads) {
   const int64_t width = args.x.shape[2];
   const auto bytes = static_cast<size_t>(width * size_of(args.x.dtype));
   for_each_chosen(args.chosen, args.out.shape[1], width, threads, [&](int64_t some, int64_t all) {
-    std::memcpy(args.out.as<std::byte>() + all * bytes, args.x.as<std::byte>() + some * bytes, bytes);
+    std::memcpy(static_cast<std::byte*>(args.out.data) + all * bytes, static_cast<const std::byte*>(args.x.data) + some * bytes,
+                bytes);
   });
 }
 
