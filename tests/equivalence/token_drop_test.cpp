@@ -75,6 +75,19 @@ TEST(TokenDrop, OfAllTokensChangesNothing) {
   EXPECT_EQ(difference(all, run({.ranks = 1, .steps = 2, .config = config})), "");
 }
 
+// A step that leaves out few tokens needs more memory than one that leaves out none, because it moves the others.
+TEST(TokenDrop, APlanHasTheMemoryOfStepsThatLeaveOutFewTokens) {
+  for (const bool recompute : {false, true}) {
+    Config config = dropping_tokens(model::Type::Llama);
+    config.recompute = recompute ? Recompute::Full : Recompute::None;
+    config.model.token_drop.blocks = {0, 1, 2, 3};
+    config.model.token_drop.min_tokens = 15;
+    config.model.token_drop.multiple = 1;
+    config.model.token_drop.steps = 1;
+    EXPECT_NO_THROW(run({.ranks = 1, .steps = 2, .config = config}));
+  }
+}
+
 struct CountsOperations final : kernels::KernelObserver {
   void ended(const kernels::KernelCall& call) override {
     if (call.kernel == std::string("matmul")) operations += call.flops;
