@@ -26,6 +26,7 @@
 #include "engine/backend/cuda_module.h"
 #include "engine/config/load.h"
 #include "engine/make_plan.h"
+#include "model/dropped_tokens.h"
 
 namespace trivet::cli {
 namespace {
@@ -133,7 +134,8 @@ std::string predicted_or_why_not(const BenchArguments& arguments, const Plan& pl
 }
 
 void measure_step(const BenchArguments& arguments) {
-  const Config config = load_config(arguments.config, arguments.overrides);
+  Config config = load_config(arguments.config, arguments.overrides);
+  config.model = model::with_most_tokens(config.model);
   run_job(arguments.ranks, config.communication, [&](RankBody rank) {
     model::Model model = model_of(config);
     const Plan plan = make_plan(config, model, rank.world.size());

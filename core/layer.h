@@ -83,6 +83,9 @@ struct Context {
   // Attention keeps its core's input and recomputes the core's output in backward (Korthikanti et al. 2022). Must have the same
   // value in a microbatch's forward and backward.
   bool recompute_attention = false;
+  // int32 [B, S]: the place of each token in its sequence, if some tokens are left out (model/dropped_tokens.h). Absent: they
+  // are 0, 1, ..., S - 1. Must have the same values in a microbatch's forward and backward.
+  ConstTensorView positions;
   // The axes over which layers communicate. Axis::Tensor: the ranks that hold the other parts of split parameters; if it splits
   // tokens, x, y, dy and dx hold only the rank's own tokens, [B, S / size, H], and operations that treat each token separately
   // need no change.

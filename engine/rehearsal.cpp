@@ -7,6 +7,7 @@
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/curriculum.h"
 #include "engine/config/optimizer_states.h"
+#include "model/dropped_tokens.h"
 
 namespace trivet {
 namespace {
@@ -72,8 +73,9 @@ Microbatch Rehearsal::microbatch_of(const StepNumbers& numbers) const {
 StepNumbers Rehearsal::longest_step() const {
   const CurriculumConfig& curriculum = plan_.config.curriculum;
   const OptimizerConfig& optimizer = plan_.config.optimizer;
-  return {.step = curriculum.enabled ? steps_of_new_difficulty(curriculum).back() - 1 : 0,
-          .update = may_send_signs(optimizer.type) ? optimizer.freeze_step + 1 : 1};
+  int64_t step = curriculum.enabled ? steps_of_new_difficulty(curriculum).back() - 1 : 0;
+  if (const model::TokenDrop* drop = token_drop()) step = std::max(step, model::steps_of_new_kept_tokens(*drop).back());
+  return {.step = step, .update = may_send_signs(optimizer.type) ? optimizer.freeze_step + 1 : 1};
 }
 
 void Rehearsal::train_step() { train_step(longest_step()); }
@@ -90,8 +92,16 @@ void Rehearsal::train_earlier_steps() {
     warm_up.update = 1;
     train_step(warm_up);
   }
-  if (!plan_.config.curriculum.enabled) return;
-  for (const int64_t step : steps_of_new_difficulty(plan_.config.curriculum)) train_step({.step = step - 1});
+  if (plan_.config.curriculum.enabled)
+    for (const int64_t step : steps_of_new_difficulty(plan_.config.curriculum)) train_step({.step = step - 1});
+  if (const model::TokenDrop* drop = token_drop())
+    for (const int64_t step : model::steps_of_new_kept_tokens(*drop)) train_step({.step = step});
+}
+
+// Null: blocks compute all tokens.
+const model::TokenDrop* Rehearsal::token_drop() const {
+  const auto& description = model_.description;
+  return description && description->token_drop.enabled ? &description->token_drop : nullptr;
 }
 
 void Rehearsal::audited_step() {

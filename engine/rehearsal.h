@@ -41,6 +41,7 @@ class Rehearsal {
   Microbatch microbatch() const;
   Microbatch microbatch_of(const StepNumbers& numbers) const;
   StepNumbers longest_step() const;
+  const model::TokenDrop* token_drop() const;
   void train_earlier_steps();
   void audited_step();
   RankResources resources(const RehearsalParts& parts);

@@ -48,10 +48,13 @@ std::string_view variant_of(const Args& a) {
 }  // namespace
 
 void Rotary::check() const {
-  const Rules rules("rotary", {{"qkv", qkv}});
+  const Rules rules("rotary", {{"qkv", qkv}, {"positions", positions}});
   const int64_t head_size = check_heads(rules, qkv, heads, key_value_heads);
   rules.require(rotated > 0 ? rotated % 2 == 0 && rotated <= head_size : head_size % 2 == 0,
                 "an even number of elements of a head must be rotated");
+  if (positions.absent()) return;
+  rules.types(DType::Int32, {positions});
+  rules.sizes(qkv.shape[0] * qkv.shape[1], {positions});
 }
 
 KernelCall Rotary::describe() const {

@@ -10,8 +10,8 @@
 namespace trivet::kernels {
 
 // Rotates the query and key heads of qkv[B, S, (N + 2G) D] in place (RoFormer, Su et al. 2021), or the first R elements of
-// each. The pairs are (i, i + R/2), their angles position * base^(-2i/R), where position counts within the sequence and
-// `scaling` changes the frequency. `inverse` rotates back, which is the backward.
+// each. The pairs are (i, i + R/2), their angles position * base^(-2i/R), where position counts within the sequence, unless
+// `positions` are given, and `scaling` changes the frequency. `inverse` rotates back, which is the backward.
 struct Rotary {
   TensorView qkv;
   int64_t heads = 0, key_value_heads = 0;  // N, G
@@ -19,6 +19,7 @@ struct Rotary {
   bool inverse = false;
   int64_t rotated = 0;  // R; 0: D
   RotaryScaling scaling = {};
+  ConstTensorView positions = {};  // optional int32 [B, S], none negative
 
   int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }
   int64_t pairs() const { return (rotated > 0 ? rotated : head_size()) / 2; }  // of a head

@@ -72,6 +72,10 @@ struct AttentionBackward;
 // kernels/embedding.h
 struct Embedding;
 struct EmbeddingBackward;
+// kernels/token_choice.h
+struct ChooseTokens;
+struct GatherTokens;
+struct ScatterTokens;
 // kernels/losses.h
 struct CrossEntropy;
 struct RowMaxima;
@@ -131,7 +135,8 @@ using KernelArguments =
                  const RunningAverage*, const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*,
                  const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
                  const FixedPointRound*, const Quantize*, const Dequantize*, const HeadNorm*, const HeadNormBackwardInput*,
-                 const HeadNormBackwardWeight*, const PackSigns*, const UnpackSigns*>;
+                 const HeadNormBackwardWeight*, const PackSigns*, const UnpackSigns*, const ChooseTokens*, const GatherTokens*,
+                 const ScatterTokens*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -183,6 +188,9 @@ class Kernels {
   void attention_backward(const AttentionBackward& a) { run(&a); }
   void embedding(const Embedding& a) { run(&a); }
   void embedding_backward(const EmbeddingBackward& a) { run(&a); }
+  void choose_tokens(const ChooseTokens& a) { run(&a); }
+  void gather_tokens(const GatherTokens& a) { run(&a); }
+  void scatter_tokens(const ScatterTokens& a) { run(&a); }
   void cross_entropy(const CrossEntropy& a) { run(&a); }
   void row_maxima(const RowMaxima& a) { run(&a); }
   void row_sums(const RowSums& a) { run(&a); }

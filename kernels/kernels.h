@@ -17,3 +17,4 @@
 #include "kernels/quantization.h"
 #include "kernels/signs.h"
 #include "kernels/sums.h"
+#include "kernels/token_choice.h"

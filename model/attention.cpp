@@ -133,7 +133,8 @@ void Attention::rotate(Context& context, TensorView qkv, bool inverse) const {
                           .base = static_cast<float>(options_.rotary_base),
                           .inverse = inverse,
                           .rotated = options_.rotated,
-                          .scaling = options_.rotary_scaling});
+                          .scaling = options_.rotary_scaling,
+                          .positions = context.positions});
 }
 
 // A head gets the same random draws on whichever rank it is.

@@ -25,6 +25,14 @@ struct LayerDrop {
   double theta = 1.0, gamma = 0.001;
 };
 
+// Steps leave tokens out of some blocks (model/dropped_tokens.h).
+struct TokenDrop {
+  bool enabled = false;
+  std::vector<int64_t> blocks;             // from 0
+  int64_t min_tokens = 0, max_tokens = 0;  // of a sequence, that these blocks compute in the first step and in the end
+  int64_t steps = 0, multiple = 0;         // from the minimum to the maximum, by multiples of this number
+};
+
 // Low-rank adapters (model/lora.h). With adapters all other parameters are frozen.
 struct Lora {
   int64_t rank = 0;  // 0: no adapters
@@ -59,6 +67,7 @@ struct Description {
   bool post_norm = false;           // what attention and MLP add is normalized, too
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
   LayerDrop layer_drop;             // of the blocks of a transformer
+  TokenDrop token_drop;             // in these blocks
   Lora lora;                        // of linear layers in these blocks
   Objective objective = Objective::NextToken;
   kernels::PreferenceRule preference;  // Objective::Dpo

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "model/dropped_layer.h"
+#include "model/dropped_tokens.h"
 #include "model/embedding.h"
 #include "model/lm_head.h"
 #include "model/lora.h"
@@ -126,7 +127,9 @@ Model build_transformer(const Description& d) {
   append(model, "embedding", std::make_unique<Embedding>("embedding", embedding_options(d)));
   for (int64_t i = 0; i < d.layers; ++i) {
     const std::string name = "blocks." + std::to_string(i);
-    auto layer = std::make_unique<TransformerBlock>(name, with_adapters(block_options(d, i), d, adapted, i));
+    std::unique_ptr<Layer> layer = std::make_unique<TransformerBlock>(name, with_adapters(block_options(d, i), d, adapted, i));
+    if (d.token_drop.enabled && std::ranges::find(d.token_drop.blocks, i) != d.token_drop.blocks.end())
+      layer = std::make_unique<DroppedTokens>(name, d.token_drop, std::move(layer));
     if (d.layer_drop.enabled)
       append(
           model, name,

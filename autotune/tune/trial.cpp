@@ -14,6 +14,7 @@
 #include "engine/data/made_up_source.h"
 #include "engine/engine.h"
 #include "engine/lr_schedule.h"
+#include "model/dropped_tokens.h"
 
 namespace trivet::autotune {
 namespace {
@@ -82,7 +83,7 @@ void build(std::optional<Engine>& engine, const Config& config, const model::Des
         meet(TrialStatus::Ok, "");
       }};
   try {
-    model::Model model = model::build(description);
+    model::Model model = model::build(model::with_most_tokens(description));
     Plan plan = make_plan(config, model, world.size());
     use_constant_rate(plan.config);
     use_longest_samples(plan.config.curriculum);

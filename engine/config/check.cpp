@@ -11,6 +11,7 @@
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
+#include "engine/config/token_drop.h"
 #include "model/family.h"
 
 namespace trivet {
@@ -23,6 +24,7 @@ void check_model(const Config& config) {
   if (config.model.layer_drop.enabled && model::family_of(config.model.type).reads_images)
     refuse(config, "progressive_layer_drop.enabled", "true needs a model of transformer blocks; use false");
   if (const auto problem = model::find_problem(config.model)) refuse(config, "model." + problem->key, problem->text);
+  config::check_token_drop(config);
 }
 
 void check_data(const Config& config) {

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "core/rising_number.h"
 #include "engine/config/config.h"
 #include "engine/config/refuse.h"
 
@@ -15,28 +15,18 @@ namespace {
 using config::refuse;
 
 int64_t difficulty_by_root(const CurriculumConfig& curriculum, int64_t step) {
-  const auto least = static_cast<double>(curriculum.min_difficulty), most = static_cast<double>(curriculum.max_difficulty);
   const double degree = curriculum.schedule == DifficultySchedule::FixedRoot ? static_cast<double>(curriculum.root_degree) : 1;
-  const double share = std::pow(static_cast<double>(step) / static_cast<double>(curriculum.total_steps), 1 / degree);
-  const double exact = std::floor(share * (most - least) + least);
-  if (exact >= most + static_cast<double>(curriculum.difficulty_step)) return curriculum.max_difficulty;
-  const auto difficulty = static_cast<int64_t>(exact);
-  return std::min(difficulty - difficulty % curriculum.difficulty_step, curriculum.max_difficulty);
+  return RisingNumber{.least = curriculum.min_difficulty,
+                      .most = curriculum.max_difficulty,
+                      .steps = curriculum.total_steps,
+                      .multiple = curriculum.difficulty_step,
+                      .degree = degree}
+      .at(step);
 }
 
 int64_t difficulty_from_list(const CurriculumConfig& curriculum, int64_t step) {
   const auto place = std::ranges::lower_bound(curriculum.last_steps, step) - curriculum.last_steps.begin();
   return curriculum.difficulties[place];
-}
-
-// A step from which on the difficulty no longer changes, in any run that can end.
-int64_t end_of(const CurriculumConfig& curriculum) {
-  constexpr int64_t kNever = int64_t{1} << 50;
-  if (curriculum.schedule == DifficultySchedule::FixedDiscrete)
-    return curriculum.last_steps.empty() ? 1 : curriculum.last_steps.back() + 1;
-  int64_t end = 1;
-  while (end < kNever && difficulty_at(curriculum, end) < curriculum.max_difficulty) end *= 2;
-  return end;
 }
 
 void require(const Config& config, int64_t value, const char* key) {
@@ -94,19 +84,8 @@ int64_t difficulty_at(const CurriculumConfig& curriculum, int64_t step) {
                                                                   : difficulty_by_root(curriculum, step);
 }
 
-// The difficulty never falls, so the next change is found by bisection.
 std::vector<int64_t> steps_of_new_difficulty(const CurriculumConfig& curriculum) {
-  const int64_t end = end_of(curriculum);
-  std::vector<int64_t> steps{1};
-  while (difficulty_at(curriculum, steps.back()) < difficulty_at(curriculum, end)) {
-    int64_t same = steps.back(), other = end;
-    while (other - same > 1) {
-      const int64_t middle = same + (other - same) / 2;
-      (difficulty_at(curriculum, middle) == difficulty_at(curriculum, steps.back()) ? same : other) = middle;
-    }
-    steps.push_back(other);
-  }
-  return steps;
+  return steps_of_change(1, [&](int64_t step) { return difficulty_at(curriculum, step); });
 }
 
 SampleSpec sample_of_step(const CurriculumConfig& curriculum, const SampleSpec& sample, int64_t step) {

@@ -29,9 +29,11 @@ struct CurriculumConfig {
   std::vector<int64_t> difficulties, last_steps;  // FixedDiscrete: the last step of each difficulty but the last one
 };
 
-// DeepSpeed's switches around its second form of a curriculum.
+// DeepSpeed's switches around its second form of a curriculum and around model::TokenDrop, and what it wants to be told twice:
+// how many blocks there are, and how many of them leave tokens out. Numbers that are 0 are not given.
 struct DataEfficiencyConfig {
-  bool enabled = false, sampling = false;
+  bool enabled = false, sampling = false, routing = false;
+  int64_t total_layers = 0, dropping_layers = 0;
 };
 
 }  // namespace trivet

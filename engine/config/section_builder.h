@@ -174,6 +174,19 @@ class Section : public SectionBase {
     return refiner;
   }
 
+  // A whole number from 1. If it is not given, the member is 0, which JSON writes as null.
+  KeyRefiner count(const std::string& name, int64_t Part::*member, const std::string& meaning) {
+    return custom(
+               name, KeyType::Integer, meaning,
+               [part = part_, member](Config& config, const JsonNode& node) { part(config).*member = node.integer; },
+               [part = part_, member](const Config& config) {
+                 const int64_t value = part(const_cast<Config&>(config)).*member;
+                 return value == 0 ? std::string("null") : std::to_string(value);
+               })
+        .at_least(1)
+        .nullable();
+  }
+
  private:
   std::function<Part&(Config&)> part_;
 };

@@ -7,16 +7,6 @@
 namespace trivet::config {
 namespace {
 
-KeyRefiner integer(SectionBase& section, const std::string& name, int64_t CurriculumConfig::*member,
-                   const std::string& meaning) {
-  return section
-      .custom(
-          name, KeyType::Integer, meaning, [=](Config& c, const JsonNode& node) { c.curriculum.*member = node.integer; },
-          [=](const Config& c) { return c.curriculum.*member == 0 ? "null" : std::to_string(c.curriculum.*member); })
-      .at_least(1)
-      .nullable();
-}
-
 KeyRefiner integers(SectionBase& section, const std::string& name, std::vector<int64_t> CurriculumConfig::*member,
                     const std::string& meaning) {
   return section.custom(
@@ -43,10 +33,9 @@ void add_schedule(KeyTable& table, const std::string& prefix, const std::string&
   const auto has_degree = [](const Config& c) { return c.curriculum.schedule == DifficultySchedule::FixedRoot; };
   const auto by_list = [](const Config& c) { return c.curriculum.schedule == DifficultySchedule::FixedDiscrete; };
   Section<C> section(table, prefix, [](Config& c) -> C& { return c.curriculum; });
-  same_as(integer(section, "min_difficulty", &C::min_difficulty, "tokens of the first sequences"), "min_difficulty");
-  same_as(
-      integer(section, "max_difficulty", &C::max_difficulty, "tokens of the longest sequences, at most model.sequence_length"),
-      "max_difficulty");
+  same_as(section.count("min_difficulty", &C::min_difficulty, "tokens of the first sequences"), "min_difficulty");
+  same_as(section.count("max_difficulty", &C::max_difficulty, "tokens of the longest sequences, at most model.sequence_length"),
+          "max_difficulty");
   same_as(section
               .key("schedule_type", &C::schedule,
                    "how the difficulty rises from the minimum to the maximum: evenly, as a root, or by a list")
@@ -54,13 +43,12 @@ void add_schedule(KeyTable& table, const std::string& prefix, const std::string&
           "schedule_type");
   Section<C> config(table, prefix + ".schedule_config", [](Config& c) -> C& { return c.curriculum; });
   const std::string both = "\"fixed_linear\" or \"fixed_root\"";
-  same_as(active(integer(config, "total_curriculum_step", &C::total_steps, "the step that reaches the maximum"), both, by_root),
+  same_as(active(config.count("total_curriculum_step", &C::total_steps, "the step that reaches the maximum"), both, by_root),
           "schedule_config.total_curriculum_step");
-  same_as(
-      active(integer(config, "difficulty_step", &C::difficulty_step, "difficulties are multiples of it; 8 suits tensor cores"),
-             both, by_root),
-      "schedule_config.difficulty_step");
-  same_as(active(integer(config, "root_degree", &C::root_degree, "2: a square root"), "\"fixed_root\"", has_degree),
+  same_as(active(config.count("difficulty_step", &C::difficulty_step, "difficulties are multiples of it; 8 suits tensor cores"),
+                 both, by_root),
+          "schedule_config.difficulty_step");
+  same_as(active(config.count("root_degree", &C::root_degree, "2: a square root"), "\"fixed_root\"", has_degree),
           "schedule_config.root_degree");
   same_as(
       active(integers(config, "difficulty", &C::difficulties, "the difficulties, ascending"), "\"fixed_discrete\"", by_list),
@@ -127,15 +115,55 @@ void add_sampling(KeyTable& table) {
   batching.unsupported("verbose", "false", "print the batches");
 }
 
+void set_blocks(Config& config, const JsonNode& node) {
+  config.model.token_drop.blocks.clear();
+  for (const JsonNode& item : node.items) {
+    if (!item.is_integer || item.integer < 0) throw std::invalid_argument("use a list of numbers of blocks, from 0");
+    config.model.token_drop.blocks.push_back(item.integer);
+  }
+}
+
+void add_schedule_of_tokens(KeyTable& table, const std::string& prefix) {
+  using T = model::TokenDrop;
+  const auto part = [](Config& c) -> T& { return c.model.token_drop; };
+  Section<T> schedule(table, prefix, part), steps(table, prefix + ".schedule_config", part);
+  schedule.count("min_value", &T::min_tokens, "tokens of a sequence that these blocks compute in the first step");
+  schedule.count("max_value", &T::max_tokens, "tokens of a sequence in the end, at most model.sequence_length");
+  schedule
+      .custom(
+          "schedule_type", KeyType::Enum, "how the tokens become more: evenly", [](Config&, const JsonNode&) {},
+          [](const Config&) { return "\"fixed_linear\""; })
+      .names({"fixed_linear"});
+  steps.count("require_steps", &T::steps, "the step that reaches the maximum");
+  steps.count("seq_per_step", &T::multiple, "their numbers are multiples of it; 8 suits tensor cores");
+}
+
 void add_random_ltd(KeyTable& table) {
-  SectionBase routing(table, "data_efficiency.data_routing");
-  routing.refused("random layer-token dropping");
-  routing.unsupported("enabled", "false", "skip tokens in middle layers");
-  SectionBase ltd(table, "data_efficiency.data_routing.random_ltd");
-  ltd.unsupported("enabled", "false", "random layer-token dropping");
-  for (const char* name : {"total_layer_num", "random_ltd_layer_num", "random_ltd_layer_id", "model_mask_name", "model_type",
-                           "hidden_state_order", "random_ltd_schedule", "layer_token_lr_schedule"})
-    ltd.unsupported(name, "null", "setting of random layer-token dropping");
+  using D = DataEfficiencyConfig;
+  using T = model::TokenDrop;
+  const auto switches = [](Config& c) -> D& { return c.data_efficiency; };
+  Section<D> routing(table, "data_efficiency.data_routing", switches);
+  routing.switched("data routing");
+  routing.key("enabled", &D::routing, "use the sections in this one");
+  const std::string name = "data_efficiency.data_routing.random_ltd";
+  Section<T> ltd(table, name, [](Config& c) -> T& { return c.model.token_drop; });
+  ltd.switched("random layerwise token dropping");
+  ltd.key("enabled", &T::enabled,
+          "some blocks of a transformer compute a random part of the tokens, more of them step by step");
+  Section<D> numbers(table, name, switches);
+  numbers.count("total_layer_num", &D::total_layers, "blocks of the model; must be model.layers");
+  numbers.count("random_ltd_layer_num", &D::dropping_layers, "how many blocks random_ltd_layer_id lists");
+  ltd.custom("random_ltd_layer_id", KeyType::List, "the blocks that leave tokens out, from 0", set_blocks,
+             [](const Config& c) { return integers_json(c.model.token_drop.blocks); });
+  ltd.inert("model_mask_name", "null", "the model's argument for the mask", "the engine knows its models");
+  ltd.unsupported("model_type", "\"decoder\"", "whether tokens see only those before them");
+  ltd.inert("hidden_state_order", "\"batch_seq_dim\"", "order of the dimensions", "the engine knows its models");
+  add_schedule_of_tokens(table, name + ".random_ltd_schedule");
+  SectionBase rate(table, name + ".layer_token_lr_schedule");
+  rate.refused("a learning rate by the tokens of all layers");
+  rate.unsupported("enabled", "false", "learning rate by tokens");
+  for (const char* key : {"total_layer_tokens", "warmup_type", "warmup_layer_tokens"})
+    rate.unsupported(key, "null", "setting of the learning rate by tokens");
 }
 
 }  // namespace

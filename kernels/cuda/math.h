@@ -47,6 +47,9 @@ void compute(const SwiGluBackward& args, const Launch& launch);
 void compute(const Rotary& args, const Launch& launch);
 void compute(const Embedding& args, const Launch& launch);
 void compute(const EmbeddingBackward& args, const Launch& launch);
+void compute(const ChooseTokens& args, const Launch& launch);
+void compute(const GatherTokens& args, const Launch& launch);
+void compute(const ScatterTokens& args, const Launch& launch);
 // Targets that are not below the vocabulary size make the loss and the row's gradient NaN.
 void compute(const CrossEntropy& args, const Launch& launch);
 void compute(const RowMaxima& args, const Launch& launch);

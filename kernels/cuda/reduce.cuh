@@ -1,4 +1,5 @@
 // Sums and maxima over a warp or a block, in an order that depends only on the number of threads. Every thread gets the result.
+// And sums over the threads before one.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -42,6 +43,31 @@ __device__ __forceinline__ T join_group(T value, const Join& join) {
     __syncthreads();  // now the next call may write
   }
   return value;
+}
+
+// Sum of `value` over the threads before this one in the block, and over all threads of the block, which must all call this.
+struct Prefix {
+  int before, all;
+};
+template <int kThreads>
+__device__ Prefix prefix_of_block(int value) {
+  __shared__ int of_warps[kThreads / kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  int sum = value;
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) {
+    const int other = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(step));
+    if (lane >= step) sum += other;
+  }
+  __syncthreads();  // the results of an earlier call have been read
+  if (lane == kWarp - 1) of_warps[warp] = sum;
+  __syncthreads();
+  Prefix prefix{sum - value, 0};
+  for (int w = 0; w < kThreads / kWarp; ++w) {
+    if (w < warp) prefix.before += of_warps[w];
+    prefix.all += of_warps[w];
+  }
+  return prefix;
 }
 
 }  // namespace trivet::kernels::cuda

@@ -146,6 +146,18 @@ TEST(CudaRotary, TurnsAPartOfEachHeadMoreSlowlyAsTheCpu) {
       }
 }
 
+TEST(CudaRotary, TurnsHeadsByGivenPositionsAsTheCpu) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t head_size : {6, 64}) {
+      Twin qkv = Twin::random(dtype, {3, 2, 4 * head_size}, 1);
+      Twin positions = Twin::of(std::vector<int32_t>{5, 9, 0, 1, 700, 701}, {3, 2});
+      run_twins<Rotary>([&](const auto& view) {
+        return Rotary{.qkv = view(qkv), .heads = 2, .key_value_heads = 1, .positions = view(positions)};
+      });
+      qkv.expect_near("rotary " + text(dtype), 2 * sum_unit(dtype), 2 * half_unit(dtype));
+    }
+}
+
 TEST(CudaRotary, HeadsHaveNoOrder) {
   in_every_order([] {
     Twin qkv = Twin::random(DType::Float32, {2, 3, 4 * 64}, 1);

@@ -125,6 +125,10 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->rotary({x, 2, 1});
   meta->embedding({tokens, table, {}, x});
   meta->embedding_backward({tokens, x, table, {}});
+  const TensorView places = nothing(DType::Int32, {2, 4}), some = nothing(kBf16, {2, 4, 8});
+  meta->choose_tokens({.chosen = places, .sequence = 6});
+  meta->gather_tokens({x, places, some});
+  meta->scatter_tokens({some, places, x});
   meta->cross_entropy({table, nothing(DType::Int32, {50}), table});
   meta->ctc(
       {.logits = wide, .targets = tokens, .dlogits = wide, .scratch = nothing(DType::UInt8, {CtcScratch(wide, tokens).bytes})});
@@ -152,7 +156,7 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->fixed_point_add(flat, 1, 1, fixed, count);
   meta->fixed_point_read(fixed, flat);
   meta->fixed_point_round(flat, 1, 1, flat, count);
-  EXPECT_EQ(meta->counters().launches, 51);
+  EXPECT_EQ(meta->counters().launches, 54);
   EXPECT_GT(meta->counters().flops, 0);
 }
 

@@ -114,5 +114,29 @@ TEST(Rotary, InverseRotatesBack) {
   }
 }
 
+// Rotating some tokens of sequences by their positions gives what they have when all are rotated.
+TEST(Rotary, TurnsTokensByGivenPositions) {
+  const std::vector<int32_t> positions = {3, 4, 69, 0, 7, 50};
+  for (const DType dtype : kFloatTypes)
+    for (const bool inverse : {false, true}) {
+      const Case c{dtype, 2, 70, 4, 2, 64};
+      const HostTensor qkv = HostTensor::random(dtype, c.shape(), 1), all = rotated(c, qkv, inverse);
+      const int64_t width = c.shape().cols();
+      const auto row_of = [&](int64_t row) { return row / 3 * c.sequence + positions[row]; };
+      HostTensor some(dtype, {2, 3, width});
+      for (int64_t e = 0; e < some.elements(); ++e) some.set(e, qkv.at(row_of(e / width) * width + e % width));
+      const HostTensor out = same_bits_every_way([&](Kernels& kernels) {
+        HostTensor result = some;
+        kernels.rotary({.qkv = result.view(),
+                        .heads = 4,
+                        .key_value_heads = 2,
+                        .inverse = inverse,
+                        .positions = {positions.data(), DType::Int32, {2, 3}}});
+        return std::vector{result};
+      })[0];
+      for (int64_t e = 0; e < out.elements(); ++e) ASSERT_EQ(out.at(e), all.at(row_of(e / width) * width + e % width));
+    }
+}
+
 }  // namespace
 }  // namespace trivet::kernels

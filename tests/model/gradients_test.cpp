@@ -4,6 +4,7 @@
 
 #include "model/check_gradients.h"
 #include "model/dropped_layer.h"
+#include "model/dropped_tokens.h"
 #include "model/embedding.h"
 #include "model/lm_head.h"
 #include "model/transformer_block.h"
@@ -118,6 +119,18 @@ TEST(DroppedLayer, GradientsMatchDifferences) {
     expect_right(layer, {.input_shape = {2, 5, 12}, .seed = seed});
     ++kept;
   }
+}
+
+// check_gradients draws as step 3, in which 4 of 7 tokens are chosen; the second block has all of them.
+TEST(DroppedTokens, GradientsMatchDifferences) {
+  const TokenDrop drop{.enabled = true, .min_tokens = 2, .max_tokens = 7, .steps = 6, .multiple = 2};
+  ASSERT_EQ(kept_tokens(drop, 3), 4);
+  TransformerBlock::Options rotated = small_gpt_block(0.2);
+  rotated.attention.rotary_base = 100;
+  expect_right(DroppedTokens("b", drop, std::make_unique<TransformerBlock>("b", rotated)), {.input_shape = {2, 7, 12}});
+  expect_right(DroppedTokens("b", drop, std::make_unique<TransformerBlock>("b", rotated)), {.input_shape = {2, 4, 12}});
+  expect_right(DroppedTokens("b", drop, std::make_unique<TransformerBlock>("b", rotated)),
+               {.input_shape = {2, 7, 12}, .training = false});
 }
 
 TEST(TransformerBlock, GradientsMatchDifferencesWithoutBiases) {

@@ -34,6 +34,9 @@ void compute(const SwiGluBackward& args, int threads);
 void compute(const Rotary& args, int threads);
 void compute(const Embedding& args, int threads);
 void compute(const EmbeddingBackward& args, int threads);
+void compute(const ChooseTokens& args, int threads);
+void compute(const GatherTokens& args, int threads);
+void compute(const ScatterTokens& args, int threads);
 
 void compute(const SumLosses& args, int threads);
 void compute(const JudgeGradients& args, int threads);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -55,12 +56,17 @@ void compute(const Rotary& args, int threads) {
   dispatch_float(args.qkv.dtype, [&]<typename T>() {
     using Sum = SumOf<T>;
     const auto loop = by_isa(&baseline::rotate_heads<T>, &v3::rotate_heads<T>, &v4::rotate_heads<T>);
-    const RotaryTable<Sum>& table = RotaryTable<Sum>::of(sequence, args.pairs(), args.base, args.scaling);
+    const int32_t* given = args.positions.absent() ? nullptr : args.positions.as<int32_t>();
+    const int64_t rows = args.qkv.shape[0] * sequence;
+    const int64_t most = given && rows > 0 ? *std::max_element(given, given + rows) + int64_t{1} : sequence;
+    const RotaryTable<Sum>& table = RotaryTable<Sum>::of(most, args.pairs(), args.base, args.scaling);
     T* qkv = args.qkv.as<T>();
-    for_each_range(args.qkv.shape[0] * sequence, threads, 1, width, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row)
-        loop(qkv + row * width, args.heads + args.key_value_heads, args.head_size(), args.pairs(), table.cosine(row % sequence),
-             table.sine(row % sequence), args.inverse ? Sum(-1) : Sum(1));
+    for_each_range(rows, threads, 1, width, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t position = given ? given[row] : row % sequence;
+        loop(qkv + row * width, args.heads + args.key_value_heads, args.head_size(), args.pairs(), table.cosine(position),
+             table.sine(position), args.inverse ? Sum(-1) : Sum(1));
+      }
     });
   });
 }

@@ -58,34 +58,10 @@ __global__ void __launch_bounds__(kThreads) count_tokens(Tokens tokens, Lists li
     if (const int row = tokens.row_of(t); row >= 0) lists.slots[t] = atomicAdd(lists.counts + row, 1);
 }
 
-// Sum of `value` over the threads before this one in the block, and over all threads of the block.
-struct Prefix {
-  int before, all;
-};
-__device__ Prefix prefix_of_block(int value) {
-  __shared__ int of_warps[kThreads / kWarp];
-  const int lane = thread_in_block() % kWarp, warp = thread_in_block() / kWarp;
-  int sum = value;
-#pragma unroll
-  for (int step = 1; step < kWarp; step *= 2) {
-    const int other = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(step));
-    if (lane >= step) sum += other;
-  }
-  __syncthreads();  // the results of an earlier call have been read
-  if (lane == kWarp - 1) of_warps[warp] = sum;
-  __syncthreads();
-  Prefix prefix{sum - value, 0};
-  for (int w = 0; w < kThreads / kWarp; ++w) {
-    if (w < warp) prefix.before += of_warps[w];
-    prefix.all += of_warps[w];
-  }
-  return prefix;
-}
-
 // Takes `value` places from a cursor for each thread of the block, with one atomic.
 __device__ int take(int32_t* cursor, int value) {
   __shared__ int first;
-  const Prefix prefix = prefix_of_block(value);
+  const Prefix prefix = prefix_of_block<kThreads>(value);
   if (threadIdx.x == 0) first = prefix.all == 0 ? 0 : atomicAdd(cursor, prefix.all);
   __syncthreads();
   return first + prefix.before;
@@ -191,7 +167,7 @@ __global__ void __launch_bounds__(kThreads) sort_many(int tokens, Lists lists) {
       }
       __syncthreads();
       uint32_t mine = bits[thread];
-      const Prefix prefix = prefix_of_block(__popc(mine));
+      const Prefix prefix = prefix_of_block<kThreads>(__popc(mine));
       int32_t* to = lists.sorted + start + written + prefix.before;
       for (; mine != 0; mine &= mine - 1) *to++ = window + thread * 32 + __ffs(static_cast<int>(mine)) - 1;
       written += prefix.all;

@@ -1,5 +1,6 @@
-// Rotary embedding. A block has one position: it computes that position's cosines and sines once, in double as the CPU does,
-// and rotates all heads of all its sequences by them.
+// Rotary embedding. A block has one token of each of its sequences. If they all have the same position, it computes that
+// position's cosines and sines once, in double as the CPU does, and rotates all heads of all its sequences by them; if
+// positions are given, it computes them for each sequence.
 #include "kernels/cuda/fused/elements.cuh"
 
 namespace trivet::kernels::cuda {
@@ -14,7 +15,8 @@ struct Heads {
   int positions, heads, head_size, half;  // heads: those that are rotated; half: the pairs of a head
   float base;
   RotaryScaling scaling;
-  SumOf<T> direction;  // 1, or -1 to rotate back
+  SumOf<T> direction;    // 1, or -1 to rotate back
+  const int32_t* given;  // positions, or null
 };
 
 // A function of its own, so that its registers are free again in the loop over the heads.
@@ -23,20 +25,29 @@ struct Heads {
   return static_cast<double>(position) * scaled_frequency(frequency, scaling);
 }
 
-template <typename T, int kPack>
+template <typename T>
+__device__ void fill_table(const Heads<T>& a, int64_t position, SumOf<T>* cosine, SumOf<T>* sine) {
+  for (int i = static_cast<int>(threadIdx.x); i < a.half; i += kThreads) {
+    const double angle = angle_of(position, i, a.half, a.base, a.scaling);
+    cosine[i] = static_cast<SumOf<T>>(cos(angle));
+    sine[i] = static_cast<SumOf<T>>(sin(angle));
+  }
+  __syncthreads();
+}
+
+template <typename T, int kPack, bool kGiven>
 __global__ void __launch_bounds__(kThreads) rotate(Heads<T> a) {
   using Sum = SumOf<T>;
   TRIVET_DYNAMIC_SHARED(Sum, cosine);
   Sum* const sine = cosine + a.half;
   const int64_t position = blockIdx.x;
-  for (int i = static_cast<int>(threadIdx.x); i < a.half; i += kThreads) {
-    const double angle = angle_of(position, i, a.half, a.base, a.scaling);
-    cosine[i] = static_cast<Sum>(cos(angle));
-    sine[i] = static_cast<Sum>(sin(angle));
-  }
-  __syncthreads();
+  if constexpr (!kGiven) fill_table(a, position, cosine, sine);
   const int packs = a.half / kPack, of_sequence = a.heads * packs;
   for (int64_t sequence = blockIdx.y; sequence < a.sequences; sequence += gridDim.y) {
+    if constexpr (kGiven) {
+      __syncthreads();  // the table of the sequence before has been read
+      fill_table(a, a.given[sequence * a.positions + position], cosine, sine);
+    }
     T* const row = a.qkv + (sequence * a.positions + position) * a.width;
 #pragma unroll 2
     for (int place = static_cast<int>(threadIdx.x); place < of_sequence; place += kThreads) {
@@ -76,9 +87,11 @@ void compute(const Rotary& args, const Launch& launch) {
                          static_cast<int>(half),
                          args.base,
                          args.scaling,
-                         args.inverse ? Sum(-1) : Sum(1)};
+                         args.inverse ? Sum(-1) : Sum(1),
+                         data_of<int32_t>(args.positions)};
     const bool packs = half % kPack == 0 && head_size % kPack == 0 && aligned_for_packs<kPack>(heads.qkv);
-    const auto kernel = packs ? &rotate<T, kPack> : &rotate<T, 1>;
+    const auto kernel = heads.given ? (packs ? &rotate<T, kPack, true> : &rotate<T, 1, true>)
+                                    : (packs ? &rotate<T, kPack, false> : &rotate<T, 1, false>);
     TRIVET_LAUNCH(kernel, dim3(static_cast<unsigned>(positions), static_cast<unsigned>(shares)), kThreads,
                   static_cast<size_t>(2 * half) * sizeof(Sum), launch.stream, heads);
   });
