@@ -167,5 +167,18 @@ TEST(CudaRotary, HeadsHaveNoOrder) {
   });
 }
 
+// A block has several sequences, one after another.
+TEST(CudaRotary, SequencesWithPositionsHaveNoOrder) {
+  in_every_order([] {
+    std::vector<int32_t> places(100);
+    std::iota(places.begin(), places.end(), 7);
+    Twin qkv = Twin::random(DType::Float32, {100, 1, 4 * 64}, 1), positions = Twin::of(places, {100, 1});
+    run_twins<Rotary>([&](const auto& view) {
+      return Rotary{.qkv = view(qkv), .heads = 2, .key_value_heads = 1, .positions = view(positions)};
+    });
+    qkv.expect_near("rotary", 2 * sum_unit(DType::Float32), 2 * half_unit(DType::Float32));
+  });
+}
+
 }  // namespace
 }  // namespace trivet::kernels
