@@ -30,6 +30,11 @@ Comments (`_comment`, `//`) are accepted with one line, and so is what DeepSpeed
 switches and texts of other programs, and `optimizer.adam_w_mode` and its like where they state a default. Any other unknown key is
 refused, because it may be a misspelt one, or a number that was meant to have an effect.
 
+The tables have the keys of all versions of DeepSpeed. Version 0.19.8 itself refuses some of them: `amp`, `compression_training`,
+`curriculum_learning` outside of `data_efficiency`, `eigenvalue`, `elasticity`, `graph_harvesting`, `nebula`, `progressive_layer_drop`,
+`quantize_training`, `sparse_attention`, `sparse_gradients`, and in `zero_optimization` those of MiCS and LoCo. It no longer has its 1-bit
+optimizers either. Files for older versions work here as the tables say.
+
 )";
 
 std::string column(std::string text) {
