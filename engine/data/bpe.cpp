@@ -32,7 +32,7 @@ BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary, const std::string& source)
       merges_(vocabulary_.merges.size()),
       words_(split_by_pattern(vocabulary_.pattern, SplitBehavior::Isolated, false, source)),
       special_(special_tokens(vocabulary_)) {
-  const auto ids = ids_of(vocabulary_);
+  auto ids = ids_of(vocabulary_);
   for (int byte = 0; byte < 256; ++byte) {
     const char text = static_cast<char>(byte);
     const auto found = ids.find(std::string_view(&text, 1));
@@ -48,9 +48,11 @@ BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary, const std::string& source)
                                    printable(to_byte_alphabet(whole))));
     merges_.add(left, right, static_cast<int32_t>(rank), found->second);
   }
+  if (vocabulary_.whole_words_first) whole_words_ = std::move(ids);
 }
 
 std::vector<int32_t> BpeTokenizer::encode_word(std::string_view word) const {
+  if (const auto whole = whole_words_.find(word); whole != whole_words_.end()) return {whole->second};
   std::vector<int32_t> ids;
   ids.reserve(word.size());
   for (char byte : word) ids.push_back(id_of_byte_[static_cast<uint8_t>(byte)]);

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <memory>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "engine/data/tokenizer.h"
@@ -21,6 +23,7 @@ struct BpeVocabulary {
   std::vector<std::pair<int32_t, int32_t>> merges;  // ids of left and right, in order of rank
   std::vector<int32_t> special;                     // ids of special tokens, such as <|endoftext|>
   std::string pattern = kGpt2Pattern;               // the regular expression that splits text into words
+  bool whole_words_first = false;                   // a word that is a token is not made by merges
 };
 
 class BpeTokenizer : public Tokenizer {
@@ -46,6 +49,7 @@ class BpeTokenizer : public Tokenizer {
   BpeVocabulary vocabulary_;
   std::array<int32_t, 256> id_of_byte_{};
   MergeTable merges_;
+  std::unordered_map<std::string_view, int32_t> whole_words_;  // empty unless they come first
   std::unique_ptr<PreTokenizer> words_;
   AddedTokens special_;
   mutable WordCaches caches_;

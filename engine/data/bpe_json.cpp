@@ -33,7 +33,10 @@ std::string BpeTokenizer::to_text() const {
                      {"rstrip", false},
                      {"normalized", false},
                      {"special", true}});
-  const Ordered model{{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}};
+  Ordered model{{"type", "BPE"}};
+  if (vocabulary_.whole_words_first) model["ignore_merges"] = true;
+  model["vocab"] = std::move(vocabulary);
+  model["merges"] = std::move(merges);
   return Ordered{{"version", "1.0"},
                  {"added_tokens", added},
                  {"pre_tokenizer", splitter},

@@ -97,13 +97,21 @@ TEST(Bpe, RanksAloneSayWhatWasMerged) {
   EXPECT_NE(tokenizer->to_text().find("\"a bcd\""), std::string::npos);
 }
 
-TEST(Bpe, ARankThatNoMergeMakesIsRefused) {
-  try {
-    from_ranks({"ab", "xyz"});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "gpt2.tiktoken: rank 257 cannot be made by merging two earlier tokens");
-  }
+// As in tiktoken, which looks whole words up first.
+TEST(Bpe, ARankThatNoMergeMakesIsAWholeWord) {
+  const auto tokenizer = from_ranks({"ab", "xyz"});
+  EXPECT_EQ(tokenizer->encode_word("xyz"), (Ids{257}));
+  EXPECT_EQ(tokenizer->encode_word("xyzab"), (Ids{'x', 'y', 'z', 256}));
+  const auto stored = tokenizer_from_text(tokenizer->to_text(), "stored");
+  EXPECT_EQ(stored->encode("xyz xyzab"), tokenizer->encode("xyz xyzab"));
+  EXPECT_EQ(stored->encode("xyz"), (Ids{257}));
+}
+
+// "ab" has the higher rank, but without it nothing makes "abc".
+TEST(Bpe, ARankMayBeMadeOfALaterOne) {
+  const auto tokenizer = from_ranks({"abc", "ab"});
+  EXPECT_EQ(tokenizer->encode_word("abcd"), (Ids{256, 'd'}));
+  EXPECT_EQ(tokenizer->encode_word("abd"), (Ids{257, 'd'}));
 }
 
 TEST(Bpe, WordsEncodeAsTheRuleSays) {

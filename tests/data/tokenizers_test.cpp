@@ -454,7 +454,10 @@ TEST(Tiktoken, AFileOfLlama3IsKnownByItsNameAndItsRanks) {
   }
   std::ofstream(path, std::ios::binary) << text;
   const auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->vocabulary_size(), 128'256);
   EXPECT_EQ(tokenizer->special_id("<|begin_of_text|>"), 128'000);
+  EXPECT_EQ(tokenizer->special_id("<|reserved_special_token_2|>"), 128'012);
+  EXPECT_EQ(tokenizer->special_id("<|reserved_special_token_245|>"), 128'255);
   EXPECT_EQ(tokenizer->special_id("<|end_of_text|>"), 128'001);
   EXPECT_EQ(tokenizer->special_id("<|eot_id|>"), 128'009);
   EXPECT_EQ(end_of_text_of(*tokenizer), "<|end_of_text|>");
