@@ -4,6 +4,7 @@
 #include <typeinfo>
 
 #include "comm/rank_axis.h"
+#include "core/rising_number.h"
 #include "tensor_parallel/split.h"
 
 namespace trivet::autotune {
@@ -103,6 +104,7 @@ class BlockRun {
 
   Context context_of(Arena& arena) {
     Context context{.kernels = *kernels_, .arena = arena, .microbatch = &microbatch_};
+    context.random.step = static_cast<double>(kStepAfterAllRuns);
     context.recompute_attention = site_.recompute_attention;
     context.axes[Axis::Tensor] = &axis_;
     return context;
@@ -181,8 +183,8 @@ bool alike(const Layer& a, const Layer& b, const Shape& input) {
   const auto same = [](const ParameterSpec& x, const ParameterSpec& y) {
     return x.name == y.name && x.shape == y.shape && x.trainable == y.trainable;
   };
-  return typeid(a) == typeid(b) && a.type() == b.type() && a.output_shape(input) == b.output_shape(input) &&
-         std::ranges::equal(a.parameters(), b.parameters(), same);
+  return typeid(a) == typeid(b) && a.type() == b.type() && a.work_variant() == b.work_variant() &&
+         a.output_shape(input) == b.output_shape(input) && std::ranges::equal(a.parameters(), b.parameters(), same);
 }
 
 }  // namespace

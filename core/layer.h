@@ -113,6 +113,9 @@ class Layer {
   virtual LayerRole role() const { return LayerRole::Hidden; }
   // The kind of layer, which a config can name to divide a model into stages (pipeline.partition "type:...").
   virtual std::string_view type() const { return "layer"; }
+  // Tells layers of one class apart that have the same parameters and shapes but do different work, such as attention with
+  // windows of different lengths. Predictions run layers that are alike only once.
+  virtual int64_t work_variant() const { return 0; }
   // Whether the layer is correct when x holds only a rank's own tokens (sequence parallelism): it treats each token separately,
   // or gathers and scatters as tensor_parallel/token_gather.h and tensor_parallel/axis_sum.h do. Sequence parallelism is
   // refused for a model with a layer that returns false.

@@ -8,6 +8,9 @@
 
 namespace trivet {
 
+// A step that no run reaches, in which all such numbers have their last value.
+inline constexpr int64_t kStepAfterAllRuns = int64_t{1} << 50;
+
 //   floor((step / steps)^(1 / degree) (most - least) + least), down to a multiple of `multiple`, and at most `most`
 struct RisingNumber {
   int64_t least = 0, most = 0;
@@ -18,8 +21,7 @@ struct RisingNumber {
   int64_t at(int64_t step) const;
 };
 
-// The steps from `first` on whose number is not that of the step before, and `first` itself. `number` never falls, and no
-// longer changes in a step that no run reaches, 2^50.
+// The steps from `first` on whose number is not that of the step before, and `first` itself. `number` never falls.
 std::vector<int64_t> steps_of_change(int64_t first, const std::function<int64_t(int64_t step)>& number);
 
 }  // namespace trivet

@@ -52,8 +52,20 @@ void check_running_average(const Config& config, const std::string& name) {
 
 // The section "model" says nothing about a list of your own layers, so its keys are not checked against the others; the model
 // itself is asked instead.
+// These keys change how the engine builds its own models.
+void check_own_layers(const Config& config) {
+  const auto refuse = [&](const char* key, const char* wrapper) {
+    config::refuse(config, key,
+                   fmt::format("true has no effect on a list of your own layers; wrap them in {}, or use false", wrapper));
+  };
+  if (config.model.layer_drop.enabled) refuse("progressive_layer_drop.enabled", "model::DroppedLayer (model/dropped_layer.h)");
+  if (config.model.token_drop.enabled)
+    refuse("data_efficiency.data_routing.random_ltd.enabled", "model::DroppedTokens (model/dropped_tokens.h)");
+}
+
 void check_model(const Config& config, const model::Model& model) {
   model.description ? check(config) : check_without_model(config);
+  if (!model.description) check_own_layers(config);
   const auto refuse = [&](const std::string& what) { throw ConfigError(fmt::format("{}: {}", config.source, what)); };
   if (model.layers.empty() || model.layers.size() != model.names.size())
     refuse(

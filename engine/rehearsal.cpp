@@ -85,17 +85,25 @@ void Rehearsal::train_step(const StepNumbers& numbers) {
   worker_.train_step(microbatches, numbers);
 }
 
-// Smaller tensors may fit between others in another way, so that the arenas need more for shorter sequences.
+// Smaller tensors may fit between others in another way, so that the arenas need more for shorter sequences, or for blocks that
+// compute fewer tokens.
 void Rehearsal::train_earlier_steps() {
   if (may_send_signs(plan_.config.optimizer.type)) {
     StepNumbers warm_up = longest_step();
     warm_up.update = 1;
     train_step(warm_up);
   }
+  for (const int64_t step : steps_of_new_shapes()) train_step({.step = step});
+}
+
+// The first step of each length of the sequences, and of each number of tokens that blocks compute.
+std::vector<int64_t> Rehearsal::steps_of_new_shapes() const {
+  std::vector<int64_t> steps;
   if (plan_.config.curriculum.enabled)
-    for (const int64_t step : steps_of_new_difficulty(plan_.config.curriculum)) train_step({.step = step - 1});
+    for (const int64_t step : steps_of_new_difficulty(plan_.config.curriculum)) steps.push_back(step - 1);
   if (const model::TokenDrop* drop = token_drop())
-    for (const int64_t step : model::steps_of_new_kept_tokens(*drop)) train_step({.step = step});
+    for (const int64_t step : model::steps_of_new_kept_tokens(*drop)) steps.push_back(step);
+  return steps;
 }
 
 // Null: blocks compute all tokens.
@@ -104,12 +112,16 @@ const model::TokenDrop* Rehearsal::token_drop() const {
   return description && description->token_drop.enabled ? &description->token_drop : nullptr;
 }
 
-void Rehearsal::audited_step() {
-  const StepNumbers numbers = longest_step();
+void Rehearsal::audited_step(const StepNumbers& numbers) {
   const std::vector<Microbatch> microbatches(plan_.batch.gradient_accumulation_steps, microbatch_of(numbers));
   worker_.forward_backward(microbatches, numbers, {.audited_microbatch = 0});
   worker_.recompute(microbatch_of(numbers), numbers);
   worker_.update(numbers);
+}
+
+void Rehearsal::audited_steps() {
+  audited_step(longest_step());
+  for (const int64_t step : steps_of_new_shapes()) audited_step({.step = step});
 }
 
 void Rehearsal::measure(RankPlan& rank) {
@@ -119,7 +131,7 @@ void Rehearsal::measure(RankPlan& rank) {
   worker_.evaluate(
       1, [&](int64_t) { return microbatch(); }, &logits);
   train_earlier_steps();
-  if (!rank.programs.audit.empty()) audited_step();
+  if (!rank.programs.audit.empty()) audited_steps();
   worker_.parameters().initialize(0);  // stages frozen weights, too
   if (plan_.config.compute_device() == Device::Cuda) add_backend_memory(rank);
   rank.activation_arena_bytes = activations_.peak_bytes();

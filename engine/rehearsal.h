@@ -30,7 +30,7 @@ class Rehearsal {
   // Rehearses the programs of `rank`. For the other ranks, `plan` needs only the layouts. All must outlive it.
   Rehearsal(const Plan& plan, const RankPlan& rank, const model::Model& model, const RehearsalParts& parts = {});
 
-  // A step after all warm-ups, with the longest sequences of a curriculum.
+  // A step after all warm-ups: with the longest sequences of a curriculum, and the most tokens in every block.
   void train_step();
   // The step with these numbers.
   void train_step(const StepNumbers& numbers);
@@ -43,7 +43,9 @@ class Rehearsal {
   StepNumbers longest_step() const;
   const model::TokenDrop* token_drop() const;
   void train_earlier_steps();
-  void audited_step();
+  std::vector<int64_t> steps_of_new_shapes() const;
+  void audited_step(const StepNumbers& numbers);
+  void audited_steps();
   RankResources resources(const RehearsalParts& parts);
   void count_step(RankPlan& rank) const;
   void add_backend_memory(RankPlan& rank);

@@ -15,7 +15,7 @@ std::string obstacle(const Config& config, const Mesh& mesh) {
   if (may_send_signs(config.optimizer.type))
     return fmt::format("optimizer.type \"{}\", whose updates wait for the host", name_of(config.optimizer.type));
   if (config.model.layer_drop.enabled) return "progressive_layer_drop, with which steps leave out different blocks";
-  if (config.model.token_drop.enabled) return "random_ltd, with which steps choose other numbers of tokens";
+  if (config.model.token_drop.enabled) return "random_ltd, which changes the number of tokens from step to step";
   if (config.updates_on_host())
     return fmt::format("zero_optimization.offload_optimizer.device \"{}\", whose updates the host makes",
                        name_of(config.zero.offload_optimizer.device));

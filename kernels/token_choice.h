@@ -1,5 +1,5 @@
-// A random choice of the tokens of each sequence, and moving their rows: what a block needs that computes only some of the
-// tokens (model/dropped_tokens.h).
+// Choosing tokens of each sequence at random, and moving their rows: for a block that computes only some of the tokens
+// (model/dropped_tokens.h).
 //
 // B sequences, S tokens per sequence, of which K are chosen, H elements of a token.
 #pragma once

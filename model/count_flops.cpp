@@ -1,5 +1,6 @@
 #include "model/count_flops.h"
 
+#include "core/rising_number.h"
 #include "kernels/kernels.h"
 #include "kernels/observed_kernels.h"
 
@@ -26,6 +27,7 @@ LayerCosts costs_of(const Layer& layer, ConstTensorView x, TensorView dx, const 
   const auto kernels = kernels::make_observed_kernels(*meta, counter);
   Arena arena("costs");
   Context context{.kernels = *kernels, .arena = arena, .microbatch = &microbatch};
+  context.random.step = static_cast<double>(kStepAfterAllRuns);
   std::vector<ConstTensorView> weights;
   std::vector<Gradient> gradients;
   for (const ParameterSpec& spec : layer.parameters()) {

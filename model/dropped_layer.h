@@ -37,6 +37,7 @@ class DroppedLayer final : public Layer {
   Shape output_shape(const Shape& input) const override { return layer_->output_shape(input); }
   std::string_view type() const override { return layer_->type(); }
   bool allows_sequence_parallelism() const override { return layer_->allows_sequence_parallelism(); }
+  int64_t work_variant() const override { return layer_->work_variant(); }
   std::string training_problem(const Shape& input) const override { return layer_->training_problem(input); }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;

@@ -2,6 +2,7 @@
 // arXiv:2211.11586). The other tokens pass it unchanged.
 //
 //   K(t) = floor(t / steps (max - min) + min), down to a multiple of `multiple`, at most max      in step t = 0, 1, ...
+//   K(t) = max, if min is max, too
 //   y[chosen] = block(x[chosen]), y[others] = x[others]                                           K(t) of each sequence
 //
 // If K(t) is not less than the sequence, the block computes all tokens. It sees the chosen ones in their order and with the
@@ -35,6 +36,8 @@ class DroppedTokens final : public Layer {
   std::span<const ParameterSpec> parameters() const override { return layer_->parameters(); }
   Shape output_shape(const Shape& input) const override { return layer_->output_shape(input); }
   std::string_view type() const override { return layer_->type(); }
+  // A block with a window never leaves tokens out (engine/config/token_drop.cpp), so the two numbers do not meet.
+  int64_t work_variant() const override { return -drop_.max_tokens; }
   std::string training_problem(const Shape& input) const override { return layer_->training_problem(input); }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;

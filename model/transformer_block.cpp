@@ -13,7 +13,8 @@ std::unique_ptr<Norm> post_norm_of(const TransformerBlock::Options& options) {
 }  // namespace
 
 TransformerBlock::TransformerBlock(const std::string& name, const Options& options)
-    : attention_({.name = name,
+    : window_(options.attention.window),
+      attention_({.name = name,
                   .norm_name = "norm1",
                   .inner_name = "attention",
                   .post_norm_name = "post_norm1",

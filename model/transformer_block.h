@@ -28,6 +28,7 @@ class TransformerBlock : public Layer {
   Shape output_shape(const Shape& input) const override { return input; }
   std::string_view type() const override { return "transformer_block"; }
   bool allows_sequence_parallelism() const override { return true; }
+  int64_t work_variant() const override { return window_; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;
@@ -38,6 +39,7 @@ class TransformerBlock : public Layer {
 
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
 
+  int64_t window_;  // of its attention
   Residual attention_, mlp_;
   SubLayers sub_layers_;
   int attention_index_, mlp_index_;

@@ -29,8 +29,8 @@ struct CurriculumConfig {
   std::vector<int64_t> difficulties, last_steps;  // FixedDiscrete: the last step of each difficulty but the last one
 };
 
-// DeepSpeed's switches around its second form of a curriculum and around model::TokenDrop, and what it wants to be told twice:
-// how many blocks there are, and how many of them leave tokens out. Numbers that are 0 are not given.
+// DeepSpeed's switches around its second form of a curriculum and around model::TokenDrop. The two numbers repeat what other
+// keys say, and are only checked: how many blocks there are, and how many of them leave tokens out. 0: not given.
 struct DataEfficiencyConfig {
   bool enabled = false, sampling = false, routing = false;
   int64_t total_layers = 0, dropping_layers = 0;

@@ -131,11 +131,11 @@ void add_schedule_of_tokens(KeyTable& table, const std::string& prefix) {
   schedule.count("max_value", &T::max_tokens, "tokens of a sequence in the end, at most model.sequence_length");
   schedule
       .custom(
-          "schedule_type", KeyType::Enum, "how the tokens become more: evenly", [](Config&, const JsonNode&) {},
+          "schedule_type", KeyType::Enum, "how the number of tokens rises: evenly", [](Config&, const JsonNode&) {},
           [](const Config&) { return "\"fixed_linear\""; })
       .names({"fixed_linear"});
-  steps.count("require_steps", &T::steps, "the step that reaches the maximum");
-  steps.count("seq_per_step", &T::multiple, "their numbers are multiples of it; 8 suits tensor cores");
+  steps.count("require_steps", &T::steps, "steps from the minimum to the maximum, before rounding");
+  steps.count("seq_per_step", &T::multiple, "the number of tokens is rounded down to a multiple of this; 8 suits tensor cores");
 }
 
 void add_random_ltd(KeyTable& table) {
@@ -148,8 +148,8 @@ void add_random_ltd(KeyTable& table) {
   const std::string name = "data_efficiency.data_routing.random_ltd";
   Section<T> ltd(table, name, [](Config& c) -> T& { return c.model.token_drop; });
   ltd.switched("random layerwise token dropping");
-  ltd.key("enabled", &T::enabled,
-          "some blocks of a transformer compute a random part of the tokens, more of them step by step");
+  ltd.key("enabled", &T::enabled, "some blocks of a transformer compute a random part of the tokens, more of them step by step")
+      .deepspeed("gives the block the chosen tokens without their positions, so that a rotary embedding counts from 0");
   Section<D> numbers(table, name, switches);
   numbers.count("total_layer_num", &D::total_layers, "blocks of the model; must be model.layers");
   numbers.count("random_ltd_layer_num", &D::dropping_layers, "how many blocks random_ltd_layer_id lists");

@@ -42,7 +42,7 @@ void add_run_keys(KeyTable& table) {
   top.key("device", &Config::device, "where the ranks compute; \"auto\": on GPUs if there are any");
   top.key("cuda_graph", &Config::cuda_graph,
           "launch a training step's kernels as one CUDA graph, captured at the second step; \"auto\": where this is possible, "
-          "that is, with one rank and without offload")
+          "that is, with one rank, without offload, and without blocks or tokens that are left out")
       .active_when("the device is a GPU", [](const Config& c) { return c.compute_device() == Device::Cuda; });
   top.key("reproducible", &Config::reproducible,
           "\"run\": the same layout always gives the same bits; \"layout\": all layouts give the same bits, with 1, 2, 4 or 8 "

@@ -32,6 +32,11 @@ void check_other_features(const Config& config) {
                fmt::format("true is not accepted with model.attention_window {}, which counts tokens that a block would leave "
                            "out; use false, or a window of 0",
                            config.model.attention_window));
+  if (config.parallel.tensor > 1 && config.parallel.sequence_parallel)
+    refuse_key(
+        config, "enabled",
+        "true is not accepted with parallel.sequence_parallel true, with which no rank has all tokens to choose from; use "
+        "false for one of them");
   if (config.model.objective == model::Objective::Dpo)
     refuse_key(config, "enabled",
                "true is not accepted with training.objective \"dpo\": answers are compared as a whole; use false");
@@ -70,9 +75,11 @@ void check_schedule(const Config& config) {
                fmt::format("{} is more than model.sequence_length {}; use at most that", drop.max_tokens,
                            config.model.sequence_length));
   if (drop.multiple > drop.min_tokens)
-    refuse_key(config, "random_ltd_schedule.schedule_config.seq_per_step",
-               fmt::format("{} leaves no token in the first step, which has at most {} and a multiple of it; use at most {}",
-                           drop.multiple, drop.min_tokens, drop.min_tokens));
+    refuse_key(
+        config, "random_ltd_schedule.schedule_config.seq_per_step",
+        fmt::format(
+            "{} leaves no token in the first step, whose min_value {} is rounded down to a multiple of it; use at most {}",
+            drop.multiple, drop.min_tokens, drop.min_tokens));
 }
 
 }  // namespace

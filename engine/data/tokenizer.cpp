@@ -63,7 +63,7 @@ bool looks_like_json(const std::string& text) {
   return first != std::string::npos && text[first] == '{';
 }
 
-// Of tiktoken: the byte "!" and its rank.
+// A file of tiktoken begins with the byte "!" and its rank.
 bool looks_like_ranks(const std::string& text) { return text.starts_with("IQ== 0\n"); }
 
 std::shared_ptr<Tokenizer> own_format(const nlohmann::json& json, const std::string& source) {

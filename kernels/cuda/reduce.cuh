@@ -1,5 +1,5 @@
 // Sums and maxima over a warp or a block, in an order that depends only on the number of threads. Every thread gets the result.
-// And sums over the threads before one.
+// And each thread's sum over the threads before it.
 #pragma once
 
 #include <cuda_runtime.h>

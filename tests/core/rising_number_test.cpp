@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace trivet {
 namespace {
 
@@ -15,6 +17,7 @@ TEST(RisingNumber, FollowsItsFormula) {
   EXPECT_EQ(even.at(100), 48);
   EXPECT_EQ(even.at(105), 50) << "52, and at most 50";
   EXPECT_EQ(even.at(int64_t{1} << 62), 50);
+  EXPECT_EQ((RisingNumber{.least = 7, .most = 9, .steps = 1, .multiple = std::numeric_limits<int64_t>::max()}.at(5)), 0);
   const RisingNumber root{.least = 0, .most = 64, .steps = 16, .multiple = 1, .degree = 2};
   EXPECT_EQ(root.at(1), 16);
   EXPECT_EQ(root.at(4), 32);

@@ -89,6 +89,20 @@ class OfExperts final : public model::Linear {
   std::vector<ParameterSpec> parameters_;
 };
 
+TEST(OwnModel, IsNotChangedByKeysOfTheEnginesModels) {
+  Config config = config_of(1);
+  config.model.layer_drop.enabled = true;
+  const auto plan = [&] { make_plan(config, classifier(1), 1); };
+  EXPECT_THAT(plan,
+              ThrowsMessage<ConfigError>(HasSubstr("progressive_layer_drop.enabled: true has no effect on a list of your own "
+                                                   "layers; wrap them in model::DroppedLayer")));
+  config.model.layer_drop.enabled = false;
+  config.model.token_drop.enabled = true;
+  EXPECT_THAT(plan,
+              ThrowsMessage<ConfigError>(HasSubstr("random_ltd.enabled: true has no effect on a list of your own layers; wrap "
+                                                   "them in model::DroppedTokens")));
+}
+
 TEST(OwnModel, HasNoExpertsYet) {
   model::Model model = classifier(1);
   model.layers[1] = std::make_unique<OfExperts>();

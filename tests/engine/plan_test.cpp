@@ -430,6 +430,12 @@ TEST(Plan, SaysWhetherAStepIsOneCudaGraph) {
   EXPECT_THAT(text(2, [](Config&) {}), HasSubstr("one by one: 2 ranks, whose communication"));
   EXPECT_THAT(text(1, [](Config& c) { c.zero.stage = 1, c.zero.offload_optimizer.device = OffloadDevice::Cpu; }),
               HasSubstr("one by one: zero_optimization.offload_optimizer.device \"cpu\", whose updates the host makes\n"));
+  EXPECT_THAT(text(1,
+                   [](Config& c) {
+                     c.model.token_drop = {
+                         .enabled = true, .blocks = {0}, .min_tokens = 4, .max_tokens = 8, .steps = 1, .multiple = 4};
+                   }),
+              HasSubstr("one by one: random_ltd, which changes the number of tokens from step to step\n"));
   EXPECT_THAT(text(1, [](Config& c) { c.device = DeviceChoice::Cpu, c.cuda_graph = CudaGraph::On; }),
               Not(HasSubstr("launches")));
   EXPECT_THAT([&] { text(2, [](Config& c) { c.cuda_graph = CudaGraph::On; }); },

@@ -30,6 +30,10 @@ TEST(TokenDrop, KeepsMoreTokensStepByStep) {
   for (const auto& [step, tokens] : {std::pair<int64_t, int64_t>{0, 8}, {1, 8}, {2, 12}, {3, 12}, {4, 16}, {1000, 16}})
     EXPECT_EQ(model::kept_tokens(drop, step), tokens) << step;
   EXPECT_EQ(model::steps_of_new_kept_tokens(drop), (std::vector<int64_t>{0, 2, 4}));
+  EXPECT_EQ(model::kept_tokens({.enabled = true, .min_tokens = 15, .max_tokens = 15, .steps = 4, .multiple = 4}, 0), 15)
+      << "as in DeepSpeed, which does not round a number that stays";
+  const model::Description end = model::with_most_tokens(dropping_tokens(model::Type::Gpt).model);
+  EXPECT_EQ(model::kept_tokens(end.token_drop, 0), 16);
 }
 
 TEST(TokenDrop, GivesTheSameBitsOnEveryLayout) {

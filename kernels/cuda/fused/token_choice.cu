@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) choose(Words words, int sequence, in
     else
       low = middle + 1;
   }
-  // Of the tokens that have this word, the first ones are chosen.
+  // Among the tokens that have this word, the first ones are chosen.
   const int below = low == 0 ? 0 : count_words(words, counter, sequence, low - 1), of_equal = chosen_count - below;
   int32_t* const to = chosen + int64_t{blockIdx.x} * chosen_count;
   int below_so_far = 0, equal_so_far = 0;
