@@ -92,6 +92,8 @@ struct Lion;
 struct Adagrad;
 struct LambUpdate;
 struct ApplyUpdate;
+struct AverageRatios;
+struct FreshVariance;
 struct MomentumUpdate;
 struct RunningAverage;
 // kernels/memory.h
@@ -117,21 +119,20 @@ struct PackSigns;
 struct UnpackSigns;
 
 // The arguments of any kernel.
-using KernelArguments =
-    std::variant<const Matmul*, const AddBias*, const BiasGradient*, const DropoutAdd*, const DropoutBackward*, const Gelu*,
-                 const GeluBackward*, const Relu*, const ReluBackward*, const Convolution*, const ConvolutionBackwardInput*,
-                 const ConvolutionBackwardWeight*, const Pool*, const PoolBackward*, const ChannelNorm*,
-                 const ChannelNormBackwardInput*, const ChannelNormBackwardWeight*, const NormalizeWith*, const AddStatistics*,
-                 const SwiGlu*, const SwiGluBackward*, const LayerNorm*, const LayerNormBackwardInput*,
-                 const LayerNormBackwardWeight*, const RmsNorm*, const RmsNormBackwardInput*, const RmsNormBackwardWeight*,
-                 const Rotary*, const Attention*, const AttentionBackward*, const Embedding*, const EmbeddingBackward*,
-                 const CrossEntropy*, const RowMaxima*, const RowSums*, const CrossEntropyOfPart*, const CountCorrect*,
-                 const Ctc*, const PreferenceLoss*, const SumLosses*, const JudgeGradients*, const AdamUpdates*, const Sgd*,
-                 const Lion*, const Adagrad*, const LambUpdate*, const ApplyUpdate*, const MomentumUpdate*,
-                 const RunningAverage*, const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*,
-                 const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
-                 const FixedPointRound*, const Quantize*, const Dequantize*, const HeadNorm*, const HeadNormBackwardInput*,
-                 const HeadNormBackwardWeight*, const PackSigns*, const UnpackSigns*>;
+using KernelArguments = std::variant<
+    const Matmul*, const AddBias*, const BiasGradient*, const DropoutAdd*, const DropoutBackward*, const Gelu*,
+    const GeluBackward*, const Relu*, const ReluBackward*, const Convolution*, const ConvolutionBackwardInput*,
+    const ConvolutionBackwardWeight*, const Pool*, const PoolBackward*, const ChannelNorm*, const ChannelNormBackwardInput*,
+    const ChannelNormBackwardWeight*, const NormalizeWith*, const AddStatistics*, const SwiGlu*, const SwiGluBackward*,
+    const LayerNorm*, const LayerNormBackwardInput*, const LayerNormBackwardWeight*, const RmsNorm*,
+    const RmsNormBackwardInput*, const RmsNormBackwardWeight*, const Rotary*, const Attention*, const AttentionBackward*,
+    const Embedding*, const EmbeddingBackward*, const CrossEntropy*, const RowMaxima*, const RowSums*,
+    const CrossEntropyOfPart*, const CountCorrect*, const Ctc*, const PreferenceLoss*, const SumLosses*, const JudgeGradients*,
+    const AdamUpdates*, const Sgd*, const Lion*, const Adagrad*, const LambUpdate*, const ApplyUpdate*, const MomentumUpdate*,
+    const RunningAverage*, const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*,
+    const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
+    const FixedPointRound*, const Quantize*, const Dequantize*, const HeadNorm*, const HeadNormBackwardInput*,
+    const HeadNormBackwardWeight*, const PackSigns*, const UnpackSigns*, const AverageRatios*, const FreshVariance*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -197,6 +198,8 @@ class Kernels {
   void adagrad(const Adagrad& a) { run(&a); }
   void lamb_update(const LambUpdate& a) { run(&a); }
   void apply_update(const ApplyUpdate& a) { run(&a); }
+  void average_ratios(const AverageRatios& a) { run(&a); }
+  void fresh_variance(const FreshVariance& a) { run(&a); }
   void momentum_update(const MomentumUpdate& a) { run(&a); }
   void running_average(const RunningAverage& a) { run(&a); }
   void adam(const Adam& one);
