@@ -18,7 +18,7 @@ OptimizerFacts facts_of(OptimizerType type) {
     // A momentum before signs were averaged is kept where the update will be.
     case OptimizerType::OneBitLamb:
       return {.states = {"moment1", "moment2", "update", "fresh_moment2"},
-              .scalars = {"frozen_ratio", "ratio_factor", "momentum_scale"},
+              .scalars = {"frozen_ratio", "ratio_factor"},
               .visits_once = false};
     case OptimizerType::Sgd: return {.states = {"momentum"}};
     case OptimizerType::Lion: return {.states = {"moment"}, .betas_cycle = true};

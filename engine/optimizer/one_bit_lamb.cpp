@@ -5,11 +5,13 @@
 
 #include "engine/config/optimizer_states.h"
 #include "engine/optimizer/signed_momentum.h"
-#include "engine/sum_over.h"
 #include "kernels/kernels.h"
 
 namespace trivet {
 namespace {
+
+// A block of signs never has elements of two parameters (zero/shard_layout.cpp).
+static_assert(kernels::kSumBlock % kernels::kQuantizedBlock == 0);
 
 // The states, as optimizer_state_names() has them. Between add_own_gradient() and the update, the third is the momentum before
 // both.
@@ -57,11 +59,7 @@ double next_ratio_factor(double largest, double share, double last, const Optimi
 OneBitLambRule::OneBitLambRule(const RuleContext& context) : context_(context), lamb_(context) {
   const RankResources& resources = context.resources;
   const int64_t parameters = std::ssize(context.owned.all());
-  const auto buffer = [&](DType dtype, int64_t elements) {
-    return Buffer(resources.allocator, resources.meter, MemoryCategory::Buffers, dtype, {elements});
-  };
-  largest_ = buffer(DType::Float32, parameters);
-  mean_ = buffer(DType::Int64, ExactSum::kWords + 1);
+  largest_ = Buffer(resources.allocator, resources.meter, MemoryCategory::Buffers, DType::Float32, {parameters});
   sums_on_host_.resize(parameters * 2 * ExactSum::kWords);
   largest_on_host_.resize(parameters);
 }
@@ -81,7 +79,7 @@ void OneBitLambRule::finish(const StepScalars& scalars) {
   device().kernels.zero(largest_.view());
   device().kernels.zero(lamb_.sums(device(), 0, context_.owned.all().size()));
   for (const OwnedGroup& group : context_.owned.groups()) {
-    average_momenta(group);
+    average_momentum(*group.group, context_.resources);
     make_updates(group);
   }
   read_sums();
@@ -100,67 +98,17 @@ void OneBitLambRule::average_ratios() {
   }
 }
 
-// ---- the end of the warm-up
-
-// Before the momenta of the first update with signs are averaged.
-void OneBitLambRule::freeze() {
-  kernels::Kernels& kernels = device().kernels;
-  kernels.zero(lamb_.sums(device(), 0, context_.owned.all().size()));
-  for (const OwnedGroup& group : context_.owned.groups()) {
-    const zero::OwnedRange range = group.group->owned();
-    kernels.copy(range.states[kVariance], range.states[kFresh]);
-    size_t parameter = group.first_parameter;
-    for (const zero::FlatParameter& flat : group.group->layout().parameters)
-      kernels.sum_of_squares(part_of(range.states[kUpdate], flat), 1.0, kernels::kSumBlock, of_update(parameter++));
-  }
-  read_sums();
-  std::vector<double> sizes;  // [parameter]
-  for (const OwnedParameter& parameter : context_.owned.all())
-    sizes.push_back(std::sqrt(ExactSum::value_of(&sums_on_host_[(2 * sizes.size() + 1) * ExactSum::kWords]) /
-                              static_cast<double>(parameter.flat().elements())));
-  const double mean = mean_momentum(sizes);
-  for (const OwnedGroup& group : context_.owned.groups()) {
-    GroupScalars scalars(*group.group, kernels);
-    for (size_t i = 0; i < group.group->layout().parameters.size(); ++i) {
-      const double size = sizes[group.first_parameter + i];
-      scalars.at(kRatioFactor, i) = 1;
-      scalars.at(kMomentumScale, i) = size > 0 ? static_cast<float>(mean / size) : 1.0f;
-    }
-    scalars.write(kernels);
-  }
-}
-
-// The mean over all parameters of the model, each of which one data rank counts.
-double OneBitLambRule::mean_momentum(const std::vector<double>& of_parameters) {
-  ExactSum sum;
-  int64_t counted = 0;
-  for (size_t i = 0; i < of_parameters.size(); ++i) {
-    const zero::ShardAxis& axis = context_.owned.all()[i].group->axis();
-    if (axis.rank() > 0 || !axis.is_counted()) continue;
-    sum.add(of_parameters[i]);
-    ++counted;
-  }
-  std::vector<int64_t> words(sum.words().begin(), sum.words().end());
-  words.push_back(counted);
-  const Channels& channels = context_.resources.channels;
-  device().kernels.from_host(view_of(words), mean_.view());
-  sum_over(channels.group(Purpose::Control), mean_.view(), channels.stream(Purpose::Control));
-  device().kernels.to_host(mean_.view(), view_of(words));
-  return ExactSum::value_of(words.data()) / static_cast<double>(words.back());
-}
-
 // ---- updates with signs
 
-void OneBitLambRule::average_momenta(const OwnedGroup& group) {
-  kernels::Kernels& kernels = device().kernels;
-  const auto& parameters = group.group->layout().parameters;
-  const TensorView momentum = group.group->owned().states[kMomentum];
-  GroupScalars scalars(*group.group, kernels);
-  for (size_t i = 0; i < parameters.size(); ++i)
-    kernels.scale(part_of(momentum, parameters[i]), static_cast<double>(scalars.at(kMomentumScale, i)));
-  average_momentum(*group.group, context_.resources);
-  for (size_t i = 0; i < parameters.size(); ++i)
-    kernels.scale(part_of(momentum, parameters[i]), 1 / static_cast<double>(scalars.at(kMomentumScale, i)));
+// Before the first of them.
+void OneBitLambRule::freeze() {
+  for (const OwnedGroup& group : context_.owned.groups()) {
+    const zero::OwnedRange range = group.group->owned();
+    device().kernels.copy(range.states[kVariance], range.states[kFresh]);
+    GroupScalars scalars(*group.group, device().kernels);
+    for (size_t i = 0; i < group.group->layout().parameters.size(); ++i) scalars.at(kRatioFactor, i) = 1;
+    scalars.write(device().kernels);
+  }
 }
 
 void OneBitLambRule::make_updates(const OwnedGroup& group) {

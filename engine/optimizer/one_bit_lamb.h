@@ -10,9 +10,9 @@
 //     factor = the largest (sqrt(v) + eps) / (sqrt(fresh) + eps) of the parameter's elements, bounded (next_ratio_factor)
 //     w -= lr frozen_ratio factor update
 //
-// So that parameters that share a block of signs lose equally much by its scale, momenta are averaged at one size: each is
-// multiplied by its momentum_scale before, and divided by it afterwards. The scale is the mean size (root mean square of the
-// elements) of all parameters' momenta at the end of the warm-up, divided by the parameter's own.
+// DeepSpeed brings the momenta of all parameters to one size before it takes their signs, because it has one scale for all of
+// them. Here a block of signs has its own scale and belongs to one parameter (every parameter begins at a block), so that this
+// would change nothing.
 //
 // A parameter whose trust ratio was 1 in all of the warm-up (its weights or its gradients were all 0) has the frozen ratio 0:
 // it is no longer updated.
@@ -38,12 +38,10 @@ class OneBitLambRule final : public UpdateRule {
 
  private:
   // The rows of parameter_scalars(), as optimizer_scalar_names() has them.
-  enum Scalar { kFrozenRatio, kRatioFactor, kMomentumScale };
+  enum Scalar { kFrozenRatio, kRatioFactor };
 
   void average_ratios();
   void freeze();
-  double mean_momentum(const std::vector<double>& of_parameters);
-  void average_momenta(const OwnedGroup& group);
   void make_updates(const OwnedGroup& group);
   void make_update(const zero::OwnedRange& range, const zero::FlatParameter& flat, double weight_decay);
   void apply_updates(const OwnedGroup& group, const StepScalars& scalars);
@@ -57,7 +55,6 @@ class OneBitLambRule final : public UpdateRule {
   RuleContext context_;
   LambRule lamb_;   // of the warm-up; its sums are used afterwards, too: of updates without decay, and of updates
   Buffer largest_;  // float32 [parameter]
-  Buffer mean_;     // int64 [ExactSum::kWords + 1]: sum and number of momenta, over ranks
   // As read from the device.
   std::vector<int64_t> sums_on_host_;  // [parameter, 2, ExactSum::kWords]
   std::vector<float> largest_on_host_;
