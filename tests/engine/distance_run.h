@@ -15,11 +15,12 @@ namespace trivet::test {
 
 inline constexpr int64_t kNeverUsed = 17;
 
-// Values in [-1, 3), which tests/golden/one_bit_lamb_reference.py computes, too.
+// Values in [-1, 3), which tests/golden/one_bit_lamb_reference.py computes, too. No sum of a few is a multiple of their number,
+// so that no gradient of a weight that is 0 or 1 is 0 but for its rounding.
 inline double distance_sample(int64_t step, int64_t sample, int64_t weight) {
   uint64_t x = static_cast<uint64_t>(step * 1000003 + sample * 8191 + weight * 127 + 12345);
   for (int i = 0; i < 3; ++i) x = (x * 1103515245 + 12345) % 2147483648 ^ x >> 9;
-  return static_cast<double>(x % 1000) / 250 - 1;
+  return static_cast<double>(x % 4093) / 1023.25 - 0.9997;
 }
 
 class Distance final : public Layer {

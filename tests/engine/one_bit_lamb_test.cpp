@@ -225,9 +225,9 @@ TEST(OneBitLamb, ASkippedStepChangesNothing) {
         Plan plan = make_plan(run.config, model, world.size());
         Engine engine(std::move(plan), std::move(model), world);
         for (int64_t step = 0; step < 14; ++step) {
-          test::DistanceBatch batch(engine.plan(), 945, world.rank(), step);
+          const test::DistanceBatch batch(engine.plan(), 945, world.rank(), step);
           if (skips && step == skipped) {
-            test::DistanceBatch broken = batch;
+            test::DistanceBatch broken(engine.plan(), 945, world.rank(), step);
             if (world.rank() == 1) broken.inputs[0][3] = std::numeric_limits<float>::infinity();
             EXPECT_TRUE(engine.train_batch(broken.views).skipped);
           }

@@ -28,7 +28,7 @@ def sample(step, number, weight):
     x = step * 1000003 + number * 8191 + weight * 127 + 12345
     for _ in range(3):
         x = (x * 1103515245 + 12345) % 2147483648 ^ x >> 9
-    return x % 1000 / 250 - 1
+    return x % 4093 / 1023.25 - 0.9997
 
 
 class Ranks:

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/fused/elements.cuh"
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/optimizer_scalars.h"
 #include "kernels/verdict.h"
 
@@ -318,13 +319,11 @@ using PlainSgdStep = SgdStep<G, false>;
 template <typename G>
 using SgdStepWithMomentum = SgdStep<G, true>;
 
-// Numbers that are not negative have the order of their bits. A thread whose largest quotient is known to be too small leaves
-// the shared one alone.
 struct FreshStep : ElementOp {
   FreshScalars scalars;
   const float *moment, *earlier, *variance;
   float* fresh;
-  float* largest;
+  float most = 0;  // the largest quotient of this thread's elements
 
   template <int N>
   struct Loaded {
@@ -336,9 +335,8 @@ struct FreshStep : ElementOp {
             load_pack<N>(fresh + first)};
   }
   template <int N>
-  __device__ void finish(int64_t first, Loaded<N> x) const {
+  __device__ void finish(int64_t first, Loaded<N> x) {
     const FreshScalars& s = scalars;
-    float most = 0;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float g = (x.moment[i] - s.beta1 * x.earlier[i]) * s.inverse_one_minus_beta1;
@@ -348,10 +346,16 @@ struct FreshStep : ElementOp {
       most = quotient > most ? quotient : most;
     }
     store_pack(fresh + first, x.fresh);
-    if (most > *static_cast<volatile const float*>(largest))
-      atomicMax(reinterpret_cast<unsigned*>(largest), __float_as_uint(most));
   }
 };
+
+// Numbers that are not negative have the order of their bits.
+template <int kSize>
+__global__ void __launch_bounds__(kElementThreads) fresh_variances(int64_t count, FreshStep step, float* largest) {
+  go_over_packs<kSize, 1>(count, step, blockIdx.x, gridDim.x);
+  const float most = join_group<kElementThreads>(step.most, Maximum{});
+  if (threadIdx.x == 0) atomicMax(reinterpret_cast<unsigned*>(largest), __float_as_uint(most));
+}
 
 __global__ void average_trust_ratios(const int64_t* square_sums, float* averages, Verdict verdict, double beta,
                                      double min_ratio, double max_ratio, int64_t count) {
@@ -430,9 +434,12 @@ void compute(const FreshVariance& args, const Launch& launch) {
   step.earlier = data_of<float>(args.earlier);
   step.variance = data_of<float>(args.variance);
   step.fresh = data_of<float>(args.fresh);
-  step.largest = data_of<float>(args.largest);
+  const int64_t count = args.moment.elements();
+  if (count == 0) return;
   const bool aligned = aligned_for_packs<kPack>(step.moment, step.earlier, step.variance, step.fresh);
-  launch_elements<kPack, 1>(step, args.moment.elements(), aligned, launch);
+  const auto kernel = aligned ? &fresh_variances<kPack> : &fresh_variances<1>;
+  TRIVET_LAUNCH(kernel, element_blocks(count, aligned ? kPack : 1, launch), kElementThreads, 0, launch.stream, count, step,
+                data_of<float>(args.largest));
 }
 
 }  // namespace trivet::kernels::cuda
