@@ -349,6 +349,27 @@ TEST(Optimizer, FreshVarianceMatchesItsFormula) {
   }
 }
 
+TEST(Optimizer, RefusesRatiosAndVariancesThatDoNotFit) {
+  const auto kernels = make_cpu_kernels(1);
+  std::vector<int64_t> words = words_of({{4, 1}, {4, 1}});
+  const ConstTensorView sums{words.data(), DType::Int64, {std::ssize(words)}};
+  HostTensor one(DType::Float32, {1}), two(DType::Float32, {2}), three(DType::Float32, {3});
+  EXPECT_NO_THROW(kernels->average_ratios({.square_sums = sums, .averages = two.view()}));
+  EXPECT_THROW(kernels->average_ratios({.square_sums = sums, .averages = three.view()}), std::logic_error);
+  EXPECT_THROW(kernels->average_ratios({.square_sums = sums, .averages = two.view(), .verdict = one.view()}), std::logic_error);
+  const auto fresh = [&](HostTensor& moment, HostTensor& variance, HostTensor& largest) {
+    kernels->fresh_variance({.moment = moment.view(),
+                             .earlier = two.view(),
+                             .variance = variance.view(),
+                             .fresh = two.view(),
+                             .largest = largest.view()});
+  };
+  EXPECT_NO_THROW(fresh(two, two, one));
+  EXPECT_THROW(fresh(three, two, one), std::logic_error);
+  EXPECT_THROW(fresh(two, three, one), std::logic_error);
+  EXPECT_THROW(fresh(two, two, two), std::logic_error);
+}
+
 TEST(Optimizer, CutsOfTheRangeDoNotChangeBits) {
   const States before(3000, DType::BFloat16, DType::BFloat16);
   States whole = before, parts = before;
