@@ -7,6 +7,7 @@
 // steps up to it, and after the last step the loss on the last tenth of the text.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "core/error.h"
 #include "core/random.h"
 #include "engine/engine.h"
 
@@ -109,7 +111,19 @@ Curve train(const Options& options, const Optimizer& optimizer) {
   return curve;
 }
 
+// An empty curve if gradients stop being finite.
+Curve train_while_finite(const Options& options, const Optimizer& optimizer) {
+  try {
+    return train(options, optimizer);
+  } catch (const NumericsError& error) {
+    fmt::print(stderr, "{}: {}\n", optimizer.name, error.what());
+    return {};
+  }
+}
+
+// NaN if the curve is empty.
 double mean_before(const Curve& curve, int64_t step) {
+  if (curve.losses.empty()) return std::nan("");
   double sum = 0;
   for (int64_t s = step - kRowSteps; s < step; ++s) sum += curve.losses[s];
   return sum / static_cast<double>(kRowSteps);
@@ -117,7 +131,7 @@ double mean_before(const Curve& curve, int64_t step) {
 
 void compare(const Options& options) {
   std::vector<Curve> curves;
-  for (const Optimizer& optimizer : kOptimizers) curves.push_back(train(options, optimizer));
+  for (const Optimizer& optimizer : kOptimizers) curves.push_back(train_while_finite(options, optimizer));
   const auto row = [&](const std::string& title, auto&& text_of) {
     fmt::print("| {} |", title);
     for (const Curve& curve : curves) fmt::print(" {} |", text_of(curve));

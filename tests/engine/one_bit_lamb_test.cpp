@@ -303,6 +303,11 @@ TEST(OneBitLamb, RefusesWhatItCannotShare) {
   refused([](Config& c) { c.reproducible = Reproducible::Layout; }, "\"OneBitLamb\" is not accepted with reproducible");
   refused([](Config& c) { c.optimizer.min_coefficient = 11; }, "optimizer.params.min_coeff: is larger than max_coeff");
   refused([](Config& c) { c.optimizer.factor_min = 5; }, "optimizer.params.factor_min: 5 is larger than factor_max 4");
+  DistanceRun run = lamb_run(2);
+  run.parameters[1].update.kind = ParameterUpdate::Kind::RunningAverage;
+  EXPECT_THAT([&] { make_plan(run.config, test::distance_model(run.parameters), 2); },
+              ThrowsMessage<ConfigError>(HasSubstr("optimizer.type \"OneBitLamb\" is not accepted, because distance.zeros is a "
+                                                   "running average")));
 }
 
 }  // namespace
