@@ -1,12 +1,13 @@
-// Compares the losses of 1-bit Adam with those of Adam on the bytes of a text, and what both send:
+// Compares the losses of 1-bit Adam and 1-bit LAMB with those of Adam and LAMB on the bytes of a text, and what all send:
 //
-//   signs_bench TEXT [--ranks N] [--steps N] [--freeze N]      default: 4, 400, 100
+//   signs_bench TEXT [--ranks N] [--steps N] [--freeze N] [--adam-lr LR] [--lamb-lr LR]      default: 4, 400, 100, 0.001, 0.01
 //
-// The ranks are threads of one kernel thread each. All runs have the same model, data, learning rate and seed. Adam here has no
-// correction of the bias, as in the warm-up of 1-bit Adam. A row has the step, the mean losses of the 20 steps up to it, and
-// after the last step the loss on the last tenth of the text.
+// The ranks are threads of one kernel thread each. All runs have the same model, data and seed. Adam and LAMB have no
+// correction of the bias here, as in the warm-up of 1-bit Adam and 1-bit LAMB. A row has the step, the mean losses of the 20
+// steps up to it, and after the last step the loss on the last tenth of the text.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "core/error.h"
 #include "core/random.h"
 #include "engine/engine.h"
 
@@ -26,15 +28,27 @@ struct Options {
   std::string text;
   int ranks = 4;
   int64_t steps = 400, freeze = 100;
+  double adam_lr = 1e-3, lamb_lr = 1e-2;
 };
+
+struct Optimizer {
+  const char* name;
+  OptimizerType type;
+  bool is_lamb = false;
+};
+
+constexpr Optimizer kOptimizers[] = {{"Adam", OptimizerType::AdamW},
+                                     {"1-bit Adam", OptimizerType::OneBitAdam},
+                                     {"LAMB", OptimizerType::Lamb, true},
+                                     {"1-bit LAMB", OptimizerType::OneBitLamb, true}};
 
 struct Curve {
   std::vector<double> losses;
   double held_out = 0;
-  int64_t bytes = 0;  // sent by a rank in a step
+  int64_t bytes = 0;  // sent by a rank in a step (after the warm-up)
 };
 
-Config config_of(const Options& options, OptimizerType type) {
+Config config_of(const Options& options, const Optimizer& optimizer) {
   Config config;
   config.source = "signs_bench";
   config.model.layers = 2;
@@ -42,8 +56,8 @@ Config config_of(const Options& options, OptimizerType type) {
   config.model.heads = 4;
   config.model.sequence_length = kLength;
   config.batch = {.train_batch_size = 4 * options.ranks, .micro_batch_size = 4};
-  config.optimizer.type = type;
-  config.optimizer.lr = 1e-3;
+  config.optimizer.type = optimizer.type;
+  config.optimizer.lr = optimizer.is_lamb ? options.lamb_lr : options.adam_lr;
   config.optimizer.bias_correction = false;
   config.optimizer.freeze_step = options.freeze;
   config.gradient_clipping = 0;
@@ -68,12 +82,12 @@ struct Sequences {
   }
 };
 
-Curve train(const Options& options, OptimizerType type) {
+Curve train(const Options& options, const Optimizer& optimizer) {
   const size_t end = options.text.size() - options.text.size() / kHeldOut;
   const std::string train_text = options.text.substr(0, end), held_out = options.text.substr(end);
   Curve curve;
   comm::run_threads(options.ranks, [&](comm::World& world) {
-    const Config config = config_of(options, type);
+    const Config config = config_of(options, optimizer);
     model::Model model = model::build(model::with_vocabulary(config.model, 256));
     const Plan plan = make_plan(config, model, world.size());
     Engine engine(plan, std::move(model), world, {.threads = 1});
@@ -97,19 +111,39 @@ Curve train(const Options& options, OptimizerType type) {
   return curve;
 }
 
+// An empty curve if gradients stop being finite.
+Curve train_while_finite(const Options& options, const Optimizer& optimizer) {
+  try {
+    return train(options, optimizer);
+  } catch (const NumericsError& error) {
+    fmt::print(stderr, "{}: {}\n", optimizer.name, error.what());
+    return {};
+  }
+}
+
+// NaN if the curve is empty.
 double mean_before(const Curve& curve, int64_t step) {
+  if (curve.losses.empty()) return std::nan("");
   double sum = 0;
   for (int64_t s = step - kRowSteps; s < step; ++s) sum += curve.losses[s];
   return sum / static_cast<double>(kRowSteps);
 }
 
 void compare(const Options& options) {
-  const Curve adam = train(options, OptimizerType::AdamW), signs = train(options, OptimizerType::OneBitAdam);
-  fmt::print("| step | Adam | 1-bit Adam, signs from step {} |\n|---|---|---|\n", options.freeze);
+  std::vector<Curve> curves;
+  for (const Optimizer& optimizer : kOptimizers) curves.push_back(train_while_finite(options, optimizer));
+  const auto row = [&](const std::string& title, auto&& text_of) {
+    fmt::print("| {} |", title);
+    for (const Curve& curve : curves) fmt::print(" {} |", text_of(curve));
+    fmt::print("\n");
+  };
+  fmt::print("signs from step {}, learning rates {} and {}\n\n| step |", options.freeze, options.adam_lr, options.lamb_lr);
+  for (const Optimizer& optimizer : kOptimizers) fmt::print(" {} |", optimizer.name);
+  fmt::print("\n|---|---|---|---|---|\n");
   for (int64_t step = kRowSteps; step <= options.steps; step += step < 5 * kRowSteps ? kRowSteps : 5 * kRowSteps)
-    fmt::print("| {} | {:.3f} | {:.3f} |\n", step, mean_before(adam, step), mean_before(signs, step));
-  fmt::print("| held out | {:.3f} | {:.3f} |\n| bytes a rank sends in a step | {} | {} |\n", adam.held_out, signs.held_out,
-             adam.bytes, signs.bytes);
+    row(fmt::format("{}", step), [&](const Curve& curve) { return fmt::format("{:.3f}", mean_before(curve, step)); });
+  row("held out", [](const Curve& curve) { return fmt::format("{:.3f}", curve.held_out); });
+  row("bytes a rank sends in a step", [](const Curve& curve) { return fmt::format("{}", curve.bytes); });
 }
 
 }  // namespace
@@ -119,15 +153,19 @@ int main(int count, char** arguments) {
   trivet::Options options;
   for (int i = 2; i + 1 < count; i += 2) {
     const std::string name = arguments[i];
-    const int64_t value = std::stoll(arguments[i + 1]);
-    if (name == "--ranks") options.ranks = static_cast<int>(value);
-    if (name == "--steps") options.steps = value;
-    if (name == "--freeze") options.freeze = value;
+    const std::string value = arguments[i + 1];
+    if (name == "--ranks") options.ranks = std::stoi(value);
+    if (name == "--steps") options.steps = std::stoll(value);
+    if (name == "--freeze") options.freeze = std::stoll(value);
+    if (name == "--adam-lr") options.adam_lr = std::stod(value);
+    if (name == "--lamb-lr") options.lamb_lr = std::stod(value);
   }
   std::ifstream file(count > 1 ? arguments[1] : "", std::ios::binary);
   options.text.assign(std::istreambuf_iterator<char>(file), {});
   if (options.text.size() < 10'000) {
-    fmt::print(stderr, "usage: signs_bench TEXT [--ranks N] [--steps N] [--freeze N]; a text of at least 10,000 bytes\n");
+    fmt::print(stderr,
+               "usage: signs_bench TEXT [--ranks N] [--steps N] [--freeze N] [--adam-lr LR] [--lamb-lr LR]; a text of at least "
+               "10,000 bytes\n");
     return 2;
   }
   trivet::compare(options);

@@ -56,6 +56,16 @@ void add_errors(zero::ParameterGroup& group, std::vector<checkpoint::Piece>& pie
   }
 }
 
+// The scalars that the optimizer keeps for each parameter.
+void add_scalars(zero::ParameterGroup& group, const OptimizerConfig& optimizer, std::vector<checkpoint::Piece>& pieces) {
+  if (group.parameter_scalars().absent()) return;
+  int64_t at = 0;
+  for (const std::string& name : optimizer_scalar_names(optimizer.type))
+    for (const zero::FlatParameter& parameter : group.layout().parameters)
+      pieces.push_back(checkpoint::whole_box_piece("optimizer." + name + "." + parameter.name, {1}, 0,
+                                                   group.parameter_scalars().slice(at++, 1)));
+}
+
 // The range as a visit has staged it, with everything in memory.
 zero::OwnedRange in_memory_of(zero::OwnedRange range) {
   range.master.staged = range.copy_out.staged = nullptr;
@@ -73,6 +83,7 @@ std::vector<checkpoint::Piece> checkpoint_pieces(zero::Parameters& parameters, c
     if (layout.role != zero::GroupRole::Own || !group.axis().is_counted()) return;  // the owner saves its values
     add_pieces(layout, group.owned(), group.axis().rank() * layout.shard_elements, layout.shard_elements, true, states, pieces);
     add_errors(group, pieces);
+    if (group.axis().rank() == 0) add_scalars(group, optimizer, pieces);
   });
   return pieces;
 }
@@ -85,6 +96,7 @@ std::vector<checkpoint::Piece> checkpoint_pieces_to_load(zero::Parameters& param
     const zero::OwnedRange range = group.owned();
     add_pieces(group.layout(), range, range.first, range.count, false, states, pieces);
     add_errors(group, pieces);
+    add_scalars(group, optimizer, pieces);
   });
   return pieces;
 }
@@ -98,7 +110,9 @@ void load_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer,
     const zero::OwnedRange range = group.owned();
     if (range.staged()) return staged.push_back(&group);
     add_pieces(group.layout(), range, range.first, range.count, false, states, in_memory);
-    if (!resources.weights_alone) add_errors(group, in_memory);
+    if (resources.weights_alone) return;
+    add_errors(group, in_memory);
+    add_scalars(group, optimizer, in_memory);
   });
   resources.read(in_memory);
   const auto load_range = [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {

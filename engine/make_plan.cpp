@@ -31,14 +31,15 @@ std::vector<zero::NamedParameters> named_parameters(const model::Model& model) {
 
 // Running averages are stored, sent and reduced with the parameters and gradients around them.
 void check_running_average(const Config& config, const std::string& name) {
-  const auto refuse = [&](const char* setting, const char* reason) {
+  const auto refuse = [&](const std::string& setting, const char* reason) {
     throw ConfigError(fmt::format("{}: {} is not accepted, because {} is a running average: {} or group_norm", config.source,
                                   setting, name, reason));
   };
   if (config.optimizer.type == OptimizerType::Lamb)
     refuse("optimizer.type \"Lamb\"", "LAMB does not move it; use another optimizer");
   if (may_send_signs(config.optimizer.type))
-    refuse("optimizer.type \"OneBitAdam\"", "what ranks add to it is not summed; use another optimizer");
+    refuse(fmt::format("optimizer.type \"{}\"", name_of(config.optimizer.type)),
+           "what ranks add to it is not summed; use another optimizer");
   if (config.gradient_dtype() == DType::Float16)
     refuse("fp16.enabled true",
            "what a step adds to it may not fit into float16; use bf16, data_types.grad_accum_dtype \"fp32\"");

@@ -69,13 +69,13 @@ Microbatch Rehearsal::microbatch_of(const StepNumbers& numbers) const {
   return sample_of_step(plan_.config.curriculum, model_.sample, numbers.step).without_memory(plan_.batch.micro_batch_size);
 }
 
-// A step of the rest of the run, after all warm-ups.
+// A step of the rest of the run, after all warm-ups and the first update that sends signs.
 StepNumbers Rehearsal::longest_step() const {
   const CurriculumConfig& curriculum = plan_.config.curriculum;
   const OptimizerConfig& optimizer = plan_.config.optimizer;
   int64_t step = curriculum.enabled ? steps_of_new_difficulty(curriculum).back() - 1 : 0;
   if (const model::TokenDrop* drop = token_drop()) step = std::max(step, model::steps_of_new_kept_tokens(*drop).back());
-  return {.step = step, .update = may_send_signs(optimizer.type) ? optimizer.freeze_step + 1 : 1};
+  return {.step = step, .update = may_send_signs(optimizer.type) ? optimizer.freeze_step + 2 : 1};
 }
 
 void Rehearsal::train_step() { train_step(longest_step()); }

@@ -96,6 +96,8 @@ struct Lion;
 struct Adagrad;
 struct LambUpdate;
 struct ApplyUpdate;
+struct AverageRatios;
+struct FreshVariance;
 struct MomentumUpdate;
 struct RunningAverage;
 // kernels/memory.h
@@ -135,8 +137,8 @@ using KernelArguments =
                  const RunningAverage*, const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*,
                  const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
                  const FixedPointRound*, const Quantize*, const Dequantize*, const HeadNorm*, const HeadNormBackwardInput*,
-                 const HeadNormBackwardWeight*, const PackSigns*, const UnpackSigns*, const ChooseTokens*, const GatherTokens*,
-                 const ScatterTokens*>;
+                 const HeadNormBackwardWeight*, const PackSigns*, const UnpackSigns*, const AverageRatios*,
+                 const FreshVariance*, const ChooseTokens*, const GatherTokens*, const ScatterTokens*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -205,6 +207,8 @@ class Kernels {
   void adagrad(const Adagrad& a) { run(&a); }
   void lamb_update(const LambUpdate& a) { run(&a); }
   void apply_update(const ApplyUpdate& a) { run(&a); }
+  void average_ratios(const AverageRatios& a) { run(&a); }
+  void fresh_variance(const FreshVariance& a) { run(&a); }
   void momentum_update(const MomentumUpdate& a) { run(&a); }
   void running_average(const RunningAverage& a) { run(&a); }
   void adam(const Adam& one);

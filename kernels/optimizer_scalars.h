@@ -131,6 +131,17 @@ TRIVET_HOST_DEVICE MomentumScalars scalars(const MomentumNumbers& n, double fact
           .buffered = n.nesterov ? momentum : 1.0f};
 }
 
+struct FreshScalars {
+  float beta1, inverse_one_minus_beta1, beta2, one_minus_beta2, epsilon;
+};
+inline FreshScalars scalars(const FreshVariance& args) {
+  return {.beta1 = static_cast<float>(args.beta1),
+          .inverse_one_minus_beta1 = static_cast<float>(1 / (1 - args.beta1)),
+          .beta2 = static_cast<float>(args.beta2),
+          .one_minus_beta2 = static_cast<float>(1 - args.beta2),
+          .epsilon = static_cast<float>(args.epsilon)};
+}
+
 struct ApplyNumbers {
   Number lr;
   double scale, weight_decay, min_ratio, max_ratio;

@@ -106,6 +106,31 @@ struct ApplyUpdate {
   KernelCall describe() const;
 };
 
+// The trust ratios of parameters, averaged over updates: average = beta * average + (1 - beta) * ratio, where the ratio is that
+// of ApplyUpdate. The average of a parameter whose ratio is 1 stays. For 1-bit LAMB (Li et al. 2021).
+struct AverageRatios {
+  ConstTensorView square_sums;  // int64 [parameters, 2, ExactSum::kWords]: of the weights and of the update
+  TensorView averages;          // float32 [parameters]
+  ConstTensorView verdict;
+  double beta = 0.9, min_ratio = 0, max_ratio = 0;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// A second moment that follows the gradients while another is frozen, for 1-bit LAMB: fresh = beta2 * fresh + (1 - beta2) *
+// g^2, where g = (moment - beta1 * earlier) / (1 - beta1) is the gradient that made the momentum of the one before it. And
+// largest = the largest of itself and all (sqrt(variance) + epsilon) / (sqrt(fresh) + epsilon). All tensors are float32.
+struct FreshVariance {
+  ConstTensorView moment, earlier, variance;
+  TensorView fresh;
+  TensorView largest;  // [1], not negative
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
 // buffer = momentum * buffer + gradient * gradient_scale; out = nesterov ? gradient + momentum * buffer : buffer (float32).
 // Without nesterov, out may be the buffer.
 struct MomentumUpdate {

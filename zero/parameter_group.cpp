@@ -59,12 +59,14 @@ void ParameterGroup::make_updated_tensors() {
       .placement = layout_.states, .category = MemoryCategory::Optimizer, .dtype = DType::Float32, .elements = owned_count()};
   if (separate_master()) master_ = {state, resources_};
   for (int i = 0; i < options_.optimizer_states; ++i) states_.emplace_back(state, resources_);
-  if (!options_.sends_signs) return;
-  const auto error = [&](int64_t elements) {
+  const auto on_device = [&](int64_t elements) {
     return PlacedTensor({.category = MemoryCategory::Optimizer, .dtype = DType::Float32, .elements = elements}, resources_);
   };
-  worker_error_ = error(layout_.whole_elements);
-  server_error_ = error(layout_.shard_elements);
+  if (options_.parameter_scalars > 0)
+    parameter_scalars_ = on_device(options_.parameter_scalars * std::ssize(layout_.parameters));
+  if (!options_.sends_signs) return;
+  worker_error_ = on_device(layout_.whole_elements);
+  server_error_ = on_device(layout_.shard_elements);
 }
 
 int64_t ParameterGroup::owned_first() const {

@@ -41,10 +41,11 @@ struct GroupOptions {
   bool fixed_point = false;               // layout mode
   int64_t fixed_point_terms = 1;          // contributions that may be added to one element in a step, over all ranks
   int contributions = 0;                  // of this rank in a step; 0: any number
-  int gathers = 0;           // in a step; 0: any number. After a single one, a second copy of the weights would not be read
-  int reductions = 0;        // of this rank in a step; 0: any number, so that each sums over the replicas of a shard, too
-  bool sends_signs = false;  // has what average_signs (zero/collectives.h) needs
-  int optimizer_states = 0;  // float32 tensors per parameter in addition to the master weights
+  int gathers = 0;            // in a step; 0: any number. After a single one, a second copy of the weights would not be read
+  int reductions = 0;         // of this rank in a step; 0: any number, so that each sums over the replicas of a shard, too
+  bool sends_signs = false;   // has what average_signs (zero/collectives.h) needs
+  int optimizer_states = 0;   // float32 tensors per parameter in addition to the master weights
+  int parameter_scalars = 0;  // float32 scalars per parameter tensor, of the optimizer
 };
 
 // The weights that a rank has between steps, as layers see them, and the part of them that it updates. Positions and counts are
@@ -105,6 +106,9 @@ class ParameterGroup {
   // absent unless GroupOptions::sends_signs.
   TensorView worker_error() { return worker_error_.view(); }
   TensorView server_error() { return server_error_.view(); }
+  // What the optimizer keeps for each parameter as a whole: float32 [GroupOptions::parameter_scalars, parameters], the same on
+  // all ranks, from 0; absent if there are none.
+  TensorView parameter_scalars() { return parameter_scalars_.view(); }
   // Gathers must be done (wait()).
   HeldWeights held_weights() const;
   // Calls use(the weights of the owned range, as layers see them, on the device). `use` reads them or, if `written`, writes all
@@ -159,6 +163,7 @@ class ParameterGroup {
   PlacedTensor master_;   // float32, owned range; none when weights_ are float32
   std::vector<PlacedTensor> states_;
   PlacedTensor worker_error_, server_error_;
+  PlacedTensor parameter_scalars_;
   PlacedTensor secondary_;                    // the shard of the second copy of weights
   PlacedTensor gradients_;                    // whole accumulator, or the shard when gradients are sharded
   ScopedTensor gathered_;                     // whole weights between unshard and reshard

@@ -24,7 +24,8 @@ Parameters::Parameters(const ShardLayout& layout, const ParameterOptions& option
                                .gathers = options.gathers.empty() ? 0 : options.gathers[groups_.size() - 1],
                                .reductions = options.reductions.empty() ? 0 : options.reductions[groups_.size() - 1],
                                .sends_signs = options.sends_signs,
-                               .optimizer_states = options.optimizer_states};
+                               .optimizer_states = options.optimizer_states,
+                               .parameter_scalars = options.parameter_scalars};
       groups.push_back(std::make_unique<ParameterGroup>(flat, group, resources_));
     }
   }

@@ -27,7 +27,7 @@ struct ParameterOptions {
   int microbatches = 1;                  // per step, on this rank
   std::vector<int> gathers, reductions;  // [block] per step; empty: any number
   bool sends_signs = false;
-  int optimizer_states = 0;
+  int optimizer_states = 0, parameter_scalars = 0;
   int64_t staging_buffers = 1, staging_buffer_elements = 1;  // for reading weights that are in a file
 };
 

@@ -192,8 +192,12 @@ void check_optimizer(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.type == OptimizerType::AdamW && !optimizer.adam_w_mode)
     refuse(config, "optimizer.params.adam_w_mode", "false contradicts type AdamW; use type Adam");
-  if (optimizer.type == OptimizerType::Lamb && optimizer.min_coefficient > optimizer.max_coefficient)
+  const bool has_ratios = optimizer.type == OptimizerType::Lamb || optimizer.type == OptimizerType::OneBitLamb;
+  if (has_ratios && optimizer.min_coefficient > optimizer.max_coefficient)
     refuse(config, "optimizer.params.min_coeff", "is larger than max_coeff");
+  if (optimizer.type == OptimizerType::OneBitLamb && optimizer.factor_min > optimizer.factor_max)
+    refuse(config, "optimizer.params.factor_min",
+           fmt::format("{} is larger than factor_max {}", optimizer.factor_min, optimizer.factor_max));
   if (optimizer.type == OptimizerType::Sgd && optimizer.nesterov && (optimizer.momentum <= 0 || optimizer.dampening != 0))
     refuse(config, "optimizer.params.nesterov", "needs a momentum above 0 and dampening 0");
   if (optimizer.type == OptimizerType::Muon && (optimizer.muon_lr > 0 || optimizer.adam_lr > 0) && !(optimizer.lr > 0))

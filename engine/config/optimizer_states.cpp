@@ -6,7 +6,7 @@ namespace trivet {
 namespace {
 
 struct OptimizerFacts {
-  std::vector<std::string> states;
+  std::vector<std::string> states, scalars = {};
   bool visits_once = true, betas_cycle = false;
 };
 
@@ -15,6 +15,11 @@ OptimizerFacts facts_of(OptimizerType type) {
     case OptimizerType::Adam:
     case OptimizerType::AdamW: return {.states = {"moment1", "moment2"}, .betas_cycle = true};
     case OptimizerType::OneBitAdam: return {.states = {"moment1", "moment2"}, .visits_once = false};
+    // A momentum before signs were averaged is kept where the update will be.
+    case OptimizerType::OneBitLamb:
+      return {.states = {"moment1", "moment2", "update", "fresh_moment2"},
+              .scalars = {"frozen_ratio", "ratio_factor"},
+              .visits_once = false};
     case OptimizerType::Sgd: return {.states = {"momentum"}};
     case OptimizerType::Lion: return {.states = {"moment"}, .betas_cycle = true};
     case OptimizerType::Lamb: return {.states = {"moment1", "moment2", "update"}, .visits_once = false, .betas_cycle = true};
@@ -36,7 +41,9 @@ std::vector<std::string> optimizer_state_names(OptimizerType type, const Optimiz
   return facts_of(type).states;
 }
 
-bool may_send_signs(OptimizerType type) { return type == OptimizerType::OneBitAdam; }
+std::vector<std::string> optimizer_scalar_names(OptimizerType type) { return facts_of(type).scalars; }
+
+bool may_send_signs(OptimizerType type) { return type == OptimizerType::OneBitAdam || type == OptimizerType::OneBitLamb; }
 bool sends_signs(const OptimizerConfig& config, int64_t update) {
   return may_send_signs(config.type) && update > config.freeze_step;
 }

@@ -12,6 +12,8 @@ namespace trivet {
 int optimizer_states(OptimizerType type, const OptimizerConfig& config);
 // Their names in checkpoints: "moment1", "moment2" ...
 std::vector<std::string> optimizer_state_names(OptimizerType type, const OptimizerConfig& config);
+// The names of the scalars that it keeps for each parameter tensor (zero::ParameterGroup::parameter_scalars).
+std::vector<std::string> optimizer_scalar_names(OptimizerType type);
 // Whether an optimizer averages momenta by signs after its warm-up; and whether it does so in an update, counted from 1. Then
 // gradients are not summed over data ranks.
 bool may_send_signs(OptimizerType type);

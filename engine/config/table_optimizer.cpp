@@ -1,6 +1,7 @@
 // optimizer.*
 #include <fmt/format.h>
 
+#include "engine/config/optimizer_states.h"
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -9,9 +10,9 @@ namespace {
 
 // DeepSpeed's other optimizers, then PyTorch's, which DeepSpeed accepts by name.
 std::vector<std::string> optimizers_of_deepspeed() {
-  return {"ZeroOneAdam", "OneBitLamb", "MuAdam",  "MuAdamW",    "MuSGD",          "FusedAdam", "CPUAdam",   "DeepSpeedCPUAdam",
-          "FusedLamb",   "FusedLion",  "CPULion", "CPUAdagrad", "ZenFlowCPUAdam", "Adadelta",  "Adafactor", "Adamax",
-          "ASGD",        "LBFGS",      "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
+  return {"ZeroOneAdam", "MuAdam",  "MuAdamW",    "MuSGD",          "FusedAdam", "CPUAdam",   "DeepSpeedCPUAdam", "FusedLamb",
+          "FusedLion",   "CPULion", "CPUAdagrad", "ZenFlowCPUAdam", "Adadelta",  "Adafactor", "Adamax",           "ASGD",
+          "LBFGS",       "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
 }
 
 std::string default_of_trainer(const char* argument) {
@@ -39,20 +40,21 @@ void add_parameters(KeyTable& table) {
     return "0.00005" + default_of_trainer("--learning_rate");
   });
   params.custom("betas", KeyType::List, "decay rates of the first and second moments", set_betas, get_betas)
-      .only_for(type, {"Adam", "AdamW", "Lion", "Lamb", "Muon", "OneBitAdam"});
+      .only_for(type, {"Adam", "AdamW", "Lion", "Lamb", "Muon", "OneBitAdam", "OneBitLamb"});
   params.key("eps", &O::epsilon, "added to the denominator")
       .more_than(0)
       .default_note("Adagrad: 1e-10")
-      .only_for(type, {"Adam", "AdamW", "Lamb", "Adagrad", "Muon", "OneBitAdam"});
+      .only_for(type, {"Adam", "AdamW", "Lamb", "Adagrad", "Muon", "OneBitAdam", "OneBitLamb"});
   params.key("weight_decay", &O::weight_decay, "decay of the weights")
       .at_least(0)
       .deepspeed(
           "decays biases and norms, too, unless the program gives it groups of parameters; optimizer.decay_all does so "
           "here");
   params.key("bias_correction", &O::bias_correction, "correct the bias of the moments in the first steps")
-      .only_for(type, {"Adam", "AdamW", "Lamb", "OneBitAdam"})
-      .active_when("optimizer.type is not \"OneBitAdam\", whose warm-up does not correct the moments, as in DeepSpeed",
-                   [](const Config& c) { return c.optimizer.type != OptimizerType::OneBitAdam; });
+      .only_for(type, {"Adam", "AdamW", "Lamb", "OneBitAdam", "OneBitLamb"})
+      .active_when(
+          "optimizer.type is not \"OneBitAdam\" or \"OneBitLamb\", whose warm-up does not correct the moments, as in DeepSpeed",
+          [](const Config& c) { return !may_send_signs(c.optimizer.type); });
   params.key("adam_w_mode", &O::adam_w_mode, "decoupled weight decay; AdamW always has it").only_for(type, {"Adam", "AdamW"});
   params.key("momentum", &O::momentum, "decay of the momentum")
       .between(0, 1)
@@ -63,14 +65,28 @@ void add_parameters(KeyTable& table) {
       .between(0, 1)
       .only_for(type, {"SGD"});
   params.key("nesterov", &O::nesterov, "Nesterov momentum").default_note("Muon: true").only_for(type, {"SGD", "Muon"});
-  params.key("max_coeff", &O::max_coefficient, "upper bound of the trust ratio").more_than(0).only_for(type, {"Lamb"});
-  params.key("min_coeff", &O::min_coefficient, "lower bound of the trust ratio").at_least(0).only_for(type, {"Lamb"});
+  params.key("max_coeff", &O::max_coefficient, "upper bound of the trust ratio")
+      .more_than(0)
+      .only_for(type, {"Lamb", "OneBitLamb"});
+  params.key("min_coeff", &O::min_coefficient, "lower bound of the trust ratio")
+      .at_least(0)
+      .only_for(type, {"Lamb", "OneBitLamb"});
   params
       .key("freeze_step", &O::freeze_step,
-           "updates of the warm-up with Adam; then the variance stays, and ranks send the signs of their momenta")
+           "updates of the warm-up with Adam or LAMB; then the variance stays, and ranks send the signs of their momenta")
       .at_least(1)
-      .only_for(type, {"OneBitAdam"})
+      .only_for(type, {"OneBitAdam", "OneBitLamb"})
       .deepspeed("has one scale for the signs of a whole tensor, not for 256 of them");
+  const auto one_bit_lamb = [&](auto&& key) { key.only_for(type, {"OneBitLamb"}); };
+  one_bit_lamb(
+      params.key("coeff_beta", &O::ratio_beta, "decay of the average of trust ratios in the warm-up").between(0, 1).below(1));
+  one_bit_lamb(
+      params.key("factor_max", &O::factor_max, "upper bound of the factor of the average, after the warm-up").more_than(0));
+  one_bit_lamb(params.key("factor_min", &O::factor_min, "lower bound of the factor").at_least(0));
+  one_bit_lamb(params
+                   .key("factor_threshold", &O::factor_threshold,
+                        "by how much of itself the factor may change from one update to the next")
+                   .between(0, 1));
   params.key("muon_lr", &O::muon_lr, "learning rate of matrices; 0: lr").at_least(0).only_for(type, {"Muon"});
   params.key("adam_lr", &O::adam_lr, "learning rate of all other parameters; 0: lr").at_least(0).only_for(type, {"Muon"});
 }
@@ -91,10 +107,6 @@ void add_known_parameters(KeyTable& table) {
   params.unsupported("var_update_scaler", "16", "0/1 Adam");
   params.unsupported("local_step_scaler", "32678", "0/1 Adam");
   params.unsupported("local_step_clipper", "16", "0/1 Adam");
-  params.unsupported("coeff_beta", "0.9", "1-bit LAMB");
-  params.unsupported("factor_max", "4.0", "1-bit LAMB");
-  params.unsupported("factor_min", "0.5", "1-bit LAMB");
-  params.unsupported("factor_threshold", "0.1", "1-bit LAMB");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "engine/optimizer/one_bit_adam.h"
 
 #include "engine/config/optimizer_states.h"
+#include "engine/optimizer/signed_momentum.h"
 #include "kernels/kernels.h"
 
 namespace trivet {
@@ -9,40 +10,21 @@ bool OneBitAdamRule::sends_signs(const StepScalars& scalars) const {
   return trivet::sends_signs(context_.config, static_cast<int64_t>(scalars.update.value()));
 }
 
-// The momenta are averaged, so a rank's gradient counts as if all ranks had it.
 void OneBitAdamRule::update(const UpdateSide& side, const Elements& elements, const StepScalars& scalars) {
   if (!sends_signs(scalars)) {
     StepScalars uncorrected = scalars;
     uncorrected.correction1 = uncorrected.correction2 = 1.0;
     return pending_.add(side, elements, uncorrected, scalars.lr, context_.config);
   }
-  const double share = (1 - context_.config.beta1) * elements.group.group->axis().size();
-  side.kernels.momentum_update({.momentum_buffer = elements.state(0),
-                                .out = elements.state(0),
-                                .gradient = elements.gradient,
-                                .verdict = side.verdict,
-                                .momentum = context_.config.beta1,
-                                .gradient_scale = elements.gradient_scale / (1 / share),
-                                .nesterov = false});
+  add_own_gradient(side, elements, context_.config);
 }
 
 void OneBitAdamRule::finish(const StepScalars& scalars) {
   if (!sends_signs(scalars)) return;
   for (const OwnedGroup& group : context_.owned.groups()) {
-    average_momentum(*group.group);
+    average_momentum(*group.group, context_.resources);
     update_weights(*group.group, scalars);
   }
-}
-
-void OneBitAdamRule::average_momentum(zero::ParameterGroup& group) {
-  const RankResources& resources = context_.resources;
-  const zero::OwnedRange range = group.owned();
-  const TensorView momentum = range.states[0];
-  resources.kernels.add(momentum, group.worker_error());
-  zero::average_signs(
-      {.values = group.worker_error(), .server_error = group.server_error(), .variance = range.states[1], .average = momentum},
-      resources.channels.group(Purpose::Reduce), resources.channels.stream(Purpose::Control), resources.kernels,
-      resources.buffers);
 }
 
 // Adam whose moments are those at hand: with beta1 0 its gradient becomes the momentum, and with beta2 1 the variance stays.

@@ -22,7 +22,6 @@ class OneBitAdamRule final : public UpdateRule {
 
  private:
   bool sends_signs(const StepScalars& scalars) const;
-  void average_momentum(zero::ParameterGroup& group);
   void update_weights(zero::ParameterGroup& group, const StepScalars& scalars);
 
   RuleContext context_;

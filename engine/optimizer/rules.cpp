@@ -7,6 +7,7 @@
 #include "engine/optimizer/lion.h"
 #include "engine/optimizer/muon.h"
 #include "engine/optimizer/one_bit_adam.h"
+#include "engine/optimizer/one_bit_lamb.h"
 #include "engine/optimizer/sgd.h"
 
 namespace trivet {
@@ -21,6 +22,7 @@ std::unique_ptr<UpdateRule> make_rule(const RuleContext& context) {
     case OptimizerType::Adagrad: return std::make_unique<AdagradRule>(context);
     case OptimizerType::Muon: return std::make_unique<MuonRule>(context);
     case OptimizerType::OneBitAdam: return std::make_unique<OneBitAdamRule>(context);
+    case OptimizerType::OneBitLamb: return std::make_unique<OneBitLambRule>(context);
   }
   throw std::logic_error("optimizer: a type has no rule");
 }

@@ -80,6 +80,8 @@ void compute(const Lion& args, const Launch& launch);
 void compute(const Adagrad& args, const Launch& launch);
 void compute(const LambUpdate& args, const Launch& launch);
 void compute(const ApplyUpdate& args, const Launch& launch);
+void compute(const AverageRatios& args, const Launch& launch);
+void compute(const FreshVariance& args, const Launch& launch);
 void compute(const MomentumUpdate& args, const Launch& launch);
 void compute(const RunningAverage& args, const Launch& launch);
 

@@ -256,6 +256,61 @@ TEST(CudaOptimizer, ApplyUpdateScalesByTheTrustRatio) {
   }
 }
 
+TEST(CudaOptimizer, AverageRatiosIsTheCpus) {
+  for (const bool applies : {true, false}) {
+    std::vector<int64_t> words;
+    std::vector<float> averages;
+    for (int i = 0; i < 300; ++i) {
+      averages.push_back(static_cast<float>(i) / 7);
+      for (const double squares : {static_cast<double>(i % 40), static_cast<double>(i % 11)}) {
+        ExactSum sum;
+        sum.add(squares);
+        words.insert(words.end(), sum.words().begin(), sum.words().end());
+      }
+    }
+    Twin square_sums = Twin::of<int64_t>(words, {300, 2, ExactSum::kWords}), verdict;
+    Twin out = Twin::of<float>(averages, {300});
+    verdict = Twin::of<double>({1.0, 0.5, applies ? 1.0 : 0.0}, {3});
+    const auto make = [&](const auto& view) {
+      return AverageRatios{.square_sums = view(square_sums),
+                           .averages = view(out),
+                           .verdict = view(verdict),
+                           .beta = 0.9,
+                           .min_ratio = 0.3,
+                           .max_ratio = 3};
+    };
+    run_twins<AverageRatios>(make);
+    out.expect_same_bits("average_ratios");
+  }
+}
+
+TEST(CudaOptimizer, FreshVarianceIsTheCpus) {
+  for (const float known : {0.0f, 1e7f})
+    for (const int64_t before : {0, 1})
+      for (const int64_t size : {0, 1, 6, 1029, 40'003}) {
+        const auto positive = [&](uint64_t seed) {
+          HostTensor values = HostTensor::random(DType::Float32, {size}, seed);
+          for (int64_t e = 0; e < size; ++e) values.set(e, std::abs(values.at(e)));
+          return values;
+        };
+        Twin moment = Twin::random(DType::Float32, {size}, 1, before), earlier = Twin::random(DType::Float32, {size}, 2);
+        Twin variance(positive(3)), fresh(positive(4), before), largest = Twin::of<float>({known}, {1});
+        const auto make = [&](const auto& view) {
+          return FreshVariance{.moment = view(moment),
+                               .earlier = view(earlier),
+                               .variance = view(variance),
+                               .fresh = view(fresh),
+                               .largest = view(largest),
+                               .beta1 = 0.8,
+                               .beta2 = 0.95,
+                               .epsilon = 1e-4};
+        };
+        run_twins<FreshVariance>(make);
+        fresh.expect_same_bits("fresh_variance");
+        largest.expect_same_bits("largest of fresh_variance");
+      }
+}
+
 TEST(CudaOptimizer, StepsHaveNoOrder) {
   in_every_order([] {
     Tensors t({DType::BFloat16, DType::BFloat16, 3000, 0, 0.5});

@@ -283,6 +283,93 @@ TEST(Optimizer, MomentumUpdateMatchesItsFormula) {
     }
 }
 
+// int64 words of the sums of squares of weights and of updates.
+std::vector<int64_t> words_of(const std::vector<std::pair<double, double>>& squares) {
+  std::vector<int64_t> words;
+  for (const auto& [weights, update] : squares)
+    for (const double value : {weights, update}) {
+      ExactSum sum;
+      sum.add(value);
+      words.insert(words.end(), sum.words().begin(), sum.words().end());
+    }
+  return words;
+}
+
+// The ratios 2, 1 (no weights), 1 (no update), 1 (equal), 3 (clamped from 10), 0.5 (clamped from 0.1).
+TEST(Optimizer, AverageRatiosFollowsRatiosThatAreNot1) {
+  std::vector<int64_t> words = words_of({{4, 1}, {0, 1}, {9, 0}, {2, 2}, {100, 1}, {1, 100}});
+  std::vector<float> averages{0, 0.25f, 0.25f, 0.25f, 1, 1};
+  double verdict[] = {1, 0.5, 0};
+  AverageRatios args{.square_sums = {words.data(), DType::Int64, {std::ssize(words)}},
+                     .averages = {averages.data(), DType::Float32, {6}},
+                     .verdict = {verdict, DType::Float64, {3}},
+                     .beta = 0.75,
+                     .min_ratio = 0.5,
+                     .max_ratio = 3};
+  const std::vector<float> before = averages;
+  make_cpu_kernels(1)->average_ratios(args);
+  EXPECT_EQ(averages, before);
+  verdict[2] = 1;
+  make_cpu_kernels(1)->average_ratios(args);
+  EXPECT_EQ(averages, (std::vector<float>{0.5f, 0.25f, 0.25f, 0.25f, 1.5f, 0.875f}));
+  args.verdict = {};
+  make_cpu_kernels(1)->average_ratios(args);
+  EXPECT_EQ(averages[0], 0.875f);
+}
+
+TEST(Optimizer, FreshVarianceMatchesItsFormula) {
+  for (const int64_t size : kSizes) {
+    const States before(size, DType::Float32, DType::Float32);
+    HostTensor frozen = HostTensor::random(DType::Float32, {size}, 7);
+    for (int64_t e = 0; e < size; ++e) frozen.set(e, std::abs(frozen.at(e)));
+    for (const float known : {0.0f, 1e6f}) {
+      const auto out = same_bits_every_way([&](Kernels& kernels) {
+        States s = before;
+        HostTensor largest(DType::Float32, {1});
+        largest.set(0, known);
+        kernels.fresh_variance({.moment = s.first.view(),
+                                .earlier = s.gradient.view(),
+                                .variance = frozen.view(),
+                                .fresh = s.second.view(),
+                                .largest = largest.view(),
+                                .beta1 = 0.75,
+                                .beta2 = 0.9,
+                                .epsilon = 0.1});
+        return std::vector{s.second, largest};
+      });
+      double largest = known;
+      for (int64_t e = 0; e < size; ++e) {
+        const double g = (before.first.at(e) - 0.75 * before.gradient.at(e)) / 0.25;
+        const double fresh = 0.9 * before.second.at(e) + 0.1 * g * g;
+        expect_near(out[0].at(e), fresh, 1);
+        largest = std::max(largest, (std::sqrt(frozen.at(e)) + 0.1) / (std::sqrt(fresh) + 0.1));
+      }
+      expect_near(out[1].at(0), largest, 1);
+    }
+  }
+}
+
+TEST(Optimizer, RefusesRatiosAndVariancesThatDoNotFit) {
+  const auto kernels = make_cpu_kernels(1);
+  std::vector<int64_t> words = words_of({{4, 1}, {4, 1}});
+  const ConstTensorView sums{words.data(), DType::Int64, {std::ssize(words)}};
+  HostTensor one(DType::Float32, {1}), two(DType::Float32, {2}), three(DType::Float32, {3});
+  EXPECT_NO_THROW(kernels->average_ratios({.square_sums = sums, .averages = two.view()}));
+  EXPECT_THROW(kernels->average_ratios({.square_sums = sums, .averages = three.view()}), std::logic_error);
+  EXPECT_THROW(kernels->average_ratios({.square_sums = sums, .averages = two.view(), .verdict = one.view()}), std::logic_error);
+  const auto fresh = [&](HostTensor& moment, HostTensor& variance, HostTensor& largest) {
+    kernels->fresh_variance({.moment = moment.view(),
+                             .earlier = two.view(),
+                             .variance = variance.view(),
+                             .fresh = two.view(),
+                             .largest = largest.view()});
+  };
+  EXPECT_NO_THROW(fresh(two, two, one));
+  EXPECT_THROW(fresh(three, two, one), std::logic_error);
+  EXPECT_THROW(fresh(two, three, one), std::logic_error);
+  EXPECT_THROW(fresh(two, two, two), std::logic_error);
+}
+
 TEST(Optimizer, CutsOfTheRangeDoNotChangeBits) {
   const States before(3000, DType::BFloat16, DType::BFloat16);
   States whole = before, parts = before;

@@ -46,6 +46,8 @@ void compute(const Lion& args, int threads);
 void compute(const Adagrad& args, int threads);
 void compute(const LambUpdate& args, int threads);
 void compute(const ApplyUpdate& args, int threads);
+void compute(const AverageRatios& args, int threads);
+void compute(const FreshVariance& args, int threads);
 void compute(const MomentumUpdate& args, int threads);
 void compute(const RunningAverage& args, int threads);
 

@@ -86,3 +86,24 @@ inline void momentum(const MomentumScalars& s, const float* gradient, float* buf
     out[e] = s.direct * g + s.buffered * b;
   }
 }
+
+// Returns the largest quotient of the two denominators; 0 if there is none.
+inline float fresh_variance(const FreshScalars& s, const float* moment, const float* earlier, const float* variance,
+                            float* fresh, int64_t count) {
+  constexpr int64_t kLanes = 16;
+  float largest[kLanes] = {};
+  const auto one = [&](int64_t e, float& most) {
+    const float g = (moment[e] - s.beta1 * earlier[e]) * s.inverse_one_minus_beta1;
+    const float v = s.beta2 * fresh[e] + s.one_minus_beta2 * (g * g);
+    const float quotient = (__builtin_sqrtf(variance[e]) + s.epsilon) / (__builtin_sqrtf(v) + s.epsilon);
+    fresh[e] = v;
+    most = quotient > most ? quotient : most;
+  };
+  int64_t e = 0;
+  for (; e + kLanes <= count; e += kLanes)
+#pragma GCC ivdep
+    for (int64_t lane = 0; lane < kLanes; ++lane) one(e + lane, largest[lane]);
+  for (; e < count; ++e) one(e, largest[0]);
+  for (int64_t lane = 1; lane < kLanes; ++lane) largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
+  return largest[0];
+}
