@@ -1,5 +1,5 @@
-// Defaults that depend on the kind of model, data, optimizer and scheduler, on the ZeRO stage and on the folder of the run. Each
-// has a default_note in the table.
+// Defaults that depend on the kind of model, data, optimizer and scheduler, on the ZeRO stage and on the folder of the run.
+// Each has a default_note in the table.
 #include <filesystem>
 
 #include "engine/config/key_table.h"

@@ -37,8 +37,8 @@ class GrowingData final : public TrainingData {
   // The names of files that were not taken up, in order. Hidden files and folders are left out. Throws DataError if the folder
   // cannot be read.
   std::vector<std::string> new_files() const;
-  // Identifies the content of a file; empty: there is no such file, or somebody is still writing it. Throws DataError if it is a
-  // file that this run cannot read.
+  // Identifies the content of a file; empty: there is no such file, or somebody is still writing it. Throws DataError if it is
+  // a file that this run cannot read.
   std::string digest_of(const std::string& name) const;
 
   // Takes up files from this epoch on, which must be later than that of all files before. Returns false, and takes up none, if

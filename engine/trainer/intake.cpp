@@ -36,8 +36,9 @@ std::string told(Work work) {
 std::vector<std::string> heard(const std::string& text, size_t rank) {
   const Json json = Json::parse(text);
   if (json.contains("problem"))
-    throw DataError(static_cast<ExitCode>(json.at("exit_code").get<int>()),
-                    fmt::format("{}{}", json.at("problem").get<std::string>(), rank == 0 ? "" : fmt::format(" (rank {})", rank)));
+    throw DataError(
+        static_cast<ExitCode>(json.at("exit_code").get<int>()),
+        fmt::format("{}{}", json.at("problem").get<std::string>(), rank == 0 ? "" : fmt::format(" (rank {})", rank)));
   return json.at("texts").get<std::vector<std::string>>();
 }
 
@@ -104,8 +105,9 @@ comm::Participants all_of(comm::World& world) { return comm::over_group(world.gr
 std::unique_ptr<data::GrowingData> open_growing_data(const Config& config, comm::World& world) {
   auto data = std::make_unique<data::GrowingData>(config);
   if (!take_up_new_files(*data, 0, all_of(world)))
-    throw DataError(ExitCode::Usage, fmt::format("{}: data.train: \"{}\" has no complete .tokens file yet; start when there is one",
-                                                 config.source, config.data.train));
+    throw DataError(ExitCode::Usage,
+                    fmt::format("{}: data.train: \"{}\" has no complete .tokens file yet; start when there is one",
+                                config.source, config.data.train));
   check_same_files(config, *data, world);
   return data;
 }
@@ -143,9 +145,10 @@ std::string Intake::before_step(int64_t step) {
   if (!data_ || last_epoch_of(step) < decided_) return "";
   const int64_t epoch = decided_;
   if (replays_)
-    throw ConfigError(fmt::format("--step: step {} begins epoch {}, and no checkpoint says which files of \"{}\" that epoch has; "
-                                  "use a step before it, or one that has a checkpoint after it",
-                                  step + 1, epoch + 1, run_.config.data.train));
+    throw ConfigError(
+        fmt::format("--step: step {} begins epoch {}, and no checkpoint says which files of \"{}\" that epoch has; "
+                    "use a step before it, or one that has a checkpoint after it",
+                    step + 1, epoch + 1, run_.config.data.train));
   const size_t files = data_->files().size();
   const int64_t tokens = data_->tokens();
   const bool taken = take_up_new_files(*data_, epoch, all_of(run_.world));
@@ -190,9 +193,10 @@ void Intake::check_epochs(const checkpoint::LoadedStep& step) const {
   for (size_t i = 1; i < sizes.size(); ++i) {
     const int64_t before = sizes[i - 1].samples, epochs = sizes[i].first_epoch - sizes[i - 1].first_epoch;
     if (epochs > (samples - 1) / before)
-      throw ConfigError(fmt::format("{}: {} has taken up files for epoch {}, which its {} steps do not reach with samples as they "
-                                    "are now; use the model.sequence_length and data.packing of that run",
-                                    run_.config.source, step.directory(), sizes[i].first_epoch + 1, step.run_state().steps));
+      throw ConfigError(
+          fmt::format("{}: {} has taken up files for epoch {}, which its {} steps do not reach with samples as they "
+                      "are now; use the model.sequence_length and data.packing of that run",
+                      run_.config.source, step.directory(), sizes[i].first_epoch + 1, step.run_state().steps));
     samples -= epochs * before;
   }
 }

@@ -1,8 +1,8 @@
 // Which files a run takes up when, if its data grows (data.grows).
 //
 // An epoch has the files that were complete on all ranks when it began. Its beginning is the step that reaches it: rank 0 lists
-// the folder, each rank looks at the files that are new, and what all of them can read is taken up. Other files are left for the
-// epoch that begins next. A checkpoint keeps what was decided, so that a resumed run reads the same.
+// the folder, each rank looks at the files that are new, and what all of them can read is taken up. Other files are left for
+// the epoch that begins next. A checkpoint keeps what was decided, so that a resumed run reads the same.
 #pragma once
 
 #include <cstdint>

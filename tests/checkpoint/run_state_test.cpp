@@ -107,10 +107,11 @@ TEST(RunState, FilesOfDataThatGrowsHaveTypesAndRanges) {
   refused(R"([{"first_epoch":0,"name":"","digest":"d"}])", ".data_files[0]: name: \"\"" + not_empty);
   refused(R"([{"first_epoch":0,"name":"a","digest":7}])", ".data_files[0]: digest: 7" + not_empty);
   for (const char* name : {"../a", "/a", "b/a", ".a"})
-    refused(fmt::format(R"([{{"first_epoch":0,"name":"{}","digest":"d"}}])", name),
-            fmt::format(".data_files[0]: name: \"{}\" is not accepted; it must be the name of a file that is not hidden, without "
-                        "a folder",
-                        name));
+    refused(
+        fmt::format(R"([{{"first_epoch":0,"name":"{}","digest":"d"}}])", name),
+        fmt::format(".data_files[0]: name: \"{}\" is not accepted; it must be the name of a file that is not hidden, without "
+                    "a folder",
+                    name));
 }
 
 TEST(RunState, TheSmallestIsAccepted) {

@@ -44,7 +44,7 @@ std::vector<int64_t> epochs_of(const std::vector<Visit>& visits) {
 class EpochsOfSeveralSizes : public testing::Test {
  protected:
   const BatchLayout layout_{.micro_batch = 2, .accumulation = 1, .data_size = 2};  // 4 places a step
-  const std::vector<EpochSize> sizes_{{0, 3}, {2, 5}, {3, 7}};                      // epochs begin at 0, 3, 6, 11, 18, 25
+  const std::vector<EpochSize> sizes_{{0, 3}, {2, 5}, {3, 7}};                     // epochs begin at 0, 3, 6, 11, 18, 25
 };
 
 TEST_F(EpochsOfSeveralSizes, FollowEachOtherWhateverStepTheyFallInto) {
@@ -162,15 +162,17 @@ TEST_F(GrowingFolder, AFileThatCannotBeReadIsNamed) {
   EXPECT_THROW(data.digest_of("long.tokens"), DataError);
   damaged[20] ^= 1;
   folder.write("damaged.tokens", damaged);
-  expect_error([&] { data.digest_of("damaged.tokens"); }, ExitCode::DataChanged,
-               folder.at("damaged.tokens") + ": the checksum of the header does not match: the file is damaged; prepare it again");
+  expect_error(
+      [&] { data.digest_of("damaged.tokens"); }, ExitCode::DataChanged,
+      folder.at("damaged.tokens") + ": the checksum of the header does not match: the file is damaged; prepare it again");
   const std::string text = folder.write("text.tokens", std::string(500, 't'));
   expect_error([&] { data.digest_of("text.tokens"); }, ExitCode::Usage,
                text + ": is not a token file (it does not start with \"TRIVTOK\")");
   folder.write("a\nb.tokens", "x");
   expect_error([&] { data.new_files(); }, ExitCode::Usage,
-               folder.path() + ": the name \"a\\nb.tokens\" in it has control characters, or bytes that are not UTF-8; rename the "
-                               "file");
+               folder.path() +
+                   ": the name \"a\\nb.tokens\" in it has control characters, or bytes that are not UTF-8; rename the "
+                   "file");
 }
 
 TEST_F(GrowingFolder, HasASourceForFilesThatAreTakenUpTogether) {
@@ -243,8 +245,9 @@ TEST_F(GrowingFolder, DocumentsStayWholeWithoutOnesThatNobodyKnows) {
   EXPECT_TRUE(data.take_up(1, {"b.tokens"})) << "a document need not fill a sample";
   EXPECT_EQ(data.train()->samples(), 2);
   expect_error([&] { data.digest_of("c.tokens"); }, ExitCode::Usage,
-               folder.at("c.tokens") + ": does not say where documents end, which data.packing \"single\" needs; use \"stream\", "
-                                       "or prepare the texts with `trivet data prepare`");
+               folder.at("c.tokens") +
+                   ": does not say where documents end, which data.packing \"single\" needs; use \"stream\", "
+                   "or prepare the texts with `trivet data prepare`");
 }
 
 TEST_F(GrowingFolder, ValidationIsOtherData) {

@@ -50,13 +50,12 @@ class GrowingRun : public testing::Test {
   Config config(const std::vector<std::string>& further = {}) const {
     std::vector<std::string> keys{"checkpoint.directory=" + folder.at("steps")};
     keys.insert(keys.end(), further.begin(), further.end());
-    return parse_config(
-        fmt::format(R"({{"model": {{"layers": 2, "hidden_size": 16, "heads": 2, "sequence_length": {}}},
+    return parse_config(fmt::format(R"({{"model": {{"layers": 2, "hidden_size": 16, "heads": 2, "sequence_length": {}}},
                          "data": {{"train": "{}", "grows": true}}, "reproducible": "layout", "training": {{"steps": 12}},
                          "train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "steps_per_print": 1000000,
                          "checkpoint": {{"every_steps": 4}}, "optimizer": {{"params": {{"lr": 0.01}}}}}})",
-                    kGrowingSequence, folder.at("web")),
-        "grow.json", keys);
+                                    kGrowingSequence, folder.at("web")),
+                        "grow.json", keys);
   }
 
   // What appears in the folder before a step (counted from 1): names and samples.
@@ -68,10 +67,11 @@ class GrowingRun : public testing::Test {
     std::map<int64_t, std::string> news;
   };
 
-  // The loop of the trainer, in which files arrive just before the first rank begins a step. `of_rank` is what differs from rank
-  // to rank.
-  Trace train(const Config& config, int ranks, const Arrivals& arriving, TrainOptions options = {},
-              const std::function<void(Config&, int rank)>& of_rank = [](Config&, int) {}) const {
+  // The loop of the trainer, in which files arrive just before the first rank begins a step. `of_rank` is what differs from
+  // rank to rank.
+  Trace train(
+      const Config& config, int ranks, const Arrivals& arriving, TrainOptions options = {},
+      const std::function<void(Config&, int rank)>& of_rank = [](Config&, int) {}) const {
     Trace trace;
     options.config_text = explain_as_json(config);
     comm::run_threads(ranks, [&](comm::World& world) {
@@ -88,7 +88,7 @@ class GrowingRun : public testing::Test {
         }
         const std::string news = run.intake.before_step(step - 1);
         const StepResult result = run.engine.train_batch(run.batches.fill(step - 1));
-        if (checkpoints.is_due()) checkpoints.save(checkpoint::OnFailure::End);
+        if (checkpoints.saves() && checkpoints.is_due()) checkpoints.save(checkpoint::OnFailure::End);
         if (world.rank() != 0) continue;
         trace.loss_bits[step] = std::bit_cast<uint32_t>(static_cast<float>(result.loss));
         if (!news.empty()) trace.news[step] = news;
@@ -146,8 +146,8 @@ TEST_F(GrowingRun, AnEpochHasTheFilesThatAreThereWhenItBegins) {
       expected.insert(expected.end(), ids.begin(), ids.end());
     }
   };
-  // b and c arrive together and follow each other, with 2 x 8 + 1 and 3 x 8 + 1 tokens: 5 samples, of which the third begins with
-  // the last token of b.
+  // b and c arrive together and follow each other, with 2 x 8 + 1 and 3 x 8 + 1 tokens: 5 samples, of which the third begins
+  // with the last token of b.
   const auto add_b_and_c = [&] {
     const auto b = data::open_tokens(folder.at("web/b.tokens")), c = data::open_tokens(folder.at("web/c.tokens"));
     std::vector<int32_t> ids(b->tokens() + c->tokens());
@@ -165,7 +165,8 @@ TEST_F(GrowingRun, AnEpochHasTheFilesThatAreThereWhenItBegins) {
   EXPECT_EQ(read, expected);
 }
 
-// The first step has 2 2/3 epochs of 3 samples. What arrives before the second step is not for the third epoch, which has begun.
+// The first step has 2 2/3 epochs of 3 samples. What arrives before the second step is not for the third epoch, which has
+// begun.
 TEST_F(GrowingRun, AnEpochThatHasBegunDoesNotChange) {
   write("a", 3);
   std::vector<int32_t> first_tokens;
@@ -231,9 +232,8 @@ TEST_F(GrowingRun, ResumesWithTheFilesOfItsEpochsOnAnotherLayout) {
       if (step == 4) keep_only({"a", "b", "c"});
       std::vector<std::string> keys = layout;
       keys.push_back("checkpoint.directory=" + folder.at(fmt::format("from-{}-on-{}", step, ranks)));
-      const Trace rest =
-          train(config(keys), ranks, step == 4 ? Arrivals{{6, {"d", 7}}} : Arrivals{},
-                {.resume = true, .resume_directory = folder.at(fmt::format("steps/step-{:08}", step))});
+      const Trace rest = train(config(keys), ranks, step == 4 ? Arrivals{{6, {"d", 7}}} : Arrivals{},
+                               {.resume = true, .resume_directory = folder.at(fmt::format("steps/step-{:08}", step))});
       auto expected = whole;
       std::erase_if(expected.loss_bits, [&](const auto& loss) { return loss.first <= step; });
       std::erase_if(expected.news, [&](const auto& news) { return news.first <= step; });
@@ -245,23 +245,25 @@ TEST_F(GrowingRun, ResumesWithTheFilesOfItsEpochsOnAnotherLayout) {
 // The fourth epoch begins in step 5, after the checkpoint, so what it has was not decided.
 TEST_F(GrowingRun, TakesUpWhatArrivedBetweenTwoStarts) {
   const Trace whole = train(config(), 1, arrivals);
-  const Trace rest = train(config({"checkpoint.directory="}), 1, {},
-                           {.resume = true, .resume_directory = folder.at("steps/step-00000004")});
-  EXPECT_EQ(rest.news, (std::map<int64_t, std::string>{
-                           {5, "epoch 4 begins with 1 more file of 57 tokens: 4 files, 22 samples (d.tokens)"}}));
+  const Trace rest =
+      train(config({"checkpoint.directory="}), 1, {}, {.resume = true, .resume_directory = folder.at("steps/step-00000004")});
+  EXPECT_EQ(
+      rest.news,
+      (std::map<int64_t, std::string>{{5, "epoch 4 begins with 1 more file of 57 tokens: 4 files, 22 samples (d.tokens)"}}));
   EXPECT_NE(rest.loss_bits.at(5), whole.loss_bits.at(5));
 }
 
 TEST_F(GrowingRun, ALostOrChangedFileIsNamedWhenARunResumes) {
   train(config({"training.steps=4"}), 1, arrivals);
-  const std::string path = folder.at("web/b.tokens"), step = folder.at("steps/step-00000004"), whole = folder.read("web/b.tokens");
+  const std::string path = folder.at("web/b.tokens"), step = folder.at("steps/step-00000004"),
+                    whole = folder.read("web/b.tokens");
   const std::string digest = data::open_tokens(path)->digest();
   const auto resumed = [&](int ranks) {
     return refusal([&] { train(config(), ranks, {}, {.resume = true}); }, ExitCode::DataChanged);
   };
   const std::string end = ", and " + step + " was trained on it";
-  const std::string missing = path + " is missing, or shorter than its header says" + end +
-                              "; restore the file or start over without --resume";
+  const std::string missing =
+      path + " is missing, or shorter than its header says" + end + "; restore the file or start over without --resume";
   std::filesystem::remove(path);
   EXPECT_EQ(resumed(1), missing);
   EXPECT_EQ(resumed(2), missing);
@@ -279,7 +281,9 @@ TEST_F(GrowingRun, AFileThatOnlySomeHostsHaveWaits) {
     std::filesystem::create_directory(folder.at(host));
     std::filesystem::copy(folder.at("web/a.tokens"), folder.at(host) + std::string("/a.tokens"));
   }
-  const auto of_rank = [&](Config& own, int rank) { own.data.train = folder.at(rank == 0 ? "web" : "host" + std::to_string(rank)); };
+  const auto of_rank = [&](Config& own, int rank) {
+    own.data.train = folder.at(rank == 0 ? "web" : "host" + std::to_string(rank));
+  };
   write("b", 2);
   write("c", 3);
   const auto copy = [&](const char* name, const char* host) {
@@ -311,7 +315,8 @@ TEST_F(GrowingRun, BeginsWithACompleteFile) {
   testing::internal::CaptureStderr();
   const std::string error = refusal([&] { train(config(), 2, {}); }, ExitCode::Usage);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("a.tokens is not complete"));
-  EXPECT_EQ(error, "grow.json: data.train: \"" + folder.at("web") + "\" has no complete .tokens file yet; start when there is one");
+  EXPECT_EQ(error,
+            "grow.json: data.train: \"" + folder.at("web") + "\" has no complete .tokens file yet; start when there is one");
 }
 
 TEST_F(GrowingRun, DataThatGrowsAndDataThatDoesNotAreTwoRuns) {
@@ -356,7 +361,8 @@ TEST_F(GrowingRun, CanBeReplayedWithTheFilesOfThatTime) {
     return result;
   };
   for (const int64_t step : {4, 8, 12})
-    EXPECT_THAT(replayed({.step = step}), HasSubstr("tensors are equal to " + folder.at(fmt::format("steps/step-{:08}", step))));
+    EXPECT_THAT(replayed({.step = step}),
+                HasSubstr("tensors are equal to " + folder.at(fmt::format("steps/step-{:08}", step))));
   // From the beginning: the checkpoint of step 12 says what all 12 steps read.
   for (const char* step : {"steps/step-00000004", "steps/step-00000008"}) std::filesystem::remove_all(folder.at(step));
   EXPECT_THAT(replayed({.step = 12}), HasSubstr("from the beginning"));
@@ -366,7 +372,8 @@ TEST_F(GrowingRun, IsNotReplayedBeyondWhatCheckpointsKnow) {
   train(config(), 1, arrivals);
   std::filesystem::remove_all(folder.at("steps/step-00000012"));
   std::string metrics;
-  for (int64_t step = 1; step <= 12; ++step) metrics += fmt::format("{{\"step\": {}, \"loss\": 1, \"loss_bits\": \"00000001\"}}\n", step);
+  for (int64_t step = 1; step <= 12; ++step)
+    metrics += fmt::format("{{\"step\": {}, \"loss\": 1, \"loss_bits\": \"00000001\"}}\n", step);
   folder.write("metrics.jsonl", metrics);
   const auto refused = [&](int64_t step) {
     return refusal<ConfigError>(
@@ -386,21 +393,25 @@ TEST_F(GrowingRun, IsNotReplayedBeyondWhatCheckpointsKnow) {
 // Of a whole job, which the trainer runs itself.
 TEST_F(GrowingRun, SaysWhatItTakesUp) {
   const auto printed = [&](int64_t steps, bool resume) {
-    const Config job = config({fmt::format("training.steps={}", steps), "checkpoint.every_epochs=1", "checkpoint.every_steps=0"});
+    const Config job =
+        config({fmt::format("training.steps={}", steps), "checkpoint.every_epochs=1", "checkpoint.every_steps=0"});
     testing::internal::CaptureStdout();
-    comm::run_threads(2, [&](comm::World& world) { trivet::train(job, world, {.resume = resume, .config_text = explain_as_json(job)}); });
+    comm::run_threads(
+        2, [&](comm::World& world) { trivet::train(job, world, {.resume = resume, .config_text = explain_as_json(job)}); });
     return testing::internal::GetCapturedStdout();
   };
-  EXPECT_THAT(printed(1, false),
-              AllOf(HasSubstr("data    " + folder.at("web") +
-                              ": 1 file with 81 training tokens in 10 samples, and those that will arrive; 0 validation tokens\n"),
-                    HasSubstr("epochs  10 samples until more files arrive, the first ends with step 2; the run with step 1\n")));
+  EXPECT_THAT(
+      printed(1, false),
+      AllOf(HasSubstr("data    " + folder.at("web") +
+                      ": 1 file with 81 training tokens in 10 samples, and those that will arrive; 0 validation tokens\n"),
+            HasSubstr("epochs  10 samples until more files arrive, the first ends with step 2; the run with step 1\n")));
   write("b", 2);
   EXPECT_THAT(printed(4, true),
               HasSubstr("data    epoch 2 begins with 1 more file of 17 tokens: 2 files, 12 samples (b.tokens)\n"));
   std::vector<int64_t> saved;
   for (const auto& step : checkpoint::list_steps(real_file_system(), folder.at("steps"))) saved.push_back(step.step);
-  EXPECT_THAT(saved, testing::ElementsAre(1, 2, 3, 4)) << "epochs end with samples 10, 22, 34: in steps 2, 3, 5; 1 and 4 end runs";
+  EXPECT_THAT(saved, testing::ElementsAre(1, 2, 3, 4))
+      << "epochs end with samples 10, 22, 34: in steps 2, 3, 5; 1 and 4 end runs";
 }
 
 }  // namespace
