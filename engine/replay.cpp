@@ -35,15 +35,23 @@ using checkpoint::Piece;
 struct Checkpoints {
   std::optional<LoadedStep> start;  // the newest before the step; none: the run is started over
   std::optional<LoadedStep> end;    // of the step itself
+  std::optional<LoadedStep> later;  // the first after the step, if the data grows
+  // The first that knows what the step read, or else the newest before it; null: there is none.
+  const LoadedStep* of_data() const {
+    for (const auto* step : {&end, &later, &start})
+      if (*step) return &**step;
+    return nullptr;
+  }
 };
 
-Checkpoints open_checkpoints(const std::string& directory, int64_t step) {
+Checkpoints open_checkpoints(const std::string& directory, int64_t step, bool grows) {
   Checkpoints found;
   if (directory.empty()) return found;
   std::string newest;
   for (const checkpoint::StepDirectory& saved : checkpoint::readable_steps(real_file_system(), directory)) {
     if (saved.step < step) newest = saved.name;
     if (saved.step == step) found.end.emplace(real_file_system(), directory + "/" + saved.name);
+    if (grows && saved.step > step && !found.later) found.later.emplace(real_file_system(), directory + "/" + saved.name);
   }
   if (!newest.empty()) found.start.emplace(real_file_system(), directory + "/" + newest);
   return found;
@@ -84,6 +92,7 @@ std::string changed_keys(const Config& config, const LoadedStep& step) {
 std::map<int64_t, uint32_t> run_steps(trainer::Run& run, int64_t last) {
   std::map<int64_t, uint32_t> bits;
   while (run.steps_done() < last) {
+    run.intake.before_step(run.steps_done());
     const StepResult result = run.engine.train_batch(run.batches.fill(run.steps_done()));
     bits[run.steps_done()] = std::bit_cast<uint32_t>(static_cast<float>(result.loss));
   }
@@ -209,12 +218,13 @@ std::string replay(const Config& config, comm::World& world, const ReplayOptions
   trainer::check_complete(config);
   trainer::check_same_config(config, world, train_options);
   const std::string directory = options.directory.empty() ? config.checkpoint.directory : options.directory;
-  const Checkpoints checkpoints = open_checkpoints(directory, options.step);
+  const Checkpoints checkpoints = open_checkpoints(directory, options.step, config.data.grows);
   for (const auto* step : {&checkpoints.start, &checkpoints.end})
     if (*step) refuse_another_layout(config, world.size(), **step);
   trainer::Run run(config, world, train_options);
   check_can_compare(run, options, checkpoints, directory);
   if (checkpoints.start) trainer::continue_from(run, *checkpoints.start);
+  run.intake.follow(checkpoints.of_data());
   trainer::compute_references_if_needed(run);
   const auto recorded = run.is_first_rank() ? recorded_losses(options, run.steps_done()) : std::map<int64_t, uint32_t>{};
 

@@ -88,6 +88,7 @@ class TrainingLoop {
     const trainer::Stopwatch stopwatch;
     const int64_t step = run_.steps_done();
     const double lr = run_.engine.learning_rate(), scale = run_.engine.loss_scale();
+    if (const std::string news = run_.intake.before_step(step); !news.empty()) run_.monitors.on_note({"data", news});
     const StepResult result = train_batch(run_.batches.fill(step));
     const double ms = stopwatch.milliseconds();
     run_.monitors.on_step({.step = step + 1,

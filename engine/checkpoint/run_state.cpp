@@ -47,6 +47,19 @@ class Fields {
     if (!object_.at(name).is_string()) refuse(name, object_.at(name), "a string");
     return object_.at(name).get<std::string>();
   }
+  // That is not empty.
+  std::string text(const char* name) const {
+    const Json& value = member(object_, name, where_);
+    if (!value.is_string() || value.get<std::string>().empty()) refuse(name, value, "a string that is not empty");
+    return value.get<std::string>();
+  }
+  // Of a file in some folder.
+  std::string file_name(const char* name) const {
+    std::string file = text(name);
+    if (file.starts_with(".") || file.find('/') != std::string::npos)
+      refuse(name, member(object_, name, where_), "the name of a file that is not hidden, without a folder");
+    return file;
+  }
 
  private:
   [[noreturn]] void refuse(const char* name, const Json& value, const std::string& accepted) const {
@@ -74,6 +87,28 @@ EvaluationState parse_evaluations(const Json& json, const std::string& where, in
   return state;
 }
 
+// `samples` were read in all steps; an epoch has at least one.
+std::vector<DataFileState> parse_data_files(const Json& json, const std::string& where, int64_t samples) {
+  if (!json.is_array() || json.empty())
+    corrupt(where, fmt::format("data_files: {} is not accepted; it must be a list of files", shown(json)));
+  std::vector<DataFileState> files;
+  for (const Json& item : json) {
+    const Fields fields(item, fmt::format("{}.data_files[{}]", where, files.size()));
+    const int64_t least = files.empty() ? 0 : files.back().first_epoch, most = files.empty() ? 0 : samples;
+    files.push_back({.first_epoch = fields.whole("first_epoch", least, most),
+                     .name = fields.file_name("name"),
+                     .digest = fields.text("digest")});
+  }
+  return files;
+}
+
+nlohmann::ordered_json as_json(const std::vector<DataFileState>& files) {
+  auto list = nlohmann::ordered_json::array();
+  for (const DataFileState& file : files)
+    list.push_back({{"first_epoch", file.first_epoch}, {"name", file.name}, {"digest", file.digest}});
+  return list;
+}
+
 nlohmann::ordered_json as_json(const EvaluationState& state) {
   nlohmann::ordered_json json = {{"step", state.step}, {"best_step", state.best_step}};
   if (state.best_step > 0) json["best_loss"] = state.best_loss;
@@ -95,6 +130,7 @@ std::string to_text(const RunState& state) {
   if (state.evaluations) json["evaluations"] = as_json(*state.evaluations);
   if (state.steps_per_epoch > 0) json["steps_per_epoch"] = state.steps_per_epoch;
   if (!state.data.empty()) json["data"] = state.data;
+  if (!state.data_files.empty()) json["data_files"] = as_json(state.data_files);
   if (!state.tokenizer.empty()) json["tokenizer"] = state.tokenizer;
   if (!state.reference.empty()) json["reference"] = state.reference;
   return json.dump();
@@ -114,6 +150,8 @@ RunState parse_run_state(std::string_view text, const std::string& where) {
   if (json.contains("evaluations")) state.evaluations = parse_evaluations(json.at("evaluations"), where, state.steps);
   if (json.contains("steps_per_epoch")) state.steps_per_epoch = fields.whole("steps_per_epoch", 1, kMaxSteps);
   state.data = fields.text_if_given("data");
+  if (json.contains("data_files"))
+    state.data_files = parse_data_files(json.at("data_files"), where, state.steps * state.train_batch_size);
   state.tokenizer = fields.text_if_given("tokenizer");
   state.reference = fields.text_if_given("reference");
   return state;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trivet {
 
@@ -29,6 +30,14 @@ struct EvaluationState {
   bool operator==(const EvaluationState&) const = default;
 };
 
+// What a checkpoint keeps of a file of data that grows (engine/data/growing_data.h).
+struct DataFileState {
+  int64_t first_epoch = 0;  // that reads it, counted from 0
+  std::string name;         // in the folder data.train
+  std::string digest;
+  bool operator==(const DataFileState&) const = default;
+};
+
 }  // namespace trivet
 
 namespace trivet::checkpoint {
@@ -45,6 +54,7 @@ struct RunState {
   std::optional<EvaluationState> evaluations;  // if they decide which step is kept, or when the run ends
   int64_t steps_per_epoch = 0;                 // 0: a step may span two epochs
   std::string data;                            // digest; empty: saved by a program that does not give one
+  std::vector<DataFileState> data_files;       // in the order of their epochs; empty: the data does not grow
   std::string tokenizer;                       // empty: none
   std::string reference;  // what pairs of answers are compared with (trainer/pair_references.h); empty: none
 

@@ -63,9 +63,8 @@ void check_training(const Config& config) {
   const auto check_validation = [&](const char* key, int64_t every) {
     if (every > 0 && config.data.is_given() && !has_validation)
       refuse(config, key,
-             fmt::format("{} needs something to evaluate on; give data.validation or a data.validation_fraction above 0, or "
-                         "use 0",
-                         every));
+             fmt::format("{} needs something to evaluate on; give data.validation{}, or use 0", every,
+                         config.data.grows ? "" : " or a data.validation_fraction above 0"));
   };
   check_validation("training.evaluate_every", config.training.evaluate_every);
   check_validation("training.evaluate_every_epochs", config.training.evaluate_every_epochs);
@@ -267,6 +266,7 @@ void check(const Config& config) {
 
 void check_without_model(const Config& config) {
   check_data(config);
+  config::check_growing_data(config);
   check_objective(config);
   check_training(config);
   check_sampler(config);

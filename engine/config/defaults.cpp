@@ -1,5 +1,5 @@
-// Defaults that depend on the kind of model, optimizer and scheduler, on the ZeRO stage and on the folder of the run. Each has
-// a default_note in the table.
+// Defaults that depend on the kind of model, data, optimizer and scheduler, on the ZeRO stage and on the folder of the run.
+// Each has a default_note in the table.
 #include <filesystem>
 
 #include "engine/config/key_table.h"
@@ -10,6 +10,7 @@ namespace trivet::config {
 void set_dependent_defaults(Config& config) {
   config.model.tied_embedding = model::family_of(config.model.type).tied_embedding;
   config.zero.overlap_comm = config.zero.stage == 3;
+  if (config.data.grows) config.data.validation_fraction = 0;
   OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.type == OptimizerType::Adagrad) {
     optimizer.lr = 1e-2;

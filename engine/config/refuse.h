@@ -22,6 +22,9 @@ const GivenKey* find_given_or_alias(const Config& config, const std::string& pat
 void check_parallel(const Config& config);
 void check_layout_of_model(const Config& config);
 
+// Checks what data.grows is given together with.
+void check_growing_data(const Config& config);
+
 // Checks offload_param and offload_optimizer.
 void check_offload(const Config& config);
 

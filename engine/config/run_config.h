@@ -94,10 +94,11 @@ struct DataSource {
 };
 
 struct DataConfig {
-  std::string train;                // texts, files of tokens, or images (docs/data.md)
-  std::vector<DataSource> sources;  // instead of train
-  std::string validation;           // optional separate file; otherwise a fraction of train is held out
-  double validation_fraction = 0.1;
+  std::string train;                 // texts, files of tokens, or images (docs/data.md)
+  std::vector<DataSource> sources;   // instead of train
+  bool grows = false;                // files that appear in train during the run are taken up (engine/data/growing_data.h)
+  std::string validation;            // optional separate file; otherwise a fraction of train is held out
+  double validation_fraction = 0.1;  // with `grows`: 0
   ChatTemplate chat_template = ChatTemplate::None;
   Packing packing = Packing::Stream;
   LossOn loss_on = LossOn::Completions;

@@ -127,13 +127,18 @@ void add_run_keys(KeyTable& table) {
       "the weight (1 if it is not given) divided by the sum of all is a source's share of the samples (docs/data.md)",
       [](Config& c, const JsonNode& node) { c.data.sources = sources_from(node); },
       [](const Config& c) { return to_json(c.data.sources); }));
+  data.key("grows", &DataConfig::grows,
+           "`train` is a folder, or a name with a *, of .tokens files to which another program may add files while the run "
+           "trains; each epoch has the files that were complete when it began (docs/data.md)")
+      .selects();
   data.key("validation", &DataConfig::validation,
            "validation data; empty: the test images in the folder `train`, or a fraction of `train`, or of each of the "
            "`sources`, that is held out");
   data.key("validation_fraction", &DataConfig::validation_fraction,
            "share of `train`, or of each of the `sources`, held out for validation")
       .between(0, 1)
-      .below(1);
+      .below(1)
+      .default_note("with data.grows: 0");
   for_text(data.key("chat_template", &DataConfig::chat_template,
                     "how the messages of conversations in lines of JSON become text (docs/data.md)"));
   for_text(data.key(

@@ -212,8 +212,8 @@ Opened open_any(const DataOptions& options, const std::string& pattern, std::sha
       tokenizer};
 }
 
-Opened open_file(const DataOptions& options, const std::string& pattern, std::shared_ptr<Tokenizer> tokenizer) {
-  Opened opened = open_any(options, pattern, std::move(tokenizer));
+// Refuses data that the objective cannot use.
+void check_kind(const DataOptions& options, const std::string& pattern, const Opened& opened) {
   if (options.pairs && !opened.tokens->has_pairs())
     bad_file(pattern,
              "has no pairs of answers, which training.objective \"dpo\" needs; use lines of JSON (.jsonl) with \"prompt\", "
@@ -224,6 +224,11 @@ Opened open_file(const DataOptions& options, const std::string& pattern, std::sh
              "\"completion\", or with \"messages\", or the objective \"next_token\", which counts all tokens of a text");
   if (!options.pairs && opened.tokens->has_pairs())
     bad_file(pattern, "holds pairs of answers; set training.objective to \"dpo\", or prepare texts without --pairs");
+}
+
+Opened open_file(const DataOptions& options, const std::string& pattern, std::shared_ptr<Tokenizer> tokenizer) {
+  Opened opened = open_any(options, pattern, std::move(tokenizer));
+  check_kind(options, pattern, opened);
   return opened;
 }
 
@@ -258,23 +263,32 @@ void check_same_tokenizer(const DataOptions& options, const char* key, const std
             fmt::format("{} was made with a different tokenizer from {}; prepare both with the same one", path, from));
 }
 
-// `tokenizer`, unless it is null, is the one that texts are encoded with, and that of token files: that of the source `from`.
-Dataset open_with(const DataOptions& options, const std::shared_ptr<Tokenizer>& tokenizer, const std::string& from) {
+Dataset training_dataset(const DataOptions& options, const Opened& train, const std::string& path) {
   Dataset dataset;
-  const std::string& path = options.data.train;
-  const Opened train = open_file(options, path, tokenizer);
-  check_same_tokenizer(options, "data.sources", path, train, tokenizer, from);
   dataset.tokenizer = train.tokenizer;
   dataset.vocabulary_size =
       options.vocabulary == VocabularyKind::Size ? options.vocabulary_size : dataset.tokenizer->vocabulary_size();
   dataset.train = checked(train.tokens, dataset.vocabulary_size, path);
-  if (options.data.validation.empty()) {
-    split(options, dataset);
-    return dataset;
-  }
+  return dataset;
+}
+
+// Adds options.data.validation to the data of `path`.
+void open_validation(const DataOptions& options, const std::string& path, Dataset& dataset) {
   const Opened validation = open_file(options, options.data.validation, dataset.tokenizer);
   check_same_tokenizer(options, "data.validation", options.data.validation, validation, dataset.tokenizer, path);
   dataset.validation = checked(validation.tokens, dataset.vocabulary_size, options.data.validation);
+}
+
+// `tokenizer`, unless it is null, is the one that texts are encoded with, and that of token files: that of the source `from`.
+Dataset open_with(const DataOptions& options, const std::shared_ptr<Tokenizer>& tokenizer, const std::string& from) {
+  const std::string& path = options.data.train;
+  const Opened train = open_file(options, path, tokenizer);
+  check_same_tokenizer(options, "data.sources", path, train, tokenizer, from);
+  Dataset dataset = training_dataset(options, train, path);
+  if (options.data.validation.empty())
+    split(options, dataset);
+  else
+    open_validation(options, path, dataset);
   return dataset;
 }
 
@@ -311,6 +325,15 @@ std::vector<Dataset> open_sources(const DataOptions& options) {
     one.data.validation.clear();
   }
   return datasets;
+}
+
+Dataset open_token_files(const DataOptions& options, const std::vector<std::string>& paths, const OpenedBefore& before) {
+  const Opened train = paths.size() == 1 ? open_token_data(options, paths[0]) : open_shards(options, paths);
+  check_kind(options, paths[0], train);
+  check_same_tokenizer(options, "data.train", paths[0], train, before.tokenizer, before.path);
+  Dataset dataset = training_dataset(options, train, paths[0]);
+  if (!before.tokenizer && !options.data.validation.empty()) open_validation(options, paths[0], dataset);
+  return dataset;
 }
 
 }  // namespace trivet::data

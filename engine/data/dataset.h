@@ -45,6 +45,14 @@ Dataset open_dataset(const DataOptions& options);
 // is that of the first. options.data.validation, if it is given, is the validation of the first.
 std::vector<Dataset> open_sources(const DataOptions& options);
 
+// What the tokenizer of files must be equal to: that of a file that was opened before them.
+struct OpenedBefore {
+  std::shared_ptr<Tokenizer> tokenizer = nullptr;  // null: nothing was
+  std::string path = "";
+};
+// These .tokens files, one after the other: with options.data.validation if they are the first, otherwise without validation.
+Dataset open_token_files(const DataOptions& options, const std::vector<std::string>& paths, const OpenedBefore& before);
+
 // Number of tokens left for training when the last `validation_fraction` of `tokens` is held out for validation.
 int64_t training_tokens(int64_t tokens, double validation_fraction);
 

@@ -40,8 +40,11 @@ int64_t permuted(int64_t index, int64_t size, uint64_t key, int64_t epoch) {
 
 int64_t SampleOrder::sample_of(int64_t number) const {
   if (number < 0) throw std::logic_error("sample order: negative sample number");
-  const int64_t epoch = number / samples_, index = number % samples_;
-  return shuffle_ ? permuted(index, samples_, random_key(seed_, "data order"), epoch) : index;
+  return sample_at(number / samples_, number % samples_);
+}
+
+int64_t SampleOrder::sample_at(int64_t epoch, int64_t place) const {
+  return shuffle_ ? permuted(place, samples_, random_key(seed_, "data order"), epoch) : place;
 }
 
 }  // namespace trivet::data

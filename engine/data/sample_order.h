@@ -9,12 +9,20 @@
 
 namespace trivet::data {
 
+// From this epoch on, each epoch has so many samples.
+struct EpochSize {
+  int64_t first_epoch = 0, samples = 0;
+  bool operator==(const EpochSize&) const = default;
+};
+
 class SampleOrder {
  public:
   // `samples` of an epoch, at least 1.
   SampleOrder(int64_t samples, uint64_t seed, bool shuffle) : samples_(samples), seed_(seed), shuffle_(shuffle) {}
   int64_t samples() const { return samples_; }  // per epoch
   int64_t sample_of(int64_t number) const;      // any number >= 0: epoch = number / samples
+  // The sample at a place of an epoch, 0 .. samples() - 1.
+  int64_t sample_at(int64_t epoch, int64_t place) const;
 
  private:
   int64_t samples_;

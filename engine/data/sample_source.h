@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/sample.h"
+#include "engine/data/sample_order.h"
 
 namespace trivet::data {
 
@@ -19,6 +20,8 @@ class SampleSource {
   virtual int64_t samples() const = 0;
   // The samples of each source of a mixture, whose samples follow each other; otherwise one number.
   virtual std::vector<int64_t> sizes_of_sources() const { return {samples()}; }
+  // How many samples the epochs have: more than one size if the data has grown (growing_data.h).
+  virtual std::vector<EpochSize> epoch_sizes() const { return {{0, samples()}}; }
   // Fills the input and the targets of one sample, 0 .. samples() - 1, as spec() says: of all of its rows, one after another.
   // `epoch`, from 0, is for sources that change their samples from epoch to epoch (augmentation); what they give is a function
   // of both numbers.

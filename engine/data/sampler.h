@@ -2,7 +2,7 @@
 // step; microbatches are numbered over all ranks (batch_layout.h).
 //
 //   endless       the samples of one epoch follow those of the epoch before, whatever step they fall into. What a step reads
-//                 depends on the seed and the step alone (sample_order.h)
+//                 depends on the seed and the step alone (sample_order.h). Later epochs may have more samples
 //   mixture       the same of several sources, mixed by weights (mixture.h)
 //   distributed   what PyTorch's DistributedSampler and DataLoader give to the ranks of a job: each epoch is a whole number of
 //                 steps, whose last one may be shorter (distributed_sampler.h)
@@ -52,13 +52,23 @@ inline bool completes_epoch(const Sampler& sampler, int64_t step, int64_t every)
 class EndlessSampler final : public Sampler {
  public:
   // The layout's rank does not matter.
-  EndlessSampler(const SampleOrder& order, const BatchLayout& layout) : order_(order), layout_(layout) {}
+  EndlessSampler(const SampleOrder& order, const BatchLayout& layout) : parts_{{0, 0, order}}, layout_(layout) {}
+  // `sizes`: at least one, the first from epoch 0 on, in ascending order of epochs. The last one holds for all later epochs.
+  EndlessSampler(const std::vector<EpochSize>& sizes, uint64_t seed, bool shuffle, const BatchLayout& layout);
   Visit visit(int64_t step, int64_t microbatch, int64_t row) const override;
   int64_t steps_of(double epochs) const override;
   int64_t epochs_in(int64_t steps) const override;
 
  private:
-  SampleOrder order_;
+  // Epochs of one size, up to the next part.
+  struct Part {
+    int64_t first_epoch, first_place;
+    SampleOrder order;
+  };
+  const Part& part_at(int64_t place) const;
+  int64_t epoch_of(int64_t place) const;
+
+  std::vector<Part> parts_;
   BatchLayout layout_;
 };
 

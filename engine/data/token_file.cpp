@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <stdexcept>
 
@@ -106,14 +108,12 @@ class TrivetTokens : public StoredTokenFile {
   void check_sizes() const {
     if (header_.bytes_per_token != 1 && header_.bytes_per_token != 2 && header_.bytes_per_token != 4)
       bad_file(file_.path(), fmt::format("{} bytes per token are not accepted; it must be 1, 2 or 4", header_.bytes_per_token));
-    constexpr uint64_t kMost = uint64_t{1} << 60;  // so that no sum below overflows
-    if (header_.tokenizer_bytes > kMost || header_.tokens > kMost || header_.tokens_offset > kMost ||
-        header_.tokens_offset < sizeof header_ + header_.tokenizer_bytes)
+    if (header_.tokenizer_bytes > kMostTokenBytes || header_.tokens > kMostTokenBytes ||
+        header_.tokens_offset > kMostTokenBytes || header_.tokens_offset < sizeof header_ + header_.tokenizer_bytes)
       bad_file(file_.path(), fmt::format("impossible header: {} tokens at byte {}", header_.tokens, header_.tokens_offset));
     if (header_.tokenizer_bytes > static_cast<uint64_t>(kMaxTokenizerBytes))
       bad_file(file_.path(), fmt::format("the tokenizer in it has {} bytes; at most {} are accepted", header_.tokenizer_bytes,
                                          kMaxTokenizerBytes));
-    uint64_t expected = header_.tokens_offset + header_.tokens * header_.bytes_per_token;
     if (header_.version == kPairsVersion && (header_.documents == 0 || header_.documents % 2 != 0))
       bad_file(file_.path(), fmt::format("impossible header: {} documents are no pairs", header_.documents));
     if (header_.version >= kTokenVersion) {
@@ -121,11 +121,10 @@ class TrivetTokens : public StoredTokenFile {
       if (header_.documents > header_.tokens || (ignored != 0 && ignored != (header_.tokens + 7) / 8))
         bad_file(file_.path(), fmt::format("impossible header: {} tokens, {} documents, {} bytes of ignored tokens",
                                            header_.tokens, header_.documents, ignored));
-      expected = documents_offset(header_) + header_.documents * 8 + ignored;
     } else if (header_.documents != 0 || header_.ignored_bytes != 0) {
       bad_file(file_.path(), "impossible header: documents in a file of version 1");
     }
-    const auto found = static_cast<uint64_t>(file_.bytes());
+    const auto found = static_cast<uint64_t>(file_.bytes()), expected = file_bytes(header_);
     if (found != expected)
       data_changed(file_.path(), fmt::format("has {} bytes, but {} tokens of {} bytes from byte {} make {}: the file {}", found,
                                              header_.tokens, header_.bytes_per_token, header_.tokens_offset, expected,
@@ -142,6 +141,12 @@ class TrivetTokens : public StoredTokenFile {
   TokenFileInfo info_;
   StoredTokens ids_;
 };
+
+// Whether the sizes in a header can be added.
+bool may_be_added(const TokenHeader& header) {
+  const uint64_t sizes[] = {header.tokens_offset, header.tokens, header.documents, header.ignored_bytes};
+  return header.bytes_per_token <= 4 && std::ranges::all_of(sizes, [](uint64_t size) { return size <= kMostTokenBytes; });
+}
 
 void read_everything(const TokenSequence& file) {
   std::vector<int32_t> ids;
@@ -163,6 +168,22 @@ std::optional<TokenFormat> token_format_of(const std::string& path) {
   if (is_llm_c(start)) return TokenFormat::LlmC;
   if (is_numpy(start)) return TokenFormat::Numpy;
   return std::nullopt;
+}
+
+bool is_incomplete(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;  // open_token_file() says why
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return false;
+  const auto bytes = static_cast<int64_t>(file.tellg());
+  const std::string nothing(sizeof(TokenHeader), '\0');
+  std::string start = nothing;
+  file.seekg(0);
+  if (!file.read(start.data(), static_cast<std::streamsize>(start.size())) || start == nothing) return true;
+  TokenHeader header;
+  std::memcpy(&header, start.data(), sizeof header);
+  const bool intact = hash_bytes(std::string_view(start).substr(0, kTokenHeaderHashed)) == header.header_xxh3;
+  return intact && may_be_added(header) && static_cast<uint64_t>(bytes) < file_bytes(header);
 }
 
 std::shared_ptr<StoredTokenFile> open_token_file(const std::string& path) {

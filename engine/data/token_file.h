@@ -39,6 +39,9 @@ class StoredTokenFile : public TokenSequence {
 enum class TokenFormat { Trivet, Megatron, LlmC, Numpy };
 std::optional<TokenFormat> token_format_of(const std::string& path);
 
+// Whether somebody is still writing a .tokens file: it is shorter than its header says, or has no header yet (or one of zeros).
+bool is_incomplete(const std::string& path);
+
 // Opens any of the formats; ids are read from the disk when they are requested. Throws DataError: exit code 2 for a file
 // that is not a token file, exit code 18 for one that is damaged.
 std::shared_ptr<StoredTokenFile> open_token_file(const std::string& path);

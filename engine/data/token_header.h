@@ -33,9 +33,18 @@ static_assert(sizeof(TokenHeader) == 128 && std::endian::native == std::endian::
 
 inline constexpr size_t kTokenHeaderHashed = 120;
 
+// Larger sizes are impossible. Below it, no sum of them overflows.
+inline constexpr uint64_t kMostTokenBytes = uint64_t{1} << 60;
+
 // Version 2: where the ends of documents begin. The bits of ignored tokens follow them.
 inline uint64_t documents_offset(const TokenHeader& header) {
   return (header.tokens_offset + header.tokens * header.bytes_per_token + 7) / 8 * 8;
+}
+
+// The size of the whole file.
+inline uint64_t file_bytes(const TokenHeader& header) {
+  if (header.version < kTokenVersion) return header.tokens_offset + header.tokens * header.bytes_per_token;
+  return documents_offset(header) + header.documents * 8 + header.ignored_bytes;
 }
 
 }  // namespace trivet::data

@@ -13,6 +13,8 @@
 
 namespace trivet::data {
 
+class GrowingData;
+
 class TrainingData {
  public:
   virtual ~TrainingData() = default;
@@ -29,6 +31,8 @@ class TrainingData {
   // Of text; null and 0 otherwise.
   virtual std::shared_ptr<Tokenizer> tokenizer() const { return nullptr; }
   virtual int64_t vocabulary_size() const { return 0; }
+  // Itself, if it is data that grows; otherwise null.
+  virtual GrowingData* growing() { return nullptr; }
 };
 
 std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length, const DataConfig& data = {});

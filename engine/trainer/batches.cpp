@@ -12,6 +12,12 @@ Batches::Batches(const Config& config, std::shared_ptr<const data::SampleSource>
       total_steps_(trainer::total_steps(config.training, *sampler_)),
       curriculum_(config.curriculum) {}
 
+void Batches::replace(std::shared_ptr<const data::SampleSource> samples, std::shared_ptr<const data::Sampler> sampler) {
+  samples_ = std::move(samples);
+  sampler_ = std::move(sampler);
+  loader_ = data::MicrobatchLoader(samples_, sampler_, layout());
+}
+
 void Batches::cut(int64_t step, data::HostMicrobatch& microbatch) const {
   if (curriculum_.enabled) data::cut_sequences(microbatch, difficulty_at(curriculum_, step + 1));
 }

@@ -22,6 +22,8 @@ class Batches {
   const data::BatchLayout& layout() const { return loader_.layout(); }
   const data::Sampler& sampler() const { return *sampler_; }
   int64_t samples() const { return samples_->samples(); }  // of the training data
+  // Goes on with these samples, in this order. What earlier steps read must be the same.
+  void replace(std::shared_ptr<const data::SampleSource> samples, std::shared_ptr<const data::Sampler> sampler);
   // The number of the last step, also if the config says how many epochs.
   int64_t total_steps() const { return total_steps_; }
   // Returns the microbatches of a step (steps count from 0); they are valid until the next call.

@@ -71,7 +71,8 @@ std::string Checkpoints::state_to_save() {
   checkpoint::RunState state = run_.engine.state();
   if (run_.evaluations.decides()) state.evaluations = run_.evaluations.state();
   state.steps_per_epoch = run_.batches.sampler().steps_per_epoch();
-  state.data = data_digest_;
+  state.data_files = run_.intake.state();
+  state.data = state.data_files.empty() ? data_digest_ : data_digest(*run_.data);  // data that grows has another one
   state.reference = run_.references.to_text();
   state.tokenizer = tokenizer_;
   return to_text(state);

@@ -7,8 +7,10 @@
 namespace trivet::trainer {
 
 std::shared_ptr<const data::Sampler> make_sampler(const Config& config, const data::SampleSource& train, const Plan& plan) {
-  return data::make_sampler(config.data, train.sizes_of_sources(), static_cast<uint64_t>(config.training.seed),
-                            plan.batch_layout(0), config.source);
+  const auto seed = static_cast<uint64_t>(config.training.seed);
+  const data::BatchLayout layout = plan.batch_layout(0);
+  if (config.data.grows) return std::make_shared<data::EndlessSampler>(train.epoch_sizes(), seed, config.data.shuffle, layout);
+  return data::make_sampler(config.data, train.sizes_of_sources(), seed, layout, config.source);
 }
 
 int64_t total_steps(const TrainingConfig& training, const data::Sampler& sampler) {
@@ -25,7 +27,8 @@ std::string describe_epochs(const Config& config, int64_t samples, const data::S
                       config.checkpoint.every_epochs > 0 || config.data.sampler == SamplerKind::PyTorch;
   if (!counts) return "";
   const std::string how_many = config.training.epochs > 0 ? fmt::format("{:.6g} of ", config.training.epochs) : "";
-  return fmt::format("{}{} samples, the first ends with step {}; the run with step {}", how_many, monitor::with_commas(samples),
+  return fmt::format("{}{} samples{}, the first ends with step {}; the run with step {}", how_many,
+                     monitor::with_commas(samples), config.data.grows ? " until more files arrive" : "",
                      monitor::with_commas(sampler.steps_of(1)), monitor::with_commas(total_steps(config.training, sampler)));
 }
 

@@ -103,6 +103,7 @@ void continue_from(Run& run, const checkpoint::LoadedStep& step) {
   if (step.run_id() == hugging_face::kImportedRunId)
     throw ConfigError(fmt::format("--resume: {} was imported and holds weights alone; begin a run with them: --init-from {}",
                                   step.directory(), step.directory()));
+  run.intake.restore(step);
   check_same_data(run, step);
   check_same_tokenizer(run, step);
   check_same_epochs(run, step);

@@ -7,12 +7,14 @@
 #include "core/error.h"
 #include "engine/same_on_all_ranks.h"
 #include "engine/trainer/epochs.h"
+#include "engine/trainer/intake.h"
 #include "model/family.h"
 
 namespace trivet::trainer {
 namespace {
 
 std::unique_ptr<data::TrainingData> open_same_data(const Config& config, comm::World& world) {
+  if (config.data.grows) return open_growing_data(config, world);
   const bool images = model::family_of(config.model.type).reads_images;
   auto data = images ? data::open_image_data(config, model::build(config.model).sample.targets.elements())
                      : data::open_text_data(config);
@@ -75,6 +77,7 @@ Run::Run(const Config& run_config, comm::World& ranks, const TrainOptions& train
       references(*data),
       engine(make_engine(config, *data, world, options)),
       batches(config, references.train(), engine.plan(), world.rank()),
+      intake(*this),
       evaluations(config.training, config.checkpoint.keep_best),
       log(world.rank()) {
   engine.set_microbatch_source([this](int64_t step, int64_t number) { return batches.microbatch(step, number); });

@@ -13,6 +13,7 @@
 #include "engine/trainer.h"
 #include "engine/trainer/batches.h"
 #include "engine/trainer/evaluation_history.h"
+#include "engine/trainer/intake.h"
 #include "engine/trainer/pair_references.h"
 #include "model/family.h"
 
@@ -55,6 +56,7 @@ struct Run {
   PairReferences references;
   Engine engine;
   Batches batches;
+  Intake intake;
   EvaluationHistory evaluations;
   Log log;
   monitor::Monitors monitors;  // on the first rank (reports.h)

@@ -1,6 +1,7 @@
 // The state of a run: each field has a type and a range, and an error names file, field, value and what is accepted.
 #include "engine/checkpoint/run_state.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,6 +77,41 @@ TEST(RunState, EvaluationsHaveTypesAndRanges) {
   refused(R"({"step":8,"best_step":0,"without_improvement":9})", ": without_improvement: 9" + whole + "0 to 8");
   EXPECT_EQ(error_of(with(R"("data":)", R"("steps_per_epoch":0,"data":)")),
             "dir/manifest.json: state: steps_per_epoch: 0" + whole + "1 to 1000000000000");
+}
+
+TEST(RunState, FilesOfDataThatGrowsRoundTrip) {
+  RunState state{.steps = 9, .updates = 9, .train_batch_size = 12};
+  state.data_files = {{0, "a.tokens", "tokens 5"}, {0, "b \"c\".tokens", "tokens 6"}, {108, "\u00e9.tokens", "tokens 7"}};
+  EXPECT_EQ(parse_run_state(to_text(state), "a").data_files, state.data_files);
+  EXPECT_TRUE(parse_run_state(kFull, "a").data_files.empty());
+}
+
+TEST(RunState, FilesOfDataThatGrowsHaveTypesAndRanges) {
+  const auto refused = [](const std::string& files, const std::string& message) {
+    const std::string text = with(R"("data":)", R"("data_files":)" + files + R"(,"data":)");
+    EXPECT_EQ(error_of(text), "dir/manifest.json: state" + message) << files;
+  };
+  const std::string whole = " is not accepted; it must be a whole number from ";
+  const std::string list = " is not accepted; it must be a list of files";
+  const std::string first = R"({"first_epoch":0,"name":"a","digest":"d"})";
+  refused("[]", ": data_files: []" + list);
+  refused(R"({"a":1})", ": data_files: {\"a\":1}" + list);
+  refused("[1]", ".data_files[0]: 1 is not an object");
+  refused(R"([{"name":"a","digest":"d"}])", ".data_files[0]: \"first_epoch\" is missing");
+  refused(R"([{"first_epoch":1,"name":"a","digest":"d"}])", ".data_files[0]: first_epoch: 1" + whole + "0 to 0");
+  refused("[" + first + R"(,{"first_epoch":109,"name":"b","digest":"d"}])",
+          ".data_files[1]: first_epoch: 109" + whole + "0 to 108");
+  refused("[" + first + R"(,{"first_epoch":3,"name":"b","digest":"d"},{"first_epoch":2,"name":"c","digest":"d"}])",
+          ".data_files[2]: first_epoch: 2" + whole + "3 to 108");
+  const std::string not_empty = " is not accepted; it must be a string that is not empty";
+  refused(R"([{"first_epoch":0,"name":"","digest":"d"}])", ".data_files[0]: name: \"\"" + not_empty);
+  refused(R"([{"first_epoch":0,"name":"a","digest":7}])", ".data_files[0]: digest: 7" + not_empty);
+  for (const char* name : {"../a", "/a", "b/a", ".a"})
+    refused(
+        fmt::format(R"([{{"first_epoch":0,"name":"{}","digest":"d"}}])", name),
+        fmt::format(".data_files[0]: name: \"{}\" is not accepted; it must be the name of a file that is not hidden, without "
+                    "a folder",
+                    name));
 }
 
 TEST(RunState, TheSmallestIsAccepted) {

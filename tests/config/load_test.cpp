@@ -461,6 +461,19 @@ TEST(ParseConfig, AMixtureOfSourcesAndDocumentsWithCompletions) {
   EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{});
 }
 
+TEST(ParseConfig, DataThatGrowsHoldsNothingOut) {
+  const Config config = parse_config(
+      R"({"data": {"train": "web", "grows": true, "validation": "held_out.tokens", "packing": "whole", "shuffle": false},
+          "training": {"steps": 100, "evaluate_every_epochs": 1}, "checkpoint": {"directory": "a", "every_epochs": 1},
+          "optimizer": {"lr_scaling": {"rule": "sqrt", "base_batch_size": 32}}})",
+      "good.json");
+  EXPECT_TRUE(config.data.grows);
+  EXPECT_EQ(config.data.validation_fraction, 0);
+  EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{});
+  EXPECT_NO_THROW(parse_config(R"({"data": {"grows": true, "validation_fraction": 0}})", "a"));
+  EXPECT_EQ(parse_config(R"({"data": {"grows": false}})", "a").data.validation_fraction, 0.1);
+}
+
 TEST(ParseConfig, PairsOfAnswers) {
   const Config config =
       parse_config(R"({"training": {"objective": "dpo"}, "dpo": {"loss_type": "robust", "beta": 0.2, "label_smoothing": 0.1}})",

@@ -140,6 +140,10 @@ void merges(std::string_view input) {
 void tokens(std::string_view input) {
   const InputFile file("a.bin", with_checksums(input));
   check_tokens(file.path());
+  const bool incomplete = is_incomplete(file.path());
+  std::shared_ptr<StoredTokenFile> opened;
+  if (!accepts(kDataRefused, [&] { opened = open_token_file(file.path()); })) return;
+  require(!incomplete || opened->info().format != "trivet", "a file that can be opened is complete");
 }
 
 // The first byte says how many bytes at the end are the ids, the rest is the index.
