@@ -83,6 +83,9 @@ struct Context {
   // Attention keeps its core's input and recomputes the core's output in backward (Korthikanti et al. 2022). Must have the same
   // value in a microbatch's forward and backward.
   bool recompute_attention = false;
+  // Tokens of each sequence before the padding at its end; 0: there is none. Layers may compute padding, too, whose results
+  // nobody reads. Rotary frequencies may depend on the length of a sequence.
+  int64_t present_tokens = 0;
   // The axes over which layers communicate. Axis::Tensor: the ranks that hold the other parts of split parameters; if it splits
   // tokens, x, y, dy and dx hold only the rank's own tokens, [B, S / size, H], and operations that treat each token separately
   // need no change.
