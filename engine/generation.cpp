@@ -105,6 +105,7 @@ void Generator::forward(kernels::Kernels& kernels, zero::Parameters& parameters,
   const Microbatch microbatch{tokens, {}, 0};
   Context context{.kernels = kernels, .arena = arena, .microbatch = &microbatch};
   context.training = false;
+  context.present_tokens = position + 1;
   ScopedTensor hidden;
   for (size_t block = 0; block + 1 < model_.layers.size(); ++block) {
     const ConstTensorView x = block == 0 ? tokens : ConstTensorView(hidden);

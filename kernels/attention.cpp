@@ -20,15 +20,16 @@ int64_t check_heads(const Rules& rules, const ConstTensorView& qkv, int64_t head
 template <typename Args>
 double attention_flops(const Args& a) {
   const double sequence = static_cast<double>(a.qkv.shape[1]), window = static_cast<double>(a.window);
-  const double head_size = static_cast<double>(a.qkv.shape[2] / (a.heads + 2 * a.key_value_heads));
+  const double head_size = static_cast<double>(a.head_size());
   double scores = sequence * sequence;
   if (a.causal) scores = a.hides_early_keys() ? sequence * window - window * window / 2 : scores / 2;
   return 4 * static_cast<double>(a.qkv.shape[0]) * scores * static_cast<double>(a.heads) * head_size;
 }
 
 template <typename Args>
-void check_window(const Rules& rules, const Args& a) {
+void check_scores(const Rules& rules, const Args& a) {
   rules.require(a.window == 0 || (a.window > 0 && a.causal), "a window needs causal attention");
+  rules.require(a.scale >= 0 && a.soft_cap >= 0, "scale and soft_cap must not be negative");
 }
 
 // B, S, N, G, D
@@ -40,6 +41,7 @@ Sizes sizes_of(const Args& a) {
 
 template <typename Args>
 std::string_view variant_of(const Args& a) {
+  if (a.soft_cap > 0) return a.dropout.rate > 0 ? "capped, drops" : "capped";
   if (a.hides_early_keys()) return a.dropout.rate > 0 ? "window, drops" : "window";
   if (a.causal) return a.dropout.rate > 0 ? "drops" : "";
   return a.dropout.rate > 0 ? "sees all, drops" : "sees all";
@@ -50,8 +52,7 @@ std::string_view variant_of(const Args& a) {
 void Rotary::check() const {
   const Rules rules("rotary", {{"qkv", qkv}, {"positions", positions}});
   const int64_t head_size = check_heads(rules, qkv, heads, key_value_heads);
-  rules.require(rotated > 0 ? rotated % 2 == 0 && rotated <= head_size : head_size % 2 == 0,
-                "an even number of elements of a head must be rotated");
+  rules.require(2 * pairs() <= head_size, "a head has too few elements for so many frequencies");
   if (positions.absent()) return;
   rules.types(DType::Int32, {positions});
   rules.sizes(qkv.shape[0] * qkv.shape[1], {positions});
@@ -75,7 +76,7 @@ void Attention::check() const {
   rules.types(statistics_type(qkv.dtype), {log_sum_exp});
   rules.sizes(tokens * heads * head_size, {out});
   rules.sizes(tokens * heads, {log_sum_exp});
-  check_window(rules, *this);
+  check_scores(rules, *this);
   check_dropout(rules, dropout, qkv);
 }
 
@@ -99,7 +100,7 @@ void AttentionBackward::check() const {
   rules.sizes(tokens * heads * head_size, {out, dout});
   rules.sizes(tokens * heads, {log_sum_exp});
   rules.sizes(qkv.elements(), {dqkv});
-  check_window(rules, *this);
+  check_scores(rules, *this);
   check_dropout(rules, dropout, qkv);
 }
 

@@ -1,47 +1,52 @@
 // Attention, causal or not, and rotary positions.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <span>
 
 #include "kernels/elementwise.h"
 #include "kernels/kernel_call.h"
-#include "kernels/rotary_scaling.h"
 
 namespace trivet::kernels {
 
-// Rotates the query and key heads of qkv[B, S, (N + 2G) D] in place (RoFormer, Su et al. 2021), or the first R elements of
-// each. The pairs are (i, i + R/2), their angles position * base^(-2i/R), where position counts within the sequence, unless
-// `positions` are given, and `scaling` changes the frequency. `inverse` rotates back, which is the backward.
+// Rotates the first 2P elements of the query and key heads of qkv[B, S, (N + 2G) D] in place (RoFormer, Su et al. 2021), and
+// multiplies them by `magnitude`. The pairs are (i, i + P), their angles position * frequencies[i], where position counts
+// within the sequence, unless `positions` are given. `backward` rotates in the other direction, which gives the gradient.
 struct Rotary {
   TensorView qkv;
   int64_t heads = 0, key_value_heads = 0;  // N, G
-  float base = 10000.0f;
-  bool inverse = false;
-  int64_t rotated = 0;  // R; 0: D
-  RotaryScaling scaling = {};
+  std::span<const double> frequencies;     // [P]
+  bool backward = false;
+  double magnitude = 1;
   ConstTensorView positions = {};  // optional int32 [B, S], none negative
 
   int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }
-  int64_t pairs() const { return (rotated > 0 ? rotated : head_size()) / 2; }  // of a head
+  int64_t pairs() const { return static_cast<int64_t>(frequencies.size()); }  // P
 
   void check() const;
   KernelCall describe() const;
 };
 
-// softmax(q k^T / sqrt(D)) v per head, without a stored score matrix (FlashAttention, Dao et al. 2022). If it is causal, a
-// query sees the keys of its own token and of those before it, or of these the last `window`; otherwise it sees all keys of its
-// sequence. qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]; out[B, S, N D]; log_sum_exp: float32 [B, N, S],
-// kept for backward. Dropout acts on the probabilities: that of head n, query i and key j is element
-// first_element + (n S + i) S + j of its sample.
+// softmax(q k^T / sqrt(D)) v per head, without a stored score matrix (FlashAttention, Dao et al. 2022). With `scale`, it takes
+// the place of 1 / sqrt(D); with `soft_cap`, each score becomes soft_cap tanh(score / soft_cap) before the softmax. If
+// attention is causal, a query sees the keys of its own token and of those before it, or of these the last `window`; otherwise
+// it sees all keys of its sequence. qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]; out[B, S, N D];
+// log_sum_exp: float32 [B, N, S], kept for backward. Dropout acts on the probabilities: that of head n, query i and key j is
+// element first_element + (n S + i) S + j of its sample.
 struct Attention {
   ConstTensorView qkv;
   TensorView out, log_sum_exp;
   int64_t heads = 0, key_value_heads = 0;
   bool causal = true;
-  int64_t window = 0;  // keys that a query sees at most, its own among them; 0: all that causality leaves
+  int64_t window = 0;   // keys that a query sees at most, its own among them; 0: all that causality leaves
+  double scale = 0;     // of scores; 0: 1 / sqrt(D)
+  double soft_cap = 0;  // of scores; 0: none
   DropoutSite dropout;
 
   bool hides_early_keys() const { return window > 0 && window < qkv.shape[1]; }
+  int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }
+  double score_scale() const { return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size())); }
 
   void check() const;
   KernelCall describe() const;
@@ -52,10 +57,14 @@ struct AttentionBackward {
   TensorView dqkv;  // all of it is written
   int64_t heads = 0, key_value_heads = 0;
   bool causal = true;
-  int64_t window = 0;  // keys that a query sees at most, its own among them; 0: all that causality leaves
+  int64_t window = 0;   // keys that a query sees at most, its own among them; 0: all that causality leaves
+  double scale = 0;     // of scores; 0: 1 / sqrt(D)
+  double soft_cap = 0;  // of scores; 0: none
   DropoutSite dropout;
 
   bool hides_early_keys() const { return window > 0 && window < qkv.shape[1]; }
+  int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }
+  double score_scale() const { return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size())); }
 
   void check() const;
   KernelCall describe() const;

@@ -115,6 +115,23 @@ KernelCall ReluBackward::describe() const {
           .bytes = total_bytes({dy, x, dx})};
 }
 
+void SoftCap::check() const {
+  const Rules rules("soft_cap", {{"x", x}, {"y", y}});
+  rules.floating(x.dtype);
+  rules.types(x.dtype, {y});
+  rules.shapes(x.shape, {y});
+  rules.require(cap > 0, "the cap must be positive");
+}
+
+KernelCall SoftCap::describe() const {
+  return {.kernel = "soft_cap",
+          .dtype = x.dtype,
+          .sizes = elements_of(x),
+          .bound = Bound::Memory,
+          .flops = 8 * elements(x),
+          .bytes = total_bytes({x, y})};
+}
+
 void SwiGlu::check() const {
   const Rules rules("swiglu", {{"gate_up", gate_up}, {"y", y}});
   rules.floating(y.dtype);

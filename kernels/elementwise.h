@@ -79,6 +79,16 @@ struct ReluBackward {
   KernelCall describe() const;
 };
 
+// y = cap tanh(x / cap), which is near x while x is much smaller than cap. y may be x.
+struct SoftCap {
+  ConstTensorView x;
+  TensorView y;
+  double cap = 1;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
 // y[T, F] = silu(gate) * up with gate_up[T, 2F] = [gate | up], or gelu(gate) * up, called GEGLU (Shazeer 2020)
 struct SwiGlu {
   ConstTensorView gate_up;

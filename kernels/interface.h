@@ -43,6 +43,7 @@ struct SwiGlu;
 struct SwiGluBackward;
 struct Relu;
 struct ReluBackward;
+struct SoftCap;
 // kernels/convolution.h
 struct Convolution;
 struct ConvolutionBackwardInput;
@@ -125,10 +126,10 @@ struct UnpackSigns;
 // The arguments of any kernel.
 using KernelArguments =
     std::variant<const Matmul*, const AddBias*, const BiasGradient*, const DropoutAdd*, const DropoutBackward*, const Gelu*,
-                 const GeluBackward*, const Relu*, const ReluBackward*, const Convolution*, const ConvolutionBackwardInput*,
-                 const ConvolutionBackwardWeight*, const Pool*, const PoolBackward*, const ChannelNorm*,
-                 const ChannelNormBackwardInput*, const ChannelNormBackwardWeight*, const NormalizeWith*, const AddStatistics*,
-                 const SwiGlu*, const SwiGluBackward*, const LayerNorm*, const LayerNormBackwardInput*,
+                 const GeluBackward*, const Relu*, const ReluBackward*, const SoftCap*, const Convolution*,
+                 const ConvolutionBackwardInput*, const ConvolutionBackwardWeight*, const Pool*, const PoolBackward*,
+                 const ChannelNorm*, const ChannelNormBackwardInput*, const ChannelNormBackwardWeight*, const NormalizeWith*,
+                 const AddStatistics*, const SwiGlu*, const SwiGluBackward*, const LayerNorm*, const LayerNormBackwardInput*,
                  const LayerNormBackwardWeight*, const RmsNorm*, const RmsNormBackwardInput*, const RmsNormBackwardWeight*,
                  const Rotary*, const Attention*, const AttentionBackward*, const Embedding*, const EmbeddingBackward*,
                  const CrossEntropy*, const RowMaxima*, const RowSums*, const CrossEntropyOfPart*, const CountCorrect*,
@@ -164,6 +165,7 @@ class Kernels {
   void gelu_backward(const GeluBackward& a) { run(&a); }
   void relu(const Relu& a) { run(&a); }
   void relu_backward(const ReluBackward& a) { run(&a); }
+  void soft_cap(const SoftCap& a) { run(&a); }
   void convolution(const Convolution& a) { run(&a); }
   void convolution_backward_input(const ConvolutionBackwardInput& a) { run(&a); }
   void convolution_backward_weight(const ConvolutionBackwardWeight& a) { run(&a); }

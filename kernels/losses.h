@@ -24,6 +24,8 @@ struct CrossEntropy {
   TensorView loss;              // optional float64 [2]
   TensorView row_losses;        // optional float64 [T]: the loss of each row, 0 if it does not count
   ConstTensorView row_factors;  // optional float64 [T]: the gradient of a row is multiplied by its factor
+  // 0, or the logits are those of SoftCap with this cap. Then dlogits is the gradient of what SoftCap read.
+  double soft_cap = 0;
 
   void check() const;
   KernelCall describe() const;
@@ -60,6 +62,7 @@ struct CrossEntropyOfPart {
   TensorView loss;              // optional float64 [2], as in CrossEntropy
   TensorView row_losses;        // optional float64 [T], likewise
   ConstTensorView row_factors;  // optional float64 [T], likewise
+  double soft_cap = 0;          // likewise
 
   void check() const;
   KernelCall describe() const;

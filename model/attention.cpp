@@ -37,6 +37,14 @@ Attention::Attention(std::string name, const Options& options)
             .init_deviation = options_.init_deviation,
             .adapters = options_.qkv_adapters}),
       out_(make_out(options_)) {
+  if (options_.rotary_base > 0) {
+    const int64_t pairs = (options_.rotated > 0 ? options_.rotated : options_.head_size) / 2;
+    const auto frequencies = [&](int64_t length) {
+      return rotary_frequencies(options_.rotary_base, pairs, options_.rotary_scaling, length);
+    };
+    frequencies_ = frequencies(options_.rotary_scaling.original_length);
+    long_frequencies_ = frequencies(options_.rotary_scaling.original_length + 1);
+  }
   qkv_index_ = sub_layers_.add("qkv", qkv_);
   out_index_ = sub_layers_.add("out", out_);
   if (!options_.qk_norm) return;
@@ -85,6 +93,8 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
                              .key_value_heads = heads.key_value_count,
                              .causal = options_.causal,
                              .window = options_.window,
+                             .scale = options_.score_scale,
+                             .soft_cap = options_.soft_cap,
                              .dropout = dropout(context, sequence)});
   return core;
 }
@@ -117,23 +127,24 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
                                         .key_value_heads = heads.key_value_count,
                                         .causal = options_.causal,
                                         .window = options_.window,
+                                        .scale = options_.score_scale,
+                                        .soft_cap = options_.soft_cap,
                                         .dropout = dropout(context, qkv.shape[1])});
   }
   rotate(context, dqkv, true);
   through_qkv(pass, dqkv, dx);
 }
 
-// The transpose of a rotation is its inverse.
-void Attention::rotate(Context& context, TensorView qkv, bool inverse) const {
-  if (options_.rotary_base == 0) return;
+void Attention::rotate(Context& context, TensorView qkv, bool backward) const {
+  if (frequencies_.empty()) return;
   const HeadRange heads = qkv_.heads_of(split_axis(context));
+  const int64_t length = context.present_tokens > 0 ? context.present_tokens : qkv.shape[1];
   context.kernels.rotary({.qkv = qkv,
                           .heads = heads.count,
                           .key_value_heads = heads.key_value_count,
-                          .base = static_cast<float>(options_.rotary_base),
-                          .inverse = inverse,
-                          .rotated = options_.rotated,
-                          .scaling = options_.rotary_scaling,
+                          .frequencies = length > options_.rotary_scaling.original_length ? long_frequencies_ : frequencies_,
+                          .backward = backward,
+                          .magnitude = magnitude_of(options_.rotary_scaling),
                           .positions = context.positions});
 }
 

@@ -16,11 +16,12 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "kernels/rotary_scaling.h"
 #include "model/linear.h"
 #include "model/qk_norm.h"
 #include "model/qkv_projection.h"
+#include "model/rotary_scaling.h"
 #include "model/sub_layers.h"
 
 namespace trivet::model {
@@ -37,7 +38,9 @@ class Attention : public Layer {
     int64_t window = 0;      // tokens that a token sees at most, itself among them; 0: all that causality leaves
     double rotary_base = 0;  // 0: no rotation (positions come from the embedding)
     int64_t rotated = 0;     // elements of a head; 0: all
-    kernels::RotaryScaling rotary_scaling;
+    RotaryScaling rotary_scaling;
+    double score_scale = 0;      // of scores; 0: 1 / sqrt(D)
+    double soft_cap = 0;         // of scores (kernels/attention.h); 0: none
     bool qk_norm = false;        // queries and keys are normalized (model/qk_norm.h)
     double norm_epsilon = 1e-5;  // of that
     double init_deviation = 0.02, init_deviation_out = 0.02;
@@ -67,10 +70,12 @@ class Attention : public Layer {
   int64_t head_size() const { return options_.head_size; }
   void make_qkv(Context& context, Weights weights, ConstTensorView x, TensorView qkv, Saved& saved) const;
   void through_qkv(const BackwardPass& pass, ConstTensorView dqkv, TensorView dx) const;
-  void rotate(Context& context, TensorView qkv, bool inverse) const;
+  void rotate(Context& context, TensorView qkv, bool backward) const;
   kernels::DropoutSite dropout(const Context& context, int64_t sequence) const;
 
   Options options_;
+  // Of rotary positions, in sequences up to the original length of their scaling and in longer ones; empty: no rotation.
+  std::vector<double> frequencies_, long_frequencies_;
   std::string dropout_name_;
   QkvProjection qkv_;
   Linear out_;

@@ -8,7 +8,7 @@
 
 #include "core/enum_names.h"
 #include "kernels/preference_rule.h"
-#include "kernels/rotary_scaling.h"
+#include "model/rotary_scaling.h"
 
 namespace trivet::model {
 
@@ -52,16 +52,19 @@ struct Description {
   int64_t attention_window = 0;      // tokens that a token sees at most, itself among them; 0: all before it
   int64_t full_attention_every = 0;  // in every n-th layer tokens see all before them; 0: in none, if there is a window
   int64_t vocabulary_size = 0;
-  double dropout = 0;          // on embeddings, attention probabilities and residuals
-  bool tied_embedding = true;  // the LM head uses the embedding's table
-  bool bias = true;            // of projections and norms
-  bool qkv_bias = false;       // of the projection to queries, keys and values alone, in a family without `bias`
-  bool qk_norm = false;        // queries and keys are normalized, head by head
+  double dropout = 0;             // on embeddings, attention probabilities and residuals
+  bool tied_embedding = true;     // the LM head uses the embedding's table
+  bool bias = true;               // of projections and norms
+  bool qkv_bias = false;          // of the projection to queries, keys and values alone, in a family without `bias`
+  bool qk_norm = false;           // queries and keys are normalized, head by head
+  double query_scale_size = 0;    // scores of attention are divided by its square root; 0: head_size
+  double attention_soft_cap = 0;  // scores and
+  double logits_soft_cap = 0;     // logits become cap tanh(x / cap) (kernels/attention.h); 0: they have no cap
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
   double window_rotary_base = 0;  // in layers with a window, which then have no scaling; 0: as in the others
   double rotary_share = 1;        // of the elements of a head, which are rotated; the first ones
-  kernels::RotaryScaling rotary_scaling;
+  RotaryScaling rotary_scaling;
   double embedding_scale = 1;
   GateActivation gate_activation = GateActivation::Silu;
   bool post_norm = false;           // what attention and MLP add is normalized, too

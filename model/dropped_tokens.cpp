@@ -9,10 +9,11 @@ namespace {
 
 Shape with_tokens(const Shape& sequences, int64_t tokens) { return {sequences[0], tokens, sequences[2]}; }
 
-// The context of the block: it knows which tokens it has.
-Context of_chosen(const Context& context, ConstTensorView chosen) {
+// The context of the block: it knows which tokens of sequences of `length` it has.
+Context of_chosen(const Context& context, ConstTensorView chosen, int64_t length) {
   Context inner = context;
   inner.positions = chosen;
+  if (inner.present_tokens == 0) inner.present_tokens = length;
   return inner;
 }
 
@@ -54,7 +55,7 @@ void DroppedTokens::forward(Context& context, Weights weights, ConstTensorView x
                                  .first_sample = context.random.first_sample});
   context.kernels.gather_tokens({.x = x, .chosen = chosen, .out = x_chosen});
   const ScopedTensor y_chosen(context.arena, y.dtype, x_chosen.shape);
-  Context inner = of_chosen(context, chosen);
+  Context inner = of_chosen(context, chosen, x.shape[1]);
   layer_->forward(inner, weights, x_chosen, y_chosen, saved.child(0));
   context.kernels.copy(x, y);
   context.kernels.scatter_tokens({.x = y_chosen, .chosen = chosen, .out = y});
@@ -66,7 +67,7 @@ void DroppedTokens::through(Context& context, ConstTensorView dy, TensorView dy_
   const TensorView chosen = saved[kChosen];
   context.kernels.gather_tokens({.x = dy, .chosen = chosen, .out = dy_chosen});
   const ScopedTensor dx_chosen(context.arena, dx.dtype, dy_chosen.shape);
-  Context of_block = of_chosen(context, chosen);
+  Context of_block = of_chosen(context, chosen, dy.shape[1]);
   inner(of_block, dx_chosen);
   context.kernels.copy(dy, dx);
   context.kernels.scatter_tokens({.x = dx_chosen, .chosen = chosen, .out = dx});

@@ -50,6 +50,7 @@ ConstTensorView targets_of(const Context& context) {
 LmHead::LmHead(const Options& options, std::unique_ptr<Norm> norm)
     : vocabulary_(options.vocabulary),
       rows_of_chunk_(options.rows_of_chunk),
+      soft_cap_(options.soft_cap),
       preference_(options.preference),
       norm_(std::move(norm)) {
   norm_index_ = sub_layers_.add("norm", *norm_);
@@ -92,7 +93,8 @@ void LmHead::loss_of_logits(Context& context, ConstTensorView logits, ConstTenso
                                           .chunk_ends = cuts.ends(),
                                           .loss = wanted.loss,
                                           .row_losses = wanted.row_losses,
-                                          .row_factors = wanted.row_factors});
+                                          .row_factors = wanted.row_factors,
+                                          .soft_cap = soft_cap_});
   const kernels::TableRows columns = columns_of(context);
   const ScopedTensor maximum(context.arena, logits.dtype, {logits.shape[0]});
   const ScopedTensor sums(context.arena, logits.dtype, {2, logits.shape[0]});
@@ -110,7 +112,8 @@ void LmHead::loss_of_logits(Context& context, ConstTensorView logits, ConstTenso
                                          .gradient_scale = wanted.gradient_scale,
                                          .loss = wanted.loss,
                                          .row_losses = wanted.row_losses,
-                                         .row_factors = wanted.row_factors});
+                                         .row_factors = wanted.row_factors,
+                                         .soft_cap = soft_cap_});
 }
 
 // Computes the logits of some rows and their loss and, if `dlogits` is given, their gradient in its dtype. If the logits have
@@ -123,6 +126,7 @@ void LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTensorView w
   if (dlogits.absent() || dlogits.dtype != dtype) scratch = ScopedTensor(context.arena, dtype, {h.shape[0], weight.shape[0]});
   const TensorView logits = scratch.empty() ? dlogits : scratch.view();
   context.kernels.matmul({.a = h, .b = weight, .out = logits, .transpose_b = true, .cuts = AxisCuts(context, split()).cols()});
+  cap(context, logits);
   loss_of_logits(context, logits, targets, wanted);
 }
 
@@ -261,9 +265,16 @@ void LmHead::logits(Context& context, Weights weights, ConstTensorView x, Tensor
   logits_of_rows(context, h, weights[weight_], logits);
 }
 
+void LmHead::cap(Context& context, TensorView logits) const {
+  if (soft_cap_ > 0) context.kernels.soft_cap({.x = logits, .y = logits, .cap = soft_cap_});
+}
+
 void LmHead::logits_of_rows(Context& context, ConstTensorView h, ConstTensorView weight, TensorView logits) const {
-  if (split_axis(context)) return logits_of_all_parts(context, h, weight, logits);
-  context.kernels.matmul({.a = h, .b = weight, .out = logits, .transpose_b = true});
+  if (split_axis(context))
+    logits_of_all_parts(context, h, weight, logits);
+  else
+    context.kernels.matmul({.a = h, .b = weight, .out = logits, .transpose_b = true});
+  cap(context, logits);
 }
 
 // Each rank writes its columns into a tensor of zeros. The sum over ranks is then exact, and the parts may be uneven.

@@ -44,6 +44,7 @@ class LmHead : public Layer, public GivesLogits {
     std::string tied_to;        // full name of the table that serves as W; empty: W is the head's own
     int64_t rows_of_chunk = 0;  // 0: chosen from the vocabulary and the rows
     bool frozen = false;        // nothing is trained
+    double soft_cap = 0;        // of logits: they become soft_cap tanh(logit / soft_cap); 0: none
     std::optional<kernels::PreferenceRule> preference = {};  // none: the loss is the cross-entropy of all targets
   };
   LmHead(const Options& options, std::unique_ptr<Norm> norm);
@@ -72,6 +73,7 @@ class LmHead : public Layer, public GivesLogits {
   static ConstTensorView factors_of(const ScopedTensor& factors, const Chunk& chunk);  // absent if `factors` is empty
   kernels::TableRows columns_of(const Context&) const;
   void show_logits(Context&, ConstTensorView h, ConstTensorView weight) const;
+  void cap(Context&, TensorView logits) const;
   void logits_of_rows(Context&, ConstTensorView h, ConstTensorView weight, TensorView logits) const;
   void logits_of_all_parts(Context&, ConstTensorView h, ConstTensorView weight, TensorView logits) const;
   // The requested results of the two functions below.
@@ -89,6 +91,7 @@ class LmHead : public Layer, public GivesLogits {
   void add_weight_gradient(Context&, const Gradient& weight, bool first, ConstTensorView dlogits, ConstTensorView h) const;
 
   int64_t vocabulary_, rows_of_chunk_;
+  double soft_cap_;
   std::optional<kernels::PreferenceRule> preference_;
   std::unique_ptr<Norm> norm_;
   SubLayers sub_layers_;

@@ -46,7 +46,9 @@ TransformerBlock::Options block_options(const Description& d, int64_t layer) {
                         .window = window ? d.attention_window : 0,
                         .rotary_base = llama ? base : 0,
                         .rotated = llama ? rotated_elements(d) : 0,
-                        .rotary_scaling = own_base ? kernels::RotaryScaling{} : d.rotary_scaling,
+                        .rotary_scaling = own_base ? RotaryScaling{} : d.rotary_scaling,
+                        .score_scale = d.query_scale_size > 0 ? 1 / std::sqrt(d.query_scale_size) : 0,
+                        .soft_cap = d.attention_soft_cap,
                         .qk_norm = llama && d.qk_norm,
                         .norm_epsilon = d.norm_epsilon,
                         .init_deviation = d.initializer_range,
@@ -90,6 +92,7 @@ LmHead::Options head_options(const Description& d) {
           .init_deviation = d.initializer_range,
           .tied_to = d.tied_embedding ? std::string("embedding.") + Embedding::kTable : "",
           .frozen = d.lora.enabled(),
+          .soft_cap = d.logits_soft_cap,
           .preference = d.objective == Objective::Dpo ? std::optional(d.preference) : std::nullopt};
 }
 
@@ -169,8 +172,30 @@ std::optional<Problem> find_size_problem(const Description& d) {
   return find_lora_problem(d);
 }
 
-std::optional<Problem> find_scaling_problem(const kernels::RotaryScaling& scaling) {
-  if (scaling.type != kernels::RotaryScalingType::Llama3 || scaling.low_frequency_factor < scaling.high_frequency_factor)
+// Each pair has a factor of its own.
+std::optional<Problem> find_factors_problem(const std::string& key, const std::vector<double>& factors, int64_t pairs) {
+  if (static_cast<int64_t>(factors.size()) == pairs) return {};
+  return Problem{"rotary_scaling." + key,
+                 fmt::format("has {} numbers, but {} pairs of a head rotate; give a number for each", factors.size(), pairs)};
+}
+
+std::optional<Problem> find_scaling_problem(const Description& d) {
+  const RotaryScaling& scaling = d.rotary_scaling;
+  const bool yarn = scaling.type == RotaryScalingType::Yarn;
+  if (scaling.type == RotaryScalingType::LongRope) {
+    if (scaling.original_length < 2)
+      return Problem{"rotary_scaling.original_length", fmt::format("{} is not accepted with the type \"longrope\"; use at "
+                                                                   "least 2",
+                                                                   scaling.original_length)};
+    const int64_t pairs = rotated_elements(d) / 2;
+    if (const auto problem = find_factors_problem("short_factors", scaling.short_factors, pairs)) return problem;
+    return find_factors_problem("long_factors", scaling.long_factors, pairs);
+  }
+  if (yarn && d.rotary_base <= 1)
+    return Problem{"rotary_base", fmt::format("{} is too small for rotary_scaling.type \"yarn\", which divides pairs by their "
+                                              "frequencies; use more than 1",
+                                              d.rotary_base)};
+  if ((!yarn && scaling.type != RotaryScalingType::Llama3) || scaling.low_frequency_factor < scaling.high_frequency_factor)
     return {};
   return Problem{"rotary_scaling.low_frequency_factor",
                  fmt::format("{} is not less than high_frequency_factor {}; use a smaller number", scaling.low_frequency_factor,
@@ -198,7 +223,7 @@ std::optional<Problem> find_rotary_problem(const Description& d) {
 std::optional<Problem> find_llama_problem(const Description& d) {
   if (const auto problem = find_size_problem(d)) return problem;
   if (const auto problem = find_rotary_problem(d)) return problem;
-  return find_scaling_problem(d.rotary_scaling);
+  return find_scaling_problem(d);
 }
 
 Description with_feed_forward(Description d, int64_t size) {
@@ -252,8 +277,9 @@ constexpr auto keys_with(Own... own) {
                                           "dropout", "tied_embedding", "norm_epsilon", "initializer_range", "lora", own...});
 }
 constexpr auto kGptKeys = keys_with("bias");
-constexpr auto kLlamaKeys = keys_with("qkv_bias", "qk_norm", "post_norm", "embedding_scale", "gate_activation", "rotary_base",
-                                      "window_rotary_base", "rotary_share", "rotary_scaling");
+constexpr auto kLlamaKeys =
+    keys_with("qkv_bias", "qk_norm", "query_scale_size", "attention_soft_cap", "logits_soft_cap", "post_norm",
+              "embedding_scale", "gate_activation", "rotary_base", "window_rotary_base", "rotary_share", "rotary_scaling");
 
 }  // namespace
 

@@ -203,7 +203,9 @@ void activations(Bench& b) {
   b.run<DropoutBackward>("dropout_backward", {dy, y}, {.dy = dy, .dx = y, .dropout = site});
   const TensorView qkv = b.random(DType::BFloat16, {8, kTokens / 8, 48 * 128});
   const ConstTensorView turned = qkv.slice(0, qkv.elements() / 48 * 40);  // 32 query and 8 key heads
-  b.run<Rotary>("rotary", {turned, turned}, {.qkv = qkv, .heads = 32, .key_value_heads = 8});
+  std::vector<double> frequencies;
+  for (int pair = 0; pair < 64; ++pair) frequencies.push_back(std::pow(10000.0, -pair / 64.0));
+  b.run<Rotary>("rotary", {turned, turned}, {.qkv = qkv, .heads = 32, .key_value_heads = 8, .frequencies = frequencies});
 }
 
 // Returns random token ids, either uniformly distributed or as in text, where the k-th id has a probability of about 1 / k.

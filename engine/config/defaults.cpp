@@ -9,6 +9,8 @@ namespace trivet::config {
 
 void set_dependent_defaults(Config& config) {
   config.model.tied_embedding = model::family_of(config.model.type).tied_embedding;
+  if (config.model.rotary_scaling.type == model::RotaryScalingType::Yarn)
+    config.model.rotary_scaling.high_frequency_factor = 32;
   config.zero.overlap_comm = config.zero.stage == 3;
   if (config.data.grows) config.data.validation_fraction = 0;
   OptimizerConfig& optimizer = config.optimizer;

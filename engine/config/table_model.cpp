@@ -91,6 +91,22 @@ std::string get_lora_targets(const Config& config) {
   return "[" + text + "]";
 }
 
+std::vector<double> positive_numbers(const JsonNode& node) {
+  std::vector<double> numbers;
+  for (const JsonNode& item : node.items) {
+    if (item.kind != JsonKind::Number || !(item.number > 0))
+      throw std::invalid_argument("use a list of numbers greater than 0");
+    numbers.push_back(item.number);
+  }
+  return numbers;
+}
+
+std::string list_json(const std::vector<double>& numbers) {
+  std::string text;
+  for (const double number : numbers) text += (text.empty() ? "" : ", ") + number_json(number);
+  return "[" + text + "]";
+}
+
 // "gpt: learned positions, LayerNorm, GELU; llama: rotary, RMSNorm, SwiGLU", with another member for other facts.
 std::string for_each_family(const std::string& separator, std::string (*text_of)(const model::Family&)) {
   std::string text;
@@ -118,30 +134,59 @@ void limit_to_its_families(KeyRefiner key, const std::string& name) {
 }
 
 void add_rotary_scaling_keys(KeyTable& table) {
-  using kernels::RotaryScaling, kernels::RotaryScalingType;
+  using model::RotaryScaling, model::RotaryScalingType;
   Section<RotaryScaling> scaling(table, "model.rotary_scaling",
                                  [](Config& c) -> RotaryScaling& { return c.model.rotary_scaling; });
   scaling.own();
-  KeyRefiner type = scaling.key("type", &RotaryScaling::type,
-                                "slower rotation for longer sequences; linear: by factor; llama3: by factor where a turn is "
-                                "longer than the original sequences");
+  KeyRefiner type =
+      scaling.key("type", &RotaryScaling::type,
+                  "slower rotation for longer sequences; linear: by factor; llama3, yarn: by factor where a turn is "
+                  "longer than the original sequences; longrope: each pair by a factor of its own");
+  type.selects();
   limit_to_its_families(type, "rotary_scaling");
-  const auto key = [&](const std::string& name, auto member, const std::string& meaning, bool linear) {
-    return scaling.key(name, member, meaning)
-        .active_when(linear ? "model.rotary_scaling.type is not \"none\"" : "model.rotary_scaling.type is \"llama3\"",
-                     [linear](const Config& c) {
-                       const RotaryScalingType chosen = c.model.rotary_scaling.type;
-                       return chosen == RotaryScalingType::Llama3 || (linear && chosen == RotaryScalingType::Linear);
-                     });
+  using Types = std::vector<RotaryScalingType>;
+  const Types turning{RotaryScalingType::Llama3, RotaryScalingType::Yarn},
+      all_but_linear = {RotaryScalingType::Llama3, RotaryScalingType::Yarn, RotaryScalingType::LongRope};
+  const auto with_types = [](KeyRefiner key, const Types& types) {
+    std::string condition;
+    for (const RotaryScalingType chosen : types)
+      condition += (condition.empty() ? "model.rotary_scaling.type is " : " or ") + quoted(std::string(name_of(chosen)));
+    return key.active_when(
+        condition, [types](const Config& c) { return std::ranges::find(types, c.model.rotary_scaling.type) != types.end(); });
   };
-  key("factor", &RotaryScaling::factor, "how many times slower", true).at_least(1);
+  scaling.key("factor", &RotaryScaling::factor, "how many times slower; with longrope: how many times longer the sequences are")
+      .at_least(1)
+      .active_when("model.rotary_scaling.type is not \"none\"",
+                   [](const Config& c) { return c.model.rotary_scaling.type != RotaryScalingType::None; });
+  const auto key = [&](const std::string& name, auto member, const std::string& meaning, const Types& types) {
+    return with_types(scaling.key(name, member, meaning), types);
+  };
   key("low_frequency_factor", &RotaryScaling::low_frequency_factor,
-      "pairs that turn less often than this within original_length are slowed down", false)
+      "pairs that turn less often than this within original_length are slowed down", turning)
       .more_than(0);
   key("high_frequency_factor", &RotaryScaling::high_frequency_factor,
-      "pairs that turn more often than this within original_length are kept as they are", false)
-      .more_than(0);
-  key("original_length", &RotaryScaling::original_length, "sequence length of the first training", false).between(1, 1 << 24);
+      "pairs that turn more often than this within original_length are kept as they are", turning)
+      .more_than(0)
+      .default_note("yarn: 32");
+  key("original_length", &RotaryScaling::original_length, "sequence length of the first training", all_but_linear)
+      .between(1, 1 << 24);
+  key("whole_pairs", &RotaryScaling::whole_pairs, "yarn interpolates from a whole pair to a whole pair",
+      {RotaryScalingType::Yarn});
+  key("attention_factor", &RotaryScaling::attention_factor,
+      "factor of rotated queries and keys; 0: 1 + ln(factor) / 10 with yarn, sqrt(1 + ln(factor) / ln(original_length)) with "
+      "longrope",
+      {RotaryScalingType::Yarn, RotaryScalingType::LongRope})
+      .at_least(0);
+  const auto factors = [&](const std::string& name, std::vector<double> RotaryScaling::*member, const std::string& meaning) {
+    with_types(scaling.custom(
+                   name, KeyType::List, meaning,
+                   [member](Config& c, const JsonNode& node) { c.model.rotary_scaling.*member = positive_numbers(node); },
+                   [member](const Config& c) { return list_json(c.model.rotary_scaling.*member); }),
+               {RotaryScalingType::LongRope});
+  };
+  factors("short_factors", &RotaryScaling::short_factors,
+          "how many times slower each pair turns in sequences of at most original_length");
+  factors("long_factors", &RotaryScaling::long_factors, "how many times slower each pair turns in longer sequences");
 }
 
 void add_lora_keys(KeyTable& table) {
@@ -218,6 +263,14 @@ void add_model_keys(KeyTable& table) {
   key("embedding_scale", &Description::embedding_scale, "factor of the input embedding").more_than(0);
   key("gate_activation", &Description::gate_activation, "activation of the gate in the MLP");
   key("qk_norm", &Description::qk_norm, "RMSNorm of every query head and every key head");
+  key("query_scale_size", &Description::query_scale_size,
+      "scores of attention are divided by the square root of this number; 0: head_size")
+      .at_least(0);
+  key("attention_soft_cap", &Description::attention_soft_cap,
+      "limit of the scores of attention: they become cap tanh(score / cap); 0: none")
+      .at_least(0);
+  key("logits_soft_cap", &Description::logits_soft_cap, "limit of the logits: they become cap tanh(logit / cap); 0: none")
+      .at_least(0);
   key("norm_epsilon", &Description::norm_epsilon, "added to the variance in norms").more_than(0);
   key("rotary_base", &Description::rotary_base, "base of the rotary frequencies").more_than(0);
   key("window_rotary_base", &Description::window_rotary_base,

@@ -59,9 +59,12 @@ std::string step_directory(FileSystem& files, const std::string& path) {
 std::string find_config(FileSystem& files, const std::string& path, const std::string& step) {
   for (const std::string& folder : {step, path, step + "/.."})
     if (const std::string config = folder + "/" + kConfig; files.kind(config) == EntryKind::File) return config;
-  refuse(path, fmt::format("a checkpoint of DeepSpeed does not say of which model it is: copy the {} of the model into this "
-                           "directory, or name it: trivet checkpoint import deepspeed DIR --config FILE",
-                           kConfig));
+  refuse(path,
+         fmt::format("a checkpoint of DeepSpeed does not say of which model it is, and the section \"model\" of a config "
+                     "does not say what its tensors are called: copy the {} of the model, as transformers writes it, into "
+                     "this directory; or name it: trivet checkpoint import deepspeed {} --config FILE --output "
+                     "CHECKPOINTS, and begin with --init-from CHECKPOINTS",
+                     kConfig, printable(path)));
 }
 
 // The number in "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt"; nothing: the name is not made like this.

@@ -10,7 +10,7 @@
 namespace trivet::hugging_face {
 
 std::span<const Architecture> architectures() {
-  static const Architecture all[] = {gpt2(), llama(), mistral(), qwen2(), qwen3(), phi3(), gemma3()};
+  static const Architecture all[] = {gpt2(), llama(), mistral(), qwen2(), qwen3(), phi3(), gemma2(), gemma3()};
   return all;
 }
 

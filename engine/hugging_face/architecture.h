@@ -42,6 +42,7 @@ Architecture mistral();
 Architecture qwen2();
 Architecture qwen3();
 Architecture phi3();
+Architecture gemma2();
 Architecture gemma3();
 
 }  // namespace trivet::hugging_face

@@ -78,6 +78,15 @@ std::vector<std::string> ConfigFile::texts(const std::string& key) {
   return value->get<std::vector<std::string>>();
 }
 
+std::vector<double> ConfigFile::positive_numbers(const std::string& key) {
+  const Json* const value = find(key);
+  const bool fits = value && value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& item) {
+                      return item.is_number() && std::isfinite(item.get<double>()) && item.get<double>() > 0;
+                    });
+  if (!fits) refuse(key, "use a list of numbers greater than 0");
+  return value->get<std::vector<double>>();
+}
+
 std::optional<ConfigFile> ConfigFile::object(const std::string& key) {
   const Json* const value = find(key);
   if (!value) return {};

@@ -33,6 +33,8 @@ class ConfigFile {
   std::string text(const std::string& key, std::optional<std::string> fallback = {});
   // A list of strings; absent: empty.
   std::vector<std::string> texts(const std::string& key);
+  // A list of numbers greater than 0; required.
+  std::vector<double> positive_numbers(const std::string& key);
   // An object; null: absent.
   std::optional<ConfigFile> object(const std::string& key);
   // Takes note of a key without reading it: another one says the same, or it changes no results.

@@ -3,24 +3,91 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace trivet::hugging_face {
 namespace {
 
-OrderedJson read_scaling(ConfigFile& scaling, int64_t positions) {
+// What the keys of rotary scaling refer to.
+struct Lengths {
+  int64_t positions;
+  std::optional<int64_t> original;  // of the first training, if the file states it outside of these keys
+};
+
+// 0 has the same meaning as null.
+double number_or(ConfigFile& object, const std::string& key, double fallback) {
+  const double number = object.number(key, 0.0);
+  return number == 0 ? fallback : number;
+}
+
+// Yarn's magnitude, 1 + m ln(factor) / 10.
+double yarn_magnitude(double factor, double m) { return factor <= 1 ? 1 : 1 + m * std::log(factor) / 10; }
+
+void read_attention_factor(ConfigFile& scaling, OrderedJson& read) {
+  if (!scaling.has("attention_factor")) return scaling.ignore({"attention_factor"});
+  const double factor = scaling.number("attention_factor");
+  scaling.require(factor > 0, "attention_factor", "use more than 0");
+  read["attention_factor"] = factor;
+}
+
+void read_llama3(ConfigFile& scaling, OrderedJson& read) {
+  read["low_frequency_factor"] = scaling.number("low_freq_factor");
+  read["high_frequency_factor"] = scaling.number("high_freq_factor");
+}
+
+void read_yarn(ConfigFile& scaling, OrderedJson& read) {
+  read["low_frequency_factor"] = number_or(scaling, "beta_slow", 1);
+  read["high_frequency_factor"] = number_or(scaling, "beta_fast", 32);
+  read["whole_pairs"] = scaling.flag("truncate", true);
+  const double factor = read["factor"].get<double>();
+  const double some = scaling.number("mscale", 0.0), all = scaling.number("mscale_all_dim", 0.0);
+  if (some != 0 && all != 0) read["attention_factor"] = yarn_magnitude(factor, some) / yarn_magnitude(factor, all);
+  read_attention_factor(scaling, read);
+}
+
+void read_longrope(ConfigFile& scaling, OrderedJson& read) {
+  read["short_factors"] = scaling.positive_numbers("short_factor");
+  read["long_factors"] = scaling.positive_numbers("long_factor");
+  read_attention_factor(scaling, read);
+}
+
+std::string type_of_scaling(ConfigFile& scaling, bool only_longrope) {
   const char* const type_key = scaling.has("rope_type") ? "rope_type" : "type";
   scaling.ignore({"rope_type", "type"});
   const std::string type = scaling.text(type_key, "default");
+  if (only_longrope) {
+    if (type == "su" || type == "yarn") return "longrope";  // its former names
+    scaling.require(type == "default" || type == "longrope", type_key, "use \"default\" or \"longrope\"");
+    return type;
+  }
+  constexpr std::array<std::string_view, 5> kTypes{"default", "linear", "llama3", "yarn", "longrope"};
+  scaling.require(std::ranges::find(kTypes, type) != kTypes.end(), type_key,
+                  "use \"default\", \"linear\", \"llama3\", \"yarn\" or \"longrope\"");
+  return type;
+}
+
+OrderedJson read_scaling(ConfigFile& scaling, const Lengths& lengths, bool only_longrope) {
+  const std::string type = type_of_scaling(scaling, only_longrope);
+  OrderedJson read{{"type", type}};
   if (type == "default") return {};
-  scaling.require(type == "linear" || type == "llama3", type_key, "use \"default\", \"linear\" or \"llama3\"");
-  const double factor = scaling.number("factor");
-  scaling.require(factor >= 1, "factor", "use at least 1");
-  OrderedJson read{{"type", type}, {"factor", factor}};
+  if (type == "linear" || type == "llama3" || scaling.has("factor")) {
+    read["factor"] = scaling.number("factor");
+    scaling.require(read["factor"] >= 1, "factor", "use at least 1");
+  }
   if (type == "linear") return read;
-  read["low_frequency_factor"] = scaling.number("low_freq_factor");
-  read["high_frequency_factor"] = scaling.number("high_freq_factor");
-  read["original_length"] = scaling.count("original_max_position_embeddings", positions);
+  const int64_t stated = scaling.count("original_max_position_embeddings", lengths.positions);
+  const int64_t original = lengths.original.value_or(stated);
+  scaling.require(original > 1, "original_max_position_embeddings", "use at least 2");
+  read["original_length"] = original;
+  if (!read.contains("factor")) {
+    scaling.ignore({"factor"});
+    read["factor"] = std::max(1.0, static_cast<double>(lengths.positions) / static_cast<double>(original));
+  }
+  if (type == "llama3") read_llama3(scaling, read);
+  if (type == "yarn") read_yarn(scaling, read);
+  if (type == "longrope") read_longrope(scaling, read);
   return read;
 }
 
@@ -31,10 +98,10 @@ struct RotaryKeys {
   double base, share;
   OrderedJson scaling;
 
-  void read(ConfigFile& object, int64_t positions) {
+  void read(ConfigFile& object, const Lengths& lengths, bool only_longrope) {
     base = object.number("rope_theta", base);
     share = object.number("partial_rotary_factor", share);
-    if (OrderedJson given = read_scaling(object, positions); !given.empty()) scaling = std::move(given);
+    if (OrderedJson given = read_scaling(object, lengths, only_longrope); !given.empty()) scaling = std::move(given);
     object.finish();
   }
 };
@@ -43,7 +110,9 @@ struct RotaryKeys {
 // layers with a window have a base of their own, transformers 4 has it in rope_local_base_freq, and transformers 5 has an
 // object for each kind of layer in rope_parameters.
 void read_rotary(ConfigFile& file, const LlamaDefaults& defaults, OrderedJson& model) {
-  const int64_t positions = model["sequence_length"].get<int64_t>();
+  Lengths lengths{model["sequence_length"].get<int64_t>(), {}};
+  const int64_t original = file.count("original_max_position_embeddings", defaults.original_positions);
+  if (original > 0) lengths.original = original;
   const bool two_bases = defaults.window_rotary_base > 0;
   RotaryKeys all{file.number("rope_theta", defaults.rotary_base), file.number("partial_rotary_factor", 1.0), {}};
   RotaryKeys of_windows{two_bases ? file.number("rope_local_base_freq", defaults.window_rotary_base) : 0, 1, {}};
@@ -51,12 +120,12 @@ void read_rotary(ConfigFile& file, const LlamaDefaults& defaults, OrderedJson& m
     std::optional<ConfigFile> rotary = file.object(key);
     if (!rotary) continue;
     if (!two_bases || !(rotary->has(kFull) || rotary->has(kSliding))) {
-      all.read(*rotary, positions);
+      all.read(*rotary, lengths, defaults.only_longrope);
       continue;
     }
-    if (std::optional<ConfigFile> full = rotary->object(kFull)) all.read(*full, positions);
+    if (std::optional<ConfigFile> full = rotary->object(kFull)) all.read(*full, lengths, defaults.only_longrope);
     if (std::optional<ConfigFile> sliding = rotary->object(kSliding)) {
-      of_windows.read(*sliding, positions);
+      of_windows.read(*sliding, lengths, defaults.only_longrope);
       rotary->require(of_windows.scaling.empty() && of_windows.share == 1, kSliding, "use the rope_type \"default\"");
     }
     rotary->finish();
@@ -67,13 +136,23 @@ void read_rotary(ConfigFile& file, const LlamaDefaults& defaults, OrderedJson& m
   if (!all.scaling.empty()) model["rotary_scaling"] = all.scaling;
 }
 
-void write_scaling(const kernels::RotaryScaling& scaling, OrderedJson& json) {
-  if (scaling.type == kernels::RotaryScalingType::None) return;
+void write_scaling(const model::RotaryScaling& scaling, OrderedJson& json) {
+  using model::RotaryScalingType;
+  if (scaling.type == RotaryScalingType::None) return;
   OrderedJson& written = json["rope_scaling"] = {{"rope_type", name_of(scaling.type)}, {"factor", scaling.factor}};
-  if (scaling.type != kernels::RotaryScalingType::Llama3) return;
-  written["low_freq_factor"] = scaling.low_frequency_factor;
-  written["high_freq_factor"] = scaling.high_frequency_factor;
+  if (scaling.type == RotaryScalingType::Linear) return;
+  const bool yarn = scaling.type == RotaryScalingType::Yarn;
+  if (scaling.type == RotaryScalingType::LongRope) {
+    written["short_factor"] = scaling.short_factors;
+    written["long_factor"] = scaling.long_factors;
+  } else {
+    written[yarn ? "beta_slow" : "low_freq_factor"] = scaling.low_frequency_factor;
+    written[yarn ? "beta_fast" : "high_freq_factor"] = scaling.high_frequency_factor;
+  }
   written["original_max_position_embeddings"] = scaling.original_length;
+  if (yarn && !scaling.whole_pairs) written["truncate"] = false;
+  if (scaling.type != RotaryScalingType::Llama3 && scaling.attention_factor > 0)
+    written["attention_factor"] = scaling.attention_factor;
 }
 
 // Whether all layers have a window; layers that differ are refused. `window`: the model has one.
@@ -151,6 +230,9 @@ std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures
   if (d.qkv_bias != features.qkv_bias) return fmt::format("model.qkv_bias is {}", d.qkv_bias);
   if (d.qk_norm != features.qk_norm) return fmt::format("model.qk_norm is {}", d.qk_norm);
   if (d.post_norm) return "model.post_norm is true";
+  if (d.query_scale_size != 0) return fmt::format("model.query_scale_size is {}", d.query_scale_size);
+  if (d.attention_soft_cap != 0) return fmt::format("model.attention_soft_cap is {}", d.attention_soft_cap);
+  if (d.logits_soft_cap != 0) return fmt::format("model.logits_soft_cap is {}", d.logits_soft_cap);
   if (d.embedding_scale != 1) return fmt::format("model.embedding_scale is {}", d.embedding_scale);
   if (d.gate_activation != model::GateActivation::Silu)
     return fmt::format("model.gate_activation is \"{}\"", name_of(d.gate_activation));
@@ -158,7 +240,8 @@ std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures
     return "its layers have different windows or rotary bases";
   if (d.attention_window > 0 && !features.window) return fmt::format("model.attention_window is {}", d.attention_window);
   if (d.rotary_share != 1 && !features.rotary_share) return fmt::format("model.rotary_share is {}", d.rotary_share);
-  if (d.rotary_scaling.type != kernels::RotaryScalingType::None && !features.rotary_scaling)
+  const bool longrope = d.rotary_scaling.type == model::RotaryScalingType::LongRope;
+  if (features.only_longrope && !longrope && d.rotary_scaling.type != model::RotaryScalingType::None)
     return fmt::format("model.rotary_scaling.type is \"{}\"", name_of(d.rotary_scaling.type));
   return "";
 }

@@ -15,8 +15,10 @@ struct LlamaDefaults {
   int64_t head_size = 0;        // 0: hidden / heads
   int64_t positions;
   double norm_epsilon, rotary_base;
-  double window_rotary_base = 0;  // 0: layers with a window have no base of their own
+  double window_rotary_base = 0;   // 0: layers with a window have no base of their own
+  int64_t original_positions = 0;  // of the first training; 0: the file or its rotary keys state them, or there are none
   bool tied_embedding = false;
+  bool only_longrope = false;  // the rotary scaling that it may have
   const char *activation_key = "hidden_act", *activation = "silu";
 };
 
@@ -24,7 +26,8 @@ struct LlamaDefaults {
 struct LlamaFeatures {
   bool qkv_bias = false, qk_norm = false;  // every model has them
   // A model may have them:
-  bool window = false, rotary_share = false, rotary_scaling = true;
+  bool window = false, rotary_share = false;
+  bool only_longrope = false;  // and no other rotary scaling
 };
 
 // Reads the common keys and returns the section "model".

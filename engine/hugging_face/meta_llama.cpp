@@ -20,6 +20,9 @@ namespace {
 constexpr const char* kParams = "params.json";
 constexpr int64_t kLlama2Length = 4096, kLlama3Length = 8192;
 constexpr double kLlama3RotaryBase = 500'000;
+// Llama 3.1 and later. Meta's own code has 8 as a constant; the models of Llama 3.2 with 1B and 3B were trained with 32.
+constexpr int64_t kScaledLength = 131'072, kLengthBeforeScaling = 8192;
+constexpr double kScalingFactor = 8, kScalingFactorOfSmallModels = 32;
 
 std::string part_name(size_t rank) { return fmt::format("consolidated.{:02}.pth", rank); }
 
@@ -27,7 +30,26 @@ std::string part_name(size_t rank) { return fmt::format("consolidated.{:02}.pth"
 struct Params {
   int64_t C, N, K, D, layers;
   double norm_epsilon, rotary_base;
+  bool scaled = false, states_factor = false;
+  double scaling_factor = 1, high_frequency_factor = 4;
 };
+
+bool is_small_llama32(const Params& p) { return (p.C == 2048 && p.layers == 16) || (p.C == 3072 && p.layers == 28); }
+
+int64_t longest_sequence(const Params& p) {
+  if (p.scaled) return kScaledLength;
+  return p.rotary_base >= kLlama3RotaryBase ? kLlama3Length : kLlama2Length;
+}
+
+void read_scaled_rope(ConfigFile& file, Params& params) {
+  params.scaled = file.flag("use_scaled_rope", false);
+  const double usual = is_small_llama32(params) ? kScalingFactorOfSmallModels : kScalingFactor;
+  params.states_factor = file.has("rope_scaling_factor");
+  params.scaling_factor = file.number("rope_scaling_factor", usual);
+  params.high_frequency_factor = file.number("rope_high_freq_factor", params.high_frequency_factor);
+  file.require(params.scaling_factor >= 1, "rope_scaling_factor", "use at least 1");
+  file.require(params.high_frequency_factor > 1, "rope_high_freq_factor", "use more than 1");
+}
 
 Params read_params(const Json& json, const std::string& path) {
   if (!json.is_object()) throw ConfigError(printable(path) + ": is not an object");
@@ -44,9 +66,7 @@ Params read_params(const Json& json, const std::string& path) {
                fmt::format("use a number of heads of an even size in dim {}", params.C));
   params.D = params.C / params.N;
   file.require(params.K > 0 && params.N % params.K == 0, "n_kv_heads", fmt::format("use a divisor of n_heads {}", params.N));
-  const bool scaled = file.flag("use_scaled_rope", false);
-  file.require(!scaled, "use_scaled_rope",
-               "use false: the folder does not say how rotary frequencies are scaled; use this model in Hugging Face's format");
+  read_scaled_rope(file, params);
   // The sizes of the matrices say the rest.
   file.ignore({"vocab_size", "multiple_of", "ffn_dim_multiplier", "max_batch_size", "max_seq_len"});
   file.finish();
@@ -190,21 +210,31 @@ foreign::ModelSource open_meta_llama(FileSystem& files, const std::string& path,
       add("mlp.down_proj", "feed_forward.w2", p.C, feed_forward);
     }
     parts.add_rest();
-    const int64_t length = p.rotary_base >= kLlama3RotaryBase ? kLlama3Length : kLlama2Length;
+    const int64_t length = longest_sequence(p);
     source.notes.push_back(fmt::format("params.json does not say how long sequences may be: at most {} was taken", length));
-    source.config = nlohmann::ordered_json{
-        {"model_type", "llama"},
-        {"vocab_size", vocabulary},
-        {"hidden_size", p.C},
-        {"intermediate_size", feed_forward},
-        {"num_hidden_layers", p.layers},
-        {"num_attention_heads", p.N},
-        {"num_key_value_heads", p.K},
-        {"max_position_embeddings", length},
-        {"rms_norm_eps", p.norm_epsilon},
-        {"rope_theta", p.rotary_base},
-        {"tie_word_embeddings",
-         false}}.dump();
+    if (p.scaled && !p.states_factor)
+      source.notes.push_back(
+          fmt::format("rotary frequencies are scaled by {} as in {}; if the model has another factor, add "
+                      "\"rope_scaling_factor\" to params.json",
+                      p.scaling_factor, is_small_llama32(p) ? "Llama 3.2" : "Llama 3.1"));
+    nlohmann::ordered_json config{{"model_type", "llama"},
+                                  {"vocab_size", vocabulary},
+                                  {"hidden_size", p.C},
+                                  {"intermediate_size", feed_forward},
+                                  {"num_hidden_layers", p.layers},
+                                  {"num_attention_heads", p.N},
+                                  {"num_key_value_heads", p.K},
+                                  {"max_position_embeddings", length},
+                                  {"rms_norm_eps", p.norm_epsilon},
+                                  {"rope_theta", p.rotary_base},
+                                  {"tie_word_embeddings", false}};
+    if (p.scaled)
+      config["rope_scaling"] = {{"rope_type", "llama3"},
+                                {"factor", p.scaling_factor},
+                                {"low_freq_factor", 1.0},
+                                {"high_freq_factor", p.high_frequency_factor},
+                                {"original_max_position_embeddings", kLengthBeforeScaling}};
+    source.config = config.dump();
     source.format = "Meta's format";
     return source;
   });

@@ -1,6 +1,7 @@
 // Phi-3: Llama whose projections are stored fused, as ours are. It may rotate only a part of each head and may have a window.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "engine/hugging_face/llama_like.h"
@@ -16,21 +17,34 @@ OrderedJson read_phi3(ConfigFile& file) {
                                              .heads = 32,
                                              .positions = 4096,
                                              .norm_epsilon = 1e-5,
-                                             .rotary_base = 1e4});
+                                             .rotary_base = 1e4,
+                                             .original_positions = 4096,
+                                             .only_longrope = true});
   for (const char* key : {"resid_pdrop", "embd_pdrop"}) file.require(file.number(key, 0.0) == 0, key, "use 0");
-  file.ignore({"original_max_position_embeddings"});  // only frequencies of the type "longrope" depend on it
   read_window(file, 0, model);
   return model;
 }
 
 std::string phi3_obstacle(const model::Description& d) {
-  return llama_like_obstacle(d, {.window = true, .rotary_share = true, .rotary_scaling = false});
+  return llama_like_obstacle(d, {.window = true, .rotary_share = true, .only_longrope = true});
+}
+
+// As in the published files, which older versions of transformers demand: three keys, unless others say something else.
+void write_longrope(const model::Description& d, OrderedJson& json) {
+  OrderedJson& scaling = json["rope_scaling"];
+  json["original_max_position_embeddings"] = d.rotary_scaling.original_length;
+  scaling.erase("original_max_position_embeddings");
+  scaling.erase("rope_type");
+  scaling["type"] = "longrope";
+  const double longer = static_cast<double>(d.sequence_length) / static_cast<double>(d.rotary_scaling.original_length);
+  if (d.rotary_scaling.factor == std::max(1.0, longer)) scaling.erase("factor");
 }
 
 void write_phi3(const model::Description& d, OrderedJson& json) {
   write_llama_like(d, json);
   json["partial_rotary_factor"] = d.rotary_share;
   json["pad_token_id"] = nullptr;
+  if (json.contains("rope_scaling")) write_longrope(d, json);
   if (d.attention_window > 0) json["sliding_window"] = d.attention_window;
 }
 

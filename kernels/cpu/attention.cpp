@@ -43,7 +43,7 @@ class HeadForward {
  private:
   void query_tile(const T* qkv, int64_t first_query) {
     const int64_t queries = sizes_.tile_tokens(first_query), width = sizes_.padded_head_size();
-    const Sum scale = Sum{1} / std::sqrt(static_cast<Sum>(sizes_.head_size));
+    const Sum scale = sizes_.score_scale<Sum>();
     loops_.load_rows(qkv + first_query * sizes_.qkv_width() + head_ * sizes_.head_size, sizes_.qkv_width(), queries,
                      sizes_.head_size, scale, queries_);
     std::fill_n(maximum_, kTile, -std::numeric_limits<Sum>::infinity());
@@ -72,6 +72,7 @@ class HeadForward {
                     .keys = sizes_.tile_tokens(first_key),
                     .diagonal = diagonal,
                     .hidden = sizes_.hidden(first_query, first_key),
+                    .soft_cap = static_cast<Sum>(sizes_.soft_cap),
                     .scores = scores_,
                     .sums = sums_,
                     .maximum = maximum_,

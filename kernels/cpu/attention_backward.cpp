@@ -46,7 +46,7 @@ class KeyValueHeadBackward {
   }
 
  private:
-  Sum scale() const { return Sum{1} / std::sqrt(static_cast<Sum>(sizes_.head_size)); }
+  Sum scale() const { return sizes_.score_scale<Sum>(); }
 
   const T* qkv() const { return args_.qkv.as<T>() + sequence_ * sizes_.tokens * sizes_.qkv_width(); }
 
@@ -102,6 +102,7 @@ class KeyValueHeadBackward {
                             .keys = sizes_.tile_tokens(first_key),
                             .diagonal = diagonal,
                             .hidden = sizes_.hidden(first_query, first_key),
+                            .soft_cap = static_cast<Sum>(sizes_.soft_cap),
                             .probabilities = probabilities_,
                             .dscores = dscores_,
                             .log_sum_exp = log_sum_exp_ + first_query,

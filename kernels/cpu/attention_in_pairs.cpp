@@ -15,7 +15,7 @@ class PairHead {
   PairHead(const AttentionPairLoops& loops, const AttentionSizes& sizes, int64_t sequence)
       : loops_(loops), sizes_(sizes), sequence_(sequence), size_(sizes.head_size), width_(sizes.qkv_width()) {}
 
-  float scale() const { return 1 / std::sqrt(static_cast<float>(size_)); }
+  float scale() const { return sizes_.score_scale<float>(); }
   int64_t tile_tokens(int64_t first) const { return sizes_.tile_tokens(first); }
 
   // Points to `column` of token `first` in the sequence's part of qkv (or of its gradient).
@@ -91,6 +91,7 @@ class PairHeadForward : private PairHead {
                              .keys = tile_tokens(first_key),
                              .diagonal = diagonal,
                              .hidden = sizes_.hidden(first_query, first_key),
+                             .soft_cap = static_cast<float>(sizes_.soft_cap),
                              .scores = scores_,
                              .sums = sums_,
                              .maximum = maximum_,
@@ -181,6 +182,7 @@ class PairHeadBackward : private PairHead {
                   .keys = keys,
                   .diagonal = diagonal,
                   .hidden = sizes_.hidden(first_query, first_key),
+                  .soft_cap = static_cast<float>(sizes_.soft_cap),
                   .probabilities = scores_,
                   .dscores = score_gradients_,
                   .log_sum_exp = log_sum_exp_ + first_query,

@@ -59,6 +59,7 @@ struct SoftmaxTile {
   int64_t keys = kTile;     // that exist
   bool diagonal = false;    // row r sees only the keys up to r
   int64_t hidden = -kTile;  // row r does not see the first hidden + r keys
+  Sum soft_cap = 0;         // 0: none; otherwise the scores that are meant are soft_cap tanh(score / soft_cap)
   Sum *scores = nullptr, *sums = nullptr, *maximum = nullptr, *total = nullptr;
   TileDropout dropout;
 };
@@ -70,6 +71,7 @@ struct ScoreGradientTile {
   int64_t keys = kTile;     // that exist
   bool diagonal = false;    // row r sees only the keys up to r
   int64_t hidden = -kTile;  // row r does not see the first hidden + r keys
+  Sum soft_cap = 0;         // as in SoftmaxTile; dscores becomes the gradient of scores without the cap
   Sum *probabilities = nullptr, *dscores = nullptr;
   const Sum *log_sum_exp = nullptr, *row_sum = nullptr;
   TileDropout dropout;

@@ -1,4 +1,5 @@
 // The loops of attention, compiled per instruction set; attention_loops.h says what each one does.
+#include "kernels/cpu/fused/numbers.inl"
 #include "kernels/cpu/lanes.inl"
 #include "kernels/cpu/philox_lanes.inl"
 #include "kernels/cpu/philox_words.inl"
@@ -146,12 +147,25 @@ bool hide_early_keys(Sum* scores, int64_t hidden, int64_t visible) {
   return end == visible;
 }
 
+// Scores of the first `keys` keys become soft_cap tanh(scale score / soft_cap). If slopes are given, they become the derivative
+// of that by scale score.
+template <typename Sum>
+void cap_scores(Sum* scores, int64_t keys, Sum scale, Sum soft_cap, Sum* slopes) {
+#pragma GCC ivdep
+  for (int64_t key = 0; key < keys; ++key) scores[key] = hyperbolic_tangent(scores[key] * scale / soft_cap);
+  if (slopes)
+    for (int64_t key = 0; key < keys; ++key) slopes[key] = Sum{1} - scores[key] * scores[key];
+  for (int64_t key = 0; key < keys; ++key) scores[key] *= soft_cap;
+}
+
 template <typename Sum>
 void softmax_row(const SoftmaxTile<Sum>& x, int64_t row) {
   using Vector = typename Lanes<Sum>::type;
   constexpr int64_t kLanes = Lanes<Sum>::kCount;
   Sum* scores = x.scores + row * kTile;
-  const int64_t visible = x.diagonal ? row + 1 : x.keys, keys = hide_keys(scores, visible);
+  const int64_t visible = x.diagonal ? row + 1 : x.keys;
+  if (x.soft_cap > 0) cap_scores<Sum>(scores, visible, 1, x.soft_cap, nullptr);
+  const int64_t keys = hide_keys(scores, visible);
   if (hide_early_keys(scores, x.hidden + row, visible)) {
     for (int64_t key = 0; key < keys; ++key) scores[key] = 0;
     return;
@@ -195,7 +209,10 @@ void score_gradients_of_row(const ScoreGradientTile<Sum>& x, int64_t row) {
   using Vector = typename Lanes<Sum>::type;
   constexpr int64_t kLanes = Lanes<Sum>::kCount;
   Sum *probabilities = x.probabilities + row * kTile, *dscores = x.dscores + row * kTile;
-  const int64_t visible = x.diagonal ? row + 1 : x.keys, keys = hide_keys(probabilities, visible);
+  const int64_t visible = x.diagonal ? row + 1 : x.keys;
+  Sum slopes[kTile];
+  if (x.soft_cap > 0) cap_scores<Sum>(probabilities, visible, 1, x.soft_cap, slopes);
+  const int64_t keys = hide_keys(probabilities, visible);
   hide_early_keys(probabilities, x.hidden + row, visible);
   Sum factors[kTile];
   if (x.dropout.rate > 0)
@@ -212,6 +229,8 @@ void score_gradients_of_row(const ScoreGradientTile<Sum>& x, int64_t row) {
     store(probability * (dscore * factor - x.row_sum[row]), dscores + key);
     store(probability * factor, probabilities + key);
   }
+  if (x.soft_cap > 0)
+    for (int64_t key = 0; key < visible; ++key) dscores[key] *= slopes[key];
 }
 
 template <typename Sum>

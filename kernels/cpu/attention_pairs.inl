@@ -95,7 +95,10 @@ void pair_softmax_row(const PairSoftmax& softmax, int64_t row) {
   using Vector = Lanes<float>::type;
   const SoftmaxTile<float>& x = softmax.tile;
   float* scores = x.scores + row * kTile;
-  const int64_t visible = x.diagonal ? row + 1 : x.keys, keys = hide_keys(scores, visible);
+  const int64_t visible = x.diagonal ? row + 1 : x.keys;
+  const float scale = x.soft_cap > 0 ? 1 : softmax.scale;  // cap_scores scales, too
+  if (x.soft_cap > 0) cap_scores(scores, visible, softmax.scale, x.soft_cap, static_cast<float*>(nullptr));
+  const int64_t keys = hide_keys(scores, visible);
   if (hide_early_keys(scores, x.hidden + row, visible)) {
     for (int64_t key = 0; key < keys; key += 16) store_halves(HalfWords{}, softmax.probabilities + row * kTile + key);
     return;
@@ -107,13 +110,13 @@ void pair_softmax_row(const PairSoftmax& softmax, int64_t row) {
     maximum = lanes > maximum ? lanes : maximum;
   }
   spread_maximum<float>(maximum);
-  maximum *= softmax.scale;
+  maximum *= scale;
   maximum = before > maximum ? before : maximum;
   float factors[kTile];
   if (x.dropout.rate > 0) dropout_factors(x.dropout, row, factors);
   for (int64_t key = 0; key < keys; key += 16) {
     load(scores + key, lanes);
-    lanes = lanes * softmax.scale - maximum;
+    lanes = lanes * scale - maximum;
     exponentiate(lanes);
     sum += lanes;
     if (x.dropout.rate > 0) {
@@ -144,33 +147,44 @@ struct RoundedGradients {
 };
 
 TRIVET_INLINE RoundedGradients gradients_of_keys(const PairScoreGradients& gradients, int64_t row, int64_t key,
-                                                 const float* factors) {
+                                                 const float* factors, const float* slopes) {
   const ScoreGradientTile<float>& x = gradients.tile;
-  Lanes<float>::type probability, dscore, factor;
+  Lanes<float>::type probability, dscore, factor, slope;
   load(x.probabilities + row * kTile + key, probability);
   load(x.dscores + row * kTile + key, dscore);
-  probability = probability * gradients.scale - x.log_sum_exp[row];
+  probability = probability * (slopes ? 1 : gradients.scale) - x.log_sum_exp[row];
   exponentiate(probability);
-  if (!factors) return {rounded(probability), rounded(probability * (dscore - x.row_sum[row]))};
-  load(factors + key, factor);
-  return {rounded(probability * factor), rounded(probability * (dscore * factor - x.row_sum[row]))};
+  if (factors) {
+    load(factors + key, factor);
+    dscore = probability * (dscore * factor - x.row_sum[row]);
+    probability *= factor;
+  } else {
+    dscore = probability * (dscore - x.row_sum[row]);
+  }
+  if (slopes) {
+    load(slopes + key, slope);
+    dscore *= slope;
+  }
+  return {rounded(probability), rounded(dscore)};
 }
 
 void pair_score_gradients(const PairScoreGradients& x) {
-  float factors[2][kTile];
-  const bool drops = x.tile.dropout.rate > 0;
+  float factors[2][kTile], slopes[2][kTile] = {};
+  const bool drops = x.tile.dropout.rate > 0, caps = x.tile.soft_cap > 0;
   for (int64_t row = 0; row < x.tile.rows; row += 2) {
     int64_t keys = kTile;
     for (int64_t r = 0; r < 2; ++r) {
       float* const scores = x.tile.probabilities + (row + r) * kTile;
       const int64_t visible = x.tile.diagonal ? row + r + 1 : x.tile.keys;
+      if (caps) cap_scores(scores, visible, x.scale, x.tile.soft_cap, slopes[r]);
       keys = hide_keys(scores, visible);
       hide_early_keys(scores, x.tile.hidden + row + r, visible);
       if (drops) dropout_factors(x.tile.dropout, row + r, factors[r]);
     }
     for (int64_t key = 0; key < keys; key += 16) {
-      const RoundedGradients low = gradients_of_keys(x, row, key, drops ? factors[0] : nullptr);
-      const RoundedGradients high = gradients_of_keys(x, row + 1, key, drops ? factors[1] : nullptr);
+      const RoundedGradients low = gradients_of_keys(x, row, key, drops ? factors[0] : nullptr, caps ? slopes[0] : nullptr);
+      const RoundedGradients high =
+          gradients_of_keys(x, row + 1, key, drops ? factors[1] : nullptr, caps ? slopes[1] : nullptr);
       const int64_t place = row * kTile + 2 * key;
       store_pairs(low.probability, high.probability, x.paired_probabilities + place);
       store_pairs(low.dscore, high.dscore, x.paired_dscores + place);

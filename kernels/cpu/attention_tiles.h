@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -17,14 +18,17 @@ namespace trivet::kernels::cpu {
 struct AttentionSizes {
   int64_t sequences = 0, tokens = 0, heads = 0, key_value_heads = 0, head_size = 0;
   bool causal = true;
-  int64_t window = 0;  // 0: queries see all earlier keys
+  int64_t window = 0;              // 0: queries see all earlier keys
+  double scale = 0, soft_cap = 0;  // scale 0: 1 / sqrt(D)
 
   template <typename Args>  // Attention, AttentionBackward
   explicit AttentionSizes(const Args& args, const Shape& out)
       : heads(args.heads),
         key_value_heads(args.key_value_heads),
         causal(args.causal),
-        window(args.hides_early_keys() ? args.window : 0) {
+        window(args.hides_early_keys() ? args.window : 0),
+        scale(args.scale),
+        soft_cap(args.soft_cap) {
     const Shape& qkv = args.qkv.shape;
     const int64_t n = heads, g = key_value_heads;
     const bool fits = qkv.dims() == 3 && out.dims() == 3 && n > 0 && g > 0 && n % g == 0 && qkv[2] % (n + 2 * g) == 0 &&
@@ -54,6 +58,10 @@ struct AttentionSizes {
   }
   // Whether causality hides some keys of this tile from some of its queries.
   bool on_diagonal(int64_t first_query, int64_t first_key) const { return causal && first_query == first_key; }
+  template <typename Sum>
+  Sum score_scale() const {
+    return scale > 0 ? static_cast<Sum>(scale) : Sum{1} / std::sqrt(static_cast<Sum>(head_size));
+  }
   int64_t padded_head_size() const { return padded(head_size, kProductCols); }
 };
 

@@ -48,15 +48,28 @@ double sum_of_exponentials(const RowLoops<T>& loops, const T* logits, int64_t co
   return balanced_sum<Sum>(0, static_cast<int64_t>(chunk_ends.size()), chunk).value_or(Sum{0});
 }
 
-// `exponentials` have been computed; `target` may be in another part of the row.
+// What a row's gradient depends on, apart from its logits.
+struct GradientOfRow {
+  int64_t target;  // may be in another part of the row
+  double scale, soft_cap;
+};
+
+// `exponentials` have been computed. dlogits may be logits.
 template <typename T, typename Out, typename Sum = SumOf<T>>
-void row_gradient(const RowStatistics<Sum>& row, const Sum* exponentials, int64_t columns, int64_t target,
-                  double gradient_scale, Out* dlogits) {
+void row_gradient(const RowStatistics<Sum>& row, const Sum* exponentials, const T* logits, int64_t columns,
+                  const GradientOfRow& gradient, Out* dlogits) {
   const auto scale_row = by_isa(&baseline::scale_row<Sum, Out>, &v3::scale_row<Sum, Out>, &v4::scale_row<Sum, Out>);
-  scale_row(exponentials, columns, static_cast<Sum>(gradient_scale / row.total), dlogits);
-  if (target < 0 || target >= columns) return;
-  const double probability = static_cast<double>(exponentials[target]) / row.total;
-  dlogits[target] = narrow<Out>(static_cast<Sum>((probability - 1.0) * gradient_scale));
+  const auto scale_capped =
+      by_isa(&baseline::scale_capped_row<T, Out>, &v3::scale_capped_row<T, Out>, &v4::scale_capped_row<T, Out>);
+  const Sum factor = static_cast<Sum>(gradient.scale / row.total);
+  if (gradient.soft_cap > 0)
+    scale_capped(exponentials, logits, columns, factor, static_cast<Sum>(gradient.soft_cap), dlogits);
+  else
+    scale_row(exponentials, columns, factor, dlogits);
+  if (gradient.target < 0 || gradient.target >= columns) return;
+  const double probability = static_cast<double>(exponentials[gradient.target]) / row.total;
+  const double share = gradient.soft_cap > 0 ? row.target_logit / gradient.soft_cap : 0;
+  dlogits[gradient.target] = narrow<Out>(static_cast<Sum>((probability - 1.0) * gradient.scale * (1.0 - share * share)));
 }
 
 template <typename Sum>
@@ -80,7 +93,7 @@ double row_loss(const CrossEntropy& args, const T* logits, int64_t index, int32_
   Sum* exponentials = scratch.reserve_elements<Sum>(vocabulary + kRoomForLanes);
   RowStatistics<Sum> row{loops.maximum(logits, vocabulary), 0, widen<double>(logits[target])};
   row.total = sum_of_exponentials(loops, logits, vocabulary, row.maximum, args.chunk_ends, exponentials);
-  if (dlogits) row_gradient<T>(row, exponentials, vocabulary, target, scale_of(args, index), dlogits);
+  if (dlogits) row_gradient<T>(row, exponentials, logits, vocabulary, {target, scale_of(args, index), args.soft_cap}, dlogits);
   return loss_of(row);
 }
 
@@ -96,7 +109,8 @@ double row_loss(const CrossEntropyOfPart& args, const T* logits, int64_t index, 
     thread_local Scratch scratch;
     Sum* exponentials = scratch.reserve_elements<Sum>(columns + kRoomForLanes);
     RowLoops<T>().exponentials(logits, columns, row.maximum, exponentials);
-    row_gradient<T>(row, exponentials, columns, target - args.columns.first, scale_of(args, index), dlogits);
+    row_gradient<T>(row, exponentials, logits, columns, {target - args.columns.first, scale_of(args, index), args.soft_cap},
+                    dlogits);
   }
   return loss_of(row);
 }

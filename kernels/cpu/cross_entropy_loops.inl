@@ -43,3 +43,13 @@ template <typename Sum, typename Out>
 void scale_row(const Sum* exponentials, int64_t vocabulary, Sum factor, Out* dlogits) {
   for (int64_t v = 0; v < vocabulary; ++v) dlogits[v] = write<Out>(exponentials[v] * factor);
 }
+
+// The same, times the derivative of a soft cap by its argument, 1 - (logit / soft_cap)^2. dlogits may be logits.
+template <typename T, typename Out>
+void scale_capped_row(const SumOf<T>* exponentials, const T* logits, int64_t vocabulary, SumOf<T> factor, SumOf<T> soft_cap,
+                      Out* dlogits) {
+  for (int64_t v = 0; v < vocabulary; ++v) {
+    const SumOf<T> share = read(logits[v]) / soft_cap;
+    dlogits[v] = write<Out>(exponentials[v] * factor * (SumOf<T>(1) - share * share));
+  }
+}

@@ -1,7 +1,7 @@
 // Causal attention on tensor cores with a running softmax (Milakov & Gimelshein 2018; FlashAttention-2, Dao 2023). Each block
 // has 128 queries of a head, each warp 32 of them. Keys and values come in tiles; the next tile is copied while the current one
 // is used. Scores, probabilities and sums stay in registers. attention_simple.cu does what tensor cores cannot, and attention
-// that is not causal or has a window.
+// that is not causal, has a window or a soft cap.
 #include "core/cuda/launch.h"
 #include "kernels/cuda/attention_dispatch.h"
 #include "kernels/cuda/attention_dropout.cuh"
@@ -61,7 +61,7 @@ __device__ __forceinline__ float sum_of_group(float x) {
 }
 
 // Scores become exp(scale * (score - maximum)); sums made with an earlier maximum are scaled to the new one. scale_log2 is
-// log2(e) / sqrt(D).
+// log2(e) / sqrt(D) or what takes its place.
 template <int kRowTiles, int kColTiles, int kOutTiles>
 __device__ __forceinline__ void add_to_softmax(Sums<kRowTiles, kColTiles>& scores, RowStatistics<kRowTiles>& rows,
                                                Sums<kRowTiles, kOutTiles>& out, float scale_log2) {
@@ -183,7 +183,7 @@ void start(const Attention& args, const Launch& launch) {
                                static_cast<T*>(args.out.data),
                                static_cast<float*>(args.log_sum_exp.data),
                                sizes,
-                               ScoreScale<float>(D),
+                               ScoreScale<float>(args),
                                AttentionDropout(args.dropout),
                                order};
   const int shared_bytes = (kQueries + 4 * Divided::kKeys) * D * static_cast<int>(sizeof(T));
@@ -196,7 +196,8 @@ void start(const Attention& args, const Launch& launch) {
 
 void compute(const Attention& args, const Launch& launch) {
   if (args.out.elements() == 0) return;
-  if (!args.causal || args.hides_early_keys() || !on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.out}))
+  if (!args.causal || args.hides_early_keys() || args.soft_cap > 0 ||
+      !on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.out}))
     return simple_attention(args, launch);
   dispatch_tensor_cores(args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0,
                         [&]<typename T, int D, bool kDropout>() { start<T, D, kDropout>(args, launch); });

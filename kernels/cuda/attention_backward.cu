@@ -326,7 +326,7 @@ void start(const AttentionBackward& args, const Launch& launch) {
                                static_cast<T*>(args.dqkv.data),
                                start_statistics<T, float, 8>(args, sizes, launch),
                                sizes,
-                               ScoreScale<float>(D),
+                               ScoreScale<float>(args),
                                AttentionDropout(args.dropout),
                                BlockOrder(1, 1, 1)};
   start_key_pass<T, D, kDropout, KeyPassOf<D, kDropout>>(arguments, launch);
@@ -337,7 +337,7 @@ void start(const AttentionBackward& args, const Launch& launch) {
 
 void compute(const AttentionBackward& args, const Launch& launch) {
   if (args.dout.elements() == 0) return;
-  if (!args.causal || args.hides_early_keys() ||
+  if (!args.causal || args.hides_early_keys() || args.soft_cap > 0 ||
       !on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.dout, args.out, args.dqkv}))
     return simple_attention_backward(args, launch);
   dispatch_tensor_cores(args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0,

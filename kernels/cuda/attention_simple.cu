@@ -47,6 +47,31 @@ __device__ __forceinline__ Sum sum_of_warp(Sum x) {
   return x;
 }
 
+// A score as the exponent of a power of two, and the derivative of the score by what it was before the soft cap.
+template <typename Sum>
+struct CappedScore {
+  Sum exponent, slope;
+};
+
+__device__ __forceinline__ float hyperbolic_tangent(float x) { return tanhf(x); }
+__device__ __forceinline__ double hyperbolic_tangent(double x) { return tanh(x); }
+
+// What a product of a query and a key becomes: scaled and, with a cap, capped.
+template <typename Sum>
+struct ScoreRule {
+  ScoreScale<Sum> scale;
+  Sum soft_cap;  // 0: none
+
+  template <typename Args>  // Attention, AttentionBackward
+  explicit ScoreRule(const Args& args) : scale(args), soft_cap(static_cast<Sum>(args.soft_cap)) {}
+
+  __device__ __forceinline__ CappedScore<Sum> operator()(Sum product) const {
+    if (soft_cap == 0) return {product * scale.log2, Sum{1}};
+    const Sum share = hyperbolic_tangent(product * scale.plain / soft_cap);
+    return {share * soft_cap * static_cast<Sum>(kLog2E), Sum{1} - share * share};
+  }
+};
+
 // Which keys a query sees: those of its token and before it, the last `window` of them, or all.
 struct Sight {
   bool causal;
@@ -227,7 +252,7 @@ struct ForwardArguments {
   T* out;
   Sum* log_sum_exp;
   AttentionSizes sizes;
-  ScoreScale<Sum> scale;
+  ScoreRule<Sum> rule;
   AttentionDropout dropout;
   BlockOrder order;
   Sight sight;
@@ -301,7 +326,7 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_attentio
     for (int r = 0; r < Block::kRowsOfWarp; ++r) {
       const int query = first_row + r;
       const Pair pair{block.sequence, block.head, query, key};
-      const Sum score = pair.sees(sizes.tokens, args.sight) ? scores[r] * args.scale.log2 : -static_cast<Sum>(INFINITY);
+      const Sum score = pair.sees(sizes.tokens, args.sight) ? args.rule(scores[r]).exponent : -static_cast<Sum>(INFINITY);
       const Sum probability = softmax.add(r, score);
       probabilities(r, lane_index()) = probability * dropout_factor<Sum>(args.dropout, sizes, pair);
     }
@@ -319,7 +344,7 @@ struct BackwardArguments {
   T* dqkv;
   AttentionStatistics<Sum> statistics;
   AttentionSizes sizes;
-  ScoreScale<Sum> scale;
+  ScoreRule<Sum> rule;
   AttentionDropout dropout;
   BlockOrder order;
   Sight sight;
@@ -373,9 +398,10 @@ __device__ __forceinline__ Factors<Sum> factors_of(const BackwardArguments<T, Su
                                                    const Pair& pair, Sum score, Sum dprobability) {
   const bool sees = pair.query < sizes.tokens && pair.sees(sizes.tokens, args.sight);
   const int64_t row = args.statistics.first_row(pair.sequence, sizes.heads, pair.head) + (sees ? pair.query : 0);
-  const Sum probability = sees ? power_of_2(score * args.scale.log2 - args.statistics.offsets[row]) : Sum{0};
+  const CappedScore<Sum> capped = args.rule(score);
+  const Sum probability = sees ? power_of_2(capped.exponent - args.statistics.offsets[row]) : Sum{0};
   const Sum factor = dropout_factor<Sum>(args.dropout, sizes, pair);
-  return {probability * factor, probability * (dprobability * factor - args.statistics.deltas[row])};
+  return {probability * factor, probability * (dprobability * factor - args.statistics.deltas[row]) * capped.slope};
 }
 
 template <typename T, typename Sum, int kColsOfLane, bool kOwnKeys>
@@ -424,7 +450,7 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_gradient
   for (int r = 0; r < kRows; ++r) {
     const int row = first_row + r;
     if (row >= sizes.tokens) continue;
-    store_row(x_sums[r], args.scale.plain, sizes.head_size, dx.row(row));
+    store_row(x_sums[r], args.rule.scale.plain, sizes.head_size, dx.row(row));
     if constexpr (kOwnKeys) store_row(y_sums[r], Sum{1}, sizes.head_size, dvalues.row(row));
   }
 }
@@ -460,10 +486,14 @@ BlockOrder order_of(const AttentionSizes& sizes, int heads) {
 void simple_attention(const Attention& args, const Launch& launch) {
   const AttentionSizes sizes(args.qkv.shape, args.heads, args.key_value_heads);
   dispatch_simple(args.qkv.dtype, sizes.head_size, [&]<typename T, typename Sum, int kColsOfLane>() {
-    const ForwardArguments<T, Sum> arguments{static_cast<const T*>(args.qkv.data),     static_cast<T*>(args.out.data),
-                                             static_cast<Sum*>(args.log_sum_exp.data), sizes,
-                                             ScoreScale<Sum>(sizes.head_size),         AttentionDropout(args.dropout),
-                                             order_of<Sum>(sizes, sizes.heads),        Sight(args)};
+    const ForwardArguments<T, Sum> arguments{static_cast<const T*>(args.qkv.data),
+                                             static_cast<T*>(args.out.data),
+                                             static_cast<Sum*>(args.log_sum_exp.data),
+                                             sizes,
+                                             ScoreRule<Sum>(args),
+                                             AttentionDropout(args.dropout),
+                                             order_of<Sum>(sizes, sizes.heads),
+                                             Sight(args)};
     const size_t bytes = ForwardMemory<Sum>::bytes(sizes.head_size);
     trivet::cuda::allow_dynamic_shared(simple_attention_kernel<T, Sum, kColsOfLane>, bytes);
     TRIVET_LAUNCH((simple_attention_kernel<T, Sum, kColsOfLane>), arguments.order.blocks(), SimpleBlock<Sum>::kThreads, bytes,
@@ -479,7 +509,7 @@ void simple_attention_backward(const AttentionBackward& args, const Launch& laun
                                         static_cast<T*>(args.dqkv.data),
                                         start_statistics<T, Sum, 1>(args, sizes, launch),
                                         sizes,
-                                        ScoreScale<Sum>(sizes.head_size),
+                                        ScoreRule<Sum>(args),
                                         AttentionDropout(args.dropout),
                                         order_of<Sum>(sizes, sizes.key_value_heads),
                                         Sight(args)};

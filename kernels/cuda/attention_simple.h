@@ -1,5 +1,5 @@
-// Attention without tensor cores: any float type, any head size up to kLargestHeadSize, any alignment, causal or not, with a
-// window or without.
+// Attention without tensor cores: any float type, any head size up to kLargestHeadSize, any alignment, causal or not, with
+// or without a window and a soft cap.
 #pragma once
 
 #include "kernels/cuda/math.h"

@@ -4,7 +4,6 @@
 //   qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads], out[B, S, N D]
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "kernels/cuda/number.cuh"
@@ -30,14 +29,14 @@ struct AttentionSizes {
         padded_tokens(static_cast<int>(padded_attention_rows(qkv[1]))) {}
 };
 
-// 1 / sqrt(D), and the same times log2(e), because probabilities are computed as powers of two.
+// 1 / sqrt(D) or what takes its place, and the same times log2(e), because probabilities are computed as powers of two.
 template <typename Sum>
 struct ScoreScale {
   Sum plain, log2;
 
-  explicit ScoreScale(int head_size)
-      : plain(static_cast<Sum>(1 / std::sqrt(static_cast<double>(head_size)))),
-        log2(static_cast<Sum>(kLog2E / std::sqrt(static_cast<double>(head_size)))) {}
+  template <typename Args>  // Attention, AttentionBackward
+  explicit ScoreScale(const Args& args)
+      : plain(static_cast<Sum>(args.score_scale())), log2(static_cast<Sum>(kLog2E * args.score_scale())) {}
 };
 
 // Dropout of probabilities: that of sequence b, head n, query i and key j is element first_element + (n S + i) S + j of sample

@@ -42,6 +42,7 @@ void compute(const Gelu& args, const Launch& launch);
 void compute(const GeluBackward& args, const Launch& launch);
 void compute(const Relu& args, const Launch& launch);
 void compute(const ReluBackward& args, const Launch& launch);
+void compute(const SoftCap& args, const Launch& launch);
 void compute(const SwiGlu& args, const Launch& launch);
 void compute(const SwiGluBackward& args, const Launch& launch);
 void compute(const Rotary& args, const Launch& launch);

@@ -147,6 +147,20 @@ std::string without_effect(const std::string& text) {
   return lines;
 }
 
+TEST(ParseConfig, ReadsTheScalingsOfRotaryFrequencies) {
+  const auto scaling = [](const std::string& text) {
+    return parse_config(R"({"model": {"type": "llama", "heads": 192, "rotary_scaling": )" + text + "}}", "a")
+        .model.rotary_scaling;
+  };
+  EXPECT_EQ(scaling(R"({"type": "yarn", "factor": 4})").high_frequency_factor, 32);
+  EXPECT_EQ(scaling(R"({"high_frequency_factor": 8, "type": "yarn"})").high_frequency_factor, 8);
+  EXPECT_EQ(scaling(R"({"type": "llama3", "factor": 4})").high_frequency_factor, 4);
+  const model::RotaryScaling longrope =
+      scaling(R"({"type": "longrope", "original_length": 64, "short_factors": [1, 1.5], "long_factors": [2.5, 1e1]})");
+  EXPECT_EQ(longrope.short_factors, (std::vector<double>{1, 1.5}));
+  EXPECT_EQ(longrope.long_factors, (std::vector<double>{2.5, 10}));
+}
+
 TEST(ParseConfig, AKeyOfOneFamilyHasNoEffectWithAnother) {
   EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "rotary_base": 5000}})"), "");
   EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "bias": false}})"), "");
@@ -161,8 +175,16 @@ TEST(ParseConfig, AKeyOfOneFamilyHasNoEffectWithAnother) {
             "model.full_attention_every: takes effect only when model.attention_window is more than 0");
   EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "rotary_scaling": {"factor": 2}}})"),
             "model.rotary_scaling.factor: takes effect only when model.rotary_scaling.type is not \"none\"");
-  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "rotary_scaling": {"type": "linear", "original_length": 2}}})"),
-            "model.rotary_scaling.original_length: takes effect only when model.rotary_scaling.type is \"llama3\"");
+  EXPECT_EQ(
+      without_effect(R"({"model": {"type": "llama", "rotary_scaling": {"type": "linear", "original_length": 2}}})"),
+      "model.rotary_scaling.original_length: takes effect only when model.rotary_scaling.type is \"llama3\" or \"yarn\" or "
+      "\"longrope\"");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "rotary_scaling": {"type": "llama3", "whole_pairs": false}}})"),
+            "model.rotary_scaling.whole_pairs: takes effect only when model.rotary_scaling.type is \"yarn\"");
+  EXPECT_EQ(
+      without_effect(R"({"model": {"type": "llama", "attention_soft_cap": 50, "logits_soft_cap": 30, "query_scale_size": 144,
+                                        "rotary_scaling": {"type": "yarn", "factor": 4, "attention_factor": 1.2}}})"),
+      "");
   EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "rotary_base": 5000}})"),
             "model.rotary_base: takes effect only when model.type is \"llama\"");
   EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "qkv_bias": true, "head_size": 32}})"), "");

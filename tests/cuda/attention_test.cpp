@@ -22,7 +22,9 @@ struct Case {
   int64_t elements_before = 0;  // offset of every tensor in its allocation
   bool causal = true;
   int64_t window = 0;
+  double scale = 0, soft_cap = 0;
 
+  double score_scale() const { return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size)); }
   // Query i sees the keys before keys_of(i), from first_key(i) on.
   int64_t keys_of(int64_t i) const { return causal ? i + 1 : tokens; }
   int64_t first_key(int64_t i) const { return window > 0 ? std::max(int64_t{0}, i - window + 1) : 0; }
@@ -35,7 +37,8 @@ std::string name_of_case(const testing::TestParamInfo<Case>& info) {
   return std::string(name_of(c.dtype)) + "_B" + number(c.sequences) + "_S" + number(c.tokens) + "_N" + number(c.heads) + "_G" +
          number(c.key_value_heads) + "_D" + number(c.head_size) + (c.drops() ? "_dropout" : "") +
          (c.elements_before > 0 ? "_misaligned" : "") + (c.causal ? "" : "_sees_all") +
-         (c.window > 0 ? "_W" + number(c.window) : "");
+         (c.window > 0 ? "_W" + number(c.window) : "") + (c.scale > 0 ? "_scaled" : "") +
+         (c.soft_cap > 0 ? "_C" + number(static_cast<int64_t>(10 * c.soft_cap)) : "");
 }
 
 DropoutSite site_of(const Case& c) {
@@ -83,13 +86,18 @@ double dropout_factor(const Case& c, int64_t b, int64_t n, int64_t i, int64_t j)
 // Computes row i of head n of sequence b, and adds what it contributes to gradients.
 void add_row(const Case& c, const Heads& qkv, const Heads& dout, int64_t b, int64_t n, int64_t i, Reference& r) {
   const int64_t D = c.head_size, k = c.heads + n / (c.heads / c.key_value_heads), v = k + c.key_value_heads;
-  const double scale = 1 / std::sqrt(static_cast<double>(D));
+  const double scale = c.score_scale();
   const int64_t keys = c.keys_of(i);
-  std::vector<double> p(keys), factor(keys);
+  std::vector<double> p(keys), factor(keys), slope(keys, 1.0);
   double maximum = -std::numeric_limits<double>::infinity(), total = 0;
   std::fill(p.begin(), p.end(), maximum);
   for (int64_t j = c.first_key(i); j < keys; ++j) {
     p[j] = product(qkv.at(b, i, n), qkv.at(b, j, k), D) * scale;
+    if (c.soft_cap > 0) {
+      const double share = std::tanh(p[j] / c.soft_cap);
+      p[j] = c.soft_cap * share;
+      slope[j] = 1 - share * share;
+    }
     maximum = std::max(maximum, p[j]);
   }
   for (double& x : p) total += x = std::exp(x - maximum);
@@ -108,7 +116,8 @@ void add_row(const Case& c, const Heads& qkv, const Heads& dout, int64_t b, int6
   for (int64_t d = 0; d < D; ++d) delta_magnitude += std::abs(dy[d]) * out_magnitude[d];
   for (int64_t j = 0; j < keys; ++j) {
     const double dropped = p[j] * factor[j], dp_j = product(dy, qkv.at(b, j, v), D) * factor[j];
-    const double ds = p[j] * (dp_j - delta) * scale, ds_magnitude = p[j] * (std::abs(dp_j - delta) + delta_magnitude) * scale;
+    const double to_product = slope[j] * scale, ds = p[j] * (dp_j - delta) * to_product;
+    const double ds_magnitude = p[j] * (std::abs(dp_j - delta) + delta_magnitude) * to_product;
     add(dropped, dy, D, r.dqkv.at(b, j, v), r.dqkv_magnitude.at(b, j, v), dropped);
     add(ds, qkv.at(b, j, k), D, r.dqkv.at(b, i, n), r.dqkv_magnitude.at(b, i, n), ds_magnitude);
     add(ds, qkv.at(b, i, n), D, r.dqkv.at(b, j, k), r.dqkv_magnitude.at(b, j, k), ds_magnitude);
@@ -154,6 +163,8 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
                                    .key_value_heads = c.key_value_heads,
                                    .causal = c.causal,
                                    .window = c.window,
+                                   .scale = c.scale,
+                                   .soft_cap = c.soft_cap,
                                    .dropout = site};
   const TestLaunch device(workspace_bytes(backward));
   cuda::compute(Attention{.qkv = x.view(),
@@ -163,6 +174,8 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
                           .key_value_heads = c.key_value_heads,
                           .causal = c.causal,
                           .window = c.window,
+                          .scale = c.scale,
+                          .soft_cap = c.soft_cap,
                           .dropout = site},
                 device.launch());
   cuda::compute(backward, device.launch());
@@ -224,7 +237,9 @@ std::vector<Case> tensor_core_cases() {
   list.push_back({1, 300, 2, 1, 64});
   list.push_back({1, 260, 1, 1, 128, DType::BFloat16, 0.25f});
   list.push_back({3, 20, 8, 1, 64, DType::Float16});
+  list.push_back({2, 70, 2, 1, 64, DType::BFloat16, 0.25f, 0, true, 0, 0.05});
   // Without tensor cores:
+  list.push_back({2, 70, 2, 1, 64, DType::BFloat16, 0.25f, 0, true, 0, 0.05, 1.5});
   list.push_back({2, 70, 2, 1, 64, DType::BFloat16, 0.25f, 0, false});
   list.push_back({1, 150, 2, 1, 64, DType::BFloat16, 0.25f, 0, true, 40});
   return list;
@@ -246,6 +261,10 @@ std::vector<Case> simple_cases() {
       }
   for (DType dtype : {DType::Float32, DType::Float16, DType::Float64})
     for (int64_t window : {1, 5, 32, 33, 64, 70}) list.push_back({1, 110, 2, 1, 20, dtype, 0.25f, 0, true, window});
+  for (DType dtype : {DType::Float32, DType::BFloat16, DType::Float16, DType::Float64})
+    for (double soft_cap : {0.0, 0.5, 2.0, 50.0})
+      for (const auto& [causal, window] : {std::pair<bool, int64_t>{true, 0}, {true, 40}, {false, 0}})
+        list.push_back({1, 70, 2, 1, 20, dtype, 0.25f, 0, causal, window, 0.15, soft_cap});
   for (int64_t head_size : {64, 128}) {
     list.push_back({1, 33, 2, 1, head_size, DType::Float32, 0.25f});
     list.push_back({1, 33, 2, 1, head_size, DType::BFloat16, 0.25f, 1});

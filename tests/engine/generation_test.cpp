@@ -26,6 +26,10 @@ class Generation : public testing::TestWithParam<model::Type> {
     config_.model.sequence_length = kLength;
     config_.model.initializer_range = 0.3;  // so that logits differ
     config_.batch = {.micro_batch_size = 1};
+    if (GetParam() != model::Type::Llama) return;
+    config_.model.attention_soft_cap = 1;
+    config_.model.logits_soft_cap = 2;
+    config_.model.query_scale_size = 3;
   }
 
   // Saves the state at the start of training, and returns its mean loss on these tokens.
@@ -79,6 +83,34 @@ TEST_P(Generation, OfALongTextTheLastTokensCount) {
   EXPECT_NE(logits, generator.next_logits(std::span(text).first(kLength)));
 }
 
+class GenerationWithLongRope : public Generation {};
+
+// The room of the model is longer than the original length, but a text may be shorter.
+TEST_P(GenerationWithLongRope, TheLengthOfTheTextChoosesTheFactors) {
+  constexpr int64_t kOriginal = 6;
+  const auto pairs = static_cast<size_t>(model::with_defaults(config_.model).head_size / 2);
+  const std::vector<double> few(pairs, 1.5), many(pairs, 8.0);
+  const auto set_factors = [&](const std::vector<double>& of_short, const std::vector<double>& of_long) {
+    config_.model.rotary_scaling = {.type = model::RotaryScalingType::LongRope,
+                                    .factor = 2,
+                                    .original_length = kOriginal,
+                                    .short_factors = of_short,
+                                    .long_factors = of_long};
+  };
+  set_factors(few, many);
+  const std::vector<int32_t> text = some_tokens(kLength);
+  save(text, text);
+  const auto logits = [&](const std::vector<double>& of_short, const std::vector<double>& of_long, size_t length) {
+    set_factors(of_short, of_long);
+    return generator().next_logits(std::span(text).first(length));
+  };
+  EXPECT_EQ(logits(few, many, kOriginal), logits(few, few, kOriginal));
+  EXPECT_NE(logits(few, many, kOriginal), logits(many, many, kOriginal));
+  EXPECT_EQ(logits(few, many, kOriginal + 1), logits(many, many, kOriginal + 1));
+  EXPECT_EQ(logits(few, many, kLength), logits(many, many, kLength));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GenerationWithLongRope, testing::Values(model::Type::Llama));
 INSTANTIATE_TEST_SUITE_P(Models, Generation, testing::Values(model::Type::Gpt, model::Type::Llama));
 
 }  // namespace

@@ -100,7 +100,7 @@ TEST(OptionsOfLlama, GiveTheBitsOfOneRankInLayoutMode) {
   config.model.qk_norm = true;
   config.model.attention_window = 5;
   config.model.rotary_share = 0.5;
-  config.model.rotary_scaling = {.type = kernels::RotaryScalingType::Llama3, .factor = 4, .original_length = 64};
+  config.model.rotary_scaling = {.type = model::RotaryScalingType::Llama3, .factor = 4, .original_length = 64};
   config.model.full_attention_every = 2;
   config.model.window_rotary_base = 100;
   config.model.embedding_scale = 5;
@@ -116,6 +116,34 @@ TEST(OptionsOfLlama, GiveTheBitsOfOneRankInLayoutMode) {
       divided.parallel.tensor = tensor;
       divided.parallel.pipeline = pipeline;
       divided.zero.stage = stage;
+      EXPECT_EQ(difference(one, run({.ranks = tensor * pipeline * data, .config = divided})), "")
+          << "tensor " << tensor << ", pipeline " << pipeline << ", data " << data << ", stage " << stage;
+    }
+  }
+}
+
+// Those of Gemma 2, Phi-3 with long sequences and Qwen 2.5, with recomputation of attention.
+TEST(OptionsOfLlama, WithLimitsAndLongRotationGiveTheBitsOfOneRankInLayoutMode) {
+  Config config = layout_config();
+  config.model.query_scale_size = 3;
+  config.model.attention_soft_cap = 0.3;
+  config.model.logits_soft_cap = 1.5;
+  config.model.attention_window = 5;
+  config.model.full_attention_every = 2;
+  config.model.post_norm = true;
+  config.model.rotary_scaling = {
+      .type = model::RotaryScalingType::Yarn, .factor = 4, .high_frequency_factor = 32, .original_length = 64};
+  const Trace plain = run({.ranks = 1, .config = layout_config()});
+  for (const bool bf16 : {false, true}) {
+    config.bf16.enabled = bf16;
+    const Trace one = run({.ranks = 1, .config = config});
+    EXPECT_NE(difference(one, plain), "");
+    for (const auto& [tensor, pipeline, data, stage] : {std::array{2, 1, 1, 0}, {1, 2, 2, 3}, {2, 2, 2, 1}}) {
+      Config divided = config;
+      divided.parallel.tensor = tensor;
+      divided.parallel.pipeline = pipeline;
+      divided.zero.stage = stage;
+      divided.recompute = tensor == 2 ? Recompute::Selective : Recompute::Full;
       EXPECT_EQ(difference(one, run({.ranks = tensor * pipeline * data, .config = divided})), "")
           << "tensor " << tensor << ", pipeline " << pipeline << ", data " << data << ", stage " << stage;
     }

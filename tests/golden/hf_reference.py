@@ -24,6 +24,8 @@ LLAMA_LIKE = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, n
                   num_key_value_heads=2, max_position_embeddings=32, attention_dropout=0.0, bos_token_id=1, eos_token_id=2,
                   pad_token_id=None)
 
+SMALL = dict(LLAMA_LIKE, hidden_size=16, intermediate_size=24, num_hidden_layers=1)
+
 # name of the folder -> (class of the config, class of the model, arguments, other)
 MODELS = {
     "gpt2": ("GPT2Config", dict(vocab_size=VOCABULARY, n_positions=32, n_embd=32, n_layer=2, n_head=4, resid_pdrop=0.0,
@@ -43,6 +45,25 @@ MODELS = {
     "gemma3": ("Gemma3TextConfig", dict(LLAMA_LIKE, num_hidden_layers=3, head_dim=12, query_pre_attn_scalar=12, sliding_window=5,
                                         layer_types=["sliding_attention", "full_attention", "sliding_attention"])),
 }
+MODELS.update({
+    # Limits and scores of the same size. query_pre_attn_scalar is not the head size, as in the largest Gemma 2.
+    "gemma2": ("Gemma2Config", dict(SMALL, num_hidden_layers=3, head_dim=6, query_pre_attn_scalar=3, sliding_window=5,
+                                    attn_logit_softcapping=0.5, final_logit_softcapping=1.5)),
+    # Of the 4 pairs of a head, the first is kept, the last is slowed down, and two are in between.
+    "qwen2-yarn": ("Qwen2Config", dict(SMALL, max_position_embeddings=256, num_attention_heads=2,
+                                       rope_parameters={"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0,
+                                                        "original_max_position_embeddings": 64})),
+    # The keys of DeepSeek's models.
+    "llama-yarn": ("LlamaConfig", dict(SMALL, max_position_embeddings=256, num_attention_heads=2,
+                                       rope_parameters={"rope_type": "yarn", "rope_theta": 100.0, "factor": 8.0, "beta_fast": 4,
+                                                        "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 0.5, "truncate": False,
+                                                        "original_max_position_embeddings": 32})),
+    # Sequences of 13 tokens are longer than the original 8, so the long factors hold.
+    "phi3-longrope": ("Phi3Config", dict(SMALL, num_attention_heads=2, partial_rotary_factor=0.75, max_position_embeddings=32,
+                                         original_max_position_embeddings=8,
+                                         rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0,
+                                                          "short_factor": [1.0, 1.25, 1.5], "long_factor": [1.5, 4.0, 20.0]})),
+})
 SHARD_BYTES = {"llama": 60_000}  # the others are one file
 
 

@@ -31,6 +31,9 @@ class Exchange : public testing::Test {
     write_model(files, "/gemma3_text",
                 small_llama_as("gemma3_text", R"(, "head_dim": 4, "query_pre_attn_scalar": 4, "sliding_window": 3)"),
                 file_of(small_gemma3_tensors()));
+    write_model(files, "/gemma2",
+                small_llama_as("gemma2", R"(, "head_dim": 4, "query_pre_attn_scalar": 144, "final_logit_softcapping": null)"),
+                file_of(small_gemma2_tensors()));
     write_model(files, "/mistral", small_llama_as("mistral", ", \"sliding_window\": 3"), file_of(small_llama_tensors()));
     write_model(files, "/phi3", small_llama_as("phi3", ", \"partial_rotary_factor\": 0.5"), file_of(small_phi3_tensors()));
   }
@@ -44,7 +47,7 @@ class Exchange : public testing::Test {
 };
 
 TEST_F(Exchange, ImportedAndExportedWeightsHaveEqualBits) {
-  for (const std::string name : {"gpt2", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma3_text"}) {
+  for (const std::string name : {"gpt2", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text"}) {
     const Exported result = exported(name, {.output = "/back-" + name});
     EXPECT_EQ(result.model_type, name);
     EXPECT_THAT(result.files, ElementsAre("model.safetensors", "config.json"));
@@ -82,6 +85,57 @@ TEST_F(Exchange, RotaryScalingIsWrittenAsItWasRead) {
   const auto config = nlohmann::json::parse(text("/back/config.json"));
   EXPECT_EQ(config.at("rope_scaling"), nlohmann::json::parse(small_llama_as("llama", scaling)).at("rope_scaling"));
   EXPECT_EQ(config.at("rope_theta"), 5e5);
+}
+
+TEST_F(Exchange, YarnAndLongRopeAreWrittenAsTheyWereRead) {
+  const std::string yarn =
+      R"({"rope_type": "yarn", "factor": 4.0, "beta_slow": 1.0, "beta_fast": 32.0, "original_max_position_embeddings": 4,
+          "truncate": false, "attention_factor": 1.25})";
+  write_model(files, "/yarn", small_llama_as("llama", R"(, "rope_scaling": )" + yarn), file_of(small_llama_tensors()));
+  EXPECT_EQ(exported("yarn", {.output = "/back-yarn"}).model_type, "llama");
+  EXPECT_EQ(nlohmann::json::parse(text("/back-yarn/config.json")).at("rope_scaling"), nlohmann::json::parse(yarn));
+  const std::string longrope = R"({"type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 30.0]})";
+  write_model(files, "/longrope",
+              small_llama_as("phi3", R"(, "original_max_position_embeddings": 4, "rope_scaling": )" + longrope),
+              file_of(small_phi3_tensors()));
+  import_model(files, PretrainedModel(files, "/longrope"), "/long");
+  export_model(files, "/long", {.output = "/back-longrope", .model_type = "phi3"});
+  const auto config = nlohmann::json::parse(text("/back-longrope/config.json"));
+  EXPECT_EQ(config.at("rope_scaling"), nlohmann::json::parse(longrope));
+  EXPECT_EQ(config.at("original_max_position_embeddings"), 4);
+  // With other keys, too, a model has the same description.
+  for (const std::string member : {R"("factor": 2.0)", R"("attention_factor": 1.5)"}) {
+    std::string other = longrope;
+    write_model(
+        files, "/longrope",
+        small_llama_as("phi3", R"(, "original_max_position_embeddings": 4, "rope_scaling": )" + other.insert(1, member + ", ")),
+        file_of(small_phi3_tensors()));
+    const std::string name = "/" + member.substr(1, 6);
+    import_model(files, PretrainedModel(files, "/longrope"), name);
+    for (const std::string type : {"phi3", "llama"}) {
+      export_model(files, name, {.output = name + type, .model_type = type});
+      EXPECT_EQ(model_difference(PretrainedModel(files, "/longrope").description(),
+                                 PretrainedModel(files, name + type).description()),
+                "");
+    }
+  }
+  import_model(files, PretrainedModel(files, "/yarn"), "/of-yarn");
+  EXPECT_THAT([&] { export_model(files, "/of-yarn", {.output = "/x", .model_type = "phi3"}); },
+              ThrowsMessage<ConfigError>(HasSubstr("\"phi3\": model.rotary_scaling.type is \"yarn\"")));
+}
+
+TEST_F(Exchange, AModelWithLimitsIsOnlyStoredAsAGemma) {
+  import_model(files, PretrainedModel(files, "/gemma2"), "/limits");
+  EXPECT_THAT([&] { export_model(files, "/limits", {.output = "/x", .model_type = "gemma3_text"}); },
+              ThrowsMessage<ConfigError>(HasSubstr("\"gemma3_text\": model.window_rotary_base is 0")));
+  model::Description llama = PretrainedModel(files, "/llama").description();
+  EXPECT_EQ(architecture_of("llama", "c").obstacle(llama), "");
+  llama.attention_soft_cap = 50;
+  EXPECT_EQ(architecture_of("llama", "c").obstacle(llama), "model.attention_soft_cap is 50");
+  llama.logits_soft_cap = 30, llama.attention_soft_cap = 0;
+  EXPECT_EQ(architecture_of("llama", "c").obstacle(llama), "model.logits_soft_cap is 30");
+  llama.query_scale_size = 2;
+  EXPECT_EQ(architecture_of("llama", "c").obstacle(llama), "model.query_scale_size is 2");
 }
 
 TEST_F(Exchange, TheCheckpointOfAnImportHoldsConfigAndWeights) {

@@ -131,15 +131,34 @@ TEST_F(MetaLlamaTest, SaysWhatIsNotInTheFolder) {
   EXPECT_EQ(PretrainedModel(files_, "/m").description().sequence_length, 8192);
 }
 
+// As transformers converts Llama 3.1.
+TEST_F(MetaLlamaTest, ReadsTheScalingOfLlama31) {
+  params("\"norm_eps\"", "\"rope_theta\": 500000.0, \"use_scaled_rope\": true, \"norm_eps\"");
+  const PretrainedModel model(files_, "/m");
+  EXPECT_EQ(model.description().sequence_length, 131072);
+  EXPECT_EQ(model.description().rotary_scaling, (model::RotaryScaling{model::RotaryScalingType::Llama3, 8, 1, 4, 8192}));
+  EXPECT_THAT(model.notes(),
+              testing::Contains("rotary frequencies are scaled by 8 as in Llama 3.1; if the model has another factor, add "
+                                "\"rope_scaling_factor\" to params.json"));
+  params("\"norm_eps\"", "\"rope_scaling_factor\": 32, \"rope_high_freq_factor\": 5, \"norm_eps\"");
+  const PretrainedModel stated(files_, "/m");
+  EXPECT_EQ(stated.description().rotary_scaling, (model::RotaryScaling{model::RotaryScalingType::Llama3, 32, 1, 5, 8192}));
+  EXPECT_EQ(stated.notes().size(), 1U);
+  params("\"use_scaled_rope\": true", "\"use_scaled_rope\": false");
+  EXPECT_EQ(PretrainedModel(files_, "/m").description().rotary_scaling, model::RotaryScaling{});
+}
+
 TEST_F(MetaLlamaTest, RefusesWhatDoesNotFit) {
   files_.remove("/m/consolidated.01.pth");
   expect_refused("tensor \"tok_embeddings.weight\" is bfloat16 [17, 8] in consolidated.00.pth, which does not fit 16 columns");
 }
 
 TEST_F(MetaLlamaTest, RefusesOtherParams) {
-  params("\"norm_eps\"", "\"use_scaled_rope\": true, \"norm_eps\"");
-  expect_refused("params.json: use_scaled_rope: true is not accepted");
-  params("use_scaled_rope", "moe_args");
+  params("\"norm_eps\"", "\"rope_scaling_factor\": 0.5, \"norm_eps\"");
+  expect_refused("params.json: rope_scaling_factor: 0.5 is not accepted; use at least 1");
+  params("\"rope_scaling_factor\": 0.5", "\"rope_high_freq_factor\": 1");
+  expect_refused("params.json: rope_high_freq_factor: 1 is not accepted; use more than 1");
+  params("\"rope_high_freq_factor\": 1", "\"moe_args\": true");
   expect_refused("params.json: moe_args: true is not accepted; this key of the model is not known here");
   params("\"moe_args\": true, ", "");
   params("\"n_layers\": 2", "\"n_layers\": 3");

@@ -141,12 +141,52 @@ TEST_F(PretrainedModelTest, ReadsGemma3) {
   expect_config_refused(gemma, R"("layer_types": ["full_attention", "sliding_attention"])",
                         "c.json: layer_types: [\"full_attention\",\"sliding_attention\"] is not accepted; use 1 values, "
                         "\"sliding_attention\" except for \"full_attention\" in every n-th layer");
-  expect_config_refused(gemma, R"("final_logit_softcapping": 30.0)",
-                        "c.json: final_logit_softcapping: 30.0 is not accepted; use null: logits without a soft limit");
-  expect_config_refused(small_llama_as("gemma3_text", R"(, "query_pre_attn_scalar": 4)"), R"("head_dim": 8)",
-                        "c.json: query_pre_attn_scalar: 4 is not accepted; use 8 as in head_dim");
+  expect_config_refused(
+      gemma, R"("attn_logit_softcapping": 50.0)",
+      "c.json: attn_logit_softcapping: 50.0 is not accepted; use null: transformers does not apply this limit "
+      "to Gemma 3");
+  EXPECT_EQ(d.logits_soft_cap, 0);
+  EXPECT_EQ(d.query_scale_size, 0);
+  EXPECT_EQ(describe(gemma, R"("final_logit_softcapping": 30.0)").config.model.logits_soft_cap, 30);
+  EXPECT_EQ(describe(small_llama_as("gemma3_text", R"(, "query_pre_attn_scalar": 4)"), R"("head_dim": 8)")
+                .config.model.query_scale_size,
+            4);
   expect_config_refused(gemma, R"("hidden_activation": "silu")",
                         "c.json: hidden_activation: \"silu\" is not accepted; use \"gelu_pytorch_tanh\"");
+}
+
+TEST_F(PretrainedModelTest, ReadsGemma2) {
+  const std::string gemma = small_llama_as("gemma2", R"(, "head_dim": 4, "query_pre_attn_scalar": 4)");
+  write(gemma, file_of(small_gemma2_tensors()));
+  const PretrainedModel model = open();
+  const model::Description& d = model.description();
+  EXPECT_TRUE(d.post_norm && d.tied_embedding && !d.qk_norm);
+  EXPECT_EQ(d.embedding_scale, std::sqrt(8.0));
+  EXPECT_EQ(d.gate_activation, model::GateActivation::Gelu);
+  EXPECT_EQ(d.attention_window, 4096);
+  EXPECT_EQ(d.full_attention_every, 0);  // the only layer is not the second
+  EXPECT_EQ(d.attention_soft_cap, 50);
+  EXPECT_EQ(d.logits_soft_cap, 30);
+  EXPECT_EQ(d.query_scale_size, 0);
+  EXPECT_EQ(d.window_rotary_base, 0);
+  std::vector<float> gain = values(ModelFiles(files, "/model"), "model.layers.0.post_attention_layernorm.weight");
+  for (float& value : gain) value += 1;
+  EXPECT_EQ(values(model.weights(), "blocks.0.post_norm1.gain"), gain);
+  std::string deep = gemma;
+  deep.replace(deep.find("\"num_hidden_layers\": 1"), 22, "\"num_hidden_layers\": 5");
+  const auto described = [&](const std::string& members) { return describe(deep, members).config.model; };
+  EXPECT_EQ(described(R"("hidden_act": "gelu_pytorch_tanh", "cache_implementation": "hybrid")").full_attention_every, 2);
+  EXPECT_EQ(described(R"("attn_logit_softcapping": 0.5, "final_logit_softcapping": null)").attention_soft_cap, 0.5);
+  EXPECT_EQ(described(R"("attn_logit_softcapping": null, "final_logit_softcapping": 2)").attention_soft_cap, 0);
+  EXPECT_EQ(described(R"("attn_logit_softcapping": null, "final_logit_softcapping": 2)").logits_soft_cap, 2);
+  EXPECT_EQ(
+      describe(small_llama_as("gemma2", R"(, "head_dim": 4)"), R"("query_pre_attn_scalar": 144)").config.model.query_scale_size,
+      144);
+  EXPECT_EQ(describe(small_llama_as("gemma2"), R"("head_dim": 4)").config.model.query_scale_size, 256);
+  expect_config_refused(gemma, R"("attn_logit_softcapping": 0)",
+                        "c.json: attn_logit_softcapping: 0 is not accepted; use a number greater than 0, or null for no limit");
+  expect_config_refused(small_llama_as("gemma2"), R"("query_pre_attn_scalar": 0)",
+                        "c.json: query_pre_attn_scalar: 0 is not accepted; use a number greater than 0");
 }
 
 TEST_F(PretrainedModelTest, ReadsHeadsOfTheirOwnSize) {
@@ -198,8 +238,6 @@ TEST_F(PretrainedModelTest, ReadsFusedProjectionsOfPhi3AsTheyAre) {
   EXPECT_EQ(values(model.weights(), "blocks.0.mlp.gate_up.weight"), values(theirs, "model.layers.0.mlp.gate_up_proj.weight"));
   EXPECT_EQ(describe(small_llama_as("phi3"), R"("sliding_window": 7)").config.model.attention_window, 7);
   expect_config_refused(small_llama_as("phi3"), R"("resid_pdrop": 0.1)", "c.json: resid_pdrop: 0.1 is not accepted; use 0");
-  expect_config_refused(small_llama_as("phi3"), R"("rope_scaling": {"type": "longrope", "short_factor": [1.0]})",
-                        "c.json: rope_scaling.type: \"longrope\" is not accepted; use \"default\", \"linear\" or \"llama3\"");
 }
 
 TEST_F(PretrainedModelTest, ReadsHalfPrecisionAsFloat) {
@@ -341,16 +379,17 @@ TEST_F(PretrainedModelTest, ReadsRotaryBasesOfBothVersionsOfTransformers) {
 }
 
 TEST_F(PretrainedModelTest, ReadsRotaryScaling) {
-  using kernels::RotaryScalingType;
+  using model::RotaryScalingType;
   const auto scaling = [&](const std::string& member) { return describe(kSmallLlama, member).config.model.rotary_scaling; };
-  EXPECT_EQ(scaling(R"("rope_theta": 5e5)"), kernels::RotaryScaling{});
+  EXPECT_EQ(scaling(R"("rope_theta": 5e5)"), model::RotaryScaling{});
   EXPECT_EQ(scaling(R"("rope_scaling": {"type": "linear", "factor": 2})"),
-            (kernels::RotaryScaling{.type = RotaryScalingType::Linear, .factor = 2}));
+            (model::RotaryScaling{.type = RotaryScalingType::Linear, .factor = 2}));
   EXPECT_EQ(scaling(R"("rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.5,
                        "high_freq_factor": 3.5, "original_max_position_embeddings": 4096})"),
-            (kernels::RotaryScaling{RotaryScalingType::Llama3, 32, 1.5, 3.5, 4096}));
-  expect_config_refused(kSmallLlama, R"("rope_scaling": {"rope_type": "yarn", "factor": 2})",
-                        "c.json: rope_scaling.rope_type: \"yarn\" is not accepted; use \"default\", \"linear\" or \"llama3\"");
+            (model::RotaryScaling{RotaryScalingType::Llama3, 32, 1.5, 3.5, 4096}));
+  expect_config_refused(kSmallLlama, R"("rope_scaling": {"rope_type": "dynamic", "factor": 2})",
+                        "c.json: rope_scaling.rope_type: \"dynamic\" is not accepted; use \"default\", \"linear\", \"llama3\", "
+                        "\"yarn\" or \"longrope\"");
   expect_config_refused(kSmallLlama, R"("rope_scaling": {"rope_type": "linear"})",
                         "c.json: rope_scaling.factor: is not given; use a number");
   expect_config_refused(kSmallLlama, R"("rope_scaling": {"rope_type": "linear", "factor": 0.5})",
@@ -358,6 +397,64 @@ TEST_F(PretrainedModelTest, ReadsRotaryScaling) {
   expect_config_refused(kSmallLlama, R"("rope_scaling": {"rope_type": "linear", "factor": 2, "attention_factor": 3})",
                         "c.json: rope_scaling.attention_factor: 3 is not accepted; this key of the model is not known here; if "
                         "it changes no results, remove it from the file");
+}
+
+TEST_F(PretrainedModelTest, ReadsYarn) {
+  using model::RotaryScalingType;
+  const auto scaling = [&](const std::string& member) { return describe(kSmallLlama, member).config.model.rotary_scaling; };
+  const model::RotaryScaling usual{.type = RotaryScalingType::Yarn,
+                                   .factor = 4,
+                                   .low_frequency_factor = 1,
+                                   .high_frequency_factor = 32,
+                                   .original_length = 4};
+  const std::string yarn = R"("rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4)";
+  EXPECT_EQ(scaling(yarn + "}"), usual);
+  // max_position_embeddings is 16.
+  EXPECT_EQ(scaling(R"("original_max_position_embeddings": 4, "rope_scaling": {"type": "yarn"})"), usual);
+  EXPECT_EQ(scaling(yarn + R"(, "beta_fast": 0, "beta_slow": null, "mscale": 0.7, "attention_factor": null})"), usual);
+  model::RotaryScaling other = usual;
+  other.low_frequency_factor = 2, other.high_frequency_factor = 16, other.whole_pairs = false, other.attention_factor = 1.25;
+  EXPECT_EQ(scaling(yarn + R"(, "beta_fast": 16, "beta_slow": 2, "truncate": false, "attention_factor": 1.25})"), other);
+  const double ratio = (1 + 0.1 * 0.8 * std::log(4.0)) / (1 + 0.1 * 0.5 * std::log(4.0));
+  EXPECT_NEAR(scaling(yarn + R"(, "mscale": 0.8, "mscale_all_dim": 0.5})").attention_factor, ratio, 1e-15);
+  EXPECT_EQ(scaling(yarn + R"(, "mscale": 0.8, "mscale_all_dim": 0.5, "attention_factor": 2.0})").attention_factor, 2);
+  EXPECT_EQ(scaling(yarn + R"(, "mscale": 1, "mscale_all_dim": 1})").attention_factor, 1);
+  expect_config_refused(kSmallLlama, yarn + R"(, "attention_factor": -1})",
+                        "c.json: rope_scaling.attention_factor: -1 is not accepted; use more than 0");
+  expect_config_refused(kSmallLlama, R"("rope_scaling": {"type": "yarn", "original_max_position_embeddings": 1})",
+                        "c.json: rope_scaling.original_max_position_embeddings: 1 is not accepted; use at least 2");
+}
+
+TEST_F(PretrainedModelTest, ReadsLongRope) {
+  using model::RotaryScalingType;
+  const std::string phi = small_llama_as("phi3"), lists = R"("short_factor": [1, 1.5], "long_factor": [2.0, 30])";
+  const auto scaling = [&](const std::string& member) { return describe(phi, member).config.model.rotary_scaling; };
+  const model::RotaryScaling usual{.type = RotaryScalingType::LongRope,
+                                   .factor = 4,
+                                   .original_length = 4,
+                                   .short_factors = {1, 1.5},
+                                   .long_factors = {2, 30}};
+  const std::string original = R"("original_max_position_embeddings": 4, )";
+  EXPECT_EQ(scaling(original + R"("rope_scaling": {"type": "longrope", )" + lists + "}"), usual);
+  for (const char* former : {"su", "yarn"})
+    EXPECT_EQ(scaling(original + R"("rope_scaling": {"type": ")" + former + "\", " + lists + "}"), usual);
+  EXPECT_EQ(scaling(R"("rope_scaling": {"type": "longrope", )" + lists + "}").original_length, 4096);
+  EXPECT_EQ(scaling(R"("rope_scaling": {"type": "longrope", )" + lists + "}").factor, 1);
+  model::RotaryScaling stated = usual;
+  stated.factor = 2, stated.attention_factor = 1.25;
+  EXPECT_EQ(
+      scaling(original + R"("rope_scaling": {"type": "longrope", "factor": 2.0, "attention_factor": 1.25, )" + lists + "}"),
+      stated);
+  EXPECT_EQ(describe(kSmallLlama,
+                     R"("rope_scaling": {"rope_type": "longrope", "original_max_position_embeddings": 4, )" + lists + "}")
+                .config.model.rotary_scaling,
+            usual);
+  expect_config_refused(phi, R"("rope_scaling": {"type": "longrope", "short_factor": [1, 0], "long_factor": [1, 1]})",
+                        "c.json: rope_scaling.short_factor: [1,0] is not accepted; use a list of numbers greater than 0");
+  expect_config_refused(phi, R"("rope_scaling": {"type": "longrope", "short_factor": [1, 1]})",
+                        "c.json: rope_scaling.long_factor: is not given; use a list of numbers greater than 0");
+  expect_config_refused(phi, R"("rope_scaling": {"type": "linear", "factor": 2})",
+                        "c.json: rope_scaling.type: \"linear\" is not accepted; use \"default\" or \"longrope\"");
 }
 
 }  // namespace

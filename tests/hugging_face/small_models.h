@@ -107,6 +107,12 @@ inline std::map<std::string, Shape> small_gemma3_tensors() {
   return tensors;
 }
 
+inline std::map<std::string, Shape> small_gemma2_tensors() {
+  auto tensors = small_gemma3_tensors();
+  for (const char* norm : {"q_norm", "k_norm"}) tensors.erase(std::string("model.layers.0.self_attn.") + norm + ".weight");
+  return tensors;
+}
+
 // The projections are fused.
 inline std::map<std::string, Shape> small_phi3_tensors() {
   const std::string block = "model.layers.0.";

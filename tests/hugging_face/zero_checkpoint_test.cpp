@@ -84,7 +84,11 @@ TEST_F(DamagedZeroCheckpoint, WithoutAConfigNeedsOne) {
   copy("stage1-bf16");
   const std::string config = read_text(files_, "/ds/config.json", 1 << 20);
   files_.remove("/ds/config.json");
-  expect_refused("copy the config.json of the model into this directory, or name it");
+  expect_refused(
+      "a checkpoint of DeepSpeed does not say of which model it is, and the section \"model\" of a config does not say what "
+      "its "
+      "tensors are called: copy the config.json of the model, as transformers writes it, into this directory; or name it: "
+      "trivet checkpoint import deepspeed /ds --config FILE --output CHECKPOINTS, and begin with --init-from CHECKPOINTS");
   write_text(files_, "/config.json", config);
   const PretrainedModel model(open_model(files_, "/ds", "deepspeed", "/config.json"));
   EXPECT_EQ(model.description().layers, 1);

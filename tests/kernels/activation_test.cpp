@@ -115,6 +115,27 @@ TEST(Activation, SwiGluAndItsGradientMatchDoubleReference) {
     }
 }
 
+// Inputs up to 100 times the cap and near 0, where tanh(x) is nearly x.
+TEST(Activation, ASoftCapIsTheCapTimesATanh) {
+  for (const DType dtype : kFloatTypes)
+    for (const double cap : {0.5, 30.0}) {
+      HostTensor x = wide(dtype, {3, 101}, 1);
+      for (int64_t e = 0; e < 100; ++e) x.set(e, x.at(e) * 1e-3);
+      const HostTensor y = same_bits_every_way([&](Kernels& kernels) {
+        HostTensor result = HostTensor::poisoned(dtype, {3, 101}), in_place = x;
+        kernels.soft_cap({.x = x.view(), .y = result.view(), .cap = cap});
+        kernels.soft_cap({.x = in_place.view(), .y = in_place.view(), .cap = cap});
+        EXPECT_EQ(result, in_place);
+        return std::vector{result};
+      })[0];
+      for (int64_t e = 0; e < x.elements(); ++e) {
+        const double expected = cap * std::tanh(x.at(e) / cap), units = 6 * sum_unit(dtype) + half_unit(dtype);
+        const double tiny = dtype == DType::Float16 ? 0x1p-25 : 0;
+        ASSERT_NEAR(y.at(e), expected, units * std::abs(expected) + tiny) << name_of(dtype) << " " << x.at(e);
+      }
+    }
+}
+
 // An element's bits do not depend on whether a vector or the remainder of a loop computed it.
 TEST(Activation, SlicesAtOddOffsetsHaveTheBitsOfTheWhole) {
   const auto kernels = make_cpu_kernels(1);

@@ -19,7 +19,9 @@ struct Case {
   float dropout = 0;
   bool causal = true;
   int64_t window = 0;
+  double scale = 0, soft_cap = 0;
 
+  double score_scale() const { return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size)); }
   // Query i sees the keys before keys_of(i), from first_key(i) on.
   int64_t keys_of(int64_t i) const { return causal ? i + 1 : tokens; }
   int64_t first_key(int64_t i) const { return window > 0 ? std::max(int64_t{0}, i - window + 1) : 0; }
@@ -28,7 +30,8 @@ struct Case {
 std::string describe(const Case& c) {
   std::ostringstream text;
   text << "B " << c.sequences << ", S " << c.tokens << ", N " << c.heads << ", G " << c.key_value_heads << ", D " << c.head_size
-       << ", " << name_of(c.dtype) << ", dropout " << c.dropout << (c.causal ? ", causal" : "") << ", window " << c.window;
+       << ", " << name_of(c.dtype) << ", dropout " << c.dropout << (c.causal ? ", causal" : "") << ", window " << c.window
+       << ", scale " << c.scale << ", cap " << c.soft_cap;
   return text.str();
 }
 
@@ -60,6 +63,8 @@ struct Problem {
                            .key_value_heads = c.key_value_heads,
                            .causal = c.causal,
                            .window = c.window,
+                           .scale = c.scale,
+                           .soft_cap = c.soft_cap,
                            .dropout = site()},
                  threads);
   }
@@ -73,6 +78,8 @@ struct Problem {
                                    .key_value_heads = c.key_value_heads,
                                    .causal = c.causal,
                                    .window = c.window,
+                                   .scale = c.scale,
+                                   .soft_cap = c.soft_cap,
                                    .dropout = site()},
                  threads);
   }
@@ -94,15 +101,22 @@ struct Problem {
     const PhiloxBlock block = philox(site().key, element / 4, (uint64_t{9} << 32) + 2 + static_cast<uint64_t>(b));
     return unit_float(block[element % 4]) < c.dropout ? 0 : 1 / (1 - static_cast<double>(c.dropout));
   }
+  double score(int64_t b, int64_t n, int64_t i, int64_t j) const {
+    double sum = 0;
+    for (int64_t d = 0; d < c.head_size; ++d) sum += qkv.at(query(b, i, n, d)) * qkv.at(key(b, j, n, d));
+    return c.soft_cap > 0 ? c.soft_cap * std::tanh(sum * c.score_scale() / c.soft_cap) : sum * c.score_scale();
+  }
+  // The derivative of a score by what its cap reads.
+  double slope(double capped_score) const {
+    return c.soft_cap > 0 ? 1 - capped_score * capped_score / (c.soft_cap * c.soft_cap) : 1;
+  }
   // The probabilities of query i of head n before dropout, followed by their log-sum-exp.
   std::vector<double> probabilities(int64_t b, int64_t n, int64_t i) const {
     std::vector<double> p;
     double sum = 0, largest = -std::numeric_limits<double>::infinity();
     for (int64_t j = 0; j < c.keys_of(i); ++j) {
-      double score = 0;
-      for (int64_t d = 0; d < c.head_size; ++d) score += qkv.at(query(b, i, n, d)) * qkv.at(key(b, j, n, d));
       const bool seen = j >= c.first_key(i);
-      p.push_back(seen ? score / std::sqrt(static_cast<double>(c.head_size)) : -std::numeric_limits<double>::infinity());
+      p.push_back(seen ? score(b, n, i, j) : -std::numeric_limits<double>::infinity());
       largest = std::max(largest, p.back());
     }
     for (double& x : p) sum += x = std::exp(x - largest);
@@ -120,7 +134,6 @@ Reference reference(const Problem& p) {
   const Case& c = p.c;
   Reference r{std::vector<double>(p.out.elements()), std::vector<double>(p.log_sum_exp.elements()),
               std::vector<double>(p.qkv.elements())};
-  const double scale = 1 / std::sqrt(static_cast<double>(c.head_size));
   for (int64_t b = 0; b < c.sequences; ++b)
     for (int64_t n = 0; n < c.heads; ++n)
       for (int64_t i = 0; i < c.tokens; ++i) {
@@ -140,7 +153,8 @@ Reference reference(const Problem& p) {
         }
         for (int64_t j = 0; j < c.keys_of(i); ++j)
           for (int64_t d = 0; d < c.head_size; ++d) {
-            const double dscore = prob[j] * (dprob[j] - row_sum) * scale;
+            const double slope = p.slope(p.score(b, n, i, j)) * c.score_scale();
+            const double dscore = prob[j] * (dprob[j] - row_sum) * slope;
             r.dqkv[p.query(b, i, n, d)] += dscore * p.qkv.at(p.key(b, j, n, d));
             r.dqkv[p.key(b, j, n, d)] += dscore * p.qkv.at(p.query(b, i, n, d));
           }
@@ -213,9 +227,27 @@ std::vector<Case> cases_with_windows() {
   return list;
 }
 
+// Caps that are smaller than most scores and near them, and a scale of its own.
+std::vector<Case> cases_with_caps() {
+  std::vector<Case> list;
+  for (DType dtype : {DType::Float32, DType::BFloat16, DType::Float16, DType::Float64})
+    for (float dropout : {0.0f, 0.25f})
+      for (const Case& c : {Case{1, 1, 1, 1, 1}, Case{1, 71, 2, 1, 8}, Case{1, 144, 2, 2, 32}})
+        for (const auto& [soft_cap, window] : {std::pair<double, int64_t>{0.0, 0}, {0.3, 0}, {2.0, 70}}) {
+          list.push_back(c);
+          list.back().dtype = dtype;
+          list.back().dropout = dropout;
+          list.back().window = window;
+          list.back().scale = 0.4 / std::sqrt(static_cast<double>(c.head_size));
+          list.back().soft_cap = soft_cap;
+        }
+  return list;
+}
+
 TEST(CpuAttention, ForwardAndBackwardMatchDoubleReference) {
   for (const Case& c : cases()) expect_matches_double_reference(c);
   for (const Case& c : cases_with_windows()) expect_matches_double_reference(c);
+  for (const Case& c : cases_with_caps()) expect_matches_double_reference(c);
 }
 
 TEST(CpuAttention, AWindowOfTheWholeSequenceChangesNoBit) {
@@ -250,6 +282,7 @@ TEST(CpuAttention, MatchesDoubleReferenceOnEveryInstructionSet) {
       for (bool causal : {true, false}) {
         expect_matches_double_reference({1, 71, 2, 1, 24, dtype, 0.25f, causal});
         if (causal) expect_matches_double_reference({1, 171, 2, 1, 24, dtype, 0.25f, causal, 30});
+        expect_matches_double_reference({1, 80, 2, 1, 32, dtype, 0.25f, causal, 0, 0.5, 1.5});
       }
   }
 }
@@ -274,10 +307,14 @@ void expect_differences(const Case& c) {
 TEST(CpuAttention, BackwardMatchesFiniteDifferences) {
   for (bool causal : {true, false}) expect_differences({1, 6, 4, 2, 3, DType::Float64, 0.3f, causal});
   expect_differences({1, 6, 4, 2, 3, DType::Float64, 0.3f, true, 2});
+  for (bool causal : {true, false}) expect_differences({1, 6, 4, 2, 3, DType::Float64, 0.3f, causal, 0, 1.7, 0.8});
+  expect_differences({1, 6, 4, 2, 3, DType::Float64, 0, true, 2, 0, 0.8});
 }
 
 TEST(CpuAttention, BitsDoNotDependOnTheNumberOfThreads) {
-  for (const Case& c : cases()) {
+  std::vector<Case> all = cases(), capped = cases_with_caps();
+  all.insert(all.end(), capped.begin(), capped.end());
+  for (const Case& c : all) {
     Problem one(c);
     one.forward(1);
     one.backward(1);

@@ -101,6 +101,51 @@ TEST(CpuCrossEntropy, GradientMatchesFiniteDifferences) {
   }
 }
 
+// What a soft cap reads, its results as logits, and the gradient of what it reads.
+double capped_loss(const HostTensor& raw, double cap, Problem& problem) {
+  for (int64_t e = 0; e < raw.elements(); ++e) problem.logits.set(e, cap * std::tanh(raw.at(e) / cap));
+  CrossEntropy args = problem.args();
+  args.soft_cap = cap;
+  return cross_entropy(args, 1).loss_sum;
+}
+
+TEST(CpuCrossEntropy, GradientThroughASoftCapMatchesFiniteDifferences) {
+  Problem problem(DType::Float64, DType::Float64, 4, 9);
+  problem.scale = 1;
+  const HostTensor raw = problem.logits;
+  capped_loss(raw, 4, problem);
+  const double h = 1e-5;
+  for (int64_t e = 0; e < raw.elements(); ++e) {
+    const auto loss = [&](double step) {
+      Problem moved(DType::Float64, DType::Float64, 4, 9);
+      HostTensor near = raw;
+      near.set(e, raw.at(e) + step);
+      return capped_loss(near, 4, moved);
+    };
+    EXPECT_NEAR(problem.dlogits.at(e), (loss(h) - loss(-h)) / (2 * h), 1e-8);
+  }
+}
+
+// Of whole rows and of parts, apart from the logits and in their place, in other types.
+TEST(CpuCrossEntropy, GradientThroughASoftCapIsTheOtherTimesASlope) {
+  for (const auto& [dtype, out] :
+       {std::pair{DType::Float32, DType::Float32}, {DType::Float32, DType::BFloat16}, {DType::BFloat16, DType::BFloat16}}) {
+    Problem plain(dtype, out, 10, 300), capped(dtype, out, 10, 300), inside(dtype, out, 10, 300);
+    CrossEntropy args = capped.args(), in_place = inside.args();
+    args.soft_cap = in_place.soft_cap = 12;
+    cross_entropy(plain.args(), 2);
+    cross_entropy(args, 2);
+    for (int64_t e = 0; e < plain.logits.elements(); ++e) {
+      const double share = plain.logits.at(e) / 12, expected = plain.dlogits.at(e) * (1 - share * share);
+      ASSERT_NEAR(capped.dlogits.at(e), expected, (4 * 0x1p-24 + 2 * half_unit(out)) * std::abs(plain.dlogits.at(e)));
+    }
+    if (dtype != out) continue;
+    in_place.dlogits = inside.logits.view();
+    cross_entropy(in_place, 2);
+    EXPECT_EQ(inside.logits, capped.dlogits);
+  }
+}
+
 TEST(CpuCrossEntropy, GradientMayOverwriteTheLogits) {
   for (DType dtype : {DType::Float32, DType::BFloat16}) {
     Problem apart(dtype, dtype, 10, 300), inside(dtype, dtype, 10, 300);

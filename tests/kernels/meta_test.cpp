@@ -97,6 +97,7 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   const TensorView image = nothing(kBf16, {2, 3, 4, 4}), filters = nothing(kBf16, {5, 3, 2, 2});
   const TensorView maps = nothing(kBf16, {2, 5, 3, 3}), small = nothing(kBf16, {2, 3, 2, 2});
   const TensorView channels = nothing(kBf16, {3}), statistics = nothing(kF32, {3});
+  const std::vector<double> frequencies(1, 0.5);
   meta->bias_gradient({x, gain});
   meta->layer_norm({x, gain, gain, x, row, row});
   meta->layer_norm_backward_input({x, x, gain, row, row, x});
@@ -110,6 +111,7 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->gelu_backward({x, x, x});
   meta->relu({x, x});
   meta->relu_backward({x, x, x});
+  meta->soft_cap({x, x, 30});
   meta->convolution({image, filters, {}, maps, {.rows = 2, .cols = 2}});
   meta->convolution_backward_input({maps, filters, image, {.rows = 2, .cols = 2}});
   meta->convolution_backward_weight({maps, image, filters, {}, {.rows = 2, .cols = 2}});
@@ -122,7 +124,7 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->add_statistics({statistics, statistics, channels, channels, 8});
   meta->swiglu({wide, x});
   meta->swiglu_backward({x, wide, wide});
-  meta->rotary({x, 2, 1});
+  meta->rotary({.qkv = x, .heads = 2, .key_value_heads = 1, .frequencies = frequencies});
   meta->embedding({tokens, table, {}, x});
   meta->embedding_backward({tokens, x, table, {}});
   const TensorView places = nothing(DType::Int32, {2, 4}), some = nothing(kBf16, {2, 4, 8});
@@ -158,7 +160,7 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->fixed_point_add(flat, 1, 1, fixed, count);
   meta->fixed_point_read(fixed, flat);
   meta->fixed_point_round(flat, 1, 1, flat, count);
-  EXPECT_EQ(meta->counters().launches, 56);
+  EXPECT_EQ(meta->counters().launches, 57);
   EXPECT_GT(meta->counters().flops, 0);
 }
 
@@ -179,7 +181,10 @@ TEST(KernelArguments, ThatDoNotFitAreRefusedAlikeOnEveryDevice) {
         },
         testing::ThrowsMessage<std::logic_error>("gelu: types differ: x float32[3, 8] y float16[3, 8]"));
     EXPECT_THROW(kernels->swiglu({x.view(), x.view()}), std::logic_error);
-    EXPECT_THROW(kernels->rotary({x.view(), 1, 1}), std::logic_error);
+    EXPECT_THROW(kernels->rotary({x.view(), 1, 1}), std::logic_error);  // not [B, S, (N + 2G) D]
+    EXPECT_THROW(kernels->soft_cap({x.view(), x.view(), 0}), std::logic_error);
+    const std::vector<double> frequencies(2, 0.5);
+    EXPECT_THROW(kernels->rotary({x.view().reshaped({1, 2, 12}), 2, 1, frequencies}), std::logic_error);
     EXPECT_THROW(kernels->dropout_add({x.view(), {}, x.view(), {.rate = 1.0f}}), std::logic_error);
     const Matmul product{.a = square.view(), .b = square.view(), .out = square.view()};
     Matmul both = product, accumulated = product, biased = product, narrow = product;

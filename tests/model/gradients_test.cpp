@@ -63,7 +63,22 @@ TEST(Attention, GradientsMatchDifferencesWithAWindowAndASlowerRotationOfAPart) {
                                .window = 3,
                                .rotary_base = 100,
                                .rotated = 6,
-                               .rotary_scaling = {.type = kernels::RotaryScalingType::Linear, .factor = 2}}),
+                               .rotary_scaling = {.type = model::RotaryScalingType::Linear, .factor = 2}}),
+               {.input_shape = {2, 7, 16}});
+}
+
+TEST(Attention, GradientsMatchDifferencesWithASoftCapAndAMagnitudeOfRotation) {
+  expect_right(Attention("a", {.hidden = 16,
+                               .heads = 2,
+                               .key_value_heads = 1,
+                               .bias = false,
+                               .dropout = 0.3,
+                               .window = 3,
+                               .rotary_base = 100,
+                               .rotated = 6,
+                               .rotary_scaling = {.type = RotaryScalingType::Yarn, .factor = 20, .attention_factor = 1.5},
+                               .score_scale = 0.8,
+                               .soft_cap = 0.7}),
                {.input_shape = {2, 7, 16}});
 }
 
@@ -193,6 +208,13 @@ TEST(LmHead, GradientsMatchDifferencesInOneChunkAndInSeveral) {
                         make_norm(NormKind::RmsNorm, 6, 1e-5, false)),
                  {.input_shape = {3, 5, 6}, .targets_below = 11});
   }
+}
+
+TEST(LmHead, GradientsMatchDifferencesWithASoftCap) {
+  for (int64_t rows_of_chunk : {0, 4})
+    expect_right(LmHead({.vocabulary = 11, .hidden = 6, .rows_of_chunk = rows_of_chunk, .soft_cap = 1.5},
+                        make_norm(NormKind::RmsNorm, 6, 1e-5, false)),
+                 {.input_shape = {3, 5, 6}, .targets_below = 11});
 }
 
 // A layer with a bug: its dx forgets the second use of x.

@@ -301,7 +301,7 @@ TEST(Build, RefusesSizesThatDoNotFit) {
                  "choose a share that gives an even number");
   expect_refused({.type = Type::Llama,
                   .vocabulary_size = 5,
-                  .rotary_scaling = {.type = kernels::RotaryScalingType::Llama3, .low_frequency_factor = 4}},
+                  .rotary_scaling = {.type = model::RotaryScalingType::Llama3, .low_frequency_factor = 4}},
                  "model.rotary_scaling.low_frequency_factor: 4 is not less than high_frequency_factor 4; use a smaller number");
   expect_refused({.vocabulary_size = 5, .dropout = 1.0},
                  "model.dropout: 1 is not accepted; give a number of at least 0 and less than 1");

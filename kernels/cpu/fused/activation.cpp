@@ -48,6 +48,17 @@ void compute(const ReluBackward& args, int threads) {
   });
 }
 
+void compute(const SoftCap& args, int threads) {
+  dispatch_float(args.x.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::soft_cap<T>, &v3::soft_cap<T>, &v4::soft_cap<T>);
+    const T* x = args.x.as<T>();
+    T* y = args.y.as<T>();
+    const auto cap = static_cast<SumOf<T>>(args.cap);
+    for_each_element_range(args.x.elements(), threads,
+                           [&](int64_t begin, int64_t end) { loop(x + begin, y + begin, cap, end - begin); });
+  });
+}
+
 void compute(const SwiGlu& args, int threads) {
   dispatch_float(args.y.dtype, [&]<typename T>() {
     const auto loop = args.gelu ? by_isa(&baseline::swiglu<T, true>, &v3::swiglu<T, true>, &v4::swiglu<T, true>)

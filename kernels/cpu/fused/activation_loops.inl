@@ -59,6 +59,12 @@ void relu_backward(const T* dy, const T* x, T* dx, int64_t count) {
   for (int64_t e = 0; e < count; ++e) dx[e] = write<T>(read(x[e]) > 0 ? Sum(read(dy[e])) : Sum(0));
 }
 
+template <typename T>
+void soft_cap(const T* x, T* y, SumOf<T> cap, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) y[e] = write<T>(cap * hyperbolic_tangent(read(x[e]) / cap));
+}
+
 // The gate is x sigmoid(z) with z = x, or with the z of GELU.
 template <typename T, bool kGelu>
 void swiglu(const T* gate, const T* up, T* y, int64_t count) {

@@ -29,6 +29,7 @@ void compute(const Gelu& args, int threads);
 void compute(const GeluBackward& args, int threads);
 void compute(const Relu& args, int threads);
 void compute(const ReluBackward& args, int threads);
+void compute(const SoftCap& args, int threads);
 void compute(const SwiGlu& args, int threads);
 void compute(const SwiGluBackward& args, int threads);
 void compute(const Rotary& args, int threads);

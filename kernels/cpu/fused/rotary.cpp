@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/fused/fused.h"
@@ -13,39 +14,38 @@
 namespace trivet::kernels::cpu {
 namespace {
 
-// cos and sin of every position's angles. A thread keeps the table it used last, because every layer of a model needs the same
-// one.
+// cos and sin of every position's angles, times the magnitude. A thread keeps the table it used last, because every layer of a
+// model needs the same one.
 template <typename Sum>
 class RotaryTable {
  public:
-  static const RotaryTable& of(int64_t positions, int64_t half, float base, const RotaryScaling& scaling) {
+  static const RotaryTable& of(int64_t positions, std::span<const double> frequencies, double magnitude) {
     thread_local RotaryTable table;
-    const bool same = table.half_ == half && table.base_ == base && table.scaling_ == scaling;
-    if (!same || table.positions_ < positions) table.fill(positions, half, base, scaling);
+    const bool same = std::ranges::equal(table.frequencies_, frequencies) && table.magnitude_ == magnitude;
+    if (!same || table.positions_ < positions) table.fill(positions, frequencies, magnitude);
     return table;
   }
-  const Sum* cosine(int64_t position) const { return cosine_.data() + position * half_; }
-  const Sum* sine(int64_t position) const { return sine_.data() + position * half_; }
+  const Sum* cosine(int64_t position) const { return cosine_.data() + position * pairs(); }
+  const Sum* sine(int64_t position) const { return sine_.data() + position * pairs(); }
 
  private:
-  void fill(int64_t positions, int64_t half, float base, const RotaryScaling& scaling) {
-    positions_ = positions, half_ = half, base_ = base, scaling_ = scaling;
-    cosine_.resize(positions * half);
+  int64_t pairs() const { return static_cast<int64_t>(frequencies_.size()); }
+  void fill(int64_t positions, std::span<const double> frequencies, double magnitude) {
+    positions_ = positions, magnitude_ = magnitude;
+    frequencies_.assign(frequencies.begin(), frequencies.end());
+    cosine_.resize(positions * pairs());
     sine_.resize(cosine_.size());
-    for (int64_t i = 0; i < half; ++i) {
-      const double frequency =
-          scaled_frequency(std::pow(static_cast<double>(base), -static_cast<double>(i) / static_cast<double>(half)), scaling);
-      for (int64_t position = 0; position < positions; ++position) {
-        const double angle = static_cast<double>(position) * frequency;
-        cosine_[position * half + i] = static_cast<Sum>(std::cos(angle));
-        sine_[position * half + i] = static_cast<Sum>(std::sin(angle));
+    for (int64_t position = 0; position < positions; ++position)
+      for (int64_t i = 0; i < pairs(); ++i) {
+        const double angle = static_cast<double>(position) * frequencies_[i];
+        cosine_[position * pairs() + i] = static_cast<Sum>(magnitude * std::cos(angle));
+        sine_[position * pairs() + i] = static_cast<Sum>(magnitude * std::sin(angle));
       }
-    }
   }
 
-  int64_t positions_ = 0, half_ = 0;
-  float base_ = 0;
-  RotaryScaling scaling_;
+  int64_t positions_ = 0;
+  double magnitude_ = 0;
+  std::vector<double> frequencies_;
   std::vector<Sum> cosine_, sine_;
 };
 
@@ -59,13 +59,13 @@ void compute(const Rotary& args, int threads) {
     const int32_t* given = args.positions.absent() ? nullptr : args.positions.as<int32_t>();
     const int64_t rows = args.qkv.shape[0] * sequence;
     const int64_t most = given && rows > 0 ? *std::max_element(given, given + rows) + int64_t{1} : sequence;
-    const RotaryTable<Sum>& table = RotaryTable<Sum>::of(most, args.pairs(), args.base, args.scaling);
+    const RotaryTable<Sum>& table = RotaryTable<Sum>::of(most, args.frequencies, args.magnitude);
     T* qkv = args.qkv.as<T>();
     for_each_range(rows, threads, 1, width, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t position = given ? given[row] : row % sequence;
         loop(qkv + row * width, args.heads + args.key_value_heads, args.head_size(), args.pairs(), table.cosine(position),
-             table.sine(position), args.inverse ? Sum(-1) : Sum(1));
+             table.sine(position), args.backward ? Sum(-1) : Sum(1));
       }
     });
   });

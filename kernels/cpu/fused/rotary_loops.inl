@@ -1,7 +1,7 @@
 #include "kernels/cpu/fused/numbers.inl"
 
-// Rotates the pairs (i, i + half) of `heads` consecutive heads by the angles of one position. direction: 1, or -1 to rotate
-// back.
+// Rotates the pairs (i, i + half) of `heads` consecutive heads by the angles of one position. direction: 1, or -1 for the
+// other direction.
 template <typename T>
 void rotate_heads(T* head, int64_t heads, int64_t head_size, int64_t half, const SumOf<T>* cosine, const SumOf<T>* sine,
                   SumOf<T> direction) {

@@ -1,5 +1,5 @@
-// GELU, ReLU and SwiGLU. The formulas are the CPU's (kernels/cpu/fused/activation_loops.inl); in float32, exponentials and
-// divisions are the device's own, each accurate to 2 units in the last place.
+// GELU, ReLU, soft caps and SwiGLU. The formulas are the CPU's (kernels/cpu/fused/activation_loops.inl); in float32,
+// exponentials and divisions are the device's own, each accurate to 2 units in the last place.
 #include "kernels/cuda/fused/elements.cuh"
 
 namespace trivet::kernels::cuda {
@@ -173,6 +173,27 @@ struct SwiGluBackwardOp {
   }
 };
 
+__device__ __forceinline__ float hyperbolic_tangent(float x) { return tanhf(x); }
+__device__ __forceinline__ double hyperbolic_tangent(double x) { return tanh(x); }
+
+template <typename T>
+struct SoftCapOp : ElementOp {
+  const T* x;
+  T* y;
+  SumOf<T> cap;
+  template <int N>
+  __device__ Pack<T, N> load(int64_t first) const {
+    return load_pack<N>(x + first);
+  }
+  template <int N>
+  __device__ void finish(int64_t first, const Pack<T, N>& loaded) const {
+    Pack<T, N> out;
+#pragma unroll
+    for (int i = 0; i < N; ++i) out[i] = narrow<T>(cap * hyperbolic_tangent(widen(loaded[i]) / cap));
+    store_pack(y + first, out);
+  }
+};
+
 template <bool kGelu>
 void gated(const SwiGlu& args, const Launch& launch) {
   dispatch_device_float(args.y.dtype, [&]<typename T>() {
@@ -233,6 +254,17 @@ void compute(const ReluBackward& args, const Launch& launch) {
     op.x = data_of<T>(args.x);
     op.dx = data_of<T>(args.dx);
     launch_elements<kPack, 2>(op, args.x.elements(), aligned_for_packs<kPack>(op.dy, op.x, op.dx), launch);
+  });
+}
+
+void compute(const SoftCap& args, const Launch& launch) {
+  dispatch_device_float(args.x.dtype, [&]<typename T>() {
+    constexpr int kPack = kPackOf<T>;
+    SoftCapOp<T> op;
+    op.x = data_of<T>(args.x);
+    op.y = data_of<T>(args.y);
+    op.cap = static_cast<SumOf<T>>(args.cap);
+    launch_elements<kPack, 2>(op, args.x.elements(), aligned_for_packs<kPack>(op.x, op.y), launch);
   });
 }
 

@@ -33,6 +33,7 @@ struct Rows {
   int cols;
   int64_t first_col, vocabulary;
   Number gradient_scale;
+  SumOf<T> soft_cap;              // 0: none
   const double* factors;          // of the gradients of rows; may be null
   const SumOf<T>*maximum, *sums;  // of whole rows, if they are known
   LogitChunks chunks;
@@ -57,23 +58,41 @@ __device__ double loss_of(const Statistics<Sum>& row) {
   return log(row.total) + static_cast<double>(row.maximum) - static_cast<double>(row.target_logit);
 }
 
-// `load` reads the logits again. dlogits may be logits: a thread overwrites only elements that it has read itself. target: a
-// column of this part.
+// The derivative of a soft cap by its argument, from its result.
+template <typename Sum>
+__device__ __forceinline__ Sum slope_of_cap(Sum logit, Sum soft_cap) {
+  if (soft_cap == 0) return Sum(1);
+  const Sum share = logit / soft_cap;
+  return Sum(1) - share * share;
+}
+
+// What a row's gradient depends on, apart from its logits and statistics. target: a column of this part.
+template <typename Sum>
+struct GradientOfRow {
+  double scale;
+  Sum soft_cap;
+  int64_t target;
+};
+
+// `load` reads the logits again. dlogits may be logits: a thread overwrites only elements that it has read itself.
 template <typename T, typename Out, int kPack, typename Load>
 __device__ __forceinline__ void write_gradient(const LogitWalk<T, kPack>& walk, const Load& load,
-                                               const Statistics<SumOf<T>>& row, double gradient_scale, int64_t target, int cols,
+                                               const Statistics<SumOf<T>>& row, const GradientOfRow<SumOf<T>>& of_row, int cols,
                                                Out* dlogits) {
   using Sum = SumOf<T>;
-  const Sum factor = static_cast<Sum>(gradient_scale / row.total);
+  const Sum factor = static_cast<Sum>(of_row.scale / row.total);
   walk.for_each(load, [&]<int N>(int col, const Pack<T, N>& x) {
     Pack<Out, N> gradient;
 #pragma unroll
-    for (int i = 0; i < N; ++i) gradient[i] = narrow<Out>(power_of_e(widen(x[i]) - row.maximum) * factor);
+    for (int i = 0; i < N; ++i)
+      gradient[i] = narrow<Out>(power_of_e(widen(x[i]) - row.maximum) * factor * slope_of_cap(widen(x[i]), of_row.soft_cap));
     store_pack(dlogits + col, gradient);
   });
+  const int64_t target = of_row.target;
   if (target < 0 || target >= cols || !walk.mine(static_cast<int>(target))) return;
   const double probability = static_cast<double>(power_of_e(row.target_logit - row.maximum)) / row.total;
-  dlogits[target] = narrow<Out>(static_cast<Sum>((probability - 1.0) * gradient_scale));
+  const double slope = static_cast<double>(slope_of_cap(row.target_logit, of_row.soft_cap));
+  dlogits[target] = narrow<Out>(static_cast<Sum>((probability - 1.0) * of_row.scale * slope));
 }
 
 template <typename T, typename Out, int kPack>
@@ -122,7 +141,8 @@ __global__ void __launch_bounds__(kLogitThreads, kStaged ? kBlocksAtATime<T> : 1
     if (drow == nullptr) continue;
     const T* const again = kStaged ? copy : logits;
     write_gradient<T, Out, kPack>(
-        walk, [&]<int N>(int col) { return load_pack<N>(again + col); }, statistics, scale_of(a, row), target, a.cols, drow);
+        walk, [&]<int N>(int col) { return load_pack<N>(again + col); }, statistics, {scale_of(a, row), a.soft_cap, target},
+        a.cols, drow);
   }
 }
 
@@ -140,8 +160,8 @@ __global__ void __launch_bounds__(kLogitThreads, 1) part_rows(Rows<T, Out> a) {
     if (threadIdx.x == 0 && a.losses != nullptr) a.losses[row] = loss_of(statistics);
     if (drow != nullptr)
       write_gradient<T, Out, kPack>(
-          walk, [&]<int N>(int col) { return load_pack<N>(logits + col); }, statistics, scale_of(a, row), target - a.first_col,
-          a.cols, drow);
+          walk, [&]<int N>(int col) { return load_pack<N>(logits + col); }, statistics,
+          {scale_of(a, row), a.soft_cap, target - a.first_col}, a.cols, drow);
   }
 }
 
@@ -230,6 +250,7 @@ Rows<T, Out> rows_of(const Args& args, const TableRows& columns, const Launch& l
   rows.first_col = columns.first;
   rows.vocabulary = columns.vocabulary > 0 ? columns.vocabulary : rows.cols;
   rows.gradient_scale = args.gradient_scale;
+  rows.soft_cap = static_cast<SumOf<T>>(args.soft_cap);
   rows.factors = data_of<double>(args.row_factors);
   return rows;
 }

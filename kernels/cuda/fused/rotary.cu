@@ -1,42 +1,46 @@
 // Rotary embedding. A block has one token of each of its sequences. If they all have the same position, it computes that
 // position's cosines and sines once, in double as the CPU does, and rotates all heads of all its sequences by them; if
 // positions are given, it computes them for each sequence.
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/cuda/attention_simple.h"
 #include "kernels/cuda/fused/elements.cuh"
 
 namespace trivet::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int64_t kMostPairs = kLargestHeadSize / 2;
 
 template <typename T>
 struct Heads {
   T* qkv;
   int64_t sequences, width;
   int positions, heads, head_size, half;  // heads: those that are rotated; half: the pairs of a head
-  float base;
-  RotaryScaling scaling;
-  SumOf<T> direction;    // 1, or -1 to rotate back
+  SumOf<T> direction;                     // 1, or -1 for the other direction
+  double magnitude;
   const int32_t* given;  // positions, or null
+  double frequencies[kMostPairs];
 };
 
 // A function of its own, so that its registers are free again in the loop over the heads.
-[[gnu::noinline]] __device__ double angle_of(int64_t position, int pair, int half, float base, RotaryScaling scaling) {
-  const double frequency = pow(static_cast<double>(base), -static_cast<double>(pair) / static_cast<double>(half));
-  return static_cast<double>(position) * scaled_frequency(frequency, scaling);
+template <typename Sum>
+[[gnu::noinline]] __device__ void turn(double angle, double magnitude, Sum* cosine, Sum* sine) {
+  *cosine = static_cast<Sum>(magnitude * cos(angle));
+  *sine = static_cast<Sum>(magnitude * sin(angle));
 }
 
 template <typename T>
 __device__ void fill_table(const Heads<T>& a, int64_t position, SumOf<T>* cosine, SumOf<T>* sine) {
-  for (int i = static_cast<int>(threadIdx.x); i < a.half; i += kThreads) {
-    const double angle = angle_of(position, i, a.half, a.base, a.scaling);
-    cosine[i] = static_cast<SumOf<T>>(cos(angle));
-    sine[i] = static_cast<SumOf<T>>(sin(angle));
-  }
+  for (int i = static_cast<int>(threadIdx.x); i < a.half; i += kThreads)
+    turn(static_cast<double>(position) * a.frequencies[i], a.magnitude, cosine + i, sine + i);
   __syncthreads();
 }
 
 template <typename T, int kPack, bool kGiven>
-__global__ void __launch_bounds__(kThreads) rotate(Heads<T> a) {
+__global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ Heads<T> a) {
   using Sum = SumOf<T>;
   TRIVET_DYNAMIC_SHARED(Sum, cosine);
   Sum* const sine = cosine + a.half;
@@ -73,22 +77,26 @@ void compute(const Rotary& args, const Launch& launch) {
   if (args.qkv.elements() == 0) return;
   const int64_t sequences = args.qkv.shape[0], positions = args.qkv.shape[1], width = args.qkv.shape[2];
   const int64_t half = args.pairs(), head_size = args.head_size();
+  if (half > kMostPairs)
+    throw std::logic_error("rotary: " + std::to_string(half) + " pairs of a head rotate; on CUDA it may be at most " +
+                           std::to_string(kMostPairs));
   // If positions alone give too few blocks for the device, the sequences are divided among blocks too.
   const int64_t shares = std::clamp<int64_t>(launch.multiprocessors * 4 / positions, 1, std::min<int64_t>(sequences, 65535));
   dispatch_device_float(args.qkv.dtype, [&]<typename T>() {
     using Sum = SumOf<T>;
     constexpr int kPack = kPackOf<T>;
-    const Heads<T> heads{data_of<T>(args.qkv),
-                         sequences,
-                         width,
-                         static_cast<int>(positions),
-                         static_cast<int>(args.heads + args.key_value_heads),
-                         static_cast<int>(head_size),
-                         static_cast<int>(half),
-                         args.base,
-                         args.scaling,
-                         args.inverse ? Sum(-1) : Sum(1),
-                         data_of<int32_t>(args.positions)};
+    Heads<T> heads{.qkv = data_of<T>(args.qkv),
+                   .sequences = sequences,
+                   .width = width,
+                   .positions = static_cast<int>(positions),
+                   .heads = static_cast<int>(args.heads + args.key_value_heads),
+                   .head_size = static_cast<int>(head_size),
+                   .half = static_cast<int>(half),
+                   .direction = args.backward ? Sum(-1) : Sum(1),
+                   .magnitude = args.magnitude,
+                   .given = data_of<int32_t>(args.positions),
+                   .frequencies = {}};
+    std::ranges::copy(args.frequencies, heads.frequencies);
     const bool packs = half % kPack == 0 && head_size % kPack == 0 && aligned_for_packs<kPack>(heads.qkv);
     const auto kernel = heads.given ? (packs ? &rotate<T, kPack, true> : &rotate<T, 1, true>)
                                     : (packs ? &rotate<T, kPack, false> : &rotate<T, 1, false>);
