@@ -7,7 +7,6 @@
 // steps up to it, and after the last step the loss on the last tenth of the text.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -121,9 +120,7 @@ Curve train_while_finite(const Options& options, const Optimizer& optimizer) {
   }
 }
 
-// NaN if the curve is empty.
 double mean_before(const Curve& curve, int64_t step) {
-  if (curve.losses.empty()) return std::nan("");
   double sum = 0;
   for (int64_t s = step - kRowSteps; s < step; ++s) sum += curve.losses[s];
   return sum / static_cast<double>(kRowSteps);
@@ -134,7 +131,7 @@ void compare(const Options& options) {
   for (const Optimizer& optimizer : kOptimizers) curves.push_back(train_while_finite(options, optimizer));
   const auto row = [&](const std::string& title, auto&& text_of) {
     fmt::print("| {} |", title);
-    for (const Curve& curve : curves) fmt::print(" {} |", text_of(curve));
+    for (const Curve& curve : curves) fmt::print(" {} |", curve.losses.empty() ? "not finite" : text_of(curve));
     fmt::print("\n");
   };
   fmt::print("signs from step {}, learning rates {} and {}\n\n| step |", options.freeze, options.adam_lr, options.lamb_lr);
