@@ -160,4 +160,10 @@ std::string number_json(double value) {
   return text;
 }
 
+std::string numbers_json(const std::vector<double>& values) {
+  std::string text;
+  for (const double value : values) text += (text.empty() ? "" : ", ") + number_json(value);
+  return "[" + text + "]";
+}
+
 }  // namespace trivet::config

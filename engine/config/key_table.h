@@ -130,6 +130,7 @@ const KeyTable& key_table();
 
 // A value as messages and docs print it.
 std::string number_json(double value);
+std::string numbers_json(const std::vector<double>& values);
 std::string dtype_json(DType dtype);  // as data_types names it: "fp32", "fp16", "bf16"
 
 // Sets the defaults that depend on other keys: the type of model, optimizer and scheduler, and the ZeRO stage.

@@ -101,12 +101,6 @@ std::vector<double> positive_numbers(const JsonNode& node) {
   return numbers;
 }
 
-std::string list_json(const std::vector<double>& numbers) {
-  std::string text;
-  for (const double number : numbers) text += (text.empty() ? "" : ", ") + number_json(number);
-  return "[" + text + "]";
-}
-
 // "gpt: learned positions, LayerNorm, GELU; llama: rotary, RMSNorm, SwiGLU", with another member for other facts.
 std::string for_each_family(const std::string& separator, std::string (*text_of)(const model::Family&)) {
   std::string text;
@@ -181,7 +175,7 @@ void add_rotary_scaling_keys(KeyTable& table) {
     with_types(scaling.custom(
                    name, KeyType::List, meaning,
                    [member](Config& c, const JsonNode& node) { c.model.rotary_scaling.*member = positive_numbers(node); },
-                   [member](const Config& c) { return list_json(c.model.rotary_scaling.*member); }),
+                   [member](const Config& c) { return numbers_json(c.model.rotary_scaling.*member); }),
                {RotaryScalingType::LongRope});
   };
   factors("short_factors", &RotaryScaling::short_factors,

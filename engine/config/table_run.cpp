@@ -28,12 +28,6 @@ std::vector<double> read_numbers(const JsonNode& node, bool positive) {
   return numbers;
 }
 
-std::string list_json(const std::vector<double>& numbers) {
-  std::string text;
-  for (const double number : numbers) text += (text.empty() ? "" : ", ") + number_json(number);
-  return "[" + text + "]";
-}
-
 }  // namespace
 
 void add_run_keys(KeyTable& table) {
@@ -172,7 +166,7 @@ void add_run_keys(KeyTable& table) {
   const auto numbers = [&](const char* name, const char* meaning, std::vector<double> DataConfig::*member, bool positive) {
     for_images(data.custom(
         name, KeyType::List, meaning, [=](Config& c, const JsonNode& node) { c.data.*member = read_numbers(node, positive); },
-        [=](const Config& c) { return list_json(c.data.*member); }));
+        [=](const Config& c) { return numbers_json(c.data.*member); }));
   };
   numbers("mean", "subtracted from pixels, which are from 0 to 1: one number for all channels, or one for each",
           &DataConfig::mean, false);
