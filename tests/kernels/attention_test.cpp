@@ -106,10 +106,8 @@ struct Problem {
     for (int64_t d = 0; d < c.head_size; ++d) sum += qkv.at(query(b, i, n, d)) * qkv.at(key(b, j, n, d));
     return c.soft_cap > 0 ? c.soft_cap * std::tanh(sum * c.score_scale() / c.soft_cap) : sum * c.score_scale();
   }
-  // The derivative of a score by what its cap reads.
-  double slope(double capped_score) const {
-    return c.soft_cap > 0 ? 1 - capped_score * capped_score / (c.soft_cap * c.soft_cap) : 1;
-  }
+  // The derivative of a capped score by what its cap reads.
+  double slope(double capped_score) const { return 1 - capped_score * capped_score / (c.soft_cap * c.soft_cap); }
   // The probabilities of query i of head n before dropout, followed by their log-sum-exp.
   std::vector<double> probabilities(int64_t b, int64_t n, int64_t i) const {
     std::vector<double> p;
@@ -151,13 +149,14 @@ Reference reference(const Problem& p) {
           }
           row_sum += prob[j] * dprob[j];
         }
-        for (int64_t j = 0; j < c.keys_of(i); ++j)
+        for (int64_t j = 0; j < c.keys_of(i); ++j) {
+          const double slope = c.soft_cap > 0 ? p.slope(p.score(b, n, i, j)) : 1;
+          const double dproduct = prob[j] * (dprob[j] - row_sum) * slope * c.score_scale();
           for (int64_t d = 0; d < c.head_size; ++d) {
-            const double slope = p.slope(p.score(b, n, i, j)) * c.score_scale();
-            const double dscore = prob[j] * (dprob[j] - row_sum) * slope;
-            r.dqkv[p.query(b, i, n, d)] += dscore * p.qkv.at(p.key(b, j, n, d));
-            r.dqkv[p.key(b, j, n, d)] += dscore * p.qkv.at(p.query(b, i, n, d));
+            r.dqkv[p.query(b, i, n, d)] += dproduct * p.qkv.at(p.key(b, j, n, d));
+            r.dqkv[p.key(b, j, n, d)] += dproduct * p.qkv.at(p.query(b, i, n, d));
           }
+        }
       }
   return r;
 }
