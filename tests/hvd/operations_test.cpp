@@ -246,20 +246,20 @@ TEST(HvdBroadcast, EveryRankCanBeTheRoot) {
 
 TEST(HvdAlltoall, RowsGoWhereSplitsSay) {
   run_ranks(3, [](Communicator& hvd) {
-    // Rank r sends r + p rows, each holding 10 r + p, to rank p.
+    // Rank r sends 2 r + p rows, each holding 10 r + p, to rank p.
     std::vector<float> rows;
     std::vector<int64_t> splits;
     for (int to = 0; to < 3; ++to) {
-      splits.push_back(hvd.rank() + to);
-      rows.insert(rows.end(), 2 * (hvd.rank() + to), float(10 * hvd.rank() + to));
+      splits.push_back(2 * hvd.rank() + to);
+      rows.insert(rows.end(), 2 * (2 * hvd.rank() + to), float(10 * hvd.rank() + to));
     }
     const ConstTensorView tensor = view(std::as_const(rows));
     const Result result = hvd.alltoall(tensor.reshaped({int64_t(rows.size()) / 2, 2}), splits, {.name = "x"});
     std::vector<float> expected;
     std::vector<int64_t> received;
     for (int from = 0; from < 3; ++from) {
-      received.push_back(from + hvd.rank());
-      expected.insert(expected.end(), 2 * (from + hvd.rank()), float(10 * from + hvd.rank()));
+      received.push_back(2 * from + hvd.rank());
+      expected.insert(expected.end(), 2 * (2 * from + hvd.rank()), float(10 * from + hvd.rank()));
     }
     EXPECT_EQ(result.received_splits, received);
     EXPECT_EQ(values<float>(result.tensor), expected);
