@@ -171,9 +171,10 @@ TEST_F(GrowingRun, AnEpochHasTheFilesThatAreThereWhenItBegins) {
 // begun.
 TEST_F(GrowingRun, AnEpochThatHasBegunDoesNotChange) {
   write("a", 3);
+  const Config two_steps = config({"data.shuffle=false", "checkpoint.directory=", "training.steps=2"});
   std::vector<int32_t> first_tokens;
   comm::run_threads(1, [&](comm::World& world) {
-    trainer::Run run(config({"data.shuffle=false", "checkpoint.directory=", "training.steps=2"}), world, {});
+    trainer::Run run(two_steps, world, {});
     for (int64_t step = 0; step < 2; ++step) {
       if (step == 1) write("b", 2);
       run.intake.before_step(step);
