@@ -22,6 +22,7 @@ RUNS = {
     "05_mnist/vision_transformer.json": (16, EPOCHS),
     "06_cifar10/ddp.json": (16, EPOCHS),
     "06_cifar10/deepspeed.json": (16, [*EPOCHS, "fp16.initial_scale_power=10"]),  # the default skips the first steps
+    "06_cifar10/deepspeed_fashion_mnist.json": (16, [*EPOCHS, "data.train=mnist", "fp16.initial_scale_power=10"]),
     "06_cifar10/fashion_mnist.json": (16, [*EPOCHS, "data.train=mnist"]),
     "10_genomics/genomics.json": (8, [*EPOCHS, "training.evaluate_samples=4", "data.validation_fraction=0.2"]),
     "11_handwriting/handwriting.json": (16, EPOCHS),

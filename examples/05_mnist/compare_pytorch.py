@@ -30,6 +30,11 @@ def read_mnist(folder):
             for part in ("train", "t10k")]
 
 
+def normalised(images, data):
+    """Images as the config's mean and std make them, which are single numbers here."""
+    return (images - data.get("mean", [0])[0]) / data.get("std", [1])[0]
+
+
 def read_png(path):
     """A gray image with 8 bits and no filters, as example_11_handwriting writes it."""
     data, at, packed = path.read_bytes(), 8, b""
@@ -201,10 +206,11 @@ def main():
     spells = config["model"]["network"][-1].startswith("ctc")
     (images, targets), (tests, test_targets) = read_words(folder) if spells else read_mnist(folder)
     loss_of, right_of = (ctc_loss, right_texts) if spells else (torch.nn.functional.cross_entropy, right_classes)
+    images, tests = (normalised(part, config["data"]) for part in (images, tests))
     model = make_model(config)
     optimizer = make_optimizer(config, model)
     scheduler = make_scheduler(config, optimizer)
-    batch, training = config["train_micro_batch_size_per_gpu"], config["training"]
+    batch, training = config.get("train_micro_batch_size_per_gpu") or config["train_batch_size"], config["training"]
     steps = args.time_steps or training.get("steps", 0) or math.ceil(training["epochs"] * len(images) / batch)
     order = torch.cat([torch.randperm(len(images)) for _ in range(math.ceil(steps * batch / len(images)))])  # a step may span two epochs
     spent = []

@@ -1,6 +1,8 @@
 // Requests as bytes, and the table in which ranks match them.
 #include <gmock/gmock.h>
 
+#include <string>
+
 #include "hvd/fusion.h"
 #include "hvd/request_stream.h"
 #include "hvd/request_table.h"
@@ -127,8 +129,12 @@ TEST(HvdRequestTable, RanksThatHaveJoinedOrLeftAreNotWaitedFor) {
   EXPECT_EQ(ready[0].problem, "hvd: \"a\": rank 8 called shutdown() without submitting it");
   EXPECT_FALSE(ready[0].by_rank[1].has_value());
   table.end_join();
-  table.add(0, allreduce_request("b"), nanoseconds(0));
-  EXPECT_TRUE(table.take_ready().empty());
+  for (int rank : {0, 1, 2}) {
+    table.add(rank, allreduce_request("after " + std::to_string(rank)), nanoseconds(0));
+    EXPECT_TRUE(table.take_ready().empty()) << rank;
+  }
+  EXPECT_THAT(table.waiting()[0].missing, ElementsAre(5, 8));
+  EXPECT_THAT(table.waiting()[1].missing, ElementsAre(3, 8));
 }
 
 TEST(HvdRequestTable, ARequestForAnotherNumberOfRanksIsRefused) {
