@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/utf8.h"
+#include "engine/data/tokenizers/unicode.h"
 #include "engine/data/unicode_tables.h"
 
 namespace trivet::data {
@@ -148,6 +149,59 @@ size_t word_bytes_as_gpt4(std::string_view text, size_t position, size_t most_di
   size_t end = run_end(text, symbols, CharacterClass::Symbol);
   if (end == symbols) return space_or_lines_bytes(text, position);
   while (end < text.size() && is_line_break(text[end])) ++end;
+  return end - position;
+}
+
+namespace {
+
+LetterCase case_at(std::string_view text, size_t position, size_t& bytes) {
+  static const std::vector<LetterCase> table = [] {
+    std::vector<LetterCase> cases(kInTable);
+    for (char32_t c = 0; c < kInTable; ++c) cases[c] = letter_case(c);
+    return cases;
+  }();
+  const CodePoint point = decode_utf8(text, position);
+  bytes = point.bytes;
+  if (point.bytes == 0) return LetterCase::None;
+  return point.value < kInTable ? table[point.value] : letter_case(point.value);
+}
+
+// End of what [upper either]* [lower either]+ matches from `position`, or else [upper either]+ [lower either]*; `position` if
+// neither does.
+size_t cased_word_end(std::string_view text, size_t position) {
+  size_t end = position, after_either = position, bytes = 0;
+  LetterCase next = LetterCase::None;
+  for (; end < text.size(); end += bytes) {
+    next = case_at(text, end, bytes);
+    if (next != LetterCase::Upper && next != LetterCase::Either) break;
+    if (next == LetterCase::Either) after_either = end + bytes;
+  }
+  // Without a lower-case letter after them, the first expression gives back the upper-case letters at the end.
+  if (end == text.size() || next != LetterCase::Lower) return after_either > position ? after_either : end;
+  for (; end < text.size(); end += bytes) {
+    next = case_at(text, end, bytes);
+    if (next != LetterCase::Lower && next != LetterCase::Either) break;
+  }
+  return end;
+}
+
+}  // namespace
+
+size_t word_bytes_as_gpt4o(std::string_view text, size_t position) {
+  const Character first = character_at(text, position);
+  if (first.kind == CharacterClass::Number) return number_bytes(text, position, 3);
+  size_t end = cased_word_end(text, position);
+  const size_t second = position + first.bytes;
+  const bool has_second = second < text.size();
+  if (end == position && has_second && !is_line_break(text[position])) {  // one character that is no letter may come first
+    const size_t end_from_second = cased_word_end(text, second);
+    if (end_from_second > second) end = end_from_second;
+  }
+  if (end > position) return end + contraction_bytes_in_any_case(text.substr(end)) - position;
+  const size_t symbols = text[position] == ' ' && has_second ? second : position;
+  end = run_end(text, symbols, CharacterClass::Symbol);
+  if (end == symbols) return space_or_lines_bytes(text, position);
+  while (end < text.size() && (is_line_break(text[end]) || text[end] == '/')) ++end;
   return end - position;
 }
 

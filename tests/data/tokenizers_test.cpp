@@ -160,7 +160,7 @@ std::vector<std::string> pieces_of(const PreTokenizer& splitter, std::string_vie
 
 // What is written by hand splits as PCRE2 does with the same expression.
 TEST(FastWords, SplitAsTheirExpressions) {
-  for (const char* expression : {kGpt2Pattern, kGpt4Pattern, kQwenPattern}) {
+  for (const char* expression : {kGpt2Pattern, kGpt4Pattern, kQwenPattern, kGpt4oPattern}) {
     const auto fast = split_by_pattern(expression, SplitBehavior::Isolated, false, "x");
     // A group changes nothing but the name of the expression.
     const auto slow = split_by_pattern("(?:" + std::string(expression) + ")", SplitBehavior::Isolated, false, "x");
@@ -168,12 +168,12 @@ TEST(FastWords, SplitAsTheirExpressions) {
       const std::string text = line.at("text");
       EXPECT_EQ(pieces_of(*fast, text), pieces_of(*slow, text)) << expression << ": " << text;
     }
-    const std::string signs[] = {" ", "\n",     "\r", "'",  "s",      "LL",     "x",     "\u00e9",
-                                 "1", "\u0663", "!",  "\t", "\u3000", "\u017f", "\u0301"};
+    const std::string signs[] = {" ",  "\n",     "\r",     "'",      "s", "LL",     "x",      "\u00e9", "1", "\u0663",    "!",
+                                 "\t", "\u3000", "\u017f", "\u0301", "A", "\u01c5", "\u02b0", "\u4e16", "/", "\U0001F30D"};
     uint32_t state = 1;
-    for (int i = 0; i < 2000; ++i) {
+    for (int i = 0; i < 4000; ++i) {
       std::string text;
-      for (int k = 0; k < 12; ++k) text += signs[((state = state * 1664525 + 1013904223) >> 16) % 15];
+      for (int k = 0; k < 12; ++k) text += signs[((state = state * 1664525 + 1013904223) >> 16) % std::size(signs)];
       const std::vector<std::string> words = pieces_of(*fast, text);
       ASSERT_EQ(words, pieces_of(*slow, text)) << expression << ": " << text;
       const size_t bytes = fast->piece_bytes(text, 5);

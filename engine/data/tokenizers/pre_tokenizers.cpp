@@ -194,10 +194,11 @@ class FastWords final : public PreTokenizer {
 size_t gpt4_bytes(std::string_view text, size_t position) { return word_bytes_as_gpt4(text, position, 3); }
 size_t qwen_bytes(std::string_view text, size_t position) { return word_bytes_as_gpt4(text, position, 1); }
 
-constexpr std::array<std::pair<std::string_view, FastWords::Code>, 4> kFastWords{{
+constexpr std::array<std::pair<std::string_view, FastWords::Code>, 5> kFastWords{{
     {kGpt2Pattern, {word_bytes, piece_bytes}},
     {kGpt4Pattern, {gpt4_bytes, piece_bytes_to_space}},
     {kQwenPattern, {qwen_bytes, piece_bytes_to_space}},
+    {kGpt4oPattern, {word_bytes_as_gpt4o, piece_bytes_to_space}},
     {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)",
      {gpt4_bytes, piece_bytes_to_space}},
 }};

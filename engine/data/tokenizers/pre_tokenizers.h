@@ -10,7 +10,8 @@ namespace trivet::data {
 // What happens to the places where a text is split.
 enum class SplitBehavior { Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous };
 
-// Splits where a regular expression matches. The expressions of GPT-2, GPT-4, Llama 3 and Qwen are matched without PCRE2.
+// Splits where a regular expression matches. The expressions of GPT-2, GPT-4, GPT-4o, Llama 3 and Qwen are matched without
+// PCRE2.
 std::unique_ptr<PreTokenizer> split_by_pattern(const std::string& expression, SplitBehavior behavior, bool invert,
                                                const std::string& source);
 inline constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";

@@ -145,6 +145,12 @@ bool is_ideograph(char32_t c) {
          is_between(c, 0xF900, 0xFAFF) || is_between(c, 0x2F800, 0x2FA1F);
 }
 
+LetterCase letter_case(char32_t c) {
+  if (is_in_category(c, "Lu") || is_in_category(c, "Lt")) return LetterCase::Upper;
+  if (is_in_category(c, "Ll")) return LetterCase::Lower;
+  return is_in_category(c, "L") || is_in_category(c, "M") ? LetterCase::Either : LetterCase::None;
+}
+
 void append_lower_case(std::string& text, char32_t c) {
   for (const CasePairs& pairs : kNewCases)
     if (is_between(c, pairs.first, pairs.last))
