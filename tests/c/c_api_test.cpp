@@ -178,7 +178,7 @@ TEST_F(CApiOfOneRank, RefusesParametersThatMakeNoSense) {
   expect_refused({}, "with 0 parameters");
   changed.size = 8;
   expect_refused({changed}, "size of a trivet_parameter is 8; set it to sizeof(trivet_parameter), at least 48");
-  for (const size_t size : {sizeof(trivet_parameter) + 1, ~size_t{0}}) {  // such as a member that nobody set
+  for (const size_t size : {sizeof(trivet_parameter) + 1, ~size_t{7}}) {  // such as a member that nobody set
     changed.size = size;
     expect_refused({changed}, "set it to sizeof(trivet_parameter)");
   }

@@ -113,12 +113,14 @@ TEST_F(Watching, AnIncompleteLineOfAKilledRunDoesNotSpoilTheResumedOne) {
 
 TEST_F(Watching, ARunWithoutACheckpointToResumeKeepsTheFilesOfTheEarlierOne) {
   ASSERT_EQ(train("--set training.steps=3").code, 0);
-  const std::string metrics = folder.read("runs/one/metrics.jsonl");
+  const std::string metrics = folder.read("runs/one/metrics.jsonl"), predictions = folder.read("runs/one/predictions.json");
   const Output anew = train("--resume --set checkpoint.directory=others");
   ASSERT_EQ(anew.code, 0) << anew.errors;
   EXPECT_THAT(anew.errors, HasSubstr("holds a run of which there is no checkpoint to resume; its files are now in "
                                      "\"runs/one/earlier-1\""));
   EXPECT_EQ(folder.read("runs/one/earlier-1/metrics.jsonl"), metrics);
+  EXPECT_THAT(predictions, HasSubstr("\"step\""));
+  EXPECT_EQ(folder.read("runs/one/earlier-1/predictions.json"), predictions);
   EXPECT_THAT(folder.read("runs/one/earlier-1/starts.jsonl"), HasSubstr("\"command\""));
   EXPECT_THAT(folder.read("runs/one/metrics.jsonl"), HasSubstr("{\"step\": 6, "));
   ASSERT_EQ(train("--resume --set checkpoint.directory=third").code, 0);

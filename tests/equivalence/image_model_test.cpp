@@ -166,11 +166,26 @@ TEST(RunningStatistics, FollowTheAverageOverTheMicrobatchesOfAStep) {
     }
 }
 
+// Plain gradient descent with the learning rate 1 moves every weight by its gradient.
 TEST(RunningStatistics, AreNoPartOfTheGradientsNorm) {
+  Config config = norm_first(Reproducible::Run);
+  config.optimizer = {.type = OptimizerType::Sgd, .lr = 0, .weight_decay = 0};
+  config.gradient_clipping = 0;
+  const Trace first = run({.steps = 1, .config = config});
+  config.optimizer.lr = 1;
+  const Trace moved = run({.steps = 1, .config = config});
+  double squares = 0;
+  for (const auto& [name, weights] : moved.weights)
+    for (size_t i = 0; name.find("running") == std::string::npos && i < weights.size(); ++i)
+      squares += std::pow(static_cast<double>(weights[i]) - static_cast<double>(first.weights.at(name)[i]), 2);
+  // Weights are rounded to float32 after they have moved.
+  EXPECT_NEAR(moved.grad_norms.at(0), std::sqrt(squares), 1e-5 * std::sqrt(squares));
+}
+
+TEST(RunningStatistics, ChangeNoTrainingButOnlyEvaluations) {
   Config config = norm_first(Reproducible::Run);
   config.optimizer.lr = 0;
   config.optimizer.weight_decay = 0;
-  // The gradients of a batch norm do not depend on running statistics, so a different momentum changes none.
   const Trace slow = run({.steps = 3, .config = config});
   config.model.network[0] = "batch_norm momentum 1";
   const Trace fast = run({.steps = 3, .config = config});
