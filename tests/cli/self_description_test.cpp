@@ -139,9 +139,9 @@ TEST(ManPages, DescribeACommandAndWhatIsBelowIt) {
 }
 
 TEST(ManPages, KeepTextThatRoffWouldTakeForARequest) {
-  CLI::App program(".first\n'second \\ third", "small");
+  CLI::App program(".first\n.second\n'third \\ and. fourth", "small");
   const auto pages = man_pages(describe_command(program), "1");
-  EXPECT_THAT(pages[0].text, testing::HasSubstr(".PP\n\\&.first\n\\(aqsecond \\e third\n"));
+  EXPECT_THAT(pages[0].text, testing::HasSubstr(".PP\n\\&.first\n\\&.second\n\\(aqthird \\e and. fourth\n"));
 }
 
 TEST(ManPages, KeepExamplesAsTheyAreTyped) {
