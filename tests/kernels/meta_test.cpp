@@ -144,6 +144,7 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->momentum_update({flat, flat, flat});
   meta->average_ratios({nothing(DType::Int64, {flat.elements() * 2 * ExactSum::kWords}), flat});
   meta->fresh_variance({flat, flat, flat, flat, nothing(DType::Float32, {1})});
+  meta->local_adam({flat, flat, flat, {}, flat, flat});
   meta->running_average({flat, {}, flat});
   meta->zero(flat);
   meta->copy(x, flat);
