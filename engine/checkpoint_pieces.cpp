@@ -26,8 +26,7 @@ void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, in
       add(parameter.name, range.master, range.master.staged);
       pieces.back().used_as = range.copy_out.dtype;
       for (size_t i = 0; i < std::min(states.size(), range.states.size()); ++i)
-        if (!states[i].empty())
-          add("optimizer." + states[i] + "." + parameter.name, range.states[i], range.states[i].staged);
+        if (!states[i].empty()) add("optimizer." + states[i] + "." + parameter.name, range.states[i], range.states[i].staged);
     }
 }
 
@@ -39,8 +38,7 @@ std::vector<std::string> shared_states(const OptimizerConfig& optimizer) {
 }
 
 // A row for each data rank, of which this rank has its own. `values`: of the whole group.
-void add_rows(zero::ParameterGroup& group, const std::string& name, TensorView values,
-              std::vector<checkpoint::Piece>& pieces) {
+void add_rows(zero::ParameterGroup& group, const std::string& name, TensorView values, std::vector<checkpoint::Piece>& pieces) {
   const int64_t ranks = group.axis().size(), rank = group.axis().rank();
   for (const zero::FlatParameter& parameter : group.layout().parameters) {
     const int64_t count = parameter.elements();

@@ -41,10 +41,10 @@ struct GroupOptions {
   bool fixed_point = false;               // layout mode
   int64_t fixed_point_terms = 1;          // contributions that may be added to one element in a step, over all ranks
   int contributions = 0;                  // of this rank in a step; 0: any number
-  int gathers = 0;            // in a step; 0: any number. After a single one, a second copy of the weights would not be read
-  int reductions = 0;         // of this rank in a step; 0: any number, so that each sums over the replicas of a shard, too
-  bool sends_signs = false;   // has what average_signs (zero/collectives.h) needs
-  int optimizer_states = 0;   // float32 tensors per parameter in addition to the master weights
+  int gathers = 0;           // in a step; 0: any number. After a single one, a second copy of the weights would not be read
+  int reductions = 0;        // of this rank in a step; 0: any number, so that each sums over the replicas of a shard, too
+  bool sends_signs = false;  // has what average_signs (zero/collectives.h) needs
+  int optimizer_states = 0;  // float32 tensors per parameter in addition to the master weights
   // Which of the states each rank that divides the group has of its own. If there are any, so are the weights as layers see
   // them, and the master weights, which are the same on all ranks, are kept apart.
   std::vector<int> own_states = {};
@@ -56,8 +56,8 @@ struct GroupOptions {
 struct HeldWeights {
   // Absent if they are placed elsewhere, or if the group has none. If each rank has its own: the master weights, or absent.
   ConstTensorView view;
-  int64_t first = 0;     // first element of the view
-  bool whole = false;    // the view is the whole group
+  int64_t first = 0;   // first element of the view
+  bool whole = false;  // the view is the whole group
   int64_t owned_first = 0, owned_count = 0;
   // The float32 master weights of the owned range, if they are not the view, and its optimizer states. Tensors that are placed
   // elsewhere, or that each rank has of its own, are left out.

@@ -23,10 +23,8 @@ OptimizerFacts facts_of(OptimizerType type) {
               .scalars = {"frozen_ratio", "ratio_factor"},
               .visits_once = false};
     case OptimizerType::ZeroOneAdam:
-      return {.states = {"moment1", "moment2", "momentum_sum"},
-              .scalars = {"lr_sum"},
-              .own_states = {0, 2},
-              .visits_once = false};
+      return {
+          .states = {"moment1", "moment2", "momentum_sum"}, .scalars = {"lr_sum"}, .own_states = {0, 2}, .visits_once = false};
     case OptimizerType::Sgd: return {.states = {"momentum"}};
     case OptimizerType::Lion: return {.states = {"moment"}, .betas_cycle = true};
     case OptimizerType::Lamb: return {.states = {"moment1", "moment2", "update"}, .visits_once = false, .betas_cycle = true};
@@ -39,8 +37,8 @@ OptimizerFacts facts_of(OptimizerType type) {
 
 // ---- 0/1 Adam
 
-// In an update until var_freeze_step. Refreshes are the multiples of an interval, which doubles after every var_update_scaler of
-// them.
+// In an update until var_freeze_step. Refreshes are the multiples of an interval, which doubles after every var_update_scaler
+// of them.
 bool refreshes_variance(const OptimizerConfig& config, int64_t update) {
   int64_t first = 1, interval = 1;
   while (update >= first) {

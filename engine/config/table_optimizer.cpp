@@ -10,9 +10,9 @@ namespace {
 
 // DeepSpeed's other optimizers, then PyTorch's, which DeepSpeed accepts by name.
 std::vector<std::string> optimizers_of_deepspeed() {
-  return {"MuAdam",    "MuAdamW", "MuSGD",      "FusedAdam",      "CPUAdam",  "DeepSpeedCPUAdam", "FusedLamb",
-          "FusedLion", "CPULion", "CPUAdagrad", "ZenFlowCPUAdam", "Adadelta", "Adafactor",        "Adamax",
-          "ASGD",      "LBFGS",   "NAdam",      "RAdam",          "RMSprop",  "Rprop",            "SparseAdam"};
+  return {"MuAdam",  "MuAdamW",    "MuSGD",          "FusedAdam", "CPUAdam",   "DeepSpeedCPUAdam", "FusedLamb", "FusedLion",
+          "CPULion", "CPUAdagrad", "ZenFlowCPUAdam", "Adadelta",  "Adafactor", "Adamax",           "ASGD",      "LBFGS",
+          "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
 }
 
 std::string default_of_trainer(const char* argument) {
@@ -92,19 +92,21 @@ void add_parameters(KeyTable& table) {
     key.at_least(1).only_for(type, {"ZeroOneAdam"}).deepspeed(difference);
   };
   const char* const counts = "counts its first call, too, which only prepares buffers";
-  zero_one_adam(params.key("var_freeze_step", &O::var_freeze_step,
-                           "updates until the variance stays and ranks begin to make local updates"),
-                "puts the decay of local updates into the momentum, and has one scale for the signs of a whole tensor, not for 256 "
-                "of them");
+  zero_one_adam(
+      params.key("var_freeze_step", &O::var_freeze_step,
+                 "updates until the variance stays and ranks begin to make local updates"),
+      "puts the decay of local updates into the momentum, and has one scale for the signs of a whole tensor, not for 256 "
+      "of them");
   zero_one_adam(params.key("var_update_scaler", &O::var_update_scaler,
                            "the variance is refreshed, with gradients that are summed, in updates that are multiples of an "
                            "interval, which is 1 at first and doubles after this many of them; in the other updates until "
                            "var_freeze_step ranks send the signs of their gradients"),
                 counts);
-  zero_one_adam(params.key("local_step_scaler", &O::local_step_scaler,
-                           "after var_freeze_step, ranks synchronise in updates that are multiples of an interval, which is 1 at "
-                           "first and doubles after every this many updates; the updates in between are local"),
-                counts);
+  zero_one_adam(
+      params.key("local_step_scaler", &O::local_step_scaler,
+                 "after var_freeze_step, ranks synchronise in updates that are multiples of an interval, which is 1 at "
+                 "first and doubles after every this many updates; the updates in between are local"),
+      counts);
   zero_one_adam(params.key("local_step_clipper", &O::local_step_clipper, "the longest interval between synchronisations"),
                 counts);
   params.key("muon_lr", &O::muon_lr, "learning rate of matrices; 0: lr").at_least(0).only_for(type, {"Muon"});

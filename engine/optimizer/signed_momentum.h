@@ -1,6 +1,6 @@
 // What the 1-bit optimizers and 0/1 Adam have in common once they send signs. 1-bit Adam and 1-bit LAMB: each rank adds its own
-// gradient to the momentum, and the ranks average their momenta by signs with error feedback (zero::average_signs). The momentum
-// is the optimizer's first state, the variance its second.
+// gradient to the momentum, and the ranks average their momenta by signs with error feedback (zero::average_signs). The
+// momentum is the optimizer's first state, the variance its second.
 #pragma once
 
 #include "engine/optimizer/update_rule.h"

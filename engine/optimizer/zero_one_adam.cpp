@@ -43,8 +43,7 @@ void ZeroOneAdamRule::update(const UpdateSide& side, const Elements& elements, c
 
 // What this rank has to send is its own gradient.
 void ZeroOneAdamRule::add_to_error(const UpdateSide& side, const Elements& elements) {
-  const TensorView error =
-      elements.group.group->worker_error().slice(elements.range.first + elements.first, elements.count);
+  const TensorView error = elements.group.group->worker_error().slice(elements.range.first + elements.first, elements.count);
   side.kernels.momentum_update({.momentum_buffer = error,
                                 .out = error,
                                 .gradient = elements.gradient,
@@ -87,8 +86,8 @@ void ZeroOneAdamRule::finish(const StepScalars& scalars) {
 void ZeroOneAdamRule::follow_average_gradient(zero::ParameterGroup& group, const StepScalars& scalars) {
   const TensorView average = group.owned().states[kSum];
   average_by_signs(group, average, context_.resources);
-  adam_of_frozen_variance(
-      group, {.gradient = average, .lr = scalars.lr, .beta1 = context_.config.beta1}, context_.config, context_.resources);
+  adam_of_frozen_variance(group, {.gradient = average, .lr = scalars.lr, .beta1 = context_.config.beta1}, context_.config,
+                          context_.resources);
   kernels().zero(average);
 }
 

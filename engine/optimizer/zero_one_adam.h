@@ -7,16 +7,16 @@
 //   then                   v stays, and each rank goes on by itself, with its own momentum and its own weights. It adds up what
 //                          its momenta have moved, until the ranks synchronise:
 //
-//     each update          m = beta1 m + (1 - beta1) g;   sum += lr m;   base -= lr decay base;   w = base - sum / (sqrt(v) + eps)
-//     a synchronisation    sum = the average of the ranks' sums, by signs with error feedback;   m = sum / (sum of lr)
+//     each update          m = beta1 m + (1 - beta1) g;   sum += lr m;   base -= lr decay base;   w = base - sum / (sqrt(v) +
+//     eps) a synchronisation    sum = the average of the ranks' sums, by signs with error feedback;   m = sum / (sum of lr)
 //                          base -= sum / (sqrt(v) + eps);   w = base;   sum = 0
 //
 // kind_of_update says which update does what. The base, which is the master weights, has the same bits on all ranks in every
 // update; m and `sum` differ between synchronisations. Errors begin anew at the end of the first phase, because they are of
 // gradients before and of sums later.
 //
-// DeepSpeed adds the decay to the sum, so that it gets into the momentum, whose updates then repeat it: with a synchronisation in
-// every update, weights decay 1 / (1 - beta1) times as much as weight_decay says. Here only the base decays.
+// DeepSpeed adds the decay to the sum, so that it gets into the momentum, whose updates then repeat it: with a synchronisation
+// in every update, weights decay 1 / (1 - beta1) times as much as weight_decay says. Here only the base decays.
 //
 // If all learning rates since the last synchronisation were 0, there is nothing to average, and the momenta stay as they are.
 //

@@ -98,10 +98,10 @@ TEST(ZeroOneAdam, RefreshesTheVarianceLessAndLess) {
   std::vector<int64_t> refreshes;
   for (int64_t update = 1; update <= 240; ++update)
     if (!has_own_gradients(config, update)) refreshes.push_back(update);
-  EXPECT_EQ(refreshes, (std::vector<int64_t>{1,  2,  3,  4,  5,  6,  7,  8,  9,  10,  11,  12,  13,  14,  15,  16,  18,
-                                             20, 22, 24, 26, 28, 30, 32, 34, 36,  38,  40,  42,  44,  46,  48,  52,  56,
-                                             60, 64, 68, 72, 76, 80, 84, 88, 92,  96,  100, 104, 108, 112, 120, 128, 136,
-                                             144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 240}));
+  EXPECT_EQ(refreshes, (std::vector<int64_t>{1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,  14,  15,  16,
+                                             18,  20,  22,  24,  26,  28,  30,  32,  34,  36,  38,  40,  42,  44,  46,  48,
+                                             52,  56,  60,  64,  68,  72,  76,  80,  84,  88,  92,  96,  100, 104, 108, 112,
+                                             120, 128, 136, 144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 240}));
 }
 
 // ---- the rule
@@ -161,8 +161,7 @@ class ZeroOneReference : public test::DistanceReference {
   void update_together(const std::vector<double>& gradient, double lr) {
     for (std::vector<double>& m : m_)
       for (size_t w = 0; w < m.size(); ++w) m[w] = beta1() * m[w] + (1 - beta1()) * gradient[w];
-    for (size_t w = 0; w < weights_.size(); ++w)
-      weights_[w] -= lr * (m_[0][w] / denominator(w) + decay_[w] * weights_[w]);
+    for (size_t w = 0; w < weights_.size(); ++w) weights_[w] -= lr * (m_[0][w] / denominator(w) + decay_[w] * weights_[w]);
     of_layers_.assign(run_.ranks, weights_);
   }
 
@@ -239,7 +238,8 @@ TEST(ZeroOneAdam, RanksHaveTheSameBitsAfterEverySynchronisation) {
   for (int64_t update = 1; update <= run.steps; ++update) {
     const bool differ = kinds[update - 1] == UpdateKind::Local;
     for (int rank = 0; rank < run.ranks; ++rank)
-      EXPECT_EQ(outcome.of_layers[rank][update] == outcome.weights[update], !differ) << "rank " << rank << ", update " << update;
+      EXPECT_EQ(outcome.of_layers[rank][update] == outcome.weights[update], !differ)
+          << "rank " << rank << ", update " << update;
     EXPECT_EQ(outcome.of_layers[1][update] == outcome.of_layers[0][update], !differ) << update;
   }
 }
@@ -469,14 +469,16 @@ TEST(ZeroOneAdam, RefusesWhatItCannotShare) {
     change(config);
     EXPECT_THAT([&] { plan_of(config, 2); }, ThrowsMessage<ConfigError>(HasSubstr(message)));
   };
-  refused([](Config& c) { c.zero.stage = 1; }, "optimizer.type: \"ZeroOneAdam\" is not accepted with zero_optimization.stage 1");
+  refused([](Config& c) { c.zero.stage = 1; },
+          "optimizer.type: \"ZeroOneAdam\" is not accepted with zero_optimization.stage 1");
   refused([](Config& c) { c.parallel.tensor = 2; }, "\"ZeroOneAdam\" is not accepted with parallel.tensor 2");
   refused([](Config& c) { c.reproducible = Reproducible::Layout; }, "\"ZeroOneAdam\" is not accepted with reproducible");
   DistanceRun run = zero_one_run(2);
   run.parameters[1].update.kind = ParameterUpdate::Kind::RunningAverage;
-  EXPECT_THAT([&] { make_plan(run.config, test::distance_model(run.parameters), 2); },
-              ThrowsMessage<ConfigError>(HasSubstr("optimizer.type \"ZeroOneAdam\" is not accepted, because distance.zeros is a "
-                                                   "running average")));
+  EXPECT_THAT(
+      [&] { make_plan(run.config, test::distance_model(run.parameters), 2); },
+      ThrowsMessage<ConfigError>(HasSubstr("optimizer.type \"ZeroOneAdam\" is not accepted, because distance.zeros is a "
+                                           "running average")));
 }
 
 }  // namespace
