@@ -30,8 +30,8 @@ zero::ParameterOptions parameter_options(const Config& config, const RankPlan& r
           .reductions = times_of_blocks(rank.programs.train, pipeline::Op::Reduce, rank.layout.blocks.size()),
           .sends_signs = may_send_signs(config.optimizer.type),
           .optimizer_states = optimizer_states(config.optimizer.type, config.optimizer),
-          .own_states = own_optimizer_states(config.optimizer.type),
           .parameter_scalars = static_cast<int>(optimizer_scalar_names(config.optimizer.type).size()),
+          .own_states = own_optimizer_states(config.optimizer.type),
           .staging_buffers = config.zero.offload_param.buffer_count,
           .staging_buffer_elements = config.zero.offload_param.buffer_size};
 }
