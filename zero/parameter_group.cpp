@@ -332,7 +332,6 @@ OwnedRange ParameterGroup::owned() {
 HeldWeights ParameterGroup::held_weights() const {
   if (!has_weights() || !weights_.on_device()) return {};
   const bool own = has_own_states() && layout_.trainable;
-  if (own && !is_updated()) return {};
   const bool whole = !options_.lifetimes.shard_parameters;
   HeldWeights held{.view = own ? ConstTensorView(master_.view()) : weights_.view(),
                    .first = whole ? 0 : owned_first(),
