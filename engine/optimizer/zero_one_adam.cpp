@@ -8,7 +8,7 @@ namespace trivet {
 namespace {
 
 // The states, as optimizer_state_names() has them. The sum is 0 except between synchronisations.
-enum ZeroOneAdamState { kMomentum, kVariance, kSum };
+enum ZeroOneAdamState { kOwnMomentum, kFrozenVariance, kMomentumSum };
 
 // The only row of parameter_scalars().
 constexpr int kLearningRateSum = 0;
@@ -16,10 +16,10 @@ constexpr int kLearningRateSum = 0;
 kernels::LocalAdam local_adam(const zero::OwnedRange& range, int64_t first, int64_t count) {
   const auto own = [&](TensorView view) { return part_of(view, first, count); };
   return {.master = own(range.master),
-          .moment1 = own(range.states[kMomentum]),
-          .sum = own(range.states[kSum]),
+          .moment1 = own(range.states[kOwnMomentum]),
+          .sum = own(range.states[kMomentumSum]),
           .copy_out = own(range.copy_out),
-          .moment2 = own(range.states[kVariance])};
+          .moment2 = own(range.states[kFrozenVariance])};
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ void ZeroOneAdamRule::finish(const StepScalars& scalars) {
 }
 
 void ZeroOneAdamRule::follow_average_gradient(zero::ParameterGroup& group, const StepScalars& scalars) {
-  const TensorView average = group.owned().states[kSum];
+  const TensorView average = group.owned().states[kMomentumSum];
   average_by_signs(group, average, context_.resources);
   adam_of_frozen_variance(group, {.gradient = average, .lr = scalars.lr, .beta1 = context_.config.beta1}, context_.config,
                           context_.resources);
@@ -109,7 +109,7 @@ double ZeroOneAdamRule::add_learning_rate(zero::ParameterGroup& group, double lr
 void ZeroOneAdamRule::synchronise(zero::ParameterGroup& group, double lr_sum) {
   if (kernels().device() == Device::Meta) lr_sum = 1;  // plans count what a synchronisation sends
   if (lr_sum == 0) return;
-  const TensorView sum = group.owned().states[kSum];
+  const TensorView sum = group.owned().states[kMomentumSum];
   kernels().add(sum, group.worker_error());
   average_by_signs(group, sum, context_.resources);
   adam_of_frozen_variance(group, {.gradient = sum, .lr = lr_sum, .gradient_scale = 1 / lr_sum, .decays = false},
@@ -122,7 +122,7 @@ void ZeroOneAdamRule::finish_load() {
   for (const OwnedGroup& owned : context_.owned.groups()) {
     const zero::OwnedRange range = owned.group->owned();
     kernels::LocalAdam local = local_adam(range, 0, range.count);
-    local.gradient = range.states[kSum];
+    local.gradient = range.states[kMomentumSum];
     local.lr = 0.0;
     local.beta1 = 1.0;
     local.epsilon = context_.config.epsilon;
