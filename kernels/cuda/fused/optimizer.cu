@@ -155,7 +155,7 @@ struct LocalAdamStep : Step<G, AdamNumbers, AdamScalars, 2> {
   __device__ void finish(int64_t first, Loaded<N> x) const {
     const AdamScalars& s = this->scalars;
     const Pack<float, N> v = load_pack<N>(variance + first);
-    Pack<float, N> weights;
+    Pack<float, N> of_layers;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float g = widen(x.gradient[i]) * s.gradient_scale, p = x.master[i] * s.keep;
@@ -165,12 +165,12 @@ struct LocalAdamStep : Step<G, AdamNumbers, AdamScalars, 2> {
       x.states[0][i] = counts ? m : 0.0f;
       x.states[1][i] = counts ? total : 0.0f;
       x.master[i] = p;
-      weights[i] = counts ? p - ahead : p;
+      of_layers[i] = counts ? p - ahead : p;
     }
     store_pack(this->weights.master + first, x.master);
     store_pack(this->states[0] + first, x.states[0]);
     store_pack(this->states[1] + first, x.states[1]);
-    this->weights.store_copy_of(first, weights);
+    this->weights.store_copy_of(first, of_layers);
   }
 };
 
