@@ -7,9 +7,10 @@
 //   then                   v stays, and each rank goes on by itself, with its own momentum and its own weights. It adds up what
 //                          its momenta have moved, until the ranks synchronise:
 //
-//     each update          m = beta1 m + (1 - beta1) g;   sum += lr m;   base -= lr decay base;   w = base - sum / (sqrt(v) +
-//     eps) a synchronisation    sum = the average of the ranks' sums, by signs with error feedback;   m = sum / (sum of lr)
-//                          base -= sum / (sqrt(v) + eps);   w = base;   sum = 0
+//     each update          m = beta1 m + (1 - beta1) g;   sum += lr m
+//                          base -= lr decay base;   w = base - sum / (sqrt(v) + eps)
+//     a synchronisation    sum = the average of the ranks' sums, by signs with error feedback
+//                          m = sum / (sum of lr);   base -= sum / (sqrt(v) + eps);   w = base;   sum = 0
 //
 // kind_of_update says which update does what. The base, which is the master weights, has the same bits on all ranks in every
 // update; m and `sum` differ between synchronisations. Errors begin anew at the end of the first phase, because they are of
