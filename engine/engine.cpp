@@ -376,6 +376,7 @@ void Engine::load_values(const checkpoint::TensorSource& stored, bool weights_al
                .buffers = *buffers_,
                .staging = offload_->resources().staging,
                .weights_alone = weights_alone});
+  worker_->finish_load();
   parameters().publish(true);
 }
 

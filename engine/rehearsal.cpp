@@ -69,13 +69,12 @@ Microbatch Rehearsal::microbatch_of(const StepNumbers& numbers) const {
   return sample_of_step(plan_.config.curriculum, model_.sample, numbers.step).without_memory(plan_.batch.micro_batch_size);
 }
 
-// A step of the rest of the run, after all warm-ups and the first update that sends signs.
+// A step of the rest of the run, after all warm-ups.
 StepNumbers Rehearsal::longest_step() const {
   const CurriculumConfig& curriculum = plan_.config.curriculum;
-  const OptimizerConfig& optimizer = plan_.config.optimizer;
   int64_t step = curriculum.enabled ? steps_of_new_difficulty(curriculum).back() - 1 : 0;
   if (const model::TokenDrop* drop = token_drop()) step = std::max(step, model::steps_of_new_kept_tokens(*drop).back());
-  return {.step = step, .update = may_send_signs(optimizer.type) ? optimizer.freeze_step + 2 : 1};
+  return {.step = step, .update = updates_of_all_kinds(plan_.config.optimizer).back()};
 }
 
 void Rehearsal::train_step() { train_step(longest_step()); }
@@ -88,10 +87,11 @@ void Rehearsal::train_step(const StepNumbers& numbers) {
 // Smaller tensors may fit between others in another way, so that the arenas need more for shorter sequences, or for blocks that
 // compute fewer tokens.
 void Rehearsal::train_earlier_steps() {
-  if (may_send_signs(plan_.config.optimizer.type)) {
-    StepNumbers warm_up = longest_step();
-    warm_up.update = 1;
-    train_step(warm_up);
+  StepNumbers numbers = longest_step();
+  for (const int64_t update : updates_of_all_kinds(plan_.config.optimizer)) {
+    if (update == longest_step().update) continue;
+    numbers.update = update;
+    train_step(numbers);
   }
   for (const int64_t step : steps_of_new_shapes()) train_step({.step = step});
 }

@@ -99,6 +99,7 @@ struct LambUpdate;
 struct ApplyUpdate;
 struct AverageRatios;
 struct FreshVariance;
+struct LocalAdam;
 struct MomentumUpdate;
 struct RunningAverage;
 // kernels/memory.h
@@ -139,7 +140,7 @@ using KernelArguments =
                  const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
                  const FixedPointRound*, const Quantize*, const Dequantize*, const HeadNorm*, const HeadNormBackwardInput*,
                  const HeadNormBackwardWeight*, const PackSigns*, const UnpackSigns*, const AverageRatios*,
-                 const FreshVariance*, const ChooseTokens*, const GatherTokens*, const ScatterTokens*>;
+                 const FreshVariance*, const LocalAdam*, const ChooseTokens*, const GatherTokens*, const ScatterTokens*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -211,6 +212,7 @@ class Kernels {
   void apply_update(const ApplyUpdate& a) { run(&a); }
   void average_ratios(const AverageRatios& a) { run(&a); }
   void fresh_variance(const FreshVariance& a) { run(&a); }
+  void local_adam(const LocalAdam& a) { run(&a); }
   void momentum_update(const MomentumUpdate& a) { run(&a); }
   void running_average(const RunningAverage& a) { run(&a); }
   void adam(const Adam& one);

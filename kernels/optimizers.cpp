@@ -155,6 +155,20 @@ KernelCall FreshVariance::describe() const {
           .bytes = total_bytes({moment, earlier, variance}) + written(fresh, true)};
 }
 
+void LocalAdam::check() const {
+  check_optimizer("local_adam", gradient, {{"master", master}, {"moment1", moment1}, {"sum", sum}, {"moment2", moment2}},
+                  copy_out, verdict);
+}
+
+KernelCall LocalAdam::describe() const {
+  return {.kernel = "local_adam",
+          .dtype = gradient.dtype,
+          .sizes = elements_of(master),
+          .bound = Bound::Memory,
+          .flops = 12 * elements(master),
+          .bytes = total_bytes({gradient, moment2, copy_out}) + 2 * total_bytes({master, moment1, sum})};
+}
+
 void MomentumUpdate::check() const {
   check_optimizer("momentum_update", gradient, {{"momentum_buffer", momentum_buffer}, {"out", out}}, {}, verdict);
 }

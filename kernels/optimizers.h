@@ -131,6 +131,21 @@ struct FreshVariance {
   KernelCall describe() const;
 };
 
+// An update of 0/1 Adam that a rank makes by itself (Lu et al. 2022): the variance stays, and so do the weights that all ranks
+// have, except for their decay. `sum` follows the momentum, and the layers' weights, copy_out, are ahead of the others by it:
+// m = beta1 m + (1 - beta1) g; sum += lr m; p -= lr * decay * p; copy_out = p - sum / (sqrt(v) + epsilon). An element whose
+// variance is 0 has the momentum and the sum 0.
+struct LocalAdam {
+  TensorView master, moment1, sum, copy_out;
+  ConstTensorView moment2, gradient, verdict;
+  Number lr = 1e-3, beta1 = 0.9;
+  double epsilon = 1e-8, weight_decay = 0;
+  Number gradient_scale = 1.0;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
 // buffer = momentum * buffer + gradient * gradient_scale; out = nesterov ? gradient + momentum * buffer : buffer (float32).
 // Without nesterov, out may be the buffer.
 struct MomentumUpdate {

@@ -331,16 +331,19 @@ OwnedRange ParameterGroup::owned() {
 
 HeldWeights ParameterGroup::held_weights() const {
   if (!has_weights() || !weights_.on_device()) return {};
+  const bool own = has_own_states() && layout_.trainable;
   const bool whole = !options_.lifetimes.shard_parameters;
-  HeldWeights held{.view = weights_.view(),
+  HeldWeights held{.view = own ? ConstTensorView(master_.view()) : weights_.view(),
                    .first = whole ? 0 : owned_first(),
                    .whole = whole,
                    .owned_first = owned_first(),
                    .owned_count = owned_count(),
                    .updated_whole = !options_.lifetimes.shard_optimizer};
-  if (separate_master() && master_.on_device()) held.updated.push_back(master_.view());
-  for (const PlacedTensor& state : states_)
-    if (state.on_device()) held.updated.push_back(state.view());
+  if (separate_master() && master_.on_device() && !own) held.updated.push_back(master_.view());
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const bool is_own = std::count(options_.own_states.begin(), options_.own_states.end(), static_cast<int>(i)) > 0;
+    if (states_[i].on_device() && !is_own) held.updated.push_back(states_[i].view());
+  }
   return held;
 }
 

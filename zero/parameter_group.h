@@ -41,22 +41,26 @@ struct GroupOptions {
   bool fixed_point = false;               // layout mode
   int64_t fixed_point_terms = 1;          // contributions that may be added to one element in a step, over all ranks
   int contributions = 0;                  // of this rank in a step; 0: any number
-  int gathers = 0;            // in a step; 0: any number. After a single one, a second copy of the weights would not be read
-  int reductions = 0;         // of this rank in a step; 0: any number, so that each sums over the replicas of a shard, too
-  bool sends_signs = false;   // has what average_signs (zero/collectives.h) needs
-  int optimizer_states = 0;   // float32 tensors per parameter in addition to the master weights
+  int gathers = 0;           // in a step; 0: any number. After a single one, a second copy of the weights would not be read
+  int reductions = 0;        // of this rank in a step; 0: any number, so that each sums over the replicas of a shard, too
+  bool sends_signs = false;  // has what average_signs (zero/collectives.h) needs
+  int optimizer_states = 0;  // float32 tensors per parameter in addition to the master weights
+  // Which of the states each rank that divides the group has of its own. If there are any, so are the weights as layers see
+  // them, and the master weights, which are the same on all ranks, are kept apart.
+  std::vector<int> own_states = {};
   int parameter_scalars = 0;  // float32 scalars per parameter tensor, of the optimizer
 };
 
 // The weights that a rank has between steps, as layers see them, and the part of them that it updates. Positions and counts are
 // in elements of the group.
 struct HeldWeights {
-  ConstTensorView view;  // absent if they are placed elsewhere, or if the group has none
-  int64_t first = 0;     // first element of the view
-  bool whole = false;    // the view is the whole group
+  // Absent if they are placed elsewhere, or if the group has none. If each rank has its own: the master weights, or absent.
+  ConstTensorView view;
+  int64_t first = 0;   // first element of the view
+  bool whole = false;  // the view is the whole group
   int64_t owned_first = 0, owned_count = 0;
   // The float32 master weights of the owned range, if they are not the view, and its optimizer states. Tensors that are placed
-  // elsewhere are left out.
+  // elsewhere, or that each rank has of its own, are left out.
   std::vector<ConstTensorView> updated;
   bool updated_whole = false;  // the owned range is the whole group
 };
@@ -127,8 +131,10 @@ class ParameterGroup {
   int64_t owned_in_gradients() const { return options_.lifetimes.shard_gradients ? 0 : owned_first(); }
   bool has_weights() const { return layout_.role != GroupRole::TiedGradients; }
   bool is_updated() const { return layout_.trainable && layout_.role == GroupRole::Own; }
-  // Returns whether there are separate master weights in float32: only if the layers' dtype differs and the group is updated.
-  bool separate_master() const { return options_.dtype != DType::Float32 && is_updated(); }
+  // Returns whether there are separate master weights in float32: only if the layers' weights differ, at least in their dtype,
+  // and the group is updated.
+  bool separate_master() const { return (options_.dtype != DType::Float32 || has_own_states()) && is_updated(); }
+  bool has_own_states() const { return !options_.own_states.empty(); }
   // The host on which the update runs; null: it runs on the device. It runs on the host if the device has its own memory and
   // the states are not there.
   HostSide* updating_host() const {
@@ -160,7 +166,7 @@ class ParameterGroup {
   Resources resources_;
 
   PlacedTensor weights_;  // whole, or the shard when parameters are sharded
-  PlacedTensor master_;   // float32, owned range; none when weights_ are float32
+  PlacedTensor master_;   // float32, owned range; none unless separate_master()
   std::vector<PlacedTensor> states_;
   PlacedTensor worker_error_, server_error_;
   PlacedTensor parameter_scalars_;

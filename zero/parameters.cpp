@@ -25,6 +25,7 @@ Parameters::Parameters(const ShardLayout& layout, const ParameterOptions& option
                                .reductions = options.reductions.empty() ? 0 : options.reductions[groups_.size() - 1],
                                .sends_signs = options.sends_signs,
                                .optimizer_states = options.optimizer_states,
+                               .own_states = options.own_states,
                                .parameter_scalars = options.parameter_scalars};
       groups.push_back(std::make_unique<ParameterGroup>(flat, group, resources_));
     }

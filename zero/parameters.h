@@ -28,6 +28,7 @@ struct ParameterOptions {
   std::vector<int> gathers, reductions;  // [block] per step; empty: any number
   bool sends_signs = false;
   int optimizer_states = 0, parameter_scalars = 0;
+  std::vector<int> own_states = {};
   int64_t staging_buffers = 1, staging_buffer_elements = 1;  // for reading weights that are in a file
 };
 

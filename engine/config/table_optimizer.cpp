@@ -10,9 +10,9 @@ namespace {
 
 // DeepSpeed's other optimizers, then PyTorch's, which DeepSpeed accepts by name.
 std::vector<std::string> optimizers_of_deepspeed() {
-  return {"ZeroOneAdam", "MuAdam",  "MuAdamW",    "MuSGD",          "FusedAdam", "CPUAdam",   "DeepSpeedCPUAdam", "FusedLamb",
-          "FusedLion",   "CPULion", "CPUAdagrad", "ZenFlowCPUAdam", "Adadelta",  "Adafactor", "Adamax",           "ASGD",
-          "LBFGS",       "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
+  return {"MuAdam",  "MuAdamW",    "MuSGD",          "FusedAdam", "CPUAdam",   "DeepSpeedCPUAdam", "FusedLamb", "FusedLion",
+          "CPULion", "CPUAdagrad", "ZenFlowCPUAdam", "Adadelta",  "Adafactor", "Adamax",           "ASGD",      "LBFGS",
+          "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
 }
 
 std::string default_of_trainer(const char* argument) {
@@ -40,20 +40,21 @@ void add_parameters(KeyTable& table) {
     return "0.00005" + default_of_trainer("--learning_rate");
   });
   params.custom("betas", KeyType::List, "decay rates of the first and second moments", set_betas, get_betas)
-      .only_for(type, {"Adam", "AdamW", "Lion", "Lamb", "Muon", "OneBitAdam", "OneBitLamb"});
+      .only_for(type, {"Adam", "AdamW", "Lion", "Lamb", "Muon", "OneBitAdam", "OneBitLamb", "ZeroOneAdam"});
   params.key("eps", &O::epsilon, "added to the denominator")
       .more_than(0)
       .default_note("Adagrad: 1e-10")
-      .only_for(type, {"Adam", "AdamW", "Lamb", "Adagrad", "Muon", "OneBitAdam", "OneBitLamb"});
+      .only_for(type, {"Adam", "AdamW", "Lamb", "Adagrad", "Muon", "OneBitAdam", "OneBitLamb", "ZeroOneAdam"});
   params.key("weight_decay", &O::weight_decay, "decay of the weights")
       .at_least(0)
       .deepspeed(
           "decays biases and norms, too, unless the program gives it groups of parameters; optimizer.decay_all does so "
           "here");
   params.key("bias_correction", &O::bias_correction, "correct the bias of the moments in the first steps")
-      .only_for(type, {"Adam", "AdamW", "Lamb", "OneBitAdam", "OneBitLamb"})
+      .only_for(type, {"Adam", "AdamW", "Lamb", "OneBitAdam", "OneBitLamb", "ZeroOneAdam"})
       .active_when(
-          "optimizer.type is not \"OneBitAdam\" or \"OneBitLamb\", whose warm-up does not correct the moments, as in DeepSpeed",
+          "optimizer.type is not \"OneBitAdam\", \"OneBitLamb\" or \"ZeroOneAdam\", which do not correct the moments, as in "
+          "DeepSpeed",
           [](const Config& c) { return !may_send_signs(c.optimizer.type); });
   params.key("adam_w_mode", &O::adam_w_mode, "decoupled weight decay; AdamW always has it").only_for(type, {"Adam", "AdamW"});
   params.key("momentum", &O::momentum, "decay of the momentum")
@@ -87,6 +88,27 @@ void add_parameters(KeyTable& table) {
                    .key("factor_threshold", &O::factor_threshold,
                         "by how much of itself the factor may change from one update to the next")
                    .between(0, 1));
+  const auto zero_one_adam = [&](auto&& key, const char* difference) {
+    key.at_least(1).only_for(type, {"ZeroOneAdam"}).deepspeed(difference);
+  };
+  const char* const counts = "counts its first call, too, which only prepares buffers";
+  zero_one_adam(
+      params.key("var_freeze_step", &O::var_freeze_step,
+                 "updates until the variance stays and ranks begin to make local updates"),
+      "puts the decay of local updates into the momentum, and has one scale for the signs of a whole tensor, not for 256 "
+      "of them");
+  zero_one_adam(params.key("var_update_scaler", &O::var_update_scaler,
+                           "the variance is refreshed, with gradients that are summed, in updates that are multiples of an "
+                           "interval, which is 1 at first and doubles after this many of them; in the other updates until "
+                           "var_freeze_step ranks send the signs of their gradients"),
+                counts);
+  zero_one_adam(
+      params.key("local_step_scaler", &O::local_step_scaler,
+                 "after var_freeze_step, ranks synchronise in updates that are multiples of an interval, which is 1 at "
+                 "first and doubles after every this many updates; the updates in between are local"),
+      counts);
+  zero_one_adam(params.key("local_step_clipper", &O::local_step_clipper, "the longest interval between synchronisations"),
+                counts);
   params.key("muon_lr", &O::muon_lr, "learning rate of matrices; 0: lr").at_least(0).only_for(type, {"Muon"});
   params.key("adam_lr", &O::adam_lr, "learning rate of all other parameters; 0: lr").at_least(0).only_for(type, {"Muon"});
 }
@@ -103,10 +125,6 @@ void add_known_parameters(KeyTable& table) {
   const char* const groups = "ranks exchange signs as they exchange everything else";
   params.inert("cuda_aware", "false", "1-bit optimizers: MPI accepts device memory", groups);
   params.inert("comm_backend_name", "\"nccl\"", "1-bit optimizers: communication backend", groups);
-  params.unsupported("var_freeze_step", "100000", "0/1 Adam");
-  params.unsupported("var_update_scaler", "16", "0/1 Adam");
-  params.unsupported("local_step_scaler", "32678", "0/1 Adam");
-  params.unsupported("local_step_clipper", "16", "0/1 Adam");
 }
 
 }  // namespace

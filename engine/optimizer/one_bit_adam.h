@@ -22,7 +22,6 @@ class OneBitAdamRule final : public UpdateRule {
 
  private:
   bool sends_signs(const StepScalars& scalars) const;
-  void update_weights(zero::ParameterGroup& group, const StepScalars& scalars);
 
   RuleContext context_;
   PendingAdam pending_;

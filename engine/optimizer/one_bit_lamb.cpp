@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/config/optimizer_states.h"
+#include "engine/optimizer/group_scalars.h"
 #include "engine/optimizer/signed_momentum.h"
 #include "kernels/kernels.h"
 
@@ -33,22 +34,6 @@ TensorView part_of(TensorView view, const zero::FlatParameter& parameter) {
   return trivet::part_of(view, parameter.offset, parameter.elements());
 }
 
-// [scalar, parameter] of a group, on the host.
-class GroupScalars {
- public:
-  GroupScalars(zero::ParameterGroup& group, kernels::Kernels& kernels)
-      : view_(group.parameter_scalars()), parameters_(group.layout().parameters.size()), values_(view_.elements()) {
-    kernels.to_host(view_, view_of(values_));
-  }
-  float& at(int scalar, size_t parameter) { return values_[scalar * parameters_ + parameter]; }
-  void write(kernels::Kernels& kernels) { kernels.from_host(view_of(values_), view_); }
-
- private:
-  TensorView view_;
-  size_t parameters_;
-  std::vector<float> values_;
-};
-
 }  // namespace
 
 double next_ratio_factor(double largest, double share, double last, const OptimizerConfig& config) {
@@ -65,13 +50,13 @@ OneBitLambRule::OneBitLambRule(const RuleContext& context) : context_(context), 
 }
 
 void OneBitLambRule::update(const UpdateSide& side, const Elements& elements, const StepScalars& scalars) {
-  if (!sends_signs(context_.config, update_of(scalars))) return lamb_.update(side, elements, without_correction(scalars));
+  if (!has_own_gradients(context_.config, update_of(scalars))) return lamb_.update(side, elements, without_correction(scalars));
   side.kernels.copy(elements.state(kMomentum), elements.state(kUpdate));
   add_own_gradient(side, elements, context_.config);
 }
 
 void OneBitLambRule::finish(const StepScalars& scalars) {
-  if (!sends_signs(context_.config, update_of(scalars))) {
+  if (!has_own_gradients(context_.config, update_of(scalars))) {
     lamb_.finish(without_correction(scalars));
     return average_ratios();
   }

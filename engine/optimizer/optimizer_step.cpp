@@ -78,7 +78,7 @@ void OptimizerStep::for_gradient_pieces(const UpdateSide& side, const zero::Owne
 }
 
 bool OptimizerStep::has_own_gradients(const StepScalars& scalars) const {
-  return sends_signs(config_, static_cast<int64_t>(scalars.update.value()));
+  return trivet::has_own_gradients(config_, static_cast<int64_t>(scalars.update.value()));
 }
 
 // Waits for the device, because what ranks send each other cannot be left out by a kernel.

@@ -9,6 +9,7 @@
 #include "engine/optimizer/one_bit_adam.h"
 #include "engine/optimizer/one_bit_lamb.h"
 #include "engine/optimizer/sgd.h"
+#include "engine/optimizer/zero_one_adam.h"
 
 namespace trivet {
 
@@ -23,6 +24,7 @@ std::unique_ptr<UpdateRule> make_rule(const RuleContext& context) {
     case OptimizerType::Muon: return std::make_unique<MuonRule>(context);
     case OptimizerType::OneBitAdam: return std::make_unique<OneBitAdamRule>(context);
     case OptimizerType::OneBitLamb: return std::make_unique<OneBitLambRule>(context);
+    case OptimizerType::ZeroOneAdam: return std::make_unique<ZeroOneAdamRule>(context);
   }
   throw std::logic_error("optimizer: a type has no rule");
 }

@@ -83,6 +83,7 @@ void compute(const LambUpdate& args, const Launch& launch);
 void compute(const ApplyUpdate& args, const Launch& launch);
 void compute(const AverageRatios& args, const Launch& launch);
 void compute(const FreshVariance& args, const Launch& launch);
+void compute(const LocalAdam& args, const Launch& launch);
 void compute(const MomentumUpdate& args, const Launch& launch);
 void compute(const RunningAverage& args, const Launch& launch);
 

@@ -194,8 +194,8 @@ TEST(NotUsed, KeysThatDeepSpeedIgnoresAreListed) {
 TEST(NotUsed, OneBitAdamDoesNotCorrectTheBias) {
   EXPECT_EQ(accepted_without_effect(
                 parsed(R"({"optimizer": {"type": "OneBitAdam", "params": {"lr": 0.001, "bias_correction": false}}})")),
-            (Lines{"optimizer.params.bias_correction: takes effect only when optimizer.type is not \"OneBitAdam\" or "
-                   "\"OneBitLamb\", whose warm-up does not correct the moments, as in DeepSpeed"}));
+            (Lines{"optimizer.params.bias_correction: takes effect only when optimizer.type is not \"OneBitAdam\", "
+                   "\"OneBitLamb\" or \"ZeroOneAdam\", which do not correct the moments, as in DeepSpeed"}));
 }
 
 TEST(NotUsed, OtherSpellingsOfDeepSpeedAreAccepted) {

@@ -311,6 +311,33 @@ TEST(CudaOptimizer, FreshVarianceIsTheCpus) {
       }
 }
 
+TEST(CudaOptimizer, LocalAdamIsTheCpus) {
+  for (const Case& c : cases())
+    for (const int64_t before : {0, 1}) {
+      Tensors t(c);
+      HostTensor squares = HostTensor::random(DType::Float32, {c.size}, 4);
+      for (int64_t e = 0; e < c.size; ++e) squares.set(e, e % 3 == 0 ? 0 : std::abs(squares.at(e)));
+      Twin variance(squares, before), sum = Twin::random(DType::Float32, {c.size}, 9);
+      const auto make = [&](const auto& view) {
+        return LocalAdam{.master = view(t.master),
+                         .moment1 = view(t.first),
+                         .sum = view(sum),
+                         .copy_out = view(t.copy),
+                         .moment2 = view(variance),
+                         .gradient = view(t.gradient),
+                         .verdict = view(t.verdict),
+                         .lr = number(view, t.lr),
+                         .beta1 = number(view, t.beta1),
+                         .epsilon = 1e-3,
+                         .weight_decay = 0.1,
+                         .gradient_scale = number(view, t.scale)};
+      };
+      run_twins<LocalAdam>(make);
+      t.expect_same_bits("local_adam");
+      sum.expect_same_bits("sum of local_adam");
+    }
+}
+
 TEST(CudaOptimizer, StepsHaveNoOrder) {
   in_every_order([] {
     Tensors t({DType::BFloat16, DType::BFloat16, 3000, 0, 0.5});

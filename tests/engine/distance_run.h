@@ -106,6 +106,7 @@ struct DistanceBatch {
 
 struct DistanceOutcome {
   std::vector<std::vector<float>> weights;  // before the first step, and after each; all parameters one after another
+  std::vector<std::vector<std::vector<float>>> of_layers;  // [rank] the same, as the rank's layers see them
   std::vector<double> norms;
 };
 
@@ -118,8 +119,23 @@ inline std::vector<float> all_weights(Engine& engine, const std::vector<Paramete
   return all;
 }
 
+// Weights as this rank's layers see them, in float32, in the order of `parameters`.
+inline std::vector<float> weights_of_layers(Engine& engine, const std::vector<ParameterSpec>& parameters) {
+  std::vector<float> all;
+  for (const ParameterSpec& parameter : parameters)
+    engine.parameters().for_each_group([&](int, zero::ParameterGroup& group) {
+      for (size_t i = 0; i < group.layout().parameters.size(); ++i) {
+        if (group.layout().parameters[i].name != "distance." + parameter.name) continue;
+        const ConstTensorView weight = group.weight(static_cast<int>(i));
+        all.insert(all.end(), weight.as<float>(), weight.as<float>() + weight.elements());
+      }
+    });
+  return all;
+}
+
 inline DistanceOutcome train(const DistanceRun& run) {
   DistanceOutcome outcome;
+  outcome.of_layers.resize(run.ranks);
   comm::run_threads(run.ranks, [&](comm::World& world) {
     model::Model model = distance_model(run.parameters);
     Plan plan = make_plan(run.config, model, world.size());
@@ -130,6 +146,7 @@ inline DistanceOutcome train(const DistanceRun& run) {
     const auto keep = [&] {
       std::vector<float> weights = all_weights(engine, run.parameters);
       if (world.rank() == 0) outcome.weights.push_back(std::move(weights));
+      outcome.of_layers[world.rank()].push_back(weights_of_layers(engine, run.parameters));
     };
     keep();
     while (engine.progress().steps < run.steps) {
@@ -221,6 +238,11 @@ class DistanceReference {
       for (size_t w = 0; w < weights_.size(); ++w) server_error_[w] += taken[w] / run_.ranks;
     }
     return take_signs(server_error_, variance);
+  }
+
+  void forget_errors() {
+    errors_.clear();
+    server_error_.clear();
   }
 
   // Each rank's momentum with its own gradient.

@@ -253,6 +253,7 @@ TEST(WeightAudit, NeverAccusesAHealthyOptimizer) {
       Config config = audited_config();
       config.optimizer.type = type;
       config.optimizer.freeze_step = 1;
+      config.optimizer.var_freeze_step = config.optimizer.local_step_scaler = 1;  // the third update is local
       if (may_send_signs(type)) config.zero.stage = 0;
       config.parallel.tensor = tensor;
       config.bf16.enabled = true;

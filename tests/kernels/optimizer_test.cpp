@@ -370,6 +370,45 @@ TEST(Optimizer, RefusesRatiosAndVariancesThatDoNotFit) {
   EXPECT_THROW(fresh(two, two, two), std::logic_error);
 }
 
+// Every third element has no variance.
+TEST(Optimizer, LocalAdamMatchesItsFormula) {
+  for (const int64_t size : kSizes)
+    for (const DType copy_type : {DType::Float32, DType::BFloat16}) {
+      const States before(size, DType::BFloat16, copy_type);
+      HostTensor variance = before.second;
+      for (int64_t e = 0; e < size; e += 3) variance.set(e, 0);
+      const HostTensor sum = HostTensor::random(DType::Float32, {size}, 6);
+      const auto out = same_bits_every_way([&](Kernels& kernels) {
+        States s = before;
+        HostTensor kept = variance, total = sum;
+        kernels.local_adam({.master = s.master.view(),
+                            .moment1 = s.first.view(),
+                            .sum = total.view(),
+                            .copy_out = s.copy.view(),
+                            .moment2 = kept.view(),
+                            .gradient = s.gradient.view(),
+                            .lr = 0.1,
+                            .beta1 = 0.75,
+                            .epsilon = 0.2,
+                            .weight_decay = 0.01,
+                            .gradient_scale = 0.5});
+        EXPECT_TRUE(kept == variance);
+        return std::vector{s.master, s.first, total, s.copy};
+      });
+      const double error = copy_type == DType::Float32 ? 0 : 0x1p-8;
+      for (int64_t e = 0; e < size; ++e) {
+        const bool counts = e % 3 != 0;
+        const double m = counts ? 0.75 * before.first.at(e) + 0.25 * 0.5 * before.gradient.at(e) : 0;
+        const double total = counts ? sum.at(e) + 0.1 * m : 0, p = before.master.at(e) * (1 - 0.1 * 0.01);
+        const double weight = p - (counts ? total / (std::sqrt(variance.at(e)) + 0.2) : 0);
+        expect_near(out[0].at(e), p, 1);
+        expect_near(out[1].at(e), m, 1);
+        expect_near(out[2].at(e), total, 1);
+        ASSERT_NEAR(out[3].at(e), weight, 16 * 0x1p-24 * (5 + std::abs(weight)) + error * std::abs(weight));
+      }
+    }
+}
+
 TEST(Optimizer, CutsOfTheRangeDoNotChangeBits) {
   const States before(3000, DType::BFloat16, DType::BFloat16);
   States whole = before, parts = before;

@@ -49,6 +49,7 @@ void compute(const LambUpdate& args, int threads);
 void compute(const ApplyUpdate& args, int threads);
 void compute(const AverageRatios& args, int threads);
 void compute(const FreshVariance& args, int threads);
+void compute(const LocalAdam& args, int threads);
 void compute(const MomentumUpdate& args, int threads);
 void compute(const RunningAverage& args, int threads);
 

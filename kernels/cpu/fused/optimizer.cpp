@@ -180,6 +180,19 @@ void compute(const FreshVariance& args, int threads) {
   args.largest.as<float>()[0] = largest.load();
 }
 
+void compute(const LocalAdam& args, int threads) {
+  if (!applies(args.verdict)) return;
+  const AdamScalars s = scalars_of(args);
+  const auto loop = by_isa(&baseline::local_adam, &v3::local_adam, &v4::local_adam);
+  float *master = args.master.as<float>(), *m = args.moment1.as<float>(), *sum = args.sum.as<float>();
+  const float* const variance = args.moment2.as<float>();
+  for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
+    alignas(64) float weights[kChunk];
+    loop(s, gradient, variance + first, master + first, m + first, sum + first, weights, count);
+    round_to(args.copy_out, first, count, weights);
+  });
+}
+
 void compute(const MomentumUpdate& args, int threads) {
   if (!applies(args.verdict)) return;
   const auto loop = by_isa(&baseline::momentum, &v3::momentum, &v4::momentum);

@@ -33,6 +33,22 @@ inline void lamb(const AdamScalars& s, const float* gradient, const float* maste
   }
 }
 
+// `weights` may not be the master weights.
+inline void local_adam(const AdamScalars& s, const float* gradient, const float* variance, float* master, float* moment,
+                       float* sum, float* weights, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) {
+    const float g = gradient[e] * s.gradient_scale, p = master[e] * s.keep;
+    const float m = s.beta1 * moment[e] + s.one_minus_beta1 * g, total = sum[e] + s.step_size * m;
+    const float ahead = total / (__builtin_sqrtf(variance[e]) + s.epsilon);
+    const bool counts = variance[e] > 0.0f;
+    moment[e] = counts ? m : 0.0f;
+    sum[e] = counts ? total : 0.0f;
+    master[e] = p;
+    weights[e] = counts ? p - ahead : p;
+  }
+}
+
 inline void sgd(const SgdScalars& s, const float* gradient, float* master, int64_t count) {
 #pragma GCC ivdep
   for (int64_t e = 0; e < count; ++e) {

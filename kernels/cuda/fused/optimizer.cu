@@ -30,6 +30,10 @@ struct Weights {
   template <int N>
   __device__ void store(int64_t first, const Pack<float, N>& values) const {
     store_pack(master + first, values);
+    store_copy_of(first, values);
+  }
+  template <int N>
+  __device__ void store_copy_of(int64_t first, const Pack<float, N>& values) const {
     if (copy == nullptr) return;
     if (copy_type == DType::BFloat16) return store_copy<__nv_bfloat16>(first, values);
     if (copy_type == DType::Float16) return store_copy<__half>(first, values);
@@ -138,6 +142,35 @@ struct LambStep : Step<G, AdamNumbers, AdamScalars, 2> {
     store_pack(this->states[0] + first, x.states[0]);
     store_pack(this->states[1] + first, x.states[1]);
     store_pack(update + first, out);
+  }
+};
+
+// The states are the momentum and the sum.
+template <typename G>
+struct LocalAdamStep : Step<G, AdamNumbers, AdamScalars, 2> {
+  template <int N>
+  using Loaded = typename Step<G, AdamNumbers, AdamScalars, 2>::template Loaded<N>;
+  const float* variance;
+  template <int N>
+  __device__ void finish(int64_t first, Loaded<N> x) const {
+    const AdamScalars& s = this->scalars;
+    const Pack<float, N> v = load_pack<N>(variance + first);
+    Pack<float, N> of_layers;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float g = widen(x.gradient[i]) * s.gradient_scale, p = x.master[i] * s.keep;
+      const float m = s.beta1 * x.states[0][i] + s.one_minus_beta1 * g, total = x.states[1][i] + s.step_size * m;
+      const float ahead = total / (sqrtf(v[i]) + s.epsilon);
+      const bool counts = v[i] > 0.0f;
+      x.states[0][i] = counts ? m : 0.0f;
+      x.states[1][i] = counts ? total : 0.0f;
+      x.master[i] = p;
+      of_layers[i] = counts ? p - ahead : p;
+    }
+    store_pack(this->weights.master + first, x.master);
+    store_pack(this->states[0] + first, x.states[0]);
+    store_pack(this->states[1] + first, x.states[1]);
+    this->weights.store_copy_of(first, of_layers);
   }
 };
 
@@ -401,6 +434,14 @@ void compute(const LambUpdate& args, const Launch& launch) {
     step.update = data_of<float>(args.update);
     return aligned_for_packs<kPack>(step.update);
   });
+}
+
+void compute(const LocalAdam& args, const Launch& launch) {
+  launch_step<LocalAdamStep>(args, args.gradient, args.master, args.copy_out, {args.moment1, args.sum}, launch,
+                             [&](auto& step) {
+                               step.variance = data_of<float>(args.moment2);
+                               return aligned_for_packs<kPack>(step.variance);
+                             });
 }
 
 void compute(const MomentumUpdate& args, const Launch& launch) {
