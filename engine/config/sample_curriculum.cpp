@@ -34,7 +34,8 @@ void check_percentiles(const Config& config, const std::string& section, const S
 void check_data(const Config& config) {
   const DataConfig& data = config.data;
   const auto refuse_with = [&](const char* key, const std::string& value, const std::string& why) {
-    refuse(config, key, fmt::format("{} is not accepted with {}.curriculum_metrics that choose samples: {}", value, kSampling, why));
+    refuse(config, key,
+           fmt::format("{} is not accepted with {}.curriculum_metrics that choose samples: {}", value, kSampling, why));
   };
   if (data.grows)
     refuse_with("data.grows", "true",
@@ -47,13 +48,13 @@ void check_data(const Config& config) {
 }
 
 void check_length(const Config& config) {
-  const bool has_rows_of_one_length =
-      config.data.packing == Packing::Stream && config.model.objective != model::Objective::Dpo;
+  const bool has_rows_of_one_length = config.data.packing == Packing::Stream && config.model.objective != model::Objective::Dpo;
   if (config.sample_curriculum.length.schedule.enabled && has_rows_of_one_length)
-    refuse(config, section_of_metric("seqlen") + ".clustering_type",
-           fmt::format("\"schedule_based\" chooses samples by their length, but with data.packing \"stream\" all have {} tokens; "
-                       "use \"single_cluster\", which cuts them, or data.packing \"single\" or \"whole\"",
-                       config.model.sequence_length));
+    refuse(
+        config, section_of_metric("seqlen") + ".clustering_type",
+        fmt::format("\"schedule_based\" chooses samples by their length, but with data.packing \"stream\" all have {} tokens; "
+                    "use \"single_cluster\", which cuts them, or data.packing \"single\" or \"whole\"",
+                    config.model.sequence_length));
 }
 
 }  // namespace
@@ -62,11 +63,12 @@ std::array<NamedMetric, 2> sample_metrics(const SampleCurriculum& curriculum) {
   return {NamedMetric{"seqlen", curriculum.length}, NamedMetric{"vocabularyrarity", curriculum.rarity}};
 }
 
-std::string config::section_of_metric(const std::string& name) { return fmt::format("{}.curriculum_metrics.{}", kSampling, name); }
+std::string config::section_of_metric(const std::string& name) {
+  return fmt::format("{}.curriculum_metrics.{}", kSampling, name);
+}
 
 std::string config::section_of_lengths(const Config& config) {
-  const bool is_metric =
-      !config.sample_curriculum.length.schedule.enabled && is_given(config, section_of_metric("seqlen"));
+  const bool is_metric = !config.sample_curriculum.length.schedule.enabled && is_given(config, section_of_metric("seqlen"));
   return is_metric ? section_of_metric("seqlen") : "curriculum_learning";
 }
 
@@ -118,10 +120,10 @@ std::string config::describe_sample_curriculum(const Config& config) {
     const CurriculumConfig& schedule = metric.schedule;
     if (!schedule.enabled) continue;
     const int64_t last = steps_of_new_difficulty(schedule).back();
-    const std::string scale =
-        metric.type == DifficultyType::Percentile ? fmt::format(" of {}", schedule.max_difficulty) : "";
-    text += fmt::format("{}{} {} {}{} in step 1", text.empty() ? "" : " and ", name,
-                        metric.type == DifficultyType::Percentile ? "percentile" : "at most", difficulty_at(schedule, 1), scale);
+    const std::string scale = metric.type == DifficultyType::Percentile ? fmt::format(" of {}", schedule.max_difficulty) : "";
+    text +=
+        fmt::format("{}{} {} {}{} in step 1", text.empty() ? "" : " and ", name,
+                    metric.type == DifficultyType::Percentile ? "percentile" : "at most", difficulty_at(schedule, 1), scale);
     if (last > 1) text += fmt::format(", {} from step {} on", difficulty_at(schedule, last), last);
   }
   return text;

@@ -27,7 +27,7 @@ struct ScheduleKeys {
   std::string section;
   std::string main;  // the section whose keys these are other names of, or the section itself
   Part part;
-  std::string least, most;  // what the difficulties are, for people
+  std::string least, most, steps;  // what the difficulties are, for people
 };
 
 void add_schedule(KeyTable& table, const ScheduleKeys& keys) {
@@ -55,7 +55,7 @@ void add_schedule(KeyTable& table, const ScheduleKeys& keys) {
   const std::string both = "\"fixed_linear\" or \"fixed_root\"";
   same_as(active(config.count("total_curriculum_step", &C::total_steps, "the step that reaches the maximum"), both, by_root),
           "schedule_config.total_curriculum_step");
-  same_as(active(config.count("difficulty_step", &C::difficulty_step, "difficulties are multiples of it; 8 suits tensor cores"),
+  same_as(active(config.count("difficulty_step", &C::difficulty_step, keys.steps),
                  both, by_root),
           "schedule_config.difficulty_step");
   same_as(active(config.count("root_degree", &C::root_degree, "2: a square root"), "\"fixed_root\"", has_degree),
@@ -86,7 +86,8 @@ void add_curriculum(KeyTable& table) {
                        .main = main,
                        .part = schedule_of_cuts,
                        .least = "tokens of the first sequences",
-                       .most = "tokens of the longest sequences, at most model.sequence_length"});
+                       .most = "tokens of the longest sequences, at most model.sequence_length",
+                       .steps = "difficulties are multiples of it; 8 suits tensor cores"});
 }
 
 void add_index_files(SectionBase& metric) {
@@ -107,7 +108,8 @@ void add_metric(KeyTable& table, const std::string& section, SampleMetric Sample
                        .main = section,
                        .part = [part](Config& c) -> CurriculumConfig& { return part(c).schedule; },
                        .least = "the difficulty of the first step: " + what + ", or a percentile",
-                       .most = "the difficulty of the last steps; if it is a percentile, all samples"});
+                       .most = "the difficulty of the last steps; if it is a percentile, all samples",
+                       .steps = "difficulties are multiples of it"});
 }
 
 void add_metrics(KeyTable& table, const std::string& metrics) {
@@ -128,7 +130,8 @@ void add_metrics(KeyTable& table, const std::string& metrics) {
                        .main = "curriculum_learning",
                        .part = schedule_of_cuts,
                        .least = "tokens of the first sequences",
-                       .most = "tokens of the longest sequences, at most model.sequence_length"});
+                       .most = "tokens of the longest sequences, at most model.sequence_length",
+                       .steps = "difficulties are multiples of it; 8 suits tensor cores"});
   add_metric(table, rarity, &SampleCurriculum::rarity,
              "minus the sum of the natural logarithms of the frequencies of a sample's tokens");
   Section<SampleMetric>(table, rarity, rarity_of)

@@ -61,15 +61,17 @@ std::vector<int64_t> first_steps(const MeasuredMetric& measured) {
   const std::string key = config::section_of_metric(is_length ? "seqlen" : "vocabularyrarity") + ".min_difficulty";
   const int64_t least = only.metric.schedule.min_difficulty, first = difficulty_at(only.metric.schedule, 1);
   if (only.metric.type == DifficultyType::Percentile)
-    config::refuse(config, key,
-                   fmt::format("{} leaves no sample for step 1: percentile {} of {} is less than one of {} samples; use a larger "
-                               "one",
-                               least, first, only.metric.schedule.max_difficulty, samples));
-  config::refuse(config, key,
-                 fmt::format("{} leaves no sample for step 1, whose difficulty is {}: those of the {} samples are from {} to {}; "
-                             "use at least {}",
-                             least, first, samples, std::ranges::min(only.difficulties), std::ranges::max(only.difficulties),
-                             std::ranges::min(only.difficulties)));
+    config::refuse(
+        config, key,
+        fmt::format("{} leaves no sample for step 1: percentile {} of {} is less than one of {} samples; use a larger "
+                    "one",
+                    least, first, only.metric.schedule.max_difficulty, samples));
+  config::refuse(
+      config, key,
+      fmt::format("{} leaves no sample for step 1, whose difficulty is {}: those of the {} samples are from {} to {}; "
+                  "use at least {}",
+                  least, first, samples, std::ranges::min(only.difficulties), std::ranges::max(only.difficulties),
+                  std::ranges::min(only.difficulties)));
 }
 
 }  // namespace
@@ -105,11 +107,11 @@ std::shared_ptr<const Admissions> admit(const Config& config, const SampleSource
 
 std::string describe_admissions(const Config& config, const Admissions& admissions) {
   const AdmittingStep &first = admissions.steps.front(), &last = admissions.steps.back();
-  std::string text = fmt::format("{}: {} of {} samples in step 1", config::describe_sample_curriculum(config), first.samples,
-                                 admissions.all);
+  std::string text =
+      fmt::format("{}: {} of {} samples in step 1", config::describe_sample_curriculum(config), first.samples, admissions.all);
   if (last.step > 0)
-    text += fmt::format(", {} from step {} on",
-                        last.samples == admissions.all ? "all" : fmt::format("{}", last.samples), last.step + 1);
+    text += fmt::format(", {} from step {} on", last.samples == admissions.all ? "all" : fmt::format("{}", last.samples),
+                        last.step + 1);
   return text;
 }
 

@@ -7,8 +7,9 @@
 //   order of a round     d  a  f  c  b  e       a b c are admitted at first, d and e after two places, f never
 //   reads                   a     c  b  e       the turn of d was before it was admitted
 //
-// So no sample is read twice in a round, a round leaves out only samples whose turn came before their admission, and all admitted
-// samples are about equally likely to come next. What is at a place is a function of the seed, the admissions and the place.
+// So no sample is read twice in a round, a round leaves out only samples whose turn came before their admission, and all
+// admitted samples are about equally likely to come next. What is at a place is a function of the seed, the admissions and the
+// place.
 #pragma once
 
 #include <cstdint>

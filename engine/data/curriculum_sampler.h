@@ -1,5 +1,5 @@
-// The samples that a curriculum chooses (admission.h), in the order of its rounds (admitted_order.h). An epoch is as many places
-// as the data has samples, whichever of them were read.
+// The samples that a curriculum chooses (admission.h), in the order of its rounds (admitted_order.h). An epoch is as many
+// places as the data has samples, whichever of them were read.
 #pragma once
 
 #include "engine/data/admission.h"

@@ -12,7 +12,7 @@ constexpr int kFractionBits = 20;
 // The binary logarithm in units of 2^-20, rounded down. Each bit of the fraction is found by squaring: of a number from 1 to 2,
 // the logarithm doubles.
 uint64_t fixed_log2(uint64_t number) {
-  const int whole = std::bit_width(number) - 1;
+  const auto whole = static_cast<int>(std::bit_width(number)) - 1;
   // From 1 to 2, in units of 2^-31.
   uint64_t mantissa = whole > 31 ? number >> (whole - 31) : number << (31 - whole);
   uint64_t fraction = 0;

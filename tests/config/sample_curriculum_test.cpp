@@ -43,15 +43,18 @@ TEST(SampleCurriculum, ReadsTheConfigOfDeepSpeedsDocumentation) {
     EXPECT_EQ(difficulty_at(rarity.schedule, 1), 1);
     EXPECT_EQ(difficulty_at(rarity.schedule, 27500), 50) << "1 + 99 sqrt(1 / 4)";
     EXPECT_EQ(difficulty_at(rarity.schedule, 110000), 100);
-    EXPECT_EQ(config::describe_sample_curriculum(config), "vocabularyrarity percentile 1 of 100 in step 1, 100 from step 110000 on");
+    EXPECT_EQ(config::describe_sample_curriculum(config),
+              "vocabularyrarity percentile 1 of 100 in step 1, 100 from step 110000 on");
     const std::string section = config::section_of_metric("vocabularyrarity");
     EXPECT_THAT(
         accepted_without_effect(config),
         testing::IsSupersetOf(
             {section + ".index_to_sample_path: the metric is measured on the samples of this run, so that no files are needed",
-             section + ".index_to_metric_path: the metric is measured on the samples of this run, so that no files are needed"}));
+             section +
+                 ".index_to_metric_path: the metric is measured on the samples of this run, so that no files are needed"}));
     EXPECT_THAT(differences_from_deepspeed(config),
-                testing::Contains(HasSubstr("draws samples with weights from clusters of equal difficulty")));
+                testing::Contains(
+                    HasSubstr("curriculum_learning: easy samples first, vocabularyrarity percentile 1 of 100 in step 1")));
     EXPECT_TRUE(diff(config, parse_config(explain_as_json(config), "again.json")).empty());
   }
 }
@@ -80,8 +83,8 @@ TEST(SampleCurriculum, MetricsWorkTogether) {
   EXPECT_TRUE(both.sample_curriculum.rarity.schedule.enabled);
   EXPECT_TRUE(diff(both, parse_config(explain_as_json(both), "again.json")).empty());
 
-  const Config all = with_metrics(cuts + metric("vocabularyrarity") + ", " + metric("seqlen", "value"),
-                                  R"(, "data": {"packing": "whole"})");
+  const Config all =
+      with_metrics(cuts + metric("vocabularyrarity") + ", " + metric("seqlen", "value"), R"(, "data": {"packing": "whole"})");
   EXPECT_TRUE(all.curriculum.enabled && all.sample_curriculum.rarity.schedule.enabled);
   EXPECT_EQ(config::describe_sample_curriculum(all),
             "seqlen at most 1 in step 1, 100 from step 110000 on and vocabularyrarity percentile 1 of 100 in step 1, 100 from "
@@ -94,7 +97,8 @@ TEST(SampleCurriculum, MetricsWorkTogether) {
 }
 
 TEST(SampleCurriculum, OfAListHasOneDifficultyIfItNeedsNoMore) {
-  const Config config = with_metrics(R"("vocabularyrarity": {"difficulty_type": "value", "min_difficulty": 7, "max_difficulty": 7,
+  const Config config =
+      with_metrics(R"("vocabularyrarity": {"difficulty_type": "value", "min_difficulty": 7, "max_difficulty": 7,
       "schedule_type": "fixed_discrete", "schedule_config": {"difficulty": [7], "max_step": []}})");
   EXPECT_EQ(config::describe_sample_curriculum(config), "vocabularyrarity at most 7 in step 1");
 }

@@ -76,13 +76,14 @@ TEST(Difficulty, OfAPairIsThatOfBothAnswers) {
   const GivenRows pairs({{{0, 1, 2, 3}, 4}, {{0, 1, 3, 3}, 2}, {{1, 1, 1, 1}, 1}, {{0, 2, 2, 2}, 1}}, true);
   EXPECT_THAT(lengths_of(pairs), ElementsAre(6, 2));
   const auto rarity = [](int count) { return -std::log(count / 8.0); };
-  EXPECT_THAT(rarities_of(pairs), ElementsAre(std::floor(2 * rarity(3) + 2 * rarity(3) + 2 * rarity(1)),
-                                              std::floor(rarity(3) + rarity(3))));
+  EXPECT_THAT(rarities_of(pairs),
+              ElementsAre(std::floor(2 * rarity(3) + 2 * rarity(3) + 2 * rarity(1)), std::floor(rarity(3) + rarity(3))));
 }
 
 SampleMetric rising(DifficultyType type, int64_t least, int64_t most, int64_t steps) {
   return {.type = type,
-          .schedule = {.enabled = true, .min_difficulty = least, .max_difficulty = most, .total_steps = steps, .difficulty_step = 1}};
+          .schedule = {
+              .enabled = true, .min_difficulty = least, .max_difficulty = most, .total_steps = steps, .difficulty_step = 1}};
 }
 
 // Those that are admitted in a step, counted from 0.
@@ -110,7 +111,8 @@ TEST(Admissions, ByValueAreThoseOfTheFormula) {
   EXPECT_EQ(all.steps.back(), (AdmittingStep{19, 10})) << "30 is more than the last difficulty";
   for (int64_t step = 0; step < 25; ++step) {
     const int64_t difficulty = std::min<int64_t>(14, 3 + (step + 1) * 11 / 20);
-    EXPECT_EQ(admitted_in(all, step), samples_where(11, [&](int64_t sample) { return kLengths[sample] <= difficulty; })) << step;
+    EXPECT_EQ(admitted_in(all, step), samples_where(11, [&](int64_t sample) { return kLengths[sample] <= difficulty; }))
+        << step;
   }
 }
 
@@ -212,8 +214,9 @@ TEST(AdmittedOrder, IsTheSameFromEveryPlaceOn) {
     expect_at(resumed, 119);
     expect_at(resumed, from / 2);
   }
-  EXPECT_NE(AdmittedOrder(kAdmitted, kStages, 8, true).at(0).sample * 1000 + AdmittedOrder(kAdmitted, kStages, 8, true).at(1).sample,
-            all[0].first * 1000 + all[1].first)
+  EXPECT_NE(
+      AdmittedOrder(kAdmitted, kStages, 8, true).at(0).sample * 1000 + AdmittedOrder(kAdmitted, kStages, 8, true).at(1).sample,
+      all[0].first * 1000 + all[1].first)
       << "another seed, another order";
 }
 
@@ -241,7 +244,8 @@ TEST(AdmittedOrder, NeedsASampleForTheFirstPlace) {
 
 TEST(CurriculumSampler, GivesEveryLayoutTheSamePlaces) {
   const Admissions admitted{.samples = kAdmitted, .steps = {{0, 5}, {2, 7}, {3, 15}}, .all = 42};
-  const BatchLayout one{.micro_batch = 2, .accumulation = 4}, two{.micro_batch = 2, .accumulation = 2, .data_size = 2, .data_rank = 1};
+  const BatchLayout one{.micro_batch = 2, .accumulation = 4},
+      two{.micro_batch = 2, .accumulation = 2, .data_size = 2, .data_rank = 1};
   const CurriculumSampler sampler(admitted, 5, true, one), other(admitted, 5, true, two);
   const AdmittedOrder order(kAdmitted, {{0, 5}, {16, 7}, {24, 15}}, 5, true);
   int64_t place = 0;
@@ -274,14 +278,17 @@ TEST(Admit, SaysWhyTheFirstStepHasNoSample) {
   const std::string section = "a.json: data_efficiency.data_sampling.curriculum_learning.curriculum_metrics.";
   const SampleMetric none;
   expect_error(admit_by(rising(DifficultyType::Value, 2, 4, 10), none), ExitCode::Usage,
-               section + "seqlen.min_difficulty: 2 leaves no sample for step 1, whose difficulty is 2: those of the 3 samples are "
-                         "from 3 to 4; use at least 3");
+               section +
+                   "seqlen.min_difficulty: 2 leaves no sample for step 1, whose difficulty is 2: those of the 3 samples are "
+                   "from 3 to 4; use at least 3");
   expect_error(admit_by(none, rising(DifficultyType::Percentile, 1, 100, 1000)), ExitCode::Usage,
-               section + "vocabularyrarity.min_difficulty: 1 leaves no sample for step 1: percentile 1 of 100 is less than one of "
-                         "3 samples; use a larger one");
+               section +
+                   "vocabularyrarity.min_difficulty: 1 leaves no sample for step 1: percentile 1 of 100 is less than one of "
+                   "3 samples; use a larger one");
   expect_error(admit_by(rising(DifficultyType::Value, 3, 4, 10), rising(DifficultyType::Value, 1, 9, 100)), ExitCode::Usage,
-               section + "vocabularyrarity.min_difficulty: 1 leaves no sample for step 1, together with min_difficulty of the "
-                         "other metric; use larger ones");
+               section +
+                   "vocabularyrarity.min_difficulty: 1 leaves no sample for step 1, together with min_difficulty of the "
+                   "other metric; use larger ones");
   EXPECT_EQ(admit(Config{}, rows), nullptr);
   const Config works = choosing(rising(DifficultyType::Value, 3, 4, 10), none);
   EXPECT_EQ(describe_admissions(works, *admit(works, rows)),

@@ -22,12 +22,12 @@ namespace {
 
 class CurriculumRun : public testing::Test {
  protected:
-  // Documents of 3 to 13 tokens, the end of text included. Those with a higher number have rarer letters.
+  // Documents of 3 to 13 letters. Those with a higher number have rarer ones.
   CurriculumRun() {
     std::string lines;
     for (int i = 0; i < 60; ++i) {
       std::string text;
-      for (int j = 0; j < 2 + i * 7 % 11; ++j) text += static_cast<char>('a' + (i * 5 + j * j * 3) % (2 + i / 3));
+      for (int j = 0; j < 3 + i * 7 % 11; ++j) text += static_cast<char>('a' + (i * 5 + j * j * 3) % (2 + i / 3));
       lines += fmt::format("{{\"text\": \"{}\"}}\n", text);
     }
     folder.write("texts.jsonl", lines);
@@ -36,15 +36,14 @@ class CurriculumRun : public testing::Test {
   static constexpr const char* kSchedule = R"("schedule_config": {"total_curriculum_step": 8, "difficulty_step": 1}})";
 
   Config config(const std::string& metrics, const std::vector<std::string>& keys = {}) const {
-    return parse_config(
-        fmt::format(R"({{"model": {{"layers": 2, "hidden_size": 16, "heads": 2, "sequence_length": 12}},
-            "data": {{"train": "{}", "packing": "single"}}, "reproducible": "layout", "training": {{"steps": 10}},
+    return parse_config(fmt::format(R"({{"model": {{"layers": 2, "hidden_size": 16, "heads": 2, "sequence_length": 12}},
+            "data": {{"train": "{}", "packing": "single", "validation_fraction": 0}}, "reproducible": "layout", "training": {{"steps": 10}},
             "train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "steps_per_print": 1000000,
             "checkpoint": {{"every_steps": 4}}, "optimizer": {{"params": {{"lr": 0.01}}}},
             "data_efficiency": {{"enabled": true, "data_sampling": {{"enabled": true, "curriculum_learning": {{"enabled": true,
             "curriculum_metrics": {{{}}}}}}}}}}})",
-                    folder.at("texts.jsonl"), metrics),
-        "easy.json", keys);
+                                    folder.at("texts.jsonl"), metrics),
+                        "easy.json", keys);
   }
   std::string rarity() const {
     return std::string(R"("vocabularyrarity": {"difficulty_type": "percentile", "clustering_type": "schedule_based",
@@ -105,7 +104,10 @@ TEST_F(CurriculumRun, HasTheSameBitsOnEveryLayoutAndAfterARestart) {
     const auto one = train(config(metrics, {"checkpoint.directory=" + saved}), 1);
     ASSERT_EQ(one.size(), 10u);
     const std::vector<std::pair<int, std::vector<std::string>>> layouts{
-        {2, {}}, {2, {"zero_optimization.stage=3"}}, {2, {"parallel.pipeline=2"}}, {4, {"parallel.pipeline=2", "zero_optimization.stage=1"}}};
+        {2, {}},
+        {2, {"zero_optimization.stage=3"}},
+        {2, {"parallel.pipeline=2"}},
+        {4, {"parallel.pipeline=2", "zero_optimization.stage=1"}}};
     for (const auto& [ranks, layout] : layouts) {
       EXPECT_EQ(train(config(metrics, layout), ranks), one) << ranks << " ranks";
       for (const int64_t step : {4, 8}) {
@@ -127,7 +129,7 @@ TEST_F(CurriculumRun, ReadsOtherSamplesThanARunWithoutACurriculum) {
 }
 
 TEST_F(CurriculumRun, AlsoCutsSamples) {
-  const std::string cuts = std::string(R"(, "seqlen_truncate": {"min_difficulty": 4, "max_difficulty": 12, )") + kSchedule;
+  const std::string cuts = std::string(R"(, "seqlen_truncate": {"min_difficulty": 2, "max_difficulty": 6, )") + kSchedule;
   const auto one = train(config(rarity() + cuts), 1);
   EXPECT_EQ(train(config(rarity() + cuts), 2), one);
   EXPECT_NE(train(config(rarity()), 1), one);
@@ -137,9 +139,10 @@ TEST_F(CurriculumRun, SaysWhatItReads) {
   const Config easy = config(length() + ", " + rarity(), {"training.steps=1"});
   testing::internal::CaptureStdout();
   comm::run_threads(1, [&](comm::World& world) { trivet::train(easy, world, {}); });
-  EXPECT_THAT(testing::internal::GetCapturedStdout(),
-              testing::ContainsRegex("samples +seqlen at most 5 in step 1, 12 from step 8 on and vocabularyrarity percentile 30 "
-                                     "of 100 in step 1, 100 from step 8 on: [0-9]+ of 60 samples in step 1, all from step 8 on"));
+  EXPECT_THAT(
+      testing::internal::GetCapturedStdout(),
+      testing::ContainsRegex("samples +seqlen at most 5 in step 1, 12 from step 8 on and vocabularyrarity percentile 30 "
+                             "of 100 in step 1, 100 from step 8 on: [0-9]+ of 60 samples in step 1, all from step 8 on"));
   comm::run_threads(1, [&](comm::World& world) {
     const trainer::Run run(easy, world, {});
     EXPECT_THAT(to_text(run.engine.plan()), testing::HasSubstr("samples   easy ones first: seqlen at most 5 in step 1"));
