@@ -55,8 +55,7 @@ void add_schedule(KeyTable& table, const ScheduleKeys& keys) {
   const std::string both = "\"fixed_linear\" or \"fixed_root\"";
   same_as(active(config.count("total_curriculum_step", &C::total_steps, "the step that reaches the maximum"), both, by_root),
           "schedule_config.total_curriculum_step");
-  same_as(active(config.count("difficulty_step", &C::difficulty_step, keys.steps),
-                 both, by_root),
+  same_as(active(config.count("difficulty_step", &C::difficulty_step, keys.steps), both, by_root),
           "schedule_config.difficulty_step");
   same_as(active(config.count("root_degree", &C::root_degree, "2: a square root"), "\"fixed_root\"", has_degree),
           "schedule_config.root_degree");

@@ -74,6 +74,12 @@ TEST(SampleCurriculum, LengthsCutOrChoose) {
   EXPECT_TRUE(diff(chooses, parse_config(explain_as_json(chooses), "again.json")).empty());
 }
 
+// Rows of pairs end where their answers end.
+TEST(SampleCurriculum, PairsHaveLengths) {
+  EXPECT_TRUE(
+      with_metrics(metric("seqlen"), R"(, "training": {"objective": "dpo"})").sample_curriculum.length.schedule.enabled);
+}
+
 TEST(SampleCurriculum, MetricsWorkTogether) {
   const std::string cuts = R"("seqlen_truncate": {"min_difficulty": 8, "max_difficulty": 64,
       "schedule_config": {"total_curriculum_step": 10, "difficulty_step": 8}}, )";

@@ -181,6 +181,17 @@ TEST(AdmittedOrder, ARoundReadsAllThatWereAdmittedWhenItBeganOnceAndNoSampleTwic
   }
 }
 
+TEST(AdmittedOrder, RoundsDuringTheCurriculumHaveOrdersOfTheirOwn) {
+  const AdmittedOrder order(kAdmitted, {{0, 10}, {1000, 15}}, 3, true);
+  std::set<std::vector<int64_t>> orders;
+  for (int64_t round = 0; round < 100; ++round) {
+    std::vector<int64_t> samples;
+    for (int64_t place = 0; place < 10; ++place) samples.push_back(order.at(round * 10 + place).sample);
+    orders.insert(samples);
+  }
+  EXPECT_GT(orders.size(), 98u) << "100 of 10! orders";
+}
+
 // Without a shuffle, a round goes through the numbers: what is admitted behind it waits for the next round.
 TEST(AdmittedOrder, WithoutAShuffleIsTheOrderOfTheNumbers) {
   const AdmittedOrder order(kAdmitted, kStages, 1, false);

@@ -126,6 +126,8 @@ TEST_F(CurriculumRun, ReadsOtherSamplesThanARunWithoutACurriculum) {
   const auto plain = train(config(rarity(), {"data_efficiency.enabled=false"}), 1), easy = train(config(rarity()), 1);
   EXPECT_NE(plain, easy);
   EXPECT_NE(train(config(length()), 1), easy);
+  EXPECT_NE(train(config(rarity(), {"data.shuffle=false"}), 1), easy);
+  EXPECT_NE(train(config(rarity(), {"training.seed=2"}), 1), easy);
 }
 
 TEST_F(CurriculumRun, AlsoCutsSamples) {
