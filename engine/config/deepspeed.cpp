@@ -79,6 +79,7 @@ std::vector<std::string> auto_lines(const Config& config) {
 std::vector<std::string> differences_from_deepspeed(const Config& config) {
   std::vector<std::string> lines;
   add_warmup_type(config, lines);
+  add_sample_curriculum(config, lines);
   if (!is_written_for_deepspeed(config)) return lines;
   add_optimizer(config, lines);
   if (!is_given(config, "gradient_clipping"))
@@ -87,7 +88,6 @@ std::vector<std::string> differences_from_deepspeed(const Config& config) {
                     "older ones do not clip, which 0 means",
                     config.gradient_clipping));
   add_schedule(config, lines);
-  add_sample_curriculum(config, lines);
   return lines;
 }
 

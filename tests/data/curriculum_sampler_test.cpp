@@ -107,6 +107,7 @@ TEST(Admissions, ByValueAreThoseOfTheFormula) {
   const SampleMetric metric = rising(DifficultyType::Value, 3, 14, 20);
   const Admissions all = admissions({{metric, kLengths}});
   EXPECT_EQ(all.all, 11);
+  ASSERT_FALSE(all.steps.empty());
   EXPECT_EQ(all.steps.front(), (AdmittingStep{0, 3})) << "2, 2 and 3";
   EXPECT_EQ(all.steps.back(), (AdmittingStep{19, 10})) << "30 is more than the last difficulty";
   for (int64_t step = 0; step < 25; ++step) {

@@ -137,6 +137,32 @@ TEST_F(CurriculumRun, AlsoCutsSamples) {
   EXPECT_NE(train(config(rarity()), 1), one);
 }
 
+// Both answers of a pair make it difficult.
+TEST_F(CurriculumRun, AlsoChoosesPairsOfAnswers) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += fmt::format("{{\"prompt\": \"{}=\", \"chosen\": \"{}\", \"rejected\": \"no\"}}\n", i % 10,
+                         std::string(1 + i % 6, static_cast<char>('a' + i % 7)));
+  folder.write("pairs.jsonl", lines);
+  const auto losses = [&](const std::string& metrics, int ranks) {
+    const std::string file = folder.at("metrics.jsonl");
+    const Config pairs = config(metrics, {"data.train=" + folder.at("pairs.jsonl"), "data.packing=stream",
+                                          "training.objective=dpo", "zero_optimization.stage=3"});
+    comm::run_threads(ranks, [&](comm::World& world) { trivet::train(pairs, world, {.metrics_file = file}); });
+    std::vector<std::string> bits;
+    const std::string text = folder.read("metrics.jsonl"), key = "\"loss_bits\":";
+    for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1)) bits.push_back(text.substr(at, 24));
+    return bits;
+  };
+  testing::internal::CaptureStdout();
+  const auto one = losses(length() + ", " + rarity(), 1), two = losses(length() + ", " + rarity(), 2),
+             other = losses(length(), 1);
+  testing::internal::GetCapturedStdout();
+  EXPECT_EQ(one.size(), 10u);
+  EXPECT_EQ(one, two);
+  EXPECT_NE(one, other);
+}
+
 TEST_F(CurriculumRun, SaysWhatItReads) {
   const Config easy = config(length() + ", " + rarity(), {"training.steps=1"});
   testing::internal::CaptureStdout();
