@@ -36,7 +36,7 @@ void add_schedule(KeyTable& table, const ScheduleKeys& keys) {
   const auto same_as = [&](KeyRefiner key, const std::string& name) {
     if (keys.section != keys.main) key.alias_of(keys.main + "." + name);
   };
-  const auto active = [&](KeyRefiner key, const std::string& when, std::function<bool(DifficultySchedule)> condition) {
+  const auto active = [&](KeyRefiner key, const std::string& when, const std::function<bool(DifficultySchedule)>& condition) {
     return key.active_when(keys.main + ".schedule_type is " + when,
                            [=](const Config& c) { return condition(part(const_cast<Config&>(c)).schedule); });
   };

@@ -50,11 +50,16 @@ std::vector<int64_t> first_steps(const MeasuredMetric& measured) {
 
 // Says why the first step has no sample.
 [[noreturn]] void refuse_first_step(const Config& config, const std::vector<MeasuredMetric>& metrics) {
+  const auto range = [](const MeasuredMetric& measured) {
+    return fmt::format("{} to {}", std::ranges::min(measured.difficulties), std::ranges::max(measured.difficulties));
+  };
   if (metrics.size() > 1)
-    config::refuse(config, config::section_of_metric(sample_metrics(config.sample_curriculum)[1].name) + ".min_difficulty",
-                   fmt::format("{} leaves no sample for step 1, together with min_difficulty of the other metric; use larger "
-                               "ones",
-                               config.sample_curriculum.rarity.schedule.min_difficulty));
+    config::refuse(
+        config, config::section_of_metric("vocabularyrarity") + ".min_difficulty",
+        fmt::format("{} leaves no sample for step 1, together with {} of seqlen: the {} samples have a seqlen of {} and "
+                    "a vocabularyrarity of {}; use larger ones",
+                    metrics[1].metric.schedule.min_difficulty, metrics[0].metric.schedule.min_difficulty,
+                    metrics[0].difficulties.size(), range(metrics[0]), range(metrics[1])));
   const MeasuredMetric& only = metrics.front();
   const auto samples = static_cast<int64_t>(only.difficulties.size());
   const bool is_length = config.sample_curriculum.length.schedule.enabled;
@@ -66,12 +71,12 @@ std::vector<int64_t> first_steps(const MeasuredMetric& measured) {
         fmt::format("{} leaves no sample for step 1: percentile {} of {} is less than one of {} samples; use a larger "
                     "one",
                     least, first, only.metric.schedule.max_difficulty, samples));
-  config::refuse(
-      config, key,
-      fmt::format("{} leaves no sample for step 1, whose difficulty is {}: those of the {} samples are from {} to {}; "
-                  "use at least {}",
-                  least, first, samples, std::ranges::min(only.difficulties), std::ranges::max(only.difficulties),
-                  std::ranges::min(only.difficulties)));
+  const int64_t multiple = std::max<int64_t>(1, only.metric.schedule.difficulty_step);
+  config::refuse(config, key,
+                 fmt::format("{} leaves no sample for step 1, whose difficulty is {}: those of the {} samples are from {}; "
+                             "use at least {}",
+                             least, first, samples, range(only),
+                             (std::ranges::min(only.difficulties) + multiple - 1) / multiple * multiple));
 }
 
 }  // namespace

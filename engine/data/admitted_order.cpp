@@ -1,11 +1,11 @@
 #include "engine/data/admitted_order.h"
 
 #include <algorithm>
-#include <compare>
 #include <functional>
 #include <iterator>
 #include <queue>
 #include <stdexcept>
+#include <tuple>
 
 #include "core/random.h"
 
@@ -15,7 +15,7 @@ namespace trivet::data {
 struct AdmittedOrder::Turn {
   uint64_t at;
   int64_t sample;
-  auto operator<=>(const Turn&) const = default;
+  bool operator>(const Turn& other) const { return std::tie(at, sample) > std::tie(other.at, other.sample); }
 };
 
 AdmittedOrder::AdmittedOrder(std::vector<int64_t> samples, std::vector<Stage> stages, uint64_t seed, bool shuffle)

@@ -293,14 +293,20 @@ TEST(Admit, SaysWhyTheFirstStepHasNoSample) {
                section +
                    "seqlen.min_difficulty: 2 leaves no sample for step 1, whose difficulty is 2: those of the 3 samples are "
                    "from 3 to 4; use at least 3");
+  SampleMetric by_twos = rising(DifficultyType::Value, 2, 4, 10);
+  by_twos.schedule.difficulty_step = 2;
+  expect_error(admit_by(by_twos, none), ExitCode::Usage,
+               section +
+                   "seqlen.min_difficulty: 2 leaves no sample for step 1, whose difficulty is 2: those of the 3 samples are "
+                   "from 3 to 4; use at least 4");
   expect_error(admit_by(none, rising(DifficultyType::Percentile, 1, 100, 1000)), ExitCode::Usage,
                section +
                    "vocabularyrarity.min_difficulty: 1 leaves no sample for step 1: percentile 1 of 100 is less than one of "
                    "3 samples; use a larger one");
   expect_error(admit_by(rising(DifficultyType::Value, 3, 4, 10), rising(DifficultyType::Value, 1, 9, 100)), ExitCode::Usage,
                section +
-                   "vocabularyrarity.min_difficulty: 1 leaves no sample for step 1, together with min_difficulty of the "
-                   "other metric; use larger ones");
+                   "vocabularyrarity.min_difficulty: 1 leaves no sample for step 1, together with 3 of seqlen: the 3 samples "
+                   "have a seqlen of 3 to 4 and a vocabularyrarity of 2 to 4; use larger ones");
   EXPECT_EQ(admit(Config{}, rows), nullptr);
   const Config works = choosing(rising(DifficultyType::Value, 3, 4, 10), none);
   EXPECT_EQ(describe_admissions(works, *admit(works, rows)),
