@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/config/sample_curriculum.h"
 #include "engine/plan.h"
 #include "kernels/quantization.h"
 #include "pipeline/simulate.h"
@@ -281,6 +282,8 @@ std::string to_text(const Plan& plan) {
     text += "tokens    of every sequence are split over the tensor ranks between blocks (sequence parallelism)\n";
   text += recompute_text(plan.config);
   text += audit_text(plan);
+  if (const std::string samples = config::describe_sample_curriculum(plan.config); !samples.empty())
+    text += fmt::format("samples   easy ones first: {}\n", samples);
   if (plan.config.compute_device() == Device::Cuda) text += fmt::format("launches  {}\n", to_text(plan.step_graph));
   const RankPlan& heaviest = plan.heaviest();
   text += "memory of the rank that needs most\n";

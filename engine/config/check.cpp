@@ -11,6 +11,7 @@
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
+#include "engine/config/sample_curriculum.h"
 #include "engine/config/token_drop.h"
 #include "model/family.h"
 
@@ -262,6 +263,7 @@ void check(const Config& config) {
   check_without_model(config);
   config::check_layout_of_model(config);
   config::check_curriculum(config, model::family_of(config.model.type).reads_images ? 0 : config.model.sequence_length);
+  config::check_sample_curriculum(config);
 }
 
 void check_without_model(const Config& config) {

@@ -74,6 +74,7 @@ struct Config {
   DataConfig data;
   TrainingConfig training;
   CurriculumConfig curriculum;
+  SampleCurriculum sample_curriculum;
   DataEfficiencyConfig data_efficiency;
   ParallelConfig parallel;
   PipelineConfig pipeline;

@@ -8,6 +8,7 @@
 #include "core/rising_number.h"
 #include "engine/config/config.h"
 #include "engine/config/refuse.h"
+#include "engine/config/sample_curriculum.h"
 
 namespace trivet {
 namespace {
@@ -29,40 +30,62 @@ int64_t difficulty_from_list(const CurriculumConfig& curriculum, int64_t step) {
   return curriculum.difficulties[place];
 }
 
-void require(const Config& config, int64_t value, const char* key) {
-  if (value < 1) refuse(config, key, "is not given; the curriculum needs it");
-}
+// Refuses keys of one section.
+class Section {
+ public:
+  Section(const Config& config, const CurriculumConfig& curriculum, std::string section)
+      : config_(config), curriculum_(curriculum), section_(std::move(section)) {}
 
-void check_steps(const Config& config) {
-  const CurriculumConfig& curriculum = config.curriculum;
-  require(config, curriculum.total_steps, "curriculum_learning.schedule_config.total_curriculum_step");
-  require(config, curriculum.difficulty_step, "curriculum_learning.schedule_config.difficulty_step");
-  if (curriculum.schedule == DifficultySchedule::FixedRoot)
-    require(config, curriculum.root_degree, "curriculum_learning.schedule_config.root_degree");
-  if (difficulty_at(curriculum, 1) < 1)
-    refuse(config, "curriculum_learning.schedule_config.difficulty_step",
-           fmt::format("{} leaves no token of the first sequences, which have at most {} and are cut to a multiple of it; use "
-                       "at most {}",
-                       curriculum.difficulty_step, curriculum.min_difficulty, curriculum.min_difficulty));
-}
+  void check() const {
+    require(curriculum_.min_difficulty, "min_difficulty");
+    require(curriculum_.max_difficulty, "max_difficulty");
+    if (curriculum_.min_difficulty > curriculum_.max_difficulty)
+      refuse_key("min_difficulty",
+                 fmt::format("{} is more than max_difficulty {}", curriculum_.min_difficulty, curriculum_.max_difficulty));
+    if (curriculum_.schedule == DifficultySchedule::FixedDiscrete)
+      check_list();
+    else
+      check_steps();
+  }
 
-void check_list(const Config& config) {
-  const CurriculumConfig& curriculum = config.curriculum;
-  const std::string difficulty = "curriculum_learning.schedule_config.difficulty",
-                    max_step = "curriculum_learning.schedule_config.max_step";
-  const std::vector<int64_t>&all = curriculum.difficulties, &steps = curriculum.last_steps;
-  if (all.empty()) refuse(config, difficulty, "is not given; list the difficulties, ascending");
-  if (steps.size() + 1 != all.size())
-    refuse(
-        config, max_step,
-        fmt::format("has {} steps for {} difficulties; give the last step of each but the last one", steps.size(), all.size()));
-  if (!std::ranges::is_sorted(all) || all.front() < curriculum.min_difficulty || all.back() > curriculum.max_difficulty)
-    refuse(config, difficulty,
-           fmt::format("{} is not accepted; use ascending numbers from min_difficulty {} to max_difficulty {}",
-                       config::integers_json(all), curriculum.min_difficulty, curriculum.max_difficulty));
-  if (!std::ranges::is_sorted(steps) || (!steps.empty() && steps.front() < 1))
-    refuse(config, max_step, fmt::format("{} is not accepted; use ascending numbers from 1", config::integers_json(steps)));
-}
+ private:
+  [[noreturn]] void refuse_key(const std::string& key, const std::string& what) const {
+    refuse(config_, section_ + "." + key, what);
+  }
+  void require(int64_t value, const std::string& key) const {
+    if (value < 1) refuse_key(key, "is not given; the curriculum needs it");
+  }
+
+  void check_steps() const {
+    require(curriculum_.total_steps, "schedule_config.total_curriculum_step");
+    require(curriculum_.difficulty_step, "schedule_config.difficulty_step");
+    if (curriculum_.schedule == DifficultySchedule::FixedRoot) require(curriculum_.root_degree, "schedule_config.root_degree");
+    if (difficulty_at(curriculum_, 1) < 1)
+      refuse_key("schedule_config.difficulty_step",
+                 fmt::format("{} leaves the first step the difficulty 0, because min_difficulty {} is rounded down to a "
+                             "multiple of it; use at most {}",
+                             curriculum_.difficulty_step, curriculum_.min_difficulty, curriculum_.min_difficulty));
+  }
+
+  void check_list() const {
+    const std::vector<int64_t>&all = curriculum_.difficulties, &steps = curriculum_.last_steps;
+    const std::string difficulty = "schedule_config.difficulty", max_step = "schedule_config.max_step";
+    if (all.empty()) refuse_key(difficulty, "is not given; list the difficulties, ascending");
+    if (steps.size() + 1 != all.size())
+      refuse_key(max_step, fmt::format("has {} steps for {} difficulties; give the last step of each but the last one",
+                                       steps.size(), all.size()));
+    if (!std::ranges::is_sorted(all) || all.front() < curriculum_.min_difficulty || all.back() > curriculum_.max_difficulty)
+      refuse_key(difficulty,
+                 fmt::format("{} is not accepted; use ascending numbers from min_difficulty {} to max_difficulty {}",
+                             config::integers_json(all), curriculum_.min_difficulty, curriculum_.max_difficulty));
+    if (!std::ranges::is_sorted(steps) || (!steps.empty() && steps.front() < 1))
+      refuse_key(max_step, fmt::format("{} is not accepted; use ascending numbers from 1", config::integers_json(steps)));
+  }
+
+  const Config& config_;
+  const CurriculumConfig& curriculum_;
+  std::string section_;
+};
 
 // Tensor ranks that share the tokens of a sequence need equal parts.
 void check_parts(const Config& config) {
@@ -112,19 +135,16 @@ void config::check_curriculum(const Config& config, int64_t longest) {
   if (!curriculum.enabled) return;
   if (longest == 0)
     refuse(config, "curriculum_learning.enabled", "true needs a model that reads sequences of tokens; use false");
-  require(config, curriculum.min_difficulty, "curriculum_learning.min_difficulty");
-  require(config, curriculum.max_difficulty, "curriculum_learning.max_difficulty");
-  if (curriculum.min_difficulty > curriculum.max_difficulty)
-    refuse(config, "curriculum_learning.min_difficulty",
-           fmt::format("{} is more than max_difficulty {}", curriculum.min_difficulty, curriculum.max_difficulty));
+  const std::string section = section_of_lengths(config);
   if (curriculum.max_difficulty > longest)
-    refuse(config, "curriculum_learning.max_difficulty",
+    refuse(config, section + ".max_difficulty",
            fmt::format("{} is more than model.sequence_length {}; use at most that", curriculum.max_difficulty, longest));
-  if (curriculum.schedule == DifficultySchedule::FixedDiscrete)
-    check_list(config);
-  else
-    check_steps(config);
+  check_difficulties(config, curriculum, section);
   check_parts(config);
+}
+
+void config::check_difficulties(const Config& config, const CurriculumConfig& curriculum, const std::string& section) {
+  Section(config, curriculum, section).check();
 }
 
 std::string config::integers_json(const std::vector<int64_t>& values) { return fmt::format("[{}]", fmt::join(values, ", ")); }

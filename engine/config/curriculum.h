@@ -36,6 +36,9 @@ namespace config {
 // Checks curriculum_learning; `longest` is model.sequence_length, or 0 if the model reads no sequences of tokens.
 void check_curriculum(const Config& config, int64_t longest);
 
+// Checks the difficulties of a schedule whose keys are in `section`; see check_curriculum for those of curriculum_learning.
+void check_difficulties(const Config& config, const CurriculumConfig& curriculum, const std::string& section);
+
 // As JSON.
 std::string integers_json(const std::vector<int64_t>& values);
 

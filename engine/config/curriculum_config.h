@@ -1,5 +1,5 @@
-// The sections of a Config that say which part of a model or of its samples a step leaves out: curriculum_learning,
-// data_efficiency (docs/config.md).
+// The sections of a Config that say which samples a step reads, and which part of a model or of its samples it leaves out:
+// curriculum_learning, data_efficiency (docs/config.md).
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,46 @@ struct EnumNames<DifficultySchedule> {
        {"fixed_discrete", DifficultySchedule::FixedDiscrete}}};
 };
 
-// Short sequences first: the difficulty of a step is the number of tokens of its sequences (engine/config/curriculum.h).
-// Numbers that are 0 are not given.
+// How the difficulty rises. Of Config::curriculum, short sequences first: the difficulty of a step is the number of tokens of
+// its sequences (engine/config/curriculum.h). Numbers that are 0 are not given.
 struct CurriculumConfig {
   bool enabled = false;
   int64_t min_difficulty = 0, max_difficulty = 0;
   DifficultySchedule schedule = DifficultySchedule::FixedLinear;
   int64_t total_steps = 0, difficulty_step = 0, root_degree = 0;  // FixedLinear and FixedRoot, which alone has a degree
   std::vector<int64_t> difficulties, last_steps;  // FixedDiscrete: the last step of each difficulty but the last one
+};
+
+enum class DifficultyType { Value, Percentile };
+
+template <>
+struct EnumNames<DifficultyType> {
+  static constexpr std::array<std::pair<std::string_view, DifficultyType>, 2> table{
+      {{"value", DifficultyType::Value}, {"percentile", DifficultyType::Percentile}}};
+};
+
+// Whether a metric cuts the samples of a step, or chooses them.
+enum class Clustering { SingleCluster, ScheduleBased };
+
+template <>
+struct EnumNames<Clustering> {
+  static constexpr std::array<std::pair<std::string_view, Clustering>, 2> table{
+      {{"single_cluster", Clustering::SingleCluster}, {"schedule_based", Clustering::ScheduleBased}}};
+};
+
+// A metric by which samples are chosen. `schedule` has the difficulty of each step; its `enabled` says that the metric is used.
+struct SampleMetric {
+  DifficultyType type = DifficultyType::Value;
+  Clustering clustering = Clustering::ScheduleBased;
+  CurriculumConfig schedule;
+};
+
+// Easy samples first: a step reads only samples that are at most as difficult as the step, by each metric that is used
+// (engine/data/difficulty.h).
+struct SampleCurriculum {
+  bool enabled = false;
+  SampleMetric length{.clustering = Clustering::SingleCluster, .schedule = {}};
+  SampleMetric rarity;
 };
 
 // DeepSpeed's switches around its second form of a curriculum and around model::TokenDrop. The two numbers repeat what other

@@ -7,6 +7,7 @@
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
+#include "engine/config/sample_curriculum.h"
 
 namespace trivet {
 namespace {
@@ -54,6 +55,15 @@ void add_schedule(const Config& config, std::vector<std::string>& lines) {
                   schedule, run));
 }
 
+void add_sample_curriculum(const Config& config, std::vector<std::string>& lines) {
+  if (config.sample_curriculum.enabled)
+    lines.push_back(fmt::format(
+        "data_efficiency.data_sampling.curriculum_learning: easy samples first, {}; the metrics are measured on the "
+        "samples of this run, and samples are read in rounds of all that are easy enough, not drawn from clusters "
+        "in files",
+        config::describe_sample_curriculum(config)));
+}
+
 }  // namespace
 
 bool is_written_for_deepspeed(const Config& config) {
@@ -69,6 +79,7 @@ std::vector<std::string> auto_lines(const Config& config) {
 std::vector<std::string> differences_from_deepspeed(const Config& config) {
   std::vector<std::string> lines;
   add_warmup_type(config, lines);
+  add_sample_curriculum(config, lines);
   if (!is_written_for_deepspeed(config)) return lines;
   add_optimizer(config, lines);
   if (!is_given(config, "gradient_clipping"))

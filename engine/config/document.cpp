@@ -253,6 +253,8 @@ void Document::report_unknown(const JsonMember& member, const std::string& path,
   std::string advice = "; `trivet config schema` lists all keys";
   if (!near.empty())
     advice = "; did you mean " + one_of(near) + "?";
+  else if (const std::string known = table_.advice_on(section); !known.empty())
+    advice = "; " + known;
   else if (!elsewhere.empty() && elsewhere.size() <= kMostSections)
     advice = elsewhere.front().empty() ? "; it belongs at the top level" : "; it belongs in " + one_of(elsewhere);
   else if (here.size() <= 12)

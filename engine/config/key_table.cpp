@@ -136,6 +136,11 @@ const Feature* KeyTable::feature_around(const std::string& path) const {
   return found == features_.end() ? nullptr : &*found;
 }
 
+std::string KeyTable::advice_on(const std::string& section) const {
+  const auto found = advice_.find(section);
+  return found == advice_.end() ? "" : found->second;
+}
+
 std::string KeyTable::canonical(const std::string& path) const {
   const auto found = names_.find(path);
   return found == names_.end() ? path : found->second;

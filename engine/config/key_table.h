@@ -118,12 +118,16 @@ class KeyTable {
   const std::map<std::string, std::string>& other_names() const { return names_; }
   std::string canonical(const std::string& path) const;
 
+  // What to say of an unknown name in this section, if it is not a misspelt one.
+  void advise(const std::string& section, const std::string& advice) { advice_.emplace(section, advice); }
+  std::string advice_on(const std::string& section) const;
+
  private:
   std::vector<KeyEntry> entries_;
   std::unordered_map<std::string, size_t> places_;  // path -> index in entries_
   std::unordered_set<std::string> sections_;
   std::vector<Feature> features_;
-  std::map<std::string, std::string> names_;
+  std::map<std::string, std::string> names_, advice_;
 };
 
 const KeyTable& key_table();

@@ -11,6 +11,7 @@
 #include "engine/config/elasticity.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/overrides.h"
+#include "engine/config/sample_curriculum.h"
 #include "engine/config/suggest.h"
 
 namespace trivet {
@@ -93,6 +94,7 @@ Config build(const JsonNode& root, const std::string& source) {
   check_selected(config, document, mistakes);
   mistakes.throw_if_any();
   take_auto_values(config, document);
+  settle_metrics(config);
   ignore_offload_of_whole_parameters(config);
   complete_batch(config);
   if (config.scheduler.total_num_steps == 0) config.scheduler.total_num_steps = config.training.steps;

@@ -7,56 +7,67 @@
 namespace trivet::config {
 namespace {
 
-KeyRefiner integers(SectionBase& section, const std::string& name, std::vector<int64_t> CurriculumConfig::*member,
-                    const std::string& meaning) {
+using Part = std::function<CurriculumConfig&(Config&)>;
+
+KeyRefiner integers(SectionBase& section, const Part& part, const std::string& name,
+                    std::vector<int64_t> CurriculumConfig::*member, const std::string& meaning) {
   return section.custom(
       name, KeyType::List, meaning,
       [=](Config& c, const JsonNode& node) {
         for (const JsonNode& item : node.items) {
           if (!item.is_integer || item.integer < 1) throw std::invalid_argument("use a list of integers from 1");
-          (c.curriculum.*member).push_back(item.integer);
+          (part(c).*member).push_back(item.integer);
         }
       },
-      [=](const Config& c) { return integers_json(c.curriculum.*member); });
+      [=](const Config& c) { return integers_json(part(const_cast<Config&>(c)).*member); });
 }
 
-// DeepSpeed has two forms of one schedule. `main` is the section of the first; the keys of the second are other names.
-void add_schedule(KeyTable& table, const std::string& prefix, const std::string& main) {
+// The keys of a schedule.
+struct ScheduleKeys {
+  std::string section;
+  std::string main;  // the section whose keys these are other names of, or the section itself
+  Part part;
+  std::string least, most, steps;  // what the difficulties are, for people
+};
+
+void add_schedule(KeyTable& table, const ScheduleKeys& keys) {
   using C = CurriculumConfig;
+  const Part part = keys.part;
   const auto same_as = [&](KeyRefiner key, const std::string& name) {
-    if (prefix != main) key.alias_of(main + "." + name);
+    if (keys.section != keys.main) key.alias_of(keys.main + "." + name);
   };
-  const auto active = [&](KeyRefiner key, const std::string& when, std::function<bool(const Config&)> condition) {
-    return key.active_when(main + ".schedule_type is " + when, std::move(condition));
+  const auto active = [&](KeyRefiner key, const std::string& when, const std::function<bool(DifficultySchedule)>& condition) {
+    return key.active_when(keys.main + ".schedule_type is " + when,
+                           [=](const Config& c) { return condition(part(const_cast<Config&>(c)).schedule); });
   };
-  const auto by_root = [](const Config& c) { return c.curriculum.schedule != DifficultySchedule::FixedDiscrete; };
-  const auto has_degree = [](const Config& c) { return c.curriculum.schedule == DifficultySchedule::FixedRoot; };
-  const auto by_list = [](const Config& c) { return c.curriculum.schedule == DifficultySchedule::FixedDiscrete; };
-  Section<C> section(table, prefix, [](Config& c) -> C& { return c.curriculum; });
-  same_as(section.count("min_difficulty", &C::min_difficulty, "tokens of the first sequences"), "min_difficulty");
-  same_as(section.count("max_difficulty", &C::max_difficulty, "tokens of the longest sequences, at most model.sequence_length"),
-          "max_difficulty");
+  const auto by_root = [](DifficultySchedule schedule) { return schedule != DifficultySchedule::FixedDiscrete; };
+  const auto has_degree = [](DifficultySchedule schedule) { return schedule == DifficultySchedule::FixedRoot; };
+  const auto by_list = [](DifficultySchedule schedule) { return schedule == DifficultySchedule::FixedDiscrete; };
+  Section<C> section(table, keys.section, part);
+  same_as(section.count("min_difficulty", &C::min_difficulty, keys.least), "min_difficulty");
+  same_as(section.count("max_difficulty", &C::max_difficulty, keys.most), "max_difficulty");
   same_as(section
               .key("schedule_type", &C::schedule,
                    "how the difficulty rises from the minimum to the maximum: evenly, as a root, or by a list")
               .refuses({"custom"}),
           "schedule_type");
-  Section<C> config(table, prefix + ".schedule_config", [](Config& c) -> C& { return c.curriculum; });
+  Section<C> config(table, keys.section + ".schedule_config", part);
   const std::string both = "\"fixed_linear\" or \"fixed_root\"";
   same_as(active(config.count("total_curriculum_step", &C::total_steps, "the step that reaches the maximum"), both, by_root),
           "schedule_config.total_curriculum_step");
-  same_as(active(config.count("difficulty_step", &C::difficulty_step, "difficulties are multiples of it; 8 suits tensor cores"),
-                 both, by_root),
+  same_as(active(config.count("difficulty_step", &C::difficulty_step, keys.steps), both, by_root),
           "schedule_config.difficulty_step");
   same_as(active(config.count("root_degree", &C::root_degree, "2: a square root"), "\"fixed_root\"", has_degree),
           "schedule_config.root_degree");
-  same_as(
-      active(integers(config, "difficulty", &C::difficulties, "the difficulties, ascending"), "\"fixed_discrete\"", by_list),
-      "schedule_config.difficulty");
-  same_as(active(integers(config, "max_step", &C::last_steps, "the last step of each of them but the last"),
+  same_as(active(integers(config, part, "difficulty", &C::difficulties, "the difficulties, ascending"), "\"fixed_discrete\"",
+                 by_list),
+          "schedule_config.difficulty");
+  same_as(active(integers(config, part, "max_step", &C::last_steps, "the last step of each of them but the last"),
                  "\"fixed_discrete\"", by_list),
           "schedule_config.max_step");
 }
+
+CurriculumConfig& schedule_of_cuts(Config& config) { return config.curriculum; }
 
 void add_curriculum(KeyTable& table) {
   using C = CurriculumConfig;
@@ -70,26 +81,70 @@ void add_curriculum(KeyTable& table) {
           "curriculum_type", KeyType::Enum, "what is difficult: long sequences", [](Config&, const JsonNode&) {},
           [](const Config&) { return "\"seqlen\""; })
       .names({"seqlen"});
-  add_schedule(table, main, main);
+  add_schedule(table, {.section = main,
+                       .main = main,
+                       .part = schedule_of_cuts,
+                       .least = "tokens of the first sequences",
+                       .most = "tokens of the longest sequences, at most model.sequence_length",
+                       .steps = "difficulties are multiples of it; 8 suits tensor cores"});
 }
 
-// What a metric makes difficult cannot be computed from lengths alone, so only that of lengths works.
-void add_metrics(KeyTable& table, const std::string& metrics, const std::string& main) {
-  const std::string lengths = metrics + ".seqlen";
-  SectionBase metric(table, lengths);
-  table.add_name(metrics + ".seqlen_truncate", lengths);
+void add_index_files(SectionBase& metric) {
   for (const char* name : {"index_to_sample_path", "index_to_metric_path"})
-    metric.inert(name, "null", "index of the samples", "all sequences of the data have the same length before they are cut");
-  metric.unsupported("difficulty_type", "\"value\"", "what difficulties are: lengths, or percentiles of them");
-  metric.unsupported("clustering_type", "\"single_cluster\"", "whether the difficulty chooses samples instead of cutting them");
-  add_schedule(table, lengths, main);
+    metric.inert(name, "null", "index files of DeepSpeed's data analyzer",
+                 "the metric is measured on the samples of this run, so that no files are needed");
+}
+
+// A metric that chooses samples.
+void add_metric(KeyTable& table, const std::string& section, SampleMetric SampleCurriculum::*member, const std::string& what) {
+  const auto part = [member](Config& c) -> SampleMetric& { return c.sample_curriculum.*member; };
+  Section<SampleMetric> metric(table, section, part);
+  add_index_files(metric);
+  metric.key("difficulty_type", &SampleMetric::type,
+             "what difficulties are: values of the metric, or shares of all samples, from the easiest on, in parts of "
+             "max_difficulty");
+  add_schedule(table, {.section = section,
+                       .main = section,
+                       .part = [part](Config& c) -> CurriculumConfig& { return part(c).schedule; },
+                       .least = "the difficulty of the first step: " + what + ", or a percentile",
+                       .most = "the difficulty of the last steps; if it is a percentile, all samples",
+                       .steps = "difficulties are multiples of it"});
+}
+
+void add_metrics(KeyTable& table, const std::string& metrics) {
+  const std::string lengths = metrics + ".seqlen", cuts = metrics + ".seqlen_truncate", rarity = metrics + ".vocabularyrarity";
+  const auto length_of = [](Config& c) -> SampleMetric& { return c.sample_curriculum.length; };
+  const auto rarity_of = [](Config& c) -> SampleMetric& { return c.sample_curriculum.rarity; };
+  add_metric(table, lengths, &SampleCurriculum::length, "tokens of a sample");
+  Section<SampleMetric>(table, lengths, length_of)
+      .key("clustering_type", &SampleMetric::clustering,
+           "what the difficulty does: single_cluster cuts sequences to it, schedule_based chooses samples that are at most as "
+           "long");
+  SectionBase truncate(table, cuts);
+  add_index_files(truncate);
+  truncate.unsupported("difficulty_type", "\"value\"", "what difficulties are: lengths, or percentiles of them");
+  truncate.unsupported("clustering_type", "\"single_cluster\"",
+                       "whether the difficulty chooses samples instead of cutting them, as that of seqlen can");
+  add_schedule(table, {.section = cuts,
+                       .main = "curriculum_learning",
+                       .part = schedule_of_cuts,
+                       .least = "tokens of the first sequences",
+                       .most = "tokens of the longest sequences, at most model.sequence_length",
+                       .steps = "difficulties are multiples of it; 8 suits tensor cores"});
+  add_metric(table, rarity, &SampleCurriculum::rarity,
+             "minus the sum of the natural logarithms of the frequencies of a sample's tokens");
+  Section<SampleMetric>(table, rarity, rarity_of)
+      .key("clustering_type", &SampleMetric::clustering, "what the difficulty does: it chooses samples")
+      .names({"schedule_based"});
+  table.add_name(metrics + ".voc", rarity);
   SectionBase(table, metrics + ".seqlen_reshape").refused("a curriculum that cuts sequences into several", "");
-  SectionBase(table, metrics + ".vocabularyrarity").refused("a curriculum by the rarity of words", "");
-  SectionBase(table, metrics + ".voc").refused("a curriculum by the rarity of words", "");
+  table.advise(
+      metrics,
+      "Trivet measures \"seqlen\", \"seqlen_truncate\" (which cuts samples) and \"vocabularyrarity\" itself, and reads no "
+      "metric from index files; use one of these");
 }
 
 void add_sampling(KeyTable& table) {
-  using C = CurriculumConfig;
   Section<DataEfficiencyConfig> sampling(table, "data_efficiency.data_sampling",
                                          [](Config& c) -> DataEfficiencyConfig& { return c.data_efficiency; });
   sampling.switched("data sampling");
@@ -97,12 +152,15 @@ void add_sampling(KeyTable& table) {
   sampling.unused("num_epochs", "1000", "passes over the data").instead("training.epochs");
   sampling.unused("num_workers", "0", "loader processes");
   sampling.unused("pin_memory", "false", "page-lock batches");
-  Section<C> curriculum(table, "data_efficiency.data_sampling.curriculum_learning",
-                        [](Config& c) -> C& { return c.curriculum; });
+  Section<SampleCurriculum> curriculum(table, "data_efficiency.data_sampling.curriculum_learning",
+                                       [](Config& c) -> SampleCurriculum& { return c.sample_curriculum; });
   curriculum.switched("curriculum learning");
-  curriculum.key("enabled", &C::enabled, "the second form of curriculum_learning").alias_of("curriculum_learning.enabled");
-  curriculum.unused("data_cluster_path", "null", "index of the samples");
-  add_metrics(table, "data_efficiency.data_sampling.curriculum_learning.curriculum_metrics", "curriculum_learning");
+  curriculum
+      .key("enabled", &SampleCurriculum::enabled,
+           "easy samples first, by the metrics that follow, or short sequences first, as in curriculum_learning")
+      .deepspeed("draws samples with weights from clusters of equal difficulty, which it keeps in files");
+  curriculum.unused("data_cluster_path", "null", "folder for the order of the samples");
+  add_metrics(table, "data_efficiency.data_sampling.curriculum_learning.curriculum_metrics");
   SectionBase batching(table, "data_efficiency.data_sampling.dynamic_batching");
   batching.refused("batches formed by tokens");
   batching.unsupported("enabled", "false", "form batches by tokens instead of samples");

@@ -5,9 +5,10 @@
 
 namespace trivet::trainer {
 
-Batches::Batches(const Config& config, std::shared_ptr<const data::SampleSource> samples, const Plan& plan, int rank)
+Batches::Batches(const Config& config, std::shared_ptr<const data::SampleSource> samples,
+                 std::shared_ptr<const data::Sampler> sampler, const Plan& plan, int rank)
     : samples_(std::move(samples)),
-      sampler_(make_sampler(config, *samples_, plan)),
+      sampler_(std::move(sampler)),
       loader_(samples_, sampler_, plan.batch_layout(rank)),
       total_steps_(trainer::total_steps(config.training, *sampler_)),
       curriculum_(config.curriculum) {}

@@ -17,7 +17,8 @@ namespace trivet::trainer {
 
 class Batches {
  public:
-  Batches(const Config& config, std::shared_ptr<const data::SampleSource> samples, const Plan& plan, int rank);
+  Batches(const Config& config, std::shared_ptr<const data::SampleSource> samples, std::shared_ptr<const data::Sampler> sampler,
+          const Plan& plan, int rank);
 
   const data::BatchLayout& layout() const { return loader_.layout(); }
   const data::Sampler& sampler() const { return *sampler_; }

@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include "engine/data/curriculum_sampler.h"
 #include "engine/monitor/number_text.h"
 
 namespace trivet::trainer {
 
-std::shared_ptr<const data::Sampler> make_sampler(const Config& config, const data::SampleSource& train, const Plan& plan) {
+std::shared_ptr<const data::Sampler> make_sampler(const Config& config, const data::SampleSource& train, const Plan& plan,
+                                                  const data::Admissions* admissions) {
   const auto seed = static_cast<uint64_t>(config.training.seed);
   const data::BatchLayout layout = plan.batch_layout(0);
+  if (admissions) return std::make_shared<data::CurriculumSampler>(*admissions, seed, config.data.shuffle, layout);
   if (config.data.grows) return std::make_shared<data::EndlessSampler>(train.epoch_sizes(), seed, config.data.shuffle, layout);
   return data::make_sampler(config.data, train.sizes_of_sources(), seed, layout, config.source);
 }

@@ -6,14 +6,16 @@
 #include <string>
 
 #include "engine/config/config.h"
+#include "engine/data/admission.h"
 #include "engine/data/sample_source.h"
 #include "engine/data/sampler.h"
 #include "engine/plan.h"
 
 namespace trivet::trainer {
 
-// The sampler that the config asks for. `train`: the training data.
-std::shared_ptr<const data::Sampler> make_sampler(const Config& config, const data::SampleSource& train, const Plan& plan);
+// The sampler that the config asks for. `train`: the training data. `admissions`: of its curriculum, or null.
+std::shared_ptr<const data::Sampler> make_sampler(const Config& config, const data::SampleSource& train, const Plan& plan,
+                                                  const data::Admissions* admissions = nullptr);
 
 // The number of the last step of the run.
 int64_t total_steps(const TrainingConfig& training, const data::Sampler& sampler);

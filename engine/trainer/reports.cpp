@@ -223,6 +223,7 @@ void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
                  {"memory", planned_memory_line(run.engine.plan())}};
   if (const std::string epochs = describe_epochs(run.config, run.batches.samples(), run.batches.sampler()); !epochs.empty())
     start.facts.push_back({"epochs", epochs});
+  if (run.admissions) start.facts.push_back({"samples", data::describe_admissions(run.config, *run.admissions)});
   if (const std::string lr = scaled_lr_line(run); !lr.empty()) start.facts.push_back({"lr", lr});
   if (const std::string network = run.world.network(); !network.empty()) start.facts.push_back({"network", network});
   if (checkpoints.memory()) start.facts.push_back({"saves", checkpoints.memory()->description()});

@@ -50,12 +50,13 @@ void refuse_empty_rows_in_statistics(const Config& config, const model::Model& m
             config.source, model.names[layer]));
 }
 
-Engine make_engine(const Config& config, const data::TrainingData& data, comm::World& world, const TrainOptions& options) {
+Engine make_engine(const Config& config, const data::TrainingData& data, const data::Admissions* admissions, comm::World& world,
+                   const TrainOptions& options) {
   model::Model model = model::build(model::with_vocabulary(config.model, data.vocabulary_size()));
   const auto train = data.train();
   if (model::family_of(config.model.type).reads_images) check_classes(config, model, *train);
   Plan plan = make_plan(config, model, world.size());
-  const auto sampler = make_sampler(config, *train, plan);
+  const auto sampler = make_sampler(config, *train, plan, admissions);
   if (sampler->has_empty_rows()) refuse_empty_rows_in_statistics(config, model);
   set_steps_of_schedule(plan.config, *sampler);
   return Engine(std::move(plan), std::move(model), world, {.threads = options.threads, .local_rank = options.local_rank});
@@ -74,9 +75,11 @@ Run::Run(const Config& run_config, comm::World& ranks, const TrainOptions& train
       world(ranks),
       options(train_options),
       data(open_same_data(config, world)),
+      admissions(data::admit(config, *data->train())),
       references(*data),
-      engine(make_engine(config, *data, world, options)),
-      batches(config, references.train(), engine.plan(), world.rank()),
+      engine(make_engine(config, *data, admissions.get(), world, options)),
+      batches(config, references.train(), make_sampler(config, *references.train(), engine.plan(), admissions.get()),
+              engine.plan(), world.rank()),
       intake(*this),
       evaluations(config.training, config.checkpoint.keep_best),
       log(world.rank()) {

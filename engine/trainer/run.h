@@ -7,6 +7,7 @@
 #include "comm/world.h"
 #include "core/log.h"
 #include "engine/config/config.h"
+#include "engine/data/admission.h"
 #include "engine/data/training_data.h"
 #include "engine/engine.h"
 #include "engine/monitor/monitor.h"
@@ -53,6 +54,7 @@ struct Run {
   comm::World& world;
   const TrainOptions& options;
   std::unique_ptr<data::TrainingData> data;
+  std::shared_ptr<const data::Admissions> admissions;  // null: the config does not choose samples by their difficulty
   PairReferences references;
   Engine engine;
   Batches batches;
