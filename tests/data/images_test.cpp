@@ -67,6 +67,9 @@ TEST_F(ImageFiles, ThatAreNotIdxAreRefused) {
   write("a-images-idx3-ubyte", idx_text({2, 1, 3}, "abcde"));
   expect_refused(images, ImageFormat::Auto,
                  images + ": says that it has 6 elements of images, but 5 bytes follow; the file is damaged or incomplete");
+  write("a-images-idx3-ubyte", idx_text({2, 1, 3}, "abcdefg"));
+  expect_refused(images, ImageFormat::Auto,
+                 images + ": says that it has 6 elements of images, but 7 bytes follow; the file is damaged or incomplete");
   write("a-images-idx3-ubyte", idx_text({2, 0, 3}, ""));
   expect_refused(images, ImageFormat::Auto,
                  images + ": says that a dim has the size 0; sizes from 1 to 17179869184 bytes in all are accepted");

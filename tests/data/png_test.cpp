@@ -42,6 +42,12 @@ TEST(ReadPng, EveryFilter) {
   EXPECT_EQ(pixels(4, {253, 180, 70, 50, 116, 157}), expected);  // - the nearest of left, up and corner
 }
 
+// 4 is left, 1 is up, and 2 in the corner: 4 + 1 - 2 is as far from left as from the corner.
+TEST(ReadPng, OfNeighboursThatAreEquallyNearTheLeftOneIsTaken) {
+  const PngText image{.rows = 2, .cols = 2, .stored = bytes({0, 2, 1, 4, 2, 0})};
+  EXPECT_EQ(read_png(image.text(), "a.png").pixels, (Pixels{2, 1, 4, 4}));
+}
+
 TEST(ReadPng, FewBitsAndPalettes) {
   const auto gray = [](char depth, uint32_t cols, const std::string& row) {
     return read_png(PngText{.cols = cols, .depth = depth, .stored = bytes({0}) + row}.text(), "a.png").pixels;

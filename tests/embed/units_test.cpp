@@ -57,6 +57,7 @@ TEST(Units, RefusesWhatCannotBeAUnit) {
   const auto make = [](std::vector<Parameter> parameters) { return [=] { make_units(parameters, 10); }; };
   EXPECT_THAT(make({{.shape = {1}}}), ThrowsMessage<Error>(HasSubstr("parameter 0 has no name")));
   EXPECT_THAT(make({{.name = "a", .shape = {2, 0}}}), ThrowsMessage<Error>(HasSubstr("\"a\" has the shape [2, 0]")));
+  EXPECT_THAT(make({{.name = "a", .shape = {-2}}}), ThrowsMessage<Error>(HasSubstr("\"a\" has the shape [-2]")));
   EXPECT_THAT(make({{.name = "a", .shape = {-2, -3}}}), ThrowsMessage<Error>(HasSubstr("\"a\" has the shape [-2, -3]")));
   // The product is 0 in 64 bits.
   EXPECT_THAT(make({{.name = "a", .shape = {int64_t{1} << 32, int64_t{1} << 32, 7}}}),

@@ -167,6 +167,8 @@ TEST(Sequential, SaysWhatIsWrongWithALayer) {
   EXPECT_EQ(problem_of({"relu 3"}), "network: layer 1, \"relu 3\": \"3\" is not known here; write \"relu\"");
   EXPECT_EQ(problem_of({"conv 0"}),
             "network: layer 1, \"conv 0\": channels 0 is not accepted; use a whole number from 1 to 262144");
+  EXPECT_EQ(problem_of({"conv 4x"}),
+            "network: layer 1, \"conv 4x\": channels 4x is not accepted; use a whole number from 1 to 262144");
   EXPECT_EQ(problem_of({"conv 1.5"}),
             "network: layer 1, \"conv 1.5\": channels 1.5 is not accepted; use a whole number from 1 to 262144");
   EXPECT_EQ(problem_of({"dropout 1"}), "network: layer 1, \"dropout 1\": rate 1 is not accepted; use a number from 0 to 0.99");
