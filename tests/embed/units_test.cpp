@@ -29,18 +29,15 @@ TEST(Units, AreInTheOrderOfTheirFirstParameters) {
 }
 
 TEST(Units, NeighboursShareABucketUntilItIsFull) {
-  const std::vector<Parameter> parameters{{.name = "a", .shape = {4}},
-                                          {.name = "b", .shape = {6}},
-                                          {.name = "c", .shape = {1}},
-                                          {.name = "d", .shape = {50}},
-                                          {.name = "e", .shape = {2}},
-                                          {.name = "f", .shape = {8}}};
+  const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}, {.name = "b", .shape = {6}},
+                                          {.name = "c", .shape = {1}}, {.name = "d", .shape = {50}},
+                                          {.name = "e", .shape = {2}}, {.name = "f", .shape = {8}}};
   const std::vector<Unit> units = make_units(parameters, 10);
   ASSERT_EQ(units.size(), 4u);
   EXPECT_EQ(units[0].name, "bucket 0");
   EXPECT_THAT(units[0].parameters, ElementsAre(0, 1));  // 10 elements fit
   EXPECT_THAT(units[1].parameters, ElementsAre(2));
-  EXPECT_THAT(units[2].parameters, ElementsAre(3));  // larger than a bucket
+  EXPECT_THAT(units[2].parameters, ElementsAre(3));     // larger than a bucket
   EXPECT_THAT(units[3].parameters, ElementsAre(4, 5));  // as much as if nothing had come before
 }
 
