@@ -64,8 +64,9 @@ void check_stored(const TensorSource& source, const Piece& wanted) {
   if (!(stored->shape == wanted.shape) || stored->dtype != wanted.data.dtype)
     throw CheckpointError(
         ExitCode::Usage,
-        fmt::format("{}: tensor \"{}\" is stored as {} {}, but {} {} is needed", source.source(), wanted.name,
-                    name_of(stored->dtype), to_string(stored->shape), name_of(wanted.data.dtype), to_string(wanted.shape)));
+        fmt::format("{}: tensor \"{}\" is stored as {} {}, but {} {} is needed{}", source.source(), wanted.name,
+                    name_of(stored->dtype), to_string(stored->shape), name_of(wanted.data.dtype), to_string(wanted.shape),
+                    wanted.name.starts_with("optimizer.") ? "; is the checkpoint from another optimizer?" : ""));
 }
 
 MappedSource::MappedSource(const TensorSource& theirs, Table table) : theirs_(theirs), table_(std::move(table)) {

@@ -64,10 +64,10 @@ struct OptimizerConfig {
   double factor_max = 4.0, factor_min = 0.5;              // OneBitLamb: of the ratio, once it is frozen
   double factor_threshold = 0.1;                          // OneBitLamb: change of the factor in an update
   int64_t var_freeze_step = 100'000;                      // ZeroOneAdam: updates before the variance stays
-  int64_t var_update_scaler = 16;                         // ZeroOneAdam: refreshes of the variance in each interval
-  int64_t local_step_scaler = 32'678;                     // ZeroOneAdam: updates in each interval between synchronisations
-  int64_t local_step_clipper = 16;                        // ZeroOneAdam: the longest of those intervals
-  bool decay_all = false;                                 // true: biases and norms decay too
+  int64_t var_update_scaler = 16;                         // ZeroOneAdam: refreshes of the variance until their interval doubles
+  int64_t local_step_scaler = 32'678;  // ZeroOneAdam: local updates until the interval of synchronisations doubles
+  int64_t local_step_clipper = 16;     // ZeroOneAdam: the longest of those intervals
+  bool decay_all = false;              // true: biases and norms decay too
 };
 
 struct SchedulerConfig {

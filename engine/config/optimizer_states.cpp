@@ -89,13 +89,14 @@ UpdateKind kind_of_update(const OptimizerConfig& config, int64_t update) {
   return update > config.freeze_step ? UpdateKind::SendsSigns : UpdateKind::SumsGradients;
 }
 
-// Kinds of 0/1 Adam begin where an interval doubles; of two updates that follow, at most one is a multiple of the new interval.
+// Kinds of 0/1 Adam begin where an interval doubles. The interval may become larger once more before the update that follows
+// (from 2 to 3, say, the longest one), so that both are synchronisations; the third then is none.
 std::vector<int64_t> updates_of_all_kinds(const OptimizerConfig& config) {
   if (!may_send_signs(config.type)) return {1};
   if (config.type != OptimizerType::ZeroOneAdam) return {1, config.freeze_step + 2};
   std::vector<int64_t> updates{1};
   const auto add_first = [&](UpdateKind kind, int64_t from) {
-    for (const int64_t update : {from, from + 1})
+    for (const int64_t update : {from, from + 1, from + 2})
       if (kind_of_update(config, update) == kind) return updates.push_back(update);
   };
   add_first(UpdateKind::SendsSigns, config.var_update_scaler + 1);

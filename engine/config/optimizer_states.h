@@ -24,7 +24,7 @@ bool may_send_signs(OptimizerType type);
 enum class UpdateKind {
   SumsGradients,    // gradients, before the update
   SendsSigns,       // signs of what each rank makes of its own gradient
-  Local,            // nothing: each rank goes on by itself
+  Local,            // nothing but norms and losses: each rank goes on by itself
   EndsLocalUpdates  // signs of what the local updates, of which this is the last, have added up to
 };
 // `update` counts from 1.
@@ -33,8 +33,8 @@ UpdateKind kind_of_update(const OptimizerConfig& config, int64_t update);
 inline bool has_own_gradients(const OptimizerConfig& config, int64_t update) {
   return kind_of_update(config, update) != UpdateKind::SumsGradients;
 }
-// One update of each kind that a long run has. The last is of the kind whose bytes a plan counts: that of the rest of the run,
-// or, of local updates, the one that ends them.
+// One update of each kind that a long run has. Plans count the bytes of the last: of the kind that the run has in the end,
+// where those between synchronisations do not count.
 std::vector<int64_t> updates_of_all_kinds(const OptimizerConfig& config);
 // Whether a step visits weights and states only once.
 bool visits_states_once(OptimizerType type);

@@ -15,6 +15,8 @@ std::vector<std::string> optimizers_of_deepspeed() {
           "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
 }
 
+constexpr int64_t kLargestUpdate = int64_t{1} << 52;  // doubles count updates, and a little more than this one
+
 std::string default_of_trainer(const char* argument) {
   return std::string(", the default of Hugging Face's Trainer, which takes ") + argument;
 }
@@ -89,7 +91,7 @@ void add_parameters(KeyTable& table) {
                         "by how much of itself the factor may change from one update to the next")
                    .between(0, 1));
   const auto zero_one_adam = [&](auto&& key, const char* difference) {
-    key.at_least(1).only_for(type, {"ZeroOneAdam"}).deepspeed(difference);
+    key.between(1, kLargestUpdate).only_for(type, {"ZeroOneAdam"}).deepspeed(difference);
   };
   const char* const counts = "counts its first call, too, which only prepares buffers";
   zero_one_adam(
@@ -107,8 +109,9 @@ void add_parameters(KeyTable& table) {
                  "after var_freeze_step, ranks synchronise in updates that are multiples of an interval, which is 1 at "
                  "first and doubles after every this many updates; the updates in between are local"),
       counts);
-  zero_one_adam(params.key("local_step_clipper", &O::local_step_clipper, "the longest interval between synchronisations"),
-                counts);
+  zero_one_adam(params.key("local_step_clipper", &O::local_step_clipper,
+                           "the longest interval between synchronisations; checkpoints have the weights of the last one"),
+                "counts updates from its first call, which only prepares buffers, so that other updates are multiples");
   params.key("muon_lr", &O::muon_lr, "learning rate of matrices; 0: lr").at_least(0).only_for(type, {"Muon"});
   params.key("adam_lr", &O::adam_lr, "learning rate of all other parameters; 0: lr").at_least(0).only_for(type, {"Muon"});
 }

@@ -21,7 +21,8 @@
 //
 // If all learning rates since the last synchronisation were 0, there is nothing to average, and the momenta stay as they are.
 //
-// Elements whose v is 0 had no gradient in any refresh. They are not updated, except for decay.
+// Elements whose v is 0 had no gradient in any refresh, or none that its square can show. They are not updated, except for
+// decay.
 #pragma once
 
 #include "engine/config/optimizer_states.h"

@@ -117,6 +117,19 @@ TEST(WeightAudit, NamesTheRankThatTheMajorityOutvotes) {
             HasSubstr("audit.weights_every")));
 }
 
+// Ranks have weights of their own between synchronisations, and all have the same ones below those.
+TEST(WeightAudit, NamesTheRankWhoseWeightsOfTheLastSynchronisationDiffer) {
+  Config config = audited_config();
+  config.optimizer.type = OptimizerType::ZeroOneAdam;
+  config.zero.stage = 0;
+  config.optimizer.local_step_scaler = 1;
+  for (const int64_t freeze_step : {1, 1000}) {
+    config.optimizer.var_freeze_step = freeze_step;
+    EXPECT_THAT(message_after(flip_exponent, config, 3, 2, "blocks.1.mlp.up.weight"),
+                HasSubstr("rank 2 holds different weights from ranks 0, 1, first in blocks.1.mlp.up.weight"));
+  }
+}
+
 TEST(WeightAudit, ExchangedElementsChangeTheDigest) {
   const auto total = [](Engine& engine) {
     uint64_t sum = 0;
