@@ -40,7 +40,7 @@ void check_objective(const Config& config) {
   const model::Objective objective = config.model.objective;
   if (objective == model::Objective::NextToken) return;
   const auto name = fmt::format("\"{}\"", name_of(objective));
-  const auto refuse_with = [&](const char* key, const std::string& value, const std::string& why) {
+  const auto refuse_with = [&](const std::string& key, const std::string& value, const std::string& why) {
     refuse(config, key, fmt::format("{} is not accepted with training.objective {}: {}", value, name, why));
   };
   if (model::family_of(config.model.type).reads_images)
@@ -49,7 +49,7 @@ void check_objective(const Config& config) {
     refuse_with("data.loss_on", "\"all\"", "its loss does not count prompts; leave it out");
   if (objective != model::Objective::Dpo) return;
   if (config.curriculum.enabled)
-    refuse_with("curriculum_learning.enabled", "true", "answers are compared as a whole; use false");
+    refuse_with(config::switch_of_lengths(config), "true", "answers are compared as a whole; use false");
   if (config.data.packing != Packing::Stream)
     refuse_with("data.packing", fmt::format("\"{}\"", name_of(config.data.packing)),
                 "each answer has a row of its own; leave it out");

@@ -94,7 +94,7 @@ void check_parts(const Config& config) {
   for (const int64_t step : steps_of_new_difficulty(config.curriculum))
     if (const int64_t length = difficulty_at(config.curriculum, step); length % ranks != 0)
       refuse(
-          config, "curriculum_learning.enabled",
+          config, config::switch_of_lengths(config),
           fmt::format("true gives step {} sequences of {} tokens, which the {} ranks of parallel.tensor cannot share evenly, "
                       "as parallel.sequence_parallel requires; use difficulties that are multiples of {}",
                       step, length, ranks, ranks));
@@ -133,8 +133,7 @@ void use_longest_samples(CurriculumConfig& curriculum) {
 void config::check_curriculum(const Config& config, int64_t longest) {
   const CurriculumConfig& curriculum = config.curriculum;
   if (!curriculum.enabled) return;
-  if (longest == 0)
-    refuse(config, "curriculum_learning.enabled", "true needs a model that reads sequences of tokens; use false");
+  if (longest == 0) refuse(config, switch_of_lengths(config), "true needs a model that reads sequences of tokens; use false");
   const std::string section = section_of_lengths(config);
   if (curriculum.max_difficulty > longest)
     refuse(config, section + ".max_difficulty",

@@ -27,6 +27,8 @@ struct CurriculumConfig {
   DifficultySchedule schedule = DifficultySchedule::FixedLinear;
   int64_t total_steps = 0, difficulty_step = 0, root_degree = 0;  // FixedLinear and FixedRoot, which alone has a degree
   std::vector<int64_t> difficulties, last_steps;  // FixedDiscrete: the last step of each difficulty but the last one
+
+  bool operator==(const CurriculumConfig&) const = default;
 };
 
 enum class DifficultyType { Value, Percentile };
@@ -57,6 +59,7 @@ struct SampleMetric {
 // (engine/data/difficulty.h).
 struct SampleCurriculum {
   bool enabled = false;
+  bool length_cuts = false;  // the schedule of the length became Config::curriculum
   SampleMetric length{.clustering = Clustering::SingleCluster, .schedule = {}};
   SampleMetric rarity;
 };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/config/config.h"
 #include "engine/config/curriculum.h"
 #include "engine/config/load.h"
@@ -16,6 +18,14 @@ using config::section_of_metric;
 
 constexpr const char* kSampling = "data_efficiency.data_sampling.curriculum_learning";
 constexpr const char* kEnabled = "data_efficiency.data_sampling.curriculum_learning.enabled";
+
+// Whether the file says anything of a metric, other than where DeepSpeed's files of it are.
+bool is_asked_for(const Config& config, const std::string& name) {
+  const std::string section = section_of_metric(name) + ".";
+  return std::ranges::any_of(config.given, [&](const GivenKey& key) {
+    return key.path.starts_with(section) && !key.path.starts_with(section + "index_to_");
+  });
+}
 
 // Whether a section gave it any number.
 bool has_numbers(const CurriculumConfig& schedule) {
@@ -68,31 +78,41 @@ std::string config::section_of_metric(const std::string& name) {
 }
 
 std::string config::section_of_lengths(const Config& config) {
-  const bool is_metric = !config.sample_curriculum.length.schedule.enabled && is_given(config, section_of_metric("seqlen"));
-  return is_metric ? section_of_metric("seqlen") : "curriculum_learning";
+  if (config.sample_curriculum.length_cuts) return section_of_metric("seqlen");
+  const std::string truncate = section_of_metric("seqlen_truncate");
+  return is_given(config, truncate) && !is_given(config, "curriculum_learning") ? truncate : "curriculum_learning";
+}
+
+std::string config::switch_of_lengths(const Config& config) {
+  const std::string own = "curriculum_learning.enabled";
+  return is_given(config, kEnabled) && !is_given(config, own) ? kEnabled : own;
 }
 
 void config::settle_metrics(Config& config) {
   SampleCurriculum& chosen = config.sample_curriculum;
   if (!chosen.enabled) return;
-  const bool has_lengths = has_numbers(chosen.length.schedule), cuts_already = has_numbers(config.curriculum);
+  const bool has_lengths = has_numbers(chosen.length.schedule) || is_asked_for(config, "seqlen");
+  const bool cuts_already = has_numbers(config.curriculum) || is_asked_for(config, "seqlen_truncate");
   const std::string seqlen = section_of_metric("seqlen");
   if (has_lengths && chosen.length.clustering == Clustering::SingleCluster) {
-    if (cuts_already)
+    CurriculumConfig& schedule = chosen.length.schedule;
+    schedule.enabled = config.curriculum.enabled;
+    if (cuts_already && !(schedule == config.curriculum))
       refuse(config, seqlen + ".min_difficulty",
              "another section says how sequences are cut, too: curriculum_learning or seqlen_truncate; keep one of them");
     if (chosen.length.type == DifficultyType::Percentile)
       refuse(config, seqlen + ".difficulty_type",
              "\"percentile\" is not accepted with clustering_type \"single_cluster\", which cuts sequences to a number of "
              "tokens; use \"value\", or \"schedule_based\", which chooses samples");
-    config.curriculum = chosen.length.schedule;
+    config.curriculum = schedule;
     config.curriculum.enabled = true;
     chosen.length = SampleCurriculum{}.length;
+    chosen.length_cuts = true;
   } else {
     chosen.length.schedule.enabled = has_lengths;
     config.curriculum.enabled = config.curriculum.enabled || cuts_already;
   }
-  chosen.rarity.schedule.enabled = has_numbers(chosen.rarity.schedule);
+  chosen.rarity.schedule.enabled = has_numbers(chosen.rarity.schedule) || is_asked_for(config, "vocabularyrarity");
   chosen.enabled = chosen.length.schedule.enabled || chosen.rarity.schedule.enabled;
   if (!chosen.enabled && !config.curriculum.enabled)
     refuse(config, kEnabled,

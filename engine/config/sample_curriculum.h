@@ -27,6 +27,8 @@ namespace config {
 std::string section_of_metric(const std::string& name);
 // Where the config has the schedule of Config::curriculum.
 std::string section_of_lengths(const Config& config);
+// The key that switches it on.
+std::string switch_of_lengths(const Config& config);
 
 // Decides what the metrics of a config that was just read do: those that cut samples become Config::curriculum, those that
 // have no value are not used. Throws ConfigError if two sections say how sequences are cut, or none says anything.

@@ -107,7 +107,7 @@ void add_metric(KeyTable& table, const std::string& section, SampleMetric Sample
                        .main = section,
                        .part = [part](Config& c) -> CurriculumConfig& { return part(c).schedule; },
                        .least = "the difficulty of the first step: " + what + ", or a percentile",
-                       .most = "the difficulty of the last steps; if it is a percentile, all samples",
+                       .most = "the difficulty of the last steps; as a percentile it means all samples",
                        .steps = "difficulties are multiples of it"});
 }
 

@@ -63,20 +63,23 @@ std::vector<int64_t> first_steps(const MeasuredMetric& measured) {
   const MeasuredMetric& only = metrics.front();
   const auto samples = static_cast<int64_t>(only.difficulties.size());
   const bool is_length = config.sample_curriculum.length.schedule.enabled;
-  const std::string key = config::section_of_metric(is_length ? "seqlen" : "vocabularyrarity") + ".min_difficulty";
-  const int64_t least = only.metric.schedule.min_difficulty, first = difficulty_at(only.metric.schedule, 1);
-  if (only.metric.type == DifficultyType::Percentile)
-    config::refuse(
-        config, key,
-        fmt::format("{} leaves no sample for step 1: percentile {} of {} is less than one of {} samples; use a larger "
-                    "one",
-                    least, first, only.metric.schedule.max_difficulty, samples));
-  const int64_t multiple = std::max<int64_t>(1, only.metric.schedule.difficulty_step);
-  config::refuse(config, key,
-                 fmt::format("{} leaves no sample for step 1, whose difficulty is {}: those of the {} samples are from {}; "
-                             "use at least {}",
-                             least, first, samples, range(only),
-                             (std::ranges::min(only.difficulties) + multiple - 1) / multiple * multiple));
+  const CurriculumConfig& schedule = only.metric.schedule;
+  const bool by_list = schedule.schedule == DifficultySchedule::FixedDiscrete;
+  const bool by_percentile = only.metric.type == DifficultyType::Percentile;
+  const int64_t first = difficulty_at(schedule, 1), most = schedule.max_difficulty;
+  const int64_t multiple = by_list ? 1 : std::max<int64_t>(1, schedule.difficulty_step);
+  const int64_t least = by_percentile ? (most + samples - 1) / samples : std::ranges::min(only.difficulties);
+  const int64_t needed = (least + multiple - 1) / multiple * multiple;
+  const std::string why =
+      by_percentile ? fmt::format("percentile {} of {} is less than one of {} samples", first, most, samples)
+                    : fmt::format("its difficulty is {}, and those of the {} samples are from {}", first, samples, range(only));
+  config::refuse(
+      config,
+      fmt::format("{}.{}", config::section_of_metric(is_length ? "seqlen" : "vocabularyrarity"),
+                  by_list ? "schedule_config.difficulty" : "min_difficulty"),
+      fmt::format("{} leaves no sample for step 1: {}; use at least {}{}",
+                  by_list ? "its first number" : fmt::format("{}", schedule.min_difficulty), why, needed,
+                  needed > most ? fmt::format(", and a max_difficulty that is not less than it, as {} is", most) : ""));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ Admissions admissions(const std::vector<MeasuredMetric>& metrics);
 // Measures the samples of a run. Null if the config does not choose samples. Throws ConfigError if the first step admits none.
 std::shared_ptr<const Admissions> admit(const Config& config, const SampleSource& samples);
 
-// "vocabularyrarity percentile 1 of 100 in step 1, 100 from step 900 on: 12 of 1,200 samples in step 1, all from step 900 on"
+// "vocabularyrarity percentile 1 of 100 in step 1, 100 from step 900 on: 12 of 1200 samples in step 1, all from step 900 on"
 std::string describe_admissions(const Config& config, const Admissions& admissions);
 
 }  // namespace trivet::data

@@ -26,6 +26,10 @@ AdmittedOrder::AdmittedOrder(std::vector<int64_t> samples, std::vector<Stage> st
       shuffle_(shuffle) {
   const bool is_complete = !stages_.empty() && stages_.front().first_place == 0 && stages_.front().admitted > 0 &&
                            stages_.back().admitted == static_cast<int64_t>(samples_.size());
+  if (!shuffle_) {
+    in_order_ = samples_;
+    std::ranges::sort(in_order_);
+  }
   if (!is_complete) throw std::logic_error("admitted order: stages do not begin with a sample and end with all of them");
 }
 
@@ -71,7 +75,7 @@ AdmittedOrder::Choice AdmittedOrder::at(int64_t place) const {
   if (place < first_places_.back()) return {round_.samples[place - round_.first_place], round_.number};
   const int64_t number = place - first_places_.back(), size = order_.samples();
   const int64_t round = static_cast<int64_t>(first_places_.size()) - 1 + number / size;
-  return {samples_[order_.sample_at(round, number % size)], round};
+  return {(shuffle_ ? samples_ : in_order_)[order_.sample_at(round, number % size)], round};
 }
 
 }  // namespace trivet::data

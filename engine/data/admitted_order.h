@@ -35,8 +35,9 @@ class AdmittedOrder {
   // a sample. Without a shuffle, the order of a round is that of the samples' numbers.
   AdmittedOrder(std::vector<int64_t> samples, std::vector<Stage> stages, uint64_t seed, bool shuffle);
 
-  // Rounds that begin before the last stage are worked out one after another when they are first asked for, in
-  // O(log samples) for each place; then only the round that was asked for last is in memory.
+  // Rounds that begin before the last stage are worked out one after another, each as a whole, when a place in them or after
+  // them is first asked for, in O(log samples) for each of their places; then only the round that was asked for last is in
+  // memory.
   Choice at(int64_t place) const;
 
  private:
@@ -52,6 +53,7 @@ class AdmittedOrder {
   void go_to(int64_t place) const;
 
   std::vector<int64_t> samples_;
+  std::vector<int64_t> in_order_;  // the same samples by their numbers, unless they are shuffled anyway
   std::vector<Stage> stages_;
   SampleOrder order_;  // of rounds that begin in the last stage
   uint64_t key_;

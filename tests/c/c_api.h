@@ -10,8 +10,8 @@ extern "C" {
 
 /* Every function of version 1 with its signature. */
 struct signatures {
-  uint32_t (*c_version)(void);
-  const char* (*last_error)(void);
+  uint32_t (*c_version)(void);     /* NOLINT(modernize-redundant-void-arg): needed in C */
+  const char* (*last_error)(void); /* NOLINT(modernize-redundant-void-arg) */
   trivet_status (*world_connect)(trivet_world**);
   trivet_status (*run_threads)(int32_t, trivet_status (*)(trivet_world*, void*), void*);
   int32_t (*world_rank)(const trivet_world*);

@@ -197,7 +197,7 @@ TEST(AdmittedOrder, RoundsDuringTheCurriculumHaveOrdersOfTheirOwn) {
 TEST(AdmittedOrder, WithoutAShuffleIsTheOrderOfTheNumbers) {
   const AdmittedOrder order(kAdmitted, kStages, 1, false);
   std::vector<int64_t> read, expected;
-  for (int64_t place = 0, last = -1; place < 64; ++place) {
+  for (int64_t place = 0, last = -1; place < 120; ++place) {
     read.push_back(order.at(place).sample);
     const auto next = [&](int64_t after) {
       int64_t least = 1000;
@@ -289,20 +289,31 @@ TEST(Admit, SaysWhyTheFirstStepHasNoSample) {
   };
   const std::string section = "a.json: data_efficiency.data_sampling.curriculum_learning.curriculum_metrics.";
   const SampleMetric none;
-  expect_error(admit_by(rising(DifficultyType::Value, 2, 4, 10), none), ExitCode::Usage,
-               section +
-                   "seqlen.min_difficulty: 2 leaves no sample for step 1, whose difficulty is 2: those of the 3 samples are "
-                   "from 3 to 4; use at least 3");
+  expect_error(
+      admit_by(rising(DifficultyType::Value, 2, 4, 10), none), ExitCode::Usage,
+      section +
+          "seqlen.min_difficulty: 2 leaves no sample for step 1: its difficulty is 2, and those of the 3 samples are from "
+          "3 to 4; use at least 3");
   SampleMetric by_twos = rising(DifficultyType::Value, 2, 4, 10);
   by_twos.schedule.difficulty_step = 2;
-  expect_error(admit_by(by_twos, none), ExitCode::Usage,
-               section +
-                   "seqlen.min_difficulty: 2 leaves no sample for step 1, whose difficulty is 2: those of the 3 samples are "
-                   "from 3 to 4; use at least 4");
+  expect_error(
+      admit_by(by_twos, none), ExitCode::Usage,
+      section +
+          "seqlen.min_difficulty: 2 leaves no sample for step 1: its difficulty is 2, and those of the 3 samples are from "
+          "3 to 4; use at least 4");
+  SampleMetric by_list = rising(DifficultyType::Value, 1, 2, 10);
+  by_list.schedule.schedule = DifficultySchedule::FixedDiscrete;
+  by_list.schedule.difficulties = {2}, by_list.schedule.last_steps = {};
+  expect_error(
+      admit_by(by_list, none), ExitCode::Usage,
+      section +
+          "seqlen.schedule_config.difficulty: its first number leaves no sample for step 1: its difficulty is 2, and "
+          "those of the 3 samples are from 3 to 4; use at least 3, and a max_difficulty that is not less than it, as 2 "
+          "is");
   expect_error(admit_by(none, rising(DifficultyType::Percentile, 1, 100, 1000)), ExitCode::Usage,
                section +
                    "vocabularyrarity.min_difficulty: 1 leaves no sample for step 1: percentile 1 of 100 is less than one of "
-                   "3 samples; use a larger one");
+                   "3 samples; use at least 34");
   expect_error(admit_by(rising(DifficultyType::Value, 3, 4, 10), rising(DifficultyType::Value, 1, 9, 100)), ExitCode::Usage,
                section +
                    "vocabularyrarity.min_difficulty: 1 leaves no sample for step 1, together with 3 of seqlen: the 3 samples "

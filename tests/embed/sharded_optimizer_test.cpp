@@ -610,7 +610,8 @@ TEST(ShardedOptimizer, ContinuesOnAnotherNumberOfRanksAndStageWithTheSameBits) {
   struct Place {
     int ranks, stage;
   };
-  for (const auto& [from, to] : {std::pair<Place, Place>{{2, 2}, {3, 3}}, {{4, 3}, {1, 0}}, {{1, 0}, {2, 1}}}) {
+  for (const auto& places : {std::pair<Place, Place>{{2, 2}, {3, 3}}, {{4, 3}, {1, 0}}, {{1, 0}, {2, 1}}}) {
+    const Place from = places.first, to = places.second;
     const test::TemporaryFolder folder;
     comm::run_threads(from.ranks, [&](comm::World& world) {
       ForeignTrainer trainer(config_of(zero(from.stage, false, kLayout), world.size()), world);
