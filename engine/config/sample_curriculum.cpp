@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "engine/config/config.h"
 #include "engine/config/curriculum.h"
 #include "engine/config/load.h"
@@ -19,19 +17,13 @@ using config::section_of_metric;
 constexpr const char* kSampling = "data_efficiency.data_sampling.curriculum_learning";
 constexpr const char* kEnabled = "data_efficiency.data_sampling.curriculum_learning.enabled";
 
-// Whether the file says anything of a metric, other than where DeepSpeed's files of it are.
-bool is_asked_for(const Config& config, const std::string& name) {
-  const std::string section = section_of_metric(name) + ".";
-  return std::ranges::any_of(config.given, [&](const GivenKey& key) {
-    return key.path.starts_with(section) && !key.path.starts_with(section + "index_to_");
-  });
+// Whether a section says anything that is no default.
+bool is_asked_for(CurriculumConfig schedule) {
+  schedule.enabled = false;
+  return !(schedule == CurriculumConfig{});
 }
-
-// Whether a section gave it any number.
-bool has_numbers(const CurriculumConfig& schedule) {
-  return schedule.min_difficulty > 0 || schedule.max_difficulty > 0 || schedule.total_steps > 0 ||
-         schedule.difficulty_step > 0 || schedule.root_degree > 0 || !schedule.difficulties.empty() ||
-         !schedule.last_steps.empty();
+bool is_asked_for(const SampleMetric& metric, const SampleMetric& otherwise) {
+  return is_asked_for(metric.schedule) || metric.type != otherwise.type || metric.clustering != otherwise.clustering;
 }
 
 void check_percentiles(const Config& config, const std::string& section, const SampleMetric& metric) {
@@ -91,10 +83,10 @@ std::string config::switch_of_lengths(const Config& config) {
 void config::settle_metrics(Config& config) {
   SampleCurriculum& chosen = config.sample_curriculum;
   if (!chosen.enabled) return;
-  const bool has_lengths = has_numbers(chosen.length.schedule) || is_asked_for(config, "seqlen");
-  const bool cuts_already = has_numbers(config.curriculum) || is_asked_for(config, "seqlen_truncate");
+  const bool asks_for_lengths = is_asked_for(chosen.length, SampleCurriculum{}.length);
+  const bool cuts_already = is_asked_for(config.curriculum);
   const std::string seqlen = section_of_metric("seqlen");
-  if (has_lengths && chosen.length.clustering == Clustering::SingleCluster) {
+  if (asks_for_lengths && chosen.length.clustering == Clustering::SingleCluster) {
     CurriculumConfig& schedule = chosen.length.schedule;
     schedule.enabled = config.curriculum.enabled;
     if (cuts_already && !(schedule == config.curriculum))
@@ -109,10 +101,10 @@ void config::settle_metrics(Config& config) {
     chosen.length = SampleCurriculum{}.length;
     chosen.length_cuts = true;
   } else {
-    chosen.length.schedule.enabled = has_lengths;
+    chosen.length.schedule.enabled = asks_for_lengths;
     config.curriculum.enabled = config.curriculum.enabled || cuts_already;
   }
-  chosen.rarity.schedule.enabled = has_numbers(chosen.rarity.schedule) || is_asked_for(config, "vocabularyrarity");
+  chosen.rarity.schedule.enabled = is_asked_for(chosen.rarity, SampleCurriculum{}.rarity);
   chosen.enabled = chosen.length.schedule.enabled || chosen.rarity.schedule.enabled;
   if (!chosen.enabled && !config.curriculum.enabled)
     refuse(config, kEnabled,
