@@ -457,7 +457,7 @@ std::vector<double> losses_in_float16(OptimizerType type, double loss_scale) {
   std::vector<double> losses;
   comm::run_threads(2, [&](comm::World& world) {
     Engine engine(plan_of(config, 2), model_of(config), world);
-    for (int64_t step = 0; step < 14; ++step) {
+    for (int64_t step = 0; step < 6; ++step) {
       std::vector<int32_t> tokens(32), targets(32);
       for (int32_t t = 0; t < 32; ++t) tokens[t] = (t + world.rank()) % 5, targets[t] = (t + world.rank() + 1) % 5;
       const std::vector<Microbatch> batch(engine.plan().batch.gradient_accumulation_steps,
@@ -469,8 +469,9 @@ std::vector<double> losses_in_float16(OptimizerType type, double loss_scale) {
   return losses;
 }
 
-// Of gradients that are too small for float16, a larger scale loses fewer. If the scale stayed in a rank's own gradients, they
-// would be 8 times as large.
+// The loss of step 5 shows the first update that sends signs. Of gradients that are too small for float16, a larger scale loses
+// fewer, which signs of small numbers make visible: the losses agree to a hundredth. If the scale stayed in a rank's own
+// gradients, they would be 32 and 256 times as large.
 TEST(OptimizersThatSendSigns, TakeTheLossScaleOutOfTheirGradients) {
   for (const OptimizerType type : {OptimizerType::OneBitAdam, OptimizerType::OneBitLamb, OptimizerType::ZeroOneAdam}) {
     const auto small = losses_in_float16(type, 32), large = losses_in_float16(type, 256);
