@@ -17,12 +17,11 @@ class ByteTrie {
   // Calls visit(bytes, value) for each string with which `text` begins, the shortest first.
   template <typename Visit>
   void for_each_prefix(std::string_view text, Visit visit) const {
-    if (text.empty()) return;
-    const Edge* edge = &first_[static_cast<uint8_t>(text[0])];
-    for (size_t bytes = 1; edge->to != 0; ++bytes) {
-      if (edge->value >= 0) visit(bytes, edge->value);
-      if (bytes == text.size()) return;
-      edge = &edges_[place_of(edge->to, static_cast<uint8_t>(text[bytes]))];
+    uint32_t node = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      node = child(node, static_cast<uint8_t>(text[i]));
+      if (node == 0) return;
+      if (values_[node] >= 0) visit(i + 1, values_[node]);
     }
   }
 
@@ -31,31 +30,30 @@ class ByteTrie {
     int32_t value = -1;
   };
   Match longest_prefix(std::string_view text) const;
-  bool may_begin(char c) const { return first_[static_cast<uint8_t>(c)].to != 0; }
+  bool may_begin(char c) const { return first_[static_cast<uint8_t>(c)] != 0; }
 
  private:
-  // An edge from a node, with what its end has: looking for a string reads one place of memory for each byte.
   struct Edge {
-    uint32_t key = 0;    // the node and the byte
-    uint32_t to = 0;     // 0: empty
-    int32_t value = -1;  // -1: none
+    uint32_t key = 0;  // the node and the byte
+    uint32_t to = 0;   // 0: empty
   };
   static constexpr uint32_t kMostNodes = 1u << 24;
   static size_t mixed(uint32_t key) { return static_cast<size_t>((key * uint64_t{0x9E3779B97F4A7C15u}) >> 24); }
 
-  // Where the edge is in edges_, or the empty place that it would have.
-  size_t place_of(uint32_t node, uint8_t byte) const { return place_of(node << 8 | byte); }
-  size_t place_of(uint32_t key) const {
+  uint32_t child(uint32_t node, uint8_t byte) const {
+    if (node == 0) return first_[byte];
+    const uint32_t key = node << 8 | byte;
     for (size_t at = mixed(key);; ++at) {
       const Edge& edge = edges_[at & (edges_.size() - 1)];
-      if (edge.key == key || edge.to == 0) return at & (edges_.size() - 1);
+      if (edge.key == key || edge.to == 0) return edge.to;
     }
   }
+  uint32_t new_child(uint32_t node, uint8_t byte);
   void grow();
 
-  std::vector<Edge> first_;  // those of the root, node 0, by byte
-  std::vector<Edge> edges_;  // those of the other nodes; open addressing
-  uint32_t nodes_ = 1;
+  std::vector<uint32_t> first_;  // children of the root, node 0
+  std::vector<Edge> edges_;      // of the other nodes; open addressing
+  std::vector<int32_t> values_;  // of each node; -1: none
   size_t used_ = 0;
 };
 
