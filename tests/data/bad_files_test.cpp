@@ -291,20 +291,6 @@ TEST_F(BadFile, ValidationTokensOfAnotherTokenizer) {
                           path("a.tokens") + "; prepare both with the same one");
 }
 
-TEST_F(BadFile, TruncatedGzip) {
-  gzFile file = gzopen(path("a.gz").c_str(), "wb");
-  gzputs(file, std::string(10000, 'x').c_str());
-  gzclose(file);
-  write("a.gz", file_content(path("a.gz")).substr(0, 30));
-  try {
-    open_dataset(options(path("a.gz"), VocabularyKind::Bytes));
-    ADD_FAILURE() << "no error";
-  } catch (const DataError& error) {
-    EXPECT_EQ(error.exit_code(), kUsage);
-    EXPECT_EQ(std::string(error.what()).rfind(path("a.gz") + ": damaged or truncated gzip data after ", 0), 0u) << error.what();
-  }
-}
-
 TEST_F(BadFile, TooLittleDataForOneSample) {
   const auto tokens = open_dataset(options(write("a.txt", "0123456789"), VocabularyKind::Bytes)).validation;
   expect_error([&] { TokenSource(tokens, 64); }, kUsage,
