@@ -22,14 +22,21 @@ LineOptions line_options(const Tokenizer& tokenizer, const EncoderOptions& optio
   return result;
 }
 
-// Adds to errors of `work` where they occurred.
+// Adds to errors of `work` where they occurred, and a note.
 template <typename Work>
-void naming_place(const std::string& place, Work work) {
+void naming_place(const std::string& place, Work work, std::string_view note = "") {
   try {
     work();
   } catch (const DataError& error) {
-    throw DataError(error.exit_code(), place + ": " + error.what());
+    throw DataError(error.exit_code(), fmt::format("{}: {}{}", place, error.what(), note));
   }
+}
+
+// A file that is read as JSON because it begins so, and not because of its name, may be meant as a text.
+std::string_view note_on(const InputPiece& piece) {
+  if (is_called_json(piece.path)) return "";
+  return "; it begins as JSON does: to read it as a text, set data.read_as to \"text\" (--read-as text of `trivet data "
+         "prepare`)";
 }
 
 // A pair is two documents, so none of them may vanish; and a token is asked for only if one comes before it.
@@ -137,9 +144,10 @@ void for_each_document(const InputPiece& piece, const LineOptions& options, cons
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    naming_place(fmt::format("{}: line {}", piece.path, number), [&] {
+    const auto add = [&] {
       for (const Document& document : documents_of_line(line, options)) work(document);
-    });
+    };
+    naming_place(fmt::format("{}: {} {}", piece.path, piece.objects ? "object" : "line", number), add, note_on(piece));
   }
 }
 

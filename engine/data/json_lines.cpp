@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/data/chat_template.h"
+#include "engine/data/record_advice.h"
 
 namespace trivet::data {
 namespace {
@@ -60,6 +61,11 @@ std::string keys_of(const LineJson& object) {
   std::string keys;
   for (const auto& [key, value] : object.items()) keys += (keys.empty() ? "" : ", ") + ("\"" + printable(key, 40) + "\"");
   return keys.empty() ? "nothing" : printable(keys);
+}
+
+std::string what_to_do(const LineJson& json) {
+  const std::string advice = advice_for_record(json);
+  return advice.empty() ? "" : ": " + advice;
 }
 
 Document prompt_and_completion(std::string prompt, std::string completion, const LineOptions& options) {
@@ -150,7 +156,7 @@ std::vector<Document> documents_of_line(std::string_view line, const LineOptions
                           json.contains("chosen")
                               ? ". Pairs of answers are read with training.objective \"dpo\", or prepared with "
                                 "`trivet data prepare --pairs`"
-                              : ""));
+                              : what_to_do(json)));
 }
 
 }  // namespace trivet::data

@@ -21,12 +21,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+[[noreturn]] void refuse_tokens(const std::string& path) {
+  bad_file(path, "is already a token file; `trivet data show` prints what is in it");
+}
+
 void check_input(const std::string& path, const std::string& output) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return;
-  refuse_unread_format(path);
   if (fs::equivalent(path, output, ignored)) bad_file(path, "is also the output; name another output");
-  if (token_format_of(path)) bad_file(path, "is already a token file; `trivet data show` prints what is in it");
+  if (token_format_of(path)) refuse_tokens(path);
 }
 
 std::string name_of(fs::file_type type) {
@@ -62,7 +65,8 @@ void check_vocabulary(const PrepareOptions& options) {
 class Preparation {
  public:
   Preparation(const PrepareOptions& options, const PrepareProgress& progress) : options_(options), progress_(progress) {
-    inputs_ = texts_of(options.inputs, left_out_);
+    inputs_ = find_inputs(options.inputs, options.read_as, FolderUse::Prepare);
+    if (!inputs_.tokens.empty()) refuse_tokens(inputs_.tokens[0]);
   }
 
   PrepareResult run() {
@@ -105,7 +109,7 @@ class Preparation {
                                               .chat_template = options_.chat_template,
                                               .end_of_each_text = options_.end_of_text,
                                               .special_tokens = options_.special_tokens});
-    TextPieces pieces(inputs_, options_.piece_bytes,
+    TextPieces pieces(inputs_.texts, options_.piece_bytes,
                       [&](std::string_view text, size_t limit) { return tokenizer->piece_bytes(text, limit); });
     std::vector<std::string> files;
     WorkThreads workers(threads());
@@ -176,14 +180,12 @@ class Preparation {
     for (const std::string& token : special_tokens_of(options_.chat_template))
       if (tokenizer.special_id(token) < 0)
         result.notes.push_back(fmt::format("the vocabulary has no special token {}, so it is written as text", token));
-    if (left_out_ > 0)
-      result.notes.push_back(fmt::format("{} left out for not having the name of a text",
-                                         left_out_ == 1 ? "1 file is" : fmt::format("{} files are", left_out_)));
+    result.notes.insert(result.notes.end(), inputs_.notes.begin(), inputs_.notes.end());
   }
 
   template <typename Work>
   void over_texts(std::string_view phase, Work work) {
-    TextPieces pieces(inputs_, options_.piece_bytes);
+    TextPieces pieces(inputs_.texts, options_.piece_bytes);
     const auto report_after = [&](std::string_view text, bool special) {
       work(text, special);
       report(phase, pieces.share_read(), pieces.bytes());
@@ -200,8 +202,7 @@ class Preparation {
 
   const PrepareOptions& options_;
   const PrepareProgress& progress_;
-  std::vector<std::string> inputs_;
-  int64_t left_out_ = 0;
+  InputFiles inputs_;
 };
 
 }  // namespace

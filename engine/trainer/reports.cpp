@@ -121,6 +121,7 @@ std::string best_line(const Run& run) {
 }
 
 void add_notes(const Run& run, std::vector<Fact>& facts) {
+  for (const std::string& line : run.data->notes()) facts.push_back({"files", line});
   if (run.steps_done() >= run.total_steps())
     facts.push_back({"note", fmt::format("nothing to do: step {} is already done, and the run ends at step {}",
                                          run.steps_done(), run.total_steps())});
