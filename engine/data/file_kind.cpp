@@ -64,6 +64,7 @@ constexpr std::array kMagics{
           "write it as lines of JSON: python3 -c \"import pandas; pandas.read_feather('FILE').to_json('data.jsonl', "
           "orient='records', lines=True)\"",
           ".feather"},
+    Magic{"ORC"sv, 0, "an ORC file", kTable, ".orc"},
     Magic{"Obj\x01"sv, 0, "an Avro file", kTable},
     Magic{"SQLite format 3\0"sv, 0, "a database of SQLite", kTable},
     Magic{"\x89HDF\r\n\x1a\n"sv, 0, "an HDF5 file", kTable},

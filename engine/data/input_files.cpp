@@ -57,6 +57,14 @@ bool is_about_data(const std::string& path) {
   });
 }
 
+// What editors, downloads and writers leave next to the file itself: "a.jsonl~", "a.jsonl.tmp".
+bool is_draft(const std::string& path) {
+  const std::string name = small_letters(fs::path(path).filename().string());
+  constexpr std::array<std::string_view, 11> kEndings{"~",     ".bak",        ".tmp",        ".part",       ".partial", ".swp",
+                                                      ".orig", ".incomplete", ".crdownload", ".inprogress", ".old"};
+  return name.starts_with('#') || std::ranges::any_of(kEndings, [&](std::string_view end) { return name.ends_with(end); });
+}
+
 // The words of a name between anything but letters: "data/test-00000-of-00001.parquet" has data, test, of and parquet.
 std::set<std::string> words_in(const std::string& path) {
   std::set<std::string> words;
@@ -143,6 +151,7 @@ class FolderChoice {
 
   void consider(const FoundFile& file) {
     if (file.bytes == 0 && !has_name_of_text(file.path) && !is_called_lines(file.path)) return put(left_out_, "empty", file);
+    if (is_draft(file.path)) return put(left_out_, "unfinished or older copies by their names", file);
     switch (read_as_) {
       case ReadAs::Bytes: texts_.push_back({{file.path, FileKind::Text, true}, file.bytes, "any bytes"}); return;
       case ReadAs::UInt16:

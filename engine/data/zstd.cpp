@@ -57,6 +57,11 @@ ZstdStream::ZstdStream(const std::string& path)
 
 // The bytes after a frame that do not begin another one are the rest of something else.
 void ZstdStream::refuse(size_t packed_bytes, size_t unpacked_bytes, const char* reason) const {
+  if (std::string_view(reason).find("memory") != std::string_view::npos)
+    bad_file(path_,
+             fmt::format("its zstd data looks back farther than the 128 MiB that are accepted ({}); pack it again without "
+                         "--long, as in zstd -d --long=31 FILE and zstd of the result",
+                         reason));
   constexpr size_t kMagicBytes = 4;
   if (frames_end_ > 0 && packed_bytes <= frames_end_ + kMagicBytes)
     bad_file(path_, fmt::format("its zstd data ends at byte {}, after {} bytes of text, but something else follows; copy the "

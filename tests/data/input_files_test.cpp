@@ -96,6 +96,14 @@ TEST_F(FoldersOfData, OfAClonedDataSetTheDataIsReadAndNotItsDescription) {
   EXPECT_THAT(names(), ElementsAre("LICENSE.txt", "README.md", "stories.txt")) << "in a folder of texts it may be meant";
 }
 
+TEST_F(FoldersOfData, UnfinishedAndOlderCopiesAreLeftOut) {
+  const std::string line = "{\"text\": \"alpha beta, gamma delta, epsilon zeta\"}\n", draft = "{\"text\": \"x\"}\n";
+  for (const char* name : {"a.jsonl~", "a.jsonl.bak", "b.jsonl.tmp", "#a.jsonl#"}) write(name, draft);
+  write("a.jsonl", line + line);
+  EXPECT_THAT(names(), ElementsAre("a.jsonl"));
+  EXPECT_THAT(find().notes[1], HasSubstr("unfinished or older copies by their names: 4 files"));
+}
+
 TEST_F(FoldersOfData, WhereMostWouldBeLeftOutIsRefused) {
   write("README.md", "# Card"), write("data/1.parquet", kParquet), write("data/2.parquet", kParquet);
   EXPECT_THAT(refusal(),
