@@ -47,6 +47,12 @@ void check_answer(const EncodedText& text, size_t documents_before) {
         "an end of text, it needs two");
 }
 
+// Whether the loss counts any of the tokens from this one on.
+bool counts_some_after(const EncodedText& text, size_t first) {
+  if (text.ignored.empty()) return first < text.ids.size();
+  return std::find(text.ignored.begin() + static_cast<std::ptrdiff_t>(first), text.ignored.end(), 0) != text.ignored.end();
+}
+
 std::string place_of(const InputPiece& piece) {
   if (piece.first_byte == 0) return piece.path;
   return fmt::format("{}: in the piece that starts at byte {}", piece.path, piece.first_byte);
@@ -98,11 +104,14 @@ void DocumentEncoder::add(const Document& document, EncodedText& out) const {
 EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
   EncodedText out;
   if (piece.lines) {
-    for_each_document(piece, line_options_, [&](const Document& document) {
-      const size_t before = out.document_ends.size();
+    const auto add_document = [&](const Document& document) {
+      const size_t before = out.document_ends.size(), tokens_before = out.ids.size();
       add(document, out);
-      if (line_options_.kind == LineKind::Pair) check_answer(out, before);
-    });
+      if (line_options_.kind == LineKind::Pair) return check_answer(out, before);
+      ++out.facts.documents;
+      if (!counts_some_after(out, tokens_before)) ++out.facts.without_targets;
+    };
+    for_each_document(piece, line_options_, add_document, &out.facts);
     return out;
   }
   if (line_options_.kind == LineKind::Pair)
@@ -131,14 +140,15 @@ void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
   }
 }
 
-void for_each_document(const InputPiece& piece, const LineOptions& options, const std::function<void(const Document&)>& work) {
+void for_each_document(const InputPiece& piece, const LineOptions& options, const std::function<void(const Document&)>& work,
+                       LineFacts* facts) {
   int64_t number = piece.first_line;
   for (std::string_view rest = piece.text; !rest.empty(); ++number) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     naming_place(fmt::format("{}: line {}", piece.path, number), [&] {
-      for (const Document& document : documents_of_line(line, options)) work(document);
+      for (const Document& document : documents_of_line(line, options, facts)) work(document);
     });
   }
 }
