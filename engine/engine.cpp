@@ -235,8 +235,8 @@ StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
     const StepLoss loss = audited_program(microbatches, numbers);
     return result_of(loss, worker_->update(numbers));
   });
-  last_loss_ = result.loss;
-  finish_step({result.grad_norm, result.skipped});
+  keep_loss(result.loss, result.targets);
+  finish_step({result.grad_norm, result.skipped, result.targets == 0});
   return result;
 }
 
@@ -245,7 +245,7 @@ StepLoss Engine::forward_backward(std::span<const Microbatch> microbatches) {
   const StepLoss loss = abort_others_on_error([&] {
     return audits(numbers) ? audited_program(microbatches, numbers) : worker_->forward_backward(microbatches, numbers);
   });
-  last_loss_ = loss.mean();
+  keep_loss(loss.mean(), loss.targets);
   return loss;
 }
 
@@ -262,18 +262,28 @@ std::optional<NotFinite> Engine::search_last_step(std::span<const Microbatch> mi
   return search.found();
 }
 
-// Updates the counts before the loss scale, which may throw: the counts then include this step.
+// A step without targets has no loss.
+void Engine::keep_loss(double loss, int64_t targets) {
+  if (targets > 0) last_loss_ = loss;
+}
+
+// A step without targets says nothing about gradients and the loss scale.
 void Engine::finish_step(const StepOutcome& outcome) {
   ++progress_.steps;
-  if (outcome.skipped) {
+  if (!outcome.without_targets) count_update(outcome.skipped);
+  const int64_t every = plan_.config.audit.weights_every;
+  if (every > 0 && progress_.steps % every == 0) audit_weights();
+}
+
+// Updates the counts before the loss scale, which may throw: the counts then include this step.
+void Engine::count_update(bool overflow) {
+  if (overflow) {
     ++progress_.skipped_in_a_row;
   } else {
     ++progress_.updates;
     progress_.skipped_in_a_row = 0;
   }
-  loss_scale_.update(outcome.skipped);
-  const int64_t every = plan_.config.audit.weights_every;
-  if (every > 0 && progress_.steps % every == 0) audit_weights();
+  loss_scale_.update(overflow);
 }
 
 bool Engine::audits(const StepNumbers& numbers) const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "core/error.h"
@@ -73,6 +74,11 @@ StepResult result_of(const StepLoss& loss, const StepOutcome& outcome) {
           .rejected_reward = loss.mean_of(loss.rejected_reward_sum),
           .grad_norm = outcome.grad_norm,
           .skipped = outcome.skipped};
+}
+
+StepOutcome Worker::outcome() const {
+  if (results_.loss().targets == 0) return {std::numeric_limits<double>::quiet_NaN(), true, true};
+  return {results_.grad_norm(), !results_.applied()};
 }
 
 Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& rank, const model::Model& model,

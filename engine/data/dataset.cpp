@@ -9,6 +9,7 @@
 
 #include "engine/config/config.h"
 #include "engine/data/characters.h"
+#include "engine/data/counted_targets.h"
 #include "engine/data/data_error.h"
 #include "engine/data/document_encoder.h"
 #include "engine/data/file_pattern.h"
@@ -64,6 +65,8 @@ std::shared_ptr<Tokenizer> tokenizer_for_text(const DataOptions& options, const 
 struct Opened {
   std::shared_ptr<TokenSequence> tokens;
   std::shared_ptr<Tokenizer> tokenizer;
+  std::vector<std::string> notes = {};
+  LineFacts facts = {};
 };
 
 // Refuses a token file that was made with a different tokenizer from the one that the config names.
@@ -169,7 +172,10 @@ Opened open_documents(const DataOptions& options, const std::vector<std::string>
                                       kMaxTextBytes));
   }
   if (all.ids.empty()) bad_file(inputs[0], "has no text");
-  return {std::make_shared<TokenArray>(std::move(all), tokenizer->vocabulary_size(), options.pairs), tokenizer};
+  LineFacts facts = all.facts;
+  return {.tokens = std::make_shared<TokenArray>(std::move(all), tokenizer->vocabulary_size(), options.pairs),
+          .tokenizer = tokenizer,
+          .facts = std::move(facts)};
 }
 
 // The files that a pattern matches, one after the other.
@@ -224,11 +230,17 @@ void check_kind(const DataOptions& options, const std::string& pattern, const Op
              "\"completion\", or with \"messages\", or the objective \"next_token\", which counts all tokens of a text");
   if (!options.pairs && opened.tokens->has_pairs())
     bad_file(pattern, "holds pairs of answers; set training.objective to \"dpo\", or prepare texts without --pairs");
+  if (options.data.loss_on == LossOn::Completions && !counts_any(*opened.tokens))
+    bad_file(pattern,
+             "has nothing to learn: the loss counts none of its tokens, because no conversation has an answer of the assistant "
+             "whose weight is not 0, and no prompt a completion; use data with answers, or count all tokens with data.loss_on "
+             "\"all\"");
 }
 
 Opened open_file(const DataOptions& options, const std::string& pattern, std::shared_ptr<Tokenizer> tokenizer) {
   Opened opened = open_any(options, pattern, std::move(tokenizer));
   check_kind(options, pattern, opened);
+  for (const std::string& sentence : opened.facts.sentences()) opened.notes.push_back(pattern + ": " + sentence);
   return opened;
 }
 
@@ -266,6 +278,7 @@ void check_same_tokenizer(const DataOptions& options, const char* key, const std
 Dataset training_dataset(const DataOptions& options, const Opened& train, const std::string& path) {
   Dataset dataset;
   dataset.tokenizer = train.tokenizer;
+  dataset.notes = train.notes;
   dataset.vocabulary_size =
       options.vocabulary == VocabularyKind::Size ? options.vocabulary_size : dataset.tokenizer->vocabulary_size();
   dataset.train = checked(train.tokens, dataset.vocabulary_size, path);
@@ -277,6 +290,7 @@ void open_validation(const DataOptions& options, const std::string& path, Datase
   const Opened validation = open_file(options, options.data.validation, dataset.tokenizer);
   check_same_tokenizer(options, "data.validation", options.data.validation, validation, dataset.tokenizer, path);
   dataset.validation = checked(validation.tokens, dataset.vocabulary_size, options.data.validation);
+  dataset.notes.insert(dataset.notes.end(), validation.notes.begin(), validation.notes.end());
 }
 
 // `tokenizer`, unless it is null, is the one that texts are encoded with, and that of token files: that of the source `from`.

@@ -37,6 +37,7 @@ struct Dataset {
   std::shared_ptr<TokenSequence> validation;  // null if there is none
   std::shared_ptr<Tokenizer> tokenizer;       // null for a token file without one
   int64_t vocabulary_size = 0;
+  std::vector<std::string> notes = {};  // what the user should know about the files
 };
 
 // What options.data.train names.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -79,6 +80,7 @@ class Preparation {
       EncodedParts::copy(files[i], writer);
       report("writing tokens", static_cast<double>(i + 1) / static_cast<double>(files.size()));
     }
+    refuse_without_targets(writer);
     writer.finish();
     parts.remove();
     const auto output = open_token_file(options_.output);
@@ -116,7 +118,11 @@ class Preparation {
         if (EncodedParts::holds(file))
           ++result.pieces_done_before;
         else
-          workers.add([&encoder, &parts, file, text = std::move(piece)] { parts.write(file, encoder.encode(text)); });
+          workers.add([this, &encoder, &parts, file, text = std::move(piece)] {
+            const EncodedText encoded = encoder.encode(text);
+            parts.write(file, encoded);
+            add_facts(encoded.facts);
+          });
         report(kEncoding, pieces.share_read(), pieces.bytes());
       }
     };
@@ -165,6 +171,21 @@ class Preparation {
     return std::make_shared<BpeTokenizer>(std::move(vocabulary), "the learned vocabulary");
   }
 
+  void add_facts(const LineFacts& facts) {
+    const std::lock_guard lock(facts_mutex_);
+    facts_.add(facts);
+  }
+
+  // What is prepared with nothing to learn would be refused by every training that counts completions.
+  void refuse_without_targets(const TokenFileWriter& writer) const {
+    if (writer.ignored_tokens() < writer.tokens() || writer.tokens() == 0) return;
+    bad_file(options_.inputs[0],
+             fmt::format("{}nothing to learn: the loss counts none of the {} tokens, because no conversation has an answer of "
+                         "the assistant whose weight is not 0, and no prompt a completion; use data with answers, or, to learn "
+                         "all of the texts, lines with \"text\"",
+                         options_.inputs.size() == 1 ? "has " : "and the other inputs have ", writer.tokens()));
+  }
+
   static void check_end_of_text(const Tokenizer& tokenizer) {
     if (end_of_text_of(tokenizer).empty())
       throw DataError(ExitCode::Usage,
@@ -176,6 +197,7 @@ class Preparation {
     for (const std::string& token : special_tokens_of(options_.chat_template))
       if (tokenizer.special_id(token) < 0)
         result.notes.push_back(fmt::format("the vocabulary has no special token {}, so it is written as text", token));
+    for (std::string& sentence : facts_.sentences()) result.notes.push_back(std::move(sentence));
     if (left_out_ > 0)
       result.notes.push_back(fmt::format("{} left out for not having the name of a text",
                                          left_out_ == 1 ? "1 file is" : fmt::format("{} files are", left_out_)));
@@ -202,6 +224,8 @@ class Preparation {
   const PrepareProgress& progress_;
   std::vector<std::string> inputs_;
   int64_t left_out_ = 0;
+  LineFacts facts_;  // of the parts that were not encoded before
+  std::mutex facts_mutex_;
 };
 
 }  // namespace

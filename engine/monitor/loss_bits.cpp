@@ -39,6 +39,7 @@ std::map<int64_t, uint32_t> read_loss_bits(std::istream& lines, const std::strin
     const std::string_view line = buffer.data();
     const auto step = number_after<int64_t>(line, "{\"step\": ", 10);
     const auto loss = number_after<uint32_t>(line, "\"loss_bits\": \"", 16);
+    if (lines && step && line.find("\"loss_bits\": null") != std::string_view::npos) continue;  // it had no targets
     if (!lines || !step || !loss)
       throw DataError(ExitCode::Usage,
                       fmt::format("{}:{}: \"{}\" is not a line of trivet train --metrics; use the file that the run "

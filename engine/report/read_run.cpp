@@ -187,14 +187,25 @@ monitor::TargetWords targets_of(const Json& step) {
   return monitor::kTokens;
 }
 
+monitor::TargetWords counted_in(const Json& evaluation) {
+  for (const monitor::TargetWords& words : {monitor::kImages, monitor::kPairs})
+    if (evaluation.contains(words.many)) return words;
+  return monitor::kTokens;
+}
+
 double accuracy_of(const Json& evaluation) {
   if (!evaluation.contains("correct")) return std::numeric_limits<double>::quiet_NaN();
-  std::string counted(monitor::kTokens.many);
-  for (const monitor::TargetWords& words : {monitor::kImages, monitor::kPairs})
-    if (evaluation.contains(words.many)) counted = words.many;
-  const int64_t targets = count_of(evaluation.at(counted));
+  const int64_t targets = count_of(evaluation.at(counted_in(evaluation).many));
   const int64_t correct = count_of(evaluation.at("correct"), targets);
   return targets == 0 ? std::numeric_limits<double>::quiet_NaN() : static_cast<double>(correct) / static_cast<double>(targets);
+}
+
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
+
+// Whether the line says that it counted nothing.
+bool is_without_targets(const Json& json, const monitor::TargetWords& words) {
+  const auto found = json.find(words.many);
+  return found != json.end() && found->is_number_integer() && *found == 0;
 }
 
 }  // namespace
@@ -202,21 +213,27 @@ double accuracy_of(const Json& evaluation) {
 void read_steps(std::istream& lines, const std::string& source, RunData& run) {
   for_each_line(lines, source, [&](const Json& json) {
     run.targets = targets_of(json);
+    const bool none = is_without_targets(json, run.targets);
     add(run, StepPoint{.step = step_of(json),
-                       .loss = number_of(json, "loss"),
+                       .loss = none ? kNoValue : number_of(json, "loss"),
                        .lr = number_of(json, "lr"),
-                       .grad_norm = number_of(json, "grad_norm"),
-                       .targets_per_second = number_of(json, speed_key(run.targets).c_str()),
+                       .grad_norm = none ? kNoValue : number_of(json, "grad_norm"),
+                       .targets_per_second = none ? kNoValue : number_of(json, speed_key(run.targets).c_str()),
                        .step_ms = number_of(json, "step_ms"),
                        .memory_bytes = amount_of(json.at("memory_bytes")),
                        .loss_scale = json.contains("loss_scale") ? number_of(json, "loss_scale") : 0,
-                       .skipped = json.value("skipped", false)});
+                       .skipped = json.value("skipped", false),
+                       .without_targets = none});
   });
 }
 
 void read_evaluations(std::istream& lines, const std::string& source, RunData& run) {
   for_each_line(lines, source, [&](const Json& json) {
-    add(run, EvaluationPoint{.step = step_of(json), .loss = number_of(json, "loss"), .accuracy = accuracy_of(json)});
+    const bool none = is_without_targets(json, counted_in(json));
+    add(run, EvaluationPoint{.step = step_of(json),
+                             .loss = none ? kNoValue : number_of(json, "loss"),
+                             .without_targets = none,
+                             .accuracy = accuracy_of(json)});
   });
 }
 

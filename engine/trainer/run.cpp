@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "engine/data/counted_targets.h"
 #include "engine/same_on_all_ranks.h"
 #include "engine/trainer/epochs.h"
 #include "engine/trainer/intake.h"
@@ -19,6 +20,7 @@ std::unique_ptr<data::TrainingData> open_same_data(const Config& config, comm::W
   auto data = images ? data::open_image_data(config, model::build(config.model).sample.targets.elements())
                      : data::open_text_data(config);
   check_same_files(config, *data, world);  // before ranks rely on equal sizes
+  data::refuse_without_targets(*data->train(), "training");
   return data;
 }
 

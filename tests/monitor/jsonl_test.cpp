@@ -52,6 +52,22 @@ TEST(JsonlMonitor, AStepIsOneLineWithTheDocumentedKeys) {
             "\"step_ms\": 86.25, \"tokens_per_second\": 8904.5, \"memory_bytes\": 17825792}\n");
 }
 
+TEST(JsonlMonitor, WithoutTargetsAMeanIsNull) {
+  StepMetrics metrics = metrics_of_step(3);
+  metrics.without_targets = metrics.skipped = true;
+  metrics.targets = 0;
+  metrics.correct = 0;
+  metrics.rewards = Rewards{};
+  EXPECT_EQ(to_json_line(metrics),
+            "{\"step\": 3, \"loss\": null, \"loss_bits\": null, \"lr\": 1e-05, \"grad_norm\": null, \"tokens\": 0, "
+            "\"step_ms\": 86.25, \"tokens_per_second\": 8904.5, \"memory_bytes\": 17825792, \"skipped\": true, "
+            "\"correct\": 0}\n");
+  const TemporaryFolder folder;
+  JsonlMonitor(folder.at("m.jsonl")).on_evaluation({.step = 3, .without_targets = true, .rewards = Rewards{}, .ms = 1.5});
+  EXPECT_EQ(file_content(folder.at("m.evaluation.jsonl")),
+            "{\"step\": 3, \"loss\": null, \"loss_bits\": null, \"tokens\": 0, \"ms\": 1.5}\n");
+}
+
 TEST(JsonlMonitor, ARunOnImagesCountsImages) {
   const TemporaryFolder folder;
   JsonlMonitor monitor(folder.at("m.jsonl"));
