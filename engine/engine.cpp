@@ -16,6 +16,7 @@
 #include "engine/host_pieces.h"
 #include "engine/lr_schedule.h"
 #include "engine/memory_advice.h"
+#include "engine/optimizer_change.h"
 #include "engine/same_on_all_ranks.h"
 #include "engine/weight_audit.h"
 
@@ -391,6 +392,7 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
   if (plan_.config.reproducible == Reproducible::Layout)  // gradients are rounded per microbatch
     must_continue("train_micro_batch_size_per_gpu", state.micro_batch_size, plan_.batch.micro_batch_size);
   refuse_another_model(plan_.config, step);
+  refuse_another_optimizer(plan_.config, step);
   refuse_other_local_updates(plan_.config, step);
   refuse_other_data_ranks(parameters(), plan_.config.optimizer, step);
   load_values(step, false);
