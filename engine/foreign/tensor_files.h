@@ -55,6 +55,7 @@ class TensorFiles : public checkpoint::TensorSource {
   uint64_t digest() const;
 
   std::string source() const override { return source_; }
+  std::string origin(const std::string& name, int64_t row) const override;
   const checkpoint::TensorInfo* find(const std::string& name) const override;
   void read(std::span<const checkpoint::Piece> wanted) const override;
 

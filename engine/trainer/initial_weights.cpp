@@ -13,6 +13,7 @@
 #include "engine/hugging_face/pretrained_model.h"
 #include "engine/hugging_face/same_model.h"
 #include "engine/same_on_all_ranks.h"
+#include "engine/trainer/finite_weights.h"
 #include "engine/trainer/new_adapters.h"
 #include "engine/trainer/stopwatch.h"
 
@@ -86,7 +87,8 @@ std::string load_initial_weights_if_asked(Run& run) {
   check_same_model(initial, path, run.config, ours);
   if (run.is_first_rank())
     for (const std::string& note : initial.notes()) run.log.info(fmt::format("--init-from: {}", note));
-  run.engine.load_weights(NewAdapters(initial.weights(), run.engine.model(), static_cast<uint64_t>(run.config.training.seed)));
+  const FiniteWeights weights(initial.weights());
+  run.engine.load_weights(NewAdapters(weights, run.engine.model(), static_cast<uint64_t>(run.config.training.seed)));
   return initial.in_words();
 }
 
