@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -136,6 +138,35 @@ TEST_F(Exchange, ACheckpointGivesWeightsToo) {
   EXPECT_THAT(run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
   EXPECT_THAT(refused("train config.json --resume imported --set checkpoint.directory=three --init-from imported"),
               HasSubstr("was imported and holds weights alone; begin a run with them: --init-from imported"));
+}
+
+// Replaces element 5 of a float32 tensor in a file of safetensors.
+void plant(const std::string& file, const std::string& tensor, float value) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  uint64_t header_bytes = 0;
+  stream.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
+  std::string header(header_bytes, ' ');
+  stream.read(header.data(), static_cast<std::streamsize>(header_bytes));
+  const auto entry = nlohmann::json::parse(header).at(tensor);
+  ASSERT_EQ(entry.at("dtype"), "F32");
+  stream.seekp(
+      static_cast<std::streamoff>(8 + header_bytes + entry.at("data_offsets").at(0).get<uint64_t>() + 5 * sizeof value));
+  stream.write(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+TEST_F(Exchange, NamesTheFileAndTheTensorOfAWeightThatIsNotFinite) {
+  for (const auto& [value, shown] : {std::pair(NAN, "nan"), {INFINITY, "inf"}})
+    for (const std::string further : {"", " --ranks 2 --set zero_optimization.stage=3"}) {
+      std::filesystem::remove_all(folder.at("bad"));
+      std::filesystem::copy(kGolden + "gpt2", folder.at("bad"));
+      plant(folder.at("bad/model.safetensors"), "transformer.h.0.mlp.c_fc.weight", value);
+      const Output output = folder.run("train config.json --init-from bad" + further);
+      EXPECT_EQ(output.code, 15) << output.errors;
+      EXPECT_THAT(output.errors,
+                  HasSubstr(std::string("--init-from: tensor \"transformer.h.0.mlp.c_fc.weight\" of bad/model.safetensors "
+                                        "has an element that is ") +
+                            shown + ": no training can begin with it, whatever its learning rate"));
+    }
 }
 
 TEST_F(Exchange, AResumedRunIgnoresTheInitialWeights) {
