@@ -87,6 +87,11 @@ const ReadableFile* TensorFiles::file_of(const std::string& name) const {
   return found == tensors_.end() ? nullptr : found->second.runs.front().file;
 }
 
+bool TensorFiles::share_elements(const std::string& one, const std::string& other) const {
+  const auto a = tensors_.find(one), b = tensors_.find(other);
+  return a != tensors_.end() && b != tensors_.end() && a->second.stored == b->second.stored && a->second.runs == b->second.runs;
+}
+
 uint64_t TensorFiles::digest() const {
   data::StreamingHash hash;
   for (const auto& [name, place] : tensors_) {
