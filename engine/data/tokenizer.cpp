@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "engine/data/data_error.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_file.h"
+#include "engine/data/tokenizers/of_model.h"
 #include "engine/data/tokenizers/sentencepiece.h"
 #include "engine/data/tokenizers/sentencepiece_file.h"
 #include "engine/data/tokenizers/tokenizer_json.h"
@@ -52,9 +54,7 @@ std::shared_ptr<Tokenizer> tokenizer_in_token_file(const std::string& path) {
 }
 
 std::string file_in_folder(const std::string& folder) {
-  for (const char* name : kFilesInFolder)
-    if (std::filesystem::is_regular_file(std::filesystem::path(folder) / name))
-      return (std::filesystem::path(folder) / name).string();
+  if (std::string file = find_tokenizer_in(folder); !file.empty()) return file;
   bad_file(folder, fmt::format("holds no tokenizer; it may be one of these files: {}", fmt::join(kFilesInFolder, ", ")));
 }
 
@@ -78,22 +78,66 @@ std::shared_ptr<Tokenizer> own_format(const nlohmann::json& json, const std::str
     if (!bytes) bad_file(source, "model: is not base64");
     return sentencepiece_tokenizer(*bytes, source);
   }
+  if (kind == kOfModel)
+    return with_roles(tokenizer_from_text(json.at("tokenizer").get<std::string>(), source),
+                      {json.at("end_of_text").get<std::string>(), json.at("begin_of_text").get<std::string>()});
   bad_file(source,
            "trivet_tokenizer: \"" + printable(kind) + "\" is not accepted; use \"bytes\", \"characters\" or \"sentencepiece\"");
 }
 
+// The text of a tokenizer of a model without its roles; any other text as it is.
+std::string without_roles(const std::string& text) {
+  if (!text.starts_with(fmt::format("{{\"trivet_tokenizer\":\"{}\"", kOfModel))) return text;
+  return nlohmann::json::parse(text).at("tokenizer").get<std::string>();
+}
+
+bool is_name_in_folder(const std::filesystem::path& path) {
+  return std::ranges::find(kFilesInFolder, path.filename().string()) != kFilesInFolder.end();
+}
+
+std::shared_ptr<Tokenizer> load_alone(const std::string& path) {
+  const std::string text = read_text(path, kMaxTokenizerBytes, "a tokenizer");
+  if (looks_like_json(text)) return tokenizer_from_text(text, path);
+  if (looks_like_sentencepiece(text)) return sentencepiece_tokenizer(text, path);
+  if (path.ends_with(".tiktoken") || looks_like_ranks(text)) return bpe_from_tiktoken(text, path);
+  return bpe_from_merges(text, path);
+}
+
 constexpr std::array<std::string_view, 5> kEndsOfText{kEndOfText, "<|end_of_text|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
                                                       "</s>", "<eos>"};
+constexpr std::array<std::string_view, 5> kBeginsOfText{"<|begin_of_text|>", "<\uFF5Cbegin\u2581of\u2581sentence\uFF5C>", "<s>",
+                                                        "<bos>", kEndOfText};
 
 }  // namespace
 
+std::string find_tokenizer_in(const std::string& folder) {
+  for (const char* name : kFilesInFolder)
+    if (std::filesystem::is_regular_file(std::filesystem::path(folder) / name))
+      return (std::filesystem::path(folder) / name).string();
+  return "";
+}
+
+bool encode_alike(const std::string& text, const std::string& other) {
+  return text == other || without_roles(text) == without_roles(other);
+}
+
+std::string begin_of_text_of(const Tokenizer& tokenizer) {
+  if (std::string stated = tokenizer.begin_of_text(); !stated.empty()) return stated;
+  if (const SpecialFrame frame = tokenizer.frame(); !frame.before.empty()) return tokenizer.token_name(frame.before[0]);
+  for (const std::string_view name : kBeginsOfText)
+    if (tokenizer.special_id(name) >= 0) return std::string(name);
+  return "";
+}
+
 std::string end_of_text_of(const Tokenizer& tokenizer) {
+  if (std::string stated = tokenizer.end_of_text(); !stated.empty()) return stated;
   for (const std::string_view name : kEndsOfText)
     if (tokenizer.special_id(name) >= 0) return std::string(name);
   return "";
 }
 
-std::optional<TokenizerFile> tokenizer_file_of(const std::string& text) {
+std::optional<TokenizerFile> tokenizer_file_of(const std::string& stored) {
+  const std::string text = without_roles(stored);
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("model")) return std::nullopt;
   if (!json.contains("trivet_tokenizer")) return TokenizerFile{"tokenizer.json", text};
@@ -125,11 +169,11 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   if (std::filesystem::is_directory(path)) return load_tokenizer(file_in_folder(path));
   if (token_format_of(path) == TokenFormat::Trivet) return tokenizer_in_token_file(path);
-  const std::string text = read_text(path, kMaxTokenizerBytes, "a tokenizer");
-  if (looks_like_json(text)) return tokenizer_from_text(text, path);
-  if (looks_like_sentencepiece(text)) return sentencepiece_tokenizer(text, path);
-  if (path.ends_with(".tiktoken") || looks_like_ranks(text)) return bpe_from_tiktoken(text, path);
-  return bpe_from_merges(text, path);
+  std::shared_ptr<Tokenizer> tokenizer = load_alone(path);
+  if (!is_name_in_folder(path)) return tokenizer;
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const TokenRoles roles = roles_in_folder(folder.empty() ? "." : folder, *tokenizer, path);
+  return with_roles(std::move(tokenizer), roles);
 }
 
 }  // namespace trivet::data

@@ -387,6 +387,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   size_t piece_bytes(std::string_view text, size_t) const override { return text.size(); }
+  std::string token_name(int32_t id) const override { return has_token(id) ? file_.pieces[id].text : ""; }
 
  private:
   // Returns whether a space in front of the text was left out.
