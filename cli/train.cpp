@@ -53,13 +53,18 @@ bool is_first_rank() { return comm::place_from_environment(comm::current_environ
 Config read_config(const TrainArguments& arguments) {
   std::vector<std::string> model;
   if (!arguments.init_from.empty()) model = trainer::model_keys_of(arguments.init_from);
-  Config config = load_config(arguments.config, arguments.overrides, model);
+  const auto load = [&](const std::vector<std::string>& overrides) {
+    Config config = load_config(arguments.config, overrides, model);
+    if (!arguments.init_from.empty()) trainer::take_tokenizer_of(arguments.init_from, config);
+    return config;
+  };
+  Config config = load(arguments.overrides);
   check_model_is_given(config);
   if (!arguments.ddp) return config;
   const std::vector<std::string> set = ddp_overrides(config);
   std::vector<std::string> overrides = arguments.overrides;
   overrides.insert(overrides.end(), set.begin(), set.end());
-  config = load_config(arguments.config, overrides, model);
+  config = load(overrides);
   if (is_first_rank()) std::printf("ddp     %s\n", describe_ddp(config, set).c_str());
   return config;
 }

@@ -84,7 +84,8 @@ void check_vocabulary(const DataOptions& options, const std::string& path, const
       if (kind != "characters") mismatch(own);
       return;
     case VocabularyKind::Tokenizer:
-      if (options.tokenizer_file != path && load_tokenizer(options.tokenizer_file)->to_text() != info.tokenizer_text)
+      if (options.tokenizer_file != path &&
+          !encode_alike(load_tokenizer(options.tokenizer_file)->to_text(), info.tokenizer_text))
         mismatch(own);
       return;
     case VocabularyKind::Size:
@@ -306,6 +307,19 @@ DataOptions data_options(const Config& config) {
 
 int64_t training_tokens(int64_t tokens, double validation_fraction) {
   return static_cast<int64_t>(std::floor(static_cast<double>(tokens) * (1.0 - validation_fraction)));
+}
+
+bool reads_texts(const DataOptions& options) {
+  std::vector<std::string> patterns{options.data.train};
+  for (const DataSource& source : options.data.sources) patterns.push_back(source.path);
+  return std::ranges::any_of(patterns, [](const std::string& pattern) {
+    if (pattern.empty()) return false;
+    try {
+      return !token_format_of(matching_files(pattern)[0]);
+    } catch (const DataError&) {
+      return false;  // whoever opens the data says what is wrong with it
+    }
+  });
 }
 
 Dataset open_dataset(const DataOptions& options) {

@@ -39,6 +39,9 @@ struct Dataset {
   int64_t vocabulary_size = 0;
 };
 
+// Whether some of options.data.train and options.data.sources are not files of tokens, so that a tokenizer is needed.
+bool reads_texts(const DataOptions& options);
+
 // What options.data.train names.
 Dataset open_dataset(const DataOptions& options);
 // What each of options.data.sources names, or options.data.train alone. All have the same tokenizer; if it is "characters", it

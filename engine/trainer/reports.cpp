@@ -11,6 +11,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/load.h"
+#include "engine/config/vocabulary_rows.h"
 #include "engine/lr_schedule.h"
 #include "engine/monitor/console.h"
 #include "engine/monitor/csv.h"
@@ -31,7 +32,9 @@ double in_mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 2
 
 std::string model_line(const Run& run) {
   const model::Description& model = run.config.model;
-  const std::string words = model::family_of(model.type).in_words(model::with_vocabulary(model, run.data->vocabulary_size()));
+  const std::string words =
+      model::family_of(model.type)
+          .in_words(model::with_vocabulary(model, vocabulary_rows(run.config, run.data->vocabulary_size())));
   return fmt::format("{}, {}, {} parameters", name_of(model.type), words, run.engine.plan().parameters);
 }
 
