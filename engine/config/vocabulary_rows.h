@@ -1,5 +1,5 @@
-// model.vocabulary_rows: an embedding may have more rows than the vocabulary has tokens, as published models have. No id names the
-// rest of the rows; they train like the others, since the loss counts all of them.
+// model.vocabulary_rows: an embedding may have more rows than the vocabulary has tokens, as published models have. No id names
+// the rest of the rows; they train like the others, since the loss counts all of them.
 #pragma once
 
 #include <cstdint>

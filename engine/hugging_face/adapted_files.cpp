@@ -65,10 +65,31 @@ AdapterConfig read_adapter_config(FileSystem& files, const std::string& folder) 
     file.require(file.is_off(key), key, "this is not read; merge the adapter with PEFT's merge_and_unload");
   check_beginning(json, file);
   // How it was trained, and what follows from the tensors.
-  file.ignore({"auto_mapping", "task_type", "inference_mode", "revision", "peft_version", "lora_dropout", "fan_in_fan_out", "r",
-               "rank_pattern", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
-               "init_lora_weights", "megatron_config", "megatron_core", "loftq_config", "eva_config", "corda_config",
-               "lora_ga_config", "qalora_group_size", "ensure_weight_tying", "arrow_config", "runtime_config", "bias"});
+  file.ignore({"auto_mapping",
+               "task_type",
+               "inference_mode",
+               "revision",
+               "peft_version",
+               "lora_dropout",
+               "fan_in_fan_out",
+               "r",
+               "rank_pattern",
+               "target_modules",
+               "exclude_modules",
+               "layers_to_transform",
+               "layers_pattern",
+               "init_lora_weights",
+               "megatron_config",
+               "megatron_core",
+               "loftq_config",
+               "eva_config",
+               "corda_config",
+               "lora_ga_config",
+               "qalora_group_size",
+               "ensure_weight_tying",
+               "arrow_config",
+               "runtime_config",
+               "bias"});
   file.finish();
   return config;
 }
@@ -117,21 +138,23 @@ class AdaptedFiles final : public ModelFiles {
 
   void add(const std::string& name, const AdapterConfig& config) {
     if (name.starts_with(kPrefix) && name.ends_with(kB)) {
-      if (!adapter_.find(name.substr(0, name.size() - kB.size()) + std::string(kA))) refuse(name, "has no lora_A that belongs to it");
+      if (!adapter_.find(name.substr(0, name.size() - kB.size()) + std::string(kA)))
+        refuse(name, "has no lora_A that belongs to it");
       return;
     }
     if (!name.starts_with(kPrefix) || !name.ends_with(kA))
       refuse(name, "is not read: it is no matrix of an adapter of a linear layer (base_model.model.MODULE.lora_A.weight)");
     const std::string b = name.substr(0, name.size() - kA.size()) + std::string(kB), weight = weight_of(name, kA);
-    const checkpoint::TensorInfo *const first = adapter_.find(name), *const second = adapter_.find(b), *const whole = find(weight);
+    const checkpoint::TensorInfo *const first = adapter_.find(name), *const second = adapter_.find(b),
+                                        *const whole = find(weight);
     if (!second) refuse(name, "has no lora_B that belongs to it");
     const bool narrow = first->shape.dims() == 2 && second->shape.dims() == 2 && whole->shape.dims() == 2;
     const bool fits = narrow && first->shape[0] == second->shape[1] && first->shape[0] > 0 &&
                       first->shape[1] == whole->shape[transposed_ ? 0 : 1] &&
                       second->shape[0] == whole->shape[transposed_ ? 1 : 0];
     if (!fits)
-      refuse(name, fmt::format("{} and its lora_B {} do not fit the weight {}", to_string(first->shape), to_string(second->shape),
-                               to_string(whole->shape)));
+      refuse(name, fmt::format("{} and its lora_B {} do not fit the weight {}", to_string(first->shape),
+                               to_string(second->shape), to_string(whole->shape)));
     const auto rank = static_cast<double>(first->shape[0]);
     matrices_[weight] = {name, b, first->shape[0], config.alpha / (config.rank_stabilized ? std::sqrt(rank) : rank)};
   }
@@ -199,11 +222,12 @@ bool holds_adapter(FileSystem& files, const std::string& folder) {
 ModelSource open_adapted(FileSystem& files, const std::string& folder) {
   const std::string weights = adapter_weights_in(files, folder);
   if (!has_file(files, folder, kAdapterConfigName))
-    refuse_folder(folder, fmt::format("holds {} without {}, which says how it is added to the model; restore that file, or move "
-                                      "the adapter away",
-                                      weights, kAdapterConfigName));
-  const AdapterConfig config = foreign::reading_files("is it a folder that PEFT saved?",
-                                                      [&] { return read_adapter_config(files, folder); });
+    refuse_folder(folder,
+                  fmt::format("holds {} without {}, which says how it is added to the model; restore that file, or move "
+                              "the adapter away",
+                              weights, kAdapterConfigName));
+  const AdapterConfig config =
+      foreign::reading_files("is it a folder that PEFT saved?", [&] { return read_adapter_config(files, folder); });
   if (weights.empty())
     refuse_folder(folder, fmt::format("holds {} without {}; restore that file, or move the other away", kAdapterConfigName,
                                       kAdapterWeightsName));

@@ -1,5 +1,5 @@
-// A model and a low-rank adapter of it (LoRA) in the format of PEFT (https://huggingface.co/docs/peft): the weights are read with
-// the adapter added to them, W + scale B A.
+// A model and a low-rank adapter of it (LoRA) in the format of PEFT (https://huggingface.co/docs/peft): the weights are read
+// with the adapter added to them, W + scale B A.
 //
 // The folder holds adapter_config.json and adapter_model.safetensors or adapter_model.bin. The model is the one in the same
 // folder, if there is one, as in transformers; otherwise adapter_config.json names its folder.

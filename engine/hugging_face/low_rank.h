@@ -8,8 +8,8 @@
 
 namespace trivet::hugging_face {
 
-// scale x B A, with A[rank, columns] and B[rows, rank]. Its rows are rows [first_row, first_row + rows) of the larger matrix, and
-// its columns are all columns of it.
+// scale x B A, with A[rank, columns] and B[rows, rank]. Its rows are rows [first_row, first_row + rows) of the larger matrix,
+// and its columns are all columns of it.
 struct LowRankProduct {
   std::span<const float> a, b;
   int64_t rank = 0, rows = 0, first_row = 0;

@@ -63,9 +63,8 @@ bool writes_tokens_of(const std::string& jinja, ChatTemplate chat_template) {
   const std::vector<std::string> names = data::special_tokens_of(chat_template);
   const bool brackets = chat_template == ChatTemplate::Llama2;  // others have its <s> as bos_token
   if (brackets) return jinja.find("[INST]") != std::string::npos;
-  return std::ranges::all_of(names, [&](const std::string& name) {
-    return name == "<|begin_of_text|>" || jinja.find(name) != std::string::npos;
-  });
+  return std::ranges::all_of(
+      names, [&](const std::string& name) { return name == "<|begin_of_text|>" || jinja.find(name) != std::string::npos; });
 }
 
 }  // namespace
@@ -142,12 +141,14 @@ std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplat
     }
     of_tokenizer["eos_token"] = end;
     tokenizer_changed = true;
-    changes.push_back(fmt::format("generation stops at {}, too, with which answers of data.chat_template \"{}\" end", end,
-                                  name_of_template));
+    changes.push_back(
+        fmt::format("generation stops at {}, too, with which answers of data.chat_template \"{}\" end", end, name_of_template));
   }
   const std::string key = "chat_template";
   const bool stated = of_tokenizer.contains(key) && of_tokenizer[key].is_string();
-  const std::string old = files.contains(kTemplateFile) ? files[kTemplateFile] : stated ? of_tokenizer[key].get<std::string>() : "";
+  const std::string old = files.contains(kTemplateFile) ? files[kTemplateFile]
+                          : stated                      ? of_tokenizer[key].get<std::string>()
+                                                        : "";
   if (!writes_tokens_of(old, chat_template)) {
     files.erase(kTemplateFile);
     of_tokenizer[key] = jinja_of(chat_template);

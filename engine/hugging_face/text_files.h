@@ -1,5 +1,6 @@
-// What programs that generate text need to know about an exported model: which tokens begin and end a text, and how a conversation
-// becomes one. These are keys of config.json, generation_config.json and tokenizer_config.json, and a chat template in Jinja.
+// What programs that generate text need to know about an exported model: which tokens begin and end a text, and how a
+// conversation becomes one. These are keys of config.json, generation_config.json and tokenizer_config.json, and a chat
+// template in Jinja.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ struct TextTokens {
   std::vector<int32_t> end_ids;  // that of `end`, then others that end a text, too
 };
 
-// Of a model that was trained with this tokenizer (the text of Tokenizer::to_text) and this template. An answer ends with the token
-// of the template, a text with the one that the tokenizer has for it.
+// Of a model that was trained with this tokenizer (the text of Tokenizer::to_text) and this template. An answer ends with the
+// token of the template, a text with the one that the tokenizer has for it.
 TextTokens text_tokens_of(const std::string& tokenizer, ChatTemplate chat_template);
 
 // The template as transformers evaluates it: the texts are those of data::render. "": None.
@@ -33,7 +34,8 @@ std::string tokenizer_config_text(const TextTokens& tokens, const std::string& t
                                   int64_t sequence_length);
 
 // The files of an original model, by name, after a training with this template: the token that ends an answer is among those at
-// which its generation stops, and its chat template writes the tokens of the training. Returns what was changed, one sentence each.
+// which its generation stops, and its chat template writes the tokens of the training. Returns what was changed, one sentence
+// each.
 std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, std::string& config_json,
                                            std::map<std::string, std::string>& files);
 

@@ -69,9 +69,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Folder{"no file", {}, "<|endoftext|>"},
         Folder{"a name", {{"tokenizer_config.json", R"({"eos_token": "<|im_end|>"})"}}, "<|im_end|>"},
-        Folder{"an object",
-               {{"tokenizer_config.json", R"({"eos_token": {"__type": "AddedToken", "content": "<|im_end|>", "lstrip": false}})"}},
-               "<|im_end|>"},
+        Folder{
+            "an object",
+            {{"tokenizer_config.json", R"({"eos_token": {"__type": "AddedToken", "content": "<|im_end|>", "lstrip": false}})"}},
+            "<|im_end|>"},
         Folder{"the names of older versions", {{"special_tokens_map.json", R"({"eos_token": "<|im_end|>"})"}}, "<|im_end|>"},
         Folder{"null, and an id of generation",
                {{"tokenizer_config.json", R"({"eos_token": null})"}, {"generation_config.json", R"({"eos_token_id": 258})"}},
@@ -86,10 +87,13 @@ INSTANTIATE_TEST_SUITE_P(
         Folder{"generation before the model",
                {{"generation_config.json", R"({"eos_token_id": [258]})"}, {"config.json", R"({"eos_token_id": 256})"}},
                "<|im_end|>"},
-        Folder{"an id without a token",
-               {{"generation_config.json", R"({"eos_token_id": [50256, -1, null]})"}, {"config.json", R"({"eos_token_id": 258})"}},
-               "<|im_end|>"},
-        Folder{"a token that is not special", {{"tokenizer_config.json", R"({"eos_token": "A", "bos_token": "<|im_start|>"})"}}, "A",
+        Folder{
+            "an id without a token",
+            {{"generation_config.json", R"({"eos_token_id": [50256, -1, null]})"}, {"config.json", R"({"eos_token_id": 258})"}},
+            "<|im_end|>"},
+        Folder{"a token that is not special",
+               {{"tokenizer_config.json", R"({"eos_token": "A", "bos_token": "<|im_start|>"})"}},
+               "A",
                "<|im_start|>"},
         Folder{"a beginning alone", {{"config.json", R"({"bos_token_id": 257})"}}, "<|endoftext|>", "<|im_start|>"},
         Folder{"a config of another program", {{"config.json", "{ // model\n}"}}, "<|endoftext|>"}),
@@ -104,7 +108,8 @@ TEST(TokenizerOfModel, RefusesATokenThatItDoesNotHave) {
   folder.write("tokenizer.json", tokenizer_text());
   const auto refused = [&](const std::string& config, const std::string& message) {
     folder.write("tokenizer_config.json", config);
-    EXPECT_THAT([&] { load_tokenizer(folder.path()); }, ThrowsMessage<DataError>(HasSubstr("tokenizer_config.json: " + message)));
+    EXPECT_THAT([&] { load_tokenizer(folder.path()); },
+                ThrowsMessage<DataError>(HasSubstr("tokenizer_config.json: " + message)));
   };
   refused(R"({"eos_token": "<|eot_id|>"})", "eos_token: \"<|eot_id|>\" is no token of " + folder.at("tokenizer.json"));
   refused(R"({"eos_token": 3})", "eos_token: is number; use the text of a token");

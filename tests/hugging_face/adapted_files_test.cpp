@@ -80,8 +80,9 @@ TEST_F(Adapted, SaysWhichModelItNeeds) {
   std::string elsewhere = kLora + "}";
   elsewhere.replace(elsewhere.find("/model"), 6, "meta-llama/Llama-2-7b-hf");
   write_adapter("/adapter", elsewhere);
-  expect_refused("/adapter", AllOf(HasSubstr("/adapter: holds an adapter of PEFT (LoRA) for the model \"meta-llama/Llama-2-7b-hf\""),
-                                   HasSubstr("base_model_name_or_path of /adapter/adapter_config.json")));
+  expect_refused("/adapter",
+                 AllOf(HasSubstr("/adapter: holds an adapter of PEFT (LoRA) for the model \"meta-llama/Llama-2-7b-hf\""),
+                       HasSubstr("base_model_name_or_path of /adapter/adapter_config.json")));
   write_adapter("/adapter", R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4})");
   expect_refused("/adapter", HasSubstr("does not name it; set base_model_name_or_path"));
   write_adapter("/model", kLora + "}");
@@ -107,7 +108,8 @@ TEST_F(Adapted, RefusesByNameWhatItCannotAdd) {
   expect_refused("/adapter", HasSubstr("has no lora_B"));
   write_adapter("/adapter", kLora + "}", {{a, {2, 7}}, {b, {8, 2}}});
   expect_refused("/adapter", HasSubstr("do not fit the weight"));
-  write_adapter("/adapter", kLora + "}", {{"base_model.model.other.lora_A.weight", {2, 8}}, {"base_model.model.other.lora_B.weight", {8, 2}}});
+  write_adapter("/adapter", kLora + "}",
+                {{"base_model.model.other.lora_A.weight", {2, 8}}, {"base_model.model.other.lora_B.weight", {8, 2}}});
   expect_refused("/adapter", HasSubstr("adapts \"other.weight\", which /model does not hold"));
   write_adapter("/adapter", kLora + "}", {{"base_model.model.lm_head.weight", {5, 8}}});
   expect_refused("/adapter", HasSubstr("is no matrix of an adapter"));

@@ -81,7 +81,8 @@ TEST(TextFiles, AnOriginalsFilesAreChangedOnlyAsTheTrainingNeedsIt) {
   EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::None, config, files), IsEmpty());
   // Another template is replaced, wherever it is.
   files["chat_template.jinja"] = "{{ '[INST]' }}";
-  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, config, files), ElementsAre(HasSubstr("instead of the one in --like")));
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, config, files),
+              ElementsAre(HasSubstr("instead of the one in --like")));
   EXPECT_FALSE(files.contains("chat_template.jinja"));
 }
 

@@ -69,9 +69,9 @@ class TokenizerOfModel final : public Tokenizer {
 nlohmann::json read_role_file(const std::string& path) {
   if (!std::filesystem::is_regular_file(path)) return nlohmann::json::object();
   const std::string text = read_text(path, kMaxTokenizerBytes, "a file of a model");
-  nlohmann::json json =
-      json_is_deeper(text, kRoleFileLevels) ? nlohmann::json() : nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) bad_file(path, fmt::format("is no JSON object of at most {} levels; restore or remove it", kRoleFileLevels));
+  nlohmann::json json = json_is_deeper(text, kRoleFileLevels) ? nlohmann::json() : nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object())
+    bad_file(path, fmt::format("is no JSON object of at most {} levels; restore or remove it", kRoleFileLevels));
   return json;
 }
 
