@@ -16,9 +16,8 @@
 #include "cli/usage.h"
 #include "core/error.h"
 #include "core/printable.h"
-#include "engine/config/deepspeed.h"
 #include "engine/config/explain.h"
-#include "engine/config/load.h"
+#include "engine/config/load_for_run.h"
 #include "engine/trainer.h"
 #include "engine/trainer/initial_weights.h"
 
@@ -53,13 +52,12 @@ bool is_first_rank() { return comm::place_from_environment(comm::current_environ
 Config read_config(const TrainArguments& arguments) {
   std::vector<std::string> model;
   if (!arguments.init_from.empty()) model = trainer::model_keys_of(arguments.init_from);
-  Config config = load_config(arguments.config, arguments.overrides, model);
-  check_model_is_given(config);
+  Config config = load_config_for_run(arguments.config, arguments.overrides, model);
   if (!arguments.ddp) return config;
   const std::vector<std::string> set = ddp_overrides(config);
   std::vector<std::string> overrides = arguments.overrides;
   overrides.insert(overrides.end(), set.begin(), set.end());
-  config = load_config(arguments.config, overrides, model);
+  config = load_config_for_run(arguments.config, overrides, model);
   if (is_first_rank()) std::printf("ddp     %s\n", describe_ddp(config, set).c_str());
   return config;
 }

@@ -135,9 +135,10 @@ void add_notes(const Run& run, std::vector<Fact>& facts) {
     facts.push_back(
         {"note", fmt::format("the step after flops_profiler.profile_step {} is already done, so nothing is profiled",
                              profiler.profile_step)});
+  for (const std::string& line : differences_from_deepspeed(run.config)) facts.push_back({"differs", line});
+  for (const std::string& line : warnings_of(run.config)) facts.push_back({"warning", line});
   for (const std::string& line : auto_lines(run.config)) facts.push_back({"taken", line});
   for (const std::string& key : accepted_without_effect(run.config)) facts.push_back({"no effect", key});
-  for (const std::string& line : differences_from_deepspeed(run.config)) facts.push_back({"differs", line});
 }
 
 // Shows planned and measured memory side by side. The peak of resident memory is the operating system's figure for the
