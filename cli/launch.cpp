@@ -189,6 +189,8 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
 
 void check(const CLI::App& launch, const LaunchFlags& flags) {
   const LaunchRequest& request = flags.request;
+  if (request.node_rank < -1)
+    throw ConfigError(fmt::format("--node_rank {}: must be from 0 to the number of hosts less 1", request.node_rank));
   if (request.node_rank >= 0 && !request.starts_one_host)
     throw ConfigError(
         fmt::format("--node_rank {}: is only used with --no_ssh; without it the launcher starts the ranks of all hosts",
@@ -329,8 +331,10 @@ void print_dry_run(const LaunchFlags& flags, Way way, const std::vector<LaunchRe
     ranks = lay_out_here(first, host_of_this_launcher(first, hosts), environment);
   } else {
     for (const HostRanks& on : hosts) {
-      // Only the host itself knows its cores.
-      const auto there = way == Way::Here ? lay_out_here(first, on, environment) : lay_out(first, on, {}, environment);
+      // Only the host itself knows its cores, and which GPUs its environment shows.
+      comm::Environment there_set = environment;
+      if (!is_this_host(on.host.name)) there_set.erase("CUDA_VISIBLE_DEVICES");
+      const auto there = way == Way::Here ? lay_out_here(first, on, environment) : lay_out(first, on, {}, there_set);
       ranks.insert(ranks.end(), there.begin(), there.end());
     }
   }
@@ -339,7 +343,7 @@ void print_dry_run(const LaunchFlags& flags, Way way, const std::vector<LaunchRe
   for (const LaunchRequest& job : jobs) std::fputs(layout_as_text(ranks, job).c_str(), stdout);
   if (way != Way::Agents) return;
   for (const HostRanks& on : hosts)
-    std::printf("agent on %s: %s\n", on.host.name.c_str(), quoted(agent_command(first, on.host.name)).c_str());
+    std::printf("agent on %s: %s\n", on.host.name.c_str(), quoted(agent_command(first, on.host)).c_str());
 }
 
 JobOutcome run(const LaunchFlags& flags, Way way, const LaunchRequest& job, const std::vector<HostRanks>& hosts,

@@ -127,7 +127,7 @@ void HostsJob::start_agents(const std::vector<HostRanks>& hosts) {
     comm::Environment environment = inherited_;
     // An agent on this host would take the user's own connection for the launcher's.
     if (is_this_host(on.host.name)) environment.erase("SSH_CONNECTION");
-    host.link = std::make_unique<HostAgent>(agent_command(request_, on.host.name), environment);
+    host.link = std::make_unique<HostAgent>(agent_command(request_, on.host), environment);
     host.heard_at = Clock::now();
     hosts_.push_back(std::move(host));
   }
@@ -479,10 +479,10 @@ void HostsJob::send_to_all(const Control& control) {
 
 }  // namespace
 
-std::vector<std::string> agent_command(const LaunchRequest& request, const std::string& host) {
-  if (is_this_host(host)) return {"trivet", "launch-agent"};
+std::vector<std::string> agent_command(const LaunchRequest& request, const Host& host) {
+  if (is_this_host(host.name)) return {"trivet", "launch-agent"};
   const std::string program = request.copy_program ? copied_program() : quoted(fs::read_symlink("/proc/self/exe").string());
-  return ssh_command(request, host, "exec " + program + " launch-agent");
+  return ssh_command(request, host.login(), "exec " + program + " launch-agent");
 }
 
 JobOutcome run_on_hosts(const LaunchRequest& request, const std::vector<HostRanks>& hosts, const comm::Environment& inherited) {
