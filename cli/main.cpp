@@ -118,6 +118,7 @@ int main(int argc, char** argv) {
   trivet::cli::add_man_pages(program);
   try {
     trivet::cli::check_subcommand(program, argc, argv);
+    trivet::cli::check_no_empty_values(program, argc, argv);
     program.parse(argc, argv);
     check_output(program);
     return 0;
