@@ -23,6 +23,17 @@ std::string slots_of(const std::vector<Host>& hosts) {
   return text;
 }
 
+// Empty: nothing was refused.
+template <typename Call>
+std::string refusal_of(const Call& call) {
+  try {
+    call();
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
 TEST(HostFileLines, AreAHostAndItsSlots) {
   EXPECT_EQ(slots_of(parse_hosts("a slots=2 # first\n\n  b.c-d_e slots=1\n# end", "hosts")), "a:01 b.c-d_e:0");
   EXPECT_EQ(parse_hosts("a slots=4096", "hosts").at(0).slots.size(), 4096u);
@@ -49,9 +60,7 @@ TEST(HostFileLines, ThatSayAnythingElseAreRefusedWithTheirPlace) {
       {"me@ slots=1", "\"me@\" is not accepted as a host"},
       {"a\xC2\xA0slots=1", "\"a\xC2\xA0slots=1\" is not accepted as a host"}};
   for (const auto& [line, message] : wrong)
-    EXPECT_THAT([&, text = "x slots=1\n" + line] { parse_hosts(text, "hosts"); },
-                ThrowsMessage<ConfigError>(HasSubstr("hosts:2: " + message)))
-        << line;
+    EXPECT_THAT(refusal_of([&] { parse_hosts("x slots=1\n" + line, "hosts"); }), HasSubstr("hosts:2: " + message)) << line;
   for (const char* number : {"0", "-1", "4097", "1x", "", "99999999999"})
     EXPECT_THAT([&] { parse_hosts(std::string("a slots=") + number, "hosts"); },
                 ThrowsMessage<ConfigError>(HasSubstr(std::string("\"") + number + "\" is not a number from 1 to 4096")))
@@ -124,12 +133,11 @@ TEST(HostFilters, RefuseEmptyPartsAndSlotsThatAreNamedTwice) {
       {"[fd00::1]0", "\"[fd00::1]0\" is not an address in brackets"},
       {"me@c:0", "host \"me\" is not in the hostfile, which names a, fd00::1, c; hosts are named without their users here"}};
   for (const auto& [filter, message] : wrong) {
-    EXPECT_THAT([&, text = filter] { filter_hosts(hosts, text, ""); }, ThrowsMessage<ConfigError>(HasSubstr(message)))
-        << filter;
-    EXPECT_THAT([&, text = filter] { filter_hosts(hosts, "", text); }, ThrowsMessage<ConfigError>(HasSubstr(message)))
-        << filter;
-    if (!filter.starts_with("me"))
-      EXPECT_THAT([&, text = filter] { parse_world(text); }, testing::Throws<ConfigError>()) << filter;
+    EXPECT_THAT(refusal_of([&] { filter_hosts(hosts, filter, ""); }), HasSubstr(message)) << filter;
+    EXPECT_THAT(refusal_of([&] { filter_hosts(hosts, "", filter); }), HasSubstr(message)) << filter;
+    if (!filter.starts_with("me@")) {
+      EXPECT_NE(refusal_of([&] { parse_world(filter); }), "") << filter;
+    }
   }
   EXPECT_EQ(slots_of(filter_hosts(hosts, "[FD00:0::1]:0@c", "")), "fd00::1:0 c:0");
   EXPECT_EQ(slots_of(filter_hosts(hosts, "", "fd00::1")), "a:01 c:0");

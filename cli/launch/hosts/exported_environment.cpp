@@ -42,10 +42,10 @@ std::string value_of(const comm::Environment& environment, const std::string& na
 void refuse_what_a_shell_would_replace(const TextLine& line, std::string_view value) {
   for (size_t at = value.find_first_of("$`"); at != std::string_view::npos; at = value.find_first_of("$`", at + 1)) {
     if (value[at] == '$' && (at + 1 == value.size() || value[at + 1] == ' ' || value[at + 1] == '\t')) continue;
-    refuse_variable(line,
-                    fmt::format("would not be replaced at \"{}\", because no shell reads this file; write the value that it is "
-                                "to have on the hosts, or put all of it in single quotes if it is meant as it is",
-                                printable(value.substr(at, 40))));
+    refuse_variable(
+        line, fmt::format("is not accepted: no shell reads this file, so \"{}\" would stay as it is; write the value for the "
+                          "hosts, or put all of it in single quotes if that is meant",
+                          printable(value.substr(at, 40))));
   }
 }
 
