@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/standard_streams.h"
 #include "cli/usage.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -245,7 +246,7 @@ void add_prepare(CLI::App& data) {
     take_bpe_size(arguments->options);
     for (const auto& [name, value] : EnumNames<ChatTemplate>::table)
       if (name == arguments->chat_template) arguments->options.chat_template = value;
-    run_prepare(*arguments);
+    print_without_waiting(Printing::Result, [&] { run_prepare(*arguments); });
   });
 }
 

@@ -24,6 +24,7 @@
 #include "cli/launch/job.h"
 #include "cli/launch/job_file.h"
 #include "cli/launch/job_outcome.h"
+#include "cli/launch/output.h"
 #include "cli/launch/rank_layout.h"
 #include "cli/launch/restarts.h"
 #include "cli/usage.h"
@@ -366,12 +367,14 @@ JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start,
       if (!outcome.ended_by_signal) outcome.text += "; no restart: " + next.why_not;
       return outcome;
     }
-    if (!start.request.quiet) fmt::print(stderr, "trivet {}; {}\n", outcome.text, describe(*next.start, outcome));
+    if (!start.request.quiet)
+      print_error_in_time(fmt::format("trivet {}; {}\n", outcome.text, describe(*next.start, outcome)));
     quick_failures = quick_failures_after(quick_failures, outcome, std::chrono::steady_clock::now() - began);
     if (const auto signal = signals->pause(pause_before_start(quick_failures), [&](int warning) {
           if (!start.request.quiet)
-            fmt::print(stderr, "trivet launch: signal {} came between two starts, when there was no rank to pass it on to\n",
-                       name_of_signal(warning));
+            print_error_in_time(
+                fmt::format("trivet launch: signal {} came between two starts, when there was no rank to pass it on to\n",
+                            name_of_signal(warning)));
         }))
       return {.exit_code = 128 + *signal,
               .text = fmt::format("launch: ended by signal {} before the job started again", name_of_signal(*signal)),

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/ddp.h"
 #include "cli/run_job.h"
+#include "cli/standard_streams.h"
 #include "cli/stop_signals.h"
 #include "cli/usage.h"
 #include "core/error.h"
@@ -141,7 +142,7 @@ void add_train(CLI::App& program) {
     if (arguments->config.empty()) throw CLI::RequiredError("config");
     arguments->serve_given = serve->count() > 0;
     arguments->resume_given = resume->count() > 0;
-    run(*arguments);
+    print_without_waiting(Printing::Progress, [&] { run(*arguments); });
   });
 }
 

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/config_model.h"
 #include "cli/run_job.h"
+#include "cli/standard_streams.h"
 #include "cli/usage.h"
 #include "core/bounded_file.h"
 #include "core/error.h"
@@ -124,7 +125,7 @@ void add_tune(CLI::App& program) {
       ->excludes(cluster)
       ->excludes(profile);
   command->add_flag("--resume", arguments->resume, "continue after the finished trials, as with autotuning.overwrite false");
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] { print_without_waiting(Printing::Result, [&] { run(*arguments); }); });
 }
 
 }  // namespace trivet::cli

@@ -75,9 +75,7 @@ JobOutcome run_ranks(const JobOnThisHost& job, LauncherSide& side) {
   std::unique_ptr<PidFile> pids;
   if (request.save_pid) {
     pids = std::make_unique<PidFile>(job.inherited);
-    Output error(STDERR_FILENO);
-    if (!request.quiet) error.add(fmt::format("{}: pids are in {}\n", job.speaker, printable(pids->path(), 400)));
-    error.flush_within(std::chrono::seconds(1));
+    if (!request.quiet) print_error_in_time(fmt::format("{}: pids are in {}\n", job.speaker, printable(pids->path(), 400)));
   }
   const Leftovers leftovers(job.job_id);  // the guardian has its own: either of the two may be killed
   return run_guarded(
