@@ -25,7 +25,7 @@ namespace {
 
 using StreamsClock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kNobodyReads{5}, kLastLine{1};
+constexpr std::chrono::seconds kNobodyReads{2}, kLastLine{1};
 constexpr int kLookMs = 100;
 
 // A FILE that writes to an Output: the place of `stdout` or `stderr`, and the buffer of std::cout or std::cerr on top of it.

@@ -19,7 +19,7 @@ enum class Printing {
 };
 
 // Runs the command with such streams. An output that cannot be written (the reader has gone, the disk is full) is reported once
-// on stderr. At the end, unread text is dropped if nobody has read for 5 seconds; but if the command has succeeded, its Result
+// on stderr. At the end, unread text is dropped if nobody has read for 2 seconds; but if the command has succeeded, its Result
 // waits for its reader like that of any program. Throws Error (Usage) if a Result could not be written for another reason than
 // that its reader has gone. SIGPIPE and SIGXFSZ stay ignored.
 void print_without_waiting(Printing what, const std::function<void()>& command);

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -88,7 +89,9 @@ void run(const TrainArguments& arguments) {
     const TrainEnd end = train(config, rank.world, mine);
     if (end.signal != 0) stopped_by = end.signal;
   });
-  if (stopped_by != 0) throw StoppedBySignal{stopped_by};
+  if (stopped_by == 0) return;
+  for (int signal : {SIGHUP, SIGXCPU}) std::signal(signal, SIG_IGN);  // they may come again while the last lines are written
+  throw StoppedBySignal{stopped_by};
 }
 
 }  // namespace
