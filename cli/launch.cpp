@@ -161,6 +161,11 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
                   "seconds in which the ranks may finish a step and save after a signal to the launcher; then they are killed")
       ->check(from_to(0, 86400))
       ->capture_default_str();
+  launch
+      .add_option("--host-timeout,--host_timeout", request.host_timeout_s,
+                  "with ssh: seconds after which a host is lost if nothing is heard from it; its ranks are ended then")
+      ->check(from_to(3, 86400))
+      ->capture_default_str();
   launch.add_flag("-q,--quiet", request.quiet,
                   "print only what the ranks print, and errors: what ended the job, and output or pids that were lost");
   launch.add_option("--log_level", flags.log_level, "debug, info, warning, error or critical")
@@ -367,8 +372,7 @@ JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start,
       if (!outcome.ended_by_signal) outcome.text += "; no restart: " + next.why_not;
       return outcome;
     }
-    if (!start.request.quiet)
-      print_error_in_time(fmt::format("trivet {}; {}\n", outcome.text, describe(*next.start, outcome)));
+    if (!start.request.quiet) print_error_in_time(fmt::format("trivet {}; {}\n", outcome.text, describe(*next.start, outcome)));
     quick_failures = quick_failures_after(quick_failures, outcome, std::chrono::steady_clock::now() - began);
     if (const auto signal = signals->pause(pause_before_start(quick_failures), [&](int warning) {
           if (!start.request.quiet)
@@ -398,6 +402,7 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
   if (flags.log_level == "error" || flags.log_level == "critical") request.quiet = true;
   if (!request.core_list.empty()) request.bind_cores = true;
   const comm::Environment environment = comm::current_environment();
+  request.launch_id = comm::hexadecimal(comm::random_bytes(8));
   request.takes_allocation = (flags.launcher == "slurm" || !flags.emit.empty()) && request.hostfile.empty();
   const std::vector<Host> candidates = candidate_hosts(request);
   const std::vector<HostRanks> hosts = choose_hosts(candidates, request.nodes, request);

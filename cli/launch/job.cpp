@@ -86,7 +86,8 @@ JobOutcome run_ranks(const JobOnThisHost& job, LauncherSide& side) {
         Supervisor supervisor({.speaker = job.speaker,
                                .announces = job.announces,
                                .quiet = request.quiet,
-                               .shutdown_timeout = std::chrono::seconds(request.shutdown_timeout_s)},
+                               .shutdown_timeout = std::chrono::seconds(request.shutdown_timeout_s),
+                               .launcher_silence = job.launcher_silence},
                               ends);
         bool pids_complete = true;
         for (const RankLayout& rank : job.ranks) {

@@ -86,6 +86,8 @@ TEST(AgentMessages, ArriveAsTheyWereSent) {
   task.request.log_folder = "logs";
   task.request.save_pid = true;
   task.request.shutdown_timeout_s = 7;
+  task.request.host_timeout_s = 9;
+  task.request.launch_id = "34cd";
   task.request.quiet = true;
   const auto arrived = decode_control(encode({.task = task})).task;
   ASSERT_TRUE(arrived);
@@ -107,6 +109,8 @@ TEST(AgentMessages, ArriveAsTheyWereSent) {
   EXPECT_EQ(arrived->request.log_folder, "logs");
   EXPECT_TRUE(arrived->request.save_pid);
   EXPECT_EQ(arrived->request.shutdown_timeout_s, 7);
+  EXPECT_EQ(arrived->request.host_timeout_s, 9);
+  EXPECT_EQ(arrived->request.launch_id, "34cd");
   EXPECT_TRUE(arrived->request.quiet);
 
   const HostReport report{"b\xff", "boot", {"a", "b"}, "10.0.0.2", "10.0.0.1", 8, int64_t{1} << 40, 7, 1.5};
