@@ -125,7 +125,8 @@ void Supervisor::read_reports() {
   char buffer[1024];
   for (ssize_t got = 0; (got = ::recv(ends_.reports, buffer, sizeof buffer, MSG_DONTWAIT)) > 0;) {
     auto loss = comm::loss_from_message({buffer, static_cast<size_t>(got)});
-    if (!loss || record_.losses.size() >= ranks_.size()) continue;
+    // Each rank names one that it has lost, and perhaps itself.
+    if (!loss || record_.losses.size() >= 2 * ranks_.size()) continue;
     if (options_.announces) announce(ends_, comm::to_message(*loss));
     record_.losses.push_back(std::move(*loss));
   }
