@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/bounded_file.h"
+#include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/data/chat_template.h"
@@ -15,7 +15,7 @@ namespace {
 
 using LineJson = nlohmann::json;
 
-constexpr int kLineLevels = 64;
+constexpr JsonLimits kLineLimits{.levels = 64};
 
 [[noreturn]] void refuse_line(const std::string& message) { throw DataError(ExitCode::Usage, message); }
 
@@ -133,10 +133,11 @@ std::vector<Document> pair_of(const LineJson& json, const LineOptions& options) 
 }  // namespace
 
 std::vector<Document> documents_of_line(std::string_view line, const LineOptions& options) {
-  if (json_is_deeper(line, kLineLevels)) refuse_line(fmt::format("is nested deeper than {} levels", kLineLevels));
   LineJson json;
   try {
-    json = LineJson::parse(line);
+    json = parse_bounded<LineJson>(line, kLineLimits);
+  } catch (const JsonExcess& excess) {
+    refuse_line(excess.what());
   } catch (const LineJson::exception& error) {
     refuse_line("is not JSON: " + printable(error.what()));
   }

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/bounded_file.h"
+#include "core/bounded_json.h"
 #include "core/printable.h"
 #include "engine/data/base64.h"
 #include "engine/data/bpe_files.h"
@@ -23,7 +23,8 @@
 namespace trivet::data {
 namespace {
 
-constexpr int kMaxLevels = 16;
+// A merge is a list of two tokens, and there may be a million of them.
+constexpr JsonLimits kTokenizerLimits{.levels = 16, .values = 16'000'000};
 constexpr std::array kFilesInFolder{"tokenizer.json", "tokenizer.model"};
 
 class BytesTokenizer : public Tokenizer {
@@ -94,6 +95,7 @@ std::string end_of_text_of(const Tokenizer& tokenizer) {
 }
 
 std::optional<TokenizerFile> tokenizer_file_of(const std::string& text) {
+  if (!json_excess(text, kTokenizerLimits).empty()) return std::nullopt;
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("model")) return std::nullopt;
   if (!json.contains("trivet_tokenizer")) return TokenizerFile{"tokenizer.json", text};
@@ -109,8 +111,7 @@ std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text) 
 }
 
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source) try {
-  if (json_is_deeper(text, kMaxLevels)) bad_file(source, fmt::format("is nested deeper than {} levels", kMaxLevels));
-  const auto json = nlohmann::json::parse(text);
+  const auto json = parse_bounded<nlohmann::json>(text, kTokenizerLimits);
   if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer, which is an object");
   if (json.contains("trivet_tokenizer")) return own_format(json, source);
   if (json.contains("model") && json.at("model").is_object()) return read_tokenizer_json(json, text, source);
@@ -118,6 +119,8 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
       source,
       "is JSON, but not a tokenizer (it has neither \"model\" nor \"trivet_tokenizer\"); name a tokenizer.json, or the merges "
       "(vocab.bpe, merges.txt) that belong to it");
+} catch (const JsonExcess& excess) {
+  bad_file(source, excess.what());
 } catch (const nlohmann::json::exception& error) {
   bad_file(source, "is not a tokenizer: " + printable(error.what()));
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/bounded_file.h"
+#include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/monitor/jsonl.h"
@@ -27,7 +28,6 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMostFileBytes = int64_t{64} << 20;  // of each file but those with a line per step
 constexpr size_t kMostLineBytes = 1 << 20;
-constexpr int kMostLevels = 16;
 constexpr size_t kMostNames = 1000;  // categories, channels and facts
 constexpr size_t kMostRanks = 100'000;
 constexpr size_t kMostPredictions = 100;
@@ -41,11 +41,12 @@ constexpr size_t kMostStarts = 10'000;
 // Runs `read` on JSON that may be anything.
 template <typename Read>
 void with_json(std::string_view text, const std::string& source, Read&& read) {
-  if (json_is_deeper(text, kMostLevels)) refuse(source, fmt::format("has more than {} levels of JSON", kMostLevels));
   try {
-    const Json json = Json::parse(text);
+    const Json json = parse_bounded<Json>(text);
     if (!json.is_object() && !json.is_array()) refuse(source, "is neither an object nor a list");
     read(json);
+  } catch (const JsonExcess& excess) {
+    refuse(source, excess.what());
   } catch (const Json::exception&) {
     refuse(source, fmt::format("\"{}\" is not what trivet train writes there", printable(text, 80)));
   } catch (const std::invalid_argument& wrong) {

@@ -9,6 +9,7 @@
 #include "cli/launch/hosts/preflight.h"
 #include "cli/launch/hosts/remote_command.h"
 #include "comm/member.h"
+#include "core/error.h"
 #include "tests/launch/launched_job.h"
 
 namespace trivet::cli {
@@ -121,6 +122,13 @@ TEST(AgentMessages, ArriveAsTheyWereSent) {
   EXPECT_EQ(told->memory_bytes, int64_t{1} << 40);
   EXPECT_EQ(told->disk_bytes, 7);
   EXPECT_EQ(told->time, 1.5);
+
+  for (const char* open : {"[", "{\"a\":", "[[],"})
+    for (const char* key : {"", "{\"order\":", "{\"task\":"}) {
+      std::string deep = key;
+      for (int i = 0; i < 500'000; ++i) deep += open;
+      EXPECT_THROW(decode_control(deep), CommError) << key << open;
+    }
 
   EXPECT_EQ(decode_control(encode({.listen = Address{"fd00::1", 1}})).listen->host, "fd00::1");
   EXPECT_EQ(decode_control(encode({.reach = Address{"x", 2}})).reach->port, 2);

@@ -352,7 +352,7 @@ TEST(ReadRun, ALineThatIsSomethingElseIsNamed) {
             "m.jsonl:1: 18446744073709551615 is not a number from 0 to 1125899906842624" + advice);
   EXPECT_EQ(wrong("{\"step\": 1, \"loss\": \"low\"}"),
             "m.jsonl:1: \"{\"step\": 1, \"loss\": \"low\"}\" is not what trivet train writes there" + advice);
-  EXPECT_EQ(wrong(std::string(20, '[') + std::string(20, ']')), "m.jsonl:1: has more than 16 levels of JSON" + advice);
+  EXPECT_EQ(wrong(std::string(20, '[') + std::string(20, ']')), "m.jsonl:1: is nested deeper than 16 levels" + advice);
   EXPECT_EQ(wrong("{\"step\": \"" + std::string(1 << 20, 'a') + "\"}"),
             "m.jsonl:1: the line has more than 1048576 bytes" + advice);
 }

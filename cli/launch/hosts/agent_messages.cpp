@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/secret.h"
+#include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/printable.h"
 
@@ -159,7 +160,7 @@ std::string encode(const Control& control) {
 
 Control decode_control(const std::string& text) {
   try {
-    const Json json = Json::parse(text);
+    const Json json = parse_bounded<Json>(text);
     Control control;
     if (json.contains("task")) control.task = host_task(json.at("task"));
     if (json.contains("listen")) control.listen = address_of(json.at("listen"));
