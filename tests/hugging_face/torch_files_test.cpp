@@ -178,6 +178,17 @@ TEST(Pickles, OfCheckpointsMayUseAnyNameAsData) {
   EXPECT_THAT(refusal(call + "."), HasSubstr("it uses \"posix.system\""));
 }
 
+// A short program can call a long name a hundred thousand times.
+TEST(Pickles, ObjectsShareTheirName) {
+  const std::string name(10'000, 'n');
+  std::string text = "\x80\x02(c" + name + "\nf\nq\x01)R";
+  for (int i = 0; i < 100'000; ++i) text += "h\x01)R";
+  const foreign::Pickle pickle(text + "t.", "file", foreign::AcceptedNames::Any);
+  ASSERT_EQ(pickle.root().items.size(), 100'001U);
+  EXPECT_EQ(pickle.root().items.front()->text, name + ".f");
+  EXPECT_EQ(pickle.root().items.front()->text.data(), pickle.root().items.back()->text.data());
+}
+
 TEST(Pickles, ThatGrowWithoutBoundAreRefused) {
   std::string text = "\x80\x02N";
   // Pairs of pairs of pairs ... cost a value each; lists that copy themselves cost their items.
