@@ -20,6 +20,7 @@
 #include "autotune/prediction.h"
 #include "cli/commands.h"
 #include "cli/config_model.h"
+#include "cli/number_range.h"
 #include "cli/run_job.h"
 #include "cli/usage.h"
 #include "core/error.h"
@@ -173,7 +174,7 @@ void add_bench(CLI::App& program) {
     CLI::App* part = add_part(*bench, arguments, what,
                               kernels ? "Time kernels in steps of small models of many shapes"
                                       : "Time collective operations and messages of many sizes");
-    part->add_option("--seconds", arguments->seconds, "approximate duration in seconds (60)")->check(CLI::Range(1.0, 86400.0));
+    part->add_option("--seconds", arguments->seconds, "approximate duration in seconds (60)")->check(number_from_to(1, 86400));
     part->add_option("--device", arguments->device, "cpu, cuda or auto (auto)")->check(CLI::IsMember({"cpu", "cuda", "auto"}));
     part->callback([arguments, what] {
       arguments->what = what;

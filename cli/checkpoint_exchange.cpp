@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/number_range.h"
 #include "core/file_system.h"
 #include "core/log.h"
+#include "core/output_guard.h"
 #include "engine/config/explain.h"
 #include "engine/hugging_face/export.h"
 #include "engine/hugging_face/import.h"
@@ -43,6 +45,10 @@ void import_from(const ExchangeArguments& arguments, std::string_view format) {
   FileSystem& files = real_file_system();
   const hugging_face::PretrainedModel model(hugging_face::open_model(files, arguments.path, format, arguments.config));
   const std::string& output = arguments.options.output;
+  OutputGuard guard;
+  guard.reads(arguments.path, "the model to import");
+  guard.reads(arguments.config, "--config");
+  guard.check_folder(output, "--output");
   const auto imported = hugging_face::import_model(files, model, output);
   fmt::print("{} ({}) -> {}\n", escape_control(arguments.path), model.kind(), escape_control(imported.step));
   print_notes(imported.notes);
@@ -105,7 +111,7 @@ void add_export(CLI::App& group) {
   format.add_option("--dtype", arguments->dtype, "Type of the exported weights (default: float32)")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   format.add_option("--shard-gb", arguments->shard_gigabytes, "Most gigabytes (1e9 bytes) in one file (default: 5)")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(number_from_to(0.001, 1e6));
   format.callback([arguments] { export_hugging_face(*arguments); });
 }
 

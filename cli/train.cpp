@@ -21,6 +21,7 @@
 #include "engine/config/load.h"
 #include "engine/trainer.h"
 #include "engine/trainer/initial_weights.h"
+#include "engine/trainer/output_checks.h"
 
 namespace trivet::cli {
 namespace {
@@ -29,7 +30,7 @@ struct TrainArguments {
   std::string config, deepspeed_config, resume, init_from, metrics;
   std::vector<std::string> overrides;
   int ranks = 0, serve_port = 0;
-  bool resume_given = false, serve_given = false, ddp = false;
+  bool resume_given = false, serve_given = false, ddp = false, force = false;
 };
 
 // The command line of this process.
@@ -84,6 +85,7 @@ void run(const TrainArguments& arguments) {
     TrainOptions mine = options;
     mine.threads = rank.threads;
     mine.local_rank = rank.local_rank;
+    if (rank.world.rank() == 0) trainer::check_outputs(config, mine, arguments.force ? Force::Yes : Force::No);
     const TrainEnd end = train(config, rank.world, mine);
     if (end.signal != 0) stopped_by = end.signal;
   });
@@ -116,6 +118,9 @@ void add_train(CLI::App& program) {
                     "data parallelism as PyTorch's DistributedDataParallel does it: every rank has all weights, gradients are "
                     "averaged in buckets of 25 MiB while backward runs; a config that asks for more is refused");
   command->add_option("--metrics", arguments->metrics, "write one JSON object per step to this file");
+  command->add_flag(
+      "--force", arguments->force,
+      "replace files that Trivet did not write where --metrics and the config name them; never what the run reads");
   CLI::Option* serve = command
                            ->add_option("--serve", arguments->serve_port,
                                         "show the run at this port of 127.0.0.1 (default: a free one); the address is printed")

@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "core/output_guard.h"
 #include "engine/data/bpe_train.h"
 #include "engine/data/characters.h"
 #include "engine/data/chat_template.h"
@@ -21,11 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check_input(const std::string& path, const std::string& output) {
+void check_input(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return;
   refuse_unread_format(path);
-  if (fs::equivalent(path, output, ignored)) bad_file(path, "is also the output; name another output");
   if (token_format_of(path)) bad_file(path, "is already a token file; `trivet data show` prints what is in it");
 }
 
@@ -38,6 +38,18 @@ std::string name_of(fs::file_type type) {
     case fs::file_type::character: return "device";
     default: return "special file";
   }
+}
+
+// A file of tokens is no text, so it may lie next to texts.
+void check_not_input(const PrepareOptions& options) {
+  OutputGuard guard;
+  int64_t ignored = 0;
+  for (const std::string& text : texts_of(options.inputs, ignored)) guard.reads(text, "a text");
+  for (const std::string& input : options.inputs)
+    if (!options.output.ends_with(".tokens")) guard.reads_data(input, "an input");
+  const bool built_in = options.train_bpe > 0 || options.vocabulary == "bytes" || options.vocabulary == "characters";
+  if (!built_in) guard.reads(options.vocabulary, "--vocabulary");
+  guard.check_not_input({.path = options.output, .key = "--output", .what = "tokens"});
 }
 
 // The output is put in place by a rename, which would replace a device or a FIFO with a file.
@@ -208,9 +220,10 @@ class Preparation {
 
 PrepareResult prepare(const PrepareOptions& options, const PrepareProgress& progress) {
   if (options.inputs.empty()) throw DataError(ExitCode::Usage, "data prepare: no input; name one or more texts");
-  for (const auto& input : options.inputs) check_input(input, options.output);
-  check_output(options);
+  for (const auto& input : options.inputs) check_input(input);
   check_vocabulary(options);
+  check_not_input(options);
+  check_output(options);
   return Preparation(options, progress).run();
 }
 

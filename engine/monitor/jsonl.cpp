@@ -46,6 +46,14 @@ std::string correct_json(const std::optional<int64_t>& correct) {
 
 }  // namespace
 
+bool is_metrics(std::string_view beginning) {
+  const size_t end = beginning.find('\n');
+  const std::string_view line = beginning.substr(0, end);
+  const bool is_whole = end != std::string_view::npos;
+  return is_whole ? line.starts_with(kStepKey) && line.find("\"loss_bits\": ") != std::string_view::npos
+                  : line.starts_with(kStepKey) || kStepKey.starts_with(line);
+}
+
 std::string to_json_line(const StepMetrics& metrics, const TargetWords& words) {
   std::string line = fmt::format(
       "{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"lr\": {}, \"grad_norm\": {}, \"{words}\": {}, \"step_ms\": {}, "

@@ -17,6 +17,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "engine/monitor/monitor.h"
 #include "engine/monitor/output_file.h"
@@ -35,6 +36,9 @@ class JsonlMonitor : public Monitor {
   TargetWords words_ = kTokens;
   std::optional<OutputFile> steps_, evaluations_;
 };
+
+// Whether a file that begins like this is of this monitor: its first line is a step or an evaluation, perhaps half of one.
+bool is_metrics(std::string_view beginning);
 
 std::string to_json_line(const StepMetrics& metrics, const TargetWords& words = kTokens);
 // "runs/metrics.jsonl" -> "runs/metrics.evaluation.jsonl"

@@ -320,7 +320,8 @@ TEST_F(Prepare, RefusesWhatItCannotDoBeforeItStarts) {
   with = options("bytes");
   with.output = with.inputs[0];
   with.replace = true;
-  expect(with, with.output + ": is also the output; name another output");
+  expect(with,
+         "--output: " + with.output + " is the same file as an input (a text), which would be overwritten; name another file");
   with = options("bytes");
   with.output = folder_.at("no/such/folder/out.tokens");
   expect(with, with.output + ": the folder " + folder_.at("no/such/folder") + " does not exist");
