@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/descriptor.h"
+#include "core/open_files.h"
 
 namespace trivet {
 namespace {
@@ -159,7 +160,12 @@ class RealFileSystem final : public FileSystem {
   }
 
   std::unique_ptr<ReadableFile> open(const std::string& path) override {
-    auto file = open_descriptor("open", path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);  // opening a pipe must not block
+    const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;  // opening a pipe must not block
+    Descriptor file(checked("open", path, [&] {
+      const int number = ::open(path.c_str(), flags);
+      if (number < 0) check_open_files(path, errno);
+      return number;
+    }));
     struct stat status {};
     checked("stat", path, [&] { return ::fstat(file.number(), &status); });
     if (!S_ISREG(status.st_mode)) throw FileError("open", path, S_ISDIR(status.st_mode) ? EISDIR : EINVAL);

@@ -181,6 +181,10 @@ void ShardedOptimizer::end_microbatch(double loss, int64_t count) {
         "end_microbatch() after {} microbatches, as many as a step has (gradient_accumulation_steps); call step()",
         microbatches_);
   if (count < 0) throw usage_error("end_microbatch() with a count of {} losses; give the number of losses, or 0", count);
+  // The counts of all ranks are summed as integers, and are exact as double.
+  if (const int64_t most = (int64_t{1} << 53) / microbatches_ / world_.size(); count > most)
+    throw usage_error("end_microbatch() with a count of {} losses; give at most {}, so that those of a step are at most 2^53",
+                      count, most);
   refuse_open_gradients();
   begin_step();
   abort_others_on_error([&] {

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "core/open_files.h"
 #include "engine/data/data_error.h"
 #include "engine/data/zstd.h"
 
@@ -33,6 +34,7 @@ void check_regular(const std::string& path) {
 // zlib's gzread passes plain files through unchanged, and with them the frames of zstd.
 struct UnpackedFile::State {
   explicit State(const std::string& name) : path(name), file(gzopen(name.c_str(), "rb"), gzclose) {
+    if (!file) check_open_files(path, errno);
     if (!file) bad_file(path, std::string("cannot be opened: ") + std::strerror(errno));
     gzbuffer(file.get(), kBufferBytes);
     std::error_code unknown;

@@ -187,10 +187,34 @@ std::string index_text(const std::vector<std::string>& files, const std::vector<
   return OrderedJson{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}}.dump(2) + "\n";
 }
 
-void make_empty_directory(FileSystem& files, const std::string& output) {
+// The first file of an export, and the last that it removes.
+constexpr const char* kUnfinished = ".trivet-export-unfinished";
+
+bool is_of_export(std::string_view name) {
+  if (name.ends_with(".tmp")) name.remove_suffix(4);
+  if (name.starts_with("model") && name.ends_with(kSafetensors.ending)) return true;
+  return std::ranges::find(kCompanions, name) != kCompanions.end() || name == kIndexName || name == kConfigName ||
+         name == kAdapterConfigName || name == kAdapterWeightsName || name == kUnfinished;
+}
+
+// What an export that was interrupted has left is removed, but nothing that somebody has added to it.
+void begin_directory(FileSystem& files, const std::string& output) {
   create_directories(files, output);
-  if (!files.list(output).empty())
+  const std::vector<DirectoryEntry> entries = files.list(output);
+  const bool continues = files.kind(output + "/" + kUnfinished) == EntryKind::File &&
+                         std::ranges::all_of(entries, [](const DirectoryEntry& entry) {
+                           return entry.kind == EntryKind::File && is_of_export(entry.name);
+                         });
+  if (!entries.empty() && !continues)
     throw ConfigError(fmt::format("--output {}: is not empty; choose another directory", printable(output)));
+  for (const DirectoryEntry& entry : entries)
+    if (entry.name != kUnfinished) files.remove(output + "/" + entry.name);
+  write_text(files, output + "/" + kUnfinished, "");
+}
+
+void end_directory(FileSystem& files, const std::string& output) {
+  files.sync_directory(output);
+  files.remove(output + "/" + kUnfinished);
 }
 
 // What goes with the weights: taken from `like`, or made here.
@@ -242,7 +266,7 @@ Exported write_adapters(FileSystem& files, const TensorSource& weights, const mo
                         const Architecture& architecture, const ExportOptions& options) {
   const PeftAdapters adapters = peft_adapters(architecture, description, options.like);
   const MappedSource source(weights, adapters.tensors);
-  make_empty_directory(files, options.output);
+  begin_directory(files, options.output);
   Exported exported{.model_type = std::string(architecture.model_type)};
   Writer writer(files, source, options);
   std::vector<std::string> names;
@@ -252,7 +276,7 @@ Exported write_adapters(FileSystem& files, const TensorSource& weights, const mo
   }
   writer.write_tensors(kAdapterWeightsName, names);
   writer.write_text_file(kAdapterConfigName, adapters.config);  // last: without it, no program takes the folder for adapters
-  files.sync_directory(options.output);
+  end_directory(files, options.output);
   exported.files = {kAdapterWeightsName, kAdapterConfigName};
   if (options.like.empty())
     exported.notes.emplace_back(
@@ -275,7 +299,7 @@ Exported write_all(FileSystem& files, const std::string& checkpoint, const Expor
   const TensorSource& weights = merged ? static_cast<const TensorSource&>(*merged) : as_float32;
   const MappedSource source(weights, table);
   const auto shards = divide(table, source, options);
-  make_empty_directory(files, options.output);
+  begin_directory(files, options.output);
   Exported exported{.model_type = std::string(architecture.model_type)};
   Writer writer(files, source, options);
   std::vector<std::string> names;
@@ -293,7 +317,7 @@ Exported write_all(FileSystem& files, const std::string& checkpoint, const Expor
   if (shards.size() > 1) add(kIndexName, index_text(names, shards, exported.bytes));
   for (const auto& [name, text] : companions.files) add(name, text);
   add(kConfigName, companions.config);  // last: without it, no program takes the folder for a model
-  files.sync_directory(options.output);
+  end_directory(files, options.output);
   if (!companions.files.contains("tokenizer.json") && !companions.files.contains("tokenizer.model"))
     exported.notes.emplace_back("the folder has no tokenizer; name the folder of the original model with --like to copy its");
   return exported;

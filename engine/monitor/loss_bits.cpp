@@ -4,6 +4,7 @@
 
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string_view>
@@ -50,6 +51,9 @@ std::map<int64_t, uint32_t> read_loss_bits(std::istream& lines, const std::strin
 }
 
 std::map<int64_t, uint32_t> read_loss_bits(const std::string& path, int64_t first, int64_t last) {
+  std::error_code none;
+  if (std::filesystem::is_fifo(path, none))  // opening it would wait for its writer
+    throw DataError(ExitCode::Usage, fmt::format("{}: is a FIFO; use a file that trivet train --metrics wrote", path));
   std::ifstream file(path, std::ios::binary);
   if (!file)
     throw DataError(ExitCode::Usage, fmt::format("{}: cannot be read; use a file that trivet train --metrics wrote", path));

@@ -1,5 +1,5 @@
-// While it lives, this thread gets no SIGPIPE, which gloo would raise by writing to a connection that has ended. Threads that
-// are started meanwhile never get one.
+// While it lives, this thread gets no SIGPIPE, which writing to a pipe or a connection raises that nobody reads any more.
+// Threads that are started meanwhile never get one.
 #pragma once
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 
 #include <ctime>
 
-namespace trivet::comm {
+namespace trivet {
 
 class NoPipeSignal {
  public:
@@ -19,7 +19,7 @@ class NoPipeSignal {
   ~NoPipeSignal() {
     if (::sigismember(&before_, SIGPIPE)) return;
     const timespec now{};
-    ::sigtimedwait(&pipe_, nullptr, &now);  // the one that gloo has raised
+    ::sigtimedwait(&pipe_, nullptr, &now);  // the one that a write has raised
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   NoPipeSignal(const NoPipeSignal&) = delete;
@@ -29,4 +29,4 @@ class NoPipeSignal {
   sigset_t pipe_{}, before_{};
 };
 
-}  // namespace trivet::comm
+}  // namespace trivet
