@@ -74,14 +74,20 @@ void check_results(const TuneArguments& arguments, const Config& config) {
                           .is_own = is_own});
   };
   const auto any = [](std::string_view) { return true; };
+  const auto is_report = [](std::string_view beginning) {
+    return is_own_page(beginning) || beginning.find("<title>trivet tune</title>") != std::string_view::npos;
+  };
+  // Results have no beginning of their own, but a page or trials next to them.
   std::error_code absent;
-  const bool is_own = std::filesystem::exists(results + "/report.html", absent);  // otherwise checked below
-  check("results_dir", results, {"report.html"}, is_own_page);
-  check("results_dir", results, {"summary.txt", "ds_config_optimal.json", "cmd_optimal.txt"}, is_own ? +any : nullptr);
+  bool has_results = std::filesystem::exists(results + "/report.html", absent);
+  for (const auto& trial : std::filesystem::directory_iterator(results, absent)) {
+    if (!std::filesystem::exists(trial.path() / "exp.json", absent)) continue;
+    has_results = true;  // trials of other programs are refused when tuning begins
+    check("results_dir", trial.path().string(), {"exp.json", "ds_config.json", "metrics.json", "stderr.log"}, any);
+  }
+  check("results_dir", results, {"report.html"}, is_report);
+  check("results_dir", results, {"summary.txt", "ds_config_optimal.json", "cmd_optimal.txt"}, has_results ? +any : nullptr);
   check("exps_dir", config.autotuning.exps_dir, {"*.json"}, any);
-  for (const auto& trial : std::filesystem::directory_iterator(results, absent))
-    if (trial.is_directory(absent))  // those of other programs are refused when tuning begins
-      check("results_dir", trial.path().string(), {"exp.json", "ds_config.json", "metrics.json", "stderr.log"}, any);
 }
 
 // The command that trains with `config` on the same number of ranks.

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <cerrno>
 #include <ctime>
 
 namespace trivet {
@@ -18,9 +19,11 @@ class NoPipeSignal {
   }
   ~NoPipeSignal() {
     if (::sigismember(&before_, SIGPIPE)) return;
+    const int error = errno;  // of the write
     const timespec now{};
     ::sigtimedwait(&pipe_, nullptr, &now);  // the one that a write has raised
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
   }
   NoPipeSignal(const NoPipeSignal&) = delete;
   NoPipeSignal& operator=(const NoPipeSignal&) = delete;

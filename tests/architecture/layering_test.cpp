@@ -151,14 +151,14 @@ TEST(Layering, OnlyTheseFilesParseJsonWithoutBounds) {
       // Text that was looked at before.
       "autotune/tune/results.cpp", "comm/tf_config.cpp", "core/bounded_json.h", "engine/checkpoint/strict_json.cpp",
       "engine/data/tokenizer.cpp", "engine/hugging_face/export.cpp", "engine/report/config_differences.cpp"};
-  static const std::regex parse(R"([jJ]son::parse\()");
   std::set<std::string> found;
   for (const Folder& folder : folders())
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(TRIVET_SOURCE_DIR) / folder.name)) {
       if (!entry.is_regular_file() || !is_source(entry.path())) continue;
       std::ifstream file(entry.path());
       const std::string text{std::istreambuf_iterator<char>(file), {}};
-      if (std::regex_search(text, parse)) found.insert(fs::relative(entry.path(), TRIVET_SOURCE_DIR).string());
+      if (text.find("json::parse(") != std::string::npos || text.find("Json::parse(") != std::string::npos)
+        found.insert(fs::relative(entry.path(), TRIVET_SOURCE_DIR).string());
     }
   EXPECT_EQ(found, known);
 }
