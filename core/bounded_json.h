@@ -16,8 +16,8 @@ struct JsonLimits {
   int64_t values = 2'000'000;  // each list and object counts, too; empty ones twice
 };
 
-// "is nested deeper than 16 levels", "has more than 2000000 values of JSON"; empty if the text is within the limits. In malformed
-// text, the answer holds only up to the first error.
+// "is nested deeper than 16 levels", "has more than 2000000 values of JSON"; empty if the text is within the limits. In
+// malformed text, the answer holds only up to the first error.
 std::string json_excess(std::string_view text, const JsonLimits& limits);
 
 // JSON beyond the limits. The caller adds the name of the file or the peer.

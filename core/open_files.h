@@ -5,8 +5,8 @@
 
 namespace trivet {
 
-// Throws Error (OutOfMemory, exit code 19) if `error`, of a call that opens `path`, says that this process or the machine can have
-// no more open files. Keeps errno.
+// Throws Error (OutOfMemory, exit code 19) if `error`, of a call that opens `path`, says that this process or the machine can
+// have no more open files. Keeps errno.
 void check_open_files(const std::string& path, int error);
 
 }  // namespace trivet

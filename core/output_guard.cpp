@@ -122,8 +122,9 @@ void OutputGuard::refuse_input(const std::string& path, const Output& output) co
   const auto status = status_of(path);
   if (!status) return;
   if (const auto input = files_.find({status->st_dev, status->st_ino}); input != files_.end())
-    refuse_output(output.key, path,
-                  fmt::format("is the same file as an input ({}), which would be overwritten; name another file", input->second));
+    refuse_output(
+        output.key, path,
+        fmt::format("is the same file as an input ({}), which would be overwritten; name another file", input->second));
 }
 
 void OutputGuard::refuse_data(const std::string& path, const std::string& key) const {
@@ -140,9 +141,9 @@ void OutputGuard::refuse_data(const std::string& path, const std::string& key) c
   const auto parent = status_of(target.parent_path());
   for (const Pattern& pattern : patterns_)
     if (parent && pattern.folder == Identity{parent->st_dev, parent->st_ino} && pattern.matches(target.filename().string()))
-      refuse_output(key, path,
-                    fmt::format("has a name that {} matches, and would be read as data the next time; use another name",
-                                pattern.name));
+      refuse_output(
+          key, path,
+          fmt::format("has a name that {} matches, and would be read as data the next time; use another name", pattern.name));
 }
 
 void OutputGuard::refuse_foreign(const Output& output) const {
@@ -191,8 +192,7 @@ void OutputGuard::check_folder(const std::string& folder, const std::string& key
   const auto own = status_of(folder);
   if (!own) return;
   for (const auto& [path, name] : inputs_)
-    if (const auto in = status_of(resolved(path).parent_path());
-        in && in->st_dev == own->st_dev && in->st_ino == own->st_ino)
+    if (const auto in = status_of(resolved(path).parent_path()); in && in->st_dev == own->st_dev && in->st_ino == own->st_ino)
       refuse_output(key, folder, fmt::format("holds an input ({}: {}); name another folder", name, printable(path)));
 }
 

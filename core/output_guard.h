@@ -7,8 +7,8 @@
 //   guard.reads_data("texts", "data.train");
 //   guard.check({.path = "m.jsonl", .key = "--metrics", .what = "metrics of trivet train", .is_own = is_metrics});
 //
-// Two rules hold for all commands. No output is the same file as an input, whatever names and links lead to it, and none lies in
-// a folder all of whose files are read as data. And a file that Trivet did not write is replaced only if the user forces it;
+// Two rules hold for all commands. No output is the same file as an input, whatever names and links lead to it, and none lies
+// in a folder all of whose files are read as data. And a file that Trivet did not write is replaced only if the user forces it;
 // Trivet knows its own files by how they begin, not by their names. Force never covers inputs.
 //
 // Who could change the links between the check and the write could also write to the files: this guards against mistakes.
@@ -34,10 +34,10 @@ enum class Force : uint8_t { NotOffered, No, Yes };  // whether the command has 
 
 struct Output {
   std::string path;
-  std::string key;                                        // that names it: "--metrics"; begins the message
-  std::string what;                                       // what Trivet writes there, in the plural: "metrics of trivet train"
-  bool (*is_own)(std::string_view beginning) = nullptr;   // of a file's first 4 KiB; null: no file there is Trivet's
-  bool in_place = false;                                  // written where it is, so that a device or a FIFO is accepted, too
+  std::string key;                                       // that names it: "--metrics"; begins the message
+  std::string what;                                      // what Trivet writes there, in the plural: "metrics of trivet train"
+  bool (*is_own)(std::string_view beginning) = nullptr;  // of a file's first 4 KiB; null: no file there is Trivet's
+  bool in_place = false;                                 // written where it is, so that a device or a FIFO is accepted, too
 };
 
 class OutputGuard {
@@ -71,7 +71,7 @@ class OutputGuard {
   void refuse_foreign(const Output& output) const;
 
   Force force_;
-  std::map<Identity, std::string> files_, data_folders_;  // what they are
+  std::map<Identity, std::string> files_, data_folders_;     // what they are
   std::vector<std::pair<std::string, std::string>> inputs_;  // paths of files, and what they are
   std::vector<Pattern> patterns_;
 };

@@ -80,7 +80,8 @@ TEST_F(WrittenFiles, AreNoInputs) {
 TEST_F(WrittenFiles, ReplaceOnlyOnesOfTheirKindWithoutForce) {
   ASSERT_EQ(folder.run("train c.json --metrics m.jsonl").code, 0);
   for (const std::string arguments :
-       {"train c.json --metrics notes.txt", "plan c.json --html notes.txt", "report m.jsonl -o notes.txt", "plan c.json --html m.jsonl",
+       {"train c.json --metrics notes.txt", "plan c.json --html notes.txt", "report m.jsonl -o notes.txt",
+        "plan c.json --html m.jsonl",
         "train c.json --set flops_profiler.enabled=true --set flops_profiler.output_file=notes.txt"}) {
     const auto before = contents();
     const Output output = folder.run(arguments);
@@ -91,6 +92,8 @@ TEST_F(WrittenFiles, ReplaceOnlyOnesOfTheirKindWithoutForce) {
     folder.write("notes.txt", "mine");
   }
   // Their own are replaced, or appended to.
+  fs::remove(folder.at("m.jsonl"));
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(folder.run("train c.json --metrics m.jsonl").code, 0);
   for (const std::string arguments : {"plan c.json --html p.html", "report m.jsonl -o p.html", "plan c.json --html p.html"})
     EXPECT_EQ(folder.run(arguments).code, 0) << arguments;
 }

@@ -60,15 +60,16 @@ class OutputGuardTest : public testing::Test {
 TEST_F(OutputGuardTest, NoNameOfAnInputIsAnOutputWithOrWithoutForce) {
   for (const char* name : {"c.json", "./texts/../c.json", "link", "hard"})
     for (const Force force : {Force::No, Force::Yes, Force::NotOffered})
-      EXPECT_THAT(refusal(name, force), HasSubstr("is the same file as an input (the config), which would be overwritten")) << name;
+      EXPECT_THAT(refusal(name, force), HasSubstr("is the same file as an input (the config), which would be overwritten"))
+          << name;
   for (const char* name : {"texts/a.txt", "texts/more/b.txt", "texts/linked/d.txt", "elsewhere/d.txt", "hard.txt", "way/a.txt"})
     EXPECT_THAT(refusal(name, Force::Yes), HasSubstr("is the same file as an input (data.train)")) << name;
   EXPECT_EQ(folder_.read("c.json"), "{}");
 }
 
 TEST_F(OutputGuardTest, WhatWouldBecomeDataIsNoOutput) {
-  for (const char* name : {"texts/new.html", "texts/more/new.html", "texts/linked/new.html", "elsewhere/new.html", "way/new.html",
-                           "dangling", "texts/new-folder/../new.html"})
+  for (const char* name : {"texts/new.html", "texts/more/new.html", "texts/linked/new.html", "elsewhere/new.html",
+                           "way/new.html", "dangling", "texts/new-folder/../new.html"})
     EXPECT_THAT(refusal(name, Force::Yes), HasSubstr("lies in a folder whose files are read (data.train)")) << name;
   EXPECT_EQ(refusal("new.html"), "");
   EXPECT_EQ(refusal("texts.html"), "");
@@ -83,7 +84,8 @@ TEST_F(OutputGuardTest, NorIsTheUnfinishedOutputAnInput) {
 }
 
 TEST_F(OutputGuardTest, FilesOfOthersAreReplacedOnlyByForce) {
-  EXPECT_THAT(refusal("other.html"), HasSubstr("exists, and is not a page; name another file, or replace this one with --force"));
+  EXPECT_THAT(refusal("other.html"),
+              HasSubstr("exists, and is not a page; name another file, or replace this one with --force"));
   EXPECT_THAT(refusal("other.html", Force::NotOffered), HasSubstr("name another file, or remove this one"));
   EXPECT_EQ(refusal("other.html", Force::Yes), "");
   for (const char* name : {"own.html", "empty.html", "not-there/new.html"}) EXPECT_EQ(refusal(name), "") << name;
@@ -99,7 +101,8 @@ TEST_F(OutputGuardTest, AFifoIsOnlyWrittenWhereItIs) {
 
 TEST_F(OutputGuardTest, APatternOfDataTakesTheFilesThatMatch) {
   OutputGuard guard;
-  guard.reads_matching(at("elsewhere"), [](std::string_view name) { return name.ends_with(".txt"); }, "data.train");
+  guard.reads_matching(
+      at("elsewhere"), [](std::string_view name) { return name.ends_with(".txt"); }, "data.train");
   const auto refusal_of = [&](const char* name) {
     try {
       guard.check({.path = at(name), .key = "--metrics", .what = "metrics"});

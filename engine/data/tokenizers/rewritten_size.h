@@ -1,5 +1,5 @@
-// Rules in a tokenizer's file rewrite text. A few of them, one after the other, can turn two bytes into gigabytes, so the result
-// is bounded: Unicode's own rules make at most 12 bytes of one.
+// Rules in a tokenizer's file rewrite text. A few of them, one after the other, can turn two bytes into gigabytes, so the
+// result is bounded: Unicode's own rules make at most 12 bytes of one.
 #pragma once
 
 #include <fmt/format.h>
