@@ -2,6 +2,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 import threading
 
 PREDICTIONS = pathlib.Path("bench/cuda/predictions.tsv")
@@ -59,6 +60,7 @@ def shown(value):
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+ROUND = r", round \d+$"  # a prediction is of every round
 HEAD = ["part", "figure", "value", "unit", "predicted", "measured / predicted", "where the prediction is from"]
 
 
@@ -81,7 +83,7 @@ class Record:
             os.fsync(stream.fileno())
 
     def figure(self, part, figure, value, unit=""):
-        prediction = self.predictions.get(f"{part}/{figure}")
+        prediction = self.predictions.get(f"{part}/{re.sub(ROUND, '', figure)}")
         predicted, source = for_card(prediction, unit, self.card) if prediction else (None, "")
         ratio = ""
         if isinstance(predicted, float) and isinstance(value, (int, float)) and predicted:

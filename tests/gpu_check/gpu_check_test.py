@@ -145,6 +145,8 @@ class Figures(Folder):
         self.assertEqual(self.rows()[-1][2:6], ["2900", "GB/s", "2917", "0.994"])
         record.figure("peaks", "something\tnew", 1, "")
         self.assertEqual(self.rows()[-1], ["peaks", "something new", "1", "", "-", "", ""])
+        record.figure("models", "llama_1b, untuned, round 2", 75_000.0, "tokens/s")
+        self.assertEqual(self.rows()[-1][4], "75080")
         record.figure("kernels", "norm", "passed (12 passed)")
         self.assertEqual(self.rows()[-1][4], "passed")
 
