@@ -41,8 +41,8 @@ std::string rate_of(const KernelSample& sample) {
   const bool counts_flops = sample.bound == kernels::Bound::Products || sample.bound == kernels::Bound::Attention;
   const double work = counts_flops ? sample.flops : sample.bytes;
   if (work <= 0 || sample.seconds <= 0) return "-";
-  return counts_flops ? fmt::format("{:.1f} TFLOP/s", 1e-12 * work / sample.seconds)
-                      : fmt::format("{:.1f} GB/s", 1e-9 * work / sample.seconds);
+  return counts_flops ? fmt::format("{:.4g} TFLOP/s", 1e-12 * work / sample.seconds)
+                      : fmt::format("{:.4g} GB/s", 1e-9 * work / sample.seconds);
 }
 
 }  // namespace
@@ -75,11 +75,11 @@ StepKernels measure_step_kernels(comm::World& world, const Plan& plan, model::Mo
 std::string to_text(const StepKernels& kernels) {
   double all = 0, calls = 0;
   for (const StepKernels::Kernel& kernel : kernels.kernels) all += kernel.seconds(), calls += kernel.calls;
-  std::string text = fmt::format("{}\n{:<28} {:<12} {:<9} {:<26} {:>7} {:>10} {:>10} {:>7}  {}\n", kernels.machine, "kernel",
+  std::string text = fmt::format("{}\n{:<28} {:<18} {:<9} {:<26} {:>7} {:>10} {:>10} {:>7}  {}\n", kernels.machine, "kernel",
                                  "variant", "type", "sizes", "calls", "us a call", "ms a step", "share", "rate");
   for (const StepKernels::Kernel& kernel : kernels.kernels) {
     const KernelSample& sample = kernel.sample;
-    text += fmt::format("{:<28} {:<12} {:<9} {:<26} {:>7.10g} {:>10.1f} {:>10.3f} {:>6.1f}%  {}\n", word_of(sample.kernel),
+    text += fmt::format("{:<28} {:<18} {:<9} {:<26} {:>7.10g} {:>10.1f} {:>10.3f} {:>6.1f}%  {}\n", word_of(sample.kernel),
                         word_of(sample.variant), name_of(sample.dtype), text_of(sample.sizes), kernel.calls,
                         1e6 * sample.seconds, 1e3 * kernel.seconds(), 100 * kernel.seconds() / all, rate_of(sample));
   }
