@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/stream.h"
 #include "core/tensor_view.h"
@@ -256,7 +257,7 @@ std::string encode(const HostExamined& host) { return to_json(host).dump(-1, ' '
 
 HostExamined decode_host(const std::string& text) {
   try {
-    const Json json = Json::parse(text);
+    const Json json = parse_bounded<Json>(text);
     HostExamined host{.name = json.at("host"), .findings = {}};
     for (const Json& entry : json.at("findings")) {
       Finding finding{entry.at("subject"),

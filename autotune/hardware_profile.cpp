@@ -10,6 +10,7 @@
 
 #include "autotune/replace_file.h"
 #include "core/bounded_file.h"
+#include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/file_system.h"
 #include "core/printable.h"
@@ -21,7 +22,6 @@ using nlohmann::ordered_json;
 
 constexpr const char* kFormat = "trivet hardware profile 2";
 constexpr int64_t kMaxProfileBytes = int64_t{16} << 20;
-constexpr int kMaxLevels = 16;
 constexpr double kMaxSeconds = 1e9, kMaxWork = 1e30;  // so that sums and rates stay finite
 
 // Operations that only move data take the same time for all types, and have no reduction.
@@ -141,10 +141,9 @@ HardwareProfile parse_profile(const std::string& text, const std::string& path) 
   const auto refuse = [&](const std::string& what) {
     throw ConfigError(fmt::format("{}: {}; `trivet bench` writes such a file", path, what));
   };
-  if (json_is_deeper(text, kMaxLevels)) refuse(fmt::format("has lists deeper than {} levels", kMaxLevels));
   HardwareProfile profile;
   try {
-    const ordered_json json = ordered_json::parse(text);
+    const auto json = parse_bounded<ordered_json>(text);
     if (!json.is_object() || json.value("format", "") != kFormat) refuse(fmt::format("is not a \"{}\"", kFormat));
     profile.version = json.at("version"), profile.date = json.at("date");
     for (const ordered_json& setup : json.at("setups")) profile.setups.push_back(setup_of(setup));

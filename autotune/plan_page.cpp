@@ -196,7 +196,8 @@ PlanPage page_of(const SearchResult& result, const model::Model& model, const Cl
 
 std::string to_html(const PlanPage& page) {
   return fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"generator\" content=\"trivet\">\n<meta name=\"viewport\" "
       "content=\"width=device-width\">\n<title>{0}</title>\n<style>\n{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n<p>{2}</p>\n"
       "{3}{4}{5}{6}</body>\n</html>\n",
       escaped(page.title), page_style(), escaped(page.layout), memory_section(page), step_section(page), search_section(page),

@@ -8,6 +8,7 @@
 
 #include "c/guard.h"
 #include "c/world.h"
+#include "core/printable.h"
 #include "embed/sharded_optimizer.h"
 #include "engine/config/load.h"
 
@@ -34,7 +35,7 @@ LayerRole role_of(const trivet_parameter& parameter) {
 embed::Parameter converted(const trivet_parameter& parameter) {
   const std::string name = &given(parameter.name, "trivet_parameter::name");
   if (parameter.dims < 0 || parameter.dims > Shape::kMaxDims)
-    c_api::refuse("parameter \"" + name + "\" has " + std::to_string(parameter.dims) + " dims; at most " +
+    c_api::refuse("parameter \"" + printable(name) + "\" has " + std::to_string(parameter.dims) + " dims; at most " +
                   std::to_string(Shape::kMaxDims) + " are accepted");
   if (parameter.flags & ~kFlags)
     c_api::refuse("parameter \"" + name + "\" has unknown flags " + std::to_string(parameter.flags & ~kFlags));
@@ -68,8 +69,10 @@ embed::Options converted(const trivet_options* options) {
   embed::Options converted;
   if (!options) return converted;
   c_api::check_size(options->size, sizeof(trivet_options), "trivet_options");
-  if (options->bucket_elements < 0 || options->threads < 0 || options->reserved != 0)
-    c_api::refuse("trivet_options: bucket_elements and threads must not be negative, and reserved must be 0");
+  constexpr int32_t kMostThreads = 1024;
+  if (options->bucket_elements < 0 || options->threads < 0 || options->threads > kMostThreads || options->reserved != 0)
+    c_api::refuse("trivet_options: bucket_elements must not be negative, threads must be from 0 to " +
+                  std::to_string(kMostThreads) + ", and reserved must be 0");
   if (options->bucket_elements > 0) converted.bucket_elements = options->bucket_elements;
   if (options->threads > 0) converted.threads = options->threads;
   return converted;

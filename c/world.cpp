@@ -41,7 +41,9 @@ trivet_status trivet_world_connect(trivet_world** world) {
 trivet_status trivet_run_threads(int32_t ranks, trivet_rank_function body, void* user) {
   return guarded([&] {
     given(body, "body");
-    if (ranks < 1) c_api::refuse("trivet_run_threads with " + std::to_string(ranks) + " ranks; use at least 1");
+    constexpr int32_t kMostRanks = 1024;
+    if (ranks < 1 || ranks > kMostRanks)
+      c_api::refuse("trivet_run_threads with " + std::to_string(ranks) + " ranks; use 1 to " + std::to_string(kMostRanks));
     comm::run_threads(ranks, [&](comm::World& world) {
       trivet_world handle{&world, nullptr};
       const trivet_status status = body(&handle, user);

@@ -20,6 +20,7 @@
 #include "autotune/prediction.h"
 #include "cli/commands.h"
 #include "cli/config_model.h"
+#include "cli/number_range.h"
 #include "cli/run_job.h"
 #include "cli/usage.h"
 #include "core/error.h"
@@ -37,6 +38,7 @@ struct BenchArguments {
   std::string what, profile = kDefaultProfile, device = "auto", config;
   std::vector<std::string> overrides;
   int ranks = 0, steps = 5;
+  bool kernels = false;
   double seconds = 60;
 };
 
@@ -133,6 +135,19 @@ std::string predicted_or_why_not(const BenchArguments& arguments, const Plan& pl
   }
 }
 
+void measure_kernels_of_step(const BenchArguments& arguments) {
+  Config config = load_config(arguments.config, arguments.overrides);
+  config.model = model::with_most_tokens(config.model);
+  config.zero.overlap_comm = false;  // kernels take as long, and all are called by the thread that times them
+  run_job(arguments.ranks, config.communication, [&](RankBody rank) {
+    model::Model model = model_of(config);
+    const Plan plan = make_plan(config, model, rank.world.size());
+    const autotune::StepKernels kernels =
+        autotune::measure_step_kernels(rank.world, plan, std::move(model), arguments.steps, options_of(arguments, rank));
+    if (rank.world.rank() == 0) fmt::print("{}", autotune::to_text(kernels));
+  });
+}
+
 void measure_step(const BenchArguments& arguments) {
   Config config = load_config(arguments.config, arguments.overrides);
   config.model = model::with_most_tokens(config.model);
@@ -167,13 +182,14 @@ void add_bench(CLI::App& program) {
       "Examples:\n"
       "  trivet bench kernels --ranks 2                  kernels, while two ranks work at once\n"
       "  trivet bench comm --ranks 2                     communication between two ranks\n"
-      "  trivet bench step gpt.json --ranks 2            a config's step, measured and predicted");
+      "  trivet bench step gpt.json --ranks 2            a config's step, measured and predicted\n"
+      "  trivet bench step gpt.json --kernels            the time of each kernel in a step");
   for (const char* what : {"kernels", "comm"}) {
     const bool kernels = std::string_view(what) == "kernels";
     CLI::App* part = add_part(*bench, arguments, what,
                               kernels ? "Time kernels in steps of small models of many shapes"
                                       : "Time collective operations and messages of many sizes");
-    part->add_option("--seconds", arguments->seconds, "approximate duration in seconds (60)")->check(CLI::Range(1.0, 86400.0));
+    part->add_option("--seconds", arguments->seconds, "approximate duration in seconds (60)")->check(number_from_to(1, 86400));
     part->add_option("--device", arguments->device, "cpu, cuda or auto (auto)")->check(CLI::IsMember({"cpu", "cuda", "auto"}));
     part->callback([arguments, what] {
       arguments->what = what;
@@ -186,7 +202,8 @@ void add_bench(CLI::App& program) {
       ->take_all()
       ->allow_extra_args(false);
   step->add_option("--steps", arguments->steps, "number of steps to time (5)")->check(from_to(1, 100000));
-  step->callback([arguments] { measure_step(*arguments); });
+  step->add_flag("--kernels", arguments->kernels, "print how long each kernel takes instead, those that take most time first");
+  step->callback([arguments] { arguments->kernels ? measure_kernels_of_step(*arguments) : measure_step(*arguments); });
 }
 
 }  // namespace trivet::cli

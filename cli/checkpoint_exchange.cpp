@@ -8,8 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/number_range.h"
+#include "core/enum_names.h"
 #include "core/file_system.h"
 #include "core/log.h"
+#include "core/output_guard.h"
 #include "engine/config/explain.h"
 #include "engine/hugging_face/export.h"
 #include "engine/hugging_face/import.h"
@@ -18,7 +21,7 @@ namespace trivet::cli {
 namespace {
 
 struct ExchangeArguments {
-  std::string path, config, dtype = "float32", lora;
+  std::string path, config, dtype = "float32", lora, chat_template;
   hugging_face::ExportOptions options;
   double shard_gigabytes = 5;
 };
@@ -43,6 +46,10 @@ void import_from(const ExchangeArguments& arguments, std::string_view format) {
   FileSystem& files = real_file_system();
   const hugging_face::PretrainedModel model(hugging_face::open_model(files, arguments.path, format, arguments.config));
   const std::string& output = arguments.options.output;
+  OutputGuard guard;
+  guard.reads(arguments.path, "the model to import");
+  guard.reads(arguments.config, "--config");
+  guard.check_folder(output, "--output");
   const auto imported = hugging_face::import_model(files, model, output);
   fmt::print("{} ({}) -> {}\n", escape_control(arguments.path), model.kind(), escape_control(imported.step));
   print_notes(imported.notes);
@@ -58,6 +65,7 @@ void export_hugging_face(const ExchangeArguments& arguments) {
   options.lora = arguments.lora == "merged" ? hugging_face::LoraExport::Merged
                  : arguments.lora == "peft" ? hugging_face::LoraExport::Peft
                                             : hugging_face::LoraExport::None;
+  if (!arguments.chat_template.empty()) options.chat_template = *from_name<ChatTemplate>(arguments.chat_template);
   options.shard_bytes = static_cast<int64_t>(arguments.shard_gigabytes * 1e9);
   const auto exported = hugging_face::export_model(real_file_system(), arguments.path, options);
   const bool adapters = options.lora == hugging_face::LoraExport::Peft;
@@ -102,10 +110,14 @@ void add_export(CLI::App& group) {
       .add_option("--lora", arguments->lora,
                   "Of a model with low-rank adapters: add them to its weights (merged), or write them alone (peft)")
       ->check(CLI::IsMember({"merged", "peft"}));
+  format
+      .add_option("--chat-template", arguments->chat_template,
+                  "Template of the training data: chatml, llama-2 or llama-3 (default: data.chat_template of the run)")
+      ->check(CLI::IsMember({"chatml", "llama-2", "llama-3"}));
   format.add_option("--dtype", arguments->dtype, "Type of the exported weights (default: float32)")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   format.add_option("--shard-gb", arguments->shard_gigabytes, "Most gigabytes (1e9 bytes) in one file (default: 5)")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(number_from_to(0.001, 1e6));
   format.callback([arguments] { export_hugging_face(*arguments); });
 }
 

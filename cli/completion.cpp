@@ -16,6 +16,7 @@
 #include "cli/self_description/man_page.h"
 #include "cli/usage.h"
 #include "core/error.h"
+#include "core/output_guard.h"
 
 namespace trivet::cli {
 namespace {
@@ -28,9 +29,12 @@ void print_completion(const CLI::App& program, const std::string& shell) {
   std::fputs(script.c_str(), stdout);
 }
 
+bool is_manual(std::string_view beginning) { return beginning.starts_with(".TH "); }
+
 void write_man_pages(const CLI::App& program, const std::string& directory) {
   for (const ManPage& page : man_pages(describe_command(program), std::string(kVersion))) {
     const std::string path = directory + "/" + page.file;
+    OutputGuard().check({.path = path, .key = "man-pages", .what = "a page of a manual", .is_own = is_manual});
     std::ofstream file(path);
     file << page.text;
     file.close();

@@ -4,11 +4,14 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/commands.h"
+#include "core/error.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
+#include "engine/config/load_for_run.h"
 #include "engine/config/reference.h"
 #include "engine/config/schema.h"
 
@@ -34,25 +37,53 @@ void print_list(const char* title, const std::vector<std::string>& lines) {
   for (const std::string& line : lines) fmt::print("  {}\n", line);
 }
 
-void check(const ConfigOptions& options) {
-  const Config config = load_config(options.file, options.overrides);
-  check_batch(config);
-  check_model_is_given(config);
+// What `trivet train` will ask for, although the config may go without.
+std::vector<std::string> needed_for_training(const Config& config) {
+  std::vector<std::string> needed;
+  if (!config.data.is_given()) needed.push_back("data.train: the data to train on (docs/data.md)");
+  if (config.training.steps == 0 && config.training.epochs == 0)
+    needed.push_back("training.steps: how long to train (steps or epochs)");
+  return needed;
+}
+
+// A config without a model is refused, but what there is to say of its keys is printed all the same.
+void print_check(const Config& config, const ConfigOptions& options) {
   const std::vector<std::string> automatic = auto_lines(config), without_effect = accepted_without_effect(config),
-                                 differences = differences_from_deepspeed(config);
+                                 differences = differences_from_deepspeed(config), warnings = warnings_of(config),
+                                 needed = needed_for_training(config);
+  const bool has_model = is_given(config, "model");
   if (options.json) {
     fmt::print("{}\n", nlohmann::ordered_json{{"config", options.file},
-                                              {"ok", true},
+                                              {"ok", has_model},
+                                              {"differences", differences},
+                                              {"warnings", warnings},
                                               {"auto", automatic},
                                               {"without_effect", without_effect},
-                                              {"differences", differences}}
+                                              {"needed", needed}}
                            .dump(2));
     return;
   }
-  fmt::print("{}: OK\n", options.file);
+  fmt::print("{}: {}\n", options.file, has_model ? "OK" : "no model section");
+  print_list("different from DeepSpeed:", differences);
+  print_list("probably not meant:", warnings);
   print_list("taken for \"auto\" (--set KEY=VALUE takes another value):", automatic);
   print_list("accepted without effect in this run:", without_effect);
-  print_list("different from DeepSpeed:", differences);
+  print_list("not given, but needed by `trivet train`:", needed);
+}
+
+void check(const ConfigOptions& options) {
+  std::optional<ConfigError> without_model;
+  try {
+    print_check(load_config_for_run(options.file, options.overrides), options);
+    return;
+  } catch (const ConfigError& mistakes) {
+    without_model = mistakes;
+  }
+  try {
+    print_check(load_config_for_run(options.file, options.overrides, {}, AskForModel::No), options);
+  } catch (const ConfigError&) {  // has other mistakes, which are among the first ones, too
+  }
+  throw *without_model;
 }
 
 void explain_command(const ConfigOptions& options) {

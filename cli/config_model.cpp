@@ -1,5 +1,6 @@
 #include "cli/config_model.h"
 
+#include "engine/config/vocabulary_rows.h"
 #include "engine/data/dataset.h"
 #include "engine/plan.h"
 #include "model/family.h"
@@ -17,7 +18,7 @@ int64_t vocabulary_size(const Config& config) {
 
 model::Model model_of(const Config& config) {
   if (model::family_of(config.model.type).reads_images) return model::build(config.model);
-  return model::build(model::with_vocabulary(config.model, vocabulary_size(config)));
+  return model::build(model::with_vocabulary(config.model, vocabulary_rows(config, vocabulary_size(config))));
 }
 
 }  // namespace trivet::cli

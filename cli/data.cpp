@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/standard_streams.h"
 #include "cli/usage.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -73,7 +74,7 @@ class ProgressLine {
 
 struct PrepareArguments {
   data::PrepareOptions options;
-  std::string chat_template = "none";
+  std::string chat_template = "none", read_as = "auto";
   bool json = false;
 };
 
@@ -210,8 +211,8 @@ void add_prepare(CLI::App& data) {
       "prepare", "Turn texts into one token file, for training. Run again after an interruption, it goes on where it was");
   prepare
       ->add_option("inputs", options.inputs,
-                   "texts, lines of JSON (.jsonl) with \"text\", \"prompt\" and \"completion\" or \"messages\", and folders of "
-                   "both; plain, .gz or .zst")
+                   "texts, objects of JSON (on lines or in a list) with \"text\", \"prompt\" and \"completion\" or "
+                   "\"messages\", and folders of both; plain, gzip or zstd")
       ->required();
   prepare->add_option("-o,--output", options.output, "the token file to write")->required();
   auto* vocabulary = prepare->add_option("--vocabulary", options.vocabulary,
@@ -230,6 +231,11 @@ void add_prepare(CLI::App& data) {
       "each text; conversations have the chat template instead");
   prepare->add_option("--chat-template", arguments->chat_template, "how \"messages\" become text: chatml, llama-2 or llama-3")
       ->check(CLI::IsMember({"chatml", "llama-2", "llama-3"}));
+  prepare
+      ->add_option("--read-as", arguments->read_as,
+                   "auto (default): as what the content of a file says; text: as text in UTF-8, also if it looks like JSON; "
+                   "bytes: as text in any bytes")
+      ->check(CLI::IsMember({"auto", "text", "bytes"}));
   prepare->add_flag(
       "--pairs", options.pairs,
       "for training.objective \"dpo\": each line of JSON has \"prompt\", \"chosen\" and \"rejected\", strings or lists "
@@ -245,7 +251,9 @@ void add_prepare(CLI::App& data) {
     take_bpe_size(arguments->options);
     for (const auto& [name, value] : EnumNames<ChatTemplate>::table)
       if (name == arguments->chat_template) arguments->options.chat_template = value;
-    run_prepare(*arguments);
+    for (const auto& [name, value] : EnumNames<ReadAs>::table)
+      if (name == arguments->read_as) arguments->options.read_as = value;
+    print_without_waiting(Printing::Result, [&] { run_prepare(*arguments); });
   });
 }
 

@@ -13,6 +13,7 @@
 #include "autotune/model_states.h"
 #include "cli/commands.h"
 #include "cli/config_model.h"
+#include "cli/number_range.h"
 #include "cli/usage.h"
 #include "core/error.h"
 #include "engine/config/load.h"
@@ -118,9 +119,9 @@ void add_estimate(CLI::App& program) {
   command->footer("Example:\n  trivet estimate --parameters 2851e6 --largest-layer 32e6 --gpus-per-node 8");
   command->add_option("config", arguments->config, "JSON config of the model (docs/config.md)");
   command->add_option("--parameters", arguments->parameters, "number of parameters of a model without a config")
-      ->check(CLI::PositiveNumber);
+      ->check(number_from_to(1, 1e18));
   command->add_option("--largest-layer", arguments->largest_layer, "parameters of its largest layer (0)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_from_to(0, 1e18));
   command->add_option("--gpus-per-node", arguments->gpus_per_node, "GPUs per node (8)")->check(from_to(1, 1024));
   command->add_option("--nodes", arguments->nodes, "number of nodes (1)")->check(from_to(1, 1000000));
   command->add_flag("--json", arguments->json, "print JSON");

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -68,10 +69,11 @@ class Writer {
     if (!tokenizer_)
       throw ConfigError(arguments.directory +
                         ": the checkpoint holds no tokenizer (it was trained on a token file without one)");
-    // A vocabulary stated as a number may be padded, so only tokens that the tokenizer knows are drawn.
-    const bool stated = config_.vocabulary.kind == VocabularyKind::Size;
-    vocabulary_ = stated ? config_.model.vocabulary_size : tokenizer_->vocabulary_size();
-    generator_ = std::make_unique<Generator>(model::build(model::with_vocabulary(config_.model, vocabulary_)), step_,
+    for (int32_t id = 0; id < tokenizer_->vocabulary_size(); ++id)
+      if (!tokenizer_->has_token(id)) without_token_.push_back(id);
+    const checkpoint::TensorInfo* const embedding = step_.find("embedding.tokens.weight");
+    rows_ = embedding && embedding->shape.dims() == 2 ? embedding->shape[0] : tokenizer_->vocabulary_size();
+    generator_ = std::make_unique<Generator>(model::build(model::with_vocabulary(config_.model, rows_)), step_,
                                              device_of(arguments.device), threads_per_rank(1));
   }
 
@@ -88,7 +90,7 @@ class Writer {
     };
     for (int64_t i = 0; i < arguments_.tokens; ++i) {
       auto logits = generator_->next_logits(tokens);
-      logits.resize(std::min(vocabulary_, tokenizer_->vocabulary_size()));
+      keep_tokens(logits);
       const int64_t position = static_cast<int64_t>(tokens.size());
       tokens.push_back(data::sample_token(logits, arguments_.sampling, static_cast<uint64_t>(arguments_.seed), 0, position));
       if (std::ranges::find(ends, tokens.back()) != ends.end()) break;
@@ -100,11 +102,19 @@ class Writer {
   }
 
  private:
+  // An embedding may have rows without a token, and a tokenizer ids without one: these are not drawn.
+  void keep_tokens(std::vector<float>& logits) const {
+    logits.resize(std::min(rows_, tokenizer_->vocabulary_size()));
+    for (const int32_t id : without_token_)
+      if (id < static_cast<int64_t>(logits.size())) logits[static_cast<size_t>(id)] = -INFINITY;
+  }
+
   const GenerateArguments& arguments_;
   checkpoint::LoadedStep step_;
   Config config_;
   std::shared_ptr<data::Tokenizer> tokenizer_;
-  int64_t vocabulary_ = 0;
+  std::vector<int32_t> without_token_;
+  int64_t rows_ = 0;
   std::unique_ptr<Generator> generator_;
 };
 

@@ -24,6 +24,7 @@
 #include "cli/launch/job.h"
 #include "cli/launch/job_file.h"
 #include "cli/launch/job_outcome.h"
+#include "cli/launch/output.h"
 #include "cli/launch/rank_layout.h"
 #include "cli/launch/restarts.h"
 #include "cli/usage.h"
@@ -160,6 +161,11 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
                   "seconds in which the ranks may finish a step and save after a signal to the launcher; then they are killed")
       ->check(from_to(0, 86400))
       ->capture_default_str();
+  launch
+      .add_option("--host-timeout,--host_timeout", request.host_timeout_s,
+                  "with ssh: seconds after which a host is lost if nothing is heard from it; its ranks are ended then")
+      ->check(from_to(3, 86400))
+      ->capture_default_str();
   launch.add_flag("-q,--quiet", request.quiet,
                   "print only what the ranks print, and errors: what ended the job, and output or pids that were lost");
   launch.add_option("--log_level", flags.log_level, "debug, info, warning, error or critical")
@@ -189,6 +195,8 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
 
 void check(const CLI::App& launch, const LaunchFlags& flags) {
   const LaunchRequest& request = flags.request;
+  if (request.node_rank < -1)
+    throw ConfigError(fmt::format("--node_rank {}: must be from 0 to the number of hosts less 1", request.node_rank));
   if (request.node_rank >= 0 && !request.starts_one_host)
     throw ConfigError(
         fmt::format("--node_rank {}: is only used with --no_ssh; without it the launcher starts the ranks of all hosts",
@@ -329,8 +337,10 @@ void print_dry_run(const LaunchFlags& flags, Way way, const std::vector<LaunchRe
     ranks = lay_out_here(first, host_of_this_launcher(first, hosts), environment);
   } else {
     for (const HostRanks& on : hosts) {
-      // Only the host itself knows its cores.
-      const auto there = way == Way::Here ? lay_out_here(first, on, environment) : lay_out(first, on, {}, environment);
+      // Only the host itself knows its cores, and which GPUs its environment shows.
+      comm::Environment there_set = environment;
+      if (!is_this_host(on.host.name)) there_set.erase("CUDA_VISIBLE_DEVICES");
+      const auto there = way == Way::Here ? lay_out_here(first, on, environment) : lay_out(first, on, {}, there_set);
       ranks.insert(ranks.end(), there.begin(), there.end());
     }
   }
@@ -339,7 +349,7 @@ void print_dry_run(const LaunchFlags& flags, Way way, const std::vector<LaunchRe
   for (const LaunchRequest& job : jobs) std::fputs(layout_as_text(ranks, job).c_str(), stdout);
   if (way != Way::Agents) return;
   for (const HostRanks& on : hosts)
-    std::printf("agent on %s: %s\n", on.host.name.c_str(), quoted(agent_command(first, on.host.name)).c_str());
+    std::printf("agent on %s: %s\n", on.host.name.c_str(), quoted(agent_command(first, on.host)).c_str());
 }
 
 JobOutcome run(const LaunchFlags& flags, Way way, const LaunchRequest& job, const std::vector<HostRanks>& hosts,
@@ -366,12 +376,13 @@ JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start,
       if (!outcome.ended_by_signal) outcome.text += "; no restart: " + next.why_not;
       return outcome;
     }
-    if (!start.request.quiet) fmt::print(stderr, "trivet {}; {}\n", outcome.text, describe(*next.start, outcome));
+    if (!start.request.quiet) print_error_in_time(fmt::format("trivet {}; {}\n", outcome.text, describe(*next.start, outcome)));
     quick_failures = quick_failures_after(quick_failures, outcome, std::chrono::steady_clock::now() - began);
     if (const auto signal = signals->pause(pause_before_start(quick_failures), [&](int warning) {
           if (!start.request.quiet)
-            fmt::print(stderr, "trivet launch: signal {} came between two starts, when there was no rank to pass it on to\n",
-                       name_of_signal(warning));
+            print_error_in_time(
+                fmt::format("trivet launch: signal {} came between two starts, when there was no rank to pass it on to\n",
+                            name_of_signal(warning)));
         }))
       return {.exit_code = 128 + *signal,
               .text = fmt::format("launch: ended by signal {} before the job started again", name_of_signal(*signal)),
@@ -395,6 +406,7 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
   if (flags.log_level == "error" || flags.log_level == "critical") request.quiet = true;
   if (!request.core_list.empty()) request.bind_cores = true;
   const comm::Environment environment = comm::current_environment();
+  request.launch_id = comm::hexadecimal(comm::random_bytes(8));
   request.takes_allocation = (flags.launcher == "slurm" || !flags.emit.empty()) && request.hostfile.empty();
   const std::vector<Host> candidates = candidate_hosts(request);
   const std::vector<HostRanks> hosts = choose_hosts(candidates, request.nodes, request);

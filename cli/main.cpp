@@ -1,6 +1,7 @@
 // trivet: one binary, with one file per subcommand (commands.h). main() turns errors into one line on stderr and the exit codes
 // of docs/exit_codes.md.
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -79,12 +80,25 @@ void get_errors_of_file_size(int argc, char** argv) {
   if (argc < 2 || !std::string_view(argv[1]).starts_with("launch")) std::signal(SIGXFSZ, SIG_IGN);
 }
 
+// Only said of a pipe or a socket.
+bool reader_of_output_has_gone() {
+  pollfd entry{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&entry, 1, 0) == 1 && (entry.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+// A reader that has read enough (| head) is no fault of a command that only prints: it ends quietly, with the exit code of
+// SIGPIPE, also where whoever started it has that signal ignored.
+int fail_to_print(const char* message) {
+  if (reader_of_output_has_gone()) return 128 + SIGPIPE;
+  return fail(trivet::ExitCode::Usage, message);
+}
+
 // What a command prints is its result, so a full disk in `> file` must not look like success. The results of training are not
-// on standard output.
-void check_output(const CLI::App& program) {
-  if (program.got_subcommand("train") || program.got_subcommand("launch")) return;
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
-  throw trivet::Error(trivet::ExitCode::Usage, std::string("standard output cannot be written: ") + std::strerror(errno));
+// on standard output. Returns the exit code.
+int check_output(const CLI::App& program) {
+  if (program.got_subcommand("train")) return 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
+  return fail_to_print((std::string("standard output cannot be written: ") + std::strerror(errno)).c_str());
 }
 
 }  // namespace
@@ -118,9 +132,9 @@ int main(int argc, char** argv) {
   trivet::cli::add_man_pages(program);
   try {
     trivet::cli::check_subcommand(program, argc, argv);
+    trivet::cli::check_no_empty_values(program, argc, argv);
     program.parse(argc, argv);
-    check_output(program);
-    return 0;
+    return check_output(program);
   } catch (const trivet::cli::StoppedBySignal& stopped) {
     return 128 + stopped.signal;
   } catch (const CLI::Success& help_or_version) {
@@ -132,11 +146,11 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return fail(trivet::ExitCode::OutOfMemory, kOutOfMemory);
   } catch (const std::system_error& error) {  // such as a thread that cannot be started
-    if (std::ferror(stdout)) return fail(trivet::ExitCode::Usage, error.what());
+    if (std::ferror(stdout)) return fail_to_print(error.what());
     if (!trivet::cli::is_shortage(error.code().value())) return fail(trivet::ExitCode::Internal, error.what());
     const auto shortage = trivet::cli::shortage("the system refused a resource that the program needs", error.code().value());
     return fail(shortage.exit_code(), shortage.what());
   } catch (const std::exception& error) {
-    return fail(std::ferror(stdout) ? trivet::ExitCode::Usage : trivet::ExitCode::Internal, error.what());
+    return std::ferror(stdout) ? fail_to_print(error.what()) : fail(trivet::ExitCode::Internal, error.what());
   }
 }

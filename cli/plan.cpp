@@ -16,6 +16,7 @@
 #include "cli/usage.h"
 #include "core/error.h"
 #include "core/file_system.h"
+#include "core/output_guard.h"
 #include "engine/config/load.h"
 #include "engine/config/suggest.h"
 #include "engine/make_plan.h"
@@ -41,6 +42,7 @@ struct PlanArguments {
   int64_t top = 10;
   double price = 0;     // 0: the cluster's
   std::string html;     // empty: no page
+  bool force = false;   // the page replaces any file
   std::string profile;  // empty: no prediction for this machine
 };
 
@@ -96,9 +98,22 @@ void predict_here(const PlanArguments& arguments, const Plan& plan, const model:
   print(arguments.json ? to_json(plan, prediction) + "\n" : to_text(plan, prediction));
 }
 
+void check_page(const PlanArguments& arguments, const Config& config) {
+  if (arguments.html.empty()) return;
+  OutputGuard guard(arguments.force ? Force::Yes : Force::No);
+  guard.reads(arguments.config, "the config");
+  guard.reads(arguments.cluster, "--cluster");
+  guard.reads(arguments.profile, "--profile");
+  guard.reads(config.vocabulary.tokenizer_file, "model.vocabulary");
+  guard.reads(config.pipeline.schedule_file, "pipeline.schedule");
+  guard.reads(config.pipeline.cost_file, "pipeline.partition");
+  guard.check({.path = arguments.html, .key = "--html", .what = "a page of trivet", .is_own = is_own_page});
+}
+
 void run(const PlanArguments& arguments) {
   check_price(arguments);
   const Config config = load_config(arguments.config, arguments.overrides);
+  check_page(arguments, config);
   const model::Model model = model_of(config);
   if (arguments.search) return search(arguments, config, model);
   const Plan plan = make_plan(config, model, arguments.world_size);
@@ -149,6 +164,7 @@ void add_plan(CLI::App& program) {
       ->excludes(cluster)
       ->excludes(search);
   command->add_option("--html", arguments->html, "also write a page with drawings, for a browser, to this file");
+  command->add_flag("--force", arguments->force, "let --html replace a file that Trivet did not write, unless it is an input");
   command->callback([arguments] { run(*arguments); });
 }
 

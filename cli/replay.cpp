@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/run_job.h"
+#include "cli/standard_streams.h"
 #include "cli/usage.h"
 #include "core/printable.h"
 #include "engine/config/load.h"
@@ -57,7 +58,7 @@ void add_replay(CLI::App& program) {
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] { print_without_waiting(Printing::Result, [&] { run(*arguments); }); });
 }
 
 }  // namespace trivet::cli

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,8 +13,11 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/file_system.h"
+#include "core/output_guard.h"
 #include "core/printable.h"
+#include "engine/monitor/jsonl.h"
 #include "engine/report/read_run.h"
+#include "engine/report/run_files.h"
 #include "engine/report/run_page.h"
 #include "engine/report/scaling.h"
 
@@ -23,8 +27,31 @@ namespace {
 struct ReportArguments {
   std::vector<std::string> runs;
   std::string output;
-  bool json = false;
+  bool json = false, force = false;
 };
+
+// The files of a run that the page shows; a run is a folder, or the file of its metrics.
+void add_run(OutputGuard& guard, const std::string& run) {
+  const std::filesystem::path folder(run);
+  std::error_code absent;
+  if (!std::filesystem::is_directory(folder, absent)) {
+    guard.reads(run, "a run");
+    return guard.reads(monitor::evaluation_path(run), "a run");
+  }
+  for (const std::string& name :
+       {std::string(report::kMetricsFile), monitor::evaluation_path(report::kMetricsFile), std::string(report::kConfigFile),
+        std::string(report::kPlanTextFile), std::string(report::kPlanFile), std::string(report::kStartsFile),
+        std::string(report::kEventsFile), std::string(report::kPredictionsFile), std::string(report::kTimelineDrawing),
+        std::string(report::kRankTimesFile)})
+    guard.reads((folder / name).string(), "a file of a run");
+}
+
+void check_report_page(const ReportArguments& arguments) {
+  if (arguments.output.empty()) return;
+  OutputGuard guard(arguments.force ? Force::Yes : Force::No);
+  for (const std::string& run : arguments.runs) add_run(guard, run);
+  guard.check({.path = arguments.output, .key = "--output", .what = "a page of trivet", .is_own = is_own_page});
+}
 
 std::vector<report::RunData> read_runs(const ReportArguments& arguments) {
   std::vector<report::RunData> runs;
@@ -41,12 +68,14 @@ void write_report_page(const std::string& path, const std::string& page) {
 }
 
 void run(const ReportArguments& arguments) {
+  check_report_page(arguments);
   const auto runs = read_runs(arguments);
   write_report_page(arguments.output, report::to_page(runs));
   std::printf("%s\n", printable(arguments.output).c_str());
 }
 
 void run_scaling(const ReportArguments& arguments) {
+  check_report_page(arguments);
   const auto runs = read_runs(arguments);
   const auto rows = report::scaling_of(runs);
   if (!arguments.output.empty()) write_report_page(arguments.output, report::to_scaling_page(runs));
@@ -70,6 +99,8 @@ void add_scaling(CLI::App& report) {
       "  trivet report scaling runs/ranks* -o scaling.html          and a page with a drawing and all curves");
   command->add_option("runs", arguments->runs, "folders that run.directory named, at least two")->required();
   command->add_option("-o,--output", arguments->output, "also write a page to this file");
+  command->add_flag("--force", arguments->force,
+                    "let the page replace a file that Trivet did not write, unless it is an input");
   command->add_flag("--json", arguments->json, "print JSON");
   command->callback([arguments, &report] {
     refuse_words_before_scaling(report);
@@ -89,6 +120,8 @@ void add_report(CLI::App& program) {
       "  trivet report scaling runs/ranks1 runs/ranks4           speedup and efficiency");
   command->add_option("runs", arguments->runs, "folders that run.directory named, or files that trivet train --metrics wrote");
   command->add_option("-o,--output", arguments->output, "the page to write (report.html)");
+  command->add_flag("--force", arguments->force,
+                    "let the page replace a file that Trivet did not write, unless it is an input");
   arguments->output = "report.html";
   add_scaling(*command);
   command->callback([arguments, command] {

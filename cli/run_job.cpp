@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/printable.h"
+#include "engine/checkpoint/together.h"
 
 namespace trivet::cli {
 namespace {
@@ -60,8 +61,8 @@ std::unique_ptr<comm::LauncherWatch> watch_launcher(const comm::Place& place) {
   });
 }
 
-std::chrono::milliseconds milliseconds_of(double seconds) {
-  return std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+std::chrono::milliseconds milliseconds_of(double time) {
+  return std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(time));
 }
 
 }  // namespace
@@ -109,6 +110,11 @@ void run_job(int ranks, const CommunicationConfig& communication, const std::fun
     body({*world, threads_per_rank(place.local_size), place.local_rank});
   } catch (const std::bad_alloc&) {
     world->abort("out of host memory");
+    throw;
+  } catch (const checkpoint::FailedHere& error) {
+    // The others fail with it, but could go on without this host.
+    comm::tell_launcher(place.launcher_descriptor, {place.rank, place.rank, error.exit_code(), "could not write its files"});
+    world->abort(error.what());
     throw;
   } catch (const std::exception& error) {
     world->abort(error.what());

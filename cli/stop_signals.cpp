@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <string>
 #include <system_error>
 
+#include "cli/repeated_signals.h"
 #include "core/printable.h"
 
 namespace trivet::cli {
@@ -28,6 +30,7 @@ std::string short_name_of(int signal) {
     case SIGTERM: return "SIGTERM";
     case SIGINT: return "SIGINT";
     case SIGHUP: return "SIGHUP";
+    case SIGXCPU: return "SIGXCPU";
     case SIGUSR1: return "SIGUSR1";
     case SIGUSR2: return "SIGUSR2";
     default: return fmt::format("signal {}", signal);
@@ -37,6 +40,15 @@ std::string short_name_of(int signal) {
 bool is_ignored(int signal) {
   struct sigaction now {};
   return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+// A limit of processor time (ulimit -t) has two parts: SIGXCPU comes at the first, and the kernel kills at the second. Where
+// they are equal, this makes the first one earlier, so that there is time to save.
+void come_before_the_kill() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_max == RLIM_INFINITY || limit.rlim_cur < limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max - std::min(limit.rlim_max, std::clamp<rlim_t>(limit.rlim_max / 10, 1, 60));
+  ::setrlimit(RLIMIT_CPU, &limit);
 }
 
 Descriptor checked(int descriptor, const char* what) {
@@ -56,9 +68,10 @@ StopSignalOptions stop_signal_options(const CheckpointConfig& config) {
 
 StopSignals::StopSignals(StopRequest& request, const StopSignalOptions& options) : request_(request), options_(options) {
   ::sigemptyset(&watched_);
-  for (int signal : {SIGTERM, SIGINT, SIGHUP})
+  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGXCPU})
     if (!is_ignored(signal)) ::sigaddset(&watched_, signal);
   if (options_.warning != 0) ::sigaddset(&watched_, options_.warning);
+  if (!options_.directory.empty()) come_before_the_kill();
   signals_ = checked(::signalfd(-1, &watched_, SFD_NONBLOCK | SFD_CLOEXEC), "signalfd");
   wake_ = checked(::eventfd(0, EFD_CLOEXEC), "eventfd");
   ::pthread_sigmask(SIG_BLOCK, &watched_, &blocked_before_);
@@ -89,7 +102,7 @@ void StopSignals::wait_for_signals() {
 
 void StopSignals::received(int signal) {
   // Checked first, because by the time the duplicate comes, a fast rank may have saved and stopped listening.
-  if (first_ != 0 && Clock::now() - first_at_ < kSameRequest) return;
+  if (first_ != 0 && (may_be_repeated(signal) || Clock::now() - first_at_ < kSameRequest)) return;
   const bool ends = signal != options_.warning || options_.warning_ends;
   if (!request_.is_heard()) {
     if (ends) end_at_once(signal);

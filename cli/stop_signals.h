@@ -1,4 +1,4 @@
-// Handles the signals that end `trivet train` or make it save: SIGTERM, SIGINT, SIGHUP, and the signal named by
+// Handles the signals that end `trivet train` or make it save: SIGTERM, SIGINT, SIGHUP, SIGXCPU, and the signal named by
 // checkpoint.signal.
 //
 //   first     -> StopRequest: the running step is finished and saved, then the run ends with 128 + signal
@@ -6,8 +6,8 @@
 //   deadline  -> checkpoint.stop_seconds after the first: the run ends, whatever it is doing
 //
 // A signal that follows within half a second of the first counts as the same one, because `timeout` and terminals send a signal
-// twice: to the process and to its group. While nothing listens to the request (before the first step, after the last save),
-// the first signal ends the program at once.
+// twice: to the process and to its group. SIGHUP and SIGXCPU are never a second one (repeated_signals.h). While nothing listens
+// to the request (before the first step, after the last save), the first signal ends the program at once.
 //
 // There is no signal handler: the signals are blocked in all threads and a dedicated thread waits for them, so it may call
 // anything. Construct a StopSignals before any other thread starts, because threads inherit the blocked signals. Signals that

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -12,15 +13,16 @@
 #include "cli/commands.h"
 #include "cli/ddp.h"
 #include "cli/run_job.h"
+#include "cli/standard_streams.h"
 #include "cli/stop_signals.h"
 #include "cli/usage.h"
 #include "core/error.h"
 #include "core/printable.h"
-#include "engine/config/deepspeed.h"
 #include "engine/config/explain.h"
-#include "engine/config/load.h"
+#include "engine/config/load_for_run.h"
 #include "engine/trainer.h"
 #include "engine/trainer/initial_weights.h"
+#include "engine/trainer/output_checks.h"
 
 namespace trivet::cli {
 namespace {
@@ -29,7 +31,7 @@ struct TrainArguments {
   std::string config, deepspeed_config, resume, init_from, metrics;
   std::vector<std::string> overrides;
   int ranks = 0, serve_port = 0;
-  bool resume_given = false, serve_given = false, ddp = false;
+  bool resume_given = false, serve_given = false, ddp = false, force = false;
 };
 
 // The command line of this process.
@@ -53,13 +55,17 @@ bool is_first_rank() { return comm::place_from_environment(comm::current_environ
 Config read_config(const TrainArguments& arguments) {
   std::vector<std::string> model;
   if (!arguments.init_from.empty()) model = trainer::model_keys_of(arguments.init_from);
-  Config config = load_config(arguments.config, arguments.overrides, model);
-  check_model_is_given(config);
+  const auto load = [&](const std::vector<std::string>& overrides) {
+    Config config = load_config_for_run(arguments.config, overrides, model);
+    if (!arguments.init_from.empty()) trainer::take_tokenizer_of(arguments.init_from, config);
+    return config;
+  };
+  Config config = load(arguments.overrides);
   if (!arguments.ddp) return config;
   const std::vector<std::string> set = ddp_overrides(config);
   std::vector<std::string> overrides = arguments.overrides;
   overrides.insert(overrides.end(), set.begin(), set.end());
-  config = load_config(arguments.config, overrides, model);
+  config = load(overrides);
   if (is_first_rank()) std::printf("ddp     %s\n", describe_ddp(config, set).c_str());
   return config;
 }
@@ -84,10 +90,13 @@ void run(const TrainArguments& arguments) {
     TrainOptions mine = options;
     mine.threads = rank.threads;
     mine.local_rank = rank.local_rank;
+    if (rank.world.rank() == 0) trainer::check_outputs(config, mine, arguments.force ? Force::Yes : Force::No);
     const TrainEnd end = train(config, rank.world, mine);
     if (end.signal != 0) stopped_by = end.signal;
   });
-  if (stopped_by != 0) throw StoppedBySignal{stopped_by};
+  if (stopped_by == 0) return;
+  for (int signal : {SIGHUP, SIGXCPU}) std::signal(signal, SIG_IGN);  // they may come again while the last lines are written
+  throw StoppedBySignal{stopped_by};
 }
 
 }  // namespace
@@ -116,6 +125,9 @@ void add_train(CLI::App& program) {
                     "data parallelism as PyTorch's DistributedDataParallel does it: every rank has all weights, gradients are "
                     "averaged in buckets of 25 MiB while backward runs; a config that asks for more is refused");
   command->add_option("--metrics", arguments->metrics, "write one JSON object per step to this file");
+  command->add_flag(
+      "--force", arguments->force,
+      "replace files that Trivet did not write where --metrics and the config name them; never what the run reads");
   CLI::Option* serve = command
                            ->add_option("--serve", arguments->serve_port,
                                         "show the run at this port of 127.0.0.1 (default: a free one); the address is printed")
@@ -141,7 +153,7 @@ void add_train(CLI::App& program) {
     if (arguments->config.empty()) throw CLI::RequiredError("config");
     arguments->serve_given = serve->count() > 0;
     arguments->resume_given = resume->count() > 0;
-    run(*arguments);
+    print_without_waiting(Printing::Progress, [&] { run(*arguments); });
   });
 }
 

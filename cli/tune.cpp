@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,10 +12,13 @@
 #include "autotune/tune/tune.h"
 #include "cli/commands.h"
 #include "cli/config_model.h"
+#include "cli/number_range.h"
 #include "cli/run_job.h"
+#include "cli/standard_streams.h"
 #include "cli/usage.h"
 #include "core/bounded_file.h"
 #include "core/error.h"
+#include "core/output_guard.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/load.h"
 #include "engine/trainer/initial_weights.h"
@@ -51,6 +55,42 @@ autotune::ConfigDocument read_document(const TuneArguments& arguments) {
   return {read.text, arguments.config, overrides};
 }
 
+// What trivet tune replaces or removes in its folders: the results, and the trials of an earlier tuning.
+void check_results(const TuneArguments& arguments, const Config& config) {
+  OutputGuard guard;
+  guard.reads(arguments.config, "the config");
+  guard.reads(arguments.cluster, "--cluster");
+  guard.reads(arguments.profile, "--profile");
+  guard.reads(arguments.init_from, "--init-from");
+  guard.reads(config.vocabulary.tokenizer_file, "model.vocabulary");
+  guard.reads_data(config.data.train, "data.train");
+  guard.reads_data(config.data.validation, "data.validation");
+  const std::string& results = config.autotuning.results_dir;
+  const auto check = [&](const char* key, const std::string& folder, const std::vector<std::string>& names,
+                         bool (*is_own)(std::string_view)) {
+    guard.check_files_in(folder, names,
+                         {.path = "",
+                          .key = fmt::format("{}: autotuning.{}", arguments.config, key),
+                          .what = "a result of trivet tune",
+                          .is_own = is_own});
+  };
+  const auto any = [](std::string_view) { return true; };
+  const auto is_report = [](std::string_view beginning) {
+    return is_own_page(beginning) || beginning.find("<title>trivet tune</title>") != std::string_view::npos;
+  };
+  // Results have no beginning of their own, but a page or trials next to them.
+  std::error_code absent;
+  bool has_results = std::filesystem::exists(results + "/report.html", absent);
+  for (const auto& trial : std::filesystem::directory_iterator(results, absent)) {
+    if (!std::filesystem::exists(trial.path() / "exp.json", absent)) continue;
+    has_results = true;  // trials of other programs are refused when tuning begins
+    check("results_dir", trial.path().string(), {"exp.json", "ds_config.json", "metrics.json", "stderr.log"}, any);
+  }
+  check("results_dir", results, {"report.html"}, is_report);
+  check("results_dir", results, {"summary.txt", "ds_config_optimal.json", "cmd_optimal.txt"}, has_results ? +any : nullptr);
+  check("exps_dir", config.autotuning.exps_dir, {"*.json"}, any);
+}
+
 // The command that trains with `config` on the same number of ranks.
 std::string train_command(const std::string& config, int ranks, int world_size) {
   if (ranks > 0) return fmt::format("trivet train {} --ranks {}", config, ranks);
@@ -66,6 +106,7 @@ void run(const TuneArguments& arguments) {
     throw ConfigError(fmt::format(
         "--seconds: sets how long autotuning.tuner_type \"model_based\" measures, but this config has \"{}\"; leave it out",
         name_of(config.autotuning.tuner_type)));
+  if (comm::place_from_environment(comm::current_environment()).rank == 0) check_results(arguments, config);
   const model::Model model = model_of(config);
   if (!arguments.init_from.empty()) trainer::check_initial_weights(arguments.init_from, config, *model.description);
   run_job(arguments.ranks, config.communication, [&](RankBody rank) {
@@ -120,11 +161,11 @@ void add_tune(CLI::App& program) {
   command
       ->add_option("--seconds", arguments->seconds,
                    "approximate time for which model_based measures kernels and communication if neither is given (10)")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(number_from_to(0, 86400))
       ->excludes(cluster)
       ->excludes(profile);
   command->add_flag("--resume", arguments->resume, "continue after the finished trials, as with autotuning.overwrite false");
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] { print_without_waiting(Printing::Result, [&] { run(*arguments); }); });
 }
 
 }  // namespace trivet::cli

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <vector>
 
@@ -104,7 +105,50 @@ std::string what_is_wrong(const CLI::App& program, const CLI::App& command, cons
   return message;
 }
 
+// Texts of which an empty one is a text.
+constexpr std::array<std::string_view, 2> kMayBeEmpty{"--prompt", "--system"};
+
+[[noreturn]] void refuse_empty_value(const CLI::App& command, const std::string& name) {
+  throw ConfigError(with_help(command, name + ": an empty value is not accepted; give it a value, or leave it out"));
+}
+
+// "--hostfile", "-H" or "--hostfile=FILE"; none if the command has no such flag.
+const CLI::Option* flag_of(const CLI::App& command, const std::string& word) {
+  return word.size() < 2 || word[0] != '-' ? nullptr : command.get_option_no_throw(word.substr(0, word.find('=')));
+}
+
+bool takes_a_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
+
+void check_no_empty_values(const CLI::App& command, const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const CLI::Option* flag = flag_of(command, word);
+    const bool may_be_empty = std::find(kMayBeEmpty.begin(), kMayBeEmpty.end(), word) != kMayBeEmpty.end();
+    if (flag && word.ends_with('=') && word.find('=') + 1 == word.size())
+      refuse_empty_value(command, word.substr(0, word.size() - 1));
+    if (flag && takes_a_value(*flag) && word.find('=') == std::string::npos && i + 1 < words.size()) {
+      if (words[i + 1].empty() && !may_be_empty) refuse_empty_value(command, word);
+      if (flag->get_items_expected_min() > 0 || words[i + 1].empty()) ++i;
+    } else if (word.empty()) {
+      refuse_empty_value(command, "\"\"");
+    } else if (command.get_prefix_command() && word[0] != '-') {
+      return;  // the program with its own arguments
+    }
+  }
+}
+
 }  // namespace
+
+void check_no_empty_values(const CLI::App& program, int argc, char** argv) {
+  const CLI::App* command = &program;
+  int at = 1;
+  for (; at < argc; ++at) {
+    const auto named = command->get_subcommands([&](const CLI::App* one) { return one->get_name() == argv[at]; });
+    if (named.empty()) break;
+    command = named.front();
+  }
+  check_no_empty_values(*command, std::vector<std::string>(argv + at, argv + argc));
+}
 
 void check_subcommand(const CLI::App& program, int argc, char** argv) { check_subcommand(program, argc, argv, 1); }
 

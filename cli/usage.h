@@ -18,6 +18,10 @@ inline constexpr std::string_view kVersion = "0.1.0";
 // Throws ConfigError if the word in the place of a subcommand is not one. CLI11 would only say that a subcommand is required.
 void check_subcommand(const CLI::App& program, int argc, char** argv);
 
+// Throws ConfigError for a flag or an argument with an empty value ("--hostfile "$HOSTS"" where HOSTS is not set): it must not
+// count as not given. What belongs to the PROGRAM of trivet launch is left alone.
+void check_no_empty_values(const CLI::App& program, int argc, char** argv);
+
 // `--rank: unknown flag; did you mean "--ranks"?`
 std::string unknown_flag(const CLI::App& command, const std::string& word);
 

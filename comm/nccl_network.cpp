@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "comm/network_interface.h"
+#include "core/found_file.h"
 
 namespace trivet::comm {
 namespace {
@@ -70,6 +73,21 @@ RdmaSurroundings rdma_surroundings() {
   surroundings.verbs_library = library != nullptr;
   if (library) ::dlclose(library);
   return surroundings;
+}
+
+std::vector<std::string> nccl_files(const std::string& home_directory) {
+  std::vector<std::string> files{"/etc/nccl.conf", "/var/run/nvidia-topologyd/virtualTopology.xml"};
+  if (!home_directory.empty()) files.push_back(home_directory + "/.nccl.conf");
+  return files;
+}
+
+void check_nccl_files(const std::vector<std::string>& files) {
+  for (const std::string& file : files) read_found_file(file, "set NCCL's variables in the environment");
+}
+
+void check_nccl_files() {
+  const passwd* user = ::getpwuid(::geteuid());
+  check_nccl_files(nccl_files(user ? user->pw_dir : ""));
 }
 
 std::string expected_nccl_network(const Environment& environment, const RdmaSurroundings& surroundings) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "comm/world.h"
 
@@ -21,5 +22,12 @@ RdmaSurroundings rdma_surroundings();
 // "InfiniBand (mlx5_0), as NCCL's documentation leads to expect". If sockets are expected although there is a device for RDMA,
 // the text is a warning that says why, and what to do.
 std::string expected_nccl_network(const Environment& environment, const RdmaSurroundings& surroundings);
+
+// Files that NCCL looks for by itself, and whose lines set its variables, which name plugins that it loads.
+std::vector<std::string> nccl_files(const std::string& home_directory);
+// Throws ConfigError if somebody else than this user and root can change one of them (core/found_file.h).
+void check_nccl_files(const std::vector<std::string>& files);
+// The same for the user's home directory, where NCCL looks.
+void check_nccl_files();
 
 }  // namespace trivet::comm

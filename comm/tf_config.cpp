@@ -7,15 +7,13 @@
 #include <vector>
 
 #include "comm/environment_reader.h"
-#include "core/bounded_file.h"
+#include "core/bounded_json.h"
 #include "core/printable.h"
 
 namespace trivet::comm {
 namespace {
 
 using nlohmann::json;
-
-constexpr int kMaxLevels = 16;
 
 [[noreturn]] void reject(const std::string& what) { throw ConfigError("TF_CONFIG: " + what); }
 
@@ -103,7 +101,7 @@ Task task_of(const json& given, const Cluster& cluster) {
 }
 
 TfConfig read(const std::string& text) {
-  if (json_is_deeper(text, kMaxLevels)) reject(fmt::format("has lists deeper than {} levels", kMaxLevels));
+  if (const std::string excess = json_excess(text, {}); !excess.empty()) reject(excess);
   const json config = json::parse(text, nullptr, false);
   if (!config.is_object()) reject("is not a JSON object");
   const json cluster = config.value("cluster", json::object());

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/descriptor.h"
+#include "core/open_files.h"
 
 namespace trivet {
 namespace {
@@ -19,6 +20,7 @@ std::string cannot_be_read() { return std::string("cannot be read: ") + std::str
 
 BoundedText read_bounded(const std::string& path, int64_t limit_bytes, std::string_view kind) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) check_open_files(path, errno);
   struct stat status {};
   if (file.number() < 0 || ::fstat(file.number(), &status) != 0) return {"", cannot_be_read()};
   if (S_ISDIR(status.st_mode)) return {"", "is a folder; name a file"};
@@ -36,27 +38,6 @@ BoundedText read_bounded(const std::string& path, int64_t limit_bytes, std::stri
       return {"", fmt::format("is longer than {} bytes, the most that {} may have", limit_bytes, kind)};
     if (got == 0) return {std::move(text), ""};
   }
-}
-
-bool json_is_deeper(std::string_view text, int levels) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\')
-        ++i;
-      else if (c == '"')
-        in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > levels) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
 }
 
 }  // namespace trivet

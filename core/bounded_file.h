@@ -13,11 +13,8 @@ struct BoundedText {
   std::string problem;  // "has 20000000 bytes; a config may have at most 1048576"; empty on success
 };
 
-// Reads a file or a pipe up to its end. `kind` says in the message what the limit applies to, for example "a config".
+// Reads a file or a pipe up to its end. Throws Error if this process can open no more files (core/open_files.h). `kind` says in
+// the message what the limit applies to, for example "a config".
 BoundedText read_bounded(const std::string& path, int64_t limit_bytes, std::string_view kind);
-
-// Returns whether lists and objects are nested more than `levels` deep; recursive readers would run out of stack on such text.
-// In malformed text, the answer holds only up to the first error.
-bool json_is_deeper(std::string_view text, int levels);
 
 }  // namespace trivet

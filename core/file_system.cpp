@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -10,11 +12,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
 #include <limits>
+#include <mutex>
+#include <stop_token>
+#include <thread>
 #include <utility>
 
 #include "core/descriptor.h"
+#include "core/open_files.h"
 
 namespace trivet {
 namespace {
@@ -121,13 +128,59 @@ Descriptor open_scratch(const std::string& directory, const std::string& path, i
   return file;
 }
 
+std::string parent_of(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+}
+
+// False if there is another file at `path` than this open one.
+bool is_in_place(int file, const std::string& path) {
+  struct stat own {
+  }, there{};
+  if (::fstat(file, &own) != 0 || ::lstat(path.c_str(), &there) != 0) return true;
+  return own.st_dev == there.st_dev && own.st_ino == there.st_ino;
+}
+
 class RealFileLock final : public FileLock {
  public:
-  explicit RealFileLock(Descriptor file) : file_(std::move(file)) {}
+  RealFileLock(Descriptor file, std::string path) : file_(std::move(file)), path_(std::move(path)) {
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for other threads
+    marker_ = std::jthread([this](const std::stop_token& stop) { mark(stop); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  bool holds() const override { return is_in_place(file_.number(), path_); }
 
  private:
+  void mark(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (!stop.stop_requested()) {
+      ::futimens(file_.number(), nullptr);
+      changed_.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
+    }
+  }
+
   Descriptor file_;  // flock belongs to the open file: closing releases it
+  std::string path_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::jthread marker_;
 };
+
+// A new file in the same directory has the time of its file system.
+bool has_lapsed(int file, const std::string& path) {
+  struct stat marked {
+  }, now{};
+  try {
+    const Descriptor probe = open_scratch(parent_of(path), path + "-now", 0);
+    if (::fstat(file, &marked) != 0 || ::fstat(probe.number(), &now) != 0) return false;
+  } catch (const FileError&) {
+    return false;
+  }
+  return now.st_mtim.tv_sec - marked.st_mtim.tv_sec > kLockLease.count();
+}
 
 std::string read_holder(int file) {
   std::string text(4096, '\0');
@@ -143,12 +196,6 @@ void write_holder(int file, const std::string& holder) {
   [[maybe_unused]] const ssize_t written = ::pwrite(file, holder.data(), holder.size(), 0);
 }
 
-std::string parent_of(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
-}
-
 class RealFileSystem final : public FileSystem {
  public:
   std::unique_ptr<WritableFile> create(const std::string& path, int64_t reserve_bytes) override {
@@ -159,7 +206,12 @@ class RealFileSystem final : public FileSystem {
   }
 
   std::unique_ptr<ReadableFile> open(const std::string& path) override {
-    auto file = open_descriptor("open", path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);  // opening a pipe must not block
+    const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;  // opening a pipe must not block
+    Descriptor file(checked("open", path, [&] {
+      const int number = ::open(path.c_str(), flags);
+      if (number < 0) check_open_files(path, errno);
+      return number;
+    }));
     struct stat status {};
     checked("stat", path, [&] { return ::fstat(file.number(), &status); });
     if (!S_ISREG(status.st_mode)) throw FileError("open", path, S_ISDIR(status.st_mode) ? EISDIR : EINVAL);
@@ -209,13 +261,16 @@ class RealFileSystem final : public FileSystem {
   }
 
   LockAttempt lock(const std::string& path, const std::string& holder) override {
-    auto file = open_descriptor("open lock", path, O_RDWR | O_CREAT | O_NOFOLLOW);
-    if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK) return {nullptr, read_holder(file.number())};
-      throw FileError("lock", path, errno);
+    for (;;) {
+      auto file = open_descriptor("open lock", path, O_RDWR | O_CREAT | O_NOFOLLOW);
+      if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) return {nullptr, read_holder(file.number()), has_lapsed(file.number(), path)};
+        throw FileError("lock", path, errno);
+      }
+      if (!is_in_place(file.number(), path)) continue;  // removed meanwhile
+      write_holder(file.number(), holder);
+      return {std::make_unique<RealFileLock>(std::move(file), path), holder};
     }
-    write_holder(file.number(), holder);
-    return {std::make_unique<RealFileLock>(std::move(file)), holder};
   }
 
   std::unique_ptr<ScratchFile> create_scratch(const std::string& path, int64_t bytes, bool direct) override {

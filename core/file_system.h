@@ -7,6 +7,7 @@
 // ReadableFile are thread-safe; a WritableFile may be used by one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -67,15 +68,21 @@ class ScratchFile {
   virtual size_t write_some(int64_t offset, std::span<const std::byte> data) = 0;
 };
 
-// Held until destroyed; the system releases it when the process dies.
+// Held until destroyed; the system releases it when the process dies. A holder marks the file every second while it runs.
 class FileLock {
  public:
   virtual ~FileLock() = default;
+  // False if the file was removed and somebody else has made, and locked, another one in its place.
+  virtual bool holds() const { return true; }
 };
+
+// A holder that has not marked its file for so long was stopped, or does not reach it any more: its lease has lapsed.
+inline constexpr std::chrono::seconds kLockLease{5};
 
 struct LockAttempt {
   std::unique_ptr<FileLock> lock;  // null if somebody else holds it
   std::string holder;              // what the holder wrote
+  bool has_lapsed = false;         // the holder's lease; what is told by the clock of the file system, which all hosts share
 };
 
 enum class EntryKind : uint8_t { Missing, File, Directory, Other };  // Other: a link, a pipe, a device; never followed
@@ -101,7 +108,7 @@ class FileSystem {
   virtual std::vector<DirectoryEntry> list(const std::string& path) = 0;  // sorted by name
   virtual EntryKind kind(const std::string& path) = 0;
   // Takes an exclusive lock on the file `path`, creating it if needed, and writes `holder` into it if there is room.
-  // Never waits.
+  // Never waits. To take a lock although somebody else holds it, remove the file first.
   virtual LockAttempt lock(const std::string& path, const std::string& holder) = 0;
   // The largest number if the file system has no size of its own, such as ramfs.
   virtual int64_t free_bytes(const std::string& path) = 0;

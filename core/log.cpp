@@ -1,7 +1,8 @@
 #include "core/log.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
+
+#include <cstdio>
 
 #include "core/printable.h"
 
@@ -13,8 +14,8 @@ void Log::write(LogLevel level, std::string_view text) const {
   if (level < least_) return;
   const char* mark = level == LogLevel::Warning ? "warning: " : level == LogLevel::Error ? "error: " : "";
   const std::string line = fmt::format("trivet: rank {}: {}{}\n", world_rank_, mark, printable_lines(text));
-  // One write per line, so that lines of several ranks do not mix.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  // `stderr` has no buffer: one write per line, so that lines of several ranks do not mix.
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 }  // namespace trivet

@@ -3,13 +3,14 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <system_error>
+
+#include "core/found_file.h"
 
 namespace trivet {
 namespace {
@@ -24,14 +25,19 @@ std::vector<Place> places(const ModuleFile& module) {
   std::vector<Place> places;
   std::error_code no_such_link;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", no_such_link);
-  if (!no_such_link)
-    for (const auto& folder : module_folders(program)) {
-      const auto file = folder / module.file;
-      places.push_back({file.string(), refusal_of_module(program, file)});
-    }
-  places.push_back({std::string(TRIVET_INSTALLED_MODULES) + "/" + module.file, ""});
+  std::vector<std::filesystem::path> folders;
+  if (!no_such_link) folders = module_folders(program);
+  folders.emplace_back(TRIVET_INSTALLED_MODULES);
+  for (const auto& folder : folders) {
+    const auto file = folder / module.file;
+    places.push_back({file.string(), refusal_of_module(program, file)});
+  }
   places.push_back({module.file, ""});
   return places;
+}
+
+std::string cannot_be_opened(const std::filesystem::path& file) {
+  return fmt::format("{}: cannot open shared object file: {}", file.string(), std::strerror(errno));
 }
 
 bool is_above(const std::filesystem::path& folder, const std::filesystem::path& program) {
@@ -47,16 +53,18 @@ std::vector<std::filesystem::path> module_folders(const std::filesystem::path& p
 
 std::string refusal_of_module(const std::filesystem::path& program, const std::filesystem::path& file) {
   struct stat of_program {};
-  const bool known = ::stat(program.c_str(), &of_program) == 0;
+  const uid_t owner_of_program = ::stat(program.c_str(), &of_program) == 0 ? of_program.st_uid : 0;
+  struct stat status {};
   for (std::filesystem::path part = file; !is_above(part, program); part = part.parent_path()) {
-    struct stat status {};
-    if (::lstat(part.c_str(), &status) != 0)
-      return fmt::format("{}: cannot open shared object file: {}", file.string(), std::strerror(errno));
-    const uid_t owner = status.st_uid;
-    if (owner != 0 && owner != ::geteuid() && !(known && owner == of_program.st_uid))
-      return fmt::format("{}: is not opened, because {} belongs to another user (uid {})", file.string(), part.string(), owner);
+    if (::lstat(part.c_str(), &status) != 0) return cannot_be_opened(file);
+    // Whoever may write to a folder further up can only put a folder of their own in the place of this one.
+    if (part != file && part != file.parent_path()) status.st_mode &= ~static_cast<mode_t>(022);
+    if (const std::string why = why_others_may_change(status, owner_of_program); !why.empty())
+      return fmt::format("{}: is not opened, because {} {}", file.string(), part.string(), why);
   }
-  return "";
+  if (::stat(file.c_str(), &status) != 0) return cannot_be_opened(file);  // what a link leads to
+  const std::string why = S_ISREG(status.st_mode) ? why_others_may_change(status, owner_of_program) : "is not a regular file";
+  return why.empty() ? "" : fmt::format("{}: is not opened, because it {}", file.string(), why);
 }
 
 OpenedModule open_module(const ModuleFile& module) {

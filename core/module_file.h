@@ -6,8 +6,9 @@
 // embeds Trivet finds the modules of its packages in /usr/lib/trivet), and where the system looks for libraries. A module is
 // never closed, because what it created may live until the process ends.
 //
-// The program may lie where other users can write, such as /tmp. So a file in one of the first two folders is opened only if it
-// and its folders belong to root, this user or the owner of the program.
+// The program may lie where other users can write, such as /tmp. So a file in one of these three folders is opened only if it
+// is a regular file, it and its folders belong to root, this user or the owner of the program, and nobody else may write to it
+// or to its folder (found_file.h).
 #pragma once
 
 #include <filesystem>
@@ -32,7 +33,7 @@ struct OpenedModule {
 std::vector<std::filesystem::path> module_folders(const std::filesystem::path& program);
 
 // Why the file in one of these folders is not opened: it, or a folder of it that is not also above the program, is missing or
-// belongs to a user who could not have changed the program itself. Empty: it may be opened.
+// could be changed by a user who could not have changed the program itself. Empty: it may be opened.
 std::string refusal_of_module(const std::filesystem::path& program, const std::filesystem::path& file);
 
 OpenedModule open_module(const ModuleFile& module);

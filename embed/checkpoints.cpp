@@ -9,6 +9,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/explain.h"
+#include "engine/optimizer_change.h"
 #include "engine/same_on_all_ranks.h"
 
 namespace trivet::embed {
@@ -51,6 +52,7 @@ bool ShardedOptimizer::load(const std::string& directory) {
 void ShardedOptimizer::refuse_other_checkpoints(const checkpoint::LoadedStep& step) {
   if (world_.size() > 1)
     check_same_on_all_ranks({{"load()", step.directory(), fmt::format("xxh3 {}", step.manifest().xxh3)}}, world_);
+  refuse_another_optimizer(config_, step);
   checkpoint::together(comm::over_group(*checkpoint_group_), [&] {
     for (const checkpoint::Piece& piece : checkpoint_pieces_to_load(*parameters_, config_.optimizer))
       checkpoint::check_stored(step, piece);

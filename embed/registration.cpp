@@ -1,4 +1,6 @@
 // The part of ShardedOptimizer that takes the trainer's parameters: their layout, the memory for them, their initial values.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "embed/agreement.h"
@@ -6,6 +8,7 @@
 #include "embed/reserved_memory.h"
 #include "embed/sharded_optimizer.h"
 #include "engine/config/optimizer_states.h"
+#include "engine/config/refuse.h"
 #include "pipeline/event_graph.h"
 
 namespace trivet::embed {
@@ -26,6 +29,16 @@ ResolvedBatch batch_of(const Config& config, int ranks) {
   BatchConfig batch = config.batch;
   if (batch.train_batch_size == 0 && batch.micro_batch_size == 0) batch.micro_batch_size = 1;
   return resolve_batch(batch, ranks, config.source);
+}
+
+// Memory for the losses of all microbatches of a step is allocated at once.
+int microbatches_of(const ResolvedBatch& batch, const Config& config) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  if (batch.gradient_accumulation_steps > kMost)
+    config::refuse(
+        config, "gradient_accumulation_steps",
+        fmt::format("{} is not accepted for an embedded optimizer; use at most {}", batch.gradient_accumulation_steps, kMost));
+  return static_cast<int>(batch.gradient_accumulation_steps);
 }
 
 // Before anything is made of the config, because a mesh with other axes may not fit these ranks.
@@ -52,7 +65,7 @@ ShardedOptimizer::ShardedOptimizer(const Config& config, std::span<const Paramet
       places_(places_of(units_, parameters.size())),
       mesh_(config.parallel, world.size()),
       batch_(batch_of(config, world.size())),
-      microbatches_(static_cast<int>(batch_.gradient_accumulation_steps)),
+      microbatches_(microbatches_of(batch_, config)),
       kernels_(kernels::make_cpu_kernels(options.threads)),
       reducer_(config.zero.overlap_comm ? pipeline::kReductionsInFlight : 0),
       states_(units_.size()),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "core/error.h"
 #include "embed/usage.h"
@@ -181,6 +182,10 @@ void ShardedOptimizer::end_microbatch(double loss, int64_t count) {
         "end_microbatch() after {} microbatches, as many as a step has (gradient_accumulation_steps); call step()",
         microbatches_);
   if (count < 0) throw usage_error("end_microbatch() with a count of {} losses; give the number of losses, or 0", count);
+  // The counts of all ranks are summed as integers, and are exact as double.
+  if (const int64_t most = (int64_t{1} << 53) / microbatches_ / world_.size(); count > most)
+    throw usage_error("end_microbatch() with a count of {} losses; give at most {}, so that those of a step are at most 2^53",
+                      count, most);
   refuse_open_gradients();
   begin_step();
   abort_others_on_error([&] {
@@ -240,24 +245,26 @@ StepReport ShardedOptimizer::step() {
     wait_for_gathers();
   });
   results_->read(*kernels_);
-  const bool skipped = !results_->applied();
-  finish_step(skipped);
+  const bool skipped = !results_->applied(), counted = results_->loss().targets > 0;
+  finish_step(skipped, counted);
   return {.loss = results_->loss().mean(),
-          .gradient_norm = results_->grad_norm(),
+          .gradient_norm = counted ? results_->grad_norm() : std::numeric_limits<double>::quiet_NaN(),
           .learning_rate = now.lr,
           .skipped = skipped,
           .steps = steps_,
           .updates = updates_};
 }
 
-void ShardedOptimizer::finish_step(bool skipped) {
+void ShardedOptimizer::finish_step(bool skipped, bool counted) {
   in_step_ = false;
   microbatch_ = 0;
   prepare_step();
   ++steps_;
   updates_ += skipped ? 0 : 1;
-  skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;
-  loss_scale_.update(skipped);
+  if (counted) {  // otherwise it says nothing about gradients
+    skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;
+    loss_scale_.update(skipped);
+  }
   const int64_t every = config_.audit.weights_every;
   if (every > 0 && steps_ % every == 0) audit_weights();
 }

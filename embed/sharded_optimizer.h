@@ -67,10 +67,12 @@ struct Options {
 };
 
 struct StepReport {
-  double loss = 0;           // the sum of all losses divided by the sum of all counts; the same bits on all ranks
-  double gradient_norm = 0;  // before clipping; NaN when not finite
+  // The sum of all losses divided by the sum of all counts; the same bits on all ranks. NaN if all counts are 0: such a step is
+  // skipped, because there is no mean.
+  double loss = 0;
+  double gradient_norm = 0;  // before clipping; NaN when not finite, or if all counts are 0
   double learning_rate = 0;  // that the step used
-  bool skipped = false;      // gradients were not finite; nothing changed
+  bool skipped = false;      // gradients were not finite, or all counts were 0; nothing changed
   int64_t steps = 0;         // done, including this one and skipped ones
   int64_t updates = 0;       // steps not skipped
 };
@@ -170,7 +172,7 @@ class ShardedOptimizer {
   bool sums_where_ranks_meet() const;
   void sum_complete_units(int from = 0);
   void sum_units_complete_on_all_ranks();
-  void finish_step(bool skipped);
+  void finish_step(bool skipped, bool counted);
   void check_skipped_in_a_row() const;
   void audit_weights();
   void refuse_other_checkpoints(const checkpoint::LoadedStep& step);

@@ -6,6 +6,8 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/printable.h"
+#include "core/utf8.h"
 
 namespace trivet::embed {
 namespace {
@@ -19,6 +21,16 @@ bool is_accepted(const Shape& shape) {
     elements *= size;
   }
   return true;
+}
+
+// Checkpoints keep tensors by their names, in JSON, next to the states of the optimizer. Empty: the name is accepted.
+std::string problem_of_name(std::string_view name) {
+  constexpr size_t kMostBytes = 1024;
+  if (name.size() > kMostBytes) return fmt::format("has {} bytes; use at most {}", name.size(), kMostBytes);
+  if (!is_utf8(name)) return "is not UTF-8; write it in UTF-8";
+  if (name == "__metadata__") return "means something else in the files of checkpoints (safetensors); use another";
+  if (name.starts_with("optimizer.")) return "begins like those of optimizer states in checkpoints; use another";
+  return "";
 }
 
 class UnitMaker {
@@ -37,13 +49,23 @@ class UnitMaker {
   }
 
  private:
-  static void check(const Parameter& parameter, size_t index) {
+  void check(const Parameter& parameter, size_t index) {
     if (parameter.name.empty())
       throw Error(ExitCode::Usage, fmt::format("embed: parameter {} has no name; give each parameter a unique name", index));
+    if (const std::string wrong = problem_of_name(parameter.name); !wrong.empty())
+      throw Error(ExitCode::Usage,
+                  fmt::format("embed: parameter {}: the name \"{}\" {}", index, printable(parameter.name), wrong));
+    if (!is_utf8(parameter.unit))
+      throw Error(ExitCode::Usage, fmt::format("embed: parameter \"{}\": the name of its unit, \"{}\", is not UTF-8",
+                                               parameter.name, printable(parameter.unit)));
     if (!is_accepted(parameter.shape))
       throw Error(ExitCode::Usage, fmt::format("embed: parameter \"{}\" has the shape {}; each size must be at least 1, and "
                                                "their product at most 2^48",
                                                parameter.name, to_string(parameter.shape)));
+    elements_ += parameter.shape.elements();
+    if (elements_ > kMostElements)
+      throw Error(ExitCode::Usage,
+                  fmt::format("embed: the parameters up to \"{}\" have more than 2^48 elements together", parameter.name));
   }
 
   size_t named(const Parameter& parameter) {
@@ -74,7 +96,8 @@ class UnitMaker {
   std::map<std::string, size_t> by_name_;
   int buckets_ = 0;
   size_t bucket_ = 0;
-  int64_t filled_ = 0;  // elements of the open bucket
+  int64_t filled_ = 0;    // elements of the open bucket
+  int64_t elements_ = 0;  // of the parameters that were checked
 };
 
 }  // namespace

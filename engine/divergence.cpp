@@ -10,6 +10,7 @@ namespace trivet {
 
 void Divergence::check_step(const StepResult& result) {
   any_step_ = true;
+  if (result.targets == 0) return;  // it computed nothing and changed nothing
   if (std::isfinite(result.loss) && (result.skipped || std::isfinite(result.grad_norm))) return;
   const WeightHealth weights = inspect();
   if (weights.finite() && (result.skipped || std::isfinite(result.loss))) return;  // until too many steps are skipped

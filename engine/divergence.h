@@ -1,5 +1,6 @@
 // Decides when a training run ends because its numbers are lost, and what it reports then (NumericsError, exit code 16).
 //
+//   no target, step skipped         there is no loss to judge: training continues
 //   loss finite, step skipped       only gradients overflowed, the weights are fine: training continues for
 //                                   training.stop_after_skipped steps
 //   loss not finite, step skipped   the run ends if the weights are not finite; otherwise it continues likewise

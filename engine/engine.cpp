@@ -16,6 +16,7 @@
 #include "engine/host_pieces.h"
 #include "engine/lr_schedule.h"
 #include "engine/memory_advice.h"
+#include "engine/optimizer_change.h"
 #include "engine/same_on_all_ranks.h"
 #include "engine/weight_audit.h"
 
@@ -235,8 +236,8 @@ StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
     const StepLoss loss = audited_program(microbatches, numbers);
     return result_of(loss, worker_->update(numbers));
   });
-  last_loss_ = result.loss;
-  finish_step({result.grad_norm, result.skipped});
+  keep_loss(result.loss, result.targets);
+  finish_step({result.grad_norm, result.skipped, result.targets == 0});
   return result;
 }
 
@@ -245,7 +246,7 @@ StepLoss Engine::forward_backward(std::span<const Microbatch> microbatches) {
   const StepLoss loss = abort_others_on_error([&] {
     return audits(numbers) ? audited_program(microbatches, numbers) : worker_->forward_backward(microbatches, numbers);
   });
-  last_loss_ = loss.mean();
+  keep_loss(loss.mean(), loss.targets);
   return loss;
 }
 
@@ -262,18 +263,28 @@ std::optional<NotFinite> Engine::search_last_step(std::span<const Microbatch> mi
   return search.found();
 }
 
-// Updates the counts before the loss scale, which may throw: the counts then include this step.
+// A step without targets has no loss.
+void Engine::keep_loss(double loss, int64_t targets) {
+  if (targets > 0) last_loss_ = loss;
+}
+
+// A step without targets says nothing about gradients and the loss scale.
 void Engine::finish_step(const StepOutcome& outcome) {
   ++progress_.steps;
-  if (outcome.skipped) {
+  if (!outcome.without_targets) count_update(outcome.skipped);
+  const int64_t every = plan_.config.audit.weights_every;
+  if (every > 0 && progress_.steps % every == 0) audit_weights();
+}
+
+// Updates the counts before the loss scale, which may throw: the counts then include this step.
+void Engine::count_update(bool overflow) {
+  if (overflow) {
     ++progress_.skipped_in_a_row;
   } else {
     ++progress_.updates;
     progress_.skipped_in_a_row = 0;
   }
-  loss_scale_.update(outcome.skipped);
-  const int64_t every = plan_.config.audit.weights_every;
-  if (every > 0 && progress_.steps % every == 0) audit_weights();
+  loss_scale_.update(overflow);
 }
 
 bool Engine::audits(const StepNumbers& numbers) const {
@@ -381,6 +392,7 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
   if (plan_.config.reproducible == Reproducible::Layout)  // gradients are rounded per microbatch
     must_continue("train_micro_batch_size_per_gpu", state.micro_batch_size, plan_.batch.micro_batch_size);
   refuse_another_model(plan_.config, step);
+  refuse_another_optimizer(plan_.config, step);
   refuse_other_local_updates(plan_.config, step);
   refuse_other_data_ranks(parameters(), plan_.config.optimizer, step);
   load_values(step, false);

@@ -54,9 +54,9 @@ struct EngineOptions {
 
 // How far a run has come. A checkpoint keeps it together with the weights and optimizer states.
 struct Progress {
-  int64_t steps = 0;    // done, including skipped ones; also the number of the next step and the data cursor
-  int64_t updates = 0;  // steps not skipped; the optimizer and the learning-rate schedule count these
-  int64_t skipped_in_a_row = 0;
+  int64_t steps = 0;             // done, including skipped ones; also the number of the next step and the data cursor
+  int64_t updates = 0;           // steps not skipped; the optimizer and the learning-rate schedule count these
+  int64_t skipped_in_a_row = 0;  // because of overflows; steps without targets do not count
 };
 
 class Engine {
@@ -80,7 +80,8 @@ class Engine {
   using MicrobatchSource = std::function<Microbatch(int64_t step, int64_t number)>;
   void set_microbatch_source(MicrobatchSource source) { microbatch_source_ = std::move(source); }
 
-  double last_loss() const { return last_loss_; }  // the last step may have been skipped
+  // Of the last step that had targets; it may have been skipped. 0 if there was none.
+  double last_loss() const { return last_loss_; }
   // Repeats the last step of this engine on the same microbatches, with the current weights, and returns the first tensor on
   // this rank that is not finite. Changes nothing that a step does not overwrite. An empty result means that each microbatch
   // was finite on this rank (but their sum over microbatches or ranks was not).
@@ -148,7 +149,9 @@ class Engine {
   RankResources resources();
   StepNumbers numbers() const;
   StepNumbers begin_step();
+  void keep_loss(double loss, int64_t targets);
   void finish_step(const StepOutcome& outcome);
+  void count_update(bool overflow);
   bool audits(const StepNumbers& numbers) const;
   StepLoss audited_program(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
   std::vector<zero::GradientDigest> recompute_of_other(const StepNumbers& numbers, int microbatch, int distance);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "engine/sum_over.h"
 #include "kernels/losses.h"
@@ -21,7 +22,9 @@ int64_t end_of_loss_words(int64_t rewards) { return kLossWords + kernels::SumLos
 
 }  // namespace
 
-double StepLoss::mean_of(const ExactSum& sum) const { return targets > 0 ? sum.value() / static_cast<double>(targets) : 0.0; }
+double StepLoss::mean_of(const ExactSum& sum) const {
+  return targets > 0 ? sum.value() / static_cast<double>(targets) : std::numeric_limits<double>::quiet_NaN();
+}
 
 StepResults::StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches, bool rewards)
     : rewards_(rewards ? 2 : 0),

@@ -21,8 +21,8 @@ struct StepLoss {
   int64_t correct = 0;  // of them, if the loss layer chooses classes or compares answers (Context::correct)
   ExactSum chosen_reward_sum, rejected_reward_sum;  // over pairs of answers that count (Context::rewards)
 
-  double mean() const { return mean_of(loss_sum); }  // 0 without targets
-  double mean_of(const ExactSum& sum) const;
+  double mean() const { return mean_of(loss_sum); }
+  double mean_of(const ExactSum& sum) const;  // NaN without targets: there is nothing to take the mean of
 };
 
 class StepResults {

@@ -104,6 +104,7 @@ class TrainingLoop {
                            .targets_per_second = static_cast<double>(result.targets) / ms * 1e3,
                            .memory_bytes = measured_memory(run_, checkpoints_).total(),
                            .skipped = result.skipped,
+                           .without_targets = result.targets == 0,
                            .correct = run_.references.needed() ? std::optional(result.correct) : std::nullopt,
                            .rewards = run_.rewards_of(result)});
     divergence_.check_step(result);  // after the report, so that the step is reported

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "core/error.h"
 #include "engine/config/curriculum.h"
+#include "engine/config/gradient_sum.h"
 #include "engine/config/optimizer_states.h"
 #include "pipeline/event_graph.h"
 
@@ -75,6 +77,11 @@ StepResult result_of(const StepLoss& loss, const StepOutcome& outcome) {
           .skipped = outcome.skipped};
 }
 
+StepOutcome Worker::outcome() const {
+  if (results_.loss().targets == 0) return {std::numeric_limits<double>::quiet_NaN(), true, true};
+  return {results_.grad_norm(), !results_.applied()};
+}
+
 Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& rank, const model::Model& model,
                const ResolvedBatch& batch, const RankResources& resources)
     : config_(config),
@@ -125,7 +132,11 @@ std::vector<Microbatch> Worker::on_device(std::span<const Microbatch> microbatch
 }
 
 StepScalars Worker::on_device(const StepNumbers& numbers) {
-  const StepScalars scalars = step_scalars(numbers, config_.optimizer);
+  StepScalars scalars = step_scalars(numbers, config_.optimizer);
+  if (config::sums_gradients(config_)) {
+    const int64_t of_rank = batch_.micro_batch_size * batch_.gradient_accumulation_steps;
+    scalars.inverse_loss_scale = static_cast<double>(batch_.train_batch_size / of_rank) / numbers.loss_scale;
+  }
   return scalars_ ? scalars_->copy(resources_.kernels, scalars) : scalars;
 }
 

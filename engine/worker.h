@@ -26,17 +26,19 @@
 namespace trivet {
 
 struct StepOutcome {
-  double grad_norm = 0;  // before clipping; NaN when not finite
+  double grad_norm = 0;  // before clipping; NaN when not finite, and without targets
   bool skipped = false;
+  bool without_targets = false;  // skipped for lack of targets, not because of an overflow
 };
 
 struct StepResult {
   double loss = 0;                                // mean over the targets of the global batch; the same bits on all ranks
+                                                  // NaN without targets
   int64_t targets = 0;                            // in the global batch; or pairs of answers
   int64_t correct = 0;                            // of them; 0 if the model neither chooses classes nor compares answers
   double chosen_reward = 0, rejected_reward = 0;  // means over pairs of answers (kernels/preference_rule.h)
   double grad_norm = 0;
-  bool skipped = false;  // gradients were not finite; nothing changed
+  bool skipped = false;  // gradients were not finite, or there were no targets; nothing changed
 };
 StepResult result_of(const StepLoss& loss, const StepOutcome& outcome = {});
 
@@ -93,7 +95,7 @@ class Worker {
   StepScalars on_device(const StepNumbers& numbers);
   // Null: nobody asks what memory the phases of this step use.
   MemoryPhases* memory_phases() const { return resources_.memory ? *resources_.memory : nullptr; }
-  StepOutcome outcome() const { return {results_.grad_norm(), !results_.applied()}; }
+  StepOutcome outcome() const;
 
   const Config& config_;
   const Programs& programs_;

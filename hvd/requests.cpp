@@ -17,6 +17,20 @@ namespace {
   throw ConfigError(fmt::format("hvd: {} of \"{}\": {}", name_of(request.collective), printable(request.name), why));
 }
 
+constexpr int64_t kMostElements = int64_t{1} << 48;  // numbers of bytes must not overflow
+
+void check_tensor(const Request& request, const void* data) {
+  int64_t elements = 1;
+  for (const int64_t size : request.shape.span()) {
+    if (size < 0 || (size > 0 && elements > kMostElements / size))
+      refuse(request, fmt::format("the tensor has the shape {}; each size must be at least 0, and their product at most 2^48",
+                                  to_string(request.shape)));
+    elements *= size;
+  }
+  if (elements > 0 && !data)
+    refuse(request, fmt::format("the tensor of the shape {} has no data (a null pointer)", to_string(request.shape)));
+}
+
 void check_rows(const Request& request) {
   if (request.shape.dims() == 0) refuse(request, "the tensor has no dims; give it at least one");
 }
@@ -47,6 +61,7 @@ Request Communicator::request(Collective collective, ConstTensorView tensor, con
                   .shape = tensor.shape};
   if (request.name.size() > kMaxNameBytes)
     refuse(request, fmt::format("the name has {} bytes; use at most {}", request.name.size(), kMaxNameBytes));
+  check_tensor(request, tensor.data);
   return request;
 }
 

@@ -6,10 +6,14 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/output_guard.h"
 #include "core/printable.h"
 
 namespace trivet::hvd {
 namespace {
+
+constexpr std::string_view kBeginning =
+    "[\n{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": 0, \"args\": {\"name\": \"timeline\"}}";
 
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -22,13 +26,17 @@ Timeline::~Timeline() { close(); }
 void Timeline::open(const std::string& path) {
   const std::lock_guard lock(mutex_);
   finish();
+  OutputGuard().check({.path = path,
+                       .key = "HOROVOD_TIMELINE",
+                       .what = "a timeline of hvd",
+                       .is_own = [](std::string_view beginning) { return beginning.starts_with(kBeginning); },
+                       .in_place = true});
   file_.open(path, std::ios::trunc);
   if (!file_) throw ConfigError(fmt::format("HOROVOD_TIMELINE: \"{}\" cannot be written", printable(path)));
   path_ = path;
   rows_.clear();
   start_ = std::chrono::steady_clock::now();
-  file_ << "[\n"
-        << R"({"name": "process_name", "ph": "M", "pid": 0, "args": {"name": "timeline"}})";
+  file_ << kBeginning;
 }
 
 void Timeline::close() {

@@ -99,10 +99,10 @@ struct SumLosses {
 // Decides from the gradients of all ranks how an update is scaled and whether it is applied. T = words[kWords] of `losses` is
 // the number of targets, and the gradient of the mean loss is the stored sum of gradients x unit / T:
 //
-//   norm = sqrt(square_sum) x unit / T    apply = 1, or 0 if check_finite and the sum is not finite
+//   norm = sqrt(square_sum) x unit / T    apply = 1, or 0 if T = 0, or if check_finite and the sum is not finite
 //   factor = unit / T x min(1, clipping / (norm + 1e-6))     (as PyTorch's clip_grad_norm_; clipping 0: off)
 //
-// In a step without targets, T is 1.
+// In a step without targets, norm and factor have T = 1; it is not applied, because weight decay would move the weights.
 struct JudgeGradients {
   ConstTensorView square_sum;  // int64 [ExactSum::kWords], of the stored gradients
   ConstTensorView losses;      // int64 [ExactSum::kWords + 1]

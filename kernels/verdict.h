@@ -28,7 +28,8 @@ TRIVET_HOST_DEVICE inline void judge(const int64_t* square_sum, const int64_t* l
   }
   verdict[kNorm] = norm;
   verdict[kFactor] = mean * clip;
-  verdict[kApply] = rules.check_finite && square_sum[ExactSum::kLimbs] != 0 ? 0 : 1;
+  const bool overflowed = rules.check_finite && square_sum[ExactSum::kLimbs] != 0;
+  verdict[kApply] = counted == 0 || overflowed ? 0 : 1;
 }
 
 TRIVET_HOST_DEVICE inline double trust_ratio(const int64_t* square_sums, double min_ratio, double max_ratio) {

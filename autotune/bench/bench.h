@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "autotune/hardware_profile.h"
+#include "autotune/kernel_table.h"
 #include "comm/world.h"
 #include "engine/plan.h"
 #include "model/model.h"
@@ -33,6 +34,24 @@ struct MeasuredSteps {
   std::string machine;
   std::vector<double> seconds;  // of each step on the slowest rank; the same on all ranks
 };
+
+struct StepKernels {
+  std::string machine;
+  double step_seconds = 0;  // median, with the kernels launched one by one and timed
+  struct Kernel {
+    KernelSample sample;  // its seconds are those of one call
+    double calls = 0;     // in a step
+    double seconds() const { return calls * sample.seconds; }
+  };
+  std::vector<Kernel> kernels;  // of this rank, those that take most time first
+};
+// Times each kernel in `steps` steps of this plan after a warm-up step. The samples are made up. Communication must not overlap
+// computation, because the timer belongs to one thread: throws ConfigError with overlap_comm or offload.
+StepKernels measure_step_kernels(comm::World& world, const Plan& plan, model::Model model, int steps,
+                                 const BenchOptions& options);
+// A table: one line for each kind of kernel and its sizes, and the sum.
+std::string to_text(const StepKernels& kernels);
+
 // Times `steps` steps of this plan after a warm-up step. The samples are made up.
 MeasuredSteps measure_step(comm::World& world, const Plan& plan, model::Model model, int steps, const BenchOptions& options);
 

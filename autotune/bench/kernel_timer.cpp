@@ -38,8 +38,9 @@ KernelTimer::Times KernelTimer::take() {
     if (before > 0 && begin - before < kWait) gaps += begin - before, counted += 1;
     before = end;
   }
-  Times times{.samples = {}, .gap_seconds = counted > 0 ? gaps / counted : 0};
+  Times times{.samples = {}, .calls = {}, .gap_seconds = counted > 0 ? gaps / counted : 0};
   for (auto& [key, seconds] : alike) {
+    times.calls.push_back(static_cast<int64_t>(seconds.size()));
     times.samples.push_back(sample_of(calls[key], mean_without_outliers(seconds)));
   }
   timed_.clear();

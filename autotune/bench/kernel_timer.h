@@ -20,6 +20,7 @@ class KernelTimer final : public kernels::KernelObserver {
 
   struct Times {
     std::vector<KernelSample> samples;  // the mean of identical calls; at most kOutlier medians count for each
+    std::vector<int64_t> calls;         // [sample] how many were timed
     double gap_seconds = 0;             // mean from one kernel to the next; gaps over kWait are waits and left out
   };
   // Waits until all timed kernels are done, and stops timing. The engine must still exist.

@@ -91,7 +91,9 @@ std::string row_of(const TuningReport& report, const TrialRecord& record, size_t
 }  // namespace
 
 std::string report_html(const TuningReport& report) {
-  std::string page = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>trivet tune</title>\n";
+  std::string page =
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" "
+      "content=\"trivet\"><title>trivet tune</title>\n";
   page += kStyle;
   page += fmt::format("</head><body>\n<h1>{}</h1>\n", escaped(report.config->source));
   if (const TrialRecord* best = report.best())

@@ -8,6 +8,7 @@
 #include "autotune/replace_file.h"
 #include "autotune/tune/html_report.h"
 #include "autotune/tune/metric.h"
+#include "core/bounded_json.h"
 #include "core/error.h"
 
 namespace trivet::autotune {
@@ -16,6 +17,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kMaxResultBytes = int64_t{64} << 20;  // of a file that is read back
+constexpr JsonLimits kResultLimits{.levels = 72};       // a config may have 64
 constexpr const char* kWriter = "trivet tune";
 constexpr const char* kReportTitle = "<title>trivet tune</title>";
 constexpr const char* kOwnFiles[] = {"summary.txt", "report.html", "ds_config_optimal.json", "cmd_optimal.txt"};
@@ -31,10 +33,17 @@ ordered_json experiment(const TrialConfig& trial, const ConfigDocument& document
           {"ds_config", ordered_json::parse(document.json(trial.overrides))}};
 }
 
+// Null, or what the parser makes of malformed text, if the file is not one that `trivet tune` wrote.
+ordered_json read_result(FileSystem& files, const std::string& path) {
+  const std::string text = read_text(files, path, kMaxResultBytes);
+  if (!json_excess(text, kResultLimits).empty()) return nullptr;
+  return ordered_json::parse(text, nullptr, false);
+}
+
 // True for a file that `trivet tune` wrote. Files of other programs may have the same names; DeepSpeed's do.
 bool is_experiment(FileSystem& files, const std::string& path) {
   if (files.kind(path) != EntryKind::File) return false;
-  const auto json = ordered_json::parse(read_text(files, path, kMaxResultBytes), nullptr, false);
+  const ordered_json json = read_result(files, path);
   return json.is_object() && json.contains("writer") && json["writer"] == kWriter;
 }
 
@@ -122,7 +131,7 @@ void ResultFolders::clear_trial(const std::string& folder) {
 std::optional<EarlierTrial> ResultFolders::find(const TrialConfig& trial, const std::string& key) {
   const std::string path = results_ + "/" + trial.name + "/exp.json";
   if (files_.kind(path) != EntryKind::File) return std::nullopt;
-  const auto json = ordered_json::parse(read_text(files_, path, kMaxResultBytes), nullptr, false);
+  const ordered_json json = read_result(files_, path);
   try {
     if (!json.is_object() || json.at("key") != key) return std::nullopt;
     const auto status = from_name<TrialStatus>(json.at("status").get<std::string>());

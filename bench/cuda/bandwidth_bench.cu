@@ -300,6 +300,7 @@ int run(int argc, char** argv) {
 }  // namespace trivet::kernels
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a line is written when it is known
   try {
     return trivet::kernels::run(argc, argv);
   } catch (const std::exception& error) {

@@ -81,8 +81,7 @@ def checked(command, seconds, **options):
 def run_trivet(args, file, folder, seconds):
     metrics = folder / "metrics.jsonl"
     metrics.unlink(missing_ok=True)
-    environment = dict(os.environ, LD_LIBRARY_PATH=args.library_path) if args.library_path else None
-    output = checked([args.trivet, "train", file, "--metrics", metrics], seconds, env=environment)
+    output = checked([args.trivet, "train", file, "--metrics", metrics], seconds, env=trivet_environment(args))
     run = Run(read_metrics(metrics), output)
     return {"tokens_per_second": run.tokens_per_second(WARM_UP), "peak_mib": run.memory()[1], "loss": run.losses[-1]}
 
@@ -96,8 +95,17 @@ def run_pytorch(args, name, file, folder, seconds):
     return json.loads(checked(command, seconds, env=environment).strip().splitlines()[-1])
 
 
+def trivet_environment(args):
+    return dict(os.environ, LD_LIBRARY_PATH=args.library_path) if args.library_path else None
+
+
+def plan_of(args, file):
+    return json.loads(checked([args.trivet, "plan", file, "--json"], 60, env=trivet_environment(args)))
+
+
 def compare(name, args, folder, end):
     config, file = config_of(name, args, folder)
+    planned = plan_of(args, file)
     runs = {"trivet": [], "pytorch": []}
     problems = []
     for _ in range(args.rounds):
@@ -111,22 +119,20 @@ def compare(name, args, folder, end):
             except RuntimeError as problem:
                 problems.append(str(problem))
                 print(f"{name}: {problem}", flush=True)
-    return row_of(name, config, runs, problems)
+    return row_of(name, config, planned, runs, problems)
 
 
-def row_of(name, config, runs, problems):
+def row_of(name, config, planned, runs, problems):
     row = {"model": name}
     for system, done in runs.items():
         speeds = [run["tokens_per_second"] for run in done]
         row[f"{system} tokens/s"] = statistics.median(speeds) if speeds else None
         row[f"{system} peak MiB"] = done[0]["peak_mib"] if done else None
         row[f"{system} rounds"] = ", ".join(f"{speed:,.0f}" for speed in speeds)
+        if speeds:
+            row[f"{system} utilization"] = utilization(statistics.median(speeds), planned, config)
     if runs["pytorch"]:
-        parameters = runs["pytorch"][0]["parameters"]
-        row.update({"parameters": parameters, "torch": runs["pytorch"][0]["torch"], "compiled": runs["pytorch"][0]["compile"]})
-        for system in runs:
-            if row[f"{system} tokens/s"]:
-                row[f"{system} utilization"] = utilization(row[f"{system} tokens/s"], parameters, config["model"])
+        row.update({"parameters": runs["pytorch"][0]["parameters"], "torch": runs["pytorch"][0]["torch"], "compiled": runs["pytorch"][0]["compile"]})
         if runs["trivet"]:
             row["ratio"] = row["trivet tokens/s"] / row["pytorch tokens/s"]
     if problems:

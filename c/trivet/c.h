@@ -104,13 +104,14 @@ typedef struct trivet_options {
 
 /** @brief Outcome of trivet_optimizer_step(). */
 typedef struct trivet_step_report {
-  size_t size;          /**< sizeof(trivet_step_report), set by the caller. */
-  double loss;          /**< Sum of the losses of all ranks divided by the sum of their counts; the same bits on all ranks. */
+  size_t size; /**< sizeof(trivet_step_report), set by the caller. */
+  double loss; /**< Sum of the losses of all ranks divided by the sum of their counts; the same bits on all ranks. NaN if
+                    all counts are 0: such a step is skipped. */
   double gradient_norm; /**< Before clipping; NaN when not finite. */
   double learning_rate; /**< That the step used. */
   int64_t steps;        /**< Steps done, including this one and skipped ones. */
   int64_t updates;      /**< Steps that were not skipped. */
-  int32_t skipped;      /**< 1: gradients were not finite and nothing changed; else 0. */
+  int32_t skipped;      /**< 1: gradients were not finite, or all counts 0, and nothing changed; else 0. */
   int32_t reserved;     /**< 0. */
 } trivet_step_report;
 

@@ -33,6 +33,7 @@ constexpr TrainFlag kTrainFlags[] = {
     {"--ranks", Value::Required, Goes::ToBoth},
     {"--init-from", Value::Required, Goes::ToBoth},  // gives keys of the model to the tuning, and weights to the training
     {"--metrics", Value::Required, Goes::ToTraining},
+    {"--force", Value::None, Goes::ToTraining},
     {"--serve", Value::Optional, Goes::ToTraining},
     {"--resume", Value::Optional, Goes::ToTraining},
     {"--ddp", Value::None, Goes::Nowhere, "it fixes the layout that tuning searches; leave one of the two out"},

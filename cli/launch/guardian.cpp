@@ -17,6 +17,7 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "cli/launch/processes.h"
@@ -27,7 +28,8 @@
 namespace trivet::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kGuardianKilling{10000};
+// It needs as long as it takes to kill everything (supervisor.h).
+constexpr std::chrono::milliseconds kGuardianKilling{10000}, kGuardianEnding{15000};
 constexpr size_t kLongestText = 1 << 14;
 
 // The signals that the launcher passes on, except those it was started to ignore, as under nohup: blocking an ignored signal
@@ -35,7 +37,7 @@ constexpr size_t kLongestText = 1 << 14;
 sigset_t signals_to_pass_on() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2}) {
     struct sigaction action {};
     ::sigaction(signal, nullptr, &action);
     if (action.sa_handler != SIG_IGN) ::sigaddset(&set, signal);
@@ -170,6 +172,23 @@ std::optional<JobOutcome> wait_for_outcome(const SignalQueue& signals, int guard
   return std::nullopt;
 }
 
+// How it ended. One that has not reported may be stopped, and so not have seen that nobody wants the job any more.
+int status_at_end_of(pid_t guardian, bool has_reported) {
+  int status = 0;
+  if (!has_reported) {
+    ::kill(guardian, SIGCONT);
+    const auto end = std::chrono::steady_clock::now() + kGuardianEnding;
+    while (std::chrono::steady_clock::now() < end) {
+      if (::waitpid(guardian, &status, WNOHANG) == guardian) return status;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ::kill(guardian, SIGKILL);
+  }
+  while (::waitpid(guardian, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
 JobOutcome guardian_ended(pid_t guardian, int status, const std::vector<Process>& left) {
   const bool killed = WIFSIGNALED(status);
   const int code = killed ? 128 + WTERMSIG(status) : static_cast<int>(ExitCode::Internal);
@@ -221,9 +240,7 @@ JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job
   side.guardian_runs();
   const auto outcome = wait_for_outcome(signals, orders.number(), side);
   orders.reset();  // the guardian kills everything if it still runs
-  int status = 0;
-  while (::waitpid(guardian, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = status_at_end_of(guardian, outcome.has_value());
   const auto left = kill_descendants(kGuardianKilling, not_ours);
   JobOutcome end = outcome ? *outcome : guardian_ended(guardian, status, left);
   end.ended_by_signal = end.ended_by_signal || side.ended_by_signal;

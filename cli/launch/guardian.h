@@ -25,13 +25,15 @@ namespace trivet::cli {
 
 // The guardian's descriptors.
 struct GuardianEnds {
-  int orders;     // the launcher's orders, one `int` each: signals, or kFailedElsewhere; closed when the launcher ends
+  int orders;     // the launcher's orders, one `int` each: signals, or one of those below; closed when the launcher ends
   int reports;    // what ranks report over the link
   int for_ranks;  // the ranks' side of the link
 };
 
 // The order to end the job soon because ranks on another host have failed.
 constexpr int kFailedElsewhere = 0;
+// No order: whoever gives them is still there (SupervisorOptions::launcher_silence).
+constexpr int kStillHere = -1;
 
 // What the launcher's own process does while the guardian runs the job, other than to pass on its signals.
 class LauncherSide {

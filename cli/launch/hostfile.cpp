@@ -1,5 +1,6 @@
 #include "cli/launch/hostfile.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,14 +8,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <optional>
 #include <sstream>
 
+#include "cli/launch/text_lines.h"
 #include "comm/member.h"
 #include "core/descriptor.h"
 #include "core/error.h"
+#include "core/found_file.h"
 #include "core/printable.h"
 
 namespace trivet::cli {
@@ -23,6 +28,8 @@ namespace {
 constexpr int kMaxSlots = 4096;
 constexpr size_t kMaxHosts = 4096;
 constexpr size_t kLargestFile = size_t{1} << 20;
+
+constexpr const char* kLettersAndDigits = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
 
 int number(const std::string& text, int least, int most, const std::string& where) {
   int value = 0;
@@ -33,11 +40,25 @@ int number(const std::string& text, int least, int most, const std::string& wher
   return value;
 }
 
-bool acceptable_name(const std::string& name) {
-  const bool characters =
-      name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") == std::string::npos;
-  return !name.empty() && name[0] != '-' && name.size() <= 253 && characters;
+// Neither a shell nor ssh takes such a word for anything but a name.
+bool is_plain(const std::string& name) {
+  return !name.empty() && name[0] != '-' && name.size() <= 253 &&
+         name.find_first_not_of(kLettersAndDigits) == std::string::npos;
 }
+
+// "FD00:0::1%eth0" -> "fd00::1%eth0"; empty: not an address of version 6.
+std::string address_of_version_6(const std::string& text) {
+  const size_t percent = text.find('%');
+  if (percent != std::string::npos && !is_plain(text.substr(percent + 1))) return "";
+  in6_addr address{};
+  if (::inet_pton(AF_INET6, text.substr(0, percent).c_str(), &address) != 1) return "";
+  std::array<char, INET6_ADDRSTRLEN> out{};
+  ::inet_ntop(AF_INET6, &address, out.data(), out.size());
+  return out.data() + (percent == std::string::npos ? "" : text.substr(percent));
+}
+
+// How filters and the world write it.
+std::string bracketed(const std::string& name) { return name.find(':') == std::string::npos ? name : "[" + name + "]"; }
 
 // "a, b and 3 others"
 std::string names_of(const std::vector<Host>& hosts) {
@@ -49,35 +70,72 @@ std::string names_of(const std::vector<Host>& hosts) {
   return fmt::format("{}{}", fmt::join(names, ", "), others > 0 ? fmt::format(" and {} others", others) : "");
 }
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
-  return parts;
+// One part of "host:0,2@[fd00::1]:1@other".
+struct NamedSlots {
+  std::string name;
+  std::optional<std::vector<int>> slots;  // none: all of the host
+};
+
+NamedSlots named_slots(const std::string& part, const std::string& flag) {
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError(
+        fmt::format("{}: \"{}\" {}; write HOST or HOST:SLOT,SLOT, with \"@\" between hosts", flag, printable(part), why));
+  };
+  if (part.empty()) refuse("names no host");
+  NamedSlots named;
+  size_t colon = part.find(':');
+  if (part[0] == '[') {
+    const size_t bracket = part.find(']');
+    named.name = bracket == std::string::npos ? "" : address_of_version_6(part.substr(1, bracket - 1));
+    if (named.name.empty() || (bracket + 1 < part.size() && part[bracket + 1] != ':')) refuse("is not an address in brackets");
+    colon = bracket + 1 < part.size() ? bracket + 1 : std::string::npos;
+  } else if (named.name = address_of_version_6(part); !named.name.empty()) {
+    colon = std::string::npos;
+  } else {
+    named.name = part.substr(0, colon);
+  }
+  if (!named.name.empty() && colon == std::string::npos) return named;
+  if (named.name.empty()) refuse("names no host");
+  if (colon + 1 == part.size()) refuse("names no slot after the colon");
+  named.slots.emplace();
+  for (const std::string& slot : split(std::string_view(part).substr(colon + 1), ','))
+    named.slots->push_back(number(slot, 0, kMaxSlots - 1, fmt::format("{} {}", flag, printable(part))));
+  return named;
+}
+
+// Adds the slots to those that other parts have named of the same host.
+void add_slots(std::vector<Host>& hosts, const Host& host, const std::string& flag) {
+  const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const Host& other) { return other.name == host.name; });
+  Host& into = known == hosts.end() ? hosts.emplace_back(Host{host.name, {}, host.user}) : *known;
+  for (const int slot : host.slots) {
+    if (std::find(into.slots.begin(), into.slots.end(), slot) != into.slots.end())
+      throw ConfigError(fmt::format("{}: slot {} of host \"{}\" is named twice; name it once", flag, slot, host.name));
+    into.slots.push_back(slot);
+  }
+}
+
+const Host& known_host(const std::string& name, const std::vector<Host>& hosts, const std::string& flag) {
+  std::string advice;
+  for (const Host& host : hosts) {
+    if (host.name == name) return host;
+    if (host.user == name) advice = "; hosts are named without their users here";
+  }
+  throw ConfigError(
+      fmt::format("{}: host \"{}\" is not in the hostfile, which names {}{}", flag, printable(name), names_of(hosts), advice));
 }
 
 // Parses "host:0,2@other", the value of one of the two flags.
 std::vector<Host> parse_filter(const std::string& text, const std::string& flag, const std::vector<Host>& hosts) {
   std::vector<Host> chosen;
   for (const std::string& part : split(text, '@')) {
-    const size_t colon = part.find(':');
-    Host host{part.substr(0, colon), {}};
-    const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const Host& h) { return h.name == host.name; });
-    if (known == hosts.end())
-      throw ConfigError(
-          fmt::format("{}: host \"{}\" is not in the hostfile, which names {}", flag, printable(host.name), names_of(hosts)));
-    if (colon == std::string::npos) {
-      host.slots = known->slots;
-    } else {
-      for (const std::string& slot : split(part.substr(colon + 1), ',')) {
-        host.slots.push_back(number(slot, 0, kMaxSlots, flag));
-        if (std::find(known->slots.begin(), known->slots.end(), host.slots.back()) == known->slots.end()) {
-          throw ConfigError(fmt::format("{}: host \"{}\" has no slot {}; it has {}", flag, host.name, slot,
-                                        printable(fmt::format("{}", fmt::join(known->slots, ",")))));
-        }
-      }
-    }
-    chosen.push_back(std::move(host));
+    const NamedSlots named = named_slots(part, flag);
+    const Host& known = known_host(named.name, hosts, flag);
+    const std::vector<int> slots = named.slots.value_or(known.slots);
+    for (const int slot : slots)
+      if (std::find(known.slots.begin(), known.slots.end(), slot) == known.slots.end())
+        throw ConfigError(fmt::format("{}: host \"{}\" has no slot {}; it has {}", flag, known.name, slot,
+                                      printable(fmt::format("{}", fmt::join(known.slots, ",")))));
+    add_slots(chosen, {known.name, slots, known.user}, flag);
   }
   return chosen;
 }
@@ -104,26 +162,75 @@ std::string read_hostfile(const std::string& path) {
   return text;
 }
 
+[[noreturn]] void refuse_part(const std::string& where, const std::string& part, const std::string& why) {
+  throw ConfigError(fmt::format("{}: \"{}\" is not accepted{}; write \"host slots=N\"", where, printable(part), why));
+}
+
+// "me@host", "[fd00::1]"
+Host host_of(const std::string& word, const std::string& where) {
+  const size_t at = word.rfind('@');
+  Host host{at == std::string::npos ? word : word.substr(at + 1), {}, at == std::string::npos ? "" : word.substr(0, at)};
+  if (at != std::string::npos && !is_plain(host.user)) refuse_part(where, word, ": that is no name of a user");
+  const bool in_brackets = host.name.size() > 2 && host.name.front() == '[' && host.name.back() == ']';
+  const std::string address = address_of_version_6(in_brackets ? host.name.substr(1, host.name.size() - 2) : host.name);
+  if (!address.empty()) host.name = address;
+  if (!address.empty() || is_plain(host.name)) return host;
+  const size_t colon = word.find(':');
+  refuse_part(where, word,
+              word.find('[') != std::string::npos ? " as a host; give each host a line of its own (scontrol show hostnames)"
+              : colon != std::string::npos && colon > 0
+                  ? fmt::format(" as a host; slots follow as \"slots={}\"", printable(word.substr(colon + 1)))
+                  : " as a host");
+}
+
+// "a slots = 2" -> "a", "slots=2"
+std::vector<std::string> words_of_line(const std::string& line) {
+  std::string joined;
+  for (const char c : line) {
+    const bool is_blank = c == ' ' || c == '\t' || c == '\v' || c == '\f';
+    if (c == '=')
+      while (joined.ends_with(' ')) joined.pop_back();
+    if (!is_blank)
+      joined += c;
+    else if (!joined.ends_with('=') && !joined.ends_with(' '))
+      joined += ' ';
+  }
+  std::vector<std::string> words;
+  for (const std::string& word : split(joined, ' '))
+    if (!word.empty()) words.push_back(word);
+  return words;
+}
+
+// "a slots=2 max_slots=4"
+Host parse_line(const std::string& line, const std::string& where) {
+  const std::vector<std::string> words = words_of_line(line);
+  Host host = host_of(words[0], where);
+  std::optional<int> slots, most;  // max_slots says what Open MPI may start beyond the slots; there is nothing like it here
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string key = words[i].substr(0, words[i].find('='));
+    const bool is_most = key == "max_slots" || key == "max-slots";
+    if ((key != "slots" && !is_most) || key.size() == words[i].size()) refuse_part(where, words[i], "");
+    std::optional<int>& value = is_most ? most : slots;
+    if (value) refuse_part(where, words[i], fmt::format(": {} is there already", key));
+    value = number(words[i].substr(key.size() + 1), 1, kMaxSlots, where);
+  }
+  if (!slots) refuse_part(where, line, ": slots=N is missing");
+  if (most && *most < *slots) refuse_part(where, line, fmt::format(": max_slots {} is less than the {} slots", *most, *slots));
+  for (int slot = 0; slot < *slots; ++slot) host.slots.push_back(slot);
+  return host;
+}
+
 }  // namespace
 
 std::vector<Host> parse_hosts(const std::string& text, const std::string& path) {
   std::vector<Host> hosts;
-  std::istringstream lines(text);
-  std::string line;
-  for (int number_of_line = 1; std::getline(lines, line); ++number_of_line) {
-    std::istringstream words(line.substr(0, line.find('#')));
-    std::string name, slots, rest;
-    if (!(words >> name)) continue;
-    const std::string where = fmt::format("{}:{}", printable(path), number_of_line);
-    if (!(words >> slots) || !slots.starts_with("slots=") || (words >> rest) || !acceptable_name(name)) {
-      throw ConfigError(fmt::format("{}: \"{}\" is not accepted; write \"host slots=N\"", where, printable(line)));
-    }
-    Host host{name, {}};
-    for (int slot = 0, count = number(slots.substr(6), 1, kMaxSlots, where); slot < count; ++slot) host.slots.push_back(slot);
-    for (const Host& other : hosts) {
-      if (other.name == name) throw ConfigError(fmt::format("{}: host \"{}\" is named twice", where, name));
-    }
-    if (hosts.size() == kMaxHosts) throw ConfigError(fmt::format("{}: names more than {} hosts", where, kMaxHosts));
+  for (const TextLine& line : lines_of(text, path)) {
+    const std::string before_comment(trimmed(std::string_view(line.text).substr(0, line.text.find('#'))));
+    if (before_comment.empty()) continue;
+    Host host = parse_line(before_comment, line.where);
+    for (const Host& other : hosts)
+      if (other.name == host.name) throw ConfigError(fmt::format("{}: host \"{}\" is named twice", line.where, host.name));
+    if (hosts.size() == kMaxHosts) throw ConfigError(fmt::format("{}: names more than {} hosts", line.where, kMaxHosts));
     hosts.push_back(std::move(host));
   }
   if (hosts.empty()) throw ConfigError(fmt::format("{}: names no host; write lines \"host slots=N\"", printable(path)));
@@ -132,25 +239,32 @@ std::vector<Host> parse_hosts(const std::string& text, const std::string& path) 
 
 std::vector<Host> parse_hostfile(const std::string& path) { return parse_hosts(read_hostfile(path), path); }
 
+std::vector<Host> parse_usual_hostfile(const std::string& path) {
+  const FoundText found = read_found_file(path, "name it: --hostfile " + path);
+  return found.exists ? parse_hosts(found.text, path) : std::vector<Host>();
+}
+
 std::vector<Host> parse_world(const std::string& text) {
   std::vector<Host> hosts;
   for (const std::string& part : split(text, '@')) {
-    const size_t colon = part.find(':');
-    Host host{part.substr(0, colon), {}};
-    if (colon != std::string::npos)
-      for (const std::string& slot : split(part.substr(colon + 1), ','))
-        host.slots.push_back(number(slot, 0, kMaxSlots, "--world_info"));
-    if (!acceptable_name(host.name) || host.slots.empty())
+    const NamedSlots named = named_slots(part, "--world_info");
+    if (!named.slots || !(is_plain(named.name) || !address_of_version_6(named.name).empty()))
       throw ConfigError(fmt::format("--world_info: \"{}\" is not accepted; write host:SLOT,SLOT@host:SLOT", printable(part)));
-    hosts.push_back(std::move(host));
+    add_slots(hosts, {named.name, *named.slots}, "--world_info");
   }
-  if (hosts.empty()) throw ConfigError("--world_info: names no host; write host:SLOT,SLOT@host:SLOT");
   return hosts;
+}
+
+std::string world_of(const std::vector<Host>& hosts) {
+  std::vector<std::string> parts;
+  for (const Host& host : hosts) parts.push_back(fmt::format("{}:{}", bracketed(host.name), fmt::join(host.slots, ",")));
+  return fmt::format("{}", fmt::join(parts, "@"));
 }
 
 std::vector<Host> filter_hosts(const std::vector<Host>& hosts, const std::string& include, const std::string& exclude) {
   if (!include.empty() && !exclude.empty()) throw ConfigError("--include and --exclude exclude each other; give one of them");
   if (!include.empty()) return parse_filter(include, "--include", hosts);
+  if (exclude.empty()) return hosts;
   std::vector<Host> left = hosts;
   for (const Host& out : parse_filter(exclude, "--exclude", hosts)) {
     for (Host& host : left) {
@@ -162,6 +276,16 @@ std::vector<Host> filter_hosts(const std::vector<Host>& hosts, const std::string
   std::erase_if(left, [](const Host& host) { return host.slots.empty(); });
   if (left.empty()) throw ConfigError(fmt::format("--exclude {}: leaves no slot", printable(exclude)));
   return left;
+}
+
+void refuse_hosts_only_for_ssh(const std::string& flag, const std::vector<Host>& hosts, bool takes_users) {
+  for (const Host& host : hosts) {
+    const bool is_address_6 = host.name.find(':') != std::string::npos;
+    if (is_address_6 || (!host.user.empty() && !takes_users))
+      throw ConfigError(
+          fmt::format("{}: cannot reach host \"{}\"{}; give the name under which it knows the host, or use --launcher ssh",
+                      flag, host.login(), is_address_6 ? " by an address of IP version 6" : " as another user"));
+  }
 }
 
 bool is_this_host(const std::string& name) {

@@ -1,39 +1,23 @@
 #include "cli/launch/job.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 
 #include "cli/launch/guardian.h"
 #include "cli/launch/output.h"
 #include "cli/launch/pid_file.h"
+#include "cli/launch/rank_log.h"
 #include "cli/launch/rank_starter.h"
 #include "cli/launch/supervisor.h"
-#include "core/error.h"
 #include "core/printable.h"
 
 namespace trivet::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A restart adds to what an earlier start has left. Only the user may read what ranks print: the address of a live page, with
-// its token, is in it.
-Descriptor open_log(const std::string& folder, int rank, const char* what, bool is_restart) {
-  const std::string path = fmt::format("{}/rank_{}.{}", folder, rank, what);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  Descriptor file(error ? -1 : ::open(path.c_str(), O_WRONLY | O_CREAT | (is_restart ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0600));
-  if (!file)
-    throw ConfigError(fmt::format("--enable_each_rank_log {}: {}: {}", printable(folder), printable(path, 400),
-                                  error ? error.message() : std::strerror(errno)));
-  return file;
-}
 
 // Removes the shared memory of ranks that were killed while they were creating it.
 class Leftovers {
@@ -55,7 +39,8 @@ class Leftovers {
 Relay::Streams streams_of(const LaunchRequest& request, int rank, Relay& relay) {
   if (request.log_folder.empty()) return relay.streams_of(rank);
   const bool is_restart = request.restart > 0;
-  return {open_log(request.log_folder, rank, "out", is_restart), open_log(request.log_folder, rank, "err", is_restart)};
+  return {open_rank_log(request.log_folder, rank, "out", is_restart),
+          open_rank_log(request.log_folder, rank, "err", is_restart)};
 }
 
 // Prints a line and returns false if the pid cannot be written.
@@ -75,9 +60,7 @@ JobOutcome run_ranks(const JobOnThisHost& job, LauncherSide& side) {
   std::unique_ptr<PidFile> pids;
   if (request.save_pid) {
     pids = std::make_unique<PidFile>(job.inherited);
-    Output error(STDERR_FILENO);
-    if (!request.quiet) error.add(fmt::format("{}: pids are in {}\n", job.speaker, printable(pids->path(), 400)));
-    error.flush_within(std::chrono::seconds(1));
+    if (!request.quiet) print_error_in_time(fmt::format("{}: pids are in {}\n", job.speaker, printable(pids->path(), 400)));
   }
   const Leftovers leftovers(job.job_id);  // the guardian has its own: either of the two may be killed
   return run_guarded(
@@ -88,7 +71,8 @@ JobOutcome run_ranks(const JobOnThisHost& job, LauncherSide& side) {
         Supervisor supervisor({.speaker = job.speaker,
                                .announces = job.announces,
                                .quiet = request.quiet,
-                               .shutdown_timeout = std::chrono::seconds(request.shutdown_timeout_s)},
+                               .shutdown_timeout = std::chrono::seconds(request.shutdown_timeout_s),
+                               .launcher_silence = job.launcher_silence},
                               ends);
         bool pids_complete = true;
         for (const RankLayout& rank : job.ranks) {

@@ -1,6 +1,7 @@
 // Runs the ranks of one host, from their start to the exit code of the job.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct JobOnThisHost {
   std::function<Meeting()> meet;          // called once, by the guardian
   std::string speaker = "trivet launch";  // comes first in messages
   bool announces = false;  // every end of a rank, and every loss that a rank reports, arrives at LauncherSide::hear
+  std::chrono::seconds launcher_silence{0};  // as in SupervisorOptions
 };
 
 JobOutcome run_ranks(const JobOnThisHost& job, LauncherSide& side);

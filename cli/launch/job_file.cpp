@@ -379,6 +379,7 @@ std::string mpi(const LaunchRequest& request, const Job& job, const std::vector<
     out += fmt::format("set -eu\n{}export MASTER_ADDR=${{MASTER_ADDR:-{}}} MASTER_PORT=${{MASTER_PORT:-29500}}\n", kNeedsSecret,
                        has_names ? hosts[0].host.name : "$(hostname)");
     if (has_names) {
+      for (const HostRanks& on : hosts) refuse_hosts_only_for_ssh("--emit mpi", {on.host}, false);
       command += "--host ";
       for (const HostRanks& on : hosts)
         command += fmt::format("{}{}:{}", on.node_rank == 0 ? "" : ",", on.host.name, job.ranks_per_host);

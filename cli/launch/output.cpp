@@ -2,7 +2,8 @@
 
 #include <limits.h>
 #include <signal.h>
-#include <sys/time.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,28 +15,39 @@ namespace {
 
 constexpr size_t kFull = size_t{1} << 20, kMost = size_t{4} << 20;
 constexpr int kWritesAtOnce = 64;  // then the launcher attends to everything else
-constexpr suseconds_t kLongestWriteMicroseconds = 20000;
+constexpr long kLongestWriteNanoseconds = 20'000'000;
 
 void ignore(int) {}
 
-// While it exists, it keeps interrupting system calls of this thread.
+// While it exists, it keeps interrupting system calls of the thread that made it, and of no other.
 class Interrupter {
  public:
   Interrupter() {
     struct sigaction action {};
     action.sa_handler = ignore;  // without SA_RESTART
     ::sigaction(SIGALRM, &action, nullptr);
-    set(kLongestWriteMicroseconds);
+    ::sigemptyset(&alarm_);
+    ::sigaddset(&alarm_, SIGALRM);
+    ::pthread_sigmask(SIG_UNBLOCK, &alarm_, &before_);
+    sigevent event{};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = SIGALRM;
+    event._sigev_un._tid = ::gettid();
+    runs_ = ::timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
+    const itimerspec interval{{0, kLongestWriteNanoseconds}, {0, kLongestWriteNanoseconds}};
+    if (runs_) ::timer_settime(timer_, 0, &interval, nullptr);
   }
-  ~Interrupter() { set(0); }
+  ~Interrupter() {
+    if (runs_) ::timer_delete(timer_);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
   Interrupter(const Interrupter&) = delete;
   Interrupter& operator=(const Interrupter&) = delete;
 
  private:
-  static void set(suseconds_t microseconds) {
-    const itimerval interval{{0, microseconds}, {0, microseconds}};
-    ::setitimer(ITIMER_REAL, &interval, nullptr);
-  }
+  sigset_t alarm_{}, before_{};
+  timer_t timer_{};
+  bool runs_ = false;
 };
 
 bool has_room(int target, int patience_ms) {
@@ -52,6 +64,12 @@ void handle_signals_of_outputs(sighandler_t how) {
 
 void ignore_signals_of_outputs() { handle_signals_of_outputs(SIG_IGN); }
 void restore_signals_of_outputs() { handle_signals_of_outputs(SIG_DFL); }
+
+bool are_the_same_file(int one, int other) {
+  struct stat a {
+  }, b{};
+  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
 
 void Output::add(std::string_view text) {
   if (!fault_.empty()) return;
@@ -86,6 +104,7 @@ void Output::flush() {
       return;
     } else {
       fault_ = std::strerror(errno);
+      reader_has_gone_ = errno == EPIPE || errno == ECONNRESET;
       done_ = queue_.size();
     }
   }
@@ -98,6 +117,12 @@ void Output::flush_within(std::chrono::milliseconds time) {
     if (left <= 0) return;
     if (has_room(target_, static_cast<int>(left))) flush();
   }
+}
+
+void print_error_in_time(std::string_view text) {
+  Output error(STDERR_FILENO);
+  error.add(text);
+  error.flush_within(std::chrono::seconds(1));
 }
 
 }  // namespace trivet::cli

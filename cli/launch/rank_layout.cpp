@@ -1,11 +1,13 @@
 #include "cli/launch/rank_layout.h"
 
 #include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "cli/launch/cores.h"
 #include "cli/launch/slots.h"
@@ -16,13 +18,13 @@
 namespace trivet::cli {
 namespace {
 
-constexpr const char* kUsualHostfile = "/job/hostfile";
 constexpr int kMostRanksOfAHost = 4096;
 
 std::vector<Host> named_hosts(const LaunchRequest& request) {
   if (!request.world.empty()) return parse_world(request.world);
   if (!request.hostfile.empty()) return parse_hostfile(request.hostfile);
-  if (!request.takes_allocation && std::filesystem::exists(kUsualHostfile)) return parse_hostfile(kUsualHostfile);
+  if (!request.takes_allocation)
+    if (std::vector<Host> usual = parse_usual_hostfile(); !usual.empty()) return usual;
   Host host{"localhost", std::vector<int>(request.ranks > 0 ? request.ranks : usual_slots(request.include))};
   std::iota(host.slots.begin(), host.slots.end(), 0);
   // Without a list, hosts that somebody else chooses have no names, but as many slots as this one.
@@ -68,6 +70,40 @@ bool are_the_first(const std::vector<int>& slots) {
   return true;
 }
 
+std::string slots_text(const std::vector<int>& slots) { return fmt::format("{}", fmt::join(slots, ",")); }
+
+// What CUDA_VISIBLE_DEVICES is to be for the ranks of a host. Slots count the GPUs that the host's own environment shows.
+// Empty: the variable stays as it is, because the ranks use the first of these GPUs, or because none is shown.
+std::optional<std::string> gpus_of_ranks(const LaunchRequest& request, const Host& host, const comm::Environment& inherited) {
+  const bool chosen = !are_the_first(host.slots);
+  const auto list = inherited.find("CUDA_VISIBLE_DEVICES");
+  if (list == inherited.end()) return chosen ? std::optional(slots_text(host.slots)) : std::nullopt;
+  const std::vector<std::string> visible = visible_gpus(list->second);
+  if (visible.empty() || (!chosen && request.include.empty())) return std::nullopt;
+  std::vector<std::string> gpus;
+  for (const int slot : host.slots) {
+    if (slot >= static_cast<int>(visible.size()))
+      throw ConfigError(fmt::format(
+          "slot {} of host \"{}\": there is no such GPU, because CUDA_VISIBLE_DEVICES={} shows {}: slots count the GPUs "
+          "that it names, from 0 to {}; choose among these, or change the variable",
+          slot, host.name, printable(list->second), visible.size(), visible.size() - 1));
+    gpus.push_back(visible[static_cast<size_t>(slot)]);
+  }
+  return chosen ? std::optional(fmt::format("{}", fmt::join(gpus, ","))) : std::nullopt;
+}
+
+std::string name_of_this_user() {
+  const passwd* user = ::getpwuid(::geteuid());
+  return user ? user->pw_name : "";
+}
+
+// Ranks of this host start without ssh.
+void refuse_another_user_here(const Host& host) {
+  if (host.user.empty() || host.user == name_of_this_user()) return;
+  throw ConfigError(fmt::format("\"{}\": is this host, where the ranks run as the user who starts the job; leave out \"{}@\"",
+                                host.login(), host.user));
+}
+
 }  // namespace
 
 std::vector<Host> candidate_hosts(const LaunchRequest& request) {
@@ -89,7 +125,9 @@ std::vector<HostRanks> choose_hosts(std::vector<Host> hosts, int nodes, const La
     if (request.starts_one_host || request.takes_allocation || !is_this_host(host.name)) continue;
     if (!here.empty()) throw ConfigError(fmt::format("\"{}\" and \"{}\" are both this host; name it once", here, host.name));
     here = host.name;
+    refuse_another_user_here(host);
   }
+  if (world_size == 0) throw ConfigError("the hosts have no slot, so no rank would start; give them slots");
   if (world_size > comm::kMaxRanks)
     throw ConfigError(fmt::format("the hosts have {} slots; a job has at most {} ranks", world_size, comm::kMaxRanks));
   return deal_ranks(std::move(hosts));
@@ -111,6 +149,7 @@ std::vector<RankLayout> lay_out(const LaunchRequest& request, const HostRanks& o
                                 const comm::Environment& inherited) {
   const int ranks = static_cast<int>(on.host.slots.size());
   const auto wait_policy = inherited.find("OMP_WAIT_POLICY");
+  const std::optional<std::string> gpus = gpus_of_ranks(request, on.host, inherited);
   std::vector<RankLayout> layout;
   for (int local = 0; local < ranks; ++local) {
     RankLayout one{.rank = on.first_rank + local,
@@ -128,8 +167,7 @@ std::vector<RankLayout> lay_out(const LaunchRequest& request, const HostRanks& o
     if (!inherited.contains("OMP_NUM_THREADS") && !cores.empty()) one.environment["OMP_NUM_THREADS"] = std::to_string(threads);
     // Always listed: `trivet` sets it for itself, so an inherited value does not mean that the user chose it.
     one.environment["OMP_WAIT_POLICY"] = wait_policy == inherited.end() ? "passive" : wait_policy->second;
-    if (!are_the_first(on.host.slots))
-      one.environment["CUDA_VISIBLE_DEVICES"] = fmt::format("{}", fmt::join(on.host.slots, ","));
+    if (gpus) one.environment["CUDA_VISIBLE_DEVICES"] = *gpus;
     layout.push_back(std::move(one));
   }
   return layout;

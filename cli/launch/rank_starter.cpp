@@ -21,6 +21,8 @@ pid_t RankStarter::start(const RankLayout& rank, const Relay::Streams& streams) 
   if (!meeting_.job_id.empty()) {
     how.environment["TRIVET_JOB_ID"] = meeting_.job_id;
     how.environment["TRIVET_EPOCH"] = std::to_string(request_.restart);
+    how.environment["TRIVET_LAUNCH_ID"] = request_.launch_id;
+    how.environment["TRIVET_HOST_TIMEOUT"] = std::to_string(request_.host_timeout_s);
   }
   if (meeting_.secret) {
     how.inherited.push_back(meeting_.secret.number());

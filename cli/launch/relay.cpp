@@ -15,17 +15,11 @@ namespace trivet::cli {
 namespace {
 
 constexpr size_t kLongestLine = 1 << 16, kReadAtOnce = 1 << 16;
-constexpr std::chrono::milliseconds kLastWords{1000};
+constexpr std::chrono::milliseconds kLastLines{1000};
 
 bool is_pipe(int descriptor) {
   struct stat status {};
   return ::fstat(descriptor, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
-}
-
-bool are_the_same_file(int one, int other) {
-  struct stat a {
-  }, b{};
-  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 }  // namespace
@@ -132,7 +126,7 @@ void Relay::close() {
     source.target->add(out);
   }
   step(true);
-  error_->flush_within(kLastWords);
+  error_->flush_within(kLastLines);
 }
 
 bool Relay::has_open_pipes() const {

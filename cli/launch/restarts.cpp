@@ -188,7 +188,9 @@ NextStart start_again(const JobStart& before, const JobOutcome& outcome) {
   // What a host that has just been taken in lacks, the others do not.
   const bool because_of_taken_in = !before.taken_in.empty() && (would_fail_again(outcome.exit_code) ||
                                                                 outcome.exit_code == static_cast<int>(ExitCode::Rendezvous));
-  if (would_fail_again(outcome.exit_code) && !because_of_taken_in)
+  // Without the hosts that have no room for their files of a checkpoint, the others can go on.
+  const bool lacked_room = outcome.exit_code == static_cast<int>(ExitCode::CheckpointNotWritten) && !outcome.lost_hosts.empty();
+  if (would_fail_again(outcome.exit_code) && !because_of_taken_in && !lacked_room)
     return {.why_not = fmt::format("what ends with exit code {} would only happen again", outcome.exit_code)};
   JobStart next = before;
   next.request.awaited_hosts.clear();

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cli/launch/cores.h"
+#include "cli/launch/text_lines.h"
 
 namespace trivet::cli {
 namespace {
@@ -43,14 +44,25 @@ int count_gpus(const std::string& device_files, const std::optional<std::string>
     if (name.starts_with(kPrefix) && is_number(std::string_view(name).substr(kPrefix.size()))) ++gpus;
   }
   if (!visible_devices) return gpus;
-  const auto visible = visible_devices->empty() ? 0 : 1 + std::count(visible_devices->begin(), visible_devices->end(), ',');
-  return std::min(gpus, static_cast<int>(visible));
+  return std::min(gpus, static_cast<int>(visible_gpus(*visible_devices).size()));
+}
+
+std::vector<std::string> visible_gpus(std::string_view list) {
+  std::vector<std::string> gpus;
+  for (const std::string& entry : split(list, ',')) {
+    const std::string_view name = trimmed(entry);
+    if (!is_number(name) && !name.starts_with("GPU-") && !name.starts_with("MIG-")) break;
+    gpus.emplace_back(name);
+  }
+  return gpus;
 }
 
 int usual_slots(const std::string& include) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   const int gpus = count_gpus("/dev", visible ? std::optional<std::string>(visible) : std::nullopt);
-  return gpus > 0 ? gpus : std::max(memory_nodes(), slots_named_in(include));
+  if (gpus > 0 && !visible) return gpus;
+  // Whether there are GPUs for the slots that are named is said with the value of the variable (rank_layout.cpp).
+  return std::max(gpus > 0 ? gpus : memory_nodes(), slots_named_in(include));
 }
 
 }  // namespace trivet::cli

@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "cli/launch/processes.h"
+#include "cli/repeated_signals.h"
 
 namespace trivet::cli {
 namespace {
@@ -21,6 +23,8 @@ constexpr milliseconds kSelfEnding{2000}, kTermination{10000}, kKilling{10000};
 // timeout(1) sends its signal twice: to the launcher and to the launcher's process group.
 constexpr milliseconds kSameSignal{250};
 constexpr milliseconds kUnreadOutput{5000}, kForever{1 << 30};
+// Between two looks for a sign of the launcher. More time between them means that this process did not run itself.
+constexpr milliseconds kLookForLauncher{1000};
 
 sigset_t signal_of_children() {
   sigset_t set;
@@ -51,6 +55,7 @@ JobOutcome Supervisor::run() {
     collect_ended();  // before the orders: a rank that ended before a signal came ended by itself
     read_reports();
     read_orders();
+    lose_a_silent_launcher();
     next_phase(Clock::now());
   }
   read_reports();
@@ -75,6 +80,7 @@ void Supervisor::wait_for_news(milliseconds most) {
   relay_.add_to(entries, ranks_are_to_end());
   if (phase_ == Phase::Waiting || phase_ == Phase::Terminating)
     most = std::clamp(std::chrono::ceil<milliseconds>(phase_ends_ - Clock::now()), milliseconds(0), most);
+  if (options_.launcher_silence.count() > 0) most = std::min(most, kLookForLauncher);
   ::poll(entries.data(), entries.size(), static_cast<int>(most.count()));
   signalfd_siginfo ignored{};
   while (::read(child_news_.number(), &ignored, sizeof ignored) == sizeof ignored) {
@@ -86,6 +92,8 @@ void Supervisor::read_orders() {
     int signal = 0;
     const ssize_t got = ::recv(ends_.orders, &signal, sizeof signal, MSG_DONTWAIT);
     if (got == sizeof signal) {
+      silence_ = {};
+      if (signal == kStillHere) continue;
       if (signal == kFailedElsewhere) {
         expect_the_end();
       } else {
@@ -94,21 +102,31 @@ void Supervisor::read_orders() {
     } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
       return;
     } else {
-      if (!launcher_is_gone_) {
-        launcher_is_gone_ = true;
-        report("the launcher has died; killing all ranks");
-        enter(Phase::Killing, SIGKILL, kForever);
-      }
+      if (!launcher_is_gone_) give_up("the launcher has died; killing all ranks");
       return;
     }
   }
+}
+
+void Supervisor::lose_a_silent_launcher() {
+  const auto now = Clock::now();
+  silence_ += std::min<Clock::duration>(now - std::exchange(looked_at_, now), 2 * kLookForLauncher);
+  if (options_.launcher_silence.count() == 0 || silence_ < options_.launcher_silence || launcher_is_gone_) return;
+  give_up("the agent has said nothing for too long, as if it were stopped; killing all ranks");
+}
+
+void Supervisor::give_up(const char* why) {
+  launcher_is_gone_ = true;
+  report(why);
+  enter(Phase::Killing, SIGKILL, kForever);
 }
 
 void Supervisor::read_reports() {
   char buffer[1024];
   for (ssize_t got = 0; (got = ::recv(ends_.reports, buffer, sizeof buffer, MSG_DONTWAIT)) > 0;) {
     auto loss = comm::loss_from_message({buffer, static_cast<size_t>(got)});
-    if (!loss || record_.losses.size() >= ranks_.size()) continue;
+    // Each rank names one that it has lost, and perhaps itself.
+    if (!loss || record_.losses.size() >= 2 * ranks_.size()) continue;
     if (options_.announces) announce(ends_, comm::to_message(*loss));
     record_.losses.push_back(std::move(*loss));
   }
@@ -117,6 +135,7 @@ void Supervisor::read_reports() {
 void Supervisor::obey(int signal) {
   const auto now = Clock::now();
   const bool again = record_.signal != 0;
+  if (again && may_be_repeated(signal)) return;
   if (signal == record_.signal && now - signal_came_at_ < kSameSignal) return;
   record_.signal = signal;
   record_.patience_s = static_cast<int>(options_.shutdown_timeout.count());
@@ -254,6 +273,7 @@ void Supervisor::drain(bool somebody_stays) {
   while (relay_.has_open_pipes() || relay_.waiting_bytes() > 0) {
     relay_.step(failed);
     read_orders();
+    lose_a_silent_launcher();
     if (launcher_is_gone_ || record_.killed_by_second_signal || record_.signal != signal) break;
     if (!relay_.has_open_pipes() && relay_.waiting_bytes() == 0) break;
     if (relay_.waiting_bytes() != std::exchange(waiting, relay_.waiting_bytes())) progress = Clock::now();

@@ -30,6 +30,8 @@ struct SupervisorOptions {
   bool announces = false;                     // tells the launcher's side about every end and loss
   bool quiet = false;                         // errors only
   std::chrono::seconds shutdown_timeout{30};  // from a signal to the launcher until the ranks are killed
+  // After which a launcher's side that gives no orders, not even kStillHere, counts as gone; 0: it never does.
+  std::chrono::seconds launcher_silence{0};
 };
 
 class Supervisor {
@@ -56,6 +58,8 @@ class Supervisor {
   bool ranks_are_to_end() const { return phase_ != Phase::Running; }
   void wait_for_news(std::chrono::milliseconds most);
   void read_orders();
+  void lose_a_silent_launcher();
+  void give_up(const char* why);
   void read_reports();
   void obey(int signal);
   void pass_warning_on(int signal);
@@ -85,6 +89,8 @@ class Supervisor {
   Clock::time_point phase_ends_ = Clock::time_point::max();
   Clock::time_point signal_came_at_{};
   bool launcher_is_gone_ = false;
+  Clock::time_point looked_at_ = Clock::now();
+  Clock::duration silence_{0};
 };
 
 }  // namespace trivet::cli

@@ -1,8 +1,7 @@
 #include "comm/gloo/gloo_buffer.h"
+#include "core/pipe_signal.h"
 
 #include <algorithm>
-
-#include "comm/gloo/pipe_signal.h"
 
 namespace trivet::comm {
 

@@ -12,9 +12,9 @@
 #include <optional>
 #include <stdexcept>
 
-#include "comm/gloo/pipe_signal.h"
 #include "comm/transport/transport_module.h"
 #include "core/error.h"
+#include "core/pipe_signal.h"
 
 namespace trivet::comm {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "comm/gloo/gloo_peers.h"
-#include "comm/gloo/pipe_signal.h"
+#include "core/pipe_signal.h"
 
 namespace trivet::comm {
 namespace {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "comm/nccl/places.h"
+#include "comm/nccl_network.h"
 #include "core/cuda/error.h"
 
 namespace trivet::comm {
@@ -32,6 +33,7 @@ NcclResources::NcclResources(ProcessGroup& world, Allocator& memory, MemoryMeter
       options_(options),
       world_rank_(world.rank()),
       multiprocessors_(multiprocessors_of_current_device()) {
+  check_nccl_files();
   const GpuPlace place = this_gpu_place();
   host_ = place.host;
   const std::vector<GpuPlace> places = gather_places(world, place);

@@ -21,6 +21,13 @@ std::string visible_devices() {
   return visible ? fmt::format(" (CUDA_VISIBLE_DEVICES={})", visible) : "";
 }
 
+// Whoever started this rank shows it one GPU, its own (srun --gpus-per-task=1, a script that sets the variable for each rank).
+// Ranks that were shown the same one are refused when they meet (comm/nccl/places.h).
+bool is_shown_one_device() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible && *visible != '\0' && std::string_view(visible).find(',') == std::string_view::npos;
+}
+
 }  // namespace
 
 DeviceCount count_devices() {
@@ -42,6 +49,7 @@ int choose_device(int local_rank) {
   const DeviceCount devices = count_devices();
   if (devices.count == 0) throw DeviceError(ExitCode::Usage, "cuda: " + devices.reason);
   if (local_rank < devices.count) return local_rank;
+  if (devices.count == 1 && is_shown_one_device()) return 0;
   if (sharing_allowed()) return local_rank % devices.count;
   throw DeviceError(
       ExitCode::Usage,

@@ -18,16 +18,19 @@ namespace {
 
 constexpr std::string_view kTemporary = ".tmp-", kTrash = ".trash-";
 constexpr const char* kLock = ".lock";
+constexpr std::string_view kStartOfJob = ", start ";
 constexpr const char* kOrigin = ".origin";
 constexpr const char* kDisk = ".disk";
 constexpr int64_t kDiskLimitBytes = 4096;  // PATH_MAX
 constexpr int64_t kOriginLimitBytes = 128;
 constexpr std::chrono::milliseconds kLockInterval{50};
 
-std::string holder_text(const std::string& run_id) {
+std::string holder_text(const CheckpointStoreOptions& options) {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host = {'?'};
-  return fmt::format("run {} (process {} on {})", run_id, ::getpid(), host.data());
+  const std::string start =
+      options.job.empty() ? "" : fmt::format("{}{} of job {}", kStartOfJob, options.start_of_job, options.job);
+  return fmt::format("run {} (process {} on {}){}", options.run_id, ::getpid(), host.data(), start);
 }
 
 [[noreturn]] void throw_not_written(const std::string& text) { throw CheckpointError(ExitCode::CheckpointNotWritten, text); }
@@ -269,9 +272,15 @@ void CheckpointStore::refuse_to_share(int host, int other) const {
 void CheckpointStore::take_lock() {
   const auto deadline = options_.clock->now() + options_.lock_patience;
   for (bool told = false;; told = true) {
-    LockAttempt attempt = files_.lock(path(kLock), holder_text(options_.run_id));
+    LockAttempt attempt = files_.lock(path(kLock), holder_text(options_));
     lock_ = std::move(attempt.lock);
     if (lock_) return;
+    if (attempt.has_lapsed && is_of_earlier_start(attempt.holder)) {
+      warn(fmt::format("{}: {} has given no sign of life for {} s; this later start of its job takes the directory over",
+                       options_.directory, escape_control(attempt.holder), kLockLease.count()));
+      files_.remove(path(kLock));
+      continue;
+    }
     const std::string others =
         fmt::format("{}: checkpoints of {} are being written here", options_.directory, escape_control(attempt.holder));
     if (options_.clock->now() >= deadline)
@@ -281,6 +290,21 @@ void CheckpointStore::take_lock() {
                        static_cast<double>(options_.lock_patience.count()) / 1000));
     options_.clock->sleep(kLockInterval);
   }
+}
+
+bool CheckpointStore::is_of_earlier_start(const std::string& holder) const {
+  const size_t at = holder.rfind(kStartOfJob);
+  if (options_.job.empty() || at == std::string::npos) return false;
+  std::istringstream words(holder.substr(at + kStartOfJob.size()));
+  int64_t start = 0;
+  std::string of, job, name;
+  return words >> start >> of >> job >> name && name == options_.job && start < options_.start_of_job;
+}
+
+void CheckpointStore::require_lock() const {
+  if (lock_ && !lock_->holds())
+    throw_not_written(fmt::format("{}: a later start of this job has taken the directory over; this one writes nothing more",
+                                  options_.directory));
 }
 
 void CheckpointStore::clear_leftovers() {
@@ -318,6 +342,7 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
   try {
     const auto created = on_leaders(ranks, [&] {
       require_in_place();
+      require_lock();
       remove_if_there(temporary);
       files_.create_directory(path(temporary));
       return std::to_string(options_.clock->unix_seconds());
@@ -330,6 +355,7 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
         throw std::logic_error("checkpoint: hosts have different manifests of a step");
     on_leaders(ranks, [&] {
       require_in_place();
+      require_lock();
       commit(request.step, temporary);
       return "";
     });
@@ -341,7 +367,9 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
     discard();
     const std::string left = state_of_last_step(ranks);
     if (in_memory()) keep_newest_complete(ranks);
-    throw_not_written(fmt::format("checkpoint of step {} was not written: {}{}", request.step, error.what(), left));
+    const std::string text = fmt::format("checkpoint of step {} was not written: {}{}", request.step, error.what(), left);
+    if (per_host() && dynamic_cast<const FailedHere*>(&error)) throw FailedHere(ExitCode::CheckpointNotWritten, text);
+    throw_not_written(text);
   }
   last_committed_ = request.step;
   best_step_ = best;
@@ -443,6 +471,7 @@ void CheckpointStore::commit(int64_t step, const std::string& temporary) {
   copies_.forget(final_name);
   copies_.forget(displaced_name(step));
   if (files_.kind(path(final_name)) != EntryKind::Missing) {
+    if (files_.kind(path(temporary)) == EntryKind::Missing) throw FileError("find", path(temporary), ENOENT);
     const std::string aside = broken_.contains(step) ? broken_name(step) : displaced_name(step);
     remove_if_there(aside);
     files_.rename(path(final_name), path(aside));

@@ -52,7 +52,11 @@ struct StepAge {
 
 struct CheckpointStoreOptions {
   std::string directory;
-  std::string run_id;                  // [A-Za-z0-9._-]{1,64}
+  std::string run_id;  // [A-Za-z0-9._-]{1,64}
+  // The job that a launcher starts again, and the number of this start; empty: nobody does. A later start may take the
+  // directory from an earlier one that gives no sign of life any more (kLockLease).
+  std::string job = {};
+  int64_t start_of_job = 0;
   std::string section = "checkpoint";  // of the config, for messages
   Medium medium = Medium::Disk;
   int64_t keep = 0;  // on disk: clean steps that retention keeps (retention.h); 0: all
@@ -81,14 +85,17 @@ class CheckpointStore {
  public:
   CheckpointStore(FileSystem& files, CheckpointStoreOptions options);
 
-  // Locks the directory for this job until the store is destroyed, and removes what killed jobs left. Throws CheckpointError
+  // Locks the directory for this job until the store is destroyed, or a later start of the job takes it over: then nothing is
+  // written any more, for this start's files are removed before the other one's are made, and each save checks the lock before
+  // it begins and before the rename that commits it. Removes what killed jobs left. Throws CheckpointError
   // (CheckpointNotWritten) naming the holder when another job keeps the directory for longer than lock_patience. Throws
   // ConfigError if hosts share a directory although there are replicas, or do not share it although there are none, or if they
   // hold steps of different runs, or of another run than `known`, that of the job's other store. save() calls this if it has
   // not been called.
   void acquire(const Participants& ranks, const Lineage& known = {});
   // Returns when the step is durable. Throws CheckpointError (CheckpointNotWritten) when the step cannot be written; the steps
-  // before it are as they were. Throws NumericsError when a piece holds a NaN or an infinity: nothing is saved, and all ranks
+  // before it are as they were. If hosts have directories of their own, ranks of a host that could not write its files throw a
+  // FailedHere instead. Throws NumericsError when a piece holds a NaN or an infinity: nothing is saved, and all ranks
   // throw the same text, which names the piece.
   void save(const SaveRequest& request, const Participants& ranks);
 
@@ -157,6 +164,8 @@ class CheckpointStore {
   std::string mark_of(int host) const;
   int host_whose_mark_is_here() const;
   void take_lock();
+  bool is_of_earlier_start(const std::string& holder) const;
+  void require_lock() const;
   void clear_leftovers();
   Manifest write_share(const SaveRequest& request, const std::string& temporary, int rank) const;
   std::vector<std::string> write_files(const SaveRequest& request, const std::string& temporary, const Participants& ranks);

@@ -17,6 +17,7 @@ namespace {
 
 constexpr const char* kFormat = "trivet-checkpoint";
 constexpr int64_t kVersion = 1;
+constexpr int64_t kMostManifestValues = 16'000'000;  // a piece has about 10
 constexpr int64_t kMaxRanks = 1'000'000;
 constexpr size_t kBoxLimit = 4096;  // per tensor: more than any tensor-parallel size
 
@@ -229,7 +230,7 @@ std::string to_text(const Manifest& manifest) {
 Manifest parse_share(std::string_view text, const std::string& path) {
   Manifest manifest;
   manifest.xxh3 = check_hash(text, path);
-  const Json json = parse_strict(text, path);
+  const Json json = parse_strict(text, path, kMostManifestValues);
   if (to_text(member(json, "format", path), path) != kFormat) corrupt(path, "\"format\" is not \"trivet-checkpoint\"");
   if (const int64_t version = to_count(member(json, "version", path), path); version != kVersion)
     throw CheckpointError(ExitCode::VersionSkew,

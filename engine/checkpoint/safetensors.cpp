@@ -16,6 +16,7 @@ namespace trivet::checkpoint {
 namespace {
 
 constexpr int64_t kHeaderLimitBytes = 100'000'000;
+constexpr int64_t kMostHeaderValues = 4'000'000;  // a tensor has about 9
 constexpr const char* kMetadata = "__metadata__";
 
 // In the order in which a file holds them: by alignment, so that every tensor is aligned to the size of its elements.
@@ -119,7 +120,7 @@ std::string layout_safetensors(SafetensorsHeader& header) {
 
 SafetensorsHeader parse_safetensors_header(std::string_view start, int64_t file_bytes, const std::string& path) {
   const int64_t bytes = checked_header_bytes(start, file_bytes, path);
-  const Json json = parse_strict(start.substr(8, bytes), path);
+  const Json json = parse_strict(start.substr(8, bytes), path, kMostHeaderValues);
   if (!json.is_object()) corrupt(path, "the header is not an object");
   SafetensorsHeader header;
   header.data_start = bytes + 8;

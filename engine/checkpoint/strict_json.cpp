@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/printable.h"
@@ -24,10 +25,11 @@ void corrupt(std::string_view where, std::string_view what) {
   throw CheckpointError(ExitCode::CheckpointCorrupt, escape_control(fmt::format("{}: {}", where, what)));
 }
 
-Json parse_strict(std::string_view text, std::string_view where) {
+Json parse_strict(std::string_view text, std::string_view where, int64_t most_values) {
+  if (const std::string excess = json_excess(text, {.levels = kDepthLimit, .values = most_values}); !excess.empty())
+    corrupt(where, excess);
   std::vector<std::set<std::string>> keys;  // one set per open object
-  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kDepthLimit) corrupt(where, fmt::format("nested deeper than {}", kDepthLimit));
+  const auto check = [&](int, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)

@@ -1,5 +1,5 @@
-// Reads JSON that somebody else may have written: it refuses duplicate keys, bounds the depth, and gives typed access whose
-// errors name the place.
+// Reads JSON that somebody else may have written: it refuses duplicate keys, bounds depth and size, and gives typed access
+// whose errors name the place.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,7 +15,10 @@ using Json = nlohmann::json;
 // CheckpointError (CheckpointCorrupt): "<where>: <what>". Text from the file is escaped and truncated.
 [[noreturn]] void corrupt(std::string_view where, std::string_view what);
 
-Json parse_strict(std::string_view text, std::string_view where);
+// At most so many values (core/bounded_json.h), unless the caller says otherwise.
+inline constexpr int64_t kMostStrictValues = 2'000'000;
+
+Json parse_strict(std::string_view text, std::string_view where, int64_t most_values = kMostStrictValues);
 
 // A value of the file as messages show it: escaped and truncated.
 std::string shown(const Json& value);

@@ -54,6 +54,10 @@ bool part_in(const Piece& wanted, const TheirRows& rows, int64_t begin, const Sh
 
 }  // namespace
 
+std::string TensorSource::origin(const std::string& name, int64_t /*row*/) const {
+  return fmt::format("tensor \"{}\" of {}", printable(name), printable(source()));
+}
+
 void check_stored(const TensorSource& source, const Piece& wanted) {
   const TensorInfo* const stored = source.find(wanted.name);
   if (!stored)
@@ -115,6 +119,15 @@ Shape MappedSource::shape_of(const TheirRows& rows) const {
 const TensorInfo* MappedSource::find(const std::string& name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
+}
+
+std::string MappedSource::origin(const std::string& name, int64_t row) const {
+  const std::vector<TheirRows>& all = table_.at(name);
+  for (const TheirRows& rows : all) {
+    if (row < rows.count) return theirs_.origin(rows.tensor, rows.transposed ? 0 : rows.first + row);
+    row -= rows.count;
+  }
+  return theirs_.origin(all.back().tensor, 0);
 }
 
 void MappedSource::read(std::span<const Piece> wanted) const {

@@ -17,6 +17,8 @@ class TensorSource {
   virtual ~TensorSource() = default;
   virtual std::string source() const = 0;                             // the file or directory, for messages
   virtual const TensorInfo* find(const std::string& name) const = 0;  // null: there is no such tensor
+  // Where a row of a tensor comes from, for messages: "tensor "wte.weight" of gpt2/model.safetensors".
+  virtual std::string origin(const std::string& name, int64_t row) const;
   // Fills the data of every piece. Throws CheckpointError before any data is changed if a tensor is absent or has a different
   // dtype or shape.
   virtual void read(std::span<const Piece> wanted) const = 0;
@@ -45,6 +47,7 @@ class MappedSource final : public TensorSource {
   MappedSource(const TensorSource& theirs, Table table);
 
   std::string source() const override { return theirs_.source(); }
+  std::string origin(const std::string& name, int64_t row) const override;
   const TensorInfo* find(const std::string& name) const override;
   void read(std::span<const Piece> wanted) const override;
 

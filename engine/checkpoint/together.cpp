@@ -28,11 +28,16 @@ bool is_numerics(const std::string& outcome) {
 }  // namespace
 
 std::vector<std::string> together(const Participants& ranks, const std::function<std::string()>& work) {
-  std::vector<std::string> outcomes = ranks.gather(outcome_of(work));
+  const std::string own = outcome_of(work);
+  std::vector<std::string> outcomes = ranks.gather(own);
   for (const std::string& outcome : outcomes)
     if (is_numerics(outcome)) throw NumericsError(outcome.substr(4));
-  for (const std::string& outcome : outcomes)
-    if (outcome.at(0) != '0') throw CheckpointError(static_cast<ExitCode>(std::stoi(outcome.substr(1, 3))), outcome.substr(4));
+  for (const std::string& outcome : outcomes) {
+    if (outcome.at(0) == '0') continue;
+    const auto code = static_cast<ExitCode>(std::stoi(outcome.substr(1, 3)));
+    if (own.at(0) != '0') throw FailedHere(code, outcome.substr(4));
+    throw CheckpointError(code, outcome.substr(4));
+  }
   for (std::string& outcome : outcomes) outcome.erase(0, 1);
   return outcomes;
 }

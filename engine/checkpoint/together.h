@@ -6,10 +6,17 @@
 #include <vector>
 
 #include "comm/participants.h"
+#include "core/error.h"
 
 namespace trivet::checkpoint {
 
 using comm::Participants;
+
+// What is thrown on a rank whose own work failed; the other ranks throw a CheckpointError with the same text.
+class FailedHere final : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
 
 // Runs `work` on every rank, then gathers the outcomes, and returns what each rank's work returned. If it threw CheckpointError
 // or FileError on some rank, all ranks throw a CheckpointError with the text from the lowest of these ranks. If it threw

@@ -2,14 +2,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 
 #include "core/error.h"
 #include "engine/config/curriculum.h"
+#include "engine/config/gradient_sum.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
+#include "engine/config/mistakes.h"
+#include "engine/config/optimizer_states.h"
 #include "engine/config/refuse.h"
 #include "engine/config/sample_curriculum.h"
 #include "engine/config/token_drop.h"
@@ -103,17 +107,6 @@ void check_grad_accum_dtype(const Config& config) {
                      config::dtype_json(model), or_model));
 }
 
-// Ranks add what they receive to what they have, so both are of one type.
-void check_communication_dtype(const Config& config) {
-  const DType summed = config.gradient_dtype();
-  if (!config.communication_dtype || *config.communication_dtype == summed || config.reproducible == Reproducible::Layout)
-    return;
-  refuse(config, "communication_data_type",
-         fmt::format("{} is not accepted, because gradients are reduced in the type in which they are summed, which is {}; use "
-                     "{}, or null and data_types.grad_accum_dtype",
-                     config::dtype_json(*config.communication_dtype), config::dtype_json(summed), config::dtype_json(summed)));
-}
-
 void check_precision(const Config& config) {
   const Fp16Config& fp16 = config.fp16;
   if (fp16.enabled && fp16.loss_scale == 0 && std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power)) < fp16.min_loss_scale)
@@ -121,7 +114,30 @@ void check_precision(const Config& config) {
            fmt::format("{} is more than the initial scale, 2^{}", fp16.min_loss_scale, fp16.initial_scale_power));
   if (config.fp16.enabled && config.bf16.enabled) refuse(config, "bf16.enabled", "fp16 and bf16 are both enabled; enable one");
   check_grad_accum_dtype(config);
-  check_communication_dtype(config);
+}
+
+// What a rank adds to a running average is no gradient, and signs have no size.
+void check_gradient_sum(const Config& config) {
+  if (!config::sums_gradients(config)) return;
+  const auto refuse_with = [&](const std::string& what) {
+    refuse(config, "gradient_allreduce_op", fmt::format("\"sum\" is not accepted with {}; use \"mean\"", what));
+  };
+  if (config.reproducible == Reproducible::Layout)
+    refuse_with("reproducible \"layout\", because the sum grows with the number of ranks");
+  if (may_send_signs(config.optimizer.type))
+    refuse_with(fmt::format("optimizer.type \"{}\", whose ranks send signs", name_of(config.optimizer.type)));
+  const std::vector<std::string>& network = config.model.network;
+  if (std::any_of(network.begin(), network.end(), [](const std::string& layer) { return layer.starts_with("batch_norm"); }))
+    refuse_with("batch_norm, whose running averages are reduced with the gradients");
+}
+
+// tensor_parallel.enabled false must not go with a size.
+void check_tensor_switch(const Config& config) {
+  const GivenKey* enabled = find_given(config, "tensor_parallel.enabled");
+  const GivenKey* size = find_given(config, "tensor_parallel.autotp_size");
+  if (enabled && size && enabled->value == "false" && config.parallel.tensor > 1)
+    refuse(config, "tensor_parallel.autotp_size",
+           fmt::format("{} contradicts tensor_parallel.enabled false; use 0, or leave the switch out", size->value));
 }
 
 void check_audit(const Config& config) {
@@ -256,33 +272,82 @@ void check_aliases(const Config& config) {
   }
 }
 
+void check_curriculum_of_model(const Config& config) {
+  config::check_curriculum(config, model::family_of(config.model.type).reads_images ? 0 : config.model.sequence_length);
+}
+
+using Check = void (*)(const Config&);
+
+constexpr std::array<Check, 18> kChecksWithoutModel{check_data,
+                                                    config::check_growing_data,
+                                                    check_objective,
+                                                    check_training,
+                                                    check_sampler,
+                                                    check_timeline,
+                                                    check_precision,
+                                                    check_reproducible,
+                                                    check_gradient_sum,
+                                                    check_tensor_switch,
+                                                    check_audit,
+                                                    check_checkpoint,
+                                                    check_optimizer,
+                                                    check_scheduler,
+                                                    config::check_offload,
+                                                    check_aliases,
+                                                    config::check_parallel,
+                                                    check_implemented};
+constexpr std::array<Check, 3> kChecksOfModel{config::check_layout_of_model, check_curriculum_of_model,
+                                              config::check_sample_curriculum};
+
+// ": optimizer." for "optimizer.params.lr": how a message about a key of the same section begins. Empty for a path of at most
+// two names, whose contradictions name it.
+std::string start_of_section(const std::string& path) {
+  const size_t first = path.find('.'), second = path.find('.', first + 1);
+  return first == std::string::npos || second == std::string::npos ? "" : ": " + path.substr(0, first + 1);
+}
+
+// Whether a message mentions one of the paths, or is about the section that it is deep inside of.
+bool mentions(const std::string& message, const std::vector<std::string>& paths) {
+  return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
+    const std::string start = start_of_section(path);
+    return message.find(path) != std::string::npos || (!start.empty() && message.find(start) != std::string::npos);
+  });
+}
+
 }  // namespace
 
 void check(const Config& config) {
   check_model(config);
   check_without_model(config);
-  config::check_layout_of_model(config);
-  config::check_curriculum(config, model::family_of(config.model.type).reads_images ? 0 : config.model.sequence_length);
-  config::check_sample_curriculum(config);
+  for (const Check check_one : kChecksOfModel) check_one(config);
 }
 
 void check_without_model(const Config& config) {
-  check_data(config);
-  config::check_growing_data(config);
-  check_objective(config);
-  check_training(config);
-  check_sampler(config);
-  check_timeline(config);
-  check_precision(config);
-  check_reproducible(config);
-  check_audit(config);
-  check_checkpoint(config);
-  check_optimizer(config);
-  check_scheduler(config);
-  config::check_offload(config);
-  check_aliases(config);
-  config::check_parallel(config);
-  check_implemented(config);
+  for (const Check check_one : kChecksWithoutModel) check_one(config);
+}
+
+void config::add_contradiction_of(const std::function<void(Config&)>& step, Config& config,
+                                  const std::vector<std::string>& unknown_values, Mistakes& mistakes) {
+  try {
+    step(config);
+  } catch (const Contradiction& found) {
+    if (!mentions(found.what(), unknown_values)) mistakes.add(found.at(), found.what());
+  } catch (const ConfigError& found) {
+    if (!mentions(found.what(), unknown_values)) mistakes.add(kNowhere, found.what());
+  }
+}
+
+// Each check reports the first contradiction that it finds. Those of the model come last, because they compute with its sizes.
+void config::add_contradictions(Config& config, const std::vector<std::string>& unknown_values, Mistakes& mistakes) {
+  const size_t before = mistakes.size();
+  const auto run = [&](Check check_one) { add_contradiction_of(check_one, config, unknown_values, mistakes); };
+  run(check_model);
+  const bool model_is_sound =
+      mistakes.size() == before &&
+      std::none_of(unknown_values.begin(), unknown_values.end(), [](const auto& path) { return path.starts_with("model"); });
+  for (const Check check_one : kChecksWithoutModel) run(check_one);
+  if (!model_is_sound) return;
+  for (const Check check_one : kChecksOfModel) run(check_one);
 }
 
 }  // namespace trivet

@@ -19,6 +19,8 @@ void check_growing_data(const Config& config) {
     refuse_with("data.sources", "a mixture", "its shares are of sources that do not change; name one folder in data.train");
   if (data.sampler == SamplerKind::PyTorch)
     refuse_with("data.sampler", "\"pytorch\"", "in its order all epochs have the same samples; use \"trivet\"");
+  if (data.read_as != ReadAs::Auto)
+    refuse_with("data.read_as", fmt::format("\"{}\"", name_of(data.read_as)), "it reads .tokens files; leave it out");
   if (data.validation_fraction > 0)
     refuse_with("data.validation_fraction", fmt::format("{}", data.validation_fraction),
                 "what is held out would have to change with the data; use 0, and name other data in data.validation");

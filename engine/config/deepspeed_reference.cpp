@@ -26,9 +26,35 @@ what becomes of each key that is not used as it stands, and a run says it at its
 * **not used**: what the key asks for is missing here, but it changes no weight. It is accepted, and one line says so.
 * **refused**: it would change weights, and Trivet does not have it. Its default is accepted, and so is a section that is switched off.
 
-Comments (`_comment`, `//`) are accepted with one line, and so is what DeepSpeed ignores and nothing here depends on: top-level sections,
-switches and texts of other programs, and `optimizer.adam_w_mode` and its like where they state a default. Any other unknown key is
-refused, because it may be a misspelt one, or a number that was meant to have an effect.
+## What differs
+
+`trivet config check` and the first lines of a run say what the run does otherwise than DeepSpeed 0.19.8 with the same file; what changes the
+numbers comes first. Most of it is about keys that the file does not have:
+
+* without an optimizer there is AdamW, where DeepSpeed asks the program;
+* `weight_decay` leaves out biases and norms (`optimizer.decay_all`);
+* gradients are clipped to a norm of 1 where `gradient_clipping` is not given, as in 0.19.8, while older versions do not clip;
+* gradients of a model in bf16 are summed in fp32, where DeepSpeed sums them in bf16 (`data_types.grad_accum_dtype`), and ranks send them in
+  the type in which they are summed (`communication_data_type`);
+* `fp16.enabled` and `bf16.enabled` that are `"auto"` train in float32, because only Hugging Face's Trainer fills them in.
+
+A line is printed whenever its difference applies to the run, whoever wrote the file. It is left out where the file settles the matter with a
+key: `"gradient_clipping": 1.0`, `"decay_all": false`, `"grad_accum_dtype": "fp32"`. A file without any key of DeepSpeed has none.
+
+## What is accepted with a line
+
+Comments (`_comment`, `//`) are accepted with one line, and so is what DeepSpeed ignores and nothing here depends on:
+
+* top-level sections, switches and texts of other programs, and numbers that such programs have for themselves (`num_processes`);
+* sections of other programs that are switched off (`"fp8": {"enabled": false}`);
+* keys that DeepSpeed does not read in `pipeline`, `activation_checkpointing`, `aio`, `flops_profiler`, `data_types` and `timers`;
+* `optimizer.adam_w_mode` and its like where they state a default.
+
+Any other unknown key is refused, because it may be a misspelt or misplaced one, or a number that was meant to have an effect. All mistakes
+of a file are reported together. Arguments of Hugging Face's Trainer, configs of Accelerate and a config inside another object are
+recognised, and the message says what to give instead.
+
+## All keys
 
 The tables have the keys of all versions of DeepSpeed. Version 0.19.8 itself refuses some of them: `amp`, `compression_training`,
 `curriculum_learning` outside of `data_efficiency`, `eigenvalue`, `elasticity`, `graph_harvesting`, `nebula`, `progressive_layer_drop`,
@@ -67,7 +93,7 @@ std::string what_auto_means(const KeyEntry& entry) {
 }
 
 std::string table_of_section(const std::string& section) {
-  std::string text = fmt::format("## {}\n\n| key | default | what becomes of it | `\"auto\"` |\n|---|---|---|---|\n",
+  std::string text = fmt::format("### {}\n\n| key | default | what becomes of it | `\"auto\"` |\n|---|---|---|---|\n",
                                  section.empty() ? "Top level" : "`" + section + "`");
   for (const KeyEntry& entry : key_table().entries())
     if (entry.section() == section && entry.origin != Origin::Own)
@@ -77,7 +103,7 @@ std::string table_of_section(const std::string& section) {
 }
 
 std::string table_of_other_names() {
-  std::string text = "## Other names\n\n| DeepSpeed also accepts | for |\n|---|---|\n";
+  std::string text = "### Other names\n\n| DeepSpeed also accepts | for |\n|---|---|\n";
   for (const auto& [other, path] : key_table().other_names()) text += fmt::format("| `{}` | `{}` |\n", other, path);
   return text;
 }

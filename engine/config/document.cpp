@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/printable.h"
 #include "engine/config/json_reader.h"
+#include "engine/config/other_programs.h"
 #include "engine/config/quoted_value.h"
 #include "engine/config/suggest.h"
 
@@ -84,6 +86,30 @@ bool switched_off(const JsonNode& value) {
                      [](const JsonMember& part) { return switched_off(part.value); });
 }
 
+// Sections that DeepSpeed reads key by key, so that it never sees a key that it does not know. What else to say of such a key.
+struct LooseSection {
+  std::string_view name, advice;
+};
+constexpr std::array<LooseSection, 6> kLooseSections{
+    {{"activation_checkpointing", "; activation_checkpointing.mode switches recomputation on here"},
+     {"aio", ""},
+     {"data_types", ""},
+     {"flops_profiler", ""},
+     {"pipeline", "; parallel.pipeline sets the number of stages here"},
+     {"timers", ""}}};
+
+// Keys of the sections that say how weights change. A section of another name that has one of them was meant to be that
+// section. Names that many programs use ("enabled", "type", "device") say nothing.
+bool tells_a_section(const KeyEntry& entry) {
+  constexpr std::array<std::string_view, 5> sections{"zero_optimization.", "optimizer.params.", "scheduler.params.", "fp16.",
+                                                     "bf16."};
+  constexpr std::array<std::string_view, 9> common{"enabled", "momentum", "device",    "auto_cast", "pin_memory",
+                                                   "type",    "ratio",    "fast_init", "dtype"};
+  return entry.effect == Effect::Works && entry.origin != Origin::Own &&
+         std::any_of(sections.begin(), sections.end(), [&](std::string_view at) { return entry.path.starts_with(at); }) &&
+         std::find(common.begin(), common.end(), entry.name()) == common.end();
+}
+
 // "_comment", "//", "comments": JSON has no comments, so people write keys.
 bool is_comment(const std::string& name) {
   const auto is = [&](const char* word) { return same_name(name, word, true); };
@@ -117,7 +143,7 @@ Document::Document(const JsonNode& root, const KeyTable& table, Mistakes& mistak
     collect(root, "");
   else
     mistakes_.add(root.at, "", "a config must be a JSON object, { ... }");
-  for (const GivenEntry& given : given_) check(given);
+  for (GivenEntry& given : given_) check(given);
 }
 
 const GivenEntry* Document::find(const std::string& path) const {
@@ -187,28 +213,75 @@ bool Document::has_keys_of(const JsonNode& value, const std::vector<std::string>
   });
 }
 
+// The section that an unknown one was meant to be, going by its name or by its keys: {"offload_optimizer": {...}} at the top
+// level, or {"zero": {"stage": 3}}. Empty: none.
+std::string Document::section_meant_by(const JsonMember& member) const {
+  for (const KeyEntry& entry : table_.entries()) {
+    const std::string section = entry.section();
+    if (entry.effect == Effect::Works && entry.origin != Origin::Own && section.ends_with("." + member.key)) return section;
+  }
+  for (const KeyEntry& entry : table_.entries())
+    if (tells_a_section(entry) && member.value.find(std::string(entry.name()))) return entry.section();
+  return "";
+}
+
+// Why an unknown section at the top level is the same to the run whatever is in it; empty if it may not be.
+std::string Document::reason_to_ignore_section(const JsonMember& member, const std::vector<std::string>& near) const {
+  if (switched_off(member.value)) return "a section of another program, and switched off";
+  if (!advice_on_other_section(member.key).empty() || !section_meant_by(member).empty()) return "";
+  return near.empty() || !has_keys_of(member.value, near) ? "a section of another program" : "";
+}
+
 // Why a top-level key that is not in the table is the same to the run whatever its value is; empty if it may not be. Numbers
-// may be settings that were meant to have an effect ("max_norm": 1.0), so they are not ignored.
+// may be settings that were meant to have an effect ("max_norm": 1.0), so only those that programs have for themselves
+// ("num_processes": 8) are ignored.
 std::string Document::reason_to_ignore(const JsonMember& member) const {
+  const std::string ignored = "a key of another program, which DeepSpeed ignores, too";
+  const std::vector<std::string> near = nearest_names(member.key, table_.names_in(""));
   const std::vector<std::string> elsewhere = table_.sections_with(member.key);
+  if (member.value.kind == JsonKind::Object && (elsewhere.empty() || switched_off(member.value)))
+    return reason_to_ignore_section(member, near);
   if (elsewhere.size() == 1 && table_.has_no_effect(elsewhere.front() + "." + member.key))
     return fmt::format("it belongs in {}, where it has no effect, either", quoted(elsewhere.front()));
   if (!elsewhere.empty()) return "";
-  const std::vector<std::string> near = nearest_names(member.key, table_.names_in(""));
-  if (member.value.kind == JsonKind::Object)
-    return near.empty() || !has_keys_of(member.value, near) ? "a section of another program" : "";
+  if (member.value.kind == JsonKind::Bool && !member.value.boolean && !advice_on_other_section(member.key).empty())
+    return ignored;
+  const std::string meant = key_meant_by(member.key);
+  const bool says_nothing = member.value.kind == JsonKind::Null || is_auto(member.value);
+  if (!meant.empty())
+    return changes_weights(meant) && !says_nothing ? "" : fmt::format("{}; {} is the key here", ignored, meant);
   if (!near.empty()) {
     const bool in_vain = std::ranges::all_of(near, [&](const auto& name) { return table_.has_no_effect(name); });
     return in_vain ? fmt::format("if it is a misspelt {}, that has no effect, either", one_of(near)) : "";
   }
   const bool may_be_setting = member.value.kind == JsonKind::Number || member.value.kind == JsonKind::List;
-  return may_be_setting ? "" : "a key of another program, which DeepSpeed ignores, too";
+  return may_be_setting && !is_setting_of_a_program(member.key) ? "" : ignored;
 }
 
-// DeepSpeed reads only "type" and "params" of the optimizer and the scheduler. A key beside them is ignored here, too, when it
-// states the default of the place where it belongs: {"type": "Adam", "adam_w_mode": true}.
+// Why an unknown key of this section is the same to the run; empty if it may not be: it is misspelt, or belongs elsewhere.
+std::string Document::reason_to_ignore_in(const std::string& section, const JsonMember& member) const {
+  const std::vector<std::string> elsewhere = table_.sections_with(member.key);
+  const bool misplaced = elsewhere.size() <= kMostSections && std::ranges::any_of(elsewhere, [&](const std::string& other) {
+                           return changes_weights(other.empty() ? member.key : other + "." + member.key);
+                         });
+  if (misplaced) return "";
+  for (const auto& [name, advice] : kLooseSections) {
+    if (section != name && !section.starts_with(std::string(name) + ".")) continue;
+    const bool misspelt = elsewhere.empty() && !nearest_names(member.key, table_.names_in(section)).empty();
+    return misspelt ? "" : fmt::format("DeepSpeed does not read it, either{}", advice);
+  }
+  return "";
+}
+
+// DeepSpeed reads only "type" and "params" of the optimizer and the scheduler. Another key is ignored here, too, when it states
+// the default of the place where it belongs ({"type": "Adam", "adam_w_mode": true}), or can be no parameter.
 std::string Document::reason_to_ignore_misplaced(const JsonMember& member, const std::string& section) const {
   const KeyEntry* entry = table_.find(section + ".params." + member.key);
+  const bool is_text = member.value.kind == JsonKind::String || member.value.kind == JsonKind::Bool;
+  if (!entry && is_text && key_meant_by(member.key).empty() && table_.sections_with(member.key).empty() &&
+      nearest_names(member.key, table_.names_in(section)).empty() &&
+      nearest_names(member.key, table_.names_in(section + ".params")).empty())
+    return "DeepSpeed does not read it, either";
   const bool is_default = entry && entry->effect == Effect::Works && entry->default_note.empty() &&
                           same_value(member.value, read_json(entry->default_json, entry->path));
   return is_default ? fmt::format("it belongs in {}, where this is the default", quoted(section + ".params")) : "";
@@ -224,6 +297,8 @@ bool Document::is_ignored(const JsonMember& member, const std::string& path, con
     what = reason_to_ignore(member);
   else if (section == "optimizer" || section == "scheduler")
     what = reason_to_ignore_misplaced(member, section);
+  else
+    what = reason_to_ignore_in(section, member);
   if (what.empty()) return false;
   not_used_.push_back(fmt::format("{}: not used here: {}", printable(path), what));
   return true;
@@ -245,38 +320,64 @@ void Document::collect_section(const JsonMember& member, const std::string& path
   }
 }
 
-void Document::report_unknown(const JsonMember& member, const std::string& path, const std::string& section) {
-  if (!mistakes_.shows(member.at)) return mistakes_.add(member.at, path, "unknown key");  // advice would cost time for nothing
+// "; did you mean "stage"?"
+std::string Document::advice_on_unknown(const JsonMember& member, const std::string& section) {
   const std::vector<std::string> here = table_.names_in(section);
+  const std::string within = section.empty() ? "" : section + ".";
+  if (const std::string meant = key_meant_by(member.key); !meant.empty()) {
+    unknown_values_.push_back(meant);
+    const bool is_here = meant.starts_with(within) && meant.find('.', within.size()) == std::string::npos;
+    return is_here ? fmt::format("; did you mean {}?", quoted(meant.substr(within.size()))) : "; use " + meant;
+  }
+  if (section.empty() && member.value.kind == JsonKind::Object) {
+    if (const std::string advice = advice_on_other_section(member.key); !advice.empty()) return "; " + advice;
+  }
   const std::vector<std::string> near = nearest_names(member.key, here);
+  for (const std::string& name : near) unknown_values_.push_back(within + name);
+  if (!near.empty()) return "; did you mean " + one_of(near) + "?";
+  if (const std::string known = table_.advice_on(section); !known.empty()) return "; " + known;
   const std::vector<std::string> elsewhere = table_.sections_with(member.key);
-  std::string advice = "; `trivet config schema` lists all keys";
-  if (!near.empty())
-    advice = "; did you mean " + one_of(near) + "?";
-  else if (const std::string known = table_.advice_on(section); !known.empty())
-    advice = "; " + known;
-  else if (!elsewhere.empty() && elsewhere.size() <= kMostSections)
-    advice = elsewhere.front().empty() ? "; it belongs at the top level" : "; it belongs in " + one_of(elsewhere);
-  else if (here.size() <= 12)
-    advice = "; the keys of this section are " + [&] {
-      std::string text = one_of(here);
-      const size_t last = text.rfind(" or ");
-      return last == std::string::npos ? text : text.replace(last, 4, " and ");
-    }();
-  mistakes_.add(member.at, path, "unknown key" + advice);
+  if (!elsewhere.empty() && elsewhere.size() <= kMostSections) {
+    for (const std::string& other : elsewhere) unknown_values_.push_back(other.empty() ? member.key : other + "." + member.key);
+    return elsewhere.front().empty() ? "; it belongs at the top level" : "; it belongs in " + one_of(elsewhere);
+  }
+  if (const std::string meant = section.empty() ? section_meant_by(member) : ""; !meant.empty()) {
+    unknown_values_.push_back(meant);
+    const size_t dot = meant.rfind('.');
+    const bool same_name = meant.substr(dot == std::string::npos ? 0 : dot + 1) == member.key;
+    return same_name ? fmt::format("; it belongs in {}", quoted(meant.substr(0, dot)))
+                     : fmt::format("; its keys are those of {}, which is the name to use", quoted(meant));
+  }
+  if (here.size() > 12) return "; `trivet config schema` lists all keys";
+  std::string text = one_of(here);
+  const size_t last = text.rfind(" or ");
+  if (last != std::string::npos) text.replace(last, 4, " and ");
+  return "; the keys of this section are " + text;
 }
 
-void Document::check(const GivenEntry& given) {
+void Document::report_unknown(const JsonMember& member, const std::string& path, const std::string& section) {
+  if (!section.empty()) unknown_values_.push_back(path);
+  const bool shows = mistakes_.shows(member.at);  // otherwise advice would cost time for nothing
+  mistakes_.add(member.at, path, "unknown key" + (shows ? advice_on_unknown(member, section) : ""));
+}
+
+void Document::check(GivenEntry& given) {
   const KeyEntry& entry = *given.entry;
   if (given.takes) return;
   const std::string what = problem(entry, *given.value);
-  if (!what.empty()) return mistakes_.add(given.value->at, entry.path, what);
+  if (!what.empty()) {
+    given.valid = false;
+    unknown_values_.push_back(entry.path);
+    return mistakes_.add(given.value->at, entry.path, what);
+  }
   if (entry.effect != Effect::NotImplemented) return;
   if (switched_off(*given.value) || given.value->kind == JsonKind::Null ||
       same_value(*given.value, read_json(entry.default_json, entry.path)))
     return;
   const std::string advice = entry.instead.empty() ? fmt::format("remove it or set it to {}", entry.default_json)
                                                    : fmt::format("use {} instead", entry.instead);
+  given.valid = false;
+  unknown_values_.push_back(entry.path);
   mistakes_.add(given.value->at, entry.path,
                 fmt::format("{} is known to DeepSpeed but not implemented by Trivet; {}", shown(*given.value), advice));
 }

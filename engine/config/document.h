@@ -17,6 +17,7 @@ struct GivenEntry {
   const JsonNode* value;
   Position at;         // of the key
   bool takes = false;  // the value is "auto", which stands for another one (KeyEntry::take_auto)
+  bool valid = true;   // false: the value is among the mistakes
 };
 
 struct GivenFeature {
@@ -41,6 +42,8 @@ class Document {
   const std::vector<std::string>& not_used() const { return not_used_; }
   // Sections whose value is "auto".
   const std::vector<std::string>& auto_sections() const { return auto_sections_; }
+  // Paths of keys and sections whose values are not known, because they are mistaken or seem to be misspelt.
+  const std::vector<std::string>& unknown_values() const { return unknown_values_; }
 
  private:
   void collect(const JsonNode& object, const std::string& prefix);
@@ -51,16 +54,20 @@ class Document {
   void collect_feature(const JsonMember& member, const Feature& feature);
   bool has_keys_of(const JsonNode& value, const std::vector<std::string>& sections) const;
   std::string reason_to_ignore(const JsonMember& member) const;
+  std::string reason_to_ignore_section(const JsonMember& member, const std::vector<std::string>& near) const;
+  std::string reason_to_ignore_in(const std::string& section, const JsonMember& member) const;
+  std::string section_meant_by(const JsonMember& member) const;
+  std::string advice_on_unknown(const JsonMember& member, const std::string& section);
   std::string reason_to_ignore_misplaced(const JsonMember& member, const std::string& section) const;
   bool is_ignored(const JsonMember& member, const std::string& path, const std::string& section);
-  void check(const GivenEntry& given);
+  void check(GivenEntry& given);
   void report_unknown(const JsonMember& member, const std::string& path, const std::string& section);
 
   const KeyTable& table_;
   Mistakes& mistakes_;
   std::vector<GivenEntry> given_;
   std::vector<GivenFeature> features_;
-  std::vector<std::string> not_used_, auto_sections_;
+  std::vector<std::string> not_used_, auto_sections_, unknown_values_;
   std::deque<JsonNode> made_;  // values of keys written in a short form ("zero_optimization": true) or in quotes
 };
 

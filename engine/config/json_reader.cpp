@@ -186,14 +186,20 @@ class JsonReader {
       const char c = peek();
       if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
         take();
-      } else if (text_.substr(next_, 2) == "//") {
+      } else if (c == '#' || text_.substr(next_, 2) == "//") {
         while (!at_end() && peek() != '\n') take();
-      } else if (c == '#') {
-        fail(here(), "JSON has no comments with \"#\"; remove this one, or begin it with \"//\"");
+      } else if (text_.substr(next_, 2) == "/*") {
+        skip_block_comment();
       } else {
         return;
       }
     }
+  }
+
+  void skip_block_comment() {
+    const size_t end = text_.find("*/", next_ + 2);
+    if (end == std::string_view::npos) fail(here(), "the comment that begins here is not closed; \"*/\" is missing");
+    while (next_ < end + 2) take();
   }
 
   void expect_more(Position open, char bracket) const {

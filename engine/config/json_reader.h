@@ -1,8 +1,7 @@
-// Reads JSON into JsonNodes with positions. `//` comments and a comma after the last value of an object or list are allowed
-// (comments that begin with # are refused by name);
-// everything else follows RFC 8259: no NaN, no duplicate keys, strings in UTF-8. U+0000 is refused too: the system takes it as
-// the end of a string, which would cut a file name short. Two limits, 1 MiB and 64 levels, guard against files that are not
-// configs.
+// Reads JSON into JsonNodes with positions. Comments (`//`, `#` and `/* */`, as DeepSpeed reads them) and a comma after the
+// last value of an object or list are allowed; everything else follows RFC 8259: no NaN, no duplicate keys, strings in UTF-8.
+// U+0000 is refused too: the system takes it as the end of a string, which would cut a file name short. Two limits, 1 MiB and
+// 64 levels, guard against files that are not configs.
 //
 // Trivet has its own reader because nlohmann's does not report the positions of keys.
 #pragma once

@@ -3,14 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "core/bounded_file.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "engine/config/deepspeed.h"
 #include "engine/config/document.h"
 #include "engine/config/elasticity.h"
 #include "engine/config/json_reader.h"
+#include "engine/config/load_for_run.h"
+#include "engine/config/optimizer_states.h"
+#include "engine/config/other_programs.h"
 #include "engine/config/overrides.h"
+#include "engine/config/refuse.h"
 #include "engine/config/sample_curriculum.h"
 #include "engine/config/suggest.h"
 
@@ -25,12 +31,18 @@ std::string read_text(const std::string& path) {
   return read.text;
 }
 
-void set_values(Config& config, const Document& document, bool selectors, Mistakes& mistakes) {
+using Paths = std::vector<std::string>;
+
+// Adds the path of each value that is refused to `unknown_values`.
+void set_values(Config& config, const Document& document, bool selectors, Mistakes& mistakes, Paths& unknown_values) {
   for (const GivenEntry& given : document.given()) {
-    if (!given.entry->set || given.entry->selects != selectors || given.value->kind == JsonKind::Null || given.takes) continue;
+    if (!given.entry->set || given.entry->selects != selectors || given.value->kind == JsonKind::Null || given.takes ||
+        !given.valid)
+      continue;
     try {
       given.entry->set(config, *given.value);
     } catch (const std::invalid_argument& expected) {
+      unknown_values.push_back(given.entry->path);
       mistakes.add(given.value->at, given.entry->path,
                    fmt::format("{} is not accepted; {}", printable(to_json(*given.value)), expected.what()));
     }
@@ -40,10 +52,10 @@ void set_values(Config& config, const Document& document, bool selectors, Mistak
 std::string unquoted(const std::string& json) { return json.substr(1, json.size() - 2); }
 
 // Refuses keys of a type that is not selected: "momentum" belongs to SGD and is refused with AdamW.
-void check_selected(const Config& config, const Document& document, Mistakes& mistakes) {
+void check_selected(const Config& config, const Document& document, Mistakes& mistakes, const Paths& unknown_values) {
   for (const GivenEntry& given : document.given()) {
     const KeyEntry& entry = *given.entry;
-    if (entry.selected_by.empty()) continue;
+    if (entry.selected_by.empty() || std::ranges::find(unknown_values, entry.selector) != unknown_values.end()) continue;
     const std::string selected = unquoted(key_table().find(entry.selector)->get(config));
     if (std::find(entry.selected_by.begin(), entry.selected_by.end(), selected) != entry.selected_by.end()) continue;
     mistakes.add(given.at, entry.path,
@@ -77,10 +89,22 @@ void ignore_offload_of_whole_parameters(Config& config) {
   config.not_used.push_back("zero_optimization.offload_param: takes effect only when zero_optimization.stage is 3");
 }
 
-Config build(const JsonNode& root, const std::string& source) {
-  Mistakes mistakes(source);
-  const Document document(root, key_table(), mistakes);
-  mistakes.throw_if_any();
+// Gradients are reduced in the type in which they are summed, so a wider type of reductions is the type of both.
+void widen_gradient_sums(Config& config) {
+  const bool narrow = config.gradient_dtype() != DType::Float32;
+  if (config.communication_dtype == DType::Float32 && narrow && !config.grad_accum_dtype)
+    config.grad_accum_dtype = DType::Float32;
+}
+
+void settle(Config& config) {
+  settle_metrics(config);
+  ignore_offload_of_whole_parameters(config);
+  widen_gradient_sums(config);
+  complete_batch(config);
+  if (config.scheduler.total_num_steps == 0) config.scheduler.total_num_steps = config.training.steps;
+}
+
+Config config_of(const Document& document, const std::string& source) {
   Config config;
   config.source = source;
   for (const GivenEntry& given : document.given())
@@ -88,34 +112,100 @@ Config build(const JsonNode& root, const std::string& source) {
   for (const GivenFeature& given : document.features())
     config.given.push_back({given.feature->section, to_json(*given.value), given.at.line, given.at.column});
   config.not_used = document.not_used();
-  set_values(config, document, true, mistakes);
-  set_dependent_defaults(config);
-  set_values(config, document, false, mistakes);
-  check_selected(config, document, mistakes);
-  mistakes.throw_if_any();
-  take_auto_values(config, document);
-  settle_metrics(config);
-  ignore_offload_of_whole_parameters(config);
-  complete_batch(config);
-  if (config.scheduler.total_num_steps == 0) config.scheduler.total_num_steps = config.training.steps;
   return config;
+}
+
+// What is checked in addition to the contradictions between keys.
+using Checks = std::vector<std::function<void(const Config&)>>;
+
+// Goes on after a mistake, so that all of them are reported together.
+Config build(const JsonNode& root, const std::string& source, const Checks& more) {
+  if (const std::string why = why_not_a_config(root); !why.empty()) throw ConfigError(source + ": " + why);
+  Mistakes mistakes(source);
+  const Document document(root, key_table(), mistakes);
+  Paths unknown_values = document.unknown_values();
+  Config config = config_of(document, source);
+  set_values(config, document, true, mistakes, unknown_values);
+  set_dependent_defaults(config);
+  set_values(config, document, false, mistakes, unknown_values);
+  check_selected(config, document, mistakes, unknown_values);
+  take_auto_values(config, document);
+  const size_t before = mistakes.size();
+  add_contradiction_of(settle, config, unknown_values, mistakes);
+  const bool is_settled = mistakes.size() == before;
+  if (is_settled) add_contradictions(config, unknown_values, mistakes);
+  for (const auto& check_more : more)
+    if (is_settled) add_contradiction_of(check_more, config, unknown_values, mistakes);
+  mistakes.throw_if_any();
+  return config;
+}
+
+JsonNode read_root(std::string_view text, const std::string& source_name) {
+  try {
+    return read_json(text, source_name);
+  } catch (const ConfigError&) {
+    if (const std::string why = why_not_json(text); !why.empty()) throw ConfigError(source_name + ": " + why);
+    throw;
+  }
+}
+
+Config parse(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides,
+             const std::vector<std::string>& defaults, const Checks& more) {
+  JsonNode root = read_root(text, source_name);
+  apply_overrides(root, overrides);
+  apply_defaults(root, defaults);
+  return build(root, source_name, more);
+}
+
+// DeepSpeed counts the steps before the one that it profiles. With training.epochs, the number of steps follows from the data.
+void check_profiled_step(const Config& config) {
+  const int64_t step = config.flops_profiler.profile_step, steps = config.training.steps;
+  if (config.flops_profiler.enabled && steps > 0 && step >= steps)
+    refuse(config, "flops_profiler.profile_step",
+           fmt::format("{} steps come before the one that is profiled, but this run has only {}; use at most {}", step, steps,
+                       steps - 1));
+}
+
+// What ranks add to running averages is summed with gradients, so they must fit what becomes of those.
+void check_running_averages(const Config& config) {
+  const std::vector<std::string>& network = config.model.network;
+  const auto is_batch_norm = [](const std::string& layer) { return layer.starts_with("batch_norm"); };
+  if (std::none_of(network.begin(), network.end(), is_batch_norm)) return;
+  const auto refuse_with = [&](const std::string& key, const std::string& value, const char* why) {
+    refuse(config, key, fmt::format("{} is not accepted with batch_norm in model.network: {}, or group_norm", value, why));
+  };
+  const std::string type = quoted(std::string(name_of(config.optimizer.type)));
+  if (config.optimizer.type == OptimizerType::Lamb)
+    refuse_with("optimizer.type", type, "LAMB does not move its running averages; use another optimizer");
+  if (may_send_signs(config.optimizer.type))
+    refuse_with("optimizer.type", type, "its running averages would be sent as signs; use another optimizer");
+  if (config.gradient_dtype() == DType::Float16)
+    refuse_with(
+        "fp16.enabled", "true",
+        "what a step adds to its running averages may not fit into float16; use bf16, data_types.grad_accum_dtype \"fp32\"");
+  if (config.zero.zero_quantized_gradients || config.zero.zero_quantized_weights)
+    refuse_with(config.zero.zero_quantized_gradients ? "zero_optimization.zero_quantized_gradients"
+                                                     : "zero_optimization.zero_quantized_weights",
+                "true", "its running averages would be rounded with numbers of another size; use false");
 }
 
 }  // namespace
 
 Config parse_config(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides,
                     const std::vector<std::string>& defaults) {
-  JsonNode root = read_json(text, source_name);
-  apply_overrides(root, overrides);
-  apply_defaults(root, defaults);
-  Config config = build(root, source_name);
-  check(config);
-  return config;
+  return parse(text, source_name, overrides, defaults, {});
 }
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides,
                    const std::vector<std::string>& defaults) {
   return parse_config(read_text(path), path, overrides, defaults);
+}
+
+Config load_config_for_run(const std::string& path, const std::vector<std::string>& overrides,
+                           const std::vector<std::string>& defaults, AskForModel model) {
+  Checks checks{check_batch, check_profiled_step, check_running_averages};
+  if (model == AskForModel::Yes) checks.emplace_back(check_model_is_given);
+  return parse(read_text(path), path, overrides, defaults, checks);
 }
 
 bool is_given(const Config& config, const std::string& path) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <tuple>
 
-#include "core/error.h"
 #include "core/printable.h"
 
 namespace trivet::config {
@@ -24,10 +23,19 @@ bool Mistakes::shows(Position at) const { return mistakes_.size() < kMaxShown ||
 void Mistakes::add(Position at, const std::string& path, const std::string& what) {
   ++found_;
   if (!shows(at)) return;
+  const std::string key = path.empty() ? "" : printable(path) + ": ";
+  insert(at, fmt::format("{}: {}{}", location(source_, at), key, what));
+}
+
+void Mistakes::add(Position at, const std::string& line) {
+  ++found_;
+  if (shows(at)) insert(at, line);
+}
+
+void Mistakes::insert(Position at, const std::string& line) {
   const auto next = std::upper_bound(mistakes_.begin(), mistakes_.end(), at,
                                      [](Position place, const auto& mistake) { return is_before(place, mistake.first); });
-  const std::string key = path.empty() ? "" : printable(path) + ": ";
-  mistakes_.emplace(next, at, fmt::format("{}: {}{}", location(source_, at), key, what));
+  mistakes_.emplace(next, at, line);
   if (mistakes_.size() > kMaxShown) mistakes_.pop_back();
 }
 

@@ -15,7 +15,7 @@ const char* const kIntroduction = R"(# Configuration
 
 Generated from the key table in `engine/config`: `trivet config reference > docs/config.md`. A test fails when this page is out of date.
 
-A config is a JSON file in DeepSpeed's vocabulary; `//` comments and a comma after the last value are allowed. Keys that
+A config is a JSON file in DeepSpeed's vocabulary; comments (`//`, `#`, `/* */`) and a comma after the last value are allowed. Keys that
 DeepSpeed has keep their name, meaning and default. `--set key=value` on the command line replaces or adds a key
 (`--set zero_optimization.stage=3`).
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "core/error.h"
 #include "engine/config/key_table.h"
 #include "engine/config/mistakes.h"
 
@@ -22,10 +21,11 @@ const GivenKey* find_given_or_alias(const Config& config, const std::string& pat
 }
 
 void refuse(const Config& config, const std::string& path, const std::string& what) {
-  if (const GivenKey* given = find_given_or_alias(config, path))
-    throw ConfigError(
-        fmt::format("{}: {}: {}", location(config.source, {.line = given->line, .column = given->column}), given->path, what));
-  throw ConfigError(fmt::format("{}: {}: {}", config.source.empty() ? "config" : config.source, path, what));
+  if (const GivenKey* given = find_given_or_alias(config, path)) {
+    const Position at{.line = given->line, .column = given->column};
+    throw Contradiction(at, fmt::format("{}: {}: {}", location(config.source, at), given->path, what));
+  }
+  throw Contradiction(kNowhere, fmt::format("{}: {}: {}", config.source.empty() ? "config" : config.source, path, what));
 }
 
 }  // namespace trivet::config

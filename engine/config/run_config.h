@@ -93,9 +93,21 @@ struct DataSource {
   double weight = 1;  // its share of the samples of a run is this part of the sum of all weights
 };
 
+// What files of text and of tokens are taken for.
+enum class ReadAs { Auto, Text, Bytes, UInt16, UInt32 };
+template <>
+struct EnumNames<ReadAs> {
+  static constexpr std::array<std::pair<std::string_view, ReadAs>, 5> table{{{"auto", ReadAs::Auto},
+                                                                             {"text", ReadAs::Text},
+                                                                             {"bytes", ReadAs::Bytes},
+                                                                             {"uint16", ReadAs::UInt16},
+                                                                             {"uint32", ReadAs::UInt32}}};
+};
+
 struct DataConfig {
   std::string train;                 // texts, files of tokens, or images (docs/data.md)
   std::vector<DataSource> sources;   // instead of train
+  ReadAs read_as = ReadAs::Auto;     // what the files are; Auto: what their content says (engine/data/file_kind.h)
   bool grows = false;                // files that appear in train during the run are taken up (engine/data/growing_data.h)
   std::string validation;            // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;  // with `grows`: 0

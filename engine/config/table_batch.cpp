@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "engine/config/gradient_sum.h"
+#include "engine/config/refuse.h"
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -108,14 +110,28 @@ void add_batch_keys(KeyTable& table) {
       });
   add_elasticity(table);
   top.key("gradient_clipping", &Config::gradient_clipping, "largest global norm of the gradient; 0: no clipping").at_least(0);
-  top.unsupported("managed_gradient_accumulation", "true", "the engine counts accumulation steps itself");
+  top.custom(
+         "managed_gradient_accumulation", KeyType::Bool,
+         "the engine ends a step after gradient_accumulation_steps microbatches; Trivet's own program does so with false, too",
+         [](Config&, const JsonNode&) {},
+         [](const Config& c) {
+           const GivenKey* given = find_given(c, "managed_gradient_accumulation");
+           return given ? given->value : std::string("true");
+         })
+      .deepspeed("false: the program ends a step whenever it calls step()");
   top.unsupported("data_parallel_size", "null", "data-parallel ranks; in Trivet these are the ranks that the other axes leave")
       .instead("parallel");
   top.unsupported("sequence_parallel_size", "1", "ranks that share a sequence").instead("parallel.context").nullable();
   const std::string mean = "the result is the same mean; only its rounding differs";
   top.inert("prescale_gradients", "false", "divide gradients before the reduction instead of after it", mean);
   top.inert("gradient_predivide_factor", "1.0", "split the division into a part before and a part after the reduction", mean);
-  top.unsupported("gradient_allreduce_op", "\"mean\"", "mean or sum of the ranks' gradients");
+  top.custom(
+         "gradient_allreduce_op", KeyType::Enum,
+         "\"mean\" of the gradients of the data-parallel ranks, or their \"sum\", which is larger by the number of these ranks",
+         [](Config&, const JsonNode&) {}, [](const Config& c) { return quoted(sums_gradients(c) ? "sum" : "mean"); })
+      .names({"mean", "sum"})
+      .ignores_case()
+      .deepspeed("has \"sum\" below stage 3 only");
   top.unsupported("sparse_gradients", "false", "sparse gradients of embeddings");
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 
 #include "engine/config/section_builder.h"
@@ -16,25 +17,55 @@ constexpr double kLargestWidth = 1 << 18;
 
 constexpr const char* kLoraTargets = R"(use a regular expression, or a list of them, such as ["q_proj", "v_proj"])";
 
+// A size is also the number of rows of the embedding; beside other vocabularies model.vocabulary_rows may state it.
+void set_size_and_rows(Config& config, int64_t number, const char* other_key) {
+  int64_t& stated = config.model.vocabulary_size;
+  if (stated > 0 && stated != number)
+    throw std::invalid_argument(fmt::format(
+        "{} is {}, and a vocabulary that is a number is the number of rows; leave one of both out", other_key, stated));
+  stated = number;
+}
+
+// A name without a dot or slash must exist: otherwise it is a mistyped word. From then on it has a slash, wherever it is read.
+std::string tokenizer_path(const std::string& text) {
+  if (text.find_first_of("./") != std::string::npos) return text;
+  return !text.empty() && std::filesystem::exists(text) ? "./" + text : "";
+}
+
 void set_vocabulary(Config& config, const JsonNode& node) {
   VocabularyConfig& vocabulary = config.vocabulary;
   vocabulary.tokenizer_file.clear();
-  config.model.vocabulary_size = 0;
   if (node.kind == JsonKind::Number && node.is_integer && node.integer > 0 &&
       node.integer <= std::numeric_limits<int32_t>::max()) {
     vocabulary.kind = VocabularyKind::Size;
-    config.model.vocabulary_size = node.integer;
+    set_size_and_rows(config, node.integer, "model.vocabulary_rows");
   } else if (node.kind == JsonKind::String && node.text == "bytes") {
     vocabulary.kind = VocabularyKind::Bytes;
   } else if (node.kind == JsonKind::String && node.text == "characters") {
     vocabulary.kind = VocabularyKind::Characters;
-  } else if (node.kind == JsonKind::String && node.text.find_first_of("./") != std::string::npos) {
+  } else if (node.kind == JsonKind::String && !tokenizer_path(node.text).empty()) {
     vocabulary.kind = VocabularyKind::Tokenizer;
-    vocabulary.tokenizer_file = node.text;
+    vocabulary.tokenizer_file = tokenizer_path(node.text);
   } else {
     throw std::invalid_argument(
-        R"(use "bytes", "characters", the path of a tokenizer file (with a "." or "/") or a size from 1 to 2147483647)");
+        R"(use "bytes", "characters", the path of a tokenizer file or its folder (with a "." or "/", or that exists) or a size from )"
+        "1 to 2147483647");
   }
+}
+
+void set_vocabulary_rows(Config& config, const JsonNode& node) {
+  if (node.kind != JsonKind::Number || !node.is_integer || node.integer < 0 ||
+      node.integer > std::numeric_limits<int32_t>::max())
+    throw std::invalid_argument("use a number from 0 to 2147483647");
+  if (node.integer == 0) return;
+  if (config.vocabulary.kind == VocabularyKind::Size)
+    set_size_and_rows(config, node.integer, "model.vocabulary");
+  else
+    config.model.vocabulary_size = node.integer;
+}
+
+std::string get_vocabulary_rows(const Config& config) {
+  return std::to_string(config.vocabulary.kind == VocabularyKind::Size ? 0 : config.model.vocabulary_size);
 }
 
 std::string get_vocabulary(const Config& config) {
@@ -240,9 +271,14 @@ void add_model_keys(KeyTable& table) {
       "every n-th layer has no window, such as each second one; 0: all layers have it")
       .between(0, 1 << 16)
       .active_when("model.attention_window is more than 0", [](const Config& c) { return c.model.attention_window > 0; });
+  limit_to_its_families(model.custom("vocabulary", KeyType::Any,
+                                     "\"bytes\", \"characters\", a tokenizer file, the folder of a model or a number of tokens",
+                                     set_vocabulary, get_vocabulary),
+                        "vocabulary");
   limit_to_its_families(
-      model.custom("vocabulary", KeyType::Any, "\"bytes\", \"characters\", a tokenizer file or a number of tokens",
-                   set_vocabulary, get_vocabulary),
+      model.custom("vocabulary_rows", KeyType::Integer,
+                   "rows of the embedding, of which the vocabulary may use fewer; 0: as many as it has tokens",
+                   set_vocabulary_rows, get_vocabulary_rows),
       "vocabulary");
   key("dropout", &Description::dropout, "dropout probability on embeddings, attention probabilities and residuals")
       .between(0, 0.99);

@@ -152,6 +152,7 @@ void add_monitoring_keys(KeyTable& table) {
   top.key("memory_breakdown", &Config::memory_breakdown, "print the memory that each phase of a step uses").deepspeed(rarely);
   top.unused("dump_state", "false", "print the engine's state at the start").instead("`trivet plan`");
   top.unused("log_level", "null", "log level");
+  top.inert("disable_python_gc", "false", "keep Python from collecting garbage in a step", "there is no Python");
   add_run(table);
   add_monitor(table, "csv_monitor", &Config::csv_monitor, "to CSV files");
   add_monitor(table, "tensorboard", &Config::tensorboard, "to files of events, which TensorBoard shows");

@@ -124,6 +124,16 @@ void add_known_parameters(KeyTable& table) {
       .instead("gradient_clipping");
   params.unsupported("fp32_optimizer_states", "true", "precision of the optimizer state");
   params.unsupported("amsgrad", "false", "the AMSGrad variant of Adam");
+  params.unsupported("maximize", "false", "PyTorch's optimizers: follow the gradient upwards");
+  params.unsupported("lr_decay", "0", "PyTorch's Adagrad: decay of the learning rate").instead("a scheduler");
+  params.unsupported("initial_accumulator_value", "0", "PyTorch's Adagrad: first sum of squares");
+  params.unsupported("eps_inside_sqrt", "false", "LAMB: where eps is added");
+  const char* const one_kernel = "there is one implementation of each optimizer";
+  for (const char* name : {"foreach", "fused"})
+    params.inert(name, "null", "PyTorch's optimizers: which kernels compute the update", one_kernel);
+  for (const char* name : {"capturable", "differentiable"})
+    params.inert(name, "false", "PyTorch's optimizers: how they work with PyTorch's graphs", one_kernel);
+  params.inert("set_grad_none", "true", "free gradients after a step", "their memory is planned");
   params.unsupported("ns_method", "\"standard\"", "Newton-Schulz iteration of Muon");
   const char* const groups = "ranks exchange signs as they exchange everything else";
   params.inert("cuda_aware", "false", "1-bit optimizers: MPI accepts device memory", groups);

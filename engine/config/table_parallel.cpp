@@ -31,6 +31,9 @@ void add_tensor_parallel(KeyTable& table) {
               [](const Config& c) { return c.parallel.tensor > 1 ? std::to_string(c.parallel.tensor) : std::string("0"); })
       .at_least(0)
       .alias_of("parallel.tensor");
+  tensor.inert("enabled", "false", "a switch that DeepSpeed does not have", "autotp_size, or parallel.tensor, decides");
+  tensor.unsupported("vocab_parallel_lm_head", "null", "split the head by vocabulary; Trivet always does");
+  tensor.inert("vocab_parallel_ce_backend", "\"torch\"", "kernel of the split cross-entropy", "there is one such kernel");
   tensor.unsupported("dtype", "\"fp16\"", "type of the parameters");
   tensor.unsupported("keep_module_on_host", "false", "keep the module on the host");
   tensor.unsupported("kernel_inject", "false", "inject inference kernels");

@@ -84,6 +84,7 @@ void add_schedule(Section<PipelineConfig>& pipeline) {
               set_schedule, get_schedule)
       .own()
       .names(names_of<ScheduleKind>())
+      .ignores_case()
       .open_names({"file:PATH"})
       .active_when("a step has several microbatches or parallel.pipeline is more than 1",
                    [](const Config& c) { return c.parallel.pipeline > 1 || accumulates(c.batch); });

@@ -10,9 +10,10 @@ namespace {
 const char* const kNoPrecision = "false, the default of Hugging Face's Trainer, which takes ";
 
 void set_grad_accum_dtype(Config& config, const JsonNode& node) {
-  if (node.text == "fp32") config.grad_accum_dtype = DType::Float32;
-  if (node.text == "fp16") config.grad_accum_dtype = DType::Float16;
-  if (node.text == "bf16") config.grad_accum_dtype = DType::BFloat16;
+  const auto is = [&](const char* name, const char* long_name) { return node.text == name || node.text == long_name; };
+  if (is("fp32", "float32")) config.grad_accum_dtype = DType::Float32;
+  if (is("fp16", "float16")) config.grad_accum_dtype = DType::Float16;
+  if (is("bf16", "bfloat16")) config.grad_accum_dtype = DType::BFloat16;
 }
 
 std::string get_grad_accum_dtype(const Config& config) {
@@ -99,22 +100,26 @@ void add_precision_keys(KeyTable& table) {
               "type in which gradients are summed over microbatches and ranks: \"fp32\" or the model's; null: \"fp32\" for a "
               "model in bf16, otherwise the model's",
               set_grad_accum_dtype, get_grad_accum_dtype)
-      .names({"fp32", "fp16", "bf16"})
+      .names({"fp32", "fp16", "bf16", "float32", "float16", "bfloat16"})
       .nullable()
+      .deepspeed("sums gradients of a model in bf16 in bf16 where nothing is given")
       .active_when("reproducible is \"run\"", [](const Config& c) { return c.reproducible == Reproducible::Run; });
   types.unsupported("param_dtype", "null", "type of the parameters; in Trivet, fp16.enabled and bf16.enabled determine it");
   types.unsupported("buffer_dtype", "null", "type of buffers");
+  types.unsupported("keep_in_fp32_modules", "\"auto\"", "modules whose buffers stay in float32").type(KeyType::Any);
 
   SectionBase top(table, "");
   top.custom("communication_data_type", KeyType::Enum,
-             "type in which gradients are reduced; only the one that data_types.grad_accum_dtype, or its default, determines",
+             "type in which gradients are reduced, which is the one in which they are summed (data_types.grad_accum_dtype): "
+             "\"fp32\" is taken for both where that is not given, and a line names the other values",
              set_communication_dtype, get_communication_dtype)
       .names({"fp32", "fp16", "bf16", "bfp16"})
       .ignores_case()
       .nullable()
       .active_when("reproducible is \"run\"", [](const Config& c) { return c.reproducible == Reproducible::Run; })
       .deepspeed("may sum gradients in one type and reduce them in another; older ones call bf16 \"bfp16\"");
-  top.unsupported("seq_parallel_communication_data_type", "\"fp32\"", "type of reductions of sequence parallelism");
+  top.inert("seq_parallel_communication_data_type", "\"fp32\"", "type of reductions of DeepSpeed's sequence parallelism",
+            "gradients are reduced in the type in which they are summed");
   SectionBase autocast(table, "torch_autocast");
   autocast.refused("PyTorch's autocast");
   autocast.unsupported("enabled", "false", "PyTorch's autocast");

@@ -111,7 +111,7 @@ void add_run_keys(KeyTable& table) {
   data.own();
   data.key(
       "train", &DataConfig::train,
-      "training data: texts or lines of JSON (plain, .gz or .zst, or a folder of them), files of tokens (.tokens, Megatron "
+      "training data: texts or objects of JSON (plain, gzip or zstd, or a folder of them), files of tokens (.tokens, Megatron "
       ".bin "
       "and .idx, llm.c .bin, NumPy .npy), or images (a folder or file of IDX or CIFAR, or a folder of PNG files); a * in the "
       "name of a text or a file of tokens stands for any characters");
@@ -121,6 +121,12 @@ void add_run_keys(KeyTable& table) {
       "the weight (1 if it is not given) divided by the sum of all is a source's share of the samples (docs/data.md)",
       [](Config& c, const JsonNode& node) { c.data.sources = sources_from(node); },
       [](const Config& c) { return to_json(c.data.sources); }));
+  for_text(data.key(
+      "read_as", &DataConfig::read_as,
+      "what files of text and of tokens are taken for; \"auto\": what their content says, whatever their names; \"text\": text "
+      "in "
+      "UTF-8, also if it looks like JSON; \"bytes\": text in any bytes, also NUL and those that are not UTF-8; \"uint16\", "
+      "\"uint32\": ids of tokens without a header, such as nanoGPT's train.bin (docs/data.md)"));
   data.key("grows", &DataConfig::grows,
            "`train` is a folder, or a name with a *, of .tokens files to which another program may add files while the run "
            "trains; each epoch has the files that were complete when it began (docs/data.md)")

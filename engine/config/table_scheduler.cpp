@@ -1,4 +1,5 @@
 // scheduler.*
+#include "engine/config/refuse.h"
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -8,6 +9,7 @@ namespace {
 using S = SchedulerConfig;
 using Names = std::vector<std::string>;
 const char* const kSchedulerType = "scheduler.type";
+constexpr double kRateOfTrainer = 5e-5;  // of Hugging Face's, which it fills in
 
 // PyTorch's schedulers, which DeepSpeed accepts by name.
 Names schedulers_of_deepspeed() {
@@ -35,8 +37,10 @@ void add_warmup(Section<S>& params) {
       .nullable()
       .default_note("WarmupDecayLR: 0.001")
       .takes_auto([](Config& c) {
-        c.scheduler.warmup_max_lr = c.optimizer.lr;
-        return number_json(c.optimizer.lr) + ", which is optimizer.params.lr";
+        const bool has_rate = find_given(c, "optimizer.params.lr") != nullptr;
+        c.scheduler.warmup_max_lr = has_rate ? c.optimizer.lr : kRateOfTrainer;
+        return has_rate ? number_json(c.optimizer.lr) + ", which is optimizer.params.lr"
+                        : "0.00005, the default of Hugging Face's Trainer, which takes --learning_rate";
       })
       .only_for(kSchedulerType, warmup);
   params.key("warmup_num_steps", &S::warmup_num_steps, "steps of the warm-up; DeepSpeed's schedulers take at least 2")

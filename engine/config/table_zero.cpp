@@ -159,6 +159,9 @@ void add_zero_without_effect(SectionBase& zero) {
   zero.inert("log_trace_cache_warnings", "false", "warn when the order of modules changes",
              "the order is decided before the first step");
   zero.inert("enable_sanity_checks", "false", "additional checks", "the checks are always on");
+  zero.inert("compute_grad_norm", "true", "compute the norm of the gradient", "it is always computed");
+  zero.inert("parameter_alignment", "false", "align each parameter in flat buffers", "blocks are laid out for the kernels");
+  zero.inert("verbose", "false", "print more", "`trivet plan` prints what ZeRO does");
 }
 
 void add_not_implemented(KeyTable& table, SectionBase& zero) {

@@ -38,6 +38,7 @@ class BpeTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> ids) const override;
   std::string to_text() const override;  // tokenizer.json
   int32_t special_id(std::string_view name) const override;
+  std::string token_name(int32_t id) const override { return has_token(id) ? vocabulary_.tokens[id] : ""; }
   size_t piece_bytes(std::string_view text, size_t limit) const override;
 
   const BpeVocabulary& vocabulary() const { return vocabulary_; }

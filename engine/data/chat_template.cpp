@@ -38,10 +38,12 @@ std::string stripped(std::string_view text) {
 
 bool is_answer(const Message& message) { return message.role == "assistant"; }
 
+bool is_ignored(const Message& message) { return !is_answer(message) || !message.learned; }
+
 Document chatml(std::span<const Message> messages) {
   Document document;
   for (const Message& message : messages) {
-    const bool ignored = !is_answer(message);
+    const bool ignored = is_ignored(message);
     document.push_back(special_part("<|im_start|>", true));
     document.push_back({message.role + "\n", true});
     document.push_back({message.content, ignored});
@@ -65,8 +67,8 @@ Document llama_2(std::span<const Message> messages) {
                       "here \"{}\" comes where \"{}\" must",
                       messages[i].role, i % 2 == 0 ? "user" : "assistant"));
     if (is_answer(messages[i])) {
-      document.push_back({" " + stripped(messages[i].content) + " ", false});
-      document.push_back(special_part("</s>", false));
+      document.push_back({" " + stripped(messages[i].content) + " ", is_ignored(messages[i])});
+      document.push_back(special_part("</s>", is_ignored(messages[i])));
     } else {
       document.push_back(special_part("<s>", true));
       document.push_back({"[INST] " + stripped((i == 0 ? system : "") + messages[i].content) + " [/INST]", true});
@@ -79,7 +81,7 @@ Document llama_2(std::span<const Message> messages) {
 Document llama_3(std::span<const Message> messages) {
   Document document{special_part("<|begin_of_text|>", true)};
   for (const Message& message : messages) {
-    const bool ignored = !is_answer(message);
+    const bool ignored = is_ignored(message);
     document.push_back(special_part("<|start_header_id|>", true));
     document.push_back({message.role, true});
     document.push_back(special_part("<|end_header_id|>", true));

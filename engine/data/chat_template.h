@@ -6,7 +6,8 @@
 //             goes in front of the first question: <<SYS>>\nCONTENT\n<</SYS>>\n\n
 //   llama-3   <|begin_of_text|>, then <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>    for each message
 //
-// The loss counts what the assistant says and the token that ends it; everything else is ignored.
+// The loss counts what the assistant says and the token that ends it, unless the message is not to be learned; everything else
+// is ignored.
 #pragma once
 
 #include <span>
@@ -21,6 +22,7 @@ namespace trivet::data {
 struct Message {
   std::string role;  // "system", "user" or "assistant"
   std::string content;
+  bool learned = true;  // of the assistant
 };
 
 // Throws DataError if the template has no place for the messages in this order.

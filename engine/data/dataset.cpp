@@ -4,15 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <set>
 
 #include "engine/config/config.h"
 #include "engine/data/characters.h"
+#include "engine/data/counted_targets.h"
 #include "engine/data/data_error.h"
 #include "engine/data/document_encoder.h"
 #include "engine/data/file_pattern.h"
 #include "engine/data/foreign_tokens.h"
+#include "engine/data/input_files.h"
+#include "engine/data/text_check.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_array.h"
 #include "engine/data/token_file.h"
@@ -64,6 +66,8 @@ std::shared_ptr<Tokenizer> tokenizer_for_text(const DataOptions& options, const 
 struct Opened {
   std::shared_ptr<TokenSequence> tokens;
   std::shared_ptr<Tokenizer> tokenizer;
+  std::vector<std::string> notes = {};
+  LineFacts facts = {};
 };
 
 // Refuses a token file that was made with a different tokenizer from the one that the config names.
@@ -84,7 +88,8 @@ void check_vocabulary(const DataOptions& options, const std::string& path, const
       if (kind != "characters") mismatch(own);
       return;
     case VocabularyKind::Tokenizer:
-      if (options.tokenizer_file != path && load_tokenizer(options.tokenizer_file)->to_text() != info.tokenizer_text)
+      if (options.tokenizer_file != path &&
+          !encode_alike(load_tokenizer(options.tokenizer_file)->to_text(), info.tokenizer_text))
         mismatch(own);
       return;
     case VocabularyKind::Size:
@@ -93,8 +98,17 @@ void check_vocabulary(const DataOptions& options, const std::string& path, const
   }
 }
 
+bool reads_ids(const DataOptions& options) {
+  return options.data.read_as == ReadAs::UInt16 || options.data.read_as == ReadAs::UInt32;
+}
+
+std::shared_ptr<StoredTokenFile> open_stored(const DataOptions& options, const std::string& path) {
+  if (!reads_ids(options)) return open_token_file(path);
+  return open_ids(path, options.data.read_as == ReadAs::UInt16 ? TokenType::UInt16 : TokenType::Int32);
+}
+
 Opened open_token_data(const DataOptions& options, const std::string& path) {
-  const auto file = open_token_file(path);
+  const auto file = open_stored(options, path);
   const TokenFileInfo& info = file->info();
   if (!info.tokenizer_text.empty()) {
     check_vocabulary(options, path, info);
@@ -138,9 +152,9 @@ std::shared_ptr<TokenSequence> checked(std::shared_ptr<TokenSequence> file, int6
 
 LineKind line_kind(const DataOptions& options) { return options.pairs ? LineKind::Pair : LineKind::Text; }
 
-std::vector<char32_t> characters_in(const std::vector<std::string>& paths, const DataOptions& options) {
+std::vector<char32_t> characters_in(const std::vector<InputFile>& files, const DataOptions& options) {
   std::set<char32_t> all;
-  TextPieces pieces(paths, kTextPieceBytes);
+  TextPieces pieces(files, kTextPieceBytes);
   const auto collect = [&](std::string_view text, bool) {
     const auto some = distinct_characters(text);
     all.insert(some.begin(), some.end());
@@ -149,36 +163,35 @@ std::vector<char32_t> characters_in(const std::vector<std::string>& paths, const
   return {all.begin(), all.end()};
 }
 
-// Texts and lines of JSON, which become documents. If `tokenizer` is null, the tokenizer that the config requests is used.
-Opened open_documents(const DataOptions& options, const std::vector<std::string>& inputs,
+// Texts and objects of JSON, which become documents. If `tokenizer` is null, the tokenizer that the config requests is used.
+Opened open_documents(const DataOptions& options, const std::string& name, const std::vector<InputFile>& files,
                       std::shared_ptr<Tokenizer> tokenizer) {
-  int64_t left_out = 0;
-  const std::vector<std::string> paths = texts_of(inputs, left_out);
   if (!tokenizer && options.vocabulary == VocabularyKind::Characters)
-    tokenizer = std::make_shared<CharactersTokenizer>(characters_in(paths, options));
-  if (!tokenizer) tokenizer = tokenizer_for_text(options, paths[0], "");
+    tokenizer = std::make_shared<CharactersTokenizer>(characters_in(files, options));
+  if (!tokenizer) tokenizer = tokenizer_for_text(options, files[0].path, "");
   const DocumentEncoder encoder(tokenizer, {.lines = line_kind(options), .chat_template = options.data.chat_template});
   EncodedText all;
-  TextPieces pieces(paths, kTextPieceBytes,
+  TextPieces pieces(files, kTextPieceBytes,
                     [&](std::string_view text, size_t limit) { return tokenizer->piece_bytes(text, limit); });
   for (InputPiece piece; pieces.next(piece);) {
     append(all, encoder.encode(piece));
     if (pieces.bytes() > kMaxTextBytes)
-      bad_file(inputs[0], fmt::format("has more than {} bytes (unpacked), the maximum for texts that are tokenized in memory; "
-                                      "make a token file with `trivet data prepare`",
-                                      kMaxTextBytes));
+      bad_file(name, fmt::format("has more than {} bytes (unpacked), the maximum for texts that are tokenized in memory; "
+                                 "make a token file with `trivet data prepare`",
+                                 kMaxTextBytes));
   }
-  if (all.ids.empty()) bad_file(inputs[0], "has no text");
-  return {std::make_shared<TokenArray>(std::move(all), tokenizer->vocabulary_size(), options.pairs), tokenizer};
+  if (all.ids.empty()) bad_file(name, "has no text");
+  LineFacts facts = all.facts;
+  return {.tokens = std::make_shared<TokenArray>(std::move(all), tokenizer->vocabulary_size(), options.pairs),
+          .tokenizer = tokenizer,
+          .facts = std::move(facts)};
 }
 
-// The files that a pattern matches, one after the other.
+// Files of tokens, one after the other.
 Opened open_shards(const DataOptions& options, const std::vector<std::string>& paths) {
   std::vector<std::shared_ptr<TokenSequence>> parts;
   std::shared_ptr<Tokenizer> tokenizer;
   for (const std::string& path : paths) {
-    if (!token_format_of(path))
-      bad_file(path, "is not a token file, but other files that the pattern names are; name files of one kind");
     if (path.ends_with(".idx") && std::ranges::find(paths, data_file_of(path)) != paths.end()) continue;  // the same tokens
     const Opened shard = open_token_data(options, path);
     const auto text_of = [](const std::shared_ptr<Tokenizer>& one) { return one ? one->to_text() : ""; };
@@ -193,23 +206,39 @@ Opened open_shards(const DataOptions& options, const std::vector<std::string>& p
   return {std::make_shared<JoinedTokens>(std::move(parts)), tokenizer};
 }
 
-// If `tokenizer` is null, the tokenizer that the config requests is used.
-Opened open_any(const DataOptions& options, const std::string& pattern, std::shared_ptr<Tokenizer> tokenizer) {
-  const std::vector<std::string> paths = matching_files(pattern);
-  const std::string& path = paths[0];
-  const auto is_document = [](const std::string& name) { return is_json_lines(name) || std::filesystem::is_directory(name); };
-  const auto is_tokens = [&](const std::string& name) { return !is_document(name) && token_format_of(name); };
-  if (paths.size() > 1 && std::ranges::any_of(paths, is_tokens)) return open_shards(options, paths);
-  if (paths.size() > 1 || is_document(path)) return open_documents(options, paths, std::move(tokenizer));
-  if (token_format_of(path)) return open_token_data(options, path);
-  refuse_unread_format(path);
-  const std::string text = read_text(path);
-  if (!tokenizer) tokenizer = tokenizer_for_text(options, path, text);
-  std::vector<int32_t> ids = naming(path, [&] { return tokenizer->encode(text); });
+// One text, which is encoded as a whole.
+Opened open_text(const DataOptions& options, const InputFile& file, std::shared_ptr<Tokenizer> tokenizer) {
+  const std::string text = read_text(file.path);
+  TextCheck check;
+  if (!file.any_bytes) check.add(text), check.finish();
+  if (!check.is_text()) refuse_bytes(file.path, check.in_words());
+  if (!tokenizer) tokenizer = tokenizer_for_text(options, file.path, text);
+  std::vector<int32_t> ids = naming(file.path, [&] { return tokenizer->encode(text); });
   const auto end = static_cast<int64_t>(ids.size());
   return {
       std::make_shared<TokenArray>(EncodedText{.ids = std::move(ids), .document_ends = {end}}, tokenizer->vocabulary_size()),
       tokenizer};
+}
+
+// If `tokenizer` is null, the tokenizer that the config requests is used.
+Opened open_any(const DataOptions& options, const std::string& pattern, FolderUse use, std::shared_ptr<Tokenizer> tokenizer) {
+  const MatchingFiles matching = matching_files(pattern);
+  const InputFiles inputs = find_inputs(matching.paths, options.data.read_as, use);
+  if (!inputs.tokens.empty() && !inputs.texts.empty())
+    bad_file(inputs.texts[0].path, "is not a token file, but other files that the pattern names are; name files of one kind");
+  const bool is_one_text = matching.paths == std::vector{inputs.texts.empty() ? "" : inputs.texts[0].path};
+  Opened opened;
+  if (inputs.tokens.size() == 1)
+    opened = open_token_data(options, inputs.tokens[0]);
+  else if (!inputs.tokens.empty())
+    opened = open_shards(options, inputs.tokens);
+  else if (is_one_text && inputs.texts[0].kind == FileKind::Text)
+    opened = open_text(options, inputs.texts[0], std::move(tokenizer));
+  else
+    opened = open_documents(options, pattern, inputs.texts, std::move(tokenizer));
+  opened.notes = inputs.notes;
+  if (!matching.note.empty()) opened.notes.push_back(matching.note);
+  return opened;
 }
 
 // Refuses data that the objective cannot use.
@@ -224,11 +253,17 @@ void check_kind(const DataOptions& options, const std::string& pattern, const Op
              "\"completion\", or with \"messages\", or the objective \"next_token\", which counts all tokens of a text");
   if (!options.pairs && opened.tokens->has_pairs())
     bad_file(pattern, "holds pairs of answers; set training.objective to \"dpo\", or prepare texts without --pairs");
+  if (options.data.loss_on == LossOn::Completions && !counts_any(*opened.tokens))
+    bad_file(pattern,
+             "has nothing to learn: the loss counts none of its tokens, because no conversation has an answer of the assistant "
+             "whose weight is not 0, and no prompt a completion; use data with answers, or count all tokens with data.loss_on "
+             "\"all\"");
 }
 
-Opened open_file(const DataOptions& options, const std::string& pattern, std::shared_ptr<Tokenizer> tokenizer) {
-  Opened opened = open_any(options, pattern, std::move(tokenizer));
+Opened open_file(const DataOptions& options, const std::string& pattern, FolderUse use, std::shared_ptr<Tokenizer> tokenizer) {
+  Opened opened = open_any(options, pattern, use, std::move(tokenizer));
   check_kind(options, pattern, opened);
+  for (const std::string& sentence : opened.facts.sentences()) opened.notes.push_back(pattern + ": " + sentence);
   return opened;
 }
 
@@ -266,6 +301,7 @@ void check_same_tokenizer(const DataOptions& options, const char* key, const std
 Dataset training_dataset(const DataOptions& options, const Opened& train, const std::string& path) {
   Dataset dataset;
   dataset.tokenizer = train.tokenizer;
+  dataset.notes = train.notes;
   dataset.vocabulary_size =
       options.vocabulary == VocabularyKind::Size ? options.vocabulary_size : dataset.tokenizer->vocabulary_size();
   dataset.train = checked(train.tokens, dataset.vocabulary_size, path);
@@ -274,15 +310,16 @@ Dataset training_dataset(const DataOptions& options, const Opened& train, const 
 
 // Adds options.data.validation to the data of `path`.
 void open_validation(const DataOptions& options, const std::string& path, Dataset& dataset) {
-  const Opened validation = open_file(options, options.data.validation, dataset.tokenizer);
+  const Opened validation = open_file(options, options.data.validation, FolderUse::Validate, dataset.tokenizer);
   check_same_tokenizer(options, "data.validation", options.data.validation, validation, dataset.tokenizer, path);
   dataset.validation = checked(validation.tokens, dataset.vocabulary_size, options.data.validation);
+  dataset.notes.insert(dataset.notes.end(), validation.notes.begin(), validation.notes.end());
 }
 
 // `tokenizer`, unless it is null, is the one that texts are encoded with, and that of token files: that of the source `from`.
 Dataset open_with(const DataOptions& options, const std::shared_ptr<Tokenizer>& tokenizer, const std::string& from) {
   const std::string& path = options.data.train;
-  const Opened train = open_file(options, path, tokenizer);
+  const Opened train = open_file(options, path, FolderUse::Train, tokenizer);
   check_same_tokenizer(options, "data.sources", path, train, tokenizer, from);
   Dataset dataset = training_dataset(options, train, path);
   if (options.data.validation.empty())
@@ -306,6 +343,19 @@ DataOptions data_options(const Config& config) {
 
 int64_t training_tokens(int64_t tokens, double validation_fraction) {
   return static_cast<int64_t>(std::floor(static_cast<double>(tokens) * (1.0 - validation_fraction)));
+}
+
+bool reads_texts(const DataOptions& options) {
+  std::vector<std::string> patterns{options.data.train};
+  for (const DataSource& source : options.data.sources) patterns.push_back(source.path);
+  return std::ranges::any_of(patterns, [&](const std::string& pattern) {
+    if (pattern.empty()) return false;
+    try {
+      return !find_inputs(matching_files(pattern).paths, options.data.read_as, FolderUse::Train).texts.empty();
+    } catch (const DataError&) {
+      return false;  // whoever opens the data says what is wrong with it
+    }
+  });
 }
 
 Dataset open_dataset(const DataOptions& options) {

@@ -1,6 +1,6 @@
 // Opens the data that a run trains and validates on, as named in the data section of a config.
 //
-//   texts and lines of JSON   are tokenized in memory at start; plain, .gz or .zst; one file, a folder or a pattern
+//   texts and objects of JSON are tokenized in memory at start; plain, gzip or zstd; one file, a folder or a pattern
 //   token files               are read one sample at a time; their tokenizer, if any, must be the one that the config names
 //
 // Validation uses a separate file or the last validation_fraction of the training tokens.
@@ -37,7 +37,11 @@ struct Dataset {
   std::shared_ptr<TokenSequence> validation;  // null if there is none
   std::shared_ptr<Tokenizer> tokenizer;       // null for a token file without one
   int64_t vocabulary_size = 0;
+  std::vector<std::string> notes = {};  // what the user should know about the files
 };
+
+// Whether some of options.data.train and options.data.sources are not files of tokens, so that a tokenizer is needed.
+bool reads_texts(const DataOptions& options);
 
 // What options.data.train names.
 Dataset open_dataset(const DataOptions& options);

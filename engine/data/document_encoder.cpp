@@ -22,14 +22,21 @@ LineOptions line_options(const Tokenizer& tokenizer, const EncoderOptions& optio
   return result;
 }
 
-// Adds to errors of `work` where they occurred.
+// Adds to errors of `work` where they occurred, and a note.
 template <typename Work>
-void naming_place(const std::string& place, Work work) {
+void naming_place(const std::string& place, Work work, std::string_view note = "") {
   try {
     work();
   } catch (const DataError& error) {
-    throw DataError(error.exit_code(), place + ": " + error.what());
+    throw DataError(error.exit_code(), fmt::format("{}: {}{}", place, error.what(), note));
   }
+}
+
+// A file that is read as JSON because it begins so, and not because of its name, may be meant as a text.
+std::string_view note_on(const InputPiece& piece) {
+  if (is_called_json(piece.path)) return "";
+  return "; it begins as JSON does: to read it as a text, set data.read_as to \"text\" (--read-as text of `trivet data "
+         "prepare`)";
 }
 
 // A pair is two documents, so none of them may vanish; and a token is asked for only if one comes before it.
@@ -45,6 +52,12 @@ void check_answer(const EncodedText& text, size_t documents_before) {
         ExitCode::Usage,
         "an answer has no token that the model could be asked for: with an empty prompt, and in a vocabulary without "
         "an end of text, it needs two");
+}
+
+// Whether the loss counts any of the tokens from this one on.
+bool counts_some_after(const EncodedText& text, size_t first) {
+  if (text.ignored.empty()) return first < text.ids.size();
+  return std::find(text.ignored.begin() + static_cast<std::ptrdiff_t>(first), text.ignored.end(), 0) != text.ignored.end();
 }
 
 std::string place_of(const InputPiece& piece) {
@@ -98,11 +111,14 @@ void DocumentEncoder::add(const Document& document, EncodedText& out) const {
 EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
   EncodedText out;
   if (piece.lines) {
-    for_each_document(piece, line_options_, [&](const Document& document) {
-      const size_t before = out.document_ends.size();
+    const auto add_document = [&](const Document& document) {
+      const size_t before = out.document_ends.size(), tokens_before = out.ids.size();
       add(document, out);
-      if (line_options_.kind == LineKind::Pair) check_answer(out, before);
-    });
+      if (line_options_.kind == LineKind::Pair) return check_answer(out, before);
+      ++out.facts.documents;
+      if (!counts_some_after(out, tokens_before)) ++out.facts.without_targets;
+    };
+    for_each_document(piece, line_options_, add_document, &out.facts);
     return out;
   }
   if (line_options_.kind == LineKind::Pair)
@@ -131,15 +147,17 @@ void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
   }
 }
 
-void for_each_document(const InputPiece& piece, const LineOptions& options, const std::function<void(const Document&)>& work) {
+void for_each_document(const InputPiece& piece, const LineOptions& options, const std::function<void(const Document&)>& work,
+                       LineFacts* facts) {
   int64_t number = piece.first_line;
   for (std::string_view rest = piece.text; !rest.empty(); ++number) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    naming_place(fmt::format("{}: line {}", piece.path, number), [&] {
-      for (const Document& document : documents_of_line(line, options)) work(document);
-    });
+    const auto add = [&] {
+      for (const Document& document : documents_of_line(line, options, facts)) work(document);
+    };
+    naming_place(fmt::format("{}: {} {}", piece.path, piece.objects ? "object" : "line", number), add, note_on(piece));
   }
 }
 

@@ -47,7 +47,9 @@ class DocumentEncoder {
 void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
                    const std::function<void(std::string_view text, bool special)>& work, LineKind lines = LineKind::Text);
 
-// Calls work(document) for each document of such a piece. Errors name the input and the line.
-void for_each_document(const InputPiece& piece, const LineOptions& options, const std::function<void(const Document&)>& work);
+// Calls work(document) for each document of such a piece. Errors name the input and the line. Adds keys that are not read to
+// `facts`, if it is given.
+void for_each_document(const InputPiece& piece, const LineOptions& options, const std::function<void(const Document&)>& work,
+                       LineFacts* facts = nullptr);
 
 }  // namespace trivet::data

@@ -16,7 +16,8 @@ DocumentSource::DocumentSource(std::shared_ptr<const TokenSequence> tokens, cons
             .targets = {options.sequence_length},
             .input_values = tokens_->vocabulary_size(),
             .classes = tokens_->vocabulary_size()},
-      ends_(tokens_->document_ends()) {
+      ends_(tokens_->document_ends()),
+      may_lack_targets_(options.loss_on == LossOn::Completions && tokens_->marks_prompts()) {
   const std::string packing(name_of(options.packing));
   if (ends_.empty())
     throw DataError(ExitCode::Usage,
@@ -26,6 +27,7 @@ DocumentSource::DocumentSource(std::shared_ptr<const TokenSequence> tokens, cons
   int64_t begin = 0;
   for (const int64_t end : ends_) {
     add_document(begin, end);
+    may_lack_targets_ = may_lack_targets_ || end - begin == 1;  // its token is no target, nor is that of the next document
     begin = end;
   }
   // A single token has no target.
@@ -62,10 +64,21 @@ void DocumentSource::fill(int64_t sample, int64_t, std::span<std::byte> input, s
   const std::span<int32_t> expected = targets.first(static_cast<size_t>(count - 1));
   std::memcpy(input.data(), tokens.data(), expected.size_bytes());
   std::copy(tokens.begin() + 1, tokens.end(), expected.begin());
-  if (options_.loss_on == LossOn::Completions) tokens_->ignore(first + 1, expected);
+  ignore({first, count}, expected);
+}
+
+void DocumentSource::ignore(const Sample& sample, std::span<int32_t> targets) const {
+  const auto [first, count] = sample;
+  if (options_.loss_on == LossOn::Completions) tokens_->ignore(first + 1, targets);
   // The token at the end of a document is the first of the next one.
   auto end = std::ranges::upper_bound(ends_, first);
-  for (; end != ends_.end() && *end < first + count; ++end) expected[*end - first - 1] = -1;
+  for (; end != ends_.end() && *end < first + count; ++end) targets[*end - first - 1] = -1;
+}
+
+bool DocumentSource::has_targets(int64_t sample) const {
+  std::vector<int32_t> targets(static_cast<size_t>(samples_[sample].tokens - 1), 0);
+  ignore(samples_[sample], targets);
+  return std::ranges::any_of(targets, [](int32_t target) { return target >= 0; });
 }
 
 std::string DocumentSource::digest() const {

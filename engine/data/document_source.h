@@ -32,6 +32,8 @@ class DocumentSource final : public SampleSource {
   const SampleSpec& spec() const override { return spec_; }
   int64_t samples() const override { return static_cast<int64_t>(samples_.size()); }
   void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override;
+  bool may_lack_targets() const override { return may_lack_targets_; }
+  bool has_targets(int64_t sample) const override;
   std::string digest() const override;
 
   int64_t documents() const { return static_cast<int64_t>(ends_.size()); }
@@ -43,6 +45,8 @@ class DocumentSource final : public SampleSource {
     int64_t first, tokens;
   };
   void add_document(int64_t begin, int64_t end);
+  // Sets to -1 those targets of the sample that the loss does not count.
+  void ignore(const Sample& sample, std::span<int32_t> targets) const;
 
   std::shared_ptr<const TokenSequence> tokens_;
   Options options_;
@@ -50,6 +54,7 @@ class DocumentSource final : public SampleSource {
   std::vector<int64_t> ends_;  // of documents
   std::vector<Sample> samples_;
   int64_t cut_documents_ = 0;
+  bool may_lack_targets_;
 };
 
 }  // namespace trivet::data

@@ -3,6 +3,7 @@
 namespace trivet::data {
 
 void append(EncodedText& text, const EncodedText& more) {
+  text.facts.add(more.facts);
   const auto first = static_cast<int64_t>(text.ids.size());
   for (const int64_t end : more.document_ends) text.document_ends.push_back(first + end);
   text.ids.insert(text.ids.end(), more.ids.begin(), more.ids.end());

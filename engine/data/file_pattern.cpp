@@ -1,8 +1,11 @@
 #include "engine/data/file_pattern.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 
+#include "core/printable.h"
 #include "engine/data/data_error.h"
 
 namespace trivet::data {
@@ -28,23 +31,27 @@ bool matches(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', place) == std::string_view::npos;
 }
 
-std::vector<std::string> matching_files(const std::string& path) {
+MatchingFiles matching_files(const std::string& path) {
   const fs::path whole(path);
   const std::string pattern = whole.filename().string();
   std::error_code error;
-  if (pattern.find('*') == std::string::npos || fs::exists(whole, error)) return {path};
+  if (pattern.find('*') == std::string::npos || fs::exists(whole, error)) return {{path}};
   const fs::path folder = whole.parent_path();
-  std::vector<std::string> found;
+  std::vector<std::string> found, left_out;
   fs::directory_iterator entries(folder.empty() ? "." : folder, error);
-  if (error) bad_file(path, "the folder " + folder.string() + " cannot be read: " + error.message());
-  for (; entries != fs::directory_iterator(); entries.increment(error)) {
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
     const std::string name = entries->path().filename().string();
-    if (matches(pattern, name) && !entries->is_directory(error)) found.push_back((folder / name).string());
-    if (error) break;
+    std::error_code none;
+    const bool is_left_out = (name.starts_with(".") && !pattern.starts_with(".")) || entries->is_directory(none);
+    if (matches(pattern, name)) (is_left_out ? left_out : found).push_back((folder / name).string());
   }
-  if (found.empty()) bad_file(path, "no file matches");
+  if (error) bad_file(path, "the folder " + folder.string() + " cannot be read: " + error.message());
   std::ranges::sort(found);
-  return found;
+  std::ranges::sort(left_out);
+  const std::string names = printable(fmt::format("{}", fmt::join(left_out, ", ")));
+  const std::string rest = left_out.empty() ? "" : "leaves out folders and hidden files: " + names;
+  if (found.empty()) bad_file(path, "no file matches" + (rest.empty() ? "" : "; a pattern " + rest));
+  return {std::move(found), rest.empty() ? "" : path + ": " + rest};
 }
 
 }  // namespace trivet::data

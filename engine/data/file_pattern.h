@@ -7,9 +7,15 @@
 
 namespace trivet::data {
 
+struct MatchingFiles {
+  std::vector<std::string> paths;
+  std::string note = "";  // on folders and hidden files whose names match, too, but that are left out
+};
+
 // `path` itself, or, if there is no such file and its last part contains a "*", the files that match it, in the order of their
-// names. A "*" stands for any characters. Throws DataError if no file matches.
-std::vector<std::string> matching_files(const std::string& path);
+// names. A "*" stands for any characters, but at the beginning of a name not for "." (a hidden file). Throws DataError if no
+// file matches.
+MatchingFiles matching_files(const std::string& path);
 
 // Whether the name matches the pattern.
 bool matches(std::string_view pattern, std::string_view name);

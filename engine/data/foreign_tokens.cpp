@@ -10,7 +10,9 @@
 #include "core/printable.h"
 #include "engine/data/data_error.h"
 #include "engine/data/data_file.h"
+#include "engine/data/gzip.h"
 #include "engine/data/hash.h"
+#include "engine/data/zstd.h"
 
 namespace trivet::data {
 namespace {
@@ -346,6 +348,20 @@ std::shared_ptr<StoredTokenFile> open_megatron(const std::string& path) {
   const TokenFileInfo info{
       .format = "megatron", .type = index.type, .tokens = index.tokens, .documents = std::max<int64_t>(0, index.documents - 1)};
   return std::make_shared<MegatronTokens>(std::move(data), info, index_path, " index " + sampled_hash(index_file));
+}
+
+std::shared_ptr<StoredTokenFile> open_ids(const std::string& path, TokenType type) {
+  auto file = std::make_unique<DataFile>(path);
+  const std::string start = file->text(0, 8);
+  if (begins_token_file(start) || is_gzip(start) || is_zstd(start))
+    bad_file(path,
+             "is not without a header: it begins as a file of tokens, or one that is packed, does; leave out data.read_as");
+  if (file->bytes() % bytes_of(type) != 0)
+    bad_file(path, fmt::format("has {} bytes, which is no multiple of the {} bytes of an id; data.read_as is for ids without a "
+                               "header",
+                               file->bytes(), bytes_of(type)));
+  const TokenFileInfo info{.format = "headerless", .type = type, .tokens = file->bytes() / bytes_of(type)};
+  return std::make_shared<ForeignTokens>(std::move(file), 0, info, "");
 }
 
 std::shared_ptr<StoredTokenFile> open_llm_c(const std::string& path) {

@@ -25,5 +25,7 @@ bool is_numpy(std::string_view content);
 std::shared_ptr<StoredTokenFile> open_megatron(const std::string& path);
 std::shared_ptr<StoredTokenFile> open_llm_c(const std::string& path);
 std::shared_ptr<StoredTokenFile> open_numpy(const std::string& path);
+// Ids back to back without a header, such as nanoGPT's train.bin. Nothing says where documents end.
+std::shared_ptr<StoredTokenFile> open_ids(const std::string& path, TokenType type);
 
 }  // namespace trivet::data

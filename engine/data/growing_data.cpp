@@ -36,6 +36,8 @@ class GrownSource final : public SampleSource {
   void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override {
     joined_.fill(sample, epoch, input, targets);
   }
+  bool may_lack_targets() const override { return joined_.may_lack_targets(); }
+  bool has_targets(int64_t sample) const override { return joined_.has_targets(sample); }
   // The first epochs decide what a step reads, as the files do.
   std::string digest() const override {
     std::string epochs;

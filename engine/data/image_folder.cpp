@@ -7,6 +7,7 @@
 
 #include "core/printable.h"
 #include "engine/data/data_error.h"
+#include "engine/data/file_kind.h"
 #include "engine/data/png.h"
 #include "engine/data/text_file.h"
 
@@ -37,10 +38,19 @@ std::vector<std::string> classes_of(const std::string& folder) {
   return classes;
 }
 
+// Says what the file is instead.
+[[noreturn]] void refuse_picture(const std::string& path) {
+  const FileLook look = look_into(path);
+  bad_file(path, fmt::format("is {}; images of a folder must be PNG images{}", look.what,
+                             look.kind == FileKind::Unread && !look.advice.empty() ? ": " + look.advice : ""));
+}
+
 }  // namespace
 
 void add_picture(const std::string& path, Images& images) {
-  const Picture picture = read_png(read_text(path, kMaxPngBytes, "a PNG image"), path);
+  const std::string bytes = read_text(path, kMaxPngBytes, "a PNG image");
+  if (!is_png(bytes)) refuse_picture(path);
+  const Picture picture = read_png(bytes, path);
   if (images.pixels.empty()) {
     images.channels = picture.channels;
     images.rows = picture.rows;
@@ -64,7 +74,6 @@ Images read_image_folder(const std::string& path, std::vector<std::string>& clas
     const std::string folder = path + "/" + name;
     if (known == classes.end()) bad_file(folder, "is a class that the training images do not have");
     for (const std::string& file : names_in(folder)) {
-      if (!file.ends_with(".png")) bad_file(folder + "/" + file, "is no file *.png; a class's folder has only such files");
       add_picture(folder + "/" + file, images);
       images.classes.push_back(static_cast<int32_t>(known - classes.begin()));
     }

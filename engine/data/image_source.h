@@ -35,6 +35,7 @@ class ImageSource final : public SampleSource {
   const SampleSpec& spec() const override { return spec_; }
   int64_t samples() const override { return static_cast<int64_t>(numbers_.size()); }
   void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override;
+  bool may_lack_targets() const override { return false; }  // a class, or a text, which may be empty
   std::string digest() const override;
   // A sample for people to look at: neither normalized nor augmented. Of images that are neither gray nor RGB, the first
   // channel.

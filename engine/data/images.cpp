@@ -116,7 +116,7 @@ OpenedImages open_cifar(const std::string& path, ImageFormat format) {
 bool has_folder(const std::string& path) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored))
-    if (entry.is_directory(ignored)) return true;
+    if (entry.is_directory(ignored) && !entry.path().filename().string().starts_with(".")) return true;
   return false;
 }
 

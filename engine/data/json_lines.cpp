@@ -4,48 +4,20 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
-#include "core/bounded_file.h"
-#include "core/error.h"
+#include "core/bounded_json.h"
 #include "core/printable.h"
 #include "engine/data/chat_template.h"
+#include "engine/data/json_messages.h"
+#include "engine/data/record_advice.h"
 
 namespace trivet::data {
 namespace {
 
 using LineJson = nlohmann::json;
 
-constexpr int kLineLevels = 64;
-
-[[noreturn]] void refuse_line(const std::string& message) { throw DataError(ExitCode::Usage, message); }
-
-std::string string_at(const LineJson& object, const char* key) {
-  const LineJson& value = object.at(key);
-  if (!value.is_string()) refuse_line(fmt::format("\"{}\" is {}; it must be a string", key, value.type_name()));
-  return value.get<std::string>();
-}
-
-Message message_of(const LineJson& json) {
-  if (!json.is_object() || !json.contains("role") || !json.contains("content"))
-    refuse_line("a message must be an object with \"role\" and \"content\"");
-  for (const char* key : {"tool_calls", "function_call"})
-    if (json.contains(key) && !json.at(key).is_null())
-      refuse_line(fmt::format("a message has \"{}\", for which no chat template here has a place", key));
-  return {string_at(json, "role"), string_at(json, "content")};
-}
-
-std::vector<Message> messages_at(const LineJson& object, const char* key, ChatTemplate chat_template) {
-  const LineJson& messages = object.at(key);
-  if (!messages.is_array()) refuse_line(fmt::format("\"{}\" is {}; it must be a list", key, messages.type_name()));
-  if (chat_template == ChatTemplate::None)
-    refuse_line(
-        fmt::format("has {}\"{}\", which need a chat template: \"chatml\", \"llama-2\" or \"llama-3\" (data.chat_template, or "
-                    "--chat-template of `trivet data prepare`)",
-                    std::string_view(key) == "messages" ? "" : "messages in ", key));
-  std::vector<Message> all;
-  for (const LineJson& message : messages) all.push_back(message_of(message));
-  return all;
-}
+constexpr JsonLimits kLineLimits{.levels = 64};
 
 // The loss counts the beginning of the frame as it counts the text next to it.
 Document in_frame(Document document, const LineOptions& options, bool with_end_of_text) {
@@ -62,8 +34,70 @@ std::string keys_of(const LineJson& object) {
   return keys.empty() ? "nothing" : printable(keys);
 }
 
+std::string what_to_do(const LineJson& json) {
+  const std::string advice = advice_for_record(json);
+  return advice.empty() ? "" : ": " + advice;
+}
+
 Document prompt_and_completion(std::string prompt, std::string completion, const LineOptions& options) {
   return in_frame({{std::move(prompt), true}, {std::move(completion), false}}, options, true);
+}
+
+// The loss counts all that follows the prompt and the beginning of the answer, as TRL's does, but for messages that are not to
+// be learned.
+Document completed_conversation(const std::vector<Message>& prompt, const std::vector<Message>& completion,
+                                ChatTemplate chat_template) {
+  if (completion.empty() || completion.front().role != "assistant")
+    refuse_line("\"completion\" must begin with a message of \"assistant\"");
+  std::vector<Message> all = prompt;
+  all.insert(all.end(), completion.begin(), completion.end());
+  Document document = render(chat_template, all);
+  const auto parts_of = [&](size_t messages) {
+    return messages == 0 ? 0 : render(chat_template, std::span(all).first(messages)).size();
+  };
+  const size_t before = render_for_answer(chat_template, prompt).size();
+  for (size_t part = 0; part < document.size(); ++part) document[part].ignored = part < before;
+  for (size_t i = prompt.size(); i < all.size(); ++i)
+    if (!all[i].learned)
+      for (size_t part = parts_of(i); part < parts_of(i + 1); ++part) document[part].ignored = true;
+  return document;
+}
+
+Document prompted(const LineJson& json, const LineOptions& options, LineFacts& facts) {
+  refuse_unusable_keys(json);
+  note_unread_keys(json, {"prompt", "completion"}, facts);
+  const bool lists = json.at("prompt").is_array();
+  if (lists != json.at("completion").is_array())
+    refuse_line("\"prompt\" and \"completion\" must both be texts, or both lists of messages");
+  if (!lists) return prompt_and_completion(string_at(json, "prompt"), string_at(json, "completion"), options);
+  return completed_conversation(messages_at(json, "prompt", options.chat_template, facts),
+                                messages_at(json, "completion", options.chat_template, facts), options.chat_template);
+}
+
+Document conversation(const LineJson& json, const char* key, const LineOptions& options, LineFacts& facts) {
+  refuse_unusable_keys(json);
+  note_unread_keys(json, {key}, facts);
+  return render(options.chat_template, messages_at(json, key, options.chat_template, facts));
+}
+
+bool is_empty_list(const LineJson& value) { return value.is_array() && value.empty(); }
+
+Document document_of(const LineJson& json, const LineOptions& options, LineFacts& facts) {
+  const bool prompts = json.contains("prompt") && json.contains("completion"), text = json.contains("text");
+  const bool other = prompts || text || json.contains("conversations");
+  if (json.contains("messages") && !(other && is_empty_list(json.at("messages"))))
+    return conversation(json, "messages", options, facts);
+  if (prompts) return prompted(json, options, facts);
+  if (text) {
+    note_unread_keys(json, {"text"}, facts);
+    return in_frame({{string_at(json, "text"), false}}, options, options.end_of_each_text);
+  }
+  if (json.contains("conversations")) return conversation(json, "conversations", options, facts);
+  refuse_line(fmt::format("has {}; it must have \"text\", \"prompt\" and \"completion\", or \"messages\"{}", keys_of(json),
+                          json.contains("chosen")
+                              ? ". Pairs of answers are read with training.objective \"dpo\", or prepared with "
+                                "`trivet data prepare --pairs`"
+                              : what_to_do(json)));
 }
 
 // ---- pairs of answers
@@ -73,11 +107,11 @@ struct Answers {
 };
 
 // The prompt is what both begin with if it is not given, or given as the text of their last common message.
-Answers answers_of(const LineJson& json, ChatTemplate chat_template) {
-  Answers answers{{}, messages_at(json, "chosen", chat_template), messages_at(json, "rejected", chat_template)};
+Answers answers_of(const LineJson& json, ChatTemplate chat_template, LineFacts& facts) {
+  Answers answers{{}, messages_at(json, "chosen", chat_template, facts), messages_at(json, "rejected", chat_template, facts)};
   const bool as_text = json.contains("prompt") && json.at("prompt").is_string();
   if (json.contains("prompt") && !as_text) {
-    answers.prompt = messages_at(json, "prompt", chat_template);
+    answers.prompt = messages_at(json, "prompt", chat_template, facts);
     return answers;
   }
   const auto same = [](const Message& a, const Message& b) { return a.role == b.role && a.content == b.content; };
@@ -101,6 +135,8 @@ Document conversation_with(std::vector<Message> prompt, const std::vector<Messag
   if (!says_something)
     refuse_line(fmt::format("\"{}\" has no message in which the assistant says something{}", key,
                             answer.empty() ? " after what both answers begin with" : ""));
+  if (std::ranges::none_of(answer, [](const Message& message) { return message.role == "assistant" && message.learned; }))
+    refuse_line(fmt::format("\"{}\" has no message of the assistant that the loss counts; give one the weight 1", key));
   const size_t before = prompt.empty() ? 0 : render(chat_template, prompt).size();
   prompt.insert(prompt.end(), answer.begin(), answer.end());
   Document document = render(chat_template, prompt);
@@ -108,13 +144,15 @@ Document conversation_with(std::vector<Message> prompt, const std::vector<Messag
   return document;
 }
 
-std::vector<Document> pair_of(const LineJson& json, const LineOptions& options) {
+std::vector<Document> pair_of(const LineJson& json, const LineOptions& options, LineFacts& facts) {
   for (const char* key : {"chosen", "rejected"})
     if (!json.contains(key))
       refuse_line(fmt::format("has {}, but no \"{}\"; a pair of answers must have \"prompt\", \"chosen\" and \"rejected\"",
                               keys_of(json), key));
+  refuse_unusable_keys(json);
+  note_unread_keys(json, {"prompt", "chosen", "rejected"}, facts);
   if (json.at("chosen").is_array()) {
-    const Answers answers = answers_of(json, options.chat_template);
+    const Answers answers = answers_of(json, options.chat_template, facts);
     return {conversation_with(answers.prompt, answers.chosen, "chosen", options.chat_template),
             conversation_with(answers.prompt, answers.rejected, "rejected", options.chat_template)};
   }
@@ -132,25 +170,21 @@ std::vector<Document> pair_of(const LineJson& json, const LineOptions& options) 
 
 }  // namespace
 
-std::vector<Document> documents_of_line(std::string_view line, const LineOptions& options) {
-  if (json_is_deeper(line, kLineLevels)) refuse_line(fmt::format("is nested deeper than {} levels", kLineLevels));
+std::vector<Document> documents_of_line(std::string_view line, const LineOptions& options, LineFacts* facts) {
   LineJson json;
   try {
-    json = LineJson::parse(line);
+    json = parse_bounded<LineJson>(line, kLineLimits);
+  } catch (const JsonExcess& excess) {
+    refuse_line(excess.what());
   } catch (const LineJson::exception& error) {
     refuse_line("is not JSON: " + printable(error.what()));
   }
   if (!json.is_object()) refuse_line(fmt::format("is a JSON {}; it must be an object", json.type_name()));
-  if (options.kind == LineKind::Pair) return pair_of(json, options);
-  if (json.contains("messages")) return {render(options.chat_template, messages_at(json, "messages", options.chat_template))};
-  if (json.contains("prompt") && json.contains("completion"))
-    return {prompt_and_completion(string_at(json, "prompt"), string_at(json, "completion"), options)};
-  if (json.contains("text")) return {in_frame({{string_at(json, "text"), false}}, options, options.end_of_each_text)};
-  refuse_line(fmt::format("has {}; it must have \"text\", \"prompt\" and \"completion\", or \"messages\"{}", keys_of(json),
-                          json.contains("chosen")
-                              ? ". Pairs of answers are read with training.objective \"dpo\", or prepared with "
-                                "`trivet data prepare --pairs`"
-                              : ""));
+  drop_nulls(json);
+  LineFacts not_told;
+  LineFacts& of_line = facts ? *facts : not_told;
+  if (options.kind == LineKind::Pair) return pair_of(json, options, of_line);
+  return {document_of(json, options, of_line)};
 }
 
 }  // namespace trivet::data

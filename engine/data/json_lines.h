@@ -3,13 +3,15 @@
 //   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}    a conversation
 //   {"prompt": "...", "completion": "..."}                                                         the loss ignores the prompt
 //   {"text": "..."}
+//   {"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}        as "messages"
 //
 // in this order of preference. Where pairs of answers are wanted (LineKind::Pair), it is instead
 //
 //   {"prompt": "...", "chosen": "...", "rejected": "..."}
 //
 // or the same with lists of messages, which may leave out the prompt: what both conversations begin with is then the prompt.
-// Other keys are not read.
+// "prompt" and "completion" may be lists of messages, too. A key that is null is absent. Keys that would change what is learned
+// are refused (json_messages.h); others are not read, and LineFacts names them.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +20,7 @@
 
 #include "engine/config/run_config.h"
 #include "engine/data/document.h"
+#include "engine/data/line_facts.h"
 #include "engine/data/tokenizer.h"
 
 namespace trivet::data {
@@ -33,7 +36,7 @@ struct LineOptions {
 };
 
 // One document or, of a pair, the preferred one and the rejected one. Throws DataError, without the name of the file, if the
-// line is not as above.
-std::vector<Document> documents_of_line(std::string_view line, const LineOptions& options);
+// line is not as above. Adds the keys that are not read to `facts`, if it is given.
+std::vector<Document> documents_of_line(std::string_view line, const LineOptions& options, LineFacts* facts = nullptr);
 
 }  // namespace trivet::data

@@ -31,6 +31,12 @@ class MixedData final : public TrainingData {
                           sources_[i].path, parts_[i]->sizes());
     return text;
   }
+  std::vector<std::string> notes() const override {
+    std::vector<std::string> all;
+    for (const auto& part : parts_)
+      for (std::string& note : part->notes()) all.push_back(std::move(note));
+    return all;
+  }
   std::string in_words(std::span<const int32_t> targets) const override { return parts_[0]->in_words(targets); }
   std::shared_ptr<Tokenizer> tokenizer() const override { return parts_[0]->tokenizer(); }
   int64_t vocabulary_size() const override { return parts_[0]->vocabulary_size(); }

@@ -94,6 +94,15 @@ void JoinedSource::fill(int64_t sample, int64_t epoch, std::span<std::byte> inpu
   sources_[source]->fill(sample - (ends_[source] - sources_[source]->samples()), epoch, input, targets);
 }
 
+bool JoinedSource::may_lack_targets() const {
+  return std::ranges::any_of(sources_, [](const auto& source) { return source->may_lack_targets(); });
+}
+
+bool JoinedSource::has_targets(int64_t sample) const {
+  const size_t source = source_of(ends_, sample);
+  return sources_[source]->has_targets(sample - (ends_[source] - sources_[source]->samples()));
+}
+
 void JoinedSource::fill_reference(int64_t sample, std::span<double> log_probabilities) const {
   const size_t source = source_of(ends_, sample);
   sources_[source]->fill_reference(sample - (ends_[source] - sources_[source]->samples()), log_probabilities);

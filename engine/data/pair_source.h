@@ -23,6 +23,7 @@ class PairSource final : public SampleSource {
   const SampleSpec& spec() const override { return spec_; }
   int64_t samples() const override { return static_cast<int64_t>(ends_.size()) / spec_.rows(); }
   void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override;
+  bool may_lack_targets() const override { return false; }  // the constructor and the encoder see to it
   std::string digest() const override { return tokens_->digest(); }
 
   int64_t cut_answers() const { return cut_answers_; }

@@ -44,7 +44,7 @@ class Reader {
   Reader(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
 
   PngParts read_parts() {
-    if (!bytes_.starts_with(kSignature)) refuse("is not a PNG image");
+    if (!is_png(bytes_)) refuse("is not a PNG image");
     at_ = kSignature.size();
     PngParts parts;
     read_header(next_chunk(), parts);
@@ -59,6 +59,8 @@ class Reader {
         refuse(fmt::format("has a part \"{}\", which this version does not know", printable(chunk.type)));
       }
     }
+    if (at_ < bytes_.size())
+      refuse(fmt::format("ends at byte {}, but {} more bytes follow; copy the file again", at_, bytes_.size() - at_));
     if (parts.colour == kPalette && (parts.palette.empty() || parts.palette.size() % 3 != 0 || parts.palette.size() > 768))
       refuse(fmt::format("has a palette of {} bytes; use 3 bytes for each of 1 to 256 colours", parts.palette.size()));
     return parts;
@@ -72,9 +74,13 @@ class Reader {
     std::vector<uint8_t> rows(bytes);
     uLongf got = rows.size();
     const auto* packed = reinterpret_cast<const Bytef*>(parts.packed.data());
-    const int code = ::uncompress(rows.data(), &got, packed, parts.packed.size());
+    uLong used = parts.packed.size();
+    const int code = ::uncompress2(rows.data(), &got, packed, &used);
     if (code != Z_OK || got != rows.size())
       refuse(fmt::format("its pixels are damaged or incomplete: {} bytes of {}", code == Z_OK ? got : 0, rows.size()));
+    if (used != parts.packed.size())
+      refuse(fmt::format("its packed pixels end at byte {} of {}; the rest is something else, so the file is damaged", used,
+                         parts.packed.size()));
     return rows;
   }
 
@@ -84,14 +90,15 @@ class Reader {
   Chunk next_chunk() {
     constexpr size_t kAround = 12;  // length, type and checksum
     const size_t left = bytes_.size() - at_;
-    if (left < kAround) refuse("is incomplete");
+    const std::string incomplete = fmt::format("is incomplete: it ends at byte {}, inside a part", bytes_.size());
+    if (left < kAround) refuse(incomplete);
     const size_t length = number_at(bytes_, at_);
-    if (length > left - kAround) refuse("is incomplete");
+    if (length > left - kAround) refuse(incomplete);
     const std::string_view checked = bytes_.substr(at_ + 4, 4 + length);
     const auto sum =
         static_cast<uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(checked.data()), static_cast<uInt>(checked.size())));
     if (sum != number_at(bytes_, at_ + 8 + length))
-      refuse(fmt::format("is damaged: the checksum of \"{}\" does not match", printable(checked.substr(0, 4))));
+      refuse(fmt::format("is damaged: the checksum of \"{}\" at byte {} does not match", printable(checked.substr(0, 4)), at_));
     at_ += kAround + length;
     return {checked.substr(0, 4), checked.substr(4)};
   }
@@ -168,6 +175,8 @@ uint8_t value_of(const PngParts& parts, const uint8_t* row, int64_t col, int64_t
 }
 
 }  // namespace
+
+bool is_png(std::string_view bytes) { return bytes.starts_with(kSignature); }
 
 Picture read_png(std::string_view bytes, const std::string& path) {
   Reader reader(bytes, path);

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
+#include "core/output_guard.h"
 #include "engine/data/bpe_train.h"
 #include "engine/data/characters.h"
 #include "engine/data/chat_template.h"
@@ -21,12 +24,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check_input(const std::string& path, const std::string& output) {
+[[noreturn]] void refuse_tokens(const std::string& path) {
+  bad_file(path, "is already a token file; `trivet data show` prints what is in it");
+}
+
+void check_input(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return;
-  refuse_unread_format(path);
-  if (fs::equivalent(path, output, ignored)) bad_file(path, "is also the output; name another output");
-  if (token_format_of(path)) bad_file(path, "is already a token file; `trivet data show` prints what is in it");
+  if (token_format_of(path)) refuse_tokens(path);
 }
 
 std::string name_of(fs::file_type type) {
@@ -38,6 +43,17 @@ std::string name_of(fs::file_type type) {
     case fs::file_type::character: return "device";
     default: return "special file";
   }
+}
+
+// A file of tokens is no text, so it may lie next to texts.
+void check_not_input(const PrepareOptions& options, const InputFiles& inputs) {
+  OutputGuard guard;
+  for (const InputFile& text : inputs.texts) guard.reads(text.path, "a text");
+  for (const std::string& input : options.inputs)
+    if (!options.output.ends_with(".tokens")) guard.reads_data(input, "an input");
+  const bool built_in = options.train_bpe > 0 || options.vocabulary == "bytes" || options.vocabulary == "characters";
+  if (!built_in) guard.reads(options.vocabulary, "--vocabulary");
+  guard.check_not_input({.path = options.output, .key = "--output", .what = "tokens"});
 }
 
 // The output is put in place by a rename, which would replace a device or a FIFO with a file.
@@ -61,9 +77,8 @@ void check_vocabulary(const PrepareOptions& options) {
 
 class Preparation {
  public:
-  Preparation(const PrepareOptions& options, const PrepareProgress& progress) : options_(options), progress_(progress) {
-    inputs_ = texts_of(options.inputs, left_out_);
-  }
+  Preparation(const PrepareOptions& options, InputFiles inputs, const PrepareProgress& progress)
+      : options_(options), progress_(progress), inputs_(std::move(inputs)) {}
 
   PrepareResult run() {
     const std::shared_ptr<Tokenizer> tokenizer = make_tokenizer();
@@ -79,6 +94,7 @@ class Preparation {
       EncodedParts::copy(files[i], writer);
       report("writing tokens", static_cast<double>(i + 1) / static_cast<double>(files.size()));
     }
+    refuse_without_targets(writer);
     writer.finish();
     parts.remove();
     const auto output = open_token_file(options_.output);
@@ -105,7 +121,7 @@ class Preparation {
                                               .chat_template = options_.chat_template,
                                               .end_of_each_text = options_.end_of_text,
                                               .special_tokens = options_.special_tokens});
-    TextPieces pieces(inputs_, options_.piece_bytes,
+    TextPieces pieces(inputs_.texts, options_.piece_bytes,
                       [&](std::string_view text, size_t limit) { return tokenizer->piece_bytes(text, limit); });
     std::vector<std::string> files;
     WorkThreads workers(threads());
@@ -116,7 +132,11 @@ class Preparation {
         if (EncodedParts::holds(file))
           ++result.pieces_done_before;
         else
-          workers.add([&encoder, &parts, file, text = std::move(piece)] { parts.write(file, encoder.encode(text)); });
+          workers.add([this, &encoder, &parts, file, text = std::move(piece)] {
+            const EncodedText encoded = encoder.encode(text);
+            parts.write(file, encoded);
+            add_facts(encoded.facts);
+          });
         report(kEncoding, pieces.share_read(), pieces.bytes());
       }
     };
@@ -165,6 +185,21 @@ class Preparation {
     return std::make_shared<BpeTokenizer>(std::move(vocabulary), "the learned vocabulary");
   }
 
+  void add_facts(const LineFacts& facts) {
+    const std::lock_guard lock(facts_mutex_);
+    facts_.add(facts);
+  }
+
+  // What is prepared with nothing to learn would be refused by every training that counts completions.
+  void refuse_without_targets(const TokenFileWriter& writer) const {
+    if (writer.ignored_tokens() < writer.tokens() || writer.tokens() == 0) return;
+    bad_file(options_.inputs[0],
+             fmt::format("{}nothing to learn: the loss counts none of the {} tokens, because no conversation has an answer of "
+                         "the assistant whose weight is not 0, and no prompt a completion; use data with answers, or, to learn "
+                         "all of the texts, lines with \"text\"",
+                         options_.inputs.size() == 1 ? "has " : "and the other inputs have ", writer.tokens()));
+  }
+
   static void check_end_of_text(const Tokenizer& tokenizer) {
     if (end_of_text_of(tokenizer).empty())
       throw DataError(ExitCode::Usage,
@@ -176,14 +211,13 @@ class Preparation {
     for (const std::string& token : special_tokens_of(options_.chat_template))
       if (tokenizer.special_id(token) < 0)
         result.notes.push_back(fmt::format("the vocabulary has no special token {}, so it is written as text", token));
-    if (left_out_ > 0)
-      result.notes.push_back(fmt::format("{} left out for not having the name of a text",
-                                         left_out_ == 1 ? "1 file is" : fmt::format("{} files are", left_out_)));
+    result.notes.insert(result.notes.end(), inputs_.notes.begin(), inputs_.notes.end());
+    for (std::string& sentence : facts_.sentences()) result.notes.push_back(std::move(sentence));
   }
 
   template <typename Work>
   void over_texts(std::string_view phase, Work work) {
-    TextPieces pieces(inputs_, options_.piece_bytes);
+    TextPieces pieces(inputs_.texts, options_.piece_bytes);
     const auto report_after = [&](std::string_view text, bool special) {
       work(text, special);
       report(phase, pieces.share_read(), pieces.bytes());
@@ -200,18 +234,22 @@ class Preparation {
 
   const PrepareOptions& options_;
   const PrepareProgress& progress_;
-  std::vector<std::string> inputs_;
-  int64_t left_out_ = 0;
+  InputFiles inputs_;
+  LineFacts facts_;  // of the parts that were not encoded before
+  std::mutex facts_mutex_;
 };
 
 }  // namespace
 
 PrepareResult prepare(const PrepareOptions& options, const PrepareProgress& progress) {
   if (options.inputs.empty()) throw DataError(ExitCode::Usage, "data prepare: no input; name one or more texts");
-  for (const auto& input : options.inputs) check_input(input, options.output);
-  check_output(options);
+  for (const auto& input : options.inputs) check_input(input);
   check_vocabulary(options);
-  return Preparation(options, progress).run();
+  InputFiles inputs = find_inputs(options.inputs, options.read_as, FolderUse::Prepare);
+  if (!inputs.tokens.empty()) refuse_tokens(inputs.tokens[0]);
+  check_not_input(options, inputs);
+  check_output(options);
+  return Preparation(options, std::move(inputs), progress).run();
 }
 
 }  // namespace trivet::data

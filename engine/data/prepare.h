@@ -13,7 +13,8 @@
 namespace trivet::data {
 
 struct PrepareOptions {
-  std::vector<std::string> inputs = {};  // texts, lines of JSON, folders of both; plain, .gz or .zst; in this order
+  std::vector<std::string> inputs = {};  // texts, objects of JSON, folders of both; plain, gzip or zstd; in this order
+  ReadAs read_as = ReadAs::Auto;         // not of ids
   std::string output = "";
   std::string vocabulary = "bytes";  // "bytes", "characters" (of all inputs), a tokenizer file or a folder with one
   int64_t train_bpe = 0;             // > 0: learn a BPE vocabulary of this size from the inputs instead

@@ -23,6 +23,8 @@ class ReferencedSource final : public SampleSource {
   void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override {
     pairs_->fill(sample, epoch, input, targets);
   }
+  bool may_lack_targets() const override { return pairs_->may_lack_targets(); }
+  bool has_targets(int64_t sample) const override { return pairs_->has_targets(sample); }
   void fill_reference(int64_t sample, std::span<double> log_probabilities) const override {
     for (size_t i = 0; i < log_probabilities.size(); ++i)
       log_probabilities[i] = table_->at(static_cast<size_t>(sample) * log_probabilities.size() + i);

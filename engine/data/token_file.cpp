@@ -19,6 +19,8 @@
 namespace trivet::data {
 namespace {
 
+constexpr std::string_view kTrivetMagic(kTokenMagic, 8);
+
 class TrivetTokens : public StoredTokenFile {
  public:
   explicit TrivetTokens(const std::string& path) : file_(path) {
@@ -92,8 +94,7 @@ class TrivetTokens : public StoredTokenFile {
 
   void read_header() {
     const std::string start = file_.text(0, sizeof header_);
-    const std::string_view magic(kTokenMagic, sizeof header_.magic);
-    if (!start.starts_with(magic)) bad_file(file_.path(), "is not a token file (it does not start with \"TRIVTOK\")");
+    if (!start.starts_with(kTrivetMagic)) bad_file(file_.path(), "is not a token file (it does not start with \"TRIVTOK\")");
     if (start.size() < sizeof header_)
       data_changed(file_.path(),
                    fmt::format("is truncated: it has {} bytes, but the header alone has {}", start.size(), sizeof header_));
@@ -164,11 +165,13 @@ std::optional<TokenFormat> token_format_of(const std::string& path) {
   if (is_megatron(path)) return TokenFormat::Megatron;
   if (path.ends_with(".npy")) return TokenFormat::Numpy;
   const std::string start = DataFile(path).text(0, 8);
-  if (start.starts_with(std::string_view(kTokenMagic, 8))) return TokenFormat::Trivet;
+  if (start.starts_with(kTrivetMagic)) return TokenFormat::Trivet;
   if (is_llm_c(start)) return TokenFormat::LlmC;
   if (is_numpy(start)) return TokenFormat::Numpy;
   return std::nullopt;
 }
+
+bool begins_token_file(std::string_view start) { return start.starts_with(kTrivetMagic) || is_llm_c(start) || is_numpy(start); }
 
 bool is_incomplete(const std::string& path) {
   std::error_code error;

@@ -38,6 +38,8 @@ class StoredTokenFile : public TokenSequence {
 // The format of the file, by its name or its content; nullopt for plain text, gzip and everything unknown.
 enum class TokenFormat { Trivet, Megatron, LlmC, Numpy };
 std::optional<TokenFormat> token_format_of(const std::string& path);
+// Whether a file that begins so is one of them, whatever its name.
+bool begins_token_file(std::string_view start);
 
 // Whether somebody is still writing a .tokens file: it is shorter than its header says, or has no header yet (or one of zeros).
 bool is_incomplete(const std::string& path);

@@ -34,4 +34,11 @@ void TokenSource::fill(int64_t sample, int64_t, std::span<std::byte> input, std:
   if (loss_on_ == LossOn::Completions) tokens_->ignore(sample * length + 1, targets);
 }
 
+bool TokenSource::has_targets(int64_t sample) const {
+  if (!may_lack_targets()) return true;
+  std::vector<int32_t> targets(static_cast<size_t>(spec_.input[0]), 0);
+  tokens_->ignore(sample * spec_.input[0] + 1, targets);
+  return std::ranges::any_of(targets, [](int32_t target) { return target >= 0; });
+}
+
 }  // namespace trivet::data

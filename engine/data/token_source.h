@@ -18,6 +18,8 @@ class TokenSource final : public SampleSource {
   const SampleSpec& spec() const override { return spec_; }
   int64_t samples() const override { return (tokens_->tokens() - 1) / spec_.input[0]; }
   void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override;
+  bool may_lack_targets() const override { return loss_on_ == LossOn::Completions && tokens_->marks_prompts(); }
+  bool has_targets(int64_t sample) const override;
   std::string digest() const override { return tokens_->digest(); }
 
  private:

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/open_files.h"
 #include "engine/data/data_error.h"
 #include "engine/data/hash.h"
 #include "engine/data/token_file.h"
@@ -68,6 +69,7 @@ TokenFileWriter::TokenFileWriter(std::string path, const Tokenizer& tokenizer, b
   state_->pairs = pairs;
   state_->temporary = fmt::format("{}.{}.tmp", state_->path, ::getpid());
   state_->file.open(state_->temporary, std::ios::binary | std::ios::trunc);
+  if (!state_->file) check_open_files(state_->path, errno);
   if (!state_->file) bad_file(state_->path, std::string("cannot be written: ") + std::strerror(errno));
 
   const std::string text = tokenizer.to_text(), name = tokenizer.name();

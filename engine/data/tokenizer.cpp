@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/bounded_file.h"
+#include "core/bounded_json.h"
 #include "core/printable.h"
 #include "engine/data/base64.h"
 #include "engine/data/bpe_files.h"
@@ -15,6 +16,7 @@
 #include "engine/data/data_error.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_file.h"
+#include "engine/data/tokenizers/of_model.h"
 #include "engine/data/tokenizers/sentencepiece.h"
 #include "engine/data/tokenizers/sentencepiece_file.h"
 #include "engine/data/tokenizers/tokenizer_json.h"
@@ -23,7 +25,8 @@
 namespace trivet::data {
 namespace {
 
-constexpr int kMaxLevels = 16;
+// A merge is a list of two tokens, and there may be a million of them.
+constexpr JsonLimits kTokenizerLimits{.levels = 16, .values = 16'000'000};
 constexpr std::array kFilesInFolder{"tokenizer.json", "tokenizer.model"};
 
 class BytesTokenizer : public Tokenizer {
@@ -52,9 +55,7 @@ std::shared_ptr<Tokenizer> tokenizer_in_token_file(const std::string& path) {
 }
 
 std::string file_in_folder(const std::string& folder) {
-  for (const char* name : kFilesInFolder)
-    if (std::filesystem::is_regular_file(std::filesystem::path(folder) / name))
-      return (std::filesystem::path(folder) / name).string();
+  if (std::string file = find_tokenizer_in(folder); !file.empty()) return file;
   bad_file(folder, fmt::format("holds no tokenizer; it may be one of these files: {}", fmt::join(kFilesInFolder, ", ")));
 }
 
@@ -78,22 +79,68 @@ std::shared_ptr<Tokenizer> own_format(const nlohmann::json& json, const std::str
     if (!bytes) bad_file(source, "model: is not base64");
     return sentencepiece_tokenizer(*bytes, source);
   }
+  if (kind == kOfModel)
+    return with_roles(tokenizer_from_text(json.at("tokenizer").get<std::string>(), source),
+                      {json.at("end_of_text").get<std::string>(), json.at("begin_of_text").get<std::string>()});
   bad_file(source,
            "trivet_tokenizer: \"" + printable(kind) + "\" is not accepted; use \"bytes\", \"characters\" or \"sentencepiece\"");
 }
 
+// The text of a tokenizer of a model without its roles; any other text as it is.
+std::string without_roles(const std::string& text) {
+  if (!text.starts_with(fmt::format("{{\"trivet_tokenizer\":\"{}\"", kOfModel))) return text;
+  return nlohmann::json::parse(text).at("tokenizer").get<std::string>();
+}
+
+bool is_name_in_folder(const std::filesystem::path& path) {
+  return std::ranges::find(kFilesInFolder, path.filename().string()) != kFilesInFolder.end();
+}
+
+std::shared_ptr<Tokenizer> load_alone(const std::string& path) {
+  const std::string text = read_text(path, kMaxTokenizerBytes, "a tokenizer");
+  if (looks_like_json(text)) return tokenizer_from_text(text, path);
+  if (looks_like_sentencepiece(text)) return sentencepiece_tokenizer(text, path);
+  if (path.ends_with(".tiktoken") || looks_like_ranks(text)) return bpe_from_tiktoken(text, path);
+  return bpe_from_merges(text, path);
+}
+
 constexpr std::array<std::string_view, 5> kEndsOfText{kEndOfText, "<|end_of_text|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
                                                       "</s>", "<eos>"};
+constexpr std::array<std::string_view, 5> kBeginsOfText{"<|begin_of_text|>", "<\uFF5Cbegin\u2581of\u2581sentence\uFF5C>", "<s>",
+                                                        "<bos>", kEndOfText};
 
 }  // namespace
 
+std::string find_tokenizer_in(const std::string& folder) {
+  for (const char* name : kFilesInFolder)
+    if (std::filesystem::is_regular_file(std::filesystem::path(folder) / name))
+      return (std::filesystem::path(folder) / name).string();
+  return "";
+}
+
+bool encode_alike(const std::string& text, const std::string& other) {
+  return text == other || without_roles(text) == without_roles(other);
+}
+
+std::string begin_of_text_of(const Tokenizer& tokenizer) {
+  if (std::string stated = tokenizer.begin_of_text(); !stated.empty()) return stated;
+  if (const SpecialFrame frame = tokenizer.frame(); !frame.before.empty()) return tokenizer.token_name(frame.before[0]);
+  for (const std::string_view name : kBeginsOfText)
+    if (tokenizer.special_id(name) >= 0) return std::string(name);
+  return "";
+}
+
 std::string end_of_text_of(const Tokenizer& tokenizer) {
+  if (std::string stated = tokenizer.end_of_text(); !stated.empty()) return stated;
   for (const std::string_view name : kEndsOfText)
     if (tokenizer.special_id(name) >= 0) return std::string(name);
   return "";
 }
 
-std::optional<TokenizerFile> tokenizer_file_of(const std::string& text) {
+std::optional<TokenizerFile> tokenizer_file_of(const std::string& stored) {
+  if (!json_excess(stored, kTokenizerLimits).empty()) return std::nullopt;
+  const std::string text = without_roles(stored);
+  if (!json_excess(text, kTokenizerLimits).empty()) return std::nullopt;
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("model")) return std::nullopt;
   if (!json.contains("trivet_tokenizer")) return TokenizerFile{"tokenizer.json", text};
@@ -109,8 +156,7 @@ std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text) 
 }
 
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source) try {
-  if (json_is_deeper(text, kMaxLevels)) bad_file(source, fmt::format("is nested deeper than {} levels", kMaxLevels));
-  const auto json = nlohmann::json::parse(text);
+  const auto json = parse_bounded<nlohmann::json>(text, kTokenizerLimits);
   if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer, which is an object");
   if (json.contains("trivet_tokenizer")) return own_format(json, source);
   if (json.contains("model") && json.at("model").is_object()) return read_tokenizer_json(json, text, source);
@@ -118,6 +164,8 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
       source,
       "is JSON, but not a tokenizer (it has neither \"model\" nor \"trivet_tokenizer\"); name a tokenizer.json, or the merges "
       "(vocab.bpe, merges.txt) that belong to it");
+} catch (const JsonExcess& excess) {
+  bad_file(source, excess.what());
 } catch (const nlohmann::json::exception& error) {
   bad_file(source, "is not a tokenizer: " + printable(error.what()));
 }
@@ -125,11 +173,11 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   if (std::filesystem::is_directory(path)) return load_tokenizer(file_in_folder(path));
   if (token_format_of(path) == TokenFormat::Trivet) return tokenizer_in_token_file(path);
-  const std::string text = read_text(path, kMaxTokenizerBytes, "a tokenizer");
-  if (looks_like_json(text)) return tokenizer_from_text(text, path);
-  if (looks_like_sentencepiece(text)) return sentencepiece_tokenizer(text, path);
-  if (path.ends_with(".tiktoken") || looks_like_ranks(text)) return bpe_from_tiktoken(text, path);
-  return bpe_from_merges(text, path);
+  std::shared_ptr<Tokenizer> tokenizer = load_alone(path);
+  if (!is_name_in_folder(path)) return tokenizer;
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const TokenRoles roles = roles_in_folder(folder.empty() ? "." : folder, *tokenizer, path);
+  return with_roles(std::move(tokenizer), roles);
 }
 
 }  // namespace trivet::data

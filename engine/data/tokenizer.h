@@ -5,6 +5,7 @@
 //   BPE          byte-level byte-pair encoding, as in GPT-2 (bpe.h)
 //
 //   composed     the tokenizer of another program, read from its files (tokenizers/component.h)
+//   of a model   one of these, with what the model's folder says about its tokens (tokenizers/of_model.h)
 //
 // Immutable, so that any number of threads may use one. A tokenizer is saved as text: bytes and characters as a short JSON
 // object in Trivet's own format, BPE as a tokenizer.json that other programs read too, and that of another program as its file.
@@ -47,6 +48,12 @@ class Tokenizer {
   // The id of a special token; -1: there is none of this name.
   virtual int32_t special_id(std::string_view /*name*/) const { return -1; }
   virtual SpecialFrame frame() const { return {}; }
+  // A token as its file writes it; "": there is none with this id, or the tokenizer has no names for tokens.
+  virtual std::string token_name(int32_t /*id*/) const { return ""; }
+  virtual bool has_token(int32_t id) const { return id >= 0 && id < vocabulary_size(); }
+  // The tokens that a model's folder names for the end of an answer and the beginning of a text; "": it does not say so.
+  virtual std::string end_of_text() const { return ""; }
+  virtual std::string begin_of_text() const { return ""; }
   // Bytes of a piece at the beginning of a long text that can be encoded by itself: about `limit`, or as many as it takes.
   virtual size_t piece_bytes(std::string_view text, size_t limit) const;
 };
@@ -54,7 +61,8 @@ class Tokenizer {
 std::shared_ptr<Tokenizer> bytes_tokenizer();
 std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text);
 
-// `path` is a file, or a folder such as that of a model, which has a tokenizer.json or one of the others.
+// `path` is a file, or a folder such as that of a model, which has a tokenizer.json or one of the others. What the folder says
+// about its tokens belongs to it, whichever of both is named.
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path);
 // `source` names the file in messages.
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source);
@@ -65,7 +73,16 @@ struct TokenizerFile {
 };
 std::optional<TokenizerFile> tokenizer_file_of(const std::string& text);
 
-// The special token <|endoftext|>, or what other programs have in its place, such as </s>; empty: none.
+// Whether two of these texts encode alike, whatever their models' folders say about their tokens.
+bool encode_alike(const std::string& text, const std::string& other);
+
+// The path of the tokenizer's file in the folder of a model; empty: there is none.
+std::string find_tokenizer_in(const std::string& folder);
+
+// What the model's folder says, otherwise the special token <|endoftext|>, or what other programs have in its place, such as
+// </s>; empty: none.
 std::string end_of_text_of(const Tokenizer& tokenizer);
+// The same of the token that begins a text, such as <s>: what the folder says, the first token of its frame, or a usual name.
+std::string begin_of_text_of(const Tokenizer& tokenizer);
 
 }  // namespace trivet::data

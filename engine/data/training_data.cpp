@@ -55,6 +55,7 @@ class TextData final : public TrainingData {
     return fmt::format("{} training tokens, {} validation tokens", dataset_.train->tokens(),
                        dataset_.validation ? dataset_.validation->tokens() : 0);
   }
+  std::vector<std::string> notes() const override { return dataset_.notes; }
   std::string in_words(std::span<const int32_t> targets) const override { return words_of(dataset_, targets); }
   std::shared_ptr<Tokenizer> tokenizer() const override { return dataset_.tokenizer; }
   int64_t vocabulary_size() const override { return dataset_.vocabulary_size; }
@@ -94,6 +95,7 @@ class PairData final : public TrainingData {
                        cut == 0 ? "" : fmt::format(", {} longer than a row and cut", cut), 100 * train_->padding(),
                        validation_ ? validation_->samples() : 0);
   }
+  std::vector<std::string> notes() const override { return dataset_.notes; }
   std::string in_words(std::span<const int32_t> targets) const override { return words_of(dataset_, targets); }
   std::shared_ptr<Tokenizer> tokenizer() const override { return dataset_.tokenizer; }
   int64_t vocabulary_size() const override { return dataset_.vocabulary_size; }

@@ -55,6 +55,22 @@ ZstdStream::ZstdStream(const std::string& path)
   if (!stream_) throw std::bad_alloc();
 }
 
+// The bytes after a frame that do not begin another one are the rest of something else.
+void ZstdStream::refuse(size_t packed_bytes, size_t unpacked_bytes, const char* reason) const {
+  if (std::string_view(reason).find("memory") != std::string_view::npos)
+    bad_file(path_,
+             fmt::format("its zstd data looks back farther than the 128 MiB that are accepted ({}); pack it again without "
+                         "--long, as in zstd -d --long=31 FILE and zstd of the result",
+                         reason));
+  constexpr size_t kMagicBytes = 4;
+  if (frames_end_ > 0 && packed_bytes <= frames_end_ + kMagicBytes)
+    bad_file(path_, fmt::format("its zstd data ends at byte {}, after {} bytes of text, but something else follows; copy the "
+                                "file again",
+                                frames_end_, unpacked_bytes));
+  bad_file(path_, fmt::format("damaged zstd data at byte {}, after {} bytes of text ({}); copy the file again", packed_bytes,
+                              unpacked_bytes, reason));
+}
+
 ZstdStream::~ZstdStream() { library_->destroy(stream_); }
 
 size_t ZstdStream::unpack(std::string_view& packed, std::span<char> out) {
@@ -66,12 +82,13 @@ size_t ZstdStream::unpack(std::string_view& packed, std::span<char> out) {
     const size_t written = to.place, used = from.place;
     const size_t result = library_->decompress(stream_, &to, &from);
     if (library_->is_error(result) != 0)
-      bad_file(path_, fmt::format("damaged zstd data after {} bytes of text ({})", unpacked_bytes_ + to.place,
-                                  library_->error_name(result)));
+      refuse(packed_bytes_ + from.place, unpacked_bytes_ + to.place, library_->error_name(result));
     moved = to.place > written || from.place > used;
     if (moved) may_end_ = result == 0;
+    if (moved && may_end_) frames_end_ = packed_bytes_ + from.place;
   }
   packed.remove_prefix(from.place);
+  packed_bytes_ += from.place;
   unpacked_bytes_ += to.place;
   return to.place;
 }

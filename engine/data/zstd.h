@@ -29,11 +29,14 @@ class ZstdStream {
 
  private:
   struct Library;
+  [[noreturn]] void refuse(size_t packed_bytes, size_t unpacked_bytes, const char* reason) const;
+
   std::string path_;
   std::unique_ptr<Library> library_;
   void* stream_ = nullptr;
   bool may_end_ = true;
-  size_t unpacked_bytes_ = 0;
+  size_t packed_bytes_ = 0, unpacked_bytes_ = 0;
+  size_t frames_end_ = 0;  // packed, of the frames that are complete
 };
 
 }  // namespace trivet::data

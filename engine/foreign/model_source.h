@@ -12,9 +12,10 @@ namespace trivet::foreign {
 
 struct ModelSource {
   std::unique_ptr<TensorFiles> tensors;
-  std::string config;       // the text of its config.json, or of one that says the same
-  std::string config_path;  // the file that says so, for messages
-  std::string format;       // "llama2.c, version 1"; empty: transformers saved the model itself
+  std::string config;            // the text of its config.json, or of one that says the same
+  std::string config_path;       // the file that says so, for messages
+  std::string tokenizer_folder;  // where its tokenizer is; empty: in the folder of config_path, if there is one
+  std::string format;            // "llama2.c, version 1"; empty: transformers saved the model itself
   // Its matrices are stored [outputs, inputs], where transformers' GPT-2 stores [inputs, outputs].
   bool outputs_first = false;
   std::vector<std::string> notes;  // what a user should know

@@ -85,8 +85,9 @@ constexpr uint8_t kProtocol = 2;
 
 class Pickle::Reader {
  public:
-  Reader(std::string_view text, const std::string& path, AcceptedNames names, std::deque<PickleValue>& values)
-      : left_(text), bytes_(text.size()), path_(path), names_(names), values_(values) {}
+  Reader(std::string_view text, const std::string& path, AcceptedNames names, std::deque<PickleValue>& values,
+         std::deque<std::string>& texts)
+      : left_(text), bytes_(text.size()), path_(path), names_(names), values_(values), texts_(texts) {}
 
   // The value that is left when the program stops.
   const PickleValue* run() {
@@ -187,7 +188,7 @@ class Pickle::Reader {
 
   void push_text() {
     const std::string_view text = bytes(next<uint32_t>());
-    push({.kind = PickleKind::Text, .text = std::string(text)});
+    push({.kind = PickleKind::Text, .text = texts_.emplace_back(text)});
   }
 
   void push_tuple(std::vector<const PickleValue*> items) { push({.kind = PickleKind::Tuple, .items = std::move(items)}); }
@@ -199,7 +200,7 @@ class Pickle::Reader {
     name += line();
     if (names_ == AcceptedNames::OfWeights && std::ranges::find(kNames, name) == kNames.end())
       refuse(fmt::format("it uses \"{}\", which is none of the names that weights need", printable(name)));
-    push({.kind = PickleKind::Name, .text = std::move(name)});
+    push({.kind = PickleKind::Name, .text = texts_.emplace_back(std::move(name))});
   }
   std::string_view line() {
     const size_t end = left_.find('\n');
@@ -280,13 +281,14 @@ class Pickle::Reader {
   const std::string& path_;
   AcceptedNames names_;
   std::deque<PickleValue>& values_;
+  std::deque<std::string>& texts_;
   std::vector<PickleValue*> stack_;
   std::vector<size_t> marks_;
   std::map<uint32_t, PickleValue*> memo_;
 };
 
 Pickle::Pickle(std::string_view text, const std::string& path, AcceptedNames names) {
-  root_ = Reader(text, path, names, values_).run();
+  root_ = Reader(text, path, names, values_, texts_).run();
 }
 
 const PickleValue* find_member(const PickleValue& dict, std::string_view key) {
@@ -295,6 +297,17 @@ const PickleValue* find_member(const PickleValue& dict, std::string_view key) {
   for (size_t i = 0; i + 1 < dict.items.size(); i += 2)
     if (dict.items[i]->is(PickleKind::Text) && dict.items[i]->text == key) found = dict.items[i + 1];
   return found;
+}
+
+PickleMembers::PickleMembers(const PickleValue& dict) {
+  if (!dict.is(PickleKind::Dict)) return;
+  for (size_t i = 0; i + 1 < dict.items.size(); i += 2)
+    if (dict.items[i]->is(PickleKind::Text)) values_[dict.items[i]->text] = dict.items[i + 1];
+}
+
+const PickleValue* PickleMembers::find(std::string_view key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : found->second;
 }
 
 }  // namespace trivet::foreign

@@ -13,6 +13,7 @@
 #include <deque>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace trivet::foreign {
@@ -23,7 +24,8 @@ struct PickleValue {
   PickleKind kind = PickleKind::None;
   int64_t number = 0;  // Int; Bool: 0 or 1
   double real = 0;     // Float
-  std::string text;    // Text; Name, Object: "torch._utils._rebuild_tensor_v2"
+  // Text; Name, Object: "torch._utils._rebuild_tensor_v2". It belongs to the Pickle: thousands of objects share a long name.
+  std::string_view text = {};
   // Elements of a Tuple or a List; key, value, key, value ... of a Dict; arguments of an Object. They belong to the Pickle, may
   // occur in several places, and may contain the value itself.
   std::vector<const PickleValue*> items;
@@ -52,10 +54,21 @@ class Pickle {
  private:
   class Reader;
   std::deque<PickleValue> values_;  // addresses of elements stay valid
+  std::deque<std::string> texts_;   // those too
   const PickleValue* root_ = nullptr;
 };
 
 // The value of a text key of a Dict; null: absent, or no Dict. The last one counts, as in Python.
 const PickleValue* find_member(const PickleValue& dict, std::string_view key);
+
+// The same for many keys of one Dict, which must outlive this.
+class PickleMembers {
+ public:
+  explicit PickleMembers(const PickleValue& dict);
+  const PickleValue* find(std::string_view key) const;
+
+ private:
+  std::unordered_map<std::string_view, const PickleValue*> values_;
+};
 
 }  // namespace trivet::foreign

@@ -128,10 +128,10 @@ PtTensor PtFile::tensor(const PickleValue& value, std::string_view name) const {
   if (!storage.is_object(kStorageObject) || storage.items.size() < 5 || !storage.items[1]->is(PickleKind::Name) ||
       !storage.items[2]->is(PickleKind::Text))
     refuse(what + " has no storage");
-  const std::string& type = storage.items[1]->text;
-  const auto known = std::ranges::find(kStorageTypes, std::string_view(type), &StorageType::name);
-  if (known == kStorageTypes.end()) refuse(fmt::format("{} has a storage of the type \"{}\"", what, type));
-  const auto entry = entries_.find(folder_ + "data/" + storage.items[2]->text);
+  const std::string_view type = storage.items[1]->text;
+  const auto known = std::ranges::find(kStorageTypes, type, &StorageType::name);
+  if (known == kStorageTypes.end()) refuse(fmt::format("{} has a storage of the type \"{}\"", what, printable(type)));
+  const auto entry = entries_.find(fmt::format("{}data/{}", folder_, storage.items[2]->text));
   if (entry == entries_.end()) refuse(fmt::format("{}: its storage \"{}\" is absent", what, printable(storage.items[2]->text)));
   const int64_t size = size_of(known->dtype), stored = count(*storage.items[4], what + ": the size of its storage");
   if (entry->second.bytes % size != 0 || entry->second.bytes / size != stored)

@@ -87,6 +87,16 @@ const ReadableFile* TensorFiles::file_of(const std::string& name) const {
   return found == tensors_.end() ? nullptr : found->second.runs.front().file;
 }
 
+bool TensorFiles::share_elements(const std::string& one, const std::string& other) const {
+  const auto a = tensors_.find(one), b = tensors_.find(other);
+  return a != tensors_.end() && b != tensors_.end() && a->second.stored == b->second.stored && a->second.runs == b->second.runs;
+}
+
+std::string TensorFiles::origin(const std::string& name, int64_t row) const {
+  const ReadableFile* const file = file_of(name);
+  return file ? fmt::format("tensor \"{}\" of {}", printable(name), printable(file->path())) : TensorSource::origin(name, row);
+}
+
 uint64_t TensorFiles::digest() const {
   data::StreamingHash hash;
   for (const auto& [name, place] : tensors_) {

@@ -28,6 +28,7 @@ struct Run {
   int64_t first = 0, elements = 0;  // of the tensor; 0 elements: the whole tensor
   int64_t repeats = 1;
   int64_t step = 0, file_step = 0;  // elements from one repeat to the next: in the tensor, at least `elements`; in the file
+  bool operator==(const Run&) const = default;
 };
 
 class TensorFiles : public checkpoint::TensorSource {
@@ -51,10 +52,13 @@ class TensorFiles : public checkpoint::TensorSource {
   std::vector<std::string> names() const;
   // The file that holds the tensor or its beginning; null: no such tensor.
   const ReadableFile* file_of(const std::string& name) const;
+  // Whether both are the same elements of a file.
+  bool share_elements(const std::string& one, const std::string& other) const;
   // Differs if names, types, shapes or places differ. The weights themselves are not read.
-  uint64_t digest() const;
+  virtual uint64_t digest() const;
 
   std::string source() const override { return source_; }
+  std::string origin(const std::string& name, int64_t row) const override;
   const checkpoint::TensorInfo* find(const std::string& name) const override;
   void read(std::span<const checkpoint::Piece> wanted) const override;
 

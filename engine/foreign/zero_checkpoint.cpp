@@ -91,10 +91,12 @@ class Parts {
   int64_t elements() const { return elements_; }
   // The runs of elements [first, first + count), which must be there, as elements from `to` on of a tensor.
   void append_runs(int64_t first, int64_t count, int64_t to, std::vector<Run>& runs) const {
-    for (const Part& part : parts_) {
+    const auto ends_before = [&](const Part& part) { return part.begin + part.tensor.shape.elements() <= first; };
+    for (auto at = std::ranges::partition_point(parts_, ends_before); at != parts_.end(); ++at) {
+      const Part& part = *at;
       const int64_t from = std::max(first, part.begin),
                     end = std::min(first + count, part.begin + part.tensor.shape.elements());
-      if (from >= end) continue;
+      if (from >= end) break;
       Run run = part.tensor.run;
       run.offset_bytes += (from - part.begin) * size_of(part.tensor.dtype);
       run.first = to + from - first;
@@ -326,10 +328,12 @@ class ZeroCheckpoint {
     std::vector<Parts> wholes(shapes.size());
     for (const std::string& file_name : names) {
       const PtFile file = open(file_name);
-      const PickleValue& fragments = file.member(file.root(), "frozen_param_fragments");
+      const PickleMembers fragments(file.member(file.root(), "frozen_param_fragments"));
       for (size_t i = 0; i < shapes.size(); ++i) {
         const auto& [name, shape] = shapes[i];
-        const PtTensor fragment = file.tensor(file.member(fragments, name), name);
+        const PickleValue* const found = fragments.find(name);
+        if (!found) file.refuse(fmt::format("\"{}\" is absent", printable(name)));
+        const PtTensor fragment = file.tensor(*found, name);
         if (fragment.shape.elements() != partition_size(shape.elements(), ranks_))
           file.refuse(fmt::format("its part of \"{}\" has {} elements, not {}", printable(name), fragment.shape.elements(),
                                   partition_size(shape.elements(), ranks_)));
@@ -346,10 +350,11 @@ class ZeroCheckpoint {
 
   // A second name of a parameter may have a file, too, which the converter made from 16 bits: it is left out.
   void add_universal(const PtFile& model) {
-    const PickleValue* const shared = find_member(model.root(), "shared_params");
+    const PickleValue* const dict = find_member(model.root(), "shared_params");
+    const PickleMembers shared(dict ? *dict : PickleValue{});
     for (const DirectoryEntry& entry : files_.list(step_ + "/zero")) {
       const std::string path = fmt::format("zero/{}/fp32.pt", entry.name);
-      if (shared && find_member(*shared, entry.name)) continue;
+      if (shared.find(entry.name)) continue;
       if (entry.kind != EntryKind::Directory || files_.kind(step_ + "/" + path) == EntryKind::Missing) continue;
       const PtFile file = open(path);
       const PtTensor tensor = file.tensor(file.member(file.root(), "param"), entry.name);
@@ -363,7 +368,8 @@ class ZeroCheckpoint {
     if (const PickleValue* const shared = find_member(model.root(), "shared_params"); shared && shared->is(PickleKind::Dict))
       for (size_t i = 0; i + 1 < shared->items.size(); i += 2) {
         const PickleValue &second = *shared->items[i], &first = *shared->items[i + 1];
-        if (second.is(PickleKind::Text) && first.is(PickleKind::Text)) to_.add_alias(second.text, first.text);
+        if (second.is(PickleKind::Text) && first.is(PickleKind::Text))
+          to_.add_alias(std::string(second.text), std::string(first.text));
       }
     const PickleValue* const module = find_member(model.root(), "module");
     if (parts || !module || !module->is(PickleKind::Dict)) return;

@@ -98,15 +98,31 @@ void ConfigFile::ignore(std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) seen_.emplace(key);
 }
 
-std::vector<std::string> ConfigFile::finish() const {
-  std::vector<std::string> off;
-  for (const auto& [key, value] : object_.items()) {
-    if (seen_.contains(key)) continue;
-    if (!value.is_null() && value != false)
+std::vector<std::string> ConfigFile::unread() const {
+  std::vector<std::string> names = unread_;
+  for (const auto& [key, value] : object_.items())
+    if (!seen_.contains(key) && !is_off(key)) names.push_back(prefix_ + key);
+  return names;
+}
+
+void ConfigFile::leave_unread(const ConfigFile& object) {
+  for (std::string& name : object.unread()) unread_.push_back(std::move(name));
+}
+
+bool ConfigFile::is(const std::string& key, double number) const {
+  const Json* const value = value_of(key);
+  return value && value->is_number() && value->get<double>() == number;
+}
+
+bool ConfigFile::is_off(const std::string& key) const {
+  const Json* const value = value_of(key);
+  return !value || *value == false || ((value->is_object() || value->is_array()) && value->empty());
+}
+
+void ConfigFile::finish() const {
+  for (const auto& [key, value] : object_.items())
+    if (!seen_.contains(key) && !is_off(key))
       refuse(key, "this key of the model is not known here; if it changes no results, remove it from the file");
-    off.push_back(prefix_ + key);
-  }
-  return off;
 }
 
 }  // namespace trivet::hugging_face

@@ -1,5 +1,4 @@
-// Reads a model's config.json key by key, so that no key is overlooked: what nobody asked for is either known to change no
-// results, or refused by name.
+// Reads a model's config.json key by key, so that no key is overlooked: what nobody asked for is told or refused by name.
 //
 // null is the same as a key that is absent, except for is_null. Errors are ConfigErrors that name the file and the key.
 #pragma once
@@ -44,9 +43,15 @@ class ConfigFile {
   void require(bool holds, const std::string& key, const std::string& accepted) const {
     if (!holds) refuse(key, accepted);
   }
-  // Refuses keys that were neither read nor ignored, unless they are null or false, which switches a feature off: these are
-  // returned.
-  std::vector<std::string> finish() const;
+  // The keys that were neither read nor ignored, unless they are off; also those of `object`s that were handed to leave_unread.
+  std::vector<std::string> unread() const;
+  void leave_unread(const ConfigFile& object);
+  // Whether the key is there and this number; the key counts as unread.
+  bool is(const std::string& key, double number) const;
+  // Whether a key switches a feature off: null, false or empty.
+  bool is_off(const std::string& key) const;
+  // Refuses these keys.
+  void finish() const;
 
  private:
   const Json* find(const std::string& key);
@@ -55,6 +60,7 @@ class ConfigFile {
   const Json& object_;
   std::string path_, prefix_;
   std::set<std::string> seen_;
+  std::vector<std::string> unread_;  // of objects in the file
 };
 
 }  // namespace trivet::hugging_face

@@ -17,12 +17,14 @@
 #include "engine/checkpoint/steps.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
+#include "engine/data/chat_template.h"
 #include "engine/data/tokenizer.h"
 #include "engine/hugging_face/merged_source.h"
 #include "engine/hugging_face/model_files.h"
 #include "engine/hugging_face/peft.h"
 #include "engine/hugging_face/pretrained_model.h"
 #include "engine/hugging_face/same_model.h"
+#include "engine/hugging_face/text_files.h"
 
 namespace trivet::hugging_face {
 
@@ -162,11 +164,11 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-std::string config_text(const Architecture& architecture, const model::Description& description, DType dtype) {
+std::string config_text(const Architecture& architecture, const model::Description& description, const TextTokens& tokens,
+                        DType dtype) {
   OrderedJson json{{"architectures", {architecture.class_name}}, {"model_type", architecture.model_type}};
   architecture.write(description, json);
-  json["bos_token_id"] = nullptr;
-  json["eos_token_id"] = nullptr;
+  write_token_ids(tokens, json);
   json["torch_dtype"] = name_of(dtype);
   json["use_cache"] = true;
   return json.dump(2) + "\n";
@@ -187,10 +189,34 @@ std::string index_text(const std::vector<std::string>& files, const std::vector<
   return OrderedJson{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}}.dump(2) + "\n";
 }
 
-void make_empty_directory(FileSystem& files, const std::string& output) {
+// The first file of an export, and the last that it removes.
+constexpr const char* kUnfinished = ".trivet-export-unfinished";
+
+bool is_of_export(std::string_view name) {
+  if (name.ends_with(".tmp")) name.remove_suffix(4);
+  if (name.starts_with("model") && name.ends_with(kSafetensors.ending)) return true;
+  return std::ranges::find(kCompanions, name) != kCompanions.end() || name == kIndexName || name == kConfigName ||
+         name == kAdapterConfigName || name == kAdapterWeightsName || name == kUnfinished;
+}
+
+// What an export that was interrupted has left is removed, but nothing that somebody has added to it.
+void begin_directory(FileSystem& files, const std::string& output) {
   create_directories(files, output);
-  if (!files.list(output).empty())
+  const std::vector<DirectoryEntry> entries = files.list(output);
+  const bool continues = files.kind(output + "/" + kUnfinished) == EntryKind::File &&
+                         std::ranges::all_of(entries, [](const DirectoryEntry& entry) {
+                           return entry.kind == EntryKind::File && is_of_export(entry.name);
+                         });
+  if (!entries.empty() && !continues)
     throw ConfigError(fmt::format("--output {}: is not empty; choose another directory", printable(output)));
+  for (const DirectoryEntry& entry : entries)
+    if (entry.name != kUnfinished) files.remove(output + "/" + entry.name);
+  write_text(files, output + "/" + kUnfinished, "");
+}
+
+void end_directory(FileSystem& files, const std::string& output) {
+  files.sync_directory(output);
+  files.remove(output + "/" + kUnfinished);
 }
 
 // What goes with the weights: taken from `like`, or made here.
@@ -198,9 +224,16 @@ struct Companions {
   const Architecture* architecture = nullptr;
   std::string config;
   std::map<std::string, std::string> files;
+  std::vector<std::string> notes;
 };
 
-Companions companions_like(FileSystem& files, const model::Description& description, const ExportOptions& options) {
+ChatTemplate chat_template_of(const LoadedStep& step, const ExportOptions& options) {
+  if (options.chat_template != ChatTemplate::None) return options.chat_template;
+  return parse_config(step.config(), step.directory() + "/manifest.json").data.chat_template;
+}
+
+Companions companions_like(FileSystem& files, const LoadedStep& step, const model::Description& description,
+                           const ExportOptions& options) {
   const std::string path = options.like + "/" + kConfigName, original = read_text(files, path, kConfigLimitBytes);
   const DescribedModel described = describe_model(original, path);
   if (const std::string difference = model_difference(description, described.config.model); !difference.empty())
@@ -209,20 +242,50 @@ Companions companions_like(FileSystem& files, const model::Description& descript
   if (!options.model_type.empty() && options.model_type != described.architecture->model_type)
     throw ConfigError(fmt::format("--architecture {}: --like {} is of the type \"{}\"; leave one of both out",
                                   printable(options.model_type), printable(options.like), described.architecture->model_type));
-  Companions companions{described.architecture, config_text_like(original, options.dtype), {}};
+  Companions companions{described.architecture, config_text_like(original, options.dtype), {}, {}};
   for (const std::string_view name : kCompanions) {
     const std::string file = options.like + "/" + std::string(name);
     if (files.kind(file) == EntryKind::File) companions.files.emplace(name, read_text(files, file, kCompanionLimitBytes));
   }
+  const ChatTemplate chat_template = chat_template_of(step, options);
+  if (chat_template == ChatTemplate::None) return companions;
+  std::string tokenizer = step.run_state().tokenizer;
+  if (const auto found = companions.files.find("tokenizer.json"); tokenizer.empty() && found != companions.files.end())
+    tokenizer = found->second;
+  companions.notes =
+      adapt_to_template(text_tokens_of(tokenizer, chat_template), chat_template, companions.config, companions.files);
   return companions;
+}
+
+// What a program that generates text would miss.
+void add_notes_on_tokens(const TextTokens& tokens, const std::string& tokenizer, ChatTemplate chat_template,
+                         std::vector<std::string>& notes) {
+  if (chat_template != ChatTemplate::None) {
+    if (const std::string end = data::end_of_answer(chat_template); tokens.end != end)
+      notes.push_back(fmt::format("the tokenizer has no special token {}, with which answers of data.chat_template \"{}\" end",
+                                  end, name_of(chat_template)));
+  } else if (const ChatTemplate likely = template_with_tokens_of(tokenizer); likely != ChatTemplate::None) {
+    notes.push_back(fmt::format(
+        "the config of the run names no data.chat_template, so none was written; --chat-template {} does it", name_of(likely)));
+  }
+  if (tokens.end_ids.empty())
+    notes.emplace_back("the tokenizer has no token that ends a text, so generation stops only at its limit of tokens");
 }
 
 Companions make_companions(const LoadedStep& step, const model::Description& description, const std::string& checkpoint,
                            const ExportOptions& options) {
   const Architecture& architecture = choose_architecture(description, options.model_type, checkpoint);
-  Companions companions{&architecture, config_text(architecture, description, options.dtype), {}};
-  if (auto tokenizer = data::tokenizer_file_of(step.run_state().tokenizer))
-    companions.files.emplace(tokenizer->name, std::move(tokenizer->content));
+  const std::string& text = step.run_state().tokenizer;
+  const auto tokenizer = data::tokenizer_file_of(text);
+  if (!tokenizer) return {&architecture, config_text(architecture, description, {}, options.dtype), {}, {}};
+  const ChatTemplate chat_template = chat_template_of(step, options);
+  const TextTokens tokens = text_tokens_of(text, chat_template);
+  Companions companions{&architecture, config_text(architecture, description, tokens, options.dtype), {}, {}};
+  companions.files = {
+      {tokenizer->name, tokenizer->content},
+      {"generation_config.json", generation_config_text(tokens)},
+      {"tokenizer_config.json", tokenizer_config_text(tokens, tokenizer->name, chat_template, description.sequence_length)}};
+  add_notes_on_tokens(tokens, text, chat_template, companions.notes);
   return companions;
 }
 
@@ -242,7 +305,7 @@ Exported write_adapters(FileSystem& files, const TensorSource& weights, const mo
                         const Architecture& architecture, const ExportOptions& options) {
   const PeftAdapters adapters = peft_adapters(architecture, description, options.like);
   const MappedSource source(weights, adapters.tensors);
-  make_empty_directory(files, options.output);
+  begin_directory(files, options.output);
   Exported exported{.model_type = std::string(architecture.model_type)};
   Writer writer(files, source, options);
   std::vector<std::string> names;
@@ -252,7 +315,7 @@ Exported write_adapters(FileSystem& files, const TensorSource& weights, const mo
   }
   writer.write_tensors(kAdapterWeightsName, names);
   writer.write_text_file(kAdapterConfigName, adapters.config);  // last: without it, no program takes the folder for adapters
-  files.sync_directory(options.output);
+  end_directory(files, options.output);
   exported.files = {kAdapterWeightsName, kAdapterConfigName};
   if (options.like.empty())
     exported.notes.emplace_back(
@@ -266,7 +329,7 @@ Exported write_all(FileSystem& files, const std::string& checkpoint, const Expor
   check_lora(description, options, checkpoint);
   const ConvertedSource as_float32(step, DType::Float32);  // frozen weights are stored in the dtype of the run
   const Companions companions = options.like.empty() ? make_companions(step, description, checkpoint, options)
-                                                     : companions_like(files, description, options);
+                                                     : companions_like(files, step, description, options);
   const Architecture& architecture = *companions.architecture;
   if (options.lora == LoraExport::Peft) return write_adapters(files, as_float32, description, architecture, options);
   const MappedSource::Table table = inverted(architecture.weights(description), step);
@@ -275,7 +338,7 @@ Exported write_all(FileSystem& files, const std::string& checkpoint, const Expor
   const TensorSource& weights = merged ? static_cast<const TensorSource&>(*merged) : as_float32;
   const MappedSource source(weights, table);
   const auto shards = divide(table, source, options);
-  make_empty_directory(files, options.output);
+  begin_directory(files, options.output);
   Exported exported{.model_type = std::string(architecture.model_type)};
   Writer writer(files, source, options);
   std::vector<std::string> names;
@@ -293,7 +356,8 @@ Exported write_all(FileSystem& files, const std::string& checkpoint, const Expor
   if (shards.size() > 1) add(kIndexName, index_text(names, shards, exported.bytes));
   for (const auto& [name, text] : companions.files) add(name, text);
   add(kConfigName, companions.config);  // last: without it, no program takes the folder for a model
-  files.sync_directory(options.output);
+  end_directory(files, options.output);
+  exported.notes.insert(exported.notes.end(), companions.notes.begin(), companions.notes.end());
   if (!companions.files.contains("tokenizer.json") && !companions.files.contains("tokenizer.model"))
     exported.notes.emplace_back("the folder has no tokenizer; name the folder of the original model with --like to copy its");
   return exported;

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/file_system.h"
+#include "engine/config/run_config.h"
 
 namespace trivet::hugging_face {
 
@@ -16,12 +17,13 @@ namespace trivet::hugging_face {
 enum class LoraExport : uint8_t { None, Merged, Peft };
 
 struct ExportOptions {
-  std::string output;                   // a directory that does not exist yet, or is empty
-  std::string like;                     // the folder of the model that training began with, or ""
-  std::string model_type;               // "": the first architecture that can store the model
-  DType dtype = DType::Float32;         // or BFloat16, Float16
-  LoraExport lora = LoraExport::None;   // of a model that has adapters: not None; of another: None
-  int64_t shard_bytes = 5'000'000'000;  // a file is no larger, unless a single tensor is
+  std::string output;                               // a directory that does not exist yet, or is empty
+  std::string like;                                 // the folder of the model that training began with, or ""
+  std::string model_type;                           // "": the first architecture that can store the model
+  DType dtype = DType::Float32;                     // or BFloat16, Float16
+  LoraExport lora = LoraExport::None;               // of a model that has adapters: not None; of another: None
+  ChatTemplate chat_template = ChatTemplate::None;  // None: that of the config, data.chat_template
+  int64_t shard_bytes = 5'000'000'000;              // a file is no larger, unless a single tensor is
 };
 
 struct Exported {
@@ -32,9 +34,10 @@ struct Exported {
 };
 
 // With `like`, its config.json is kept as it is except for the dtype, after a check that it describes the same model, and its
-// tokenizer files are copied. With LoraExport::Peft only adapter_config.json and adapter_model.safetensors are written, and
-// `like` is what they name as their base model. `checkpoint`: a step, or a directory of checkpoints, whose newest step is
-// taken. Throws ConfigError, CheckpointError.
+// tokenizer files are copied; of a training with a chat template, generation also stops at the token that ends its answers.
+// With LoraExport::Peft only adapter_config.json and adapter_model.safetensors are written, and `like` is what they name as
+// their base model. `checkpoint`: a step, or a directory of checkpoints, whose newest step is taken. Throws ConfigError,
+// CheckpointError.
 Exported export_model(FileSystem& files, const std::string& checkpoint, const ExportOptions& options);
 
 }  // namespace trivet::hugging_face

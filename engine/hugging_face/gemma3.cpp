@@ -9,8 +9,7 @@ namespace trivet::hugging_face {
 namespace {
 
 OrderedJson read_gemma3(ConfigFile& file) {
-  file.require(!file.has(kScoresCap), kScoresCap, "use null: transformers does not apply this limit to Gemma 3");
-  file.ignore({kScoresCap});
+  if (!file.has(kScoresCap)) file.ignore({kScoresCap});  // transformers does not apply this limit to Gemma 3
   OrderedJson model = read_llama_like(file, {.vocabulary = 262208,
                                              .hidden = 2304,
                                              .feed_forward = 9216,

@@ -11,7 +11,12 @@ namespace {
 OrderedJson read_gpt2(ConfigFile& file) {
   const int64_t hidden = file.count("n_embd", 768), positions = file.count("n_positions", 1024);
   const double dropout = file.number("resid_pdrop", 0.1);
-  file.require(file.count("n_ctx", positions) == positions, "n_ctx", fmt::format("use {} as in n_positions", positions));
+  // Other names of the same keys.
+  for (const auto& [name, usual] : {std::pair("hidden_size", "n_embd"), std::pair("max_position_embeddings", "n_positions"),
+                                    std::pair("num_attention_heads", "n_head"), std::pair("num_hidden_layers", "n_layer")})
+    if (file.has(name))
+      file.require(file.has(usual) && file.count(name) == file.count(usual), name, fmt::format("use {}", usual));
+  if (file.is("n_ctx", static_cast<double>(positions))) file.ignore({"n_ctx"});  // an old name; transformers does not read it
   for (const char* key : {"embd_pdrop", "attn_pdrop"})
     file.require(file.number(key, 0.1) == dropout, key, fmt::format("use {} as in resid_pdrop", dropout));
   const std::string activation = file.text("activation_function", "gelu_new");

@@ -94,17 +94,33 @@ OrderedJson read_scaling(ConfigFile& scaling, const Lengths& lengths, bool only_
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
 
+constexpr const char* kShare = "partial_rotary_factor";
+
+// Most classes do not read it, and rotate whole heads. With scaled frequencies they fail.
+double read_share(ConfigFile& object, double fallback, const LlamaDefaults& defaults, bool scaled) {
+  if (defaults.rotary_share) return object.number(kShare, fallback);
+  const bool says_whole = !object.has(kShare) || object.is(kShare, 1);
+  object.require(says_whole || !scaled, kShare, "use 1: only whole heads of such a model are rotated");
+  if (says_whole) object.ignore({kShare});
+  return 1;
+}
+
 struct RotaryKeys {
   double base, share;
   OrderedJson scaling;
 
-  void read(ConfigFile& object, const Lengths& lengths, bool only_longrope) {
+  void read(ConfigFile& object, const Lengths& lengths, const LlamaDefaults& defaults) {
     base = object.number("rope_theta", base);
-    share = object.number("partial_rotary_factor", share);
-    if (OrderedJson given = read_scaling(object, lengths, only_longrope); !given.empty()) scaling = std::move(given);
-    object.finish();
+    if (OrderedJson given = read_scaling(object, lengths, defaults.only_longrope); !given.empty()) scaling = std::move(given);
+    share = read_share(object, share, defaults, !scaling.empty());
   }
 };
+
+// Of both keys transformers takes rope_scaling. Only with two bases it takes both: then one of them is for some layers alone.
+std::vector<const char*> keys_of_rotary(const ConfigFile& file, bool two_bases) {
+  if (two_bases) return {"rope_parameters", "rope_scaling"};
+  return {file.is_off("rope_scaling") ? "rope_parameters" : "rope_scaling"};
+}
 
 // transformers 4 has rope_theta, rope_scaling and partial_rotary_factor, transformers 5 has all of them in rope_parameters. If
 // layers with a window have a base of their own, transformers 4 has it in rope_local_base_freq, and transformers 5 has an
@@ -114,22 +130,28 @@ void read_rotary(ConfigFile& file, const LlamaDefaults& defaults, OrderedJson& m
   const int64_t original = file.count("original_max_position_embeddings", defaults.original_positions);
   if (original > 0) lengths.original = original;
   const bool two_bases = defaults.window_rotary_base > 0;
-  RotaryKeys all{file.number("rope_theta", defaults.rotary_base), file.number("partial_rotary_factor", 1.0), {}};
+  RotaryKeys all{file.number("rope_theta", defaults.rotary_base), read_share(file, 1, defaults, false), {}};
   RotaryKeys of_windows{two_bases ? file.number("rope_local_base_freq", defaults.window_rotary_base) : 0, 1, {}};
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+  for (const char* key : keys_of_rotary(file, two_bases)) {
     std::optional<ConfigFile> rotary = file.object(key);
     if (!rotary) continue;
     if (!two_bases || !(rotary->has(kFull) || rotary->has(kSliding))) {
-      all.read(*rotary, lengths, defaults.only_longrope);
+      all.read(*rotary, lengths, defaults);
+      file.leave_unread(*rotary);
       continue;
     }
-    if (std::optional<ConfigFile> full = rotary->object(kFull)) all.read(*full, lengths, defaults.only_longrope);
-    if (std::optional<ConfigFile> sliding = rotary->object(kSliding)) {
-      of_windows.read(*sliding, lengths, defaults.only_longrope);
-      rotary->require(of_windows.scaling.empty() && of_windows.share == 1, kSliding, "use the rope_type \"default\"");
+    if (std::optional<ConfigFile> full = rotary->object(kFull)) {
+      all.read(*full, lengths, defaults);
+      file.leave_unread(*full);
     }
-    rotary->finish();
+    if (std::optional<ConfigFile> sliding = rotary->object(kSliding)) {
+      of_windows.read(*sliding, lengths, defaults);
+      rotary->require(of_windows.scaling.empty() && of_windows.share == 1, kSliding, "use the rope_type \"default\"");
+      file.leave_unread(*sliding);
+    }
+    file.leave_unread(*rotary);
   }
+  read_share(file, 1, defaults, !all.scaling.empty());
   model["rotary_base"] = all.base;
   if (two_bases) model["window_rotary_base"] = of_windows.base;
   if (all.share != 1) model["rotary_share"] = all.share;

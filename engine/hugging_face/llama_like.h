@@ -19,6 +19,7 @@ struct LlamaDefaults {
   int64_t original_positions = 0;  // of the first training; 0: the file or its rotary keys state them, or there are none
   bool tied_embedding = false;
   bool only_longrope = false;  // the rotary scaling that it may have
+  bool rotary_share = false;   // it may rotate a part of each head
   const char *activation_key = "hidden_act", *activation = "silu";
 };
 

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "engine/hugging_face/low_rank.h"
 #include "model/lora.h"
 #include "model/model.h"
 
@@ -59,27 +58,14 @@ std::vector<float> MergedSource::read_whole(const std::string& name) const {
   return values;
 }
 
-// Sums over the rank are in double, so each element is rounded once.
 void MergedSource::add(const Piece& wanted, const Adapter& adapter) const {
   const std::vector<float> a = read_whole(adapter.a), b = read_whole(adapter.b);
-  const int64_t columns = wanted.box_shape[1], whole_columns = wanted.shape[1];
-  const int64_t rank = static_cast<int64_t>(b.size()) / adapter.rows;
-  std::vector<double> sums;
-  for (int64_t done = 0; done < wanted.count;) {
-    const int64_t element = wanted.first + done, column = element % columns;
-    const int64_t count = std::min(columns - column, wanted.count - done);
-    const int64_t row = wanted.box_start[0] + element / columns - adapter.first;
-    float* const to = wanted.data.as<float>() + done;
-    done += count;
-    if (row < 0 || row >= adapter.rows) continue;
-    sums.assign(static_cast<size_t>(count), 0.0);
-    for (int64_t k = 0; k < rank; ++k) {
-      const double factor = scale_ * static_cast<double>(b[static_cast<size_t>(row * rank + k)]);
-      const float* const from = a.data() + k * whole_columns + wanted.box_start[1] + column;
-      for (size_t i = 0; i < sums.size(); ++i) sums[i] += factor * static_cast<double>(from[i]);
-    }
-    for (size_t i = 0; i < sums.size(); ++i) to[i] = static_cast<float>(static_cast<double>(to[i]) + sums[i]);
-  }
+  add_low_rank(wanted, {.a = a,
+                        .b = b,
+                        .rank = static_cast<int64_t>(b.size()) / adapter.rows,
+                        .rows = adapter.rows,
+                        .first_row = adapter.first,
+                        .scale = scale_});
 }
 
 }  // namespace trivet::hugging_face

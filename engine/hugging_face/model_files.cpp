@@ -1,6 +1,7 @@
 #include "engine/hugging_face/model_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -59,9 +60,16 @@ std::map<std::string, std::string> parse_index(std::string_view text, const std:
   return index;
 }
 
-bool has_weights(FileSystem& files, const std::string& directory) {
-  const auto has = [&](const char* name) { return files.kind(directory + "/" + name) != EntryKind::Missing; };
-  return has(kSafetensors.weights) || has(kSafetensors.index) || has(kTorchFiles.weights) || has(kTorchFiles.index);
+std::vector<std::string> weights_in(FileSystem& files, const std::string& directory) {
+  std::vector<std::string> found;
+  for (const char* name : {kSafetensors.weights, kSafetensors.index, kTorchFiles.weights, kTorchFiles.index})
+    if (files.kind(directory + "/" + name) != EntryKind::Missing) found.emplace_back(name);
+  return found;
+}
+
+void add_tensors_of(const ReadableFile& file, foreign::TensorFiles& to) {
+  if (file.path().ends_with(kSafetensors.ending)) return add_safetensors(file, to);
+  foreign::add_state_dict(foreign::PtFile(file), to);
 }
 
 ModelFiles::ModelFiles(FileSystem& files, const std::string& directory) : TensorFiles(directory) {
@@ -72,23 +80,23 @@ ModelFiles::ModelFiles(FileSystem& files, const std::string& directory) : Tensor
 }
 
 void ModelFiles::open_all(FileSystem& files) {
-  const auto has = [&](const char* name) { return files.kind(path(name)) != EntryKind::Missing; };
-  const bool torch =
-      !has(kSafetensors.weights) && !has(kSafetensors.index) && (has(kTorchFiles.weights) || has(kTorchFiles.index));
-  const WeightNames& names = torch ? kTorchFiles : kSafetensors;
-  if (!has(names.index)) return open_shard(files, names.weights, names);
+  std::vector<std::string> found = weights_in(files, source());
+  if (found.empty()) found.emplace_back(kWeightsName);  // whose absence is then the error
+  const std::string chosen = found[0];
+  found.erase(found.begin());
+  if (!found.empty())
+    notes_.push_back(fmt::format("{} was read, as transformers does it; {} in the same folder {} not", chosen,
+                                 fmt::join(found, ", "), found.size() == 1 ? "was" : "were"));
+  const WeightNames& names = chosen.starts_with(kSafetensors.weights) ? kSafetensors : kTorchFiles;
+  if (chosen == names.weights) return open_shard(files, names.weights);
   const auto index = parse_index(read_text(files, path(names.index), kIndexLimitBytes), path(names.index), names.ending);
   std::set<std::string> shards;
   for (const auto& [tensor, file] : index) shards.insert(file);
-  for (const std::string& shard : shards) open_shard(files, shard, names);
+  for (const std::string& shard : shards) open_shard(files, shard);
   check_index(index, names);
 }
 
-void ModelFiles::open_shard(FileSystem& files, const std::string& name, const WeightNames& names) {
-  const ReadableFile& file = keep(files.open(path(name)));
-  if (names.ending == kSafetensors.ending) return add_safetensors(file, *this);
-  foreign::add_state_dict(foreign::PtFile(file), *this);
-}
+void ModelFiles::open_shard(FileSystem& files, const std::string& name) { add_tensors_of(keep(files.open(path(name))), *this); }
 
 void ModelFiles::check_index(const std::map<std::string, std::string>& index, const WeightNames& names) const {
   for (const auto& [tensor, file] : index)

@@ -1,9 +1,11 @@
 // The files of a model in Hugging Face's format: a folder with config.json and the weights, in one file or in several that an
-// index lists (docs/hugging_face.md). Safetensors are preferred to files of torch.save, as transformers does.
+// index lists (docs/hugging_face.md). Where a folder holds weights more than once, the first of these is read, as transformers
+// does it:
 //
-//   config.json
-//   model.safetensors      or      model.safetensors.index.json, model-00001-of-00002.safetensors, ...
-//   pytorch_model.bin      or      pytorch_model.bin.index.json, pytorch_model-00001-of-00002.bin, ...
+//   model.safetensors
+//   model.safetensors.index.json, model-00001-of-00002.safetensors, ...
+//   pytorch_model.bin
+//   pytorch_model.bin.index.json, pytorch_model-00001-of-00002.bin, ...
 //
 // Only files of the folder itself are opened: an index that names another place is refused, and so are links. Opening checks
 // the headers of all files; read() reads only the elements that are asked for. float32, bfloat16 and float16 are read as
@@ -13,6 +15,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/file_system.h"
 #include "engine/foreign/tensor_files.h"
@@ -39,22 +42,28 @@ inline constexpr WeightNames kTorchFiles{"pytorch_model.bin", "pytorch_model.bin
 std::map<std::string, std::string> parse_index(std::string_view text, const std::string& path,
                                                std::string_view ending = kSafetensors.ending);
 
-// Whether the folder holds weights in one of these formats.
-bool has_weights(FileSystem& files, const std::string& directory);
+// The files and indices in this folder, in the order of preference: the first one is read. Empty: it holds no weights.
+std::vector<std::string> weights_in(FileSystem& files, const std::string& directory);
+inline bool has_weights(FileSystem& files, const std::string& directory) { return !weights_in(files, directory).empty(); }
 
-class ModelFiles final : public foreign::TensorFiles {
+// Adds the tensors of one such file, of safetensors or of torch.save.
+void add_tensors_of(const ReadableFile& file, foreign::TensorFiles& to);
+
+class ModelFiles : public foreign::TensorFiles {
  public:
   ModelFiles(FileSystem& files, const std::string& directory);
 
-  const std::string& config() const { return config_; }  // the text of config.json
+  const std::string& config() const { return config_; }             // the text of config.json
+  const std::vector<std::string>& notes() const { return notes_; }  // which weights were not read
 
  private:
   std::string path(const std::string& name) const { return source() + "/" + name; }
   void open_all(FileSystem& files);
-  void open_shard(FileSystem& files, const std::string& name, const WeightNames& names);
+  void open_shard(FileSystem& files, const std::string& name);
   void check_index(const std::map<std::string, std::string>& index, const WeightNames& names) const;
 
   std::string config_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace trivet::hugging_face

@@ -7,6 +7,7 @@
 #include "engine/foreign/llm_c.h"
 #include "engine/foreign/unreadable_formats.h"
 #include "engine/foreign/zero_checkpoint.h"
+#include "engine/hugging_face/adapted_files.h"
 #include "engine/hugging_face/meta_llama.h"
 #include "engine/hugging_face/model_files.h"
 
@@ -16,18 +17,20 @@ using foreign::ModelSource;
 namespace {
 
 bool is_folder_of_hugging_face(FileSystem& files, const std::string& path) {
-  return files.kind(path + "/" + kConfigName) != EntryKind::Missing;
+  return files.kind(path + "/" + kConfigName) != EntryKind::Missing || holds_adapter(files, path);
 }
 
-// A folder that transformers wrote after training with DeepSpeed may hold both: then its model.safetensors is the model.
+// A folder that transformers wrote after training with DeepSpeed may hold both: then its model.safetensors is the model, or its
+// adapter.
 bool is_deepspeed_alone(FileSystem& files, const std::string& path) {
-  return !has_weights(files, path) && foreign::is_zero_checkpoint(files, path);
+  return !has_weights(files, path) && !holds_adapter(files, path) && foreign::is_zero_checkpoint(files, path);
 }
 
 ModelSource open_hugging_face(FileSystem& files, const std::string& path, const std::string&) {
+  if (holds_adapter(files, path)) return open_adapted(files, path);
   if (!has_weights(files, path)) foreign::refuse_unreadable_format(files, path);
   auto tensors = std::make_unique<ModelFiles>(files, path);
-  ModelSource source{.config = tensors->config(), .config_path = path + "/" + kConfigName};
+  ModelSource source{.config = tensors->config(), .config_path = path + "/" + kConfigName, .notes = tensors->notes()};
   source.tensors = std::move(tensors);
   return source;
 }

@@ -19,7 +19,8 @@ OrderedJson read_phi3(ConfigFile& file) {
                                              .norm_epsilon = 1e-5,
                                              .rotary_base = 1e4,
                                              .original_positions = 4096,
-                                             .only_longrope = true});
+                                             .only_longrope = true,
+                                             .rotary_share = true});
   for (const char* key : {"resid_pdrop", "embd_pdrop"}) file.require(file.number(key, 0.0) == 0, key, "use 0");
   read_window(file, 0, model);
   return model;

@@ -35,13 +35,15 @@ class PretrainedModel {
   const checkpoint::TensorSource& weights() const { return *weights_; }
   std::string digest() const { return source_.digest(); }
   std::string kind() const;    // "llama", "llama, llama2.c, version 1"
-  std::string folder() const;  // of its config, where its tokenizer may be, too
+  std::string folder() const;  // where its tokenizer may be
   // What was ignored, one sentence each.
   const std::vector<std::string>& notes() const { return described_.notes; }
 
  private:
   void check_shapes() const;
   void check_all_used(const checkpoint::MappedSource::Table& table);
+  void settle_tied_head(checkpoint::MappedSource::Table& table);
+  bool are_equal(const std::string& one, const std::string& other) const;
 
   foreign::ModelSource source_;
   DescribedModel described_;

@@ -26,6 +26,7 @@ std::string fact(const std::pair<std::string, std::string>& line) {
 // Only an overflow of gradients is called one. A loss that is not finite says something about the weights. After an overflow
 // the scale may stay, because of fp16.hysteresis or because it is fixed.
 std::string why_skipped(const StepMetrics& metrics) {
+  if (metrics.without_targets) return "no sample of this step has a target, so there is nothing to learn and no loss";
   if (!std::isfinite(metrics.loss)) return fmt::format("the loss is {}", std::abs(metrics.loss));
   if (metrics.loss_scale == 0) return "the gradients overflowed";
   const std::string overflow = fmt::format("overflow at step {}: the loss scale", with_commas(metrics.step));
@@ -84,8 +85,11 @@ void Console::on_step(const StepMetrics& metrics) {
 }
 
 void Console::on_evaluation(const Evaluation& evaluation) {
+  if (evaluation.without_targets)
+    return print_line(
+        fmt::format("{:>8}   no validation loss: no sample that was evaluated has a target", with_commas(evaluation.step)));
   last_validation_ = evaluation.loss;
-  if (!best_validation_ || evaluation.loss < *best_validation_)
+  if (!best_validation_ || std::isnan(*best_validation_) || evaluation.loss < *best_validation_)
     best_validation_ = evaluation.loss, best_step_ = evaluation.step;
   std::string accuracy;
   if (const auto share = evaluation.accuracy()) accuracy = fmt::format(", accuracy {:.2f} %", 100 * *share);
@@ -105,6 +109,7 @@ void Console::count(const StepMetrics& metrics) {
   ++steps_;
   all_ms_ += metrics.step_ms;
   if (steps_ > 1) ++counted_steps_, counted_targets_ += metrics.targets, counted_ms_ += metrics.step_ms;
+  if (metrics.without_targets) ++without_targets_;
   if (metrics.skipped) {
     ++skipped_;
     return;
@@ -142,7 +147,10 @@ std::string Console::summary() const {
                         with_commas(best_step_));
   if (counted_ms_ > 0)
     text += fmt::format(", {} {}/s", rate(static_cast<double>(counted_targets_) / counted_ms_ * 1000), words_.short_many);
-  return text + fmt::format(", {} skipped", with_commas(skipped_));
+  text += fmt::format(", {} skipped", with_commas(skipped_));
+  if (without_targets_ == 0) return text;
+  return text + (without_targets_ == steps_ ? ", all for lack of targets: nothing was learned"
+                                            : fmt::format(", {} of them for lack of targets", with_commas(without_targets_)));
 }
 
 void Console::print_line(const std::string& text, const char* style) {

@@ -59,7 +59,7 @@ class Console : public Monitor {
   std::ostream& out_;
   ConsoleOptions options_;
   TargetWords words_ = kTokens;
-  int64_t total_steps_ = 0, skipped_ = 0, steps_ = 0;
+  int64_t total_steps_ = 0, skipped_ = 0, without_targets_ = 0, steps_ = 0;
   bool live_ = false;  // a live line is on the screen
   std::chrono::steady_clock::time_point drawn_{};
   // The counted_ members leave out the first step of this run.

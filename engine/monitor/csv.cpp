@@ -20,6 +20,8 @@ std::string file_name_of(std::string_view of_tag) {
 
 }  // namespace
 
+bool is_csv_of_monitor(std::string_view beginning) { return beginning.starts_with("step,"); }
+
 CsvMonitor::CsvMonitor(const std::string& output_path, const std::string& job_name)
     : folder_((std::filesystem::path(output_path) / job_name).string()) {}
 

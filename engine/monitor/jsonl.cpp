@@ -40,24 +40,39 @@ std::string rewards_json(const std::optional<Rewards>& rewards) {
                      json_number(rewards->rejected), json_number(rewards->margin()));
 }
 
+// Without targets a mean has no value, and so no bits.
+std::string mean_json(double value, bool without_targets) { return without_targets ? "null" : json_number(value); }
+std::string bits_json(uint32_t bits, bool without_targets) {
+  return without_targets ? "null" : fmt::format("\"{}\"", hexadecimal_bits(bits));
+}
+
 std::string correct_json(const std::optional<int64_t>& correct) {
   return correct ? fmt::format(", \"correct\": {}", *correct) : "";
 }
 
 }  // namespace
 
+bool is_metrics(std::string_view beginning) {
+  const size_t end = beginning.find('\n');
+  const std::string_view line = beginning.substr(0, end);
+  const bool is_whole = end != std::string_view::npos;
+  return is_whole ? line.starts_with(kStepKey) && line.find("\"loss_bits\": ") != std::string_view::npos
+                  : line.starts_with(kStepKey) || kStepKey.starts_with(line);
+}
+
 std::string to_json_line(const StepMetrics& metrics, const TargetWords& words) {
   std::string line = fmt::format(
-      "{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"lr\": {}, \"grad_norm\": {}, \"{words}\": {}, \"step_ms\": {}, "
+      "{{\"step\": {}, \"loss\": {}, \"loss_bits\": {}, \"lr\": {}, \"grad_norm\": {}, \"{words}\": {}, \"step_ms\": {}, "
       "\"{words}_per_second\": {}, \"memory_bytes\": {}",
-      metrics.step, json_number(metrics.loss), hexadecimal_bits(metrics.loss_bits), json_number(metrics.lr),
-      json_number(metrics.grad_norm), metrics.targets, json_number(metrics.step_ms), json_number(metrics.targets_per_second),
-      metrics.memory_bytes, fmt::arg("words", words.many));
+      metrics.step, mean_json(metrics.loss, metrics.without_targets), bits_json(metrics.loss_bits, metrics.without_targets),
+      json_number(metrics.lr), mean_json(metrics.grad_norm, metrics.without_targets), metrics.targets,
+      json_number(metrics.step_ms), json_number(metrics.targets_per_second), metrics.memory_bytes,
+      fmt::arg("words", words.many));
   if (metrics.loss_scale != 0) line += ", \"loss_scale\": " + json_number(metrics.loss_scale);
   if (metrics.skipped) line += ", \"skipped\": true";
   line += correct_json(metrics.correct);
   if (const auto accuracy = metrics.accuracy()) line += ", \"rewards/accuracies\": " + json_number(*accuracy);
-  line += rewards_json(metrics.rewards);
+  if (!metrics.without_targets) line += rewards_json(metrics.rewards);
   return line + "}\n";
 }
 
@@ -80,10 +95,11 @@ void JsonlMonitor::on_step(const StepMetrics& metrics) {
 
 void JsonlMonitor::on_evaluation(const Evaluation& evaluation) {
   if (!evaluations_) evaluations_ = OutputFile::opened_late(evaluation_path(path_));
-  evaluations_->write(fmt::format("{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"{}\": {}, \"ms\": {}{}}}\n",
-                                  evaluation.step, json_number(evaluation.loss), hexadecimal_bits(evaluation.loss_bits),
-                                  words_.many, evaluation.targets, json_number(evaluation.ms),
-                                  correct_json(evaluation.correct) + rewards_json(evaluation.rewards)));
+  evaluations_->write(fmt::format(
+      "{{\"step\": {}, \"loss\": {}, \"loss_bits\": {}, \"{}\": {}, \"ms\": {}{}}}\n", evaluation.step,
+      mean_json(evaluation.loss, evaluation.without_targets), bits_json(evaluation.loss_bits, evaluation.without_targets),
+      words_.many, evaluation.targets, json_number(evaluation.ms),
+      correct_json(evaluation.correct) + (evaluation.without_targets ? "" : rewards_json(evaluation.rewards))));
 }
 
 }  // namespace trivet::monitor

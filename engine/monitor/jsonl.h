@@ -4,9 +4,10 @@
 //    "tokens_per_second": 8930.4, "memory_bytes": 17825792}
 //
 // (on one line). A skipped step also has "skipped": true, and with loss scaling there is "loss_scale". A number that is not
-// finite is null; loss_bits keeps it exactly. "tokens" is the number of targets that were counted; a run that trains on images
-// has "images" and "images_per_second" instead. Evaluations go to FILE.evaluation.jsonl: {"step", "loss", "loss_bits", "tokens"
-// or "images", "ms"}, and "correct", the number of right answers, if the model chooses classes.
+// finite is null; loss_bits keeps it exactly. In a step without targets, "loss", "loss_bits" and "grad_norm" are null. "tokens"
+// is the number of targets that were counted; a run that trains on images has "images" and "images_per_second" instead.
+// Evaluations go to FILE.evaluation.jsonl: {"step", "loss", "loss_bits", "tokens" or "images", "ms"}, and "correct", the number
+// of right answers, if the model chooses classes.
 //
 // A run on pairs of answers has "pairs" and "pairs_per_second". Steps and evaluations have "correct" and, by the names of TRL,
 // "rewards/chosen", "rewards/rejected" and "rewards/margins"; steps also have "rewards/accuracies".
@@ -17,6 +18,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "engine/monitor/monitor.h"
 #include "engine/monitor/output_file.h"
@@ -35,6 +37,9 @@ class JsonlMonitor : public Monitor {
   TargetWords words_ = kTokens;
   std::optional<OutputFile> steps_, evaluations_;
 };
+
+// Whether a file that begins like this is of this monitor: its first line is a step or an evaluation, perhaps half of one.
+bool is_metrics(std::string_view beginning);
 
 std::string to_json_line(const StepMetrics& metrics, const TargetWords& words = kTokens);
 // "runs/metrics.jsonl" -> "runs/metrics.evaluation.jsonl"

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string_view>
@@ -39,6 +40,7 @@ std::map<int64_t, uint32_t> read_loss_bits(std::istream& lines, const std::strin
     const std::string_view line = buffer.data();
     const auto step = number_after<int64_t>(line, "{\"step\": ", 10);
     const auto loss = number_after<uint32_t>(line, "\"loss_bits\": \"", 16);
+    if (lines && step && line.find("\"loss_bits\": null") != std::string_view::npos) continue;  // it had no targets
     if (!lines || !step || !loss)
       throw DataError(ExitCode::Usage,
                       fmt::format("{}:{}: \"{}\" is not a line of trivet train --metrics; use the file that the run "
@@ -50,6 +52,9 @@ std::map<int64_t, uint32_t> read_loss_bits(std::istream& lines, const std::strin
 }
 
 std::map<int64_t, uint32_t> read_loss_bits(const std::string& path, int64_t first, int64_t last) {
+  std::error_code none;
+  if (std::filesystem::is_fifo(path, none))  // opening it would wait for its writer
+    throw DataError(ExitCode::Usage, fmt::format("{}: is a FIFO; use a file that trivet train --metrics wrote", path));
   std::ifstream file(path, std::ios::binary);
   if (!file)
     throw DataError(ExitCode::Usage, fmt::format("{}: cannot be read; use a file that trivet train --metrics wrote", path));

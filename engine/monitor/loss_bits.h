@@ -8,7 +8,8 @@
 
 namespace trivet::monitor {
 
-// The "loss_bits" of the steps first to last, by step; steps that the file lacks are left out. Throws DataError (Usage) that
+// The "loss_bits" of the steps first to last, by step; steps that the file lacks and steps
+// without targets are left out. Throws DataError (Usage) that
 // names `source`, the line and what is wrong with it.
 std::map<int64_t, uint32_t> read_loss_bits(std::istream& lines, const std::string& source, int64_t first, int64_t last);
 // The same from a file, or a DataError that says why it cannot be read.

@@ -62,7 +62,9 @@ struct StepMetrics {
   int64_t targets = 0;         // counted in this step by all ranks
   double step_ms = 0, targets_per_second = 0;
   int64_t memory_bytes = 0;  // peak of world rank 0
-  bool skipped = false;      // an overflow: nothing was updated
+  bool skipped = false;      // nothing was updated: because of an overflow, or for lack of targets
+  // No target was counted. The loss, its bits and the norm of the gradients then have no value: they are not to be shown.
+  bool without_targets = false;
   // Of pairs of answers: those in which the preferred answer has the higher reward, and the rewards.
   std::optional<int64_t> correct = {};
   std::optional<Rewards> rewards = {};
@@ -76,6 +78,7 @@ struct Evaluation {
   uint32_t loss_bits = 0;
   int64_t samples = 0;             // in the run so far, as in StepMetrics
   int64_t targets = 0;             // that were counted
+  bool without_targets = false;    // none was: there is no loss
   std::optional<int64_t> correct;  // of them, if the model chooses classes or tells answers apart
   std::optional<Rewards> rewards = {};
   double ms = 0;

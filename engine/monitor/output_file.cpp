@@ -1,6 +1,9 @@
 #include "engine/monitor/output_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,38 +13,60 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/open_files.h"
+#include "core/pipe_signal.h"
 
 namespace trivet::monitor {
 namespace {
 
-std::FILE* open_for_append(const std::string& path) {
+Descriptor open_for_append(const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
-  std::error_code ignored;  // fopen will say why
+  std::error_code ignored;  // open will say why
   if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
-  return std::fopen(path.c_str(), "ae");
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666));
+  struct stat status {};
+  if (file && ::fstat(file.number(), &status) == 0 && !S_ISFIFO(status.st_mode)) ::fcntl(file.number(), F_SETFL, O_APPEND);
+  return file;
+}
+
+std::string why_not(int error) {
+  if (error == ENXIO) return "nobody reads this FIFO; start its reader first, or name a file";
+  if (error == EAGAIN) return "the reader of this FIFO does not keep up";
+  return std::strerror(error);
+}
+
+// Returns whether all of it was written; otherwise errno says why.
+bool write_all(int file, std::string_view text) {
+  const NoPipeSignal none;
+  while (!text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
 }
 
 }  // namespace
 
-OutputFile::OutputFile(const std::string& path) : path_(path), file_(open_for_append(path), std::fclose) {
-  if (!file_) throw Error(ExitCode::Usage, path_ + ": metrics cannot be written: " + std::strerror(errno));
+OutputFile::OutputFile(const std::string& path) : path_(path), file_(open_for_append(path)) {
+  if (!file_) check_open_files(path_, errno);
+  if (!file_) throw Error(ExitCode::Usage, path_ + ": metrics cannot be written: " + why_not(errno));
 }
 
 OutputFile OutputFile::opened_late(const std::string& path) {
-  OutputFile file(path, File(open_for_append(path), std::fclose));
+  OutputFile file(path, open_for_append(path));
   if (!file.file_) file.give_up();
   return file;
 }
 
 void OutputFile::write(std::string_view text) {
-  if (!file_) return;
-  const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size();
-  if (!written || std::fflush(file_.get()) != 0) give_up();
+  if (file_ && !write_all(file_.number(), text)) give_up();
 }
 
 void OutputFile::give_up() {
   Log().warning(fmt::format("{}: metrics cannot be written: {}; the run continues, and nothing more is written to this file",
-                            escape_control(path_), std::strerror(errno)));
+                            escape_control(path_), why_not(errno)));
   file_.reset();
 }
 

@@ -1,14 +1,17 @@
 // A file that a monitor appends to. Every write reaches the operating system before it returns, so a killed run leaves a record
 // of everything that it did.
 //
+// Nothing waits for the reader of a FIFO: a FIFO that nobody reads cannot be opened, and one whose reader has left, or does not
+// keep up, is given up.
+//
 // A file that cannot be opened when the run starts ends the run, because its user wants it. Later, when a disk is full or a
 // folder has gone, training is worth more: the log says so once, nothing more is written to this file, and the run continues.
 #pragma once
 
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <string_view>
+
+#include "core/descriptor.h"
 
 namespace trivet::monitor {
 
@@ -21,12 +24,11 @@ class OutputFile {
   void write(std::string_view text);
 
  private:
-  using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-  OutputFile(std::string path, File file) : path_(std::move(path)), file_(std::move(file)) {}
+  OutputFile(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
   void give_up();
 
   std::string path_;
-  File file_;  // null: it cannot be written any more
+  Descriptor file_;  // empty: it cannot be written any more
 };
 
 // Cuts off what comes after the last complete line: a killed run or a full disk may have left half a line, to which the next

@@ -19,14 +19,18 @@ void add_rewards(const std::optional<Rewards>& rewards, const std::optional<doub
 }  // namespace
 
 std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
-  std::vector<Scalar> scalars{{"Train/Samples/train_loss", metrics.loss}, {"Train/Samples/lr", metrics.lr}};
+  std::vector<Scalar> scalars;
+  if (!metrics.without_targets) scalars.push_back({"Train/Samples/train_loss", metrics.loss});
+  scalars.push_back({"Train/Samples/lr", metrics.lr});
   if (metrics.loss_scale != 0) scalars.push_back({"Train/Samples/loss_scale", metrics.loss_scale});
+  if (metrics.without_targets) return scalars;
   scalars.push_back({"Train/Samples/grad_norm", metrics.grad_norm});
   add_rewards(metrics.rewards, metrics.accuracy(), false, scalars);
   return scalars;
 }
 
 std::vector<Scalar> scalars_of(const Evaluation& evaluation) {
+  if (evaluation.without_targets) return {};
   std::vector<Scalar> scalars{{"Train/Samples/eval_loss", evaluation.loss}};
   if (const auto accuracy = evaluation.accuracy()) scalars.push_back({"Train/Samples/eval_accuracy", *accuracy});
   add_rewards(evaluation.rewards, evaluation.accuracy(), true, scalars);

@@ -2,7 +2,7 @@
 //
 // Tags: Train/Samples/{lr, loss_scale, train_loss, eval_loss} as DeepSpeed's engines write them, and Train/Samples/grad_norm.
 // Of pairs of answers also Train/Samples/{rewards, eval_rewards}/{chosen, rejected, margins} and
-// Train/Samples/rewards/accuracies.
+// Train/Samples/rewards/accuracies. What is a mean over targets is left out of a step and an evaluation that have none.
 #pragma once
 
 #include <string_view>

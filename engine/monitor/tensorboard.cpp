@@ -40,6 +40,7 @@ void TensorBoardMonitor::on_step(const StepMetrics& metrics) {
 }
 
 void TensorBoardMonitor::on_evaluation(const Evaluation& evaluation) {
+  if (evaluation.without_targets) return;
   file_->write(scalars_event(seconds_since_1970(), evaluation.samples, scalars_of(evaluation)));
 }
 

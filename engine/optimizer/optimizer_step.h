@@ -1,7 +1,7 @@
 // From reduced gradients to new weights: norm, overflow check, clipping, update of the owned shard, publishing.
 //
 //   norm of the gradient of the mean loss over all targets; exact, so it has the same bits on every layout
-//   not finite -> all ranks skip the step together; weights and states keep their bits
+//   not finite, or no targets -> all ranks skip the step together; weights and states keep their bits
 //   clip: g *= min(1, clipping / (norm + 1e-6))
 //
 // In an update whose gradients are not summed (has_own_gradients), they are those of each rank, and the norm is the root of the

@@ -4,15 +4,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "core/bounded_file.h"
+#include "core/bounded_json.h"
 
 namespace trivet::report {
 namespace {
 
 using Json = nlohmann::json;
 using Values = std::map<std::string, std::string>;  // key -> value as JSON
-
-constexpr int kMostConfigLevels = 16;
 
 void flatten(const Json& json, const std::string& path, Values& values) {
   if (!json.is_object()) {
@@ -24,7 +22,7 @@ void flatten(const Json& json, const std::string& path, Values& values) {
 
 Values values_of(const std::string& config) {
   Values values;
-  if (json_is_deeper(config, kMostConfigLevels)) return values;
+  if (!json_excess(config, {}).empty()) return values;
   const Json json = Json::parse(config, nullptr, /*allow_exceptions=*/false);
   if (json.is_object()) flatten(json, "", values);
   return values;

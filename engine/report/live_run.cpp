@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -34,15 +35,19 @@ bool same_secret(const std::string& a, const std::string& b) {
 }
 
 StepPoint step_point(const monitor::StepMetrics& metrics) {
+  const auto if_counted = [&](double value) {
+    return metrics.without_targets ? std::numeric_limits<double>::quiet_NaN() : value;
+  };
   return {.step = metrics.step,
-          .loss = metrics.loss,
+          .loss = if_counted(metrics.loss),
           .lr = metrics.lr,
-          .grad_norm = metrics.grad_norm,
-          .targets_per_second = metrics.targets_per_second,
+          .grad_norm = if_counted(metrics.grad_norm),
+          .targets_per_second = if_counted(metrics.targets_per_second),
           .step_ms = metrics.step_ms,
           .memory_bytes = static_cast<double>(metrics.memory_bytes),
           .loss_scale = metrics.loss_scale,
-          .skipped = metrics.skipped};
+          .skipped = metrics.skipped,
+          .without_targets = metrics.without_targets};
 }
 
 RunData prepared(RunData run) {
@@ -67,7 +72,8 @@ std::string to_json(const RunData& run) {
                              {"step_ms", point.step_ms},
                              {std::string(run.targets.many) + "_per_second", finite_or_null(point.targets_per_second)},
                              {"memory_bytes", point.memory_bytes},
-                             {"skipped", point.skipped}});
+                             {"skipped", point.skipped},
+                             {"without_targets", point.without_targets}});
   json["evaluations"] = nlohmann::ordered_json::array();
   for (const EvaluationPoint& point : run.evaluations.points()) {
     json["evaluations"].push_back({{"step", point.step}, {"loss", finite_or_null(point.loss)}});
@@ -102,12 +108,14 @@ void LiveRun::on_step(const monitor::StepMetrics& metrics) {
   change([this, metrics] {
     step_ = metrics.step;
     counters_.add(metrics.step_ms / 1e3, metrics.targets, metrics.skipped);
+    if (metrics.without_targets) ++counters_.without_targets;
     add(run_, step_point(metrics));
   });
 }
 
 void LiveRun::on_evaluation(const monitor::Evaluation& evaluation) {
-  EvaluationPoint point{.step = evaluation.step, .loss = evaluation.loss};
+  EvaluationPoint point{.step = evaluation.step, .loss = evaluation.loss, .without_targets = evaluation.without_targets};
+  if (evaluation.without_targets) point.loss = std::numeric_limits<double>::quiet_NaN();
   if (const auto accuracy = evaluation.accuracy()) point.accuracy = *accuracy;
   change([this, point] { add(run_, point); });
 }

@@ -54,14 +54,17 @@ std::string name_of_targets(const RunData& run, const char* rest) {
 
 void add_step(Exposition& out, const RunData& run) {
   const StepPoint& last = run.steps.last();
-  out.gauge("trivet_step", "Number of the last step.", static_cast<double>(last.step))
-      .gauge("trivet_loss", "Mean loss of the last step.", last.loss)
-      .gauge("trivet_learning_rate", "Learning rate of the last step.", last.lr)
-      .gauge("trivet_gradient_norm", "Norm of the gradients of the last step, before clipping.", last.grad_norm)
-      .gauge(name_of_targets(run, "per_second"),
+  const auto of_targets = [&](const std::string& name, const std::string& help, double value) {
+    if (!last.without_targets) out.gauge(name, help, value);
+  };
+  out.gauge("trivet_step", "Number of the last step.", static_cast<double>(last.step));
+  of_targets("trivet_loss", "Mean loss of the last step.", last.loss);
+  out.gauge("trivet_learning_rate", "Learning rate of the last step.", last.lr);
+  of_targets("trivet_gradient_norm", "Norm of the gradients of the last step, before clipping.", last.grad_norm);
+  of_targets(name_of_targets(run, "per_second"),
              fmt::format("{} per second in the last step, of all ranks.", monitor::with_capital(run.targets.many)),
-             last.targets_per_second)
-      .gauge("trivet_memory_bytes", "Peak of rank 0's memory.", last.memory_bytes);
+             last.targets_per_second);
+  out.gauge("trivet_memory_bytes", "Peak of rank 0's memory.", last.memory_bytes);
   if (last.loss_scale != 0) out.gauge("trivet_loss_scale", "Loss scale of the last step.", last.loss_scale);
   if (const double percent = utilization_percent(run.plan, last.step_ms); percent > 0)
     out.gauge("trivet_model_flops_utilization_ratio", "Model FLOPs of the last step out of what the devices can do.",
@@ -72,7 +75,9 @@ void add_counters(Exposition& out, const RunData& run, const StepCounters& count
   out.counter(name_of_targets(run, "total"),
               fmt::format("{} trained on since the program started.", monitor::with_capital(run.targets.many)),
               static_cast<double>(counters.targets))
-      .counter("trivet_skipped_steps_total", "Steps skipped since the program started.", static_cast<double>(counters.skipped));
+      .counter("trivet_skipped_steps_total", "Steps skipped since the program started.", static_cast<double>(counters.skipped))
+      .counter("trivet_steps_without_targets_total", "Steps since the program started in which no target was counted.",
+               static_cast<double>(counters.without_targets));
   const std::string name = "trivet_step_duration_seconds";
   out.family(name, "histogram", "Time of a step.");
   int64_t below = 0;
@@ -98,9 +103,10 @@ std::string to_prometheus(const RunData& run, const StepCounters& counters) {
   Exposition out(run.name);
   out.gauge("trivet_steps_planned", "Number of the step at which the run ends.", static_cast<double>(run.total_steps));
   if (!run.steps.empty()) add_step(out, run);
-  if (!run.evaluations.empty())
-    out.gauge("trivet_validation_loss", "Loss of the last evaluation.", run.evaluations.last().loss)
-        .gauge("trivet_best_validation_loss", "Lowest validation loss so far.", run.best_validation_loss);
+  if (!run.evaluations.empty() && !run.evaluations.last().without_targets)
+    out.gauge("trivet_validation_loss", "Loss of the last evaluation.", run.evaluations.last().loss);
+  if (std::isfinite(run.best_validation_loss))
+    out.gauge("trivet_best_validation_loss", "Lowest validation loss so far.", run.best_validation_loss);
   if (!run.evaluations.empty() && std::isfinite(run.evaluations.last().accuracy))
     out.gauge("trivet_validation_accuracy_ratio", "Right answers out of all in the last evaluation.",
               run.evaluations.last().accuracy);

@@ -15,7 +15,7 @@ struct StepCounters {
 
   std::array<int64_t, kBounds.size() + 1> within{};  // steps of at most this length, above the bound before; the last: longer
   double seconds = 0;
-  int64_t steps = 0, skipped = 0, targets = 0;
+  int64_t steps = 0, skipped = 0, targets = 0, without_targets = 0;
 
   void add(double step_seconds, int64_t step_targets, bool was_skipped);
 };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/bounded_file.h"
+#include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/monitor/jsonl.h"
@@ -27,7 +28,6 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMostFileBytes = int64_t{64} << 20;  // of each file but those with a line per step
 constexpr size_t kMostLineBytes = 1 << 20;
-constexpr int kMostLevels = 16;
 constexpr size_t kMostNames = 1000;  // categories, channels and facts
 constexpr size_t kMostRanks = 100'000;
 constexpr size_t kMostPredictions = 100;
@@ -41,11 +41,12 @@ constexpr size_t kMostStarts = 10'000;
 // Runs `read` on JSON that may be anything.
 template <typename Read>
 void with_json(std::string_view text, const std::string& source, Read&& read) {
-  if (json_is_deeper(text, kMostLevels)) refuse(source, fmt::format("has more than {} levels of JSON", kMostLevels));
   try {
-    const Json json = Json::parse(text);
+    const Json json = parse_bounded<Json>(text);
     if (!json.is_object() && !json.is_array()) refuse(source, "is neither an object nor a list");
     read(json);
+  } catch (const JsonExcess& excess) {
+    refuse(source, excess.what());
   } catch (const Json::exception&) {
     refuse(source, fmt::format("\"{}\" is not what trivet train writes there", printable(text, 80)));
   } catch (const std::invalid_argument& wrong) {
@@ -187,14 +188,25 @@ monitor::TargetWords targets_of(const Json& step) {
   return monitor::kTokens;
 }
 
+monitor::TargetWords counted_in(const Json& evaluation) {
+  for (const monitor::TargetWords& words : {monitor::kImages, monitor::kPairs})
+    if (evaluation.contains(words.many)) return words;
+  return monitor::kTokens;
+}
+
 double accuracy_of(const Json& evaluation) {
   if (!evaluation.contains("correct")) return std::numeric_limits<double>::quiet_NaN();
-  std::string counted(monitor::kTokens.many);
-  for (const monitor::TargetWords& words : {monitor::kImages, monitor::kPairs})
-    if (evaluation.contains(words.many)) counted = words.many;
-  const int64_t targets = count_of(evaluation.at(counted));
+  const int64_t targets = count_of(evaluation.at(counted_in(evaluation).many));
   const int64_t correct = count_of(evaluation.at("correct"), targets);
   return targets == 0 ? std::numeric_limits<double>::quiet_NaN() : static_cast<double>(correct) / static_cast<double>(targets);
+}
+
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
+
+// Whether the line says that it counted nothing.
+bool is_without_targets(const Json& json, const monitor::TargetWords& words) {
+  const auto found = json.find(words.many);
+  return found != json.end() && found->is_number_integer() && *found == 0;
 }
 
 }  // namespace
@@ -202,21 +214,27 @@ double accuracy_of(const Json& evaluation) {
 void read_steps(std::istream& lines, const std::string& source, RunData& run) {
   for_each_line(lines, source, [&](const Json& json) {
     run.targets = targets_of(json);
+    const bool none = is_without_targets(json, run.targets);
     add(run, StepPoint{.step = step_of(json),
-                       .loss = number_of(json, "loss"),
+                       .loss = none ? kNoValue : number_of(json, "loss"),
                        .lr = number_of(json, "lr"),
-                       .grad_norm = number_of(json, "grad_norm"),
-                       .targets_per_second = number_of(json, speed_key(run.targets).c_str()),
+                       .grad_norm = none ? kNoValue : number_of(json, "grad_norm"),
+                       .targets_per_second = none ? kNoValue : number_of(json, speed_key(run.targets).c_str()),
                        .step_ms = number_of(json, "step_ms"),
                        .memory_bytes = amount_of(json.at("memory_bytes")),
                        .loss_scale = json.contains("loss_scale") ? number_of(json, "loss_scale") : 0,
-                       .skipped = json.value("skipped", false)});
+                       .skipped = json.value("skipped", false),
+                       .without_targets = none});
   });
 }
 
 void read_evaluations(std::istream& lines, const std::string& source, RunData& run) {
   for_each_line(lines, source, [&](const Json& json) {
-    add(run, EvaluationPoint{.step = step_of(json), .loss = number_of(json, "loss"), .accuracy = accuracy_of(json)});
+    const bool none = is_without_targets(json, counted_in(json));
+    add(run, EvaluationPoint{.step = step_of(json),
+                             .loss = none ? kNoValue : number_of(json, "loss"),
+                             .without_targets = none,
+                             .accuracy = accuracy_of(json)});
   });
 }
 

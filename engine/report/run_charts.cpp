@@ -115,7 +115,12 @@ monitor::TargetWords targets_of(std::span<const RunData> runs) {
   return same ? runs.front().targets : monitor::kTargets;
 }
 
-double median_targets_per_second(const RunData& run) { return median_of(run, &StepPoint::targets_per_second); }
+// NaN if no timed step had targets.
+double median_targets_per_second(const RunData& run) {
+  const std::vector<StepPoint> steps = timed_steps(run).steps;
+  const bool none = !steps.empty() && std::ranges::all_of(steps, [](const StepPoint& step) { return step.without_targets; });
+  return none ? kNothing : median_of(run, &StepPoint::targets_per_second);
+}
 double median_step_ms(const RunData& run) { return median_of(run, &StepPoint::step_ms); }
 
 std::vector<LineChart> charts_of(std::span<const RunData> runs) {

@@ -11,11 +11,12 @@ constexpr size_t kMostNotes = 500;
 
 void add(RunData& run, const StepPoint& step) {
   if (step.skipped) ++run.skipped_steps;
+  if (step.without_targets) ++run.steps_without_targets;
   run.steps.add(step);
 }
 
 void add(RunData& run, const EvaluationPoint& evaluation) {
-  if (run.evaluations.empty() || std::isnan(run.best_validation_loss) || evaluation.loss < run.best_validation_loss) {
+  if (evaluation.loss < run.best_validation_loss || (std::isnan(run.best_validation_loss) && std::isfinite(evaluation.loss))) {
     run.best_validation_loss = evaluation.loss;
     run.best_validation_step = evaluation.step;
   }

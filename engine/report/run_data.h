@@ -19,11 +19,13 @@ struct StepPoint {
   double loss = 0, lr = 0, grad_norm = 0, targets_per_second = 0, step_ms = 0, memory_bytes = 0;
   double loss_scale = 0;  // 0: none
   bool skipped = false;
+  bool without_targets = false;  // it has no loss; the loss and what else has no value is NaN
 };
 
 struct EvaluationPoint {
   int64_t step = 0;
   double loss = 0;
+  bool without_targets = false;                                // the same
   double accuracy = std::numeric_limits<double>::quiet_NaN();  // out of 1; NaN: the model does not choose classes
 };
 
@@ -68,9 +70,9 @@ struct RunData {
   std::vector<std::pair<std::string, std::string>> end_facts;  // such as measured memory
   monitor::TargetWords targets = monitor::kTokens;
   ThinnedSeries<StepPoint> steps;
-  int64_t skipped_steps = 0;
+  int64_t skipped_steps = 0, steps_without_targets = 0;
   ThinnedSeries<EvaluationPoint> evaluations;
-  double best_validation_loss = 0;  // if there are evaluations
+  double best_validation_loss = std::numeric_limits<double>::quiet_NaN();  // NaN: no evaluation had a finite loss
   int64_t best_validation_step = 0;
   double best_accuracy = std::numeric_limits<double>::quiet_NaN();  // NaN: none is known
   int64_t best_accuracy_step = 0;

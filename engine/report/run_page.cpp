@@ -21,6 +21,7 @@ namespace {
 using Rows = std::vector<std::vector<std::string>>;
 
 constexpr double kMib = 0x1p20;
+constexpr const char* kNoTargets = "none: no targets";
 constexpr const char* kPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
 // Replaces {{names}} of the skeleton. Values are not searched again.
@@ -57,11 +58,21 @@ std::string steps_text(const RunData& run) {
                              : monitor::with_commas(done);
 }
 
-std::string validation_text(const RunData& run) { return run.evaluations.empty() ? "" : number(run.evaluations.last().loss); }
+std::string loss_text(const RunData& run) {
+  if (run.steps.empty()) return "";
+  return run.steps.last().without_targets ? kNoTargets : number(run.steps.last().loss);
+}
+
+std::string validation_text(const RunData& run) {
+  if (run.evaluations.empty()) return "";
+  return run.evaluations.last().without_targets ? kNoTargets : number(run.evaluations.last().loss);
+}
 
 std::string best_text(const RunData& run) {
-  return run.evaluations.empty() ? ""
-                                 : fmt::format("{} at step {}", number(run.best_validation_loss), run.best_validation_step);
+  if (run.evaluations.empty()) return "";
+  return run.best_validation_step == 0
+             ? "none"
+             : fmt::format("{} at step {}", number(run.best_validation_loss), run.best_validation_step);
 }
 
 // Empty if the model does not choose classes.
@@ -77,7 +88,7 @@ std::string best_accuracy_text(const RunData& run) {
 
 std::string tiles(const RunData& run) {
   std::string text = "<dl class=\"tiles\">\n" + tile("Steps", steps_text(run), state_text(run));
-  if (!run.steps.empty()) text += tile("Loss", number(run.steps.last().loss));
+  if (!run.steps.empty()) text += tile("Loss", loss_text(run));
   if (!run.evaluations.empty()) text += tile("Validation loss", validation_text(run), "best " + best_text(run));
   if (const std::string accuracy = accuracy_text(run); !accuracy.empty())
     text += tile("Validation accuracy", accuracy, best_accuracy_text(run));
@@ -234,8 +245,8 @@ std::string several_runs(std::span<const RunData> runs) {
              fmt::format("{}/s", targets_of(runs).short_many), "step ms", "MFU %"}};
   for (const RunData& run : runs) {
     const double percent = utilization_percent(run.plan, median_step_ms(run));
-    rows.push_back({run.name, steps_text(run), state_text(run), run.steps.empty() ? "" : number(run.steps.last().loss),
-                    validation_text(run), best_text(run), accuracy_text(run), monitor::rate(median_targets_per_second(run)),
+    rows.push_back({run.name, steps_text(run), state_text(run), loss_text(run), validation_text(run), best_text(run),
+                    accuracy_text(run), monitor::rate(median_targets_per_second(run)),
                     fmt::format("{:.4g}", median_step_ms(run)), percent > 0 ? fmt::format("{:.1f}", percent) : ""});
   }
   constexpr std::ptrdiff_t kAccuracy = 6;  // its column, which is left out if no run has one

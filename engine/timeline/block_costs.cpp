@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/bounded_file.h"
+#include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/printable.h"
 
@@ -17,7 +18,6 @@ using nlohmann::ordered_json;
 using pipeline::Op;
 
 constexpr int64_t kMaxBytes = int64_t{16} << 20;
-constexpr int kMaxLevels = 16;
 constexpr double kMaxSeconds = 1e9;  // so that sums of times stay finite
 
 constexpr std::array<std::pair<Op, std::string_view>, 6> kNames{{{Op::Forward, "forward"},
@@ -60,9 +60,10 @@ class Reader {
   }
 
   ordered_json parse(std::string_view text) const {
-    if (json_is_deeper(text, kMaxLevels)) refuse(fmt::format("has lists deeper than {} levels", kMaxLevels));
     try {
-      return ordered_json::parse(text);
+      return parse_bounded<ordered_json>(text);
+    } catch (const JsonExcess& excess) {
+      refuse(excess.what());
     } catch (const nlohmann::json::parse_error& error) {
       refuse(fmt::format("is not JSON (byte {})", error.byte));
     } catch (const nlohmann::json::exception& error) {  // a number beyond the range of double

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <random>
 #include <string_view>
 
@@ -10,9 +11,24 @@
 #include "engine/checkpoint/checkpoint.h"
 
 namespace trivet::trainer {
+namespace {
+
+std::string text_of_variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? text : "";
+}
+
+}  // namespace
+
 std::string data_digest(const data::TrainingData& data) {
   const std::string validation = data.validation_digest();
   return data.train_digest() + (validation.empty() ? "" : " / " + validation);
+}
+
+std::chrono::seconds lock_patience() {
+  constexpr int kUsual = 10, kToEndRanks = 4, kLongest = 86400;
+  const char* text = std::getenv("TRIVET_HOST_TIMEOUT");
+  return std::chrono::seconds(text ? std::clamp(std::atoi(text) + kToEndRanks, kUsual, kLongest) : kUsual);
 }
 
 Checkpoints::Checkpoints(Run& run) : run_(run), group_(run.world.group().subgroup(all_ranks(run.world), "checkpoint.async")) {
@@ -35,8 +51,10 @@ Checkpoints::Checkpoints(Run& run) : run_(run), group_(run.world.group().subgrou
 checkpoint::CheckpointStoreOptions Checkpoints::store_options(const std::string& directory) const {
   return {.directory = directory,
           .run_id = run_id_,
+          .job = text_of_variable("TRIVET_LAUNCH_ID"),
+          .start_of_job = std::atoll(text_of_variable("TRIVET_EPOCH").c_str()),
           .keep = run_.config.checkpoint.keep,
-          .lock_patience = std::chrono::seconds(10),
+          .lock_patience = lock_patience(),
           .log = run_.log};
 }
 

@@ -10,9 +10,13 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
+#include "engine/config/vocabulary_rows.h"
+#include "engine/data/dataset.h"
+#include "engine/data/tokenizer.h"
 #include "engine/hugging_face/pretrained_model.h"
 #include "engine/hugging_face/same_model.h"
 #include "engine/same_on_all_ranks.h"
+#include "engine/trainer/finite_weights.h"
 #include "engine/trainer/new_adapters.h"
 #include "engine/trainer/stopwatch.h"
 
@@ -46,6 +50,8 @@ class InitialWeights {
   std::string in_words() const {
     return pretrained_ ? fmt::format("{} ({})", pretrained_->weights().source(), pretrained_->kind()) : step_->directory();
   }
+  // The path of the tokenizer in the folder of the model; empty: there is none.
+  std::string tokenizer() const { return pretrained_ ? data::find_tokenizer_in(pretrained_->folder()) : ""; }
   std::vector<std::string> notes() const { return pretrained_ ? pretrained_->notes() : std::vector<std::string>(); }
 
  private:
@@ -54,8 +60,23 @@ class InitialWeights {
   Config step_config_;
 };
 
+// The rows of a model belong to the tokens of its own tokenizer, not to bytes or characters, of which there may be fewer.
+void check_same_vocabulary(const InitialWeights& initial, const std::string& path, const Config& config, int64_t tokens) {
+  const VocabularyKind kind = config.vocabulary.kind;
+  const int64_t rows = initial.config().model.vocabulary_size;
+  if (initial.config().vocabulary.kind != VocabularyKind::Size || tokens == 0 || rows == tokens ||
+      (kind != VocabularyKind::Bytes && kind != VocabularyKind::Characters))
+    return;
+  throw ConfigError(
+      fmt::format("{}: --init-from {}: model.vocabulary is {} ({} tokens), but the embedding of this model has {} rows, one "
+                  "for each token of "
+                  "its tokenizer; leave the key out to use that tokenizer",
+                  config.source, printable(path), vocabulary_in_words(config), tokens, rows));
+}
+
 void check_same_model(const InitialWeights& initial, const std::string& path, const Config& config,
-                      const model::Description& ours) {
+                      const model::Description& ours, int64_t tokens) {
+  check_same_vocabulary(initial, path, config, tokens);
   if (const std::string difference = hugging_face::model_difference(ours, initial.config().model); !difference.empty())
     throw ConfigError(
         fmt::format("{}: --init-from {}: these weights are of another model: in the config, {}; leave these keys out "
@@ -68,13 +89,24 @@ void check_same_model(const InitialWeights& initial, const std::string& path, co
 std::vector<std::string> model_keys_of(const std::string& path) {
   const InitialWeights initial(path);
   std::vector<std::string> keys;
-  for (const ExplainedKey& key : explain(initial.config()))
-    if (key.path.starts_with("model.") && key.without_effect.empty()) keys.push_back(key.path + "=" + key.value);
+  for (const ExplainedKey& key : explain(initial.config())) {
+    if (!key.path.starts_with("model.") || !key.without_effect.empty()) continue;
+    const bool rows = key.path == "model.vocabulary_rows";  // also if the config names a tokenizer of its own
+    keys.push_back(key.path + "=" + (rows ? std::to_string(initial.config().model.vocabulary_size) : key.value));
+  }
   return keys;
 }
 
+void take_tokenizer_of(const std::string& path, Config& config) {
+  if (config.vocabulary.kind != VocabularyKind::Size || !data::reads_texts(data::data_options(config))) return;
+  const InitialWeights initial(path);
+  const std::string tokenizer = initial.tokenizer();
+  if (tokenizer.empty() || config.model.vocabulary_size != initial.config().model.vocabulary_size) return;
+  config.vocabulary = {VocabularyKind::Tokenizer, tokenizer};
+}
+
 void check_initial_weights(const std::string& path, const Config& config, const model::Description& ours) {
-  check_same_model(InitialWeights(path), path, config, ours);
+  check_same_model(InitialWeights(path), path, config, ours, config.vocabulary.kind == VocabularyKind::Bytes ? 256 : 0);
 }
 
 std::string load_initial_weights_if_asked(Run& run) {
@@ -83,10 +115,11 @@ std::string load_initial_weights_if_asked(Run& run) {
   const InitialWeights initial(path);
   check_same_on_all_ranks({{"--init-from", std::filesystem::absolute(path).string(), initial.digest()}}, run.world);
   const model::Description ours = run.engine.model().description.value_or(model::Description{});
-  check_same_model(initial, path, run.config, ours);
+  check_same_model(initial, path, run.config, ours, run.data->vocabulary_size());
   if (run.is_first_rank())
     for (const std::string& note : initial.notes()) run.log.info(fmt::format("--init-from: {}", note));
-  run.engine.load_weights(NewAdapters(initial.weights(), run.engine.model(), static_cast<uint64_t>(run.config.training.seed)));
+  const FiniteWeights weights(initial.weights());
+  run.engine.load_weights(NewAdapters(weights, run.engine.model(), static_cast<uint64_t>(run.config.training.seed)));
   return initial.in_words();
 }
 

@@ -13,6 +13,10 @@ namespace trivet::trainer {
 // folder in Hugging Face's format, a directory of checkpoints or one of its steps.
 std::vector<std::string> model_keys_of(const std::string& path);
 
+// If model.vocabulary is the number of rows of these weights, as model_keys_of states it, and the data are texts, it becomes
+// the tokenizer in the folder of the weights, if there is one.
+void take_tokenizer_of(const std::string& path, Config& config);
+
 // Throws ConfigError if the weights at `path` are of another model than `ours`, the model of `config`.
 void check_initial_weights(const std::string& path, const Config& config, const model::Description& ours);
 

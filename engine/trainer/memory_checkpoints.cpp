@@ -9,6 +9,7 @@
 #include "core/host_memory.h"
 #include "engine/checkpoint/memory_room.h"
 #include "engine/checkpoint/stored_pieces.h"
+#include "engine/trainer/checkpoints.h"
 
 namespace trivet::trainer {
 namespace {
@@ -35,7 +36,7 @@ MemoryCheckpoints::MemoryCheckpoints(Run& run, const std::string& run_id, const 
                                                              .run_id = run_id,
                                                              .section = "checkpoint.memory",
                                                              .medium = checkpoint::Medium::Memory,
-                                                             .lock_patience = std::chrono::seconds(10),
+                                                             .lock_patience = lock_patience(),
                                                              .replicas = std::min(config_.replicas, hosts_.count() - 1),
                                                              .hosts = hosts_,
                                                              .is_in_place = [&] { return directory_->is_in_place(); },

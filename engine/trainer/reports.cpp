@@ -1,6 +1,7 @@
 #include "engine/trainer/reports.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <iostream>
@@ -11,6 +12,8 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/load.h"
+#include "engine/config/vocabulary_rows.h"
+#include "engine/data/counted_targets.h"
 #include "engine/lr_schedule.h"
 #include "engine/monitor/console.h"
 #include "engine/monitor/csv.h"
@@ -31,7 +34,9 @@ double in_mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 2
 
 std::string model_line(const Run& run) {
   const model::Description& model = run.config.model;
-  const std::string words = model::family_of(model.type).in_words(model::with_vocabulary(model, run.data->vocabulary_size()));
+  const std::string words =
+      model::family_of(model.type)
+          .in_words(model::with_vocabulary(model, vocabulary_rows(run.config, run.data->vocabulary_size())));
   return fmt::format("{}, {}, {} parameters", name_of(model.type), words, run.engine.plan().parameters);
 }
 
@@ -120,7 +125,24 @@ std::string best_line(const Run& run) {
   return named ? fmt::format("{}, {}", name, step) : fmt::format("{}; {} has no checkpoint of it", step, directory);
 }
 
+// "12 of 40 training samples, 1 of 8 validation samples have no token ..."; empty if all have one.
+std::string samples_without_targets_line(const Run& run) {
+  std::vector<std::string> parts;
+  const auto add = [&](const data::SampleSource& source, const char* of) {
+    if (const int64_t none = data::samples_without_targets(source); none > 0)
+      parts.push_back(
+          fmt::format("{} of {} {} samples", monitor::with_commas(none), monitor::with_commas(source.samples()), of));
+  };
+  add(*run.data->train(), "training");
+  if (const auto validation = run.data->validation_digest().empty() ? nullptr : run.data->validation())
+    add(*validation, "validation");
+  if (parts.empty()) return "";
+  return fmt::format("{} have no token that the loss counts; a step that has only such samples is skipped",
+                     fmt::join(parts, " and "));
+}
+
 void add_notes(const Run& run, std::vector<Fact>& facts) {
+  for (const std::string& line : run.data->notes()) facts.push_back({"files", line});
   if (run.steps_done() >= run.total_steps())
     facts.push_back({"note", fmt::format("nothing to do: step {} is already done, and the run ends at step {}",
                                          run.steps_done(), run.total_steps())});
@@ -135,9 +157,10 @@ void add_notes(const Run& run, std::vector<Fact>& facts) {
     facts.push_back(
         {"note", fmt::format("the step after flops_profiler.profile_step {} is already done, so nothing is profiled",
                              profiler.profile_step)});
+  for (const std::string& line : differences_from_deepspeed(run.config)) facts.push_back({"differs", line});
+  for (const std::string& line : warnings_of(run.config)) facts.push_back({"warning", line});
   for (const std::string& line : auto_lines(run.config)) facts.push_back({"taken", line});
   for (const std::string& key : accepted_without_effect(run.config)) facts.push_back({"no effect", key});
-  for (const std::string& line : differences_from_deepspeed(run.config)) facts.push_back({"differs", line});
 }
 
 // Shows planned and measured memory side by side. The peak of resident memory is the operating system's figure for the
@@ -221,6 +244,8 @@ void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
                  {"data", data_line(run)},
                  {"plan", plan_line(run)},
                  {"memory", planned_memory_line(run.engine.plan())}};
+  if (const std::string none = run.is_first_rank() ? samples_without_targets_line(run) : ""; !none.empty())
+    start.facts.push_back({"note", none});
   if (const std::string epochs = describe_epochs(run.config, run.batches.samples(), run.batches.sampler()); !epochs.empty())
     start.facts.push_back({"epochs", epochs});
   if (run.admissions) start.facts.push_back({"samples", data::describe_admissions(run.config, *run.admissions)});

@@ -46,7 +46,7 @@ void check_same_data(const Run& run, const checkpoint::LoadedStep& step) {
 
 void check_same_tokenizer(const Run& run, const checkpoint::LoadedStep& step) {
   const auto tokenizer = run.data->tokenizer();
-  if (!tokenizer || !tokenizer_of(step) || step.run_state().tokenizer == tokenizer->to_text()) return;
+  if (!tokenizer || !tokenizer_of(step) || data::encode_alike(step.run_state().tokenizer, tokenizer->to_text())) return;
   throw DataError(
       ExitCode::DataChanged,
       fmt::format("{}: its tokenizer is not the one that {} was trained with; restore the file or start over without "

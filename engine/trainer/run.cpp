@@ -5,6 +5,8 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "engine/config/vocabulary_rows.h"
+#include "engine/data/counted_targets.h"
 #include "engine/same_on_all_ranks.h"
 #include "engine/trainer/epochs.h"
 #include "engine/trainer/intake.h"
@@ -19,6 +21,7 @@ std::unique_ptr<data::TrainingData> open_same_data(const Config& config, comm::W
   auto data = images ? data::open_image_data(config, model::build(config.model).sample.targets.elements())
                      : data::open_text_data(config);
   check_same_files(config, *data, world);  // before ranks rely on equal sizes
+  data::refuse_without_targets(*data->train(), "training");
   return data;
 }
 
@@ -52,7 +55,7 @@ void refuse_empty_rows_in_statistics(const Config& config, const model::Model& m
 
 Engine make_engine(const Config& config, const data::TrainingData& data, const data::Admissions* admissions, comm::World& world,
                    const TrainOptions& options) {
-  model::Model model = model::build(model::with_vocabulary(config.model, data.vocabulary_size()));
+  model::Model model = model::build(model::with_vocabulary(config.model, vocabulary_rows(config, data.vocabulary_size())));
   const auto train = data.train();
   if (model::family_of(config.model.type).reads_images) check_classes(config, model, *train);
   Plan plan = make_plan(config, model, world.size());

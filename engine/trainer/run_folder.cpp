@@ -13,8 +13,10 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/participants.h"
+#include "core/bounded_file.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "engine/config/json_reader.h"
 #include "engine/config/refuse.h"
 #include "engine/monitor/jsonl.h"
 #include "engine/monitor/output_file.h"
@@ -131,6 +133,18 @@ void make_folder(const Run& run) {
   if (run.steps_done() == 0) put_aside(run);
 }
 
+// A run may be continued with the config that it left in its folder, which is then an input.
+void keep_config(const Run& run) {
+  std::error_code none;
+  const std::string path = path_in_folder(run, report::kConfigFile);
+  if (!fs::equivalent(run.config.source, path, none)) return replace(run, report::kConfigFile, run.options.config_text);
+  if (read_bounded(path, static_cast<int64_t>(config::kMaxConfigBytes), "a config").text != run.options.config_text)
+    config::refuse(run.config, "run.directory",
+                   fmt::format("{} is the config of this run, which would be overwritten because --set or this version changes "
+                               "it; give a copy of it that is not in the folder",
+                               path));
+}
+
 std::string utc(int64_t unix_seconds) {
   const auto seconds = static_cast<std::time_t>(unix_seconds);
   std::tm parts{};
@@ -180,7 +194,7 @@ void open_run_folder(Run& run) {
   const auto hosts = comm::over_group(run.world.group()).gather(run.world.host());
   if (!run.is_first_rank()) return;
   make_folder(run);
-  replace(run, report::kConfigFile, run.options.config_text);
+  keep_config(run);
   replace(run, report::kPlanTextFile, to_text(run.engine.plan()));
   replace(run, report::kPlanFile, to_json(run.engine.plan()) + "\n");
   if (run.steps_done() == 0) replace(run, report::kStartsFile, "");

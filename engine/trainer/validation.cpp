@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "engine/data/counted_targets.h"
 #include "engine/trainer/shown_predictions.h"
 #include "engine/trainer/stopwatch.h"
 
@@ -23,6 +24,7 @@ Validation::Validation(Run& run) : run_(run) {
                                 by_steps ? training.evaluate_every : training.evaluate_every_epochs));
   try {
     loader_.emplace(run.references.validation(), run.batches.layout().micro_batch, run.config.training.evaluate_samples);
+    data::refuse_without_targets(*run.references.validation(), "validation", training.evaluate_samples);
   } catch (const DataError& error) {
     throw DataError(error.exit_code(), fmt::format("validation split: {}; make data.validation_fraction larger, or "
                                                    "do not evaluate (training.evaluate_every, training.evaluate_every_epochs)",
@@ -59,9 +61,12 @@ void Validation::evaluate() {
   };
   const StepResult result = run_.engine.evaluate(rounds, next, &predictions);
   evaluated_step_ = run_.steps_done();
-  loss_ = result.loss;
+  loss_ = result.targets > 0 ? std::optional(result.loss) : std::nullopt;
   // A step whose own loss is not finite is not saved, so it cannot be the best one.
-  run_.evaluations.add(evaluated_step_, std::isfinite(run_.engine.last_loss()) ? loss_ : NAN);
+  if (loss_)
+    run_.evaluations.add(evaluated_step_, std::isfinite(run_.engine.last_loss()) ? *loss_ : NAN);
+  else
+    run_.evaluations.add_nothing(evaluated_step_);
   report(result, stopwatch.milliseconds());
   report_predictions(run_, predictions.kept());
 }
@@ -72,13 +77,12 @@ void Validation::report(const StepResult& result, double ms) {
                                .loss_bits = std::bit_cast<uint32_t>(static_cast<float>(result.loss)),
                                .samples = evaluated_step_ * run_.batches.layout().global_batch(),
                                .targets = result.targets,
+                               .without_targets = result.targets == 0,
                                .correct = run_.counts_correct() ? std::optional(result.correct) : std::nullopt,
                                .rewards = run_.rewards_of(result),
                                .ms = ms});
 }
 
-std::optional<double> Validation::loss() const {
-  return evaluated_step_ == run_.steps_done() ? std::optional(loss_) : std::nullopt;
-}
+std::optional<double> Validation::loss() const { return evaluated_step_ == run_.steps_done() ? loss_ : std::nullopt; }
 
 }  // namespace trivet::trainer

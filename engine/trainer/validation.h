@@ -12,7 +12,7 @@ namespace trivet::trainer {
 
 class Validation {
  public:
-  // Throws DataError if the validation data is too short, so that this is known before the first step.
+  // Throws DataError if the validation data is too short or has no target, so that this is known before the first step.
   explicit Validation(Run& run);
 
   // After each step; a second call after the same step does nothing. Collective when it evaluates, which all ranks do after the
@@ -32,7 +32,7 @@ class Validation {
   Run& run_;
   std::optional<data::EvaluationLoader> loader_;  // if the run evaluates at all
   int64_t evaluated_step_ = 0;
-  double loss_ = 0;  // after that step
+  std::optional<double> loss_;  // after that step; none if no target was counted
 };
 
 }  // namespace trivet::trainer

@@ -108,6 +108,12 @@ def start(command, environment, log, folder=None):
                             stderr=subprocess.STDOUT, start_new_session=True, cwd=folder)
 
 
+def start_piped(command, environment, folder=None):
+    """Does the same, but all output comes out of the result's `stdout`."""
+    return subprocess.Popen([str(word) for word in command], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, start_new_session=True, cwd=folder)
+
+
 def wait(process, seconds, what):
     """Returns the exit code. At the limit, or when this program is interrupted, ends the command and raises."""
     try:

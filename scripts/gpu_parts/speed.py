@@ -10,18 +10,17 @@ from gpu_parts.session import last_lines
 from gpu_parts.training import Run, prepare, read_config, read_metrics, refused, small_config, tokens_file, train, with_changes
 
 DENSE_BF16_FLOPS = 989e12  # of an H100 or H200 SXM, by its data sheet
-UTILIZATION = "model FLOPs utilization = (6 N + 6 L C T) x tokens/s / 989 TFLOP/s; N parameters, L layers, C hidden size, T sequence length"
+UTILIZATION = ("model FLOPs utilization = (6 N + 6 L C T) x tokens/s / 989 TFLOP/s; N elements of the matrices that multiply each token "
+               "(the head counts, the input embedding does not), L layers, C hidden size, T sequence length")
 MODELS = ["gpt2_124m", "gpt2_1.5b", "llama_1b"]
 HOST_BOUND = "gpt2_124m"  # its kernels are short, so the gain from launching them as one graph shows here
 CONFIGS = pathlib.Path("bench/cuda/configs")
 
 
-def flops_per_token(parameters, model):
-    return 6 * parameters + 6 * model["layers"] * model["hidden_size"] * model["sequence_length"]
-
-
-def utilization(tokens_per_second, parameters, model):
-    return flops_per_token(parameters, model) * tokens_per_second / DENSE_BF16_FLOPS
+def utilization(tokens_per_second, planned, config):
+    """`planned`: what `trivet plan --json` prints for the config. Its count of FLOPs is the only one (model/model.h)."""
+    tokens_per_step = config["train_batch_size"] * config["model"]["sequence_length"]
+    return planned["model_flops_per_step"] / tokens_per_step * tokens_per_second / DENSE_BF16_FLOPS
 
 
 ROUNDS = 3
@@ -105,11 +104,11 @@ def model_config(session, name):
     return with_changes(config, {"data__train": str(tokens_file(session, min(vocabulary, 50257), 1_000_000))})
 
 
-def measure(session, name, config, parameters, run_name):
+def measure(session, name, config, planned_run, run_name):
     run = train(session, config, run_name)
     speed = run.tokens_per_second()
     planned, measured = run.memory()
-    return {"model": name, "parameters": parameters, "tokens/s": speed, "utilization": utilization(speed, parameters, config["model"]),
+    return {"model": name, "parameters": planned_run["parameters"], "tokens/s": speed, "utilization": utilization(speed, planned_run, config),
             "ms a step": 1e3 * statistics.median(run.seconds(min(3, len(run.steps) - 1))), "planned MiB": planned, "measured MiB": measured,
             "last loss": run.losses[-1]}
 
@@ -121,11 +120,11 @@ def model(session):
     for name in MODELS:
         try:
             config = model_config(session, name)
-            parameters = plan(session, config)["parameters"]
-            rows.append(measure(session, name, config, parameters, name))
+            planned = plan(session, config)
+            rows.append(measure(session, name, config, planned, name))
             if name == HOST_BOUND:
                 without = with_changes(config, {"cuda_graph": "off"})
-                rows.append(measure(session, f"{name} without graph", without, parameters, f"{name}-without-graph"))
+                rows.append(measure(session, f"{name} without graph", without, planned, f"{name}-without-graph"))
         except (Failure, process.OutOfTime) as problem:
             problems.append(f"{name}: {problem}")
     session.details["models"] = rows

@@ -127,7 +127,7 @@ def read_metrics(metrics):
 def train(session, config, name, ranks=1, limit=None, **environment):
     """Trains to the end; if that fails, raises Failure with the program's message."""
     command, own, metrics = prepare(session, config, ranks)
-    code, output = session.run(command, name, limit, **own, **environment)
+    code, output = session.run(command, name, limit, **{**own, **environment})
     if refused(code, output):
         raise Skipped(refused(code, output))
     if code != 0:

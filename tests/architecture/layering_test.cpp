@@ -139,4 +139,30 @@ TEST(Layering, HeadersKeepSlowParsersOutOfOtherFiles) {
   EXPECT_GT(headers, 150);
 }
 
+// Text of others is parsed by parse_bounded() (core/bounded_json.h), or after json_excess() or parse_strict() has looked at it.
+TEST(Layering, OnlyTheseFilesParseJsonWithoutBounds) {
+  const std::set<std::string> known{
+      // What this process has written, and what ranks of the same job and build tell each other.
+      "autotune/measured_prediction.cpp", "autotune/plan_prediction.cpp", "autotune/search_text.cpp",
+      "autotune/tune/config_document.cpp", "autotune/tune/planned_space.cpp", "autotune/tune/rank_devices.cpp",
+      "autotune/tune/result_key.cpp", "autotune/tune/tune.cpp", "cli/checkpoint_exchange.cpp", "engine/config/explain.cpp",
+      "engine/config/schema.cpp", "engine/gradient_audit.cpp", "engine/not_finite.cpp", "engine/same_on_all_ranks.cpp",
+      "engine/timeline/files.cpp", "engine/trainer/intake.cpp", "engine/weight_audit.cpp", "engine/weight_health.cpp",
+      // Text that was looked at before.
+      "autotune/tune/results.cpp", "comm/tf_config.cpp", "core/bounded_json.h", "engine/checkpoint/strict_json.cpp",
+      "engine/data/file_kind.cpp", "engine/data/tokenizer.cpp", "engine/data/tokenizers/of_model.cpp",
+      "engine/hugging_face/adapted_files.cpp", "engine/hugging_face/export.cpp", "engine/hugging_face/text_files.cpp",
+      "engine/report/config_differences.cpp"};
+  std::set<std::string> found;
+  for (const Folder& folder : folders())
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(TRIVET_SOURCE_DIR) / folder.name)) {
+      if (!entry.is_regular_file() || !is_source(entry.path())) continue;
+      std::ifstream file(entry.path());
+      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      if (text.find("json::parse(") != std::string::npos || text.find("Json::parse(") != std::string::npos)
+        found.insert(fs::relative(entry.path(), TRIVET_SOURCE_DIR).string());
+    }
+  EXPECT_EQ(found, known);
+}
+
 }  // namespace

@@ -103,7 +103,7 @@ TEST_F(Profiles, RefuseFilesThatAreNotProfiles) {
             path_ + ": -1 is not a valid amount of work; `trivet bench` writes such a file");
   EXPECT_EQ(refusal(head + setup + R"("kernels": [], "operations": [["barrier", "sum", "float32", 1, 1e300, 1]]}]})"),
             path_ + ": 1e+300 is not a valid number of ranks or threads; `trivet bench` writes such a file");
-  EXPECT_EQ(refusal(std::string(100'000, '[')), path_ + ": has lists deeper than 16 levels; `trivet bench` writes such a file");
+  EXPECT_EQ(refusal(std::string(100'000, '[')), path_ + ": is nested deeper than 16 levels; `trivet bench` writes such a file");
   std::filesystem::resize_file(path_, (16 << 20) + 1);
   EXPECT_THROW(
       try { read_profile(path_); } catch (const ConfigError& error) {

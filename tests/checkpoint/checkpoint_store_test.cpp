@@ -145,6 +145,43 @@ TEST_F(CheckpointStoreTest, TheLockOfAJobThatGoesOnIsWaitedForNoLongerThanItsTim
   EXPECT_LT(clock.now(), milliseconds(2200));
 }
 
+// The second start of a job takes the directory from the first, which was stopped and then goes on. A start of another job, and
+// one that is not later, may not; nor may anybody while the holder shows that it lives.
+TEST_F(CheckpointStoreTest, ALaterStartOfTheJobTakesOverALockWhoseLeaseHasLapsed) {
+  const auto start_of = [&](const std::string& job, int64_t number) {
+    return CheckpointStore(real_file_system(), {.directory = directory_.path(),
+                                                .run_id = fmt::format("run-{}-{}", job, number),
+                                                .job = job,
+                                                .start_of_job = number,
+                                                .log = Log(0, LogLevel::Error)});
+  };
+  const auto stop_holder = [&] {  // until it marks the file again, at most a second later
+    const std::string lock = directory_.at(".lock");
+    std::filesystem::last_write_time(lock, std::filesystem::last_write_time(lock) - 2 * kLockLease);
+  };
+  CheckpointStore first = start_of("a", 0), second = start_of("a", 1);
+  save(first, 10);
+  EXPECT_THROW(second.acquire({}), CheckpointError);
+  std::filesystem::create_directory(directory_.at(".tmp-step-00000020-run-a-0"));  // which the first was about to commit
+  for (const auto& [job, number] : {std::pair("b", 1), std::pair("a", 0), std::pair("", 1)}) {
+    stop_holder();
+    EXPECT_THROW(start_of(job, number).acquire({}), CheckpointError) << job << number;
+  }
+  stop_holder();
+  second.acquire({});
+  EXPECT_THAT(second.warnings(), ElementsAre(AllOf(HasSubstr("run run-a-0 (process "), HasSubstr("takes the directory over"))));
+  EXPECT_FALSE(std::filesystem::exists(directory_.at(".tmp-step-00000020-run-a-0")));
+  save(second, 20);
+  try {
+    save(first, 30);
+    ADD_FAILURE() << "the first start has written";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("a later start of this job has taken the directory over; this one writes nothing more"));
+  }
+  EXPECT_THAT(steps(), ElementsAre(10, 20));
+}
+
 TEST_F(CheckpointStoreTest, AllRanksAreToldOfTheLock) {
   CheckpointStore first = make_store("run-1");
   first.acquire({});

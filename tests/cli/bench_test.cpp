@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/cli/program.h"
 
@@ -50,6 +52,39 @@ TEST_F(Bench, MeasuresAProfileAndPredictsAStepWithIt) {
   EXPECT_EQ(folder.run("plan gpt.json --world-size 2 --profile trivet_profile.json --cluster h100").code, 2);
   EXPECT_THAT(folder.run("bench step gpt.json --steps 1").text,
               HasSubstr("not predicted: trivet_profile.json: was measured with 2 ranks, but the plan has 1;"));
+}
+
+// Each line of a kernel: kernel, variant, type, sizes, calls, us a call, ms a step, share, rate.
+TEST_F(Bench, TimesEachKernelOfAStep) {
+  const Output output =
+      folder.run("bench step gpt.json --kernels --steps 2 --set train_micro_batch_size_per_gpu=2 --set device=cpu");
+  ASSERT_EQ(output.code, 0) << output.errors;
+  std::istringstream lines(output.text);
+  double products = 0, milliseconds = 0, calls = 0, before = 1e30;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string kernel, variant, type, sizes;
+    double calls_here = 0, us = 0, ms = 0;
+    if (!(words >> kernel >> variant >> type >> sizes >> calls_here >> us >> ms)) continue;
+    if (kernel == "matmul") products += calls_here;
+    milliseconds += ms, calls += calls_here;
+    EXPECT_LE(ms, before) << line;
+    before = ms;
+  }
+  // Two microbatches, two blocks of four products, and the head: each forward, for the input's gradient and for the weight's.
+  EXPECT_EQ(products, 2 * 3 * (2 * 4 + 1)) << output.text;
+  double sum = 0, count = 0, step = 0;
+  ASSERT_EQ(std::sscanf(output.text.c_str() + output.text.rfind("kernels "), "kernels %lf ms in %lf calls, step %lf ms", &sum,
+                        &count, &step),
+            3);
+  EXPECT_NEAR(milliseconds, sum, 0.001 * calls);
+  EXPECT_EQ(calls, count);
+  EXPECT_GE(step, sum / 2);
+  EXPECT_THAT(output.text, HasSubstr(" TFLOP/s\n"));
+  const Output offload = folder.run(
+      "bench step gpt.json --kernels --set zero_optimization.stage=2 --set zero_optimization.offload_optimizer.device=cpu");
+  EXPECT_EQ(offload.code, 2) << offload.text;
+  EXPECT_THAT(offload.errors, HasSubstr("zero_optimization.offload_optimizer"));
 }
 
 TEST_F(Bench, RefusesWhatCannotBeMeasured) {

@@ -157,7 +157,9 @@ TEST(Demo, SaysThatThereIsNoSuchText) {
   EXPECT_EQ(folder.errors, "trivet: error: --text .: is not a file\n");
   const Output empty = Folder().run("demo --text ''");
   EXPECT_EQ(empty.code, 2);
-  EXPECT_EQ(empty.errors, "trivet: error: --text : No such file or directory\n");
+  EXPECT_EQ(empty.errors,
+            "trivet: error: demo: --text: an empty value is not accepted; give it a value, or leave it out; see trivet demo "
+            "--help\n");
 }
 
 TEST(Demo, RefusesAnEmptyText) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -138,6 +140,35 @@ TEST_F(Exchange, ACheckpointGivesWeightsToo) {
               HasSubstr("was imported and holds weights alone; begin a run with them: --init-from imported"));
 }
 
+// Replaces element 5 of a float32 tensor in a file of safetensors.
+void plant(const std::string& file, const std::string& tensor, float value) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  uint64_t header_bytes = 0;
+  stream.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
+  std::string header(header_bytes, ' ');
+  stream.read(header.data(), static_cast<std::streamsize>(header_bytes));
+  const auto entry = nlohmann::json::parse(header).at(tensor);
+  ASSERT_EQ(entry.at("dtype"), "F32");
+  stream.seekp(
+      static_cast<std::streamoff>(8 + header_bytes + entry.at("data_offsets").at(0).get<uint64_t>() + 5 * sizeof value));
+  stream.write(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+TEST_F(Exchange, NamesTheFileAndTheTensorOfAWeightThatIsNotFinite) {
+  for (const auto& [value, shown] : {std::pair(NAN, "nan"), {INFINITY, "inf"}})
+    for (const std::string further : {"", " --ranks 2 --set zero_optimization.stage=3"}) {
+      std::filesystem::remove_all(folder.at("bad"));
+      std::filesystem::copy(kGolden + "gpt2", folder.at("bad"));
+      plant(folder.at("bad/model.safetensors"), "transformer.h.0.mlp.c_fc.weight", value);
+      const Output output = folder.run("train config.json --init-from bad" + further);
+      EXPECT_EQ(output.code, 15) << output.errors;
+      EXPECT_THAT(output.errors,
+                  HasSubstr(std::string("--init-from: tensor \"transformer.h.0.mlp.c_fc.weight\" of bad/model.safetensors "
+                                        "has an element that is ") +
+                            shown + ": no training can begin with it, whatever its learning rate"));
+    }
+}
+
 TEST_F(Exchange, AResumedRunIgnoresTheInitialWeights) {
   const std::string start = "train config.json --init-from " + kGolden + "gpt2 --resume ";
   run(start + "--set training.steps=10");
@@ -156,6 +187,52 @@ TEST_F(Exchange, RefusesWeightsOfAnotherModel) {
   EXPECT_THAT(refused("train config.json --init-from nowhere"), HasSubstr("--init-from nowhere: no such directory"));
   EXPECT_THAT(refused("checkpoint export hf nowhere --output x"), HasSubstr("nowhere"));
   EXPECT_EQ(folder.run("checkpoint import hf nowhere --output x").code, 2);
+}
+
+// A folder of a model whose embedding has 97 rows, with a tokenizer of `tokens` ids, of which only the first three and the last
+// one have a token.
+void write_padded_model(const Folder& folder, const std::string& name, int tokens) {
+  std::filesystem::create_directories(folder.at(name));
+  for (const char* file : {"config.json", "model.safetensors"})
+    std::filesystem::copy_file(kGolden + "qwen2/" + file, folder.at(name + "/" + file));
+  const std::string last = std::to_string(tokens - 1);
+  folder.write(name + "/tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
+  folder.write(name + "/tokenizer.json",
+               R"({"version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
+                   "added_tokens": [{"id": )" +
+                   last + R"(, "content": "<|im_end|>", "single_word": false, "lstrip": false,
+                                     "rstrip": false, "normalized": false, "special": true}],
+                   "pre_tokenizer": {"type": "Whitespace"}, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": false},
+                   "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                             "max_input_chars_per_word": 9, "vocab": {"[UNK]": 0, "a": 1, "b": 2, "<|im_end|>": )" +
+                   last + "}}}");
+}
+
+TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens) {
+  write_padded_model(folder, "chat", 7);
+  std::string text;
+  for (int i = 0; i < 1500; ++i) text += i * i % 7 < 3 ? "a " : "b ";
+  folder.write("ab.txt", text);
+  const std::string start = "train config.json --init-from chat --set data.train=ab.txt --set training.steps=3";
+  run(start);
+  EXPECT_THAT(run("generate one --prompt a --tokens 60 --temperature 9 --top-k 0").text,
+              testing::MatchesRegex("([ab ]|\\[UNK\\]|<\\|im_end\\|>)*\n"));
+  for (const std::string vocabulary : {"chat", "./chat", "chat/tokenizer.json"}) {
+    run(start + " --set model.vocabulary=" + vocabulary + " --set checkpoint.directory=two");
+    EXPECT_THAT(run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true")) << vocabulary;
+    std::filesystem::remove_all(folder.at("two"));
+  }
+  EXPECT_THAT(run("plan config.json --set model.vocabulary=chat --set model.vocabulary_rows=97 --set data.train=ab.txt").text,
+              HasSubstr("mesh"));
+  run("checkpoint export hf one --output back");
+  EXPECT_EQ(nlohmann::json::parse(folder.read("back/config.json")).at("vocab_size"), 97);
+  EXPECT_EQ(nlohmann::json::parse(folder.read("back/config.json")).at("eos_token_id"), 6);
+  EXPECT_EQ(nlohmann::json::parse(folder.read("back/tokenizer_config.json")).at("eos_token"), "<|im_end|>");
+  write_padded_model(folder, "more", 98);
+  EXPECT_THAT(refused("train config.json --init-from more --set data.train=ab.txt"),
+              HasSubstr("the embedding has 97 rows, but the vocabulary \"more/tokenizer.json\" has 98 tokens"));
+  EXPECT_THAT(refused("train config.json --init-from chat --set data.train=ab.txt --set model.vocabulary=bytes"),
+              HasSubstr("model.vocabulary_rows: the embedding has 97 rows, but the vocabulary \"bytes\" has 256 tokens"));
 }
 
 }  // namespace

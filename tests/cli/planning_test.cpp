@@ -153,9 +153,9 @@ TEST_F(Planning, PageDrawsTheFirstMicrobatchesOfALongStep) {
 TEST_F(Planning, PageIsWrittenWholeOrNotAtAll) {
   refused("plan llama.json --html nowhere/page.html", 2,
           "--html: create nowhere/page.html.tmp: No such file or directory; give a file in a folder that can be written to");
-  refused("plan llama.json --html .", 2, "--html: write .: Is a directory; give a file");
+  refused("plan llama.json --html .", 2, "--html: . is a folder; name a file");
   folder.write("page.html", "before");
-  EXPECT_EQ(folder.run("plan llama.json --html page.html").code, 0);
+  EXPECT_EQ(folder.run("plan llama.json --html page.html --force").code, 0);
   EXPECT_THAT(folder.read("page.html"), HasSubstr("<title>Plan of 1 ranks</title>"));
 }
 

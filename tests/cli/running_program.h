@@ -18,19 +18,23 @@ namespace trivet::test {
 
 class RunningProgram {
  public:
-  // Starts trivet ARGUMENTS in `folder`, where its output goes to "out" and "err".
+  // -1: a file in the folder, "out" or "err".
+  struct Streams {
+    int output = -1, error = -1;
+  };
+  // Starts trivet ARGUMENTS in `folder`.
   RunningProgram(const Folder& folder, const std::vector<std::string>& arguments,
-                 const std::vector<std::pair<std::string, std::string>>& environment = {})
+                 const std::vector<std::pair<std::string, std::string>>& environment = {}, Streams streams = {-1, -1})
       : folder_(folder) {
     pid_ = ::fork();
     if (pid_ != 0) return;
     // A shell that runs the tests in the background ignores SIGINT, which this program would inherit.
-    for (int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGXCPU}) ::signal(signal, SIG_DFL);
     if (::chdir(folder.path().c_str()) != 0) ::_exit(120);
     ::setenv("OMP_NUM_THREADS", "1", 1);
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
-    ::dup2(::open("out", O_WRONLY | O_CREAT | O_TRUNC, 0644), STDOUT_FILENO);
-    ::dup2(::open("err", O_WRONLY | O_CREAT | O_TRUNC, 0644), STDERR_FILENO);
+    ::dup2(streams.output >= 0 ? streams.output : ::open("out", O_WRONLY | O_CREAT | O_TRUNC, 0644), STDOUT_FILENO);
+    ::dup2(streams.error >= 0 ? streams.error : ::open("err", O_WRONLY | O_CREAT | O_TRUNC, 0644), STDERR_FILENO);
     std::vector<char*> argv{const_cast<char*>("trivet")};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);

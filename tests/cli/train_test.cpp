@@ -151,6 +151,34 @@ TEST_F(Train, SaysWhatBecomesOfAConfigForDeepSpeed) {
   EXPECT_EQ(folder.run("train").code, 2);
 }
 
+// With SGD, the sum over 2 ranks at half the rate is the mean: twice a number and half of it are exact.
+TEST_F(Train, SumsGradientsOverRanksWhereTheConfigSaysSo) {
+  const auto bits = [&](const std::string& settings) {
+    const Output output = folder.run(
+        "train config.json --ranks 2 --metrics metrics.jsonl --set reproducible=run --set gradient_clipping=0 --set "
+        "checkpoint.directory= --set optimizer.type=SGD --set training.steps=3 --set training.evaluate_every=0 " +
+        settings);
+    EXPECT_EQ(output.code, 0) << output.errors;
+    return losses("metrics.jsonl");
+  };
+  const std::string mean = bits("--set optimizer.params.lr=0.125");
+  EXPECT_EQ(mean.size(), 3u * 9u);
+  EXPECT_EQ(bits("--set gradient_allreduce_op=sum --set optimizer.params.lr=0.0625"), mean);
+  EXPECT_NE(bits("--set gradient_allreduce_op=sum --set optimizer.params.lr=0.125"), mean);
+}
+
+TEST_F(Train, AndConfigCheckBothRefuseAProfileOfAStepThatDoesNotCome) {
+  for (const char* command : {"config check", "train"}) {
+    const Output refused = folder.run(std::string(command) +
+                                      " config.json --set training.steps=3 --set flops_profiler.enabled=true "
+                                      "--set flops_profiler.profile_step=3");
+    EXPECT_EQ(refused.code, 2) << command;
+    EXPECT_THAT(refused.errors,
+                HasSubstr("flops_profiler.profile_step: 3 steps come before the one that is profiled, but this run "
+                          "has only 3; use at most 2"));
+  }
+}
+
 TEST_F(Train, AsksForTheModelThatAConfigForDeepSpeedLacks) {
   folder.write("ds.json", R"({"train_batch_size": "auto", "data": {"train": "text.txt"}, "training": {"steps": 1}})");
   for (const char* command : {"train ds.json", "config check ds.json"}) {
@@ -159,6 +187,9 @@ TEST_F(Train, AsksForTheModelThatAConfigForDeepSpeedLacks) {
     EXPECT_THAT(refused.errors,
                 HasSubstr("ds.json: model: there is no such section: in DeepSpeed the program brings the model"));
   }
+  const Output told = folder.run("config check ds.json");
+  EXPECT_THAT(told.text, HasSubstr("ds.json: no model section\n"));
+  EXPECT_THAT(told.text, HasSubstr("optimizer: there is no section, so AdamW with lr 0.001"));
 }
 
 TEST_F(Train, RefusesAFileNameThatIsNotUtf8BeforeItStarts) {

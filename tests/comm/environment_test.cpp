@@ -265,7 +265,7 @@ const std::vector<BadRow>& bad_rows() {
       {"TensorFlowPortOfAnotherRank",
        tf_config(R"({"cluster": {"worker": ["a:1", "b:0"]}, "task": {"type": "worker", "index": 0}})"),
        "TF_CONFIG: \"b:0\" must be \"host:port\""},
-      {"TensorFlowDeepList", tf_config("[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]"), "TF_CONFIG: has lists deeper than 16 levels"},
+      {"TensorFlowDeepList", tf_config("[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]"), "TF_CONFIG: is nested deeper than 16 levels"},
       {"TensorFlowListOfNumbers", tf_config(R"({"cluster": {"worker": [1]}, "task": {"type": "worker", "index": 0}})"),
        "TF_CONFIG: cluster.worker must be a list of \"host:port\""},
       {"JobIdThatIsNone", rank_variables({{"TRIVET_JOB_ID", "../x"}}), "TRIVET_JOB_ID=../x: must be at most 64 characters"},

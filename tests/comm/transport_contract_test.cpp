@@ -20,6 +20,9 @@ namespace {
 using std::chrono::milliseconds;
 using Transports = std::vector<std::unique_ptr<Transport>>;
 
+// For what must happen, however busy the machine is: no test waits that long for what must not.
+constexpr std::chrono::minutes kPatience{2};
+
 struct Maker {
   const char* name;
   Transports (*make)(int ranks);
@@ -47,6 +50,14 @@ TEST(Transports, GlooIsAmongThem) {
 #endif
 }
 
+// Moves data at both ends until the message is complete, or never will be.
+MessageState finish(PendingMessage& message, PendingMessage& other) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (message.wait(milliseconds(0)) == MessageState::Pending && std::chrono::steady_clock::now() < end)
+    other.wait(milliseconds(1));
+  return message.wait(milliseconds(0));
+}
+
 #ifdef TRIVET_HAS_UCX
 // It sends a message that a rank waits for, and waits for one that a rank sends.
 TEST(Ucx, AStrangerWhoKnowsTheAddressesPutsNoMessageInThePlaceOfARanks) {
@@ -65,7 +76,7 @@ TEST(Ucx, AStrangerWhoKnowsTheAddressesPutsNoMessageInThePlaceOfARanks) {
   std::array<std::byte, 8> received{};
   const auto from_one = zero.receive(1, 7, received);
   const auto message = one.send(0, 7, sent);
-  for (int i = 0; i < 5000 && from_one->wait(milliseconds(1)) == MessageState::Pending; ++i) message->wait(milliseconds(0));
+  EXPECT_EQ(finish(*from_one, *message), MessageState::Complete);
   EXPECT_EQ(received, sent);
 }
 #endif
@@ -83,7 +94,7 @@ TEST(Gloo, AStrangerWhoKnowsTheAddressesPutsNoMessageInThePlaceOfARanks) {
   EXPECT_THAT(zero.why_gone(2), testing::HasSubstr("does not know this job's key"));
   const auto from_one = zero.receive(1, 7, got);
   const auto message = one.send(0, 7, sent);
-  for (int i = 0; i < 5000 && from_one->wait(milliseconds(1)) == MessageState::Pending; ++i) message->wait(milliseconds(0));
+  EXPECT_EQ(finish(*from_one, *message), MessageState::Complete);
   EXPECT_EQ(got, sent);
 }
 
@@ -96,8 +107,8 @@ TEST(Gloo, ARankThatCancelsALongMessageGivesUpAllItsConnections) {
   EXPECT_FALSE(transports[1]->has_given_up());
   std::array<std::byte, 8> got{};
   EXPECT_EQ(transports[0]->receive(2, 7, got)->wait(milliseconds(0)), MessageState::PeerGone);
-  EXPECT_EQ(transports[1]->receive(0, 9, got)->wait(milliseconds(5000)), MessageState::PeerGone);
-  EXPECT_EQ(transports[2]->receive(0, 9, got)->wait(milliseconds(5000)), MessageState::PeerGone);
+  EXPECT_EQ(transports[1]->receive(0, 9, got)->wait(kPatience), MessageState::PeerGone);
+  EXPECT_EQ(transports[2]->receive(0, 9, got)->wait(kPatience), MessageState::PeerGone);
 }
 
 // What it sends back is what a rank would send, but for the proof.
@@ -125,12 +136,6 @@ INSTANTIATE_TEST_SUITE_P(All, TransportContract, testing::ValuesIn(kTransports),
 
 std::span<const std::byte> bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 std::span<std::byte> bytes(std::string& text) { return std::as_writable_bytes(std::span(text)); }
-
-// Moves data at both ends until the message is complete.
-MessageState finish(PendingMessage& message, PendingMessage& other) {
-  for (int i = 0; i < 5000 && message.wait(milliseconds(0)) == MessageState::Pending; ++i) other.wait(milliseconds(1));
-  return message.wait(milliseconds(0));
-}
 
 TEST_P(TransportContract, KnowsItsRankAndItsSize) {
   for (int i = 0; i < 3; ++i) {
@@ -212,7 +217,7 @@ TEST_P(TransportContract, AWaitEndsAfterItsSlice) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(receive->wait(milliseconds(30)), MessageState::Pending);
   EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(30));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(5000));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kPatience);
 }
 
 TEST_P(TransportContract, ACancelledReceiveIsNotWrittenTo) {
@@ -228,8 +233,14 @@ TEST_P(TransportContract, ACancelledReceiveIsNotWrittenTo) {
   EXPECT_EQ(cancelled, "    ");
 }
 
+// A thread of the transport may be writing there: that is what this looks for.
+__attribute__((no_sanitize("thread"))) bool has_begun_to_arrive(const std::string& blank) {
+  return *static_cast<const volatile char*>(blank.data()) != ' ';
+}
+
 // The message is too long for buffers in between, so a part of it is on its way when it is cancelled. Afterwards its bytes
-// cannot be accessed any more, and either the connection still works or both ends know that it does not.
+// cannot be accessed any more, and either the connection still works or both ends know that it does not. The receiver is the
+// one that gives up if everything had left the sender.
 TEST_P(TransportContract, ACancelledSendIsNotReadAnyMore) {
   constexpr size_t kLarge = 20 << 20;
   void* large = ::mmap(nullptr, kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -239,10 +250,8 @@ TEST_P(TransportContract, ACancelledSendIsNotReadAnyMore) {
   auto received = rank(1).receive(0, 7, bytes(never));
   {
     const auto cancelled = rank(0).send(1, 7, {static_cast<const std::byte*>(large), kLarge});
-    for (int i = 0; i < 10; ++i) {  // a part of it leaves
+    while (!has_begun_to_arrive(never) && received->wait(milliseconds(1)) == MessageState::Pending)
       cancelled->wait(milliseconds(1));
-      received->wait(milliseconds(1));
-    }
   }
   ASSERT_EQ(::mprotect(large, kLarge, PROT_NONE), 0);
   received.reset();
@@ -250,9 +259,9 @@ TEST_P(TransportContract, ACancelledSendIsNotReadAnyMore) {
   if (finish(*receive, *send) == MessageState::Complete) {
     EXPECT_EQ(got, after);
   } else {
-    EXPECT_EQ(receive->wait(milliseconds(0)), MessageState::PeerGone);
-    EXPECT_EQ(send->wait(milliseconds(0)), MessageState::PeerGone);
-    EXPECT_TRUE(rank(0).has_given_up());
+    EXPECT_EQ(receive->wait(kPatience), MessageState::PeerGone);
+    EXPECT_EQ(send->wait(kPatience), MessageState::PeerGone);
+    EXPECT_TRUE(rank(0).has_given_up() || rank(1).has_given_up());
   }
   receive.reset();
   send.reset();
@@ -268,7 +277,7 @@ TEST_P(TransportContract, AWaitForTheRestOfAMessageEndsWhenItsSenderCancelsIt) {
   std::atomic<bool> ended{false};
   const auto receive = rank(1).receive(0, 7, bytes(got));
   std::thread receiver([&] {
-    state = receive->wait(std::chrono::minutes(5));
+    state = receive->wait(kPatience);
     ended = true;
   });
   {
@@ -302,7 +311,7 @@ TEST_P(TransportContract, WhatARankHasSentArrivesAlthoughItLeavesAtOnce) {
   transports_[0].reset();
   for (int i = 0; i < kMessages; ++i) {
     std::string got(sent.size(), ' ');
-    EXPECT_EQ(rank(1).receive(0, 7, bytes(got))->wait(milliseconds(5000)), MessageState::Complete);
+    EXPECT_EQ(rank(1).receive(0, 7, bytes(got))->wait(kPatience), MessageState::Complete);
     EXPECT_EQ(got, sent);
   }
 }
@@ -318,12 +327,12 @@ TEST_P(TransportContract, WhatArrivedBeforeTheConnectionEndedCanBeReceived) {
   transports_[0].reset();
   std::string got(last.size(), ' '), more(4, ' ');
   const auto receive = rank(1).receive(0, 7, bytes(got)), never = rank(1).receive(0, 7, bytes(more));
-  EXPECT_EQ(receive->wait(milliseconds(5000)), MessageState::Complete);
+  EXPECT_EQ(receive->wait(kPatience), MessageState::Complete);
   EXPECT_EQ(got, last);
-  EXPECT_EQ(never->wait(milliseconds(5000)), MessageState::PeerGone);
+  EXPECT_EQ(never->wait(kPatience), MessageState::PeerGone);
   EXPECT_NE(rank(1).why_gone(0).find("connection ended: "), std::string::npos) << rank(1).why_gone(0);
   const auto send = rank(1).send(0, 7, bytes(got));
-  EXPECT_EQ(send->wait(milliseconds(5000)), MessageState::PeerGone);
+  EXPECT_EQ(send->wait(kPatience), MessageState::PeerGone);
   const auto still = rank(1).send(2, 7, bytes(got));  // other connections stay
   const auto arrives = rank(2).receive(1, 7, bytes(more.assign(last.size(), ' ')));
   EXPECT_EQ(finish(*arrives, *still), MessageState::Complete);

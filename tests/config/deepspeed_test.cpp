@@ -1,6 +1,9 @@
 // What DeepSpeed accepts is accepted, and what differs is said.
 #include "engine/config/deepspeed.h"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
 #include <algorithm>
 
 #include "engine/config/explain.h"
@@ -209,56 +212,157 @@ TEST(NotUsed, AFeatureThatIsSwitchedOffMayHoldAnything) {
             Lines{"curriculum_learning: is not switched on"});
 }
 
-const std::string kDeepSpeed = R"("dump_state": false, )";
-
-TEST(Differences, AreSaidOfAConfigForDeepSpeedOnly) {
-  const std::string text = R"("optimizer": {"type": "AdamW", "params": {"weight_decay": 0.1}}, "gradient_clipping": 1})";
-  EXPECT_EQ(differences_from_deepspeed(parsed("{" + text)), Lines{});
-  EXPECT_EQ(
-      differences_from_deepspeed(parsed("{" + kDeepSpeed + text)),
-      Lines{"optimizer.params.weight_decay: biases and norms do not decay; in DeepSpeed they do, unless the program groups "
-            "its parameters; optimizer.decay_all true lets them decay here"});
-}
-
-TEST(Differences, AreNotSaidOfWhatIsGivenAsDeepSpeedHasIt) {
-  EXPECT_EQ(differences_from_deepspeed(parsed("{" + kDeepSpeed + R"("gradient_clipping": 0, "training": {"steps": 10},
-      "optimizer": {"type": "Adam", "decay_all": true, "params": {"weight_decay": 0.1, "torch_adam": true}},
-      "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 10}}})")),
-            Lines{});
-}
-
-TEST(Differences, OfDefaultsAndOfTheSchedule) {
-  const Lines lines = differences_from_deepspeed(parsed("{" + kDeepSpeed + R"("training": {"steps": 10},
-      "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 11}}})"));
-  EXPECT_EQ(lines, (Lines{"optimizer: there is no section, so AdamW with lr 0.001 and weight_decay 0 trains; in DeepSpeed the "
-                          "program brings the optimizer",
-                          "gradient_clipping: it is not given, so gradients are clipped to a norm of 1, as by the newest "
-                          "DeepSpeed; older ones do not clip, which 0 means",
-                          "scheduler.params.total_num_steps: the schedule of 11 steps is longer than the run, whose "
-                          "training.steps is 10, so the learning rate does not reach its end"}));
-}
-
-TEST(Differences, TorchAdamDecaysByDefault) {
-  const auto lines = [](const std::string& parameters) {
-    return differences_from_deepspeed(parsed(R"({"gradient_clipping": 0, "optimizer": {"type": "AdamW", "decay_all": true,
-                                                 "params": {"torch_adam": true)" +
-                                             parameters + "}}}"));
-  };
-  EXPECT_EQ(lines(""),
-            Lines{"optimizer.params.torch_adam: without weight_decay nothing decays; PyTorch's AdamW, which DeepSpeed "
-                  "takes, has a weight_decay of 0.01"});
-  EXPECT_EQ(lines(R"(, "weight_decay": 0)"), Lines{});
-}
-
-TEST(ModelIsGiven, IsAskedOfAConfigForDeepSpeed) {
-  EXPECT_NO_THROW(check_model_is_given(parsed(R"({"train_batch_size": 8})")));
-  EXPECT_NO_THROW(check_model_is_given(parsed(R"({"train_batch_size": "auto", "model": {"type": "gpt"}})")));
-  try {
-    check_model_is_given(parsed(R"({"train_batch_size": "auto"})"));
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with("a: model: there is no such section: in DeepSpeed the program brings "));
+TEST(NotUsed, WhatDeepSpeedDoesNotReadCostsALine) {
+  for (const auto& [config, line] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"pipeline": {"partition_method": "uniform"}})", "pipeline.partition_method: not used here: DeepSpeed does not"},
+           {R"({"pipeline": {"pipeline_parallel_size": 4}})", "parallel.pipeline sets the number of stages here"},
+           {R"({"activation_checkpointing": {"enabled": true}})",
+            "activation_checkpointing.mode switches recomputation on here"},
+           {R"({"aio": {"async_io": true}})", "aio.async_io: not used here: DeepSpeed does not read it, either"},
+           {R"({"flops_profiler": {"enabled": true, "end_profile_step": 5}})",
+            "flops_profiler.end_profile_step: not used here"},
+           {R"({"optimizer": {"type": "Adam", "backend": "apex"}})",
+            "optimizer.backend: not used here: DeepSpeed does not read it"},
+           {R"({"tensor_parallel": {"enabled": false}})", "tensor_parallel.enabled: autotp_size, or parallel.tensor, decides"},
+           {R"({"zero_optimization": {"verbose": true}})", "zero_optimization.verbose: `trivet plan` prints what ZeRO does"},
+           {R"({"msamp": {"enabled": false, "opt_level": "O2"}})",
+            "msamp: not used here: a section of another program, and switched off"},
+           {R"({"fp8": {"enabled": false}})", "fp8: not used here: a section of another program, and switched off"},
+           {R"({"fp8": false})", "fp8: not used here: a key of another program"},
+           {R"({"sequence_parallel": {"enabled": false, "size": 2}})",
+            "sequence_parallel: not used here: a section of another"},
+           {R"({"num_processes": 8})", "num_processes: not used here: a key of another program, which DeepSpeed ignores, too"},
+           {R"({"num_gpus": 8})", "num_gpus: not used here: a key of another program, which DeepSpeed ignores, too"},
+           {R"({"n_epoches": 3})", "which DeepSpeed ignores, too; training.epochs is the key here"},
+           {R"({"max_seq_len": 512})", "which DeepSpeed ignores, too; model.sequence_length is the key here"},
+           {R"({"micro_batch_size_per_gpu": "auto"})", "ignores, too; train_micro_batch_size_per_gpu is the key here"},
+           {R"({"comms_config": {"verbose": false}})", "comms_config: not used here: a section of another program"}}) {
+    const Lines lines = accepted_without_effect(parsed(config));
+    EXPECT_THAT(lines, testing::Contains(testing::HasSubstr(line))) << config;
   }
+}
+
+TEST(Comments, OfAllKindsThatDeepSpeedReadsAreAccepted) {
+  EXPECT_EQ(
+      parsed("# as in YAML\n{\"training\": {\"steps\": 5 # five\n}, /* of\nall ranks */ \"train_batch_size\": 8, // samples\n}")
+          .training.steps,
+      5);
+}
+
+TEST(Types, OfSumsHaveTheNamesOfDeepSpeed) {
+  for (const char* name : {"bf16", "bfloat16"})
+    EXPECT_EQ(parsed(std::string(R"({"bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": ")") + name + "\"}}")
+                  .gradient_dtype(),
+              DType::BFloat16);
+  // Reductions have the type of the sums, so the wider one is the type of both where no other is given.
+  const Config widened = parsed(R"({"fp16": {"enabled": true}, "communication_data_type": "fp32"})");
+  EXPECT_EQ(widened.gradient_dtype(), DType::Float32);
+}
+
+// What is told of a config, by the start of each line.
+TEST(Differences, AreToldWheneverTheyApply) {
+  const std::string optimizer = "optimizer: there is no section, so AdamW with lr 0.001 and weight_decay 0 trains",
+                    decay = "optimizer.params.weight_decay: biases and norms do not decay by 0.1",
+                    clipping = "gradient_clipping: it is not given, so gradients are clipped to a norm of 1",
+                    sums = "data_types.grad_accum_dtype: fp32 is the type in which gradients of a model in bf16 are summed",
+                    sends = "communication_data_type: fp32, in which gradients are summed";
+  const std::string adam = R"("optimizer": {"type": "Adam", "params": {"lr": 1}}, )", clips = R"("gradient_clipping": 1, )";
+  for (
+      const auto& [config, expected] : std::vector<std::pair<std::string, Lines>>{
+          {R"("training": {"steps": 5})", {}},
+          {R"("train_batch_size": 8)", {optimizer, clipping}},
+          {adam + R"("train_batch_size": 8)", {clipping}},
+          {adam + clips + R"("train_batch_size": 8)", {}},
+          {clips + R"("optimizer": "auto")", {optimizer}},
+          {clips + R"("optimizer": {"params": {"lr": 0.01}})", {"optimizer: there is no type, so AdamW with lr 0.01 and"}},
+          {clips + R"("optimizer": {"type": "AdamW", "params": {"weight_decay": 0.1}})", {decay}},
+          {clips + R"("optimizer": {"type": "AdamW", "decay_all": true, "params": {"weight_decay": 0.1}})", {}},
+          {clips + R"("optimizer": {"type": "AdamW", "decay_all": false, "params": {"weight_decay": 0.1}})", {}},
+          {clips + R"("optimizer": {"type": "AdamW", "params": {"torch_adam": true}})",
+           {"optimizer.params.torch_adam: without"}},
+          {clips + R"("optimizer": {"type": "AdamW", "params": {"torch_adam": true, "weight_decay": 0}})", {}},
+          {adam + clips + R"("bf16": {"enabled": true})", {sums}},
+          {adam + clips + R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": null})", {sums}},
+          {adam + clips + R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "bf16"})", {}},
+          {adam + clips + R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"})", {sends}},
+          {adam + clips + R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"},
+                              "communication_data_type": "fp32")",
+           {}},
+          {adam + clips + R"("bf16": {"enabled": true}, "communication_data_type": "bf16")", {sums, sends}},
+          {adam + clips + R"("bf16": {"enabled": true}, "communication_data_type": "bfp16")", {sums, sends}},
+          {adam + clips + R"("communication_data_type": "fp16")", {sends}},
+          {adam + clips + R"("fp16": {"enabled": true})", {}},
+          {adam + clips + R"("fp16": {"enabled": true}, "communication_data_type": "fp32")",
+           {"data_types.grad_accum_dtype: fp32"}},
+          {adam + clips + R"("fp16": {"enabled": "auto"})", {"fp16.enabled: float32 trains, because \"auto\" is false"}},
+          {adam + clips + R"("fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"})",
+           {"fp16.enabled, bf16.enabled: float32 trains"}},
+          {adam + clips + R"("fp16": {"enabled": "auto"}, "bf16": {"enabled": true})", {sums}},
+          {adam + clips + R"("managed_gradient_accumulation": false, "gradient_accumulation_steps": 4)",
+           {"managed_gradient_accumulation: 4 microbatches are a step"}},
+          {adam + clips + R"("zero_optimization": {"stage": 2, "zero_quantized_gradients": true})",
+           {"zero_optimization.zero_quantized_gradients: 4-bit sums at stage 2, too"}},
+          {clips + R"("optimizer": {"type": "OneBitAdam", "params": {"lr": 0.001}})", {"optimizer.type: 256 elements share"}},
+          {clips + R"("optimizer": {"type": "Muon", "params": {"lr": 0.02, "betas": [0.9, 0.95], "eps": 1e-10}})", {}},
+          {clips + R"("optimizer": {"type": "Muon", "params": {}})",
+           {"optimizer.params: 0.001 is the learning rate of matrices"}},
+          {adam + clips + R"("wall_clock_breakdown": true)", {"reports: in DeepSpeed, wall_clock_breakdown prints the means"}},
+          {R"("bf16": {"enabled": true}, "wall_clock_breakdown": true, "optimizer": {"type": "AdamW", "params": {"weight_decay": 0.1}})",
+           {decay, clipping, sums, "reports: in DeepSpeed"}}}) {
+    const Lines lines = differences_from_deepspeed(parsed("{" + config + "}"));
+    ASSERT_EQ(lines.size(), expected.size()) << config << ": " << testing::PrintToString(lines);
+    for (size_t i = 0; i < lines.size(); ++i) EXPECT_TRUE(lines[i].starts_with(expected[i])) << config << ": " << lines[i];
+  }
+}
+
+TEST(Warnings, OfSchedulesThatAreProbablyNotMeant) {
+  const auto warnings = [](const std::string& type, int total, int warm_up, int steps) {
+    return warnings_of(parsed(
+        fmt::format(R"({{"training": {{"steps": {}}}, "scheduler": {{"type": "{}", "params": {{{}"warmup_num_steps": {}}}}}}})",
+                    steps, type, total > 0 ? fmt::format("\"total_num_steps\": {}, ", total) : "", warm_up)));
+  };
+  EXPECT_EQ(warnings("WarmupDecayLR", 100, 10, 100), Lines{});
+  EXPECT_EQ(
+      warnings("WarmupDecayLR", 100, 200, 300),
+      Lines{"scheduler.params.total_num_steps: 100 is less than warmup_num_steps, 200, so the learning rate rises until step "
+            "200 and then drops to the end of its schedule"});
+  EXPECT_EQ(warnings("WarmupCosineLR", 100, 101, 300).size(), 1u);
+  EXPECT_EQ(
+      warnings("WarmupLR", 0, 200, 100),
+      Lines{"scheduler.params.warmup_num_steps: 200 is more than training.steps, 100, so the learning rate never reaches its "
+            "maximum"});
+  EXPECT_EQ(
+      warnings("WarmupDecayLR", 11, 2, 10),
+      Lines{"scheduler.params.total_num_steps: the schedule of 11 steps is longer than the run, whose training.steps is 10, "
+            "so the learning rate does not reach its end"});
+}
+
+TEST(Auto, LinesBeginWithWhatDecidesMost) {
+  const Lines lines = auto_lines(
+      parsed(R"({"zero_optimization": {"overlap_comm": "auto"}, "optimizer": {"type": "Adam", "params": {"lr": "auto"}},
+      "train_batch_size": "auto", "bf16": {"enabled": "auto"}})"));
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_TRUE(lines[0].starts_with("bf16.enabled: ")) << lines[0];
+  EXPECT_TRUE(lines[3].starts_with("zero_optimization.overlap_comm: ")) << lines[3];
+}
+
+TEST(Auto, OfTheMaximumIsTheTrainersRateWithoutALearningRate) {
+  const Config config =
+      parsed(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 10, "warmup_max_lr": "auto"}}})");
+  EXPECT_EQ(config.scheduler.warmup_max_lr, 5e-5);
+  EXPECT_EQ(taken(config, "scheduler.params.warmup_max_lr"),
+            "0.00005, the default of Hugging Face's Trainer, which takes --learning_rate");
+}
+
+TEST(ModelIsGiven, IsAskedOfEveryConfig) {
+  EXPECT_NO_THROW(check_model_is_given(parsed(R"({"train_batch_size": "auto", "model": {"type": "gpt"}})")));
+  for (const char* config : {R"({"train_batch_size": "auto"})", R"({"train_batch_size": 8})"}) try {
+      check_model_is_given(parsed(config));
+      FAIL() << config;
+    } catch (const ConfigError& error) {
+      EXPECT_TRUE(
+          std::string(error.what()).starts_with("a: model: there is no such section: in DeepSpeed the program brings "));
+    }
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ TEST(DeepSpeedReference, SaysWhatBecomesOfEachKey) {
         "| `sub_group_size` | `1000000000` | different; DeepSpeed: at stage 3 only | the default |",
         "| `graph_harvesting` | `false` | not used: use cuda_graph | the default |",
         "| `prescale_gradients` | `false` | no effect: the result is the same mean; only its rounding differs | the default |",
-        "| `gradient_allreduce_op` | `\"mean\"` | refused | the default |",
+        "| `sparse_gradients` | `false` | refused | the default |",
         "| `max_iter` | `100` | refused: Trivet does not have eigenvalues of layers |  |",
         "| `zero_optimization.max_live_parameters` | `zero_optimization.stage3_max_live_parameters` |"})
     EXPECT_NE(text.find(row), std::string::npos) << row;

@@ -469,7 +469,7 @@ TEST(ParseConfig, AcceptsEpochsTheBestStepAndEarlyStopping) {
 TEST(ParseConfig, AMixtureOfSourcesAndDocumentsWithCompletions) {
   const Config config = parse_config(
       R"({"data": {"sources": [{"path": "books.tokens", "weight": 0.7}, {"path": "chat.jsonl"}], "chat_template": "llama-3",
-                   "packing": "whole", "loss_on": "all"}})",
+                   "packing": "whole", "loss_on": "all", "read_as": "text"}})",
       "good.json");
   ASSERT_EQ(config.data.sources.size(), 2u);
   EXPECT_EQ(config.data.sources[0].path, "books.tokens");
@@ -480,6 +480,7 @@ TEST(ParseConfig, AMixtureOfSourcesAndDocumentsWithCompletions) {
   EXPECT_EQ(config.data.chat_template, ChatTemplate::Llama3);
   EXPECT_EQ(config.data.packing, Packing::Whole);
   EXPECT_EQ(config.data.loss_on, LossOn::All);
+  EXPECT_EQ(config.data.read_as, ReadAs::Text);
   EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{});
 }
 

@@ -52,15 +52,5 @@ TEST_F(BoundedFile, APipeIsReadToItsEnd) {
   EXPECT_EQ(read.text, std::string(200'000, 'y'));
 }
 
-TEST(JsonDepth, CountsOpenListsAndObjects) {
-  EXPECT_FALSE(json_is_deeper("1", 0));
-  EXPECT_TRUE(json_is_deeper("[]", 0));
-  EXPECT_FALSE(json_is_deeper("[{},{}]", 2));
-  EXPECT_TRUE(json_is_deeper("[{},{\"a\":[]}]", 2));
-  EXPECT_FALSE(json_is_deeper(R"(["[[[[", "\"[[[", "\\"])", 1));
-  EXPECT_TRUE(json_is_deeper(R"(["\\",[]])", 1));
-  EXPECT_TRUE(json_is_deeper(std::string(1'000'000, '['), 16));
-}
-
 }  // namespace
 }  // namespace trivet

@@ -1,6 +1,7 @@
 #include "core/module_file.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -40,8 +41,8 @@ TEST_F(ModuleNextToAProgram, IsNotOpenedIfItIsMissing) {
 TEST_F(ModuleNextToAProgram, IsNotOpenedIfAnotherUserPutItThere) {
   for (const char* part : {"lib", "lib/trivet", "lib/trivet/libmodule.so"}) {
     if (!give(part)) GTEST_SKIP() << "only root can give files to another user";
-    EXPECT_EQ(refusal(), folder.at("lib/trivet/libmodule.so") + ": is not opened, because " + folder.at(part) +
-                             " belongs to another user (uid 54321)");
+    EXPECT_EQ(refusal(),
+              folder.at("lib/trivet/libmodule.so") + ": is not opened, because " + folder.at(part) + " belongs to user 54321");
     ASSERT_EQ(::lchown(folder.at(part).c_str(), ::geteuid(), ::getegid()), 0);
   }
 }
@@ -50,6 +51,23 @@ TEST_F(ModuleNextToAProgram, IsOpenedIfItBelongsToTheOwnerOfTheProgram) {
   for (const char* part : {"lib", "lib/trivet", "lib/trivet/libmodule.so", "bin/program"})
     if (!give(part)) GTEST_SKIP() << "only root can give files to another user";
   EXPECT_EQ(refusal(), "");
+}
+
+// A pipe would keep dlopen waiting.
+TEST_F(ModuleNextToAProgram, IsNotOpenedIfOthersMayWriteToItOrItIsNoFile) {
+  const std::string module = folder.at("lib/trivet/libmodule.so"), start = module + ": is not opened, because ";
+  ::chmod(folder.at("lib/trivet").c_str(), 0777);
+  EXPECT_EQ(refusal(), start + folder.at("lib/trivet") + " has mode 777, so that others may write to it");
+  ::chmod(folder.at("lib/trivet").c_str(), 01777);
+  EXPECT_EQ(refusal(), "");
+  ::chmod(module.c_str(), 0666);
+  EXPECT_EQ(refusal(), start + module + " has mode 666, so that others may write to it");
+  std::filesystem::remove(module);
+  std::filesystem::create_symlink("/dev/zero", module);
+  EXPECT_EQ(refusal(), start + "it is not a regular file");
+  std::filesystem::remove(module);
+  ASSERT_EQ(::mkfifo(module.c_str(), 0600), 0);
+  EXPECT_EQ(refusal(), start + "it is not a regular file");
 }
 
 // Whoever owns a folder above the program can change the program, too.

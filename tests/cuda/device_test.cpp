@@ -51,6 +51,10 @@ TEST(DeviceChoice, RankNOfAHostHasGpuN) {
 TEST(DeviceChoice, MoreRanksThanGpusAreRefusedUnlessTheyMayShare) {
   {
     const Configured one({.devices = 1});
+    {  // srun --gpus-per-task=1, or a script that gives each rank a GPU of its own
+      const Variable visible("CUDA_VISIBLE_DEVICES", "GPU-1f3e");
+      EXPECT_EQ(choose_device(1), 0);
+    }
     expect_error([] { choose_device(1); }, ExitCode::Usage,
                  "cuda: rank 1 of this host has no GPU: there is 1; start no more ranks on a host than it has GPUs "
                  "(TRIVET_SHARE_GPU=1 lets ranks share them, slowly, for a test)");

@@ -56,6 +56,11 @@ TEST(ChatTemplates, CountWhatTheAssistantSaysAndItsEnd) {
   EXPECT_EQ(counted_text(render(ChatTemplate::ChatMl, messages)), "A<|im_end|>B<|im_end|>");
   EXPECT_EQ(counted_text(render(ChatTemplate::Llama2, messages)), " A </s> B </s>");
   EXPECT_EQ(counted_text(render(ChatTemplate::Llama3, messages)), "A<|eot_id|>B<|eot_id|>");
+  std::vector<Message> first_masked = messages;
+  first_masked[2].learned = first_masked[3].learned = false;
+  EXPECT_EQ(counted_text(render(ChatTemplate::ChatMl, first_masked)), "B<|im_end|>");
+  EXPECT_EQ(counted_text(render(ChatTemplate::Llama2, first_masked)), " B </s>");
+  EXPECT_EQ(counted_text(render(ChatTemplate::Llama3, first_masked)), "B<|eot_id|>");
 }
 
 // What a model reads before an answer is what it is trained to read before that answer.
@@ -156,7 +161,8 @@ TEST(JsonLines, SayTheFileAndTheLineThatIsWrong) {
   refused("{\"a\": 1, \"b\": 2}", "has \"a\", \"b\"; it must have \"text\", \"prompt\" and \"completion\", or \"messages\"");
   refused("{}", "has nothing; it must have \"text\", \"prompt\" and \"completion\", or \"messages\"");
   refused("{\"text\": 5}", "\"text\" is number; it must be a string");
-  refused("{\"prompt\": \"a\", \"completion\": null}", "\"completion\" is null; it must be a string");
+  refused("{\"prompt\": \"a\", \"completion\": null}",
+          "has \"prompt\"; it must have \"text\", \"prompt\" and \"completion\", or \"messages\"");
   refused("{\"messages\": []}",
           "has \"messages\", which need a chat template: \"chatml\", \"llama-2\" or \"llama-3\" (data.chat_template, or "
           "--chat-template of `trivet data prepare`)");
@@ -166,10 +172,13 @@ TEST(JsonLines, SayTheFileAndTheLineThatIsWrong) {
                  ExitCode::Usage, message);
   };
   chat("5", "\"messages\" is number; it must be a list");
-  chat("[{\"role\": \"user\"}]", "a message must be an object with \"role\" and \"content\"");
-  chat("[{\"role\": \"user\", \"content\": [1]}]", "\"content\" is array; it must be a string");
-  chat("[{\"role\": \"user\", \"content\": \"a\", \"tool_calls\": [1]}]",
-       "a message has \"tool_calls\", for which no chat template here has a place");
+  const std::string pairs_of_keys =
+      "a message must be an object with \"role\" and \"content\", or with \"from\" and \"value\" as ShareGPT has it";
+  chat("[{\"role\": \"user\"}]", pairs_of_keys);
+  chat("[5]", pairs_of_keys);
+  chat("[{\"role\": \"user\", \"content\": {}}]", "\"content\" is object; it must be a string, or a list of texts");
+  chat("[{\"role\": \"user\", \"content\": [1]}]",
+       "a part of \"content\" is number; only texts are read, as in {\"type\": \"text\", \"text\": \"...\"}");
 }
 
 }  // namespace

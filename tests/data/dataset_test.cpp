@@ -105,12 +105,13 @@ TEST(Dataset, LinesOfJsonBecomeDocumentsWhosePromptsAreIgnored) {
 
 TEST(Dataset, ConversationsNeedAChatTemplate) {
   const test::TemporaryFolder folder;
-  DataOptions options = options_for(folder.write("a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n"),
+  DataOptions options = options_for(folder.write("a.jsonl", R"({"messages": [{"role": "user", "content": "Hi"}, )"
+                                                            R"({"role": "assistant", "content": "Ho"}]})"),
                                     VocabularyKind::Bytes);
   options.data.validation_fraction = 0;
   EXPECT_THROW(open_dataset(options), DataError);
   options.data.chat_template = ChatTemplate::Llama2;
-  EXPECT_EQ(text_of_all(open_dataset(options)), "<s>[INST] Hi [/INST]");
+  EXPECT_EQ(text_of_all(open_dataset(options)), "<s>[INST] Hi [/INST] Ho </s>");
 }
 
 TEST(Dataset, AFolderOrAPatternOfTextsIsReadInTheOrderOfNames) {

@@ -84,10 +84,14 @@ TEST(FilePattern, NamesTheFolderThatHasNoSuchFile) {
   expect_error([&] { matching_files(pattern); }, ExitCode::Usage, pattern + ": no file matches");
   expect_error([&] { matching_files(folder.at("no/*.bin")); }, ExitCode::Usage,
                folder.at("no/*.bin") + ": the folder " + folder.at("no") + " cannot be read: No such file or directory");
-  EXPECT_THAT(matching_files(folder.at("a.bin")), ElementsAre(folder.at("a.bin"))) << "a name need not exist";
-  folder.write("b.bin", "2"), folder.write("a.bin", "1"), folder.write("*", "3");
-  EXPECT_THAT(matching_files(pattern), ElementsAre(folder.at("a.bin"), folder.at("b.bin")));
-  EXPECT_THAT(matching_files(folder.at("*")), ElementsAre(folder.at("*"))) << "a file may have such a name";
+  EXPECT_THAT(matching_files(folder.at("a.bin")).paths, ElementsAre(folder.at("a.bin"))) << "a name need not exist";
+  folder.write("b.bin", "2"), folder.write("a.bin", "1"), folder.write("*", "3"), folder.write(".c.bin", "4");
+  std::filesystem::create_directory(folder.at("d.bin"));
+  std::filesystem::create_symlink("nowhere", folder.at("a link to nothing"));
+  EXPECT_EQ(matching_files(pattern).note,
+            pattern + ": leaves out folders and hidden files: " + folder.at(".c.bin") + ", " + folder.at("d.bin"));
+  EXPECT_THAT(matching_files(pattern).paths, ElementsAre(folder.at("a.bin"), folder.at("b.bin")));
+  EXPECT_THAT(matching_files(folder.at("*")).paths, ElementsAre(folder.at("*"))) << "a file may have such a name";
 }
 
 class BadNumpy : public testing::Test {

@@ -215,10 +215,15 @@ TEST_F(ImageFiles, InFoldersThatDoNotFitAreRefused) {
                  path("set/cat/2.png") +
                      ": is [1, 1, 3] (channels, rows, columns), but the images before are [1, 1, 2]; all must be alike");
   write("set/cat/2.png", "GIF89a");
-  expect_refused(path("set"), ImageFormat::Auto, path("set/cat/2.png") + ": is not a PNG image");
+  expect_refused(path("set"), ImageFormat::Auto, path("set/cat/2.png") + ": is text; images of a folder must be PNG images");
   std::filesystem::rename(path("set/cat/2.png"), path("set/cat/2.gif"));
   expect_refused(path("set"), ImageFormat::Auto,
-                 path("set/cat/2.gif") + ": is no file *.png; a class's folder has only such files");
+                 path("set/cat/2.gif") +
+                     ": is a GIF image; images of a folder must be PNG images: store it as PNG for a model of images (magick "
+                     "mogrify -format png " +
+                     path("set/cat/2.gif") + "); models of text read no images");
+  write("set/cat/2.gif", gray(2));
+  EXPECT_EQ(open_images(path("set"), ImageFormat::Auto).train.count(), 2) << "an image is what it is, not what it is called";
   write("set/readme", "");
   expect_refused(path("set"), ImageFormat::Auto,
                  path("set/readme") + ": is no folder; each class has a folder of PNG files here");

@@ -1,5 +1,6 @@
 #include "engine/data/png.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/data/expect_error.h"
@@ -92,9 +93,14 @@ TEST(ReadPng, RefusesDamage) {
   const std::string good = PngText{.cols = 3, .stored = bytes({0, 1, 2, 3})}.text();
   std::string flipped = good;
   flipped[PngText::signature().size() + 10] ^= 1;
-  expect_refused(flipped, "is damaged: the checksum of \"IHDR\" does not match");
+  expect_refused(flipped, "is damaged: the checksum of \"IHDR\" at byte 8 does not match");
   for (size_t size : {good.size() - 1, good.size() - 13, PngText::signature().size() + 5})
-    expect_refused(good.substr(0, size), "is incomplete");
+    expect_refused(good.substr(0, size), fmt::format("is incomplete: it ends at byte {}, inside a part", size));
+  expect_refused(good + "more", fmt::format("ends at byte {}, but 4 more bytes follow; copy the file again", good.size()));
+  const std::string pixels = test::packed(bytes({0, 1, 2, 3}));
+  expect_refused(PngText::signature() + PngText{.cols = 3}.header() + png_chunk("IDAT", pixels + "?") + png_chunk("IEND", ""),
+                 fmt::format("its packed pixels end at byte {} of {}; the rest is something else, so the file is damaged",
+                             pixels.size(), pixels.size() + 1));
   expect_refused("GIF89a", "is not a PNG image");
   expect_refused(PngText::signature() + png_chunk("IEND", ""), "is not a PNG image: it does not begin with a header");
   expect_refused(PngText{.cols = 3, .stored = bytes({5, 1, 2, 3})}.text(), "is damaged: a row has an unknown filter");

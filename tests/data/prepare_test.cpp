@@ -289,19 +289,9 @@ TEST_F(Prepare, LeavesOutFilesOfAFolderThatAreNoTexts) {
   const PrepareResult result = prepare(with);
   EXPECT_EQ(text_of(with.output), "one two");
   EXPECT_EQ(result.documents, 2);
-  EXPECT_EQ(result.notes, std::vector<std::string>{"1 file is left out for not having the name of a text"});
-}
-
-TEST_F(Prepare, RefusesFormatsThatItDoesNotReadByTheirNames) {
-  PrepareOptions with = options("bytes");
-  with.inputs = {folder_.write("data.parquet", "PAR1")};
-  expect_error([&] { prepare(with); }, ExitCode::Usage,
-               folder_.at("data.parquet") +
-                   ": the format .parquet is not read; write it as lines of JSON, as in "
-                   "datasets.load_dataset(...).to_json(\"data.jsonl\")");
-  with.inputs = {folder_.write("data.tar.gz", "x")};
-  expect_error([&] { prepare(with); }, ExitCode::Usage,
-               folder_.at("data.tar.gz") + ": the format .tar.gz is not read; unpack it, or pack the text with gzip or zstd");
+  EXPECT_EQ(result.notes,
+            (std::vector<std::string>{folder_.at("texts") + ": reads text: 2 files, a.txt and so on (7 bytes)",
+                                      folder_.at("texts") + ": leaves out texts that are called *.csv: c.csv (3 bytes)"}));
 }
 
 TEST_F(Prepare, RefusesWhatItCannotDoBeforeItStarts) {
@@ -320,7 +310,8 @@ TEST_F(Prepare, RefusesWhatItCannotDoBeforeItStarts) {
   with = options("bytes");
   with.output = with.inputs[0];
   with.replace = true;
-  expect(with, with.output + ": is also the output; name another output");
+  expect(with,
+         "--output: " + with.output + " is the same file as an input (a text), which would be overwritten; name another file");
   with = options("bytes");
   with.output = folder_.at("no/such/folder/out.tokens");
   expect(with, with.output + ": the folder " + folder_.at("no/such/folder") + " does not exist");
@@ -362,6 +353,8 @@ TEST_F(Prepare, ReplacesOnlyAFile) {
 TEST_F(Prepare, NamesTheInputThatCannotBeEncoded) {
   PrepareOptions with = options("characters");
   with.inputs.push_back(folder_.write("bad.txt", "abc\xFF"));
+  EXPECT_THROW(prepare(with), DataError) << "it is no text";
+  with.read_as = ReadAs::Bytes;
   expect_error(
       [&] { prepare(with); }, ExitCode::Usage,
       folder_.at("bad.txt") + ": the text is not UTF-8 at byte 3 (0xff), so it has no characters; use vocabulary \"bytes\"");

@@ -387,6 +387,65 @@ TEST_F(RefusedTokenizer, NamesTheValue) {
   expect("pre_tokenizer: 3 is not accepted; use an object");
 }
 
+// Each of these once made gigabytes, or took minutes, of a few bytes.
+TEST_F(RefusedTokenizer, WritesMoreAroundATextThanIsAccepted) {
+  const Json piece = {{"SpecialToken", {{"id", "s"}, {"type_id", 0}}}};
+  Json& post = json["post_processor"];
+  post = {{"type", "TemplateProcessing"},
+          {"single", Json::array({piece, piece})},
+          {"special_tokens", {{"s", {{"id", "s"}, {"ids", std::vector<int>(513, 1)}}}}}};
+  expect("post_processor: puts more than 1024 tokens around a text");
+  post["special_tokens"]["s"]["ids"] = {1};
+  post["single"] = std::vector<Json>(1025, piece);
+  expect("post_processor: puts more than 1024 tokens around a text");
+  post = nullptr;
+  json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "12345"}};
+  expect("pre_tokenizer.replacement: \"12345\" is not accepted; use a character");
+}
+
+TEST_F(RefusedTokenizer, RewritesTextIntoMoreThanIsAccepted) {
+  const Json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  const Json by_regex = {{"type", "Replace"}, {"pattern", {{"Regex", "."}}}, {"content", std::string(5000, 'b')}};
+  const Json prefix = {{"type", "Prepend"}, {"prepend", std::string(3000, 'p')}};
+  const std::string message =
+      "t.json: its rules make more than 4160 bytes of a text of 2, the most that is accepted (32 for each "
+      "byte, and 4096); is the tokenizer damaged?";
+  for (const std::vector<Json>& steps : {std::vector<Json>(40, twice), {by_regex}, {prefix, prefix}}) {
+    json["normalizer"] = {{"type", "Sequence"}, {"normalizers", steps}};
+    const auto tokenizer = tokenizer_from_text(json.dump(), "t.json");
+    expect_error([&] { tokenizer->encode("aa"); }, ExitCode::Usage, message);
+  }
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::vector<Json>(5, twice)}};
+  EXPECT_EQ(tokenizer_from_text(json.dump(), "t.json")->decode(tokenizer_from_text(json.dump(), "t.json")->encode("aa")),
+            std::string(64, 'a'));
+  json["normalizer"] = nullptr;
+  json["decoder"] = {{"type", "Sequence"}, {"decoders", std::vector<Json>(40, twice)}};
+  const auto tokenizer = tokenizer_from_text(json.dump(), "t.json");
+  const auto ids = tokenizer->encode("aa");
+  expect_error([&] { tokenizer->decode(ids); }, ExitCode::Usage, message);
+}
+
+// The canonical ordering sorts marks by their class and keeps the order of those of one class. Two marks of classes 220 and 230
+// that alternate are the slowest case of a sort by neighbours.
+TEST(NormalForms, OrderAnyNumberOfMarks) {
+  const std::string below = "\u0316", above = "\u0301", other_above = "\u0308";
+  for (const int pairs : {1, 2, 3, 100, 50'000}) {
+    std::string text = "x", sorted = "x", belows, aboves;
+    for (int i = 0; i < pairs; ++i) {
+      const std::string& mark = i % 3 == 0 ? other_above : above;
+      text += mark + below;
+      belows += below;
+      aboves += mark;
+    }
+    for (const NormalForm form : {NormalForm::NFC, NormalForm::NFD, NormalForm::NFKC, NormalForm::NFKD}) {
+      std::string expected = sorted + belows + aboves;
+      if (form == NormalForm::NFC || form == NormalForm::NFKC)
+        expected = "\u1E8D" + belows + aboves.substr(other_above.size());  // x and the first mark above it
+      EXPECT_TRUE(normal_form(text, form) == expected) << pairs;
+    }
+  }
+}
+
 TEST(RefusedText, IsNotUtf8WhereTokensAreCharacters) {
   expect_error(
       [] { load_tokenizer(kFolder + "t5_converted.json")->encode("ab\xFF"); }, ExitCode::Usage,

@@ -1,42 +1,29 @@
 #include "engine/data/unpacked_file.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
 
+#include "core/error.h"
 #include "engine/data/text_file.h"
 #include "engine/data/zstd.h"
-#include "tests/data/expect_error.h"
 #include "tests/data/files.h"
+#include "tests/data/packed_text.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet::data {
 namespace {
 
-// A frame of zstd with one block that is stored as it is (RFC 8878).
-std::string stored_frame(const std::string& text) {
-  const auto header = static_cast<uint32_t>(text.size() << 3 | 1);  // the last block
-  std::string frame("\x28\xB5\x2F\xFD\x20", 5);
-  frame += static_cast<char>(text.size());
-  for (int byte = 0; byte < 3; ++byte) frame += static_cast<char>(header >> 8 * byte & 0xFF);
-  return frame + text;
-}
-
 class UnpackedFiles : public testing::Test {
  protected:
-  std::string gzip(const std::string& name, const std::string& text) const {
-    gzFile file = gzopen(folder_.at(name).c_str(), "wb");
-    gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
-    gzclose(file);
-    return folder_.at(name);
-  }
   test::TemporaryFolder folder_;
 };
 
 TEST_F(UnpackedFiles, AreReadInAnyPieces) {
   const std::string text = "some text, 30 bytes altogether";
   for (const std::string& path :
-       {folder_.write("plain", text), gzip("gzip", text), folder_.write("zstd", stored_frame(text)),
-        folder_.write("frames", stored_frame(text.substr(0, 7)) + stored_frame("") + stored_frame(text.substr(7)))}) {
+       {folder_.write("plain", text), folder_.write("gzip", gzip_of(text)), folder_.write("zstd", zstd_of(text)),
+        folder_.write("members", gzip_of(text.substr(0, 7)) + gzip_of("") + gzip_of(text.substr(7))),
+        folder_.write("frames", zstd_of(text.substr(0, 7)) + zstd_of("") + zstd_of(text.substr(7)))}) {
     for (const size_t bytes : {1, 3, 30, 100}) {
       UnpackedFile file(path);
       std::string found;
@@ -54,23 +41,68 @@ TEST_F(UnpackedFiles, WhatTheZstdProgramPackedIsTheSame) {
   EXPECT_EQ(read_text(TRIVET_SOURCE_DIR "/tests/golden/texts/lines.zst"), expected);
 }
 
-TEST_F(UnpackedFiles, DamagedOrTruncatedZstdIsRefused) {
-  const std::string packed = file_content(TRIVET_SOURCE_DIR "/tests/golden/texts/lines.zst");
-  for (const size_t bytes : {size_t{5}, packed.size() / 2}) {
-    const std::string path = folder_.write("a.zst", packed.substr(0, bytes));
-    expect_error([&] { read_text(path); }, ExitCode::Usage, path + ": truncated zstd data after 0 bytes of text");
-  }
-  std::string damaged = packed;
-  damaged[packed.size() - 1] = static_cast<char>(damaged[packed.size() - 1] ^ 1);  // of the checksum
-  const std::string path = folder_.write("a.zst", damaged);
+// What is read of a packed file, or the message of the error without the name.
+std::string outcome(const std::string& path, size_t piece) {
+  std::string text;
   try {
-    read_text(path);
-    ADD_FAILURE() << "no error";
+    UnpackedFile file(path);
+    while (file.append(text, piece)) {
+    }
+    return text;
   } catch (const DataError& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with(path + ": damaged zstd data after ")) << error.what();
+    EXPECT_EQ(error.exit_code(), ExitCode::Usage);
+    const std::string message = error.what();
+    EXPECT_TRUE(message.starts_with(path + ": ")) << message;
+    return message.substr(path.size() + 2);
   }
-  const std::string more = folder_.write("b.zst", packed + "text");
-  EXPECT_THROW(read_text(more), DataError) << "what follows is no frame";
+}
+
+// In each byte of two members, and cut after each, and with more after the end: nothing is lost without an error.
+TEST_F(UnpackedFiles, NoDamageOfGzipGoesUnseen) {
+  const std::string text = "some text, 30 bytes altogether", one = gzip_of(text), two = one + one;
+  const auto read = [&](const std::string& content, size_t piece = 7) {
+    return outcome(folder_.write("a.gz", content), piece);
+  };
+  EXPECT_EQ(read(two), text + text);
+  constexpr size_t kTime = 4, kSystem = 9;  // from one to the other: bytes of a header that say nothing of the text
+  for (size_t at = 3; at < two.size(); ++at) {
+    const size_t place = at % one.size();
+    if (place >= kTime && place <= kSystem) continue;
+    std::string damaged = two;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x5A);
+    EXPECT_TRUE(read(damaged).find(" gzip data ") != std::string::npos) << "byte " << at << ": " << read(damaged);
+  }
+  for (size_t bytes = 3; bytes < two.size(); ++bytes) {
+    if (bytes == one.size()) continue;
+    const std::string expected = fmt::format("truncated gzip data: the file ends at byte {}, after ", bytes);
+    EXPECT_TRUE(read(two.substr(0, bytes)).starts_with(expected)) << read(two.substr(0, bytes));
+  }
+  for (const std::string& rest :
+       {std::string("text"), std::string(1, '\0'), std::string(512, '\0'), std::string("\x1F\x8C"), zstd_of("x")})
+    for (const size_t piece : {1, 30, 1000})
+      EXPECT_EQ(read(two + rest, piece),
+                fmt::format("its gzip data ends at byte {}, after 60 bytes of text, but something else "
+                            "follows; copy the file again",
+                            two.size()));
+}
+
+TEST_F(UnpackedFiles, NoDamageOfZstdGoesUnseen) {
+  const std::string one = file_content(TRIVET_SOURCE_DIR "/tests/golden/texts/lines.zst"), two = one + one;  // with checksums
+  const auto read = [&](const std::string& content) { return outcome(folder_.write("a.zst", content), 1000); };
+  const size_t text_bytes = read(one).size();
+  EXPECT_EQ(read(two).size(), 2 * text_bytes);
+  for (size_t at = one.size() - 8; at < two.size(); at += 13) {
+    std::string damaged = two;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x5A);
+    EXPECT_TRUE(read(damaged).find(" zstd data") != std::string::npos) << "byte " << at << ": " << read(damaged).substr(0, 100);
+    if (at == one.size()) continue;
+    const std::string expected = fmt::format("truncated zstd data: the file ends at byte {}, after ", at);
+    EXPECT_TRUE(read(two.substr(0, at)).starts_with(expected)) << read(two.substr(0, at)).substr(0, 100);
+  }
+  EXPECT_EQ(read(one + "text"),
+            fmt::format("its zstd data ends at byte {}, after {} bytes of text, but something else follows; "
+                        "copy the file again",
+                        one.size(), text_bytes));
 }
 
 TEST_F(UnpackedFiles, ZstdIsKnownByItsFirstBytes) {

@@ -479,6 +479,9 @@ TEST(ShardedOptimizer, RefusesWhatItCannotDo) {
       "audit.every_steps: 2 is not accepted");
   refused(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})",
           "offload_optimizer.device: is not accepted");
+  for (const char* steps : {"1048577", "2147483648", "4294967297", "1152921504606846976"})
+    refused(("{\"gradient_accumulation_steps\": " + std::string(steps) + "}").c_str(),
+            "is not accepted for an embedded optimizer; use at most 1048576");
   refused(R"({"training": {"epochs": 3}, "scheduler": {"type": "Cosine"}})", "its epochs can only be counted by a trainer");
   refused(R"({"optimizer": {"lr_scaling": {"rule": "linear", "base_batch_size": 1, "warmup_epochs": 5}}})",
           "optimizer.lr_scaling.warmup_epochs: its epochs can only be counted");
@@ -496,6 +499,19 @@ TEST(ShardedOptimizer, RefusesWhatItCannotDo) {
   });
   // Also where the ranks are too few for such a grid.
   refused(R"({"parallel": {"pipeline": 2}})", "parallel.pipeline: 2 is not accepted");
+}
+
+// The sum of the counts of a step must not overflow.
+TEST(ShardedOptimizer, RefusesCountsThatAreTooLarge) {
+  comm::run_threads(2, [](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}};
+    ShardedOptimizer optimizer(parse_config("{}", "t.json"), parameters, world);
+    for (const int64_t count : {int64_t{-1}, (int64_t{1} << 52) + 1, int64_t{1} << 62, std::numeric_limits<int64_t>::max()})
+      EXPECT_THAT([&] { optimizer.end_microbatch(1, count); },
+                  ThrowsMessage<Error>(HasSubstr("end_microbatch() with a count of")));
+    optimizer.end_microbatch(1, int64_t{1} << 52);
+    EXPECT_EQ(optimizer.step().loss, 0x1p-52);
+  });
 }
 
 TEST(ShardedOptimizer, NamesTheFirstDifferenceBetweenRanks) {

@@ -53,6 +53,16 @@ TEST(Units, ABucketHasOneRole) {
 TEST(Units, RefusesWhatCannotBeAUnit) {
   const auto make = [](std::vector<Parameter> parameters) { return [=] { make_units(parameters, 10); }; };
   EXPECT_THAT(make({{.shape = {1}}}), ThrowsMessage<Error>(HasSubstr("parameter 0 has no name")));
+  EXPECT_THAT(make({{.name = "__metadata__", .shape = {1}}}),
+              ThrowsMessage<Error>(HasSubstr("means something else in the files")));
+  EXPECT_THAT(make({{.name = "optimizer.exp_avg.a", .shape = {1}}}), ThrowsMessage<Error>(HasSubstr("begins like those of")));
+  EXPECT_THAT(make({{.name = "a\xff", .shape = {1}}}), ThrowsMessage<Error>(HasSubstr("the name \"a\\xff\" is not UTF-8")));
+  EXPECT_THAT(make({{.name = "\xed\xa0\x80", .shape = {1}}}), ThrowsMessage<Error>(HasSubstr("is not UTF-8")));
+  EXPECT_THAT(make({{.name = std::string(1025, 'n'), .shape = {1}}}),
+              ThrowsMessage<Error>(HasSubstr("has 1025 bytes; use at most 1024")));
+  EXPECT_THAT(make({{.name = "a", .shape = {1}, .unit = "u\xff"}}), ThrowsMessage<Error>(HasSubstr("is not UTF-8")));
+  EXPECT_THAT(make({{.name = "a", .shape = {int64_t{1} << 48}}, {.name = "b", .shape = {1}}}),
+              ThrowsMessage<Error>(HasSubstr("the parameters up to \"b\" have more than 2^48 elements together")));
   EXPECT_THAT(make({{.name = "a", .shape = {2, 0}}}), ThrowsMessage<Error>(HasSubstr("\"a\" has the shape [2, 0]")));
   EXPECT_THAT(make({{.name = "a", .shape = {-2}}}), ThrowsMessage<Error>(HasSubstr("\"a\" has the shape [-2]")));
   EXPECT_THAT(make({{.name = "a", .shape = {-2, -3}}}), ThrowsMessage<Error>(HasSubstr("\"a\" has the shape [-2, -3]")));

@@ -72,7 +72,7 @@ TEST_F(CostsFile, IsRefusedForWhatIsWrong) {
               HasSubstr("which is not a time in seconds"));
   EXPECT_THAT(refusal(all + R"({"name": "blocks.0"}, )" + head + "]}"), HasSubstr("has no times for block \"blocks.0\""));
   EXPECT_THAT(refusal(all + R"({"name": "\u001b[31m"}, )" + head + "]}"), HasSubstr("has \"\\u001b[31m\" as block 1"));
-  EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("the file has lists deeper than 16 levels; use costs.json"));
+  EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("the file is nested deeper than 16 levels; use costs.json"));
   std::filesystem::resize_file(path, (16 << 20) + 1);
   EXPECT_THAT(
       [&] { read_block_costs(path, names); },

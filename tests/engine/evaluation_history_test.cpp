@@ -29,6 +29,16 @@ int stops_after(const std::vector<double>& losses, int64_t patience, double thre
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+TEST(EvaluationHistory, AnEvaluationWithoutALossDecidesNothing) {
+  EvaluationHistory history(stopping(2), true);
+  history.add_nothing(1);
+  EXPECT_FALSE(history.keeps(1));
+  history.add(2, 5);
+  for (int64_t step = 3; step < 9; ++step) history.add_nothing(step);
+  EXPECT_FALSE(history.is_out_of_patience());
+  EXPECT_EQ(history.state(), (EvaluationState{.step = 8, .best_step = 2, .best_loss = 5, .without_improvement = 0}));
+}
+
 TEST(EvaluationHistory, AFirstLossIsAnImprovement) {
   EXPECT_EQ(stops_after({9}, 1), 0);
   EXPECT_EQ(stops_after({9, 9}, 1), 2);  // an equal one is none

@@ -155,6 +155,56 @@ TEST_F(TrainingJob, EvaluatesEveryTokenOfTheValidationSplitOnceOnAnyNumberOfRank
     }
 }
 
+// Questions without answers fill some samples, so some steps have nothing to learn from.
+TEST_F(TrainingJob, AStepWithoutTargetsHasNoLossAndChangesNothing) {
+  const std::string question = "{\"prompt\": \"why\", \"completion\": \"\"}\n",
+                    answered = "{\"prompt\": \"a\", \"completion\": \"bcd\"}\n";
+  folder.write("train.jsonl", question + question + answered + question + question + question + answered + answered);
+  folder.write("validation.jsonl", question + answered + question);
+  const auto job = [&](const std::string& further) {
+    Config some = config(
+        R"("train_batch_size": 2, "train_micro_batch_size_per_gpu": 1, "optimizer": {"params": {"lr": 0.1, "weight_decay": 0.1}}, )" +
+        further);
+    some.data.train = folder.at("train.jsonl"), some.data.validation = folder.at("validation.jsonl");
+    some.data.packing = Packing::Single;
+    some.data.shuffle = false;
+    return some;
+  };
+  std::vector<nlohmann::json> of_one_rank;
+  for (const int ranks : {1, 2}) {
+    const Lines lines = train(job(R"("training": {"steps": 4, "evaluate_every": 1}, "reproducible": "layout")"), ranks);
+    ASSERT_EQ(lines.steps.size(), 4u);
+    for (const size_t step : {0, 2}) {
+      EXPECT_EQ(lines.steps[step].at("tokens"), 0);
+      for (const char* key : {"loss", "loss_bits", "grad_norm"}) EXPECT_TRUE(lines.steps[step].at(key).is_null()) << key;
+      EXPECT_EQ(lines.steps[step].at("skipped"), true);
+    }
+    EXPECT_EQ(lines.steps[1].at("tokens"), 3);
+    EXPECT_EQ(lines.evaluations[1].at("loss_bits"), lines.evaluations[2].at("loss_bits")) << "step 3 changed nothing";
+    EXPECT_NE(lines.evaluations[2].at("loss_bits"), lines.evaluations[3].at("loss_bits"));
+    EXPECT_THAT(printed,
+                HasSubstr("note    5 of 8 training samples and 2 of 3 validation samples have no token that the loss counts"));
+    EXPECT_THAT(printed, HasSubstr(", 2 skipped, 2 of them for lack of targets\n"));
+    std::vector<nlohmann::json> bits;
+    for (const auto& step : lines.steps) bits.push_back(step.at("loss_bits"));
+    if (ranks == 1) of_one_rank = bits;
+    EXPECT_EQ(bits, of_one_rank);
+  }
+  const auto refusal = [&](const std::string& further) -> std::string {
+    try {
+      train(job(further), 1);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(
+      refusal(R"("training": {"steps": 2, "evaluate_every": 1, "evaluate_samples": 1})"),
+      HasSubstr("validation split: data: none of the 1 validation samples of model.sequence_length 8 has a token that"));
+  folder.write("validation.jsonl", question);
+  EXPECT_THAT(refusal(R"("training": {"steps": 2, "evaluate_every": 1})"), HasSubstr("validation.jsonl: has nothing to learn"));
+}
+
 // 10 samples in steps of 4: the last step of a run may cross the end of an epoch, and no epoch is cut short.
 TEST_F(TrainingJob, EpochsAreRoundedUpToWholeSteps) {
   const auto steps_of = [&](double epochs, int64_t batch) {

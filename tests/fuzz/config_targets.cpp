@@ -63,16 +63,16 @@ void hostfile(std::string_view input) {
   if (!accepts(kConfigRefused, [&] { hosts = cli::parse_hosts(std::string(input), "input"); })) return;
   require(!hosts.empty(), "a hostfile names a host");
   std::string written;
-  for (const cli::Host& host : hosts) written += fmt::format("{} slots={}\n", host.name, host.slots.size());
+  for (const cli::Host& host : hosts) written += fmt::format("{} slots={}\n", host.login(), host.slots.size());
   const auto again = cli::parse_hosts(written, "written");
   require(again.size() == hosts.size(), "as many hosts are read again");
   for (size_t i = 0; i < hosts.size(); ++i)
-    require(again[i].name == hosts[i].name && again[i].slots == hosts[i].slots, "each host is read again as it was");
+    require(again[i].login() == hosts[i].login() && again[i].slots == hosts[i].slots, "each host is read again as it was");
   const auto filtered = [&](const std::string& include, const std::string& exclude) {
     return accepts(kConfigRefused, [&] { cli::filter_hosts(hosts, include, exclude); });
   };
   require(filtered(hosts[0].name, ""), "a host of the file can be included");
-  filtered("", hosts[0].name + ":0");
+  filtered("", cli::world_of({{hosts[0].name, {0}}}));
   filtered(std::string(input.substr(0, 64)), "");
 }
 

@@ -1,7 +1,4 @@
 // Fuzz targets for what the launcher reads: messages of agents, hosts of a job, files with variables.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "cli/launch/hostfile.h"
 #include "cli/launch/hosts/agent_messages.h"
 #include "cli/launch/hosts/exported_environment.h"
@@ -24,10 +21,7 @@ void agent(std::string_view input) {
 void world(std::string_view input) {
   std::vector<cli::Host> hosts;
   if (!accepts({ExitCode::Usage}, [&] { hosts = cli::parse_world(std::string(input)); })) return;
-  std::string written;
-  for (const cli::Host& host : hosts)
-    written += fmt::format("{}{}:{}", written.empty() ? "" : "@", host.name, fmt::join(host.slots, ","));
-  const auto again = cli::parse_world(written);
+  const auto again = cli::parse_world(cli::world_of(hosts));
   require(again.size() == hosts.size(), "as many hosts are read again");
   for (size_t i = 0; i < hosts.size(); ++i)
     require(again[i].name == hosts[i].name && again[i].slots == hosts[i].slots, "each host is read again as it was");
@@ -37,7 +31,11 @@ void environment_file(std::string_view input) {
   comm::Environment variables;
   if (!accepts({ExitCode::Usage}, [&] { variables = cli::parse_environment_file(std::string(input), "input"); })) return;
   std::string written;
-  for (const auto& [name, value] : variables) written += name + "=" + value + "\n";
+  for (const auto& [name, value] : variables) {
+    const bool has_single = value.find('\'') != std::string::npos, has_double = value.find('"') != std::string::npos;
+    const std::string quote = !has_single ? "'" : !has_double ? "\"" : "";
+    written += name + "=" + quote + value + quote + "\n";
+  }
   require(cli::parse_environment_file(written, "written") == variables, "what was read, written and read again is the same");
 }
 

@@ -2,6 +2,7 @@
 """Writes tests/golden/hf: a tiny random model of each architecture, saved by transformers, with what transformers computes from it.
 
     python3 tests/golden/hf_reference.py tests/golden/hf [ARCHITECTURE...]
+    python3 tests/golden/hf_reference.py --adapters tests/golden/adapters      models with a low-rank adapter, saved by PEFT
 
 Each folder holds config.json and model.safetensors as transformers saves them (in several files for one of them), and
 golden.safetensors: tokens, targets (-1 does not count), logits, loss and the norm of the loss's gradient, computed in float64 from
@@ -79,15 +80,52 @@ def randomize(model):
                 parameter.copy_(0.2 * noise)
 
 
-def write(folder, config_class, arguments):
+def random_model(config_class, arguments):
     config = getattr(transformers, config_class)(**arguments)
     config._attn_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     randomize(model)
+    return model
+
+
+def write(folder, config_class, arguments):
+    model = random_model(config_class, arguments)
     shutil.rmtree(folder, ignore_errors=True)
     limit = SHARD_BYTES.get(os.path.basename(folder))
     model.save_pretrained(folder, **({"max_shard_size": limit} if limit else {}))
-    model = model.double().eval()
+    write_golden(folder, model)
+
+
+# name of the folder -> (class of the config, arguments, arguments of LoraConfig)
+ADAPTERS = {
+    "llama": ("LlamaConfig", SMALL, dict(r=4, lora_alpha=8, target_modules="all-linear", use_rslora=True)),
+    "gpt2": ("GPT2Config", dict(vocab_size=VOCABULARY, n_positions=32, n_embd=16, n_layer=1, n_head=2, resid_pdrop=0.0,
+                                embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0),
+             dict(r=2, lora_alpha=3, target_modules=["c_attn", "c_proj"], rank_pattern={"c_attn": 3}, fan_in_fan_out=True)),
+    "phi3": ("Phi3Config", SMALL, dict(r=3, lora_alpha=5, target_modules=["qkv_proj", "down_proj"])),
+}
+
+
+def write_adapted(folder, config_class, arguments, adapter):
+    import peft
+
+    shutil.rmtree(folder, ignore_errors=True)
+    model = random_model(config_class, arguments)
+    model.save_pretrained(folder)
+    model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **adapter))
+    generator = torch.Generator().manual_seed(22)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
+    model.peft_config["default"].base_model_name_or_path = None
+    model.save_pretrained(folder)
+    os.remove(os.path.join(folder, "README.md"))
+    write_golden(folder, model.merge_and_unload())
+
+
+def write_golden(folder, model):
+    model = model.double().eval().requires_grad_(True)
     generator = torch.Generator().manual_seed(21)
     tokens = torch.randint(VOCABULARY, (BATCH, SEQUENCE), generator=generator)
     targets = torch.randint(VOCABULARY, (BATCH, SEQUENCE), generator=generator)
@@ -103,6 +141,10 @@ def write(folder, config_class, arguments):
 
 def main(target, names):
     print(f"torch {torch.__version__}, transformers {transformers.__version__}")
+    if target == "--adapters":
+        for name in ADAPTERS:
+            write_adapted(os.path.join(names[0], name), *ADAPTERS[name])
+        return
     for name in names or MODELS:
         write(os.path.join(target, name), *MODELS[name])
 

@@ -182,6 +182,23 @@ TEST_F(Exchange, KeepsTheOriginalsConfigAndTokenizer) {
       ThrowsMessage<ConfigError>(HasSubstr("--like /llama: describes another model: in the checkpoint, model.type is")));
 }
 
+TEST_F(Exchange, WhatAnInterruptedExportLeftIsReplacedByTheNext) {
+  const Exported whole = exported("gpt2", {.output = "/whole"});
+  create_directories(files, "/again");
+  write_text(files, "/again/.trivet-export-unfinished", "");
+  write_text(files, "/again/model-00001-of-00002.safetensors", "half");
+  write_text(files, "/again/config.json.tmp", "{");
+  const Exported again = export_model(files, "/checkpoints-of-gpt2", {.output = "/again"});
+  EXPECT_EQ(again.files, whole.files);
+  EXPECT_EQ(files.list("/again").size(), files.list("/whole").size());
+  for (const std::string& file : whole.files) EXPECT_EQ(text("/again/" + file), text("/whole/" + file)) << file;
+  // Nothing that somebody else has put there is removed.
+  write_text(files, "/again/.trivet-export-unfinished", "");
+  write_text(files, "/again/notes.txt", "mine");
+  EXPECT_THROW(export_model(files, "/checkpoints-of-gpt2", {.output = "/again"}), ConfigError);
+  EXPECT_EQ(text("/again/notes.txt"), "mine");
+}
+
 TEST_F(Exchange, RefusesWhatItCannotWrite) {
   import_model(files, PretrainedModel(files, "/llama"), "/out");
   EXPECT_THAT([&] { export_model(files, "/out", {.output = "/llama"}); },

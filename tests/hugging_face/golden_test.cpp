@@ -1,5 +1,5 @@
-// Reads the models that transformers wrote (tests/golden/hf_reference.py), and those that other programs wrote
-// (tests/golden/foreign_models.py), and compares what they compute with what transformers computes.
+// Reads the models that transformers wrote (tests/golden/hf_reference.py), some with adapters that PEFT wrote, and those that
+// other programs wrote (tests/golden/foreign_models.py), and compares what they compute with what transformers computes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,10 +23,11 @@ void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.model; }
 
 std::vector<Golden> golden_models() {
   std::vector<Golden> all;
-  for (const auto& entry : std::filesystem::directory_iterator(kFolder + "hf")) {
-    const std::string folder = "hf/" + entry.path().filename().string();
-    all.push_back({folder, folder});
-  }
+  for (const std::string kind : {"hf/", "adapters/"})
+    for (const auto& entry : std::filesystem::directory_iterator(kFolder + kind)) {
+      const std::string folder = kind + entry.path().filename().string();
+      all.push_back({folder, folder});
+    }
   for (const auto& folder : std::filesystem::directory_iterator(kFolder + "foreign"))
     for (const auto& entry : std::filesystem::directory_iterator(folder))
       if (const std::string name = entry.path().filename().string(); name != "golden.safetensors") {

@@ -11,13 +11,15 @@
 
 namespace trivet::hugging_face {
 
-inline std::string file_of(const std::map<std::string, Shape>& tensors, DType dtype = DType::Float32) {
+// `like`: tensors with the values of another one.
+inline std::string file_of(const std::map<std::string, Shape>& tensors, DType dtype = DType::Float32,
+                           const std::map<std::string, std::string>& like = {}) {
   checkpoint::SafetensorsHeader header;
   for (const auto& [name, shape] : tensors) header.tensors.push_back({name, dtype, shape, 0, 0});
   std::string file = checkpoint::layout_safetensors(header);
-  int number = 0;
   for (const auto& entry : header.tensors) {
-    ++number;
+    const auto other = like.find(entry.name);
+    const auto number = std::distance(tensors.begin(), tensors.find(other == like.end() ? entry.name : other->second)) + 1;
     for (int64_t i = 0; i < entry.shape.elements(); ++i) {
       const float value = static_cast<float>(number) + static_cast<float>(i) / 64;
       const auto append = [&](auto element) {

@@ -393,6 +393,21 @@ TEST(HvdErrors, MistakesOfOneRankAreSaidBeforeAnythingIsSent) {
     EXPECT_THAT(of([&] { hvd.allgather(view(scalar, Shape{}), {.name = "g"}); }), HasSubstr("the tensor has no dims"));
     EXPECT_THAT(of([&] { hvd.allreduce_(view(floats), {.name = std::string(5000, 'n')}); }),
                 HasSubstr("the name has 5000 bytes; use at most 4096"));
+    const auto refused_everywhere = [&](ConstTensorView tensor, const char* why) {
+      const TensorView writable{const_cast<void*>(tensor.data), tensor.dtype, tensor.shape};
+      EXPECT_THAT(of([&] { hvd.allreduce(tensor, {.name = "t"}); }), HasSubstr(why));
+      EXPECT_THAT(of([&] { hvd.allreduce_(writable, {.name = "t"}); }), HasSubstr(why));
+      EXPECT_THAT(of([&] { hvd.grouped_allreduce({tensor}, {.name = "t"}); }), HasSubstr(why));
+      EXPECT_THAT(of([&] { hvd.allgather(tensor, {.name = "t"}); }), HasSubstr(why));
+      EXPECT_THAT(of([&] { hvd.broadcast(tensor, 0, {.name = "t"}); }), HasSubstr(why));
+      EXPECT_THAT(of([&] { hvd.broadcast_parameters({{"t", writable}}, 0); }), HasSubstr(why));
+      EXPECT_THAT(of([&] { hvd.alltoall(tensor, {}, {.name = "t"}); }), HasSubstr(why));
+      EXPECT_THAT(of([&] { hvd.reducescatter(tensor, {.name = "t"}); }), HasSubstr(why));
+    };
+    refused_everywhere({nullptr, DType::Float32, {2}}, "the tensor of the shape [2] has no data (a null pointer)");
+    refused_everywhere({floats.data(), DType::Float32, {-2}}, "the tensor has the shape [-2]; each size must be at least 0");
+    refused_everywhere({floats.data(), DType::Float32, {-2, -2}}, "the tensor has the shape [-2, -2]");
+    refused_everywhere({floats.data(), DType::Float32, {int64_t{1} << 32, int64_t{1} << 32}}, "their product at most 2^48");
     Handle nothing;
     EXPECT_THAT(of([&] { hvd.synchronize(nothing); }), HasSubstr("stands for nothing"));
     EXPECT_THAT(of([&] { hvd.poll(nothing); }), HasSubstr("stands for nothing"));

@@ -37,7 +37,12 @@ ExactSum of(std::initializer_list<double> terms) {
 
 TEST(Verdict, IsTheMeanOverTargetsThatCount) {
   EXPECT_EQ(judged(of({9, 16}), 40, {.unit = 10}), (std::vector<double>{1.25, 0.25, 1}));
-  EXPECT_EQ(judged(of({9, 16}), 0, {.unit = 10}), (std::vector<double>{50, 10, 1}));  // as if one target counted
+}
+
+TEST(Verdict, DoesNotApplyAStepWithoutTargets) {
+  EXPECT_EQ(judged(of({9, 16}), 0, {.unit = 10}), (std::vector<double>{50, 10, 0}));
+  EXPECT_EQ(judged(of({}), 0, {.unit = 10, .check_finite = false})[kApply], 0);
+  EXPECT_EQ(judged(of({}), 1, {.unit = 10})[kApply], 1);
 }
 
 TEST(Verdict, ClipsOnlyLongGradients) {

@@ -9,6 +9,7 @@
 #include "cli/launch/hosts/preflight.h"
 #include "cli/launch/hosts/remote_command.h"
 #include "comm/member.h"
+#include "core/error.h"
 #include "tests/launch/launched_job.h"
 
 namespace trivet::cli {
@@ -86,6 +87,8 @@ TEST(AgentMessages, ArriveAsTheyWereSent) {
   task.request.log_folder = "logs";
   task.request.save_pid = true;
   task.request.shutdown_timeout_s = 7;
+  task.request.host_timeout_s = 9;
+  task.request.launch_id = "34cd";
   task.request.quiet = true;
   const auto arrived = decode_control(encode({.task = task})).task;
   ASSERT_TRUE(arrived);
@@ -107,6 +110,8 @@ TEST(AgentMessages, ArriveAsTheyWereSent) {
   EXPECT_EQ(arrived->request.log_folder, "logs");
   EXPECT_TRUE(arrived->request.save_pid);
   EXPECT_EQ(arrived->request.shutdown_timeout_s, 7);
+  EXPECT_EQ(arrived->request.host_timeout_s, 9);
+  EXPECT_EQ(arrived->request.launch_id, "34cd");
   EXPECT_TRUE(arrived->request.quiet);
 
   const HostReport report{"b\xff", "boot", {"a", "b"}, "10.0.0.2", "10.0.0.1", 8, int64_t{1} << 40, 7, 1.5};
@@ -121,6 +126,13 @@ TEST(AgentMessages, ArriveAsTheyWereSent) {
   EXPECT_EQ(told->memory_bytes, int64_t{1} << 40);
   EXPECT_EQ(told->disk_bytes, 7);
   EXPECT_EQ(told->time, 1.5);
+
+  for (const char* open : {"[", "{\"a\":", "[[],"})
+    for (const char* key : {"", "{\"order\":", "{\"task\":"}) {
+      std::string deep = key;
+      for (int i = 0; i < 500'000; ++i) deep += open;
+      EXPECT_THROW(decode_control(deep), CommError) << key << open;
+    }
 
   EXPECT_EQ(decode_control(encode({.listen = Address{"fd00::1", 1}})).listen->host, "fd00::1");
   EXPECT_EQ(decode_control(encode({.reach = Address{"x", 2}})).reach->port, 2);
@@ -186,8 +198,8 @@ TEST(ExportedEnvironment, HasNoVariableOfOneProcess) {
 }
 
 TEST(ExportedEnvironment, NamesTheLineThatIsWrong) {
-  EXPECT_EQ(parse_environment_file("A=1\n\n#x\nB_2=a=b \n", "f"), (comm::Environment{{"A", "1"}, {"B_2", "a=b "}}));
-  for (const char* wrong : {"A\n", "=1\n", "2A=1\n", "A B=1\n", "export A=1\n"}) {
+  for (const char* wrong : {"A\n", "=1\n", "2A=1\n", "A B=1\n", "export A\n", "export\n", "A+=1\n", "A='x\n", "A=\"x\n",
+                            "A='x'y\n", "A=$HOME/x\n", "A=x:${B}\n", "A=\"$B\"\n", "A=$(id)\n", "A=`id`\n", "A=1$2\n"}) {
     try {
       parse_environment_file(std::string("OK=1\n") + wrong, "f");
       ADD_FAILURE() << wrong;
@@ -195,6 +207,42 @@ TEST(ExportedEnvironment, NamesTheLineThatIsWrong) {
       EXPECT_THAT(error.what(), HasSubstr("f:2: "));
     }
   }
+}
+
+TEST(ExportedEnvironment, ReadsLinesAsPeopleWriteThem) {
+  const std::vector<std::pair<std::string, std::string>> values{{"A=1", "1"},
+                                                                {"A = 1", "1"},
+                                                                {"  A=1 \t", "1"},
+                                                                {"A=1\r", "1"},
+                                                                {"export A=1", "1"},
+                                                                {"export\tA = 1", "1"},
+                                                                {"A=", ""},
+                                                                {"A= # none", ""},
+                                                                {"A=#1", "#1"},
+                                                                {"A=1 # one", "1"},
+                                                                {"A=a#b", "a#b"},
+                                                                {"A=a b", "a b"},
+                                                                {"A='a b '", "a b "},
+                                                                {"A=\"a b\"", "a b"},
+                                                                {"A='$B `c`'", "$B `c`"},
+                                                                {"A=\"it's\"", "it's"},
+                                                                {"A='x' # one", "x"},
+                                                                {"A=''", ""},
+                                                                {"A=a=b", "a=b"},
+                                                                {"A=x$", "x$"},
+                                                                {"A={\"x\":1}", "{\"x\":1}"}};
+  for (const auto& [line, value] : values)
+    for (const char* end : {"", "\n", "\r\n", "\r"})
+      EXPECT_EQ(parse_environment_file(line + end, "f"), (comm::Environment{{"A", value}})) << line;
+  EXPECT_EQ(parse_environment_file("\xEF\xBB\xBF"
+                                   "A=1\r\n\r\n # c\nB_2=2\nA=3",
+                                   "f"),
+            (comm::Environment{{"A", "3"}, {"B_2", "2"}}));
+  EXPECT_THROW(parse_environment_file(std::string("A=1\0B=2", 7), "f"), ConfigError);
+  EXPECT_THROW(parse_environment_file("\xFF\xFE"
+                                      "A",
+                                      "f"),
+               ConfigError);
 }
 
 HostState host(const std::string& name, int first, int slots, const HostReport& report) {
@@ -278,6 +326,12 @@ TEST(OtherLaunchers, RefuseWhatTheyCannotDo) {
   };
   refuses(OtherLauncher::Slurm, two_hosts({0}), "host \"a\" has 2 slots and \"b\" has 1");
   refuses(OtherLauncher::OpenMpi, two_hosts({1, 2}), "cannot choose slot 1 of host \"b\"");
+  auto users = two_hosts(), addresses = two_hosts();
+  users[1].host.user = "me";
+  addresses[1].host.name = "fd00::1";
+  refuses(OtherLauncher::OpenMpi, users, "--launcher openmpi: cannot reach host \"me@b\" as another user");
+  refuses(OtherLauncher::Pdsh, addresses, "--launcher pdsh: cannot reach host \"fd00::1\" by an address of IP version 6");
+  EXPECT_THAT(other_command(OtherLauncher::Pdsh, request_of({"p"}), users, inherited).words, testing::Contains("a,me@b"));
   refuses(OtherLauncher::Mpich, two_hosts({0, 2}), "cannot choose slot 2 of host \"b\"");
   LaunchRequest logs = request_of({"p"});
   logs.log_folder = "logs";

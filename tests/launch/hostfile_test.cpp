@@ -23,23 +23,68 @@ std::string slots_of(const std::vector<Host>& hosts) {
   return text;
 }
 
+// Empty: nothing was refused.
+template <typename Call>
+std::string refusal_of(const Call& call) {
+  try {
+    call();
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
 TEST(HostFileLines, AreAHostAndItsSlots) {
   EXPECT_EQ(slots_of(parse_hosts("a slots=2 # first\n\n  b.c-d_e slots=1\n# end", "hosts")), "a:01 b.c-d_e:0");
   EXPECT_EQ(parse_hosts("a slots=4096", "hosts").at(0).slots.size(), 4096u);
 }
 
 TEST(HostFileLines, ThatSayAnythingElseAreRefusedWithTheirPlace) {
-  for (const char* line :
-       {"a", "a 2", "a slot=2", "a slots=1 2", "a slots=1 slots=1", "-a slots=1", "a/b slots=1", "a;b slots=1"})
-    EXPECT_THAT([&] { parse_hosts(std::string("x slots=1\n") + line, "hosts"); },
-                ThrowsMessage<ConfigError>(std::string("hosts:2: \"") + line + "\" is not accepted; write \"host slots=N\""))
-        << line;
+  const std::vector<std::pair<std::string, std::string>> wrong{
+      {"a", "\"a\" is not accepted: slots=N is missing"},
+      {"a 2", "\"2\" is not accepted"},
+      {"a slot=2", "\"slot=2\" is not accepted"},
+      {"a slots", "\"slots\" is not accepted"},
+      {"a slots=1 2", "\"2\" is not accepted"},
+      {"a cpu=2 slots=1", "\"cpu=2\" is not accepted"},
+      {"a slots=1 slots=1", "\"slots=1\" is not accepted: slots is there already"},
+      {"a slots=2 max_slots=1", "\"a slots=2 max_slots=1\" is not accepted: max_slots 1 is less than the 2 slots"},
+      {"a:2", "\"a:2\" is not accepted as a host; slots follow as \"slots=2\""},
+      {"n[1-4] slots=2", "\"n[1-4]\" is not accepted as a host; give each host a line of its own (scontrol show hostnames)"},
+      {"-a slots=1", "\"-a\" is not accepted as a host"},
+      {"a/b slots=1", "\"a/b\" is not accepted as a host"},
+      {"a;b slots=1", "\"a;b\" is not accepted as a host"},
+      {"fd00::1::2 slots=1", "\"fd00::1::2\" is not accepted as a host"},
+      {"@a slots=1", "\"@a\" is not accepted: that is no name of a user"},
+      {"-me@a slots=1", "\"-me@a\" is not accepted: that is no name of a user"},
+      {"me@ slots=1", "\"me@\" is not accepted as a host"},
+      {"a\xC2\xA0slots=1", "\"a\xC2\xA0slots=1\" is not accepted as a host"}};
+  for (const auto& one : wrong)
+    EXPECT_THAT(refusal_of([&] { parse_hosts("x slots=1\n" + one.first, "hosts"); }), HasSubstr("hosts:2: " + one.second));
   for (const char* number : {"0", "-1", "4097", "1x", "", "99999999999"})
     EXPECT_THAT([&] { parse_hosts(std::string("a slots=") + number, "hosts"); },
                 ThrowsMessage<ConfigError>(HasSubstr(std::string("\"") + number + "\" is not a number from 1 to 4096")))
         << number;
   EXPECT_THROW(parse_hosts("a slots=1\na slots=1", "hosts"), ConfigError);
+  EXPECT_THROW(parse_hosts("me@a slots=1\nyou@a slots=1", "hosts"), ConfigError);
+  EXPECT_THROW(parse_hosts("fd00::1 slots=1\n[FD00:0::1] slots=1", "hosts"), ConfigError);
   EXPECT_THROW(parse_hosts("", "hosts"), ConfigError);
+  EXPECT_THROW(parse_hosts("\xFF\xFE"
+                           "a",
+                           "hosts"),
+               ConfigError);
+}
+
+TEST(HostFileLines, MayBeWrittenAsOtherProgramsAndEditorsDo) {
+  for (const char* text : {"me@a slots=2", "a slots=2 max_slots=2", "a slots=2 max-slots=8", "a max_slots=2 slots=2",
+                           "a slots = 2", "\ta  slots=2\t", "a slots=2#x", "a slots=2\r\n", "\r\na slots=2\r",
+                           "\xEF\xBB\xBF"
+                           "a slots=2\n"})
+    EXPECT_EQ(slots_of(parse_hosts(text, "hosts")), "a:01") << text;
+  EXPECT_EQ(parse_hosts("me@a slots=1", "hosts").at(0).login(), "me@a");
+  for (const char* text : {"fd00::1 slots=1", "[fd00::1] slots=1", "FD00:0::1 slots=1"})
+    EXPECT_EQ(parse_hosts(text, "hosts").at(0).login(), "fd00::1") << text;
+  EXPECT_EQ(parse_hosts("me@fe80::1%eth0 slots=1", "hosts").at(0).login(), "me@fe80::1%eth0");
 }
 
 TEST(HostFilters, IncludeAndExcludeHostsAndSlots) {
@@ -60,6 +105,47 @@ TEST(HostFilters, IncludeAndExcludeHostsAndSlots) {
               ThrowsMessage<ConfigError>("--include: host \"c\" is not in the hostfile, which names a, b"));
   EXPECT_THAT([&] { filtered("b:2", ""); }, ThrowsMessage<ConfigError>("--include: host \"b\" has no slot 2; it has 0,1"));
   EXPECT_THROW(filtered("a", "b"), ConfigError);
+  EXPECT_EQ(filtered("b:0@a:2@b:1", ""), "b:01 a:2");
+  EXPECT_EQ(filtered("", "a:0@a:2"), "a:1 b:01");
+}
+
+// Nothing that is empty means everything or nothing, and no slot has two ranks.
+TEST(HostFilters, RefuseEmptyPartsAndSlotsThatAreNamedTwice) {
+  const std::vector<Host> hosts{{"a", {0, 1}}, {"fd00::1", {0}}, {"c", {0}, "me"}};
+  const std::vector<std::pair<std::string, std::string>> wrong{
+      {"a:", "\"a:\" names no slot after the colon"},
+      {":", "\":\" names no host"},
+      {":0", "\":0\" names no host"},
+      {"@", "\"\" names no host"},
+      {"a@", "\"\" names no host"},
+      {"@a", "\"\" names no host"},
+      {"a@@c", "\"\" names no host"},
+      {"a:0,", "\"\" is not a number from 0 to 4095"},
+      {"a:,0", "\"\" is not a number from 0 to 4095"},
+      {"a:0 ,1", "\"0 \" is not a number from 0 to 4095"},
+      {"a:0-1", "\"0-1\" is not a number from 0 to 4095"},
+      {"a:-1", "\"-1\" is not a number from 0 to 4095"},
+      {"a:0,0", "slot 0 of host \"a\" is named twice; name it once"},
+      {"a:0@a:0", "slot 0 of host \"a\" is named twice; name it once"},
+      {"a:1@a", "slot 1 of host \"a\" is named twice; name it once"},
+      {"[fd00::1]:", "\"[fd00::1]:\" names no slot after the colon"},
+      {"[fd00::1", "\"[fd00::1\" is not an address in brackets"},
+      {"[fd00::1]0", "\"[fd00::1]0\" is not an address in brackets"},
+      {"me@c:0", "host \"me\" is not in the hostfile, which names a, fd00::1, c; hosts are named without their users here"}};
+  for (const auto& one : wrong) {
+    EXPECT_THAT(refusal_of([&] { filter_hosts(hosts, one.first, ""); }), HasSubstr(one.second)) << one.first;
+    EXPECT_THAT(refusal_of([&] { filter_hosts(hosts, "", one.first); }), HasSubstr(one.second)) << one.first;
+    if (one.first.starts_with("me@")) continue;
+    EXPECT_NE(refusal_of([&] { parse_world(one.first); }), "") << one.first;
+  }
+  EXPECT_EQ(slots_of(filter_hosts(hosts, "[FD00:0::1]:0@c", "")), "fd00::1:0 c:0");
+  EXPECT_EQ(slots_of(filter_hosts(hosts, "", "fd00::1")), "a:01 c:0");
+}
+
+TEST(World, IsReadAsItIsWritten) {
+  for (const char* text : {"a:0", "a:0,1@b:3", "[fd00::1]:0,2@b:0", "[fe80::1%eth0]:7"})
+    EXPECT_EQ(world_of(parse_world(text)), text);
+  EXPECT_EQ(slots_of(parse_world("a:0@b:0@a:1")), "a:01 b:0");
 }
 
 }  // namespace

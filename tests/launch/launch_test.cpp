@@ -16,6 +16,7 @@ namespace trivet::test {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct Result {
@@ -261,6 +262,16 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"IncludeOfAnUnknownHost",
             {"--include", "far:0", "/bin/true"},
             "--include: host \"far\" is not in the hostfile, which names "},
+        Bad{"IncludeWithoutSlots",
+            {"--include", "localhost:", "--max_restarts", "1", "/bin/true"},
+            "names no slot after the colon"},
+        Bad{"SlotTwice", {"--include", "localhost:0,0", "/bin/true"}, "slot 0 of host \"localhost\" is named twice"},
+        Bad{"NodeRankBelowNone", {"--no_ssh", "--node_rank", "-5", "/bin/true"}, "--node_rank -5: must be from 0"},
+        Bad{"EmptyInclude", {"--include", "", "/bin/true"}, "--include: an empty value is not accepted"},
+        Bad{"EmptyExclude", {"-e", "", "/bin/true"}, "-e: an empty value is not accepted"},
+        Bad{"EmptyHostfile", {"--hostfile=", "/bin/true"}, "--hostfile: an empty value is not accepted"},
+        Bad{"EmptyNumber", {"--num_gpus", "", "/bin/true"}, "--num_gpus: an empty value is not accepted"},
+        Bad{"EmptyProgram", {"--num_gpus", "1", ""}, "\"\": an empty value is not accepted"},
         Bad{"IncludeAndExclude", {"--include", "localhost", "--exclude", "localhost", "/bin/true"}, "exclude each other"},
         Bad{"IncludeAndRanks", {"--include", "localhost", "--num_gpus", "1", "/bin/true"}, "cannot be used with --include"}),
     [](const auto& test) { return std::string(test.param.name); });
@@ -278,6 +289,47 @@ TEST_F(HostFile, OfThisHostGivesItsSlots) {
                 .at(1)
                 .at("slot"),
             2);
+}
+
+// The launcher's own environment is a list of what it may use.
+TEST_F(HostFile, SlotsOfThisHostCountTheGpusThatItsEnvironmentShows) {
+  struct Shown {
+    std::string visible, include;
+    std::string expected;  // for the ranks; "-": stays as it is
+  };
+  const std::string path = with("localhost slots=8\n");
+  for (const Shown& one : std::vector<Shown>{{"4,5,6,7", "localhost:2,3", "6,7"},
+                                             {"4,5,6,7", "localhost:3,0", "7,4"},
+                                             {"GPU-aaaa,GPU-bbbb", "localhost:1", "GPU-bbbb"},
+                                             {"MIG-a,MIG-b,MIG-c", "localhost:2,1", "MIG-c,MIG-b"},
+                                             {"4, 5", "localhost:1", "5"},
+                                             {"4,5", "localhost:0,1", "-"},
+                                             {"", "localhost:1", "-"},
+                                             {"-1", "localhost:1", "-"}}) {
+    const Result result =
+        run({"-H", path, "-i", one.include, "--dry-run", "--json", "/bin/true"}, {{"CUDA_VISIBLE_DEVICES", one.visible}});
+    ASSERT_EQ(result.exit_code, 0) << result.output;
+    const json environment = json::parse(result.output).at("ranks").at(0).at("environment");
+    EXPECT_EQ(environment.value("CUDA_VISIBLE_DEVICES", "-"), one.expected) << one.visible << " " << one.include;
+  }
+  for (const char* include : {"localhost:2", "localhost:0,1,2", "localhost:1,7"}) {
+    const Result result = run({"-H", path, "-i", include, "/bin/true"}, {{"CUDA_VISIBLE_DEVICES", "4,5"}});
+    EXPECT_EQ(result.exit_code, 2) << include;
+    EXPECT_THAT(result.output, HasSubstr("CUDA_VISIBLE_DEVICES=4,5 shows 2: slots count the GPUs that it names, from 0 to 1"));
+  }
+  // Ranks of a number of their own may have no use for GPUs, and what other hosts show is not known here.
+  EXPECT_EQ(run({"--num_gpus", "3", "/bin/true"}, {{"CUDA_VISIBLE_DEVICES", "4"}}).exit_code, 0);
+  const Result far =
+      run({"-H", with("far slots=8\n"), "-i", "far:2", "--dry-run", "--json", "/bin/true"}, {{"CUDA_VISIBLE_DEVICES", "4"}});
+  EXPECT_EQ(json::parse(far.output).at("ranks").at(0).at("environment").at("CUDA_VISIBLE_DEVICES"), "2");
+}
+
+// Nothing is started on the host under another user than the one who asked for it.
+TEST_F(HostFile, NamesNoOtherUserOfThisHost) {
+  EXPECT_THAT(run({"-H", with("nobody-else@localhost slots=1\n"), "/bin/true"}).output,
+              HasSubstr("\"nobody-else@localhost\": is this host, where the ranks run as the user who starts the job"));
+  EXPECT_THAT(run({"-H", with("me@n1 slots=1\nfd00::1 slots=1\n"), "--dry-run", "/bin/true"}).output,
+              AllOf(HasSubstr(" me@n1 'exec "), HasSubstr(" fd00::1 'exec ")));
 }
 
 TEST_F(HostFile, OfSeveralHostsNumbersRanksFromHostToHost) {
@@ -333,11 +385,12 @@ TEST_F(HostFile, IsShownAsTheCommandOfAnotherLauncher) {
 TEST_F(HostFile, ThatIsWrongIsRefusedWithItsLine) {
   const auto message = [&](const std::string& text) { return run({"-H", with(text), "/bin/true"}).output; };
   EXPECT_THAT(message("localhost slots=1\nlocalhost slots=1\n"), HasSubstr(path_ + ":2: host \"localhost\" is named twice"));
-  EXPECT_THAT(message("localhost\n"), HasSubstr(path_ + ":1: \"localhost\" is not accepted; write \"host slots=N\""));
+  EXPECT_THAT(message("localhost\n"),
+              HasSubstr(path_ + ":1: \"localhost\" is not accepted: slots=N is missing; write \"host slots=N\""));
   EXPECT_THAT(message("localhost slots=0\n"), HasSubstr("\"0\" is not a number from 1 to 4096"));
   EXPECT_THAT(message("-oProxyCommand=x slots=1\n"), HasSubstr("is not accepted"));
   EXPECT_THAT(message("# nothing\n"), HasSubstr("names no host"));
-  EXPECT_THAT(message("\x1b[2Jlocalhost slots=1\n"), HasSubstr(":1: \"\\x1b[2Jlocalhost slots=1\" is not accepted"));
+  EXPECT_THAT(message("\x1b[2Jlocalhost slots=1\n"), HasSubstr(":1: \"\\x1b[2Jlocalhost\" is not accepted"));
   const std::string cut = message(std::string(100000, 'x') + "\n");
   EXPECT_THAT(cut, HasSubstr(":1: \"" + std::string(200, 'x') + "...\" is not accepted"));
   EXPECT_THAT(run({"-H", with("localhost slots=2\n"), "--num_gpus", "3", "/bin/true"}).output,

@@ -68,6 +68,16 @@ TEST_F(StartAgain, WithoutASpareItNeedsMinNodes) {
   EXPECT_THAT(names(*next), ElementsAre("b:2", "c:2"));
 }
 
+// A host with a full disk, which only its own ranks write to.
+TEST_F(StartAgain, AHostThatCannotWriteItsCheckpointIsReplaced) {
+  const int not_written = static_cast<int>(ExitCode::CheckpointNotWritten);
+  const cli::JobStart start = job("a slots=2\nb slots=2\nc slots=2\n", 2, -1);
+  const auto next = next_start(start, {.exit_code = not_written, .text = "", .lost_hosts = {"b"}});
+  ASSERT_TRUE(next);
+  EXPECT_THAT(names(*next), ElementsAre("a:2", "c:2"));
+  EXPECT_FALSE(next_start(start, {.exit_code = not_written, .text = ""})) << "a directory that all hosts share";
+}
+
 TEST_F(StartAgain, LostHostsStayOut) {
   const auto second = next_start(job("a slots=1\nb slots=1\nc slots=1\n", -1, 1), lost({"b"}));
   ASSERT_TRUE(second);

@@ -1,6 +1,6 @@
 #include "cli/launch/slots.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <fstream>
 
@@ -18,7 +18,17 @@ TEST(Slots, AreTheGpusThatAProcessSees) {
   EXPECT_EQ(count_gpus(folder.path(), "0,1"), 2);
   EXPECT_EQ(count_gpus(folder.path(), ""), 0);
   EXPECT_EQ(count_gpus(folder.path(), "0,1,2,3"), 3);
+  EXPECT_EQ(count_gpus(folder.path(), "-1"), 0);
+  EXPECT_EQ(count_gpus(folder.path(), "GPU-1f, GPU-2e"), 2);
   EXPECT_EQ(count_gpus(folder.path() + "/none", std::nullopt), 0);
+}
+
+TEST(Slots, AreWhatTheVariableOfCudaNames) {
+  using testing::ElementsAre;
+  EXPECT_THAT(visible_gpus("4,5"), ElementsAre("4", "5"));
+  EXPECT_THAT(visible_gpus(" 4 , GPU-aaaa,MIG-7/1/0"), ElementsAre("4", "GPU-aaaa", "MIG-7/1/0"));
+  EXPECT_THAT(visible_gpus("2,-1,3"), ElementsAre("2"));
+  for (const char* none : {"", "-1", "NoDevFiles", "none", ",0"}) EXPECT_THAT(visible_gpus(none), testing::IsEmpty()) << none;
 }
 
 TEST(Slots, OfAHostWithoutGpusAreWhatIncludeNames) {

@@ -50,6 +50,26 @@ TEST(Console, PrintsPlainLinesWhenPiped) {
       "saved   checkpoints/step-000005\n");
 }
 
+TEST(Console, ShowsNoLossWithoutTargets) {
+  std::ostringstream out;
+  Console console(out, {.steps_per_print = 1});
+  console.on_start({.total_steps = 3});
+  for (int64_t step = 1; step <= 3; ++step) {
+    StepMetrics metrics = metrics_of(step);
+    if (step != 2) metrics.without_targets = metrics.skipped = true, metrics.loss = NAN, metrics.targets = 0;
+    console.on_step(metrics);
+  }
+  console.on_evaluation({.step = 3, .loss = NAN, .without_targets = true});
+  console.on_end({});
+  EXPECT_EQ(out.str(),
+            "    step     loss     grad       lr       tok/s    step ms       mem       left\n"
+            "       1   skipped: no sample of this step has a target, so there is nothing to learn and no loss\n"
+            "       2   3.8000    1.407  5.0e-04      10,000      540.0    17 MiB       0:01\n"
+            "       3   skipped: no sample of this step has a target, so there is nothing to learn and no loss\n"
+            "       3   no validation loss: no sample that was evaluated has a target\n"
+            "done    3 steps in 0:02, loss 3.8000 -> 3.8000, 5,000 tok/s, 2 skipped, 2 of them for lack of targets\n");
+}
+
 TEST(Console, SaysImagesAndAccuracyIfTheModelChoosesClasses) {
   std::ostringstream out;
   Console console(out, {.steps_per_print = 1});

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/data/files.h"
 #include "tests/support/temporary_folder.h"
 
@@ -51,6 +53,18 @@ TEST(CsvMonitor, LossScaleAndEvaluationHaveFilesOfTheirOwn) {
   monitor.on_evaluation({.step = 1, .loss = 2.5, .samples = 8});
   EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_loss_scale.csv")), "step,loss_scale\r\n8,65536.0\r\n");
   EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_eval_loss.csv")), "step,eval_loss\r\n8,2.5\r\n");
+}
+
+TEST(CsvMonitor, WithoutTargetsThereIsNoMean) {
+  const TemporaryFolder folder;
+  CsvMonitor monitor(folder.at("out"), "job");
+  StepMetrics metrics = metrics_at(8, 0.001);
+  metrics.without_targets = metrics.skipped = true;
+  metrics.rewards = Rewards{};
+  monitor.on_step(metrics);
+  monitor.on_evaluation({.step = 1, .samples = 8, .without_targets = true, .correct = 0});
+  EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_lr.csv")), "step,lr\r\n8,0.001\r\n");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.at("out/job")), {}), 1);
 }
 
 TEST(CsvMonitor, RewardsOfPairsHaveFilesOfTheirOwn) {

@@ -1,7 +1,10 @@
 #include "engine/monitor/jsonl.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -9,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "tests/data/files.h"
 #include "tests/support/temporary_folder.h"
@@ -50,6 +54,22 @@ TEST(JsonlMonitor, AStepIsOneLineWithTheDocumentedKeys) {
   EXPECT_EQ(line_of(3),
             "{\"step\": 3, \"loss\": 4.5, \"loss_bits\": \"40900000\", \"lr\": 1e-05, \"grad_norm\": 5.5, \"tokens\": 768, "
             "\"step_ms\": 86.25, \"tokens_per_second\": 8904.5, \"memory_bytes\": 17825792}\n");
+}
+
+TEST(JsonlMonitor, WithoutTargetsAMeanIsNull) {
+  StepMetrics metrics = metrics_of_step(3);
+  metrics.without_targets = metrics.skipped = true;
+  metrics.targets = 0;
+  metrics.correct = 0;
+  metrics.rewards = Rewards{};
+  EXPECT_EQ(to_json_line(metrics),
+            "{\"step\": 3, \"loss\": null, \"loss_bits\": null, \"lr\": 1e-05, \"grad_norm\": null, \"tokens\": 0, "
+            "\"step_ms\": 86.25, \"tokens_per_second\": 8904.5, \"memory_bytes\": 17825792, \"skipped\": true, "
+            "\"correct\": 0}\n");
+  const TemporaryFolder folder;
+  JsonlMonitor(folder.at("m.jsonl")).on_evaluation({.step = 3, .without_targets = true, .rewards = Rewards{}, .ms = 1.5});
+  EXPECT_EQ(file_content(folder.at("m.evaluation.jsonl")),
+            "{\"step\": 3, \"loss\": null, \"loss_bits\": null, \"tokens\": 0, \"ms\": 1.5}\n");
 }
 
 TEST(JsonlMonitor, ARunOnImagesCountsImages) {
@@ -151,6 +171,42 @@ TEST(OutputFile, ThatCannotBeWrittenAnyMoreIsNamedOnceAndDoesNotEndTheRun) {
   testing::internal::CaptureStderr();
   OutputFile::opened_late("/proc/no/such.jsonl").write("one\n");
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("/proc/no/such.jsonl: metrics cannot be written: "));
+}
+
+TEST(OutputFile, NeverWaitsForTheReaderOfAFifo) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.at("fifo");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THROW(
+      {
+        try {
+          OutputFile unread(path);
+        } catch (const Error& error) {
+          EXPECT_THAT(error.what(), testing::HasSubstr("nobody reads this FIFO; start its reader first, or name a file"));
+          throw;
+        }
+      },
+      Error);
+  const auto said_after = [&](const std::string& text, bool reader_leaves) {
+    Descriptor reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK));
+    OutputFile file(path);
+    file.write("one\n");
+    char got[4] = {};
+    EXPECT_EQ(::read(reader.number(), got, 4), 4);
+    if (reader_leaves) reader.reset();
+    testing::internal::CaptureStderr();
+    file.write(text);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said_after("two\n", true), testing::HasSubstr("metrics cannot be written: Broken pipe; the run continues"));
+  EXPECT_THAT(said_after(std::string(1 << 21, 'x'), false), testing::HasSubstr("the reader of this FIFO does not keep up"));
+}
+
+TEST(Metrics, AreKnownByTheirFirstLine) {
+  const std::string line = to_json_line({.step = 1});
+  for (const std::string& own : {line, line + line, line.substr(0, 5), line.substr(0, 30)}) EXPECT_TRUE(is_metrics(own)) << own;
+  for (const std::string other : {"hello", "{}\n", "{\"step\": 1}\n", "[1]", "{\"steps\": 1, \"loss_bits\": 2}\n"})
+    EXPECT_FALSE(is_metrics(other)) << other;
 }
 
 TEST(OutputFile, LosesAnIncompleteLastLineAndNothingElse) {

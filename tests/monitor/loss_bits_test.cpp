@@ -31,6 +31,13 @@ TEST(LossBits, AreReadFromTheLinesOfTheRequestedSteps) {
               ElementsAre(Pair(2, 0x7fc00000), Pair(3, 1)));
 }
 
+TEST(LossBits, OfAStepWithoutTargetsAreLeftOut) {
+  StepMetrics none;
+  none.step = 2;
+  none.without_targets = true;
+  EXPECT_THAT(read(line_with(1, 1) + to_json_line(none) + line_with(3, 8)), ElementsAre(Pair(3, 8)));
+}
+
 TEST(LossBits, OfALineThatIsIncompleteAreLeftOut) {
   EXPECT_THAT(read(line_with(2, 7) + line_with(3, 8).substr(0, 20)), ElementsAre(Pair(2, 7)));
 }

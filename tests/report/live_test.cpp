@@ -250,6 +250,23 @@ TEST(LiveRun, NoStepIsLostWhileItIsRead) {
   EXPECT_THAT(metrics, HasSubstr(fmt::format("trivet_step_duration_seconds_count{{run=\"demo\"}} {}\n", steps)));
 }
 
+TEST(Prometheus, HasNoMeanOfAStepWithoutTargets) {
+  RunData run;
+  run.name = "one";
+  StepPoint point = point_of(3, std::nan(""));
+  point.without_targets = point.skipped = true;
+  add(run, point);
+  add(run, EvaluationPoint{.step = 3, .loss = std::nan(""), .without_targets = true});
+  StepCounters counters;
+  counters.without_targets = 1;
+  const std::string text = to_prometheus(run, counters);
+  for (const char* name : {"trivet_loss", "trivet_gradient_norm", "trivet_tokens_per_second", "trivet_validation_loss",
+                           "trivet_best_validation_loss"})
+    EXPECT_THAT(text, testing::Not(HasSubstr(name))) << name;
+  EXPECT_THAT(text, HasSubstr("\ntrivet_steps_without_targets_total{run=\"one\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("\ntrivet_learning_rate{run=\"one\"} 0.001\n"));
+}
+
 TEST(Prometheus, HasTheTextOfTheFormat) {
   RunData run;
   run.name = "a \"b\" \\ c";
@@ -294,6 +311,9 @@ trivet_tokens_total{run="a \"b\" \\ c"} 300
 # HELP trivet_skipped_steps_total Steps skipped since the program started.
 # TYPE trivet_skipped_steps_total counter
 trivet_skipped_steps_total{run="a \"b\" \\ c"} 1
+# HELP trivet_steps_without_targets_total Steps since the program started in which no target was counted.
+# TYPE trivet_steps_without_targets_total counter
+trivet_steps_without_targets_total{run="a \"b\" \\ c"} 0
 # HELP trivet_step_duration_seconds Time of a step.
 # TYPE trivet_step_duration_seconds histogram
 trivet_step_duration_seconds_bucket{run="a \"b\" \\ c",le="0.005"} 0

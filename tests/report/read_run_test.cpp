@@ -13,7 +13,9 @@
 #include "engine/report/base64.h"
 #include "engine/report/event_log.h"
 #include "engine/report/predictions_file.h"
+#include "engine/report/run_charts.h"
 #include "engine/report/run_files.h"
+#include "engine/report/run_page.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet::report {
@@ -22,6 +24,7 @@ namespace {
 using test::TemporaryFolder;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::Pair;
 
 monitor::StepMetrics metrics_of(int64_t step) {
@@ -30,6 +33,7 @@ monitor::StepMetrics metrics_of(int64_t step) {
   metrics.loss = 10 - static_cast<double>(step);
   metrics.lr = 0.5;
   metrics.grad_norm = 2;
+  metrics.targets = 32;
   metrics.step_ms = 50;
   metrics.targets_per_second = 640;
   metrics.memory_bytes = 1000;
@@ -44,7 +48,7 @@ void write_run(const TemporaryFolder& folder, int64_t done, int64_t last, bool e
   monitors.on_start({.facts = {{"model", "gpt"}}, .steps_done = done, .total_steps = 8});
   for (int64_t step = done + 1; step <= last; ++step) {
     monitors.on_step(metrics_of(step));
-    monitors.on_evaluation({.step = step, .loss = std::abs(static_cast<double>(step) - 3)});
+    monitors.on_evaluation({.step = step, .loss = std::abs(static_cast<double>(step) - 3), .targets = 32});
   }
   monitors.on_checkpoint(last);
   monitors.on_note({"note", "a \"word\" \xff"});
@@ -112,6 +116,30 @@ TEST(ReadRun, ARunOnImagesHasImagesAndAccuracy) {
   EXPECT_EQ(run.evaluations.last().accuracy, 0.75);
   EXPECT_EQ(run.best_accuracy, 0.95);
   EXPECT_EQ(run.best_accuracy_step, 3);
+}
+
+// Files of earlier versions have a loss of 0 there.
+TEST(ReadRun, WithoutTargetsThereIsNoLoss) {
+  const TemporaryFolder folder;
+  for (const bool earlier : {false, true}) {
+    monitor::JsonlMonitor monitor(folder.at("m.jsonl"));
+    monitor.on_start({.total_steps = 3});
+    for (int64_t step = 1; step <= 3; ++step) {
+      monitor::StepMetrics metrics = metrics_of(step);
+      if (step > 1) metrics.targets = 0, metrics.without_targets = !earlier, metrics.loss = 0;
+      monitor.on_step(metrics);
+      if (step > 1) monitor.on_evaluation({.step = step, .loss = 0, .targets = 0, .without_targets = !earlier});
+    }
+    const RunData run = read_run(folder.at("m.jsonl"));
+    EXPECT_EQ(run.steps_without_targets, 2);
+    for (const double value : {run.steps.last().loss, run.steps.last().grad_norm, run.evaluations.last().loss,
+                               run.best_validation_loss, median_targets_per_second(run)})
+      EXPECT_TRUE(std::isnan(value)) << value;
+    const std::string page = to_page({&run, 1});
+    EXPECT_THAT(page, HasSubstr("<dd>none: no targets</dd>"));
+    EXPECT_THAT(page, HasSubstr("best none"));
+    EXPECT_THAT(page, Not(HasSubstr(">nan")));
+  }
 }
 
 TEST(ReadRun, ARunOnPairsHasPairsAndAccuracy) {
@@ -352,7 +380,7 @@ TEST(ReadRun, ALineThatIsSomethingElseIsNamed) {
             "m.jsonl:1: 18446744073709551615 is not a number from 0 to 1125899906842624" + advice);
   EXPECT_EQ(wrong("{\"step\": 1, \"loss\": \"low\"}"),
             "m.jsonl:1: \"{\"step\": 1, \"loss\": \"low\"}\" is not what trivet train writes there" + advice);
-  EXPECT_EQ(wrong(std::string(20, '[') + std::string(20, ']')), "m.jsonl:1: has more than 16 levels of JSON" + advice);
+  EXPECT_EQ(wrong(std::string(20, '[') + std::string(20, ']')), "m.jsonl:1: is nested deeper than 16 levels" + advice);
   EXPECT_EQ(wrong("{\"step\": \"" + std::string(1 << 20, 'a') + "\"}"),
             "m.jsonl:1: the line has more than 1048576 bytes" + advice);
 }

@@ -51,6 +51,13 @@ TEST(RunData, CountsSkippedStepsThatAreNotDrawnAndKeepsTheNewestNotes) {
   EXPECT_EQ(run.notes.back().step, 1000);
 }
 
+TEST(RunData, WithoutAFiniteLossThereIsNoBestEvaluation) {
+  RunData run;
+  add(run, EvaluationPoint{.step = 4, .loss = NAN, .without_targets = true});
+  EXPECT_TRUE(std::isnan(run.best_validation_loss));
+  EXPECT_EQ(run.best_validation_step, 0);
+}
+
 TEST(RunData, AnEvaluationThatIsNotFiniteIsNotTheBest) {
   RunData run;
   for (const double loss : {double(NAN), 3.0, double(NAN), 2.0, 4.0})

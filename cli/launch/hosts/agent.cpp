@@ -27,10 +27,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
-constexpr seconds kSilenceOfLauncher{60}, kConnecting{10}, kTimeToSayAll{10};
+// kFirstTask: until the launcher has said what to do; --host-timeout applies from then on.
+constexpr seconds kFirstTask{30}, kConnecting{10}, kTimeToSayAll{10};
 // What ranks have printed to a stream and the launcher has not yet passed on. When it is this much, they wait.
 constexpr int64_t kMostUnprinted = int64_t{1} << 20;
-constexpr size_t kReadAtOnce = size_t{1} << 16;
+constexpr size_t kReadFromRanksAtOnce = size_t{1} << 16;
 // How long the beginning of a line waits for its end. Without that, lines of several hosts would mix.
 constexpr std::chrono::milliseconds kLineMayTake{100};
 
@@ -76,9 +77,9 @@ class Agent final : public LauncherSide {
   void add_to(std::vector<pollfd>& entries) const override;
   int patience_ms() const override;
   void step() override;
-  std::vector<int> orders() override { return std::exchange(orders_, {}); }
+  std::vector<int> orders() override;
   void hear(const std::string& event) override { channel_->send({AgentMessage::Kind::Event, event}); }
-  bool is_abandoned() const override { return channel_->has_ended() || Clock::now() - heard_at_ > kSilenceOfLauncher; }
+  bool is_abandoned() const override { return channel_->has_ended() || Clock::now() - heard_at_ > patience_; }
 
  private:
   void send(const Control& control) { channel_->send({AgentMessage::Kind::Control, encode(control)}); }
@@ -96,7 +97,8 @@ class Agent final : public LauncherSide {
   void say_all();
 
   Channel channel_;
-  Clock::time_point heard_at_ = Clock::now(), said_alive_at_ = Clock::now();
+  Clock::time_point heard_at_ = Clock::now(), said_alive_at_ = Clock::now(), told_guardian_at_ = Clock::now();
+  Clock::duration patience_ = kFirstTask;  // with a launcher that says nothing
   HostTask task_;
   comm::Environment environment_;
   Meeting meeting_;
@@ -114,6 +116,7 @@ void Agent::exchange_messages() {
 
 // None: the launcher is gone.
 std::optional<Control> Agent::wait_for_control() {
+  heard_at_ = Clock::now();  // what the launcher said while this host was looked at has not been read yet
   while (!is_abandoned()) {
     exchange_messages();
     if (const auto message = channel_->next()) {
@@ -150,6 +153,7 @@ void Agent::run() {
 
 void Agent::prepare(const HostTask& task) {
   task_ = task;
+  patience_ = seconds(task.request.host_timeout_s);
   environment_ = comm::current_environment();
   for (const auto& [name, value] : task.environment) environment_[name] = value;
   environment_["PWD"] = task.directory;
@@ -203,7 +207,8 @@ void Agent::start(const Address& where) {
                                         .job_id = task_.job_id,
                                         .meet = [this] { return std::move(meeting_); },
                                         .speaker = "trivet launch: " + task_.on.host.name,
-                                        .announces = true},
+                                        .announces = true,
+                                        .launcher_silence = seconds(task_.request.host_timeout_s)},
                                        *this);
   // The guardian has ended, so this is all. It is at most what a pipe holds.
   for (Stream* stream : {&output_, &error_}) {
@@ -226,7 +231,18 @@ void Agent::take_output_over() {
   ::dup2((task_.one_output ? output_ : error_).pipe.writing.number(), STDERR_FILENO);
 }
 
-void Agent::guardian_runs() { meeting_ = {}; }
+void Agent::guardian_runs() {
+  meeting_ = {};
+  heard_at_ = Clock::now();
+}
+
+std::vector<int> Agent::orders() {
+  if (Clock::now() - told_guardian_at_ >= kAliveEvery) {
+    told_guardian_at_ = Clock::now();
+    orders_.push_back(kStillHere);
+  }
+  return std::exchange(orders_, {});
+}
 
 void Agent::add_to(std::vector<pollfd>& entries) const {
   channel_->add_to(entries);
@@ -260,12 +276,12 @@ void Agent::obey(const Control& control) {
 }
 
 bool Agent::read(Stream& stream) {
-  char text[kReadAtOnce];
+  char text[kReadFromRanksAtOnce];
   const ssize_t got = stream.pipe.reading ? ::read(stream.pipe.reading.number(), text, sizeof text) : 0;
   if (got <= 0) return false;
   if (stream.line.empty()) stream.line_began_at = Clock::now();
   stream.line.append(text, static_cast<size_t>(got));
-  pass_on(stream, stream.line.size() < kReadAtOnce ? stream.line.rfind('\n') + 1 : stream.line.size());
+  pass_on(stream, stream.line.size() < kReadFromRanksAtOnce ? stream.line.rfind('\n') + 1 : stream.line.size());
   return true;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/secret.h"
+#include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/printable.h"
 
@@ -72,8 +73,10 @@ Json encode(const LaunchRequest& request) {
           {"log_folder", bytes(request.log_folder)},
           {"save_pid", request.save_pid},
           {"shutdown_timeout_s", request.shutdown_timeout_s},
+          {"host_timeout_s", request.host_timeout_s},
           {"quiet", request.quiet},
           {"restart", request.restart},
+          {"launch_id", request.launch_id},
           {"program", list(request.program)}};
 }
 
@@ -84,8 +87,10 @@ LaunchRequest launch_request(const Json& json) {
   request.log_folder = bytes(json.at("log_folder"));
   request.save_pid = json.at("save_pid");
   request.shutdown_timeout_s = integer<int>(json.at("shutdown_timeout_s"));
+  request.host_timeout_s = integer<int>(json.at("host_timeout_s"));
   request.quiet = json.at("quiet");
   request.restart = integer<int>(json.at("restart"));
+  request.launch_id = json.at("launch_id");
   request.program = texts(json.at("program"));
   return request;
 }
@@ -159,7 +164,7 @@ std::string encode(const Control& control) {
 
 Control decode_control(const std::string& text) {
   try {
-    const Json json = Json::parse(text);
+    const Json json = parse_bounded<Json>(text);
     Control control;
     if (json.contains("task")) control.task = host_task(json.at("task"));
     if (json.contains("listen")) control.listen = address_of(json.at("listen"));

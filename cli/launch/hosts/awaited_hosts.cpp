@@ -32,7 +32,7 @@ void AwaitedHosts::step() {
       awaited.next_attempt = Clock::now() + kAttempt;
       awaited.has_task = false;
       try {
-        awaited.agent = std::make_unique<HostAgent>(agent_command(request_, awaited.host.name), inherited_);
+        awaited.agent = std::make_unique<HostAgent>(agent_command(request_, awaited.host), inherited_);
       } catch (const Error&) {  // the job goes on, whatever this host is short of
         continue;
       }

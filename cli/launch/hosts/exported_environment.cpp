@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string_view>
 
+#include "cli/launch/text_lines.h"
 #include "core/error.h"
+#include "core/found_file.h"
 #include "core/printable.h"
 
 namespace trivet::cli {
@@ -34,20 +34,53 @@ std::string value_of(const comm::Environment& environment, const std::string& na
   return found == environment.end() || found->second.empty() ? otherwise : found->second;
 }
 
+[[noreturn]] void refuse_variable(const TextLine& line, const std::string& why) {
+  throw ConfigError(fmt::format("{}: \"{}\" {}", line.where, printable(line.text), why));
+}
+
+// A shell would put something else in the place of "$NAME", "$(command)" and "`command`".
+void refuse_what_a_shell_would_replace(const TextLine& line, std::string_view value) {
+  for (size_t at = value.find_first_of("$`"); at != std::string_view::npos; at = value.find_first_of("$`", at + 1)) {
+    if (value[at] == '$' && (at + 1 == value.size() || value[at + 1] == ' ' || value[at + 1] == '\t')) continue;
+    refuse_variable(
+        line, fmt::format("is not accepted: no shell reads this file, so \"{}\" would stay as it is; write the value for the "
+                          "hosts, or put all of it in single quotes if that is meant",
+                          printable(value.substr(at, 40))));
+  }
+}
+
+// 'as it is', "with blanks at its ends ", or up to a comment.
+std::string value_in(const TextLine& line, std::string_view given) {
+  const std::string_view text = trimmed(given);
+  if (text.starts_with('#') && !given.starts_with('#')) return "";
+  if (!text.starts_with('\'') && !text.starts_with('"')) {
+    const std::string_view value = trimmed(text.substr(0, std::min(text.find(" #"), text.find("\t#"))));
+    refuse_what_a_shell_would_replace(line, value);
+    return std::string(value);
+  }
+  const size_t end = text.find(text[0], 1);
+  if (end == std::string_view::npos) refuse_variable(line, fmt::format("opens a quote {} that has no end", text[0]));
+  const std::string_view rest = trimmed(text.substr(end + 1)), value = text.substr(1, end - 1);
+  if (!rest.empty() && rest[0] != '#')
+    refuse_variable(
+        line, fmt::format("goes on after the quote {} that ends its value; put all of the value between quotes", text[0]));
+  if (text[0] == '"') refuse_what_a_shell_would_replace(line, value);
+  return std::string(value);
+}
+
 }  // namespace
 
 comm::Environment parse_environment_file(const std::string& text, const std::string& path) {
+  constexpr std::string_view kExport = "export";
   comm::Environment variables;
-  std::istringstream lines(text);
-  std::string line;
-  for (int number = 1; std::getline(lines, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos || line[0] == '#') continue;
-    const size_t equals = line.find('=');
-    const std::string name = line.substr(0, equals);
-    if (equals == std::string::npos || !is_name(name))
-      throw ConfigError(
-          fmt::format("{}:{}: \"{}\" is not accepted; write NAME=VALUE", printable(path), number, printable(line)));
-    variables[name] = line.substr(equals + 1);
+  for (const TextLine& line : lines_of(text, path)) {
+    std::string_view rest = line.text;
+    if (rest[0] == '#') continue;
+    if (rest.starts_with("export ") || rest.starts_with("export\t")) rest = trimmed(rest.substr(kExport.size()));
+    const size_t equals = rest.find('=');
+    const std::string name(trimmed(rest.substr(0, equals)));
+    if (equals == std::string_view::npos || !is_name(name)) refuse_variable(line, "is not accepted; write NAME=VALUE");
+    variables[name] = value_in(line, rest.substr(equals + 1));
   }
   return variables;
 }
@@ -59,11 +92,8 @@ comm::Environment exported_environment(const comm::Environment& environment) {
   const std::string file_name = value_of(environment, "DS_ENV_FILE", ".deepspeed_env");
   for (const std::string& folder : {value_of(environment, "HOME", "."), std::string(".")}) {
     const std::string path = std::filesystem::path(folder) / file_name;
-    std::ifstream file(path);
-    if (!file) continue;
-    std::ostringstream text;
-    text << file.rdbuf();
-    for (const auto& [name, value] : parse_environment_file(text.str(), path)) exported[name] = value;
+    const FoundText found = read_found_file(path, "keep the variables in ~/.deepspeed_env");
+    for (const auto& [name, value] : parse_environment_file(found.text, path)) exported[name] = value;
   }
   return exported;
 }

@@ -1,6 +1,7 @@
 #include "cli/launch/hosts/hosts_job.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -25,6 +26,7 @@
 #include "cli/launch/hosts/remote_command.h"
 #include "cli/launch/output.h"
 #include "cli/launch/relay.h"
+#include "cli/repeated_signals.h"
 #include "comm/member.h"
 #include "comm/secret.h"
 #include "core/printable.h"
@@ -42,10 +44,10 @@ constexpr milliseconds kOneSignal{250};
 constexpr seconds kPreparation{30};
 // From a failure until all agents have ended their ranks (2 s + 10 s + 10 s, supervisor.h) and said so.
 constexpr seconds kEnding{25};
-// An agent that says nothing for so long is lost: while the job runs, and when it is to end its ranks.
-constexpr seconds kSilenceOfAgent{60}, kSilenceAtTheEnd{5};
+// An agent that is to end its ranks and says nothing for so long is lost, if that is less than --host-timeout.
+constexpr seconds kSilenceAtTheEnd{5};
 // After a failure, for somebody who reads the output.
-constexpr seconds kUnreadOutput{5};
+constexpr seconds kUnreadOutputOfHosts{5};
 
 constexpr const char* kNoProgram = "; install trivet there under the same path, or give --copy_program";
 
@@ -92,6 +94,8 @@ class HostsJob {
   void fail();
   void lose(HostOfJob& host, const std::string& why);
   void lose_the_silent();
+  // Whose ranks have said that they could not write their files of a checkpoint, if others could.
+  std::vector<std::string> hosts_without_room() const;
   bool all_over() const;
   void send_to_all(const Control& control);
 
@@ -127,7 +131,7 @@ void HostsJob::start_agents(const std::vector<HostRanks>& hosts) {
     comm::Environment environment = inherited_;
     // An agent on this host would take the user's own connection for the launcher's.
     if (is_this_host(on.host.name)) environment.erase("SSH_CONNECTION");
-    host.link = std::make_unique<HostAgent>(agent_command(request_, on.host.name), environment);
+    host.link = std::make_unique<HostAgent>(agent_command(request_, on.host), environment);
     host.heard_at = Clock::now();
     hosts_.push_back(std::move(host));
   }
@@ -157,6 +161,7 @@ JobOutcome HostsJob::run() {
     return not_started(error);
   }
   running_ = true;
+  for (HostOfJob& host : hosts_) host.heard_at = Clock::now();
   awaited_.emplace(request_, inherited_, task_);
   while (!all_over() && !launcher_is_gone_) {
     step(kAliveEvery);
@@ -166,6 +171,10 @@ JobOutcome HostsJob::run() {
   awaited_.reset();
   drain();
   JobOutcome outcome = outcome_of(record_);
+  if (const auto full = hosts_without_room(); !full.empty() && record_.hosts.empty()) {
+    outcome.lost_hosts = full;
+    outcome.text += fmt::format("; host{} {} could not write a checkpoint", full.size() == 1 ? "" : "s", fmt::join(full, ", "));
+  }
   // A rank that failed by itself in the meantime is what is reported.
   const RankEnd* first = root_cause(record_.ends);
   const bool ended_for_it = first == nullptr || first->by_us || first->exit_code == 128 + SIGTERM;
@@ -197,7 +206,7 @@ void HostsJob::drain() {
     step(milliseconds(100));
     if (launcher_is_gone_ || record_.killed_by_second_signal || record_.signal != signal) break;
     if (std::exchange(left, waiting()) != waiting()) progress = Clock::now();
-    if (failed_ && Clock::now() - progress > kUnreadOutput) break;
+    if (failed_ && Clock::now() - progress > kUnreadOutputOfHosts) break;
   }
   const size_t lost = relay_.dropped_bytes() + waiting();
   if (lost > 0) relay_.say(fmt::format("{} bytes that the ranks printed were dropped: nobody read them", lost));
@@ -410,8 +419,8 @@ void HostsJob::read_orders() {
 void HostsJob::obey(int signal) {
   const auto now = Clock::now();
   if (signal == SIGUSR1 || signal == SIGUSR2) return send_to_all({.order = signal});
-  if (signal == record_.signal && now - signal_came_at_ < kOneSignal) return;
   const bool again = record_.signal != 0;
+  if (again && (may_be_repeated(signal) || (signal == record_.signal && now - signal_came_at_ < kOneSignal))) return;
   record_.signal = signal;
   record_.patience_s = request_.shutdown_timeout_s;
   record_.killed_by_second_signal = again;
@@ -461,11 +470,24 @@ void HostsJob::lose_the_silent() {
   for (HostOfJob& host : hosts_) {
     if (host.over) continue;
     const auto silent = Clock::now() - host.heard_at;
-    if (silent > (failed_ ? kSilenceAtTheEnd : kSilenceOfAgent))
+    const seconds most(request_.host_timeout_s);
+    if (silent > (failed_ ? std::min(most, kSilenceAtTheEnd) : most))
       lose(host, fmt::format("its agent has said nothing for {} s", std::chrono::duration_cast<seconds>(silent).count()));
     else if (failed_ && Clock::now() > gives_up_at_)
       lose(host, "its agent has not ended its ranks in time");
   }
+}
+
+std::vector<std::string> HostsJob::hosts_without_room() const {
+  std::vector<std::string> full;
+  for (const HostOfJob& host : hosts_) {
+    const HostRanks& on = host.state.on;
+    if (std::any_of(record_.losses.begin(), record_.losses.end(), [&](const comm::Loss& loss) {
+          return loss.code == ExitCode::CheckpointNotWritten && loss.rank >= on.first_rank && loss.rank <= on.last_rank();
+        }))
+      full.push_back(on.host.name);
+  }
+  return full.size() < hosts_.size() ? full : std::vector<std::string>{};
 }
 
 bool HostsJob::all_over() const {
@@ -479,10 +501,10 @@ void HostsJob::send_to_all(const Control& control) {
 
 }  // namespace
 
-std::vector<std::string> agent_command(const LaunchRequest& request, const std::string& host) {
-  if (is_this_host(host)) return {"trivet", "launch-agent"};
+std::vector<std::string> agent_command(const LaunchRequest& request, const Host& host) {
+  if (is_this_host(host.name)) return {"trivet", "launch-agent"};
   const std::string program = request.copy_program ? copied_program() : quoted(fs::read_symlink("/proc/self/exe").string());
-  return ssh_command(request, host, "exec " + program + " launch-agent");
+  return ssh_command(request, host.login(), "exec " + program + " launch-agent");
 }
 
 JobOutcome run_on_hosts(const LaunchRequest& request, const std::vector<HostRanks>& hosts, const comm::Environment& inherited) {

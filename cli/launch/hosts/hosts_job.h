@@ -16,6 +16,6 @@ namespace trivet::cli {
 JobOutcome run_on_hosts(const LaunchRequest& request, const std::vector<HostRanks>& hosts, const comm::Environment& inherited);
 
 // The command line that runs the agent of a host, as --dry-run shows it.
-std::vector<std::string> agent_command(const LaunchRequest& request, const std::string& host);
+std::vector<std::string> agent_command(const LaunchRequest& request, const Host& host);
 
 }  // namespace trivet::cli

@@ -33,11 +33,17 @@ std::string names_with_counts(const std::vector<HostRanks>& hosts) {
   return fmt::format("{}", fmt::join(names, ","));
 }
 
-// "a:0,1@b:0,1", as in --include
-std::string names_with_slots(const std::vector<HostRanks>& hosts) {
-  std::vector<std::string> names;
-  for (const HostRanks& on : hosts) names.push_back(fmt::format("{}:{}", on.host.name, fmt::join(on.host.slots, ",")));
-  return fmt::format("{}", fmt::join(names, "@"));
+std::vector<Host> hosts_of(const std::vector<HostRanks>& ranks) {
+  std::vector<Host> hosts;
+  for (const HostRanks& on : ranks) hosts.push_back(on.host);
+  return hosts;
+}
+
+// "a,me@b"
+std::string logins_of(const std::vector<HostRanks>& hosts) {
+  std::vector<std::string> logins;
+  for (const HostRanks& on : hosts) logins.push_back(on.host.login());
+  return fmt::format("{}", fmt::join(logins, ","));
 }
 
 size_t ranks_per_host(const std::string& flag, const std::vector<HostRanks>& hosts) {
@@ -100,7 +106,7 @@ OtherCommand pdsh(const LaunchRequest& request, const std::vector<HostRanks>& ho
   const comm::Environment meeting = meeting_place(request, hosts);
   std::vector<std::string> there{"env"};
   for (const auto& [name, value] : exports(request, hosts, inherited)) there.push_back(name + "=" + value);
-  append(there, {own_path(), "launch", "--no_ssh", "--world_info", names_with_slots(hosts), "--master_addr",
+  append(there, {own_path(), "launch", "--no_ssh", "--world_info", world_of(hosts_of(hosts)), "--master_addr",
                  meeting.at("MASTER_ADDR"), "--master_port", meeting.at("MASTER_PORT")});
   if (request.bind_cores) there.push_back("--bind_cores_to_rank");
   if (!request.core_list.empty()) append(there, {"--bind_core_list", request.core_list});
@@ -112,7 +118,7 @@ OtherCommand pdsh(const LaunchRequest& request, const std::vector<HostRanks>& ho
   const std::string command =
       fmt::format("{} --node_rank %n {}", for_pdsh("cd " + quoted(fs::current_path().string()) + " && exec " + quoted(there)),
                   for_pdsh(quoted(program_of(request))));
-  OtherCommand out{{"pdsh", "-S", "-R", "ssh", "-f", "1024", "-w", fmt::format("{}", fmt::join(names_of(hosts), ","))}};
+  OtherCommand out{{"pdsh", "-S", "-R", "ssh", "-f", "1024", "-w", logins_of(hosts)}};
   append(out.words, words_of(request.launcher_arguments));
   out.words.push_back(command);
   return out;
@@ -191,6 +197,8 @@ OtherCommand other_command(OtherLauncher launcher, const LaunchRequest& request,
                            : launcher == OtherLauncher::Mpich   ? "mpich"
                                                                 : "slurm";
   refuse_what_only_this_launcher_does(flag, request, launcher == OtherLauncher::Pdsh);
+  if (!request.takes_allocation)
+    refuse_hosts_only_for_ssh("--launcher " + flag, hosts_of(hosts), launcher == OtherLauncher::Pdsh);
   if (launcher == OtherLauncher::Pdsh) return pdsh(request, hosts, inherited);
   refuse_chosen_slots(flag, hosts);
   if (launcher == OtherLauncher::OpenMpi) return open_mpi(request, hosts, inherited);

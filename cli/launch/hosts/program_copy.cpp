@@ -40,11 +40,13 @@ std::vector<fs::path> files_to_copy() {
   return files;
 }
 
-// The file gets its name only when it is complete.
+// The file gets its name only when it is complete. Where others can write to the home directory, a folder or file of somebody
+// else (test -O) is not used.
 std::string receiving_command(const std::string& name) {
   const std::string target = folder_of_copy() + "/" + name;
   return fmt::format(
-      "mkdir -p {0} && {{ test -s {1} || {{ cat > {1}.new.$$ && chmod 755 {1}.new.$$ && mv -f {1}.new.$$ {1}; }}; }}",
+      "umask 077 && mkdir -p {0} && test -O {0} && "
+      "{{ {{ test -s {1} && test -O {1}; }} || {{ cat > {1}.new.$$ && chmod 755 {1}.new.$$ && mv -f {1}.new.$$ {1}; }}; }}",
       folder_of_copy(), target);
 }
 
@@ -100,7 +102,7 @@ void copy_program(const LaunchRequest& request, const std::vector<HostRanks>& ho
   for (const fs::path& file : files_to_copy()) {
     std::vector<Copy> copies;
     for (const HostRanks& on : hosts)
-      if (!is_this_host(on.host.name)) copies.emplace_back(request, on.host.name, file, inherited);
+      if (!is_this_host(on.host.name)) copies.emplace_back(request, on.host.login(), file, inherited);
     for (const Copy& copy : copies) copy.wait(ends);
   }
 }

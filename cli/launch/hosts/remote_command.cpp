@@ -51,7 +51,7 @@ std::vector<std::string> ssh_command(const LaunchRequest& request, const std::st
   std::vector<std::string> words{"ssh", "-T",
                                  "-o",  "BatchMode=yes",
                                  "-o",  "ConnectTimeout=10",
-                                 "-o",  "ServerAliveInterval=5",
+                                 "-o",  fmt::format("ServerAliveInterval={}", request.host_timeout_s / 3),
                                  "-o",  "ServerAliveCountMax=3"};
   if (request.ssh_port > 0) words.insert(words.end(), {"-p", std::to_string(request.ssh_port)});
   for (std::string& word : words_of(request.launcher_arguments)) words.push_back(std::move(word));

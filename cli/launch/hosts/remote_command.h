@@ -18,7 +18,7 @@ std::string quoted(const std::vector<std::string>& words);
 std::vector<std::string> words_of(const std::string& text);
 
 // ssh with the options of the request: `command` runs through the login shell of the user on that host. It never asks for a
-// password, and ends within 15 s if the host does not answer any more.
+// password, and ends within --host-timeout if the host does not answer any more.
 std::vector<std::string> ssh_command(const LaunchRequest& request, const std::string& host, const std::string& command);
 
 }  // namespace trivet::cli

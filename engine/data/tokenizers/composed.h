@@ -43,6 +43,8 @@ class ComposedTokenizer final : public Tokenizer {
   std::string to_text() const override { return parts_.text; }
   int32_t special_id(std::string_view content) const override;
   SpecialFrame frame() const override { return parts_.frame; }
+  std::string token_name(int32_t id) const override { return Tokenizer::has_token(id) ? parts_.tokens[id] : ""; }
+  bool has_token(int32_t id) const override { return !token_name(id).empty(); }
   size_t piece_bytes(std::string_view text, size_t limit) const override;
 
  private:

@@ -9,12 +9,26 @@
 #include "engine/data/byte_alphabet.h"
 #include "engine/data/tokenizers/pattern.h"
 #include "engine/data/tokenizers/read_json.h"
+#include "engine/data/tokenizers/rewritten_size.h"
 
 namespace trivet::data {
 namespace {
 
 using Json = nlohmann::json;
-using Decoders = std::vector<std::unique_ptr<Decoder>>;
+
+// A rule. `size`: the bound of what all rules together make of the tokens.
+class DecoderStep {
+ public:
+  virtual ~DecoderStep() = default;
+  virtual void apply(std::vector<std::string>& tokens, const RewrittenSize& size) const = 0;
+};
+using DecoderSteps = std::vector<std::unique_ptr<DecoderStep>>;
+
+size_t total_bytes(const std::vector<std::string>& tokens) {
+  size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  return bytes;
+}
 
 void join(std::vector<std::string>& tokens) {
   std::string all;
@@ -22,34 +36,49 @@ void join(std::vector<std::string>& tokens) {
   tokens.assign(1, all);
 }
 
+// In one pass: text may be all that a model has written.
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t at = text.find(from); at != std::string::npos && !from.empty(); at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
+  if (from.empty()) return;
+  std::string out;
+  size_t done = 0;
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, done)) {
+    out.append(text, done, at - done);
+    out += to;
+    done = at + from.size();
+  }
+  if (done == 0) return;
+  out.append(text, done);
+  text = std::move(out);
 }
 
 class DecodeInSequence final : public Decoder {
  public:
-  explicit DecodeInSequence(Decoders steps) : steps_(std::move(steps)) {}
+  DecodeInSequence(DecoderSteps steps, std::string source) : steps_(std::move(steps)), source_(std::move(source)) {}
   void decode(std::vector<std::string>& tokens) const override {
-    for (const auto& step : steps_) step->decode(tokens);
+    const RewrittenSize size(total_bytes(tokens), source_);
+    for (const auto& step : steps_) {
+      step->apply(tokens, size);
+      size.check(total_bytes(tokens));
+    }
   }
 
  private:
-  Decoders steps_;
+  DecoderSteps steps_;
+  std::string source_;
 };
 
-class DecodeByteLevel final : public Decoder {
+class DecodeByteLevel final : public DecoderStep {
  public:
-  void decode(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const RewrittenSize&) const override {
     for (std::string& token : tokens) token = bytes_of_byte_level(token);
     join(tokens);
   }
 };
 
-class DecodeMetaspace final : public Decoder {
+class DecodeMetaspace final : public DecoderStep {
  public:
   DecodeMetaspace(std::string replacement, bool prepended) : replacement_(std::move(replacement)), prepended_(prepended) {}
-  void decode(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const RewrittenSize&) const override {
     for (size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], replacement_, i == 0 && prepended_ ? "" : " ");
   }
 
@@ -59,9 +88,9 @@ class DecodeMetaspace final : public Decoder {
 };
 
 // Names of bytes become the bytes. A run of them that is not UTF-8 becomes as many replacement characters.
-class DecodeByteFallback final : public Decoder {
+class DecodeByteFallback final : public DecoderStep {
  public:
-  void decode(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const RewrittenSize&) const override {
     std::vector<std::string> decoded;
     std::string bytes;
     const auto finish = [&] {
@@ -86,48 +115,58 @@ class DecodeByteFallback final : public Decoder {
   }
 };
 
-class DecodeFuse final : public Decoder {
+class DecodeFuse final : public DecoderStep {
  public:
-  void decode(std::vector<std::string>& tokens) const override { join(tokens); }
+  void apply(std::vector<std::string>& tokens, const RewrittenSize&) const override { join(tokens); }
 };
 
-class DecodeReplace final : public Decoder {
+class DecodeReplace final : public DecoderStep {
  public:
   DecodeReplace(const TextOrRegex& pattern, std::string content, const std::string& source)
       : text_(pattern.text), content_(std::move(content)) {
     if (pattern.is_regex) regex_.emplace(pattern.text, source);
   }
-  void decode(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const RewrittenSize& size) const override {
+    size_t bytes = 0;  // of the tokens before
     for (std::string& token : tokens) {
-      if (!regex_) {
-        replace_all(token, text_, content_);
-        continue;
-      }
       std::string out;
       size_t done = 0;
-      regex_->for_each_match(token, [&](size_t begin, size_t end) {
+      const auto replace = [&](size_t begin, size_t end) {
         out.append(token, done, begin - done);
         out += content_;
+        size.check(bytes + out.size());
         done = end;
-      });
-      out.append(token, done);
-      token = std::move(out);
+      };
+      if (regex_)
+        regex_->for_each_match(token, replace);
+      else
+        for_each_occurrence(token, replace);
+      if (done > 0) token = out.append(token, done);
+      bytes += token.size();
     }
   }
 
  private:
+  void for_each_occurrence(std::string_view token, const std::function<void(size_t, size_t)>& visit) const {
+    for (size_t at = text_.empty() ? std::string::npos : token.find(text_); at != std::string::npos;
+         at = token.find(text_, at + text_.size()))
+      visit(at, at + text_.size());
+  }
+
   std::string text_, content_;
   std::optional<Pattern> regex_;
 };
 
 // Takes `content` away from the start and the end of each token, at most so many times.
-class DecodeStrip final : public Decoder {
+class DecodeStrip final : public DecoderStep {
  public:
   DecodeStrip(std::string content, int64_t start, int64_t stop) : content_(std::move(content)), start_(start), stop_(stop) {}
-  void decode(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const RewrittenSize&) const override {
     for (std::string& token : tokens) {
-      for (int64_t i = 0; i < start_ && token.starts_with(content_); ++i) token.erase(0, content_.size());
-      for (int64_t i = 0; i < stop_ && token.ends_with(content_); ++i) token.erase(token.size() - content_.size());
+      std::string_view rest = token;
+      for (int64_t i = 0; i < start_ && rest.starts_with(content_); ++i) rest.remove_prefix(content_.size());
+      for (int64_t i = 0; i < stop_ && rest.ends_with(content_); ++i) rest.remove_suffix(content_.size());
+      if (rest.size() < token.size()) token = std::string(rest);
     }
   }
 
@@ -152,10 +191,10 @@ void clean_up(std::string& text) {
   for (const auto& [from, to] : kRules) replace_all(text, from, to);
 }
 
-class DecodeWordPiece final : public Decoder {
+class DecodeWordPiece final : public DecoderStep {
  public:
   DecodeWordPiece(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
-  void decode(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const RewrittenSize&) const override {
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (i > 0 && tokens[i].starts_with(prefix_))
         tokens[i].erase(0, prefix_.size());
@@ -170,10 +209,10 @@ class DecodeWordPiece final : public Decoder {
   bool cleanup_;
 };
 
-class DecodeSuffix final : public Decoder {
+class DecodeSuffix final : public DecoderStep {
  public:
   explicit DecodeSuffix(std::string suffix) : suffix_(std::move(suffix)) {}
-  void decode(std::vector<std::string>& tokens) const override {
+  void apply(std::vector<std::string>& tokens, const RewrittenSize&) const override {
     for (size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], suffix_, i + 1 == tokens.size() ? "" : " ");
   }
 
@@ -186,27 +225,32 @@ bool prepends(const JsonPart& part) {
   return part.flag("add_prefix_space", true);
 }
 
-std::unique_ptr<Decoder> read_one(const JsonPart& part) {
+void read_decoder_steps(const JsonPart& part, DecoderSteps& steps) {
   const std::string type = part.type();
   if (type == "Sequence") {
-    Decoders steps;
-    for (const JsonPart& inner : part.list("decoders")) steps.push_back(read_one(inner));
-    return std::make_unique<DecodeInSequence>(std::move(steps));
-  }
-  if (type == "ByteLevel") return std::make_unique<DecodeByteLevel>();
-  if (type == "Metaspace") return std::make_unique<DecodeMetaspace>(part.text("replacement", "\u2581"), prepends(part));
-  if (type == "ByteFallback") return std::make_unique<DecodeByteFallback>();
-  if (type == "Fuse") return std::make_unique<DecodeFuse>();
-  if (type == "Replace")
-    return std::make_unique<DecodeReplace>(read_text_or_regex(part, "pattern"), part.text("content", ""), part.source());
-  if (type == "Strip") {
+    for (const JsonPart& inner : part.list("decoders")) read_decoder_steps(inner, steps);
+  } else if (type == "ByteLevel") {
+    steps.push_back(std::make_unique<DecodeByteLevel>());
+  } else if (type == "Metaspace") {
+    steps.push_back(std::make_unique<DecodeMetaspace>(part.text("replacement", "\u2581"), prepends(part)));
+  } else if (type == "ByteFallback") {
+    steps.push_back(std::make_unique<DecodeByteFallback>());
+  } else if (type == "Fuse") {
+    steps.push_back(std::make_unique<DecodeFuse>());
+  } else if (type == "Replace") {
+    steps.push_back(
+        std::make_unique<DecodeReplace>(read_text_or_regex(part, "pattern"), part.text("content", ""), part.source()));
+  } else if (type == "Strip") {
     const std::string content = part.text("content", " ");
     if (content.empty()) part.refuse("content", "a character");
-    return std::make_unique<DecodeStrip>(content, part.number("start", 0), part.number("stop", 0));
+    steps.push_back(std::make_unique<DecodeStrip>(content, part.number("start", 0), part.number("stop", 0)));
+  } else if (type == "WordPiece") {
+    steps.push_back(std::make_unique<DecodeWordPiece>(part.text("prefix", "##"), part.flag("cleanup", true)));
+  } else if (type == "BPEDecoder") {
+    steps.push_back(std::make_unique<DecodeSuffix>(part.text("suffix", "</w>")));
+  } else {
+    part.refuse_type("BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip or WordPiece");
   }
-  if (type == "WordPiece") return std::make_unique<DecodeWordPiece>(part.text("prefix", "##"), part.flag("cleanup", true));
-  if (type == "BPEDecoder") return std::make_unique<DecodeSuffix>(part.text("suffix", "</w>"));
-  part.refuse_type("BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip or WordPiece");
 }
 
 }  // namespace
@@ -229,7 +273,9 @@ int byte_of_name(std::string_view token) {
 
 std::unique_ptr<Decoder> read_decoder(const Json& json, const std::string& source) {
   if (json.is_null()) return nullptr;
-  return read_one(JsonPart(json, "decoder", source));
+  DecoderSteps steps;
+  read_decoder_steps(JsonPart(json, "decoder", source), steps);
+  return std::make_unique<DecodeInSequence>(std::move(steps), source);
 }
 
 }  // namespace trivet::data

@@ -11,41 +11,54 @@
 #include "engine/data/tokenizers/code_points.h"
 #include "engine/data/tokenizers/pattern.h"
 #include "engine/data/tokenizers/read_json.h"
+#include "engine/data/tokenizers/rewritten_size.h"
 #include "engine/data/tokenizers/unicode.h"
 
 namespace trivet::data {
 namespace {
 
 using Json = nlohmann::json;
-using Steps = std::vector<std::unique_ptr<Normalizer>>;
+
+// A rule. `size`: the bound of what all rules together make of the text.
+class NormalizerStep {
+ public:
+  virtual ~NormalizerStep() = default;
+  virtual std::string apply(std::string text, const RewrittenSize& size) const = 0;
+};
+using Steps = std::vector<std::unique_ptr<NormalizerStep>>;
 
 class InSequence final : public Normalizer {
  public:
-  explicit InSequence(Steps steps) : steps_(std::move(steps)) {}
+  InSequence(Steps steps, std::string source) : steps_(std::move(steps)), source_(std::move(source)) {}
   std::string normalize(std::string text) const override {
-    for (const auto& step : steps_) text = step->normalize(std::move(text));
+    const RewrittenSize size(text.size(), source_);
+    for (const auto& step : steps_) {
+      text = step->apply(std::move(text), size);
+      size.check(text.size());
+    }
     return text;
   }
 
  private:
   Steps steps_;
+  std::string source_;
 };
 
-class ToNormalForm final : public Normalizer {
+class ToNormalForm final : public NormalizerStep {
  public:
   explicit ToNormalForm(NormalForm form) : form_(form) {}
-  std::string normalize(std::string text) const override { return normal_form(text, form_); }
+  std::string apply(std::string text, const RewrittenSize&) const override { return normal_form(text, form_); }
 
  private:
   NormalForm form_;
 };
 
 // Rewrites each code point by itself.
-class EachCodePoint final : public Normalizer {
+class EachCodePoint final : public NormalizerStep {
  public:
   using Rewrite = void (*)(char32_t c, std::string_view bytes, std::string& out);
   explicit EachCodePoint(Rewrite rewrite) : rewrite_(rewrite) {}
-  std::string normalize(std::string text) const override {
+  std::string apply(std::string text, const RewrittenSize&) const override {
     std::string out;
     out.reserve(text.size());
     for_each_code_point(text, [&](char32_t c, std::string_view bytes) { rewrite_(c, bytes, out); });
@@ -101,19 +114,19 @@ void nmt(char32_t c, std::string_view bytes, std::string& out) {
     out += bytes;
 }
 
-class WithPrefix final : public Normalizer {
+class WithPrefix final : public NormalizerStep {
  public:
   explicit WithPrefix(std::string prefix) : prefix_(std::move(prefix)) {}
-  std::string normalize(std::string text) const override { return text.empty() ? text : prefix_ + text; }
+  std::string apply(std::string text, const RewrittenSize&) const override { return text.empty() ? text : prefix_ + text; }
 
  private:
   std::string prefix_;
 };
 
-class StripSpaces final : public Normalizer {
+class StripSpaces final : public NormalizerStep {
  public:
   StripSpaces(bool left, bool right) : left_(left), right_(right) {}
-  std::string normalize(std::string text) const override {
+  std::string apply(std::string text, const RewrittenSize&) const override {
     size_t begin = 0, end = 0, position = 0;
     bool started = false;
     for_each_code_point(text, [&](char32_t c, std::string_view bytes) {
@@ -131,19 +144,20 @@ class StripSpaces final : public Normalizer {
   bool left_, right_;
 };
 
-class ReplaceAll final : public Normalizer {
+class ReplaceAll final : public NormalizerStep {
  public:
   ReplaceAll(const TextOrRegex& pattern, std::string content, const std::string& source)
       : text_(pattern.text), content_(std::move(content)) {
     if (pattern.is_regex) regex_.emplace(pattern.text, source);
   }
 
-  std::string normalize(std::string text) const override {
+  std::string apply(std::string text, const RewrittenSize& size) const override {
     std::string out;
     size_t done = 0;
     const auto replace = [&](size_t begin, size_t end) {
       out.append(text, done, begin - done);
       out += content_;
+      size.check(out.size());
       done = end;
     };
     if (regex_) {
@@ -164,16 +178,17 @@ class ReplaceAll final : public Normalizer {
 
 // The map of sentencepiece, as the library tokenizers applies it: to grapheme clusters of less than 6 bytes, of which it
 // replaces the whole by what the map has for their shortest beginning, and otherwise to their code points.
-class ByCharsmap final : public Normalizer {
+class ByCharsmap final : public NormalizerStep {
  public:
   explicit ByCharsmap(Charsmap map) : map_(std::move(map)) {}
 
-  std::string normalize(std::string text) const override {
+  std::string apply(std::string text, const RewrittenSize& size) const override {
     std::string out;
     out.reserve(text.size());
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = grapheme_end(text, begin);
       append(out, std::string_view(text).substr(begin, end - begin));
+      size.check(out.size());
       begin = end;
     }
     return out;
@@ -257,8 +272,7 @@ std::unique_ptr<Normalizer> read_normalizer(const Json& json, const std::string&
   Steps steps;
   read_into(JsonPart(json, "normalizer", source), steps);
   if (steps.empty()) return nullptr;
-  if (steps.size() == 1) return std::move(steps.front());
-  return std::make_unique<InSequence>(std::move(steps));
+  return std::make_unique<InSequence>(std::move(steps), source);
 }
 
 }  // namespace trivet::data

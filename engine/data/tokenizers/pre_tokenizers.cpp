@@ -19,6 +19,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr size_t kLongestCharacter = 4;  // bytes in UTF-8
+
 // A part of a text that is a place where it is split, or not.
 struct Part {
   size_t begin, end;
@@ -318,7 +320,7 @@ class PreTokenizerReader {
       parts_.push_back(read_split(part));
     } else if (type == "Metaspace") {
       const std::string replacement = part.text("replacement", "\u2581");
-      if (replacement.empty()) part.refuse("replacement", "a character");
+      if (replacement.empty() || replacement.size() > kLongestCharacter) part.refuse("replacement", "a character");
       parts_.push_back(metaspace(replacement, read_prepend(part), part.flag("split", true)));
     } else if (type == "BertPreTokenizer") {
       add<SplitAtCharacters>(is_white_space, SplitBehavior::Removed);

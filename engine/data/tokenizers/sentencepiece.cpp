@@ -18,6 +18,7 @@
 #include "engine/data/tokenizers/decoders.h"
 #include "engine/data/tokenizers/joined_characters.h"
 #include "engine/data/tokenizers/merges.h"
+#include "engine/data/tokenizers/rewritten_size.h"
 #include "engine/data/tokenizers/sentencepiece_file.h"
 #include "engine/data/tokenizers/vocabulary.h"
 #include "engine/data/tokenizers/word_cache.h"
@@ -46,11 +47,13 @@ class SentencePieceNormalizer {
         trim_(file.remove_extra_whitespaces),
         space_(file.escape_whitespaces ? kSpace : " "),
         as_suffix_(file.whitespace_as_suffix),
-        symbols_(user_defined(file)) {
+        symbols_(user_defined(file)),
+        source_(source) {
     if (!file.charsmap.empty()) map_.emplace(file.charsmap, source);
   }
 
   std::string normalize(std::string_view text) const {
+    const RewrittenSize size(text.size(), source_);
     while (trim_ && !text.empty()) {
       const auto [replacement, bytes] = beginning(text);
       if (replacement != " ") break;
@@ -68,6 +71,7 @@ class SentencePieceNormalizer {
       if (!replacement.empty()) {
         for (char c : replacement) c == ' ' ? out += space_ : out += c;
         after_space = replacement.ends_with(' ');
+        size.check(out.size());
       }
       if (!trim_) after_space = false;
     }
@@ -93,6 +97,7 @@ class SentencePieceNormalizer {
   std::string_view space_;
   bool as_suffix_;
   ByteTrie symbols_;
+  std::string source_;
 };
 
 // Splits normalized text into pieces.
@@ -264,6 +269,7 @@ class BpeSegmentation final : public Segmentation {
     if (known >= 0) return known;
     const auto made = pieces_ + static_cast<int32_t>(characters_.size());
     characters_.add(std::string(text), made);
+    texts_.emplace_back(text);
     return made;
   }
 
@@ -316,22 +322,17 @@ class BpeSegmentation final : public Segmentation {
       else if (symbol >= kFrozen)
         ids.push_back(symbol - kFrozen);
       else if (symbol >= pieces_)
-        append_character(symbol, ids);
+        unknowns_.append(texts_[symbol - pieces_], ids);
       else
         ids.push_back(symbol);
     }
-  }
-
-  void append_character(int32_t symbol, std::vector<int32_t>& ids) const {
-    characters_.for_each([&](const std::string& character, int32_t id) {
-      if (id == symbol) unknowns_.append(character, ids);
-    });
   }
 
   int32_t pieces_;
   Unknowns unknowns_;
   ByteTrie user_defined_;
   TokenIds ids_, characters_;
+  std::vector<std::string> texts_;  // of characters_
   MergeTable merges_{0};
   JoinedCharacters joined_;
   mutable WordCaches caches_;
@@ -387,6 +388,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   size_t piece_bytes(std::string_view text, size_t) const override { return text.size(); }
+  std::string token_name(int32_t id) const override { return has_token(id) ? file_.pieces[id].text : ""; }
 
  private:
   // Returns whether a space in front of the text was left out.

@@ -44,6 +44,9 @@ void read_trainer(std::string_view message, SentencePieceFile& file, const std::
     if (reader.field() == 24) file.whitespace_as_suffix = reader.flag();
     if (reader.field() == 35) file.byte_fallback = reader.flag();
     if (reader.field() == 44) file.unknown_surface = reader.bytes();
+    if (file.unknown_surface.size() > kLongestPiece)
+      bad_file(source, fmt::format("the text of its unknown piece has {} bytes; at most {} are accepted",
+                                   file.unknown_surface.size(), kLongestPiece));
   }
 }
 

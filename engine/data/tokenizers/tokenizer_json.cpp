@@ -21,7 +21,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMostTokens = size_t{1} << 24, kLongestToken = size_t{1} << 16;
-constexpr size_t kMostGaps = 1024;  // ids below the highest that no token has
+constexpr size_t kMostFrameTokens = 1024;  // around a text
+constexpr size_t kMostGaps = 1024;         // ids below the highest that no token has
 
 Json member_or_null(const Json& json, const char* key) { return json.value(key, Json()); }
 
@@ -232,11 +233,18 @@ class Reader {
     } else if (type == "TemplateProcessing") {
       read_template(part);
     } else if (type == "BertProcessing" || type == "RobertaProcessing") {
-      parts_.frame.before.push_back(token_of_pair(part, "cls"));
-      parts_.frame.after.push_back(token_of_pair(part, "sep"));
+      add_to_frame(parts_.frame.before, token_of_pair(part, "cls"));
+      add_to_frame(parts_.frame.after, token_of_pair(part, "sep"));
     } else if (type != "ByteLevel") {
       part.refuse_type("BertProcessing, ByteLevel, RobertaProcessing, Sequence or TemplateProcessing");
     }
+  }
+
+  // A template may name a token of many ids many times.
+  void add_to_frame(std::vector<int32_t>& side, int32_t id) const {
+    if (parts_.frame.before.size() + parts_.frame.after.size() >= kMostFrameTokens)
+      bad_file(source_, fmt::format("post_processor: puts more than {} tokens around a text", kMostFrameTokens));
+    side.push_back(id);
   }
 
   int32_t checked_token(const JsonPart& part, const char* key, const Json& id) const {
@@ -263,7 +271,7 @@ class Reader {
       const JsonPart token = tokens.part(name.c_str());
       if (!token.has("ids") || !token.json().at("ids").is_array()) token.refuse("ids", "a list of ids");
       for (const Json& id : token.json().at("ids"))
-        (after_text ? parts_.frame.after : parts_.frame.before).push_back(checked_token(token, "ids", id));
+        add_to_frame(after_text ? parts_.frame.after : parts_.frame.before, checked_token(token, "ids", id));
     }
   }
 

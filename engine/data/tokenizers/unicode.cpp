@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "engine/data/tokenizers/code_points.h"
 #include "engine/data/unicode_tables.h"
@@ -91,14 +89,43 @@ utf8proc_option_t options_of(NormalForm form) {
   return static_cast<utf8proc_option_t>(options);
 }
 
+using CodePoints = std::vector<utf8proc_int32_t>;
+
+// Appends what the code points of `text`, which is UTF-8, decompose into.
+void append_decomposed(CodePoints& points, std::string_view text, utf8proc_option_t options) {
+  constexpr utf8proc_ssize_t kMost = 32;  // U+FDFA has 18
+  int boundary = UTF8PROC_BOUNDCLASS_START;
+  for_each_code_point(text, [&](char32_t c, std::string_view) {
+    std::array<utf8proc_int32_t, kMost> parts{};
+    const utf8proc_ssize_t count =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts.data(), kMost, options, &boundary);
+    if (count < 0 || count > kMost) throw std::logic_error("normal_form: text that is not UTF-8 was not recognized");
+    points.insert(points.end(), parts.begin(), parts.begin() + count);
+  });
+}
+
+int combining_class(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
+
+// The canonical ordering of Unicode: marks that follow one another are sorted by their combining class, stably. utf8proc's own
+// sort takes time that grows with the square of their number.
+void order_marks(CodePoints& points) {
+  for (auto begin = points.begin(); begin != points.end();) {
+    const auto end = std::find_if(begin, points.end(), [](utf8proc_int32_t c) { return combining_class(c) == 0; });
+    if (end - begin > 1) std::stable_sort(begin, end, [](auto a, auto b) { return combining_class(a) < combining_class(b); });
+    begin = end == points.end() ? end : end + 1;
+  }
+}
+
 void append_normal_form(std::string& out, std::string_view text, NormalForm form) {
-  utf8proc_uint8_t* mapped = nullptr;
-  const utf8proc_ssize_t bytes = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                              static_cast<utf8proc_ssize_t>(text.size()), &mapped, options_of(form));
-  const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(mapped, std::free);
-  if (bytes == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
-  if (bytes < 0) throw std::logic_error("normal_form: text that is not UTF-8 was not recognized");
-  out.append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(bytes));
+  const utf8proc_option_t options = options_of(form);
+  CodePoints points;
+  points.reserve(text.size());
+  append_decomposed(points, text, options);
+  order_marks(points);
+  const utf8proc_ssize_t count =
+      utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()), options);  // composes them
+  if (count < 0) throw std::logic_error("normal_form: utf8proc cannot compose");
+  for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(out, static_cast<char32_t>(points[static_cast<size_t>(i)]));
 }
 
 }  // namespace

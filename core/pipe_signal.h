@@ -1,13 +1,14 @@
-// While it lives, this thread gets no SIGPIPE, which gloo would raise by writing to a connection that has ended. Threads that
-// are started meanwhile never get one.
+// While it lives, this thread gets no SIGPIPE, which writing to a pipe or a connection raises that nobody reads any more.
+// Threads that are started meanwhile never get one.
 #pragma once
 
 #include <pthread.h>
 #include <signal.h>
 
+#include <cerrno>
 #include <ctime>
 
-namespace trivet::comm {
+namespace trivet {
 
 class NoPipeSignal {
  public:
@@ -18,9 +19,11 @@ class NoPipeSignal {
   }
   ~NoPipeSignal() {
     if (::sigismember(&before_, SIGPIPE)) return;
+    const int error = errno;  // of the write
     const timespec now{};
-    ::sigtimedwait(&pipe_, nullptr, &now);  // the one that gloo has raised
+    ::sigtimedwait(&pipe_, nullptr, &now);  // the one that a write has raised
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
   }
   NoPipeSignal(const NoPipeSignal&) = delete;
   NoPipeSignal& operator=(const NoPipeSignal&) = delete;
@@ -29,4 +32,4 @@ class NoPipeSignal {
   sigset_t pipe_{}, before_{};
 };
 
-}  // namespace trivet::comm
+}  // namespace trivet

@@ -1,0 +1,27 @@
+// What a long command prints does not hold up its work, and a reader that has gone does not end it: as `trivet launch` treats
+// its output (cli/launch/output.h), commands that train, search or prepare treat theirs.
+//
+//   printf, std::cout            --stdout--> Output --> descriptor 1
+//   Log, fmt::print(stderr, ...) --stderr--> Output --> descriptor 2      one Output if both are the same file, to keep the
+//   order
+//
+// Text that the reader takes is written at once, so that it is not lost if the process ends abruptly. Other text stays in a
+// queue, which a thread empties; what the queue has no room for is dropped, counted and reported at the end.
+#pragma once
+
+#include <functional>
+
+namespace trivet::cli {
+
+enum class Printing {
+  Progress,  // the command's results are elsewhere
+  Result,    // what is printed is the result, and perhaps the reason for the command
+};
+
+// Runs the command with such streams. An output that cannot be written (the reader has gone, the disk is full) is reported once
+// on stderr. At the end, unread text is dropped if nobody has read for 2 seconds; but if the command has succeeded, its Result
+// waits for its reader like that of any program. Throws Error (Usage) if a Result could not be written for another reason than
+// that its reader has gone. SIGPIPE and SIGXFSZ stay ignored.
+void print_without_waiting(Printing what, const std::function<void()>& command);
+
+}  // namespace trivet::cli

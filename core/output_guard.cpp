@@ -1,0 +1,199 @@
+#include "core/output_guard.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "core/error.h"
+#include "core/printable.h"
+
+namespace trivet {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kBeginning = 4096;
+constexpr size_t kMostFiles = 100'000;  // of input folders whose other names (hard links) are looked for
+constexpr int kLongestChainOfLinks = 40;
+
+std::optional<struct stat> status_of(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return status;
+}
+
+// Where a write to `path` would go: links are followed, also one that leads to a file that is not there yet.
+fs::path resolved(const std::string& path) {
+  fs::path at = path;
+  std::error_code error;
+  for (int links = 0; links < kLongestChainOfLinks && fs::is_symlink(at, error); ++links) {
+    const fs::path to = fs::read_symlink(at, error);
+    if (error) break;
+    at = to.is_absolute() ? to : at.parent_path() / to;
+  }
+  const fs::path whole = fs::weakly_canonical(at, error);
+  return error ? fs::absolute(at, error) : whole;
+}
+
+std::string beginning_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError(fmt::format("{}: cannot be read: {}", printable(path), std::strerror(errno)));
+  std::string text(kBeginning, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+std::string_view special_kind(mode_t mode) {
+  if (S_ISFIFO(mode)) return "FIFO";
+  if (S_ISSOCK(mode)) return "socket";
+  return S_ISCHR(mode) || S_ISBLK(mode) ? "device" : "special file";
+}
+
+bool fits(std::string_view pattern, std::string_view name) {
+  return pattern.starts_with('*') ? name.ends_with(pattern.substr(1)) : name == pattern;
+}
+
+[[noreturn]] void refuse_output(const std::string& key, const std::string& path, const std::string& what) {
+  throw ConfigError(fmt::format("{}: {} {}", key, printable(path), what));
+}
+
+}  // namespace
+
+bool is_own_page(std::string_view beginning) { return beginning.substr(0, 1024).find(kOwnPage) != std::string_view::npos; }
+
+void OutputGuard::reads(const std::string& path, const std::string& name) {
+  const auto status = path.empty() ? std::nullopt : status_of(path);
+  if (!status) return;
+  if (S_ISDIR(status->st_mode)) return reads_tree(path, name, false);
+  files_.emplace(Identity{status->st_dev, status->st_ino}, name);
+  inputs_.emplace_back(path, name);
+}
+
+void OutputGuard::reads_data(const std::string& path, const std::string& name) {
+  const auto status = path.empty() ? std::nullopt : status_of(path);
+  if (status && S_ISDIR(status->st_mode)) return reads_tree(path, name, true);
+  reads(path, name);
+}
+
+// Links to folders are followed once, as the walk over data follows them.
+void OutputGuard::reads_tree(const std::string& folder, const std::string& name, bool is_data) {
+  std::vector<fs::path> open{folder};
+  std::map<Identity, std::string> seen;
+  size_t regular = 0;
+  while (!open.empty()) {
+    const fs::path at = std::move(open.back());
+    open.pop_back();
+    const auto own = status_of(at);
+    if (!own || !seen.emplace(Identity{own->st_dev, own->st_ino}, name).second) continue;
+    std::error_code unreadable;  // who reads the data will say so
+    for (const fs::directory_entry& entry : fs::directory_iterator(at, unreadable)) {
+      std::error_code ignored;
+      if (entry.is_regular_file(ignored) && !entry.is_symlink(ignored) && ++regular > kMostFiles) continue;
+      const auto status = status_of(entry.path());
+      if (!status) continue;
+      if (S_ISDIR(status->st_mode)) {
+        open.push_back(entry.path());
+      } else {
+        files_.emplace(Identity{status->st_dev, status->st_ino}, name);
+        inputs_.emplace_back(entry.path().string(), name);
+      }
+    }
+  }
+  if (is_data) data_folders_.merge(seen);
+}
+
+void OutputGuard::reads_matching(const std::string& folder, std::function<bool(std::string_view)> matches,
+                                 const std::string& name) {
+  const auto status = status_of(folder.empty() ? "." : folder);
+  if (!status || !S_ISDIR(status->st_mode)) return;
+  patterns_.push_back({{status->st_dev, status->st_ino}, matches, name});
+  std::error_code unreadable;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.empty() ? "." : folder, unreadable))
+    if (matches(entry.path().filename().string())) reads(entry.path().string(), name);
+}
+
+void OutputGuard::refuse_input(const std::string& path, const Output& output) const {
+  const auto status = status_of(path);
+  if (!status) return;
+  if (const auto input = files_.find({status->st_dev, status->st_ino}); input != files_.end())
+    refuse_output(
+        output.key, path,
+        fmt::format("is the same file as an input ({}), which would be overwritten; name another file", input->second));
+}
+
+void OutputGuard::refuse_data(const std::string& path, const std::string& key) const {
+  const fs::path target = resolved(path);
+  for (fs::path at = target; at.has_relative_path(); at = at.parent_path()) {
+    const auto status = status_of(at);
+    if (!status) continue;
+    if (const auto folder = data_folders_.find({status->st_dev, status->st_ino}); folder != data_folders_.end())
+      refuse_output(key, path,
+                    fmt::format("lies in a folder whose files are read ({}), and would be read as data the next time; name a "
+                                "place outside of it",
+                                folder->second));
+  }
+  const auto parent = status_of(target.parent_path());
+  for (const Pattern& pattern : patterns_)
+    if (parent && pattern.folder == Identity{parent->st_dev, parent->st_ino} && pattern.matches(target.filename().string()))
+      refuse_output(
+          key, path,
+          fmt::format("has a name that {} matches, and would be read as data the next time; use another name", pattern.name));
+}
+
+void OutputGuard::refuse_foreign(const Output& output) const {
+  const auto status = status_of(output.path);
+  if (!status) return;
+  if (S_ISDIR(status->st_mode)) refuse_output(output.key, output.path, "is a folder; name a file");
+  if (!S_ISREG(status->st_mode)) {
+    if (output.in_place && !S_ISSOCK(status->st_mode) && !S_ISBLK(status->st_mode)) return;
+    refuse_output(output.key, output.path, fmt::format("is a {}; name a file", special_kind(status->st_mode)));
+  }
+  if (force_ == Force::Yes || status->st_size == 0) return;
+  if (output.is_own && output.is_own(beginning_of(output.path))) return;
+  refuse_output(output.key, output.path,
+                fmt::format("exists, and is not {}; {}", output.what,
+                            force_ == Force::No ? "name another file, or replace this one with --force"
+                                                : "name another file, or remove this one"));
+}
+
+void OutputGuard::check(const Output& output) const {
+  check_not_input(output);
+  refuse_foreign(output);
+}
+
+void OutputGuard::check_not_input(const Output& output) const {
+  for (const char* ending : {"", ".tmp"}) refuse_input(output.path + ending, output);  // some are written under that name
+  refuse_data(output.path, output.key);
+}
+
+void OutputGuard::check_files_in(const std::string& folder, const std::vector<std::string>& names, const Output& file) const {
+  refuse_data(folder + "/.", file.key);
+  std::error_code absent;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, absent)) {
+    const std::string name = entry.path().filename().string();
+    for (const std::string& written : names) {
+      if (!fits(written, name) && !fits(written + ".tmp", name)) continue;
+      Output one = file;
+      one.path = entry.path().string();
+      refuse_input(one.path, one);
+      if (fits(written, name)) refuse_foreign(one);
+    }
+  }
+}
+
+void OutputGuard::check_folder(const std::string& folder, const std::string& key) const {
+  refuse_data(folder + "/.", key);
+  const auto own = status_of(folder);
+  if (!own) return;
+  for (const auto& [path, name] : inputs_)
+    if (const auto in = status_of(resolved(path).parent_path()); in && in->st_dev == own->st_dev && in->st_ino == own->st_ino)
+      refuse_output(key, folder, fmt::format("holds an input ({}: {}); name another folder", name, printable(path)));
+}
+
+}  // namespace trivet

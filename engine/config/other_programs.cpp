@@ -1,0 +1,299 @@
+#include "engine/config/other_programs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+#include <vector>
+
+#include "core/printable.h"
+
+namespace trivet::config {
+namespace {
+
+using Names = std::vector<std::string_view>;
+
+struct Meaning {
+  std::string_view path;  // of the key here
+  Names names;            // of the same in Hugging Face's Trainer, Megatron, Lightning and others
+};
+
+const std::vector<Meaning>& meanings() {
+  static const std::vector<Meaning> list{
+      {"gradient_clipping",
+       {"max_grad_norm", "max_gradient_norm", "max_norm", "grad_clip", "clip_grad", "clip_grad_norm", "grad_clip_norm",
+        "gradient_clip", "gradient_clip_val", "gradient_clip_norm", "clip_norm", "grad_norm_clip", "grad_clipping",
+        "clip_gradients", "gradient_clip_value"}},
+      {"optimizer.params.lr", {"learning_rate", "base_lr", "initial_lr", "init_lr", "peak_lr", "lr_rate"}},
+      {"optimizer.params.eps", {"epsilon", "adam_epsilon", "adam_eps"}},
+      {"optimizer.params.betas", {"beta1", "beta2", "beta_1", "beta_2", "adam_beta1", "adam_beta2", "adam_betas"}},
+      {"optimizer.params.weight_decay", {"wd", "decay", "l2", "adam_weight_decay", "decoupled_weight_decay"}},
+      {"scheduler.params.warmup_num_steps",
+       {"warmup_steps", "num_warmup_steps", "warmup_iters", "warmup_iterations", "warmup_step", "lr_warmup_steps",
+        "warmup_ratio", "warmup_proportion", "lr_warmup_iters"}},
+      {"scheduler.params.total_num_steps",
+       {"total_steps", "num_training_steps", "total_training_steps", "total_iters", "decay_steps", "lr_decay_iters",
+        "num_total_steps"}},
+      {"scheduler.params.warmup_min_lr", {"min_lr", "lr_min"}},
+      {"scheduler.params.warmup_max_lr", {"max_lr", "lr_max"}},
+      {"train_micro_batch_size_per_gpu",
+       {"batch_size", "micro_batch_size", "micro_batch_size_per_gpu", "per_device_train_batch_size", "train_micro_batch_size",
+        "batch_size_per_gpu", "per_gpu_train_batch_size", "device_batch_size", "microbatch_size"}},
+      {"train_batch_size", {"global_batch_size", "total_batch_size", "effective_batch_size", "global_train_batch_size"}},
+      {"gradient_accumulation_steps",
+       {"accumulate_grad_batches", "gradient_accumulation", "grad_accum_steps", "grad_accumulation_steps",
+        "accumulation_steps"}},
+      {"zero_optimization.stage", {"zero_stage", "zero_level"}},
+      {"zero_optimization.offload_optimizer.device", {"offload_optimizer_device"}},
+      {"zero_optimization.offload_param.device", {"offload_param_device"}},
+      {"training.epochs", {"num_epochs", "n_epochs", "n_epoches", "num_epoches", "num_train_epochs", "max_epochs", "nepochs"}},
+      {"training.steps", {"max_steps", "train_iters", "max_iters", "num_train_steps", "max_train_steps", "train_steps"}},
+      {"model.sequence_length",
+       {"max_seq_len", "max_seq_length", "max_sequence_length", "seq_length", "seq_len", "max_length", "model_max_length",
+        "cutoff_len", "context_length", "max_len", "maxlen"}},
+      {"steps_per_print", {"logging_steps", "log_interval", "log_steps", "print_interval"}},
+      {"checkpoint.every_steps", {"save_steps", "save_interval"}},
+      {"checkpoint.keep", {"save_total_limit"}},
+      {"checkpoint.directory", {"output_dir", "save_dir"}},
+      {"training.evaluate_every", {"eval_steps", "eval_interval"}},
+      {"fp16.enabled", {"use_fp16"}},
+      {"bf16.enabled", {"use_bf16"}},
+  };
+  return list;
+}
+
+std::string lower_words(const std::string& name) {
+  std::string text = name;
+  for (char& c : text) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+bool has(const Names& names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+
+std::string joined(const Names& names) {
+  std::string text;
+  for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
+  return text;
+}
+
+// ---- files of other programs
+
+// Arguments that only Hugging Face's Trainer has under these names.
+const Names kTrainerArguments{"output_dir",
+                              "overwrite_output_dir",
+                              "per_device_train_batch_size",
+                              "num_train_epochs",
+                              "per_device_eval_batch_size",
+                              "logging_steps",
+                              "logging_dir",
+                              "save_steps",
+                              "save_strategy",
+                              "evaluation_strategy",
+                              "eval_strategy",
+                              "lr_scheduler_type",
+                              "save_total_limit",
+                              "remove_unused_columns",
+                              "gradient_checkpointing",
+                              "report_to",
+                              "dataloader_num_workers",
+                              "model_name_or_path",
+                              "do_train",
+                              "do_eval",
+                              "eval_steps",
+                              "logging_strategy",
+                              "per_gpu_train_batch_size",
+                              "ddp_find_unused_parameters",
+                              "load_best_model_at_end"};
+// Keys of Accelerate's configs.
+const Names kAccelerate{"compute_environment",    "distributed_type", "deepspeed_config", "machine_rank", "main_process_port",
+                        "main_training_function", "num_machines",     "rdzv_backend",     "same_network", "downcast_bf16"};
+const Names kSectionsOfConfigs{
+    "zero_optimization", "optimizer", "scheduler", "fp16", "bf16", "train_batch_size", "train_micro_batch_size_per_gpu"};
+const Names kNamesOfConfigs{"deepspeed", "deepspeed_config", "ds_config", "deepspeed_config_file", "deepspeed_plugin"};
+
+Names given_of(const JsonNode& object, const Names& names) {
+  Names given;
+  for (const JsonMember& member : object.members)
+    if (has(names, member.key)) given.push_back(member.key);
+  return given;
+}
+
+// "per_device_train_batch_size is train_micro_batch_size_per_gpu, learning_rate is optimizer.params.lr": of the keys given.
+std::string translations(const JsonNode& object) {
+  std::string text;
+  for (const JsonMember& member : object.members)
+    if (const std::string path = key_meant_by(member.key); !path.empty())
+      text += fmt::format("{}{} is {}", text.empty() ? "" : ", ", member.key, path);
+  return text.empty() ? "" : "; here " + text;
+}
+
+// The file or object that holds the config of DeepSpeed, as advice.
+std::string where_the_config_is(const JsonNode& object) {
+  for (const JsonMember& member : object.members) {
+    if (!has(kNamesOfConfigs, member.key)) continue;
+    if (member.value.kind == JsonKind::String && !member.value.text.empty())
+      return fmt::format("; its config of DeepSpeed is {}: give that file", quoted(printable(member.value.text)));
+    const JsonNode* file = member.value.find("deepspeed_config_file");
+    if (file && file->kind == JsonKind::String)
+      return fmt::format("; its config of DeepSpeed is {}: give that file", quoted(printable(file->text)));
+    if (member.value.kind == JsonKind::Object && !given_of(member.value, kSectionsOfConfigs).empty())
+      return fmt::format("; give the object \"{}\" as a file of its own", member.key);
+  }
+  return "";
+}
+
+// Accelerate's plugin of DeepSpeed has a few keys of its own: {"zero_stage": 2, "gradient_accumulation_steps": 1}.
+bool is_accelerates(const JsonNode& object) {
+  return object.find("compute_environment") || object.find("distributed_type") || given_of(object, kAccelerate).size() >= 3;
+}
+
+std::string of_trainer(const JsonNode& root) {
+  const Names given = given_of(root, kTrainerArguments);
+  if (given.size() < 3 || root.find("zero_optimization")) return "";
+  return fmt::format("these are arguments of Hugging Face's Trainer ({}), not a config of DeepSpeed or Trivet{}{}",
+                     joined({given.begin(), given.begin() + 3}), where_the_config_is(root), translations(root));
+}
+
+std::string of_accelerate(const JsonNode& root) {
+  if (!is_accelerates(root)) return "";
+  const JsonNode* plugin = root.find("deepspeed_config");
+  const std::string advice =
+      where_the_config_is(root) + translations(plugin && plugin->kind == JsonKind::Object ? *plugin : root);
+  return fmt::format("this is a config of Accelerate ({}), not of DeepSpeed or Trivet{}", joined(given_of(root, kAccelerate)),
+                     advice.empty() ? "; name the config of DeepSpeed, or write one (docs/deepspeed.md)" : advice);
+}
+
+std::string of_wrapper(const JsonNode& root) {
+  for (const JsonMember& member : root.members) {
+    const bool names_a_config = has(kNamesOfConfigs, lower_words(member.key));
+    if (names_a_config && member.value.kind == JsonKind::String && member.value.text.ends_with(".json"))
+      return fmt::format(
+          "\"{}\" names another file, {}, which is not read from here; give that file, or put its keys at the "
+          "top level of this one",
+          printable(member.key), quoted(printable(member.value.text)));
+    if (member.value.kind != JsonKind::Object) continue;
+    const Names inside = given_of(member.value, kSectionsOfConfigs);
+    if (inside.size() >= (names_a_config ? 1u : 2u))
+      return fmt::format("the config is inside \"{}\" ({}), where it is not read; move the keys of \"{}\" to the top level",
+                         printable(member.key), joined(inside), printable(member.key));
+  }
+  return "";
+}
+
+// ---- YAML
+
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
+// The lines "name: value" of a text, without the spaces around both.
+std::vector<std::pair<std::string, std::string>> yaml_lines(std::string_view text) {
+  const auto trimmed = [](std::string_view part) {
+    while (!part.empty() && is_space(part.front())) part.remove_prefix(1);
+    while (!part.empty() && is_space(part.back())) part.remove_suffix(1);
+    return std::string(part);
+  };
+  std::vector<std::pair<std::string, std::string>> lines;
+  while (!text.empty() && lines.size() < 200) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const size_t colon = line.find(':');
+    const std::string name = trimmed(line.substr(0, colon));
+    const bool plain = !name.empty() && std::all_of(name.begin(), name.end(),
+                                                    [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; });
+    if (colon != std::string_view::npos && plain) lines.emplace_back(name, trimmed(line.substr(colon + 1)));
+  }
+  return lines;
+}
+
+JsonNode as_object(const std::vector<std::pair<std::string, std::string>>& lines) {
+  JsonNode object;
+  object.kind = JsonKind::Object;
+  for (const auto& [name, value] : lines) {
+    JsonMember& member = object.members.emplace_back();
+    member.key = name;
+    member.value.kind = JsonKind::String;
+    member.value.text = value;
+  }
+  return object;
+}
+
+}  // namespace
+
+std::string key_meant_by(const std::string& name) {
+  const std::string plain = lower_words(name);
+  for (const Meaning& meaning : meanings())
+    if (has(meaning.names, plain)) return std::string(meaning.path);
+  return "";
+}
+
+bool changes_weights(const std::string& path) {
+  return path == "gradient_clipping" || path.starts_with("optimizer.") || path.starts_with("scheduler.") ||
+         path.starts_with("train_") || path == "gradient_accumulation_steps" || path.starts_with("zero_optimization.") ||
+         path.starts_with("fp16.") || path.starts_with("bf16.");
+}
+
+bool is_setting_of_a_program(const std::string& name) {
+  if (const std::string path = key_meant_by(name); !path.empty()) return !changes_weights(path);
+  static const Names words{
+      "num",        "n",           "max",        "min",        "total",      "seq",       "sequence",    "len",
+      "length",     "lengths",     "epoch",      "epochs",     "process",    "processes", "proc",        "gpu",
+      "gpus",       "node",        "nodes",      "nnodes",     "worker",     "workers",   "world",       "size",
+      "rank",       "local",       "global",     "logging",    "log",        "save",      "saving",      "eval",
+      "evaluation", "test",        "valid",      "validation", "val",        "step",      "steps",       "interval",
+      "every",      "freq",        "frequency",  "print",      "report",     "random",    "master",      "port",
+      "ids",        "id",          "version",    "timeout",    "limit",      "data",      "dataset",     "datasets",
+      "dataloader", "shard",       "shards",     "cache",      "new",        "token",     "tokens",      "generate",
+      "generation", "beam",        "beams",      "top",        "k",          "p",         "temperature", "lora",
+      "r",          "alpha",       "image",      "images",     "resolution", "class",     "classes",     "labels",
+      "keep",       "patience",    "device",     "devices",    "machine",    "machines",  "cpus",        "cpu",
+      "threads",    "iters",       "iterations", "samples",    "sample",     "of",        "per",         "memory",
+      "ckpt",       "checkpoints", "parallel",   "tp",         "pp",         "dp",        "sp",          "host",
+      "hosts",      "retries",     "restarts",   "number",     "count"};
+  std::string word;
+  for (const char c : lower_words(name) + "_") {
+    if (c != '_') {
+      word += c;
+      continue;
+    }
+    if (!word.empty() && !has(words, word)) return false;
+    word.clear();
+  }
+  return true;
+}
+
+std::string advice_on_other_section(const std::string& name) {
+  const std::string plain = lower_words(name);
+  if (has({"msamp", "ms_amp", "fp8", "float8", "fp4", "transformer_engine", "te", "nvfp4", "mxfp8"}, plain))
+    return fmt::format(
+        "training in 8-bit or 4-bit floating point is not implemented; use bf16.enabled, and set {}.enabled to "
+        "false, or remove the section",
+        printable(name));
+  if (has({"sequence_parallel", "sequence_parallelism", "ulysses"}, plain))
+    return "use \"parallel\": {\"tensor\": N, \"sequence_parallel\": true}, which divides sequences among the N tensor ranks, "
+           "or "
+           "remove the section";
+  if (has({"tensor_model_parallel", "model_parallel", "tensor_parallelism"}, plain))
+    return "use \"parallel\": {\"tensor\": N}, or remove the section";
+  if (has({"pipeline_parallel", "pipeline_parallelism"}, plain))
+    return "use \"parallel\": {\"pipeline\": N}, or remove the section";
+  return "";
+}
+
+std::string why_not_a_config(const JsonNode& root) {
+  if (root.kind != JsonKind::Object) return "";
+  for (const std::string& why : {of_accelerate(root), of_trainer(root), of_wrapper(root)})
+    if (!why.empty()) return why;
+  return "";
+}
+
+std::string why_not_json(std::string_view text) {
+  const auto lines = yaml_lines(text);
+  const auto first = std::find_if_not(text.begin(), text.end(), is_space);
+  if (lines.size() < 2 || first == text.end() || *first == '{' || *first == '[' || *first == '"') return "";
+  const std::string why = why_not_a_config(as_object(lines));
+  return why.empty() ? "this looks like YAML; a config is JSON, { \"key\": value, ... }" : why;
+}
+
+}  // namespace trivet::config

@@ -1,0 +1,32 @@
+// What other programs call a key, and their files, so that a message can say what to write instead.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "engine/config/json_node.h"
+
+namespace trivet::config {
+
+// The path of the key that is meant by a name of another program: "gradient_clipping" for "max_grad_norm". Empty: not known.
+std::string key_meant_by(const std::string& name);
+
+// Whether the key with this path decides how weights change, so that its value must not be left out: not training.epochs, which
+// the program that reads a config of DeepSpeed knows from elsewhere.
+bool changes_weights(const std::string& path);
+
+// Whether a top-level name belongs to a program that trains or starts ranks, such as "num_processes", and changes no weight.
+bool is_setting_of_a_program(const std::string& name);
+
+// What a section stands for that would train in another number format or with other parallelism, and what to do instead.
+// Empty: not known.
+std::string advice_on_other_section(const std::string& name);
+
+// Why this is no config, although it is JSON, and what to do: arguments of Hugging Face's Trainer, a config of Accelerate, or a
+// config inside another object. Empty if it may be a config.
+std::string why_not_a_config(const JsonNode& root);
+
+// The same for a text that is not JSON, such as Accelerate's YAML.
+std::string why_not_json(std::string_view text);
+
+}  // namespace trivet::config

@@ -1,0 +1,48 @@
+// What a file is, by its content: its first bytes, unpacked if it is gzip or zstd. The name of a file decides nothing here but
+// in a contradiction: a file that is called .json, or .parquet, and is something else.
+//
+//   text                                 in UTF-8, without NUL
+//   objects of JSON                      one on each line, one after another over several lines, or in one list
+//   ids of tokens                        the formats of token_file.h
+//   what is not read                     columns (Parquet, Arrow), archives, images, models, programs, bytes of no known kind
+//   ...
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace trivet::data {
+
+enum class FileKind { Text, JsonLines, JsonSequence, JsonList, Tokens, Unread };
+
+inline bool is_json(FileKind kind) {
+  return kind == FileKind::JsonLines || kind == FileKind::JsonSequence || kind == FileKind::JsonList;
+}
+
+struct FileLook {
+  FileKind kind = FileKind::Text;
+  std::string what = "";     // in words: "a Parquet file"
+  std::string advice = "";   // what to do with a file that is not read, or with JSON without documents
+  std::string finding = "";  // why a file of no known kind is no text: "holds NUL at byte 12"
+  // Of JSON: the keys of the first object, if it ends within the bytes that were looked at, and whether one of them can be the
+  // text of a document (json_lines.h).
+  std::string keys = "";
+  bool has_documents = true;
+  bool is_data_card = false;    // a text that describes a data set: it begins as the README.md of Hugging Face do
+  int64_t bytes_elsewhere = 0;  // of the file that a pointer of Git LFS stands for
+};
+
+// NAME.jsonl or NAME.ndjson; or these and NAME.json. The name may end with .gz or .zst after that.
+bool is_called_lines(const std::string& path);
+bool is_called_json(const std::string& path);
+
+// Reads the beginning of a file. Throws DataError for one that is missing, empty, unreadable or damaged.
+FileLook look_into(const std::string& path);
+
+// Throws DataError: what the file is, and what to do with it.
+[[noreturn]] void refuse_unread(const std::string& path, const FileLook& look);
+// Throws DataError for a text that holds NUL or is not UTF-8, as `finding` says: "holds NUL at byte 12".
+[[noreturn]] void refuse_bytes(const std::string& path, const std::string& finding);
+
+}  // namespace trivet::data

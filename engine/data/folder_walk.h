@@ -1,0 +1,28 @@
+// The files in a folder and in its folders, in the order of their paths. Hidden files and folders (names that begin with ".",
+// such as .git and .ipynb_checkpoints) are left out. Links are followed, but nothing is listed twice: of a file that several
+// paths lead to, the one without links is listed, or the first; so a link to a folder above it does not go round in circles.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace trivet::data {
+
+struct FoundFile {
+  std::string path;
+  int64_t bytes = 0;
+};
+
+struct FolderWalk {
+  std::vector<FoundFile> files;       // regular ones
+  std::vector<std::string> repeated;  // links to what is listed under another path
+  std::vector<std::string> broken;    // links that lead nowhere
+  std::vector<std::string> special;   // pipes, devices and sockets
+  int64_t hidden = 0;                 // entries; what is in hidden folders is not counted
+};
+
+// Throws DataError for a folder that cannot be read.
+FolderWalk walk_folder(const std::string& folder);
+
+}  // namespace trivet::data

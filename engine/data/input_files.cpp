@@ -1,0 +1,356 @@
+#include "engine/data/input_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "core/printable.h"
+#include "engine/data/data_error.h"
+#include "engine/data/folder_walk.h"
+
+namespace trivet::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "1.2 MB"
+std::string size_in_words(int64_t bytes) {
+  constexpr std::array kUnits{"bytes", "kB", "MB", "GB", "TB"};
+  auto size = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; size >= 1000 && unit + 1 < kUnits.size(); ++unit) size /= 1000;
+  return unit == 0 ? fmt::format("{} byte{}", bytes, bytes == 1 ? "" : "s") : fmt::format("{:.1f} {}", size, kUnits[unit]);
+}
+
+std::string files_in_words(size_t count) { return count == 1 ? "1 file" : fmt::format("{} files", count); }
+
+std::string small_letters(std::string_view text) {
+  std::string small(text);
+  std::ranges::transform(small, small.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  return small;
+}
+
+// A name is shown as a whole, however long it is.
+std::string name_in_words(const std::string& name) { return printable(name, 4096); }
+
+bool has_name_of_text(const std::string& path) {
+  std::string_view name = path;
+  for (const std::string_view packed : {".gz", ".zst"})
+    if (name.ends_with(packed)) name.remove_suffix(packed.size());
+  constexpr std::array<std::string_view, 3> kTexts{".txt", ".text", ".md"};
+  return std::ranges::any_of(kTexts, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+// README.md, LICENSE.txt and the like, which come with data.
+bool is_about_data(const std::string& path) {
+  const std::string name = small_letters(fs::path(path).stem().string());
+  constexpr std::array<std::string_view, 9> kNames{"readme",   "license",   "licence",      "copying",     "notice",
+                                                   "citation", "changelog", "contributing", "requirements"};
+  return std::ranges::any_of(kNames, [&](std::string_view about) {
+    return name.starts_with(about) &&
+           (name.size() == about.size() || std::isalpha(static_cast<unsigned char>(name[about.size()])) == 0);
+  });
+}
+
+// What editors, downloads and writers leave next to the file itself: "a.jsonl~", "a.jsonl.tmp".
+bool is_draft(const std::string& path) {
+  const std::string name = small_letters(fs::path(path).filename().string());
+  constexpr std::array<std::string_view, 11> kEndings{"~",     ".bak",        ".tmp",        ".part",       ".partial", ".swp",
+                                                      ".orig", ".incomplete", ".crdownload", ".inprogress", ".old"};
+  return name.starts_with('#') || std::ranges::any_of(kEndings, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+// The words of a name between anything but letters: "data/test-00000-of-00001.parquet" has data, test, of and parquet.
+std::set<std::string> words_in(const std::string& path) {
+  std::set<std::string> words;
+  std::string word;
+  for (const char byte : small_letters(path) + "/") {
+    if (std::isalpha(static_cast<unsigned char>(byte)) != 0) {
+      word += byte;
+    } else if (!word.empty()) {
+      words.insert(word);
+      word.clear();
+    }
+  }
+  return words;
+}
+
+bool is_called(const std::set<std::string>& words, std::initializer_list<const char*> names) {
+  return std::ranges::any_of(names, [&](const char* name) { return words.contains(name); });
+}
+
+// Files of one kind.
+struct FileGroup {
+  std::vector<std::string> paths;
+  int64_t bytes = 0;
+  std::string advice;
+};
+using FileGroups = std::map<std::string, FileGroup>;  // by what they are
+
+int64_t bytes_of_all(const FileGroups& groups) {
+  int64_t bytes = 0;
+  for (const auto& [what, group] : groups) bytes += group.bytes;
+  return bytes;
+}
+
+// "a Parquet file: data/a.parquet (1.2 MB)", "lines of JSON: 3 files (4.5 GB), the first is a.jsonl"
+std::string in_words(const std::string& folder, const FileGroups& groups) {
+  std::string text;
+  for (const auto& [what, group] : groups) {
+    const std::string first = name_in_words(group.paths[0].substr(std::min(folder.size() + 1, group.paths[0].size())));
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", what,
+                        group.paths.size() == 1 ? fmt::format("{} ({})", first, size_in_words(group.bytes))
+                                                : fmt::format("{}, {} and so on ({})", files_in_words(group.paths.size()),
+                                                              first, size_in_words(group.bytes)));
+  }
+  return text;
+}
+
+// Chooses from the files of a folder.
+class FolderChoice {
+ public:
+  FolderChoice(std::string folder, ReadAs read_as, FolderUse use)
+      : folder_(without_slash(std::move(folder))), read_as_(read_as), use_(use), walk_(walk_folder(folder_)) {}
+
+  void add_to(InputFiles& inputs) {
+    for (const FoundFile& file : walk_.files) consider(file);
+    leave_out_what_is_about_data();
+    if (!texts_.empty() && !tokens_.empty()) leave_out_tokens();
+    if (texts_.empty() && tokens_.empty()) refuse_empty();
+    refuse_most_left_out();
+    check_splits(inputs);
+    add_notes(inputs);
+    for (const Candidate& file : texts_) inputs.texts.push_back(file.input);
+    for (const FoundFile& file : tokens_) inputs.tokens.push_back(file.path);
+  }
+
+ private:
+  struct Candidate {
+    InputFile input;
+    int64_t bytes = 0;
+    std::string what;
+    bool is_data_card = false;
+  };
+
+  static std::string without_slash(std::string folder) {
+    while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+    return folder;
+  }
+
+  static void put(FileGroups& groups, const std::string& what, const FoundFile& file, const std::string& advice = "") {
+    FileGroup& group = groups[what];
+    group.paths.push_back(file.path);
+    group.bytes += file.bytes;
+    if (group.advice.empty()) group.advice = advice;
+  }
+
+  void consider(const FoundFile& file) {
+    if (file.bytes == 0 && !has_name_of_text(file.path) && !is_called_lines(file.path)) return put(left_out_, "empty", file);
+    if (is_draft(file.path)) return put(left_out_, "unfinished or older copies by their names", file);
+    switch (read_as_) {
+      case ReadAs::Bytes: texts_.push_back({{file.path, FileKind::Text, true}, file.bytes, "any bytes"}); return;
+      case ReadAs::UInt16:
+      case ReadAs::UInt32: return consider_as_ids(file);
+      default: break;
+    }
+    consider_look(file, look_into(file.path));
+  }
+
+  void consider_as_ids(const FoundFile& file) {
+    const FileLook look = look_into(file.path);
+    if (look.kind == FileKind::Unread && look.bytes_elsewhere == 0)
+      tokens_.push_back(file);
+    else
+      put(left_out_, look.what, file, look.advice);
+  }
+
+  void consider_look(const FoundFile& file, const FileLook& look) {
+    const bool json = is_json(look.kind);
+    if (look.kind == FileKind::Tokens && read_as_ == ReadAs::Auto) {
+      tokens_.push_back(file);
+    } else if (look.kind == FileKind::Unread || look.kind == FileKind::Tokens) {
+      put(left_out_, look.what, {file.path, std::max(file.bytes, look.bytes_elsewhere)}, look.advice);
+      is_of_another_kind_ =
+          is_of_another_kind_ || look.what.starts_with("a Parquet") || look.what.starts_with("a stream of Arrow");
+    } else if (read_as_ == ReadAs::Text) {
+      texts_.push_back({{file.path, FileKind::Text}, file.bytes, "text", look.is_data_card});
+    } else if (json && (look.has_documents || is_called_lines(file.path))) {
+      texts_.push_back({{file.path, look.kind}, file.bytes, look.what});
+      is_of_another_kind_ = true;
+    } else if (json) {
+      put(left_out_, "JSON without texts", file,
+          fmt::format("the first object of {} has {}, but a document has \"text\", \"prompt\" and \"completion\", or "
+                      "\"messages\"{}",
+                      name_in_words(file.path), look.keys.empty() ? "no keys" : look.keys,
+                      look.advice.empty() ? "" : ": " + look.advice));
+    } else if (has_name_of_text(file.path)) {
+      texts_.push_back({{file.path, FileKind::Text}, file.bytes, "text", look.is_data_card});
+    } else {
+      put(left_out_, fmt::format("texts that are called {}", ending_of(file.path)), file,
+          "to read every text of the folder, set data.read_as to \"text\" (--read-as text of `trivet data prepare`)");
+    }
+  }
+
+  static std::string ending_of(const std::string& path) {
+    const std::string ending = fs::path(path).extension().string();
+    return ending.empty() ? name_in_words(fs::path(path).filename().string()) : "*" + name_in_words(ending);
+  }
+
+  // A description of a data set that Hugging Face publishes is known by its beginning; the others are left out only next to
+  // data of another kind, because in a folder of texts they may be meant.
+  void leave_out_what_is_about_data() {
+    const auto is_left_out = [&](const Candidate& file) {
+      if (file.input.kind != FileKind::Text || !is_about_data(file.input.path)) return false;
+      const bool has_others = texts_.size() + tokens_.size() > 1;
+      return is_of_another_kind_ || !tokens_.empty() || (file.is_data_card && has_others);
+    };
+    std::vector<Candidate> kept;
+    for (const Candidate& file : texts_)
+      if (is_left_out(file))
+        about_.push_back({file.input.path, file.bytes});
+      else
+        kept.push_back(file);
+    texts_ = std::move(kept);
+  }
+
+  void leave_out_tokens() {
+    for (const FoundFile& file : tokens_) put(use_ == FolderUse::Prepare ? made_before_ : left_out_, "files of tokens", file);
+    left_out_advice_ =
+        fmt::format("it holds texts and files of tokens: name those of one kind, such as \"{}/*.tokens\"", folder_);
+    tokens_.clear();
+  }
+
+  FileGroups groups_read() const {
+    FileGroups read;
+    for (const Candidate& file : texts_) put(read, file.what, {file.input.path, file.bytes});
+    for (const FoundFile& file : tokens_) put(read, "files of tokens", file);
+    return read;
+  }
+
+  // What to do about the largest group.
+  std::string advice() const {
+    if (!left_out_advice_.empty()) return left_out_advice_;
+    const auto most = std::ranges::max_element(left_out_, {}, [](const auto& one) { return one.second.bytes; });
+    const std::string move = "move the other files out of the folder, or name those that are data, such as \"FOLDER/*.txt\"";
+    return most == left_out_.end() || most->second.advice.empty() ? move : for_all(most->second);
+  }
+
+  // The advice for the first file of a group, for all of them.
+  std::string for_all(const FileGroup& group) const {
+    std::string advice = group.advice;
+    const std::string first = name_in_words(group.paths[0]);
+    const size_t at = advice.find(first);
+    if (group.paths.size() > 1 && at != std::string::npos)
+      advice.replace(at, first.size(), name_in_words(folder_ + "/**/*" + fs::path(first).extension().string()));
+    return advice;
+  }
+
+  [[noreturn]] void refuse_empty() const {
+    if (left_out_.empty())
+      bad_file(folder_,
+               fmt::format("is a folder without data{}; texts have names that end with .txt, .text or .md (and .gz or .zst), "
+                           "and objects of JSON may have any name",
+                           about_.empty() ? "" : ", except for what describes it"));
+    bad_file(folder_, fmt::format("is a folder in which nothing is read. It holds {}. What to do: {}",
+                                  in_words(folder_, left_out_), advice()));
+  }
+
+  void refuse_most_left_out() const {
+    const int64_t left_out = bytes_of_all(left_out_), read = bytes_of_all(groups_read());
+    if (left_out > read)
+      bad_file(folder_, fmt::format("most of this folder would be left out ({} of {}). Read would be {}. Left out would be {}. "
+                                    "What to do: {}",
+                                    size_in_words(left_out), size_in_words(left_out + read), in_words(folder_, groups_read()),
+                                    in_words(folder_, left_out_), advice()));
+  }
+
+  // Training on what a data set has for tests makes its tests worthless. A folder with both is refused; with names of tests
+  // alone it may be anything.
+  void check_splits(InputFiles& inputs) const {
+    if (use_ == FolderUse::Validate) return;
+    std::vector<std::string> held_out, training;
+    const auto add = [&](const std::string& path) {
+      const std::string name = path.substr(std::min(folder_.size() + 1, path.size()));
+      const std::set<std::string> words = words_in(name);
+      if (is_called(words, {"test", "tests", "testing", "validation", "valid", "val", "dev", "eval", "evaluation", "heldout"}))
+        held_out.push_back(name_in_words(name));
+      else if (is_called(words, {"train", "training"}))
+        training.push_back(name_in_words(name));
+    };
+    for (const Candidate& file : texts_) add(file.input.path);
+    for (const FoundFile& file : tokens_) add(file.path);
+    const bool is_all = held_out.size() == texts_.size() + tokens_.size();
+    if (held_out.empty() || (is_all && use_ == FolderUse::Prepare)) return;
+    const std::string found = fmt::format("{} for tests or validation by {} name: {}", files_in_words(held_out.size()),
+                                          held_out.size() == 1 ? "its" : "their", held_out[0]);
+    if (!training.empty())
+      bad_file(folder_,
+               fmt::format("holds training files, such as {}, and {}, which would be trained on. Name the training files "
+                           "alone, such as \"{}/*train*\", or their folder; those for validation in data.validation",
+                           training[0], found, folder_));
+    inputs.notes.push_back(
+        fmt::format("{}: reads {}; if it is not meant for training, name the other files, such as "
+                    "\"{}/NAME*\", and this one in data.validation",
+                    folder_, found, folder_));
+  }
+
+  void add_notes(InputFiles& inputs) const {
+    inputs.notes.push_back(fmt::format("{}: reads {}", folder_, in_words(folder_, groups_read())));
+    FileGroups rest = left_out_;
+    for (const auto& [what, group] : made_before_) rest[what] = group;
+    for (const FoundFile& file : about_) put(rest, "what describes the data", file);
+    for (const std::string& path : walk_.repeated) put(rest, "links to what is read under another name", {path, 0});
+    for (const std::string& path : walk_.broken) put(rest, "links that lead nowhere", {path, 0});
+    for (const std::string& path : walk_.special) put(rest, "pipes and devices", {path, 0});
+    std::string left_out = in_words(folder_, rest);
+    if (walk_.hidden > 0)
+      left_out += fmt::format("{}hidden: {}", left_out.empty() ? "" : "; ",
+                              walk_.hidden == 1 ? "1 entry" : fmt::format("{} entries", walk_.hidden));
+    if (!left_out.empty()) inputs.notes.push_back(fmt::format("{}: leaves out {}", folder_, left_out));
+  }
+
+  std::string folder_;
+  ReadAs read_as_;
+  FolderUse use_;
+  FolderWalk walk_;
+  std::vector<Candidate> texts_;
+  std::vector<FoundFile> tokens_, about_;
+  FileGroups left_out_, made_before_;
+  std::string left_out_advice_;
+  bool is_of_another_kind_ = false;  // the folder has data that is not plain text
+};
+
+void add_file(const std::string& path, ReadAs read_as, InputFiles& inputs) {
+  switch (read_as) {
+    case ReadAs::Text:
+    case ReadAs::Bytes: inputs.texts.push_back({path, FileKind::Text, read_as == ReadAs::Bytes}); return;
+    case ReadAs::UInt16:
+    case ReadAs::UInt32: inputs.tokens.push_back(path); return;
+    case ReadAs::Auto: break;
+  }
+  const FileLook look = look_into(path);
+  if (look.kind == FileKind::Unread) refuse_unread(path, look);
+  if (look.kind == FileKind::Tokens)
+    inputs.tokens.push_back(path);
+  else
+    inputs.texts.push_back({path, look.kind});
+}
+
+}  // namespace
+
+InputFiles find_inputs(const std::vector<std::string>& names, ReadAs read_as, FolderUse use) {
+  InputFiles inputs;
+  for (const std::string& name : names)
+    if (std::error_code none; fs::is_directory(name, none))
+      FolderChoice(name, read_as, use).add_to(inputs);
+    else
+      add_file(name, read_as, inputs);
+  return inputs;
+}
+
+}  // namespace trivet::data

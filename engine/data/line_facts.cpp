@@ -1,0 +1,37 @@
+#include "engine/data/line_facts.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <iterator>
+
+namespace trivet::data {
+
+void LineFacts::add_unread(std::string key) {
+  unread.insert(std::move(key));
+  if (unread.size() <= kMostKeys) return;
+  unread.erase(std::prev(unread.end()));
+  more_unread = true;
+}
+
+void LineFacts::add(const LineFacts& more) {
+  for (const std::string& key : more.unread) add_unread(key);
+  more_unread = more_unread || more.more_unread;
+  documents += more.documents;
+  without_targets += more.without_targets;
+}
+
+std::vector<std::string> LineFacts::sentences() const {
+  std::vector<std::string> all;
+  if (!unread.empty())
+    all.push_back(
+        fmt::format("these keys of the lines are not read: {}{}", fmt::join(unread, ", "), more_unread ? " and more" : ""));
+  if (without_targets > 0)
+    all.push_back(
+        fmt::format("{} of {} documents have no token that the loss counts, because they have no answer, an empty one, or only "
+                    "answers of weight 0; nothing is learned from them",
+                    without_targets, documents));
+  return all;
+}
+
+}  // namespace trivet::data

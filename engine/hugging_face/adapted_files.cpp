@@ -1,0 +1,245 @@
+#include "engine/hugging_face/adapted_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/error.h"
+#include "core/printable.h"
+#include "engine/hugging_face/config_file.h"
+#include "engine/hugging_face/low_rank.h"
+#include "engine/hugging_face/model_files.h"
+#include "engine/hugging_face/peft.h"
+
+namespace trivet::hugging_face {
+
+using checkpoint::Piece, foreign::ModelSource;
+namespace {
+
+constexpr const char* kAdapterTorchName = "adapter_model.bin";
+constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight";
+
+bool has_file(FileSystem& files, const std::string& folder, const std::string& name) {
+  return files.kind(folder + "/" + name) != EntryKind::Missing;
+}
+
+// "" if there are none. PEFT prefers safetensors, too.
+std::string adapter_weights_in(FileSystem& files, const std::string& folder) {
+  for (const char* name : {kAdapterWeightsName, kAdapterTorchName})
+    if (has_file(files, folder, name)) return name;
+  return "";
+}
+
+struct AdapterConfig {
+  std::string base;
+  double alpha = 0;
+  bool rank_stabilized = false;
+};
+
+// Beginnings after which the model's own weights are no longer those of its folder.
+void check_beginning(const Json& json, const ConfigFile& file) {
+  const auto found = json.find("init_lora_weights");
+  if (found == json.end() || found->is_null() || found->is_boolean()) return;
+  constexpr std::array<std::string_view, 3> kAccepted{"gaussian", "eva", "orthogonal"};
+  file.require(found->is_string() && std::ranges::find(kAccepted, found->get<std::string>()) != kAccepted.end(),
+               "init_lora_weights", "only adapters that leave the weights of the model as they are can be added to them");
+}
+
+AdapterConfig read_adapter_config(FileSystem& files, const std::string& folder) {
+  const std::string path = folder + "/" + kAdapterConfigName;
+  const Json json = checkpoint::parse_strict(read_text(files, path, kConfigLimitBytes), path);
+  if (!json.is_object()) throw ConfigError(printable(path) + ": is not an object; give a folder that PEFT saved");
+  ConfigFile file(json, path);
+  file.require(file.text("peft_type") == "LORA", "peft_type", "use \"LORA\"; no other kind of adapter is read");
+  AdapterConfig config{.base = file.text("base_model_name_or_path", ""),
+                       .alpha = file.number("lora_alpha"),
+                       .rank_stabilized = file.flag("use_rslora", false)};
+  file.require(file.text("bias", "none") == "none", "bias", "use \"none\"; biases of adapters are not read");
+  for (const char* key : {"use_dora", "lora_bias", "use_qalora", "modules_to_save", "alpha_pattern", "trainable_token_indices",
+                          "layer_replication", "target_parameters"})
+    file.require(file.is_off(key), key, "this is not read; merge the adapter with PEFT's merge_and_unload");
+  check_beginning(json, file);
+  // How it was trained, and what follows from the tensors.
+  file.ignore({"auto_mapping",
+               "task_type",
+               "inference_mode",
+               "revision",
+               "peft_version",
+               "lora_dropout",
+               "fan_in_fan_out",
+               "r",
+               "rank_pattern",
+               "target_modules",
+               "exclude_modules",
+               "layers_to_transform",
+               "layers_pattern",
+               "init_lora_weights",
+               "megatron_config",
+               "megatron_core",
+               "loftq_config",
+               "eva_config",
+               "corda_config",
+               "lora_ga_config",
+               "qalora_group_size",
+               "ensure_weight_tying",
+               "arrow_config",
+               "runtime_config",
+               "bias"});
+  file.finish();
+  return config;
+}
+
+struct Matrices {
+  std::string a, b;  // names in the file of the adapter
+  int64_t rank = 0;
+  double scale = 0;
+};
+
+class AdaptedFiles final : public ModelFiles {
+ public:
+  AdaptedFiles(FileSystem& files, const std::string& base, const std::string& folder, const AdapterConfig& config)
+      : ModelFiles(files, base), adapter_(folder) {
+    foreign::reading_files("is it a folder that PEFT saved?", [&] {
+      add_tensors_of(adapter_.keep(files.open(folder + "/" + adapter_weights_in(files, folder))), adapter_);
+    });
+    transposed_ = Json::parse(this->config()).value("model_type", "") == "gpt2";
+    for (const std::string& name : adapter_.names()) add(name, config);
+  }
+
+  size_t matrices() const { return matrices_.size(); }
+
+  void read(std::span<const Piece> wanted) const override {
+    ModelFiles::read(wanted);
+    for (const Piece& piece : wanted)
+      if (const auto found = matrices_.find(piece.name); found != matrices_.end()) add_product(piece, found->second);
+  }
+
+  uint64_t digest() const override { return ModelFiles::digest() * 0x9E3779B97F4A7C15u + adapter_.digest(); }
+
+ private:
+  [[noreturn]] void refuse(const std::string& name, const std::string& what) const {
+    throw CheckpointError(ExitCode::Usage,
+                          fmt::format("{}: tensor \"{}\" {}", adapter_.file_of(name)->path(), printable(name), what));
+  }
+
+  // The weight of the model that a matrix adapts. A file of the model without its head has names without their beginning.
+  std::string weight_of(const std::string& name, std::string_view ending) const {
+    const std::string module = name.substr(kPrefix.size(), name.size() - kPrefix.size() - ending.size());
+    if (find(module + ".weight")) return module + ".weight";
+    const std::string rest = module.substr(module.find('.') + 1) + ".weight";
+    if (!find(rest)) refuse(name, fmt::format("adapts \"{}.weight\", which {} does not hold", printable(module), source()));
+    return rest;
+  }
+
+  void add(const std::string& name, const AdapterConfig& config) {
+    if (name.starts_with(kPrefix) && name.ends_with(kB)) {
+      if (!adapter_.find(name.substr(0, name.size() - kB.size()) + std::string(kA)))
+        refuse(name, "has no lora_A that belongs to it");
+      return;
+    }
+    if (!name.starts_with(kPrefix) || !name.ends_with(kA))
+      refuse(name, "is not read: it is no matrix of an adapter of a linear layer (base_model.model.MODULE.lora_A.weight)");
+    const std::string b = name.substr(0, name.size() - kA.size()) + std::string(kB), weight = weight_of(name, kA);
+    const checkpoint::TensorInfo *const first = adapter_.find(name), *const second = adapter_.find(b),
+                                        *const whole = find(weight);
+    if (!second) refuse(name, "has no lora_B that belongs to it");
+    const bool narrow = first->shape.dims() == 2 && second->shape.dims() == 2 && whole->shape.dims() == 2;
+    const bool fits = narrow && first->shape[0] == second->shape[1] && first->shape[0] > 0 &&
+                      first->shape[1] == whole->shape[transposed_ ? 0 : 1] &&
+                      second->shape[0] == whole->shape[transposed_ ? 1 : 0];
+    if (!fits)
+      refuse(name, fmt::format("{} and its lora_B {} do not fit the weight {}", to_string(first->shape),
+                               to_string(second->shape), to_string(whole->shape)));
+    const auto rank = static_cast<double>(first->shape[0]);
+    matrices_[weight] = {name, b, first->shape[0], config.alpha / (config.rank_stabilized ? std::sqrt(rank) : rank)};
+  }
+
+  std::vector<float> read_matrix(const std::string& name, bool transposed) const {
+    const Shape shape = adapter_.find(name)->shape;
+    std::vector<float> values(static_cast<size_t>(shape.elements()));
+    const Piece piece = checkpoint::whole_box_piece(name, shape, 0, {values.data(), DType::Float32, {shape.elements()}});
+    adapter_.read({&piece, 1});
+    if (!transposed) return values;
+    std::vector<float> other(values.size());
+    const auto rows = static_cast<size_t>(shape[0]), columns = static_cast<size_t>(shape[1]);
+    for (size_t row = 0; row < rows; ++row)
+      for (size_t column = 0; column < columns; ++column) other[column * rows + row] = values[row * columns + column];
+    return other;
+  }
+
+  // A weight that is stored [inputs, outputs] gets the transpose, A^T B^T.
+  void add_product(const Piece& piece, const Matrices& matrices) const {
+    const std::vector<float> a = read_matrix(matrices.a, transposed_), b = read_matrix(matrices.b, transposed_);
+    add_low_rank(piece, {.a = transposed_ ? b : a,
+                         .b = transposed_ ? a : b,
+                         .rank = matrices.rank,
+                         .rows = piece.shape[0],
+                         .scale = matrices.scale});
+  }
+
+  foreign::TensorFiles adapter_;
+  std::map<std::string, Matrices> matrices_;  // of the weights that have some
+  bool transposed_ = false;                   // GPT-2's are
+};
+
+[[noreturn]] void refuse_folder(const std::string& folder, const std::string& what) {
+  throw CheckpointError(ExitCode::Usage, fmt::format("{}: {}", printable(folder), what));
+}
+
+bool holds_model(FileSystem& files, const std::string& folder) {
+  return has_file(files, folder, kConfigName) && has_weights(files, folder);
+}
+
+std::string base_of(FileSystem& files, const std::string& folder, const std::string& named) {
+  if (holds_model(files, folder)) return folder;
+  const std::string path = folder + "/" + kAdapterConfigName;
+  if (named.empty())
+    refuse_folder(folder, fmt::format("holds an adapter of PEFT (LoRA) without its model, and {} does not name it; set "
+                                      "base_model_name_or_path there to the folder of the model",
+                                      printable(path)));
+  if (!holds_model(files, named))
+    refuse_folder(folder, fmt::format("holds an adapter of PEFT (LoRA) for the model \"{0}\", and there is no such folder with "
+                                      "config.json and weights here; put the model there, or its folder into "
+                                      "base_model_name_or_path of {1}",
+                                      printable(named), printable(path)));
+  if (holds_adapter(files, named))
+    refuse_folder(folder, fmt::format("holds an adapter for \"{}\", which holds an adapter itself; merge that one first",
+                                      printable(named)));
+  return named;
+}
+
+}  // namespace
+
+bool holds_adapter(FileSystem& files, const std::string& folder) {
+  return has_file(files, folder, kAdapterConfigName) || !adapter_weights_in(files, folder).empty();
+}
+
+ModelSource open_adapted(FileSystem& files, const std::string& folder) {
+  const std::string weights = adapter_weights_in(files, folder);
+  if (!has_file(files, folder, kAdapterConfigName))
+    refuse_folder(folder,
+                  fmt::format("holds {} without {}, which says how it is added to the model; restore that file, or move "
+                              "the adapter away",
+                              weights, kAdapterConfigName));
+  const AdapterConfig config =
+      foreign::reading_files("is it a folder that PEFT saved?", [&] { return read_adapter_config(files, folder); });
+  if (weights.empty())
+    refuse_folder(folder, fmt::format("holds {} without {}; restore that file, or move the other away", kAdapterConfigName,
+                                      kAdapterWeightsName));
+  const std::string base = base_of(files, folder, config.base);
+  auto tensors = std::make_unique<AdaptedFiles>(files, base, folder, config);
+  ModelSource source{.config = tensors->config(), .config_path = base + "/" + kConfigName, .notes = tensors->notes()};
+  source.notes.push_back(fmt::format("the adapter of PEFT in {} was added to {} of the model in {}", printable(folder),
+                                     tensors->matrices() == 1 ? "1 weight" : fmt::format("{} weights", tensors->matrices()),
+                                     base == folder ? "the same folder" : printable(base)));
+  if (has_file(files, folder, "tokenizer.json") || has_file(files, folder, "tokenizer.model")) source.tokenizer_folder = folder;
+  source.tensors = std::move(tensors);
+  return source;
+}
+
+}  // namespace trivet::hugging_face

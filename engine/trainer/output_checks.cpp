@@ -1,0 +1,140 @@
+#include "engine/trainer/output_checks.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "engine/data/file_pattern.h"
+#include "engine/monitor/csv.h"
+#include "engine/monitor/jsonl.h"
+#include "engine/report/run_files.h"
+
+namespace trivet::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Some data is in two files: tokens of Megatron.
+void add_data(OutputGuard& guard, const std::string& path, const std::string& key) {
+  if (path.empty()) return;
+  const fs::path whole(path);
+  const std::string pattern = whole.filename().string();
+  std::error_code absent;
+  if (pattern.find('*') != std::string::npos && !fs::exists(whole, absent))
+    return guard.reads_matching(
+        whole.parent_path().string(), [pattern](std::string_view name) { return data::matches(pattern, name); }, key);
+  guard.reads_data(path, key);
+  for (const char* ending : {".bin", ".idx"}) guard.reads(fs::path(path).replace_extension(ending).string(), key);
+}
+
+void add_inputs(OutputGuard& guard, const Config& config, const TrainOptions& options) {
+  guard.reads(config.source, "the config");
+  add_data(guard, config.data.train, "data.train");
+  for (const DataSource& source : config.data.sources) add_data(guard, source.path, "data.sources");
+  add_data(guard, config.data.validation, "data.validation");
+  guard.reads(config.vocabulary.tokenizer_file, "model.vocabulary");
+  guard.reads(config.pipeline.schedule_file, "pipeline.schedule");
+  guard.reads(config.pipeline.cost_file, "pipeline.partition");
+  guard.reads(options.init_from, "--init-from");
+}
+
+bool is_trace(std::string_view beginning) { return beginning.starts_with("{\"traceEvents\":["); }
+bool is_drawing(std::string_view beginning) { return beginning.starts_with("<svg "); }
+bool is_costs(std::string_view beginning) { return beginning.starts_with("{\n \"unit\": \"seconds of a microbatch\""); }
+bool is_rank_times(std::string_view beginning) { return beginning.starts_with("[\n  {\n    \"rank\": 0,"); }
+// "step 2, data 1 x ..., microbatch 2 x accumulation 1, per rank"
+bool is_profile_of_work(std::string_view beginning) {
+  const std::string_view line = beginning.substr(0, beginning.find('\n'));
+  return line.starts_with("step ") && line.find(", microbatch ") != std::string_view::npos && line.ends_with(", per rank");
+}
+bool is_start(std::string_view beginning) {
+  const std::string_view line = beginning.substr(0, beginning.find('\n'));
+  return line.starts_with("{\"time\":") && line.find("\"command\":") != std::string_view::npos;
+}
+bool is_event(std::string_view beginning) { return beginning.starts_with("{\"event\":"); }
+bool is_predictions(std::string_view beginning) { return beginning.starts_with("{\"step\":"); }
+bool is_config(std::string_view beginning) {
+  return beginning.starts_with("{\n  \"device\": \"") && beginning.find("\"reproducible\": \"") != std::string_view::npos;
+}
+bool is_plan(std::string_view beginning) { return beginning.starts_with("{\n  \"mesh\": {"); }
+bool is_plan_text(std::string_view beginning) { return beginning.starts_with("mesh      "); }
+
+// Checks the folders that the config names.
+class FolderChecks {
+ public:
+  FolderChecks(const OutputGuard& guard, const Config& config) : guard_(guard), config_(config) {}
+
+  void check_timeline() const {
+    const std::string& folder = config_.timeline.directory;
+    check("timeline.directory", folder, {"timeline.svg"}, is_drawing);
+    check("timeline.directory", folder, {"measured.json", "simulated.json"}, is_trace);
+    check("timeline.directory", folder, {"costs.json"}, is_costs);
+    check("timeline.directory", folder, {"ranks.json"}, is_rank_times);
+  }
+
+  // If the config of the run is in it, the run leaves it as it is (run_folder.cpp).
+  void check_run_folder() const {
+    const std::string& folder = config_.run.directory;
+    const char* const key = "run.directory";
+    check(key, folder, {report::kStartsFile}, is_start);
+    check(key, folder, {report::kMetricsFile, monitor::evaluation_path(report::kMetricsFile)}, monitor::is_metrics);
+    check(key, folder, {report::kEventsFile}, is_event);
+    check(key, folder, {report::kPredictionsFile}, is_predictions);
+    check(key, folder, {report::kReportFile}, is_own_page);
+    check(key, folder, {report::kPlanTextFile}, is_plan_text);
+    check(key, folder, {report::kPlanFile}, is_plan);
+    std::error_code absent;
+    if (!fs::equivalent(config_.source, fs::path(folder) / report::kConfigFile, absent))
+      check(key, folder, {report::kConfigFile}, is_config);
+  }
+
+  void check_monitors() const {
+    const auto folder_of = [](const MonitorConfig& to) { return (fs::path(to.output_path) / to.job_name).string(); };
+    if (config_.csv_monitor.enabled)
+      check("csv_monitor.output_path", folder_of(config_.csv_monitor), {"*.csv"}, monitor::is_csv_of_monitor);
+    if (config_.tensorboard.enabled)  // its files have names that no file has yet
+      check("tensorboard.output_path", folder_of(config_.tensorboard), {}, nullptr);
+  }
+
+  void check_checkpoints() const { check("checkpoint.directory", config_.checkpoint.directory, {}, nullptr); }
+
+ private:
+  void check(const char* key, const std::string& folder, const std::vector<std::string>& names,
+             bool (*is_own)(std::string_view)) const {
+    guard_.check_files_in(folder, names,
+                          {.path = "",
+                           .key = fmt::format("{}: {}", config_.source, key),
+                           .what = "a file that trivet train wrote",
+                           .is_own = is_own});
+  }
+
+  const OutputGuard& guard_;
+  const Config& config_;
+};
+
+}  // namespace
+
+void check_outputs(const Config& config, const TrainOptions& options, Force force) {
+  OutputGuard guard(force);
+  add_inputs(guard, config, options);
+  if (!options.metrics_file.empty())
+    for (const std::string& path : {options.metrics_file, monitor::evaluation_path(options.metrics_file)})
+      guard.check({.path = path,
+                   .key = "--metrics",
+                   .what = "metrics of trivet train",
+                   .is_own = monitor::is_metrics,
+                   .in_place = true});
+  if (config.flops_profiler.enabled && !config.flops_profiler.output_file.empty())
+    guard.check({.path = config.flops_profiler.output_file,
+                 .key = config.source + ": flops_profiler.output_file",
+                 .what = "a report of the flops profiler",
+                 .is_own = is_profile_of_work,
+                 .in_place = true});
+  const FolderChecks folders(guard, config);
+  folders.check_monitors();
+  if (config.timeline.step > 0) folders.check_timeline();
+  if (!config.run.directory.empty()) folders.check_run_folder();
+  if (!config.checkpoint.directory.empty()) folders.check_checkpoints();
+}
+
+}  // namespace trivet::trainer

@@ -1,0 +1,112 @@
+// What users name as outputs never replaces an input, nor, without --force, a file of theirs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "tests/cli/program.h"
+
+namespace trivet::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class WrittenFiles : public testing::Test {
+ protected:
+  WrittenFiles() {
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "hello world ";
+    folder.write("t.txt", text);
+    fs::create_directory(folder.at("f"));
+    folder.write("f/a.txt", text);
+    folder.write("notes.txt", "mine");
+    folder.write("c.json", R"({"model": {"layers": 1, "hidden_size": 32, "heads": 2, "sequence_length": 16},
+      "training": {"steps": 2, "evaluate_every": 1}, "data": {"train": "t.txt", "validation_fraction": 0.3},
+      "train_batch_size": 2, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}})");
+    fs::create_symlink("c.json", folder.at("link"));
+    fs::create_hard_link(folder.at("t.txt"), folder.at("hard"));
+  }
+  // Of all files that are there now.
+  std::map<std::string, std::string> contents() const {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+      const std::string name = fs::relative(entry.path(), folder.path()).string();
+      if (entry.is_regular_file() && name != "out" && name != "err") all[name] = folder.read(name);
+    }
+    return all;
+  }
+  Folder folder;
+};
+
+TEST_F(WrittenFiles, AreNoInputs) {
+  ASSERT_EQ(folder.run("train c.json --metrics m.jsonl").code, 0);
+  ASSERT_EQ(folder.run("data prepare t.txt --train-bpe 260 --output v.tokens").code, 0);
+  const auto before = contents();
+  const char* const refused[] = {
+      "train c.json --metrics t.txt",
+      "train c.json --metrics hard --force",
+      "train c.json --metrics c.json",
+      "train c.json --metrics ./link --force",
+      "train c.json --set data.train=f --metrics f/new.jsonl",
+      "train c.json --set data.train=f/*.txt --metrics f/new.txt",
+      "train c.json --set flops_profiler.enabled=true --set flops_profiler.output_file=c.json --force",
+      "train c.json --set csv_monitor.enabled=true --set csv_monitor.output_path=f --set data.train=f",
+      "train c.json --set data.train=f --set checkpoint.directory=f/checkpoints",
+      "train c.json --set data.train=f --set run.directory=f",
+      "plan --html c.json c.json",
+      "plan --html link c.json --force",
+      "report m.jsonl -o m.jsonl --force",
+      "report m.jsonl -o m.evaluation.jsonl",
+      "report scaling m.jsonl m.jsonl -o m.jsonl",
+      "data prepare f --output f/a.txt --force",
+      "data prepare f --output f/new.bin",
+      "data prepare t.txt --output hard --force",
+      "data prepare f --vocabulary v.tokens --output v.tokens --force",
+  };
+  for (const std::string arguments : refused) {
+    const Output output = folder.run(arguments);
+    EXPECT_EQ(output.code, 2) << arguments;
+    EXPECT_THAT(output.errors,
+                testing::AnyOf(HasSubstr("is the same file as an input"), HasSubstr("lies in a folder whose files are read"),
+                               HasSubstr("has a name that data.train matches")))
+        << arguments;
+    EXPECT_TRUE(contents() == before) << arguments;
+  }
+}
+
+TEST_F(WrittenFiles, ReplaceOnlyOnesOfTheirKindWithoutForce) {
+  ASSERT_EQ(folder.run("train c.json --metrics m.jsonl").code, 0);
+  for (const std::string arguments :
+       {"train c.json --metrics notes.txt", "plan c.json --html notes.txt", "report m.jsonl -o notes.txt",
+        "plan c.json --html m.jsonl",
+        "train c.json --set flops_profiler.enabled=true --set flops_profiler.output_file=notes.txt"}) {
+    const auto before = contents();
+    const Output output = folder.run(arguments);
+    EXPECT_EQ(output.code, 2) << arguments;
+    EXPECT_THAT(output.errors, HasSubstr("name another file, or replace this one with --force")) << arguments;
+    EXPECT_TRUE(contents() == before) << arguments;
+    EXPECT_EQ(folder.run(arguments + " --force").code, 0) << arguments;
+    folder.write("notes.txt", "mine");
+  }
+  // Their own are replaced, or appended to.
+  fs::remove(folder.at("m.jsonl"));
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(folder.run("train c.json --metrics m.jsonl").code, 0);
+  for (const std::string arguments : {"plan c.json --html p.html", "report m.jsonl -o p.html", "plan c.json --html p.html"})
+    EXPECT_EQ(folder.run(arguments).code, 0) << arguments;
+}
+
+TEST_F(WrittenFiles, OfARunAreContinuedByIt) {
+  const std::string run = "train c.json --metrics m.jsonl --set checkpoint.directory=checkpoints --set run.directory=run ";
+  ASSERT_EQ(folder.run(run).code, 0);
+  const Output resumed = folder.run(run + "--resume --set training.steps=4");
+  ASSERT_EQ(resumed.code, 0) << resumed.errors;
+  const std::string metrics = folder.read("m.jsonl");
+  EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'), 4) << metrics;
+  EXPECT_EQ(folder.run("report run -o run/report.html").code, 0);
+}
+
+}  // namespace
+}  // namespace trivet::test

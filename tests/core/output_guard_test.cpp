@@ -1,0 +1,137 @@
+#include "core/output_guard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace trivet {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+bool is_page_of_test(std::string_view beginning) { return beginning.starts_with("page"); }
+
+class OutputGuardTest : public testing::Test {
+ protected:
+  OutputGuardTest() {
+    folder_.write("c.json", "{}");
+    fs::create_directories(at("texts/more"));
+    fs::create_directories(at("elsewhere"));
+    folder_.write("texts/a.txt", "a");
+    folder_.write("texts/more/b.txt", "b");
+    folder_.write("elsewhere/d.txt", "d");
+    fs::create_symlink(at("elsewhere"), at("texts/linked"));
+    fs::create_symlink("c.json", at("link"));
+    fs::create_symlink(at("texts/not-there.html"), at("dangling"));
+    fs::create_symlink(at("texts"), at("way"));
+    fs::create_hard_link(at("c.json"), at("hard"));
+    fs::create_hard_link(at("texts/more/b.txt"), at("hard.txt"));
+    folder_.write("own.html", "page of an earlier run");
+    folder_.write("other.html", "somebody's");
+    folder_.write("empty.html", "");
+  }
+  std::string at(const std::string& name) const { return folder_.at(name); }
+
+  // What is said of an output; empty: it is accepted.
+  std::string refusal(const std::string& name, Force force = Force::No) const {
+    OutputGuard guard(force);
+    guard.reads(at("c.json"), "the config");
+    guard.reads_data(at("texts"), "data.train");
+    guard.reads(at("no-such-file"), "nothing");
+    guard.reads("", "nothing");
+    try {
+      guard.check({.path = at(name), .key = "--html", .what = "a page", .is_own = is_page_of_test});
+      return "";
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  }
+
+  const test::TemporaryFolder folder_;
+};
+
+TEST_F(OutputGuardTest, NoNameOfAnInputIsAnOutputWithOrWithoutForce) {
+  for (const char* name : {"c.json", "./texts/../c.json", "link", "hard"})
+    for (const Force force : {Force::No, Force::Yes, Force::NotOffered})
+      EXPECT_THAT(refusal(name, force), HasSubstr("is the same file as an input (the config), which would be overwritten"))
+          << name;
+  for (const char* name : {"texts/a.txt", "texts/more/b.txt", "texts/linked/d.txt", "elsewhere/d.txt", "hard.txt", "way/a.txt"})
+    EXPECT_THAT(refusal(name, Force::Yes), HasSubstr("is the same file as an input (data.train)")) << name;
+  EXPECT_EQ(folder_.read("c.json"), "{}");
+}
+
+TEST_F(OutputGuardTest, WhatWouldBecomeDataIsNoOutput) {
+  for (const char* name : {"texts/new.html", "texts/more/new.html", "texts/linked/new.html", "elsewhere/new.html",
+                           "way/new.html", "dangling", "texts/new-folder/../new.html"})
+    EXPECT_THAT(refusal(name, Force::Yes), HasSubstr("lies in a folder whose files are read (data.train)")) << name;
+  EXPECT_EQ(refusal("new.html"), "");
+  EXPECT_EQ(refusal("texts.html"), "");
+}
+
+// Some outputs are written under PATH.tmp first.
+TEST_F(OutputGuardTest, NorIsTheUnfinishedOutputAnInput) {
+  folder_.write("page.html.tmp", "{}");
+  OutputGuard guard;
+  guard.reads(at("page.html.tmp"), "the config");
+  EXPECT_THROW(guard.check({.path = at("page.html"), .key = "--html", .what = "a page"}), ConfigError);
+}
+
+TEST_F(OutputGuardTest, FilesOfOthersAreReplacedOnlyByForce) {
+  EXPECT_THAT(refusal("other.html"),
+              HasSubstr("exists, and is not a page; name another file, or replace this one with --force"));
+  EXPECT_THAT(refusal("other.html", Force::NotOffered), HasSubstr("name another file, or remove this one"));
+  EXPECT_EQ(refusal("other.html", Force::Yes), "");
+  for (const char* name : {"own.html", "empty.html", "not-there/new.html"}) EXPECT_EQ(refusal(name), "") << name;
+  EXPECT_THAT(refusal("elsewhere/.."), HasSubstr("is a folder; name a file"));
+}
+
+TEST_F(OutputGuardTest, AFifoIsOnlyWrittenWhereItIs) {
+  ASSERT_EQ(::mkfifo(at("fifo").c_str(), 0600), 0);
+  EXPECT_THAT(refusal("fifo", Force::Yes), HasSubstr("is a FIFO; name a file"));
+  EXPECT_NO_THROW(OutputGuard().check({.path = at("fifo"), .key = "--metrics", .what = "metrics", .in_place = true}));
+  EXPECT_NO_THROW(OutputGuard().check({.path = "/dev/null", .key = "--metrics", .what = "metrics", .in_place = true}));
+}
+
+TEST_F(OutputGuardTest, APatternOfDataTakesTheFilesThatMatch) {
+  OutputGuard guard;
+  guard.reads_matching(
+      at("elsewhere"), [](std::string_view name) { return name.ends_with(".txt"); }, "data.train");
+  const auto refusal_of = [&](const char* name) {
+    try {
+      guard.check({.path = at(name), .key = "--metrics", .what = "metrics"});
+      return std::string();
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_THAT(refusal_of("elsewhere/d.txt"), HasSubstr("is the same file as an input"));
+  EXPECT_THAT(refusal_of("texts/linked/new.txt"), HasSubstr("has a name that data.train matches"));
+  EXPECT_EQ(refusal_of("elsewhere/new.jsonl"), "");
+}
+
+TEST_F(OutputGuardTest, FoldersAreCheckedByTheNamesOfTheirFiles) {
+  OutputGuard guard;
+  guard.reads(at("c.json"), "the config");
+  guard.reads_data(at("texts"), "data.train");
+  const auto check = [&](const std::string& folder, const std::vector<std::string>& names) {
+    guard.check_files_in(folder, names, {.path = "", .key = "run.directory", .what = "a page", .is_own = is_page_of_test});
+  };
+  EXPECT_THROW(check(folder_.path(), {"c.json"}), ConfigError);
+  EXPECT_THROW(check(folder_.path(), {"other.html"}), ConfigError);
+  EXPECT_THROW(check(folder_.path(), {"*.html"}), ConfigError);
+  EXPECT_THROW(check(at("texts/new-folder"), {}), ConfigError);
+  EXPECT_NO_THROW(check(folder_.path(), {"own.html", "plan.json"}));
+  EXPECT_NO_THROW(check(at("not-there"), {"c.json"}));
+  EXPECT_THROW(guard.check_folder(folder_.path(), "--output"), ConfigError);
+  EXPECT_NO_THROW(guard.check_folder(at("not-there"), "--output"));
+}
+
+}  // namespace
+}  // namespace trivet

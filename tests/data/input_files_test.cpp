@@ -1,0 +1,180 @@
+// Which files of a folder are read, and what is said about the others.
+#include "engine/data/input_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "engine/data/dataset.h"
+#include "engine/data/folder_walk.h"
+#include "tests/data/expect_error.h"
+#include "tests/data/packed_text.h"
+#include "tests/support/temporary_folder.h"
+
+namespace trivet::data {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::string_literals;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kParquet = "PAR1\x15\x04\0\0PAR1"s;
+
+class FoldersOfData : public testing::Test {
+ protected:
+  void write(const std::string& name, const std::string& content) const {
+    fs::create_directories(fs::path(folder.at("d/" + name)).parent_path());
+    folder.write("d/" + name, content);
+  }
+  InputFiles find(ReadAs read_as = ReadAs::Auto, FolderUse use = FolderUse::Train) const {
+    return find_inputs({folder.at("d")}, read_as, use);
+  }
+  // The names of texts, or of files of tokens, in the folder.
+  std::vector<std::string> names(const InputFiles& inputs) const {
+    std::vector<std::string> all;
+    for (const InputFile& file : inputs.texts) all.push_back(fs::path(file.path).lexically_relative(folder.at("d")).string());
+    for (const std::string& file : inputs.tokens) all.push_back(fs::path(file).lexically_relative(folder.at("d")).string());
+    return all;
+  }
+  std::vector<std::string> names(ReadAs read_as = ReadAs::Auto) const { return names(find(read_as)); }
+  std::string refusal(FolderUse use = FolderUse::Train) const {
+    try {
+      find(ReadAs::Auto, use);
+      return "no error";
+    } catch (const DataError& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::Usage);
+      return error.what();
+    }
+  }
+
+  test::TemporaryFolder folder;
+};
+
+TEST_F(FoldersOfData, HiddenFilesAreLeftOutAndLinksFollowedOnce) {
+  write("b.txt", "text"), write(".hidden.txt", "no"), write(".git/packed.txt", "no"),
+      write(".ipynb_checkpoints/b-checkpoint.txt", "no");
+  write("real/a.txt", "text"), write("real/.DS_Store", "no");
+  fs::create_directories(folder.at("outside/deep"));
+  folder.write("outside/c.txt", "linked"), folder.write("outside/deep/d.txt", "linked");
+  fs::create_directory_symlink("../outside", folder.at("d/link"));
+  fs::create_directory_symlink("../../outside", folder.at("d/real/again"));
+  fs::create_directory_symlink("..", folder.at("d/real/loop"));
+  fs::create_directory_symlink("../../d/real", folder.at("outside/deep/back"));
+  fs::create_symlink("real/a.txt", folder.at("d/0.txt"));
+  fs::create_symlink("nowhere", folder.at("d/broken.txt"));
+  ASSERT_EQ(mkfifo(folder.at("d/fifo.txt").c_str(), 0600), 0);
+  const InputFiles inputs = find();
+  EXPECT_THAT(names(inputs), ElementsAre("b.txt", "link/c.txt", "link/deep/d.txt", "real/a.txt"));
+  ASSERT_EQ(inputs.notes.size(), 2u);
+  EXPECT_EQ(inputs.notes[0], folder.at("d") + ": reads text: 4 files, b.txt and so on (20 bytes)");
+  EXPECT_EQ(inputs.notes[1],
+            folder.at("d") +
+                ": leaves out links that lead nowhere: broken.txt (0 bytes); links to what is read under another "
+                "name: 4 files, 0.txt and so on (0 bytes); pipes and devices: fifo.txt (0 bytes); hidden: 4 entries");
+  const FolderWalk with_slash = walk_folder(folder.at("d/"));
+  EXPECT_EQ(with_slash.files.size(), 4u);
+}
+
+TEST_F(FoldersOfData, OfAClonedDataSetTheDataIsReadAndNotItsDescription) {
+  const std::string line = "{\"text\": \"alpha beta\"}\n", card = "---\nlicense: mit\n---\n# Card\n";
+  write("README.md", card), write("LICENSE.txt", "MIT"), write("dataset_infos.json", "{\"default\": {\"features\": {}}}");
+  write("data/a.json.gz", gzip_of(line)), write("data/b.json", line), write(".gitattributes", "*.gz filter=lfs\n");
+  const InputFiles inputs = find();
+  EXPECT_THAT(names(inputs), ElementsAre("data/a.json.gz", "data/b.json"));
+  EXPECT_THAT(inputs.notes[1],
+              AllOf(HasSubstr("JSON without texts: dataset_infos.json (29 bytes)"),
+                    HasSubstr("what describes the data: 2 files, LICENSE.txt and so on"), HasSubstr("hidden: 1 entry")));
+  fs::remove_all(folder.at("d/data"));
+  write("stories.txt", "once upon a time, and once more");
+  EXPECT_THAT(names(), ElementsAre("LICENSE.txt", "stories.txt")) << "a card is known by its beginning";
+  write("README.md", "# Notes");
+  EXPECT_THAT(names(), ElementsAre("LICENSE.txt", "README.md", "stories.txt")) << "in a folder of texts it may be meant";
+}
+
+TEST_F(FoldersOfData, UnfinishedAndOlderCopiesAreLeftOut) {
+  const std::string line = "{\"text\": \"alpha beta, gamma delta, epsilon zeta\"}\n", draft = "{\"text\": \"x\"}\n";
+  for (const char* name : {"a.jsonl~", "a.jsonl.bak", "b.jsonl.tmp", "#a.jsonl#"}) write(name, draft);
+  write("a.jsonl", line + line);
+  EXPECT_THAT(names(), ElementsAre("a.jsonl"));
+  EXPECT_THAT(find().notes[1], HasSubstr("unfinished or older copies by their names: 4 files"));
+}
+
+TEST_F(FoldersOfData, WhereMostWouldBeLeftOutIsRefused) {
+  write("README.md", "# Card"), write("data/1.parquet", kParquet), write("data/2.parquet", kParquet);
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr("is a folder in which nothing is read. It holds a Parquet file: 2 files, data/1.parquet"),
+                    HasSubstr("load_dataset('parquet', data_files='" + folder.at("d/**/*.parquet") + "'")));
+  write("a.jsonl", "{\"text\": \"a\"}\n");
+  EXPECT_THAT(refusal(), HasSubstr("most of this folder would be left out (24 bytes of 38 bytes). Read would be lines of JSON: "
+                                   "a.jsonl (14 bytes). Left out would be a Parquet file: 2 files"));
+  write("a.jsonl", "{\"text\": \"a text that is long enough\"}\n");
+  EXPECT_THAT(names(), ElementsAre("a.jsonl"));
+  write("images/1.png", "\x89PNG\r\n\x1a\n" + std::string(100, '\0'));
+  EXPECT_THAT(refusal(), HasSubstr("a PNG image: images/1.png (108 bytes)"));
+  fs::remove(folder.at("d/images/1.png"));
+  write("b.jsonl", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 5000000\n");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("a pointer of Git LFS, not the data: b.jsonl (5.0 MB)"), HasSubstr("git lfs pull")));
+  fs::remove_all(folder.at("d"));
+  write("a.json", "[{\"instruction\": \"add\", \"input\": \"\", \"output\": \"2\"}]");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("has \"input\", \"instruction\", \"output\", but a document has"),
+                               HasSubstr("write \"instruction\", with \"input\" after it, as \"prompt\"")));
+  fs::remove_all(folder.at("d"));
+  write("a.py", "print(1)"), write("b.py", "print(2)");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("texts that are called *.py: 2 files"), HasSubstr("data.read_as to \"text\"")));
+  EXPECT_THAT(names(ReadAs::Text), ElementsAre("a.py", "b.py"));
+}
+
+TEST_F(FoldersOfData, FilesForTestsAreNotTrainedOnWithoutAWord) {
+  const std::string line = "{\"text\": \"a\"}\n";
+  for (const char* held_out : {"test.jsonl", "data/validation-00000-of-00001.jsonl", "valid/a.jsonl", "my_dev.jsonl",
+                               "x.eval.json", "fineweb_val_000.jsonl", "TEST/1.jsonl"}) {
+    write(held_out, line), write("other.jsonl", line);
+    const InputFiles inputs = find();
+    EXPECT_EQ(inputs.texts.size(), 2u);
+    EXPECT_THAT(inputs.notes[0],
+                AllOf(HasSubstr("1 file for tests or validation by its name: "s + held_out), HasSubstr("data.validation")));
+    write("train-1.jsonl", line);
+    for (const FolderUse use : {FolderUse::Train, FolderUse::Prepare})
+      EXPECT_THAT(refusal(use),
+                  AllOf(HasSubstr("holds training files, such as train-1.jsonl, and 1 file for tests or validation"),
+                        HasSubstr("\"" + folder.at("d") + "/*train*\""), HasSubstr("data.validation")));
+    EXPECT_EQ(refusal(FolderUse::Validate), "no error");
+    fs::remove_all(folder.at("d"));
+  }
+  for (const char* name :
+       {"latest.jsonl", "contest.jsonl", "values.jsonl", "device.jsonl", "evaluate_me.jsonl", "validity.jsonl"})
+    write(name, line);
+  write("train.jsonl", line);
+  EXPECT_EQ(find().notes.size(), 1u) << "these words only look like it";
+}
+
+TEST_F(FoldersOfData, FilesOfTokensAreReadIfThereAreNoTexts) {
+  std::string shard(1024, '\0');
+  const std::string start("\x88\xD8\x34\x01\x01\0\0\0\x02\0\0\0", 12);
+  shard.replace(0, start.size(), start);
+  write("web_2.bin", shard + "\x01\0\x02\0"s), write("web_1.bin", shard + "\x03\0\x04\0"s), write("README.md", "# Tokens");
+  DataOptions options;
+  options.data.train = folder.at("d");
+  options.data.validation_fraction = 0;
+  options.vocabulary = VocabularyKind::Size;
+  options.vocabulary_size = 50257;
+  const Dataset dataset = open_dataset(options);
+  std::vector<int32_t> ids(4);
+  dataset.train->read(0, ids);
+  EXPECT_THAT(ids, ElementsAre(3, 4, 1, 2));
+  EXPECT_THAT(dataset.notes, ElementsAre(HasSubstr("reads files of tokens: 2 files, web_1.bin and so on"),
+                                         HasSubstr("leaves out what describes the data: README.md")));
+  write("a.txt", std::string(5000, 'x'));
+  EXPECT_THAT(names(), ElementsAre("a.txt"));
+  write("a.txt", "x");
+  EXPECT_THAT(refusal(), HasSubstr("it holds texts and files of tokens: name those of one kind"));
+  EXPECT_THAT(names(find(ReadAs::Auto, FolderUse::Prepare)), ElementsAre("a.txt")) << "tokens may have been made of the texts";
+}
+
+}  // namespace
+}  // namespace trivet::data

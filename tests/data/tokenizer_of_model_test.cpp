@@ -1,0 +1,120 @@
+// The tokens that a model's folder names for the end of an answer and the beginning of a text.
+#include "engine/data/tokenizers/of_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/error.h"
+#include "engine/data/bpe.h"
+#include "engine/data/document_encoder.h"
+#include "tests/support/temporary_folder.h"
+
+namespace trivet::data {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// 256 bytes, <|endoftext|>, <|im_start|>, <|im_end|>.
+std::string tokenizer_text() {
+  BpeVocabulary vocabulary = vocabulary_of_merges({}, "test");
+  for (const char* token : {"<|im_start|>", "<|im_end|>"}) {
+    vocabulary.special.push_back(static_cast<int32_t>(vocabulary.tokens.size()));
+    vocabulary.tokens.emplace_back(token);
+  }
+  return BpeTokenizer(std::move(vocabulary), "test").to_text();
+}
+
+struct Folder {
+  std::string what;
+  std::map<std::string, std::string> files;
+  std::string end, begin = "<|endoftext|>";
+};
+void PrintTo(const Folder& folder, std::ostream* out) { *out << folder.what; }
+
+class TokenizerOfAModel : public testing::TestWithParam<Folder> {};
+
+TEST_P(TokenizerOfAModel, TakesItsEndFromTheFirstFileThatNamesIt) {
+  const test::TemporaryFolder folder;
+  folder.write("tokenizer.json", tokenizer_text());
+  for (const auto& [name, text] : GetParam().files) folder.write(name, text);
+  const auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(end_of_text_of(*tokenizer), GetParam().end);
+  EXPECT_EQ(begin_of_text_of(*tokenizer), GetParam().begin);
+  const int32_t id = tokenizer->special_id(GetParam().end);
+  EXPECT_EQ(tokenizer->token_name(id), GetParam().end);
+  // A completion ends with it.
+  EncodedText text;
+  InputPiece piece;
+  piece.path = "p.jsonl";
+  piece.text = R"({"prompt": "a", "completion": "b"})";
+  piece.lines = true;
+  text = DocumentEncoder(tokenizer, {}).encode(piece);
+  EXPECT_EQ(text.ids.back(), id);
+  // So it does after the tokenizer was stored and read again, and whichever path names it.
+  const std::string stored = tokenizer->to_text();
+  EXPECT_EQ(end_of_text_of(*tokenizer_from_text(stored, "stored")), GetParam().end);
+  EXPECT_EQ(tokenizer_from_text(stored, "stored")->to_text(), stored);
+  EXPECT_EQ(load_tokenizer(folder.at("tokenizer.json"))->to_text(), stored);
+  // Other programs get the file as it was, and ids do not depend on it.
+  EXPECT_EQ(tokenizer_file_of(stored)->content, tokenizer_text());
+  EXPECT_TRUE(encode_alike(stored, tokenizer_text()));
+  EXPECT_EQ(tokenizer->encode("a<|im_end|>"), tokenizer_from_text(tokenizer_text(), "")->encode("a<|im_end|>"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Folders, TokenizerOfAModel,
+    testing::Values(
+        Folder{"no file", {}, "<|endoftext|>"},
+        Folder{"a name", {{"tokenizer_config.json", R"({"eos_token": "<|im_end|>"})"}}, "<|im_end|>"},
+        Folder{
+            "an object",
+            {{"tokenizer_config.json", R"({"eos_token": {"__type": "AddedToken", "content": "<|im_end|>", "lstrip": false}})"}},
+            "<|im_end|>"},
+        Folder{"the names of older versions", {{"special_tokens_map.json", R"({"eos_token": "<|im_end|>"})"}}, "<|im_end|>"},
+        Folder{"null, and an id of generation",
+               {{"tokenizer_config.json", R"({"eos_token": null})"}, {"generation_config.json", R"({"eos_token_id": 258})"}},
+               "<|im_end|>"},
+        Folder{"a list of ids", {{"generation_config.json", R"({"eos_token_id": [258, 256]})"}}, "<|im_end|>"},
+        Folder{"an id of the model", {{"config.json", R"({"model_type": "qwen2", "eos_token_id": 258})"}}, "<|im_end|>"},
+        Folder{"all of them",
+               {{"tokenizer_config.json", R"({"eos_token": "<|im_end|>"})"},
+                {"generation_config.json", R"({"eos_token_id": 256})"},
+                {"config.json", R"({"eos_token_id": 257})"}},
+               "<|im_end|>"},
+        Folder{"generation before the model",
+               {{"generation_config.json", R"({"eos_token_id": [258]})"}, {"config.json", R"({"eos_token_id": 256})"}},
+               "<|im_end|>"},
+        Folder{
+            "an id without a token",
+            {{"generation_config.json", R"({"eos_token_id": [50256, -1, null]})"}, {"config.json", R"({"eos_token_id": 258})"}},
+            "<|im_end|>"},
+        Folder{"a token that is not special",
+               {{"tokenizer_config.json", R"({"eos_token": "A", "bos_token": "<|im_start|>"})"}},
+               "A",
+               "<|im_start|>"},
+        Folder{"a beginning alone", {{"config.json", R"({"bos_token_id": 257})"}}, "<|endoftext|>", "<|im_start|>"},
+        Folder{"a config of another program", {{"config.json", "{ // model\n}"}}, "<|endoftext|>"}),
+    [](const auto& folder) {
+      std::string name = folder.param.what;
+      std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
+      return name;
+    });
+
+TEST(TokenizerOfModel, RefusesATokenThatItDoesNotHave) {
+  const test::TemporaryFolder folder;
+  folder.write("tokenizer.json", tokenizer_text());
+  const auto refused = [&](const std::string& config, const std::string& message) {
+    folder.write("tokenizer_config.json", config);
+    EXPECT_THAT([&] { load_tokenizer(folder.path()); },
+                ThrowsMessage<DataError>(HasSubstr("tokenizer_config.json: " + message)));
+  };
+  refused(R"({"eos_token": "<|eot_id|>"})", "eos_token: \"<|eot_id|>\" is no token of " + folder.at("tokenizer.json"));
+  refused(R"({"eos_token": 3})", "eos_token: is number; use the text of a token");
+  refused("damaged", "is no JSON object");
+}
+
+}  // namespace
+}  // namespace trivet::data

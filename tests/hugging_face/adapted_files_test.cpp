@@ -1,0 +1,119 @@
+// Adapters that PEFT saved, alone and next to a model. That the sums are those of PEFT, golden_test.cpp tests.
+#include "engine/hugging_face/adapted_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "engine/hugging_face/pretrained_model.h"
+#include "tests/hugging_face/small_models.h"
+#include "tests/support/memory_file_system.h"
+
+namespace trivet::hugging_face {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+const std::string kQuery = "base_model.model.model.layers.0.self_attn.q_proj";
+const std::string kLora = R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "base_model_name_or_path": "/model", "bias": "none",
+                              "rank_pattern": {}, "loftq_config": {}, "target_modules": ["q_proj"], "inference_mode": true)";
+
+class Adapted : public testing::Test {
+ protected:
+  Adapted() {
+    write_model(files, "/model", kSmallLlama, file_of(small_llama_tensors()));
+    write_adapter("/adapter", kLora + "}");
+  }
+  void write_adapter(const std::string& folder, const std::string& config,
+                     const std::map<std::string, Shape>& tensors = {{kQuery + ".lora_A.weight", {2, 8}},
+                                                                    {kQuery + ".lora_B.weight", {8, 2}}}) {
+    create_directories(files, folder);
+    write_text(files, folder + "/adapter_config.json", config);
+    write_text(files, folder + "/adapter_model.safetensors", file_of(tensors));
+  }
+  std::vector<float> queries(const std::string& folder) {
+    const PretrainedModel model(files, folder);
+    std::vector<float> rows(8 * 8);
+    const Shape shape = model.weights().find("blocks.0.attention.qkv.weight")->shape;
+    const checkpoint::Piece piece =
+        checkpoint::whole_box_piece("blocks.0.attention.qkv.weight", shape, 0, {rows.data(), DType::Float32, {64}});
+    model.weights().read({&piece, 1});
+    return rows;
+  }
+  void expect_refused(const std::string& folder, const testing::Matcher<std::string>& message) {
+    EXPECT_THAT([&] { PretrainedModel(files, folder); }, ThrowsMessage<Error>(message));
+  }
+
+  support::MemoryFileSystem files;
+};
+
+TEST_F(Adapted, WeightsAreThoseOfTheModelPlusTheProduct) {
+  const std::vector<float> base = queries("/model"), adapted = queries("/adapter");
+  for (size_t row = 0; row < 8; ++row)
+    for (size_t column = 0; column < 8; ++column) {
+      double sum = 0;  // file_of counts up from 1 in A and from 2 in B
+      for (size_t k = 0; k < 2; ++k)
+        sum += (2 + static_cast<double>(row * 2 + k) / 64) * (1 + static_cast<double>(k * 8 + column) / 64);
+      EXPECT_FLOAT_EQ(adapted[row * 8 + column], base[row * 8 + column] + static_cast<float>(2 * sum));
+    }
+  const PretrainedModel model(files, "/adapter");
+  EXPECT_THAT(model.notes(),
+              testing::ElementsAre("the adapter of PEFT in /adapter was added to 1 weight of the model in /model"));
+  EXPECT_NE(model.digest(), PretrainedModel(files, "/model").digest());
+  EXPECT_EQ(model.folder(), "/model");
+}
+
+TEST_F(Adapted, AnAdapterNextToAModelIsAddedToIt) {
+  write_adapter("/model", kLora + "}");
+  const std::vector<float> both = queries("/model");
+  files.remove("/model/adapter_config.json");
+  expect_refused("/model", HasSubstr("/model: holds adapter_model.safetensors without adapter_config.json"));
+  files.remove("/model/adapter_model.safetensors");
+  EXPECT_EQ(both, queries("/adapter"));
+  write_text(files, "/model/adapter_config.json", kLora + "}");
+  expect_refused("/model", HasSubstr("/model: holds adapter_config.json without adapter_model.safetensors"));
+}
+
+TEST_F(Adapted, SaysWhichModelItNeeds) {
+  std::string elsewhere = kLora + "}";
+  elsewhere.replace(elsewhere.find("/model"), 6, "meta-llama/Llama-2-7b-hf");
+  write_adapter("/adapter", elsewhere);
+  expect_refused("/adapter",
+                 AllOf(HasSubstr("/adapter: holds an adapter of PEFT (LoRA) for the model \"meta-llama/Llama-2-7b-hf\""),
+                       HasSubstr("base_model_name_or_path of /adapter/adapter_config.json")));
+  write_adapter("/adapter", R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4})");
+  expect_refused("/adapter", HasSubstr("does not name it; set base_model_name_or_path"));
+  write_adapter("/model", kLora + "}");
+  write_adapter("/second", kLora + "}");
+  expect_refused("/second", HasSubstr("which holds an adapter itself"));
+}
+
+TEST_F(Adapted, RefusesByNameWhatItCannotAdd) {
+  for (const auto& [member, key] : std::map<std::string, std::string>{{R"("use_dora": true)", "use_dora"},
+                                                                      {R"("modules_to_save": ["lm_head"])", "modules_to_save"},
+                                                                      {R"("alpha_pattern": {"q_proj": 3})", "alpha_pattern"},
+                                                                      {R"("init_lora_weights": "pissa")", "init_lora_weights"},
+                                                                      {R"("new_feature": 3)", "new_feature"}}) {
+    write_adapter("/adapter", kLora + ", " + member + "}");
+    expect_refused("/adapter", HasSubstr("/adapter/adapter_config.json: " + key + ":"));
+  }
+  std::string other = kLora + "}";
+  other.replace(other.find("LORA"), 4, "IA3");
+  write_adapter("/adapter", other);
+  expect_refused("/adapter", HasSubstr("peft_type: \"IA3\" is not accepted; use \"LORA\""));
+  const std::string a = kQuery + ".lora_A.weight", b = kQuery + ".lora_B.weight";
+  write_adapter("/adapter", kLora + "}", {{a, {2, 8}}});
+  expect_refused("/adapter", HasSubstr("has no lora_B"));
+  write_adapter("/adapter", kLora + "}", {{a, {2, 7}}, {b, {8, 2}}});
+  expect_refused("/adapter", HasSubstr("do not fit the weight"));
+  write_adapter("/adapter", kLora + "}",
+                {{"base_model.model.other.lora_A.weight", {2, 8}}, {"base_model.model.other.lora_B.weight", {8, 2}}});
+  expect_refused("/adapter", HasSubstr("adapts \"other.weight\", which /model does not hold"));
+  write_adapter("/adapter", kLora + "}", {{"base_model.model.lm_head.weight", {5, 8}}});
+  expect_refused("/adapter", HasSubstr("is no matrix of an adapter"));
+}
+
+}  // namespace
+}  // namespace trivet::hugging_face

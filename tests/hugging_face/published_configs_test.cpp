@@ -1,0 +1,186 @@
+// Reads the keys of config.json as the models of each family are published, in the spelling of several versions of transformers
+// and of other programs that save models.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "engine/hugging_face/pretrained_model.h"
+
+namespace trivet::hugging_face {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+struct Published {
+  std::string name, config;
+  std::string ignored;  // the keys of its only note; "": it has none
+};
+void PrintTo(const Published& published, std::ostream* out) { *out << published.name; }
+
+const std::string kRopeLlama3 =
+    R"("rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192,
+       "rope_type": "llama3"}, "rope_theta": 500000.0)";
+const std::string kGpt2 =
+    R"("activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "bos_token_id": 50256,
+       "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gpt2",
+       "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1,
+       "summary_activation": null, "summary_first_dropout": 0.1, "summary_proj_to_labels": true, "summary_type": "cls_index",
+       "summary_use_proj": true, "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}},
+       "vocab_size": 50257)";
+// What the descendants of Llama share, in small.
+const std::string kBlock =
+    R"("attention_dropout": 0.0, "hidden_act": "silu", "hidden_size": 256, "initializer_range": 0.02, "intermediate_size": 512,
+       "num_attention_heads": 4, "num_hidden_layers": 6, "num_key_value_heads": 2, "rms_norm_eps": 1e-05, "use_cache": true,
+       "vocab_size": 1000, "bos_token_id": 1, "eos_token_id": 2)";
+const std::string kOfVersion4 = R"(, "torch_dtype": "bfloat16", "transformers_version": "4.45.0")";
+const std::string kPhi3 =
+    kBlock + R"(, "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "attention_bias": false, "embd_pdrop": 0.0,
+       "resid_pdrop": 0.0, "original_max_position_embeddings": 4096, "pad_token_id": 32000, "rope_theta": 10000.0,
+       "tie_word_embeddings": false, "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config"})" +
+    kOfVersion4;
+const std::string kGemma =
+    R"("attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 2, "eos_token_id": [1, 106], "head_dim": 64,
+       "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 256, "initializer_range": 0.02, "intermediate_size": 512,
+       "max_position_embeddings": 8192, "num_attention_heads": 4, "num_hidden_layers": 6, "num_key_value_heads": 1,
+       "pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "use_cache": true, "vocab_size": 1000,
+       "cache_implementation": "hybrid", "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0")";
+
+std::vector<Published> published() {
+  const std::string llama = kBlock + R"(, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "pretraining_tp": 1,
+      "max_position_embeddings": 131072, "tie_word_embeddings": false)";
+  const std::string qwen = kBlock + R"(, "max_position_embeddings": 32768, "rope_theta": 1000000.0, "sliding_window": 32768,
+      "use_sliding_window": false, "tie_word_embeddings": true)" +
+                           kOfVersion4;
+  const auto longrope = [](int pairs) {
+    std::string factors = "1.5";
+    for (int i = 1; i < pairs; ++i) factors += ", 1.5";
+    return R"(, "rope_scaling": {"type": "longrope", "long_factor": [)" + factors + "], \"short_factor\": [" + factors + "]}";
+  };
+  return {
+      {"gpt2", kGpt2, ""},
+      {"gpt2-medium", kGpt2 + R"(, "n_special": 0, "predict_special_tokens": true)", "2 keys"},
+      {"distilgpt2", kGpt2 + R"(, "_num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0})", "1 key"},
+      {"gpt2 with two names of a key", kGpt2 + R"(, "hidden_size": 768, "n_inner": null, "gradient_checkpointing": false)", ""},
+      {"Llama 1 and 2", kBlock + R"(, "model_type": "llama", "max_position_embeddings": 4096, "pretraining_tp": 1,
+          "rope_scaling": null, "_name_or_path": "x", "max_sequence_length": 2048)",
+       "max_sequence_length"},
+      {"Llama 3.2", llama + R"(, "head_dim": 64, "mlp_bias": false, "attention_bias": false, )" + kRopeLlama3 + kOfVersion4,
+       ""},
+      {"TinyLlama",
+       llama + R"(, "rope_scaling": null, "rope_theta": 10000.0, "torch_dtype": "float32", "attention_bias": false)", ""},
+      {"SmolLM2",
+       llama + R"(, "is_llama_config": true, "rope_interleaved": false, "rope_scaling": null, "rope_theta": 100000,
+          "transformers.js_config": {"dtype": "q4", "kv_cache_dtype": {"q4f16": "float16"}})" +
+           kOfVersion4,
+       "2 keys change no result of transformers' LlamaForCausalLM and were ignored: is_llama_config, transformers.js_config"},
+      {"a share that Llama does not read", llama + R"(, "partial_rotary_factor": 0.5)" + kOfVersion4, "partial_rotary_factor"},
+      {"Falcon 3", llama + R"(, "activation": "swiglu", "head_dim": 256)", "activation"},
+      {"saved by unsloth",
+       llama + R"(, "unsloth_fixed": true, "unsloth_version": "2025.3.1", "pad_token_id": 128004)" + kOfVersion4,
+       "unsloth_fixed, unsloth_version"},
+      {"saved by axolotl", llama + R"(, "_attn_implementation_autoset": true, "neftune_noise_alpha": 5)" + kOfVersion4,
+       "_attn_implementation_autoset, neftune_noise_alpha"},
+      {"LongChat", llama + R"(, "rope_scaling": {"type": "linear", "factor": 8.0, "original_max_position_embeddings": 4096})",
+       "rope_scaling.original_max_position_embeddings"},
+      {"Llama of transformers 5",
+       kBlock + R"(, "model_type": "llama", "dtype": "bfloat16", "head_dim": 64, "transformers_version": "5.24.0",
+          "layer_types": null, "pad_token_id": null, "max_position_embeddings": 64,
+          "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"})",
+       ""},
+      {"Mistral v0.1", kBlock + R"(, "model_type": "mistral", "max_position_embeddings": 32768, "sliding_window": 4096,
+          "rope_theta": 10000.0, "tie_word_embeddings": false, "transformers_version": "4.34.0.dev0")",
+       ""},
+      {"Mistral v0.3",
+       kBlock + R"(, "model_type": "mistral", "max_position_embeddings": 32768, "sliding_window": null, "head_dim": 64,
+          "rope_theta": 1000000.0, "tie_word_embeddings": false, "attention_bias": false)" +
+           kOfVersion4,
+       ""},
+      {"Qwen 2.5",
+       qwen + R"(, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "max_window_layers": 70, "use_mrope": false)",
+       ""},
+      {"Qwen 2.5 with default rotary keys", qwen + R"(, "model_type": "qwen2", "max_window_layers": 70,
+          "rope_scaling": {"type": "default", "mrope_section": [16, 24, 24]})",
+       "rope_scaling.mrope_section"},
+      {"Qwen 2.5 with yarn", qwen + R"(, "model_type": "qwen2", "max_window_layers": 70,
+          "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn", "finetuned": true})",
+       "rope_scaling.finetuned"},
+      {"Qwen 3",
+       qwen + R"(, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "max_window_layers": 36, "head_dim": 128,
+          "attention_bias": false, "rope_scaling": null, "decoder_sparse_step": 1)",
+       "decoder_sparse_step"},
+      {"Phi-3-mini-4k", kPhi3 + R"(, "max_position_embeddings": 4096, "sliding_window": 2047, "rope_scaling": null)",
+       "1 key changes no result of transformers' Phi3ForCausalLM and was ignored: auto_map"},
+      {"Phi-3.5-mini", kPhi3 + R"(, "max_position_embeddings": 131072, "sliding_window": 262144)" + longrope(32), "auto_map"},
+      {"Phi-4-mini",
+       kPhi3 + R"(, "max_position_embeddings": 131072, "sliding_window": 262144, "partial_rotary_factor": 0.75,
+          "full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": false, "mlp_bias": false)" +
+           longrope(24),
+       "auto_map, full_attn_mod, interpolate_factor"},
+      {"Gemma 2", kGemma + R"(, "model_type": "gemma2", "hidden_act": "gelu_pytorch_tanh", "attn_logit_softcapping": 50.0,
+          "final_logit_softcapping": 30.0, "rope_theta": 10000.0, "sliding_window": 4096, "sliding_window_size": 4096)",
+       "sliding_window_size"},
+      {"Gemma 3 1B", kGemma + R"(, "model_type": "gemma3_text", "attn_logit_softcapping": null, "final_logit_softcapping": null,
+          "rope_local_base_freq": 10000, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": 512,
+          "sliding_window_pattern": 6)",
+       "cache_implementation"},
+      {"Gemma 3 270M",
+       kGemma + R"(, "model_type": "gemma3_text", "_sliding_window_pattern": 6, "use_bidirectional_attention": false,
+          "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention",
+          "full_attention"], "rope_local_base_freq": 10000, "rope_theta": 1000000, "sliding_window": 512)",
+       "cache_implementation"},
+  };
+}
+
+class PublishedConfig : public testing::TestWithParam<Published> {};
+
+TEST_P(PublishedConfig, IsReadWithAtMostOneShortNote) {
+  const DescribedModel described = describe_model("{" + GetParam().config + "}", "config.json");
+  if (GetParam().ignored.empty()) {
+    EXPECT_THAT(described.notes, testing::IsEmpty());
+    return;
+  }
+  ASSERT_THAT(described.notes, testing::SizeIs(1));
+  EXPECT_THAT(described.notes[0], HasSubstr(GetParam().ignored));
+  EXPECT_LT(described.notes[0].size(), 250u);
+}
+
+INSTANTIATE_TEST_SUITE_P(OfEveryFamily, PublishedConfig, testing::ValuesIn(published()), [](const auto& model) {
+  std::string name = model.param.name;
+  std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
+  return name;
+});
+
+// Keys that change what transformers computes, each in a config that is accepted without it.
+TEST(PublishedConfigs, WhatChangesAResultIsRefusedByName) {
+  struct Case {
+    std::string config, key;
+  };
+  const std::string llama = kBlock + R"(, "model_type": "llama", "max_position_embeddings": 64)";
+  const std::string qwen = kBlock + R"(, "model_type": "qwen2", "max_position_embeddings": 64)";
+  for (const Case& wrong :
+       {Case{llama + R"(, "quantization_config": {"bits": 4, "quant_method": "gptq"})", "quantization_config"},
+        Case{llama + R"(, "compression_config": {"format": "int-quantized"})", "compression_config"},
+        Case{llama + R"(, "quantization": {"bits": 4, "group_size": 64})", "quantization"},
+        Case{llama + R"(, "transformers_weights": "other.safetensors")", "transformers_weights"},
+        Case{llama + R"(, "attention_bias": true)", "attention_bias"},
+        Case{llama + R"(, "partial_rotary_factor": 0.5, "rope_scaling": {"type": "linear", "factor": 2})",
+             "partial_rotary_factor"},
+        Case{llama + R"(, "rope_parameters": {"rope_type": "linear", "factor": 2, "partial_rotary_factor": 0.5})",
+             "rope_parameters.partial_rotary_factor"},
+        Case{llama + R"(, "rope_scaling": {"type": "dynamic", "factor": 2.0})", "rope_scaling.type"},
+        Case{llama + R"(, "new_key": 1, "transformers_version": "6.0.0")", "new_key"},
+        Case{kGpt2 + R"(, "pruned_heads": {"0": [1]})", "pruned_heads"}, Case{kGpt2 + R"(, "hidden_size": 64)", "hidden_size"},
+        Case{kGpt2 + R"(, "scale_attn_by_inverse_layer_idx": true)", "scale_attn_by_inverse_layer_idx"},
+        Case{qwen + R"(, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2)", "max_window_layers"},
+        Case{qwen + R"(, "rope_scaling": {"type": "mrope", "mrope_section": [8]})", "rope_scaling.type"},
+        Case{kPhi3 +
+                 R"(, "max_position_embeddings": 64, "hidden_dropout": 0.5, "rope_scaling": {"type": "linear", "factor": 2})",
+             "rope_scaling.type"}})
+    EXPECT_THAT([&] { describe_model("{" + wrong.config + "}", "c.json"); },
+                ThrowsMessage<Error>(HasSubstr("c.json: " + wrong.key + ":")))
+        << wrong.key;
+}
+
+}  // namespace
+}  // namespace trivet::hugging_face
