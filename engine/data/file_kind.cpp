@@ -89,7 +89,7 @@ constexpr std::array kMagics{
     Magic{"MM\0*"sv, 0, "a TIFF image", kConvertImage},
     Magic{"RIFF"sv, 0, "a RIFF file (sound, a film or a WebP image)", kNoData},
     Magic{"%PDF-"sv, 0, "a PDF document", "extract its text (pdftotext FILE)", ".pdf"},
-    Magic{"GGUF"sv, 0, "a GGUF model", kModel, ".gguf"},
+    Magic{"GGUF"sv, 0, "a GGUF model", "it holds weights, which are not read; name the data it was trained on", ".gguf"},
     Magic{"\x7F\x45LF"sv, 0, "a program", kNoData},
     Magic{"\xFF\xFE"sv, 0, "text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 FILE"},
     Magic{"\xFE\xFF"sv, 0, "text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 FILE"},
@@ -183,6 +183,12 @@ int64_t size_of_pointer(std::string_view text) {
   return size;
 }
 
+// A version follows the mark on the first line: "%PDF-1.7". A document may be ASCII throughout.
+bool is_pdf(std::string_view bytes) {
+  return bytes.starts_with("%PDF-") && bytes.size() > 8 && bytes[5] >= '1' && bytes[5] <= '9' && bytes[6] == '.' &&
+         (bytes[8] == '\n' || bytes[8] == '\r');
+}
+
 // Texts that stand for something else.
 bool look_into_marks(const Beginning& file, FileLook& look) {
   const std::string_view bytes = file.bytes;
@@ -192,7 +198,8 @@ bool look_into_marks(const Beginning& file, FileLook& look) {
     return true;
   }
   for (const Magic& one : kMagics)
-    if (begins_with(one, bytes) && (!one.is_ascii() || (!one.ending.empty() && file.path.ends_with(one.ending)))) {
+    if (begins_with(one, bytes) &&
+        (!one.is_ascii() || (!one.ending.empty() && file.path.ends_with(one.ending)) || is_pdf(bytes))) {
       look = unread(file, std::string(one.what), one.advice);
       return true;
     }

@@ -58,9 +58,11 @@ constexpr std::array<std::string_view, 9> kWeights{"weight",    "train", "traini
                                                    "loss_mask", "loss",  "loss_weight", "loss_scale"};
 
 // Lists and objects say something if anything in them does. A list may be a text of JSON.
-bool says_something(const MessageJson& value) {
-  if (value.is_structured()) return std::any_of(value.begin(), value.end(), says_something);
-  if (value.is_boolean()) return value.get<bool>();
+enum class False { SaysSomething, SaysNothing };
+bool says_something(const MessageJson& value, False of_false) {
+  if (value.is_structured())
+    return std::any_of(value.begin(), value.end(), [&](const MessageJson& part) { return says_something(part, of_false); });
+  if (value.is_boolean()) return value.get<bool>() || of_false == False::SaysSomething;
   if (!value.is_string()) return !value.is_null();
   const auto& text = value.get_ref<const std::string&>();
   return std::ranges::none_of(std::array<std::string_view, 4>{"", "[]", "{}", "null"},
@@ -69,7 +71,7 @@ bool says_something(const MessageJson& value) {
 
 void refuse_unusable(const MessageJson& object, std::span<const UnusableKey> keys, std::string_view owner) {
   for (const UnusableKey& unusable : keys)
-    if (const auto found = object.find(unusable.key); found != object.end() && says_something(*found))
+    if (const auto found = object.find(unusable.key); found != object.end() && says_something(*found, False::SaysNothing))
       refuse_line(fmt::format("{}has \"{}\", {}", owner, unusable.key, unusable.advice));
 }
 
@@ -148,7 +150,7 @@ Message read_message(const MessageJson& json, LineFacts& facts) {
   if (from) message.role = role_from(message.role);
   message.learned = is_learned(json, message.role, facts);
   for (const auto& [key, value] : json.items())
-    if (key != role_key && key != content_key && !is_one_of(kWeights, key) && says_something(value))
+    if (key != role_key && key != content_key && !is_one_of(kWeights, key) && says_something(value, False::SaysSomething))
       facts.add_unread(fmt::format("\"messages.{}\"", printable(key, 40)));
   return message;
 }
@@ -193,7 +195,8 @@ void refuse_unusable_keys(const nlohmann::json& object) {
 
 void note_unread_keys(const nlohmann::json& object, std::initializer_list<std::string_view> read, LineFacts& facts) {
   for (const auto& [key, value] : object.items())
-    if (!is_one_of(read, key) && says_something(value)) facts.add_unread("\"" + printable(key, 40) + "\"");
+    if (!is_one_of(read, key) && says_something(value, False::SaysSomething))
+      facts.add_unread("\"" + printable(key, 40) + "\"");
 }
 
 }  // namespace trivet::data

@@ -192,7 +192,9 @@ class Preparation {
 
   // What is prepared with nothing to learn would be refused by every training that counts completions.
   void refuse_without_targets(const TokenFileWriter& writer) const {
-    if (writer.ignored_tokens() < writer.tokens() || writer.tokens() == 0) return;
+    if (writer.tokens() == 0)
+      bad_file(options_.inputs[0], "has no text, so there is nothing to prepare; name texts that have some");
+    if (writer.ignored_tokens() < writer.tokens()) return;
     bad_file(options_.inputs[0],
              fmt::format("{}nothing to learn: the loss counts none of the {} tokens, because no conversation has an answer of "
                          "the assistant whose weight is not 0, and no prompt a completion; use data with answers, or, to learn "

@@ -162,6 +162,7 @@ TEST(FileKinds, WhatIsNotReadIsNamedWithWhatToDo) {
       {"GGUF\x03\0\0\0"s, "a GGUF model", "weights"},
       {"SQLite format 3\0\x10"s, "a database of SQLite", "lines of JSON"},
       {"%PDF-1.5\n%\xbf\xf7"s, "a PDF document", "pdftotext FILE"},
+      {"%PDF-1.7\n1 0 obj\n", "a PDF document", "pdftotext FILE"},
       {"MMIDIDX\0\0\x01"s, "a Megatron index", "call it NAME.idx"},
       {"\xff\xfeh\0i\0"s, "text in UTF-16", "iconv -f UTF-16"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 123456\n"s, "a pointer of Git LFS, not the data",

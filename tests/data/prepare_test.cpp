@@ -47,6 +47,16 @@ TEST_F(Prepare, JoinsTheInputsInTheirOrder) {
   }
 }
 
+TEST_F(Prepare, RefusesInputsWithoutAnyText) {
+  for (const char* lines : {R"({"text": ""})", " \n \n"}) {
+    PrepareOptions with = options("bytes");
+    with.inputs = {folder_.write("empty.jsonl", lines)};
+    expect_error([&] { prepare(with); }, ExitCode::Usage,
+                 with.inputs[0] + ": has no text, so there is nothing to prepare; name texts that have some");
+    EXPECT_FALSE(std::filesystem::exists(with.output));
+  }
+}
+
 TEST_F(Prepare, LearnsAVocabularyThatTheTokenFileThenHolds) {
   PrepareOptions with = options("bytes");
   with.train_bpe = 262;
