@@ -39,6 +39,8 @@ struct AdapterConfig {
   std::string base;
   double alpha = 0;
   bool rank_stabilized = false;
+  int64_t rank = 0;                  // of every matrix; 0: they differ (rank_pattern)
+  std::vector<std::string> modules;  // names of what is adapted; empty: a pattern says it
 };
 
 // Beginnings after which the model's own weights are no longer those of its folder.
@@ -59,6 +61,9 @@ AdapterConfig read_adapter_config(FileSystem& files, const std::string& folder) 
   AdapterConfig config{.base = file.text("base_model_name_or_path", ""),
                        .alpha = file.number("lora_alpha"),
                        .rank_stabilized = file.flag("use_rslora", false)};
+  if (file.is_off("rank_pattern")) config.rank = file.count("r", 0);
+  if (const auto names = json.find("target_modules"); names != json.end() && names->is_array())
+    config.modules = file.texts("target_modules");
   file.require(file.text("bias", "none") == "none", "bias", "use \"none\"; biases of adapters are not read");
   for (const char* key : {"use_dora", "lora_bias", "use_qalora", "modules_to_save", "alpha_pattern", "trainable_token_indices",
                           "layer_replication", "target_parameters"})
@@ -155,8 +160,22 @@ class AdaptedFiles final : public ModelFiles {
     if (!fits)
       refuse(name, fmt::format("{} and its lora_B {} do not fit the weight {}", to_string(first->shape),
                                to_string(second->shape), to_string(whole->shape)));
+    check_says_so(name, first->shape[0], config);
     const auto rank = static_cast<double>(first->shape[0]);
     matrices_[weight] = {name, b, first->shape[0], config.alpha / (config.rank_stabilized ? std::sqrt(rank) : rank)};
+  }
+
+  // PEFT makes its matrices from the config and would not load, or not use, others.
+  void check_says_so(const std::string& name, int64_t rank, const AdapterConfig& config) const {
+    if (config.rank > 0 && rank != config.rank)
+      refuse(name, fmt::format("has rank {}, but {} says \"r\": {}; restore the file that belongs to these weights", rank,
+                               kAdapterConfigName, config.rank));
+    const std::string module = name.substr(kPrefix.size(), name.size() - kPrefix.size() - kA.size());
+    const auto is_named = [&](const std::string& one) { return module == one || module.ends_with("." + one); };
+    if (!config.modules.empty() && std::ranges::none_of(config.modules, is_named))
+      refuse(name, fmt::format("adapts a module that \"target_modules\" of {} does not name; restore the file that belongs to "
+                               "these weights",
+                               kAdapterConfigName));
   }
 
   std::vector<float> read_matrix(const std::string& name, bool transposed) const {

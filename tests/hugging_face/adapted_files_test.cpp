@@ -108,6 +108,12 @@ TEST_F(Adapted, RefusesByNameWhatItCannotAdd) {
   expect_refused("/adapter", HasSubstr("has no lora_B"));
   write_adapter("/adapter", kLora + "}", {{a, {2, 7}}, {b, {8, 2}}});
   expect_refused("/adapter", HasSubstr("do not fit the weight"));
+  write_adapter("/adapter", kLora + "}", {{a, {3, 8}}, {b, {8, 3}}});
+  expect_refused("/adapter", HasSubstr("has rank 3, but adapter_config.json says \"r\": 2"));
+  std::string elsewhere = kLora + "}";
+  elsewhere.replace(elsewhere.find("q_proj"), 6, "v_proj");
+  write_adapter("/adapter", elsewhere);
+  expect_refused("/adapter", HasSubstr("adapts a module that \"target_modules\" of adapter_config.json does not name"));
   write_adapter("/adapter", kLora + "}",
                 {{"base_model.model.other.lora_A.weight", {2, 8}}, {"base_model.model.other.lora_B.weight", {8, 2}}});
   expect_refused("/adapter", HasSubstr("adapts \"other.weight\", which /model does not hold"));
