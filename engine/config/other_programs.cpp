@@ -219,6 +219,26 @@ JsonNode as_object(const std::vector<std::pair<std::string, std::string>>& lines
   return object;
 }
 
+// The section that another name means: "zero_optimization.offload_optimizer" for "offload".
+std::string section_called(const std::string& plain) {
+  static const std::vector<Meaning> sections{
+      {"model.lora", {"lora", "lora_config", "peft", "peft_config"}},
+      {"model.rotary_scaling", {"rotary_scaling", "rope_scaling"}},
+      {"fp16", {"float16", "half", "fp_16"}},
+      {"bf16", {"bfloat16", "bf_16"}},
+      {"optimizer", {"optim", "opt"}},
+      {"scheduler", {"sched", "lr_scheduler", "lr_schedule"}},
+      {"checkpoint", {"ckpt", "checkpoints"}},
+      {"gradient_clipping", {"gradient_clip", "grad_clip", "clip_grad"}},
+      {"activation_checkpointing", {"activation_ckpt", "activation_checkpoint", "gradient_checkpointing"}},
+      {"zero_optimization", {"deepspeed_plugin"}},
+      {"zero_optimization.offload_optimizer", {"offload", "optimizer_offload", "cpu_offload"}},
+      {"zero_optimization.offload_param", {"param_offload", "parameter_offload"}}};
+  for (const Meaning& meaning : sections)
+    if (has(meaning.names, plain)) return std::string(meaning.path);
+  return "";
+}
+
 }  // namespace
 
 std::string key_meant_by(const std::string& name) {
@@ -278,7 +298,8 @@ std::string advice_on_other_section(const std::string& name) {
     return "use \"parallel\": {\"tensor\": N}, or remove the section";
   if (has({"pipeline_parallel", "pipeline_parallelism"}, plain))
     return "use \"parallel\": {\"pipeline\": N}, or remove the section";
-  return "";
+  const std::string section = section_called(plain);
+  return section.empty() ? "" : fmt::format("the section is called {} here; rename it, or remove it", section);
 }
 
 std::string why_not_a_config(const JsonNode& root) {
