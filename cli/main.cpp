@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include "cli/stop_signals.h"
 #include "cli/usage.h"
 #include "core/error.h"
+#include "core/file_system.h"
 #include "core/printable.h"
 
 namespace {
@@ -36,6 +38,14 @@ int fail(trivet::ExitCode code, const char* message) {
   error.add("trivet: error: " + trivet::printable_lines(message) + "\n");
   error.flush_within(kLastWords);
   return static_cast<int>(code);
+}
+
+// A path that cannot be is the user's mistake. Any other failure of a file that nobody has handled is ours.
+int fail_with_path(int number, const char* message) {
+  const bool is_path = number == ENAMETOOLONG || number == ENOTDIR || number == ELOOP || number == ENOENT || number == EISDIR ||
+                       number == EACCES || number == EPERM;
+  return is_path ? fail(trivet::ExitCode::Usage, (std::string(message) + "; check the path that was given").c_str())
+                 : fail(trivet::ExitCode::Internal, message);
 }
 
 // Opens /dev/null in place of closed standard descriptors, so that a file or socket opened later cannot become standard input,
@@ -143,6 +153,11 @@ int main(int argc, char** argv) {
     return fail(trivet::ExitCode::Usage, trivet::cli::describe(program, error).c_str());
   } catch (const trivet::Error& error) {
     return fail(error.exit_code(), error.what());
+  } catch (const trivet::FileError& error) {
+    return fail_with_path(error.error_number(), error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    const std::string text = trivet::printable(error.path1().string()) + ": " + error.code().message();
+    return fail_with_path(error.code().value(), text.c_str());
   } catch (const std::bad_alloc&) {
     return fail(trivet::ExitCode::OutOfMemory, kOutOfMemory);
   } catch (const std::system_error& error) {  // such as a thread that cannot be started

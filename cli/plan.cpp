@@ -105,6 +105,9 @@ void check_page(const PlanArguments& arguments, const Config& config) {
   guard.reads(arguments.cluster, "--cluster");
   guard.reads(arguments.profile, "--profile");
   guard.reads(config.vocabulary.tokenizer_file, "model.vocabulary");
+  guard.reads(config.data.train, "data.train");
+  guard.reads(config.data.validation, "data.validation");
+  for (const DataSource& source : config.data.sources) guard.reads(source.path, "data.sources");
   guard.reads(config.pipeline.schedule_file, "pipeline.schedule");
   guard.reads(config.pipeline.cost_file, "pipeline.partition");
   guard.check({.path = arguments.html, .key = "--html", .what = "a page of trivet", .is_own = is_own_page});

@@ -27,6 +27,13 @@ void add_data(OutputGuard& guard, const std::string& path, const std::string& ke
   for (const char* ending : {".bin", ".idx"}) guard.reads(fs::path(path).replace_extension(ending).string(), key);
 }
 
+// The files of the steps that a run may resume from. Others may lie next to them.
+void add_steps(OutputGuard& guard, const std::string& directory) {
+  std::error_code absent;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, absent))
+    if (entry.path().filename().string().starts_with("step-")) guard.reads(entry.path().string(), "--resume");
+}
+
 void add_inputs(OutputGuard& guard, const Config& config, const TrainOptions& options) {
   guard.reads(config.source, "the config");
   add_data(guard, config.data.train, "data.train");
@@ -36,6 +43,10 @@ void add_inputs(OutputGuard& guard, const Config& config, const TrainOptions& op
   guard.reads(config.pipeline.schedule_file, "pipeline.schedule");
   guard.reads(config.pipeline.cost_file, "pipeline.partition");
   guard.reads(options.init_from, "--init-from");
+  if (options.resume) add_steps(guard, config.checkpoint.directory);
+  if (options.resume) add_steps(guard, options.resume_directory);
+  if (options.resume && fs::path(options.resume_directory).filename().string().starts_with("step-"))
+    guard.reads(options.resume_directory, "--resume");
 }
 
 bool is_trace(std::string_view beginning) { return beginning.starts_with("{\"traceEvents\":["); }

@@ -58,6 +58,7 @@ TEST_F(WrittenFiles, AreNoInputs) {
       "train c.json --set data.train=f --set run.directory=f",
       "plan --html c.json c.json",
       "plan --html link c.json --force",
+      "plan --html t.txt c.json --force",
       "report m.jsonl -o m.jsonl --force",
       "report m.jsonl -o m.evaluation.jsonl",
       "report scaling m.jsonl m.jsonl -o m.jsonl",
@@ -75,6 +76,24 @@ TEST_F(WrittenFiles, AreNoInputs) {
         << arguments;
     EXPECT_TRUE(contents() == before) << arguments;
   }
+}
+
+TEST_F(WrittenFiles, AreNoFilesOfTheStepThatARunResumesFrom) {
+  const std::string train = "train c.json --set checkpoint.directory=ck --metrics ck/m.jsonl", step = "ck/step-00000002";
+  ASSERT_EQ(folder.run(train).code, 0);
+  const std::string more = "train c.json --set checkpoint.directory=ck --set training.steps=3 --force --resume";
+  for (const std::string from : {"", " ck", " ck/step-00000002"}) {
+    const Output output = folder.run(more + from + " --metrics " + step + "/manifest.json");
+    EXPECT_EQ(output.code, 2) << from;
+    EXPECT_THAT(output.errors, HasSubstr("is the same file as an input (--resume)")) << from;
+  }
+  EXPECT_EQ(folder.run(more + " --metrics ck/m.jsonl").code, 0) << "metrics may lie next to the steps";
+}
+
+TEST_F(WrittenFiles, WithNamesThatCannotBeAreTheUsersMistake) {
+  const Output output = folder.run("train c.json --metrics " + std::string(300, 'x'));
+  EXPECT_EQ(output.code, 2);
+  EXPECT_THAT(output.errors, HasSubstr("File name too long"));
 }
 
 TEST_F(WrittenFiles, ReplaceOnlyOnesOfTheirKindWithoutForce) {
