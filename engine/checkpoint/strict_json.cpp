@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -17,6 +18,45 @@ namespace {
 constexpr int kDepthLimit = 16;
 constexpr int64_t kCountLimit = int64_t{1} << 62;
 
+// Finds a key that an object has twice, in a pass of its own: a parser with a callback looks through all members of an object
+// after each of them that is an object itself, so a header of many tensors would take quadratic time.
+class KeysOnce final : public nlohmann::json_sax<Json> {
+ public:
+  // The first one, if there is one. Of malformed text, only what comes before the first error counts.
+  std::optional<std::string> first_repeated(std::string_view text) {
+    Json::sax_parse(text.begin(), text.end(), this);
+    return repeated_;
+  }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Json::binary_t&) override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool start_object(size_t) override {
+    keys_.emplace_back();
+    return true;
+  }
+  bool key(std::string& name) override {
+    if (keys_.back().insert(name).second) return true;
+    repeated_ = name;
+    return false;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const Json::exception&) override { return false; }
+
+ private:
+  std::vector<std::set<std::string>> keys_;  // one set per open object
+  std::optional<std::string> repeated_;
+};
+
 }  // namespace
 
 std::string shown(const Json& value) { return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace)); }
@@ -28,16 +68,10 @@ void corrupt(std::string_view where, std::string_view what) {
 Json parse_strict(std::string_view text, std::string_view where, int64_t most_values) {
   if (const std::string excess = json_excess(text, {.levels = kDepthLimit, .values = most_values}); !excess.empty())
     corrupt(where, excess);
-  std::vector<std::set<std::string>> keys;  // one set per open object
-  const auto check = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      corrupt(where, fmt::format("key \"{}\" appears twice", printable(parsed.get<std::string>())));
-    return true;
-  };
+  if (const auto twice = KeysOnce().first_repeated(text); twice)
+    corrupt(where, fmt::format("key \"{}\" appears twice", printable(*twice)));
   try {
-    return Json::parse(text.begin(), text.end(), check);
+    return Json::parse(text.begin(), text.end());
   } catch (const Json::exception& error) {
     corrupt(where, fmt::format("not JSON: {}", printable(error.what())));
   }

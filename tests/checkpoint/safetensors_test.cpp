@@ -96,6 +96,7 @@ TEST(Safetensors, RefusesAHeaderThatIsNotOne) {
   EXPECT_THAT(parse_error(file_of("[]")), HasSubstr("the header is not an object"));
   EXPECT_THAT(parse_error(file_of(R"({"__metadata__":{"a":1}})")), HasSubstr("1 is not a string"));
   EXPECT_THAT(parse_error(file_of(R"({"__metadata__":{"a":"1","a":"2"}})")), HasSubstr("key \"a\" appears twice"));
+  EXPECT_THAT(parse_error(file_of(R"({"__metadata__":{"":"1","":"2"}})")), HasSubstr("key \"\" appears twice"));
   EXPECT_THAT(parse_error(file_of(std::string(10000, '['))), HasSubstr("nested deeper than 16"));
 }
 
