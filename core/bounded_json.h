@@ -12,7 +12,7 @@
 namespace trivet {
 
 struct JsonLimits {
-  int levels = 16;             // of lists and objects within each other
+  int levels = 16;             // how deeply lists and objects may be nested
   int64_t values = 2'000'000;  // each list and object counts, too; empty ones twice
 };
 

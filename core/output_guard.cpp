@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kBeginning = 4096;
-constexpr size_t kMostFiles = 100'000;  // of input folders whose other names (hard links) are looked for
+constexpr size_t kMostFiles = 100'000;  // in input folders, hard links to at most so many files are noticed
 constexpr int kLongestChainOfLinks = 40;
 
 std::optional<struct stat> status_of(const fs::path& path) {

@@ -19,7 +19,7 @@ class NoPipeSignal {
   }
   ~NoPipeSignal() {
     if (::sigismember(&before_, SIGPIPE)) return;
-    const int error = errno;  // of the write
+    const int error = errno;  // why the write failed
     const timespec now{};
     ::sigtimedwait(&pipe_, nullptr, &now);  // the one that a write has raised
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);

@@ -97,7 +97,7 @@ class UnitMaker {
   int buckets_ = 0;
   size_t bucket_ = 0;
   int64_t filled_ = 0;    // elements of the open bucket
-  int64_t elements_ = 0;  // of the parameters that were checked
+  int64_t elements_ = 0;  // in the parameters that were checked
 };
 
 }  // namespace

@@ -43,7 +43,7 @@ struct StepKernels {
     double calls = 0;     // in a step
     double seconds() const { return calls * sample.seconds; }
   };
-  std::vector<Kernel> kernels;  // of this rank, those that take most time first
+  std::vector<Kernel> kernels;  // this rank's kernels, the slowest first
 };
 // Times each kernel in `steps` steps of this plan after a warm-up step. The samples are made up. Communication must not overlap
 // computation, because the timer belongs to one thread: throws ConfigError with overlap_comm or offload.

@@ -16,8 +16,8 @@ namespace {
 using Names = std::vector<std::string_view>;
 
 struct Meaning {
-  std::string_view path;  // of the key here
-  Names names;            // of the same in Hugging Face's Trainer, Megatron, Lightning and others
+  std::string_view path;  // Trivet's key
+  Names names;            // its names in Hugging Face's Trainer, Megatron, Lightning and others
 };
 
 const std::vector<Meaning>& meanings() {

@@ -17,7 +17,7 @@ constexpr double kLargestWidth = 1 << 18;
 
 constexpr const char* kLoraTargets = R"(use a regular expression, or a list of them, such as ["q_proj", "v_proj"])";
 
-// A size is also the number of rows of the embedding; beside other vocabularies model.vocabulary_rows may state it.
+// A size is also the number of rows of the embedding; with other vocabularies model.vocabulary_rows may state it.
 void set_size_and_rows(Config& config, int64_t number, const char* other_key) {
   int64_t& stated = config.model.vocabulary_size;
   if (stated > 0 && stated != number)
