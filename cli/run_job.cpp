@@ -113,7 +113,8 @@ void run_job(int ranks, const CommunicationConfig& communication, const std::fun
     throw;
   } catch (const checkpoint::FailedHere& error) {
     // The others fail with it, but could go on without this host.
-    comm::tell_launcher(place.launcher_descriptor, {place.rank, place.rank, error.exit_code(), "could not write its files"});
+    if (error.exit_code() == ExitCode::CheckpointNotWritten)
+      comm::tell_launcher(place.launcher_descriptor, {place.rank, place.rank, error.exit_code(), "could not write its files"});
     world->abort(error.what());
     throw;
   } catch (const std::exception& error) {

@@ -283,13 +283,22 @@ void CheckpointStore::take_lock() {
     }
     const std::string others =
         fmt::format("{}: checkpoints of {} are being written here", options_.directory, escape_control(attempt.holder));
-    if (options_.clock->now() >= deadline)
-      throw_not_written(fmt::format("{}; choose another {} or end that run", others, key("directory")));
+    if (options_.clock->now() >= deadline) give_the_lock_up(attempt.holder, others);
     if (!told)
       warn(fmt::format("{}; waiting up to {:.3g} s for it to end", others,
                        static_cast<double>(options_.lock_patience.count()) / 1000));
     options_.clock->sleep(kLockInterval);
   }
+}
+
+// An earlier start of this job will end or be ended, so the next start may succeed: Rendezvous, as for all ranks that a start
+// waits for in vain.
+void CheckpointStore::give_the_lock_up(const std::string& holder, const std::string& others) const {
+  if (is_of_earlier_start(holder))
+    throw CheckpointError(ExitCode::Rendezvous,
+                          fmt::format("{}; that is an earlier start of this job, which has not ended in {:.3g} s", others,
+                                      static_cast<double>(options_.lock_patience.count()) / 1000));
+  throw_not_written(fmt::format("{}; choose another {} or end that run", others, key("directory")));
 }
 
 bool CheckpointStore::is_of_earlier_start(const std::string& holder) const {

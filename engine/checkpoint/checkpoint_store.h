@@ -87,11 +87,11 @@ class CheckpointStore {
 
   // Locks the directory for this job until the store is destroyed, or a later start of the job takes it over: then nothing is
   // written any more, for this start's files are removed before the other one's are made, and each save checks the lock before
-  // it begins and before the rename that commits it. Removes what killed jobs left. Throws CheckpointError
-  // (CheckpointNotWritten) naming the holder when another job keeps the directory for longer than lock_patience. Throws
-  // ConfigError if hosts share a directory although there are replicas, or do not share it although there are none, or if they
-  // hold steps of different runs, or of another run than `known`, that of the job's other store. save() calls this if it has
-  // not been called.
+  // it begins and before the rename that commits it. Removes what killed jobs left. Throws CheckpointError naming the holder
+  // when another job (CheckpointNotWritten) or an earlier start of this one (Rendezvous) keeps the directory for longer than
+  // lock_patience. Throws ConfigError if hosts share a directory although there are replicas, or do not share it although there
+  // are none, or if they hold steps of different runs, or of another run than `known`, that of the job's other store. save()
+  // calls this if it has not been called.
   void acquire(const Participants& ranks, const Lineage& known = {});
   // Returns when the step is durable. Throws CheckpointError (CheckpointNotWritten) when the step cannot be written; the steps
   // before it are as they were. If hosts have directories of their own, ranks of a host that could not write its files throw a
@@ -164,6 +164,7 @@ class CheckpointStore {
   std::string mark_of(int host) const;
   int host_whose_mark_is_here() const;
   void take_lock();
+  [[noreturn]] void give_the_lock_up(const std::string& holder, const std::string& others) const;
   bool is_of_earlier_start(const std::string& holder) const;
   void require_lock() const;
   void clear_leftovers();
