@@ -55,10 +55,12 @@ std::unique_ptr<comm::LauncherWatch> watch_launcher(const comm::Place& place) {
                              place.launcher_descriptor));
     return nullptr;
   }
-  return std::make_unique<comm::LauncherWatch>(place.launcher_descriptor, [rank = place.rank] {
-    Log(rank).error("the launcher (trivet launch) has died and can no longer end this rank: it ends itself");
-    std::_Exit(static_cast<int>(ExitCode::PeerLost));
-  });
+  return std::make_unique<comm::LauncherWatch>(place.launcher_descriptor,
+                                               comm::guardian_from_environment(comm::current_environment()),
+                                               [rank = place.rank](const std::string& what) {
+                                                 Log(rank).error(what + " and can no longer end this rank: it ends itself");
+                                                 std::_Exit(static_cast<int>(ExitCode::PeerLost));
+                                               });
 }
 
 std::chrono::milliseconds milliseconds_of(double time) {

@@ -1,15 +1,19 @@
 // The connection between a rank and the launcher that started it: a socket that every process the launcher starts inherits
 // (TRIVET_LAUNCHER_FD). Only the launcher's own processes hold the other end, which closes when they are gone, however they
-// ended. Nobody is then left to end the ranks, so they end themselves. A rank also tells the launcher over this socket which
+// ended. Nobody is then left to end the ranks, so they end themselves. The same holds on the hosts of a job whose launcher is
+// on another host (TRIVET_GUARDIAN_PID) if the launcher's process that started the ranks, their guardian, is stopped: the
+// launcher takes such a host for lost and puts another one in its place. A rank also tells the launcher over this socket which
 // rank it has lost, so that the launcher can name that rank.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 
+#include "comm/world.h"
 #include "core/descriptor.h"
 #include "core/error.h"
 
@@ -31,15 +35,29 @@ bool is_launcher_link(int descriptor);
 // Never waits. Without a launcher (-1), nothing happens.
 void tell_launcher(int descriptor, const Loss& loss) noexcept;
 
-// Calls `on_gone` on its own thread when the launcher is gone. Watches until it is destroyed.
+// The process that has started the ranks of this host, as ps shows it.
+inline constexpr const char* kGuardianName = "rank-guardian";
+
+struct Guardian {
+  int64_t pid = 0;                        // 0: it may be stopped for as long as anybody likes
+  std::chrono::milliseconds patience{0};  // how long it may be stopped
+};
+// TRIVET_GUARDIAN_PID and TRIVET_HOST_TIMEOUT. Throws ConfigError if they are not numbers.
+Guardian guardian_from_environment(const Environment& environment);
+
+// Calls `on_gone` on its own thread, with a text that says what has happened, when the launcher is gone, or when the guardian
+// has been stopped for longer than its patience. Watches until it is destroyed.
 class LauncherWatch {
  public:
-  LauncherWatch(int descriptor, std::function<void()> on_gone);
+  using OnGone = std::function<void(const std::string& what)>;
+  LauncherWatch(int descriptor, const Guardian& guardian, OnGone on_gone);
   ~LauncherWatch();
   LauncherWatch(const LauncherWatch&) = delete;
   LauncherWatch& operator=(const LauncherWatch&) = delete;
 
  private:
+  void watch(int descriptor, const Guardian& guardian, const OnGone& on_gone) const;
+
   Descriptor stop_;
   std::thread thread_;
 };

@@ -22,6 +22,7 @@
 
 #include "cli/launch/processes.h"
 #include "cli/launch/shortage.h"
+#include "comm/launcher_link.h"
 #include "core/descriptor.h"
 #include "core/error.h"
 
@@ -142,7 +143,7 @@ JobOutcome outcome_or_error(const std::function<JobOutcome(const GuardianEnds&)>
                               pid_t launcher) {
   ::setpgid(0, 0);  // signals of the terminal reach the launcher, which passes them on
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  rename_this_process("rank-guardian", fmt::format("rank-guardian of pid {}", launcher));
+  rename_this_process(comm::kGuardianName, fmt::format("{} of pid {}", comm::kGuardianName, launcher));
   send_outcome(ends.orders, outcome_or_error(job, ends));
   ::_exit(0);
 }

@@ -67,7 +67,11 @@ JobOutcome run_ranks(const JobOnThisHost& job, LauncherSide& side) {
       [&](const GuardianEnds& ends) {
         const Leftovers of_guardian(job.job_id);
         auto meeting = std::make_unique<Meeting>(job.meet());
-        auto starter = std::make_unique<RankStarter>(request, job.inherited, *meeting, ends.for_ranks);
+        // A user may stop a job of this host alone for as long as they like. A launcher of several hosts replaces a stopped
+        // one.
+        const bool started_by_agent = job.launcher_silence.count() > 0;
+        auto starter = std::make_unique<RankStarter>(request, job.inherited, *meeting, ends.for_ranks,
+                                                     /*end_without_guardian=*/started_by_agent);
         Supervisor supervisor({.speaker = job.speaker,
                                .announces = job.announces,
                                .quiet = request.quiet,

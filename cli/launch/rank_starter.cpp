@@ -1,14 +1,18 @@
 #include "cli/launch/rank_starter.h"
 
+#include <unistd.h>
+
 #include "cli/launch/program.h"
 
 namespace trivet::cli {
 
-RankStarter::RankStarter(const LaunchRequest& request, const comm::Environment& inherited, const Meeting& meeting, int link)
+RankStarter::RankStarter(const LaunchRequest& request, const comm::Environment& inherited, const Meeting& meeting, int link,
+                         bool end_without_guardian)
     : request_(request),
       inherited_(inherited),
       meeting_(meeting),
       link_(link),
+      end_without_guardian_(end_without_guardian),
       file_(find_program(request.program[0], path_of(inherited))) {}
 
 pid_t RankStarter::start(const RankLayout& rank, const Relay::Streams& streams) const {
@@ -18,6 +22,8 @@ pid_t RankStarter::start(const RankLayout& rank, const Relay::Streams& streams) 
   how.environment["MASTER_ADDR"] = meeting_.address;
   how.environment["MASTER_PORT"] = std::to_string(meeting_.port);
   how.environment["TRIVET_LAUNCHER_FD"] = std::to_string(link_);
+  how.environment.erase("TRIVET_GUARDIAN_PID");
+  if (end_without_guardian_) how.environment["TRIVET_GUARDIAN_PID"] = std::to_string(::getpid());
   if (!meeting_.job_id.empty()) {
     how.environment["TRIVET_JOB_ID"] = meeting_.job_id;
     how.environment["TRIVET_EPOCH"] = std::to_string(request_.restart);

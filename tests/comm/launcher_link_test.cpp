@@ -2,8 +2,13 @@
 #include "comm/launcher_link.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <future>
 
@@ -72,7 +77,7 @@ TEST(LauncherWatch, NoticesTheEndOfTheLauncher) {
   const Descriptor guardian(::fcntl(launcher.number(), F_DUPFD_CLOEXEC, 0));
   std::promise<void> gone;
   auto noticed = gone.get_future();
-  const LauncherWatch watch(rank.number(), [&] { gone.set_value(); });
+  const LauncherWatch watch(rank.number(), {}, [&](const std::string&) { gone.set_value(); });
   launcher.reset();  // the guardian still holds its end
   EXPECT_EQ(noticed.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   ::shutdown(guardian.number(), SHUT_RDWR);
@@ -83,9 +88,72 @@ TEST(LauncherWatch, EndsQuietlyWhileTheLauncherLives) {
   const auto [launcher, rank] = link();
   bool called = false;
   {
-    const LauncherWatch watch(rank.number(), [&] { called = true; });
+    const LauncherWatch watch(rank.number(), {}, [&](const std::string&) { called = true; });
   }
   EXPECT_FALSE(called);
+}
+
+// A process that does nothing, until it is destroyed.
+class IdleProcess {
+ public:
+  explicit IdleProcess(const char* name) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    ::prctl(PR_SET_NAME, name);
+    ::raise(SIGSTOP);
+    for (;;) ::pause();
+  }
+  ~IdleProcess() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  IdleProcess(const IdleProcess&) = delete;
+  IdleProcess& operator=(const IdleProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void wait_until_stopped() const { ::waitpid(pid_, nullptr, WUNTRACED); }
+
+ private:
+  pid_t pid_;
+};
+
+TEST(LauncherWatch, NoticesThatTheGuardianIsStopped) {
+  constexpr std::chrono::milliseconds kPatience{40}, kLong{150};
+  struct Case {
+    const char *what, *name;
+    bool continues, is_watched, is_noticed;
+  };
+  for (const Case& one : {Case{"stopped", kGuardianName, false, true, true}, Case{"runs", kGuardianName, true, true, false},
+                          Case{"nobody asked for it", kGuardianName, false, false, false},
+                          Case{"another process has its number", "sleep", false, true, false}}) {
+    const auto [launcher, rank] = link();
+    const IdleProcess guardian(one.name);
+    guardian.wait_until_stopped();
+    if (one.continues) ::kill(guardian.pid(), SIGCONT);
+    std::promise<std::string> gone;
+    auto noticed = gone.get_future();
+    const LauncherWatch watch(rank.number(), {one.is_watched ? guardian.pid() : 0, kPatience},
+                              [&](const std::string& what) { gone.set_value(what); });
+    if (one.is_noticed) {
+      ASSERT_EQ(noticed.wait_for(std::chrono::seconds(60)), std::future_status::ready) << one.what;
+      EXPECT_EQ(noticed.get(),
+                fmt::format("the process that watches over the ranks of this host (pid {}) has been stopped for 0.04 s",
+                            guardian.pid()));
+    } else {
+      EXPECT_EQ(noticed.wait_for(kLong), std::future_status::timeout) << one.what;
+    }
+  }
+}
+
+TEST(LauncherWatch, LearnsFromTheEnvironmentWhichGuardianToWatch) {
+  const auto read = [](const Environment& environment) {
+    const Guardian guardian = guardian_from_environment(environment);
+    return std::pair(guardian.pid, guardian.patience.count());
+  };
+  EXPECT_EQ(read({}), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_EQ(read({{"TRIVET_HOST_TIMEOUT", "6"}}), std::pair(int64_t{0}, int64_t{6000}));  // a local job
+  EXPECT_EQ(read({{"TRIVET_GUARDIAN_PID", "12"}}), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_EQ(read({{"TRIVET_GUARDIAN_PID", "12"}, {"TRIVET_HOST_TIMEOUT", "6"}}), std::pair(int64_t{12}, int64_t{6000}));
+  EXPECT_THROW(read({{"TRIVET_GUARDIAN_PID", "no"}}), ConfigError);
 }
 
 }  // namespace

@@ -74,10 +74,11 @@ int main(int argc, char** argv) {
       Log(rank).error(message);
       ::_exit(static_cast<int>(code));
     };
-    const comm::LauncherWatch watch(place.launcher_descriptor, [rank] {
-      Log(rank).error("the launcher has died");
-      ::_exit(static_cast<int>(ExitCode::PeerLost));
-    });
+    const comm::LauncherWatch watch(place.launcher_descriptor, comm::guardian_from_environment(comm::current_environment()),
+                                    [rank](const std::string& what) {
+                                      Log(rank).error(what);
+                                      ::_exit(static_cast<int>(ExitCode::PeerLost));
+                                    });
     const auto world = comm::connect(place, options);
     fmt::print("rank {} of {} is connected\n", world->rank(), world->size());
     std::fflush(stdout);

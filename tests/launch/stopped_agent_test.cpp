@@ -1,8 +1,13 @@
-// An agent that is stopped can neither end its ranks nor see that its launcher is gone. Its guardian ends them.
+// An agent that is stopped can neither end its ranks nor see that its launcher is gone. Its guardian ends them, and if that is
+// stopped, too, the ranks end themselves.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/launch/hosts/agent_channel.h"
 #include "cli/launch/hosts/agent_messages.h"
@@ -13,7 +18,7 @@ namespace {
 
 using Kind = cli::AgentMessage::Kind;
 
-cli::HostTask task_in(const std::string& folder) {
+cli::HostTask task_in(const std::string& folder, const std::vector<std::string>& program) {
   cli::HostTask task{.on = {.host = {"far", {0}}, .node_rank = 0, .nodes = 1, .first_rank = 0, .world_size = 1},
                      .directory = folder,
                      .environment = {},
@@ -21,18 +26,18 @@ cli::HostTask task_in(const std::string& folder) {
                      .job_id = "ab",
                      .secret = std::string(32, 's'),
                      .request = {}};
-  task.request.program = {"/bin/sh", "-c", "echo ready; exec sleep 600"};
+  task.request.program = program;
   task.request.host_timeout_s = 3;
   return task;
 }
 
 // As a launcher does it. True once the rank runs.
-bool start_rank(cli::AgentChannel& channel, const std::string& folder) {
+bool start_rank(cli::AgentChannel& channel, const std::string& folder, const std::vector<std::string>& program) {
   bool has_task = false, runs = false;
   const auto tell = [&](const cli::Control& control) { channel.send({Kind::Control, cli::encode(control)}); };
   return becomes_true([&] {
     channel.step();
-    if (channel.build() && !std::exchange(has_task, true)) tell({.task = task_in(folder)});
+    if (channel.build() && !std::exchange(has_task, true)) tell({.task = task_in(folder, program)});
     while (const auto message = channel.next()) {
       runs = runs || message->kind == Kind::Output;
       if (message->kind != Kind::Control) continue;
@@ -44,23 +49,77 @@ bool start_rank(cli::AgentChannel& channel, const std::string& folder) {
   });
 }
 
+// With one rank, which runs.
+class StartedAgent {
+ public:
+  explicit StartedAgent(const std::vector<std::string>& program) {
+    const std::string input = folder_.at("input");
+    EXPECT_EQ(::mkfifo(input.c_str(), 0600), 0);
+    agent_.emplace(std::vector<std::string>{"/bin/sh", "-c", "exec " + kTrivet + " launch-agent < " + input},
+                   LaunchedProcess::Variables{{kMark, folder_.path()}}, output_.writing.number());
+    output_.writing.reset();
+    to_agent_ = Descriptor(::open(input.c_str(), O_WRONLY | O_CLOEXEC));
+    channel_.emplace(cli::AgentChannel::Side::Launcher, output_.reading.number(), to_agent_.number());
+    EXPECT_TRUE(start_rank(*channel_, folder_.path(), program)) << agent_->output();
+  }
+
+  int pid() const { return agent_->pid(); }
+  int guardian() const { return agent_->guardian(); }
+  bool becomes_left(std::vector<int> pids) const {
+    std::ranges::sort(pids);
+    return becomes_true([&] {
+      std::vector<int> left = processes_with(kMark, folder_.path());
+      std::ranges::sort(left);
+      return left == pids;
+    });
+  }
+  // The launcher is gone, and the agent may see it.
+  bool ends() {
+    ::kill(pid(), SIGCONT);
+    to_agent_.reset();
+    return becomes_left({});
+  }
+
+ private:
+  const TemporaryFolder folder_;
+  Pipe output_;
+  std::optional<LaunchedProcess> agent_;
+  Descriptor to_agent_;
+  std::optional<cli::AgentChannel> channel_;
+};
+
 TEST(StoppedAgent, ItsGuardianEndsTheRanks) {
-  const TemporaryFolder folder;
-  const std::string input = folder.at("input");
-  ASSERT_EQ(::mkfifo(input.c_str(), 0600), 0);
-  Pipe output;
-  LaunchedProcess agent({"/bin/sh", "-c", "exec " + kTrivet + " launch-agent < " + input}, {{kMark, folder.path()}},
-                        output.writing.number());
-  output.writing.reset();
-  Descriptor to_agent(::open(input.c_str(), O_WRONLY | O_CLOEXEC));
-  cli::AgentChannel channel(cli::AgentChannel::Side::Launcher, output.reading.number(), to_agent.number());
-  ASSERT_TRUE(start_rank(channel, folder.path())) << agent.output();
+  StartedAgent agent({"/bin/sh", "-c", "echo ready; exec sleep 600"});
   ::kill(agent.pid(), SIGSTOP);
-  const auto left = [&] { return processes_with(kMark, folder.path()); };
-  EXPECT_TRUE(becomes_true([&] { return left() == std::vector{agent.pid()}; }));
-  ::kill(agent.pid(), SIGCONT);
-  to_agent.reset();
-  EXPECT_TRUE(becomes_true([&] { return left().empty(); }));
+  EXPECT_TRUE(agent.becomes_left({agent.pid()}));
+  EXPECT_TRUE(agent.ends());
+}
+
+TEST(StoppedAgent, ItsRanksEndThemselvesIfTheGuardianIsStoppedToo) {
+  const std::string rank = "'" + kRankProgram + "' --steps 1000000 --compute-ms 20";
+  // Each is stopped at once, because an agent whose launcher says nothing ends its ranks.
+  StartedAgent with_agent({"/bin/sh", "-c", "exec " + rank});
+  const int guardian = with_agent.guardian();
+  ASSERT_GT(guardian, 0);
+  for (const int pid : {guardian, with_agent.pid()}) ::kill(pid, SIGSTOP);
+  StartedAgent without_agent({"/bin/sh", "-c", rank + "; exit 0"});  // the guardian is not the parent of the rank
+  const int other_guardian = without_agent.guardian();
+  ASSERT_GT(other_guardian, 0);
+  ::kill(other_guardian, SIGSTOP);
+  ::kill(without_agent.pid(), SIGKILL);
+  EXPECT_TRUE(with_agent.becomes_left({with_agent.pid(), guardian}));
+  EXPECT_TRUE(without_agent.becomes_left({other_guardian}));
+  ::kill(guardian, SIGCONT);
+  ::kill(other_guardian, SIGCONT);
+  EXPECT_TRUE(with_agent.ends());
+  EXPECT_TRUE(without_agent.becomes_left({}));
+}
+
+// Somebody who stops a job on this host may let it go on as late as he likes, even in a rank of another job.
+TEST(StoppedAgent, RanksOfALocalLauncherDoNotWatchTheirGuardian) {
+  const LaunchedProcess job({kTrivet, "launch", "--num_gpus", "1", "/bin/sh", "-c", "echo pid=$TRIVET_GUARDIAN_PID."},
+                            {{"TRIVET_GUARDIAN_PID", "1"}});
+  EXPECT_TRUE(job.prints("pid=.", 1)) << job.output();
 }
 
 }  // namespace
