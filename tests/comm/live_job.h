@@ -58,7 +58,7 @@ class Job {
 
   void expect_accused(int culprit, const std::string& cause, const std::vector<int>& by) {
     for (int rank : by) {
-      ASSERT_TRUE(state(rank).wait_for(std::chrono::milliseconds(2000))) << "rank " << rank << " noticed nothing";
+      ASSERT_TRUE(state(rank).wait_for(kUntilItHappens)) << "rank " << rank << " noticed nothing";
       EXPECT_EQ(state(rank).accusation()->world_rank, culprit) << "rank " << rank;
       EXPECT_THAT(state(rank).accusation()->cause, ::testing::HasSubstr(cause));
       EXPECT_THAT(state(rank).accusation()->host, ::testing::EndsWith(", pid " + std::to_string(100 + culprit)));

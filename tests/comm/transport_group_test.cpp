@@ -35,18 +35,17 @@ void run_unwatched(int ranks, const WorldBody& body) {
 }
 
 TEST(TransportGroup, ARankWhoseConnectionEndsIsLost) {
-  run_unwatched(3, [](std::unique_ptr<World> world, JobState& job) {
+  std::atomic<int> noticed{0};
+  run_unwatched(3, [&](std::unique_ptr<World> world, JobState& job) {
     const auto stream = make_inline_stream();
     world->group().barrier(*stream);
     if (world->rank() == 1) return;
-    const auto start = std::chrono::steady_clock::now();
     const Caught caught = catch_comm_error([&] { world->group().barrier(*stream); });
-    EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1000));
     EXPECT_EQ(caught.code, ExitCode::PeerLost);
     EXPECT_THAT(caught.text, AllOf(HasSubstr("group \"world\" rank " + std::to_string(world->rank())),
                                    HasSubstr("lost rank 1 (host here) during barrier: its connection ended: ")));
     EXPECT_EQ(job.accusation()->world_rank, 1);
-    std::this_thread::sleep_for(milliseconds(500));  // so that nobody sees the end of this one
+    for (++noticed; noticed < 2;) std::this_thread::yield();  // so that nobody sees the end of this one
   });
 }
 
@@ -71,15 +70,18 @@ TEST(TransportGroup, TheLastMessageOfARankThatHasEndedIsWaitedForUntilItsConnect
 
 // Rank 1 leaves because rank 2 is lost, and rank 0 sees the end of its connection first.
 TEST(TransportGroup, ARankThatLeavesBecauseOfAnotherIsNotBlamed) {
-  run_unwatched(3, [](std::unique_ptr<World> world, JobState& job) {
+  std::atomic<bool> noticed{false};
+  run_unwatched(3, [&](std::unique_ptr<World> world, JobState& job) {
     const auto stream = make_inline_stream();
     if (world->rank() == 1) return;
-    if (world->rank() == 2) return std::this_thread::sleep_for(milliseconds(1000));
+    while (world->rank() == 2 && !noticed) std::this_thread::yield();
+    if (world->rank() == 2) return;
     std::thread liveness([&] {
       std::this_thread::sleep_for(milliseconds(50));
       job.accuse({2, "there", ExitCode::PeerLost, "silent"});
     });
     const Caught caught = catch_comm_error([&] { world->group().barrier(*stream); });
+    noticed = true;
     liveness.join();
     EXPECT_THAT(caught.text, HasSubstr("lost rank 2 (host there) during barrier: silent"));
   });
@@ -98,18 +100,21 @@ TEST(TransportGroup, EveryRankSeesADisagreementByItself) {
 
 // Rank 0 sends rank 2 one element more than rank 2 expects.
 TEST(TransportGroup, BothRanksOfAPairSeeByThemselvesThatTheirCountsDiffer) {
-  run_unwatched(3, [](std::unique_ptr<World> world, JobState&) {
+  std::atomic<int> looked{0};
+  run_unwatched(3, [&](std::unique_ptr<World> world, JobState&) {
     if (world->rank() == 1) {  // sees nothing wrong, and must not leave before the others have looked
       std::vector<float> data(6), out(6);
       catch_comm_error([&] {
         world->group().all_to_all_v(view(data), view(out), {{2, 2, 2}, {2, 2, 2}}, *make_inline_stream());
       });
-      return std::this_thread::sleep_for(milliseconds(500));
+      while (looked < 2) std::this_thread::yield();
+      return;
     }
     std::vector<float> in(world->rank() == 0 ? 7 : 6), out(6);
     const ExchangeCounts counts{{2, 2, world->rank() == 0 ? 3 : 2}, {2, 2, 2}};
     const Caught caught =
         catch_comm_error([&] { world->group().all_to_all_v(view(in), view(out), counts, *make_inline_stream()); });
+    ++looked;
     EXPECT_THAT(caught.text, HasSubstr("rank 0 (world rank 0) runs all_to_all_v of float32 with 3 elements for rank 2, rank 2 "
                                        "(world rank 2) runs all_to_all_v of float32 with 2 elements from rank 0"));
   });

@@ -150,7 +150,7 @@ TEST(Launch, EndsRanksThatDoNotEndThemselves) {
   const auto start = steady_clock::now();
   const Result result = run({"--num_gpus", "3", "/bin/sh", "-c", "test $RANK = 2 && exit 3; sleep 100; exit 0"});
   EXPECT_EQ(result.exit_code, 3);
-  EXPECT_LT(ms_since(start), 8000);
+  EXPECT_LT(ms_since(start), 60000) << "their sleep takes 100 s";
   EXPECT_THAT(result.output, HasSubstr("ending the ranks that still run (SIGTERM)"));
 }
 
@@ -159,11 +159,12 @@ TEST(Launch, EndsWhatARankHasStarted) {
   EXPECT_EQ(process.wait(), 0);
   const std::string line = process.lines_with("child ").at(0);
   const int child = std::stoi(line.substr(6));
-  std::this_thread::sleep_for(milliseconds(100));
-  std::ifstream status("/proc/" + std::to_string(child) + "/stat");
-  std::string pid, name, state = "gone";
-  status >> pid >> name >> state;
-  EXPECT_THAT(state, ::testing::AnyOf("gone", "Z"));
+  EXPECT_TRUE(becomes_true([&] {
+    std::ifstream status("/proc/" + std::to_string(child) + "/stat");
+    std::string pid, name, state = "gone";
+    status >> pid >> name >> state;
+    return state == "gone" || state == "Z";
+  }));
 }
 
 TEST(Launch, RemovesSharedMemoryThatAKilledRankLeftBehind) {

@@ -1,6 +1,9 @@
 // Ranks get the signals that are sent to the launcher, and time to finish a step and to save.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
+#include "comm/process_state.h"
 #include "tests/launch/launched_job.h"
 
 namespace trivet::test {
@@ -71,7 +74,13 @@ TEST(Signal, ThatComesJustAfterAFailureDoesNotHideIt) {
   ASSERT_TRUE(job.prints("ready", 2)) << job.output();
   const int guardian = job.guardian();
   ::kill(guardian, SIGSTOP);
-  std::this_thread::sleep_for(milliseconds(700));
+  const std::vector<int> ranks = children_of(guardian);
+  ASSERT_TRUE(becomes_true([&] {
+    return std::ranges::any_of(ranks, [](int rank) {
+      const auto found = comm::state_of_process(rank);
+      return found && found->state == 'Z';
+    });
+  })) << job.output();
   ::kill(job.pid(), SIGTERM);
   std::this_thread::sleep_for(milliseconds(100));
   ::kill(guardian, SIGCONT);
