@@ -226,21 +226,34 @@ TEST(CudaElementwise, SumsFurtherNumbersOfLossesExactly) {
 }
 
 TEST(CudaElementwise, JudgesGradients) {
+  struct Case {
+    double clipping, square;
+    int64_t targets = 12;
+    bool check_finite = true;
+  };
+  std::vector<Case> cases;
   for (const double clipping : {0.0, 0.5})
-    for (const double square : {9.0, static_cast<double>(INFINITY), 0.0}) {
-      Twin square_sum = exact_sum_of({square}), verdict = Twin::poisoned(DType::Float64, {kVerdictSize});
-      std::vector<int64_t> words(ExactSum::kWords + 1, 0);
-      words.back() = 12;
-      Twin losses = Twin::of<int64_t>(words, {ExactSum::kWords + 1});
-      const auto make = [&](const auto& view) {
-        return JudgeGradients{
-            .square_sum = view(square_sum), .losses = view(losses), .verdict = view(verdict), .unit = 64, .clipping = clipping};
-      };
-      run_twins(
-          0, [&](const auto& view) { cpu::compute(make(view), 1); },
-          [&](const auto& view, const cuda::Launch& launch) { cuda::compute(make(view), launch); });
-      verdict.expect_near("judge_gradients", 0, 0);
-    }
+    for (const double square : {9.0, static_cast<double>(INFINITY), 0.0}) cases.push_back({clipping, square});
+  cases.insert(cases.end(), {{0.5, 9.0, 0}, {0.0, 0.0, 0}, {0.5, INFINITY, 0, false}, {0.5, INFINITY, 12, false}});
+  for (const Case& c : cases) {
+    Twin square_sum = exact_sum_of({c.square}), verdict = Twin::poisoned(DType::Float64, {kVerdictSize});
+    std::vector<int64_t> words(ExactSum::kWords + 1, 0);
+    words.back() = c.targets;
+    Twin losses = Twin::of<int64_t>(words, {ExactSum::kWords + 1});
+    const auto make = [&](const auto& view) {
+      return JudgeGradients{.square_sum = view(square_sum),
+                            .losses = view(losses),
+                            .verdict = view(verdict),
+                            .unit = 64,
+                            .clipping = c.clipping,
+                            .check_finite = c.check_finite};
+    };
+    run_twins(
+        0, [&](const auto& view) { cpu::compute(make(view), 1); },
+        [&](const auto& view, const cuda::Launch& launch) { cuda::compute(make(view), launch); });
+    verdict.expect_near("judge_gradients", 0, 0);
+    EXPECT_EQ(verdict.read().at(kApply) != 0, c.targets > 0 && (c.square < INFINITY || !c.check_finite));
+  }
 }
 
 HostTensor values_with_misfits(DType dtype, int64_t size) {

@@ -338,6 +338,36 @@ TEST(CudaOptimizer, LocalAdamIsTheCpus) {
     }
 }
 
+// The verdict goes from one kernel to the next, as in training: not even weight decay may move a weight.
+TEST(CudaOptimizer, AStepWithoutTargetsChangesNothing) {
+  for (const int64_t targets : {0, 12}) {
+    Tensors t({DType::BFloat16, DType::BFloat16, 1029, 0, 0.5});
+    const HostTensor before = t.master.read();
+    std::vector<int64_t> words(ExactSum::kWords + 1, 0);
+    words.back() = targets;
+    Twin losses = Twin::of(words, {ExactSum::kWords + 1});
+    words.pop_back();
+    Twin square_sum = Twin::of(words, {ExactSum::kWords});
+    const auto judge = [&](const auto& view) {
+      return JudgeGradients{.square_sum = view(square_sum), .losses = view(losses), .verdict = view(t.verdict)};
+    };
+    const auto step = [&](const auto& view) {
+      return Adam{.master = view(t.master),
+                  .moment1 = view(t.first),
+                  .moment2 = view(t.second),
+                  .copy_out = view(t.copy),
+                  .gradient = view(t.gradient),
+                  .verdict = view(t.verdict),
+                  .lr = number(view, t.lr),
+                  .weight_decay = 0.1};
+    };
+    run_twins<JudgeGradients>(judge);
+    run_twins<Adam>(step);
+    t.expect_same_bits("adam");
+    EXPECT_EQ(t.master.read() == before, targets == 0);
+  }
+}
+
 TEST(CudaOptimizer, StepsHaveNoOrder) {
   in_every_order([] {
     Tensors t({DType::BFloat16, DType::BFloat16, 3000, 0, 0.5});
