@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -97,22 +98,21 @@ TEST(StoppedAgent, ItsGuardianEndsTheRanks) {
 
 TEST(StoppedAgent, ItsRanksEndThemselvesIfTheGuardianIsStoppedToo) {
   const std::string rank = "'" + kRankProgram + "' --steps 1000000 --compute-ms 20";
-  // Each is stopped at once, because an agent whose launcher says nothing ends its ranks.
-  StartedAgent with_agent({"/bin/sh", "-c", "exec " + rank});
-  const int guardian = with_agent.guardian();
-  ASSERT_GT(guardian, 0);
-  for (const int pid : {guardian, with_agent.pid()}) ::kill(pid, SIGSTOP);
-  StartedAgent without_agent({"/bin/sh", "-c", rank + "; exit 0"});  // the guardian is not the parent of the rank
-  const int other_guardian = without_agent.guardian();
-  ASSERT_GT(other_guardian, 0);
-  ::kill(other_guardian, SIGSTOP);
-  ::kill(without_agent.pid(), SIGKILL);
-  EXPECT_TRUE(with_agent.becomes_left({with_agent.pid(), guardian}));
-  EXPECT_TRUE(without_agent.becomes_left({other_guardian}));
-  ::kill(guardian, SIGCONT);
-  ::kill(other_guardian, SIGCONT);
-  EXPECT_TRUE(with_agent.ends());
-  EXPECT_TRUE(without_agent.becomes_left({}));
+  const std::vector<std::string> commands{"exec " + rank, rank + "; exit 0"};  // its parent is the guardian, or a shell
+  // All are stopped at once, because an agent whose launcher says nothing ends its ranks.
+  std::vector<std::unique_ptr<StartedAgent>> agents;
+  std::vector<int> guardians;
+  for (const std::string& command : commands) {
+    agents.push_back(std::make_unique<StartedAgent>(std::vector<std::string>{"/bin/sh", "-c", command}));
+    guardians.push_back(agents.back()->guardian());
+    ASSERT_GT(guardians.back(), 0);
+    for (const int pid : {guardians.back(), agents.back()->pid()}) ::kill(pid, SIGSTOP);
+  }
+  for (size_t i = 0; i < agents.size(); ++i) {
+    EXPECT_TRUE(agents[i]->becomes_left({agents[i]->pid(), guardians[i]})) << commands[i];
+    ::kill(guardians[i], SIGCONT);
+    EXPECT_TRUE(agents[i]->ends()) << commands[i];
+  }
 }
 
 // Somebody who stops a job on this host may let it go on as late as he likes, even in a rank of another job.

@@ -79,7 +79,7 @@ TEST(WrappedRank, EndsItselfWhenLauncherAndGuardianAreKilledAtOnce) {
   ::kill(guardian, SIGSTOP);  // so that it cannot act in between
   ::kill(job.pid(), SIGKILL);
   ::kill(guardian, SIGKILL);
-  EXPECT_TRUE(job.prints("the launcher has died", 1)) << job.output();
+  EXPECT_TRUE(job.prints("the launcher (trivet launch) has died", 1)) << job.output();
   EXPECT_TRUE(job.nothing_is_left());
 }
 
