@@ -101,7 +101,7 @@ std::optional<std::string> gpus_of_ranks(const LaunchRequest& request, const Hos
   if (list == inherited.end()) return chosen ? std::optional(slots_text(host.slots)) : std::nullopt;
   const std::vector<std::string> visible = visible_gpus(list->second);
   if (visible.empty() || !needs_a_gpu_for_each_rank(request, inherited)) return std::nullopt;
-  if (!host.slots_are_usual) check_named_once(host, visible, list->second);
+  check_named_once(host, visible, list->second);
   const int shown = static_cast<int>(visible.size());
   std::vector<std::string> gpus;
   for (const int slot : host.slots) {

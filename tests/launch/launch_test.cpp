@@ -348,6 +348,7 @@ TEST_F(HostFile, EachRankHasAGpuOfItsOwnAmongThoseThatAreShown) {
                                              {{"--num_gpus", "1"}, "7", nullptr},
                                              {{"--num_gpus", "4"}, "", nullptr},
                                              {{"--num_gpus", "4"}, "-1", nullptr},
+                                             {{}, "1,1", twice},
                                              {{}, "4,5", nullptr}}) {
     std::vector<std::string> words = one.flags;
     words.push_back("/bin/true");
