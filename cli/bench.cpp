@@ -40,6 +40,7 @@ struct BenchArguments {
   int ranks = 0, steps = 5;
   bool kernels = false;
   double seconds = 60;
+  bool profile_given = false;
 };
 
 DeviceChoice device_choice_of(const std::string& name) {
@@ -150,6 +151,7 @@ void measure_kernels_of_step(const BenchArguments& arguments) {
 
 void measure_step(const BenchArguments& arguments) {
   Config config = load_config(arguments.config, arguments.overrides);
+  if (arguments.profile_given) autotune::read_profile(arguments.profile);  // refused before the steps are timed
   config.model = model::with_most_tokens(config.model);
   run_job(arguments.ranks, config.communication, [&](RankBody rank) {
     model::Model model = model_of(config);
@@ -189,7 +191,10 @@ void add_bench(CLI::App& program) {
     CLI::App* part = add_part(*bench, arguments, what,
                               kernels ? "Time kernels in steps of small models of many shapes"
                                       : "Time collective operations and messages of many sizes");
-    part->add_option("--seconds", arguments->seconds, "approximate duration in seconds (60)")->check(number_from_to(1, 86400));
+    part->add_option("--seconds", arguments->seconds,
+                     kernels ? "approximate duration in seconds (60); at least 12 models are measured, however long that takes"
+                             : "approximate duration in seconds (60)")
+        ->check(number_from_to(1, 86400));
     part->add_option("--device", arguments->device, "cpu, cuda or auto (auto)")->check(CLI::IsMember({"cpu", "cuda", "auto"}));
     part->callback([arguments, what] {
       arguments->what = what;
@@ -203,7 +208,10 @@ void add_bench(CLI::App& program) {
       ->allow_extra_args(false);
   step->add_option("--steps", arguments->steps, "number of steps to time (5)")->check(from_to(1, 100000));
   step->add_flag("--kernels", arguments->kernels, "print how long each kernel takes instead, those that take most time first");
-  step->callback([arguments] { arguments->kernels ? measure_kernels_of_step(*arguments) : measure_step(*arguments); });
+  step->callback([arguments, step] {
+    arguments->profile_given = step->get_option("--profile")->count() > 0;
+    arguments->kernels ? measure_kernels_of_step(*arguments) : measure_step(*arguments);
+  });
 }
 
 }  // namespace trivet::cli

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "cli/launch/autotuning.h"
 #include "cli/launch/guardian.h"
 #include "cli/launch/hosts/agent.h"
+#include "cli/launch/hosts/exported_environment.h"
 #include "cli/launch/hosts/hosts_job.h"
 #include "cli/launch/hosts/other_launchers.h"
 #include "cli/launch/hosts/remote_command.h"
@@ -31,6 +33,7 @@
 #include "comm/secret.h"
 #include "comm/socket.h"
 #include "core/error.h"
+#include "core/named_files.h"
 #include "core/printable.h"
 
 namespace trivet::cli {
@@ -391,6 +394,20 @@ JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start,
   }
 }
 
+// What this launcher reads, which the outputs of its ranks must not replace.
+std::string files_that_are_read(const LaunchRequest& request, const comm::Environment& environment) {
+  std::vector<NamedFile> files;
+  if (const auto outer = environment.find(kLauncherInputs); outer != environment.end()) files = named_files(outer->second);
+  if (!request.hostfile.empty()) files.push_back({"--hostfile", request.hostfile});
+  for (const std::string& path : places_of_environment_files(environment)) files.push_back({"the environment file", path});
+  if (request.program[0].find('/') != std::string::npos) files.push_back({"the program", request.program[0]});
+  std::erase_if(files, [](const NamedFile& file) {
+    std::error_code absent;
+    return !std::filesystem::is_regular_file(file.path, absent);
+  });
+  return list_of_named_files(files);
+}
+
 void print_job_file(const LaunchFlags& flags, const std::vector<HostRanks>& hosts) {
   JobFileRequest file = flags.job_file;
   file.kind = kJobFiles.at(flags.emit);
@@ -405,12 +422,14 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
   LaunchRequest& request = flags.request;
   if (flags.log_level == "error" || flags.log_level == "critical") request.quiet = true;
   if (!request.core_list.empty()) request.bind_cores = true;
-  const comm::Environment environment = comm::current_environment();
+  comm::Environment environment = comm::current_environment();
+  if (const std::string read = files_that_are_read(request, environment); !read.empty()) environment[kLauncherInputs] = read;
   request.launch_id = comm::hexadecimal(comm::random_bytes(8));
   request.takes_allocation = (flags.launcher == "slurm" || !flags.emit.empty()) && request.hostfile.empty();
   const std::vector<Host> candidates = candidate_hosts(request);
   const std::vector<HostRanks> hosts = choose_hosts(candidates, request.nodes, request);
   if (!flags.emit.empty()) return print_job_file(flags, hosts);
+  check_min_nodes(request, static_cast<int>(hosts.size()));
   const Way way = way_of(flags, hosts);
   if (request.master_address.empty() && hosts.size() == 1 && (way == Way::Here || way == Way::OneOfMany))
     request.master_address = kLoopback;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <iostream>
 #include <new>
 #include <string>
 #include <string_view>
@@ -31,11 +33,27 @@ namespace {
 
 constexpr std::chrono::seconds kLastWords{2};
 
+// A path or value may be as long as its writer likes; its beginning says which one it is.
+std::string with_short_words(const std::string& message) {
+  constexpr size_t kLongest = 1000, kKept = 400;
+  std::string text;
+  for (size_t at = 0; at < message.size();) {
+    const size_t end = std::min(message.find_first_of(" \n", at), message.size());
+    const bool is_long = end - at > kLongest;
+    size_t kept = is_long ? at + kKept : end;
+    while (is_long && (static_cast<unsigned char>(message[kept]) & 0xC0) == 0x80) --kept;  // within a character of UTF-8
+    text += message.substr(at, kept - at) + (is_long ? "..." : "");
+    if (end < message.size()) text += message[end];
+    at = end + 1;
+  }
+  return text;
+}
+
 // Messages repeat text from files and command lines, which must not reach the terminal raw. A reader of stderr that has stopped
 // reading must not keep the program from ending.
 int fail(trivet::ExitCode code, const char* message) {
   trivet::cli::Output error(STDERR_FILENO);
-  error.add("trivet: error: " + trivet::printable_lines(message) + "\n");
+  error.add("trivet: error: " + with_short_words(trivet::printable_lines(message)) + "\n");
   error.flush_within(kLastWords);
   return static_cast<int>(code);
 }
@@ -103,13 +121,16 @@ int fail_to_print(const char* message) {
   return fail(trivet::ExitCode::Usage, message);
 }
 
-// What a command prints is its result, so a full disk in `> file` must not look like success. The results of training are not
-// on standard output. Returns the exit code.
-int check_output(const CLI::App& program) {
-  if (program.got_subcommand("train")) return 0;
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
+// Returns the exit code.
+int check_printed() {
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout) return 0;
   return fail_to_print((std::string("standard output cannot be written: ") + std::strerror(errno)).c_str());
 }
+
+// What a command prints is its result, so a full disk in `> file` must not look like success. The results of training are not
+// on standard output. Returns the exit code.
+int check_output(const CLI::App& program) { return program.got_subcommand("train") ? 0 : check_printed(); }
 
 }  // namespace
 
@@ -148,7 +169,8 @@ int main(int argc, char** argv) {
   } catch (const trivet::cli::StoppedBySignal& stopped) {
     return 128 + stopped.signal;
   } catch (const CLI::Success& help_or_version) {
-    return program.exit(help_or_version);
+    program.exit(help_or_version);
+    return check_printed();
   } catch (const CLI::ParseError& error) {
     return fail(trivet::ExitCode::Usage, trivet::cli::describe(program, error).c_str());
   } catch (const trivet::Error& error) {

@@ -20,6 +20,7 @@
 #include "engine/config/load.h"
 #include "engine/config/suggest.h"
 #include "engine/make_plan.h"
+#include "engine/trainer/output_checks.h"
 
 namespace trivet::cli {
 namespace {
@@ -101,15 +102,9 @@ void predict_here(const PlanArguments& arguments, const Plan& plan, const model:
 void check_page(const PlanArguments& arguments, const Config& config) {
   if (arguments.html.empty()) return;
   OutputGuard guard(arguments.force ? Force::Yes : Force::No);
-  guard.reads(arguments.config, "the config");
+  trainer::add_inputs_of_run(guard, config, "");
   guard.reads(arguments.cluster, "--cluster");
   guard.reads(arguments.profile, "--profile");
-  guard.reads(config.vocabulary.tokenizer_file, "model.vocabulary");
-  guard.reads(config.data.train, "data.train");
-  guard.reads(config.data.validation, "data.validation");
-  for (const DataSource& source : config.data.sources) guard.reads(source.path, "data.sources");
-  guard.reads(config.pipeline.schedule_file, "pipeline.schedule");
-  guard.reads(config.pipeline.cost_file, "pipeline.partition");
   guard.check({.path = arguments.html, .key = "--html", .what = "a page of trivet", .is_own = is_own_page});
 }
 

@@ -22,6 +22,7 @@
 #include "engine/config/json_reader.h"
 #include "engine/config/load.h"
 #include "engine/trainer/initial_weights.h"
+#include "engine/trainer/output_checks.h"
 
 namespace trivet::cli {
 namespace {
@@ -58,21 +59,17 @@ autotune::ConfigDocument read_document(const TuneArguments& arguments) {
 // What trivet tune replaces or removes in its folders: the results, and the trials of an earlier tuning.
 void check_results(const TuneArguments& arguments, const Config& config) {
   OutputGuard guard;
-  guard.reads(arguments.config, "the config");
+  trainer::add_inputs_of_run(guard, config, arguments.init_from);
   guard.reads(arguments.cluster, "--cluster");
   guard.reads(arguments.profile, "--profile");
-  guard.reads(arguments.init_from, "--init-from");
-  guard.reads(config.vocabulary.tokenizer_file, "model.vocabulary");
-  guard.reads_data(config.data.train, "data.train");
-  guard.reads_data(config.data.validation, "data.validation");
   const std::string& results = config.autotuning.results_dir;
   const auto check = [&](const char* key, const std::string& folder, const std::vector<std::string>& names,
                          bool (*is_own)(std::string_view)) {
-    guard.check_files_in(folder, names,
-                         {.path = "",
-                          .key = fmt::format("{}: autotuning.{}", arguments.config, key),
-                          .what = "a result of trivet tune",
-                          .is_own = is_own});
+    const std::string whole_key = fmt::format("{}: autotuning.{}", arguments.config, key);
+    guard.check_not_input_folder(folder, whole_key);
+    guard.check_files_in(
+        folder, names,
+        {.path = "", .key = whole_key, .what = "a result of trivet tune", .is_own = is_own, .group = "autotuning"});
   };
   const auto any = [](std::string_view) { return true; };
   const auto is_report = [](std::string_view beginning) {

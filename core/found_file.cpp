@@ -29,11 +29,11 @@ std::string system_says(int error) { return std::string("cannot be read: ") + st
 bool is_not_there(int error) { return error == ENOENT || error == ENOTDIR || error == EACCES; }
 
 // Where the link in this directory leads to; empty if it cannot be read.
-fs::path target_of(const fs::path& folder_path, const Descriptor& folder, const std::string& name) {
+fs::path target_of(const Descriptor& folder, const std::string& name) {
   std::array<char, PATH_MAX> target{};
   const ssize_t size = ::readlinkat(folder.number(), name.c_str(), target.data(), target.size());
   if (size <= 0 || size == static_cast<ssize_t>(target.size())) return {};
-  return folder_path / std::string(target.data(), static_cast<size_t>(size));  // an absolute target replaces the folder
+  return std::string(target.data(), static_cast<size_t>(size));
 }
 
 FoundFile open_regular(const Descriptor& folder, const std::string& name, bool others_may_add_names, int64_t most_bytes) {
@@ -49,6 +49,21 @@ FoundFile open_regular(const Descriptor& folder, const std::string& name, bool o
   return {std::move(file), ""};
 }
 
+// Why others could lead a link with this target elsewhere, by what they may change in the folders that it names.
+std::string why_target_is_not_safe(const fs::path& folder_path, const fs::path& target) {
+  fs::path at = target.is_absolute() ? fs::path() : folder_path;
+  for (const fs::path& part : target.parent_path()) {
+    at /= part;
+    struct stat status {};
+    for (const auto look : {::lstat, ::stat}) {
+      if (look(at.c_str(), &status) != 0) break;
+      if (const std::string why = why_others_may_change(status); !why.empty())
+        return fmt::format("leads through {}, which {}", printable(at.string(), 400), why);
+    }
+  }
+  return "";
+}
+
 FoundFile open_found(const fs::path& path, int64_t most_bytes, int links_left) {
   const std::string name = path.filename(), folder_name = path.parent_path().empty() ? "." : path.parent_path().string();
   const Descriptor folder(::open(folder_name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -61,8 +76,10 @@ FoundFile open_found(const fs::path& path, int64_t most_bytes, int links_left) {
     return refused(fmt::format("is in {}, which {}", printable(folder_name, 400), why));
   if (!S_ISLNK(named.st_mode)) return open_regular(folder, name, (of_folder.st_mode & kOthersMayWrite) != 0, most_bytes);
   if (const std::string why = why_others_may_change(named); !why.empty()) return refused("is a link that " + why);
-  const fs::path target = target_of(folder_name, folder, name);
-  if (links_left == 0 || target.empty()) return refused("is a link that leads nowhere, or over too many links");
+  const fs::path written = target_of(folder, name), target = fs::path(folder_name) / written;  // an absolute one stands alone
+  if (links_left == 0 || written.empty()) return refused("is a link that leads nowhere, or over too many links");
+  if (const std::string why = why_target_is_not_safe(folder_name, written); !why.empty())
+    return refused("is a link that " + why);
   FoundFile found = open_found(target, most_bytes, links_left - 1);
   if (!found.refusal.empty() && !found.refusal.starts_with("is a link"))
     found.refusal = fmt::format("is a link to {}, which {}", printable(target.string(), 400), found.refusal);

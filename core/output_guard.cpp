@@ -4,12 +4,14 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 
 #include "core/error.h"
+#include "core/named_files.h"
 #include "core/printable.h"
 
 namespace trivet {
@@ -29,15 +31,17 @@ std::optional<struct stat> status_of(const fs::path& path) {
 
 // Where a write to `path` would go: links are followed, also one that leads to a file that is not there yet.
 fs::path resolved(const std::string& path) {
-  fs::path at = path;
   std::error_code error;
+  fs::path at = fs::absolute(path, error);  // otherwise a file that is not there would have no folder
+  if (error) return path;
   for (int links = 0; links < kLongestChainOfLinks && fs::is_symlink(at, error); ++links) {
     const fs::path to = fs::read_symlink(at, error);
     if (error) break;
     at = to.is_absolute() ? to : at.parent_path() / to;
   }
   const fs::path whole = fs::weakly_canonical(at, error);
-  return error ? fs::absolute(at, error) : whole;
+  const fs::path chosen = error ? at.lexically_normal() : whole;
+  return chosen.has_filename() ? chosen : chosen.parent_path();  // "folder/" is "folder"
 }
 
 std::string beginning_of(const std::string& path) {
@@ -56,7 +60,20 @@ std::string_view special_kind(mode_t mode) {
 }
 
 bool fits(std::string_view pattern, std::string_view name) {
-  return pattern.starts_with('*') ? name.ends_with(pattern.substr(1)) : name == pattern;
+  if (pattern.starts_with('*')) return name.ends_with(pattern.substr(1));
+  return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;
+}
+
+// A name that fits.
+std::string example_of(const std::string& pattern) {
+  const size_t star = pattern.find('*');
+  return star == std::string::npos ? pattern : pattern.substr(0, star) + "x" + pattern.substr(star + 1);
+}
+
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  for (fs::path at = path; at.has_relative_path(); at = at.parent_path())
+    if (at == folder) return true;
+  return false;
 }
 
 [[noreturn]] void refuse_output(const std::string& key, const std::string& path, const std::string& what) {
@@ -67,9 +84,19 @@ bool fits(std::string_view pattern, std::string_view name) {
 
 bool is_own_page(std::string_view beginning) { return beginning.substr(0, 1024).find(kOwnPage) != std::string_view::npos; }
 
+OutputGuard::OutputGuard(Force force) : force_(force) {
+  const auto files_in = [](const char* variable) {
+    const char* const list = std::getenv(variable);
+    return list ? named_files(list) : std::vector<NamedFile>();
+  };
+  for (const NamedFile& file : files_in(kLauncherInputs)) reads(file.path, file.name + " of trivet launch");
+  for (const NamedFile& file : files_in(kLauncherOutputs)) writes(file.path, file.name + " of trivet launch", "launch");
+}
+
 void OutputGuard::reads(const std::string& path, const std::string& name) {
   const auto status = path.empty() ? std::nullopt : status_of(path);
   if (!status) return;
+  if (S_ISDIR(status->st_mode)) named_folders_.emplace(Identity{status->st_dev, status->st_ino}, name);
   if (S_ISDIR(status->st_mode)) return reads_tree(path, name, false);
   files_.emplace(Identity{status->st_dev, status->st_ino}, name);
   inputs_.emplace_back(path, name);
@@ -134,8 +161,8 @@ void OutputGuard::refuse_data(const std::string& path, const std::string& key) c
     if (!status) continue;
     if (const auto folder = data_folders_.find({status->st_dev, status->st_ino}); folder != data_folders_.end())
       refuse_output(key, path,
-                    fmt::format("lies in a folder whose files are read ({}), and would be read as data the next time; name a "
-                                "place outside of it",
+                    fmt::format("lies in a folder whose files are read ({}), and would be read with them the next time; name "
+                                "a place outside of it",
                                 folder->second));
   }
   const auto parent = status_of(target.parent_path());
@@ -162,18 +189,71 @@ void OutputGuard::refuse_foreign(const Output& output) const {
                                                 : "name another file, or remove this one"));
 }
 
-void OutputGuard::check(const Output& output) const {
+// Compares with all outputs that were checked before. A pattern stands for one of its names.
+void OutputGuard::refuse_other_output(const Place& place, const std::string& path) const {
+  const fs::path whole = place.folder / (place.is_pattern ? example_of(place.name) : place.name);
+  const auto is_of = [](const Place& other, const fs::path& file) {
+    for (fs::path at = file; at.has_relative_path(); at = at.parent_path()) {
+      const std::string name = at.filename().string();
+      if (at.parent_path() == other.folder && (other.is_pattern ? fits(other.name, name) : other.name == name)) return true;
+    }
+    return false;
+  };
+  for (const Place& other : places_) {
+    if (other.group == place.group) continue;
+    const fs::path of_other = other.folder / (other.is_pattern ? example_of(other.name) : other.name);
+    if (!is_of(other, whole) && !is_of(place, of_other) && (place.is_pattern || !lies_in(other.folder, whole))) continue;
+    refuse_output(place.key, path, fmt::format("is also written by {}; name another place for one of them", other.key));
+  }
+}
+
+void OutputGuard::note(const Place& place, const std::string& path) {
+  refuse_other_output(place, path);
+  places_.push_back(place);
+}
+
+// Devices and FIFOs may get several outputs.
+void OutputGuard::writes(const std::string& path, const std::string& key, const std::string& group) {
+  const auto status = status_of(path);
+  if (status && !S_ISREG(status->st_mode) && !S_ISDIR(status->st_mode)) return;
+  const fs::path whole = resolved(path);
+  note({whole.parent_path(), whole.filename().string(), false, key, group}, path);
+  if (!status) return;
+  const auto [other, is_new] = written_.emplace(Identity{status->st_dev, status->st_ino}, key);
+  if (!is_new && other->second != key)
+    refuse_output(key, path, fmt::format("is also written by {}; name another place for one of them", other->second));
+}
+
+void OutputGuard::check(const Output& output) {
   check_not_input(output);
   refuse_foreign(output);
 }
 
-void OutputGuard::check_not_input(const Output& output) const {
+void OutputGuard::check_not_input(const Output& output) {
   for (const char* ending : {"", ".tmp"}) refuse_input(output.path + ending, output);  // some are written under that name
   refuse_data(output.path, output.key);
+  if (!output.path.starts_with("/dev/"))  // /dev/stdout may be a log of the launcher
+    writes(output.path, output.key, output.group.empty() ? output.key : output.group);
 }
 
-void OutputGuard::check_files_in(const std::string& folder, const std::vector<std::string>& names, const Output& file) const {
-  refuse_data(folder + "/.", file.key);
+void OutputGuard::add_names(const std::string& folder, const std::vector<std::string>& names, const std::string& key,
+                            const std::string& group) {
+  const std::string named = folder.empty() ? "." : folder;
+  refuse_data(named, key);
+  const fs::path whole = resolved(named);
+  for (const std::string& name : names) {
+    const std::string example = (fs::path(folder) / example_of(name)).string();
+    refuse_data(example, key);
+    note({whole, name, true, key, group}, example);
+  }
+}
+
+void OutputGuard::check_names_in(const std::string& folder, const std::vector<std::string>& names, const std::string& key) {
+  add_names(folder, names, key, key);
+}
+
+void OutputGuard::check_files_in(const std::string& folder, const std::vector<std::string>& names, const Output& file) {
+  add_names(folder, names, file.key, file.group.empty() ? file.key : file.group);
   std::error_code absent;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, absent)) {
     const std::string name = entry.path().filename().string();
@@ -194,6 +274,13 @@ void OutputGuard::check_folder(const std::string& folder, const std::string& key
   for (const auto& [path, name] : inputs_)
     if (const auto in = status_of(resolved(path).parent_path()); in && in->st_dev == own->st_dev && in->st_ino == own->st_ino)
       refuse_output(key, folder, fmt::format("holds an input ({}: {}); name another folder", name, printable(path)));
+}
+
+void OutputGuard::check_not_input_folder(const std::string& folder, const std::string& key) const {
+  const auto own = status_of(folder);
+  if (!own) return;
+  if (const auto input = named_folders_.find({own->st_dev, own->st_ino}); input != named_folders_.end())
+    refuse_output(key, folder, fmt::format("is the folder of an input ({}); name another folder", input->second));
 }
 
 }  // namespace trivet

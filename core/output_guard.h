@@ -7,9 +7,12 @@
 //   guard.reads_data("texts", "data.train");
 //   guard.check({.path = "m.jsonl", .key = "--metrics", .what = "metrics of trivet train", .is_own = is_metrics});
 //
-// Two rules hold for all commands. No output is the same file as an input, whatever names and links lead to it, and none lies
-// in a folder all of whose files are read as data. And a file that Trivet did not write is replaced only if the user forces it;
-// Trivet knows its own files by how they begin, not by their names. Force never covers inputs.
+// Three rules hold for all commands. No output is the same file as an input, whatever names and links lead to it, and none lies
+// in a folder all of whose files are read as data. No two outputs are one file, or lie in each other's places. And a file that
+// Trivet did not write is replaced only if the user forces it; Trivet knows its own files by how they begin, not by their
+// names. Force never covers inputs or other outputs.
+//
+// What the launcher of this process reads and writes (core/named_files.h) counts, too.
 //
 // Who could change the links between the check and the write could also write to the files: this guards against mistakes.
 #pragma once
@@ -17,6 +20,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -38,11 +42,12 @@ struct Output {
   std::string what;                                      // what Trivet writes there, in the plural: "metrics of trivet train"
   bool (*is_own)(std::string_view beginning) = nullptr;  // gets a file's first 4 KiB; null: no file is Trivet's
   bool in_place = false;                                 // written where it is, so that a device or a FIFO is accepted, too
+  std::string group = {};                                // outputs of one group may share places; empty: those of one key
 };
 
 class OutputGuard {
  public:
-  explicit OutputGuard(Force force = Force::NotOffered) : force_(force) {}
+  explicit OutputGuard(Force force = Force::NotOffered);
 
   // What is read. `name` says in messages what it is: "data.train". Nothing happens if the path is empty or does not exist.
   void reads(const std::string& path, const std::string& name);       // a file, or the files in a folder
@@ -50,13 +55,17 @@ class OutputGuard {
   // Files of a folder whose names match.
   void reads_matching(const std::string& folder, std::function<bool(std::string_view)> matches, const std::string& name);
 
-  // Throw ConfigError.
-  void check(const Output& output) const;
-  void check_not_input(const Output& output) const;  // the first rule alone
-  // A folder in which Trivet writes files under these names; a "*" at the beginning stands for any characters.
-  void check_files_in(const std::string& folder, const std::vector<std::string>& names, const Output& file) const;
+  // Throw ConfigError. Each output is compared with those that were checked before.
+  void check(const Output& output);
+  void check_not_input(const Output& output);  // without the rule about files that Trivet did not write
+  // A folder in which Trivet writes files under these names; a "*" at the beginning or the end stands for any characters.
+  void check_files_in(const std::string& folder, const std::vector<std::string>& names, const Output& file);
+  // The same for files that Trivet replaces or adds only where they are its own.
+  void check_names_in(const std::string& folder, const std::vector<std::string>& names, const std::string& key);
   // A folder that is to be Trivet's alone: it holds no input, and does not lie in data.
   void check_folder(const std::string& folder, const std::string& key) const;
+  // A folder that was named as an input is not the folder of results.
+  void check_not_input_folder(const std::string& folder, const std::string& key) const;
 
  private:
   using Identity = std::pair<dev_t, ino_t>;
@@ -65,13 +74,28 @@ class OutputGuard {
     std::function<bool(std::string_view)> matches;
     std::string name;
   };
+  // Files of one output, in a folder: one name, or a pattern as in check_files_in.
+  struct Place {
+    std::filesystem::path folder;
+    std::string name;
+    bool is_pattern = false;
+    std::string key, group;
+  };
   void reads_tree(const std::string& folder, const std::string& name, bool is_data);
+  void writes(const std::string& path, const std::string& key, const std::string& group);  // a file
+  void add_names(const std::string& folder, const std::vector<std::string>& names, const std::string& key,
+                 const std::string& group);
+  void refuse_other_output(const Place& place, const std::string& path) const;
+  void note(const Place& place, const std::string& path);
   void refuse_input(const std::string& path, const Output& output) const;
   void refuse_data(const std::string& path, const std::string& key) const;
   void refuse_foreign(const Output& output) const;
 
   Force force_;
   std::map<Identity, std::string> files_, data_folders_;     // what they are
+  std::map<Identity, std::string> named_folders_;            // inputs that are folders, without what is in them
+  std::map<Identity, std::string> written_;                  // files that are there and will be written, with their keys
+  std::vector<Place> places_;                                // of all outputs
   std::vector<std::pair<std::string, std::string>> inputs_;  // paths of files, and what they are
   std::vector<Pattern> patterns_;
 };

@@ -1,23 +1,18 @@
 #include "cli/launch/hostfile.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <optional>
 #include <sstream>
 
 #include "cli/launch/text_lines.h"
 #include "comm/member.h"
-#include "core/descriptor.h"
+#include "core/bounded_file.h"
 #include "core/error.h"
 #include "core/found_file.h"
 #include "core/printable.h"
@@ -27,7 +22,7 @@ namespace {
 
 constexpr int kMaxSlots = 4096;
 constexpr size_t kMaxHosts = 4096;
-constexpr size_t kLargestFile = size_t{1} << 20;
+constexpr int64_t kLargestFile = int64_t{1} << 20;
 
 constexpr const char* kLettersAndDigits = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
 
@@ -146,24 +141,24 @@ std::vector<Host> parse_filter(const std::string& text, const std::string& flag,
 
 // A pipe is accepted for `-H <(command)`.
 std::string read_hostfile(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat status {};
-  if (!file || ::fstat(file.number(), &status) != 0) refuse_file(path, std::strerror(errno));
-  if (!S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode)) refuse_file(path, "is neither a file nor a pipe");
-  std::string text(kLargestFile + 1, '\0');
-  size_t size = 0;
-  for (ssize_t got = 1; got != 0 && size < text.size();) {
-    got = ::read(file.number(), text.data() + size, text.size() - size);
-    if (got < 0 && errno != EINTR) refuse_file(path, std::strerror(errno));
-    if (got > 0) size += got;
-  }
-  if (size > kLargestFile) refuse_file(path, fmt::format("is larger than {} bytes, the most that is accepted", kLargestFile));
-  text.resize(size);
-  return text;
+  BoundedText read = read_bounded(path, kLargestFile, "a hostfile");
+  if (!read.problem.empty()) refuse_file(path, read.problem);
+  return std::move(read.text);
 }
 
 [[noreturn]] void refuse_part(const std::string& where, const std::string& part, const std::string& why) {
   throw ConfigError(fmt::format("{}: \"{}\" is not accepted{}; write \"host slots=N\"", where, printable(part), why));
+}
+
+// Which other way to write hosts this may be.
+std::string advice_on_host(const std::string& name) {
+  const size_t bracket = name.find('['), colon = name.find(':');
+  if (bracket == 0 || (colon != std::string::npos && name.find(':', colon + 1) != std::string::npos))
+    return "; an address of IP version 6 has up to 8 groups of digits and \"::\" at most once, as in fd00::1 or [fd00::1]";
+  const bool is_list = bracket != std::string::npos && name.find_first_not_of("0123456789,-]", bracket + 1) == name.npos;
+  if (is_list) return "; give each host a line of its own (scontrol show hostnames)";
+  if (bracket != std::string::npos || colon == 0 || colon == std::string::npos) return "";
+  return fmt::format("; slots follow as \"slots={}\"", printable(name.substr(colon + 1)));
 }
 
 // "me@host", "[fd00::1]"
@@ -175,12 +170,7 @@ Host host_of(const std::string& word, const std::string& where) {
   const std::string address = address_of_version_6(in_brackets ? host.name.substr(1, host.name.size() - 2) : host.name);
   if (!address.empty()) host.name = address;
   if (!address.empty() || is_plain(host.name)) return host;
-  const size_t colon = word.find(':');
-  refuse_part(where, word,
-              word.find('[') != std::string::npos ? " as a host; give each host a line of its own (scontrol show hostnames)"
-              : colon != std::string::npos && colon > 0
-                  ? fmt::format(" as a host; slots follow as \"slots={}\"", printable(word.substr(colon + 1)))
-                  : " as a host");
+  refuse_part(where, word, " as a host" + advice_on_host(host.name));
 }
 
 // "a slots = 2" -> "a", "slots=2"

@@ -12,7 +12,8 @@ namespace trivet::cli {
 struct Host {
   std::string name;  // an address of version 6 without brackets
   std::vector<int> slots;
-  std::string user = {};  // empty: what ssh's own configuration says
+  std::string user = {};         // empty: what ssh's own configuration says
+  bool slots_are_usual = false;  // nobody has said how many there are
 
   // As ssh takes it: "me@host".
   std::string login() const { return user.empty() ? name : user + "@" + name; }

@@ -12,6 +12,7 @@
 #include "cli/launch/rank_log.h"
 #include "cli/launch/rank_starter.h"
 #include "cli/launch/supervisor.h"
+#include "core/named_files.h"
 #include "core/printable.h"
 
 namespace trivet::cli {
@@ -43,6 +44,25 @@ Relay::Streams streams_of(const LaunchRequest& request, int rank, Relay& relay) 
           open_rank_log(request.log_folder, rank, "err", is_restart)};
 }
 
+std::vector<NamedFile> files_of(const comm::Environment& environment, const char* variable) {
+  const auto list = environment.find(variable);
+  return list == environment.end() ? std::vector<NamedFile>() : named_files(list->second);
+}
+
+// Checks the logs of all ranks before the first is replaced, and tells the ranks about them.
+comm::Environment with_rank_logs(const JobOnThisHost& job) {
+  comm::Environment environment = job.inherited;
+  if (job.request.log_folder.empty()) return environment;
+  std::vector<int> ranks;
+  for (const RankLayout& rank : job.ranks) ranks.push_back(rank.rank);
+  check_rank_logs(job.request.log_folder, ranks, files_of(environment, kLauncherInputs), job.request.program);
+  std::vector<NamedFile> written = files_of(environment, kLauncherOutputs);
+  for (const std::string& path : paths_of_rank_logs(job.request.log_folder, ranks))
+    written.push_back({"--enable_each_rank_log", path});
+  environment[kLauncherOutputs] = list_of_named_files(written);
+  return environment;
+}
+
 // Prints a line and returns false if the pid cannot be written.
 bool add(const PidFile& pids, int rank, int pid, Relay& relay) {
   const std::string error = pids.add(rank, pid);
@@ -57,6 +77,7 @@ bool add(const PidFile& pids, int rank, int pid, Relay& relay) {
 JobOutcome run_ranks(const JobOnThisHost& job, LauncherSide& side) {
   const LaunchRequest& request = job.request;
   ignore_signals_of_outputs();
+  const comm::Environment environment = with_rank_logs(job);
   std::unique_ptr<PidFile> pids;
   if (request.save_pid) {
     pids = std::make_unique<PidFile>(job.inherited);
@@ -70,7 +91,7 @@ JobOutcome run_ranks(const JobOnThisHost& job, LauncherSide& side) {
         // A user may stop a job of this host alone for as long as they like. A launcher of several hosts replaces a stopped
         // one.
         const bool started_by_agent = job.launcher_silence.count() > 0;
-        auto starter = std::make_unique<RankStarter>(request, job.inherited, *meeting, ends.for_ranks,
+        auto starter = std::make_unique<RankStarter>(request, environment, *meeting, ends.for_ranks,
                                                      /*end_without_guardian=*/started_by_agent);
         Supervisor supervisor({.speaker = job.speaker,
                                .announces = job.announces,

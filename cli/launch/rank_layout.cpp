@@ -11,6 +11,7 @@
 
 #include "cli/launch/cores.h"
 #include "cli/launch/slots.h"
+#include "cli/launch/train_command.h"
 #include "comm/member.h"
 #include "core/error.h"
 #include "core/printable.h"
@@ -25,7 +26,8 @@ std::vector<Host> named_hosts(const LaunchRequest& request) {
   if (!request.hostfile.empty()) return parse_hostfile(request.hostfile);
   if (!request.takes_allocation)
     if (std::vector<Host> usual = parse_usual_hostfile(); !usual.empty()) return usual;
-  Host host{"localhost", std::vector<int>(request.ranks > 0 ? request.ranks : usual_slots(request.include))};
+  Host host{
+      "localhost", std::vector<int>(request.ranks > 0 ? request.ranks : usual_slots(request.include)), {}, request.ranks <= 0};
   std::iota(host.slots.begin(), host.slots.end(), 0);
   // Without a list, hosts that somebody else chooses have no names, but as many slots as this one.
   return std::vector<Host>(request.starts_one_host || request.takes_allocation ? std::max(1, request.nodes) : 1, host);
@@ -72,6 +74,25 @@ bool are_the_first(const std::vector<int>& slots) {
 
 std::string slots_text(const std::vector<int>& slots) { return fmt::format("{}", fmt::join(slots, ",")); }
 
+[[noreturn]] void refuse_slots(const Host& host, const std::string& why) {
+  throw ConfigError(
+      fmt::format("host \"{}\": {}; ranks that use no GPU can be started with CUDA_VISIBLE_DEVICES= (empty)", host.name, why));
+}
+
+void check_named_once(const Host& host, const std::vector<std::string>& visible, const std::string& list) {
+  for (auto gpu = visible.begin(); gpu != visible.end(); ++gpu)
+    if (std::find(visible.begin(), gpu, *gpu) != gpu)
+      refuse_slots(host, fmt::format("CUDA_VISIBLE_DEVICES={} names GPU {} twice, and CUDA shows a process none then; name "
+                                     "each GPU once",
+                                     printable(list), printable(*gpu)));
+}
+
+// Ranks may share a GPU if they are told to (docs/environment.md), and need none if they train on the CPU.
+bool needs_a_gpu_for_each_rank(const LaunchRequest& request, const comm::Environment& inherited) {
+  const auto shares = inherited.find("TRIVET_SHARE_GPU");
+  return (shares == inherited.end() || shares->second != "1") && !runs_on_cpu(request.program);
+}
+
 // What CUDA_VISIBLE_DEVICES is to be for the ranks of a host. Slots count the GPUs that the host's own environment shows.
 // Empty: the variable stays as it is, because the ranks use the first of these GPUs, or because none is shown.
 std::optional<std::string> gpus_of_ranks(const LaunchRequest& request, const Host& host, const comm::Environment& inherited) {
@@ -79,14 +100,17 @@ std::optional<std::string> gpus_of_ranks(const LaunchRequest& request, const Hos
   const auto list = inherited.find("CUDA_VISIBLE_DEVICES");
   if (list == inherited.end()) return chosen ? std::optional(slots_text(host.slots)) : std::nullopt;
   const std::vector<std::string> visible = visible_gpus(list->second);
-  if (visible.empty() || (!chosen && request.include.empty())) return std::nullopt;
+  if (visible.empty() || !needs_a_gpu_for_each_rank(request, inherited)) return std::nullopt;
+  check_named_once(host, visible, list->second);
+  const int shown = static_cast<int>(visible.size());
   std::vector<std::string> gpus;
   for (const int slot : host.slots) {
-    if (slot >= static_cast<int>(visible.size()))
-      throw ConfigError(fmt::format(
-          "slot {} of host \"{}\": there is no such GPU, because CUDA_VISIBLE_DEVICES={} shows {}: slots count the GPUs "
-          "that it names, from 0 to {}; choose among these, or change the variable",
-          slot, host.name, printable(list->second), visible.size(), visible.size() - 1));
+    if (slot >= shown && host.slots_are_usual) return std::nullopt;  // there are no such GPUs, and nobody asked for them
+    if (slot >= shown)
+      refuse_slots(host, fmt::format("there is no GPU for slot {}, because CUDA_VISIBLE_DEVICES={} shows {}: slots count the "
+                                     "GPUs that it names, from 0 to {}; choose among these, start fewer ranks, or change "
+                                     "the variable",
+                                     slot, printable(list->second), shown, shown - 1));
     gpus.push_back(visible[static_cast<size_t>(slot)]);
   }
   return chosen ? std::optional(fmt::format("{}", fmt::join(gpus, ","))) : std::nullopt;

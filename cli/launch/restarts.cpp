@@ -161,6 +161,12 @@ void fit_to_config(JobStart& next) {
 
 }  // namespace
 
+void check_min_nodes(const LaunchRequest& request, int hosts) {
+  if (request.min_nodes > hosts)
+    throw ConfigError(
+        fmt::format("--min_nodes {}: the job has only {} host{}", request.min_nodes, hosts, hosts == 1 ? "" : "s"));
+}
+
 JobStart first_start(const LaunchRequest& request, const std::vector<Host>& candidates,
                      const std::vector<std::string>& absent) {
   JobStart start{.request = request, .candidates = candidates, .absent = absent, .hosts = {}};
@@ -168,9 +174,7 @@ JobStart first_start(const LaunchRequest& request, const std::vector<Host>& cand
   start.most_ranks = choose_hosts(candidates, request.nodes, request)[0].world_size;
   start.first_host = start.hosts[0].host.name;
   start.address_of_first = request.master_address;
-  if (request.min_nodes > static_cast<int>(start.hosts.size()))
-    throw ConfigError(fmt::format("--min_nodes {}: the job has only {} host{}", request.min_nodes, start.hosts.size(),
-                                  start.hosts.size() == 1 ? "" : "s"));
+  check_min_nodes(request, static_cast<int>(start.hosts.size()));
   const auto command = train_command(request.program);
   if (!command || request.max_restarts == 0) return start;
   const CheckpointConfig saves = load_config(command->config, command->overrides).checkpoint;

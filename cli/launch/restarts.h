@@ -39,6 +39,9 @@ struct NextStart {
   std::string why_not = {};
 };
 
+// Throws ConfigError if the job never has so many hosts.
+void check_min_nodes(const LaunchRequest& request, int hosts);
+
 // Steps that are in checkpoint.directory before the first start are of another run, unless the program resumes from them.
 JobStart first_start(const LaunchRequest& request, const std::vector<Host>& candidates,
                      const std::vector<std::string>& absent = {});

@@ -52,7 +52,8 @@ std::vector<std::string> visible_gpus(std::string_view list) {
   for (const std::string& entry : split(list, ',')) {
     const std::string_view name = trimmed(entry);
     if (!is_number(name) && !name.starts_with("GPU-") && !name.starts_with("MIG-")) break;
-    gpus.emplace_back(name);
+    const size_t zeros = is_number(name) ? std::min(name.find_first_not_of('0'), name.size() - 1) : 0;
+    gpus.emplace_back(name.substr(zeros));  // "01" is 1
   }
   return gpus;
 }

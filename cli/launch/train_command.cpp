@@ -2,6 +2,9 @@
 
 #include <filesystem>
 
+#include "core/error.h"
+#include "engine/config/load.h"
+
 namespace trivet::cli {
 
 std::optional<TrainCommand> train_command(const std::vector<std::string>& program) {
@@ -21,6 +24,18 @@ std::optional<TrainCommand> train_command(const std::vector<std::string>& progra
     command.overrides.push_back(in_one_word ? word.substr(std::string("--set=").size()) : program[++i]);
   }
   return command;
+}
+
+bool runs_on_cpu(const std::vector<std::string>& program) {
+  std::vector<std::string> words = program;
+  if (words.size() > 1 && words[1] == "tune") words[1] = "train";  // their flags for the config are the same
+  const auto command = train_command(words);
+  if (!command) return false;
+  try {
+    return load_config(command->config, command->overrides).device == DeviceChoice::Cpu;
+  } catch (const Error&) {
+    return false;  // the ranks will say why
+  }
 }
 
 }  // namespace trivet::cli

@@ -17,4 +17,7 @@ struct TrainCommand {
 // Nothing for any other program, or if flags stand in front of the config.
 std::optional<TrainCommand> train_command(const std::vector<std::string>& program);
 
+// Whether the program is known to use no GPU: `trivet train` or `trivet tune` with a config whose device is the CPU.
+bool runs_on_cpu(const std::vector<std::string>& program);
+
 }  // namespace trivet::cli

@@ -45,12 +45,11 @@ std::string name_of(fs::file_type type) {
   }
 }
 
-// A file of tokens is no text, so it may lie next to texts.
+// A file of tokens in a folder of texts would be left out of it the next time, so none is put there.
 void check_not_input(const PrepareOptions& options, const InputFiles& inputs) {
   OutputGuard guard;
   for (const InputFile& text : inputs.texts) guard.reads(text.path, "a text");
-  for (const std::string& input : options.inputs)
-    if (!options.output.ends_with(".tokens")) guard.reads_data(input, "an input");
+  for (const std::string& input : options.inputs) guard.reads_data(input, "an input");
   const bool built_in = options.train_bpe > 0 || options.vocabulary == "bytes" || options.vocabulary == "characters";
   if (!built_in) guard.reads(options.vocabulary, "--vocabulary");
   guard.check_not_input({.path = options.output, .key = "--output", .what = "tokens"});

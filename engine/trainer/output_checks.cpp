@@ -27,26 +27,13 @@ void add_data(OutputGuard& guard, const std::string& path, const std::string& ke
   for (const char* ending : {".bin", ".idx"}) guard.reads(fs::path(path).replace_extension(ending).string(), key);
 }
 
-// The files of the steps that a run may resume from. Others may lie next to them.
-void add_steps(OutputGuard& guard, const std::string& directory) {
+// The steps of a folder of checkpoints, or one step. Other files may lie next to steps, but none in them.
+void add_steps(OutputGuard& guard, const std::string& path, const std::string& key) {
+  const auto is_step = [](const fs::path& folder) { return folder.filename().string().starts_with("step-"); };
   std::error_code absent;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, absent))
-    if (entry.path().filename().string().starts_with("step-")) guard.reads(entry.path().string(), "--resume");
-}
-
-void add_inputs(OutputGuard& guard, const Config& config, const TrainOptions& options) {
-  guard.reads(config.source, "the config");
-  add_data(guard, config.data.train, "data.train");
-  for (const DataSource& source : config.data.sources) add_data(guard, source.path, "data.sources");
-  add_data(guard, config.data.validation, "data.validation");
-  guard.reads(config.vocabulary.tokenizer_file, "model.vocabulary");
-  guard.reads(config.pipeline.schedule_file, "pipeline.schedule");
-  guard.reads(config.pipeline.cost_file, "pipeline.partition");
-  guard.reads(options.init_from, "--init-from");
-  if (options.resume) add_steps(guard, config.checkpoint.directory);
-  if (options.resume) add_steps(guard, options.resume_directory);
-  if (options.resume && fs::path(options.resume_directory).filename().string().starts_with("step-"))
-    guard.reads(options.resume_directory, "--resume");
+  if (is_step(path)) guard.reads_data(path, key);
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, absent))
+    if (is_step(entry.path())) guard.reads_data(entry.path().string(), key);
 }
 
 bool is_trace(std::string_view beginning) { return beginning.starts_with("{\"traceEvents\":["); }
@@ -73,9 +60,9 @@ bool is_plan_text(std::string_view beginning) { return beginning.starts_with("me
 // Checks the folders that the config names.
 class FolderChecks {
  public:
-  FolderChecks(const OutputGuard& guard, const Config& config) : guard_(guard), config_(config) {}
+  FolderChecks(OutputGuard& guard, const Config& config) : guard_(guard), config_(config) {}
 
-  void check_timeline() const {
+  void check_timeline() {
     const std::string& folder = config_.timeline.directory;
     check("timeline.directory", folder, {"timeline.svg"}, is_drawing);
     check("timeline.directory", folder, {"measured.json", "simulated.json"}, is_trace);
@@ -84,7 +71,7 @@ class FolderChecks {
   }
 
   // If the config of the run is in it, the run leaves it as it is (run_folder.cpp).
-  void check_run_folder() const {
+  void check_run_folder() {
     const std::string& folder = config_.run.directory;
     const char* const key = "run.directory";
     check(key, folder, {report::kStartsFile}, is_start);
@@ -99,35 +86,53 @@ class FolderChecks {
       check(key, folder, {report::kConfigFile}, is_config);
   }
 
-  void check_monitors() const {
+  void check_monitors() {
     const auto folder_of = [](const MonitorConfig& to) { return (fs::path(to.output_path) / to.job_name).string(); };
     if (config_.csv_monitor.enabled)
       check("csv_monitor.output_path", folder_of(config_.csv_monitor), {"*.csv"}, monitor::is_csv_of_monitor);
     if (config_.tensorboard.enabled)  // its files have names that no file has yet
-      check("tensorboard.output_path", folder_of(config_.tensorboard), {}, nullptr);
+      guard_.check_names_in(folder_of(config_.tensorboard), {"events.out.tfevents.*"}, of_config("tensorboard.output_path"));
   }
 
-  void check_checkpoints() const { check("checkpoint.directory", config_.checkpoint.directory, {}, nullptr); }
+  void check_checkpoints() {
+    guard_.check_names_in(config_.checkpoint.directory,
+                          {"step-*", "broken-*", "latest", "best", ".lock", ".origin", ".disk", ".tmp-*", ".trash-*", ".old-*"},
+                          of_config("checkpoint.directory"));
+  }
 
  private:
+  std::string of_config(const char* key) const { return fmt::format("{}: {}", config_.source, key); }
+
   void check(const char* key, const std::string& folder, const std::vector<std::string>& names,
-             bool (*is_own)(std::string_view)) const {
+             bool (*is_own)(std::string_view)) {
     guard_.check_files_in(folder, names,
-                          {.path = "",
-                           .key = fmt::format("{}: {}", config_.source, key),
-                           .what = "a file that trivet train wrote",
-                           .is_own = is_own});
+                          {.path = "", .key = of_config(key), .what = "a file that trivet train wrote", .is_own = is_own});
   }
 
-  const OutputGuard& guard_;
+  OutputGuard& guard_;
   const Config& config_;
 };
 
 }  // namespace
 
+void add_inputs_of_run(OutputGuard& guard, const Config& config, const std::string& init_from) {
+  guard.reads(config.source, "the config");
+  add_data(guard, config.data.train, "data.train");
+  for (const DataSource& source : config.data.sources) add_data(guard, source.path, "data.sources");
+  add_data(guard, config.data.validation, "data.validation");
+  guard.reads(config.vocabulary.tokenizer_file, "model.vocabulary");
+  guard.reads(config.pipeline.schedule_file, "pipeline.schedule");
+  guard.reads(config.pipeline.cost_file, "pipeline.partition");
+  guard.reads(init_from, "--init-from");
+  if (!init_from.empty()) add_steps(guard, init_from, "--init-from");
+}
+
 void check_outputs(const Config& config, const TrainOptions& options, Force force) {
   OutputGuard guard(force);
-  add_inputs(guard, config, options);
+  add_inputs_of_run(guard, config, options.init_from);
+  if (options.resume)
+    for (const std::string& from : {config.checkpoint.directory, options.resume_directory})
+      if (!from.empty()) add_steps(guard, from, "--resume");
   if (!options.metrics_file.empty())
     for (const std::string& path : {options.metrics_file, monitor::evaluation_path(options.metrics_file)})
       guard.check({.path = path,
@@ -141,7 +146,7 @@ void check_outputs(const Config& config, const TrainOptions& options, Force forc
                  .what = "a report of the flops profiler",
                  .is_own = is_profile_of_work,
                  .in_place = true});
-  const FolderChecks folders(guard, config);
+  FolderChecks folders(guard, config);
   folders.check_monitors();
   if (config.timeline.step > 0) folders.check_timeline();
   if (!config.run.directory.empty()) folders.check_run_folder();

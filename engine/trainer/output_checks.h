@@ -8,6 +8,10 @@
 
 namespace trivet::trainer {
 
+// Names what a run with this config reads, for every command whose outputs must be none of it. `init_from` is the model or the
+// checkpoints that it begins with; empty: none.
+void add_inputs_of_run(OutputGuard& guard, const Config& config, const std::string& init_from);
+
 // For the rank that writes them, the first one. Throws ConfigError. `force`: whether files that Trivet did not write may be
 // replaced.
 void check_outputs(const Config& config, const TrainOptions& options, Force force);

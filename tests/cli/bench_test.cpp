@@ -91,6 +91,8 @@ TEST_F(Bench, RefusesWhatCannotBeMeasured) {
   const Output alone = folder.run("bench comm --ranks 1 --device cpu");
   EXPECT_EQ(alone.code, 2);
   EXPECT_THAT(alone.errors, HasSubstr("bench comm: one rank has nobody to communicate with"));
+  for (const char* none : {"no-such-profile.json", "gpt.json"})
+    EXPECT_EQ(folder.run(std::string("bench step gpt.json --steps 1 --profile ") + none).code, 2) << none;
   folder.write("trivet_profile.json", "{}");
   const Output profile = folder.run("bench kernels --ranks 2 --device cpu");
   EXPECT_EQ(profile.code, 2);

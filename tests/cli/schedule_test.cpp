@@ -120,7 +120,8 @@ TEST_F(ScheduleCommand, SaysWhatItAcceptsInPlaceOfWhatWasGiven) {
 }
 
 TEST_F(ScheduleCommand, FailsWhereItsOutputIsLost) {
-  for (const std::string arguments : {"schedule --type 1f1b --stages 2 --microbatches 2", "config schema"}) {
+  for (const std::string arguments : {"schedule --type 1f1b --stages 2 --microbatches 2", "config schema", "--version",
+                                      "--help", "train --help", "data prepare --help"}) {
     const Output output = folder.run(arguments, "/dev/full");
     EXPECT_EQ(output.code, 2) << arguments;
     EXPECT_THAT(output.errors, HasSubstr("No space left on device")) << arguments;

@@ -1,6 +1,7 @@
 // What users name as outputs never replaces an input, nor, without --force, a file of theirs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -64,6 +65,8 @@ TEST_F(WrittenFiles, AreNoInputs) {
       "report scaling m.jsonl m.jsonl -o m.jsonl",
       "data prepare f --output f/a.txt --force",
       "data prepare f --output f/new.bin",
+      "data prepare f --output f/new.tokens",
+      "train c.json --set data.train=*.evaluation.jsonl --metrics n.jsonl",
       "data prepare t.txt --output hard --force",
       "data prepare f --vocabulary v.tokens --output v.tokens --force",
   };
@@ -72,7 +75,7 @@ TEST_F(WrittenFiles, AreNoInputs) {
     EXPECT_EQ(output.code, 2) << arguments;
     EXPECT_THAT(output.errors,
                 testing::AnyOf(HasSubstr("is the same file as an input"), HasSubstr("lies in a folder whose files are read"),
-                               HasSubstr("has a name that data.train matches")))
+                               HasSubstr("that data.train matches")))
         << arguments;
     EXPECT_TRUE(contents() == before) << arguments;
   }
@@ -88,6 +91,67 @@ TEST_F(WrittenFiles, AreNoFilesOfTheStepThatARunResumesFrom) {
     EXPECT_THAT(output.errors, HasSubstr("is the same file as an input (--resume)")) << from;
   }
   EXPECT_EQ(folder.run(more + " --metrics ck/m.jsonl").code, 0) << "metrics may lie next to the steps";
+}
+
+TEST_F(WrittenFiles, AreNoTwoOutputsOfOneRun) {
+  const auto before = contents();
+  const std::string flops = "--set flops_profiler.enabled=true --set flops_profiler.output_file=",
+                    csv = "--set csv_monitor.enabled=true --set csv_monitor.job_name=j --set csv_monitor.output_path=",
+                    board = "--set tensorboard.enabled=true --set tensorboard.job_name=j --set tensorboard.output_path=";
+  const std::string refused[] = {
+      "--metrics x " + flops + "x",
+      "--metrics x " + flops + "x.evaluation",
+      "--metrics o/j/Train_Samples_lr.csv " + csv + "o",
+      "--metrics o/j/events.out.tfevents.1 " + board + "o",
+      "--metrics r/config.json --set run.directory=r",
+      "--metrics r/starts.jsonl --set run.directory=r --force",
+      "--metrics r --set run.directory=r",
+      "--metrics t/costs.json --set timeline.step=1 --set timeline.steps=1 --set timeline.directory=t",
+      "--metrics ck/latest --set checkpoint.directory=ck",
+      "--set run.directory=ck/step-00000001 --set checkpoint.directory=ck",
+      "--set run.directory=r " + flops + "r/plan.txt",
+  };
+  for (const std::string& outputs : refused) {
+    const Output output = folder.run("train c.json " + outputs);
+    EXPECT_EQ(output.code, 2) << outputs;
+    EXPECT_THAT(output.errors, HasSubstr("is also written by")) << outputs;
+    EXPECT_TRUE(contents() == before) << outputs;
+  }
+  EXPECT_EQ(folder
+                .run("train c.json --set run.directory=r --set checkpoint.directory=r --metrics r/m.jsonl " + csv + "r " +
+                     board + "r " + flops + "r/flops.txt")
+                .code,
+            0);
+}
+
+TEST_F(WrittenFiles, AreNoInputsOfTheLauncher) {
+  folder.write("hl", "localhost slots=1\n");
+  folder.write(".deepspeed_env", "A=1\n");
+  ::chmod(folder.at(".deepspeed_env").c_str(), 0600);
+  folder.write("j.sh", "#!/bin/sh\nexec " + std::string(TRIVET_BINARY_DIR "/trivet") + " \"$@\"\n");
+  ::chmod(folder.at("j.sh").c_str(), 0700);
+  fs::create_directory(folder.at("lg"));
+  folder.write("lg/rank_0.out", "localhost slots=1\n");
+  const auto before = contents();
+  const std::string metrics = " trivet train c.json --force --metrics ";
+  const std::string refused[] = {
+      "launch --hostfile hl" + metrics + "hl",
+      "launch --hostfile hl --force_multi" + metrics + "hl",
+      "launch --num_gpus 1" + metrics + ".deepspeed_env",
+      "launch --hostfile hl trivet plan c.json --force --html hl",
+      "launch --hostfile hl ./j.sh train c.json --force --metrics j.sh",
+      "launch --hostfile hl --enable_each_rank_log lg2" + metrics + "lg2/rank_0.out",
+      "launch --hostfile lg/rank_0.out --force_multi --enable_each_rank_log lg ./j.sh --version",
+      "launch --num_gpus 1 --enable_each_rank_log lg trivet train c.json --set data.train=lg/rank_0.out",
+  };
+  for (const std::string& arguments : refused) {
+    const Output output = folder.run(arguments);
+    EXPECT_EQ(output.code, 2) << arguments << output.errors;
+    fs::remove_all(folder.at("lg2"));
+    EXPECT_TRUE(contents() == before) << arguments;
+  }
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(folder.run("launch --hostfile hl --enable_each_rank_log lg3 trivet plan c.json").code, 0) << "its own logs";
 }
 
 TEST_F(WrittenFiles, WithNamesThatCannotBeAreTheUsersMistake) {

@@ -53,6 +53,21 @@ class FoundFiles : public testing::Test {
   const test::TemporaryFolder folder_;
 };
 
+// Whoever may replace a folder on the way decides where the way leads.
+TEST_F(FoundFiles, AreNotReadThroughALinkWhoseWayOthersMayChange) {
+  fs::create_directories(at("way/inner"));
+  write("way/inner/file", "text");
+  for (const std::string& to : {std::string("way/inner/file"), at("way/inner/file"), std::string("./way/../way/inner/file")}) {
+    link(to);
+    mode("way", 0755);
+    EXPECT_EQ(outcome(), "read: text") << to;
+    mode("way", 01777);
+    EXPECT_EQ(outcome(), "read: text") << to;
+    mode("way", 0777);
+    EXPECT_THAT(outcome(), HasSubstr("way, which has mode 777, so that others may write to it")) << to;
+  }
+}
+
 TEST_F(FoundFiles, AreReadIfNobodyElseCouldHaveChangedThem) {
   EXPECT_EQ(outcome(), "read: text");
   mode(".", 01777);  // as /tmp

@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/named_files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet {
@@ -131,6 +133,92 @@ TEST_F(OutputGuardTest, FoldersAreCheckedByTheNamesOfTheirFiles) {
   EXPECT_NO_THROW(check(at("not-there"), {"c.json"}));
   EXPECT_THROW(guard.check_folder(folder_.path(), "--output"), ConfigError);
   EXPECT_NO_THROW(guard.check_folder(at("not-there"), "--output"));
+}
+
+// Later outputs, and whether they may be where `first` is.
+TEST_F(OutputGuardTest, NoTwoOutputsAreOneFileOrLieInEachOther) {
+  fs::create_hard_link(at("own.html"), at("second-name.html"));
+  fs::create_symlink(at("elsewhere"), at("other-way"));
+  struct Two {
+    std::string first, second;
+    bool accepted;
+  };
+  for (const Two& two : std::vector<Two>{{"x", "x", false},
+                                         {"x", "./elsewhere/../x", false},
+                                         {"elsewhere/x", "other-way/x", false},
+                                         {"own.html", "second-name.html", false},
+                                         {"x", "x/under", false},
+                                         {"x/under", "x", false},
+                                         {"run/", "run/page.html", false},
+                                         {"run/page.html", "run/", false},
+                                         {"run/", "run/step-3/m", false},
+                                         {"run/", "run/", false},
+                                         {"run", "run/", false},
+                                         {"run/", "run/m.jsonl", true},
+                                         {"run/", "run2/", true},
+                                         {"x", "y", true},
+                                         {"/dev/null", "/dev/null", true}}) {
+    OutputGuard guard(Force::Yes);
+    const auto add = [&](const std::string& name, const std::string& key) {
+      const std::string path = name.starts_with('/') ? name : at(name);
+      if (name.ends_with('/'))
+        guard.check_names_in(path, {"page.html", "*.csv", "step-*"}, key);
+      else
+        guard.check({.path = path, .key = key, .what = "files", .in_place = true});
+    };
+    add(two.first, "--first");
+    EXPECT_NO_THROW(add(two.first, "--first")) << "again, for the same output";
+    try {
+      add(two.second, "--second");
+      EXPECT_TRUE(two.accepted) << two.first << " and " << two.second;
+    } catch (const ConfigError& error) {
+      EXPECT_FALSE(two.accepted) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr("is also written by --first; name another place for one of them"));
+      EXPECT_THAT(error.what(), testing::StartsWith("--second: "));
+    }
+  }
+}
+
+// The ranks know what their launcher reads and writes, also under names in which separators occur.
+TEST_F(OutputGuardTest, FilesOfTheLauncherAreInputsAndOutputs) {
+  const std::vector<NamedFile> files{{"--hostfile", at("c.json")}, {"the program", at("texts//a.txt")}, {"odd", at("a:b\nc,")}};
+  const std::vector<NamedFile> read = named_files(list_of_named_files(files));
+  ASSERT_EQ(read.size(), 3u);
+  EXPECT_EQ(read[0].name, "--hostfile");
+  EXPECT_EQ(read[1].path, at("texts/a.txt"));
+  EXPECT_EQ(read[2].path, at("a:b\nc,"));
+  for (const char* list : {"", "//", "///", "a", "a//", "//b"}) EXPECT_LE(named_files(list).size(), 1u) << list;
+  ::setenv(kLauncherInputs, list_of_named_files(files).c_str(), 1);
+  ::setenv(kLauncherOutputs, list_of_named_files({{"--enable_each_rank_log", at("lg/rank_0.out")}}).c_str(), 1);
+  OutputGuard guard(Force::Yes);
+  ::unsetenv(kLauncherInputs);
+  ::unsetenv(kLauncherOutputs);
+  const auto refusal_of = [&](const std::string& name) -> std::string {
+    try {
+      guard.check({.path = at(name), .key = "--metrics", .what = "metrics"});
+      return "";
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal_of("hard"), HasSubstr("is the same file as an input (--hostfile of trivet launch)"));
+  EXPECT_THAT(refusal_of("way/a.txt"), HasSubstr("is the same file as an input (the program of trivet launch)"));
+  EXPECT_THAT(refusal_of("lg/rank_0.out"), HasSubstr("is also written by --enable_each_rank_log of trivet launch"));
+  EXPECT_EQ(refusal_of("lg/rank_1.out"), "");
+}
+
+TEST_F(OutputGuardTest, AFileThatIsNotThereHasAFolder) {
+  const fs::path before = fs::current_path();
+  fs::current_path(at("texts"));
+  OutputGuard guard;
+  guard.reads_matching(
+      "", [](std::string_view name) { return name.ends_with(".evaluation.jsonl"); }, "data.train");
+  guard.reads_data(at("texts/more"), "data.validation");
+  EXPECT_THROW(guard.check({.path = "m.evaluation.jsonl", .key = "--metrics", .what = "metrics"}), ConfigError);
+  EXPECT_NO_THROW(guard.check({.path = "m.jsonl", .key = "--metrics", .what = "metrics"}));
+  fs::current_path("more");
+  EXPECT_THROW(guard.check({.path = "m.jsonl", .key = "--metrics", .what = "metrics"}), ConfigError);
+  fs::current_path(before);
 }
 
 }  // namespace

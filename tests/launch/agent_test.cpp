@@ -191,15 +191,24 @@ TEST(ExportedEnvironment, HasNoVariableOfOneProcess) {
                               {"TRIVET_JOB_ID", "5"},
                               {"TRIVET_EPOCH", "5"},
                               {"PATH", "6"},
-                              {"HOME", "/no/such/folder"},
-                              {"DS_ENV_FILE", "no-such-file"}};
+                              {"HOME", "/no/such/folder"}};
   EXPECT_EQ(exported_environment(all),
             (comm::Environment{{"NCCL_X", "1"}, {"UCX_TLS", "2"}, {"OMP_NUM_THREADS", "3"}, {"TRIVET_CUBLAS_TUNE", "4"}}));
 }
 
+TEST(ExportedEnvironment, NamesAFileThatIsNotThere) {
+  EXPECT_THAT(
+      [] {
+        exported_environment({{"HOME", "/no/such/folder"}, {"DS_ENV_FILE", "no-such-file"}});
+      },
+      testing::ThrowsMessage<ConfigError>(HasSubstr("DS_ENV_FILE=no-such-file: there is no such file")));
+}
+
 TEST(ExportedEnvironment, NamesTheLineThatIsWrong) {
-  for (const char* wrong : {"A\n", "=1\n", "2A=1\n", "A B=1\n", "export A\n", "export\n", "A+=1\n", "A='x\n", "A=\"x\n",
-                            "A='x'y\n", "A=$HOME/x\n", "A=x:${B}\n", "A=\"$B\"\n", "A=$(id)\n", "A=`id`\n", "A=1$2\n"}) {
+  for (const char* wrong :
+       {"A\n",      "=1\n",    "2A=1\n",   "A B=1\n",       "export A\n", "export\n",         "A+=1\n",
+        "A='x\n",   "A=\"x\n", "A='x'y\n", "A=$HOME/x\n",   "A=x:${B}\n", "A=\"$B\"\n",       "A=$(id)\n",
+        "A=`id`\n", "A=1$2\n", "OK=2\n",   "export OK=1\n", "RANK=5\n",   "WORLD_SIZE = 9\n", "export MASTER_PORT=1\n"}) {
     try {
       parse_environment_file(std::string("OK=1\n") + wrong, "f");
       ADD_FAILURE() << wrong;
@@ -235,9 +244,9 @@ TEST(ExportedEnvironment, ReadsLinesAsPeopleWriteThem) {
     for (const char* end : {"", "\n", "\r\n", "\r"})
       EXPECT_EQ(parse_environment_file(line + end, "f"), (comm::Environment{{"A", value}})) << line;
   EXPECT_EQ(parse_environment_file("\xEF\xBB\xBF"
-                                   "A=1\r\n\r\n # c\nB_2=2\nA=3",
+                                   "A=1\r\n\r\n # c\nB_2=2\nC=3",
                                    "f"),
-            (comm::Environment{{"A", "3"}, {"B_2", "2"}}));
+            (comm::Environment{{"A", "1"}, {"B_2", "2"}, {"C", "3"}}));
   EXPECT_THROW(parse_environment_file(std::string("A=1\0B=2", 7), "f"), ConfigError);
   EXPECT_THROW(parse_environment_file("\xFF\xFE"
                                       "A",

@@ -127,7 +127,7 @@ TEST(Launch, WritesALogPerRank) {
       {"--num_gpus", "2", "--enable_each_rank_log", folder.at("logs"), "/bin/sh", "-c", "echo out $RANK; echo err $RANK >&2"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.output, "");
-  EXPECT_EQ(std::filesystem::status(folder.at("logs/rank_0.out")).permissions(), std::filesystem::perms(0600));
+  EXPECT_EQ(std::filesystem::status(folder.at("logs/rank_0.out")).permissions(), std::filesystem::perms(01600));
   std::ifstream out(folder.at("logs/rank_1.out")), err(folder.at("logs/rank_0.err"));
   std::string line;
   std::getline(out, line);
@@ -255,7 +255,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"JsonWithoutDryRun", {"--json", "/bin/true"}, "--json: prints the result of --dry-run; give both"},
         Bad{"NoSuchHostFile",
             {"--hostfile", "/nowhere/hosts", "/bin/true"},
-            "--hostfile /nowhere/hosts: No such file or directory"},
+            "--hostfile /nowhere/hosts: cannot be read: No such file or directory"},
         Bad{"CoreListIsNone", {"--bind_core_list", "0-", "/bin/true"}, "--bind_core_list 0-: \"0-\" is not accepted"},
         Bad{"CoreThatIsNotThere",
             {"--bind_core_list", "99999", "/bin/true"},
@@ -305,6 +305,7 @@ TEST_F(HostFile, SlotsOfThisHostCountTheGpusThatItsEnvironmentShows) {
                                              {"MIG-a,MIG-b,MIG-c", "localhost:2,1", "MIG-c,MIG-b"},
                                              {"4, 5", "localhost:1", "5"},
                                              {"4,5", "localhost:0,1", "-"},
+                                             {"04,5", "localhost:1", "5"},
                                              {"", "localhost:1", "-"},
                                              {"-1", "localhost:1", "-"}}) {
     const Result result =
@@ -318,11 +319,53 @@ TEST_F(HostFile, SlotsOfThisHostCountTheGpusThatItsEnvironmentShows) {
     EXPECT_EQ(result.exit_code, 2) << include;
     EXPECT_THAT(result.output, HasSubstr("CUDA_VISIBLE_DEVICES=4,5 shows 2: slots count the GPUs that it names, from 0 to 1"));
   }
-  // Ranks of a number of their own may have no use for GPUs, and what other hosts show is not known here.
-  EXPECT_EQ(run({"--num_gpus", "3", "/bin/true"}, {{"CUDA_VISIBLE_DEVICES", "4"}}).exit_code, 0);
+  // What other hosts show is not known here.
   const Result far =
       run({"-H", with("far slots=8\n"), "-i", "far:2", "--dry-run", "--json", "/bin/true"}, {{"CUDA_VISIBLE_DEVICES", "4"}});
   EXPECT_EQ(json::parse(far.output).at("ranks").at(0).at("environment").at("CUDA_VISIBLE_DEVICES"), "2");
+}
+
+// However the ranks were asked for.
+TEST_F(HostFile, EachRankHasAGpuOfItsOwnAmongThoseThatAreShown) {
+  const std::string four = with("localhost slots=4\n");
+  const char* const none = "there is no GPU for slot";
+  const char* const twice = "names GPU";
+  struct Asked {
+    std::vector<std::string> flags;
+    std::string visible;
+    const char* refusal;  // null: the ranks start
+  };
+  for (const Asked& one : std::vector<Asked>{{{"-H", four}, "4,5", none},
+                                             {{"-H", four, "--force_multi"}, "4,5", none},
+                                             {{"-H", four, "--num_gpus", "3"}, "GPU-a,GPU-b", none},
+                                             {{"-H", four, "-e", "localhost:0"}, "4,5", none},
+                                             {{"--num_gpus", "2"}, "4", none},
+                                             {{"--num_gpus", "4"}, "4,5,-1,6", none},
+                                             {{"--num_gpus", "2"}, "0,0", twice},
+                                             {{"--num_gpus", "1"}, "0,00", twice},
+                                             {{"-H", four, "-i", "localhost:0,1"}, "GPU-a,GPU-a", twice},
+                                             {{"-H", four, "-i", "localhost:3"}, "0,1,2,1", twice},
+                                             {{"-H", four, "--num_gpus", "2"}, "4,5", nullptr},
+                                             {{"--num_gpus", "1"}, "7", nullptr},
+                                             {{"--num_gpus", "4"}, "", nullptr},
+                                             {{"--num_gpus", "4"}, "-1", nullptr},
+                                             {{}, "1,1", twice},
+                                             {{}, "4,5", nullptr}}) {
+    std::vector<std::string> words = one.flags;
+    words.push_back("/bin/true");
+    const Result result = run(words, {{"CUDA_VISIBLE_DEVICES", one.visible}});
+    EXPECT_EQ(result.exit_code, one.refusal ? 2 : 0) << one.visible << " " << words[0] << result.output;
+    if (one.refusal) EXPECT_THAT(result.output, HasSubstr(one.refusal)) << one.visible;
+    if (one.refusal) EXPECT_THAT(result.output, HasSubstr("CUDA_VISIBLE_DEVICES=" + one.visible));
+  }
+  EXPECT_EQ(run({"--num_gpus", "3", "/bin/true"}, {{"CUDA_VISIBLE_DEVICES", "4"}, {"TRIVET_SHARE_GPU", "1"}}).exit_code, 0);
+  EXPECT_EQ(
+      run({"--num_gpus", "3", "--dry-run", "trivet", "train",
+           folder_.write("cpu.json", R"({"model": {"layers": 1, "hidden_size": 32, "heads": 2}, "training": {"steps": 1}})")},
+          {{"CUDA_VISIBLE_DEVICES", "4"}})
+          .exit_code,
+      0)
+      << "ranks that train on the CPU";
 }
 
 // Nothing is started on the host under another user than the one who asked for it.
@@ -399,11 +442,12 @@ TEST_F(HostFile, ThatIsWrongIsRefusedWithItsLine) {
 }
 
 TEST_F(HostFile, ThatIsNoHostFileIsRefusedWithoutReadingAllOfIt) {
-  EXPECT_THAT(run({"-H", "/dev/zero", "/bin/true"}).output, HasSubstr("--hostfile /dev/zero: is neither a file nor a pipe"));
-  EXPECT_THAT(run({"-H", "/tmp", "/bin/true"}).output, HasSubstr("--hostfile /tmp: is neither a file nor a pipe"));
+  EXPECT_THAT(run({"-H", "/dev/zero", "/bin/true"}).output, HasSubstr("--hostfile /dev/zero: is longer than 1048576 bytes"));
+  EXPECT_THAT(run({"-H", "/tmp", "/bin/true"}).output, HasSubstr("--hostfile /tmp: is a folder; name a file"));
   const std::string path = with("");
   fs::resize_file(path, int64_t{1} << 40);
-  EXPECT_THAT(run({"-H", path, "/bin/true"}).output, HasSubstr(path + ": is larger than 1048576 bytes"));
+  EXPECT_THAT(run({"-H", path, "/bin/true"}).output,
+              HasSubstr(path + ": has 1099511627776 bytes; a hostfile may have at most 1048576"));
   std::string hosts;
   for (int i = 0; i < 4097; ++i) hosts += "host" + std::to_string(i) + " slots=1\n";
   EXPECT_THAT(run({"-H", with(hosts), "/bin/true"}).output, HasSubstr(path + ":4097: names more than 4096 hosts"));

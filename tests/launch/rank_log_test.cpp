@@ -55,12 +55,12 @@ class RankLogs : public testing::Test {
 
 TEST_F(RankLogs, AreThisUsersAloneAndContinuedByARestart) {
   EXPECT_EQ(print("first", false), "written");
-  EXPECT_EQ(mode_of_log(), 0600u);
+  EXPECT_EQ(mode_of_log(), 01600u);
   EXPECT_EQ(print(" second", true), "written");
   EXPECT_EQ(text_of_log(), "first second");
-  ::chmod(log().c_str(), 0644);
+  ::chmod(log().c_str(), 01644);
   EXPECT_EQ(print(" third", true), "written");
-  EXPECT_EQ(mode_of_log(), 0600u);
+  EXPECT_EQ(mode_of_log(), 01600u);
   EXPECT_EQ(print("new", false), "written");
   EXPECT_EQ(text_of_log(), "new");
 }
@@ -68,12 +68,12 @@ TEST_F(RankLogs, AreThisUsersAloneAndContinuedByARestart) {
 // Whoever has the old file open, or a link to it, sees nothing of the new one, and keeps what was in it.
 TEST_F(RankLogs, OfANewJobAreNewFiles) {
   fs::create_hard_link(victim(), log());
-  ::chmod(log().c_str(), 0666);
+  ::chmod(log().c_str(), 01666);
   const Descriptor reader(::open(victim().c_str(), O_RDONLY));
   EXPECT_EQ(print("token", false), "written");
   EXPECT_EQ(text_of_victim(), "precious");
   EXPECT_EQ(text_of_log(), "token");
-  EXPECT_EQ(mode_of_log(), 0600u);
+  EXPECT_EQ(mode_of_log(), 01600u);
 }
 
 TEST_F(RankLogs, AreNotWrittenIntoWhatSomebodyElseHasPutThere) {
@@ -99,8 +99,54 @@ TEST_F(RankLogs, AreNotWrittenIntoWhatSomebodyElseHasPutThere) {
   }
   fs::remove_all(log());
   fs::create_hard_link(victim(), log());
+  ::chmod(log().c_str(), 01600);
   EXPECT_THAT(print("token", true), HasSubstr(log() + ": has several names"));
   EXPECT_EQ(text_of_victim(), "precious");
+}
+
+// Whatever the user has there under the name of a log.
+TEST_F(RankLogs, ReplaceNoFileThatNoLauncherWrote) {
+  const std::string why = "--enable_each_rank_log " + logs() + ": " + log() +
+                          ": exists, and was not written by a launcher; remove it, or name another folder";
+  for (const bool is_restart : {false, true}) {
+    std::ofstream(log()) << "precious";
+    ::chmod(log().c_str(), 0600);
+    EXPECT_EQ(print("token", is_restart), why) << is_restart;
+    EXPECT_EQ(text_of_log(), "precious");
+    fs::remove(log());
+  }
+  std::ofstream(log()) << "";
+  EXPECT_EQ(print("new", false), "written") << "nothing is lost with an empty file";
+}
+
+// All of them are checked before the first is replaced, with what the job is known to read.
+TEST_F(RankLogs, AreNoFilesThatTheJobReads) {
+  const auto check = [&](const std::vector<NamedFile>& inputs, const std::vector<std::string>& program) -> std::string {
+    try {
+      check_rank_logs(logs(), {0, 1}, inputs, program);
+      return "";
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  };
+  ASSERT_EQ(print("a log", false), "written");
+  EXPECT_EQ(check({{"--hostfile", victim()}}, {"trivet", "train", victim()}), "");
+  const std::string link = logs() + "/link", read = log() + ": is read by this job (";
+  fs::create_symlink(log(), link);
+  EXPECT_THAT(check({{"--hostfile", log()}}, {"x"}), HasSubstr(read + "--hostfile)"));
+  for (const std::string& word : {log(), link, "--config=" + log(), "data.train=" + link, "--set=data.train=" + log()})
+    EXPECT_THAT(check({}, {"x", word}), HasSubstr(read + "the program)")) << word;
+  std::ofstream(logs() + "/rank_1.err") << "precious";
+  EXPECT_THAT(check({}, {"x"}), HasSubstr("rank_1.err: exists, and was not written by a launcher"));
+}
+
+TEST_F(RankLogs, AreInANewFolderThatOthersMayNotWriteTo) {
+  const mode_t before = ::umask(0);
+  const std::string made = logs() + "/a/b";
+  EXPECT_NO_THROW(open_rank_log(made + "/", 0, "out", false));
+  ::umask(before);
+  for (const std::string& folder : {logs() + "/a", made})
+    EXPECT_EQ(static_cast<unsigned>(fs::status(folder).permissions()), 0755u) << folder;
 }
 
 TEST_F(RankLogs, AreNotWrittenIntoAFolderOfSomebodyElse) {

@@ -392,6 +392,8 @@ TEST(Restart, FlagsThatDoNotGoTogetherAreRefused) {
   LaunchedProcess too_many(launch("--max_restarts 1 --min_nodes 2", "exit 3"));
   EXPECT_EQ(too_many.wait(), 2);
   EXPECT_THAT(too_many.output(), HasSubstr("--min_nodes 2: the job has only 1 host"));
+  LaunchedProcess only_printed(launch("--max_restarts 1 --min_nodes 2 --dry-run", "exit 3"));
+  EXPECT_EQ(only_printed.wait(), 2);
 }
 
 // The losses of all steps of a metrics file.

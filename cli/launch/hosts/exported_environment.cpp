@@ -19,6 +19,12 @@ constexpr std::array<std::string_view, 7> kPrefixes{"NCCL", "UCX", "PYTHON", "ML
 constexpr std::array<std::string_view, 6> kOfOneProcess{"TRIVET_SECRET_FD",   "TRIVET_SECRET_FILE", "TRIVET_LISTEN_FD",
                                                         "TRIVET_LAUNCHER_FD", "TRIVET_JOB_ID",      "TRIVET_EPOCH"};
 
+// What the launcher says to each rank itself (rank_layout.cpp, rank_starter.cpp); the file would have no effect.
+constexpr std::array<std::string_view, 15> kOfRanks{
+    "RANK",          "WORLD_SIZE",   "LOCAL_RANK",       "LOCAL_SIZE",         "LOCAL_WORLD_SIZE",
+    "NODE_RANK",     "CROSS_RANK",   "CROSS_SIZE",       "MASTER_ADDR",        "MASTER_PORT",
+    "TRIVET_JOB_ID", "TRIVET_EPOCH", "TRIVET_LISTEN_FD", "TRIVET_LAUNCHER_FD", "TRIVET_SECRET_FD"};
+
 bool is_exported(std::string_view name) {
   return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) { return name.starts_with(prefix); }) &&
          std::find(kOfOneProcess.begin(), kOfOneProcess.end(), name) == kOfOneProcess.end();
@@ -80,21 +86,42 @@ comm::Environment parse_environment_file(const std::string& text, const std::str
     const size_t equals = rest.find('=');
     const std::string name(trimmed(rest.substr(0, equals)));
     if (equals == std::string_view::npos || !is_name(name)) refuse_variable(line, "is not accepted; write NAME=VALUE");
+    if (std::find(kOfRanks.begin(), kOfRanks.end(), name) != kOfRanks.end())
+      refuse_variable(line,
+                      "is not accepted: the launcher gives this variable to each rank itself (hostfile, --master_addr, "
+                      "--master_port); remove the line");
+    if (variables.contains(name)) refuse_variable(line, fmt::format("sets {} again; keep one of the lines", name));
     variables[name] = value_in(line, rest.substr(equals + 1));
   }
   return variables;
+}
+
+std::vector<std::string> places_of_environment_files(const comm::Environment& environment) {
+  const std::string file_name = value_of(environment, "DS_ENV_FILE", ".deepspeed_env");
+  std::vector<std::string> places;
+  for (const std::string& folder : {value_of(environment, "HOME", "."), std::string(".")}) {
+    const std::string path = (std::filesystem::path(folder) / file_name).string();
+    if (std::find(places.begin(), places.end(), path) == places.end()) places.push_back(path);
+  }
+  return places;
 }
 
 comm::Environment exported_environment(const comm::Environment& environment) {
   comm::Environment exported;
   for (const auto& [name, value] : environment)
     if (is_exported(name)) exported[name] = value;
-  const std::string file_name = value_of(environment, "DS_ENV_FILE", ".deepspeed_env");
-  for (const std::string& folder : {value_of(environment, "HOME", "."), std::string(".")}) {
-    const std::string path = std::filesystem::path(folder) / file_name;
+  const std::string chosen = value_of(environment, "DS_ENV_FILE", "");
+  bool exists = chosen.empty();
+  for (const std::string& path : places_of_environment_files(environment)) {
     const FoundText found = read_found_file(path, "keep the variables in ~/.deepspeed_env");
+    exists = exists || found.exists;
     for (const auto& [name, value] : parse_environment_file(found.text, path)) exported[name] = value;
   }
+  if (!exists)
+    throw ConfigError(
+        fmt::format("DS_ENV_FILE={}: there is no such file, neither in the home directory nor in this one; correct the name, "
+                    "or unset the variable",
+                    printable(chosen)));
   return exported;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "comm/world.h"
 
@@ -12,6 +13,8 @@ namespace trivet::cli {
 // another name) in the home directory and in this directory, of which the latter wins. Throws ConfigError that names the file
 // and line, or says why the file is not used (core/found_file.h).
 comm::Environment exported_environment(const comm::Environment& environment);
+// Where these files are, if they are there.
+std::vector<std::string> places_of_environment_files(const comm::Environment& environment);
 // The variables of one such file: "A=1", "A = 1", "export A=1", A='as it is', A="1" # comment. Refuses what a shell would
 // replace ($HOME), because no shell reads the file.
 comm::Environment parse_environment_file(const std::string& text, const std::string& path);
