@@ -114,7 +114,7 @@ std::string why_it_ended_early(const Run& run) {
 // from its directory may have its best step there.
 std::string best_line(const Run& run) {
   const EvaluationState& state = run.evaluations.state();
-  if (state.best_step == 0 || !run.evaluations.keeps(state.best_step)) return "";
+  if (state.best_step == 0 || !run.evaluations.keeps(state.best_step) || run.engine.progress().updates == 0) return "";
   const std::string& directory = run.config.checkpoint.directory;
   const std::string name = fmt::format("{}/{}", directory, checkpoint::kBestName);
   const std::string step =
