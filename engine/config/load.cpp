@@ -96,8 +96,15 @@ void widen_gradient_sums(Config& config) {
     config.grad_accum_dtype = DType::Float32;
 }
 
+// As in DeepSpeed, null is the optimizer's rate even where a schedule has another default.
+void take_rate_for_null(Config& config) {
+  const GivenKey* maximum = find_given(config, "scheduler.params.warmup_max_lr");
+  if (maximum && maximum->value == "null") config.scheduler.warmup_max_lr = 0;
+}
+
 void settle(Config& config) {
   settle_metrics(config);
+  take_rate_for_null(config);
   ignore_offload_of_whole_parameters(config);
   widen_gradient_sums(config);
   complete_batch(config);
