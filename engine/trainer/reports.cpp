@@ -159,6 +159,7 @@ void add_notes(const Run& run, std::vector<Fact>& facts) {
                              profiler.profile_step)});
   for (const std::string& line : differences_from_deepspeed(run.config)) facts.push_back({"differs", line});
   for (const std::string& line : warnings_of(run.config)) facts.push_back({"warning", line});
+  for (const std::string& line : warnings_of_rates(run.config)) facts.push_back({"warning", line});
   for (const std::string& line : auto_lines(run.config)) facts.push_back({"taken", line});
   for (const std::string& key : accepted_without_effect(run.config)) facts.push_back({"no effect", key});
 }
