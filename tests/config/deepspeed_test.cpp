@@ -236,6 +236,15 @@ TEST(NotUsed, WhatDeepSpeedDoesNotReadCostsALine) {
            {R"({"n_epoches": 3})", "which DeepSpeed ignores, too; training.epochs is the key here"},
            {R"({"max_seq_len": 512})", "which DeepSpeed ignores, too; model.sequence_length is the key here"},
            {R"({"micro_batch_size_per_gpu": "auto"})", "ignores, too; train_micro_batch_size_per_gpu is the key here"},
+           {R"({"zero_optimisation": {"enabled": false}})", "and switched off; did you mean \"zero_optimization\"?"},
+           {R"({"lora": {}})", "and switched off; the section is called model.lora here"},
+           {R"({"my_optimizer": {"name": "mine"}})", "a section of another program; did you mean \"optimizer\"?"},
+           {R"({"optimizer_config": {"type": "AdamW"}})", "a section of another program; did you mean \"optimizer\"?"},
+           {R"({"fp16_enabled": false})", "which DeepSpeed ignores, too; fp16.enabled is the key here"},
+           {R"({"checkpoint_directory": "x"})", "which DeepSpeed ignores, too; checkpoint.directory is the key here"},
+           {R"({"data_types": {"param_dtype": "fp32"}})", "data_types.param_dtype: fp16.enabled and bf16.enabled determine"},
+           {R"({"bf16": {"enabled": true}, "data_types": {"param_dtype": "bfloat16"}})",
+            "data_types.param_dtype: fp16.enabled"},
            {R"({"comms_config": {"verbose": false}})", "comms_config: not used here: a section of another program"}}) {
     const Lines lines = accepted_without_effect(parsed(config));
     EXPECT_THAT(lines, testing::Contains(testing::HasSubstr(line))) << config;
