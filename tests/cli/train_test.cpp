@@ -182,7 +182,7 @@ TEST_F(Train, AndConfigCheckBothRefuseAProfileOfAStepThatDoesNotCome) {
 TEST_F(Train, AndConfigCheckBothRefuseWhatTheConfigAloneShows) {
   for (const auto& [settings, message] : std::vector<std::pair<std::string, std::string>>{
            {"training.steps=0", "training.steps: 0 is not accepted; say how long to train"},
-           {"training.steps=null --set training.epochs=0", "training.epochs: 0 is not accepted; say how long to train"},
+           {"training.steps=0 --set training.epochs=0", "training.steps: 0 is not accepted; say how long to train"},
            {"data.train='\"\"'", "data.train: \"\" is not accepted; name the data to train on"},
            {"model.vocabulary=bytes --set model.vocabulary_rows=10",
             "the embedding has 10 rows, but the vocabulary \"bytes\""}})
