@@ -2,18 +2,21 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/config/load_for_run.h"
 #include "engine/config/reference.h"
 #include "engine/config/schema.h"
+#include "engine/lr_schedule.h"
 
 namespace trivet::cli {
 namespace {
@@ -37,9 +40,23 @@ void print_list(const char* title, const std::vector<std::string>& lines) {
   for (const std::string& line : lines) fmt::print("  {}\n", line);
 }
 
+// Whether a key names a file that is not here. A config may be checked where its data is not, so this is no mistake of it.
+bool is_missing(const std::string& path) {
+  std::error_code error;
+  const bool is_pattern = path.find_first_of("*?[") != std::string::npos;
+  return !path.empty() && !is_pattern && !std::filesystem::exists(path, error);
+}
+
 // What `trivet train` will ask for, although the config may go without.
 std::vector<std::string> needed_for_training(const Config& config) {
   std::vector<std::string> needed;
+  const auto add_missing = [&](const char* key, const std::string& path) {
+    if (is_missing(path)) needed.push_back(fmt::format("{}: \"{}\" is not found from this directory", key, printable(path)));
+  };
+  add_missing("data.train", config.data.train);
+  add_missing("data.validation", config.data.validation);
+  for (const DataSource& source : config.data.sources) add_missing("data.sources", source.path);
+  if (config.vocabulary.kind == VocabularyKind::Tokenizer) add_missing("model.vocabulary", config.vocabulary.tokenizer_file);
   if (!config.data.is_given()) needed.push_back("data.train: the data to train on (docs/data.md)");
   if (config.training.steps == 0 && config.training.epochs == 0)
     needed.push_back("training.steps: how long to train (steps or epochs)");
@@ -49,8 +66,9 @@ std::vector<std::string> needed_for_training(const Config& config) {
 // A config without a model is refused, but what there is to say of its keys is printed all the same.
 void print_check(const Config& config, const ConfigOptions& options) {
   const std::vector<std::string> automatic = auto_lines(config), without_effect = accepted_without_effect(config),
-                                 differences = differences_from_deepspeed(config), warnings = warnings_of(config),
-                                 needed = needed_for_training(config);
+                                 differences = differences_from_deepspeed(config), needed = needed_for_training(config);
+  std::vector<std::string> warnings = warnings_of(config);
+  for (std::string& line : warnings_of_rates(config)) warnings.push_back(std::move(line));
   const bool has_model = is_given(config, "model");
   if (options.json) {
     fmt::print("{}\n", nlohmann::ordered_json{{"config", options.file},

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/config/load.h"
 #include "engine/config/optimizer_states.h"
 
 namespace trivet {
@@ -116,7 +117,55 @@ bool ends_with_the_run(SchedulerType type) {
          type == SchedulerType::Cosine;
 }
 
+constexpr int64_t kMostStepsToLookAt = 1'000'000;  // so that it takes no time
+
+// The steps of the run that have a learning rate of their own to look at; a run of epochs shows only how it begins.
+int64_t steps_to_look_at(const Config& config) {
+  return config.training.steps > 0 ? config.training.steps : config.scheduler.warmup_num_steps + 10;
+}
+
+bool never_learns(const Config& config, int64_t steps) {
+  for (int64_t step = 0; step < std::min(steps, kMostStepsToLookAt); ++step)
+    if (lr_at(config.scheduler, config.optimizer.lr, step) != 0) return false;
+  return steps <= kMostStepsToLookAt;
+}
+
+// The first step, counted from 1, from which the learning rate stays as it is in the last one.
+int64_t first_of_last_rate(const Config& config, int64_t steps) {
+  const auto rate = [&](int64_t step) { return lr_at(config.scheduler, config.optimizer.lr, step); };
+  const int64_t earliest = std::max<int64_t>(0, steps - kMostStepsToLookAt);
+  int64_t first = steps - 1;
+  while (first > earliest && rate(first - 1) == rate(steps - 1)) --first;
+  return first + 1;
+}
+
 }  // namespace
+
+std::vector<std::string> warnings_of_rates(const Config& config) {
+  const SchedulerConfig& s = config.scheduler;
+  const int64_t steps = steps_to_look_at(config), run = config.training.steps;
+  if (never_learns(config, steps)) {
+    const bool has_schedule = is_given(config, "scheduler.type");
+    return {fmt::format("{}: the learning rate is 0 in {}, so nothing is learned",
+                        has_schedule ? "scheduler.params" : "optimizer.params.lr",
+                        run == 1  ? "the only step"
+                        : run > 0 ? fmt::format("all {} steps", run)
+                                  : "every step")};
+  }
+  if (run == 0) return {};
+  const double last = lr_at(s, config.optimizer.lr, run - 1);
+  const int64_t first = first_of_last_rate(config, run);
+  const bool ends_early = ends_with_the_run(s.type) && s.total_num_steps > 0 && s.total_num_steps < run;
+  if (ends_early && s.total_num_steps >= s.warmup_num_steps)
+    return {fmt::format(
+        "scheduler.params.total_num_steps: the schedule of {} steps ends before the run, whose training.steps is {}; "
+        "from step {} on the learning rate is {}",
+        s.total_num_steps, run, first, last)};
+  if (last == 0)
+    return {
+        fmt::format("scheduler.params: from step {} of {} on the learning rate is 0, so nothing more is learned", first, run)};
+  return {};
+}
 
 double lr_at(const SchedulerConfig& scheduler, double base_lr, int64_t step) {
   const int64_t last = step - 1;

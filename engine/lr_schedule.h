@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "engine/config/optimizer_config.h"
 
@@ -21,6 +23,10 @@ double lr_at(const Config& config, int64_t train_batch_size, int64_t step);
 // Throws ConfigError if the schedule depends on epochs whose number of steps nobody has set (Config::lr_scaling_warmup_steps,
 // SchedulerConfig::total_num_steps).
 void check_steps_are_known(const Config& config);
+
+// Steps that learn nothing, because their learning rate is 0, and a schedule that ends before the run, for a user who probably
+// did not mean that: lines, each beginning with a key.
+std::vector<std::string> warnings_of_rates(const Config& config);
 
 // For steps that are only timed: a constant learning rate, which depends on no number of epochs.
 void use_constant_rate(Config& config);

@@ -137,6 +137,19 @@ class TrainingLoop {
   Divergence& divergence_;
 };
 
+// A run that was to train and left its weights as they were has failed, however well each step was skipped.
+void check_something_was_learned(const trainer::Run& run, const TrainEnd& end, int64_t steps_before) {
+  const Progress& progress = run.engine.progress();
+  if (end.signal != 0 || progress.steps == steps_before || progress.updates > 0) return;
+  const int64_t steps = progress.steps;
+  const std::string all = steps == 1 ? "the only step was" : fmt::format("all {} steps were", steps);
+  const std::string what = fmt::format("{} skipped, so the weights are those of the beginning", all);
+  if (progress.skipped_in_a_row == 0)
+    throw DataError(ExitCode::Usage, fmt::format("{}: no sample that was read has a target to learn", what));
+  throw NumericsError(fmt::format("{}: their gradients were not finite; train for more steps, or {}", what,
+                                  cure_of_overflows(run.engine.plan().config)));
+}
+
 }  // namespace
 
 TrainEnd train(const Config& config, comm::World& world, const TrainOptions& options) {
@@ -156,11 +169,13 @@ TrainEnd train(const Config& config, comm::World& world, const TrainOptions& opt
   trainer::RecordedSteps recorded(run);
   StopAgreement stop(options.stop, world.group());  // lives until all is saved: a request must not kill the last save
   TrainingLoop loop(run, validation, checkpoints, divergence);
+  const int64_t steps_before = run.steps_done();
   const TrainEnd end = loop.run(stop, recorded);
   loop.check_end(end);
   recorded.at_end();
   checkpoints.remove_from_memory();
   trainer::report_end(run, end, checkpoints);
+  check_something_was_learned(run, end, steps_before);
   return end;
 }
 

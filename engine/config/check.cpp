@@ -107,6 +107,21 @@ void check_grad_accum_dtype(const Config& config) {
                      config::dtype_json(model), or_model));
 }
 
+void check_param_dtype(const Config& config) {
+  const GivenKey* given = find_given(config, "data_types.param_dtype");
+  if (!given || given->value == "null" || given->value == "\"auto\"") return;
+  const DType model = config.model_dtype();
+  const bool fp16 = given->value == "\"fp16\"" || given->value == "\"float16\"",
+             bf16 = given->value == "\"bf16\"" || given->value == "\"bfloat16\"";
+  if (model == (fp16 ? DType::Float16 : bf16 ? DType::BFloat16 : DType::Float32)) return;
+  const char* const advice = fp16   ? "set fp16.enabled to true"
+                             : bf16 ? "set bf16.enabled to true"
+                                    : "set fp16.enabled and bf16.enabled to false";
+  refuse(config, "data_types.param_dtype",
+         fmt::format("{} is not accepted for a model in {}; {}, or remove the key", given->value, config::dtype_json(model),
+                     advice));
+}
+
 void check_precision(const Config& config) {
   const Fp16Config& fp16 = config.fp16;
   if (fp16.enabled && fp16.loss_scale == 0 && std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power)) < fp16.min_loss_scale)
@@ -114,6 +129,7 @@ void check_precision(const Config& config) {
            fmt::format("{} is more than the initial scale, 2^{}", fp16.min_loss_scale, fp16.initial_scale_power));
   if (config.fp16.enabled && config.bf16.enabled) refuse(config, "bf16.enabled", "fp16 and bf16 are both enabled; enable one");
   check_grad_accum_dtype(config);
+  check_param_dtype(config);
 }
 
 // What a rank adds to a running average is no gradient, and signs have no size.

@@ -36,6 +36,8 @@ numbers comes first. Most of it is about keys that the file does not have:
 * gradients are clipped to a norm of 1 where `gradient_clipping` is not given, as in 0.19.8, while older versions do not clip;
 * gradients of a model in bf16 are summed in fp32, where DeepSpeed sums them in bf16 (`data_types.grad_accum_dtype`), and ranks send them in
   the type in which they are summed (`communication_data_type`);
+* a 0 stands for another value in `total_num_steps` (the steps of the run), `warmup_max_lr`, `muon_lr`, `adam_lr` (`lr`) and
+  `cycle_second_step_size` (the first half), where DeepSpeed takes it as it is;
 * `fp16.enabled` and `bf16.enabled` that are `"auto"` train in float32, because only Hugging Face's Trainer fills them in.
 
 A line is printed whenever its difference applies to the run, whoever wrote the file. It is left out where the file settles the matter with a
@@ -49,6 +51,9 @@ Comments (`_comment`, `//`) are accepted with one line, and so is what DeepSpeed
 * sections of other programs that are switched off (`"fp8": {"enabled": false}`);
 * keys that DeepSpeed does not read in `pipeline`, `activation_checkpointing`, `aio`, `flops_profiler`, `data_types` and `timers`;
 * `optimizer.adam_w_mode` and its like where they state a default.
+
+A section or a switch under another name (`optim`, `optimizer_config`, `fp16_enabled`) is a mistake if it would have an effect under its
+right name, although DeepSpeed ignores it; the message says the name.
 
 Any other unknown key is refused, because it may be a misspelt or misplaced one, or a number that was meant to have an effect. All mistakes
 of a file are reported together. Arguments of Hugging Face's Trainer, configs of Accelerate and a config inside another object are

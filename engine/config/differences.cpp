@@ -111,6 +111,62 @@ std::string of_muon(const Config& config) {
   return defaults.empty() ? "" : fmt::format("optimizer.params: {} where none is given", defaults);
 }
 
+// Whether the file has this number, which stands for another value here.
+bool is_written(const Config& config, const std::string& path, double number) {
+  const GivenKey* given = find_given(config, path);
+  if (!given || is_auto_key(config, path)) return false;
+  const JsonNode value = read_json(given->value, path);
+  return value.kind == JsonKind::Number && value.number == number;
+}
+
+// Numbers that mean what they say in DeepSpeed.
+std::string of_written_zeros(const Config& config) {
+  const SchedulerConfig& s = config.scheduler;
+  const OptimizerConfig& optimizer = config.optimizer;
+  const bool is_deepspeeds =
+      s.type == SchedulerType::WarmupLR || s.type == SchedulerType::WarmupDecayLR || s.type == SchedulerType::WarmupCosineLR;
+  std::string text;
+  const auto add = [&](const std::string& path, double number, const std::string& here, const std::string& there) {
+    if (is_written(config, path, number))
+      text += fmt::format("{}{}: {} stands for {}; in DeepSpeed {}", text.empty() ? "" : "; ", path, number, here, there);
+  };
+  const std::string rate = fmt::format("optimizer.params.lr, {}", optimizer.lr);
+  add("scheduler.params.warmup_max_lr", 0, rate, "it is a learning rate of 0");
+  if (is_deepspeeds) {
+    add("scheduler.params.total_num_steps", 0,
+        s.total_num_steps > 0 ? fmt::format("the steps of the run, {}", s.total_num_steps) : "the steps of the run",
+        "the schedule then ends with its warm-up");
+    add("scheduler.params.warmup_num_steps", 0, "2 steps", "0.19.8 it is refused, and in older ones it is 2 steps, too");
+  }
+  add("scheduler.params.cycle_second_step_size", 0, fmt::format("cycle_first_step_size, {}", s.cycle_first_step_size),
+      "the cycle then has no second half");
+  if (s.cycle_first_stair_count > 0)
+    add("scheduler.params.cycle_second_stair_count", -1, fmt::format("cycle_first_stair_count, {}", s.cycle_first_stair_count),
+        "the second half then has no stairs");
+  add("optimizer.params.muon_lr", 0, rate, "matrices then stay as they are");
+  add("optimizer.params.adam_lr", 0, rate, "parameters that are no matrices then stay as they are");
+  return text;
+}
+
+// Schedules of learning rates, not of shares of the optimizer's.
+bool states_rates(const Config& config) {
+  const SchedulerConfig& s = config.scheduler;
+  if (s.type == SchedulerType::LRRangeTest || s.type == SchedulerType::OneCycle) return true;
+  const bool warms_up = s.type == SchedulerType::WarmupLR || s.type == SchedulerType::WarmupDecayLR;
+  return warms_up && (s.warmup_max_lr > 0 || s.warmup_min_lr > 0);
+}
+
+std::string of_muon_schedule(const Config& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  const auto differs = [&](double rate) { return rate > 0 && rate != optimizer.lr; };
+  const bool two_rates = differs(optimizer.muon_lr) || differs(optimizer.adam_lr);
+  if (optimizer.type != OptimizerType::Muon || !two_rates || !states_rates(config)) return "";
+  return fmt::format(
+      "scheduler.type: the rates of {} are multiplied by muon_lr / lr and adam_lr / lr; in DeepSpeed they replace muon_lr and "
+      "adam_lr",
+      name_of(config.scheduler.type));
+}
+
 std::string of_signs(const Config& config) {
   if (!may_send_signs(config.optimizer.type)) return "";
   return fmt::format("optimizer.type: 256 elements share a scale of {}'s signs; in DeepSpeed all elements of a tensor do",
@@ -199,14 +255,16 @@ std::string of_reports(const Config& config) {
   return text.empty() ? "" : "reports: in DeepSpeed, " + text;
 }
 
-constexpr std::array<Difference, 16> kDifferences{{
+constexpr std::array<Difference, 18> kDifferences{{
     {Importance::Training, of_precision},
     {Importance::Training, of_optimizer},
     {Importance::Training, of_decay},
     {Importance::Training, of_torch_adam},
     {Importance::Training, of_clipping},
     {Importance::Training, of_warmup_type},
+    {Importance::Training, of_written_zeros},
     {Importance::Training, of_muon},
+    {Importance::Training, of_muon_schedule},
     {Importance::Training, of_signs},
     {Importance::Training, of_accumulation},
     {Importance::Training, of_layer_drop},

@@ -86,6 +86,12 @@ bool switched_off(const JsonNode& value) {
                      [](const JsonMember& part) { return switched_off(part.value); });
 }
 
+// Whether an object holds no value, at any depth.
+bool is_empty(const JsonNode& value) {
+  return value.kind == JsonKind::Object &&
+         std::all_of(value.members.begin(), value.members.end(), [](const JsonMember& part) { return is_empty(part.value); });
+}
+
 // Sections that DeepSpeed reads key by key, so that it never sees a key that it does not know. What else to say of such a key.
 struct LooseSection {
   std::string_view name, advice;
@@ -115,6 +121,13 @@ bool is_comment(const std::string& name) {
   const auto is = [&](const char* word) { return same_name(name, word, true); };
   return name.starts_with("_") || name.starts_with("//") || name.starts_with("#") || is("comment") || is("comments") ||
          is("description") || is("note") || is("notes");
+}
+
+// Whether a value that a top-level name of another program has must not be left out. Texts may be names of that program's
+// files.
+bool matters(const std::string& meant, const JsonNode& value) {
+  const bool is_of_model = meant.starts_with("model.") && !meant.starts_with("model.lora.") && meant != "model.sequence_length";
+  return changes_weights(meant) || (is_of_model && value.kind == JsonKind::Number);
 }
 
 JsonNode integer_node(int64_t value, Position at) {
@@ -225,11 +238,49 @@ std::string Document::section_meant_by(const JsonMember& member) const {
   return "";
 }
 
+// The sections whose name is part of this one: "optimizer" of "my_optimizer".
+std::vector<std::string> Document::sections_named_in(const std::string& name) const {
+  std::vector<std::string> sections;
+  for (const std::string& known : table_.names_in(""))
+    if (table_.is_section(known) && has_words_of(name, known)) sections.push_back(known);
+  return sections;
+}
+
+// Whether something in the value would have an effect, if this section were its place.
+bool Document::has_effect_in(const JsonNode& value, const std::string& section) const {
+  return std::any_of(value.members.begin(), value.members.end(), [&](const JsonMember& inner) {
+    const std::string path = table_.canonical(section + "." + inner.key);
+    if (const KeyEntry* entry = table_.find(path))
+      return entry->effect == Effect::Works && !is_auto(inner.value) && inner.value.kind != JsonKind::Null &&
+             !same_value(inner.value, read_json(entry->default_json, entry->path));
+    return table_.is_section(path) && has_effect_in(inner.value, path);
+  });
+}
+
+// The key that a top-level name was meant to be, if the name is its path with "_" for ".": fp16.enabled of "fp16_enabled".
+const KeyEntry* Document::key_written_flat(const std::string& name) const {
+  for (const KeyEntry& entry : table_.entries())
+    if (entry.effect == Effect::Works && is_path_with_underscores(name, entry.path)) return &entry;
+  return nullptr;
+}
+
 // Why an unknown section at the top level is the same to the run whatever is in it; empty if it may not be.
 std::string Document::reason_to_ignore_section(const JsonMember& member, const std::vector<std::string>& near) const {
-  if (switched_off(member.value)) return "a section of another program, and switched off";
-  if (!advice_on_other_section(member.key).empty() || !section_meant_by(member).empty()) return "";
-  return near.empty() || !has_keys_of(member.value, near) ? "a section of another program" : "";
+  const bool is_of_other = !advice_on_other_section(member.key).empty();
+  const std::vector<std::string> named = sections_named_in(member.key);
+  const std::string renamed = advice_on_renaming(member.key);
+  const auto with_advice = [&](const std::string& what) {
+    if (!renamed.empty()) return what + "; " + renamed;
+    const std::vector<std::string>& meant = named.empty() && switched_off(member.value) ? near : named;
+    return is_of_other || meant.empty() ? what : fmt::format("{}; did you mean {}?", what, one_of(meant));
+  };
+  const bool is_misspelt = is_empty(member.value) && !near.empty() && !is_of_other;
+  if (is_misspelt) return "";
+  if (switched_off(member.value)) return with_advice("a section of another program, and switched off");
+  if (is_of_other || !section_meant_by(member).empty()) return "";
+  if (!near.empty() && has_keys_of(member.value, near)) return "";
+  const bool has_effect = std::ranges::any_of(named, [&](const auto& section) { return has_effect_in(member.value, section); });
+  return has_effect ? "" : with_advice("a section of another program");
 }
 
 // Why a top-level key that is not in the table is the same to the run whatever its value is; empty if it may not be. Numbers
@@ -246,10 +297,13 @@ std::string Document::reason_to_ignore(const JsonMember& member) const {
   if (!elsewhere.empty()) return "";
   if (member.value.kind == JsonKind::Bool && !member.value.boolean && !advice_on_other_section(member.key).empty())
     return ignored;
-  const std::string meant = key_meant_by(member.key);
-  const bool says_nothing = member.value.kind == JsonKind::Null || is_auto(member.value);
+  const KeyEntry* flat = key_written_flat(member.key);
+  const std::string meant = flat ? flat->path : key_meant_by(member.key);
+  const bool is_off = member.value.kind == JsonKind::Bool && !member.value.boolean;
+  const bool is_default = flat ? same_value(member.value, read_json(flat->default_json, flat->path)) : is_off;
+  const bool says_nothing = member.value.kind == JsonKind::Null || is_auto(member.value) || is_default;
   if (!meant.empty())
-    return changes_weights(meant) && !says_nothing ? "" : fmt::format("{}; {} is the key here", ignored, meant);
+    return matters(meant, member.value) && !says_nothing ? "" : fmt::format("{}; {} is the key here", ignored, meant);
   if (!near.empty()) {
     const bool in_vain = std::ranges::all_of(near, [&](const auto& name) { return table_.has_no_effect(name); });
     return in_vain ? fmt::format("if it is a misspelt {}, that has no effect, either", one_of(near)) : "";
@@ -320,6 +374,16 @@ void Document::collect_section(const JsonMember& member, const std::string& path
   }
 }
 
+// Names that continue this one, or that it continues: "every_steps" of "every", "keep" of "keep_last".
+std::vector<std::string> Document::names_continuing(const std::string& name, const std::vector<std::string>& known) const {
+  std::vector<std::string> names;
+  for (const std::string& other : known) {
+    const bool is_start = name.size() >= 3 && other.starts_with(name), continues = name.starts_with(other + "_");
+    if ((is_start || continues) && names.size() < kMostSections) names.push_back(other);
+  }
+  return names;
+}
+
 // "; did you mean "stage"?"
 std::string Document::advice_on_unknown(const JsonMember& member, const std::string& section) {
   const std::vector<std::string> here = table_.names_in(section);
@@ -329,12 +393,20 @@ std::string Document::advice_on_unknown(const JsonMember& member, const std::str
     const bool is_here = meant.starts_with(within) && meant.find('.', within.size()) == std::string::npos;
     return is_here ? fmt::format("; did you mean {}?", quoted(meant.substr(within.size()))) : "; use " + meant;
   }
+  if (const KeyEntry* flat = section.empty() ? key_written_flat(member.key) : nullptr) {
+    unknown_values_.push_back(flat->path);
+    return "; use " + flat->path;
+  }
   if (section.empty() && member.value.kind == JsonKind::Object) {
     if (const std::string advice = advice_on_other_section(member.key); !advice.empty()) return "; " + advice;
   }
   const std::vector<std::string> near = nearest_names(member.key, here);
   for (const std::string& name : near) unknown_values_.push_back(within + name);
   if (!near.empty()) return "; did you mean " + one_of(near) + "?";
+  if (const auto names = section.empty() ? std::vector<std::string>() : names_continuing(member.key, here); !names.empty()) {
+    for (const std::string& name : names) unknown_values_.push_back(within + name);
+    return "; did you mean " + one_of(names) + "?";
+  }
   if (const std::string known = table_.advice_on(section); !known.empty()) return "; " + known;
   const std::vector<std::string> elsewhere = table_.sections_with(member.key);
   if (!elsewhere.empty() && elsewhere.size() <= kMostSections) {
@@ -347,6 +419,11 @@ std::string Document::advice_on_unknown(const JsonMember& member, const std::str
     const bool same_name = meant.substr(dot == std::string::npos ? 0 : dot + 1) == member.key;
     return same_name ? fmt::format("; it belongs in {}", quoted(meant.substr(0, dot)))
                      : fmt::format("; its keys are those of {}, which is the name to use", quoted(meant));
+  }
+  const bool is_top_section = section.empty() && member.value.kind == JsonKind::Object;
+  if (const auto named = is_top_section ? sections_named_in(member.key) : std::vector<std::string>(); !named.empty()) {
+    unknown_values_.push_back(named.front());
+    return fmt::format("; its keys are those of {}, which is the name to use", quoted(named.front()));
   }
   if (here.size() > 12) return "; `trivet config schema` lists all keys";
   std::string text = one_of(here);

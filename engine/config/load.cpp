@@ -19,6 +19,7 @@
 #include "engine/config/refuse.h"
 #include "engine/config/sample_curriculum.h"
 #include "engine/config/suggest.h"
+#include "engine/config/vocabulary_rows.h"
 
 namespace trivet {
 namespace {
@@ -30,6 +31,8 @@ std::string read_text(const std::string& path) {
   if (!read.problem.empty()) throw ConfigError(path + ": " + read.problem);
   return read.text;
 }
+
+constexpr int64_t kTokensOfBytes = 256;
 
 using Paths = std::vector<std::string>;
 
@@ -96,8 +99,15 @@ void widen_gradient_sums(Config& config) {
     config.grad_accum_dtype = DType::Float32;
 }
 
+// As in DeepSpeed, null is the optimizer's rate even where a schedule has another default.
+void take_rate_for_null(Config& config) {
+  const GivenKey* maximum = find_given(config, "scheduler.params.warmup_max_lr");
+  if (maximum && maximum->value == "null") config.scheduler.warmup_max_lr = 0;
+}
+
 void settle(Config& config) {
   settle_metrics(config);
+  take_rate_for_null(config);
   ignore_offload_of_whole_parameters(config);
   widen_gradient_sums(config);
   complete_batch(config);
@@ -119,7 +129,7 @@ Config config_of(const Document& document, const std::string& source) {
 using Checks = std::vector<std::function<void(const Config&)>>;
 
 // Goes on after a mistake, so that all of them are reported together.
-Config build(const JsonNode& root, const std::string& source, const Checks& more) {
+Config build(const JsonNode& root, const std::string& source, const Checks& more, AskForModel model) {
   if (const std::string why = why_not_a_config(root); !why.empty()) throw ConfigError(source + ": " + why);
   Mistakes mistakes(source);
   const Document document(root, key_table(), mistakes);
@@ -136,6 +146,10 @@ Config build(const JsonNode& root, const std::string& source, const Checks& more
   if (is_settled) add_contradictions(config, unknown_values, mistakes);
   for (const auto& check_more : more)
     if (is_settled) add_contradiction_of(check_more, config, unknown_values, mistakes);
+  const JsonNode* section = root.find("model");
+  const bool has_section = section && !section->members.empty();  // its keys may all be mistaken
+  if (is_settled && model == AskForModel::Yes && !has_section)
+    add_contradiction_of(check_model_is_given, config, unknown_values, mistakes);
   mistakes.throw_if_any();
   return config;
 }
@@ -150,11 +164,28 @@ JsonNode read_root(std::string_view text, const std::string& source_name) {
 }
 
 Config parse(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides,
-             const std::vector<std::string>& defaults, const Checks& more) {
+             const std::vector<std::string>& defaults, const Checks& more, AskForModel model) {
   JsonNode root = read_root(text, source_name);
   apply_overrides(root, overrides);
   apply_defaults(root, defaults);
-  return build(root, source_name, more);
+  return build(root, source_name, more, model);
+}
+
+// A written 0 or "" is not the same as a key that is left for later.
+void check_written_values(const Config& config) {
+  const auto refuse_written = [&](const char* path, const char* value, const char* advice) {
+    const GivenKey* given = find_given(config, path);
+    if (given && given->value == value) refuse(config, path, fmt::format("{} is not accepted; {}", value, advice));
+  };
+  if (config.training.steps == 0 && config.training.epochs == 0)
+    for (const char* path : {"training.steps", "training.epochs"})
+      refuse_written(path, "0", "say how long to train, or leave the key out for --set training.steps=N");
+  if (!config.data.is_given()) refuse_written("data.train", "\"\"", "name the data to train on (docs/data.md)");
+}
+
+// How many tokens the other vocabularies have, only their files say.
+void check_rows_of_bytes(const Config& config) {
+  if (config.vocabulary.kind == VocabularyKind::Bytes) vocabulary_rows(config, kTokensOfBytes);
 }
 
 // DeepSpeed counts the steps before the one that it profiles. With training.epochs, the number of steps follows from the data.
@@ -193,7 +224,7 @@ void check_running_averages(const Config& config) {
 
 Config parse_config(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides,
                     const std::vector<std::string>& defaults) {
-  return parse(text, source_name, overrides, defaults, {});
+  return parse(text, source_name, overrides, defaults, {}, AskForModel::No);
 }
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides,
@@ -203,9 +234,8 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
 
 Config load_config_for_run(const std::string& path, const std::vector<std::string>& overrides,
                            const std::vector<std::string>& defaults, AskForModel model) {
-  Checks checks{check_batch, check_profiled_step, check_running_averages};
-  if (model == AskForModel::Yes) checks.emplace_back(check_model_is_given);
-  return parse(read_text(path), path, overrides, defaults, checks);
+  const Checks checks{check_batch, check_written_values, check_rows_of_bytes, check_profiled_step, check_running_averages};
+  return parse(read_text(path), path, overrides, defaults, checks, model);
 }
 
 bool is_given(const Config& config, const std::string& path) {

@@ -53,6 +53,30 @@ const std::vector<Meaning>& meanings() {
       {"model.sequence_length",
        {"max_seq_len", "max_seq_length", "max_sequence_length", "seq_length", "seq_len", "max_length", "model_max_length",
         "cutoff_len", "context_length", "max_len", "maxlen"}},
+      {"model.layers", {"num_hidden_layers", "num_layers", "n_layer", "n_layers", "num_transformer_layers", "depth"}},
+      {"model.hidden_size", {"n_embd", "n_embed", "d_model", "hidden_dim", "embed_dim", "embedding_size", "hidden_width"}},
+      {"model.heads", {"num_attention_heads", "num_heads", "n_head", "n_heads", "attention_heads", "nhead"}},
+      {"model.key_value_heads",
+       {"num_key_value_heads", "kv_heads", "n_kv_heads", "n_kv_head", "num_kv_heads", "num_query_groups", "kv_head"}},
+      {"model.head_size", {"head_dim", "kv_channels", "d_head", "d_kv"}},
+      {"model.feed_forward_size",
+       {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "d_ff", "mlp_size", "mlp_dim", "feed_forward_dim"}},
+      {"model.sequence_length", {"max_position_embeddings", "n_positions", "n_ctx", "block_size"}},
+      {"model.vocabulary", {"vocab_size", "vocab", "tokenizer", "tokenizer_name", "tokenizer_path", "padded_vocab_size"}},
+      {"model.type", {"model_type", "architecture", "arch"}},
+      {"model.norm_epsilon", {"rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "layernorm_epsilon", "norm_eps"}},
+      {"model.rotary_base", {"rope_theta", "rotary_emb_base", "rope_base"}},
+      {"model.rotary_scaling", {"rope_scaling"}},
+      {"model.attention_window", {"sliding_window", "window_size"}},
+      {"model.tied_embedding", {"tie_word_embeddings", "tie_embeddings", "tied_embeddings"}},
+      {"model.gate_activation", {"hidden_act", "activation_function", "hidden_activation"}},
+      {"model.dropout",
+       {"hidden_dropout", "attention_dropout", "resid_pdrop", "attn_pdrop", "embd_pdrop", "hidden_dropout_prob"}},
+      {"model.lora.rank", {"r", "lora_r", "lora_rank"}},
+      {"model.lora.alpha", {"lora_alpha"}},
+      {"model.lora.targets", {"target_modules", "lora_target_modules"}},
+      {"model.lora.dropout", {"lora_dropout"}},
+      {"training.seed", {"random_seed", "manual_seed"}},
       {"steps_per_print", {"logging_steps", "log_interval", "log_steps", "print_interval"}},
       {"checkpoint.every_steps", {"save_steps", "save_interval"}},
       {"checkpoint.keep", {"save_total_limit"}},
@@ -219,6 +243,14 @@ JsonNode as_object(const std::vector<std::pair<std::string, std::string>>& lines
   return object;
 }
 
+// "fp16_enabled" of fp16.enabled, "optimizer_lr" of optimizer.params.lr.
+std::string flattened(std::string path, bool without_params) {
+  const size_t params = path.find(".params.");
+  if (without_params && params != std::string::npos) path.erase(params, std::string(".params").size());
+  std::ranges::replace(path, '.', '_');
+  return path;
+}
+
 // The section that another name means: "zero_optimization.offload_optimizer" for "offload".
 std::string section_called(const std::string& plain) {
   static const std::vector<Meaning> sections{
@@ -246,6 +278,21 @@ std::string key_meant_by(const std::string& name) {
   for (const Meaning& meaning : meanings())
     if (has(meaning.names, plain)) return std::string(meaning.path);
   return "";
+}
+
+bool is_path_with_underscores(const std::string& name, const std::string& path) {
+  if (path.find('.') == std::string::npos) return false;
+  const std::string plain = lower_words(name);
+  return plain == flattened(path, true) || plain == flattened(path, false);
+}
+
+bool has_words_of(const std::string& name, const std::string& words) {
+  return ("_" + lower_words(name) + "_").find("_" + words + "_") != std::string::npos;
+}
+
+std::string advice_on_renaming(const std::string& name) {
+  const std::string section = section_called(lower_words(name));
+  return section.empty() ? "" : fmt::format("the section is called {} here", section);
 }
 
 bool changes_weights(const std::string& path) {

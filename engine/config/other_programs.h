@@ -11,6 +11,16 @@ namespace trivet::config {
 // The path of the key that is meant by a name of another program: "gradient_clipping" for "max_grad_norm". Empty: not known.
 std::string key_meant_by(const std::string& name);
 
+// Whether a name is the path of a key with "_" for ".": "fp16_enabled" for fp16.enabled, "optimizer_lr" for
+// optimizer.params.lr.
+bool is_path_with_underscores(const std::string& name, const std::string& path);
+
+// Whether the words of a name hold those of another one in a row: "my_optimizer" has those of "optimizer".
+bool has_words_of(const std::string& name, const std::string& words);
+
+// "the section is called fp16 here" for "float16". Empty: not known.
+std::string advice_on_renaming(const std::string& name);
+
 // Whether the key with this path decides how weights change, so that its value must not be left out: not training.epochs, which
 // the program that reads a config of DeepSpeed knows from elsewhere.
 bool changes_weights(const std::string& path);

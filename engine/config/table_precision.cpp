@@ -9,6 +9,11 @@ namespace {
 
 const char* const kNoPrecision = "false, the default of Hugging Face's Trainer, which takes ";
 
+// Weights that are summed in 16 bits stop moving when updates become small, so a run would compute other numbers.
+const char* const kFloat32Masters =
+    "false, which keeps master weights and optimizer states in float32, and where memory is short "
+    "zero_optimization.offload_optimizer or a higher zero_optimization.stage,";
+
 void set_grad_accum_dtype(Config& config, const JsonNode& node) {
   const auto is = [&](const char* name, const char* long_name) { return node.text == name || node.text == long_name; };
   if (is("fp32", "float32")) config.grad_accum_dtype = DType::Float32;
@@ -58,7 +63,7 @@ void add_fp16(KeyTable& table) {
       .at_least(0)
       .active_when(when_dynamic, dynamic);
   fp16.inert("auto_cast", "false", "cast inputs to float16", "tokens are integers, and images are read in the model's type");
-  fp16.unsupported("fp16_master_weights_and_grads", "false", "master weights in float16");
+  fp16.unsupported("fp16_master_weights_and_grads", "false", "master weights in float16").instead(kFloat32Masters);
 }
 
 void add_bf16(KeyTable& table) {
@@ -76,8 +81,8 @@ void add_bf16(KeyTable& table) {
                                     {"min_loss_scale", "1.0"}})
     bf16.inert(name, value, std::string("as fp16.") + name, "bfloat16 needs no loss scale");
   bf16.unused("immediate_grad_update", "false", "accumulate gradients as soon as they are computed");
-  bf16.unsupported("bf16_master_weights_and_grads", "false", "master weights in bfloat16");
-  bf16.unsupported("bf16_optimizer_states", "false", "optimizer state in bfloat16");
+  bf16.unsupported("bf16_master_weights_and_grads", "false", "master weights in bfloat16").instead(kFloat32Masters);
+  bf16.unsupported("bf16_optimizer_states", "false", "optimizer state in bfloat16").instead(kFloat32Masters);
 }
 
 }  // namespace
@@ -104,7 +109,10 @@ void add_precision_keys(KeyTable& table) {
       .nullable()
       .deepspeed("sums gradients of a model in bf16 in bf16 where nothing is given")
       .active_when("reproducible is \"run\"", [](const Config& c) { return c.reproducible == Reproducible::Run; });
-  types.unsupported("param_dtype", "null", "type of the parameters; in Trivet, fp16.enabled and bf16.enabled determine it");
+  types
+      .inert("param_dtype", "null", "type of the parameters: that of the model, as in DeepSpeed, which refuses another one",
+             "fp16.enabled and bf16.enabled determine the type of the parameters, and this is it")
+      .names({"fp32", "fp16", "bf16", "float32", "float16", "bfloat16"});
   types.unsupported("buffer_dtype", "null", "type of buffers");
   types.unsupported("keep_in_fp32_modules", "\"auto\"", "modules whose buffers stay in float32").type(KeyType::Any);
 

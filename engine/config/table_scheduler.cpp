@@ -32,7 +32,7 @@ void add_warmup(Section<S>& params) {
   params.key("warmup_min_lr", &S::warmup_min_lr, "learning rate at the first step")
       .at_least(0)
       .only_for(kSchedulerType, warmup);
-  params.key("warmup_max_lr", &S::warmup_max_lr, "learning rate after the warm-up; 0: the optimizer's lr")
+  params.key("warmup_max_lr", &S::warmup_max_lr, "learning rate after the warm-up; 0 or null: the optimizer's lr")
       .at_least(0)
       .nullable()
       .default_note("WarmupDecayLR: 0.001")

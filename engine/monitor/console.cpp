@@ -142,12 +142,14 @@ std::string Console::time_left(const StepMetrics& metrics) const {
 std::string Console::summary() const {
   std::string text = fmt::format("{} steps in {}", with_commas(steps_), duration(all_ms_ / 1000));
   if (first_loss_) text += fmt::format(", loss {:.4f} -> {:.4f}", *first_loss_, *last_loss_);
-  if (last_validation_)
-    text += fmt::format(", validation {:.4f} (best {:.4f} at step {})", *last_validation_, *best_validation_,
-                        with_commas(best_step_));
+  const bool all_skipped = steps_ > 0 && skipped_ == steps_;  // then all evaluations are of the same weights
+  if (last_validation_) text += fmt::format(", validation {:.4f}", *last_validation_);
+  if (last_validation_ && !all_skipped)
+    text += fmt::format(" (best {:.4f} at step {})", *best_validation_, with_commas(best_step_));
   if (counted_ms_ > 0)
     text += fmt::format(", {} {}/s", rate(static_cast<double>(counted_targets_) / counted_ms_ * 1000), words_.short_many);
   text += fmt::format(", {} skipped", with_commas(skipped_));
+  if (all_skipped && without_targets_ < steps_) text += ", which is all of them: nothing was learned";
   if (without_targets_ == 0) return text;
   return text + (without_targets_ == steps_ ? ", all for lack of targets: nothing was learned"
                                             : fmt::format(", {} of them for lack of targets", with_commas(without_targets_)));

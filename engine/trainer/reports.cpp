@@ -114,7 +114,7 @@ std::string why_it_ended_early(const Run& run) {
 // from its directory may have its best step there.
 std::string best_line(const Run& run) {
   const EvaluationState& state = run.evaluations.state();
-  if (state.best_step == 0 || !run.evaluations.keeps(state.best_step)) return "";
+  if (state.best_step == 0 || !run.evaluations.keeps(state.best_step) || run.engine.progress().updates == 0) return "";
   const std::string& directory = run.config.checkpoint.directory;
   const std::string name = fmt::format("{}/{}", directory, checkpoint::kBestName);
   const std::string step =
@@ -159,6 +159,7 @@ void add_notes(const Run& run, std::vector<Fact>& facts) {
                              profiler.profile_step)});
   for (const std::string& line : differences_from_deepspeed(run.config)) facts.push_back({"differs", line});
   for (const std::string& line : warnings_of(run.config)) facts.push_back({"warning", line});
+  for (const std::string& line : warnings_of_rates(run.config)) facts.push_back({"warning", line});
   for (const std::string& line : auto_lines(run.config)) facts.push_back({"taken", line});
   for (const std::string& key : accepted_without_effect(run.config)) facts.push_back({"no effect", key});
 }

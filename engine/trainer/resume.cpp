@@ -86,14 +86,29 @@ std::string resume_from_own(Run& run, Checkpoints& checkpoints) {
   return step;
 }
 
+bool is_step(const std::string& directory) { return std::filesystem::path(directory).filename().string().starts_with("step-"); }
+
+[[noreturn]] void refuse_to_resume_from(const std::string& directory) {
+  std::error_code error;
+  const std::string name = printable(directory);
+  const std::string what = !std::filesystem::exists(directory, error) ? fmt::format("there is no directory \"{}\"", name)
+                           : !std::filesystem::is_directory(directory, error) ? fmt::format("\"{}\" is not a directory", name)
+                                                                              : fmt::format("\"{}\" holds no checkpoint", name);
+  const std::string message = fmt::format(
+      "--resume: {}; name the directory of an earlier run, which is its checkpoint.directory, or one of its steps", what);
+  if (is_step(directory)) throw CheckpointError(ExitCode::CheckpointCorrupt, message);
+  throw ConfigError(message);
+}
+
 std::string resume_from_other(Run& run, const std::string& directory, const Checkpoints& checkpoints) {
+  std::error_code error;
   const std::string followed = checkpoint::follow_name(real_file_system(), directory);
-  if (std::filesystem::path(followed).filename().string().starts_with("step-"))
-    return resume_from(run, checkpoint::LoadedStep(real_file_system(), followed));
+  const bool is_file = std::filesystem::exists(followed, error) && !std::filesystem::is_directory(followed, error);
+  if (is_file || (is_step(followed) && !std::filesystem::exists(followed, error))) refuse_to_resume_from(directory);
+  if (is_step(followed)) return resume_from(run, checkpoint::LoadedStep(real_file_system(), followed));
   checkpoint::CheckpointStore other(real_file_system(), checkpoints.store_options(directory));
   const std::string step = resume_from(run, other.open_latest(checkpoints.ranks()));
-  if (step.empty())
-    throw ConfigError(fmt::format("--resume: \"{}\" holds no checkpoint; name the directory of an earlier run", directory));
+  if (step.empty()) refuse_to_resume_from(directory);
   return step;
 }
 

@@ -106,7 +106,18 @@ TEST_F(Diverged, ARunThatSkippedTooManyStepsGoesOnFromItsNewestStepWithABetterCo
 TEST_F(Diverged, TooManySkippedStepsAtTheEndOfTheRunAreExitCode16) {
   const std::string overflow = "train config.json --set fp16.enabled=true --set fp16.loss_scale=1e30 --set training.steps=3 ";
   EXPECT_EQ(folder.run(overflow + "--set training.stop_after_skipped=3 --set checkpoint.directory=a").code, 16);
-  EXPECT_EQ(folder.run(overflow + "--set training.stop_after_skipped=4 --set checkpoint.directory=b").code, 0);
+  const Output none = folder.run(overflow +
+                                 "--set training.stop_after_skipped=4 --set checkpoint.directory=b "
+                                 "--set training.evaluate_every=1");
+  EXPECT_EQ(none.code, 16);
+  EXPECT_THAT(none.errors, HasSubstr("all 3 steps were skipped, so the weights are those of the beginning: their gradients "
+                                     "were not finite; train for more steps, or lower fp16.loss_scale"));
+  EXPECT_THAT(none.text, HasSubstr("3 skipped, which is all of them: nothing was learned\n"));
+  EXPECT_EQ(none.text.find("best"), std::string::npos) << none.text;
+  // What was learned before a resume counts.
+  const std::string again = "train config.json --resume --set fp16.enabled=true --set fp16.loss_scale=";
+  EXPECT_EQ(folder.run(again + "1 --set checkpoint.directory=b --set training.steps=4").code, 0);
+  EXPECT_EQ(folder.run(again + "1e30 --set checkpoint.directory=b --set training.steps=5").code, 0);
 }
 
 TEST_F(Diverged, AValidationLossThatIsNotFiniteIsExitCode16) {

@@ -179,6 +179,31 @@ TEST_F(Train, AndConfigCheckBothRefuseAProfileOfAStepThatDoesNotCome) {
   }
 }
 
+TEST_F(Train, AndConfigCheckBothRefuseWhatTheConfigAloneShows) {
+  for (const auto& [settings, message] : std::vector<std::pair<std::string, std::string>>{
+           {"training.steps=0", "training.steps: 0 is not accepted; say how long to train"},
+           {"training.steps=0 --set training.epochs=0", "training.steps: 0 is not accepted; say how long to train"},
+           {"data.train='\"\"'", "data.train: \"\" is not accepted; name the data to train on"},
+           {"model.vocabulary=bytes --set model.vocabulary_rows=10",
+            "the embedding has 10 rows, but the vocabulary \"bytes\""}})
+    for (const char* command : {"config check", "train"}) {
+      const Output refused = folder.run(std::string(command) + " config.json --set " + settings);
+      EXPECT_EQ(refused.code, 2) << command << " " << settings;
+      EXPECT_THAT(refused.errors, HasSubstr(message)) << command;
+    }
+  EXPECT_THAT(folder.run("config check config.json --set data.train=nowhere.txt").text,
+              HasSubstr("data.train: \"nowhere.txt\" is not found from this directory\n"));
+}
+
+TEST_F(Train, NamesTheDirectoryThatItCannotResumeFrom) {
+  for (const auto& [directory, message] : std::vector<std::pair<std::string, std::string>>{
+           {"nowhere", "--resume: there is no directory \"nowhere\"; name the directory of an earlier run"},
+           {"text.txt", "--resume: \"text.txt\" is not a directory; name"},
+           {"nowhere/step-00000005", "--resume: there is no directory \"nowhere/step-00000005\"; name"},
+           {".", "--resume: \".\" holds no checkpoint; name"}})
+    EXPECT_THAT(folder.run("train config.json --resume " + directory).errors, HasSubstr(message)) << directory;
+}
+
 TEST_F(Train, AsksForTheModelThatAConfigForDeepSpeedLacks) {
   folder.write("ds.json", R"({"train_batch_size": "auto", "data": {"train": "text.txt"}, "training": {"steps": 1}})");
   for (const char* command : {"train ds.json", "config check ds.json"}) {
@@ -187,6 +212,10 @@ TEST_F(Train, AsksForTheModelThatAConfigForDeepSpeedLacks) {
     EXPECT_THAT(refused.errors,
                 HasSubstr("ds.json: model: there is no such section: in DeepSpeed the program brings the model"));
   }
+  folder.write("gpt2.json", R"({"train_batch_size": 1, "model": {"n_embd": 8}})");
+  const std::string misspelt = folder.run("config check gpt2.json").errors;
+  EXPECT_THAT(misspelt, HasSubstr("model.n_embd: unknown key; did you mean \"hidden_size\"?"));
+  EXPECT_EQ(misspelt.find("no such section"), std::string::npos) << misspelt;
   const Output told = folder.run("config check ds.json");
   EXPECT_THAT(told.text, HasSubstr("ds.json: no model section\n"));
   EXPECT_THAT(told.text, HasSubstr("optimizer: there is no section, so AdamW with lr 0.001"));

@@ -236,6 +236,15 @@ TEST(NotUsed, WhatDeepSpeedDoesNotReadCostsALine) {
            {R"({"n_epoches": 3})", "which DeepSpeed ignores, too; training.epochs is the key here"},
            {R"({"max_seq_len": 512})", "which DeepSpeed ignores, too; model.sequence_length is the key here"},
            {R"({"micro_batch_size_per_gpu": "auto"})", "ignores, too; train_micro_batch_size_per_gpu is the key here"},
+           {R"({"zero_optimisation": {"enabled": false}})", "and switched off; did you mean \"zero_optimization\"?"},
+           {R"({"lora": {}})", "and switched off; the section is called model.lora here"},
+           {R"({"my_optimizer": {"name": "mine"}})", "a section of another program; did you mean \"optimizer\"?"},
+           {R"({"optimizer_config": {"type": "AdamW"}})", "a section of another program; did you mean \"optimizer\"?"},
+           {R"({"fp16_enabled": false})", "which DeepSpeed ignores, too; fp16.enabled is the key here"},
+           {R"({"checkpoint_directory": "x"})", "which DeepSpeed ignores, too; checkpoint.directory is the key here"},
+           {R"({"data_types": {"param_dtype": "fp32"}})", "data_types.param_dtype: fp16.enabled and bf16.enabled determine"},
+           {R"({"bf16": {"enabled": true}, "data_types": {"param_dtype": "bfloat16"}})",
+            "data_types.param_dtype: fp16.enabled"},
            {R"({"comms_config": {"verbose": false}})", "comms_config: not used here: a section of another program"}}) {
     const Lines lines = accepted_without_effect(parsed(config));
     EXPECT_THAT(lines, testing::Contains(testing::HasSubstr(line))) << config;
@@ -306,6 +315,38 @@ TEST(Differences, AreToldWheneverTheyApply) {
           {clips + R"("optimizer": {"type": "Muon", "params": {"lr": 0.02, "betas": [0.9, 0.95], "eps": 1e-10}})", {}},
           {clips + R"("optimizer": {"type": "Muon", "params": {}})",
            {"optimizer.params: 0.001 is the learning rate of matrices"}},
+          {clips + R"("optimizer": {"type": "Muon", "params": {"lr": 0.02, "muon_lr": 0, "betas": [0.9, 0.95], "eps": 1e-10}})",
+           {"optimizer.params.muon_lr: 0 stands for optimizer.params.lr, 0.02; in DeepSpeed matrices then stay as they are"}},
+          {clips +
+               R"("optimizer": {"type": "Muon", "params": {"lr": 0.02, "adam_lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-10}},
+                      "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1}})",
+           {"scheduler.type: the rates of OneCycle are multiplied by muon_lr / lr and adam_lr / lr"}},
+          {clips +
+               R"("optimizer": {"type": "Muon", "params": {"lr": 0.02, "adam_lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-10}},
+                      "scheduler": {"type": "WarmupLR"})",
+           {}},
+          {adam + clips + R"("scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0}})",
+           {"scheduler.params.warmup_max_lr: 0 stands for optimizer.params.lr, 1; in DeepSpeed it is a learning rate of 0"}},
+          {adam + clips + R"("scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": null}})", {}},
+          {adam + clips +
+               R"("training": {"steps": 5}, "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 0.0}})",
+           {"scheduler.params.total_num_steps: 0 stands for the steps of the run, 5; in DeepSpeed the schedule then ends "
+            "with"}},
+          {adam + clips +
+               R"("training": {"steps": 5}, "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}})",
+           {}},
+          {adam + clips + R"("training": {"steps": 5}, "scheduler": {"type": "Cosine", "params": {"total_num_steps": 0}})", {}},
+          {adam + clips + R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}})",
+           {"scheduler.params.warmup_num_steps: 0 stands for 2 steps; in DeepSpeed 0.19.8 it is refused"}},
+          {adam + clips + R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1,
+                              "cycle_second_step_size": 0}})",
+           {"scheduler.params.cycle_second_step_size: 0 stands for cycle_first_step_size, 2000; in DeepSpeed the cycle then"}},
+          {adam + clips + R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1,
+                              "cycle_first_stair_count": 4, "cycle_second_stair_count": -1}})",
+           {"scheduler.params.cycle_second_stair_count: -1 stands for cycle_first_stair_count, 4"}},
+          {adam + clips + R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1,
+                              "cycle_second_stair_count": null, "cycle_second_step_size": null}})",
+           {}},
           {adam + clips + R"("wall_clock_breakdown": true)", {"reports: in DeepSpeed, wall_clock_breakdown prints the means"}},
           {R"("bf16": {"enabled": true}, "wall_clock_breakdown": true, "optimizer": {"type": "AdamW", "params": {"weight_decay": 0.1}})",
            {decay, clipping, sums, "reports: in DeepSpeed"}}}) {
@@ -352,6 +393,13 @@ TEST(Auto, OfTheMaximumIsTheTrainersRateWithoutALearningRate) {
   EXPECT_EQ(config.scheduler.warmup_max_lr, 5e-5);
   EXPECT_EQ(taken(config, "scheduler.params.warmup_max_lr"),
             "0.00005, the default of Hugging Face's Trainer, which takes --learning_rate");
+}
+
+TEST(Auto, AndNullOfTheMaximumAreNotTheSame) {
+  const Config config = parsed(
+      R"({"optimizer": {"type": "Adam", "params": {"lr": 0.5}}, "training": {"steps": 5},
+          "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": null}}})");
+  EXPECT_EQ(config.scheduler.warmup_max_lr, 0);  // the optimizer's rate, as in DeepSpeed, and not the default of 0.001
 }
 
 TEST(ModelIsGiven, IsAskedOfEveryConfig) {

@@ -1,13 +1,17 @@
 #include "engine/lr_schedule.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numbers>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/config/load.h"
 
 namespace trivet {
 namespace {
@@ -223,6 +227,33 @@ TEST(LrSchedule, EpochsMustHaveBeenCounted) {
   config.lr_scaling_warmup_steps = config.scheduler.total_num_steps = 0;
   use_constant_rate(config);
   EXPECT_EQ(refusal_of(config), "accepted");
+}
+
+TEST(RateWarnings, SayWhichStepsLearnNothing) {
+  const std::string all = "so nothing is learned", rest = "so nothing more is learned";
+  for (const auto& [scheduler, lr, steps, expected] : std::vector<std::tuple<std::string, double, int, std::string>>{
+           {"", 0, 5, "optimizer.params.lr: the learning rate is 0 in all 5 steps, so nothing is learned"},
+           {"", 0, 1, "the learning rate is 0 in the only step"},
+           {"", 0.1, 1, ""},
+           {R"("type": "WarmupLR", "params": {"warmup_num_steps": 10})", 0.1, 2, all},  // the logarithm of 1 is 0
+           {R"("type": "WarmupLR", "params": {"warmup_num_steps": 10})", 0.1, 3, ""},
+           {R"("type": "WarmupDecayLR", "params": {"total_num_steps": 5, "warmup_num_steps": 2})", 0.1, 5, ""},
+           {R"("type": "WarmupDecayLR", "params": {"total_num_steps": 3, "warmup_num_steps": 2})", 0.1, 9,
+            "scheduler.params.total_num_steps: the schedule of 3 steps ends before the run, whose training.steps is 9; from "
+            "step 5 on the learning rate is 0"},
+           {R"("type": "Cosine", "params": {"total_num_steps": 3, "end_ratio": 0.5})", 0.1, 9, "on the learning rate is 0.05"},
+           {R"("type": "WarmupDecayLR", "params": {"total_num_steps": 1, "warmup_num_steps": 2})", 0.1, 9, rest},
+           {R"("type": "OneCycle", "params": {"cycle_min_lr": 0, "cycle_max_lr": 1, "cycle_first_step_size": 2})", 0.1, 9,
+            "scheduler.params: from step 5 of 9 on the learning rate is 0"},
+           {R"("type": "OneCycle", "params": {"cycle_min_lr": 0, "cycle_max_lr": 0})", 0.1, 9, all}}) {
+    const std::string text = fmt::format(R"({{"training": {{"steps": {}}}, "optimizer": {{"params": {{"lr": {}}}}}{}}})", steps,
+                                         lr, scheduler.empty() ? "" : ", \"scheduler\": {" + scheduler + "}");
+    const std::vector<std::string> lines = warnings_of_rates(parse_config(text, "a"));
+    ASSERT_EQ(lines.size(), expected.empty() ? 0u : 1u) << text << ": " << testing::PrintToString(lines);
+    if (!lines.empty()) {
+      EXPECT_NE(lines[0].find(expected), std::string::npos) << text << ": " << lines[0];
+    }
+  }
 }
 
 }  // namespace
