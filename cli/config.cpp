@@ -8,12 +8,15 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/config/load_for_run.h"
 #include "engine/config/reference.h"
 #include "engine/config/schema.h"
+#include "engine/data/file_pattern.h"
+#include "engine/data/input_files.h"
 
 namespace trivet::cli {
 namespace {
@@ -37,10 +40,25 @@ void print_list(const char* title, const std::vector<std::string>& lines) {
   for (const std::string& line : lines) fmt::print("  {}\n", line);
 }
 
+// Data may be on another machine, so that absent data is told; what is there must be of a kind that is read.
+void add_absent_data(const Config& config, std::vector<std::string>& needed) {
+  std::vector<std::pair<std::string, std::string>> named{{"data.train", config.data.train},
+                                                         {"data.validation", config.data.validation}};
+  for (const DataSource& source : config.data.sources) named.emplace_back("data.sources", source.path);
+  for (const auto& [key, path] : named) {
+    if (path.empty()) continue;
+    if (data::is_absent(path))
+      needed.push_back(fmt::format("{}: there is no {} here, relative to this folder", key, printable(path, 4096)));
+    else if (config.model.type != model::Type::Sequential && !config.data.grows)
+      data::find_inputs(data::matching_files(path).paths, config.data.read_as, data::FolderUse::Train);
+  }
+}
+
 // What `trivet train` will ask for, although the config may go without.
 std::vector<std::string> needed_for_training(const Config& config) {
   std::vector<std::string> needed;
   if (!config.data.is_given()) needed.push_back("data.train: the data to train on (docs/data.md)");
+  add_absent_data(config, needed);
   if (config.training.steps == 0 && config.training.epochs == 0)
     needed.push_back("training.steps: how long to train (steps or epochs)");
   return needed;
