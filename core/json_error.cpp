@@ -66,7 +66,8 @@ std::string about_string(std::string_view text, size_t at, std::string_view reas
     return place + " has a line break or another control character in a string; write it as an escape, such as \\n or \\t";
   if (reason.find("forbidden character after backslash") != std::string_view::npos)
     return place + " has a backslash that begins no escape of JSON; write it as \\\\";
-  if (reason.find("UTF-8") != std::string_view::npos) return place + " has a string that is not UTF-8; convert the file to UTF-8";
+  if (reason.find("UTF-8") != std::string_view::npos)
+    return place + " has a string that is not UTF-8; convert the file to UTF-8";
   return "";
 }
 
