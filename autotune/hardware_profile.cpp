@@ -13,6 +13,7 @@
 #include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/file_system.h"
+#include "core/json_error.h"
 #include "core/printable.h"
 
 namespace trivet::autotune {
@@ -148,7 +149,7 @@ HardwareProfile parse_profile(const std::string& text, const std::string& path) 
     profile.version = json.at("version"), profile.date = json.at("date");
     for (const ordered_json& setup : json.at("setups")) profile.setups.push_back(setup_of(setup));
   } catch (const ordered_json::exception& error) {
-    refuse(fmt::format("is not a valid profile ({})", printable(error.what())));
+    refuse(fmt::format("is not a valid profile ({})", json_error_in_words(text, error)));
   } catch (const ConfigError&) {
     throw;
   } catch (const std::runtime_error& error) {

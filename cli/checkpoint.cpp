@@ -77,7 +77,11 @@ void check_directory(const std::string& path) {
 
 LoadedStep open_path(const std::string& path, StepFiles which) {
   check_directory(path);
-  return is_step(path) ? LoadedStep(real_file_system(), path, which) : checkpoint::open_newest(real_file_system(), path, which);
+  if (is_step(path)) return LoadedStep(real_file_system(), path, which);
+  std::vector<std::string> passed_over;
+  LoadedStep step = checkpoint::open_newest(real_file_system(), path, which, &passed_over);
+  for (const std::string& note : passed_over) Log().warning(note);
+  return step;
 }
 
 // The directories of the steps that a path stands for, oldest first.

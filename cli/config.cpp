@@ -16,6 +16,8 @@
 #include "engine/config/load_for_run.h"
 #include "engine/config/reference.h"
 #include "engine/config/schema.h"
+#include "engine/data/file_pattern.h"
+#include "engine/data/input_files.h"
 #include "engine/lr_schedule.h"
 
 namespace trivet::cli {
@@ -40,24 +42,28 @@ void print_list(const char* title, const std::vector<std::string>& lines) {
   for (const std::string& line : lines) fmt::print("  {}\n", line);
 }
 
-// Whether a key names a file that is not here. A config may be checked where its data is not, so this is no mistake of it.
-bool is_missing(const std::string& path) {
-  std::error_code error;
-  const bool is_pattern = path.find_first_of("*?[") != std::string::npos;
-  return !path.empty() && !is_pattern && !std::filesystem::exists(path, error);
+// Data may be on another machine, so that absent data is told; what is there must be of a kind that is read.
+void add_absent_data(const Config& config, std::vector<std::string>& needed) {
+  std::vector<std::pair<std::string, std::string>> named{{"data.train", config.data.train},
+                                                         {"data.validation", config.data.validation}};
+  for (const DataSource& source : config.data.sources) named.emplace_back("data.sources", source.path);
+  for (const auto& [key, path] : named) {
+    if (path.empty()) continue;
+    if (data::is_absent(path))
+      needed.push_back(fmt::format("{}: there is no {} here, relative to this folder", key, printable(path, 4096)));
+    else if (config.model.type != model::Type::Sequential && !config.data.grows)
+      data::find_inputs(data::matching_files(path).paths, config.data.read_as, data::FolderUse::Train);
+  }
 }
 
 // What `trivet train` will ask for, although the config may go without.
 std::vector<std::string> needed_for_training(const Config& config) {
   std::vector<std::string> needed;
-  const auto add_missing = [&](const char* key, const std::string& path) {
-    if (is_missing(path)) needed.push_back(fmt::format("{}: \"{}\" is not found from this directory", key, printable(path)));
-  };
-  add_missing("data.train", config.data.train);
-  add_missing("data.validation", config.data.validation);
-  for (const DataSource& source : config.data.sources) add_missing("data.sources", source.path);
-  if (config.vocabulary.kind == VocabularyKind::Tokenizer) add_missing("model.vocabulary", config.vocabulary.tokenizer_file);
+  const std::string& tokenizer = config.vocabulary.tokenizer_file;
+  if (config.vocabulary.kind == VocabularyKind::Tokenizer && data::is_absent(tokenizer))
+    needed.push_back(fmt::format("model.vocabulary: there is no {} here, relative to this folder", printable(tokenizer)));
   if (!config.data.is_given()) needed.push_back("data.train: the data to train on (docs/data.md)");
+  add_absent_data(config, needed);
   if (config.training.steps == 0 && config.training.epochs == 0)
     needed.push_back("training.steps: how long to train (steps or epochs)");
   return needed;

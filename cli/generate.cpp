@@ -18,6 +18,7 @@
 #include "core/enum_names.h"
 #include "core/error.h"
 #include "core/file_system.h"
+#include "core/log.h"
 #include "engine/backend/cuda_module.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/load.h"
@@ -55,12 +56,20 @@ void write(const std::string& text) {  // which may contain zeros
   std::fflush(stdout);
 }
 
+// Tells which newer steps are damaged.
+checkpoint::LoadedStep open(const std::string& path) {
+  std::vector<std::string> passed_over;
+  checkpoint::LoadedStep step = checkpoint::open_path(real_file_system(), path, checkpoint::StepFiles::All, &passed_over);
+  for (const std::string& note : passed_over) Log().warning(note);
+  return step;
+}
+
 // The model of a checkpoint, and what it needs to write text.
 class Writer {
  public:
   explicit Writer(const GenerateArguments& arguments)
       : arguments_(arguments),
-        step_(checkpoint::open_path(real_file_system(), arguments.directory)),
+        step_(open(arguments.directory)),
         config_(parse_config(step_.config(), step_.directory() + "/manifest.json")) {
     if (model::family_of(config_.model.type).reads_images)
       throw ConfigError(fmt::format("{}: its model of type \"{}\" reads images; only models of text generate",

@@ -76,6 +76,21 @@ std::map<std::string, std::string> parse_metadata(const Json& json, const std::s
   return metadata;
 }
 
+// One blank in the place of several: a parser takes long over them, and a header of 100 MB may be full of them.
+std::string with_single_blanks(std::string_view json) {
+  std::string packed;
+  bool in_string = false;
+  for (size_t at = 0; at < json.size(); ++at) {
+    const char byte = json[at];
+    const bool is_blank = !in_string && (byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t');
+    if (is_blank && packed.ends_with(' ')) continue;
+    packed += is_blank ? ' ' : byte;
+    if (in_string && byte == '\\' && at + 1 < json.size()) packed += json[++at];
+    if (byte == '"') in_string = !in_string;
+  }
+  return packed;
+}
+
 int64_t checked_header_bytes(std::string_view first_8_bytes, int64_t file_bytes, const std::string& path) {
   if (file_bytes < 8) corrupt(path, fmt::format("{} bytes are too few for a safetensors file", file_bytes));
   uint64_t bytes = 0;
@@ -120,7 +135,9 @@ std::string layout_safetensors(SafetensorsHeader& header) {
 
 SafetensorsHeader parse_safetensors_header(std::string_view start, int64_t file_bytes, const std::string& path) {
   const int64_t bytes = checked_header_bytes(start, file_bytes, path);
-  const Json json = parse_strict(start.substr(8, bytes), path, kMostHeaderValues);
+  constexpr int64_t kLongHeader = 1 << 20;
+  const std::string_view text = start.substr(8, static_cast<size_t>(bytes));
+  const Json json = parse_strict(bytes > kLongHeader ? with_single_blanks(text) : std::string(text), path, kMostHeaderValues);
   if (!json.is_object()) corrupt(path, "the header is not an object");
   SafetensorsHeader header;
   header.data_start = bytes + 8;

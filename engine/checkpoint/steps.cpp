@@ -58,7 +58,8 @@ std::vector<StepDirectory> readable_steps(FileSystem& files, const std::string& 
   }
 }
 
-LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFiles which) {
+LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFiles which,
+                       std::vector<std::string>* passed_over) {
   std::string reasons;
   const auto steps = readable_steps(files, directory);
   for (auto entry = steps.rbegin(); entry != steps.rend(); ++entry) {
@@ -67,6 +68,9 @@ LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFile
     } catch (const CheckpointError& error) {
       if (error.exit_code() != ExitCode::CheckpointCorrupt) throw;
       reasons += fmt::format("\n  {}", error.what());
+      if (passed_over)
+        passed_over->push_back(
+            fmt::format("{} is damaged, so the step before it is used, if that is valid: {}", entry->name, error.what()));
     }
   }
   if (reasons.empty())
@@ -97,10 +101,10 @@ bool names_step(FileSystem& files, const std::string& path) {
   }
 }
 
-LoadedStep open_path(FileSystem& files, const std::string& path, StepFiles which) {
+LoadedStep open_path(FileSystem& files, const std::string& path, StepFiles which, std::vector<std::string>* passed_over) {
   const std::string followed = follow_name(files, path);
   const bool is_step = parse_step(std::filesystem::path(followed).filename().string()).has_value();
-  return is_step ? LoadedStep(files, followed, which) : open_newest(files, followed, which);
+  return is_step ? LoadedStep(files, followed, which) : open_newest(files, followed, which, passed_over);
 }
 
 }  // namespace trivet::checkpoint

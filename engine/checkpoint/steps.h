@@ -28,7 +28,10 @@ std::vector<StepDirectory> list_steps(FileSystem& files, const std::string& dire
 // The same for callers that will read a step: throws CheckpointError (CheckpointCorrupt) if the directory cannot be listed.
 std::vector<StepDirectory> readable_steps(FileSystem& files, const std::string& directory);
 // Opens the newest step whose manifest, sizes and headers are valid, without reading its data. For one process that only reads.
-LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFiles which = StepFiles::All);
+// What is wrong with newer steps, which are passed over, is added to `passed_over` for the caller to tell; null: nobody would
+// read it.
+LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFiles which = StepFiles::All,
+                       std::vector<std::string>* passed_over = nullptr);
 
 // The directory of the step that such a file names ("checkpoints/best" -> "checkpoints/step-00000200"), or `path` itself if it
 // is anything else. Throws CheckpointError (CheckpointCorrupt) if the file does not hold the name of a step.
@@ -36,7 +39,8 @@ std::string follow_name(FileSystem& files, const std::string& path);
 // Whether `path` is such a file.
 bool names_step(FileSystem& files, const std::string& path);
 // Opens the step that `path` stands for: a step, a file that names one, or the newest step of a directory.
-LoadedStep open_path(FileSystem& files, const std::string& path, StepFiles which = StepFiles::All);
+LoadedStep open_path(FileSystem& files, const std::string& path, StepFiles which = StepFiles::All,
+                     std::vector<std::string>* passed_over = nullptr);
 
 std::optional<int64_t> parse_step(std::string_view name);  // "step-00000200" -> 200
 std::string displaced_name(int64_t step);                  // ".old-step-00000200"

@@ -9,6 +9,7 @@
 
 #include "core/bounded_json.h"
 #include "core/error.h"
+#include "core/json_error.h"
 #include "core/log.h"
 #include "core/printable.h"
 
@@ -73,7 +74,7 @@ Json parse_strict(std::string_view text, std::string_view where, int64_t most_va
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const Json::exception& error) {
-    corrupt(where, fmt::format("not JSON: {}", printable(error.what())));
+    corrupt(where, fmt::format("not JSON: {}", json_error_in_words(text, error)));
   }
 }
 

@@ -21,8 +21,11 @@ constexpr const char* kLoraTargets = R"(use a regular expression, or a list of t
 void set_size_and_rows(Config& config, int64_t number, const char* other_key) {
   int64_t& stated = config.model.vocabulary_size;
   if (stated > 0 && stated != number)
-    throw std::invalid_argument(fmt::format(
-        "{} is {}, and a vocabulary that is a number is the number of rows; leave one of both out", other_key, stated));
+    throw std::invalid_argument(
+        fmt::format("the embedding has {} rows ({}, or the weights of --init-from), and a vocabulary that is a number is the "
+                    "number of rows; "
+                    "leave one of both out",
+                    stated, other_key));
   stated = number;
 }
 

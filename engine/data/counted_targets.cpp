@@ -16,6 +16,33 @@ int64_t first_samples(const SampleSource& source, int64_t most) {
 
 }  // namespace
 
+std::string PairCounts::in_words() const {
+  if (equal == all)
+    return fmt::format("{} equal answers, so there is nothing to learn: \"chosen\" and \"rejected\" must differ",
+                       all == 1 ? "its only pair has" : fmt::format("all of its {} pairs have", all));
+  return fmt::format("{} of {} pairs {} equal answers, from which nothing is learned", equal, all, equal == 1 ? "has" : "have");
+}
+
+PairCounts count_pairs(const TokenSequence& tokens, int64_t most) {
+  const std::vector<int64_t> ends = tokens.document_ends();
+  PairCounts counts{.all = static_cast<int64_t>(ends.size() / 2)};
+  std::vector<int32_t> chosen, rejected;
+  int64_t begin = 0;
+  for (size_t number = 0; number + 1 < ends.size(); number += 2) {
+    const int64_t middle = ends[number], end = ends[number + 1];
+    const auto length = [&](int64_t whole) { return most > 0 ? std::min(whole, most) : whole; };
+    if (length(middle - begin) == length(end - middle)) {
+      chosen.resize(static_cast<size_t>(length(middle - begin)));
+      rejected.resize(chosen.size());
+      tokens.read(begin, chosen);
+      tokens.read(middle, rejected);
+      counts.equal += chosen == rejected ? 1 : 0;
+    }
+    begin = end;
+  }
+  return counts;
+}
+
 bool counts_any(const TokenSequence& tokens) {
   constexpr int64_t kPiece = 1 << 16;
   if (!tokens.marks_prompts()) return tokens.tokens() > 0;

@@ -9,6 +9,17 @@
 
 namespace trivet::data {
 
+// Pairs of answers.
+struct PairCounts {
+  int64_t all = 0, equal = 0;  // equal: both answers have the same tokens
+  void add(const PairCounts& more) { all += more.all, equal += more.equal; }
+  // "2 of 8 pairs have equal answers ..."
+  std::string in_words() const;
+};
+
+// `most`: compares only so many tokens of each answer with its prompt; 0: all.
+PairCounts count_pairs(const TokenSequence& tokens, int64_t most = 0);
+
 // Whether the loss counts any of the tokens.
 bool counts_any(const TokenSequence& tokens);
 

@@ -208,10 +208,12 @@ Opened open_shards(const DataOptions& options, const std::vector<std::string>& p
 
 // One text, which is encoded as a whole.
 Opened open_text(const DataOptions& options, const InputFile& file, std::shared_ptr<Tokenizer> tokenizer) {
-  const std::string text = read_text(file.path);
+  std::string text = read_text(file.path);
   TextCheck check;
   if (!file.any_bytes) check.add(text), check.finish();
   if (!check.is_text()) refuse_bytes(file.path, check.in_words());
+  if (!file.any_bytes && text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  if (text.empty()) bad_file(file.path, "has no text");
   if (!tokenizer) tokenizer = tokenizer_for_text(options, file.path, text);
   std::vector<int32_t> ids = naming(file.path, [&] { return tokenizer->encode(text); });
   const auto end = static_cast<int64_t>(ids.size());

@@ -12,6 +12,7 @@
 #include "core/printable.h"
 #include "engine/data/data_error.h"
 #include "engine/data/gzip.h"
+#include "engine/data/json_objects.h"
 #include "engine/data/record_advice.h"
 #include "engine/data/text_check.h"
 #include "engine/data/token_file.h"
@@ -27,6 +28,7 @@ constexpr size_t kLookBytes = size_t{1} << 16;
 constexpr std::string_view kWhitespace = " \t\r\n";
 
 constexpr std::string_view kUnpack = "unpack it, or pack the text with gzip or zstd";
+constexpr std::string_view kUnpackOnce = "unpack it, and pack the text only once";
 constexpr std::string_view kNoData = "name texts, objects of JSON or files of tokens (docs/data.md)";
 constexpr std::string_view kConvertImage =
     "store it as PNG for a model of images (magick mogrify -format png FILE); models of text read no images";
@@ -76,8 +78,9 @@ constexpr std::array kMagics{
     Magic{"\x5D\0\0\x80\0"sv, 0, "packed with lzma", kUnpack},
     Magic{"\x04\x22\x4D\x18"sv, 0, "packed with lz4", kUnpack},
     Magic{"\x1F\x9D"sv, 0, "packed with compress", kUnpack},
-    Magic{"\x1F\x8B"sv, 0, "packed with gzip twice, or in a way that is not known", kUnpack},
-    Magic{"\x28\xB5\x2F\xFD"sv, 0, "packed with zstd twice", kUnpack},
+    Magic{"\x1F\x8B\x08"sv, 0, "packed with gzip", kUnpackOnce},
+    Magic{"\x1F\x8B"sv, 0, "packed with gzip by a method that is not known", kUnpack},
+    Magic{"\x28\xB5\x2F\xFD"sv, 0, "packed with zstd", kUnpackOnce},
     Magic{"\xFF\x06\0\0sNaPpY"sv, 0, "packed with snappy", kUnpack},
     Magic{"7z\xBC\xAF\x27\x1C"sv, 0, "an archive of 7-Zip", kUnpack},
     Magic{"Rar!\x1A\x07"sv, 0, "a RAR archive", kUnpack},
@@ -91,6 +94,7 @@ constexpr std::array kMagics{
     Magic{"%PDF-"sv, 0, "a PDF document", "extract its text (pdftotext FILE)", ".pdf"},
     Magic{"GGUF"sv, 0, "a GGUF model", "it holds weights, which are not read; name the data it was trained on", ".gguf"},
     Magic{"\x7F\x45LF"sv, 0, "a program", kNoData},
+    Magic{"\xFF\xFE\0\0"sv, 0, "text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8 FILE"},
     Magic{"\xFF\xFE"sv, 0, "text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 FILE"},
     Magic{"\xFE\xFF"sv, 0, "text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 FILE"},
     Magic{"\0\0\xFE\xFF"sv, 0, "text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8 FILE"}};
@@ -104,11 +108,19 @@ struct Beginning {
   bool is_whole = false;     // the file has no more bytes
 };
 
+// Whether the file ends before the mark of gzip, or that of zstd in a file called so, is complete.
+bool is_cut_magic(const Beginning& file) {
+  const std::string_view bytes = file.bytes;
+  return "\x1F\x8B\x08"sv.starts_with(bytes) || ("\x28\xB5\x2F\xFD"sv.starts_with(bytes) && file.path.ends_with(".zst"));
+}
+
 Beginning read_beginning(const std::string& path) {
   UnpackedFile file(path);
   Beginning beginning{.path = path, .bytes = {}, .packing = file.packing()};
   beginning.is_whole = !file.append(beginning.bytes, kLookBytes);
   if (beginning.bytes.empty()) bad_file(path, "is empty");
+  if (beginning.is_whole && beginning.packing.empty() && is_cut_magic(beginning))
+    bad_file(path, "is truncated: it ends in the first bytes of packed data; copy it again");
   return beginning;
 }
 
@@ -119,7 +131,8 @@ std::string with_name(std::string_view advice, const std::string& path) {
 }
 
 FileLook unread(const Beginning& file, std::string what, std::string_view advice) {
-  if (!file.packing.empty()) what += fmt::format(", packed with {}", file.packing);
+  if (!file.packing.empty())
+    what += fmt::format("{} {}", what.starts_with("packed with") ? ", and then with" : ", packed with", file.packing);
   return {.kind = FileKind::Unread, .what = std::move(what), .advice = with_name(advice, file.path)};
 }
 
@@ -214,8 +227,7 @@ std::string_view without_spaces(std::string_view text) {
 }
 
 std::string_view without_byte_order_mark(std::string_view text) {
-  constexpr std::string_view kMark("\xEF\xBB\xBF");
-  return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
+  return text.starts_with(kByteOrderMark) ? text.substr(kByteOrderMark.size()) : text;
 }
 
 // Where the string that begins the text ends; npos: not within it.
@@ -282,15 +294,36 @@ FileLook json_of(FileKind kind) {
   return look;
 }
 
+constexpr std::string_view kObjectOnEachLine =
+    "write an object on each line, such as {\"text\": ...}; if it is a text, set data.read_as to \"text\" (--read-as text of "
+    "`trivet data prepare`)";
+
 // A text in which nothing was found that makes it JSON. A file with the name of lines of JSON is read as such, so that the
 // error names its line.
 FileLook no_json(const Beginning& file) {
   if (is_called_lines(file.path)) return json_of(FileKind::JsonLines);
   if (is_called_json(file.path))
     return unread(file, "JSON by its name only (it begins neither with an object nor with a list of objects)",
-                  "write an object on each line, such as {\"text\": ...}; if it is a text, set data.read_as to \"text\" "
-                  "(--read-as text of `trivet data prepare`)");
+                  kObjectOnEachLine);
   return {.kind = FileKind::Text, .what = "text"};
+}
+
+// Whether another object follows the first one: at once, or after a comma or the like (JsonObjects).
+bool goes_on_as_sequence(std::string_view next) {
+  const bool is_separated = !next.empty() && is_between_objects(next[0]);
+  if (is_separated) next = without_spaces(next.substr(1));
+  return next.empty() || next.starts_with('{') || (is_separated && next.starts_with(kRecordSeparator));
+}
+
+// A text may begin with an object. One that would be a document, with something else after it, is hardly meant so.
+FileLook text_or_broken_json(const Beginning& file, std::string_view object, std::string_view next) {
+  FileLook first{.has_documents = false};
+  read_keys(object, first);
+  if (!first.has_documents) return no_json(file);
+  return unread(file,
+                fmt::format("an object of JSON with {} after which \"{}\" follows, and not another object", first.keys,
+                            printable(next.substr(0, next.find('\n')), 20)),
+                kObjectOnEachLine);
 }
 
 // The first object ends on the first line, or goes on over several lines, or does not end within what was read.
@@ -304,8 +337,10 @@ FileLook look_into_objects(const Beginning& file, std::string_view text) {
   const bool ends_on_line = is_one_line || line >= end;
   const std::string_view next = without_spaces(text.substr(end));
   const bool fills_line = ends_on_line && without_spaces(text.substr(end, is_one_line ? line : line - end)).empty();
-  if (!fills_line && !next.empty() && !next.starts_with('{') && !is_called_json(file.path)) return no_json(file);
-  const bool lines = fills_line || (is_called_lines(file.path) && ends_on_line && !next.starts_with('{'));
+  const bool is_sequence = goes_on_as_sequence(next);
+  if (!fills_line && !is_sequence && !is_called_json(file.path)) return text_or_broken_json(file, text.substr(0, end), next);
+  const bool is_separated = is_sequence && !next.empty() && next[0] != '{';
+  const bool lines = !is_separated && (fills_line || (is_called_lines(file.path) && ends_on_line && !is_sequence));
   FileLook look = json_of(lines ? FileKind::JsonLines : FileKind::JsonSequence);
   read_keys(text.substr(0, end), look);
   return look;
@@ -321,15 +356,53 @@ bool is_data_card(std::string_view text) {
   return std::ranges::any_of(kKeys, [&](const char* key) { return text.find(key) != std::string_view::npos; });
 }
 
-FileLook look_into_text(const Beginning& file) {
-  const std::string_view text = without_spaces(without_byte_order_mark(file.bytes));
-  if (begins_object(text)) return look_into_objects(file, text);
-  const std::string_view element = text.starts_with('[') ? without_spaces(text.substr(1)) : std::string_view();
+// "[1, 2" and nothing else but numbers.
+bool is_list_of_numbers(std::string_view text) {
+  return text.starts_with('[') && text.find(',') != std::string_view::npos &&
+         text.find_first_not_of("0123456789+-.eE,[] \t\r\n") == std::string_view::npos;
+}
+
+// Whether the text begins with a string of JSON that is an element of a list: what follows it goes on with the list, or ends
+// it together with the file.
+bool begins_list_of_strings(const Beginning& file, std::string_view element) {
+  const size_t end = element.starts_with('"') ? end_of_string(element) : std::string_view::npos;
+  if (end == std::string_view::npos) return false;
+  std::string_view next = without_spaces(element.substr(end));
+  const bool goes_on = next.starts_with(',');
+  if (next.empty() || (!goes_on && next[0] != ']')) return false;
+  next = without_spaces(next.substr(1));
+  constexpr std::string_view kBeginValues = "\"]{[-0123456789";
+  return goes_on ? !next.empty() && kBeginValues.find(next[0]) != std::string_view::npos : next.empty() && file.is_whole;
+}
+
+FileLook look_into_list(const Beginning& file, std::string_view text) {
+  const std::string_view element = without_spaces(text.substr(1));
+  if (begins_list_of_strings(file, element)) {
+    FileLook look = json_of(FileKind::JsonList);
+    look.what = "a list of texts in JSON";
+    return look;
+  }
+  if (is_list_of_numbers(text))
+    return unread(file, "a list of numbers in JSON", "save ids of tokens with numpy.save, or name the text they are made from");
+  if (element.starts_with('[') && begins_list_of_strings(file, without_spaces(element.substr(1))))
+    return unread(file, "a list of lists in JSON", kObjectOnEachLine);
   if (!begins_object(element)) return no_json(file);
   FileLook look = json_of(FileKind::JsonList);
   const size_t end = end_of_object(element);
   if (end != std::string_view::npos) read_keys(element.substr(0, end), look);
   return look;
+}
+
+FileLook look_into_text(const Beginning& file) {
+  std::string_view text = without_spaces(without_byte_order_mark(file.bytes));
+  const bool has_mark = text.starts_with(kRecordSeparator);
+  if (has_mark) text = without_spaces(text.substr(1));
+  if (begins_object(text)) {
+    FileLook look = look_into_objects(file, text);
+    if (has_mark && look.kind == FileKind::JsonLines) look.kind = FileKind::JsonSequence, look.what = "objects of JSON";
+    return look;
+  }
+  return text.starts_with('[') && !has_mark ? look_into_list(file, text) : no_json(file);
 }
 
 }  // namespace

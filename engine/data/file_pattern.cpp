@@ -31,6 +31,15 @@ bool matches(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', place) == std::string_view::npos;
 }
 
+bool is_absent(const std::string& path) {
+  const fs::path whole(path);
+  std::error_code error;
+  if (fs::exists(whole, error)) return false;
+  if (whole.filename().string().find('*') == std::string::npos) return true;
+  const fs::path folder = whole.parent_path();
+  return !fs::exists(folder.empty() ? "." : folder, error);
+}
+
 MatchingFiles matching_files(const std::string& path) {
   const fs::path whole(path);
   const std::string pattern = whole.filename().string();

@@ -17,6 +17,9 @@ struct MatchingFiles {
 // file matches.
 MatchingFiles matching_files(const std::string& path);
 
+// Whether neither the file nor, for a pattern, its folder exists.
+bool is_absent(const std::string& path);
+
 // Whether the name matches the pattern.
 bool matches(std::string_view pattern, std::string_view name);
 

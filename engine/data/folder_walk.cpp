@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "engine/data/data_error.h"
 
@@ -35,11 +34,7 @@ class FolderWalker {
     sorted_ = links_.size();
   }
 
-  // Whether the file or folder was not met before.
-  bool is_new(const std::string& path) {
-    struct stat status {};
-    return ::stat(path.c_str(), &status) == 0 && met_.emplace(status.st_dev, status.st_ino).second;
-  }
+  bool is_new(const std::string& path) { return met_.is_new(path); }
 
   void add_folder(const std::string& first) {
     std::vector<std::string> folders{first};
@@ -89,12 +84,17 @@ class FolderWalker {
   }
 
   FolderWalk walk_;
-  std::set<std::pair<dev_t, ino_t>> met_;
+  MetFiles met_;
   std::vector<std::string> links_;
   size_t sorted_ = 0;  // of the links, those whose order is final
 };
 
 }  // namespace
+
+bool MetFiles::is_new(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && met_.emplace(status.st_dev, status.st_ino).second;
+}
 
 FolderWalk walk_folder(const std::string& folder) { return FolderWalker().run(folder); }
 

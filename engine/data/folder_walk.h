@@ -4,10 +4,22 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace trivet::data {
+
+// Tells files and folders apart by what they are, not by their names, of which links make several.
+class MetFiles {
+ public:
+  // Whether the file or folder was not met before. One that cannot be examined is not new.
+  bool is_new(const std::string& path);
+
+ private:
+  std::set<std::pair<uint64_t, uint64_t>> met_;  // devices and inodes
+};
 
 struct FoundFile {
   std::string path;

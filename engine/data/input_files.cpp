@@ -1,6 +1,7 @@
 #include "engine/data/input_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -84,6 +85,20 @@ bool is_called(const std::set<std::string>& words, std::initializer_list<const c
   return std::ranges::any_of(names, [&](const char* name) { return words.contains(name); });
 }
 
+bool is_for_tests(const std::set<std::string>& words) {
+  return is_called(words, {"test", "tests", "testing", "validation", "valid", "val", "dev", "eval", "evaluation", "heldout"});
+}
+
+bool is_for_training(const std::set<std::string>& words) { return is_called(words, {"train", "training"}); }
+
+// The first ones.
+std::string list_in_words(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 3;
+  const size_t shown = std::min(names.size(), kMost);
+  return fmt::format("{}{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                     shown < names.size() ? fmt::format(" and {} more", names.size() - shown) : "");
+}
+
 // Files of one kind.
 struct FileGroup {
   std::vector<std::string> paths;
@@ -119,6 +134,7 @@ class FolderChoice {
 
   void add_to(InputFiles& inputs) {
     for (const FoundFile& file : walk_.files) consider(file);
+    leave_out_other_names();
     leave_out_what_is_about_data();
     if (!texts_.empty() && !tokens_.empty()) leave_out_tokens();
     if (texts_.empty() && tokens_.empty()) refuse_empty();
@@ -201,6 +217,18 @@ class FolderChoice {
     return ending.empty() ? name_in_words(fs::path(path).filename().string()) : "*" + name_in_words(ending);
   }
 
+  // Of a file with several hard links, what is read under its first name.
+  void leave_out_other_names() {
+    MetFiles met;
+    const auto is_repeated = [&](const std::string& path) {
+      if (met.is_new(path)) return false;
+      walk_.repeated.push_back(path);
+      return true;
+    };
+    std::erase_if(texts_, [&](const Candidate& file) { return is_repeated(file.input.path); });
+    std::erase_if(tokens_, [&](const FoundFile& file) { return is_repeated(file.path); });
+  }
+
   // A description of a data set that Hugging Face publishes is known by its beginning; the others are left out only next to
   // data of another kind, because in a folder of texts they may be meant.
   void leave_out_what_is_about_data() {
@@ -251,11 +279,16 @@ class FolderChoice {
   }
 
   [[noreturn]] void refuse_empty() const {
-    if (left_out_.empty())
-      bad_file(folder_,
-               fmt::format("is a folder without data{}; texts have names that end with .txt, .text or .md (and .gz or .zst), "
-                           "and objects of JSON may have any name",
-                           about_.empty() ? "" : ", except for what describes it"));
+    if (left_out_.empty()) {
+      const std::string rest = rest_in_words();
+      bad_file(
+          folder_,
+          fmt::format("is a folder without data{}; texts have names that end with .txt, .text or .md (and .gz or .zst), "
+                      "and objects of JSON may have any name{}{}",
+                      rest.empty() ? "" : ". It holds " + rest,
+                      walk_.broken.empty() ? "" : "; get the files that the links lead to, or name their folder",
+                      walk_.hidden == 0 ? "" : "; hidden files, whose names begin with \".\", are read if they are named"));
+    }
     bad_file(folder_, fmt::format("is a folder in which nothing is read. It holds {}. What to do: {}",
                                   in_words(folder_, left_out_), advice()));
   }
@@ -277,9 +310,9 @@ class FolderChoice {
     const auto add = [&](const std::string& path) {
       const std::string name = path.substr(std::min(folder_.size() + 1, path.size()));
       const std::set<std::string> words = words_in(name);
-      if (is_called(words, {"test", "tests", "testing", "validation", "valid", "val", "dev", "eval", "evaluation", "heldout"}))
+      if (is_for_tests(words))
         held_out.push_back(name_in_words(name));
-      else if (is_called(words, {"train", "training"}))
+      else if (is_for_training(words))
         training.push_back(name_in_words(name));
     };
     for (const Candidate& file : texts_) add(file.input.path);
@@ -301,17 +334,23 @@ class FolderChoice {
 
   void add_notes(InputFiles& inputs) const {
     inputs.notes.push_back(fmt::format("{}: reads {}", folder_, in_words(folder_, groups_read())));
+    const std::string left_out = rest_in_words();
+    if (!left_out.empty()) inputs.notes.push_back(fmt::format("{}: leaves out {}", folder_, left_out));
+  }
+
+  // What is not read.
+  std::string rest_in_words() const {
     FileGroups rest = left_out_;
     for (const auto& [what, group] : made_before_) rest[what] = group;
     for (const FoundFile& file : about_) put(rest, "what describes the data", file);
-    for (const std::string& path : walk_.repeated) put(rest, "links to what is read under another name", {path, 0});
+    for (const std::string& path : walk_.repeated) put(rest, "other names of what is read", {path, 0});
     for (const std::string& path : walk_.broken) put(rest, "links that lead nowhere", {path, 0});
     for (const std::string& path : walk_.special) put(rest, "pipes and devices", {path, 0});
-    std::string left_out = in_words(folder_, rest);
+    std::string text = in_words(folder_, rest);
     if (walk_.hidden > 0)
-      left_out += fmt::format("{}hidden: {}", left_out.empty() ? "" : "; ",
-                              walk_.hidden == 1 ? "1 entry" : fmt::format("{} entries", walk_.hidden));
-    if (!left_out.empty()) inputs.notes.push_back(fmt::format("{}: leaves out {}", folder_, left_out));
+      text += fmt::format("{}hidden: {}", text.empty() ? "" : "; ",
+                          walk_.hidden == 1 ? "1 entry" : fmt::format("{} entries", walk_.hidden));
+    return text;
   }
 
   std::string folder_;
@@ -341,6 +380,40 @@ void add_file(const std::string& path, ReadAs read_as, InputFiles& inputs) {
     inputs.texts.push_back({path, look.kind});
 }
 
+// A file that two of the names lead to is read once.
+void leave_out_other_names(InputFiles& inputs) {
+  MetFiles met;
+  std::vector<std::string> repeated;
+  const auto is_repeated = [&](const std::string& path) {
+    if (met.is_new(path)) return false;
+    repeated.push_back(name_in_words(path));
+    return true;
+  };
+  std::erase_if(inputs.texts, [&](const InputFile& file) { return is_repeated(file.path); });
+  std::erase_if(inputs.tokens, is_repeated);
+  if (repeated.empty()) return;
+  inputs.notes.push_back(fmt::format("leaves out {}, which {} read already under another name", list_in_words(repeated),
+                                     repeated.size() == 1 ? "is" : "are"));
+}
+
+// Of a folder that is refused (check_splits); a list or a pattern may mean it.
+void note_splits(const std::vector<std::string>& names, FolderUse use, InputFiles& inputs) {
+  if (use == FolderUse::Validate) return;
+  std::vector<std::string> held_out, training;
+  for (const std::string& name : names) {
+    const std::set<std::string> words = words_in(fs::path(name).filename().string());
+    if (is_for_tests(words))
+      held_out.push_back(name_in_words(name));
+    else if (is_for_training(words))
+      training.push_back(name_in_words(name));
+  }
+  if (held_out.empty() || training.empty()) return;
+  inputs.notes.push_back(fmt::format(
+      "reads training files, such as {}, and together with them files for tests or validation by their names: {}; if "
+      "these are not meant for training, name the training files alone",
+      training[0], list_in_words(held_out)));
+}
+
 }  // namespace
 
 InputFiles find_inputs(const std::vector<std::string>& names, ReadAs read_as, FolderUse use) {
@@ -350,6 +423,8 @@ InputFiles find_inputs(const std::vector<std::string>& names, ReadAs read_as, Fo
       FolderChoice(name, read_as, use).add_to(inputs);
     else
       add_file(name, read_as, inputs);
+  leave_out_other_names(inputs);
+  note_splits(names, use, inputs);
   return inputs;
 }
 

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 
 #include "core/bounded_json.h"
+#include "core/json_error.h"
 #include "core/printable.h"
 #include "engine/data/chat_template.h"
 #include "engine/data/json_messages.h"
@@ -18,6 +21,43 @@ namespace {
 using LineJson = nlohmann::json;
 
 constexpr JsonLimits kLineLimits{.levels = 64};
+
+// ---- keys that are given twice, of which a parser keeps one
+
+int64_t keys_in(std::string_view json) {
+  int64_t keys = 0;
+  bool in_string = false;
+  for (size_t at = 0; at < json.size(); ++at) {
+    if (json[at] == '"')
+      in_string = !in_string;
+    else if (in_string)
+      at += json[at] == '\\' ? 1 : 0;
+    else
+      keys += json[at] == ':' ? 1 : 0;
+  }
+  return keys;
+}
+
+int64_t keys_of_all(const LineJson& json) {
+  if (!json.is_structured()) return 0;
+  auto keys = static_cast<int64_t>(json.is_object() ? json.size() : 0);
+  for (const LineJson& value : json) keys += keys_of_all(value);
+  return keys;
+}
+
+[[noreturn]] void refuse_repeated_key(std::string_view line) {
+  std::vector<std::set<std::string>> open;  // the keys of each object around the place
+  const auto check = [&](int, LineJson::parse_event_t event, LineJson& value) {
+    if (event == LineJson::parse_event_t::object_start) open.emplace_back();
+    if (event == LineJson::parse_event_t::object_end) open.pop_back();
+    if (event == LineJson::parse_event_t::key && !open.back().insert(value.get<std::string>()).second)
+      refuse_line(fmt::format("has the key \"{}\" twice; leave one of them out", printable(value.get<std::string>(), 40)));
+    return true;
+  };
+  const LineJson read_again = LineJson::parse(line, check);
+  static_cast<void>(read_again);
+  refuse_line("has a key twice; leave one of them out");
+}
 
 // The loss counts the beginning of the frame as it counts the text next to it.
 Document in_frame(Document document, const LineOptions& options, bool with_end_of_text) {
@@ -144,6 +184,18 @@ Document conversation_with(std::vector<Message> prompt, const std::vector<Messag
   return document;
 }
 
+// What two texts begin with is their prompt, as in TRL: up to where they differ, without a space in front of that. Each answer
+// keeps at least a character.
+std::string common_prompt(std::string_view chosen, std::string_view rejected) {
+  const std::string_view shorter = chosen.size() < rejected.size() ? chosen : rejected;
+  auto same = static_cast<size_t>(std::ranges::mismatch(chosen, rejected).in1 - chosen.begin());
+  if (same == shorter.size() && same > 0) --same;
+  const auto is_continuation = [&](size_t at) { return (static_cast<unsigned char>(shorter[at]) & 0xC0) == 0x80; };
+  while (same > 0 && is_continuation(same)) --same;
+  if (same > 0 && shorter[same - 1] == ' ') --same;
+  return std::string(shorter.substr(0, same));
+}
+
 std::vector<Document> pair_of(const LineJson& json, const LineOptions& options, LineFacts& facts) {
   for (const char* key : {"chosen", "rejected"})
     if (!json.contains(key))
@@ -156,12 +208,12 @@ std::vector<Document> pair_of(const LineJson& json, const LineOptions& options, 
     return {conversation_with(answers.prompt, answers.chosen, "chosen", options.chat_template),
             conversation_with(answers.prompt, answers.rejected, "rejected", options.chat_template)};
   }
-  if (!json.contains("prompt"))
-    refuse_line(fmt::format("has {}, but no \"prompt\"; only lists of messages may leave it out", keys_of(json)));
-  const std::string prompt = string_at(json, "prompt");
+  const auto texts = std::array{string_at(json, "chosen"), string_at(json, "rejected")};
+  const bool is_given = json.contains("prompt");
+  const std::string prompt = is_given ? string_at(json, "prompt") : common_prompt(texts[0], texts[1]);
   std::vector<Document> pair;
   for (const char* key : {"chosen", "rejected"}) {
-    std::string answer = string_at(json, key);
+    std::string answer = texts[pair.size()].substr(is_given ? 0 : prompt.size());
     if (answer.empty()) refuse_line(fmt::format("\"{}\" is empty; an answer must have a text", key));
     pair.push_back(prompt_and_completion(prompt, std::move(answer), options));
   }
@@ -177,8 +229,9 @@ std::vector<Document> documents_of_line(std::string_view line, const LineOptions
   } catch (const JsonExcess& excess) {
     refuse_line(excess.what());
   } catch (const LineJson::exception& error) {
-    refuse_line("is not JSON: " + printable(error.what()));
+    refuse_line("is not JSON: " + json_error_in_words(line, error));
   }
+  if (keys_in(line) != keys_of_all(json)) refuse_repeated_key(line);
   if (!json.is_object()) refuse_line(fmt::format("is a JSON {}; it must be an object", json.type_name()));
   drop_nulls(json);
   LineFacts not_told;

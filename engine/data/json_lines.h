@@ -9,7 +9,7 @@
 //
 //   {"prompt": "...", "chosen": "...", "rejected": "..."}
 //
-// or the same with lists of messages, which may leave out the prompt: what both conversations begin with is then the prompt.
+// or the same with lists of messages. The prompt may be left out: what both answers begin with is then the prompt.
 // "prompt" and "completion" may be lists of messages, too. A key that is null is absent. Keys that would change what is learned
 // are refused (json_messages.h); others are not read, and LineFacts names them.
 #pragma once

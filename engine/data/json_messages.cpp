@@ -111,7 +111,9 @@ bool is_learned(const MessageJson& message, const std::string& role, LineFacts& 
 std::string text_of_part(const MessageJson& part) {
   if (part.is_string()) return part.get<std::string>();
   const std::string type = part.is_object() ? part.value("type", MessageJson("text")).dump() : "";
-  if (type != "\"text\"" || !part.contains("text"))
+  if (type == "\"text\"" && !part.contains("text"))
+    refuse_line("a part of \"content\" has no \"text\", or one that is null; give it a text, or leave the part out");
+  if (type != "\"text\"")
     refuse_line(fmt::format("a part of \"content\" is {}; only texts are read, as in {{\"type\": \"text\", \"text\": \"...\"}}",
                             type.empty() ? part.type_name() : "of the type " + printable(type, 40)));
   refuse_unusable(part, kMedia, "a part of \"content\" ");

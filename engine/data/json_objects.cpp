@@ -4,19 +4,21 @@
 
 #include "core/printable.h"
 #include "engine/data/data_error.h"
+#include "engine/data/file_kind.h"
+#include "engine/data/text_check.h"
 
 namespace trivet::data {
 namespace {
-
-constexpr std::string_view kByteOrderMark("\xEF\xBB\xBF");
 
 bool is_json_space(char byte) { return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n'; }
 
 }  // namespace
 
 void JsonObjects::refuse(const std::string& expected, char byte) const {
-  bad_file(path_, fmt::format("has \"{}\" at byte {}, after {} objects of JSON, where {} was expected",
-                              printable(std::string_view(&byte, 1)), bytes_, objects_, expected));
+  bad_file(path_,
+           fmt::format("has \"{}\" at byte {}, after {} {} of JSON, where {} was expected{}",
+                       printable(std::string_view(&byte, 1)), bytes_, objects_, has_texts_ ? "texts" : "objects", expected,
+                       is_called_json(path_) ? "" : "; to read the file as a text, set data.read_as to \"text\""));
 }
 
 void JsonObjects::begin_object(std::string& lines) {
@@ -26,19 +28,32 @@ void JsonObjects::begin_object(std::string& lines) {
   lines += '{';
 }
 
+void JsonObjects::begin_text(std::string& lines) {
+  place_ = Place::InString;
+  has_texts_ = true;
+  ++objects_;
+  lines += "{\"text\": \"";
+}
+
+// Between the objects of a sequence, at most one separator.
+void JsonObjects::in_sequence(char byte, std::string& lines) {
+  if (byte == '{') return begin_object(lines);
+  const bool may_separate = place_ == Place::AfterObject || byte == kRecordSeparator;
+  if (!may_separate || !is_between_objects(byte)) refuse(objects_ == 0 ? "an object" : "another object, or the end,", byte);
+  if (objects_ > 0) place_ = Place::BeforeObject;
+}
+
 void JsonObjects::between(char byte, std::string& lines) {
   if (is_json_space(byte)) return;
   if (static_cast<size_t>(bytes_) < kByteOrderMark.size() && byte == kByteOrderMark[static_cast<size_t>(bytes_)]) return;
-  const bool list = form_ == Form::List;
+  if (form_ == Form::Sequence) return in_sequence(byte, lines);
   switch (place_) {
     case Place::BeforeList:
-      if (byte == '{' && !list) return begin_object(lines);
-      if (byte != '[' || !list) refuse(list ? "\"[\"" : "an object", byte);
+      if (byte != '[') refuse("\"[\"", byte);
       place_ = Place::BeforeFirst;
       return;
     case Place::AfterObject:
-      if (byte == '{' && !list) return begin_object(lines);
-      if (!list || (byte != ',' && byte != ']')) refuse(list ? "\",\" or \"]\"" : "another object, or the end,", byte);
+      if (byte != ',' && byte != ']') refuse("\",\" or \"]\"", byte);
       place_ = byte == ',' ? Place::BeforeObject : Place::AfterList;
       return;
     case Place::AfterList: refuse("the end of the file", byte);
@@ -47,7 +62,8 @@ void JsonObjects::between(char byte, std::string& lines) {
         place_ = Place::AfterList;
         return;
       }
-      if (byte != '{') refuse("an object", byte);
+      if (byte == '"' && (has_texts_ || objects_ == 0)) return begin_text(lines);
+      if (byte != '{' || has_texts_) refuse(has_texts_ ? "a text" : "an object", byte);
       begin_object(lines);
   }
 }
@@ -64,9 +80,11 @@ void JsonObjects::in_object(char byte, std::string& lines) {
 
 void JsonObjects::in_string(char byte, std::string& lines) {
   if (byte == '\n')
-    bad_file(path_, fmt::format("object {} has a string with a line break in it, at byte {}", objects_, bytes_));
+    bad_file(path_, fmt::format("{} {} has a string with a line break in it, at byte {}", has_texts_ ? "text" : "object",
+                                objects_, bytes_));
   lines += byte;
-  if (byte == '"' && !escaped_) place_ = Place::InObject;
+  if (byte == '"' && !escaped_) place_ = has_texts_ ? Place::AfterObject : Place::InObject;
+  if (place_ == Place::AfterObject) lines += "}\n";
   escaped_ = byte == '\\' && !escaped_;
 }
 
@@ -83,11 +101,14 @@ void JsonObjects::add(std::string_view piece, std::string& lines) {
 }
 
 void JsonObjects::finish() const {
-  const bool ends = form_ == Form::List ? place_ == Place::AfterList : place_ == Place::AfterObject;
+  const bool ends =
+      form_ == Form::List ? place_ == Place::AfterList : place_ == Place::AfterObject || place_ == Place::BeforeObject;
   if (ends) return;
   const bool inside = place_ == Place::InObject || place_ == Place::InString;
   bad_file(path_, fmt::format("ends at byte {} {}; the file is truncated, or no JSON", bytes_,
-                              inside ? fmt::format("inside object {}", objects_) : "inside its list of objects"));
+                              inside       ? fmt::format("inside {} {}", has_texts_ ? "text" : "object", objects_)
+                              : has_texts_ ? "inside its list of texts"
+                                           : "inside its list of objects"));
 }
 
 }  // namespace trivet::data

@@ -6,6 +6,9 @@
 //   a sequence     {"text": "a"} {                     {"text": "a"}
 //                    "text": "b"}                      {   "text": "b"}
 //
+// A comma, a semicolon or a record separator (RFC 7464) may come between the objects of a sequence, and after the last one. A
+// list may hold strings instead of objects: each becomes the "text" of an object.
+//
 // Only what is between the objects is checked here, and that each of them ends.
 #pragma once
 
@@ -14,6 +17,10 @@
 #include <string_view>
 
 namespace trivet::data {
+
+inline constexpr char kRecordSeparator = '\x1E';
+
+inline bool is_between_objects(char byte) { return byte == ',' || byte == ';' || byte == kRecordSeparator; }
 
 class JsonObjects {
  public:
@@ -29,6 +36,8 @@ class JsonObjects {
  private:
   enum class Place { BeforeList, BeforeFirst, BeforeObject, InObject, InString, AfterObject, AfterList };
   void begin_object(std::string& lines);
+  void begin_text(std::string& lines);
+  void in_sequence(char byte, std::string& lines);
   void between(char byte, std::string& lines);
   void in_object(char byte, std::string& lines);
   void in_string(char byte, std::string& lines);
@@ -40,6 +49,7 @@ class JsonObjects {
   int64_t bytes_ = 0, objects_ = 0;  // so far
   int64_t depth_ = 0;                // of the object
   bool escaped_ = false;             // the next byte of a string
+  bool has_texts_ = false;           // a list of strings
 };
 
 }  // namespace trivet::data

@@ -13,6 +13,7 @@
 #include "engine/data/bpe_train.h"
 #include "engine/data/characters.h"
 #include "engine/data/chat_template.h"
+#include "engine/data/counted_targets.h"
 #include "engine/data/data_error.h"
 #include "engine/data/document_encoder.h"
 #include "engine/data/encoded_parts.h"
@@ -31,7 +32,9 @@ namespace fs = std::filesystem;
 void check_input(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return;
-  if (token_format_of(path)) refuse_tokens(path);
+  if (!token_format_of(path)) return;
+  open_token_file(path);  // says what is wrong with a file that only has the name of one
+  refuse_tokens(path);
 }
 
 std::string name_of(fs::file_type type) {
@@ -88,6 +91,7 @@ class Preparation {
                              options_.pairs);
     PrepareResult result{.vocabulary_size = tokenizer->vocabulary_size(), .tokenizer = tokenizer->name()};
     const std::vector<std::string> files = encode(tokenizer, parts, result);
+    if (options_.pairs) note_equal_pairs(files, result);
     TokenFileWriter writer(options_.output, *tokenizer, options_.pairs);
     for (size_t i = 0; i < files.size(); ++i) {
       EncodedParts::copy(files[i], writer);
@@ -199,6 +203,14 @@ class Preparation {
                          "the assistant whose weight is not 0, and no prompt a completion; use data with answers, or, to learn "
                          "all of the texts, lines with \"text\"",
                          options_.inputs.size() == 1 ? "has " : "and the other inputs have ", writer.tokens()));
+  }
+
+  // Pairs with equal answers teach nothing.
+  void note_equal_pairs(const std::vector<std::string>& files, PrepareResult& result) const {
+    PairCounts counts;
+    for (const std::string& file : files) counts.add(count_pairs(*open_tokens(file)));
+    if (counts.all > 0 && counts.equal == counts.all) bad_file(options_.inputs[0], counts.in_words());
+    if (counts.equal > 0) result.notes.push_back(counts.in_words());
   }
 
   static void check_end_of_text(const Tokenizer& tokenizer) {

@@ -7,6 +7,9 @@
 
 namespace trivet::data {
 
+// What some editors write in front of a text in UTF-8. It is no part of the text.
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 class TextCheck {
  public:
   // Looks at the next piece. After the first finding, nothing more is looked at.

@@ -65,8 +65,12 @@ struct TextPieces::State {
       if (at_end) objects->finish();
       return;
     }
-    at_end = !file->append(buffer, wanted);
-    if (inputs[input].kind == FileKind::Text && !inputs[input].any_bytes) check_text(std::string_view(buffer).substr(before));
+    const bool begins = file->share_read() == 0;
+    at_end = !file->append(buffer, begins ? std::max(wanted, kByteOrderMark.size()) : wanted);
+    if (inputs[input].kind != FileKind::Text || inputs[input].any_bytes) return;
+    check_text(std::string_view(buffer).substr(before));
+    if (begins && std::string_view(buffer).substr(before).starts_with(kByteOrderMark))
+      buffer.erase(before, kByteOrderMark.size());
   }
 
   void check_text(std::string_view text) {

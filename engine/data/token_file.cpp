@@ -94,7 +94,10 @@ class TrivetTokens : public StoredTokenFile {
 
   void read_header() {
     const std::string start = file_.text(0, sizeof header_);
-    if (!start.starts_with(kTrivetMagic)) bad_file(file_.path(), "is not a token file (it does not start with \"TRIVTOK\")");
+    if (!start.starts_with(kTrivetMagic))
+      bad_file(
+          file_.path(),
+          "is not a token file (it does not start with \"TRIVTOK\"); if it is a text, give it another name, such as NAME.txt");
     if (start.size() < sizeof header_)
       data_changed(file_.path(),
                    fmt::format("is truncated: it has {} bytes, but the header alone has {}", start.size(), sizeof header_));

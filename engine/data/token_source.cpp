@@ -21,8 +21,10 @@ TokenSource::TokenSource(std::shared_ptr<const TokenSequence> tokens, int64_t se
   if (samples() < 1)
     throw DataError(ExitCode::Usage,
                     fmt::format("data: {} tokens are too few for one sample of sequence_length {}, which needs {}; "
-                                "give more text or make model.sequence_length at most {}",
-                                given, sequence_length, sequence_length + 1, given > 1 ? given - 1 : 1));
+                                "{}",
+                                given, sequence_length, sequence_length + 1,
+                                given > 1 ? fmt::format("give more text or make model.sequence_length at most {}", given - 1)
+                                          : "give more text; a sample has at least 2 tokens"));
 }
 
 void TokenSource::fill(int64_t sample, int64_t, std::span<std::byte> input, std::span<int32_t> targets) const {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/bounded_json.h"
+#include "core/json_error.h"
 #include "core/printable.h"
 #include "engine/data/base64.h"
 #include "engine/data/bpe_files.h"
@@ -47,6 +48,14 @@ class BytesTokenizer : public Tokenizer {
   }
   std::string to_text() const override { return "{\"trivet_tokenizer\":\"bytes\"}\n"; }
 };
+
+// The manifest of a checkpoint has the tokenizer of its run in the state, which is a text of JSON.
+std::shared_ptr<Tokenizer> tokenizer_in_manifest(const nlohmann::json& manifest, const std::string& source) {
+  const auto state = parse_bounded<nlohmann::json>(manifest.at("state").get_ref<const std::string&>(), kTokenizerLimits);
+  if (!state.is_object() || !state.contains("tokenizer"))
+    bad_file(source, "is the manifest of a checkpoint without a tokenizer");
+  return tokenizer_from_text(state.at("tokenizer").get<std::string>(), source);
+}
 
 std::shared_ptr<Tokenizer> tokenizer_in_token_file(const std::string& path) {
   const auto file = open_token_file(path);
@@ -159,6 +168,7 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
   const auto json = parse_bounded<nlohmann::json>(text, kTokenizerLimits);
   if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer, which is an object");
   if (json.contains("trivet_tokenizer")) return own_format(json, source);
+  if (json.contains("state") && json.at("state").is_string()) return tokenizer_in_manifest(json, source);
   if (json.contains("model") && json.at("model").is_object()) return read_tokenizer_json(json, text, source);
   bad_file(
       source,
@@ -167,7 +177,7 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
 } catch (const JsonExcess& excess) {
   bad_file(source, excess.what());
 } catch (const nlohmann::json::exception& error) {
-  bad_file(source, "is not a tokenizer: " + printable(error.what()));
+  bad_file(source, "is not a tokenizer: " + json_error_in_words(text, error));
 }
 
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {

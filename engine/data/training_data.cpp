@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/config/config.h"
+#include "engine/data/counted_targets.h"
 #include "engine/data/data_error.h"
 #include "engine/data/document_source.h"
 #include "engine/data/image_source.h"
@@ -73,8 +74,18 @@ class TextData final : public TrainingData {
   std::shared_ptr<const DocumentSource> train_documents_, validation_documents_;  // null with packing "stream"
 };
 
-std::shared_ptr<const PairSource> pairs_of(const std::shared_ptr<TokenSequence>& tokens, int64_t sequence_length) {
-  return tokens ? std::make_shared<PairSource>(tokens, sequence_length) : nullptr;
+// Refuses pairs of which none teaches anything, and notes how many do not. An answer that is cut may be equal to the other.
+std::shared_ptr<const PairSource> pairs_of(const std::shared_ptr<TokenSequence>& tokens, int64_t sequence_length,
+                                           const std::string& of, std::vector<std::string>& notes) {
+  if (!tokens) return nullptr;
+  auto source = std::make_shared<PairSource>(tokens, sequence_length);
+  const PairCounts counts = count_pairs(*tokens, sequence_length + 1);
+  const std::string cut = source->cut_answers() == 0
+                              ? ""
+                              : fmt::format(", compared up to where model.sequence_length {} cuts them", sequence_length);
+  if (counts.equal == counts.all) throw DataError(ExitCode::Usage, fmt::format("data: {}: {}{}", of, counts.in_words(), cut));
+  if (counts.equal > 0) notes.push_back(fmt::format("{}: {}{}", of, counts.in_words(), cut));
+  return source;
 }
 
 // Pairs of answers. A row has one of them, whatever data.packing says.
@@ -82,8 +93,8 @@ class PairData final : public TrainingData {
  public:
   PairData(Dataset dataset, int64_t sequence_length)
       : dataset_(std::move(dataset)),
-        train_(pairs_of(dataset_.train, sequence_length)),
-        validation_(pairs_of(dataset_.validation, sequence_length)) {}
+        train_(pairs_of(dataset_.train, sequence_length, "training pairs", dataset_.notes)),
+        validation_(pairs_of(dataset_.validation, sequence_length, "validation pairs", dataset_.notes)) {}
 
   std::shared_ptr<const SampleSource> train() const override { return train_; }
   std::shared_ptr<const SampleSource> validation() const override { return validation_; }

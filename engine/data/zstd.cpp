@@ -62,13 +62,13 @@ void ZstdStream::refuse(size_t packed_bytes, size_t unpacked_bytes, const char* 
              fmt::format("its zstd data looks back farther than the 128 MiB that are accepted ({}); pack it again without "
                          "--long, as in zstd -d --long=31 FILE and zstd of the result",
                          reason));
-  constexpr size_t kMagicBytes = 4;
-  if (frames_end_ > 0 && packed_bytes <= frames_end_ + kMagicBytes)
+  if (frames_end_ > 0 && std::string_view(reason).find("frame descriptor") != std::string_view::npos)
     bad_file(path_, fmt::format("its zstd data ends at byte {}, after {} bytes of text, but something else follows; copy the "
                                 "file again",
                                 frames_end_, unpacked_bytes));
-  bad_file(path_, fmt::format("damaged zstd data at byte {}, after {} bytes of text ({}); copy the file again", packed_bytes,
-                              unpacked_bytes, reason));
+  const std::string frame = frames_end_ == 0 ? "" : fmt::format(", in the frame that begins at byte {}", frames_end_);
+  bad_file(path_, fmt::format("damaged zstd data at byte {} or after it{}, after {} bytes of text ({}); copy the file again",
+                              packed_bytes, frame, unpacked_bytes, reason));
 }
 
 ZstdStream::~ZstdStream() { library_->destroy(stream_); }

@@ -1,9 +1,11 @@
 #include "engine/hugging_face/adapted_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -41,6 +43,7 @@ struct AdapterConfig {
   bool rank_stabilized = false;
   int64_t rank = 0;                  // of every matrix; 0: they differ (rank_pattern)
   std::vector<std::string> modules;  // names of what is adapted; empty: a pattern says it
+  std::vector<int64_t> layers;       // numbers of the layers that are adapted; empty: all
 };
 
 // Beginnings after which the model's own weights are no longer those of its folder.
@@ -50,6 +53,30 @@ void check_beginning(const Json& json, const ConfigFile& file) {
   constexpr std::array<std::string_view, 3> kAccepted{"gaussian", "eva", "orthogonal"};
   file.require(found->is_string() && std::ranges::find(kAccepted, found->get<std::string>()) != kAccepted.end(),
                "init_lora_weights", "only adapters that leave the weights of the model as they are can be added to them");
+}
+
+// A number or a list of them.
+std::vector<int64_t> layers_of(const Json& json, const ConfigFile& file) {
+  const auto found = json.find("layers_to_transform");
+  if (found == json.end() || found->is_null()) return {};
+  std::vector<int64_t> layers;
+  for (const Json& layer : found->is_array() ? *found : Json::array({*found})) {
+    file.require(layer.is_number_unsigned(), "layers_to_transform", "use the number of a layer, or a list of them");
+    layers.push_back(layer.get<int64_t>());
+  }
+  return layers;
+}
+
+// "model.layers.12.self_attn.q_proj" -> 12; -1: the name has no number.
+int64_t layer_of(std::string_view module) {
+  for (size_t at = 0; at < module.size();
+       at = module.find('.', at) == std::string_view::npos ? module.size() : module.find('.', at) + 1) {
+    int64_t number = 0;
+    const std::string_view part = module.substr(at, module.find('.', at) - at);
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (error == std::errc() && end == part.data() + part.size()) return number;
+  }
+  return -1;
 }
 
 AdapterConfig read_adapter_config(FileSystem& files, const std::string& folder) {
@@ -64,6 +91,7 @@ AdapterConfig read_adapter_config(FileSystem& files, const std::string& folder) 
   if (file.is_off("rank_pattern")) config.rank = file.count("r", 0);
   if (const auto names = json.find("target_modules"); names != json.end() && names->is_array())
     config.modules = file.texts("target_modules");
+  config.layers = layers_of(json, file);
   file.require(file.text("bias", "none") == "none", "bias", "use \"none\"; biases of adapters are not read");
   for (const char* key : {"use_dora", "lora_bias", "use_qalora", "modules_to_save", "alpha_pattern", "trainable_token_indices",
                           "layer_replication", "target_parameters"})
@@ -114,7 +142,11 @@ class AdaptedFiles final : public ModelFiles {
     });
     transposed_ = Json::parse(this->config()).value("model_type", "") == "gpt2";
     for (const std::string& name : adapter_.names()) add(name, config);
+    note_what_is_missing(config);
   }
+
+  // What the config names and no matrix adapts.
+  const std::vector<std::string>& adapter_notes() const { return adapter_notes_; }
 
   size_t matrices() const { return matrices_.size(); }
 
@@ -171,11 +203,36 @@ class AdaptedFiles final : public ModelFiles {
       refuse(name, fmt::format("has rank {}, but {} says \"r\": {}; restore the file that belongs to these weights", rank,
                                kAdapterConfigName, config.rank));
     const std::string module = name.substr(kPrefix.size(), name.size() - kPrefix.size() - kA.size());
+    if (const int64_t layer = layer_of(module);
+        !config.layers.empty() && std::ranges::find(config.layers, layer) == config.layers.end())
+      refuse(name,
+             fmt::format("adapts layer {}, which \"layers_to_transform\" of {} does not name; restore the file that belongs "
+                         "to these weights",
+                         layer, kAdapterConfigName));
     const auto is_named = [&](const std::string& one) { return module == one || module.ends_with("." + one); };
     if (!config.modules.empty() && std::ranges::none_of(config.modules, is_named))
       refuse(name, fmt::format("adapts a module that \"target_modules\" of {} does not name; restore the file that belongs to "
                                "these weights",
                                kAdapterConfigName));
+  }
+
+  void note_what_is_missing(const AdapterConfig& config) {
+    const auto adapts = [&](const auto& fits) {
+      return std::ranges::any_of(adapter_.names(), [&](const std::string& name) {
+        return name.ends_with(kA) &&
+               fits(std::string_view(name).substr(kPrefix.size(), name.size() - kPrefix.size() - kA.size()));
+      });
+    };
+    std::vector<std::string> missing;
+    for (const std::string& one : config.modules)
+      if (!adapts([&](std::string_view module) { return module == one || module.ends_with("." + one); }))
+        missing.push_back("the module " + printable(one));
+    for (const int64_t layer : config.layers)
+      if (!adapts([&](std::string_view module) { return layer_of(module) == layer; }))
+        missing.push_back(fmt::format("layer {}", layer));
+    if (!missing.empty())
+      adapter_notes_.push_back(
+          fmt::format("{} names {}, for which the adapter has no weights", kAdapterConfigName, fmt::join(missing, ", ")));
   }
 
   std::vector<float> read_matrix(const std::string& name, bool transposed) const {
@@ -202,6 +259,7 @@ class AdaptedFiles final : public ModelFiles {
   }
 
   foreign::TensorFiles adapter_;
+  std::vector<std::string> adapter_notes_;
   std::map<std::string, Matrices> matrices_;  // of the weights that have some
   bool transposed_ = false;                   // GPT-2's are
 };
@@ -256,6 +314,7 @@ ModelSource open_adapted(FileSystem& files, const std::string& folder) {
   source.notes.push_back(fmt::format("the adapter of PEFT in {} was added to {} of the model in {}", printable(folder),
                                      tensors->matrices() == 1 ? "1 weight" : fmt::format("{} weights", tensors->matrices()),
                                      base == folder ? "the same folder" : printable(base)));
+  source.notes.insert(source.notes.end(), tensors->adapter_notes().begin(), tensors->adapter_notes().end());
   if (has_file(files, folder, "tokenizer.json") || has_file(files, folder, "tokenizer.model")) source.tokenizer_folder = folder;
   source.tensors = std::move(tensors);
   return source;

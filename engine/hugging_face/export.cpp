@@ -323,8 +323,7 @@ Exported write_adapters(FileSystem& files, const TensorSource& weights, const mo
   return exported;
 }
 
-Exported write_all(FileSystem& files, const std::string& checkpoint, const ExportOptions& options) {
-  const LoadedStep step = checkpoint::open_path(files, checkpoint::follow_name(files, checkpoint));
+Exported write_step(FileSystem& files, const LoadedStep& step, const std::string& checkpoint, const ExportOptions& options) {
   const model::Description description = description_of(step, checkpoint);
   check_lora(description, options, checkpoint);
   const ConvertedSource as_float32(step, DType::Float32);  // frozen weights are stored in the dtype of the run
@@ -360,6 +359,15 @@ Exported write_all(FileSystem& files, const std::string& checkpoint, const Expor
   exported.notes.insert(exported.notes.end(), companions.notes.begin(), companions.notes.end());
   if (!companions.files.contains("tokenizer.json") && !companions.files.contains("tokenizer.model"))
     exported.notes.emplace_back("the folder has no tokenizer; name the folder of the original model with --like to copy its");
+  return exported;
+}
+
+Exported write_all(FileSystem& files, const std::string& checkpoint, const ExportOptions& options) {
+  std::vector<std::string> passed_over;
+  const LoadedStep step =
+      checkpoint::open_path(files, checkpoint::follow_name(files, checkpoint), checkpoint::StepFiles::All, &passed_over);
+  Exported exported = write_step(files, step, checkpoint, options);
+  exported.notes.insert(exported.notes.begin(), passed_over.begin(), passed_over.end());
   return exported;
 }
 

@@ -67,7 +67,47 @@ std::vector<std::string> weights_in(FileSystem& files, const std::string& direct
   return found;
 }
 
+// A clone without Git LFS has texts in the place of large files.
+void refuse_lfs_pointer(const ReadableFile& file) {
+  constexpr std::string_view kPointer = "version https://git-lfs.github.com/spec/";
+  std::string start(kPointer.size(), '\0');
+  if (file.size() < static_cast<int64_t>(start.size())) return;
+  file.read_exactly(0, std::as_writable_bytes(std::span(start)));
+  if (start == kPointer)
+    throw CheckpointError(
+        ExitCode::Usage,
+        fmt::format("{}: is a pointer of Git LFS, not the weights; get the file itself: git lfs pull", printable(file.path())));
+}
+
+// What the folder has that looks like weights.
+std::vector<std::string> others_like_weights(FileSystem& files, const std::string& directory) {
+  std::vector<std::string> found;
+  for (const DirectoryEntry& entry : files.list(directory)) {
+    const auto ends = [&](std::string_view ending) { return entry.name.ends_with(ending); };
+    const bool is_of_training = entry.name == "training_args.bin" || entry.name.starts_with("adapter_model.");
+    if ((ends(".safetensors") || ends(".bin") || ends(".pth") || ends(".gguf") || ends(".h5") || ends(".msgpack")) &&
+        !is_of_training)
+      found.push_back(printable(entry.name));
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+[[noreturn]] void refuse_without_weights(FileSystem& files, const std::string& directory) {
+  const std::vector<std::string> others = others_like_weights(files, directory);
+  const bool shards =
+      std::ranges::any_of(others, [](const std::string& name) { return name.find("-of-") != std::string::npos; });
+  std::string what =
+      "the folder has a config.json, but neither model.safetensors nor pytorch_model.bin, nor an index of shards";
+  if (!others.empty()) what += fmt::format("; it has {}", fmt::join(others, ", "));
+  what += shards           ? "; restore the index that belongs to the shards, such as model.safetensors.index.json"
+          : others.empty() ? "; put the weights there"
+                           : "; if these are its weights, give them one of these names";
+  throw CheckpointError(ExitCode::Usage, fmt::format("{}: {}", printable(directory), what));
+}
+
 void add_tensors_of(const ReadableFile& file, foreign::TensorFiles& to) {
+  refuse_lfs_pointer(file);
   if (file.path().ends_with(kSafetensors.ending)) return add_safetensors(file, to);
   foreign::add_state_dict(foreign::PtFile(file), to);
 }
@@ -75,25 +115,36 @@ void add_tensors_of(const ReadableFile& file, foreign::TensorFiles& to) {
 ModelFiles::ModelFiles(FileSystem& files, const std::string& directory) : TensorFiles(directory) {
   foreign::reading_files(fmt::format("is {} a model in Hugging Face's format?", printable(directory)), [&] {
     config_ = read_text(files, path(kConfigName), kConfigLimitBytes);
+    static_cast<void>(checkpoint::parse_strict(config_, path(kConfigName)));
     open_all(files);
   });
 }
 
 void ModelFiles::open_all(FileSystem& files) {
-  std::vector<std::string> found = weights_in(files, source());
-  if (found.empty()) found.emplace_back(kWeightsName);  // whose absence is then the error
-  const std::string chosen = found[0];
-  found.erase(found.begin());
-  if (!found.empty())
-    notes_.push_back(fmt::format("{} was read, as transformers does it; {} in the same folder {} not", chosen,
-                                 fmt::join(found, ", "), found.size() == 1 ? "was" : "were"));
+  const std::vector<std::string> found = weights_in(files, source());
+  if (found.empty()) refuse_without_weights(files, source());
+  const std::string& chosen = found[0];
   const WeightNames& names = chosen.starts_with(kSafetensors.weights) ? kSafetensors : kTorchFiles;
-  if (chosen == names.weights) return open_shard(files, names.weights);
+  if (chosen == names.weights) {
+    note_others(files, found, {chosen});
+    return open_shard(files, names.weights);
+  }
   const auto index = parse_index(read_text(files, path(names.index), kIndexLimitBytes), path(names.index), names.ending);
   std::set<std::string> shards;
   for (const auto& [tensor, file] : index) shards.insert(file);
+  note_others(files, found, shards);
   for (const std::string& shard : shards) open_shard(files, shard);
   check_index(index, names);
+}
+
+// `found`: weights by their names; the first one was chosen, and `read` are its files.
+void ModelFiles::note_others(FileSystem& files, const std::vector<std::string>& found, const std::set<std::string>& read) {
+  std::vector<std::string> others(found.begin() + 1, found.end());
+  for (const std::string& name : others_like_weights(files, source()))
+    if (!read.contains(name) && std::ranges::find(found, name) == found.end()) others.push_back(name);
+  if (others.empty()) return;
+  notes_.push_back(fmt::format("{} was read, as transformers does it; {} in the same folder {} not", found[0],
+                               fmt::join(others, ", "), others.size() == 1 ? "was" : "were"));
 }
 
 void ModelFiles::open_shard(FileSystem& files, const std::string& name) { add_tensors_of(keep(files.open(path(name))), *this); }

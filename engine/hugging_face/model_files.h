@@ -13,6 +13,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +61,7 @@ class ModelFiles : public foreign::TensorFiles {
   std::string path(const std::string& name) const { return source() + "/" + name; }
   void open_all(FileSystem& files);
   void open_shard(FileSystem& files, const std::string& name);
+  void note_others(FileSystem& files, const std::vector<std::string>& found, const std::set<std::string>& read);
   void check_index(const std::map<std::string, std::string>& index, const WeightNames& names) const;
 
   std::string config_;

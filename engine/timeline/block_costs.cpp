@@ -9,6 +9,7 @@
 #include "core/bounded_file.h"
 #include "core/bounded_json.h"
 #include "core/error.h"
+#include "core/json_error.h"
 #include "core/printable.h"
 
 namespace trivet::timeline {
@@ -64,10 +65,8 @@ class Reader {
       return parse_bounded<ordered_json>(text);
     } catch (const JsonExcess& excess) {
       refuse(excess.what());
-    } catch (const nlohmann::json::parse_error& error) {
-      refuse(fmt::format("is not JSON (byte {})", error.byte));
-    } catch (const nlohmann::json::exception& error) {  // a number beyond the range of double
-      refuse(fmt::format("is not accepted: {}", printable(error.what())));
+    } catch (const nlohmann::json::exception& error) {  // also a number beyond the range of double
+      refuse("is not JSON: " + json_error_in_words(text, error));
     }
   }
 

@@ -13,6 +13,7 @@
 #include "engine/config/vocabulary_rows.h"
 #include "engine/data/dataset.h"
 #include "engine/data/tokenizer.h"
+#include "engine/hugging_face/model_format.h"
 #include "engine/hugging_face/pretrained_model.h"
 #include "engine/hugging_face/same_model.h"
 #include "engine/same_on_all_ranks.h"
@@ -32,12 +33,11 @@ class InitialWeights {
       pretrained_ = std::make_unique<hugging_face::PretrainedModel>(files, path);
       return;
     }
-    if (files.kind(path + "/.") != EntryKind::Directory)
-      throw ConfigError(
-          fmt::format("--init-from {}: no such directory, and no file of llm.c or llama2.c; give the folder of a model in "
-                      "Hugging Face's format (with config.json), or a directory of checkpoints or one of its steps",
-                      printable(path)));
-    step_ = std::make_unique<checkpoint::LoadedStep>(checkpoint::open_path(files, checkpoint::follow_name(files, path)));
+    if (files.kind(path + "/.") != EntryKind::Directory) refuse_path(files, path);
+    const std::string followed = checkpoint::follow_name(files, path);
+    if (checkpoint::list_steps(files, followed).empty() && !is_step(files, followed)) refuse_folder(files, path);
+    step_ = std::make_unique<checkpoint::LoadedStep>(
+        checkpoint::open_path(files, followed, checkpoint::StepFiles::All, &passed_over_));
     step_config_ = parse_config(step_->config(), step_->directory() + "/manifest.json");
   }
 
@@ -51,14 +51,76 @@ class InitialWeights {
     return pretrained_ ? fmt::format("{} ({})", pretrained_->weights().source(), pretrained_->kind()) : step_->directory();
   }
   // The path of the tokenizer in the folder of the model; empty: there is none.
-  std::string tokenizer() const { return pretrained_ ? data::find_tokenizer_in(pretrained_->folder()) : ""; }
-  std::vector<std::string> notes() const { return pretrained_ ? pretrained_->notes() : std::vector<std::string>(); }
+  std::string tokenizer() const {
+    if (pretrained_) return data::find_tokenizer_in(pretrained_->folder());
+    return step_->run_state().tokenizer.empty() ? "" : step_->directory() + "/" + checkpoint::kManifestName;
+  }
+  std::string folder() const { return pretrained_ ? pretrained_->folder() : step_->directory(); }
+  bool is_checkpoint() const { return step_ != nullptr; }
+  std::vector<std::string> notes() const { return pretrained_ ? pretrained_->notes() : passed_over_; }
 
  private:
+  static bool is_step(FileSystem& files, const std::string& path) {
+    return files.kind(path + "/" + checkpoint::kManifestName) != EntryKind::Missing ||
+           checkpoint::parse_step(std::filesystem::path(path).filename().string()).has_value();
+  }
+
+  [[noreturn]] static void refuse_path(FileSystem& files, const std::string& path) {
+    constexpr const char* kGive =
+        "give the folder of a model in Hugging Face's format (with config.json), or a directory of checkpoints or one of its "
+        "steps";
+    if (files.kind(path) == EntryKind::Missing)
+      throw ConfigError(fmt::format("--init-from {}: there is no such file or directory; {}", printable(path), kGive));
+    throw ConfigError(fmt::format("--init-from {}: is a file, but none of llm.c or llama2.c; {}", printable(path), kGive));
+  }
+
+  static bool is_model(FileSystem& files, const std::string& path) {
+    try {
+      return files.kind(path + "/.") == EntryKind::Directory && hugging_face::format_of(files, path) != nullptr;
+    } catch (const Error&) {
+      return false;  // of a format that is not read
+    }
+  }
+
+  // A folder that is neither a model nor one of checkpoints may hold one, as those of transformers' Trainer do.
+  [[noreturn]] static void refuse_folder(FileSystem& files, const std::string& path) {
+    std::vector<std::string> models, others;
+    for (const DirectoryEntry& entry : files.list(path)) {
+      const std::string inside = (std::filesystem::path(path) / entry.name).string();
+      (is_model(files, inside) ? models : others).push_back(inside);
+    }
+    if (!models.empty())
+      throw ConfigError(fmt::format("--init-from {}: is no model, but holds {}; name {}: --init-from {}", printable(path),
+                                    models.size() == 1 ? "one" : fmt::format("{} of them", models.size()),
+                                    models.size() == 1 ? "it" : "one of them, such as", printable(models.back())));
+    throw ConfigError(fmt::format(
+        "--init-from {}: is neither a model in Hugging Face's format, which has a config.json, nor a directory of checkpoints, "
+        "which has folders called step-*; it {}",
+        printable(path),
+        others.empty() ? "is empty"
+                       : fmt::format("holds {}{}", printable(std::filesystem::path(others[0]).filename().string(), 60),
+                                     others.size() == 1 ? "" : fmt::format(" and {} more", others.size() - 1))));
+  }
+
+  std::vector<std::string> passed_over_;  // newer steps that are damaged
   std::unique_ptr<hugging_face::PretrainedModel> pretrained_;
   std::unique_ptr<checkpoint::LoadedStep> step_;
   Config step_config_;
 };
+
+[[noreturn]] void refuse_without_tokenizer(const InitialWeights& initial, const std::string& path, const Config& config) {
+  const std::string put =
+      initial.is_checkpoint()
+          ? fmt::format("{} holds no tokenizer: name that of the model in model.vocabulary", printable(initial.folder()))
+          : fmt::format(
+                "the folder {} has no tokenizer: put the tokenizer.json or tokenizer.model of the model there, or name it "
+                "in model.vocabulary",
+                printable(initial.folder()));
+  throw ConfigError(fmt::format(
+      "{}: --init-from {}: the data are texts, which are encoded with the tokenizer of the model, and {}, or name files of "
+      "tokens that were made with it",
+      config.source, printable(path), put));
+}
 
 // The rows of a model belong to the tokens of its own tokenizer, not to bytes or characters, of which there may be fewer.
 void check_same_vocabulary(const InitialWeights& initial, const std::string& path, const Config& config, int64_t tokens) {
@@ -67,6 +129,7 @@ void check_same_vocabulary(const InitialWeights& initial, const std::string& pat
   if (initial.config().vocabulary.kind != VocabularyKind::Size || tokens == 0 || rows == tokens ||
       (kind != VocabularyKind::Bytes && kind != VocabularyKind::Characters))
     return;
+  if (initial.tokenizer().empty()) refuse_without_tokenizer(initial, path, config);
   throw ConfigError(
       fmt::format("{}: --init-from {}: model.vocabulary is {} ({} tokens), but the embedding of this model has {} rows, one "
                   "for each token of "
@@ -100,8 +163,9 @@ std::vector<std::string> model_keys_of(const std::string& path) {
 void take_tokenizer_of(const std::string& path, Config& config) {
   if (config.vocabulary.kind != VocabularyKind::Size || !data::reads_texts(data::data_options(config))) return;
   const InitialWeights initial(path);
+  if (config.model.vocabulary_size != initial.config().model.vocabulary_size) return;
   const std::string tokenizer = initial.tokenizer();
-  if (tokenizer.empty() || config.model.vocabulary_size != initial.config().model.vocabulary_size) return;
+  if (tokenizer.empty()) refuse_without_tokenizer(initial, path, config);
   config.vocabulary = {VocabularyKind::Tokenizer, tokenizer};
 }
 

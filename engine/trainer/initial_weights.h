@@ -14,7 +14,7 @@ namespace trivet::trainer {
 std::vector<std::string> model_keys_of(const std::string& path);
 
 // If model.vocabulary is the number of rows of these weights, as model_keys_of states it, and the data are texts, it becomes
-// the tokenizer in the folder of the weights, if there is one.
+// the tokenizer in the folder of the weights, or in the checkpoint. Throws ConfigError if there is none.
 void take_tokenizer_of(const std::string& path, Config& config);
 
 // Throws ConfigError if the weights at `path` are of another model than `ours`, the model of `config`.

@@ -150,9 +150,9 @@ TEST(Layering, OnlyTheseFilesParseJsonWithoutBounds) {
       "engine/timeline/files.cpp", "engine/trainer/intake.cpp", "engine/weight_audit.cpp", "engine/weight_health.cpp",
       // Text that was looked at before.
       "autotune/tune/results.cpp", "comm/tf_config.cpp", "core/bounded_json.h", "engine/checkpoint/strict_json.cpp",
-      "engine/data/file_kind.cpp", "engine/data/tokenizer.cpp", "engine/data/tokenizers/of_model.cpp",
-      "engine/hugging_face/adapted_files.cpp", "engine/hugging_face/export.cpp", "engine/hugging_face/text_files.cpp",
-      "engine/report/config_differences.cpp"};
+      "engine/data/file_kind.cpp", "engine/data/json_lines.cpp", "engine/data/tokenizer.cpp",
+      "engine/data/tokenizers/of_model.cpp", "engine/hugging_face/adapted_files.cpp", "engine/hugging_face/export.cpp",
+      "engine/hugging_face/text_files.cpp", "engine/report/config_differences.cpp"};
   std::set<std::string> found;
   for (const Folder& folder : folders())
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(TRIVET_SOURCE_DIR) / folder.name)) {

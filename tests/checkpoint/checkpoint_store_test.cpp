@@ -422,6 +422,21 @@ TEST_F(CheckpointStoreTest, AMissingStepNamesThoseThereAre) {
   EXPECT_THAT(error_of(ExitCode::Usage, [&] { store.open(15); }), HasSubstr("there is no step 15; there are: 10, 20"));
 }
 
+TEST_F(CheckpointStoreTest, WhoeverReadsTheNewestStepHearsWhichDamagedOnesWerePassedOver) {
+  CheckpointStore store = make_store();
+  for (int64_t step : {10, 20, 30}) save(store, step);
+  FileSystem& files = real_file_system();
+  std::vector<std::string> passed_over;
+  EXPECT_EQ(open_path(files, directory_.path(), StepFiles::All, &passed_over).step(), 30);
+  EXPECT_THAT(passed_over, ElementsAre());
+  const std::filesystem::path root = directory_.path();
+  std::ofstream(root / "step-00000030" / kManifestName) << "{";
+  std::filesystem::resize_file(root / "step-00000020" / kManifestName, 100);
+  EXPECT_EQ(open_path(files, directory_.path(), StepFiles::All, &passed_over).step(), 10);
+  EXPECT_THAT(passed_over, ElementsAre(testing::StartsWith("step-00000030 is damaged, so the step before it is used"),
+                                       testing::StartsWith("step-00000020 is damaged")));
+}
+
 TEST_F(CheckpointStoreTest, LeftoversOfAKilledJobAreRemovedAndADisplacedStepIsAdopted) {
   {
     CheckpointStore store = make_store();

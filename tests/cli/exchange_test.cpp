@@ -184,7 +184,17 @@ TEST_F(Exchange, RefusesWeightsOfAnotherModel) {
                 "them from the weights"));
   EXPECT_THAT(refused("tune config.json --init-from " + kGolden + "gpt2 --set model.sequence_length=8"),
               HasSubstr("these weights are of another model: in the config, model.sequence_length is 8, not "));
-  EXPECT_THAT(refused("train config.json --init-from nowhere"), HasSubstr("--init-from nowhere: no such directory"));
+  EXPECT_THAT(refused("train config.json --init-from nowhere"),
+              HasSubstr("--init-from nowhere: there is no such file or directory"));
+  EXPECT_THAT(refused("train config.json --init-from text.txt"),
+              HasSubstr("--init-from text.txt: is a file, but none of llm.c"));
+  std::filesystem::create_directories(folder.at("trainer/checkpoint-5"));
+  EXPECT_THAT(refused("train config.json --init-from trainer"), HasSubstr("it holds checkpoint-5"));
+  std::filesystem::copy(kGolden + "gpt2", folder.at("trainer/checkpoint-5"), std::filesystem::copy_options::recursive);
+  EXPECT_THAT(refused("train config.json --init-from trainer"),
+              HasSubstr("is no model, but holds one; name it: --init-from trainer/checkpoint-5"));
+  std::filesystem::create_directory(folder.at("empty"));
+  EXPECT_THAT(refused("train config.json --init-from empty"), HasSubstr("; it is empty"));
   EXPECT_THAT(refused("checkpoint export hf nowhere --output x"), HasSubstr("nowhere"));
   EXPECT_EQ(folder.run("checkpoint import hf nowhere --output x").code, 2);
 }
@@ -228,10 +238,22 @@ TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens)
   EXPECT_EQ(nlohmann::json::parse(folder.read("back/config.json")).at("vocab_size"), 97);
   EXPECT_EQ(nlohmann::json::parse(folder.read("back/config.json")).at("eos_token_id"), 6);
   EXPECT_EQ(nlohmann::json::parse(folder.read("back/tokenizer_config.json")).at("eos_token"), "<|im_end|>");
+  run("checkpoint import hf chat --output imported");
+  run("train config.json --init-from imported --set data.train=ab.txt --set training.steps=3 --set checkpoint.directory=three");
+  EXPECT_THAT(run("checkpoint diff one three --json").text, HasSubstr("\"equal\": true")) << "it knows its tokenizer";
+  for (const char* gone : {"chat/tokenizer.json", "imported", "three"}) std::filesystem::remove_all(folder.at(gone));
+  run("checkpoint import hf chat --output imported");
+  for (const std::string vocabulary : {"", " --set model.vocabulary=bytes", " --set model.vocabulary=characters"}) {
+    EXPECT_THAT(refused(start + vocabulary), HasSubstr("the folder chat has no tokenizer: put the tokenizer.json"))
+        << vocabulary;
+    EXPECT_THAT(refused("train config.json --init-from imported --set data.train=ab.txt" + vocabulary),
+                HasSubstr("imported/step-00000000 holds no tokenizer"))
+        << vocabulary;
+  }
   write_padded_model(folder, "more", 98);
   EXPECT_THAT(refused("train config.json --init-from more --set data.train=ab.txt"),
               HasSubstr("the embedding has 97 rows, but the vocabulary \"more/tokenizer.json\" has 98 tokens"));
-  EXPECT_THAT(refused("train config.json --init-from chat --set data.train=ab.txt --set model.vocabulary=bytes"),
+  EXPECT_THAT(refused("train config.json --init-from more --set data.train=ab.txt --set model.vocabulary=bytes"),
               HasSubstr("model.vocabulary_rows: the embedding has 97 rows, but the vocabulary \"bytes\" has 256 tokens"));
 }
 

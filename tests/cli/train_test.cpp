@@ -192,7 +192,7 @@ TEST_F(Train, AndConfigCheckBothRefuseWhatTheConfigAloneShows) {
       EXPECT_THAT(refused.errors, HasSubstr(message)) << command;
     }
   EXPECT_THAT(folder.run("config check config.json --set data.train=nowhere.txt").text,
-              HasSubstr("data.train: \"nowhere.txt\" is not found from this directory\n"));
+              HasSubstr("data.train: there is no nowhere.txt here, relative to this folder\n"));
 }
 
 TEST_F(Train, NamesTheDirectoryThatItCannotResumeFrom) {

@@ -78,7 +78,9 @@ TEST_F(BadFile, ADirectoryOrEmpty) {
 }
 
 TEST_F(BadFile, ATextWithTheNameOfATokenFile) {
-  expect_open("text.tokens", "To be or not to be", kUsage, "is not a token file (it does not start with \"TRIVTOK\")");
+  expect_open(
+      "text.tokens", "To be or not to be", kUsage,
+      "is not a token file (it does not start with \"TRIVTOK\"); if it is a text, give it another name, such as NAME.txt");
 }
 
 TEST_F(BadFile, ATruncatedHeader) {
@@ -302,8 +304,8 @@ TEST_F(BadFile, ValidationTokensOfAnotherTokenizer) {
 TEST_F(BadFile, TooLittleDataForOneSample) {
   const auto tokens = open_dataset(options(write("a.txt", "0123456789"), VocabularyKind::Bytes)).validation;
   expect_error([&] { TokenSource(tokens, 64); }, kUsage,
-               "data: 1 tokens are too few for one sample of sequence_length 64, which needs 65; give more text or make "
-               "model.sequence_length at most 1");
+               "data: 1 tokens are too few for one sample of sequence_length 64, which needs 65; give more text; a "
+               "sample has at least 2 tokens");
 }
 
 TEST_F(BadFile, Tokenizers) {

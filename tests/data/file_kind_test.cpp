@@ -62,10 +62,14 @@ TEST(FileKinds, ObjectsOfJsonAreDocumentsWhateverTheirFileIsCalled) {
                     list = "[\n  {\"text\": \"a b\"},\n  {\"text\": \"c\"}\n]\n";
   const std::string pretty = "{\n  \"text\": \"a b\"\n}\n{\n  \"text\": \"c\"\n}\n";
   const test::TemporaryFolder folder;
-  for (const std::string& content : {lines, list, pretty, "\xEF\xBB\xBF" + lines, "\xEF\xBB\xBF" + list, "\n \r\n" + lines,
-                                     "[{\"text\":\"a b\"},{\"text\":\"c\"}]"s, "{\"text\": \"a b\"} {\"text\": \"c\"}"s,
-                                     "{\"text\": \"a b\"}{\"text\": \"c\"}\n"s,
-                                     "{\"id\": {\"x\": [1, {\"}\": \"]\\\"\"}]}, \"text\": \"a b\"}\r\n{\"text\": \"c\"}"s})
+  for (const std::string& content :
+       {lines, list, pretty, "\xEF\xBB\xBF" + lines, "\xEF\xBB\xBF" + list, "\n \r\n" + lines,
+        "[{\"text\":\"a b\"},{\"text\":\"c\"}]"s, "{\"text\": \"a b\"} {\"text\": \"c\"}"s,
+        "{\"text\": \"a b\"}{\"text\": \"c\"}\n"s, "{\"text\": \"a b\"},\n{\"text\": \"c\"},\n"s,
+        "{\"text\": \"a b\"} ;{\"text\": \"c\"};"s, "{\"text\": \"a b\"},{\"text\": \"c\"}"s,
+        "\x1E{\"text\": \"a b\"}\n\x1E\x1E{\"text\": \"c\"}\n"s, "{\"text\": \"a b\"}\n\x1E{\"text\": \"c\"}\x1E"s,
+        "[\"a b\", \"c\"]"s, "\xEF\xBB\xBF [\n\"a b\"\n,\n\"c\"\n]\n"s, "[\"\\u0061 \\u0062\",\"c\"]\n"s,
+        "{\"id\": {\"x\": [1, {\"}\": \"]\\\"\"}]}, \"text\": \"a b\"}\r\n{\"text\": \"c\"}"s})
     for (const std::string name : {"a.json", "a.jsonl", "a.txt", "a", "a.json.gz", "a.zst"})
       for (const std::string& packed : {content, gzip_of(content), zstd_of(content)}) {
         const std::string path = folder.write(name, packed);
@@ -109,8 +113,8 @@ TEST(FileKinds, WhatIsWrongWithJsonIsSaidWithItsPlace) {
          "has \"[\" at byte 16, after 1 objects of JSON, where the end of the file was expected");
   expect("[" + good + ", 3]", "has \"3\" at byte 16, after 1 objects of JSON, where an object was expected");
   expect("[" + good + " " + good + "]", "has \"{\" at byte 15, after 1 objects of JSON, where \",\" or \"]\" was expected");
-  expect("{\n\"text\": \"a\"}, {\"text\": \"b\"}",
-         "has \",\" at byte 14, after 1 objects of JSON, where another object, or the end, was expected");
+  expect("{\n\"text\": \"a\"}, , {\"text\": \"b\"}",
+         "has \",\" at byte 16, after 1 objects of JSON, where another object, or the end, was expected");
   expect("[" + good + ", {\"text\": \"b\nc\"}]", "object 2 has a string with a line break in it, at byte 27");
   expect("[" + good + ", {\"story\": \"once upon\"}]",
          "object 2: has \"story\"; it must have \"text\", \"prompt\" and \"completion\", or \"messages\": if \"story\" is the "
@@ -121,11 +125,24 @@ TEST(FileKinds, WhatIsWrongWithJsonIsSaidWithItsPlace) {
       "object "
       "on each line, such as {\"text\": ...}; if it is a text, set data.read_as to \"text\" (--read-as text of `trivet data "
       "prepare`)";
-  for (const char* content : {"plain text", "[\"a\", \"b\"]", "[]", "3", "{text: 1}"}) expect(content, by_name);
+  for (const char* content : {"plain text", "[\"a\" and \"b\"]", "[]", "3", "{text: 1}"}) expect(content, by_name);
   EXPECT_THAT(outcome(reading(folder.write("a.jsonl", "plain text"))), HasSubstr("a.jsonl: line 1: is not JSON"));
   for (const char* content :
-       {"plain { text", "[Chorus]\nLa", "{\\rtf1", "{ \"quoted\" }", "[{x}]", "{}, or nothing", "{\"a\" is a key"})
+       {"[\"Yes\", he said", "[\"a\"] is a list", "[1], and [2, 3]", "\"Yes.\"\n\"No.\"\n", "{\"level\": 1}, as above",
+        "plain { text", "[Chorus]\nLa", "{\\rtf1", "{ \"quoted\" }", "[{x}]", "{}, or nothing", "{\"a\" is a key"})
     EXPECT_EQ(outcome(reading(folder.write("a.txt", content))), "1: "s + content);
+  const std::string broken = "is an object of JSON with \"text\" after which \"";
+  for (const auto& [content, what] :
+       {std::pair(good + " 0.5\n" + good, broken + "0.5\" follows, and not another object, which"),
+        {good + ",,\n" + good, broken + ",,\" follows"},
+        {good + "|\n", broken + "|\" follows"},
+        {"[[\"a\", \"b\"], [\"c\"]]"s, "is a list of lists in JSON, which is not read; write"},
+        {"[1, 2,\n 3]\n"s, "is a list of numbers in JSON, which is not read; save ids"}})
+    EXPECT_THAT(outcome(reading(folder.write("a.txt", content))), HasSubstr("a.txt: " + what)) << content;
+  for (const auto& [content, what] : {std::pair("[\"a\", 3]"s, "has \"3\" at byte 6, after 1 texts of JSON, where a text was"),
+                                      {"[\"a\", \"b"s, "ends at byte 8 inside text 2; the file is truncated"},
+                                      {good + ",\n" + good + "\n]", "has \"]\" at byte 29, after 2 objects of JSON"}})
+    EXPECT_THAT(outcome(reading(folder.write("a.txt", content))), HasSubstr(what)) << content;
   EXPECT_THAT(outcome(reading(folder.write("log.txt", "{\"level\": 3}\n"))),
               AllOf(HasSubstr("line 1: has \"level\"; it must have"), HasSubstr("set data.read_as to \"text\"")));
   EXPECT_EQ(outcome(reading(folder.write("a.json", "{\"text\": 1}"), ReadAs::Text)), "1: {\"text\": 1}");
@@ -165,6 +182,9 @@ TEST(FileKinds, WhatIsNotReadIsNamedWithWhatToDo) {
       {"%PDF-1.7\n1 0 obj\n", "a PDF document", "pdftotext FILE"},
       {"MMIDIDX\0\0\x01"s, "a Megatron index", "call it NAME.idx"},
       {"\xff\xfeh\0i\0"s, "text in UTF-16", "iconv -f UTF-16"},
+      {"\xff\xfe\0\0h\0\0\0"s, "text in UTF-32", "iconv -f UTF-32"},
+      {"\0\0\xfe\xff\0\0\0h"s, "text in UTF-32", "iconv -f UTF-32"},
+      {"\x1F\x8B\x07\0"s, "packed with gzip by a method that is not known", "unpack it"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 123456\n"s, "a pointer of Git LFS, not the data",
        "git lfs pull"},
   };
@@ -179,8 +199,47 @@ TEST(FileKinds, WhatIsNotReadIsNamedWithWhatToDo) {
     }
   for (const std::string& packed : {gzip_of("PAR1\x15\0\0"s), zstd_of("PAR1\x15\0\0"s)})
     EXPECT_THAT(outcome(reading(folder.write("a.json.gz", packed))), HasSubstr("a.json.gz: is a Parquet file, packed with "));
-  EXPECT_THAT(outcome(reading(folder.write("a.gz", gzip_of(gzip_of("text"))))), HasSubstr("is packed with gzip twice"));
+  EXPECT_THAT(outcome(reading(folder.write("a.gz", gzip_of(gzip_of("text"))))),
+              HasSubstr("is packed with gzip, and then with gzip, which is not read; unpack it, and pack the text only once"));
   EXPECT_THAT(outcome(reading(folder.write("a.gz", gzip_of("TRIVTOK\n\0\0"s)))), HasSubstr("unpack it first (gunzip "));
+}
+
+TEST(FileKinds, AFileIsNoFileOfTokensByItsNameAlone) {
+  const test::TemporaryFolder folder;
+  for (const char* name : {"a.tokens", "a.npy", "a.idx"})
+    for (const std::string& content : {"a text"s, "{\"text\": \"a\"}\n"s, gzip_of("a text")}) {
+      const std::string said = prepared(folder, folder.write(name, content));
+      EXPECT_THAT(said, testing::Not(HasSubstr("already a token file"))) << name;
+      EXPECT_THAT(said, StartsWith(folder.at(name))) << name;
+    }
+  EXPECT_THAT(prepared(folder, folder.write("a.tokens", "a text")), HasSubstr("give it another name, such as NAME.txt"));
+}
+
+TEST(FileKinds, AByteOrderMarkIsNoPartOfAText) {
+  const test::TemporaryFolder folder;
+  const std::string mark = "\xEF\xBB\xBF", text = "caf\xC3\xA9 " + mark + "au lait";
+  for (const std::string& packed : {mark + text, gzip_of(mark + text)}) {
+    const std::string path = folder.write("a.txt", packed);
+    EXPECT_EQ(outcome(reading(path)), "1: " + text) << "a mark inside is kept";
+    EXPECT_EQ(prepared(folder, path), "1: " + text);
+    EXPECT_EQ(outcome(reading(path, ReadAs::Bytes)), "1: " + mark + text);
+  }
+  PrepareOptions options;
+  options.inputs = {folder.at("a.txt")};
+  options.output = folder.at("pieces.tokens");
+  options.piece_bytes = 1;
+  prepare(options);
+  EXPECT_EQ(outcome(reading(options.output)), "1: " + text);
+  EXPECT_THAT(outcome(reading(folder.write("mark.txt", mark))), HasSubstr("mark.txt: has no text"));
+  EXPECT_THAT(prepared(folder, folder.at("mark.txt")), HasSubstr("mark.txt: is empty"));
+}
+
+TEST(FileKinds, TheFirstBytesOfPackedDataAreNoText) {
+  const test::TemporaryFolder folder;
+  for (const auto& [name, content] : {std::pair("a.gz", "\x1F"), {"a.txt", "\x1F\x8B"}, {"a.zst", "\x28\xB5"}, {"a.zst", "("}})
+    EXPECT_EQ(outcome(reading(folder.write(name, content))),
+              folder.at(name) + ": is truncated: it ends in the first bytes of packed data; copy it again");
+  EXPECT_EQ(outcome(reading(folder.write("a.txt", "("))), "1: (");
 }
 
 TEST(FileKinds, ATextThatBeginsLikeAnotherFileIsAText) {

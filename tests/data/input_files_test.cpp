@@ -72,12 +72,59 @@ TEST_F(FoldersOfData, HiddenFilesAreLeftOutAndLinksFollowedOnce) {
   EXPECT_THAT(names(inputs), ElementsAre("b.txt", "link/c.txt", "link/deep/d.txt", "real/a.txt"));
   ASSERT_EQ(inputs.notes.size(), 2u);
   EXPECT_EQ(inputs.notes[0], folder.at("d") + ": reads text: 4 files, b.txt and so on (20 bytes)");
-  EXPECT_EQ(inputs.notes[1],
-            folder.at("d") +
-                ": leaves out links that lead nowhere: broken.txt (0 bytes); links to what is read under another "
-                "name: 4 files, 0.txt and so on (0 bytes); pipes and devices: fifo.txt (0 bytes); hidden: 4 entries");
+  EXPECT_EQ(inputs.notes[1], folder.at("d") +
+                                 ": leaves out links that lead nowhere: broken.txt (0 bytes); other names of what is read: 4 "
+                                 "files, 0.txt and so on (0 bytes); pipes and devices: fifo.txt (0 bytes); hidden: 4 entries");
   const FolderWalk with_slash = walk_folder(folder.at("d/"));
   EXPECT_EQ(with_slash.files.size(), 4u);
+}
+
+TEST_F(FoldersOfData, AFileWithSeveralNamesIsReadOnce) {
+  write("a.txt", "text"), write("c.txt", "more"), write("x.bin", "any");
+  fs::create_hard_link(folder.at("d/a.txt"), folder.at("d/b.txt"));
+  fs::create_hard_link(folder.at("d/c.txt"), folder.at("d/0"));  // no name of a text
+  InputFiles inputs = find();
+  EXPECT_THAT(names(inputs), ElementsAre("a.txt", "c.txt"));
+  EXPECT_THAT(inputs.notes[0], HasSubstr("reads text: 2 files, a.txt and so on (8 bytes)"));
+  EXPECT_THAT(inputs.notes[1], HasSubstr("other names of what is read: b.txt"));
+  fs::create_symlink("c.txt", folder.at("d/link.txt"));
+  const std::string told = "leaves out " + folder.at("d/link.txt") + ", which is read already under another name";
+  const std::vector<std::string> pattern{folder.at("d/c.txt"), folder.at("d/link.txt")},
+      with_folder{folder.at("d/link.txt"), folder.at("d")};
+  for (const ReadAs read_as : {ReadAs::Auto, ReadAs::Text, ReadAs::UInt16}) {
+    inputs = find_inputs(pattern, read_as, FolderUse::Train);
+    EXPECT_THAT(names(inputs), ElementsAre("c.txt"));
+    EXPECT_THAT(inputs.notes, ElementsAre(told));
+  }
+  inputs = find_inputs(with_folder, ReadAs::Auto, FolderUse::Prepare);
+  EXPECT_THAT(names(inputs), ElementsAre("link.txt", "a.txt"));
+  EXPECT_THAT(inputs.notes.back(), HasSubstr("leaves out " + folder.at("d/c.txt")));
+}
+
+TEST_F(FoldersOfData, WithoutDataSayWhatTheyHold) {
+  fs::create_directories(folder.at("d"));
+  fs::create_symlink("nowhere", folder.at("d/b.txt"));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("links that lead nowhere: b.txt"), HasSubstr("get the files that the links lead to")));
+  fs::remove(folder.at("d/b.txt"));
+  write(".a.txt", "text"), write(".git/b.txt", "text");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("It holds hidden: 2 entries"), HasSubstr("are read if they are named")));
+  fs::remove_all(folder.at("d"));
+  fs::create_directories(folder.at("d/empty"));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("is a folder without data;"), Not(HasSubstr("It holds"))));
+}
+
+TEST_F(FoldersOfData, APatternThatMatchesFilesForTestsSaysSo) {
+  for (const char* name : {"train.jsonl", "test.jsonl", "valid.jsonl"}) write(name, "{\"text\": \"a\"}\n");
+  const std::vector<std::string> all{folder.at("d/test.jsonl"), folder.at("d/train.jsonl"), folder.at("d/valid.jsonl")};
+  for (const FolderUse use : {FolderUse::Train, FolderUse::Prepare}) {
+    const InputFiles inputs = find_inputs(all, ReadAs::Auto, use);
+    EXPECT_EQ(inputs.texts.size(), 3u);
+    EXPECT_THAT(inputs.notes,
+                ElementsAre(AllOf(HasSubstr("reads training files, such as " + all[1]),
+                                  HasSubstr("for tests or validation by their names: " + all[0] + ", " + all[2]))));
+  }
+  EXPECT_THAT(find_inputs(all, ReadAs::Auto, FolderUse::Validate).notes, ElementsAre());
+  EXPECT_THAT(find_inputs({all[1]}, ReadAs::Auto, FolderUse::Train).notes, ElementsAre());
 }
 
 TEST_F(FoldersOfData, OfAClonedDataSetTheDataIsReadAndNotItsDescription) {

@@ -138,6 +138,17 @@ TEST(KeysOfLines, ThatAreNotReadAreNoted) {
   EXPECT_THAT(facts.sentences(), ElementsAre(HasSubstr("k19 and more")));
 }
 
+TEST(KeysOfLines, ThatAreGivenTwiceAreRefused) {
+  const std::pair<std::string, std::string> cases[]{{R"({"text": "a", "text": "b"})", "text"},
+                                                    {R"({"text": "a", "meta": {"id": 1, "x": "\":", "id": 1}})", "id"},
+                                                    {R"({"text": "a", "list": [{"k": 1}, {"k": null, "k": 2}]})", "k"},
+                                                    {conversation_with(R"("messages": [])"), "messages"},
+                                                    {answer_with(R"("content": "again")"), "content"}};
+  for (const auto& [line, key] : cases)
+    EXPECT_EQ(refusal(line), fmt::format("has the key \"{}\" twice; leave one of them out", key)) << line;
+  EXPECT_EQ(read_line(R"({"text": "a: \"text\": b", "m": [{"k": 1}, {"k": {"k": ":"}}]})").text, "a: \"text\": b");
+}
+
 TEST(Messages, HaveContentsInParts) {
   const auto content = [](const std::string& parts) {
     return fmt::format(R"({{"messages": [{{"role": "assistant", "content": {}}}]}})", parts);
@@ -147,6 +158,11 @@ TEST(Messages, HaveContentsInParts) {
       "abc<|im_end|>");
   EXPECT_THAT(refusal(content(R"([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "u"}}])")),
               HasSubstr("a part of \"content\" is of the type \"image_url\"; only texts are read"));
+  for (const char* part :
+       {R"({"type": "text", "text": null})", R"({"type": "text"})", R"({})", R"({"type": "text", "content": "a"})"})
+    EXPECT_THAT(refusal(content(std::string("[") + part + "]")),
+                HasSubstr("a part of \"content\" has no \"text\", or one that is null"))
+        << part;
   for (const char* parts : {R"([{"type": "image"}])", R"([{"type": "input_audio", "text": "a"}])", R"([{"type": "text"}])",
                             R"([{"type": "text", "text": "a", "image": "u"}])"})
     EXPECT_THAT(refusal(content(parts)), HasSubstr("a part of \"content\" ")) << parts;

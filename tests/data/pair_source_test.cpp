@@ -94,6 +94,64 @@ TEST(PairLines, OfConversationsCountTheAnswersAfterThePrompt) {
   }
 }
 
+// As TRL does it.
+TEST(PairLines, OfTextsWithoutAPromptHaveWhatBothBeginWithAsTheirPrompt) {
+  const std::tuple<std::string, std::string, std::string> cases[]{
+      {"\\n\\nHuman: hi\\n\\nAssistant: Yes, I do", "\\n\\nHuman: hi\\n\\nAssistant: No", "\n\nHuman: hi\n\nAssistant:"},
+      {"Q: Yes, I do", "Q: Yes, I can", "Q: Yes, I"},
+      {"ab", "cd", ""},
+      {"abc", "abcdef", "ab"},
+      {"x\xC3\xA9y", "x\xC3\xA8y", "x"},
+      {"x\xC3\xA9", "x\xC3\xA9y", "x"}};
+  for (const auto& [chosen, rejected, prompt] : cases) {
+    const EncodedText text = encoded_pairs(fmt::format(R"({{"chosen": "{}", "rejected": "{}"}})", chosen, rejected));
+    ASSERT_EQ(text.document_ends.size(), 2u) << chosen;
+    for (const size_t document : {0, 1}) {
+      EXPECT_EQ(text_of(text, document).substr(0, prompt.size()), prompt);
+      EXPECT_EQ(counted_of(text, document), std::string(prompt.size(), '-') + text_of(text, document).substr(prompt.size()));
+    }
+  }
+}
+
+TEST(PairLines, WithEqualAnswersAreCountedAndRefusedIfAllAre) {
+  const test::TemporaryFolder folder;
+  const std::string equal = R"({"prompt": "abc", "chosen": "yes", "rejected": "yes"})", good = kTwoPairs,
+                    late = R"({"prompt": "abc", "chosen": "same, x", "rejected": "same, y"})";
+  DataOptions options;
+  options.pairs = true;
+  options.data.validation_fraction = 0;
+  const auto said = [&](const std::string& lines, int64_t sequence_length) -> std::string {
+    options.data.train = folder.write("a.jsonl", lines);
+    try {
+      const std::vector<std::string> notes = text_data(open_dataset(options), sequence_length, options.data)->notes();
+      return notes.empty() ? "" : notes.back();
+    } catch (const DataError& error) {
+      return error.what();
+    }
+  };
+  const auto prepared = [&](const std::string& lines) -> std::string {
+    PrepareOptions with;
+    with.inputs = {folder.write("a.jsonl", lines)}, with.output = folder.at("a.tokens"), with.pairs = with.replace = true;
+    try {
+      const std::vector<std::string> notes = prepare(with).notes;
+      return notes.empty() ? "" : notes.back();
+    } catch (const DataError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(said(good, 30), "");
+  EXPECT_EQ(said(good + "\n" + equal + "\n" + equal, 30),
+            "training pairs: 2 of 4 pairs have equal answers, from which nothing is learned");
+  EXPECT_EQ(prepared(good + "\n" + equal), "1 of 3 pairs has equal answers, from which nothing is learned");
+  const std::string all = " equal answers, so there is nothing to learn: \"chosen\" and \"rejected\" must differ";
+  EXPECT_EQ(said(equal + "\n" + equal, 30), "data: training pairs: all of its 2 pairs have" + all);
+  EXPECT_EQ(prepared(equal), folder.at("a.jsonl") + ": its only pair has" + all);
+  EXPECT_EQ(said(late, 30), "");
+  EXPECT_EQ(said(late, 6), "data: training pairs: its only pair has" + all +
+                               ", compared up to where model.sequence_length 6 cuts "
+                               "them");
+}
+
 TEST(PairLines, EndWithTheEndOfText) {
   const auto tokenizer = train_bpe(WordCounts(), 257);
   const int32_t end = tokenizer->special_id("<|endoftext|>");
@@ -114,8 +172,7 @@ TEST(PairLines, SayWhatIsWrong) {
           R"(has "chosen", "prompt", but no "rejected"; a pair of answers must have "prompt", "chosen" and "rejected")");
   refused(R"({"prompt": "a", "completion": "b"})",
           R"(has "completion", "prompt", but no "chosen"; a pair of answers must have "prompt", "chosen" and "rejected")");
-  refused(R"({"chosen": "a", "rejected": "b"})",
-          R"(has "chosen", "rejected", but no "prompt"; only lists of messages may leave it out)");
+  refused(R"({"chosen": "a", "rejected": ""})", R"("rejected" is empty; an answer must have a text)");
   refused(R"({"prompt": "a", "chosen": "", "rejected": "b"})", R"("chosen" is empty; an answer must have a text)");
   refused(R"({"prompt": "a", "chosen": "b", "rejected": ""})", R"("rejected" is empty; an answer must have a text)");
   refused(R"({"prompt": "a", "chosen": "b", "rejected": 5})", R"("rejected" is number; it must be a string)");

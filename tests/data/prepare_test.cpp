@@ -142,10 +142,9 @@ TEST_F(Prepare, GoesOnWhereAnInterruptedPreparationWas) {
   with.inputs = {folder_.write("lines.jsonl", lines + "no JSON\n")};
   with.piece_bytes = 1000;
   with.threads = 2;
-  expect_error([&] { prepare(with); }, ExitCode::Usage,
-               folder_.at("lines.jsonl") +
-                   ": line 301: is not JSON: [json.exception.parse_error.101] parse error at line 1, column 2: syntax error "
-                   "while parsing value - invalid literal; last read: 'no'");
+  expect_error(
+      [&] { prepare(with); }, ExitCode::Usage,
+      folder_.at("lines.jsonl") + ": line 301: is not JSON: column 2 has \"o JSON\" where something else was expected");
   EXPECT_FALSE(std::filesystem::exists(with.output));
   EXPECT_TRUE(std::filesystem::exists(with.output + ".parts"));
   folder_.write("lines.jsonl", lines);

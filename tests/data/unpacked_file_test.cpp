@@ -95,6 +95,9 @@ TEST_F(UnpackedFiles, NoDamageOfZstdGoesUnseen) {
     std::string damaged = two;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x5A);
     EXPECT_TRUE(read(damaged).find(" zstd data") != std::string::npos) << "byte " << at << ": " << read(damaged).substr(0, 100);
+    if (at > one.size() + 4) {
+      EXPECT_EQ(read(damaged).find("something else follows"), std::string::npos) << "byte " << at;
+    }
     if (at == one.size()) continue;
     const std::string expected = fmt::format("truncated zstd data: the file ends at byte {}, after ", at);
     EXPECT_TRUE(read(two.substr(0, at)).starts_with(expected)) << read(two.substr(0, at)).substr(0, 100);

@@ -54,9 +54,8 @@ TEST_F(CostsFile, IsReadAsItIsWritten) {
 
 TEST_F(CostsFile, IsRefusedForWhatIsWrong) {
   const std::string head = R"({"name": "head", "loss": 1})", all = R"({"blocks": [{"name": "embedding", "forward": 1}, )";
-  EXPECT_THAT(refusal("{"), HasSubstr("is not JSON (byte 2)"));
-  EXPECT_THAT(refusal(R"({"blocks": [1e999]})"),
-              HasSubstr("is not accepted: [json.exception.out_of_range.406] number overflow"));
+  EXPECT_THAT(refusal("{"), HasSubstr("is not JSON: it ends at column 2 in the middle of a value"));
+  EXPECT_THAT(refusal(R"({"blocks": [1e999]})"), HasSubstr("is not JSON: the number 1e999 is too large"));
   EXPECT_THAT(refusal("[]"), HasSubstr("has no list \"blocks\""));
   EXPECT_THAT(refusal(R"({"blocks": []})"), HasSubstr("has 0 blocks, the model has 3"));
   EXPECT_THAT(refusal(all + R"({"name": "blocks.1", "forward": 1}, )" + head + "]}"),

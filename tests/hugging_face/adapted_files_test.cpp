@@ -114,6 +114,15 @@ TEST_F(Adapted, RefusesByNameWhatItCannotAdd) {
   elsewhere.replace(elsewhere.find("q_proj"), 6, "v_proj");
   write_adapter("/adapter", elsewhere);
   expect_refused("/adapter", HasSubstr("adapts a module that \"target_modules\" of adapter_config.json does not name"));
+  for (const char* layers : {"[5]", "5", "[1, 2]"}) {
+    write_adapter("/adapter", kLora + R"(, "layers_to_transform": )" + layers + "}");
+    expect_refused("/adapter", HasSubstr("adapts layer 0, which \"layers_to_transform\" of adapter_config.json does not name"));
+  }
+  write_adapter("/adapter", kLora + R"(, "layers_to_transform": "all"})");
+  expect_refused("/adapter", HasSubstr("layers_to_transform: \"all\" is not accepted; use the number of a layer"));
+  write_adapter("/adapter", kLora + R"(, "layers_to_transform": [0, 3]})");
+  EXPECT_THAT(PretrainedModel(files, "/adapter").notes(),
+              testing::Contains("adapter_config.json names layer 3, for which the adapter has no weights"));
   write_adapter("/adapter", kLora + "}",
                 {{"base_model.model.other.lora_A.weight", {2, 8}}, {"base_model.model.other.lora_B.weight", {8, 2}}});
   expect_refused("/adapter", HasSubstr("adapts \"other.weight\", which /model does not hold"));

@@ -350,7 +350,7 @@ TEST_F(PretrainedModelTest, TheFirstOfSeveralWeightsIsRead) {
   write_text(files, "/model/pytorch_model.bin", "not even read");
   EXPECT_EQ(values(open().weights(), "head.norm.gain"), expected);
   EXPECT_THAT(open().notes(), ElementsAre("model.safetensors was read, as transformers does it; model.safetensors.index.json, "
-                                          "pytorch_model.bin in the same folder were not"));
+                                          "pytorch_model.bin, old.safetensors in the same folder were not"));
   files.remove("/model/model.safetensors");
   EXPECT_NE(values(open().weights(), "head.norm.gain"), expected);
   EXPECT_THAT(open().notes(),
@@ -358,6 +358,28 @@ TEST_F(PretrainedModelTest, TheFirstOfSeveralWeightsIsRead) {
                           "same folder was not"));
   files.remove("/model/model.safetensors.index.json");
   expect_refused(HasSubstr("/model/pytorch_model.bin"));
+}
+
+TEST_F(PretrainedModelTest, SaysWhichFileOfAFolderIsMissingOrBroken) {
+  write(kSmallLlama, file_of(small_llama_tensors()));
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 123456\n";
+  write_text(files, "/model/model.safetensors", pointer);
+  expect_refused("/model/model.safetensors: is a pointer of Git LFS, not the weights; get the file itself: git lfs pull");
+  files.remove("/model/model.safetensors");
+  write_text(files, "/model/pytorch_model.bin", pointer);
+  expect_refused(HasSubstr("/model/pytorch_model.bin: is a pointer of Git LFS"));
+  files.remove("/model/pytorch_model.bin");
+  expect_refused(HasSubstr("neither model.safetensors nor pytorch_model.bin, nor an index of shards; put the weights there"));
+  write_text(files, "/model/weights.safetensors", "");
+  expect_refused(HasSubstr("it has weights.safetensors; if these are its weights, give them one of these names"));
+  for (const char* shard : {"/model/model-00001-of-00002.safetensors", "/model/model-00002-of-00002.safetensors"})
+    write_text(files, shard, "");
+  expect_refused(
+      HasSubstr("model-00002-of-00002.safetensors, weights.safetensors; restore the index that belongs to the shards"));
+  for (const char* broken : {"", "{bad", "\xff"}) {
+    write_text(files, "/model/config.json", broken);
+    expect_refused(HasSubstr("/model/config.json: not JSON: "));
+  }
 }
 
 TEST_F(PretrainedModelTest, RefusesMoreLayersThanTensors) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/json_error.h"
 #include "core/printable.h"
 #include "engine/data/byte_alphabet.h"
 #include "engine/data/data_error.h"
@@ -288,7 +289,7 @@ class Reader {
 std::shared_ptr<Tokenizer> read_tokenizer_json(const Json& json, const std::string& text, const std::string& source) try {
   return std::make_shared<ComposedTokenizer>(Reader(json, source).read(text));
 } catch (const Json::exception& error) {
-  bad_file(source, "is not a tokenizer.json: " + printable(error.what()));
+  bad_file(source, "is not a tokenizer.json: " + json_error_in_words(text, error));
 }
 
 }  // namespace trivet::data
