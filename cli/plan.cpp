@@ -20,6 +20,7 @@
 #include "engine/config/load.h"
 #include "engine/config/suggest.h"
 #include "engine/make_plan.h"
+#include "engine/trainer/load_with_model.h"
 
 namespace trivet::cli {
 namespace {
@@ -34,7 +35,7 @@ const CLI::Validator price_of_a_device(
     "PRICE", "price");
 
 struct PlanArguments {
-  std::string config;
+  std::string config, init_from;
   std::vector<std::string> overrides;
   int world_size = 1;
   bool json = false, search = false, verify = false;
@@ -72,7 +73,8 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
   const auto planned = [&](const autotune::ConfigKeys& keys) {
     std::vector<std::string> overrides = arguments.overrides;
     for (const auto& [key, value] : keys) overrides.push_back(key + "=" + value);
-    const Plan plan = make_plan(load_config(arguments.config, overrides), model, arguments.world_size);
+    const Config one = trainer::load_with_model({arguments.config, overrides, arguments.init_from});
+    const Plan plan = make_plan(one, model, arguments.world_size);
     return autotune::heaviest_of(autotune::bytes_of_ranks(plan));
   };
   const autotune::SearchResult result =
@@ -104,6 +106,7 @@ void check_page(const PlanArguments& arguments, const Config& config) {
   guard.reads(arguments.config, "the config");
   guard.reads(arguments.cluster, "--cluster");
   guard.reads(arguments.profile, "--profile");
+  guard.reads(config.model_from, arguments.init_from.empty() ? "model.from" : "--init-from");
   guard.reads(config.vocabulary.tokenizer_file, "model.vocabulary");
   guard.reads(config.data.train, "data.train");
   guard.reads(config.data.validation, "data.validation");
@@ -115,7 +118,7 @@ void check_page(const PlanArguments& arguments, const Config& config) {
 
 void run(const PlanArguments& arguments) {
   check_price(arguments);
-  const Config config = load_config(arguments.config, arguments.overrides);
+  const Config config = trainer::load_with_model({arguments.config, arguments.overrides, arguments.init_from});
   check_page(arguments, config);
   const model::Model model = model_of(config);
   if (arguments.search) return search(arguments, config, model);
@@ -147,6 +150,9 @@ void add_plan(CLI::App& program) {
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
+  command->add_option(
+      "--init-from", arguments->init_from,
+      "take keys of the section \"model\" that the config leaves out from this model or checkpoint, as trivet train does");
   command->add_flag("--json", arguments->json, "print JSON");
   CLI::Option* cluster = command->add_option("--cluster", arguments->cluster,
                                              "predict the time on other machines: a100, a100-40, h100, h200 or a JSON file");

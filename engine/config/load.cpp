@@ -25,12 +25,6 @@ namespace {
 
 using namespace config;
 
-std::string read_text(const std::string& path) {
-  const BoundedText read = read_bounded(path, kMaxConfigBytes, "a config");
-  if (!read.problem.empty()) throw ConfigError(path + ": " + read.problem);
-  return read.text;
-}
-
 using Paths = std::vector<std::string>;
 
 // Adds the path of each value that is refused to `unknown_values`.
@@ -191,6 +185,20 @@ void check_running_averages(const Config& config) {
 
 }  // namespace
 
+std::string read_config_text(const std::string& path) {
+  const BoundedText read = read_bounded(path, kMaxConfigBytes, "a config");
+  if (!read.problem.empty()) throw ConfigError(path + ": " + read.problem);
+  return read.text;
+}
+
+std::string model_from_in(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides) {
+  JsonNode root = read_root(text, source_name);
+  apply_overrides(root, overrides);
+  const JsonNode* const model = root.kind == JsonKind::Object ? root.find("model") : nullptr;
+  const JsonNode* const from = model && model->kind == JsonKind::Object ? model->find("from") : nullptr;
+  return from && from->kind == JsonKind::String ? from->text : "";
+}
+
 Config parse_config(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides,
                     const std::vector<std::string>& defaults) {
   return parse(text, source_name, overrides, defaults, {});
@@ -198,14 +206,14 @@ Config parse_config(std::string_view text, const std::string& source_name, const
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides,
                    const std::vector<std::string>& defaults) {
-  return parse_config(read_text(path), path, overrides, defaults);
+  return parse_config(read_config_text(path), path, overrides, defaults);
 }
 
-Config load_config_for_run(const std::string& path, const std::vector<std::string>& overrides,
-                           const std::vector<std::string>& defaults, AskForModel model) {
+Config parse_config_for_run(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides,
+                            const std::vector<std::string>& defaults, AskForModel model) {
   Checks checks{check_batch, check_profiled_step, check_running_averages};
   if (model == AskForModel::Yes) checks.emplace_back(check_model_is_given);
-  return parse(read_text(path), path, overrides, defaults, checks);
+  return parse(text, source_name, overrides, defaults, checks);
 }
 
 bool is_given(const Config& config, const std::string& path) {

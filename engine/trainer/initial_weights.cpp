@@ -23,10 +23,13 @@
 namespace trivet::trainer {
 namespace {
 
+constexpr const char* kKey = "--init-from";
+
 // Weights of another model or run, open for reading.
 class InitialWeights {
  public:
-  explicit InitialWeights(const std::string& path) {
+  // `key` has named them: "--init-from" or "model.from".
+  InitialWeights(const std::string& path, const std::string& key) {
     FileSystem& files = real_file_system();
     if (hugging_face::format_of(files, path)) {
       pretrained_ = std::make_unique<hugging_face::PretrainedModel>(files, path);
@@ -34,9 +37,9 @@ class InitialWeights {
     }
     if (files.kind(path + "/.") != EntryKind::Directory)
       throw ConfigError(
-          fmt::format("--init-from {}: no such directory, and no file of llm.c or llama2.c; give the folder of a model in "
+          fmt::format("{} {}: no such directory, and no file of llm.c or llama2.c; give the folder of a model in "
                       "Hugging Face's format (with config.json), or a directory of checkpoints or one of its steps",
-                      printable(path)));
+                      key, printable(path)));
     step_ = std::make_unique<checkpoint::LoadedStep>(checkpoint::open_path(files, checkpoint::follow_name(files, path)));
     step_config_ = parse_config(step_->config(), step_->directory() + "/manifest.json");
   }
@@ -86,33 +89,37 @@ void check_same_model(const InitialWeights& initial, const std::string& path, co
 
 }  // namespace
 
-std::vector<std::string> model_keys_of(const std::string& path) {
-  const InitialWeights initial(path);
+std::vector<std::string> model_keys_of(const std::string& path, const std::string& key) {
+  const InitialWeights initial(path, key);
   std::vector<std::string> keys;
-  for (const ExplainedKey& key : explain(initial.config())) {
-    if (!key.path.starts_with("model.") || !key.without_effect.empty()) continue;
-    const bool rows = key.path == "model.vocabulary_rows";  // also if the config names a tokenizer of its own
-    keys.push_back(key.path + "=" + (rows ? std::to_string(initial.config().model.vocabulary_size) : key.value));
+  for (const ExplainedKey& explained : explain(initial.config())) {
+    if (!explained.path.starts_with("model.") || !explained.without_effect.empty() || explained.path == "model.from") continue;
+    const bool rows = explained.path == "model.vocabulary_rows";  // also if the config names a tokenizer of its own
+    keys.push_back(explained.path + "=" + (rows ? std::to_string(initial.config().model.vocabulary_size) : explained.value));
   }
   return keys;
 }
 
 void take_tokenizer_of(const std::string& path, Config& config) {
   if (config.vocabulary.kind != VocabularyKind::Size || !data::reads_texts(data::data_options(config))) return;
-  const InitialWeights initial(path);
+  const InitialWeights initial(path, kKey);
   const std::string tokenizer = initial.tokenizer();
   if (tokenizer.empty() || config.model.vocabulary_size != initial.config().model.vocabulary_size) return;
   config.vocabulary = {VocabularyKind::Tokenizer, tokenizer};
 }
 
+const std::string& initial_weights_of(const Config& config, const TrainOptions& options) {
+  return options.init_from.empty() ? config.model_from : options.init_from;
+}
+
 void check_initial_weights(const std::string& path, const Config& config, const model::Description& ours) {
-  check_same_model(InitialWeights(path), path, config, ours, config.vocabulary.kind == VocabularyKind::Bytes ? 256 : 0);
+  check_same_model(InitialWeights(path, kKey), path, config, ours, config.vocabulary.kind == VocabularyKind::Bytes ? 256 : 0);
 }
 
 std::string load_initial_weights_if_asked(Run& run) {
-  const std::string& path = run.options.init_from;
+  const std::string& path = initial_weights_of(run.config, run.options);
   if (path.empty()) return "";
-  const InitialWeights initial(path);
+  const InitialWeights initial(path, kKey);
   check_same_on_all_ranks({{"--init-from", std::filesystem::absolute(path).string(), initial.digest()}}, run.world);
   const model::Description ours = run.engine.model().description.value_or(model::Description{});
   check_same_model(initial, path, run.config, ours, run.data->vocabulary_size());
@@ -125,9 +132,9 @@ std::string load_initial_weights_if_asked(Run& run) {
 
 std::string compute_references_if_needed(Run& run) {
   if (!run.references.needed() || !run.references.weights().empty()) return "";
-  const std::string& path = run.options.init_from;
+  const std::string& path = initial_weights_of(run.config, run.options);
   const Stopwatch stopwatch;
-  run.references.compute(run.engine, run.world, path.empty() ? "random weights" : InitialWeights(path).digest());
+  run.references.compute(run.engine, run.world, path.empty() ? "random weights" : InitialWeights(path, kKey).digest());
   return fmt::format("the weights that the run begins with; log-probabilities of all answers computed in {:.1f} s",
                      stopwatch.milliseconds() / 1000);
 }
@@ -141,9 +148,9 @@ void restore_references(Run& run, const checkpoint::LoadedStep& step) {
                     "with these weights: --init-from {}",
                     run.config.source, step.directory(), step.directory()));
   run.references.restore(stored, step.directory());
-  const std::string& path = run.options.init_from;
+  const std::string& path = initial_weights_of(run.config, run.options);
   if (path.empty()) return;
-  if (const std::string given = InitialWeights(path).digest(); given != run.references.weights())
+  if (const std::string given = InitialWeights(path, kKey).digest(); given != run.references.weights())
     throw ConfigError(
         fmt::format("--init-from {}: {} compares answers with the weights that its run began with ({}), and these are others "
                     "({}); leave --init-from out, or start over without --resume",

@@ -8,6 +8,7 @@
 #include "engine/monitor/csv.h"
 #include "engine/monitor/jsonl.h"
 #include "engine/report/run_files.h"
+#include "engine/trainer/initial_weights.h"
 
 namespace trivet::trainer {
 namespace {
@@ -42,7 +43,7 @@ void add_inputs(OutputGuard& guard, const Config& config, const TrainOptions& op
   guard.reads(config.vocabulary.tokenizer_file, "model.vocabulary");
   guard.reads(config.pipeline.schedule_file, "pipeline.schedule");
   guard.reads(config.pipeline.cost_file, "pipeline.partition");
-  guard.reads(options.init_from, "--init-from");
+  guard.reads(initial_weights_of(config, options), "--init-from");
   if (options.resume) add_steps(guard, config.checkpoint.directory);
   if (options.resume) add_steps(guard, options.resume_directory);
   if (options.resume && fs::path(options.resume_directory).filename().string().starts_with("step-"))
