@@ -179,26 +179,32 @@ class BlockRun {
   Microbatch microbatch_;
 };
 
-bool alike(const Layer& a, const Layer& b, const Shape& input) {
+bool are_alike(const Layer& a, const Layer& b) {
   const auto same = [](const ParameterSpec& x, const ParameterSpec& y) {
     return x.name == y.name && x.shape == y.shape && x.trainable == y.trainable;
   };
   return typeid(a) == typeid(b) && a.type() == b.type() && a.work_variant() == b.work_variant() &&
-         a.output_shape(input) == b.output_shape(input) && std::ranges::equal(a.parameters(), b.parameters(), same);
+         std::ranges::equal(a.parameters(), b.parameters(), same);
 }
 
 }  // namespace
 
-std::vector<BlockWork> work_of_blocks(const model::Model& model, const BlockSite& site) {
-  BlockRun run(model, site);
-  std::vector<BlockWork> works;
+BlockWorks::BlockWorks(const model::Model& model) : model_(model) {
+  for (size_t block = 0; block < model.layers.size(); ++block)
+    repeats_.push_back(block > 0 && are_alike(*model.layers[block], *model.layers[block - 1]));
+}
+
+Works BlockWorks::at(const BlockSite& site) const {
+  BlockRun run(model_, site);
+  Works works;
   Shape input = run.samples().shape, input_before;
   const Layer* before = nullptr;  // the block before, unless it reads samples: then it has no gradient of its input
-  for (const auto& block : model.layers) {
+  for (const auto& block : model_.layers) {
     const Layer& layer = *block;
     const bool loss = layer.role() == LayerRole::Loss, reads_samples = works.empty();
-    const bool repeats = before != nullptr && !loss && input == input_before && alike(layer, *before, input);
-    works.push_back(repeats ? works.back() : run.run(layer, input, reads_samples));
+    const bool repeats = before != nullptr && !loss && input == input_before && repeats_[works.size()] &&
+                         layer.output_shape(input) == before->output_shape(input);
+    works.push_back(repeats ? works.back() : std::make_shared<const BlockWork>(run.run(layer, input, reads_samples)));
     before = reads_samples ? nullptr : &layer;
     input_before = input;
     if (!loss) input = run.output(layer, input);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "comm/process_group.h"
@@ -49,7 +50,21 @@ struct BlockSite {
   bool recompute_attention = false;
 };
 
-// [block of the model] Consecutive blocks of the same class, with the same parameters and input, are run once.
-std::vector<BlockWork> work_of_blocks(const model::Model& model, const BlockSite& site);
+// [block of the model] Consecutive blocks of the same class, with the same parameters and input, are run once and share one
+// work.
+using Works = std::vector<std::shared_ptr<const BlockWork>>;
+
+class BlockWorks {
+ public:
+  // The model must outlive it.
+  explicit BlockWorks(const model::Model& model);
+  Works at(const BlockSite& site) const;
+
+ private:
+  const model::Model& model_;
+  std::vector<bool> repeats_;  // [block] whether it is of the class of the block before, with the same parameters
+};
+
+inline Works work_of_blocks(const model::Model& model, const BlockSite& site) { return BlockWorks(model).at(site); }
 
 }  // namespace trivet::autotune

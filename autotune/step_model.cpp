@@ -19,7 +19,7 @@ bool repeats_forward(const kernels::KernelCall& call) {
 }  // namespace
 
 StepModel::StepModel(const model::Model& model, const Cluster& cluster, const StateTypes& types)
-    : model_(model), cluster_(cluster), types_(types) {}
+    : model_(model), cluster_(cluster), types_(types), blocks_(model) {}
 
 double StepModel::kernel_seconds(const kernels::KernelCall& call) const {
   const Accelerator& device = cluster_.device;
@@ -108,15 +108,15 @@ StepModel::BlockSeconds& StepModel::BlockSeconds::operator+=(const BlockSeconds&
   return *this;
 }
 
-const std::vector<BlockWork>& StepModel::works_of(const Layout& layout) const {
+const Works& StepModel::works_of(const Layout& layout) const {
   const bool selective = layout.recompute == Recompute::Selective;
-  std::vector<BlockWork>& works = works_[{layout.microbatch, layout.tensor, layout.sequence_parallel, selective}];
+  Works& works = works_[{layout.microbatch, layout.tensor, layout.sequence_parallel, selective}];
   if (works.empty())
-    works = work_of_blocks(model_, {.microbatch = layout.microbatch,
-                                    .dtype = types_.dtype,
-                                    .tensor = static_cast<int>(layout.tensor),
-                                    .sequence_parallel = layout.sequence_parallel,
-                                    .recompute_attention = selective});
+    works = blocks_.at({.microbatch = layout.microbatch,
+                        .dtype = types_.dtype,
+                        .tensor = static_cast<int>(layout.tensor),
+                        .sequence_parallel = layout.sequence_parallel,
+                        .recompute_attention = selective});
   return works;
 }
 
@@ -125,20 +125,26 @@ const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) 
   std::vector<Stage>& stages = stages_[{layout.microbatch, layout.tensor, layout.sequence_parallel,
                                         static_cast<int64_t>(layout.recompute), layout.overlap_tensor, count}];
   if (!stages.empty()) return stages;
-  const std::vector<BlockWork>& works = works_of(layout);
+  const Works& works = works_of(layout);
   const std::vector<int> first_blocks =
       pipeline::partition(facts_of(layout), static_cast<int>(count), pipeline::PartitionMethod::Cost);
+  struct {
+    const BlockWork* work = nullptr;
+    bool recomputed = false;
+    BlockSeconds seconds;
+  } last;  // most blocks are like the one before
   for (int64_t stage = 0; stage < count; ++stage) {
     Stage& sum = stages.emplace_back();
     const size_t end = first_blocks[stage + 1];
     for (size_t b = first_blocks[stage]; b < end; ++b) {
-      const BlockWork& work = works[b];
+      const BlockWork& work = *works[b];
       // As in the engine (recompute_of_blocks in engine/program.cpp).
       const bool recomputed = layout.recompute == Recompute::Full && b > 0 && model_.layers[b]->role() == LayerRole::Hidden;
       const double saved = as_double(work.saved_bytes);
-      const double input = b == 0 ? 0 : as_double(works[b - 1].output_elements) * types_.weight_bytes();
+      const double input = b == 0 ? 0 : as_double(works[b - 1]->output_elements) * types_.weight_bytes();
       sum.blocks += 1;
-      sum.seconds += seconds_of(work, layout, recomputed);
+      if (last.work != &work || last.recomputed != recomputed) last = {&work, recomputed, seconds_of(work, layout, recomputed)};
+      sum.seconds += last.seconds;
       sum.parameters += as_double(work.parameters);
       sum.tied_parameters += as_double(work.tied_parameters);
       sum.most_parameters = std::max(sum.most_parameters, as_double(work.parameters + work.tied_parameters));

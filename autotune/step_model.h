@@ -112,7 +112,7 @@ class StepModel {
   };
   // Caches of what does not depend on the number of data ranks and microbatches.
   using Key = std::array<int64_t, 6>;
-  const std::vector<BlockWork>& works_of(const Layout& layout) const;
+  const Works& works_of(const Layout& layout) const;
   const std::vector<pipeline::BlockFacts>& facts_of(const Layout& layout) const;
   const std::vector<Stage>& stages_of(const Layout& layout) const;
   Stage stage_of_rank(const Layout& layout, int64_t pipeline_rank) const;
@@ -129,7 +129,8 @@ class StepModel {
   const model::Model& model_;
   const Cluster& cluster_;
   StateTypes types_;
-  mutable std::map<Key, std::vector<BlockWork>> works_;
+  const BlockWorks blocks_;
+  mutable std::map<Key, Works> works_;
   mutable std::vector<pipeline::BlockFacts> facts_;
   mutable std::map<Key, std::vector<Stage>> stages_;
   mutable std::map<Key, double> bubbles_;  // in units of a microbatch

@@ -69,7 +69,8 @@ StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const
   const double weights = stage.parameters + (replica ? stage.tied_parameters : 0);
   const auto [before_input, pending] = microbatches_in_flight(layout, pipeline_rank);
   // Messages between stages: inputs and gradients that arrive, outputs and gradients that leave.
-  const int64_t largest_output = std::ranges::max(works_of(layout), {}, &BlockWork::output_elements).output_elements;
+  const int64_t largest_output =
+      std::ranges::max(works_of(layout), {}, [](const auto& work) { return work->output_elements; })->output_elements;
   const double messages = layout.pipeline > 1 ? 4 * as_double(largest_output) * types_.weight_bytes() : 0;
   StepBytes bytes{
       .parameters = weights * types_.weight_bytes() * share(3),
@@ -117,7 +118,7 @@ std::vector<StepBytes> StepModel::bytes_of_ranks(const Layout& layout) const {
 
 int64_t StepModel::largest_block(const Layout& layout) const {
   int64_t largest = 0;
-  for (const BlockWork& work : works_of(layout)) largest = std::max(largest, work.parameters + work.tied_parameters);
+  for (const auto& work : works_of(layout)) largest = std::max(largest, work->parameters + work->tied_parameters);
   return largest;
 }
 

@@ -109,7 +109,7 @@ StepPrediction StepModel::predict(const Layout& layout) const {
   seconds.recompute = m * of.forward_again;
   seconds.tensor = m * (of.forward_axis + of.backward_axis + of.forward_again_axis);
   if (layout.pipeline > 1) {
-    const double message = as_double(works_of(layout)[0].output_elements) * types_.weight_bytes();
+    const double message = as_double(works_of(layout)[0]->output_elements) * types_.weight_bytes();
     const int64_t stride = layout.tensor * layout.data;
     const bool leaves_node = layout.pipeline * stride > cluster_.devices_per_node;  // for some neighbours
     const double hop = operation_seconds(comm::Operation::Send, message, 2, leaves_node ? cluster_.devices_per_node : stride);

@@ -57,9 +57,15 @@ int32_t trivet_world_rank(const trivet_world* world) { return world ? world->wor
 int32_t trivet_world_size(const trivet_world* world) { return world ? world->world->size() : -1; }
 
 trivet_status trivet_world_close(trivet_world* world) {
-  return guarded([&] { owned_world(world, "trivet_world_close").close(); });
+  return guarded([&] {
+    comm::World& owned = owned_world(world, "trivet_world_close");
+    world->closed = true;
+    owned.close();
+  });
 }
 
 void trivet_world_destroy(trivet_world* world) {
-  if (world && world->owned) delete world;
+  if (!world || !world->owned) return;
+  if (!world->closed) world->owned->abort("trivet_world_destroy without trivet_world_close");
+  delete world;
 }

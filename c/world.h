@@ -8,4 +8,5 @@
 struct trivet_world {
   trivet::comm::World* world = nullptr;
   std::unique_ptr<trivet::comm::World> owned;  // null: it belongs to trivet_run_threads
+  bool closed = false;
 };

@@ -25,8 +25,8 @@
 #include "cli/usage.h"
 #include "core/error.h"
 #include "engine/backend/cuda_module.h"
-#include "engine/config/load.h"
 #include "engine/make_plan.h"
+#include "engine/trainer/load_with_model.h"
 #include "model/dropped_tokens.h"
 
 namespace trivet::cli {
@@ -137,7 +137,7 @@ std::string predicted_or_why_not(const BenchArguments& arguments, const Plan& pl
 }
 
 void measure_kernels_of_step(const BenchArguments& arguments) {
-  Config config = load_config(arguments.config, arguments.overrides);
+  Config config = trainer::load_with_model({.path = arguments.config, .overrides = arguments.overrides});
   config.model = model::with_most_tokens(config.model);
   config.zero.overlap_comm = false;  // kernels take as long, and all are called by the thread that times them
   run_job(arguments.ranks, config.communication, [&](RankBody rank) {
@@ -150,7 +150,7 @@ void measure_kernels_of_step(const BenchArguments& arguments) {
 }
 
 void measure_step(const BenchArguments& arguments) {
-  Config config = load_config(arguments.config, arguments.overrides);
+  Config config = trainer::load_with_model({.path = arguments.config, .overrides = arguments.overrides});
   if (arguments.profile_given) autotune::read_profile(arguments.profile);  // refused before the steps are timed
   config.model = model::with_most_tokens(config.model);
   run_job(arguments.ranks, config.communication, [&](RankBody rank) {

@@ -19,12 +19,13 @@
 #include "engine/data/file_pattern.h"
 #include "engine/data/input_files.h"
 #include "engine/lr_schedule.h"
+#include "engine/trainer/load_with_model.h"
 
 namespace trivet::cli {
 namespace {
 
 struct ConfigOptions {
-  std::string file, other_file;
+  std::string file, other_file, init_from;
   std::vector<std::string> overrides;
   bool long_form = false, json = false;
 };
@@ -35,6 +36,11 @@ void add_file(CLI::App& command, const Options& options) {
   command.add_option("--set", options->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
+}
+
+void add_init_from(CLI::App& command, const Options& options) {
+  command.add_option("--init-from", options->init_from,
+                     "take keys of the section \"model\" that the config leaves out from this model or checkpoint");
 }
 
 void print_list(const char* title, const std::vector<std::string>& lines) {
@@ -75,7 +81,7 @@ void print_check(const Config& config, const ConfigOptions& options) {
                                  differences = differences_from_deepspeed(config), needed = needed_for_training(config);
   std::vector<std::string> warnings = warnings_of(config);
   for (std::string& line : warnings_of_rates(config)) warnings.push_back(std::move(line));
-  const bool has_model = is_given(config, "model");
+  const bool has_model = describes_model(config);
   if (options.json) {
     fmt::print("{}\n", nlohmann::ordered_json{{"config", options.file},
                                               {"ok", has_model},
@@ -98,20 +104,26 @@ void print_check(const Config& config, const ConfigOptions& options) {
 void check(const ConfigOptions& options) {
   std::optional<ConfigError> without_model;
   try {
-    print_check(load_config_for_run(options.file, options.overrides), options);
+    print_check(trainer::load_with_model(
+                    {.path = options.file, .overrides = options.overrides, .init_from = options.init_from, .for_run = true}),
+                options);
     return;
   } catch (const ConfigError& mistakes) {
     without_model = mistakes;
   }
   try {
-    print_check(load_config_for_run(options.file, options.overrides, {}, AskForModel::No), options);
+    print_check(parse_config_for_run(read_config_text(options.file), options.file, options.overrides, {}, AskForModel::No),
+                options);
   } catch (const ConfigError&) {  // has other mistakes, which are among the first ones, too
   }
   throw *without_model;
 }
 
 void explain_command(const ConfigOptions& options) {
-  const Config config = load_config(options.file, options.overrides);
+  const std::string text = read_config_text(options.file);
+  const bool is_elsewhere = !options.init_from.empty() || !model_from_in(text, options.file, options.overrides).empty();
+  const Config config = is_elsewhere ? trainer::load_with_model({options.file, options.overrides, options.init_from})
+                                     : parse_config(text, options.file, options.overrides);
   if (!options.long_form) {
     fmt::print("{}\n", explain_as_json(config));
     return;
@@ -138,6 +150,7 @@ void add_check(CLI::App& group, const Options& options) {
   CLI::App* command = group.add_subcommand("check", "Check a config; print OK and the keys without effect, or the mistakes");
   command->footer("Example: trivet config check configs/gpt_char.json --set zero_optimization.stage=3");
   add_file(*command, options);
+  add_init_from(*command, options);
   command->add_flag("--json", options->json, "print the result as JSON");
   command->callback([options] { check(*options); });
 }
@@ -146,6 +159,7 @@ void add_explain(CLI::App& group, const Options& options) {
   CLI::App* command = group.add_subcommand("explain", "Print the config with every default, as JSON that can be read back");
   command->footer("Example: trivet config explain configs/gpt_char.json --long");
   add_file(*command, options);
+  add_init_from(*command, options);
   command->add_flag("--long", options->long_form,
                     "print each key with its meaning and the origin of its value, instead of JSON");
   command->add_flag("--json", options->json, "print JSON, which is the default")->excludes("--long");

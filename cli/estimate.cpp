@@ -16,13 +16,13 @@
 #include "cli/number_range.h"
 #include "cli/usage.h"
 #include "core/error.h"
-#include "engine/config/load.h"
+#include "engine/trainer/load_with_model.h"
 
 namespace trivet::cli {
 namespace {
 
 struct EstimateArguments {
-  std::string config;
+  std::string config, init_from;
   double parameters = 0, largest_layer = 0;
   int64_t gpus_per_node = 8, nodes = 1;
   bool json = false;
@@ -100,7 +100,7 @@ void run(const EstimateArguments& arguments) {
   if (arguments.config.empty() == (arguments.parameters == 0))
     throw ConfigError("estimate: give either a config, or --parameters and --largest-layer");
   if (!arguments.config.empty()) {
-    const Config config = load_config(arguments.config, {});
+    const Config config = trainer::load_with_model({arguments.config, {}, arguments.init_from});
     const model::Model model = model_of(config);
     options.parameters = static_cast<double>(model::parameter_count(model));
     options.largest_layer_parameters = largest_module(model);
@@ -118,6 +118,7 @@ void add_estimate(CLI::App& program) {
       "Estimate the memory of a model's states with ZeRO-2 and 3 as DeepSpeed does; `trivet plan` says what a run needs");
   command->footer("Example:\n  trivet estimate --parameters 2851e6 --largest-layer 32e6 --gpus-per-node 8");
   command->add_option("config", arguments->config, "JSON config of the model (docs/config.md)");
+  command->add_option("--init-from", arguments->init_from, "take the model, or what the config leaves out of it, from here");
   command->add_option("--parameters", arguments->parameters, "number of parameters of a model without a config")
       ->check(number_from_to(1, 1e18));
   command->add_option("--largest-layer", arguments->largest_layer, "parameters of its largest layer (0)")

@@ -20,6 +20,7 @@
 #include "engine/config/load.h"
 #include "engine/config/suggest.h"
 #include "engine/make_plan.h"
+#include "engine/trainer/load_with_model.h"
 #include "engine/trainer/output_checks.h"
 
 namespace trivet::cli {
@@ -35,7 +36,7 @@ const CLI::Validator price_of_a_device(
     "PRICE", "price");
 
 struct PlanArguments {
-  std::string config;
+  std::string config, init_from;
   std::vector<std::string> overrides;
   int world_size = 1;
   bool json = false, search = false, verify = false;
@@ -73,7 +74,8 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
   const auto planned = [&](const autotune::ConfigKeys& keys) {
     std::vector<std::string> overrides = arguments.overrides;
     for (const auto& [key, value] : keys) overrides.push_back(key + "=" + value);
-    const Plan plan = make_plan(load_config(arguments.config, overrides), model, arguments.world_size);
+    const Config one = trainer::load_with_model({arguments.config, overrides, arguments.init_from});
+    const Plan plan = make_plan(one, model, arguments.world_size);
     return autotune::heaviest_of(autotune::bytes_of_ranks(plan));
   };
   const autotune::SearchResult result =
@@ -102,7 +104,7 @@ void predict_here(const PlanArguments& arguments, const Plan& plan, const model:
 void check_page(const PlanArguments& arguments, const Config& config) {
   if (arguments.html.empty()) return;
   OutputGuard guard(arguments.force ? Force::Yes : Force::No);
-  trainer::add_inputs_of_run(guard, config, "");
+  trainer::add_inputs_of_run(guard, config, config.model_from);
   guard.reads(arguments.cluster, "--cluster");
   guard.reads(arguments.profile, "--profile");
   guard.check({.path = arguments.html, .key = "--html", .what = "a page of trivet", .is_own = is_own_page});
@@ -110,7 +112,7 @@ void check_page(const PlanArguments& arguments, const Config& config) {
 
 void run(const PlanArguments& arguments) {
   check_price(arguments);
-  const Config config = load_config(arguments.config, arguments.overrides);
+  const Config config = trainer::load_with_model({arguments.config, arguments.overrides, arguments.init_from});
   check_page(arguments, config);
   const model::Model model = model_of(config);
   if (arguments.search) return search(arguments, config, model);
@@ -142,6 +144,9 @@ void add_plan(CLI::App& program) {
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
+  command->add_option(
+      "--init-from", arguments->init_from,
+      "take keys of the section \"model\" that the config leaves out from this model or checkpoint, as trivet train does");
   command->add_flag("--json", arguments->json, "print JSON");
   CLI::Option* cluster = command->add_option("--cluster", arguments->cluster,
                                              "predict the time on other machines: a100, a100-40, h100, h200 or a JSON file");

@@ -10,8 +10,8 @@
 #include "cli/standard_streams.h"
 #include "cli/usage.h"
 #include "core/printable.h"
-#include "engine/config/load.h"
 #include "engine/replay.h"
+#include "engine/trainer/load_with_model.h"
 
 namespace trivet::cli {
 namespace {
@@ -24,7 +24,7 @@ struct ReplayArguments {
 };
 
 void run(const ReplayArguments& arguments) {
-  const Config config = load_config(arguments.config, arguments.overrides);
+  const Config config = trainer::load_with_model({.path = arguments.config, .overrides = arguments.overrides});
   run_job(arguments.ranks, config.communication, [&](RankBody rank) {
     ReplayOptions options = arguments.options;
     options.threads = rank.threads;

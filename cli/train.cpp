@@ -19,9 +19,8 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/config/explain.h"
-#include "engine/config/load_for_run.h"
 #include "engine/trainer.h"
-#include "engine/trainer/initial_weights.h"
+#include "engine/trainer/load_with_model.h"
 #include "engine/trainer/output_checks.h"
 
 namespace trivet::cli {
@@ -53,12 +52,13 @@ StopSignalOptions signal_options(const Config& config) {
 bool is_first_rank() { return comm::place_from_environment(comm::current_environment()).rank == 0; }
 
 Config read_config(const TrainArguments& arguments) {
-  std::vector<std::string> model;
-  if (!arguments.init_from.empty()) model = trainer::model_keys_of(arguments.init_from);
   const auto load = [&](const std::vector<std::string>& overrides) {
-    Config config = load_config_for_run(arguments.config, overrides, model);
-    if (!arguments.init_from.empty()) trainer::take_tokenizer_of(arguments.init_from, config);
-    return config;
+    return trainer::load_with_model({.path = arguments.config,
+                                     .overrides = overrides,
+                                     .init_from = arguments.init_from,
+                                     .resumes = arguments.resume_given,
+                                     .resume_directory = arguments.resume,
+                                     .for_run = true});
   };
   Config config = load(arguments.overrides);
   if (!arguments.ddp) return config;
@@ -77,7 +77,7 @@ void run(const TrainArguments& arguments) {
   options.metrics_file = arguments.metrics;
   options.resume = arguments.resume_given;
   options.resume_directory = arguments.resume;
-  options.init_from = arguments.init_from;
+  options.init_from = config.model_from;
   options.config_text = explain_as_json(config);
   options.command = command_line();
   options.version = kVersion;

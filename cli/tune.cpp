@@ -19,6 +19,7 @@
 #include "core/bounded_file.h"
 #include "core/error.h"
 #include "core/output_guard.h"
+#include "engine/config/deepspeed.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/load.h"
 #include "engine/trainer/initial_weights.h"
@@ -38,9 +39,14 @@ struct TuneArguments {
 // --set, and the keys of the model that only --init-from gives. The best config then has them, too.
 std::vector<std::string> all_overrides(const TuneArguments& arguments) {
   std::vector<std::string> overrides = arguments.overrides;
-  if (arguments.init_from.empty()) return overrides;
+  std::string from = arguments.init_from, key_of_it = "--init-from";
+  if (from.empty()) {
+    from = model_from_in(read_config_text(arguments.config), arguments.config, overrides);
+    key_of_it = "model.from";
+  }
+  if (from.empty()) return overrides;
   const Config given = load_config(arguments.config, arguments.overrides);
-  for (const std::string& key : trainer::model_keys_of(arguments.init_from))
+  for (const std::string& key : trainer::model_keys_of(from, key_of_it))
     if (!is_given(given, key.substr(0, key.find('=')))) overrides.push_back(key);
   return overrides;
 }
@@ -48,6 +54,7 @@ std::vector<std::string> all_overrides(const TuneArguments& arguments) {
 autotune::ConfigDocument read_document(const TuneArguments& arguments) {
   const std::vector<std::string> overrides = all_overrides(arguments);
   const Config config = load_config(arguments.config, overrides);  // reports what is wrong with the file or the keys
+  check_model_is_given(config);
   if (config.elasticity.enabled)
     throw ConfigError(
         arguments.config +
@@ -59,7 +66,7 @@ autotune::ConfigDocument read_document(const TuneArguments& arguments) {
 // What trivet tune replaces or removes in its folders: the results, and the trials of an earlier tuning.
 void check_results(const TuneArguments& arguments, const Config& config) {
   OutputGuard guard;
-  trainer::add_inputs_of_run(guard, config, arguments.init_from);
+  trainer::add_inputs_of_run(guard, config, arguments.init_from.empty() ? config.model_from : arguments.init_from);
   guard.reads(arguments.cluster, "--cluster");
   guard.reads(arguments.profile, "--profile");
   const std::string& results = config.autotuning.results_dir;
@@ -105,7 +112,8 @@ void run(const TuneArguments& arguments) {
         name_of(config.autotuning.tuner_type)));
   if (comm::place_from_environment(comm::current_environment()).rank == 0) check_results(arguments, config);
   const model::Model model = model_of(config);
-  if (!arguments.init_from.empty()) trainer::check_initial_weights(arguments.init_from, config, *model.description);
+  const std::string& from = arguments.init_from.empty() ? config.model_from : arguments.init_from;
+  if (!from.empty()) trainer::check_initial_weights(from, config, *model.description);
   run_job(arguments.ranks, config.communication, [&](RankBody rank) {
     const std::string optimal = autotune::optimal_config(config.autotuning);
     autotune::TuneOptions options{.threads = rank.threads,
@@ -122,8 +130,8 @@ void run(const TuneArguments& arguments) {
     };
     const autotune::TuneResult result = autotune::tune(document, *model.description, rank.world, options);
     if (rank.world.rank() == 0)
-      std::printf("best  %s, %.2f ms a step, of %lld trials; ended: %s\n      %s\n", result.best.c_str(), result.seconds * 1e3,
-                  static_cast<long long>(result.trials), result.ended.c_str(), options.command.c_str());
+      fmt::print("best  {}, {:.2f} ms a step{}, of {} trials; ended: {}\n      {}\n", result.best, result.seconds * 1e3,
+                 result.spread.empty() ? "" : " (" + result.spread + ")", result.trials, result.ended, options.command);
   });
 }
 

@@ -2,6 +2,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <exception>
+
 #include "comm/launcher_link.h"
 #include "comm/liveness.h"
 #include "comm/process_state.h"
@@ -48,16 +50,29 @@ class WatchedWorld final : public World {
                                .meet = [this] { meet(); }});
   }
 
+  ~WatchedWorld() override {
+    if (has_ended_ || std::uncaught_exceptions() > exceptions_before_) return;
+    try {
+      close();
+    } catch (const std::exception& error) {
+      Log(rank_).error(std::string("the world was left without close(), and closing it failed: ") + error.what());
+    }
+  }
+  WatchedWorld(const WatchedWorld&) = delete;
+  WatchedWorld& operator=(const WatchedWorld&) = delete;
+
   ProcessGroup& group() const override { return world_->group(); }
   std::string host() const override { return this_host(); }
   std::string network() const override { return world_->network(); }
 
   void close() override {
+    has_ended_ = true;
     world_->close();
     liveness_->close(options_.operation_deadline);
   }
 
   void abort(const std::string& reason) noexcept override {
+    has_ended_ = true;
     liveness_->accuse({rank_, liveness_->member(rank_).where(), ExitCode::PeerLost, "abort: " + reason});
     world_->abort(reason);
   }
@@ -82,6 +97,8 @@ class WatchedWorld final : public World {
   std::shared_ptr<JobState> job_;
   std::unique_ptr<Liveness> liveness_;
   int meetings_ = 0;
+  const int exceptions_before_ = std::uncaught_exceptions();
+  bool has_ended_ = false;        // closed or aborted
   std::unique_ptr<World> world_;  // destroyed first
 };
 

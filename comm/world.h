@@ -79,7 +79,9 @@ class World {
   // For buffers that are communicated every step: between processes, operations on them need no staging copies. All of them
   // must be released before the world ends.
   virtual Allocator& allocator() { return host_allocator(); }
-  // The regular end: all ranks meet, and after that leaving is not a loss. Without it, the others consider this rank lost.
+  // The regular end: all ranks meet, and after that leaving is not a loss. The destructor of a World from connect() closes it,
+  // unless an exception is under way: then the others consider this rank lost. Call it yourself to have its errors thrown; the
+  // destructor only prints them.
   virtual void close() = 0;
   // Tells the others why this rank leaves early, so that all name the same first culprit.
   virtual void abort(const std::string& reason) noexcept = 0;

@@ -19,7 +19,8 @@ struct TrainOptions {
   std::string metrics_file;      // JSON lines, one per step; empty: none
   bool resume = false;           // continue from the newest valid checkpoint of resume_directory (or start if there is none)
   std::string resume_directory;  // empty: checkpoint.directory; may also name one step, ".../step-00000200"
-  // Weights to begin with, unless the run resumes: a model in Hugging Face's format, or a checkpoint of any run; empty: random.
+  // Weights to begin with, unless the run resumes: a model in Hugging Face's format, or a checkpoint of any run; empty: those
+  // of model.from, or random ones.
   std::string init_from;
   std::string config_text;  // the resolved config as JSON, kept in checkpoints and in run.directory
   // Kept in run.directory: the command line, and the version of the program.

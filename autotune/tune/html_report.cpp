@@ -84,7 +84,7 @@ std::string row_of(const TuningReport& report, const TrialRecord& record, size_t
                                               : " class=\"not\"",
                      number, record.trial->name, measured, ran ? fmt::format("{:.2f}", record.result.seconds * 1e3) : "",
                      predicted, static_cast<double>(record.trial->memory_bytes) / (1 << 20),
-                     ran ? (record.reused ? "reused" : "") : name_of(record.result.status),
+                     ran ? (record.reused ? "reused" : spread_text(record.measured)) : name_of(record.result.status),
                      record.result.message.empty() ? "" : ": " + escaped(record.result.message));
 }
 

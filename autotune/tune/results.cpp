@@ -70,9 +70,14 @@ const TrialRecord* TuningReport::best() const {
   const auto value = [&](const TrialRecord& record) {
     return metrics_of(*record.trial, record.result.seconds, world_size).of(config->autotuning.metric);
   };
-  for (const TrialRecord& record : records)
-    if (record.result.status == TrialStatus::Ok && (!best || is_better(config->autotuning.metric, value(record), value(*best))))
-      best = &record;
+  const auto is_settled = [](const TrialRecord& record) {
+    return record.result.status == TrialStatus::Ok && record.measured.size() > 1;
+  };
+  const bool some_are_settled = std::ranges::any_of(records, is_settled);
+  for (const TrialRecord& record : records) {
+    if (record.result.status != TrialStatus::Ok || (some_are_settled && !is_settled(record))) continue;
+    if (!best || is_better(config->autotuning.metric, value(record), value(*best))) best = &record;
+  }
   return best;
 }
 
@@ -139,6 +144,7 @@ std::optional<EarlierTrial> ResultFolders::find(const TrialConfig& trial, const 
     EarlierTrial earlier{.order = json.at("order"), .result = {.status = *status, .message = json.value("message", "")}};
     if (*status == TrialStatus::Ok) earlier.result.seconds = json.at("seconds");
     if (*status == TrialStatus::Ok && !(earlier.result.seconds > 0)) return std::nullopt;
+    earlier.measured = json.value("measured_seconds", std::vector{earlier.result.seconds});
     return earlier;
   } catch (const ordered_json::exception&) {  // incomplete, or edited by somebody: it is run again
     return std::nullopt;
@@ -149,8 +155,7 @@ void ResultFolders::begin(const TrialConfig& trial, const ConfigDocument& docume
   write_atomically(fmt::format("{}/{}.json", experiments_, trial.name), text_of(experiment(trial, document, world_size)));
 }
 
-void ResultFolders::end(const TrialRecord& record, const ConfigDocument& document, const std::string& key, int64_t order,
-                        int world_size) {
+void ResultFolders::end(const TrialRecord& record, const ConfigDocument& document, const std::string& key, int world_size) {
   const TrialConfig& trial = *record.trial;
   const TrialResult& result = record.result;
   const std::string folder = results_ + "/" + trial.name;
@@ -161,11 +166,12 @@ void ResultFolders::end(const TrialRecord& record, const ConfigDocument& documen
   write_atomically(folder + "/ds_config.json", document.json(trial.overrides));
   ordered_json exp = experiment(trial, document, world_size);
   exp["key"] = key;
-  exp["order"] = order;
+  exp["order"] = record.order;
   exp["status"] = name_of(result.status);
   exp["predicted_seconds"] = record.predicted_seconds;
   if (result.status == TrialStatus::Ok) {
     exp["seconds"] = result.seconds;
+    if (record.measured.size() > 1) exp["measured_seconds"] = record.measured;
     const Metrics metrics = metrics_of(trial, result.seconds, world_size);
     write_atomically(
         folder + "/metrics.json",
@@ -188,6 +194,12 @@ void ResultFolders::write(const TuningReport& report, const ConfigDocument& docu
 
 void ResultFolders::write_atomically(const std::string& path, const std::string& text) {
   writing([&] { replace_file(files_, path, text); });
+}
+
+std::string spread_text(const std::vector<double>& measured) {
+  if (measured.size() < 2) return "";
+  const auto [least, most] = std::ranges::minmax(measured);
+  return fmt::format("{} measurements: {:.2f} to {:.2f} ms", measured.size(), least * 1e3, most * 1e3);
 }
 
 std::string summary_text(const TuningReport& report) {
@@ -215,6 +227,7 @@ std::string summary_text(const TuningReport& report) {
   }
   std::string text =
       fmt::format("{:<14}  {:>15}  {:>22}  {}\n", "tuning_space", "num_experiments", "best_metric_val", "best_exp_name");
+  rows.back().best = report.best();
   for (const Row& row : rows)
     if (row.trials > 0)
       text += fmt::format("{:<14}  {:>15}  {:>22}  {}\n", row.space, row.trials,

@@ -26,10 +26,16 @@ namespace trivet::autotune {
 // A trial that has ended, or that was not run because it does not fit by its plan.
 struct TrialRecord {
   const TrialConfig* trial = nullptr;
-  TrialResult result;
+  TrialResult result;            // with the median of `measured` as its time
   double predicted_seconds = 0;  // per step, before the first trial corrected anything
   bool reused = false;           // from an earlier tuning
+  int64_t order = 0;             // among the trials that ended, from 1; 0: it was not run
+  // Seconds of each measurement: the best trials are measured again, because the fastest of many is often one that was lucky.
+  std::vector<double> measured = {};
 };
+
+// "3 measurements: 53.10 to 57.42 ms"; empty if there was only one.
+std::string spread_text(const std::vector<double>& measured);
 
 struct TuningReport {
   const Config* config = nullptr;
@@ -37,9 +43,10 @@ struct TuningReport {
   std::vector<TrialRecord> records;  // in the order in which they ended
   std::string hardware;
   int world_size = 1;
-  std::string ended;                // why it ended; empty: it continues
-  double seconds = 0;               // that the tuning has taken so far
-  const TrialRecord* best() const;  // null: none ran
+  std::string ended;   // why it ended; empty: it continues
+  double seconds = 0;  // that the tuning has taken so far
+  // Of those that were measured more than once, if there are any; null: none ran.
+  const TrialRecord* best() const;
 };
 
 // The file of the best config.
@@ -48,6 +55,7 @@ std::string optimal_config(const AutotuningConfig& tuning);
 struct EarlierTrial {
   int64_t order = 0;  // among the trials of its tuning
   TrialResult result;
+  std::vector<double> measured = {};  // TrialRecord
 };
 
 class ResultFolders {
@@ -59,7 +67,7 @@ class ResultFolders {
   // How the trial ended in an earlier tuning with the same key; none if there is no such result, or if its file is invalid.
   std::optional<EarlierTrial> find(const TrialConfig& trial, const std::string& key);
   void begin(const TrialConfig& trial, const ConfigDocument& document, int world_size);
-  void end(const TrialRecord& record, const ConfigDocument& document, const std::string& key, int64_t order, int world_size);
+  void end(const TrialRecord& record, const ConfigDocument& document, const std::string& key, int world_size);
   // Writes summary.txt, report.html and, if there is a best trial, ds_config_optimal.json and cmd_optimal.txt with `command`.
   void write(const TuningReport& report, const ConfigDocument& document, const std::string& command);
 

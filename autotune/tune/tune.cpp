@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -43,15 +44,24 @@ Order order_from(const std::string& text) {
 }
 
 std::string to_text(const TuneResult& result) {
-  return nlohmann::json{result.best, result.seconds, result.optimal_config, result.trials, result.ended}.dump();
+  return nlohmann::json{result.best, result.seconds, result.spread, result.optimal_config, result.trials, result.ended}.dump();
 }
 
 TuneResult result_from(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
-  return {json[0], json[1], json[2], json[3], json[4]};
+  return {json[0], json[1], json[2], json[3], json[4], json[5]};
 }
 
-// Rank 0's part: it proposes trials and writes the results.
+constexpr size_t kFinalists = 3, kMoreMeasurements = 2;  // the best trials, and how often each is measured again
+
+double median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// Rank 0's part: it proposes trials and writes the results. When the search has ended, it has the best trials measured again in
+// turns, so that all of them meet the same disturbances, before it names the best.
 class Director {
  public:
   Director(const ConfigDocument& document, const Config& config, const TuningSpace& space, const model::Description& model,
@@ -71,6 +81,7 @@ class Director {
   }
 
   Order next() {
+    if (has_searched_) return next_final();
     Order order;
     const AutotuningConfig& tuning = report_.config->autotuning;
     if (static_cast<int64_t>(history_.size()) >= tuning.num_trials)
@@ -81,17 +92,20 @@ class Director {
       order.trial = runnable_[*point], point_ = *point;
     else
       order.ended = "all configs were tried";
-    if (!order.trial) return order;
-    const TrialConfig& trial = trial_at(*order.trial);
-    folders_.begin(trial, document_, world_size_);
+    if (!order.trial) {
+      has_searched_ = true;
+      ended_ = order.ended;
+      choose_finalists();
+      return next_final();
+    }
+    folders_.begin(trial_at(*order.trial), document_, world_size_);
     return order;
   }
 
-  void note(const Order& order, const TrialResult& result) {
-    const TrialConfig& trial = trial_at(*order.trial);
-    record(point_, result, false);
-    folders_.end(report_.records.back(), document_, key_of(trial), static_cast<int64_t>(history_.size()), world_size_);
-    write();
+  void note(const TrialResult& result) {
+    if (has_searched_) return note_final(result);
+    record(point_, {.order = static_cast<int64_t>(history_.size()) + 1, .result = result, .measured = {result.seconds}}, false);
+    keep(report_.records.back());
     say(line_of(report_.records.back()));
   }
 
@@ -107,6 +121,7 @@ class Director {
     if (const TrialRecord* best = report_.best()) {
       result.best = best->trial->name;
       result.seconds = best->result.seconds;
+      result.spread = spread_text(best->measured);
     }
     return result;
   }
@@ -121,12 +136,58 @@ class Director {
     return result_key(trial.config, vocabulary_, report_.hardware, world_size_);
   }
 
-  void record(size_t point, const TrialResult& result, bool reused) {
+  // None if there is no choice, or if nothing was run that an earlier tuning has not compared.
+  void choose_finalists() {
+    const auto& records = report_.records;
+    if (std::ranges::none_of(records, [](const TrialRecord& one) { return one.order > 0 && !one.reused; })) return;
+    for (size_t i = 0; i < records.size(); ++i)
+      if (records[i].result.status == TrialStatus::Ok) finalists_.push_back(i);
+    std::ranges::stable_sort(finalists_, {}, [&](size_t i) { return cost_of(records[i]); });
+    finalists_.resize(finalists_.size() < 2 ? 0 : std::min(finalists_.size(), kFinalists));
+  }
+
+  Order next_final() {
+    if (finals_done_ == finalists_.size() * kMoreMeasurements) return {.trial = {}, .ended = ended_};
+    return {.trial = static_cast<size_t>(finalist().trial - report_.space->trials.data()), .ended = ""};
+  }
+  TrialRecord& finalist() { return report_.records[finalists_[finals_done_ % finalists_.size()]]; }
+
+  void note_final(const TrialResult& result) {
+    TrialRecord& record = finalist();
+    ++finals_done_;
+    if (result.status != TrialStatus::Ok) {
+      record.result = result;
+    } else if (record.result.status == TrialStatus::Ok) {
+      record.measured.push_back(result.seconds);
+      record.result.seconds = median_of(record.measured);
+    }
+    keep(record);
+    if (finals_done_ <= finalists_.size() * (kMoreMeasurements - 1)) return;
+    say(fmt::format("      {:<32}  {}", record.trial->name,
+                    record.result.status == TrialStatus::Ok ? spread_text(record.measured) : record.result.message));
+  }
+
+  void keep(const TrialRecord& record) {
+    folders_.end(record, document_, key_of(*record.trial), world_size_);
+    write();
+  }
+
+  double cost_of(const TrialRecord& record) const {
+    return log_cost(report_.config->autotuning.metric, *record.trial, record.result.seconds);
+  }
+
+  void record(size_t point, const EarlierTrial& ended, bool reused) {
     const TrialConfig& trial = trial_at(runnable_[point]);
+    const TrialResult& result = ended.result;
     Observation observation{.point = point};
     if (result.status == TrialStatus::Ok) observation.cost = log_cost(report_.config->autotuning.metric, trial, result.seconds);
     history_.push_back(observation);
-    report_.records.push_back({.trial = &trial, .result = result, .predicted_seconds = predicted_[point], .reused = reused});
+    report_.records.push_back({.trial = &trial,
+                               .result = result,
+                               .predicted_seconds = predicted_[point],
+                               .reused = reused,
+                               .order = ended.order,
+                               .measured = ended.measured});
   }
 
   // Reuses every trial that ended in an earlier tuning with the same key, in the order in which they ended.
@@ -137,7 +198,7 @@ class Director {
       if (auto found = folders_.find(trial, key_of(trial))) earlier.emplace_back(std::move(*found), point);
     }
     std::ranges::stable_sort(earlier, {}, [](const auto& trial) { return trial.first.order; });
-    for (const auto& [trial, point] : earlier) record(point, trial.result, true);
+    for (const auto& [trial, point] : earlier) record(point, trial, true);
     if (!earlier.empty()) say(fmt::format("reused from an earlier tuning: {} trials", earlier.size()));
   }
 
@@ -183,6 +244,10 @@ class Director {
   std::unique_ptr<Tuner> tuner_;
   std::vector<Observation> history_;
   size_t point_ = 0;  // of the running trial
+  bool has_searched_ = false;
+  std::string ended_;              // why the search ended
+  std::vector<size_t> finalists_;  // places in the report's records
+  size_t finals_done_ = 0;
 };
 
 // Any GPU counts as an H100: only the order of configs matters, and it is similar on different GPUs.
@@ -271,10 +336,10 @@ TuneResult tune(const ConfigDocument& document, const model::Description& descri
     } catch (const CommError&) {  // another rank is lost, perhaps not because of this config
       throw;
     } catch (const std::exception& error) {  // within a step: the job ends; a resumed tuning continues after this trial
-      if (director) director->note(order, {.status = TrialStatus::Failed, .message = error.what()});
+      if (director) director->note({.status = TrialStatus::Failed, .message = error.what()});
       throw;
     }
-    if (director) director->note(order, result);
+    if (director) director->note(result);
   }
   const TuneResult result = result_from(told(director ? to_text(director->result()) : ""));
   if (result.best.empty())

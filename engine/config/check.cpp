@@ -357,9 +357,11 @@ void config::add_contradiction_of(const std::function<void(Config&)>& step, Conf
 void config::add_contradictions(Config& config, const std::vector<std::string>& unknown_values, Mistakes& mistakes) {
   const size_t before = mistakes.size();
   const auto run = [&](Check check_one) { add_contradiction_of(check_one, config, unknown_values, mistakes); };
-  run(check_model);
+  // Only together with the keys of that model it is complete.
+  const bool model_is_elsewhere = !config.model_from.empty() && !is_given(config, "model.type");
+  if (!model_is_elsewhere) run(check_model);
   const bool model_is_sound =
-      mistakes.size() == before &&
+      !model_is_elsewhere && mistakes.size() == before &&
       std::none_of(unknown_values.begin(), unknown_values.end(), [](const auto& path) { return path.starts_with("model"); });
   for (const Check check_one : kChecksWithoutModel) run(check_one);
   if (!model_is_sound) return;

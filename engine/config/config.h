@@ -70,6 +70,9 @@ struct Config {
   std::vector<std::string> not_used;  // given keys that no table knows: "_comment: not used here: a comment"
   DeviceChoice device = DeviceChoice::Cpu;
   model::Description model;  // without the vocabulary's size, unless the config states it; the data has it otherwise
+  // Weights that the run begins with; keys of the section "model" that are not given come from them
+  // (trainer/load_with_model.h).
+  std::string model_from;  // empty: random weights
   VocabularyConfig vocabulary;
   DataConfig data;
   TrainingConfig training;

@@ -73,12 +73,19 @@ std::vector<std::string> warnings_of(const Config& config) {
   return lines;
 }
 
+bool describes_model(const Config& config) {
+  constexpr std::array describing{"model.type", "model.layers", "model.hidden_size", "model.heads", "model.network"};
+  return std::ranges::any_of(describing, [&](const char* key) { return is_given(config, key); });
+}
+
 void check_model_is_given(const Config& config) {
-  if (is_given(config, "model")) return;
+  if (describes_model(config)) return;
   config::refuse(config, "model",
-                 "there is no such section: in DeepSpeed the program brings the model, here the config describes it, such as "
-                 "{\"type\": \"gpt\", \"layers\": 12, \"hidden_size\": 768, \"heads\": 12}, and so it does for \"data\" and "
-                 "\"training\" (docs/config.md)");
+                 fmt::format("{}: in DeepSpeed the program brings the model, here the config names it, {{\"from\": "
+                             "\"DIR\"}} with the folder of a model in Hugging Face's format (or --init-from DIR), or "
+                             "describes it, such as {{\"type\": \"gpt\", \"layers\": 12, \"hidden_size\": 768, "
+                             "\"heads\": 12}}; \"data\" and \"training\" are described, too (docs/config.md)",
+                             is_given(config, "model") ? "this section does not say which model" : "there is no such section"));
 }
 
 }  // namespace trivet

@@ -18,7 +18,9 @@ std::vector<std::string> differences_from_deepspeed(const Config& config);
 // What is allowed, but probably not meant: a schedule that ends before its warm-up.
 std::vector<std::string> warnings_of(const Config& config);
 
-// In DeepSpeed the program has the model, so its configs say nothing about one. Throws ConfigError if this is such a config.
+// Whether the config says which model it trains. In DeepSpeed the program has the model, so its configs do not.
+bool describes_model(const Config& config);
+// Throws ConfigError if it does not.
 void check_model_is_given(const Config& config);
 
 // docs/deepspeed.md: what becomes of each key of DeepSpeed.

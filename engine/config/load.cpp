@@ -26,12 +26,6 @@ namespace {
 
 using namespace config;
 
-std::string read_text(const std::string& path) {
-  const BoundedText read = read_bounded(path, kMaxConfigBytes, "a config");
-  if (!read.problem.empty()) throw ConfigError(path + ": " + read.problem);
-  return read.text;
-}
-
 constexpr int64_t kTokensOfBytes = 256;
 
 using Paths = std::vector<std::string>;
@@ -147,8 +141,8 @@ Config build(const JsonNode& root, const std::string& source, const Checks& more
   for (const auto& check_more : more)
     if (is_settled) add_contradiction_of(check_more, config, unknown_values, mistakes);
   const JsonNode* section = root.find("model");
-  const bool has_section = section && !section->members.empty();  // its keys may all be mistaken
-  if (is_settled && model == AskForModel::Yes && !has_section)
+  const bool may_be_mistaken = section && !section->members.empty() && mistakes.size() > 0;  // all of its keys
+  if (is_settled && model == AskForModel::Yes && !may_be_mistaken)
     add_contradiction_of(check_model_is_given, config, unknown_values, mistakes);
   mistakes.throw_if_any();
   return config;
@@ -222,6 +216,20 @@ void check_running_averages(const Config& config) {
 
 }  // namespace
 
+std::string read_config_text(const std::string& path) {
+  const BoundedText read = read_bounded(path, kMaxConfigBytes, "a config");
+  if (!read.problem.empty()) throw ConfigError(path + ": " + read.problem);
+  return read.text;
+}
+
+std::string model_from_in(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides) {
+  JsonNode root = read_root(text, source_name);
+  apply_overrides(root, overrides);
+  const JsonNode* const model = root.kind == JsonKind::Object ? root.find("model") : nullptr;
+  const JsonNode* const from = model && model->kind == JsonKind::Object ? model->find("from") : nullptr;
+  return from && from->kind == JsonKind::String ? from->text : "";
+}
+
 Config parse_config(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides,
                     const std::vector<std::string>& defaults) {
   return parse(text, source_name, overrides, defaults, {}, AskForModel::No);
@@ -229,13 +237,13 @@ Config parse_config(std::string_view text, const std::string& source_name, const
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides,
                    const std::vector<std::string>& defaults) {
-  return parse_config(read_text(path), path, overrides, defaults);
+  return parse_config(read_config_text(path), path, overrides, defaults);
 }
 
-Config load_config_for_run(const std::string& path, const std::vector<std::string>& overrides,
-                           const std::vector<std::string>& defaults, AskForModel model) {
+Config parse_config_for_run(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides,
+                            const std::vector<std::string>& defaults, AskForModel model) {
   const Checks checks{check_batch, check_written_values, check_rows_of_bytes, check_profiled_step, check_running_averages};
-  return parse(read_text(path), path, overrides, defaults, checks, model);
+  return parse(text, source_name, overrides, defaults, checks, model);
 }
 
 bool is_given(const Config& config, const std::string& path) {

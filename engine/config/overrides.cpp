@@ -68,6 +68,17 @@ void apply(JsonNode& root, const std::string& text) {
   member.value = value_of(text.substr(equals + 1));
 }
 
+// Two keys that say one thing: what is given by --set replaces the other one in the file.
+void remove_other_than(JsonNode& root, const std::vector<std::string>& overrides, const std::string& section,
+                       const std::string& one, const std::string& other) {
+  const auto is_set = [&](const std::string& key) {
+    return std::ranges::any_of(overrides, [&](const std::string& text) { return text.starts_with(section + "." + key + "="); });
+  };
+  if (!is_set(one) || is_set(other)) return;
+  for (JsonMember& member : root.members)
+    if (member.key == section) std::erase_if(member.value.members, [&](const JsonMember& inner) { return inner.key == other; });
+}
+
 bool has_key_or_no_section(const JsonNode& root, const std::string& path) {
   const JsonNode* node = &root;
   for (size_t start = 0; node && start <= path.size();) {
@@ -88,6 +99,8 @@ void apply_defaults(JsonNode& root, const std::vector<std::string>& defaults) {
 
 void apply_overrides(JsonNode& root, const std::vector<std::string>& overrides) {
   for (const std::string& text : overrides) apply(root, text);
+  remove_other_than(root, overrides, "training", "steps", "epochs");
+  remove_other_than(root, overrides, "training", "epochs", "steps");
 }
 
 }  // namespace trivet::config

@@ -1,4 +1,5 @@
-// Writes --set key=value into the document, as if the file had said so.
+// Writes --set key=value into the document, as if the file had said so. --set training.steps also removes the file's
+// training.epochs, and the other way round.
 #pragma once
 
 #include <string>

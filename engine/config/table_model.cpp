@@ -249,6 +249,11 @@ void add_model_keys(KeyTable& table) {
   const std::string kinds = for_each_family(
       "; ", [](const Family& family) { return std::string(name_of(family.type)) + ": " + std::string(family.meaning); });
   model.key("type", &Description::type, kinds).selects();
+  model.custom(
+      "from", KeyType::String,
+      "the folder of a model in Hugging Face's format, or a checkpoint: the run begins with its weights, and takes from "
+      "it the keys of this section that are left out, and the tokenizer; empty: random weights",
+      [](Config& c, const JsonNode& node) { c.model_from = node.text; }, [](const Config& c) { return quoted(c.model_from); });
   const auto key = [&](const std::string& name, auto member, const std::string& meaning) {
     KeyRefiner refiner = model.key(name, member, meaning);
     limit_to_its_families(refiner, name);

@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "engine/monitor/number_text.h"
 #include "engine/report/embedded_text.h"
 
 namespace trivet::report {
 namespace {
 
 constexpr double kLabel = 90, kWidth = 760, kTotal = 90, kRow = 26, kBox = 20, kField = 46, kLegendRow = 18;
-constexpr size_t kColors = 7;  // of the style sheet
+constexpr double kCharacter = 7;  // about as wide as one of the letters
+constexpr size_t kColors = 7;     // of the style sheet
 
 std::string text_at(double x, double y, const std::string& text, const char* anchor = "start") {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor, escaped(text));
@@ -29,24 +32,46 @@ double sum_of(const Bar& bar) {
   return sum;
 }
 
+double width_of(const std::string& text) { return kCharacter * static_cast<double>(text.size()); }
+
+// As wide as the longest text, but not narrower than `least`.
+double margin_for(const std::vector<std::string>& texts, double least) {
+  for (const std::string& text : texts) least = std::max(least, width_of(text) + 10);
+  return least;
+}
+
+std::string figure(double value, const std::string& unit_name) {
+  const std::string digits = std::abs(value) < 1000 || std::abs(value) > 1e15 ? fmt::format("{:.4g}", value)
+                                                                              : monitor::with_commas(std::llround(value));
+  return digits + " " + unit_name;
+}
+
 struct Legend {
   std::string text;
   double height = kLegendRow;
 };
 
-// Below `top`. Characters are about 7 wide.
-Legend legend(const std::vector<NamedValue>& parts, double top) {
+// Below `top`, from `left` to `right`; `mark` is empty or the name of the line across the bars.
+Legend legend(const std::vector<NamedValue>& parts, const std::string& mark, double top, double left, double right) {
   Legend legend;
-  double x = kLabel;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const double width = 36 + 7 * static_cast<double>(parts[i].name.size());
-    if (x > kLabel && x + width > kLabel + kWidth + kTotal) x = kLabel, legend.height += kLegendRow;
+  double x = left;
+  const auto add = [&](const std::string& name, const auto& sample) {
+    const double width = 36 + width_of(name);
+    if (x > left && x + width > right) x = left, legend.height += kLegendRow;
     const double y = top + legend.height;
-    legend.text +=
-        fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>\n", i % kColors, x, y - 11);
-    legend.text += text_at(x + 16, y, parts[i].name);
+    legend.text += sample(y) + text_at(x + 16, y, name);
     x += width;
-  }
+  };
+  for (size_t i = 0; i < parts.size(); ++i)
+    add(parts[i].name, [&](double y) {
+      return fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>\n", i % kColors, x,
+                         y - 11);
+    });
+  if (!mark.empty())
+    add(mark, [&](double y) {
+      return fmt::format("<line class=\"ideal\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n", x + 6, y - 12,
+                         y + 2);
+    });
   return legend;
 }
 
@@ -78,34 +103,45 @@ std::string escaped(std::string_view text) {
 std::string_view page_style() { return kPageCss; }
 
 std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options) {
+  const auto shown = [&](double value) { return figure(value / options.unit, options.unit_name); };
   double most = options.limit;
-  for (const Bar& bar : bars) most = std::max(most, sum_of(bar));
+  std::vector<std::string> labels, sums;
+  std::string mark;
+  for (const Bar& bar : bars) {
+    most = std::max({most, sum_of(bar), bar.mark ? bar.mark->value : 0});
+    if (bar.mark) mark = bar.mark->name;
+    labels.push_back(bar.label);
+    sums.push_back(shown(sum_of(bar)));
+  }
+  const double left = margin_for(labels, kLabel), right = left + kWidth + margin_for(sums, kTotal);
   const double top = options.limit > 0 ? 20 : 4, bottom = top + kRow * static_cast<double>(bars.size());
-  const double scale = (kWidth - 10) / most;
+  const double scale = most > 0 ? (kWidth - 10) / most : 0;
   std::string text;
   for (size_t b = 0; b < bars.size(); ++b) {
     const double y = kRow * static_cast<double>(b) + top;
-    double x = kLabel;
-    text += text_at(kLabel - 8, y + 15, bars[b].label, "end");
+    double x = left;
+    text += text_at(left - 8, y + 15, bars[b].label, "end");
     for (size_t i = 0; i < bars[b].parts.size(); ++i) {
       const NamedValue& part = bars[b].parts[i];
       text += fmt::format(
-          "<rect class=\"c{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"><title>{}: {:.4g} "
-          "{}</title></rect>\n",
-          i % kColors, x, y, part.value * scale, kBox, escaped(part.name), part.value / options.unit,
-          escaped(options.unit_name));
+          "<rect class=\"c{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"><title>{}: {}</title></rect>\n",
+          i % kColors, x, y, part.value * scale, kBox, escaped(part.name), escaped(shown(part.value)));
       x += part.value * scale;
     }
-    text += text_at(kLabel + kWidth + 6, y + 15, fmt::format("{:.4g} {}", sum_of(bars[b]) / options.unit, options.unit_name));
+    if (bars[b].mark)
+      text += fmt::format(
+          "<line class=\"ideal\" x1=\"{0:.2f}\" x2=\"{0:.2f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"><title>{3}: {4}</title></line>\n",
+          left + bars[b].mark->value * scale, y - 2, y + kBox + 2, escaped(bars[b].mark->name),
+          escaped(shown(bars[b].mark->value)));
+    text += text_at(left + kWidth + 6, y + 15, sums[b]);
   }
   if (options.limit > 0) {
-    const double x = kLabel + options.limit * scale;
+    const double x = left + options.limit * scale;
     text += fmt::format("<line class=\"limit\" x1=\"{0:.2f}\" x2=\"{0:.2f}\" y1=\"16\" y2=\"{1:.1f}\"/>\n", x, bottom);
-    text +=
-        text_at(x, 12, fmt::format("{} {:.4g} {}", options.limit_name, options.limit / options.unit, options.unit_name), "end");
+    text += text_at(x, 12, options.limit_name + " " + shown(options.limit), "end");
   }
-  const Legend names = legend(bars.front().parts, bottom);
-  return svg(kLabel + kWidth + kTotal, bottom + names.height + 8, text + names.text);
+  const Legend names = legend(bars.front().parts, mark, bottom, left, right);
+  return svg(right, bottom + names.height + 8, text + names.text);
 }
 
 std::string heat_map(const HeatMap& map) {
@@ -117,26 +153,26 @@ std::string heat_map(const HeatMap& map) {
       most = any ? std::max(most, *value) : *value, least = any ? std::min(least, *value) : *value;
       any = true;
     }
+  const double left = margin_for(map.rows, kLabel);
   const double field = map.writes_values ? kField : kWidth / static_cast<double>(map.columns.size());
   std::string text;
   for (size_t column = 0; column < map.columns.size(); ++column)
-    text += text_at(kLabel + field * (static_cast<double>(column) + 0.5), 14, map.columns[column], "middle");
+    text += text_at(left + field * (static_cast<double>(column) + 0.5), 14, map.columns[column], "middle");
   for (size_t row = 0; row < map.rows.size(); ++row) {
     const double y = kRow * static_cast<double>(row) + 20;
-    text += text_at(kLabel - 8, y + 17, map.rows[row], "end");
+    text += text_at(left - 8, y + 17, map.rows[row], "end");
     for (size_t column = 0; column < map.columns.size(); ++column) {
       const auto& value = map.values[row][column];
-      const double x = kLabel + field * static_cast<double>(column);
+      const double x = left + field * static_cast<double>(column);
       const double shade = value && most > least ? 0.08 + 0.62 * (*value - least) / (most - least) : 0.08;
       text += fmt::format(
           "<rect class=\"{}\" fill-opacity=\"{:.3f}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
           "height=\"{}\"><title>{}</title></rect>\n",
-          value ? "field" : "none", shade, x, y, field, kRow,
-          value ? fmt::format("{:.4g} {}", *value, escaped(map.unit_name)) : "none fits");
+          value ? "field" : "none", shade, x, y, field, kRow, value ? escaped(figure(*value, map.unit_name)) : "none fits");
       if (map.writes_values && value) text += text_at(x + field / 2, y + 17, fmt::format("{:.3g}", *value), "middle");
     }
   }
-  return svg(kLabel + field * static_cast<double>(map.columns.size()) + 10, kRow * static_cast<double>(map.rows.size()) + 26,
+  return svg(left + field * static_cast<double>(map.columns.size()) + 10, kRow * static_cast<double>(map.rows.size()) + 26,
              text);
 }
 

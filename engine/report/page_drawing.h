@@ -22,6 +22,7 @@ std::string_view page_style();
 struct Bar {
   std::string label;
   std::vector<NamedValue> parts;
+  std::optional<NamedValue> mark = {};  // a line across the bar, for a value that its sum is compared with
 };
 struct BarOptions {
   double limit = 0;  // drawn as a line; 0: none
@@ -29,8 +30,8 @@ struct BarOptions {
   double unit = 1;        // the value that the text shows as 1
   std::string unit_name;  // "GiB"
 };
-// Draws the bars below each other, on one scale. Each part shows its name and value when pointed at, and a legend names the
-// colours.
+// Draws the bars below each other, on one scale, with the sum of its parts behind each. Each part shows its name and value when
+// pointed at, and a legend names the colours and the mark.
 std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options);
 
 struct HeatMap {

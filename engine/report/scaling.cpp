@@ -116,9 +116,9 @@ std::string to_section(const std::vector<ScalingRow>& rows) {
   std::vector<Bar> bars;
   for (const ScalingRow& row : rows) {
     const double ideal = per_rank * static_cast<double>(row.ranks);
-    bars.push_back(
-        {fmt::format("{} rank{}", row.ranks, row.ranks == 1 ? "" : "s"),
-         {{"reached", row.samples_per_second}, {"missing to the ideal", std::max(0.0, ideal - row.samples_per_second)}}});
+    bars.push_back({.label = fmt::format("{} rank{}", row.ranks, row.ranks == 1 ? "" : "s"),
+                    .parts = {{"reached", row.samples_per_second}},
+                    .mark = NamedValue{"in proportion to the ranks", ideal}});
   }
   std::string notes;
   for (const ScalingRow& row : rows)

@@ -5,8 +5,10 @@
 #include "comm/participants.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "engine/config/deepspeed.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
+#include "engine/trainer/initial_weights.h"
 
 namespace trivet::trainer {
 
@@ -15,6 +17,8 @@ void require(bool given, const Config& config, const std::string& key, const std
 }
 
 void check_complete(const Config& config) {
+  require(config.model_from.empty() || config.given.empty() || describes_model(config), config, "the model of model.from",
+          "read the config with trainer::load_with_model, which takes the keys of the section from there");
   const bool no_data = !config.data.is_given(), no_end = config.training.steps == 0 && config.training.epochs == 0;
   require(!(no_data && no_end), config, "data.train, training.steps",
           "name the data to train on (docs/data.md), and say how long to train (steps or epochs)");
@@ -28,7 +32,8 @@ void check_same_config(const Config& config, comm::World& world, const TrainOpti
   const auto configs = ranks.gather(explain_as_json(config));
   // --resume changes what ranks do together as much as a key does.
   const auto resumes = ranks.gather(options.resume ? "\"" + printable(options.resume_directory) + "\"" : "not given");
-  const auto beginnings = ranks.gather(options.init_from.empty() ? "not given" : "\"" + printable(options.init_from) + "\"");
+  const std::string& weights = initial_weights_of(config, options);
+  const auto beginnings = ranks.gather(weights.empty() ? "not given" : "\"" + printable(weights) + "\"");
   for (size_t rank = 1; rank < configs.size(); ++rank) {
     if (configs[rank] == configs[0] && resumes[rank] == resumes[0] && beginnings[rank] == beginnings[0]) continue;
     std::string differing;

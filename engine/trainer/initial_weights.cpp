@@ -24,18 +24,21 @@
 namespace trivet::trainer {
 namespace {
 
+constexpr const char* kKey = "--init-from";
+
 // Weights of another model or run, open for reading.
 class InitialWeights {
  public:
-  explicit InitialWeights(const std::string& path) {
+  // `key` has named them: "--init-from" or "model.from".
+  InitialWeights(const std::string& path, const std::string& key) {
     FileSystem& files = real_file_system();
     if (hugging_face::format_of(files, path)) {
       pretrained_ = std::make_unique<hugging_face::PretrainedModel>(files, path);
       return;
     }
-    if (files.kind(path + "/.") != EntryKind::Directory) refuse_path(files, path);
+    if (files.kind(path + "/.") != EntryKind::Directory) refuse_path(files, path, key);
     const std::string followed = checkpoint::follow_name(files, path);
-    if (checkpoint::list_steps(files, followed).empty() && !is_step(files, followed)) refuse_folder(files, path);
+    if (checkpoint::list_steps(files, followed).empty() && !is_step(files, followed)) refuse_folder(files, path, key);
     step_ = std::make_unique<checkpoint::LoadedStep>(
         checkpoint::open_path(files, followed, checkpoint::StepFiles::All, &passed_over_));
     step_config_ = parse_config(step_->config(), step_->directory() + "/manifest.json");
@@ -65,13 +68,13 @@ class InitialWeights {
            checkpoint::parse_step(std::filesystem::path(path).filename().string()).has_value();
   }
 
-  [[noreturn]] static void refuse_path(FileSystem& files, const std::string& path) {
+  [[noreturn]] static void refuse_path(FileSystem& files, const std::string& path, const std::string& key) {
     constexpr const char* kGive =
         "give the folder of a model in Hugging Face's format (with config.json), or a directory of checkpoints or one of its "
         "steps";
     if (files.kind(path) == EntryKind::Missing)
-      throw ConfigError(fmt::format("--init-from {}: there is no such file or directory; {}", printable(path), kGive));
-    throw ConfigError(fmt::format("--init-from {}: is a file, but none of llm.c or llama2.c; {}", printable(path), kGive));
+      throw ConfigError(fmt::format("{} {}: there is no such file or directory; {}", key, printable(path), kGive));
+    throw ConfigError(fmt::format("{} {}: is a file, but none of llm.c or llama2.c; {}", key, printable(path), kGive));
   }
 
   static bool is_model(FileSystem& files, const std::string& path) {
@@ -83,20 +86,20 @@ class InitialWeights {
   }
 
   // A folder that is neither a model nor one of checkpoints may hold one, as those of transformers' Trainer do.
-  [[noreturn]] static void refuse_folder(FileSystem& files, const std::string& path) {
+  [[noreturn]] static void refuse_folder(FileSystem& files, const std::string& path, const std::string& key) {
     std::vector<std::string> models, others;
     for (const DirectoryEntry& entry : files.list(path)) {
       const std::string inside = (std::filesystem::path(path) / entry.name).string();
       (is_model(files, inside) ? models : others).push_back(inside);
     }
     if (!models.empty())
-      throw ConfigError(fmt::format("--init-from {}: is no model, but holds {}; name {}: --init-from {}", printable(path),
+      throw ConfigError(fmt::format("{} {}: is no model, but holds {}; name {}: {} {}", key, printable(path),
                                     models.size() == 1 ? "one" : fmt::format("{} of them", models.size()),
-                                    models.size() == 1 ? "it" : "one of them, such as", printable(models.back())));
+                                    models.size() == 1 ? "it" : "one of them, such as", key, printable(models.back())));
     throw ConfigError(fmt::format(
-        "--init-from {}: is neither a model in Hugging Face's format, which has a config.json, nor a directory of checkpoints, "
+        "{} {}: is neither a model in Hugging Face's format, which has a config.json, nor a directory of checkpoints, "
         "which has folders called step-*; it {}",
-        printable(path),
+        key, printable(path),
         others.empty() ? "is empty"
                        : fmt::format("holds {}{}", printable(std::filesystem::path(others[0]).filename().string(), 60),
                                      others.size() == 1 ? "" : fmt::format(" and {} more", others.size() - 1))));
@@ -149,34 +152,38 @@ void check_same_model(const InitialWeights& initial, const std::string& path, co
 
 }  // namespace
 
-std::vector<std::string> model_keys_of(const std::string& path) {
-  const InitialWeights initial(path);
+std::vector<std::string> model_keys_of(const std::string& path, const std::string& key) {
+  const InitialWeights initial(path, key);
   std::vector<std::string> keys;
-  for (const ExplainedKey& key : explain(initial.config())) {
-    if (!key.path.starts_with("model.") || !key.without_effect.empty()) continue;
-    const bool rows = key.path == "model.vocabulary_rows";  // also if the config names a tokenizer of its own
-    keys.push_back(key.path + "=" + (rows ? std::to_string(initial.config().model.vocabulary_size) : key.value));
+  for (const ExplainedKey& explained : explain(initial.config())) {
+    if (!explained.path.starts_with("model.") || !explained.without_effect.empty() || explained.path == "model.from") continue;
+    const bool rows = explained.path == "model.vocabulary_rows";  // also if the config names a tokenizer of its own
+    keys.push_back(explained.path + "=" + (rows ? std::to_string(initial.config().model.vocabulary_size) : explained.value));
   }
   return keys;
 }
 
 void take_tokenizer_of(const std::string& path, Config& config) {
   if (config.vocabulary.kind != VocabularyKind::Size || !data::reads_texts(data::data_options(config))) return;
-  const InitialWeights initial(path);
+  const InitialWeights initial(path, kKey);
   if (config.model.vocabulary_size != initial.config().model.vocabulary_size) return;
   const std::string tokenizer = initial.tokenizer();
   if (tokenizer.empty()) refuse_without_tokenizer(initial, path, config);
   config.vocabulary = {VocabularyKind::Tokenizer, tokenizer};
 }
 
+const std::string& initial_weights_of(const Config& config, const TrainOptions& options) {
+  return options.init_from.empty() ? config.model_from : options.init_from;
+}
+
 void check_initial_weights(const std::string& path, const Config& config, const model::Description& ours) {
-  check_same_model(InitialWeights(path), path, config, ours, config.vocabulary.kind == VocabularyKind::Bytes ? 256 : 0);
+  check_same_model(InitialWeights(path, kKey), path, config, ours, config.vocabulary.kind == VocabularyKind::Bytes ? 256 : 0);
 }
 
 std::string load_initial_weights_if_asked(Run& run) {
-  const std::string& path = run.options.init_from;
+  const std::string& path = initial_weights_of(run.config, run.options);
   if (path.empty()) return "";
-  const InitialWeights initial(path);
+  const InitialWeights initial(path, kKey);
   check_same_on_all_ranks({{"--init-from", std::filesystem::absolute(path).string(), initial.digest()}}, run.world);
   const model::Description ours = run.engine.model().description.value_or(model::Description{});
   check_same_model(initial, path, run.config, ours, run.data->vocabulary_size());
@@ -189,9 +196,9 @@ std::string load_initial_weights_if_asked(Run& run) {
 
 std::string compute_references_if_needed(Run& run) {
   if (!run.references.needed() || !run.references.weights().empty()) return "";
-  const std::string& path = run.options.init_from;
+  const std::string& path = initial_weights_of(run.config, run.options);
   const Stopwatch stopwatch;
-  run.references.compute(run.engine, run.world, path.empty() ? "random weights" : InitialWeights(path).digest());
+  run.references.compute(run.engine, run.world, path.empty() ? "random weights" : InitialWeights(path, kKey).digest());
   return fmt::format("the weights that the run begins with; log-probabilities of all answers computed in {:.1f} s",
                      stopwatch.milliseconds() / 1000);
 }
@@ -205,9 +212,9 @@ void restore_references(Run& run, const checkpoint::LoadedStep& step) {
                     "with these weights: --init-from {}",
                     run.config.source, step.directory(), step.directory()));
   run.references.restore(stored, step.directory());
-  const std::string& path = run.options.init_from;
+  const std::string& path = initial_weights_of(run.config, run.options);
   if (path.empty()) return;
-  if (const std::string given = InitialWeights(path).digest(); given != run.references.weights())
+  if (const std::string given = InitialWeights(path, kKey).digest(); given != run.references.weights())
     throw ConfigError(
         fmt::format("--init-from {}: {} compares answers with the weights that its run began with ({}), and these are others "
                     "({}); leave --init-from out, or start over without --resume",

@@ -8,6 +8,7 @@
 #include "engine/monitor/csv.h"
 #include "engine/monitor/jsonl.h"
 #include "engine/report/run_files.h"
+#include "engine/trainer/initial_weights.h"
 
 namespace trivet::trainer {
 namespace {
@@ -129,7 +130,7 @@ void add_inputs_of_run(OutputGuard& guard, const Config& config, const std::stri
 
 void check_outputs(const Config& config, const TrainOptions& options, Force force) {
   OutputGuard guard(force);
-  add_inputs_of_run(guard, config, options.init_from);
+  add_inputs_of_run(guard, config, initial_weights_of(config, options));
   if (options.resume)
     for (const std::string& from : {config.checkpoint.directory, options.resume_directory})
       if (!from.empty()) add_steps(guard, from, "--resume");

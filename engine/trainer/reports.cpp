@@ -252,6 +252,9 @@ void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
   if (run.admissions) start.facts.push_back({"samples", data::describe_admissions(run.config, *run.admissions)});
   if (const std::string lr = scaled_lr_line(run); !lr.empty()) start.facts.push_back({"lr", lr});
   if (const std::string network = run.world.network(); !network.empty()) start.facts.push_back({"network", network});
+  if (!checkpoints.saves())
+    start.facts.push_back(
+        {"saves", "nothing: checkpoint.directory is not given, so the weights are gone when the run has ended"});
   if (checkpoints.memory()) start.facts.push_back({"saves", checkpoints.memory()->description()});
   add_device_facts(run, start.facts);
   if (!facts.resumed_from.empty()) start.facts.push_back({"resume", facts.resumed_from});
@@ -266,6 +269,8 @@ void report_end(Run& run, const TrainEnd& end, Checkpoints& checkpoints) {
   if (const std::string sources = sources_line(run); !sources.empty()) facts.push_back({"sources", sources});
   if (checkpoints.last_saved() > 0)
     facts.push_back({"checkpoint", fmt::format("{}, step {}", run.config.checkpoint.directory, checkpoints.last_saved())});
+  else if (!checkpoints.saves())
+    facts.push_back({"checkpoint", "none: --set checkpoint.directory=DIR keeps the weights of the next run"});
   if (const std::string best = best_line(run); !best.empty()) facts.push_back({"best", best});
   if (end.early)
     facts.push_back({"stopped", fmt::format("early, after step {} of {}: {}", monitor::with_commas(run.steps_done()),

@@ -14,6 +14,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "embed/sharded_optimizer.h"
@@ -77,7 +78,9 @@ class Sharded {
   }
 
   std::vector<torch::Tensor> parameters_;
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
+  // A shared_ptr, and from PyTorch 2.15 on an intrusive_ptr.
+  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
+  std::vector<Accumulator> accumulators_;
   std::vector<size_t> missing_;  // [unit] gradients of this backward
   std::map<std::string, int> units_;
 };

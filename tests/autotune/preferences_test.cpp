@@ -70,7 +70,7 @@ TEST(TunerPreferences, OneTrialWithoutImprovementMayBeEnough) {
 TEST(UnlikeBlocks, AreCountedEachByItself) {
   const Config config = small_config();
   model::Model model = model_of(config);
-  const auto parameters = [&](size_t block) { return work_of_blocks(model, {.microbatch = 1})[block].parameters; };
+  const auto parameters = [&](size_t block) { return work_of_blocks(model, {.microbatch = 1})[block]->parameters; };
   const int64_t usual = parameters(2);
   EXPECT_EQ(parameters(1), usual);
   model.layers[2] = std::make_unique<model::TransformerBlock>(
@@ -94,8 +94,8 @@ TEST(UnlikeBlocks, OfOneClassMayHaveInputsOfOtherSizes) {
   model::Model model = model_of(small_config());
   model.layers.resize(1);  // the embedding
   for (int i = 0; i < 3; ++i) model.layers.push_back(std::make_unique<Halves>());
-  const std::vector<BlockWork> works = work_of_blocks(model, {.microbatch = 1});
-  for (size_t i = 1; i < works.size(); ++i) EXPECT_EQ(2 * works[i].output_elements, works[i - 1].output_elements) << i;
+  const Works works = work_of_blocks(model, {.microbatch = 1});
+  for (size_t i = 1; i < works.size(); ++i) EXPECT_EQ(2 * works[i]->output_elements, works[i - 1]->output_elements) << i;
 }
 
 // Tensor rank 0 has 48 rows of a vocabulary of 97, and rank 1 has 49.

@@ -37,10 +37,10 @@ TEST(BlockWork, AddsUpToWhatAPlanCounts) {
     const Plan plan = make_plan(config, model, tensor);
     double flops = 0, products = 0;
     int64_t parameters = 0;
-    for (const BlockWork& work : work_of_blocks(model, {.microbatch = 2, .tensor = tensor})) {
-      flops += flops_of(work.forward) + flops_of(work.backward);
-      parameters += work.parameters;
-      for (const PassWork* part : {&work.forward, &work.backward})
+    for (const auto& work : work_of_blocks(model, {.microbatch = 2, .tensor = tensor})) {
+      flops += flops_of(work->forward) + flops_of(work->backward);
+      parameters += work->parameters;
+      for (const PassWork* part : {&work->forward, &work->backward})
         for (const kernels::KernelCall& call : part->calls) products += call.kernel == "matmul" ? call.flops : 0;
     }
     EXPECT_EQ(
@@ -69,8 +69,8 @@ TEST(BlockWork, MovesTheBytesOfAMicrobatchThatIsNotTheFirst) {
     return make_plan(config, model, 1).ranks[0].step_counters.bytes;
   };
   double bytes = 0;
-  for (const BlockWork& work : work_of_blocks(model, {.microbatch = 2}))
-    for (const PassWork* part : {&work.forward, &work.backward})
+  for (const auto& work : work_of_blocks(model, {.microbatch = 2}))
+    for (const PassWork* part : {&work->forward, &work->backward})
       for (const kernels::KernelCall& call : part->calls) bytes += call.bytes;
   EXPECT_NEAR(bytes_of_step(3) - bytes_of_step(2), bytes, 100);  // the engine adds up the losses, too
 }
@@ -82,12 +82,12 @@ TEST(BlockWork, IsThatOfEachLayerOfAListOfLayers) {
   model::Description description{.type = model::Type::Sequential, .input = {3, 8, 8}};
   description.network = {"conv 3 padding 1", "conv 3 padding 1", "conv 3 padding 1 stride 2", "relu", "gelu", "flatten"};
   const model::Model model = model::build(description);
-  const std::vector<BlockWork> works = work_of_blocks(model, {.microbatch = 2});
+  const Works works = work_of_blocks(model, {.microbatch = 2});
   ASSERT_EQ(works.size(), 7u);
-  EXPECT_EQ(works[1].output_elements, 2 * 3 * 8 * 8);
-  EXPECT_EQ(works[2].output_elements, 2 * 3 * 4 * 4);
-  EXPECT_EQ(works[3].forward.calls.at(0).kernel, "relu");
-  EXPECT_EQ(works[4].forward.calls.at(0).kernel, "gelu");
+  EXPECT_EQ(works[1]->output_elements, 2 * 3 * 8 * 8);
+  EXPECT_EQ(works[2]->output_elements, 2 * 3 * 4 * 4);
+  EXPECT_EQ(works[3]->forward.calls.at(0).kernel, "relu");
+  EXPECT_EQ(works[4]->forward.calls.at(0).kernel, "gelu");
 }
 
 // Half of 256 tokens, at the end of a run. The blocks between have the same parameters.
@@ -98,7 +98,7 @@ TEST(BlockWork, IsThatOfTheTokensThatBlocksComputeInTheEnd) {
     const auto products_of = [&](size_t block) {
       double flops = 0;
       for (const kernels::KernelCall& call :
-           work_of_blocks(model::build(description), {.microbatch = 2})[1 + block].forward.calls)
+           work_of_blocks(model::build(description), {.microbatch = 2})[1 + block]->forward.calls)
         if (call.kernel == std::string("matmul")) flops += call.flops;
       return flops;
     };
@@ -120,15 +120,15 @@ TEST(BlockWork, TellsBlocksWithWindowsFromOthers) {
   description.attention_window = 32;
   description.full_attention_every = 2;
   const auto works = work_of_blocks(model::build(description), {.microbatch = 2});
-  EXPECT_LT(flops_of(works[1].forward), flops_of(works[2].forward));
-  EXPECT_EQ(flops_of(works[1].forward), flops_of(works[3].forward));
+  EXPECT_LT(flops_of(works[1]->forward), flops_of(works[2]->forward));
+  EXPECT_EQ(flops_of(works[1]->forward), flops_of(works[3]->forward));
 }
 
 TEST(BlockWork, CountsTheTrafficOfTensorRanks) {
   const model::Model model = model::build(small_gpt());
   const double whole = 2.0 * 2 * 256 * 512;  // bytes of b s h
   const auto block = [&](int tensor, bool sequence) {
-    return work_of_blocks(model, {.microbatch = 2, .tensor = tensor, .sequence_parallel = sequence})[3];
+    return *work_of_blocks(model, {.microbatch = 2, .tensor = tensor, .sequence_parallel = sequence})[3];
   };
   EXPECT_TRUE(block(1, false).forward.operations.empty());
   EXPECT_EQ(bytes_of(block(2, false).forward), 2 * whole);
@@ -139,7 +139,7 @@ TEST(BlockWork, CountsTheTrafficOfTensorRanks) {
 
 TEST(BlockWork, KeepsLessWithRecomputationAndTensorRanks) {
   const model::Model model = model::build(small_gpt());
-  const auto saved = [&](const BlockSite& site) { return work_of_blocks(model, site)[3].saved_bytes; };
+  const auto saved = [&](const BlockSite& site) { return work_of_blocks(model, site)[3]->saved_bytes; };
   const int64_t all = saved({}), attention = saved({.recompute_attention = true}), split = saved({.tensor = 2}),
                 sequence = saved({.tensor = 2, .sequence_parallel = true});
   EXPECT_LT(attention, all);
@@ -420,7 +420,7 @@ TEST_F(OfSmallGpt, WithoutPrefetchingGathersAreWaitedFor) {
   without.prefetch = false;
   EXPECT_GT(released.predict(without).seconds.data, released.predict(ahead).seconds.data);
   int64_t largest = 0;
-  for (const BlockWork& work : work_of_blocks(model, {.microbatch = 8})) largest = std::max(largest, work.parameters);
+  for (const auto& work : work_of_blocks(model, {.microbatch = 8})) largest = std::max(largest, work->parameters);
   EXPECT_EQ(released.largest_block(ahead), largest);
   EXPECT_DOUBLE_EQ(released.bytes(ahead).buffers - released.bytes(without).buffers, 2 * static_cast<double>(largest));
 }
@@ -439,8 +439,8 @@ TEST_F(OfSmallGpt, TimelineHasTheStagesTimes) {
 // A W takes the time of the kernels that make gradients of weights, an I that of the rest of the backward.
 TEST_F(OfSmallGpt, TimelineOfAZeroBubbleScheduleDelaysWhatMakesWeightGradients) {
   double weights = 0, backward = 0;
-  for (const BlockWork& work : work_of_blocks(model, {.microbatch = 1, .dtype = DType::BFloat16}))
-    for (const kernels::KernelCall& call : work.backward.calls) {
+  for (const auto& work : work_of_blocks(model, {.microbatch = 1, .dtype = DType::BFloat16}))
+    for (const kernels::KernelCall& call : work->backward.calls) {
       backward += steps.kernel_seconds(call);
       if (call.result == kernels::Result::WeightGradient) weights += steps.kernel_seconds(call);
     }

@@ -53,7 +53,7 @@ TEST_F(Results, AFinishedTrialIsFoundWithItsKeyAndAnInterruptedOneIsNot) {
   folders.begin(space.trials[0], document, 2);
   EXPECT_THAT(read("/exps/z0_gas2_tmbspg1.json"), HasSubstr("\"train_micro_batch_size_per_gpu\": 1"));
   EXPECT_FALSE(folders.find(space.trials[0], "key"));
-  folders.end(record(0, 0.125), document, "key", 1, 2);
+  folders.end(record(0, 0.125), document, "key", 2);
   ASSERT_TRUE(folders.find(space.trials[0], "key"));
   EXPECT_EQ(folders.find(space.trials[0], "key")->result, (TrialResult{.seconds = 0.125}));
   EXPECT_FALSE(folders.find(space.trials[0], "another key"));
@@ -66,7 +66,7 @@ TEST_F(Results, OfATrialThatDidNotRunTheReasonIsKept) {
   ResultFolders folders(files, config.autotuning, false);
   TrialRecord failed = record(1, 0);
   failed.result = {TrialStatus::OutOfMemory, 0, "rank 1: no memory"};
-  folders.end(failed, document, "key", 1, 2);
+  folders.end(failed, document, "key", 2);
   EXPECT_EQ(folders.find(space.trials[1], "key")->result, failed.result);
   EXPECT_EQ(read("/a/results/z0_gas1_tmbspg2/stderr.log"), "rank 1: no memory\n");
   EXPECT_FALSE(exists("/a/results/z0_gas1_tmbspg2/metrics.json"));
@@ -81,7 +81,7 @@ TEST_F(Results, StoppedAnywhereATrialHasEndedOrHasNot) {
     try {
       ResultFolders folders(faulty, config.autotuning, false);
       folders.begin(space.trials[0], document, 2);
-      folders.end(record(0, 0.125), document, "key", 1, 2);
+      folders.end(record(0, 0.125), document, "key", 2);
     } catch (const trivet::support::Stopped&) {
       stopped = true;
     }
@@ -102,7 +102,7 @@ TEST_F(Results, StoppedAnywhereATrialHasEndedOrHasNot) {
 TEST_F(Results, OverwritingRemovesWhatATuningWroteAndNothingElse) {
   ResultFolders folders(files, config.autotuning, false);
   folders.begin(space.trials[0], document, 2);
-  folders.end(record(0, 0.125), document, "key", 1, 2);
+  folders.end(record(0, 0.125), document, "key", 2);
   report.records = {record(0, 0.125)};
   folders.write(report, document, "trivet train x");
   write_text(files, "/a/results/z0_gas2_tmbspg1/mine.txt", "n");
@@ -133,7 +133,9 @@ TEST_F(Results, ThoseOfAnotherProgramAreRefused) {
 
 TEST_F(Results, ARecordWithImpossibleValuesIsNotFound) {
   ResultFolders folders(files, config.autotuning, false);
-  folders.end(record(0, 0.125), document, "key", 4, 2);
+  TrialRecord fourth = record(0, 0.125);
+  fourth.order = 4;
+  folders.end(fourth, document, "key", 2);
   const std::string path = "/a/results/z0_gas2_tmbspg1/exp.json", good = read(path);
   ASSERT_TRUE(folders.find(space.trials[0], "key"));
   EXPECT_EQ(folders.find(space.trials[0], "key")->order, 4);
@@ -167,6 +169,20 @@ TEST_F(Results, TheBestIsTheFastestByTheMetric) {
   }
   report.records = {failed};
   EXPECT_EQ(report.best(), nullptr);
+}
+
+// The fastest of many that were measured once is often one that was lucky.
+TEST_F(Results, TheBestIsOneOfThoseThatWereMeasuredAgainAndKeepsItsMeasurements) {
+  TrialRecord settled = record(1, 0.25);
+  settled.measured = {0.2, 0.25, 0.3};
+  report.records = {record(0, 0.125), settled, record(2, 1.0)};
+  EXPECT_EQ(report.best()->trial, &space.trials[1]);
+  EXPECT_EQ(spread_text(settled.measured), "3 measurements: 200.00 to 300.00 ms");
+  EXPECT_THAT(summary_text(report), HasSubstr(space.trials[1].name));
+  EXPECT_THAT(report_html(report), HasSubstr("3 measurements"));
+  ResultFolders folders(files, config.autotuning, false);
+  folders.end(settled, document, "key", 2);
+  EXPECT_EQ(folders.find(space.trials[1], "key")->measured, settled.measured);
 }
 
 TEST_F(Results, TheSummaryHasARowForEachStageAndTheReasons) {

@@ -131,6 +131,34 @@ TEST_F(Exchange, OffloadedAndShardedWeightsAreTheSame) {
     EXPECT_THAT(run("checkpoint diff one " + other + " --json").text, HasSubstr("\"equal\": true")) << other;
 }
 
+// One line in the config is as good as the flag, in every command that needs the model.
+TEST_F(Exchange, TheConfigMayNameTheModelThatItBeginsWith) {
+  const std::string model = kGolden + "gpt2", from = " --set model.from=" + model;
+  for (const std::string command : {"plan config.json", "estimate config.json", "config check config.json",
+                                    "tune config.json --set autotuning.tuner_num_trials=1"})
+    EXPECT_THAT(refused(command), HasSubstr("config.json: model: this section does not say which model")) << command;
+  for (const std::string command : {"plan config.json", "config explain config.json"}) {
+    std::string with_key = run(command + from).text;
+    EXPECT_EQ(with_key, run(command + " --init-from " + model).text) << command;
+    EXPECT_THAT(with_key, testing::Not(HasSubstr("768"))) << "the default sizes";
+  }
+  EXPECT_THAT(run("config check config.json" + from).text, HasSubstr("config.json: OK"));
+  run("tune config.json --set autotuning.tuner_num_trials=1 --set training.steps=2" + from);
+
+  run("train config.json --init-from " + model);
+  EXPECT_THAT(run("train config.json --set checkpoint.directory=key" + from).text, HasSubstr("weights " + model + " (gpt2)"));
+  EXPECT_THAT(run("checkpoint diff one key --json").text, HasSubstr("\"equal\": true"));
+  // A run that resumes has the model of its checkpoint, with or without the key.
+  for (const std::string& how : {from, std::string()})
+    EXPECT_THAT(run("train config.json --resume --set checkpoint.directory=key --set training.steps=22" + how).text,
+                HasSubstr("resumed"));
+  EXPECT_THAT(refused("train config.json --resume --set checkpoint.directory=nowhere"),
+              HasSubstr("this section does not say which model"));
+  EXPECT_THAT(refused("train config.json --init-from " + kGolden + "llama" + from), HasSubstr("name one of the two"));
+  EXPECT_THAT(refused("train config.json --set model.from=nowhere"),
+              HasSubstr("model.from nowhere: there is no such file or directory"));
+}
+
 TEST_F(Exchange, ACheckpointGivesWeightsToo) {
   run("checkpoint import hf " + kGolden + "gpt2 --output imported");
   run("train config.json --init-from " + kGolden + "gpt2");

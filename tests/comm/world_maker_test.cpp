@@ -56,6 +56,7 @@ class IdleWorld final : public World {
 // `body`. Returns what was called on the worlds.
 using Made = std::function<void(const WorldRequest&)>;
 using Body = std::function<void(World&, JobState&)>;
+struct FailedInBody {};
 std::vector<std::string> connect_two(const Made& made, const Body& body) {
   Descriptor listener = listen_on("127.0.0.1", 0);
   const int port = port_of(listener);
@@ -79,8 +80,11 @@ std::vector<std::string> connect_two(const Made& made, const Body& body) {
         return std::make_unique<IdleWorld>(request, logs[rank]);
       };
     };
-    const auto world = connect(place, {}, choose);
-    body(*world, *job);
+    try {
+      const auto world = connect(place, {}, choose);
+      body(*world, *job);
+    } catch (const FailedInBody&) {
+    }
   };
   std::thread other([&] { run(1); });
   run(0);
@@ -103,6 +107,16 @@ TEST(Connect, GivesTheMakerWhatRanksNeedToFindEachOther) {
     world.close();
   });
   EXPECT_EQ(logs, (std::vector<std::string>{"close ", "close "}));
+}
+
+TEST(Connect, AWorldThatIsLeftIsClosedButNotWhileAnExceptionIsUnderWay) {
+  const auto nothing = [](const WorldRequest&) {};
+  EXPECT_EQ(connect_two(nothing, [](World&, JobState&) {}), (std::vector<std::string>{"close ", "close "}));
+  const auto logs = connect_two(nothing, [](World& world, JobState&) {
+    if (world.rank() == 1) throw FailedInBody();
+    world.abort("the other failed");
+  });
+  EXPECT_EQ(logs, (std::vector<std::string>{"abort(the other failed) ", ""}));
 }
 
 TEST(Connect, EachMeetingWaitsForAllRanks) {

@@ -441,6 +441,26 @@ TEST(ParseConfig, AcceptsAuditsOfGradientsInLayoutMode) {
   EXPECT_EQ(config.audit.every_steps, 100);
 }
 
+TEST(ParseConfig, AnOverrideOfTheLengthReplacesTheOtherWayToSayIt) {
+  const Config steps = parse_config(R"({"training": {"epochs": 3}})", "a.json", {"training.steps=7"});
+  EXPECT_EQ(steps.training.steps, 7);
+  EXPECT_EQ(steps.training.epochs, 0);
+  const Config epochs = parse_config(R"({"training": {"steps": 7}})", "a.json", {"training.epochs=2"});
+  EXPECT_EQ(epochs.training.steps, 0);
+  EXPECT_EQ(epochs.training.epochs, 2);
+  EXPECT_THROW(parse_config("{}", "a.json", {"training.epochs=2", "training.steps=7"}), ConfigError);
+}
+
+// With such a config the model is not known yet.
+TEST(ParseConfig, AModelThatIsElsewhereIsNotCheckedWithoutItsKeys) {
+  const char* const config = R"({"model": {"from": "llama"}, "parallel": {"tensor": 7}})";
+  EXPECT_EQ(model_from_in(config, "a.json", {}), "llama");
+  EXPECT_EQ(model_from_in(config, "a.json", {"model.from=other"}), "other");
+  EXPECT_EQ(model_from_in("[]", "a.json", {}), "");
+  EXPECT_EQ(parse_config(config, "a.json").model_from, "llama");
+  EXPECT_THROW(parse_config(config, "a.json", {}, {"model.type=gpt", "model.heads=12"}), ConfigError) << "7 ranks, 12 heads";
+}
+
 TEST(ParseConfig, AnOverrideThatIsNotUtf8IsRefused) {
   EXPECT_EQ(refusal("{}", {"data.train=/tmp/\xff.txt"}),
             "--set data.train=/tmp/\\xff.txt: is not UTF-8; write it in UTF-8 (if it names a file, rename the file)");

@@ -127,6 +127,16 @@ TEST(PageDrawing, ManyPartsOfABarHaveColoursAndNamesInsideTheDrawing) {
   for (const std::string& x : all_between(svg, "<text x=\"", "\"")) EXPECT_LE(std::stod(x), 856);  // that of the bar's sum
 }
 
+TEST(PageDrawing, LongLabelsAndSumsAreNotClipped) {
+  const std::string label(60, 'W');
+  const std::string svg = stacked_bars({{label, {{"all", 1234567}}}}, {.unit_name = "samples/s"});
+  EXPECT_THAT(svg, HasSubstr(">1,234,567 samples/s</text>"));
+  const double width = std::stod(all_between(svg, "width=\"", "\"").front());
+  const std::vector<std::string> x = all_between(svg, "<text x=\"", "\"");
+  EXPECT_GE(std::stod(x[0]), 7 * 60) << "the end of the label";
+  EXPECT_GE(width - std::stod(x[1]), 7 * 19) << "the beginning of the sum";
+}
+
 TEST(RunPage, LoadsNothingFromElsewhereAndAllowsNoScript) {
   const RunData run = small_run();
   const std::string page = to_page({&run, 1});

@@ -1,0 +1,28 @@
+// Reads a config whose model may be described elsewhere: the keys of the section "model" that the config leaves out, and the
+// tokenizer, are those of the weights that the run begins with (model.from, --init-from). So a config that was written for
+// DeepSpeed is complete with one line more.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/config/config.h"
+
+namespace trivet::trainer {
+
+struct ConfigToLoad {
+  std::string path;
+  std::vector<std::string> overrides;  // as those of load_config
+  std::string init_from;               // --init-from; empty: what model.from says
+  // Of a run that resumes: if the config does not say which model, it is that of the checkpoint.
+  bool resumes = false;
+  std::string resume_directory = {};  // empty: checkpoint.directory
+  // Also refuses what only training refuses (load_for_run.h).
+  bool for_run = false;
+};
+
+// Config::model_from of the result names the weights, also those of init_from. Throws ConfigError as load_config does, and if
+// there is no model, or model.from and init_from name different ones.
+Config load_with_model(const ConfigToLoad& given);
+
+}  // namespace trivet::trainer
