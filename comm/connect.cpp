@@ -51,7 +51,7 @@ class WatchedWorld final : public World {
   }
 
   ~WatchedWorld() override {
-    if (has_ended_ || std::uncaught_exceptions() > exceptions_before_) return;
+    if (has_ended_ || job_->accusation() || std::uncaught_exceptions() > exceptions_before_) return;
     try {
       close();
     } catch (const std::exception& error) {

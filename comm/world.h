@@ -80,8 +80,8 @@ class World {
   // must be released before the world ends.
   virtual Allocator& allocator() { return host_allocator(); }
   // The regular end: all ranks meet, and after that leaving is not a loss. The destructor of a World from connect() closes it,
-  // unless an exception is under way: then the others consider this rank lost. Call it yourself to have its errors thrown; the
-  // destructor only prints them.
+  // unless an exception is under way or a rank was lost: then the others consider this rank lost. Call it yourself to have its
+  // errors thrown; the destructor only prints them.
   virtual void close() = 0;
   // Tells the others why this rank leaves early, so that all name the same first culprit.
   virtual void abort(const std::string& reason) noexcept = 0;

@@ -242,7 +242,8 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
 
 Config parse_config_for_run(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides,
                             const std::vector<std::string>& defaults, AskForModel model) {
-  const Checks checks{check_batch, check_written_values, check_rows_of_bytes, check_profiled_step, check_running_averages};
+  Checks checks{check_batch, check_written_values, check_profiled_step, check_running_averages};
+  if (defaults.empty()) checks.emplace_back(check_rows_of_bytes);  // else the rows are those of other weights, which say more
   return parse(text, source_name, overrides, defaults, checks, model);
 }
 

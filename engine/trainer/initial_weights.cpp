@@ -25,6 +25,7 @@ namespace trivet::trainer {
 namespace {
 
 constexpr const char* kKey = "--init-from";
+constexpr int64_t kBytes = 256;
 
 // Weights of another model or run, open for reading.
 class InitialWeights {
@@ -164,8 +165,10 @@ std::vector<std::string> model_keys_of(const std::string& path, const std::strin
 }
 
 void take_tokenizer_of(const std::string& path, Config& config) {
-  if (config.vocabulary.kind != VocabularyKind::Size || !data::reads_texts(data::data_options(config))) return;
+  if (!data::reads_texts(data::data_options(config))) return;
   const InitialWeights initial(path, kKey);
+  if (config.vocabulary.kind == VocabularyKind::Bytes) check_same_vocabulary(initial, path, config, kBytes);
+  if (config.vocabulary.kind != VocabularyKind::Size) return;
   if (config.model.vocabulary_size != initial.config().model.vocabulary_size) return;
   const std::string tokenizer = initial.tokenizer();
   if (tokenizer.empty()) refuse_without_tokenizer(initial, path, config);
@@ -177,7 +180,8 @@ const std::string& initial_weights_of(const Config& config, const TrainOptions& 
 }
 
 void check_initial_weights(const std::string& path, const Config& config, const model::Description& ours) {
-  check_same_model(InitialWeights(path, kKey), path, config, ours, config.vocabulary.kind == VocabularyKind::Bytes ? 256 : 0);
+  check_same_model(InitialWeights(path, kKey), path, config, ours,
+                   config.vocabulary.kind == VocabularyKind::Bytes ? kBytes : 0);
 }
 
 std::string load_initial_weights_if_asked(Run& run) {

@@ -14,7 +14,8 @@ namespace trivet::trainer {
 std::vector<std::string> model_keys_of(const std::string& path, const std::string& key);
 
 // If model.vocabulary is the number of rows of these weights, as model_keys_of states it, and the data are texts, it becomes
-// the tokenizer in the folder of the weights, or in the checkpoint. Throws ConfigError if there is none.
+// the tokenizer in the folder of the weights, or in the checkpoint. Throws ConfigError if there is none,
+// or if the vocabulary of the config cannot be that of the weights.
 void take_tokenizer_of(const std::string& path, Config& config);
 
 // What the run begins with: options.init_from, or model.from of the config; empty: random weights.

@@ -260,7 +260,9 @@ TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens)
     EXPECT_THAT(run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true")) << vocabulary;
     std::filesystem::remove_all(folder.at("two"));
   }
-  EXPECT_THAT(run("plan config.json --set model.vocabulary=chat --set model.vocabulary_rows=97 --set data.train=ab.txt").text,
+  EXPECT_THAT(run("plan config.json --set model.layers=1 --set model.vocabulary=chat --set model.vocabulary_rows=97 --set "
+                  "data.train=ab.txt")
+                  .text,
               HasSubstr("mesh"));
   run("checkpoint export hf one --output back");
   EXPECT_EQ(nlohmann::json::parse(folder.read("back/config.json")).at("vocab_size"), 97);
@@ -272,17 +274,19 @@ TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens)
   for (const char* gone : {"chat/tokenizer.json", "imported", "three"}) std::filesystem::remove_all(folder.at(gone));
   run("checkpoint import hf chat --output imported");
   for (const std::string vocabulary : {"", " --set model.vocabulary=bytes", " --set model.vocabulary=characters"}) {
-    EXPECT_THAT(refused(start + vocabulary), HasSubstr("the folder chat has no tokenizer: put the tokenizer.json"))
+    EXPECT_THAT(refused(start + " --set checkpoint.directory=four" + vocabulary),
+                HasSubstr("the folder chat has no tokenizer: put the tokenizer.json"))
         << vocabulary;
-    EXPECT_THAT(refused("train config.json --init-from imported --set data.train=ab.txt" + vocabulary),
-                HasSubstr("imported/step-00000000 holds no tokenizer"))
+    EXPECT_THAT(
+        refused("train config.json --init-from imported --set checkpoint.directory=four --set data.train=ab.txt" + vocabulary),
+        HasSubstr("imported/step-00000000 holds no tokenizer"))
         << vocabulary;
   }
   write_padded_model(folder, "more", 98);
   EXPECT_THAT(refused("train config.json --init-from more --set data.train=ab.txt"),
               HasSubstr("the embedding has 97 rows, but the vocabulary \"more/tokenizer.json\" has 98 tokens"));
   EXPECT_THAT(refused("train config.json --init-from more --set data.train=ab.txt --set model.vocabulary=bytes"),
-              HasSubstr("model.vocabulary_rows: the embedding has 97 rows, but the vocabulary \"bytes\" has 256 tokens"));
+              HasSubstr("model.vocabulary is \"bytes\" (256 tokens), but the embedding of this model has 97 rows"));
 }
 
 }  // namespace

@@ -202,7 +202,8 @@ TEST_P(Completion, OffersSubcommands) {
 
 TEST_P(Completion, OffersOptionsOfTheCommandThatWasTyped) {
   EXPECT_THAT(offers_for("trivet generate --"), testing::IsSupersetOf({"--prompt", "--temperature", "--device"}));
-  EXPECT_THAT(offers_for("trivet config explain --"), testing::UnorderedElementsAre("--help", "--set", "--long", "--json"));
+  EXPECT_THAT(offers_for("trivet config explain --"),
+              testing::UnorderedElementsAre("--help", "--set", "--init-from", "--long", "--json"));
 }
 
 TEST_P(Completion, FollowsTheCommandThatIsLaunched) {

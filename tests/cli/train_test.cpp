@@ -400,7 +400,7 @@ TEST_F(Train, DoesNotMixRuns) {
               HasSubstr("training.seed: 4 does not match checkpoints/step-00000008, which was saved with 3; set it to 3"));
   const Output nowhere = folder.run("train config.json --resume elsewhere --set checkpoint.directory=");
   EXPECT_EQ(nowhere.code, 2);
-  EXPECT_THAT(nowhere.errors, HasSubstr("--resume: \"elsewhere\" holds no checkpoint"));
+  EXPECT_THAT(nowhere.errors, HasSubstr("--resume: there is no directory \"elsewhere\""));
 }
 
 TEST_F(Train, DataThatChangedSinceTheCheckpointIsExitCode18) {
