@@ -167,7 +167,9 @@ TEST_F(GrowingFolder, AFileThatCannotBeReadIsNamed) {
       folder.at("damaged.tokens") + ": the checksum of the header does not match: the file is damaged; prepare it again");
   const std::string text = folder.write("text.tokens", std::string(500, 't'));
   expect_error([&] { data.digest_of("text.tokens"); }, ExitCode::Usage,
-               text + ": is not a token file (it does not start with \"TRIVTOK\")");
+               text +
+                   ": is not a token file (it does not start with \"TRIVTOK\"); if it is a text, give it another name, such as "
+                   "NAME.txt");
   folder.write("a\nb.tokens", "x");
   expect_error([&] { data.new_files(); }, ExitCode::Usage,
                folder.path() +

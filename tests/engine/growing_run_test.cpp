@@ -309,7 +309,9 @@ TEST_F(GrowingRun, AFileThatOnlySomeHostsHaveWaits) {
                              HasSubstr("but rank 2 read"), HasSubstr("(tokens 17")));
   folder.write("host2/c.tokens", std::string(300, 'x'));
   EXPECT_EQ(refusal([&] { train(plain, 3, {}, {}, of_rank); }, ExitCode::Usage),
-            folder.at("host2/c.tokens") + ": is not a token file (it does not start with \"TRIVTOK\") (rank 2)");
+            folder.at("host2/c.tokens") +
+                ": is not a token file (it does not start with \"TRIVTOK\"); if it is a text, give it another name, such as "
+                "NAME.txt (rank 2)");
 }
 
 TEST_F(GrowingRun, BeginsWithACompleteFile) {
