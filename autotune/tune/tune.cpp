@@ -265,6 +265,18 @@ bool has_modelled_time(const Config& config, const RankDevices& devices) {
   return fine(config.zero.offload_optimizer.device) && fine(config.zero.offload_param.device);
 }
 
+// The predictions of most tuners only stand in the report, so a host that cannot be measured is tuned without them: null.
+std::unique_ptr<StepPredictor> described_predictor(const Config& config, const model::Description& model,
+                                                   const RankDevices& devices, int world_size, const TuneOptions& options) {
+  try {
+    return make_described_predictor(config, model, described(devices, world_size, options));
+  } catch (const Error& error) {
+    if (!options.cluster.empty() || config.autotuning.tuner_type == TunerType::ModelBased) throw;
+    if (options.report) options.report(fmt::format("no predictions: {}", error.what()));
+    return nullptr;
+  }
+}
+
 // [trial] Predicted seconds; 0 for those that do not fit. All ranks call it together; rank 0 gets all of the predictions.
 std::vector<double> predict(const TuningSpace& space, const Config& config, const model::Description& model,
                             const RankDevices& devices, comm::World& world, const TuneOptions& options) {
@@ -278,7 +290,7 @@ std::vector<double> predict(const TuningSpace& space, const Config& config, cons
   const Device device = devices.gpus ? Device::Cuda : Device::Cpu;
   std::unique_ptr<StepPredictor> predictor;
   if (!measures) {
-    if (rank_0) predictor = make_described_predictor(config, model, described(devices, world.size(), options));
+    if (rank_0) predictor = described_predictor(config, model, devices, world.size(), options);
   } else if (!options.profile.empty()) {
     predictor =
         make_measured_predictor(read_profile(options.profile), options.profile, model, device, options.threads, world.size());

@@ -173,13 +173,13 @@ TEST_F(Tune, TheLauncherTunesAndThenTrainsOnTheSameSlots) {
       std::string(TRIVET_BINARY_DIR) + "/trivet train config.json --set autotuning.tuner_num_trials=2 --set=training.steps=3";
   const Output tuned = folder.run("launch --num_gpus 2 --autotuning tune " + job);
   EXPECT_EQ(tuned.code, 0) << tuned.errors;
-  EXPECT_THAT(tuned.text, HasSubstr("best  z"));
+  EXPECT_THAT(tuned.text, HasSubstr("best  z")) << tuned.errors;
   EXPECT_EQ(folder.read("tuned/results/cmd_optimal.txt"),
             "trivet launch --num_gpus 2 trivet train tuned/results/ds_config_optimal.json\n");
   const Output both = folder.run("launch --num_gpus 2 --autotuning run " + job + " --metrics losses.jsonl");
   EXPECT_EQ(both.code, 0) << both.errors;
   const std::string losses = folder.read("losses.jsonl");
-  EXPECT_EQ(std::ranges::count(losses, '\n'), 3);
+  EXPECT_EQ(std::ranges::count(losses, '\n'), 3) << both.text << both.errors;
   EXPECT_EQ(read("tuned/results/ds_config_optimal.json").at("training").at("steps"), 3);
   const Output dry = folder.run("launch --num_gpus 2 --autotuning run --dry-run " + job + " --metrics losses.jsonl");
   EXPECT_THAT(dry.text, HasSubstr("/trivet tune config.json --set autotuning.tuner_num_trials=2 --set training.steps=3\n"));
