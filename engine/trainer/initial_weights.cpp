@@ -184,6 +184,13 @@ void check_initial_weights(const std::string& path, const Config& config, const 
                    config.vocabulary.kind == VocabularyKind::Bytes ? kBytes : 0);
 }
 
+void check_described_model(const std::string& path, const Config& config) {
+  const InitialWeights initial(path, kKey);
+  model::Description ours = config.model;
+  ours.vocabulary_size = initial.config().model.vocabulary_size;
+  check_same_model(initial, path, config, ours, 0);
+}
+
 std::string load_initial_weights_if_asked(Run& run) {
   const std::string& path = initial_weights_of(run.config, run.options);
   if (path.empty()) return "";

@@ -23,6 +23,8 @@ const std::string& initial_weights_of(const Config& config, const TrainOptions& 
 
 // Throws ConfigError if the weights at `path` are of another model than `ours`, the model of `config`.
 void check_initial_weights(const std::string& path, const Config& config, const model::Description& ours);
+// The same for the section "model" alone, whose vocabulary the data may have: compares all but the rows of the embedding.
+void check_described_model(const std::string& path, const Config& config);
 
 // Each rank reads its own parts. Returns what was read, in words; empty: the weights are random. Throws ConfigError if the
 // weights are those of another model, CommError if ranks found different ones. Collective.
