@@ -95,7 +95,7 @@ class OutputGuard {
   std::map<Identity, std::string> files_, data_folders_;     // what they are
   std::map<Identity, std::string> named_folders_;            // inputs that are folders, without what is in them
   std::map<Identity, std::string> written_;                  // files that are there and will be written, with their keys
-  std::vector<Place> places_;                                // of all outputs
+  std::vector<Place> places_;                                // where all outputs go
   std::vector<std::pair<std::string, std::string>> inputs_;  // paths of files, and what they are
   std::vector<Pattern> patterns_;
 };

@@ -45,7 +45,7 @@ struct TuningReport {
   int world_size = 1;
   std::string ended;   // why it ended; empty: it continues
   double seconds = 0;  // that the tuning has taken so far
-  // Of those that were measured more than once, if there are any; null: none ran.
+  // The fastest trial; only those that were measured more than once count, if there are any. Null: none ran.
   const TrialRecord* best() const;
 };
 

@@ -217,7 +217,7 @@ class FolderChoice {
     return ending.empty() ? name_in_words(fs::path(path).filename().string()) : "*" + name_in_words(ending);
   }
 
-  // Of a file with several hard links, what is read under its first name.
+  // A file with several hard links is read under its first name.
   void leave_out_other_names() {
     MetFiles met;
     const auto is_repeated = [&](const std::string& path) {
@@ -396,7 +396,7 @@ void leave_out_other_names(InputFiles& inputs) {
                                      repeated.size() == 1 ? "is" : "are"));
 }
 
-// Of a folder that is refused (check_splits); a list or a pattern may mean it.
+// A list or a pattern may mean to have both; a folder is refused (check_splits).
 void note_splits(const std::vector<std::string>& names, FolderUse use, InputFiles& inputs) {
   if (use == FolderUse::Validate) return;
   std::vector<std::string> held_out, training;

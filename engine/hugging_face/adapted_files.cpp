@@ -41,7 +41,7 @@ struct AdapterConfig {
   std::string base;
   double alpha = 0;
   bool rank_stabilized = false;
-  int64_t rank = 0;                  // of every matrix; 0: they differ (rank_pattern)
+  int64_t rank = 0;                  // rank of every matrix; 0: they differ (rank_pattern)
   std::vector<std::string> modules;  // names of what is adapted; empty: a pattern says it
   std::vector<int64_t> layers;       // numbers of the layers that are adapted; empty: all
 };

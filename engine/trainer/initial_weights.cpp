@@ -24,8 +24,10 @@
 namespace trivet::trainer {
 namespace {
 
-constexpr const char* kKey = "--init-from";
 constexpr int64_t kBytes = 256;
+
+// What names the weights, for messages.
+const char* key_in(const Config& config) { return is_given(config, "model.from") ? "model.from" : "--init-from"; }
 
 // Weights of another model or run, open for reading.
 class InitialWeights {
@@ -82,7 +84,7 @@ class InitialWeights {
     try {
       return files.kind(path + "/.") == EntryKind::Directory && hugging_face::format_of(files, path) != nullptr;
     } catch (const Error&) {
-      return false;  // of a format that is not read
+      return false;  // the format is not read
     }
   }
 
@@ -121,9 +123,9 @@ class InitialWeights {
                 "in model.vocabulary",
                 printable(initial.folder()));
   throw ConfigError(fmt::format(
-      "{}: --init-from {}: the data are texts, which are encoded with the tokenizer of the model, and {}, or name files of "
-      "tokens that were made with it",
-      config.source, printable(path), put));
+      "{}: {} {}: the data are texts, which are encoded with the tokenizer of the model, and {}, or name files of tokens that "
+      "were made with it",
+      config.source, key_in(config), printable(path), put));
 }
 
 // The rows of a model belong to the tokens of its own tokenizer, not to bytes or characters, of which there may be fewer.
@@ -135,10 +137,9 @@ void check_same_vocabulary(const InitialWeights& initial, const std::string& pat
     return;
   if (initial.tokenizer().empty()) refuse_without_tokenizer(initial, path, config);
   throw ConfigError(
-      fmt::format("{}: --init-from {}: model.vocabulary is {} ({} tokens), but the embedding of this model has {} rows, one "
-                  "for each token of "
-                  "its tokenizer; leave the key out to use that tokenizer",
-                  config.source, printable(path), vocabulary_in_words(config), tokens, rows));
+      fmt::format("{}: {} {}: model.vocabulary is {} ({} tokens), but the embedding of this model has {} rows, one for each "
+                  "token of its tokenizer; leave the key out to use that tokenizer",
+                  config.source, key_in(config), printable(path), vocabulary_in_words(config), tokens, rows));
 }
 
 void check_same_model(const InitialWeights& initial, const std::string& path, const Config& config,
@@ -146,9 +147,9 @@ void check_same_model(const InitialWeights& initial, const std::string& path, co
   check_same_vocabulary(initial, path, config, tokens);
   if (const std::string difference = hugging_face::model_difference(ours, initial.config().model); !difference.empty())
     throw ConfigError(
-        fmt::format("{}: --init-from {}: these weights are of another model: in the config, {}; leave these keys out "
-                    "to take them from the weights",
-                    config.source, printable(path), difference));
+        fmt::format("{}: {} {}: these weights are of another model: in the config, {}; leave these keys out to take them from "
+                    "the weights",
+                    config.source, key_in(config), printable(path), difference));
 }
 
 }  // namespace
@@ -164,12 +165,15 @@ std::vector<std::string> model_keys_of(const std::string& path, const std::strin
   return keys;
 }
 
-void take_tokenizer_of(const std::string& path, Config& config) {
+void settle_with_weights(const std::string& path, Config& config) {
+  const InitialWeights initial(path, key_in(config));
+  const int64_t rows = initial.config().model.vocabulary_size;
+  model::Description ours = config.model;
+  ours.vocabulary_size = rows;  // the data may have another vocabulary, and is read later
+  check_same_model(initial, path, config, ours, 0);
   if (!data::reads_texts(data::data_options(config))) return;
-  const InitialWeights initial(path, kKey);
   if (config.vocabulary.kind == VocabularyKind::Bytes) check_same_vocabulary(initial, path, config, kBytes);
-  if (config.vocabulary.kind != VocabularyKind::Size) return;
-  if (config.model.vocabulary_size != initial.config().model.vocabulary_size) return;
+  if (config.vocabulary.kind != VocabularyKind::Size || config.model.vocabulary_size != rows) return;
   const std::string tokenizer = initial.tokenizer();
   if (tokenizer.empty()) refuse_without_tokenizer(initial, path, config);
   config.vocabulary = {VocabularyKind::Tokenizer, tokenizer};
@@ -180,26 +184,20 @@ const std::string& initial_weights_of(const Config& config, const TrainOptions& 
 }
 
 void check_initial_weights(const std::string& path, const Config& config, const model::Description& ours) {
-  check_same_model(InitialWeights(path, kKey), path, config, ours,
+  check_same_model(InitialWeights(path, key_in(config)), path, config, ours,
                    config.vocabulary.kind == VocabularyKind::Bytes ? kBytes : 0);
-}
-
-void check_described_model(const std::string& path, const Config& config) {
-  const InitialWeights initial(path, kKey);
-  model::Description ours = config.model;
-  ours.vocabulary_size = initial.config().model.vocabulary_size;
-  check_same_model(initial, path, config, ours, 0);
 }
 
 std::string load_initial_weights_if_asked(Run& run) {
   const std::string& path = initial_weights_of(run.config, run.options);
   if (path.empty()) return "";
-  const InitialWeights initial(path, kKey);
-  check_same_on_all_ranks({{"--init-from", std::filesystem::absolute(path).string(), initial.digest()}}, run.world);
+  const char* const key = key_in(run.config);
+  const InitialWeights initial(path, key);
+  check_same_on_all_ranks({{key, std::filesystem::absolute(path).string(), initial.digest()}}, run.world);
   const model::Description ours = run.engine.model().description.value_or(model::Description{});
   check_same_model(initial, path, run.config, ours, run.data->vocabulary_size());
   if (run.is_first_rank())
-    for (const std::string& note : initial.notes()) run.log.info(fmt::format("--init-from: {}", note));
+    for (const std::string& note : initial.notes()) run.log.info(fmt::format("{}: {}", key, note));
   const FiniteWeights weights(initial.weights());
   run.engine.load_weights(NewAdapters(weights, run.engine.model(), static_cast<uint64_t>(run.config.training.seed)));
   return initial.in_words();
@@ -209,7 +207,8 @@ std::string compute_references_if_needed(Run& run) {
   if (!run.references.needed() || !run.references.weights().empty()) return "";
   const std::string& path = initial_weights_of(run.config, run.options);
   const Stopwatch stopwatch;
-  run.references.compute(run.engine, run.world, path.empty() ? "random weights" : InitialWeights(path, kKey).digest());
+  run.references.compute(run.engine, run.world,
+                         path.empty() ? "random weights" : InitialWeights(path, key_in(run.config)).digest());
   return fmt::format("the weights that the run begins with; log-probabilities of all answers computed in {:.1f} s",
                      stopwatch.milliseconds() / 1000);
 }
@@ -225,7 +224,7 @@ void restore_references(Run& run, const checkpoint::LoadedStep& step) {
   run.references.restore(stored, step.directory());
   const std::string& path = initial_weights_of(run.config, run.options);
   if (path.empty()) return;
-  if (const std::string given = InitialWeights(path, kKey).digest(); given != run.references.weights())
+  if (const std::string given = InitialWeights(path, key_in(run.config)).digest(); given != run.references.weights())
     throw ConfigError(
         fmt::format("--init-from {}: {} compares answers with the weights that its run began with ({}), and these are others "
                     "({}); leave --init-from out, or start over without --resume",

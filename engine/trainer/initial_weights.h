@@ -13,18 +13,17 @@ namespace trivet::trainer {
 // folder in Hugging Face's format, a directory of checkpoints or one of its steps. `key`: what names it, for errors.
 std::vector<std::string> model_keys_of(const std::string& path, const std::string& key);
 
-// If model.vocabulary is the number of rows of these weights, as model_keys_of states it, and the data are texts, it becomes
-// the tokenizer in the folder of the weights, or in the checkpoint. Throws ConfigError if there is none,
-// or if the vocabulary of the config cannot be that of the weights.
-void take_tokenizer_of(const std::string& path, Config& config);
+// Checks that the section "model" describes the model of these weights, as far as that is known before the data is read. If
+// model.vocabulary is the number of their rows, as model_keys_of states it, and the data are texts, it becomes the tokenizer in
+// the folder of the weights, or in the checkpoint. Throws ConfigError if there is none, or if something contradicts the
+// weights.
+void settle_with_weights(const std::string& path, Config& config);
 
 // What the run begins with: options.init_from, or model.from of the config; empty: random weights.
 const std::string& initial_weights_of(const Config& config, const TrainOptions& options);
 
 // Throws ConfigError if the weights at `path` are of another model than `ours`, the model of `config`.
 void check_initial_weights(const std::string& path, const Config& config, const model::Description& ours);
-// The same for the section "model" alone, whose vocabulary the data may have: compares all but the rows of the embedding.
-void check_described_model(const std::string& path, const Config& config);
 
 // Each rank reads its own parts. Returns what was read, in words; empty: the weights are random. Throws ConfigError if the
 // weights are those of another model, CommError if ranks found different ones. Collective.

@@ -63,8 +63,7 @@ Config load_with_model(const ConfigToLoad& given) {
     model_keys = model_keys_of(directory, "--resume");
   Config config = parse(given, text, model_keys);
   config.model_from = weights;
-  if (!weights.empty()) check_described_model(weights, config);
-  if (!weights.empty()) take_tokenizer_of(weights, config);
+  if (!weights.empty()) settle_with_weights(weights, config);
   return config;
 }
 

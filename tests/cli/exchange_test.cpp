@@ -145,7 +145,10 @@ TEST_F(Exchange, TheConfigMayNameTheModelThatItBeginsWith) {
   EXPECT_THAT(run("config check config.json" + from).text, HasSubstr("config.json: OK"));
   run("tune config.json --set autotuning.tuner_num_trials=1 --set training.steps=2" + from);
   for (const std::string command : {"config check config.json", "plan config.json", "train config.json"})
-    EXPECT_THAT(refused(command + from + " --set model.layers=9"), HasSubstr("model.layers is 9, not 2")) << command;
+    EXPECT_THAT(
+        refused(command + from + " --set model.layers=9"),
+        HasSubstr("model.from " + model + ": these weights are of another model: in the config, model.layers is 9, not 2"))
+        << command;
 
   run("train config.json --init-from " + model);
   EXPECT_THAT(run("train config.json --set checkpoint.directory=key" + from).text, HasSubstr("weights " + model + " (gpt2)"));
