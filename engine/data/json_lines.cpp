@@ -184,15 +184,16 @@ Document conversation_with(std::vector<Message> prompt, const std::vector<Messag
   return document;
 }
 
-// What two texts begin with is their prompt, as in TRL: up to where they differ, without a space in front of that. Each answer
-// keeps at least a character.
+// What two texts begin with is their prompt, as in TRL (extract_prompt): up to where they differ, without a space in front of
+// that. If one of them begins with all of the other, its last character is left to the answers. Characters stay whole.
 std::string common_prompt(std::string_view chosen, std::string_view rejected) {
   const std::string_view shorter = chosen.size() < rejected.size() ? chosen : rejected;
   auto same = static_cast<size_t>(std::ranges::mismatch(chosen, rejected).in1 - chosen.begin());
-  if (same == shorter.size() && same > 0) --same;
+  const bool differ = same < shorter.size();
+  if (!differ && same > 0) --same;
   const auto is_continuation = [&](size_t at) { return (static_cast<unsigned char>(shorter[at]) & 0xC0) == 0x80; };
   while (same > 0 && is_continuation(same)) --same;
-  if (same > 0 && shorter[same - 1] == ' ') --same;
+  if (differ && same > 0 && shorter[same - 1] == ' ') --same;
   return std::string(shorter.substr(0, same));
 }
 

@@ -101,6 +101,7 @@ TEST(PairLines, OfTextsWithoutAPromptHaveWhatBothBeginWithAsTheirPrompt) {
       {"Q: Yes, I do", "Q: Yes, I can", "Q: Yes, I"},
       {"ab", "cd", ""},
       {"abc", "abcdef", "ab"},
+      {"a b", "a b c", "a "},
       {"x\xC3\xA9y", "x\xC3\xA8y", "x"},
       {"x\xC3\xA9", "x\xC3\xA9y", "x"}};
   for (const auto& [chosen, rejected, prompt] : cases) {
