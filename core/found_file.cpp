@@ -81,6 +81,7 @@ FoundFile open_found(const fs::path& path, int64_t most_bytes, int links_left) {
   if (const std::string why = why_target_is_not_safe(folder_name, written); !why.empty())
     return refused("is a link that " + why);
   FoundFile found = open_found(target, most_bytes, links_left - 1);
+  if (!found.file && found.refusal.empty()) found.refusal = "is not there";
   if (!found.refusal.empty() && !found.refusal.starts_with("is a link"))
     found.refusal = fmt::format("is a link to {}, which {}", printable(target.string(), 400), found.refusal);
   return found;

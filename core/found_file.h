@@ -29,7 +29,8 @@ struct FoundFile {
   std::string refusal;  // "belongs to user 65534"; empty: it may be used, or there is none
 };
 
-// A file that cannot be seen, because a directory above it may not be searched, counts as one that is not there.
+// A file that cannot be seen, because a directory above it may not be searched, counts as one that is not there. A link that
+// leads to nothing is refused: whoever made it wants a file to be used.
 FoundFile open_found_file(const std::string& path, int64_t most_bytes = kMostBytesOfAFoundFile);
 
 struct FoundText {

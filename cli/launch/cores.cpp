@@ -53,7 +53,9 @@ std::vector<int> parse_core_list(const std::string& text, const std::vector<int>
         throw ConfigError(fmt::format("--bind_core_list {}: core {} is not one that this process may use: {}", printable(text),
                                       core, core_list_text(allowed)));
       }
-      if (std::find(cores.begin(), cores.end(), core) == cores.end()) cores.push_back(core);
+      if (std::find(cores.begin(), cores.end(), core) != cores.end())
+        throw ConfigError(fmt::format("--bind_core_list {}: names core {} twice; name it once", printable(text), core));
+      cores.push_back(core);
     }
   }
   if (cores.empty()) throw ConfigError("--bind_core_list: names no core; write cores and ranges, as in 0-3,8");

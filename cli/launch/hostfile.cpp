@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <array>
@@ -52,6 +53,9 @@ std::string address_of_version_6(const std::string& text) {
   return out.data() + (percent == std::string::npos ? "" : text.substr(percent));
 }
 
+// Names of hosts are the same in capital and small letters (RFC 4343).
+bool is_same_host(const std::string& a, const std::string& b) { return ::strcasecmp(a.c_str(), b.c_str()) == 0; }
+
 // How filters and the world write it.
 std::string bracketed(const std::string& name) { return name.find(':') == std::string::npos ? name : "[" + name + "]"; }
 
@@ -100,7 +104,8 @@ NamedSlots named_slots(const std::string& part, const std::string& flag) {
 
 // Adds the slots to those that other parts have named of the same host.
 void add_slots(std::vector<Host>& hosts, const Host& host, const std::string& flag) {
-  const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const Host& other) { return other.name == host.name; });
+  const auto known =
+      std::find_if(hosts.begin(), hosts.end(), [&](const Host& other) { return is_same_host(other.name, host.name); });
   Host& into = known == hosts.end() ? hosts.emplace_back(Host{host.name, {}, host.user}) : *known;
   for (const int slot : host.slots) {
     if (std::find(into.slots.begin(), into.slots.end(), slot) != into.slots.end())
@@ -112,7 +117,7 @@ void add_slots(std::vector<Host>& hosts, const Host& host, const std::string& fl
 const Host& known_host(const std::string& name, const std::vector<Host>& hosts, const std::string& flag) {
   std::string advice;
   for (const Host& host : hosts) {
-    if (host.name == name) return host;
+    if (is_same_host(host.name, name)) return host;
     if (host.user == name) advice = "; hosts are named without their users here";
   }
   throw ConfigError(
@@ -219,7 +224,9 @@ std::vector<Host> parse_hosts(const std::string& text, const std::string& path) 
     if (before_comment.empty()) continue;
     Host host = parse_line(before_comment, line.where);
     for (const Host& other : hosts)
-      if (other.name == host.name) throw ConfigError(fmt::format("{}: host \"{}\" is named twice", line.where, host.name));
+      if (is_same_host(other.name, host.name))
+        throw ConfigError(
+            fmt::format("{}: host \"{}\" is named twice; give it one line with all of its slots", line.where, host.name));
     if (hosts.size() == kMaxHosts) throw ConfigError(fmt::format("{}: names more than {} hosts", line.where, kMaxHosts));
     hosts.push_back(std::move(host));
   }

@@ -99,8 +99,13 @@ std::optional<std::string> gpus_of_ranks(const LaunchRequest& request, const Hos
   const bool chosen = !are_the_first(host.slots);
   const auto list = inherited.find("CUDA_VISIBLE_DEVICES");
   if (list == inherited.end()) return chosen ? std::optional(slots_text(host.slots)) : std::nullopt;
+  if (!needs_a_gpu_for_each_rank(request, inherited)) return std::nullopt;
+  if (const std::string entry = entry_that_is_no_gpu(list->second); !entry.empty())
+    refuse_slots(host, fmt::format("CUDA_VISIBLE_DEVICES={}: \"{}\" names no GPU, and CUDA shows a process none from there on; "
+                                   "write numbers or names (GPU-..., MIG-...) with commas between them",
+                                   printable(list->second), printable(entry)));
   const std::vector<std::string> visible = visible_gpus(list->second);
-  if (visible.empty() || !needs_a_gpu_for_each_rank(request, inherited)) return std::nullopt;
+  if (visible.empty()) return std::nullopt;
   check_named_once(host, visible, list->second);
   const int shown = static_cast<int>(visible.size());
   std::vector<std::string> gpus;

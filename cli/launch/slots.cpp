@@ -16,6 +16,8 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+bool is_gpu(std::string_view name) { return is_number(name) || name.starts_with("GPU-") || name.starts_with("MIG-"); }
+
 // Numbers that are too large are left to those who read --include.
 int slots_named_in(const std::string& include) {
   constexpr int kMostSlots = 4096;
@@ -51,11 +53,21 @@ std::vector<std::string> visible_gpus(std::string_view list) {
   std::vector<std::string> gpus;
   for (const std::string& entry : split(list, ',')) {
     const std::string_view name = trimmed(entry);
-    if (!is_number(name) && !name.starts_with("GPU-") && !name.starts_with("MIG-")) break;
+    if (!is_gpu(name)) break;
     const size_t zeros = is_number(name) ? std::min(name.find_first_not_of('0'), name.size() - 1) : 0;
     gpus.emplace_back(name.substr(zeros));  // "01" is 1
   }
   return gpus;
+}
+
+std::string entry_that_is_no_gpu(std::string_view list) {
+  for (const std::string& entry : split(list, ',')) {
+    const std::string_view name = trimmed(entry);
+    const bool shows_none =
+        name.empty() || name == "none" || name == "NoDevFiles" || (name[0] == '-' && is_number(name.substr(1)));
+    if (!shows_none && !is_gpu(name)) return std::string(name);
+  }
+  return "";
 }
 
 int usual_slots(const std::string& include) {

@@ -71,6 +71,7 @@ TEST(HostFileLines, ThatSayAnythingElseAreRefusedWithTheirPlace) {
                 ThrowsMessage<ConfigError>(HasSubstr(std::string("\"") + number + "\" is not a number from 1 to 4096")))
         << number;
   EXPECT_THROW(parse_hosts("a slots=1\na slots=1", "hosts"), ConfigError);
+  EXPECT_THROW(parse_hosts("n1 slots=1\nN1 slots=1", "hosts"), ConfigError);
   EXPECT_THROW(parse_hosts("me@a slots=1\nyou@a slots=1", "hosts"), ConfigError);
   EXPECT_THROW(parse_hosts("fd00::1 slots=1\n[FD00:0::1] slots=1", "hosts"), ConfigError);
   EXPECT_THROW(parse_hosts("", "hosts"), ConfigError);
@@ -111,7 +112,7 @@ TEST(HostFilters, IncludeAndExcludeHostsAndSlots) {
   EXPECT_THAT([&] { filtered("b:2", ""); }, ThrowsMessage<ConfigError>("--include: host \"b\" has no slot 2; it has 0,1"));
   EXPECT_THROW(filtered("a", "b"), ConfigError);
   EXPECT_EQ(filtered("b:0@a:2@b:1", ""), "b:01 a:2");
-  EXPECT_EQ(filtered("", "a:0@a:2"), "a:1 b:01");
+  EXPECT_EQ(filtered("", "a:0@A:2"), "a:1 b:01");
 }
 
 // Nothing that is empty means everything or nothing, and no slot has two ranks.
@@ -131,7 +132,7 @@ TEST(HostFilters, RefuseEmptyPartsAndSlotsThatAreNamedTwice) {
       {"a:0-1", "\"0-1\" is not a number from 0 to 4095"},
       {"a:-1", "\"-1\" is not a number from 0 to 4095"},
       {"a:0,0", "slot 0 of host \"a\" is named twice; name it once"},
-      {"a:0@a:0", "slot 0 of host \"a\" is named twice; name it once"},
+      {"a:0@A:0", "slot 0 of host \"a\" is named twice; name it once"},
       {"a:1@a", "slot 1 of host \"a\" is named twice; name it once"},
       {"[fd00::1]:", "\"[fd00::1]:\" names no slot after the colon"},
       {"[fd00::1", "\"[fd00::1\" is not an address in brackets"},

@@ -330,6 +330,7 @@ TEST_F(HostFile, EachRankHasAGpuOfItsOwnAmongThoseThatAreShown) {
   const std::string four = with("localhost slots=4\n");
   const char* const none = "there is no GPU for slot";
   const char* const twice = "names GPU";
+  const char* const no_gpu = "names no GPU, and CUDA shows";
   struct Asked {
     std::vector<std::string> flags;
     std::string visible;
@@ -345,6 +346,11 @@ TEST_F(HostFile, EachRankHasAGpuOfItsOwnAmongThoseThatAreShown) {
                                              {{"--num_gpus", "1"}, "0,00", twice},
                                              {{"-H", four, "-i", "localhost:0,1"}, "GPU-a,GPU-a", twice},
                                              {{"-H", four, "-i", "localhost:3"}, "0,1,2,1", twice},
+                                             {{"-H", four, "-i", "localhost:1"}, "a,b", no_gpu},
+                                             {{"--num_gpus", "2"}, "4;5", no_gpu},
+                                             {{"--num_gpus", "1"}, "all", no_gpu},
+                                             {{}, "0,x", no_gpu},
+                                             {{"--num_gpus", "2"}, "none", nullptr},
                                              {{"-H", four, "--num_gpus", "2"}, "4,5", nullptr},
                                              {{"--num_gpus", "1"}, "7", nullptr},
                                              {{"--num_gpus", "4"}, "", nullptr},
