@@ -31,7 +31,7 @@ void cut_after(const std::string& path, int64_t last) {
   if (!std::filesystem::is_regular_file(path)) return;
   std::error_code error;
   std::filesystem::resize_file(path, last > 0 ? bytes_to_keep(path, last) : 0, error);
-  if (error) throw Error(ExitCode::Usage, path + ": metrics cannot be written: " + error.message());
+  if (error) throw Error(ExitCode::Usage, path + ": cannot be written: " + error.message());
 }
 
 std::string rewards_json(const std::optional<Rewards>& rewards) {

@@ -51,7 +51,7 @@ bool write_all(int file, std::string_view text) {
 
 OutputFile::OutputFile(const std::string& path) : path_(path), file_(open_for_append(path)) {
   if (!file_) check_open_files(path_, errno);
-  if (!file_) throw Error(ExitCode::Usage, path_ + ": metrics cannot be written: " + why_not(errno));
+  if (!file_) throw Error(ExitCode::Usage, path_ + ": cannot be written: " + why_not(errno));
 }
 
 OutputFile OutputFile::opened_late(const std::string& path) {
@@ -60,12 +60,13 @@ OutputFile OutputFile::opened_late(const std::string& path) {
   return file;
 }
 
-void OutputFile::write(std::string_view text) {
+bool OutputFile::write(std::string_view text) {
   if (file_ && !write_all(file_.number(), text)) give_up();
+  return static_cast<bool>(file_);
 }
 
 void OutputFile::give_up() {
-  Log().warning(fmt::format("{}: metrics cannot be written: {}; the run continues, and nothing more is written to this file",
+  Log().warning(fmt::format("{}: cannot be written: {}; the run continues, and nothing more is written to this file",
                             escape_control(path_), why_not(errno)));
   file_.reset();
 }
@@ -90,7 +91,7 @@ void cut_incomplete_line(const std::string& path) {
   if (end == size) return;
   std::error_code error;
   std::filesystem::resize_file(path, static_cast<uintmax_t>(end), error);
-  if (error) throw Error(ExitCode::Usage, path + ": metrics cannot be written: " + error.message());
+  if (error) throw Error(ExitCode::Usage, path + ": cannot be written: " + error.message());
 }
 
 }  // namespace trivet::monitor

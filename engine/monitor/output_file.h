@@ -21,7 +21,7 @@ class OutputFile {
   explicit OutputFile(const std::string& path);
   // The same in the middle of a run: does not throw.
   static OutputFile opened_late(const std::string& path);
-  void write(std::string_view text);
+  bool write(std::string_view text);  // returns whether all of it was written
 
  private:
   OutputFile(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}

@@ -297,6 +297,10 @@ RunData read_run(const std::string& path) {
   run.name = path;
   if (std::error_code none; fs::is_regular_file(path, none)) {
     read_metrics(path, run);
+    if (run.steps.count() == 0 && run.evaluations.empty())
+      throw DataError(ExitCode::Usage, fmt::format("{}: holds no line of metrics, so there is nothing to show; use a file that "
+                                                   "trivet train --metrics wrote",
+                                                   printable(path)));
     return run;
   }
   const fs::path folder(path);

@@ -7,8 +7,8 @@
 
 #include "comm/participants.h"
 #include "core/error.h"
-#include "core/file_system.h"
 #include "engine/config/refuse.h"
+#include "engine/monitor/output_file.h"
 #include "engine/timeline/timeline_report.h"
 
 namespace trivet::trainer {
@@ -26,15 +26,11 @@ int64_t step_to_profile(const Run& run) {
   return step;
 }
 
-void write_report(const Config& config, const std::vector<std::string>& lines) {
-  const std::string& file = config.flops_profiler.output_file;
-  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
-  std::error_code error;
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (error)
-    config::refuse(config, "flops_profiler.output_file",
-                   fmt::format("the folder of \"{}\" cannot be created: {}", file, error.message()));
-  write_text(real_file_system(), file, fmt::format("{}\n", fmt::join(lines, "\n")));
+// Replaces an earlier report. Returns false where it cannot, which the log then says: the run is worth more than its report.
+bool write_report(const std::string& file, const std::vector<std::string>& lines) {
+  std::error_code none;
+  if (std::filesystem::is_regular_file(file, none)) std::filesystem::resize_file(file, 0, none);
+  return monitor::OutputFile::opened_late(file).write(fmt::format("{}\n", fmt::join(lines, "\n")));
 }
 
 }  // namespace
@@ -114,8 +110,7 @@ void RecordedSteps::report_work(const std::vector<pipeline::Recording>& recordin
   timeline::add_times(profile, plan, recordings);
   const std::vector<std::string> lines = timeline::report_of(profile, plan, done);
   const std::string& file = run_.config.flops_profiler.output_file;
-  if (file.empty()) return note("flops", lines);
-  write_report(run_.config, lines);
+  if (file.empty() || !write_report(file, lines)) return note("flops", lines);
   note("flops", {file + ": " + lines.front()});
 }
 

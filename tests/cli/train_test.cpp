@@ -564,6 +564,20 @@ TEST_F(Train, LooksIntoStepsAsAConfigForDeepSpeedAsks) {
   EXPECT_GE(count("\ncomms   all_gather of 2 ranks, "), 8u);
 }
 
+// A device takes the report; where none can be written, the run ends well all the same and prints it.
+TEST_F(Train, AReportThatCannotBeWrittenEndsNoRun) {
+  ASSERT_EQ(::mkfifo(folder.at("unread").c_str(), 0600), 0);
+  for (const std::string to : {"/dev/null", "/dev/full", "unread"}) {
+    const Output run = folder.run(
+        "train config.json --set training.steps=2 --set training.evaluate_every=0 --set "
+        "flops_profiler.enabled=true --set flops_profiler.output_file=" +
+        to);
+    EXPECT_EQ(run.code, 0) << to << run.errors;
+    EXPECT_THAT(run.text, HasSubstr(to == "/dev/null" ? "flops   /dev/null: step 2, " : "flops   step 2, "));
+    EXPECT_EQ(run.errors.find(to + ": cannot be written: ") != std::string::npos, to != "/dev/null") << run.errors;
+  }
+}
+
 TEST_F(Train, AStepToProfileThatIsNotInTheRunIsRefused) {
   const Output run = folder.run("train config.json --set flops_profiler.enabled=true --set flops_profiler.profile_step=8");
   EXPECT_EQ(run.code, 2);

@@ -165,12 +165,12 @@ TEST(OutputFile, ThatCannotBeWrittenAnyMoreIsNamedOnceAndDoesNotEndTheRun) {
   file.write("one\n");
   file.write("two\n");
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, testing::HasSubstr("/dev/full: metrics cannot be written: No space left on device; the run continues"));
+  EXPECT_THAT(said, testing::HasSubstr("/dev/full: cannot be written: No space left on device; the run continues"));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
 
   testing::internal::CaptureStderr();
   OutputFile::opened_late("/proc/no/such.jsonl").write("one\n");
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("/proc/no/such.jsonl: metrics cannot be written: "));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("/proc/no/such.jsonl: cannot be written: "));
 }
 
 TEST(OutputFile, NeverWaitsForTheReaderOfAFifo) {
@@ -198,7 +198,7 @@ TEST(OutputFile, NeverWaitsForTheReaderOfAFifo) {
     file.write(text);
     return testing::internal::GetCapturedStderr();
   };
-  EXPECT_THAT(said_after("two\n", true), testing::HasSubstr("metrics cannot be written: Broken pipe; the run continues"));
+  EXPECT_THAT(said_after("two\n", true), testing::HasSubstr("cannot be written: Broken pipe; the run continues"));
   EXPECT_THAT(said_after(std::string(1 << 21, 'x'), false), testing::HasSubstr("the reader of this FIFO does not keep up"));
 }
 
@@ -233,7 +233,7 @@ TEST(JsonlMonitor, AFileThatCannotBeWrittenIsNamed) {
     monitor.on_start({});
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()).rfind("/proc/no/such.jsonl: metrics cannot be written: ", 0), 0u) << error.what();
+    EXPECT_EQ(std::string(error.what()).rfind("/proc/no/such.jsonl: cannot be written: ", 0), 0u) << error.what();
     EXPECT_EQ(error.exit_code(), ExitCode::Usage);
   }
 }

@@ -297,6 +297,15 @@ TEST(ReadRun, ARunThatWasKilledIsUnfinishedAndItsIncompleteLineIsLeftOut) {
   EXPECT_EQ(run.steps.count(), 4);
 }
 
+TEST(ReadRun, AFileWithoutALineOfMetricsIsNoRun) {
+  const TemporaryFolder folder;
+  for (const std::string text : {std::string(), std::string(1000, '[')}) {
+    folder.write("m.jsonl", text);
+    EXPECT_THAT([&] { read_run(folder.at("m.jsonl")); },
+                testing::ThrowsMessage<DataError>(testing::HasSubstr("m.jsonl: holds no line of metrics")));
+  }
+}
+
 TEST(ReadRun, AResumedRunIsOneRunWithANoteOfItsStart) {
   const TemporaryFolder folder;
   write_run(folder, 0, 4, false);
