@@ -18,7 +18,6 @@ constexpr double kChartWidth = 480, kChartHeight = 230, kMarginLeft = 56, kMargi
                  kMarginBottom = 34;
 constexpr int kMostTicks = 20;
 constexpr int kColumns = static_cast<int>(kChartWidth - kMarginLeft - kMarginRight);
-constexpr int kColors = 7;
 constexpr size_t kMostMarks = 200;
 
 using Points = std::vector<std::pair<double, double>>;

@@ -13,7 +13,6 @@ namespace {
 
 constexpr double kLabel = 90, kWidth = 760, kTotal = 90, kRow = 26, kBox = 20, kField = 46, kLegendRow = 18;
 constexpr double kCharacter = 7;  // about as wide as one of the letters
-constexpr size_t kColors = 7;     // of the style sheet
 
 std::string text_at(double x, double y, const std::string& text, const char* anchor = "start") {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor, escaped(text));

@@ -8,6 +8,8 @@
 
 namespace trivet::report {
 
+inline constexpr int kColors = 7;  // classes of the style sheet, c0 to c6
+
 struct NamedValue {
   std::string name;
   double value = 0;
