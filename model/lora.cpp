@@ -4,15 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <regex>
+#include <stdexcept>
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/regular_expression.h"
 
 namespace trivet::model {
 namespace {
 
-constexpr size_t kLongestTarget = 1000;  // characters
 constexpr size_t kMostTargets = 100;
 
 constexpr std::array<AdapterPlace, 4> kGptPlaces{{{"attention.qkv", "", -1, "attn.c_attn"},
@@ -37,13 +37,10 @@ std::string their_name(Type type, const AdapterPlace& place, int64_t block) {
 // A target, ready to be compared with names.
 class Target {
  public:
-  // Throws std::regex_error.
-  explicit Target(const std::string& text) {
-    const std::regex alone(text);  // so that "a)|(b" is not accepted
-    regex_ = std::regex(text == "all-linear" ? ".*" : "(?:.*\\.)?(?:" + text + ")");
-  }
+  // Throws std::invalid_argument, as does `fits`.
+  explicit Target(const std::string& text) : expression_(text == "all-linear" ? ".*" : text) {}
   bool fits(const Description& d, const AdapterPlace& place, int64_t block) const {
-    return std::regex_match(our_name(place, block), regex_) || std::regex_match(their_name(d.type, place, block), regex_);
+    return expression_.is_end_of(our_name(place, block)) || expression_.is_end_of(their_name(d.type, place, block));
   }
   bool fits_any(const Description& d) const {
     for (int64_t block = 0; block < d.layers; ++block)
@@ -53,7 +50,7 @@ class Target {
   }
 
  private:
-  std::regex regex_;
+  RegularExpression expression_;
 };
 
 Problem no_place(const Description& d, const std::string& target) {
@@ -69,14 +66,12 @@ Problem no_place(const Description& d, const std::string& target) {
 }
 
 std::optional<Problem> find_target_problem(const Description& d, const std::string& target) {
-  if (target.empty() || target.size() > kLongestTarget)
-    return Problem{"lora.targets",
-                   fmt::format("a target of {} characters is not accepted; use 1 to {}", target.size(), kLongestTarget)};
   try {
     if (Target(target).fits_any(d)) return {};
-  } catch (const std::regex_error&) {
+  } catch (const std::invalid_argument& error) {
     return Problem{"lora.targets",
-                   fmt::format("\"{}\" is not a regular expression; use one such as \"q_proj|v_proj\"", printable(target))};
+                   fmt::format("the regular expression \"{}\" is not accepted: {}; use one such as \"q_proj|v_proj\"",
+                               printable(target, 200), error.what())};
   }
   return no_place(d, target);
 }
@@ -103,8 +98,8 @@ AdaptedPlaces adapted_places(const Description& d) {
       for (const AdapterPlace& place : adapter_places(d.type))
         if (std::ranges::any_of(targets, [&](const Target& target) { return target.fits(d, place, block); }))
           places[static_cast<size_t>(block)].push_back(&place);
-  } catch (const std::regex_error& error) {
-    throw ConfigError(fmt::format("model.lora.targets: a target is not a regular expression: {}", error.what()));
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(fmt::format("model.lora.targets: a regular expression is not accepted: {}", error.what()));
   }
   return places;
 }

@@ -6,10 +6,11 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <regex>
 #include <stdexcept>
 
 #include "core/error.h"
+#include "core/printable.h"
+#include "core/regular_expression.h"
 
 namespace trivet::pipeline {
 namespace {
@@ -32,21 +33,19 @@ class Weights {
 };
 
 std::vector<double> matches(std::span<const BlockFacts> blocks, const std::string& text) {
-  std::regex regex;
-  try {
-    regex.assign(text, std::regex::ECMAScript | std::regex::icase);
-  } catch (const std::regex_error& error) {
-    throw ConfigError(
-        fmt::format("pipeline.partition: \"type:{}\" is not a valid regular expression ({}); use one such as "
-                    "\"type:transformer\"",
-                    text, error.what()));
-  }
   std::vector<double> weights;
   bool any = false;
-  for (const BlockFacts& block : blocks) {
-    const bool match = std::regex_search(block.type, regex) || std::regex_search(block.name, regex);
-    weights.push_back(match ? 1 : 0);
-    any |= match;
+  try {
+    const RegularExpression expression(text, RegularExpression::Case::Ignored);
+    for (const BlockFacts& block : blocks) {
+      const bool match = expression.is_found_in(block.type) || expression.is_found_in(block.name);
+      weights.push_back(match ? 1 : 0);
+      any |= match;
+    }
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(fmt::format(
+        "pipeline.partition: the regular expression of \"type:{}\" is not accepted: {}; use one such as \"type:transformer\"",
+        printable(text, 200), error.what()));
   }
   if (any) return weights;
   std::vector<std::string> types;

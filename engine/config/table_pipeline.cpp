@@ -1,8 +1,9 @@
 // pipeline.*, activation_checkpointing.*
 #include <fmt/format.h>
 
-#include <regex>
+#include <stdexcept>
 
+#include "core/regular_expression.h"
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -26,24 +27,12 @@ std::string get_schedule(const Config& config) {
   return pipeline.schedule_file.empty() ? as_json(pipeline.schedule) : quoted(kFile + pipeline.schedule_file);
 }
 
-// The standard library's compiler of regular expressions recurses for each bracket, so a long expression would overflow the
-// stack. It reads the digits of a count ("a{3}") or a back reference ("\1") without a check for overflow.
-constexpr size_t kLongestRegex = 200, kMostDigits = 9;
-
 void check_regex(const std::string& text) {
-  if (text.size() > kLongestRegex)
-    throw std::invalid_argument(
-        fmt::format("a regular expression may have at most {} bytes, but this one has {}", kLongestRegex, text.size()));
-  size_t digits = 0;
-  for (const char character : text) {
-    digits = character >= '0' && character <= '9' ? digits + 1 : 0;
-    if (digits > kMostDigits)
-      throw std::invalid_argument(fmt::format("a number in a regular expression may have at most {} digits", kMostDigits));
-  }
   try {
-    const std::regex regex(text, std::regex::ECMAScript);
-  } catch (const std::regex_error&) {
-    throw std::invalid_argument("use a regular expression after \"type:\", such as \"type:transformer\"");
+    const RegularExpression expression(text);
+  } catch (const std::invalid_argument& wrong) {
+    throw std::invalid_argument(
+        fmt::format("use a regular expression after \"type:\", such as \"type:transformer\": {}", wrong.what()));
   }
 }
 

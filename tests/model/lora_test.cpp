@@ -75,11 +75,14 @@ TEST(LoraTargets, ThatCannotBeMeantAreRefused) {
       "(attn.c_attn), attention.out (attn.c_proj), mlp.up (mlp.c_fc), mlp.down (mlp.c_proj); or \"all-linear\"");
   EXPECT_THAT(problem(description(Type::Llama, {"q_proj", "_proj"})), HasSubstr("\"_proj\" is the name of no linear layer"));
   EXPECT_THAT(problem(description(Type::Llama, {"layers.2.mlp.up_proj"})), HasSubstr("is the name of no linear layer"));
-  EXPECT_EQ(problem(description(Type::Llama, {"q_proj)|(v_proj"})),
-            "lora.targets: \"q_proj)|(v_proj\" is not a regular expression; use one such as \"q_proj|v_proj\"");
+  EXPECT_THAT(problem(description(Type::Llama, {"q_proj)|(v_proj"})),
+              HasSubstr("lora.targets: the regular expression \"q_proj)|(v_proj\" is not accepted: unmatched closing"));
+  EXPECT_THAT(problem(description(Type::Llama, {"([a-z_.0-9]+)*[.]foo"})), HasSubstr("takes too many steps"));
   EXPECT_EQ(problem(description(Type::Llama, {})),
             "lora.targets: 0 targets are not accepted; list 1 to 100 names of linear layers, such as [\"q_proj\", \"v_proj\"]");
-  EXPECT_EQ(problem(description(Type::Llama, {""})), "lora.targets: a target of 0 characters is not accepted; use 1 to 1000");
+  EXPECT_EQ(problem(description(Type::Llama, {""})),
+            "lora.targets: the regular expression \"\" is not accepted: it has 0 bytes; 1 to 1000 are accepted; use one such "
+            "as \"q_proj|v_proj\"");
   EXPECT_EQ(problem(description(Type::Llama, {"q_proj"}, 0)),
             "lora.rank: 0 is not accepted with model.lora.targets; use at least 1");
   EXPECT_EQ(problem(description(Type::Llama, {"q_proj"})), "");

@@ -160,10 +160,10 @@ TEST(Partition, SaysWhatIsWrong) {
             "most 4, or use more layers");
   refused(2, PartitionMethod::Type, "mamba",
           "pipeline.partition: \"type:mamba\" matches no block; the types are embedding, transformer_block, lm_head");
-  EXPECT_THAT(
-      [] { partition(language_model(2), 2, PartitionMethod::Type, "("); },
-      ThrowsMessage<ConfigError>(testing::AllOf(testing::HasSubstr("pipeline.partition: \"type:(\" is not a valid regular"),
-                                                testing::HasSubstr("use one such as \"type:transformer\""))));
+  EXPECT_THAT([] { partition(language_model(2), 2, PartitionMethod::Type, "("); },
+              ThrowsMessage<ConfigError>(
+                  testing::AllOf(testing::HasSubstr("pipeline.partition: the regular expression of \"type:(\" is not"),
+                                 testing::HasSubstr("use one such as \"type:transformer\""))));
   EXPECT_THROW(partition(language_model(2), 0, PartitionMethod::Uniform), std::logic_error);
   EXPECT_THROW(partition(blocks_that_cost({1, -1}), 1, PartitionMethod::Cost), std::logic_error);
 }
