@@ -76,7 +76,7 @@ std::vector<std::string> needed_for_training(const Config& config) {
 }
 
 // A config without a model is refused, but what there is to say of its keys is printed all the same.
-void print_check(const Config& config, const ConfigOptions& options) {
+void print_check(const Config& config, const ConfigOptions& options, const char* without_model = "no model section") {
   const std::vector<std::string> automatic = auto_lines(config), without_effect = accepted_without_effect(config),
                                  differences = differences_from_deepspeed(config), needed = needed_for_training(config);
   std::vector<std::string> warnings = warnings_of(config);
@@ -93,7 +93,7 @@ void print_check(const Config& config, const ConfigOptions& options) {
                            .dump(2));
     return;
   }
-  fmt::print("{}: {}\n", options.file, has_model ? "OK" : "no model section");
+  fmt::print("{}: {}\n", options.file, has_model ? "OK" : without_model);
   print_list("different from DeepSpeed:", differences);
   print_list("probably not meant:", warnings);
   print_list("taken for \"auto\" (--set KEY=VALUE takes another value):", automatic);
@@ -112,8 +112,10 @@ void check(const ConfigOptions& options) {
     without_model = mistakes;
   }
   try {
-    print_check(parse_config_for_run(read_config_text(options.file), options.file, options.overrides, {}, AskForModel::No),
-                options);
+    const std::string text = read_config_text(options.file);
+    const bool is_elsewhere = !options.init_from.empty() || !model_from_in(text, options.file, options.overrides).empty();
+    print_check(parse_config_for_run(text, options.file, options.overrides, {}, AskForModel::No), options,
+                is_elsewhere ? "its model cannot be used, as said below" : "no model section");
   } catch (const ConfigError&) {  // has other mistakes, which are among the first ones, too
   }
   throw *without_model;

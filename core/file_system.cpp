@@ -214,7 +214,9 @@ class RealFileSystem final : public FileSystem {
     }));
     struct stat status {};
     checked("stat", path, [&] { return ::fstat(file.number(), &status); });
-    if (!S_ISREG(status.st_mode)) throw FileError("open", path, S_ISDIR(status.st_mode) ? EISDIR : EINVAL);
+    if (S_ISDIR(status.st_mode)) throw FileError("open", path, EISDIR);
+    if (!S_ISREG(status.st_mode))
+      throw FileError("open", path, EINVAL, "is a pipe, a socket or a device; put the file itself in its place");
     return std::make_unique<RealReadableFile>(std::move(file), path, status.st_size);
   }
 
@@ -289,8 +291,9 @@ class RealFileSystem final : public FileSystem {
 
 }  // namespace
 
-FileError::FileError(std::string_view operation, std::string path, int error_number)
-    : std::runtime_error(fmt::format("{} {}: {}", operation, path, std::strerror(error_number))),
+FileError::FileError(std::string_view operation, std::string path, int error_number, std::string_view reason)
+    : std::runtime_error(
+          fmt::format("{} {}: {}", operation, path, reason.empty() ? std::strerror(error_number) : std::string(reason))),
       path_(std::move(path)),
       error_number_(error_number) {}
 

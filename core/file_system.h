@@ -21,7 +21,8 @@ namespace trivet {
 
 class FileError : public std::runtime_error {
  public:
-  FileError(std::string_view operation, std::string path, int error_number);
+  // `reason`: what the error means here; empty: the system's words for its number.
+  FileError(std::string_view operation, std::string path, int error_number, std::string_view reason = "");
   const std::string& path() const { return path_; }
   int error_number() const { return error_number_; }
 

@@ -68,8 +68,8 @@ void check_stored(const TensorSource& source, const Piece& wanted) {
   if (!(stored->shape == wanted.shape) || stored->dtype != wanted.data.dtype)
     throw CheckpointError(
         ExitCode::Usage,
-        fmt::format("{}: tensor \"{}\" is stored as {} {}, but {} {} is needed{}", source.source(), wanted.name,
-                    name_of(stored->dtype), to_string(stored->shape), name_of(wanted.data.dtype), to_string(wanted.shape),
+        fmt::format("{} is stored as {} {}, but {} {} is needed{}", source.origin(wanted.name, 0), name_of(stored->dtype),
+                    to_string(stored->shape), name_of(wanted.data.dtype), to_string(wanted.shape),
                     wanted.name.starts_with("optimizer.") ? "; is the checkpoint from another optimizer?" : ""));
 }
 

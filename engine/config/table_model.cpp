@@ -229,7 +229,7 @@ void add_lora_keys(KeyTable& table) {
   const auto if_adapted = [](KeyRefiner key) {
     key.active_when("model.lora.rank is more than 0", [](const Config& c) { return c.model.lora.enabled(); });
   };
-  if_adapted(lora.key("alpha", &Lora::alpha, "what an adapter adds is multiplied by alpha / rank").more_than(0));
+  if_adapted(lora.key("alpha", &Lora::alpha, "what an adapter adds is multiplied by alpha / rank").between(1e-6, 1e6));
   if_adapted(
       lora.custom("targets", KeyType::Any,
                   "the linear layers that get an adapter: regular expressions for their names or the ends of these, such "

@@ -9,10 +9,13 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
 #include <vector>
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/regular_expression.h"
 #include "engine/hugging_face/config_file.h"
 #include "engine/hugging_face/low_rank.h"
 #include "engine/hugging_face/model_files.h"
@@ -24,7 +27,7 @@ using checkpoint::Piece, foreign::ModelSource;
 namespace {
 
 constexpr const char* kAdapterTorchName = "adapter_model.bin";
-constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight";
+constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight", kWeight = ".weight";
 
 bool has_file(FileSystem& files, const std::string& folder, const std::string& name) {
   return files.kind(folder + "/" + name) != EntryKind::Missing;
@@ -37,14 +40,65 @@ std::string adapter_weights_in(FileSystem& files, const std::string& folder) {
   return "";
 }
 
+// "target_modules" or "exclude_modules": the ends of names, or an expression for whole names.
+struct NamedModules {
+  std::vector<std::string> ends;
+  std::optional<RegularExpression> expression;
+
+  bool hold(std::string_view module) const {
+    const auto is_end = [&](const std::string& end) { return module == end || module.ends_with("." + end); };
+    return std::ranges::any_of(ends, is_end) || (expression && expression->is_all_of(module));
+  }
+};
+
 struct AdapterConfig {
   std::string base;
   double alpha = 0;
   bool rank_stabilized = false;
-  int64_t rank = 0;                  // rank of every matrix; 0: they differ (rank_pattern)
-  std::vector<std::string> modules;  // names of what is adapted; empty: a pattern says it
-  std::vector<int64_t> layers;       // numbers of the layers that are adapted; empty: all
+  int64_t rank = 0;                                          // of matrices that rank_pattern does not name
+  std::vector<std::pair<RegularExpression, int64_t>> ranks;  // of those whose names end so
+  std::optional<NamedModules> modules;                       // what is adapted; none: every linear layer
+  NamedModules excluded;
+  std::vector<int64_t> layers;  // numbers of the layers that are adapted; empty: all
+
+  int64_t rank_of(std::string_view module) const {
+    for (const auto& [end, of_end] : ranks)
+      if (end.is_end_of(module)) return of_end;
+    return rank;
+  }
 };
+
+constexpr int64_t kUsualRank = 8;  // PEFT's
+
+RegularExpression expression_of(const std::string& text, const char* key, const ConfigFile& file) {
+  try {
+    return RegularExpression(text);
+  } catch (const std::invalid_argument& wrong) {
+    file.require(false, key, fmt::format("it is not accepted as a regular expression: {}", wrong.what()));
+    throw;
+  }
+}
+
+std::optional<NamedModules> modules_in(const Json& json, const char* key, ConfigFile& file) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null() || *found == "all-linear") return {};
+  if (found->is_array()) return NamedModules{.ends = file.texts(key), .expression = {}};
+  file.require(found->is_string(), key, "use a list of names or a regular expression");
+  return NamedModules{.ends = {}, .expression = expression_of(found->get<std::string>(), key, file)};
+}
+
+std::vector<std::pair<RegularExpression, int64_t>> ranks_in(const Json& json, const ConfigFile& file) {
+  std::vector<std::pair<RegularExpression, int64_t>> ranks;
+  const auto found = json.find("rank_pattern");
+  if (found == json.end() || found->is_null()) return ranks;
+  const char* const accepted = "use an object of names and ranks from 1 on, such as {\"q_proj\": 4}";
+  file.require(found->is_object(), "rank_pattern", accepted);
+  for (const auto& [name, rank] : found->items()) {
+    file.require(rank.is_number_unsigned() && rank > 0, "rank_pattern", accepted);
+    ranks.emplace_back(expression_of(name, "rank_pattern", file), rank.get<int64_t>());
+  }
+  return ranks;
+}
 
 // Beginnings after which the model's own weights are no longer those of its folder.
 void check_beginning(const Json& json, const ConfigFile& file) {
@@ -88,9 +142,11 @@ AdapterConfig read_adapter_config(FileSystem& files, const std::string& folder) 
   AdapterConfig config{.base = file.text("base_model_name_or_path", ""),
                        .alpha = file.number("lora_alpha"),
                        .rank_stabilized = file.flag("use_rslora", false)};
-  if (file.is_off("rank_pattern")) config.rank = file.count("r", 0);
-  if (const auto names = json.find("target_modules"); names != json.end() && names->is_array())
-    config.modules = file.texts("target_modules");
+  config.rank = file.count("r", kUsualRank);
+  file.require(config.rank > 0, "r", "use a rank from 1 on");
+  config.ranks = ranks_in(json, file);
+  config.modules = modules_in(json, "target_modules", file);
+  config.excluded = modules_in(json, "exclude_modules", file).value_or(NamedModules{});
   config.layers = layers_of(json, file);
   file.require(file.text("bias", "none") == "none", "bias", "use \"none\"; biases of adapters are not read");
   for (const char* key : {"use_dora", "lora_bias", "use_qalora", "modules_to_save", "alpha_pattern", "trainable_token_indices",
@@ -142,6 +198,9 @@ class AdaptedFiles final : public ModelFiles {
     });
     transposed_ = Json::parse(this->config()).value("model_type", "") == "gpt2";
     for (const std::string& name : adapter_.names()) add(name, config);
+    if (matrices_.empty())
+      throw CheckpointError(ExitCode::Usage, fmt::format("{}/{} holds no matrices; restore the file that PEFT saved",
+                                                         printable(folder), adapter_weights_in(files, folder)));
     note_what_is_missing(config);
   }
 
@@ -163,6 +222,8 @@ class AdaptedFiles final : public ModelFiles {
     throw CheckpointError(ExitCode::Usage,
                           fmt::format("{}: tensor \"{}\" {}", adapter_.file_of(name)->path(), printable(name), what));
   }
+
+  static std::string module_of(const std::string& a) { return a.substr(kPrefix.size(), a.size() - kPrefix.size() - kA.size()); }
 
   // The weight of the model that a matrix adapts. A file of the model without its head has names without their beginning.
   std::string weight_of(const std::string& name, std::string_view ending) const {
@@ -199,40 +260,50 @@ class AdaptedFiles final : public ModelFiles {
 
   // PEFT makes its matrices from the config and would not load, or not use, others.
   void check_says_so(const std::string& name, int64_t rank, const AdapterConfig& config) const {
-    if (config.rank > 0 && rank != config.rank)
-      refuse(name, fmt::format("has rank {}, but {} says \"r\": {}; restore the file that belongs to these weights", rank,
-                               kAdapterConfigName, config.rank));
-    const std::string module = name.substr(kPrefix.size(), name.size() - kPrefix.size() - kA.size());
+    const std::string module = module_of(name);
+    if (const int64_t said = config.rank_of(module); rank != said)
+      refuse(name, fmt::format(
+                       "has rank {}, but {} says {} (\"r\", \"rank_pattern\"); restore the file that belongs to these weights",
+                       rank, kAdapterConfigName, said));
     if (const int64_t layer = layer_of(module);
         !config.layers.empty() && std::ranges::find(config.layers, layer) == config.layers.end())
       refuse(name,
              fmt::format("adapts layer {}, which \"layers_to_transform\" of {} does not name; restore the file that belongs "
                          "to these weights",
                          layer, kAdapterConfigName));
-    const auto is_named = [&](const std::string& one) { return module == one || module.ends_with("." + one); };
-    if (!config.modules.empty() && std::ranges::none_of(config.modules, is_named))
-      refuse(name, fmt::format("adapts a module that \"target_modules\" of {} does not name; restore the file that belongs to "
-                               "these weights",
-                               kAdapterConfigName));
+    const bool is_excluded = config.excluded.hold(module);
+    if (is_excluded || (config.modules && !config.modules->hold(module)))
+      refuse(name,
+             fmt::format("adapts a module that \"{}_modules\" of {} {}; restore the file that belongs to these weights",
+                         is_excluded ? "exclude" : "target", kAdapterConfigName, is_excluded ? "names" : "does not name"));
   }
 
+  // PEFT would begin anew with the matrices that are missing.
+
   void note_what_is_missing(const AdapterConfig& config) {
-    const auto adapts = [&](const auto& fits) {
-      return std::ranges::any_of(adapter_.names(), [&](const std::string& name) {
-        return name.ends_with(kA) &&
-               fits(std::string_view(name).substr(kPrefix.size(), name.size() - kPrefix.size() - kA.size()));
-      });
-    };
+    constexpr size_t kMostNames = 5;
     std::vector<std::string> missing;
-    for (const std::string& one : config.modules)
-      if (!adapts([&](std::string_view module) { return module == one || module.ends_with("." + one); }))
-        missing.push_back("the module " + printable(one));
+    if (config.modules)
+      for (const std::string& end : config.modules->ends)
+        if (std::ranges::none_of(matrices_, [&](const auto& one) {
+              return NamedModules{{end}, {}}.hold(module_of(one.second.a));
+            }))
+          missing.push_back("the module " + printable(end));
     for (const int64_t layer : config.layers)
-      if (!adapts([&](std::string_view module) { return layer_of(module) == layer; }))
+      if (std::ranges::none_of(matrices_, [&](const auto& one) { return layer_of(module_of(one.second.a)) == layer; }))
         missing.push_back(fmt::format("layer {}", layer));
-    if (!missing.empty())
-      adapter_notes_.push_back(
-          fmt::format("{} names {}, for which the adapter has no weights", kAdapterConfigName, fmt::join(missing, ", ")));
+    const bool are_some_of_each = missing.empty();
+    for (const std::string& name : names()) {
+      if (!are_some_of_each || !config.modules || !name.ends_with(kWeight) || matrices_.contains(name)) continue;
+      const std::string module = name.substr(0, name.size() - kWeight.size());
+      const bool is_chosen = config.layers.empty() || std::ranges::find(config.layers, layer_of(module)) != config.layers.end();
+      if (is_chosen && config.modules->hold(module) && !config.excluded.hold(module)) missing.push_back(printable(module));
+    }
+    if (missing.empty()) return;
+    const size_t others = missing.size() > kMostNames ? missing.size() - kMostNames : 0;
+    missing.resize(missing.size() - others);
+    adapter_notes_.push_back(fmt::format("{} names {}{}, for which the adapter has no weights", kAdapterConfigName,
+                                         fmt::join(missing, ", "), others > 0 ? fmt::format(" and {} more", others) : ""));
   }
 
   std::vector<float> read_matrix(const std::string& name, bool transposed) const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 #include "engine/config/load.h"
 #include "engine/data/chat_template.h"
 #include "engine/data/tokenizer.h"
+#include "engine/hugging_face/adapted_files.h"
 #include "engine/hugging_face/merged_source.h"
 #include "engine/hugging_face/model_files.h"
 #include "engine/hugging_face/peft.h"
@@ -103,10 +105,15 @@ std::vector<std::vector<std::string>> divide(const MappedSource::Table& table, c
   return shards;
 }
 
+// Throws ConfigError for a value that the type cannot hold: programs that read the tensor would find an infinite one.
 template <typename T>
-void narrow(std::span<const float> from, std::byte* to) {
+void narrow(std::span<const float> from, std::byte* to, const std::string& tensor, DType dtype) {
   for (size_t i = 0; i < from.size(); ++i) {
     const T value = static_cast<T>(from[i]);
+    if (!std::isfinite(static_cast<float>(value)))
+      throw ConfigError(fmt::format("--dtype {}: tensor \"{}\" has the value {}, which is too large for this type; {}",
+                                    name_of(dtype), printable(tensor), from[i],
+                                    dtype == DType::Float16 ? "use bfloat16 or float32" : "the weights cannot be used"));
     std::memcpy(to + i * sizeof(T), static_cast<const void*>(&value), sizeof(T));
   }
 }
@@ -149,9 +156,9 @@ class Writer {
       source_.read({&piece, 1});
       bytes_.resize(count * size_of(options_.dtype));
       switch (options_.dtype) {
-        case DType::BFloat16: narrow<bfloat16>(values_, bytes_.data()); break;
-        case DType::Float16: narrow<float16>(values_, bytes_.data()); break;
-        default: narrow<float>(values_, bytes_.data());
+        case DType::BFloat16: narrow<bfloat16>(values_, bytes_.data(), entry.name, options_.dtype); break;
+        case DType::Float16: narrow<float16>(values_, bytes_.data(), entry.name, options_.dtype); break;
+        default: narrow<float>(values_, bytes_.data(), entry.name, options_.dtype);
       }
       file.write(bytes_);
     }
@@ -234,7 +241,12 @@ ChatTemplate chat_template_of(const LoadedStep& step, const ExportOptions& optio
 
 Companions companions_like(FileSystem& files, const LoadedStep& step, const model::Description& description,
                            const ExportOptions& options) {
-  const std::string path = options.like + "/" + kConfigName, original = read_text(files, path, kConfigLimitBytes);
+  const std::string path = options.like + "/" + kConfigName;
+  if (files.kind(path) != EntryKind::File)
+    throw ConfigError(fmt::format(
+        "--like {}: there is no file {} in it; name the folder of the model that training began with{}",
+        printable(options.like), kConfigName, holds_adapter(files, options.like) ? ", not that of its adapter" : ""));
+  const std::string original = read_text(files, path, kConfigLimitBytes);
   const DescribedModel described = describe_model(original, path);
   if (const std::string difference = model_difference(description, described.config.model); !difference.empty())
     throw ConfigError(
@@ -298,6 +310,10 @@ void check_lora(const model::Description& description, const ExportOptions& opti
   if (!description.lora.enabled() && options.lora != LoraExport::None)
     throw ConfigError(
         fmt::format("--lora: the model of {} has no low-rank adapters (model.lora); leave --lora out", printable(checkpoint)));
+  if (options.lora == LoraExport::Peft && options.chat_template != ChatTemplate::None)
+    throw ConfigError(
+        "--chat-template has no effect with --lora peft, which writes adapters alone: the template belongs to the model "
+        "that they are added to; leave it out, or use --lora merged");
 }
 
 // Writes adapter_model.safetensors and adapter_config.json.

@@ -100,9 +100,14 @@ std::vector<std::string> others_like_weights(FileSystem& files, const std::strin
   std::string what =
       "the folder has a config.json, but neither model.safetensors nor pytorch_model.bin, nor an index of shards";
   if (!others.empty()) what += fmt::format("; it has {}", fmt::join(others, ", "));
+  const bool are_readable = std::ranges::any_of(others, [](const std::string& name) {
+    return name.ends_with(".safetensors") || name.ends_with(".bin") || name.ends_with(".pth");
+  });
   what += shards           ? "; restore the index that belongs to the shards, such as model.safetensors.index.json"
           : others.empty() ? "; put the weights there"
-                           : "; if these are its weights, give them one of these names";
+          : are_readable   ? "; if these are its weights, give them one of these names"
+                           : ", which is not read; write the model with save_pretrained of transformers, which makes "
+                             "model.safetensors";
   throw CheckpointError(ExitCode::Usage, fmt::format("{}: {}", printable(directory), what));
 }
 

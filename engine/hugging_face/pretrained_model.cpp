@@ -111,6 +111,23 @@ void remove_absent_prefix(const foreign::TensorFiles& files, std::string_view pr
       if (rows.tensor.starts_with(prefix)) rows.tensor.erase(0, prefix.size());
 }
 
+// The section "model" that a config.json means. It has no places in that file, so messages name its keys alone.
+Config config_of(const OrderedJson& section, const std::string& path) {
+  const std::string source = "model of config.json", text = OrderedJson{{"model", section}}.dump();
+  try {
+    Config config = parse_config(text, source);
+    config.source = path;
+    return config;
+  } catch (const ConfigError& error) {
+    std::string message = error.what();
+    for (size_t at = message.find(source + ":"); at != std::string::npos; at = message.find(source + ":", at)) {
+      const size_t end = message.find_first_not_of("0123456789:", at + source.size());
+      message.erase(at, std::min(message.find_first_not_of(' ', end), message.size()) - at);
+    }
+    throw ConfigError(fmt::format("{}: describes a model that is not accepted: {}", printable(path), message));
+  }
+}
+
 }  // namespace
 
 DescribedModel describe_model(std::string_view config_json, const std::string& path) {
@@ -122,7 +139,7 @@ DescribedModel describe_model(std::string_view config_json, const std::string& p
   ignore_common_keys(file);
   const OrderedJson section = described.architecture->read(file);
   add_unread_keys(json, file, *described.architecture, described.notes);
-  described.config = parse_config(OrderedJson{{"model", section}}.dump(), path);
+  described.config = config_of(section, path);
   described.config.model = model::with_defaults(described.config.model);
   return described;
 }

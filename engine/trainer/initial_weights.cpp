@@ -159,6 +159,7 @@ std::vector<std::string> model_keys_of(const std::string& path, const std::strin
   std::vector<std::string> keys;
   for (const ExplainedKey& explained : explain(initial.config())) {
     if (!explained.path.starts_with("model.") || !explained.without_effect.empty() || explained.path == "model.from") continue;
+    if (explained.path.starts_with("model.lora.") && !initial.config().model.lora.enabled()) continue;
     const bool rows = explained.path == "model.vocabulary_rows";  // also if the config names a tokenizer of its own
     keys.push_back(explained.path + "=" + (rows ? std::to_string(initial.config().model.vocabulary_size) : explained.value));
   }

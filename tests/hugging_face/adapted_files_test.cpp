@@ -20,6 +20,11 @@ const std::string kQuery = "base_model.model.model.layers.0.self_attn.q_proj";
 const std::string kLora = R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "base_model_name_or_path": "/model", "bias": "none",
                               "rank_pattern": {}, "loftq_config": {}, "target_modules": ["q_proj"], "inference_mode": true)";
 
+std::string with_rank_pattern(const std::string& pattern) {
+  std::string config = kLora + "}";
+  return config.replace(config.find("{}"), 2, pattern);
+}
+
 class Adapted : public testing::Test {
  protected:
   Adapted() {
@@ -109,7 +114,22 @@ TEST_F(Adapted, RefusesByNameWhatItCannotAdd) {
   write_adapter("/adapter", kLora + "}", {{a, {2, 7}}, {b, {8, 2}}});
   expect_refused("/adapter", HasSubstr("do not fit the weight"));
   write_adapter("/adapter", kLora + "}", {{a, {3, 8}}, {b, {8, 3}}});
-  expect_refused("/adapter", HasSubstr("has rank 3, but adapter_config.json says \"r\": 2"));
+  expect_refused("/adapter", HasSubstr("has rank 3, but adapter_config.json says 2 (\"r\", \"rank_pattern\")"));
+  write_adapter("/adapter", with_rank_pattern(R"({"layers.0.self_attn.q_proj": 3})"), {{a, {3, 8}}, {b, {8, 3}}});
+  EXPECT_EQ(queries("/adapter").size(), queries("/model").size());
+  for (const auto& [config, wrong] : std::map<std::string, std::string>{
+           {with_rank_pattern(R"({"q_proj": 4})"), "has rank 2, but adapter_config.json says 4"},
+           {with_rank_pattern(R"({"q_proj": 0})"), "rank_pattern: {\"q_proj\":0} is not accepted; use an object of names"},
+           {with_rank_pattern("[2]"), "rank_pattern: [2] is not accepted"},
+           {with_rank_pattern(R"({"(": 4})"), "it is not accepted as a regular expression: missing closing parenthesis"},
+           {kLora + R"(, "exclude_modules": ["q_proj"]})",
+            "adapts a module that \"exclude_modules\" of adapter_config.json names"},
+           {kLora + R"(, "exclude_modules": 5})", "exclude_modules: 5 is not accepted; use a list of names"}}) {
+    write_adapter("/adapter", config);
+    expect_refused("/adapter", HasSubstr(wrong));
+  }
+  write_adapter("/adapter", kLora + "}", {});
+  expect_refused("/adapter", HasSubstr("/adapter/adapter_model.safetensors holds no matrices"));
   std::string elsewhere = kLora + "}";
   elsewhere.replace(elsewhere.find("q_proj"), 6, "v_proj");
   write_adapter("/adapter", elsewhere);

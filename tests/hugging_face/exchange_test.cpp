@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -16,6 +17,7 @@
 namespace trivet::hugging_face {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -163,6 +165,30 @@ TEST_F(Exchange, WritesHalfPrecision) {
   exported("llama", {.output = "/back", .dtype = DType::BFloat16});
   EXPECT_EQ(text("/back/model.safetensors"), file_of(small_llama_tensors(), DType::BFloat16));
   EXPECT_EQ(nlohmann::json::parse(text("/back/config.json")).at("torch_dtype"), "bfloat16");
+}
+
+// A program that reads the file would find an infinite weight.
+TEST_F(Exchange, RefusesATypeThatCannotHoldAWeight) {
+  std::string weights = text("/llama/model.safetensors");
+  const float large = 70000;
+  std::memcpy(weights.data() + weights.size() - sizeof large, &large, sizeof large);
+  write_text(files, "/llama/model.safetensors", weights);
+  EXPECT_THAT(
+      [&] { exported("llama", {.output = "/small", .dtype = DType::Float16}); },
+      ThrowsMessage<ConfigError>(AllOf(HasSubstr("--dtype float16: tensor \""),
+                                       HasSubstr("has the value 70000, which is too large for this type; use bfloat16"))));
+  EXPECT_NO_THROW(export_model(files, "/checkpoints-of-llama", {.output = "/back", .dtype = DType::BFloat16}));
+}
+
+TEST_F(Exchange, NamesWhatIsWrongWithTheFolderThatTheModelIsToBeLike) {
+  exported("llama", {.output = "/first"});
+  create_directories(files, "/adapter");
+  write_text(files, "/adapter/adapter_config.json", "{}");
+  for (const std::string like : {"/nothing", "/llama/config.json", "/adapter"}) {
+    EXPECT_THAT([&] { export_model(files, "/checkpoints-of-llama", {.output = "/back", .like = like}); },
+                ThrowsMessage<ConfigError>(AllOf(HasSubstr("--like " + like + ": there is no file config.json in it"),
+                                                 HasSubstr(like == "/adapter" ? "not that of its adapter" : "began with"))));
+  }
 }
 
 TEST_F(Exchange, KeepsTheOriginalsConfigAndTokenizer) {

@@ -51,6 +51,17 @@ class PretrainedModelTest : public testing::Test {
   support::MemoryFileSystem files;
 };
 
+// What follows from a config.json has no place in that file.
+TEST_F(PretrainedModelTest, AModelThatCannotBeIsRefusedWithoutAPlace) {
+  std::string none = kSmallLlama;
+  const std::string key = "\"num_hidden_layers\": ";
+  const size_t at = none.find(key) + key.size();
+  none.replace(at, none.find_first_of(",}", at) - at, "0");
+  EXPECT_THAT([&] { describe_model(none, "m/config.json"); },
+              ThrowsMessage<ConfigError>(testing::StartsWith(
+                  "m/config.json: describes a model that is not accepted: model.layers: 0 is not accepted;")));
+}
+
 TEST_F(PretrainedModelTest, ReadsTheTensorsOfGpt2AsOurs) {
   write(kSmallGpt2, file_of(small_gpt2_tensors()));
   const PretrainedModel model = open();
@@ -305,7 +316,9 @@ TEST_F(PretrainedModelTest, RefusesTensorsThatDoNotFit) {
   tensors = small_llama_tensors();
   tensors["model.embed_tokens.weight"] = {6, 8};
   write(kSmallLlama, file_of(tensors));
-  expect_refused("/model: tensor \"embedding.tokens.weight\" is stored as float32 [6, 8], but float32 [5, 8] is needed");
+  expect_refused(
+      "tensor \"model.embed_tokens.weight\" of /model/model.safetensors is stored as float32 [6, 8], but float32 [5, 8] is "
+      "needed");
   tensors.erase("model.embed_tokens.weight");
   write(kSmallLlama, file_of(tensors));
   expect_refused(HasSubstr("tensor \"model.embed_tokens.weight\", needed for embedding.tokens.weight, is absent"));
