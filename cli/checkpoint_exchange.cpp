@@ -43,14 +43,14 @@ nlohmann::ordered_json model_section(const Config& config) {
 }
 
 void import_from(const ExchangeArguments& arguments, std::string_view format) {
-  FileSystem& files = real_file_system();
-  const hugging_face::PretrainedModel model(hugging_face::open_model(files, arguments.path, format, arguments.config));
+  const hugging_face::PretrainedModel model(
+      hugging_face::open_model(file_system_with_links(), arguments.path, format, arguments.config));
   const std::string& output = arguments.options.output;
   OutputGuard guard;
   guard.reads(arguments.path, "the model to import");
   guard.reads(arguments.config, "--config");
   guard.check_folder(output, "--output");
-  const auto imported = hugging_face::import_model(files, model, output);
+  const auto imported = hugging_face::import_model(real_file_system(), model, output);
   fmt::print("{} ({}) -> {}\n", escape_control(arguments.path), model.kind(), escape_control(imported.step));
   print_notes(imported.notes);
   fmt::print("next: trivet train CONFIG --init-from {}, where CONFIG needs no section \"model\"; it is\n\"model\": {}\n",

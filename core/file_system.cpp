@@ -198,6 +198,9 @@ void write_holder(int file, const std::string& holder) {
 
 class RealFileSystem final : public FileSystem {
  public:
+  enum class Links : uint8_t { Refused, Followed };  // at the end of a path that is read
+  explicit RealFileSystem(Links links) : follows_(links == Links::Followed) {}
+
   std::unique_ptr<WritableFile> create(const std::string& path, int64_t reserve_bytes) override {
     auto file = open_descriptor("create", path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
     auto writable = std::make_unique<RealWritableFile>(std::move(file), path);
@@ -206,7 +209,7 @@ class RealFileSystem final : public FileSystem {
   }
 
   std::unique_ptr<ReadableFile> open(const std::string& path) override {
-    const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;  // opening a pipe must not block
+    const int flags = O_RDONLY | (follows_ ? 0 : O_NOFOLLOW) | O_NONBLOCK | O_CLOEXEC;  // opening a pipe must not block
     Descriptor file(checked("open", path, [&] {
       const int number = ::open(path.c_str(), flags);
       if (number < 0) check_open_files(path, errno);
@@ -257,7 +260,7 @@ class RealFileSystem final : public FileSystem {
 
   EntryKind kind(const std::string& path) override {
     struct stat status {};
-    if (::lstat(path.c_str(), &status) == 0) return kind_of(status.st_mode);
+    if ((follows_ ? ::stat : ::lstat)(path.c_str(), &status) == 0) return kind_of(status.st_mode);
     if (errno == ENOENT || errno == ENOTDIR) return EntryKind::Missing;
     throw FileError("stat", path, errno);
   }
@@ -287,6 +290,9 @@ class RealFileSystem final : public FileSystem {
     if (status.f_blocks == 0) return std::numeric_limits<int64_t>::max();
     return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
   }
+
+ private:
+  bool follows_;
 };
 
 }  // namespace
@@ -307,7 +313,12 @@ void ReadableFile::read_exactly(int64_t offset, std::span<std::byte> out) const 
 }
 
 FileSystem& real_file_system() {
-  static RealFileSystem files;
+  static RealFileSystem files(RealFileSystem::Links::Refused);
+  return files;
+}
+
+FileSystem& file_system_with_links() {
+  static RealFileSystem files(RealFileSystem::Links::Followed);
   return files;
 }
 

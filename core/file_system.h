@@ -119,6 +119,9 @@ class FileSystem {
 };
 
 FileSystem& real_file_system();
+// The same, but links at the ends of paths that are read or asked for are followed: for models that a user names, such as one
+// in the cache of Hugging Face's hub, which consists of links.
+FileSystem& file_system_with_links();
 
 // Creates the directory and any missing parents; each new one is durable when this returns.
 void create_directories(FileSystem& files, const std::string& path);

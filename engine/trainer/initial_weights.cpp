@@ -34,11 +34,11 @@ class InitialWeights {
  public:
   // `key` has named them: "--init-from" or "model.from".
   InitialWeights(const std::string& path, const std::string& key) {
-    FileSystem& files = real_file_system();
-    if (hugging_face::format_of(files, path)) {
-      pretrained_ = std::make_unique<hugging_face::PretrainedModel>(files, path);
+    if (FileSystem& models = file_system_with_links(); hugging_face::format_of(models, path)) {
+      pretrained_ = std::make_unique<hugging_face::PretrainedModel>(models, path);
       return;
     }
+    FileSystem& files = real_file_system();
     if (files.kind(path + "/.") != EntryKind::Directory) refuse_path(files, path, key);
     const std::string followed = checkpoint::follow_name(files, path);
     if (checkpoint::list_steps(files, followed).empty() && !is_step(files, followed)) refuse_folder(files, path, key);
