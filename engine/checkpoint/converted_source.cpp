@@ -56,6 +56,7 @@ void ConvertedSource::read_converted(const Piece& wanted, DType stored) const {
     Piece piece = wanted;
     piece.first += done;
     piece.count = count;
+    piece.used_as = wanted.data.dtype;
     piece.data = {memory.data(), stored, {count}};
     stored_.read({&piece, 1});
     convert(piece.data, wanted.data.slice(done, count));

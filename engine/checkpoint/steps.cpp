@@ -35,8 +35,12 @@ std::vector<StepDirectory> list_steps(FileSystem& files, const std::string& dire
   if (files.kind(directory) == EntryKind::Missing) return {};
   std::vector<StepDirectory> steps, displaced;
   for (const DirectoryEntry& entry : files.list(directory)) {
+    const auto number = parse_step(entry.name);
+    if (number && entry.kind != EntryKind::Directory)
+      corrupt(directory + "/" + entry.name,
+              "it is a link or a file, but a step is a directory; put the directory itself in its place, or take it away");
     if (entry.kind != EntryKind::Directory) continue;
-    if (const auto step = parse_step(entry.name)) steps.push_back({*step, entry.name});
+    if (number) steps.push_back({*number, entry.name});
     if (!entry.name.starts_with(kDisplaced)) continue;
     if (const auto step = parse_step(std::string_view(entry.name).substr(kDisplaced.size())))
       displaced.push_back({*step, entry.name});

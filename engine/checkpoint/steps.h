@@ -23,7 +23,8 @@ struct StepDirectory {
   std::string name;  // within the store's directory
 };
 
-// Committed steps, ascending, valid or not. Empty when there is no such directory. Throws FileError.
+// Committed steps, ascending, valid or not. Empty when there is no such directory. Throws FileError, and CheckpointError for a
+// link or a file under the name of a step, which the next save would replace.
 std::vector<StepDirectory> list_steps(FileSystem& files, const std::string& directory);
 // The same for callers that will read a step: throws CheckpointError (CheckpointCorrupt) if the directory cannot be listed.
 std::vector<StepDirectory> readable_steps(FileSystem& files, const std::string& directory);

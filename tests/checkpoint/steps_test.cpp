@@ -33,9 +33,12 @@ TEST(ListSteps, AreInOrderOfTheirNumbers) {
   files.create_directory("/run");
   for (const char* name : {"step-00000020", "step-100000000", "step-00000009", "step-9", "step-0000000x", "latest", "step-"})
     files.create_directory(std::string("/run/") + name);
-  write_text(files, "/run/step-00000030", "a file");
   EXPECT_THAT(names_in(files, "/run"), ElementsAre("step-00000009", "step-00000020", "step-100000000"));
   EXPECT_THAT(names_in(files, "/nowhere"), ElementsAre());
+  // To pass it over would be to begin anew beside it, and the next save would replace it.
+  write_text(files, "/run/step-00000030", "a file");
+  EXPECT_THAT([&] { list_steps(files, "/run"); },
+              ::testing::ThrowsMessage<CheckpointError>(::testing::HasSubstr("/run/step-00000030: it is a link or a file")));
 }
 
 // Anything else is a path of its own, even if there is nothing.
