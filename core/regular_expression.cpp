@@ -39,8 +39,8 @@ bool RegularExpression::matches(std::string_view name, uint32_t options) const {
   pcre2_set_heap_limit(limits.get(), kMostKibibytes);
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> found(
       pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free);
-  const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, options, found.get(),
-                                 limits.get());
+  const int result =
+      pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, options, found.get(), limits.get());
   if (result >= 0) return true;
   if (result == PCRE2_ERROR_NOMATCH) return false;
   throw std::invalid_argument("comparing it with a name takes too many steps; write it without repetitions in repetitions");

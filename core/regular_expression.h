@@ -1,5 +1,5 @@
-// Regular expressions that users write to choose names: of linear layers (model.lora.targets) and of blocks (pipeline.partition).
-// They mean what they mean in Python, as far as PCRE2 agrees with it.
+// Regular expressions that users write to choose names: of linear layers (model.lora.targets) and of blocks
+// (pipeline.partition). They mean what they mean in Python, as far as PCRE2 agrees with it.
 //
 // No expression keeps the program busy: a comparison that takes too many steps is an error.
 #pragma once

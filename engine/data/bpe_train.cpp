@@ -22,9 +22,9 @@ uint64_t key(int32_t left, int32_t right) {
 }
 
 // Counts of all pairs and the words they are in, kept up to date as words are merged.
-class PairCounts {
+class CountedPairs {
  public:
-  explicit PairCounts(const WordCounts& words);
+  explicit CountedPairs(const WordCounts& words);
   int64_t tokens() const { return static_cast<int64_t>(tokens_.size()); }
 
   struct Pair {
@@ -66,7 +66,7 @@ class PairCounts {
   std::priority_queue<Entry, std::vector<Entry>, Less> queue_{Less{&tokens_}};
 };
 
-PairCounts::PairCounts(const WordCounts& words) {
+CountedPairs::CountedPairs(const WordCounts& words) {
   std::array<int32_t, 256> id_of_byte{};
   for (uint8_t byte : bytes_by_id()) id_of_byte[byte] = add_token(std::string(1, static_cast<char>(byte)));
   for (const auto& [text, count] : words.counts()) {
@@ -78,7 +78,7 @@ PairCounts::PairCounts(const WordCounts& words) {
   }
 }
 
-void PairCounts::change(int32_t left, int32_t right, int64_t by, int32_t word) {
+void CountedPairs::change(int32_t left, int32_t right, int64_t by, int32_t word) {
   Known& known = pairs_[key(left, right)];
   known.count += by;
   if (by < 0) return;
@@ -86,7 +86,7 @@ void PairCounts::change(int32_t left, int32_t right, int64_t by, int32_t word) {
   changed_.push_back(key(left, right));
 }
 
-PairCounts::Pair PairCounts::best() {
+CountedPairs::Pair CountedPairs::best() {
   std::sort(changed_.begin(), changed_.end());
   changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
   for (uint64_t pair : changed_)
@@ -104,13 +104,13 @@ PairCounts::Pair PairCounts::best() {
 }
 
 // Two merges may produce the same bytes; they share one token.
-int32_t PairCounts::add_token(const std::string& bytes) {
+int32_t CountedPairs::add_token(const std::string& bytes) {
   const auto [entry, is_new] = ids_.emplace(bytes, static_cast<int32_t>(tokens_.size()));
   if (is_new) tokens_.push_back(bytes);
   return entry->second;
 }
 
-void PairCounts::merge(const Pair& pair) {
+void CountedPairs::merge(const Pair& pair) {
   const int32_t result = add_token(bytes_of_token(pair.left) + bytes_of_token(pair.right));
   const std::vector<int32_t> affected = std::move(pairs_[key(pair.left, pair.right)].words);
   pairs_.erase(key(pair.left, pair.right));
@@ -118,7 +118,7 @@ void PairCounts::merge(const Pair& pair) {
   pairs_.erase(key(pair.left, pair.right));  // merge_in has created it again while counting it down
 }
 
-void PairCounts::merge_in(int32_t index, const Pair& pair, int32_t result) {
+void CountedPairs::merge_in(int32_t index, const Pair& pair, int32_t result) {
   Word& word = words_[index];
   std::vector<int32_t> merged;
   merged.reserve(word.tokens.size());
@@ -144,7 +144,7 @@ std::shared_ptr<BpeTokenizer> train_bpe(const WordCounts& words, int64_t vocabul
     throw DataError(ExitCode::Usage, fmt::format("a BPE vocabulary of {} is too small; use at least 257 (the bytes and {})",
                                                  vocabulary_size, kEndOfText));
   const int64_t wanted = vocabulary_size - 1;  // without <|endoftext|>
-  PairCounts pairs(words);
+  CountedPairs pairs(words);
   std::vector<std::pair<std::string, std::string>> merges;
   while (pairs.tokens() < wanted) {
     const auto best = pairs.best();

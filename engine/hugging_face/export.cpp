@@ -59,13 +59,16 @@ model::Description description_of(const LoadedStep& step, const std::string& pat
 
 const Architecture& choose_architecture(const model::Description& description, const std::string& model_type,
                                         const std::string& path) {
-  std::string reasons;
+  std::string reasons, known;
   for (const Architecture& architecture : architectures()) {
+    known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", architecture.model_type);
     if (!model_type.empty() && architecture.model_type != model_type) continue;
     const std::string obstacle = architecture.obstacle(description);
     if (obstacle.empty()) return architecture;
     reasons += fmt::format("{}\"{}\": {}", reasons.empty() ? "" : "; ", architecture.model_type, obstacle);
   }
+  if (reasons.empty())
+    throw ConfigError(fmt::format("--architecture {}: is not known; use one of {}", printable(model_type), known));
   throw ConfigError(fmt::format("{}: no architecture of Hugging Face can store this model: {}", printable(path), reasons));
 }
 

@@ -343,6 +343,8 @@ TEST_F(BadFile, ATokenizerJsonWithHoles) {
   expect(replaced("\"he\":256", "\"he\":1300"), "token id 1300 is outside 0 to 1281, the range for 258 entries");
   expect(replaced("\"he\":256", "\"he\":1282"), "token id 1282 is outside 0 to 1281, the range for 258 entries");
   expect(replaced("\"he\":256", "\"he\":-1"), "token id -1 is outside 0 to 1281, the range for 258 entries");
+  expect(replaced("\"he\":256", "\"he\":0"),
+         "two tokens have the id 0: \"!\" and \"he\"; texts would not come back as they were");
   expect(replaced("\"h e\"", "\"h q1\""), "model.merges: \"q1\" is not in model.vocab");
   expect(replaced("\"h e\"", "\"he\""), "model.merges: \"he\" is not two tokens separated by a space");
 }

@@ -167,6 +167,12 @@ TEST_F(Exchange, WritesHalfPrecision) {
   EXPECT_EQ(nlohmann::json::parse(text("/back/config.json")).at("torch_dtype"), "bfloat16");
 }
 
+TEST_F(Exchange, NamesTheArchitecturesThatThereAre) {
+  EXPECT_THAT(
+      [&] { exported("llama", {.output = "/back", .model_type = "lama"}); },
+      ThrowsMessage<ConfigError>(AllOf(HasSubstr("--architecture lama: is not known; use one of "), HasSubstr("\"llama\""))));
+}
+
 // A program that reads the file would find an infinite weight.
 TEST_F(Exchange, RefusesATypeThatCannotHoldAWeight) {
   std::string weights = text("/llama/model.safetensors");

@@ -68,7 +68,11 @@ class Reader {
                fmt::format("token {} has {} bytes; at most {} are accepted", id.get<uint64_t>(), token.size(), kLongestToken));
     const auto place = id.get<size_t>();
     if (parts_.tokens.size() <= place) parts_.tokens.resize(place + 1);
-    parts_.tokens[place] = token;
+    std::string& there = parts_.tokens[place];
+    if (!there.empty() && there != token && there != to_byte_alphabet(token))
+      bad_file(source_, fmt::format("two tokens have the id {}: \"{}\" and \"{}\"; texts would not come back as they were",
+                                    place, printable(there, 60), printable(token, 60)));
+    there = token;
   }
 
   void read_tokens() {
