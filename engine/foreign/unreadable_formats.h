@@ -7,6 +7,9 @@
 
 namespace trivet::foreign {
 
+// Throws CheckpointError (Usage): "PATH: WHAT".
+[[noreturn]] void refuse_model(const std::string& path, const std::string& what);
+
 // Throws CheckpointError (Usage) for a checkpoint of Megatron-LM or of torch.distributed.checkpoint, and for a single file of
 // weights, whose model is unknown.
 void refuse_unreadable_format(FileSystem& files, const std::string& path);

@@ -11,6 +11,7 @@
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/strict_json.h"
 #include "engine/foreign/pt_file.h"
+#include "engine/foreign/unreadable_formats.h"
 
 namespace trivet::foreign {
 
@@ -22,10 +23,6 @@ constexpr std::string_view kModelStates = "_model_states.pt", kOptimizerStates =
 constexpr int64_t kConfigBytes = int64_t{1} << 20;
 constexpr int64_t kTagBytes = 4096;
 constexpr int64_t kMostRanks = 100'000;
-
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw CheckpointError(ExitCode::Usage, fmt::format("{}: {}", printable(path), what));
-}
 
 bool is_directory(FileSystem& files, const std::string& path) { return files.kind(path) == EntryKind::Directory; }
 
@@ -59,12 +56,12 @@ std::string step_directory(FileSystem& files, const std::string& path) {
 std::string find_config(FileSystem& files, const std::string& path, const std::string& step) {
   for (const std::string& folder : {step, path, step + "/.."})
     if (const std::string config = folder + "/" + kConfig; files.kind(config) == EntryKind::File) return config;
-  refuse(path,
-         fmt::format("a checkpoint of DeepSpeed does not say of which model it is, and the section \"model\" of a config "
-                     "does not say what its tensors are called: copy the {} of the model, as transformers writes it, into "
-                     "this directory; or name it: trivet checkpoint import deepspeed {} --config FILE --output "
-                     "CHECKPOINTS, and begin with --init-from CHECKPOINTS",
-                     kConfig, printable(path)));
+  refuse_model(
+      path, fmt::format("a checkpoint of DeepSpeed does not say of which model it is, and the section \"model\" of a config "
+                        "does not say what its tensors are called: copy the {} of the model, as transformers writes it, into "
+                        "this directory; or name it: trivet checkpoint import deepspeed {} --config FILE --output "
+                        "CHECKPOINTS, and begin with --init-from CHECKPOINTS",
+                        kConfig, printable(path)));
 }
 
 // The number in "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt"; nothing: the name is not made like this.
@@ -166,9 +163,9 @@ class ZeroCheckpoint {
     }
     const std::vector<std::string> optimizer = rank_files(kOptimizerStates);
     if (optimizer.empty())
-      refuse(step_,
-             "holds no zero_pp_rank_0_mp_rank_00_optim_states.pt; were the weights saved without ZeRO? "
-             "Save the model with save_pretrained() or as a state dict instead");
+      refuse_model(step_,
+                   "holds no zero_pp_rank_0_mp_rank_00_optim_states.pt; were the weights saved without ZeRO? "
+                   "Save the model with save_pretrained() or as a state dict instead");
     read_parts(optimizer);
     if (in_parts != (stage_ == 3))
       corrupt(printable(step_),
@@ -188,13 +185,15 @@ class ZeroCheckpoint {
       const std::string& name = entry.name;
       if (!name.ends_with("model_states.pt") && !name.ends_with(kOptimizerStates)) continue;
       if (name.starts_with("layer_") || name.find("expp_rank_") != std::string::npos)
-        refuse(step_, fmt::format("\"{}\" is of a pipeline or of experts, which is not accepted; convert the checkpoint to a "
-                                  "state dict with the program that wrote it",
-                                  printable(name)));
+        refuse_model(step_,
+                     fmt::format("\"{}\" is of a pipeline or of experts, which is not accepted; convert the checkpoint to a "
+                                 "state dict with the program that wrote it",
+                                 printable(name)));
       if (name.find("mp_rank_") != std::string::npos && name.find("mp_rank_00_") == std::string::npos)
-        refuse(step_, fmt::format("\"{}\" is of a second tensor-parallel rank, which is not accepted; convert the checkpoint: "
-                                  "python -m deepspeed.checkpoint.ds_to_universal --input_folder {} --output_folder OUT",
-                                  printable(name), printable(step_)));
+        refuse_model(step_,
+                     fmt::format("\"{}\" is of a second tensor-parallel rank, which is not accepted; convert the checkpoint: "
+                                 "python -m deepspeed.checkpoint.ds_to_universal --input_folder {} --output_folder OUT",
+                                 printable(name), printable(step_)));
     }
   }
 
@@ -395,9 +394,9 @@ ModelSource open_zero_checkpoint(FileSystem& files, const std::string& path, con
   return reading_files("is the checkpoint complete?", [&] {
     const std::string step = step_directory(files, path);
     if (step.empty())
-      refuse(path,
-             "is no checkpoint of DeepSpeed; give the directory that holds \"latest\", or that of a step, which holds "
-             "mp_rank_00_model_states.pt or zero_pp_rank_0_mp_rank_00_model_states.pt");
+      refuse_model(path,
+                   "is no checkpoint of DeepSpeed; give the directory that holds \"latest\", or that of a step, which holds "
+                   "mp_rank_00_model_states.pt or zero_pp_rank_0_mp_rank_00_model_states.pt");
     ModelSource source{.tensors = std::make_unique<TensorFiles>(step)};
     source.config_path = config.empty() ? find_config(files, path, step) : config;
     source.config = read_text(files, source.config_path, kConfigBytes);

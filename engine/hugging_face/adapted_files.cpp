@@ -27,7 +27,7 @@ using checkpoint::Piece, foreign::ModelSource;
 namespace {
 
 constexpr const char* kAdapterTorchName = "adapter_model.bin";
-constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight", kWeight = ".weight";
+constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight", kOfLinear = ".weight";
 
 bool has_file(FileSystem& files, const std::string& folder, const std::string& name) {
   return files.kind(folder + "/" + name) != EntryKind::Missing;
@@ -294,8 +294,8 @@ class AdaptedFiles final : public ModelFiles {
         missing.push_back(fmt::format("layer {}", layer));
     const bool are_some_of_each = missing.empty();
     for (const std::string& name : names()) {
-      if (!are_some_of_each || !config.modules || !name.ends_with(kWeight) || matrices_.contains(name)) continue;
-      const std::string module = name.substr(0, name.size() - kWeight.size());
+      if (!are_some_of_each || !config.modules || !name.ends_with(kOfLinear) || matrices_.contains(name)) continue;
+      const std::string module = name.substr(0, name.size() - kOfLinear.size());
       const bool is_chosen = config.layers.empty() || std::ranges::find(config.layers, layer_of(module)) != config.layers.end();
       if (is_chosen && config.modules->hold(module) && !config.excluded.hold(module)) missing.push_back(printable(module));
     }
