@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "engine/checkpoint/strict_json.h"
 
 namespace trivet::checkpoint {
@@ -15,6 +17,18 @@ namespace {
 
 constexpr std::string_view kStep = "step-";
 constexpr int64_t kNameLimitBytes = 64;
+
+// Whoever names what is no directory has made a mistake; no checkpoint is damaged.
+void check_directory(FileSystem& files, const std::string& path) {
+  try {
+    files.list(path);
+  } catch (const FileError& error) {
+    if (error.error_number() != ENOENT && error.error_number() != ENOTDIR) return;  // whoever reads it says more
+    throw CheckpointError(
+        ExitCode::Usage,
+        fmt::format("{}: no such directory; give a directory of checkpoints or one of its steps", printable(path)));
+  }
+}
 
 }  // namespace
 
@@ -107,6 +121,7 @@ bool names_step(FileSystem& files, const std::string& path) {
 
 LoadedStep open_path(FileSystem& files, const std::string& path, StepFiles which, std::vector<std::string>* passed_over) {
   const std::string followed = follow_name(files, path);
+  if (followed == path) check_directory(files, path);
   const bool is_step = parse_step(std::filesystem::path(followed).filename().string()).has_value();
   return is_step ? LoadedStep(files, followed, which) : open_newest(files, followed, which, passed_over);
 }

@@ -176,6 +176,10 @@ bool Document::refuses_type(const JsonNode& object, const std::string& section) 
 void Document::collect(const JsonNode& object, const std::string& section) {
   const bool type_is_refused = refuses_type(object, section);
   for (const JsonMember& member : object.members) {
+    if (is_blank(member.key)) {
+      mistakes_.add(member.at, section, "a key is empty; name it, or remove it");
+      continue;
+    }
     const std::string path = table_.canonical(section.empty() ? member.key : section + "." + member.key);
     const Feature* feature = table_.find_feature(path);
     if (feature && !(feature->works && is_switched_on(*feature, member.value))) {
@@ -229,9 +233,10 @@ bool Document::has_keys_of(const JsonNode& value, const std::vector<std::string>
 // The section that an unknown one was meant to be, going by its name or by its keys: {"offload_optimizer": {...}} at the top
 // level, or {"zero": {"stage": 3}}. Empty: none.
 std::string Document::section_meant_by(const JsonMember& member) const {
+  const std::string ending = "." + member.key;
   for (const KeyEntry& entry : table_.entries()) {
     const std::string section = entry.section();
-    if (entry.effect == Effect::Works && entry.origin != Origin::Own && section.ends_with("." + member.key)) return section;
+    if (entry.effect == Effect::Works && entry.origin != Origin::Own && section.ends_with(ending)) return section;
   }
   for (const KeyEntry& entry : table_.entries())
     if (tells_a_section(entry) && member.value.find(std::string(entry.name()))) return entry.section();

@@ -14,6 +14,8 @@ const JsonNode* JsonNode::find(const std::string& key) const {
 
 JsonNode* JsonNode::find(const std::string& key) { return const_cast<JsonNode*>(std::as_const(*this).find(key)); }
 
+bool is_blank(const std::string& key) { return key.find_first_not_of(" \t\r\n") == std::string::npos; }
+
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {

@@ -38,6 +38,9 @@ struct JsonMember {
   JsonNode value;
 };
 
+// Whether a key is empty, or spaces alone.
+bool is_blank(const std::string& key);
+
 // The value as compact JSON. Numbers are printed as they were written.
 std::string to_json(const JsonNode& node);
 std::string quoted(const std::string& text);

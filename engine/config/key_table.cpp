@@ -109,8 +109,9 @@ std::vector<std::string> KeyTable::sections_with(const std::string& name) const 
           (works || sections.empty()))
         sections.push_back(entry.section());
   if (!sections.empty()) return sections;
+  const std::string ending = "." + name;
   for (const auto& [other_name, path] : names_)
-    if (other_name.ends_with("." + name)) sections.push_back(other_name.substr(0, other_name.rfind('.')));
+    if (other_name.ends_with(ending)) sections.push_back(other_name.substr(0, other_name.rfind('.')));
   return sections;
 }
 

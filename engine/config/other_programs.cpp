@@ -281,12 +281,14 @@ std::string key_meant_by(const std::string& name) {
 }
 
 bool is_path_with_underscores(const std::string& name, const std::string& path) {
-  if (path.find('.') == std::string::npos) return false;
+  if (path.find('.') == std::string::npos || name.size() > path.size()) return false;
   const std::string plain = lower_words(name);
   return plain == flattened(path, true) || plain == flattened(path, false);
 }
 
 bool has_words_of(const std::string& name, const std::string& words) {
+  constexpr size_t kLongest = 1000;  // a longer name means nothing, and looking for each section in it takes time
+  if (name.size() > kLongest) return false;
   return ("_" + lower_words(name) + "_").find("_" + words + "_") != std::string::npos;
 }
 

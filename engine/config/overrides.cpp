@@ -48,22 +48,36 @@ JsonMember& member_of(JsonNode& object, const std::string& key) {
   return member;
 }
 
+// "a.b" -> "a", "b"
+std::vector<std::string> keys_of_path(const std::string& path) {
+  std::vector<std::string> keys{""};
+  for (const char letter : path)
+    if (letter == '.')
+      keys.emplace_back();
+    else
+      keys.back() += letter;
+  return keys;
+}
+
 void apply(JsonNode& root, const std::string& text) {
   if (!is_utf8(text))
     throw ConfigError(
         fmt::format("--set {}: is not UTF-8; write it in UTF-8 (if it names a file, rename the file)", printable(text)));
   const size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0)
+  if (equals == std::string::npos)
     throw ConfigError(fmt::format("--set {}: key=value is expected, such as --set zero_optimization.stage=2", printable(text)));
   JsonNode* object = &root;
-  size_t start = 0;
-  const std::string path = text.substr(0, equals);
-  for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', start)) {
-    object = &member_of(*object, path.substr(start, dot - start)).value;
+  std::vector<std::string> keys = keys_of_path(text.substr(0, equals));
+  if (std::ranges::any_of(keys, is_blank))
+    throw ConfigError(fmt::format("--set {}: {} is empty; name it, as in --set zero_optimization.stage=2", printable(text),
+                                  keys.size() == 1 ? "the key" : "a part of the key"));
+  const std::string last = keys.back();
+  keys.pop_back();
+  for (const std::string& key : keys) {
+    object = &member_of(*object, key).value;
     if (object->kind != JsonKind::Object) *object = empty_object();
-    start = dot + 1;
   }
-  JsonMember& member = member_of(*object, path.substr(start));
+  JsonMember& member = member_of(*object, last);
   member.at = {};
   member.value = value_of(text.substr(equals + 1));
 }

@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
 
+#include "core/printable.h"
 #include "engine/config/config.h"
 #include "engine/data/characters.h"
 #include "engine/data/counted_targets.h"
 #include "engine/data/data_error.h"
 #include "engine/data/document_encoder.h"
 #include "engine/data/file_pattern.h"
+#include "engine/data/folder_walk.h"
 #include "engine/data/foreign_tokens.h"
 #include "engine/data/input_files.h"
 #include "engine/data/text_check.h"
@@ -68,6 +71,7 @@ struct Opened {
   std::shared_ptr<Tokenizer> tokenizer;
   std::vector<std::string> notes = {};
   LineFacts facts = {};
+  std::vector<std::string> files = {};
 };
 
 // Refuses a token file that was made with a different tokenizer from the one that the config names.
@@ -239,6 +243,8 @@ Opened open_any(const DataOptions& options, const std::string& pattern, FolderUs
   else
     opened = open_documents(options, pattern, inputs.texts, std::move(tokenizer));
   opened.notes = inputs.notes;
+  opened.files = inputs.tokens;
+  for (const InputFile& file : inputs.texts) opened.files.push_back(file.path);
   if (!matching.note.empty()) opened.notes.push_back(matching.note);
   return opened;
 }
@@ -304,6 +310,7 @@ Dataset training_dataset(const DataOptions& options, const Opened& train, const 
   Dataset dataset;
   dataset.tokenizer = train.tokenizer;
   dataset.notes = train.notes;
+  dataset.files = train.files;
   dataset.vocabulary_size =
       options.vocabulary == VocabularyKind::Size ? options.vocabulary_size : dataset.tokenizer->vocabulary_size();
   dataset.train = checked(train.tokens, dataset.vocabulary_size, path);
@@ -329,6 +336,33 @@ Dataset open_with(const DataOptions& options, const std::shared_ptr<Tokenizer>& 
   else
     open_validation(options, path, dataset);
   return dataset;
+}
+
+// Its documents would be drawn as often as the weights of both say.
+void refuse_repeated_sources(const DataOptions& options) {
+  std::set<std::string> named;
+  MetFiles met;
+  for (const DataSource& source : options.data.sources) {
+    std::error_code none;
+    const bool is_new = std::filesystem::exists(source.path, none) ? met.is_new(source.path) : named.insert(source.path).second;
+    if (!is_new)
+      bad_key(options, "data.sources",
+              fmt::format("{} is in the list twice; name it once, with the sum of its weights", printable(source.path)));
+  }
+}
+
+// A part of a source may be another one, to be drawn more often.
+void note_shared_files(const DataOptions& options, std::vector<Dataset>& datasets) {
+  MetFiles met;
+  std::vector<std::string> shared;
+  for (const Dataset& dataset : datasets)
+    for (const std::string& file : dataset.files)
+      if (!met.is_new(file)) shared.push_back(file);
+  if (shared.empty()) return;
+  datasets[0].notes.push_back(
+      fmt::format("data.sources: {}{} in two of the {} sources, so what {} is drawn with the weights of both",
+                  printable(shared[0]), shared.size() == 1 ? " is" : fmt::format(" and {} more files are", shared.size() - 1),
+                  options.data.sources.size(), shared.size() == 1 ? "it holds" : "they hold"));
 }
 
 }  // namespace
@@ -367,6 +401,7 @@ Dataset open_dataset(const DataOptions& options) {
 
 std::vector<Dataset> open_sources(const DataOptions& options) {
   if (options.data.sources.empty()) return {open_dataset(options)};
+  refuse_repeated_sources(options);
   std::vector<Dataset> datasets;
   DataOptions one = options;
   for (const DataSource& source : options.data.sources) {
@@ -376,6 +411,7 @@ std::vector<Dataset> open_sources(const DataOptions& options) {
     if (!options.data.validation.empty()) one.data.validation_fraction = 0;
     one.data.validation.clear();
   }
+  note_shared_files(options, datasets);
   return datasets;
 }
 

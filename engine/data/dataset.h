@@ -38,6 +38,7 @@ struct Dataset {
   std::shared_ptr<Tokenizer> tokenizer;       // null for a token file without one
   int64_t vocabulary_size = 0;
   std::vector<std::string> notes = {};  // what the user should know about the files
+  std::vector<std::string> files = {};  // of the training data
 };
 
 // Whether some of options.data.train and options.data.sources are not files of tokens, so that a tokenizer is needed.
@@ -46,7 +47,8 @@ bool reads_texts(const DataOptions& options);
 // What options.data.train names.
 Dataset open_dataset(const DataOptions& options);
 // What each of options.data.sources names, or options.data.train alone. All have the same tokenizer; if it is "characters", it
-// is that of the first. options.data.validation, if it is given, is the validation of the first.
+// is that of the first. Sources that are the same are refused, and a note says which files are in two of them.
+// options.data.validation, if it is given, is the validation of the first.
 std::vector<Dataset> open_sources(const DataOptions& options);
 
 // What the tokenizer of files must be equal to: that of a file that was opened before them.

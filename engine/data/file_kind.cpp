@@ -282,12 +282,6 @@ void read_keys(std::string_view object, FileLook& look) {
   if (!look.has_documents) look.advice = advice_for_record(json);
 }
 
-std::string name_without_packing(const std::string& path) {
-  for (const std::string_view packed : {".gz", ".zst"})
-    if (path.ends_with(packed)) return path.substr(0, path.size() - packed.size());
-  return path;
-}
-
 FileLook json_of(FileKind kind) {
   FileLook look{.kind = kind};
   look.what = kind == FileKind::JsonLines ? "lines of JSON" : kind == FileKind::JsonList ? "a list of JSON" : "objects of JSON";
@@ -346,16 +340,6 @@ FileLook look_into_objects(const Beginning& file, std::string_view text) {
   return look;
 }
 
-// Whether a text begins with what the README.md of a data set says to Hugging Face's hub. (Pages of other programs begin with
-// "---", too.)
-bool is_data_card(std::string_view text) {
-  if (!text.starts_with("---\n") && !text.starts_with("---\r\n")) return false;
-  text = text.substr(0, text.find("\n---", 1));
-  constexpr std::array kKeys{
-      "\nlicense:", "\ntask_categories:", "\ndataset_info:", "\nconfigs:", "\nlanguage:", "\npretty_name:"};
-  return std::ranges::any_of(kKeys, [&](const char* key) { return text.find(key) != std::string_view::npos; });
-}
-
 // "[1, 2" and nothing else but numbers.
 bool is_list_of_numbers(std::string_view text) {
   return text.starts_with('[') && text.find(',') != std::string_view::npos &&
@@ -407,6 +391,12 @@ FileLook look_into_text(const Beginning& file) {
 
 }  // namespace
 
+std::string name_without_packing(const std::string& path) {
+  for (const std::string_view packed : {".gz", ".zst"})
+    if (path.ends_with(packed)) return path.substr(0, path.size() - packed.size());
+  return path;
+}
+
 bool is_called_lines(const std::string& path) {
   const std::string name = name_without_packing(path);
   return name.ends_with(".jsonl") || name.ends_with(".ndjson");
@@ -425,9 +415,7 @@ FileLook look_into(const std::string& path) {
   if (file.is_whole) check.finish();
   if (!check.is_text()) return look_into_bytes(file, check);
   if (FileLook look; look_into_marks(file, look)) return look;
-  FileLook look = look_into_text(file);
-  look.is_data_card = is_data_card(file.bytes);
-  return look;
+  return look_into_text(file);
 }
 
 void refuse_bytes(const std::string& path, const std::string& finding) {

@@ -29,10 +29,11 @@ struct FileLook {
   // text of a document (json_lines.h).
   std::string keys = "";
   bool has_documents = true;
-  bool is_data_card = false;    // a text that describes a data set: it begins as the README.md of Hugging Face do
   int64_t bytes_elsewhere = 0;  // of the file that a pointer of Git LFS stands for
 };
 
+// Without .gz or .zst at the end.
+std::string name_without_packing(const std::string& path);
 // NAME.jsonl or NAME.ndjson; or these and NAME.json. The name may end with .gz or .zst after that.
 bool is_called_lines(const std::string& path);
 bool is_called_json(const std::string& path);

@@ -8,7 +8,9 @@
 #include <cctype>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "core/printable.h"
 #include "engine/data/data_error.h"
@@ -40,22 +42,50 @@ std::string small_letters(std::string_view text) {
 std::string name_in_words(const std::string& name) { return printable(name, 4096); }
 
 bool has_name_of_text(const std::string& path) {
-  std::string_view name = path;
-  for (const std::string_view packed : {".gz", ".zst"})
-    if (name.ends_with(packed)) name.remove_suffix(packed.size());
+  const std::string name = name_without_packing(path);
   constexpr std::array<std::string_view, 3> kTexts{".txt", ".text", ".md"};
   return std::ranges::any_of(kTexts, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-// README.md, LICENSE.txt and the like, which come with data.
-bool is_about_data(const std::string& path) {
-  const std::string name = small_letters(fs::path(path).stem().string());
+// README.md, README_zh.md, LICENSE, tokenizer.json and the like, which come with data and are none. Files of a series, such as
+// notice-1.txt, are not among them.
+bool comes_with_data(const std::string& path) {
+  constexpr std::array<std::string_view, 12> kFiles{"dataset_infos.json",
+                                                    "dataset_info.json",
+                                                    "dataset_dict.json",
+                                                    "vocab.json",
+                                                    "vocab.txt",
+                                                    "vocab.bpe",
+                                                    "merges.txt",
+                                                    "tokenizer.json",
+                                                    "tokenizer.model",
+                                                    "added_tokens.json",
+                                                    "tokenizer_config.json",
+                                                    "special_tokens_map.json"};
   constexpr std::array<std::string_view, 9> kNames{"readme",   "license",   "licence",      "copying",     "notice",
                                                    "citation", "changelog", "contributing", "requirements"};
-  return std::ranges::any_of(kNames, [&](std::string_view about) {
-    return name.starts_with(about) &&
-           (name.size() == about.size() || std::isalpha(static_cast<unsigned char>(name[about.size()])) == 0);
+  constexpr size_t kWithVariants = 3;  // of these names: README_zh, LICENSE-MIT
+  const fs::path file = fs::path(small_letters(name_without_packing(path))).filename();
+  if (std::ranges::find(kFiles, file.string()) != kFiles.end()) return true;
+  const std::string name = file.stem().string();
+  if (is_called_json(path)) return false;
+  if (std::ranges::find(kNames, name) != kNames.end()) return true;
+  return std::any_of(kNames.begin(), kNames.begin() + kWithVariants, [&](std::string_view about) {
+    const auto is_letter = [&](size_t at) {
+      return at < name.size() && std::isalpha(static_cast<unsigned char>(name[at])) != 0;
+    };
+    return name.starts_with(about) && !is_letter(about.size()) && is_letter(about.size() + 1);
   });
+}
+
+// The first two texts that are the same by their names, but for how they are packed.
+std::optional<std::pair<std::string, std::string>> packed_twice(const std::vector<InputFile>& texts) {
+  std::map<std::string, std::string> known;  // by the name without packing
+  for (const InputFile& file : texts) {
+    const auto [first, is_new] = known.try_emplace(name_without_packing(file.path), file.path);
+    if (!is_new) return std::pair(first->second, file.path);
+  }
+  return {};
 }
 
 // What editors, downloads and writers leave next to the file itself: "a.jsonl~", "a.jsonl.tmp".
@@ -133,15 +163,22 @@ class FolderChoice {
       : folder_(without_slash(std::move(folder))), read_as_(read_as), use_(use), walk_(walk_folder(folder_)) {}
 
   void add_to(InputFiles& inputs) {
-    for (const FoundFile& file : walk_.files) consider(file);
+    for (const FoundFile& file : walk_.files)
+      if (read_as_ != ReadAs::Bytes && comes_with_data(file.path))
+        about_.push_back(file);
+      else
+        consider(file);
+    read_what_comes_with_data_if_alone();
     leave_out_other_names();
-    leave_out_what_is_about_data();
     if (!texts_.empty() && !tokens_.empty()) leave_out_tokens();
     if (texts_.empty() && tokens_.empty()) refuse_empty();
     refuse_most_left_out();
     check_splits(inputs);
     add_notes(inputs);
-    for (const Candidate& file : texts_) inputs.texts.push_back(file.input);
+    std::vector<InputFile> texts;
+    for (const Candidate& file : texts_) texts.push_back(file.input);
+    refuse_packed_twice(texts);
+    inputs.texts.insert(inputs.texts.end(), texts.begin(), texts.end());
     for (const FoundFile& file : tokens_) inputs.tokens.push_back(file.path);
   }
 
@@ -150,7 +187,6 @@ class FolderChoice {
     InputFile input;
     int64_t bytes = 0;
     std::string what;
-    bool is_data_card = false;
   };
 
   static std::string without_slash(std::string folder) {
@@ -191,13 +227,10 @@ class FolderChoice {
       tokens_.push_back(file);
     } else if (look.kind == FileKind::Unread || look.kind == FileKind::Tokens) {
       put(left_out_, look.what, {file.path, std::max(file.bytes, look.bytes_elsewhere)}, look.advice);
-      is_of_another_kind_ =
-          is_of_another_kind_ || look.what.starts_with("a Parquet") || look.what.starts_with("a stream of Arrow");
     } else if (read_as_ == ReadAs::Text) {
-      texts_.push_back({{file.path, FileKind::Text}, file.bytes, "text", look.is_data_card});
+      texts_.push_back({{file.path, FileKind::Text}, file.bytes, "text"});
     } else if (json && (look.has_documents || is_called_lines(file.path))) {
       texts_.push_back({{file.path, look.kind}, file.bytes, look.what});
-      is_of_another_kind_ = true;
     } else if (json) {
       put(left_out_, "JSON without texts", file,
           fmt::format("the first object of {} has {}, but a document has \"text\", \"prompt\" and \"completion\", or "
@@ -205,7 +238,7 @@ class FolderChoice {
                       name_in_words(file.path), look.keys.empty() ? "no keys" : look.keys,
                       look.advice.empty() ? "" : ": " + look.advice));
     } else if (has_name_of_text(file.path)) {
-      texts_.push_back({{file.path, FileKind::Text}, file.bytes, "text", look.is_data_card});
+      texts_.push_back({{file.path, FileKind::Text}, file.bytes, "text"});
     } else {
       put(left_out_, fmt::format("texts that are called {}", ending_of(file.path)), file,
           "to read every text of the folder, set data.read_as to \"text\" (--read-as text of `trivet data prepare`)");
@@ -229,21 +262,23 @@ class FolderChoice {
     std::erase_if(tokens_, [&](const FoundFile& file) { return is_repeated(file.path); });
   }
 
-  // A description of a data set that Hugging Face publishes is known by its beginning; the others are left out only next to
-  // data of another kind, because in a folder of texts they may be meant.
-  void leave_out_what_is_about_data() {
-    const auto is_left_out = [&](const Candidate& file) {
-      if (file.input.kind != FileKind::Text || !is_about_data(file.input.path)) return false;
-      const bool has_others = texts_.size() + tokens_.size() > 1;
-      return is_of_another_kind_ || !tokens_.empty() || (file.is_data_card && has_others);
-    };
-    std::vector<Candidate> kept;
-    for (const Candidate& file : texts_)
-      if (is_left_out(file))
-        about_.push_back({file.input.path, file.bytes});
-      else
-        kept.push_back(file);
-    texts_ = std::move(kept);
+  // In a folder that holds nothing else, these files are what is meant.
+  void read_what_comes_with_data_if_alone() {
+    if (!texts_.empty() || !tokens_.empty() || bytes_of_all(left_out_) > 0) return;
+    for (const FoundFile& file : std::exchange(about_, {})) consider(file);
+  }
+
+  void refuse_packed_twice(const std::vector<InputFile>& texts) const {
+    const auto twice = packed_twice(texts);
+    if (!twice) return;
+    bad_file(folder_, fmt::format("holds {} and {}, which differ only in how they are packed, by their names; each document of "
+                                  "them would count twice. Remove one of them, or name those to read, such as \"{}/*{}\"",
+                                  name_in_folder(twice->first), name_in_folder(twice->second), folder_,
+                                  fs::path(twice->second).extension().string()));
+  }
+
+  std::string name_in_folder(const std::string& path) const {
+    return name_in_words(path.substr(std::min(folder_.size() + 1, path.size())));
   }
 
   void leave_out_tokens() {
@@ -308,12 +343,12 @@ class FolderChoice {
     if (use_ == FolderUse::Validate) return;
     std::vector<std::string> held_out, training;
     const auto add = [&](const std::string& path) {
-      const std::string name = path.substr(std::min(folder_.size() + 1, path.size()));
+      const std::string name = name_in_folder(path);
       const std::set<std::string> words = words_in(name);
       if (is_for_tests(words))
-        held_out.push_back(name_in_words(name));
+        held_out.push_back(name);
       else if (is_for_training(words))
-        training.push_back(name_in_words(name));
+        training.push_back(name);
     };
     for (const Candidate& file : texts_) add(file.input.path);
     for (const FoundFile& file : tokens_) add(file.path);
@@ -342,7 +377,7 @@ class FolderChoice {
   std::string rest_in_words() const {
     FileGroups rest = left_out_;
     for (const auto& [what, group] : made_before_) rest[what] = group;
-    for (const FoundFile& file : about_) put(rest, "what describes the data", file);
+    for (const FoundFile& file : about_) put(rest, "what comes with the data", file);
     for (const std::string& path : walk_.repeated) put(rest, "other names of what is read", {path, 0});
     for (const std::string& path : walk_.broken) put(rest, "links that lead nowhere", {path, 0});
     for (const std::string& path : walk_.special) put(rest, "pipes and devices", {path, 0});
@@ -361,7 +396,6 @@ class FolderChoice {
   std::vector<FoundFile> tokens_, about_;
   FileGroups left_out_, made_before_;
   std::string left_out_advice_;
-  bool is_of_another_kind_ = false;  // the folder has data that is not plain text
 };
 
 void add_file(const std::string& path, ReadAs read_as, InputFiles& inputs) {
@@ -414,6 +448,27 @@ void note_splits(const std::vector<std::string>& names, FolderUse use, InputFile
       training[0], list_in_words(held_out)));
 }
 
+// Of a list or a pattern; a folder is refused, or these files are left out of it.
+void note_packed_twice(InputFiles& inputs) {
+  if (const auto twice = packed_twice(inputs.texts); twice)
+    inputs.notes.push_back(
+        fmt::format("reads {} and {}, which differ only in how they are packed, by their names; if they are "
+                    "the same, each document of them counts twice: name one of them",
+                    name_in_words(twice->first), name_in_words(twice->second)));
+}
+
+void note_what_comes_with_data(const std::vector<std::string>& names, InputFiles& inputs) {
+  std::vector<std::string> about;
+  for (const InputFile& file : inputs.texts)
+    if (comes_with_data(file.path) && std::ranges::find(names, file.path) != names.end())
+      about.push_back(name_in_words(file.path));
+  if (about.empty() || about.size() == inputs.texts.size()) return;
+  inputs.notes.push_back(
+      fmt::format("reads {} as data, too, which by {} only {} with data; if that is not meant, name the "
+                  "other files alone",
+                  list_in_words(about), about.size() == 1 ? "its name" : "their names", about.size() == 1 ? "comes" : "come"));
+}
+
 }  // namespace
 
 InputFiles find_inputs(const std::vector<std::string>& names, ReadAs read_as, FolderUse use) {
@@ -425,6 +480,8 @@ InputFiles find_inputs(const std::vector<std::string>& names, ReadAs read_as, Fo
       add_file(name, read_as, inputs);
   leave_out_other_names(inputs);
   note_splits(names, use, inputs);
+  note_packed_twice(inputs);
+  note_what_comes_with_data(names, inputs);
   return inputs;
 }
 

@@ -6,8 +6,8 @@
 //   texts                    whose names end with .txt, .text or .md, also with .gz or .zst after it
 //   files of tokens          if there are no texts
 //
-// README.md and the like are left out next to data of another kind. A folder is refused if most of its bytes would be left out,
-// or if it holds both the training files of a data set and those for tests.
+// README.md, tokenizer.json and the like are left out next to other data. A folder is refused if most of its bytes would be
+// left out, if it holds both the training files of a data set and those for tests, or a text both packed and not.
 #pragma once
 
 #include <string>

@@ -108,8 +108,16 @@ bool is_learned(const MessageJson& message, const std::string& role, LineFacts& 
   return learned.value_or(true);
 }
 
+// A text may not hold NUL, whether it is written as an escape or as a byte.
+std::string checked_text(const MessageJson& value, const char* key) {
+  std::string text = value.get<std::string>();
+  if (text.find('\0') != std::string::npos)
+    refuse_line(fmt::format("\"{}\" holds NUL (\\u0000), so it is no text; remove the character, or the line", key));
+  return text;
+}
+
 std::string text_of_part(const MessageJson& part) {
-  if (part.is_string()) return part.get<std::string>();
+  if (part.is_string()) return checked_text(part, "content");
   const std::string type = part.is_object() ? part.value("type", MessageJson("text")).dump() : "";
   if (type == "\"text\"" && !part.contains("text"))
     refuse_line("a part of \"content\" has no \"text\", or one that is null; give it a text, or leave the part out");
@@ -125,7 +133,7 @@ std::string content_of(const MessageJson& message, const char* key) {
   if (!content.is_array()) {
     if (!content.is_string())
       refuse_line(fmt::format("\"{}\" is {}; it must be a string, or a list of texts", key, content.type_name()));
-    return content.get<std::string>();
+    return checked_text(content, key);
   }
   std::string text;
   for (const MessageJson& part : content) text += text_of_part(part);
@@ -164,7 +172,7 @@ void refuse_line(const std::string& message) { throw DataError(ExitCode::Usage, 
 std::string string_at(const nlohmann::json& object, const char* key) {
   const MessageJson& value = object.at(key);
   if (!value.is_string()) refuse_line(fmt::format("\"{}\" is {}; it must be a string", key, value.type_name()));
-  return value.get<std::string>();
+  return checked_text(value, key);
 }
 
 void drop_nulls(nlohmann::json& json) {

@@ -121,9 +121,11 @@ constexpr std::array<std::string_view, 5> kBeginsOfText{"<|begin_of_text|>", "<\
 }  // namespace
 
 std::string find_tokenizer_in(const std::string& folder) {
-  for (const char* name : kFilesInFolder)
-    if (std::filesystem::is_regular_file(std::filesystem::path(folder) / name))
-      return (std::filesystem::path(folder) / name).string();
+  std::error_code none;
+  for (const char* name : kFilesInFolder) {
+    const std::filesystem::path path = std::filesystem::path(folder) / name;
+    if (std::filesystem::exists(std::filesystem::symlink_status(path, none))) return path.string();  // also what cannot be read
+  }
   return "";
 }
 

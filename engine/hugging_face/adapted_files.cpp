@@ -215,6 +215,14 @@ class AdaptedFiles final : public ModelFiles {
       if (const auto found = matrices_.find(piece.name); found != matrices_.end()) add_product(piece, found->second);
   }
 
+  std::string origin(const std::string& name, int64_t row) const override {
+    const std::string of_model = ModelFiles::origin(name, row);
+    const auto found = matrices_.find(name);
+    return found == matrices_.end() ? of_model
+                                    : fmt::format("{}, to which {} and {} were added,", of_model,
+                                                  adapter_.origin(found->second.a, 0), adapter_.origin(found->second.b, 0));
+  }
+
   uint64_t digest() const override { return ModelFiles::digest() * 0x9E3779B97F4A7C15u + adapter_.digest(); }
 
  private:

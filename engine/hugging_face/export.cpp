@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/checkpoint/converted_source.h"
@@ -242,6 +243,19 @@ ChatTemplate chat_template_of(const LoadedStep& step, const ExportOptions& optio
   return parse_config(step.config(), step.directory() + "/manifest.json").data.chat_template;
 }
 
+// Returns the text. What a file of the original is to say of tokens may be changed here, so a broken one is refused.
+std::string checked_companion(std::string text, const std::string& path) {
+  const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);
+  const bool is_small =
+      name == "generation_config.json" || name == "tokenizer_config.json" || name == "special_tokens_map.json";
+  const auto is_object = [&] {
+    return json_excess(text, {.levels = 64}).empty() && nlohmann::json::parse(text, nullptr, false).is_object();
+  };
+  if (is_small && !is_object())
+    throw ConfigError(fmt::format("--like: {} is no JSON object; restore or remove it", printable(path)));
+  return text;
+}
+
 Companions companions_like(FileSystem& files, const LoadedStep& step, const model::Description& description,
                            const ExportOptions& options) {
   const std::string path = options.like + "/" + kConfigName;
@@ -260,15 +274,23 @@ Companions companions_like(FileSystem& files, const LoadedStep& step, const mode
   Companions companions{described.architecture, config_text_like(original, options.dtype), {}, {}};
   for (const std::string_view name : kCompanions) {
     const std::string file = options.like + "/" + std::string(name);
-    if (files.kind(file) == EntryKind::File) companions.files.emplace(name, read_text(files, file, kCompanionLimitBytes));
+    const EntryKind kind = files.kind(file);
+    if (kind == EntryKind::File)
+      companions.files.emplace(name, checked_companion(read_text(files, file, kCompanionLimitBytes), file));
+    else if (kind != EntryKind::Missing)
+      companions.notes.push_back(
+          fmt::format("{} was not copied, because it is a link, a folder, a pipe or a device; put the "
+                      "file itself there",
+                      printable(file)));
   }
   const ChatTemplate chat_template = chat_template_of(step, options);
   if (chat_template == ChatTemplate::None) return companions;
   std::string tokenizer = step.run_state().tokenizer;
   if (const auto found = companions.files.find("tokenizer.json"); tokenizer.empty() && found != companions.files.end())
     tokenizer = found->second;
-  companions.notes =
-      adapt_to_template(text_tokens_of(tokenizer, chat_template), chat_template, companions.config, companions.files);
+  for (std::string& change :
+       adapt_to_template(text_tokens_of(tokenizer, chat_template), chat_template, companions.config, companions.files))
+    companions.notes.push_back(std::move(change));
   return companions;
 }
 

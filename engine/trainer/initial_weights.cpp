@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/finite_source.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/config/vocabulary_rows.h"
@@ -17,7 +18,6 @@
 #include "engine/hugging_face/pretrained_model.h"
 #include "engine/hugging_face/same_model.h"
 #include "engine/same_on_all_ranks.h"
-#include "engine/trainer/finite_weights.h"
 #include "engine/trainer/new_adapters.h"
 #include "engine/trainer/stopwatch.h"
 
@@ -199,7 +199,7 @@ std::string load_initial_weights_if_asked(Run& run) {
   check_same_model(initial, path, run.config, ours, run.data->vocabulary_size());
   if (run.is_first_rank())
     for (const std::string& note : initial.notes()) run.log.info(fmt::format("{}: {}", key, note));
-  const FiniteWeights weights(initial.weights());
+  const checkpoint::FiniteSource weights(initial.weights(), key);
   run.engine.load_weights(NewAdapters(weights, run.engine.model(), static_cast<uint64_t>(run.config.training.seed)));
   return initial.in_words();
 }

@@ -94,10 +94,8 @@ bool is_step(const std::string& directory) { return std::filesystem::path(direct
   const std::string what = !std::filesystem::exists(directory, error) ? fmt::format("there is no directory \"{}\"", name)
                            : !std::filesystem::is_directory(directory, error) ? fmt::format("\"{}\" is not a directory", name)
                                                                               : fmt::format("\"{}\" holds no checkpoint", name);
-  const std::string message = fmt::format(
-      "--resume: {}; name the directory of an earlier run, which is its checkpoint.directory, or one of its steps", what);
-  if (is_step(directory)) throw CheckpointError(ExitCode::CheckpointCorrupt, message);
-  throw ConfigError(message);
+  throw ConfigError(fmt::format(
+      "--resume: {}; name the directory of an earlier run, which is its checkpoint.directory, or one of its steps", what));
 }
 
 std::string resume_from_other(Run& run, const std::string& directory, const Checkpoints& checkpoints) {

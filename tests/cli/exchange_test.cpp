@@ -2,6 +2,7 @@
 // and other programs saved.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -199,6 +200,12 @@ TEST_F(Exchange, NamesTheFileAndTheTensorOfAWeightThatIsNotFinite) {
                   HasSubstr(std::string("--init-from: tensor \"transformer.h.0.mlp.c_fc.weight\" of bad/model.safetensors "
                                         "has an element that is ") +
                             shown + ": no training can begin with it, whatever its learning rate"));
+      const Output import = folder.run("checkpoint import hf bad --output imported");
+      EXPECT_EQ(import.code, 15) << import.errors;
+      EXPECT_THAT(import.errors,
+                  HasSubstr(std::string("error: checkpoint import: tensor \"transformer.h.0.mlp.c_fc.weight\" of "
+                                        "bad/model.safetensors has an element that is ") +
+                            shown + ": no training can begin with it"));
     }
 }
 
@@ -287,6 +294,15 @@ TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens)
         HasSubstr("imported/step-00000000 holds no tokenizer"))
         << vocabulary;
   }
+  std::filesystem::remove_all(folder.at("imported"));
+  folder.write("chat/generation_config.json", "{");
+  EXPECT_THAT(run("checkpoint import hf chat --output imported").text,
+              HasSubstr("note: the folder has no tokenizer.json or tokenizer.model, so the checkpoint holds no tokenizer\n"
+                        "note: chat/generation_config.json: is no JSON object"));
+  std::filesystem::remove_all(folder.at("imported"));
+  ASSERT_EQ(mkfifo(folder.at("chat/tokenizer.json").c_str(), 0600), 0);
+  EXPECT_THAT(run("checkpoint import hf chat --output imported").text,
+              HasSubstr("note: the tokenizer was left out: chat/tokenizer.json is a link, a folder, a pipe or a device"));
   write_padded_model(folder, "more", 98);
   EXPECT_THAT(refused("train config.json --init-from more --set data.train=ab.txt"),
               HasSubstr("the embedding has 97 rows, but the vocabulary \"more/tokenizer.json\" has 98 tokens"));

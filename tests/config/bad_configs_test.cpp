@@ -1,4 +1,8 @@
 // The cases are in bad_configs.txt, so that the messages can be read as a user reads them.
+#include <gmock/gmock.h>
+
+#include <ctime>
+
 #include "tests/config/support.h"
 
 namespace trivet {
@@ -59,6 +63,22 @@ TEST(BadConfigs, AnOverrideIsNamedAsTheSource) {
             "--set: train_batch_size: \"eight\" is not accepted; an integer is expected");
   EXPECT_EQ(refusal("{}", {"train_batch_size"}),
             "--set train_batch_size: key=value is expected, such as --set zero_optimization.stage=2");
+  for (const std::string key : {".training.steps", "training..steps", "training.", ".", "training. .steps"})
+    EXPECT_EQ(refusal("{}", {key + "=1"}),
+              "--set " + key + "=1: a part of the key is empty; name it, as in --set zero_optimization.stage=2");
+  EXPECT_EQ(refusal("{}", {"=1"}), "--set =1: the key is empty; name it, as in --set zero_optimization.stage=2");
+}
+
+// Every known name was once copied for a comparison with such a key, each as long as the key.
+TEST(BadConfigs, ALongKeyCostsNoMoreThanReadingIt) {
+  const std::string name(1'000'000, 'a');
+  const std::clock_t before = std::clock();
+  EXPECT_THAT(refusal("{\"" + name + "\": 1}"), testing::EndsWith("...: unknown key; `trivet config schema` lists all keys"));
+  EXPECT_EQ(refusal("{\"" + name + "\": {\"a\": \"b\"}}"), "accepted");
+  EXPECT_EQ(refusal("{\"" + name + "\": \"b\"}"), "accepted");
+  EXPECT_THAT(refusal("{\"training\": {\"" + name + "\": 1}}"), testing::HasSubstr("...: unknown key"));
+  const double seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  EXPECT_LT(seconds, 2);  // it was 4
 }
 
 TEST(BadConfigs, AFolderIsNoConfig) {

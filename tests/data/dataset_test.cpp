@@ -1,6 +1,7 @@
 #include "engine/data/dataset.h"
 #include "engine/data/data_error.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -158,6 +159,27 @@ TEST(Dataset, SourcesShareTheTokenizerOfTheFirst) {
   EXPECT_EQ(validated[0].validation->tokens(), 3);
   EXPECT_EQ(validated[1].validation, nullptr);
   EXPECT_EQ(validated[1].train->tokens(), 10);
+}
+
+TEST(Dataset, SourcesThatAreTheSameAreRefusedAndSharedFilesTold) {
+  const test::TemporaryFolder folder;
+  DataOptions options;
+  options.source = "c.json";
+  std::filesystem::create_directories(folder.at("d"));
+  const std::string text = folder.write("d/a.txt", "abcabcabca"), other = folder.write("b.txt", "abc"),
+                    link = folder.at("l.txt");
+  std::filesystem::create_symlink(text, link);
+  for (const auto& [one, two] : {std::pair(text, text), {text, link}, {folder.at("d"), folder.at("d/")}, {"x/*", "x/*"}}) {
+    options.data.sources = {{one, 1}, {other, 1}, {two, 2}};
+    EXPECT_THAT([&] { open_sources(options); },
+                testing::ThrowsMessage<DataError>("c.json: data.sources: " + two +
+                                                  " is in the list twice; name it once, with the sum of its weights"));
+  }
+  options.data.sources = {{folder.at("d"), 1}, {other, 1}};
+  EXPECT_EQ(open_sources(options)[0].notes.size(), 1u);
+  options.data.sources = {{folder.at("d"), 1}, {other, 1}, {text, 2}};
+  EXPECT_EQ(open_sources(options)[0].notes.back(),
+            "data.sources: " + text + " is in two of the 3 sources, so what it holds is drawn with the weights of both");
 }
 
 TEST(Dataset, DigestTellsDataApart) {

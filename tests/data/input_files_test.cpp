@@ -134,13 +134,48 @@ TEST_F(FoldersOfData, OfAClonedDataSetTheDataIsReadAndNotItsDescription) {
   const InputFiles inputs = find();
   EXPECT_THAT(names(inputs), ElementsAre("data/a.json.gz", "data/b.json"));
   EXPECT_THAT(inputs.notes[1],
-              AllOf(HasSubstr("JSON without texts: dataset_infos.json (29 bytes)"),
-                    HasSubstr("what describes the data: 2 files, LICENSE.txt and so on"), HasSubstr("hidden: 1 entry")));
-  fs::remove_all(folder.at("d/data"));
-  write("stories.txt", "once upon a time, and once more");
-  EXPECT_THAT(names(), ElementsAre("LICENSE.txt", "stories.txt")) << "a card is known by its beginning";
-  write("README.md", "# Notes");
-  EXPECT_THAT(names(), ElementsAre("LICENSE.txt", "README.md", "stories.txt")) << "in a folder of texts it may be meant";
+              AllOf(HasSubstr("what comes with the data: 3 files, LICENSE.txt and so on"), HasSubstr("hidden: 1 entry")));
+}
+
+TEST_F(FoldersOfData, WhatComesWithDataIsReadOnlyWhereNothingElseIs) {
+  const std::string more_than_the_data(5000, 'x');
+  write("a.txt", "once upon a time"), write("readme-1.txt", "one of a series");
+  write("notice of the day.txt", "read it"), write("b/vocabulary.txt", "words"), write("readmes.jsonl", "{\"text\": \"a\"}");
+  const auto data = names();
+  const std::vector<std::string> about{"README.md",       "LICENSE",      "b/Readme_zh.txt", "LICENSE-MIT.txt.gz",
+                                       "merges.txt",      "b/vocab.json", "tokenizer.json",  "dataset_infos.json",
+                                       "tokenizer.model", "CITATION.cff", "b/COPYING.txt",   "vocab.txt"};
+  for (const std::string& name : about) write(name, more_than_the_data);
+  EXPECT_EQ(names(), data);
+  EXPECT_THAT(data, testing::SizeIs(5));
+  EXPECT_THAT(find().notes[1], HasSubstr("what comes with the data: 12 files, CITATION.cff and so on (60.0 kB)"));
+  EXPECT_EQ(names(ReadAs::Text).size(), 5u);
+  EXPECT_EQ(names(ReadAs::Bytes).size(), 17u);
+  const std::vector<std::string> pattern{folder.at("d/README.md"), folder.at("d/a.txt")};
+  EXPECT_THAT(find_inputs(pattern, ReadAs::Auto, FolderUse::Train).notes,
+              ElementsAre("reads " + pattern[0] +
+                          " as data, too, which by its name only comes with data; if that is not meant, "
+                          "name the other files alone"));
+  EXPECT_THAT(find_inputs({pattern[0]}, ReadAs::Auto, FolderUse::Train).notes, ElementsAre());
+  fs::remove_all(folder.at("d"));
+  write("README.md", "# A text"), write("b/README.md", "# Another");
+  EXPECT_THAT(names(), ElementsAre("README.md", "b/README.md"));
+  write("data.zip", "PK\x03\x04\0"s);
+  EXPECT_THAT(refusal(), HasSubstr("is a folder in which nothing is read. It holds a zip archive: data.zip"));
+}
+
+TEST_F(FoldersOfData, ATextThatIsThereBothPackedAndNotIsReadOnce) {
+  const std::string line = "{\"text\": \"alpha beta\"}\n";
+  for (const auto& [one, other] : {std::pair("a.jsonl", "a.jsonl.gz"), {"b/a.txt", "b/a.txt.zst"}, {"c.md.gz", "c.md.zst"}}) {
+    write(one, line), write(other, line), write("a/b.txt.gz", line);
+    EXPECT_THAT(refusal(), HasSubstr("holds "s + one + " and " + other + ", which differ only in how they are packed")) << one;
+    const std::vector<std::string> pattern{folder.at("d/"s + one), folder.at("d/"s + other)};
+    EXPECT_THAT(find_inputs(pattern, ReadAs::Auto, FolderUse::Train).notes,
+                ElementsAre(HasSubstr("reads " + pattern[0] + " and " + pattern[1] + ", which differ only in how")));
+    fs::remove(pattern[1]);
+    EXPECT_EQ(refusal(), "no error");
+    fs::remove_all(folder.at("d"));
+  }
 }
 
 TEST_F(FoldersOfData, UnfinishedAndOlderCopiesAreLeftOut) {
@@ -215,7 +250,7 @@ TEST_F(FoldersOfData, FilesOfTokensAreReadIfThereAreNoTexts) {
   dataset.train->read(0, ids);
   EXPECT_THAT(ids, ElementsAre(3, 4, 1, 2));
   EXPECT_THAT(dataset.notes, ElementsAre(HasSubstr("reads files of tokens: 2 files, web_1.bin and so on"),
-                                         HasSubstr("leaves out what describes the data: README.md")));
+                                         HasSubstr("leaves out what comes with the data: README.md")));
   write("a.txt", std::string(5000, 'x'));
   EXPECT_THAT(names(), ElementsAre("a.txt"));
   write("a.txt", "x");

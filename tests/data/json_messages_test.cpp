@@ -138,6 +138,30 @@ TEST(KeysOfLines, ThatAreNotReadAreNoted) {
   EXPECT_THAT(facts.sentences(), ElementsAre(HasSubstr("k19 and more")));
 }
 
+TEST(KeysOfLines, MayHoldNoNulInATextWhichIsRefusedInAFileToo) {
+  const std::string nul = R"("a\u0000b")", refused = "\" holds NUL (\\u0000), so it is no text";
+  const auto message = [&](const std::string& role, const std::string& content) {
+    return fmt::format(R"({{"messages": [{{"role": {}, "content": {}}}, {}]}})", role, content, kAnswered);
+  };
+  for (const auto& [line, key] : std::vector<std::pair<std::string, std::string>>{
+           {"{\"text\": " + nul + "}", "text"},
+           {"{\"prompt\": " + nul + ", \"completion\": \"c\"}", "prompt"},
+           {"{\"prompt\": \"p\", \"completion\": " + nul + "}", "completion"},
+           {message("\"user\"", nul), "content"},
+           {message("\"user\"", "[" + nul + "]"), "content"},
+           {message("\"user\"", "[{\"type\": \"text\", \"text\": " + nul + "}]"), "text"},
+           {message(nul, "\"q\""), "role"},
+           {"{\"conversations\": [{\"from\": \"human\", \"value\": " + nul + "}, {\"from\": \"gpt\", \"value\": \"a\"}]}",
+            "value"}})
+    EXPECT_THAT(refusal(line), HasSubstr("\"" + key + refused)) << line;
+  for (const std::string key : {"prompt", "chosen", "rejected"}) {
+    std::string line = R"({"prompt": "x", "chosen": "y", "rejected": "z"})";
+    const size_t at = line.find("\"" + key + "\": ") + key.size() + 4;
+    EXPECT_THAT(refusal(line.replace(at, 3, nul), LineKind::Pair), HasSubstr("\"" + key + refused));
+  }
+  EXPECT_EQ(refusal(R"({"text": "a\u0001b", "id": "a\u0000b"})"), "accepted") << "what is not read may hold anything";
+}
+
 TEST(KeysOfLines, ThatAreGivenTwiceAreRefused) {
   const std::pair<std::string, std::string> cases[]{{R"({"text": "a", "text": "b"})", "text"},
                                                     {R"({"text": "a", "meta": {"id": 1, "x": "\":", "id": 1}})", "id"},

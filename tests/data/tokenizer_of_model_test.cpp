@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <map>
 
 #include "core/error.h"
@@ -87,10 +89,14 @@ INSTANTIATE_TEST_SUITE_P(
         Folder{"generation before the model",
                {{"generation_config.json", R"({"eos_token_id": [258]})"}, {"config.json", R"({"eos_token_id": 256})"}},
                "<|im_end|>"},
-        Folder{
-            "an id without a token",
-            {{"generation_config.json", R"({"eos_token_id": [50256, -1, null]})"}, {"config.json", R"({"eos_token_id": 258})"}},
-            "<|im_end|>"},
+        Folder{"an id without a token",
+               {{"generation_config.json", R"({"eos_token_id": [50256, 258, null]})"},
+                {"config.json", R"({"eos_token_id": 256})"}},
+               "<|im_end|>"},
+        Folder{"no id",
+               {{"generation_config.json", R"({"eos_token_id": [-1, null]})"}, {"config.json", R"({"eos_token_id": 258})"}},
+               "<|im_end|>"},
+        Folder{"a default of the program", {{"config.json", R"({"eos_token_id": 50256})"}}, "<|endoftext|>"},
         Folder{"a token that is not special",
                {{"tokenizer_config.json", R"({"eos_token": "A", "bos_token": "<|im_start|>"})"}},
                "A",
@@ -114,6 +120,35 @@ TEST(TokenizerOfModel, RefusesATokenThatItDoesNotHave) {
   refused(R"({"eos_token": "<|eot_id|>"})", "eos_token: \"<|eot_id|>\" is no token of " + folder.at("tokenizer.json"));
   refused(R"({"eos_token": 3})", "eos_token: is number; use the text of a token");
   refused("damaged", "is no JSON object");
+  refused("[", "is no JSON object");
+}
+
+// Each of these was read as if the folder had no such file.
+TEST(TokenizerOfModel, NamesAFileOfTheModelThatCannotBeRead) {
+  test::TemporaryFolder folder;
+  const auto expect_named = [&](const std::string& name, const std::string& message) {
+    EXPECT_THAT([&] { load_tokenizer(folder.path()); }, ThrowsMessage<DataError>(HasSubstr(name + message)));
+    std::filesystem::remove_all(folder.at(name));
+  };
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    ASSERT_EQ(mkfifo(folder.at(name).c_str(), 0600), 0);
+    expect_named(name, ": is a pipe or a device");
+    std::filesystem::create_symlink("nowhere", folder.at(name));
+    expect_named(name, ": no such file");
+  }
+  folder.write("tokenizer.json", tokenizer_text());
+  for (const char* name : {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+    folder.write(name, "{");
+    EXPECT_THAT([&] { check_role_files(folder.path()); },
+                ThrowsMessage<DataError>(HasSubstr(name + std::string(": is no JSON"))));
+    expect_named(name, ": is no JSON object of at most 64 levels; restore or remove it");
+    ASSERT_EQ(mkfifo(folder.at(name).c_str(), 0600), 0);
+    expect_named(name, ": is a pipe or a device");
+  }
+  folder.write("generation_config.json", R"({"eos_token_id": [50256, 3000]})");
+  expect_named("generation_config.json", ": eos_token_id: " + folder.at("tokenizer.json") + " has no token for 50256, 3000");
+  EXPECT_NO_THROW(load_tokenizer(folder.path()));
+  EXPECT_NO_THROW(check_role_files(folder.path()));
 }
 
 }  // namespace

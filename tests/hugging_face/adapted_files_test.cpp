@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "engine/hugging_face/import.h"
 #include "engine/hugging_face/pretrained_model.h"
 #include "tests/hugging_face/small_models.h"
 #include "tests/support/memory_file_system.h"
@@ -68,6 +69,17 @@ TEST_F(Adapted, WeightsAreThoseOfTheModelPlusTheProduct) {
               testing::ElementsAre("the adapter of PEFT in /adapter was added to 1 weight of the model in /model"));
   EXPECT_NE(model.digest(), PretrainedModel(files, "/model").digest());
   EXPECT_EQ(model.folder(), "/model");
+}
+
+TEST_F(Adapted, ASumThatIsNotFiniteNamesBothFiles) {
+  std::string weights = read_text(files, "/adapter/adapter_model.safetensors", 1 << 20);
+  weights.replace(weights.size() - 4, 4, std::string(4, '\xFF'));  // the last number of B is NaN
+  write_text(files, "/adapter/adapter_model.safetensors", weights);
+  EXPECT_THAT(
+      [&] { import_model(files, PretrainedModel(files, "/adapter"), "/imported"); },
+      ThrowsMessage<CheckpointError>(AllOf(HasSubstr("q_proj.weight\" of /model/model.safetensors, to which tensor"),
+                                           HasSubstr("lora_B.weight\" of /adapter/adapter_model.safetensors were added"),
+                                           HasSubstr("has an element that is nan"))));
 }
 
 TEST_F(Adapted, AnAdapterNextToAModelIsAddedToIt) {

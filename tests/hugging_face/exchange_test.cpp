@@ -212,6 +212,15 @@ TEST_F(Exchange, KeepsTheOriginalsConfigAndTokenizer) {
   EXPECT_THAT(
       [&] { export_model(files, "/checkpoints-of-gpt2", {.output = "/other", .like = "/llama"}); },
       ThrowsMessage<ConfigError>(HasSubstr("--like /llama: describes another model: in the checkpoint, model.type is")));
+  for (const std::string broken : {"{", "[]"}) {
+    write_text(files, "/gpt2/generation_config.json", broken);
+    EXPECT_THAT([&] { export_model(files, "/checkpoints-of-gpt2", {.output = "/third", .like = "/gpt2"}); },
+                ThrowsMessage<ConfigError>("--like: /gpt2/generation_config.json is no JSON object; restore or remove it"));
+  }
+  files.remove("/gpt2/generation_config.json");
+  files.create_directory("/gpt2/merges.txt");
+  EXPECT_THAT(export_model(files, "/checkpoints-of-gpt2", {.output = "/third", .like = "/gpt2"}).notes,
+              ElementsAre(HasSubstr("/gpt2/merges.txt was not copied, because it is a link, a folder, a pipe or a device")));
 }
 
 TEST_F(Exchange, WhatAnInterruptedExportLeftIsReplacedByTheNext) {

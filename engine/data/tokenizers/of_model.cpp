@@ -67,7 +67,8 @@ class TokenizerOfModel final : public Tokenizer {
 
 // An empty object if the folder has no such file.
 nlohmann::json read_role_file(const std::string& path) {
-  if (!std::filesystem::is_regular_file(path)) return nlohmann::json::object();
+  std::error_code none;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(path, none))) return nlohmann::json::object();
   const std::string text = read_text(path, kMaxTokenizerBytes, "a file of a model");
   nlohmann::json json =
       json_excess(text, {.levels = kRoleFileLevels}).empty() ? nlohmann::json::parse(text, nullptr, false) : nlohmann::json();
@@ -76,7 +77,7 @@ nlohmann::json read_role_file(const std::string& path) {
   return json;
 }
 
-// Such a name may also be that of a file which belongs to something else, such as a config of Trivet.
+// Of config.json, which may also be a file of something else, such as a config of Trivet.
 nlohmann::json read_if_of_model(const std::string& path) {
   try {
     return read_role_file(path);
@@ -94,15 +95,30 @@ std::string named_token(const nlohmann::json& json, const char* key, const std::
   return value.get<std::string>();
 }
 
-// The first id that the tokenizer has a token for; "" if there is none.
-std::string token_with_id(const nlohmann::json& json, const char* key, const Tokenizer& tokenizer) {
+struct TokenOfIds {
+  std::string name;     // of the first id that the tokenizer has a token for; "" if there is none
+  std::string unknown;  // the ids, if there are some and the tokenizer has a token for none
+};
+
+TokenOfIds token_with_id(const nlohmann::json& json, const std::string& key, const Tokenizer& tokenizer) {
+  TokenOfIds token;
   const auto found = json.find(key);
-  if (found == json.end()) return "";
+  if (found == json.end()) return token;
   for (const nlohmann::json& id : found->is_array() ? *found : nlohmann::json::array({*found})) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(tokenizer.vocabulary_size())) continue;
-    if (const std::string name = tokenizer.token_name(id.get<int32_t>()); !name.empty()) return name;
+    if (!id.is_number_unsigned()) continue;
+    if (id.get<uint64_t>() < static_cast<uint64_t>(tokenizer.vocabulary_size()))
+      if (std::string name = tokenizer.token_name(id.get<int32_t>()); !name.empty()) return {std::move(name), ""};
+    token.unknown += (token.unknown.empty() ? "" : ", ") + id.dump();
   }
-  return "";
+  return token;
+}
+
+// An id of config.json may be the default of its program, which nobody chose.
+void refuse_unknown_end(const std::string& ids, const std::string& folder, const std::string& tokenizer_path) {
+  if (ids.empty()) return;
+  bad_file(folder + "/" + kFilesWithIds[0],
+           fmt::format("eos_token_id: {} has no token for {}; name the id of a token, or remove the key", tokenizer_path,
+                       printable(ids)));
 }
 
 struct RoleFiles {
@@ -120,19 +136,25 @@ std::string role(const RoleFiles& files, const std::string& folder, const std::s
                                  key, printable(name), tokenizer_path));
     return name;
   }
-  for (const nlohmann::json& json : files.with_ids)
-    if (std::string name = token_with_id(json, (key + "_id").c_str(), tokenizer); !name.empty()) return name;
+  for (size_t i = 0; i < kFilesWithIds.size(); ++i) {
+    TokenOfIds token = token_with_id(files.with_ids[i], key + "_id", tokenizer);
+    if (!token.name.empty()) return token.name;
+    if (i == 0 && key == "eos_token") refuse_unknown_end(token.unknown, folder, tokenizer_path);
+  }
   return "";
 }
 
 }  // namespace
 
+void check_role_files(const std::string& folder) {
+  for (const char* name : {kFilesWithNames[0], kFilesWithNames[1], kFilesWithIds[0]})
+    static_cast<void>(read_role_file(folder + "/" + name));
+}
+
 TokenRoles roles_in_folder(const std::string& folder, const Tokenizer& tokenizer, const std::string& file) {
   RoleFiles files;
-  for (size_t i = 0; i < 2; ++i) {
-    files.with_names[i] = read_role_file(folder + "/" + kFilesWithNames[i]);
-    files.with_ids[i] = read_if_of_model(folder + "/" + kFilesWithIds[i]);
-  }
+  for (size_t i = 0; i < 2; ++i) files.with_names[i] = read_role_file(folder + "/" + kFilesWithNames[i]);
+  files.with_ids = {read_role_file(folder + "/" + kFilesWithIds[0]), read_if_of_model(folder + "/" + kFilesWithIds[1])};
   return {role(files, folder, "eos_token", tokenizer, file), role(files, folder, "bos_token", tokenizer, file)};
 }
 

@@ -17,8 +17,12 @@ struct TokenRoles {
   std::string end_of_text, begin_of_text;  // "": the folder names none
 };
 
-// `file`: the tokenizer's own in that folder. Throws DataError if the folder names a token that the tokenizer does not have.
+// `file`: the tokenizer's own in that folder. Throws DataError if the folder names a token that the tokenizer does not have,
+// and for one of these files that is broken.
 TokenRoles roles_in_folder(const std::string& folder, const Tokenizer& tokenizer, const std::string& file);
+
+// Throws DataError for one of these files that is broken, where no tokenizer is read that would need it.
+void check_role_files(const std::string& folder);
 
 // Returns the tokenizer itself if it has these roles already.
 std::shared_ptr<Tokenizer> with_roles(std::shared_ptr<Tokenizer> tokenizer, const TokenRoles& roles);
