@@ -50,7 +50,7 @@ void import_from(const ExchangeArguments& arguments, std::string_view format) {
   guard.reads(arguments.path, "the model to import");
   guard.reads(arguments.config, "--config");
   guard.check_folder(output, "--output");
-  const auto imported = hugging_face::import_model(real_file_system(), model, output);
+  const auto imported = hugging_face::import_model(real_file_system(), model, output, file_system_with_links());
   fmt::print("{} ({}) -> {}\n", escape_control(arguments.path), model.kind(), escape_control(imported.step));
   print_notes(imported.notes);
   fmt::print("next: trivet train CONFIG --init-from {}, where CONFIG needs no section \"model\"; it is\n\"model\": {}\n",
@@ -66,6 +66,7 @@ void export_hugging_face(const ExchangeArguments& arguments) {
                  : arguments.lora == "peft" ? hugging_face::LoraExport::Peft
                                             : hugging_face::LoraExport::None;
   if (!arguments.chat_template.empty()) options.chat_template = *from_name<ChatTemplate>(arguments.chat_template);
+  options.models = &file_system_with_links();
   options.shard_bytes = static_cast<int64_t>(arguments.shard_gigabytes * 1e9);
   const auto exported = hugging_face::export_model(real_file_system(), arguments.path, options);
   const bool adapters = options.lora == hugging_face::LoraExport::Peft;

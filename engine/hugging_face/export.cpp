@@ -256,14 +256,14 @@ std::string checked_companion(std::string text, const std::string& path) {
   return text;
 }
 
-Companions companions_like(FileSystem& files, const LoadedStep& step, const model::Description& description,
+Companions companions_like(FileSystem& models, const LoadedStep& step, const model::Description& description,
                            const ExportOptions& options) {
   const std::string path = options.like + "/" + kConfigName;
-  if (files.kind(path) != EntryKind::File)
+  if (models.kind(path) != EntryKind::File)
     throw ConfigError(fmt::format(
         "--like {}: there is no file {} in it; name the folder of the model that training began with{}",
-        printable(options.like), kConfigName, holds_adapter(files, options.like) ? ", not that of its adapter" : ""));
-  const std::string original = read_text(files, path, kConfigLimitBytes);
+        printable(options.like), kConfigName, holds_adapter(models, options.like) ? ", not that of its adapter" : ""));
+  const std::string original = read_text(models, path, kConfigLimitBytes);
   const DescribedModel described = describe_model(original, path);
   if (const std::string difference = model_difference(description, described.config.model); !difference.empty())
     throw ConfigError(
@@ -274,12 +274,12 @@ Companions companions_like(FileSystem& files, const LoadedStep& step, const mode
   Companions companions{described.architecture, config_text_like(original, options.dtype), {}, {}};
   for (const std::string_view name : kCompanions) {
     const std::string file = options.like + "/" + std::string(name);
-    const EntryKind kind = files.kind(file);
+    const EntryKind kind = models.kind(file);
     if (kind == EntryKind::File)
-      companions.files.emplace(name, checked_companion(read_text(files, file, kCompanionLimitBytes), file));
+      companions.files.emplace(name, checked_companion(read_text(models, file, kCompanionLimitBytes), file));
     else if (kind != EntryKind::Missing)
       companions.notes.push_back(
-          fmt::format("{} was not copied, because it is a link, a folder, a pipe or a device; put the "
+          fmt::format("{} was not copied, because it is a folder, a pipe or a device; put the "
                       "file itself there",
                       printable(file)));
   }
@@ -368,8 +368,9 @@ Exported write_step(FileSystem& files, const LoadedStep& step, const std::string
   const model::Description description = description_of(step, checkpoint);
   check_lora(description, options, checkpoint);
   const ConvertedSource as_float32(step, DType::Float32);  // frozen weights are stored in the dtype of the run
-  const Companions companions = options.like.empty() ? make_companions(step, description, checkpoint, options)
-                                                     : companions_like(files, step, description, options);
+  const Companions companions = options.like.empty()
+                                    ? make_companions(step, description, checkpoint, options)
+                                    : companions_like(options.models ? *options.models : files, step, description, options);
   const Architecture& architecture = *companions.architecture;
   if (options.lora == LoraExport::Peft) return write_adapters(files, as_float32, description, architecture, options);
   const MappedSource::Table table = inverted(architecture.weights(description), step);

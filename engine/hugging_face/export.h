@@ -19,6 +19,7 @@ enum class LoraExport : uint8_t { None, Merged, Peft };
 struct ExportOptions {
   std::string output;                               // a directory that does not exist yet, or is empty
   std::string like;                                 // the folder of the model that training began with, or ""
+  FileSystem* models = nullptr;                     // where `like` is; null: where the checkpoint is
   std::string model_type;                           // "": the first architecture that can store the model
   DType dtype = DType::Float32;                     // or BFloat16, Float16
   LoraExport lora = LoraExport::None;               // of a model that has adapters: not None; of another: None

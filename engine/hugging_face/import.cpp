@@ -109,8 +109,8 @@ std::string find_tokenizer(FileSystem& files, const std::string& directory, int6
     return "";
   }
   if (kind != EntryKind::File) {
-    notes.push_back(fmt::format(
-        "the tokenizer was left out: {} is a link, a folder, a pipe or a device; put the file itself there", printable(path)));
+    notes.push_back(fmt::format("the tokenizer was left out: {} is a folder, a pipe or a device; put the file itself there",
+                                printable(path)));
     return "";
   }
   try {
@@ -126,12 +126,12 @@ std::string find_tokenizer(FileSystem& files, const std::string& directory, int6
 
 }  // namespace
 
-Imported import_model(FileSystem& files, const PretrainedModel& pretrained, const std::string& output) {
+Imported import_model(FileSystem& files, const PretrainedModel& pretrained, const std::string& output, FileSystem& models) {
   if (!checkpoint::list_steps(files, output).empty())
     throw ConfigError(fmt::format("--output {}: holds checkpoints already; choose another directory", printable(output)));
   Imported imported{.step = output + "/" + checkpoint::step_directory_name(0), .notes = pretrained.notes()};
   checkpoint::RunState state;
-  state.tokenizer = find_tokenizer(files, pretrained.folder(), pretrained.description().vocabulary_size, imported.notes);
+  state.tokenizer = find_tokenizer(models, pretrained.folder(), pretrained.description().vocabulary_size, imported.notes);
   const SourceOfImport source(pretrained.weights());
   std::vector<TensorInFile> tensors = tensors_of(source, pretrained.description());
   std::vector<Piece> pieces;

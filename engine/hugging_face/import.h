@@ -16,7 +16,11 @@ struct Imported {
   std::vector<std::string> notes;  // what was left out
 };
 
-// `output`: a directory of checkpoints without steps. Throws ConfigError if it has some.
-Imported import_model(FileSystem& files, const PretrainedModel& pretrained, const std::string& output);
+// `output`: a directory of checkpoints without steps, in `files`. Throws ConfigError if it has some. `models`: where the folder
+// of the model is.
+Imported import_model(FileSystem& files, const PretrainedModel& pretrained, const std::string& output, FileSystem& models);
+inline Imported import_model(FileSystem& files, const PretrainedModel& pretrained, const std::string& output) {
+  return import_model(files, pretrained, output, files);
+}
 
 }  // namespace trivet::hugging_face
