@@ -12,6 +12,7 @@
 
 #include "core/bounded_json.h"
 #include "core/error.h"
+#include "core/median.h"
 #include "core/stream.h"
 #include "core/tensor_view.h"
 
@@ -63,11 +64,6 @@ double bandwidth(comm::ProcessGroup& group, int peer, bool sends, Stream& stream
     least = std::min(least, elapsed_since(start));
   }
   return static_cast<double>(kLongBytes) / least;
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 double figure_of(const HostExamined& host, const std::string& name) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/median.h"
 #include "kernels/kernels.h"
 
 namespace trivet::kernels {
@@ -26,11 +27,6 @@ double seconds(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 void triad(float* a, const float* b, const float* c, int64_t count, int threads) {

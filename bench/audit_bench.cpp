@@ -17,6 +17,7 @@
 
 #include "autotune/bench/run_steps.h"
 #include "comm/world.h"
+#include "core/median.h"
 #include "engine/engine.h"
 #include "engine/weight_audit.h"
 
@@ -32,11 +33,6 @@ double seconds(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 Config config_of(const Size& size, bool bf16) {

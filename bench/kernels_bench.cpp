@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/median.h"
 #include "core/random.h"
 #include "kernels/cpu/math.h"
 
@@ -73,11 +74,6 @@ double seconds_of(const std::function<void()>& work) {
   work();
   clock_gettime(clock, &end);
   return static_cast<double>(end.tv_sec - start.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - start.tv_nsec);
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 // The complete product by oneDNN, in one call, with its own threads.

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "core/median.h"
 #include "engine/engine.h"
 #include "zero/offload/file_store.h"
 
@@ -30,11 +31,6 @@ double seconds(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 class PlainFile {

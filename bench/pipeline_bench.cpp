@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "core/median.h"
 #include "engine/engine.h"
 #include "engine/timeline/timeline_report.h"
 
@@ -66,11 +67,6 @@ Config config_of(const Layout& layout, const Options& options) {
   config.zero.overlap_comm = layout.zero_stage == 3;
   config.zero.stage3_max_reuse_distance = 0;  // weights are gathered before every use
   return config;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 // Processor time in seconds, of all processes and of this one.

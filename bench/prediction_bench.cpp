@@ -20,6 +20,7 @@
 #include "autotune/bench/bench.h"
 #include "autotune/rehearsed_step.h"
 #include "core/error.h"
+#include "core/median.h"
 #include "engine/make_plan.h"
 
 namespace trivet {
@@ -110,11 +111,6 @@ double correlation(const std::vector<double>& a, const std::vector<double>& b) {
   for (size_t i = 0; i < a.size(); ++i)
     ab += (a[i] - mean_a) * (b[i] - mean_b), aa += (a[i] - mean_a) * (a[i] - mean_a), bb += (b[i] - mean_b) * (b[i] - mean_b);
   return ab / std::sqrt(aa * bb);
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 int run(const Options& options) {

@@ -8,6 +8,7 @@
 #include "autotune/bench/bench.h"
 #include "autotune/bench/run_steps.h"
 #include "autotune/units.h"
+#include "core/median.h"
 #include "engine/backend/backend.h"
 
 namespace trivet::autotune {
@@ -39,11 +40,6 @@ constexpr Kind kKinds[] = {{Operation::AllReduce, ReduceOp::Sum, DType::Float32}
                            {Operation::Send}};
 constexpr int64_t kSmallest = 1 << 10, kLargest = 1 << 26;  // bytes of the whole tensor
 constexpr int kMaxRounds = 25, kFewestRounds = 5;
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 class Operations {
  public:

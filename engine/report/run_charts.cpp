@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "core/median.h"
 #include "engine/report/timed_steps.h"
 
 namespace trivet::report {
@@ -77,18 +78,15 @@ LineChart compute_chart(std::span<const RunData> runs) {
   });
 }
 
-double median(std::vector<double> values) {
+double median_of_finite(std::vector<double> values) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return median(std::move(values));
 }
 
 double median_of(const RunData& run, double StepPoint::*member) {
   std::vector<double> values;
   for (const StepPoint& point : timed_steps(run).steps) values.push_back(point.*member);
-  return median(std::move(values));
+  return median_of_finite(std::move(values));
 }
 
 std::string legend(const LineChart& chart) {
