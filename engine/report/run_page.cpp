@@ -162,13 +162,13 @@ std::string communication_section(const RunData& run) {
 }
 
 std::string ranks_section(const RunData& run) {
-  constexpr size_t kMostDrawn = 64;
+  constexpr size_t kMostBars = 64;
   if (run.ranks.empty()) return "";
   std::vector<Bar> bars;
   Rows rows{{"rank", "computes ms", "waits ms"}};
   double most = 0;
   for (const RankTime& rank : run.ranks) {
-    if (bars.size() < kMostDrawn)
+    if (bars.size() < kMostBars)
       bars.push_back({fmt::format("rank {}", rank.rank), {{"computes", rank.compute_ms}, {"waits", rank.wait_ms}}});
     rows.push_back({std::to_string(rank.rank), fmt::format("{:.2f}", rank.compute_ms), fmt::format("{:.2f}", rank.wait_ms)});
     most = std::max(most, rank.compute_ms + rank.wait_ms);

@@ -581,6 +581,7 @@ TEST_F(Train, LooksIntoStepsAsAConfigForDeepSpeedAsks) {
 TEST_F(Train, AReportThatCannotBeWrittenEndsNoRun) {
   ASSERT_EQ(::mkfifo(folder.at("unread").c_str(), 0600), 0);
   for (const std::string to : {"/dev/null", "/dev/full", "unread"}) {
+    std::filesystem::remove_all(folder.at("checkpoints"));
     const Output run = folder.run(
         "train config.json --set training.steps=2 --set training.evaluate_every=0 --set "
         "flops_profiler.enabled=true --set flops_profiler.output_file=" +

@@ -6,7 +6,7 @@
 namespace trivet {
 namespace {
 
-std::string solved(const BatchConfig& batch, int64_t data_parallel_size) {
+std::string resolved(const BatchConfig& batch, int64_t data_parallel_size) {
   try {
     const ResolvedBatch b = resolve_batch(batch, data_parallel_size, "a.json");
     return std::to_string(b.train_batch_size) + " = " + std::to_string(b.micro_batch_size) + " x " +
@@ -17,55 +17,55 @@ std::string solved(const BatchConfig& batch, int64_t data_parallel_size) {
 }
 
 TEST(ResolveBatch, AnyTwoGiveTheThird) {
-  EXPECT_EQ(solved({.train_batch_size = 32, .micro_batch_size = 2}, 4), "32 = 2 x 4");
-  EXPECT_EQ(solved({.train_batch_size = 32, .gradient_accumulation_steps = 2}, 4), "32 = 4 x 2");
-  EXPECT_EQ(solved({.micro_batch_size = 2, .gradient_accumulation_steps = 3}, 4), "24 = 2 x 3");
+  EXPECT_EQ(resolved({.train_batch_size = 32, .micro_batch_size = 2}, 4), "32 = 2 x 4");
+  EXPECT_EQ(resolved({.train_batch_size = 32, .gradient_accumulation_steps = 2}, 4), "32 = 4 x 2");
+  EXPECT_EQ(resolved({.micro_batch_size = 2, .gradient_accumulation_steps = 3}, 4), "24 = 2 x 3");
 }
 
 TEST(ResolveBatch, OneIsEnough) {
-  EXPECT_EQ(solved({.train_batch_size = 32}, 4), "32 = 8 x 1");
-  EXPECT_EQ(solved({.micro_batch_size = 2}, 4), "8 = 2 x 1");
+  EXPECT_EQ(resolved({.train_batch_size = 32}, 4), "32 = 8 x 1");
+  EXPECT_EQ(resolved({.micro_batch_size = 2}, 4), "8 = 2 x 1");
 }
 
 TEST(ResolveBatch, AllThreeMustAgree) {
-  EXPECT_EQ(solved({.train_batch_size = 32, .micro_batch_size = 2, .gradient_accumulation_steps = 4}, 4), "32 = 2 x 4");
-  EXPECT_EQ(solved({.train_batch_size = 32, .micro_batch_size = 2, .gradient_accumulation_steps = 3}, 4),
+  EXPECT_EQ(resolved({.train_batch_size = 32, .micro_batch_size = 2, .gradient_accumulation_steps = 4}, 4), "32 = 2 x 4");
+  EXPECT_EQ(resolved({.train_batch_size = 32, .micro_batch_size = 2, .gradient_accumulation_steps = 3}, 4),
             "a.json: train_batch_size 32 is not train_micro_batch_size_per_gpu 2 x gradient_accumulation_steps 3 x "
             "data-parallel size "
             "4 = 24; use train_batch_size 24 or gradient_accumulation_steps 4");
-  EXPECT_EQ(solved({.train_batch_size = 33, .micro_batch_size = 2, .gradient_accumulation_steps = 4}, 4),
+  EXPECT_EQ(resolved({.train_batch_size = 33, .micro_batch_size = 2, .gradient_accumulation_steps = 4}, 4),
             "a.json: train_batch_size 33 is not train_micro_batch_size_per_gpu 2 x gradient_accumulation_steps 4 x "
             "data-parallel size "
             "4 = 32; use train_batch_size 32");
 }
 
 TEST(ResolveBatch, AnImpossibleEquationPrintsTheNumbersAndTheNearestValidValues) {
-  EXPECT_EQ(solved({.train_batch_size = 30}, 4),
+  EXPECT_EQ(resolved({.train_batch_size = 30}, 4),
             "a.json: train_batch_size 30 is not a multiple of the data-parallel size 4; use train_batch_size 28 or 32");
-  EXPECT_EQ(solved({.train_batch_size = 3}, 4),
+  EXPECT_EQ(resolved({.train_batch_size = 3}, 4),
             "a.json: train_batch_size 3 is not a multiple of the data-parallel size 4; use train_batch_size 4");
   EXPECT_EQ(
-      solved({.train_batch_size = 30, .micro_batch_size = 3}, 4),
+      resolved({.train_batch_size = 30, .micro_batch_size = 3}, 4),
       "a.json: train_batch_size 30 is not a multiple of train_micro_batch_size_per_gpu 3 x data-parallel size 4 = 12; use "
       "train_batch_size 24 or 36");
-  EXPECT_EQ(solved({.train_batch_size = 30, .gradient_accumulation_steps = 4}, 4),
+  EXPECT_EQ(resolved({.train_batch_size = 30, .gradient_accumulation_steps = 4}, 4),
             "a.json: train_batch_size 30 is not a multiple of gradient_accumulation_steps 4 x data-parallel size 4 = 16; use "
             "train_batch_size 16 or 32");
-  EXPECT_EQ(solved({}, 4), "a.json: train_batch_size or train_micro_batch_size_per_gpu is needed; give one of them");
-  EXPECT_EQ(solved({.gradient_accumulation_steps = 2}, 4),
+  EXPECT_EQ(resolved({}, 4), "a.json: train_batch_size or train_micro_batch_size_per_gpu is needed; give one of them");
+  EXPECT_EQ(resolved({.gradient_accumulation_steps = 2}, 4),
             "a.json: train_batch_size or train_micro_batch_size_per_gpu is needed; give one of them");
 }
 
 TEST(ResolveBatch, NumbersTooLargeForTheEquationAreRefused) {
   const int64_t huge = std::numeric_limits<int64_t>::max();
-  EXPECT_EQ(solved({.micro_batch_size = huge, .gradient_accumulation_steps = 2}, 4),
+  EXPECT_EQ(resolved({.micro_batch_size = huge, .gradient_accumulation_steps = 2}, 4),
             "a.json: the batch of a step, 9223372036854775807 x 2 x data-parallel size 4, is too large");
-  EXPECT_EQ(solved({.train_batch_size = 8, .micro_batch_size = huge}, 4),
+  EXPECT_EQ(resolved({.train_batch_size = 8, .micro_batch_size = huge}, 4),
             "a.json: the batch of a step, 9223372036854775807 x 1 x data-parallel size 4, is too large");
 }
 
 TEST(ResolveBatch, TheLargestBatchIsRefusedWithAMultipleThatExists) {
-  EXPECT_EQ(solved({.train_batch_size = std::numeric_limits<int64_t>::max()}, 4),
+  EXPECT_EQ(resolved({.train_batch_size = std::numeric_limits<int64_t>::max()}, 4),
             "a.json: train_batch_size 9223372036854775807 is not a multiple of the data-parallel size 4; use "
             "train_batch_size 9223372036854775804");
 }
@@ -133,7 +133,7 @@ TEST(CheckBatch, AcceptsWhatSomeNumberOfRanksCanTrain) {
     for (int64_t micro = 0; micro <= 6; ++micro)
       for (int64_t steps = 0; steps <= 6; ++steps) {
         bool some = false;
-        for (int64_t ranks = 1; ranks <= 24; ++ranks) some |= solved({train, micro, steps}, ranks).find(" = ") < 3;
+        for (int64_t ranks = 1; ranks <= 24; ++ranks) some |= resolved({train, micro, steps}, ranks).find(" = ") < 3;
         const std::string config =
             fmt::format("{{{}, {}, {}}}", given("train_batch_size", train), given("train_micro_batch_size_per_gpu", micro),
                         given("gradient_accumulation_steps", steps));

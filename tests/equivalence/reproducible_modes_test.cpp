@@ -7,13 +7,13 @@
 namespace trivet::test {
 namespace {
 
-struct Layout {
+struct SmallLayout {
   int ranks, stage;
   bool recompute, overlap;
   int threads;
 };
 
-TinyRun with(Config config, const Layout& layout) {
+TinyRun with(Config config, const SmallLayout& layout) {
   config.zero.stage = layout.stage;
   config.zero.overlap_comm = layout.overlap;
   config.zero.stage3_max_reuse_distance = layout.recompute ? 1'000'000'000 : 0;
@@ -42,9 +42,10 @@ class Equivalence : public testing::TestWithParam<LayoutCase> {
 TEST_P(Equivalence, LayoutModeGivesTheSameBitsOnEveryLayout) {
   const Trace one = run(with(config(Reproducible::Layout), {1, 0, false, false, 1}));
   EXPECT_LT(one.grad_norms.back(), 1e3);
-  for (const Layout& layout : {Layout{1, 0, true, false, 2}, Layout{2, 0, false, true, 1}, Layout{2, 1, true, false, 1},
-                               Layout{3, 2, false, true, 1}, Layout{2, 3, true, true, 1}, Layout{4, 3, false, false, 1},
-                               Layout{4, 1, false, true, 2}, Layout{3, 3, false, true, 1}, Layout{4, 2, true, false, 1}})
+  for (const SmallLayout& layout :
+       {SmallLayout{1, 0, true, false, 2}, SmallLayout{2, 0, false, true, 1}, SmallLayout{2, 1, true, false, 1},
+        SmallLayout{3, 2, false, true, 1}, SmallLayout{2, 3, true, true, 1}, SmallLayout{4, 3, false, false, 1},
+        SmallLayout{4, 1, false, true, 2}, SmallLayout{3, 3, false, true, 1}, SmallLayout{4, 2, true, false, 1}})
     EXPECT_EQ(difference(one, run(with(config(Reproducible::Layout), layout))), "")
         << layout.ranks << " ranks, stage " << layout.stage << ", recompute " << layout.recompute << ", overlap "
         << layout.overlap << ", threads " << layout.threads;
@@ -53,8 +54,8 @@ TEST_P(Equivalence, LayoutModeGivesTheSameBitsOnEveryLayout) {
 TEST_P(Equivalence, RunModeGivesTheSameBitsWhereverWorkOnlyMoves) {
   for (int stage : {0, 1, 2, 3}) {
     const Trace plain = run(with(config(Reproducible::Run), {2, stage, false, false, 1}));
-    for (const Layout& layout :
-         {Layout{2, stage, true, false, 1}, Layout{2, stage, false, true, 1}, Layout{2, stage, true, true, 2}})
+    for (const SmallLayout& layout :
+         {SmallLayout{2, stage, true, false, 1}, SmallLayout{2, stage, false, true, 1}, SmallLayout{2, stage, true, true, 2}})
       EXPECT_EQ(difference(plain, run(with(config(Reproducible::Run), layout))), "")
           << "stage " << stage << ", recompute " << layout.recompute << ", overlap " << layout.overlap << ", threads "
           << layout.threads;
