@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/utf8.h"
+#include "engine/data/tokenizer.h"
 #include "engine/data/word_split.h"
 
 namespace trivet::data {
@@ -140,6 +141,14 @@ std::vector<std::string> special_tokens_of(ChatTemplate chat_template) {
     case ChatTemplate::None: break;
   }
   return {};
+}
+
+std::vector<std::string> notes_on_template(ChatTemplate chat_template, const Tokenizer& tokenizer) {
+  std::vector<std::string> notes;
+  for (const std::string& token : special_tokens_of(chat_template))
+    if (tokenizer.special_id(token) < 0)
+      notes.push_back(fmt::format("the vocabulary has no special token {}, so it is written as text", token));
+  return notes;
 }
 
 }  // namespace trivet::data

@@ -19,6 +19,8 @@
 
 namespace trivet::data {
 
+class Tokenizer;
+
 struct Message {
   std::string role;  // "system", "user" or "assistant"
   std::string content;
@@ -37,5 +39,7 @@ std::string end_of_answer(ChatTemplate chat_template);
 
 // The special tokens that a template writes.
 std::vector<std::string> special_tokens_of(ChatTemplate chat_template);
+// One for each of them that the vocabulary does not have.
+std::vector<std::string> notes_on_template(ChatTemplate chat_template, const Tokenizer& tokenizer);
 
 }  // namespace trivet::data

@@ -226,6 +226,18 @@ Opened open_text(const DataOptions& options, const InputFile& file, std::shared_
       tokenizer};
 }
 
+void note_chat_template(const DataOptions& options, const InputFiles& inputs, Opened& opened) {
+  if (options.data.chat_template == ChatTemplate::None) return;
+  if (!inputs.tokens.empty())
+    opened.notes.push_back(
+        fmt::format("data.chat_template has no effect: {} holds tokens, made with the template of the command that "
+                    "wrote it",
+                    printable(inputs.tokens[0])));
+  else if (opened.tokenizer)
+    for (std::string& note : notes_on_template(options.data.chat_template, *opened.tokenizer))
+      opened.notes.push_back(std::move(note));
+}
+
 // If `tokenizer` is null, the tokenizer that the config requests is used.
 Opened open_any(const DataOptions& options, const std::string& pattern, FolderUse use, std::shared_ptr<Tokenizer> tokenizer) {
   const MatchingFiles matching = matching_files(pattern);
@@ -243,6 +255,7 @@ Opened open_any(const DataOptions& options, const std::string& pattern, FolderUs
   else
     opened = open_documents(options, pattern, inputs.texts, std::move(tokenizer));
   opened.notes = inputs.notes;
+  note_chat_template(options, inputs, opened);
   opened.files = inputs.tokens;
   for (const InputFile& file : inputs.texts) opened.files.push_back(file.path);
   if (!matching.note.empty()) opened.notes.push_back(matching.note);

@@ -221,9 +221,7 @@ class Preparation {
   }
 
   void add_notes(const Tokenizer& tokenizer, PrepareResult& result) const {
-    for (const std::string& token : special_tokens_of(options_.chat_template))
-      if (tokenizer.special_id(token) < 0)
-        result.notes.push_back(fmt::format("the vocabulary has no special token {}, so it is written as text", token));
+    for (std::string& note : notes_on_template(options_.chat_template, tokenizer)) result.notes.push_back(std::move(note));
     result.notes.insert(result.notes.end(), inputs_.notes.begin(), inputs_.notes.end());
     for (std::string& sentence : facts_.sentences()) result.notes.push_back(std::move(sentence));
   }

@@ -17,7 +17,7 @@ struct Figures {
   double bfloat16 = 8e11, float32 = 4e11, copy = 4e10, memory = 64e9, sums = 6e9, short_sum = 6e-6, kernel = 1e-6;
 };
 
-HostExamined host(const std::string& name, const Figures& has) {
+HostExamined measured_host(const std::string& name, const Figures& has) {
   return {name,
           {{"processor", Health::Fine, name + "'s processor, 8 cores, AVX2; caches 32 KiB", "", {{"cores", 8}}},
            {"products",
@@ -47,9 +47,9 @@ NetworkMeasured network(int hosts) {
 }
 
 TEST(MeasuredCluster, HasASlotsShareOfTheSlowestHostAndLink) {
-  const std::vector<HostExamined> hosts{host("a", {}),
-                                        host("b", {.float32 = 2e11, .copy = 2e10, .memory = 32e9, .kernel = 3e-6}),
-                                        host("c", {.bfloat16 = 6e11, .sums = 3e9, .short_sum = 1.2e-5})};
+  const std::vector<HostExamined> hosts{measured_host("a", {}),
+                                        measured_host("b", {.float32 = 2e11, .copy = 2e10, .memory = 32e9, .kernel = 3e-6}),
+                                        measured_host("c", {.bfloat16 = 6e11, .sums = 3e9, .short_sum = 1.2e-5})};
   const Cluster cluster = parse_cluster(cluster_of_hosts(hosts, network(3), 4, "ours"), "measured");
   EXPECT_EQ(cluster.name, "ours");
   EXPECT_EQ(cluster.nodes, 3);
@@ -70,7 +70,7 @@ TEST(MeasuredCluster, HasASlotsShareOfTheSlowestHostAndLink) {
 
 // The planner's ring then takes as long for this sum as it took when it was measured.
 TEST(MeasuredCluster, SumsInsideAHostTakeAsLongAsMeasured) {
-  const Cluster cluster = parse_cluster(cluster_of_hosts({host("a", {})}, {.hosts = 1}, 4, "one"), "measured");
+  const Cluster cluster = parse_cluster(cluster_of_hosts({measured_host("a", {})}, {.hosts = 1}, 4, "one"), "measured");
   const double bytes = 16 << 20;
   EXPECT_NEAR(ring_all_reduce(4, bytes, cluster.inside), bytes / 6e9 + 6e-6, 1e-9);
   EXPECT_EQ(cluster.nodes, 1);
@@ -78,7 +78,8 @@ TEST(MeasuredCluster, SumsInsideAHostTakeAsLongAsMeasured) {
 }
 
 TEST(MeasuredCluster, OfASlotOnEachHostHasTheWholeHostAndNoLinkInside) {
-  const Cluster cluster = parse_cluster(cluster_of_hosts({host("a", {}), host("b", {})}, network(2), 1, "two"), "measured");
+  const Cluster cluster =
+      parse_cluster(cluster_of_hosts({measured_host("a", {}), measured_host("b", {})}, network(2), 1, "two"), "measured");
   EXPECT_EQ(cluster.device.name, "a's processor, 8 cores, AVX2");
   EXPECT_EQ(cluster.device.memory_bytes, 64'000'000'000);
   EXPECT_EQ(cluster.inside.beta, 0);
@@ -86,13 +87,14 @@ TEST(MeasuredCluster, OfASlotOnEachHostHasTheWholeHostAndNoLinkInside) {
 }
 
 TEST(MeasuredCluster, CountsOnlyTheMemoryThatAContainerMayUse) {
-  std::vector<HostExamined> hosts{host("a", {}), host("b", {})};
+  std::vector<HostExamined> hosts{measured_host("a", {}), measured_host("b", {})};
   hosts[1].findings[2].figures.emplace_back("limit_bytes", 10e9);
   EXPECT_EQ(parse_cluster(cluster_of_hosts(hosts, network(2), 2, "two"), "measured").device.memory_bytes, 5'000'000'000);
 }
 
 TEST(MeasuredCluster, IsSearchedForLayouts) {
-  const Cluster cluster = parse_cluster(cluster_of_hosts({host("a", {}), host("b", {})}, network(2), 4, "two"), "measured");
+  const Cluster cluster =
+      parse_cluster(cluster_of_hosts({measured_host("a", {}), measured_host("b", {})}, network(2), 4, "two"), "measured");
   const model::Model model =
       model::build({.layers = 8, .hidden_size = 512, .heads = 8, .sequence_length = 256, .vocabulary_size = 5000});
   const SearchResult result = search(model, cluster, {.devices = 8, .train_batch_size = 64});
@@ -101,7 +103,7 @@ TEST(MeasuredCluster, IsSearchedForLayouts) {
 }
 
 TEST(MeasuredCluster, SaysWhatCouldNotBeMeasured) {
-  std::vector<HostExamined> hosts{host("a", {}), host("b", {})};
+  std::vector<HostExamined> hosts{measured_host("a", {}), measured_host("b", {})};
   hosts[1].findings[1] = {"products", Health::Missing, "no bfloat16 here", "", {}};
   EXPECT_THAT(
       [&] { cluster_of_hosts(hosts, network(2), 2, "two"); },

@@ -197,19 +197,20 @@ TEST_F(Train, AndConfigCheckBothRefuseWhatTheConfigAloneShows) {
 }
 
 TEST_F(Train, NamesTheDirectoryThatItCannotResumeFrom) {
-  ASSERT_EQ(mkfifo(folder.at("step-00000005").c_str(), 0600), 0);
+  std::filesystem::create_directory(folder.at("pipes"));
+  ASSERT_EQ(mkfifo(folder.at("pipes/step-00000005").c_str(), 0600), 0);
   for (const auto& [directory, message] : std::vector<std::pair<std::string, std::string>>{
            {"nowhere", "--resume: there is no directory \"nowhere\"; name the directory of an earlier run"},
            {"text.txt", "--resume: \"text.txt\" is not a directory; name"},
            {"nowhere/step-00000005", "--resume: there is no directory \"nowhere/step-00000005\"; name"},
-           {"step-00000005", "--resume: \"step-00000005\" is not a directory; name"},
+           {"pipes/step-00000005", "--resume: \"pipes/step-00000005\" is not a directory; name"},
            {".", "--resume: \".\" holds no checkpoint; name"}}) {
     const Output output = folder.run("train config.json --resume " + directory);
     EXPECT_EQ(output.code, 2) << directory;
     EXPECT_THAT(output.errors, HasSubstr(message)) << directory;
   }
   // Other commands call it a mistake of the same kind.
-  for (const std::string directory : {"nowhere", "text.txt", "nowhere/step-00000005", "step-00000005"})
+  for (const std::string directory : {"nowhere", "text.txt", "nowhere/step-00000005", "pipes/step-00000005"})
     for (const std::string command : {"generate ", "checkpoint show ", "checkpoint export hf --output x "}) {
       const Output output = folder.run(command + directory);
       EXPECT_EQ(output.code, 2) << command << directory;
