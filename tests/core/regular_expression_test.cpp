@@ -46,7 +46,7 @@ TEST(RegularExpression, HasLimits) {
            {R"(\7777777777777777777)", "at its byte"},
            {"x{99999999999}y{65535}{65535}", "at its byte"},
            {"([a-z_.0-9]+)*[.]foo", "takes too many steps"},
-           {"(.*)*(.*)*(.*)*x$", "takes too many steps"},
+           {"(.*)*(.*)*(.*)*[0-9]$", "takes too many steps"},
            {"(?:(?1)|q)*(x|(?1)y)$", "takes too many steps"}})
     EXPECT_THAT(found(expression, name), testing::HasSubstr(wrong)) << expression.substr(0, 40);
 }
