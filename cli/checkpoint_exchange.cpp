@@ -21,7 +21,7 @@ namespace trivet::cli {
 namespace {
 
 struct ExchangeArguments {
-  std::string path, config, dtype = "float32", lora, chat_template;
+  std::string path, config, dtype, lora, chat_template;
   hugging_face::ExportOptions options;
   double shard_gigabytes = 5;
 };
@@ -59,9 +59,8 @@ void import_from(const ExchangeArguments& arguments, std::string_view format) {
 
 void export_hugging_face(const ExchangeArguments& arguments) {
   hugging_face::ExportOptions options = arguments.options;
-  options.dtype = arguments.dtype == "float32"    ? DType::Float32
-                  : arguments.dtype == "bfloat16" ? DType::BFloat16
-                                                  : DType::Float16;
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
+    if (arguments.dtype == name_of(dtype)) options.dtype = dtype;
   options.lora = arguments.lora == "merged" ? hugging_face::LoraExport::Merged
                  : arguments.lora == "peft" ? hugging_face::LoraExport::Peft
                                             : hugging_face::LoraExport::None;
@@ -72,7 +71,7 @@ void export_hugging_face(const ExchangeArguments& arguments) {
   const bool adapters = options.lora == hugging_face::LoraExport::Peft;
   fmt::print("{} -> {}: {} of the type \"{}\", {} bytes of weights in {}\n", escape_control(arguments.path),
              escape_control(options.output), adapters ? "adapters of a model" : "a model", exported.model_type, exported.bytes,
-             arguments.dtype);
+             name_of(exported.dtype));
   for (const std::string& file : exported.files) fmt::print("  {}\n", file);
   print_notes(exported.notes);
 }
@@ -115,7 +114,9 @@ void add_export(CLI::App& group) {
       .add_option("--chat-template", arguments->chat_template,
                   "Template of the training data: chatml, llama-2 or llama-3 (default: data.chat_template of the run)")
       ->check(CLI::IsMember({"chatml", "llama-2", "llama-3"}));
-  format.add_option("--dtype", arguments->dtype, "Type of the exported weights (default: float32)")
+  format
+      .add_option("--dtype", arguments->dtype,
+                  "Type of the exported weights (default: that of --like, bfloat16 after a run in bf16, else float32)")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   format.add_option("--shard-gb", arguments->shard_gigabytes, "Most gigabytes (1e9 bytes) in one file (default: 5)")
       ->check(number_from_to(0.001, 1e6));

@@ -19,12 +19,17 @@ namespace {
 struct ReplayArguments {
   std::string config;
   std::vector<std::string> overrides;
+  std::string init_from;
   int ranks = 0;
   ReplayOptions options;
 };
 
 void run(const ReplayArguments& arguments) {
-  const Config config = trainer::load_with_model({.path = arguments.config, .overrides = arguments.overrides});
+  const Config config = trainer::load_with_model({.path = arguments.config,
+                                                  .overrides = arguments.overrides,
+                                                  .init_from = arguments.init_from,
+                                                  .resumes = true,
+                                                  .resume_directory = arguments.options.directory});
   run_job(arguments.ranks, config.communication, [&](RankBody rank) {
     ReplayOptions options = arguments.options;
     options.threads = rank.threads;
@@ -54,6 +59,7 @@ void add_replay(CLI::App& program) {
                       "file that trivet train --metrics wrote: compare losses, too");
   command->add_option("--checkpoints", arguments->options.directory,
                       "directory of the run's checkpoints (default: checkpoint.directory)");
+  command->add_option("--init-from", arguments->init_from, "what the run began with, as of trivet train (default: model.from)");
   command->add_option("--ranks", arguments->ranks, "run this many ranks as threads of this process")->check(from_to(1, 1024));
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/finite.h"
+#include "core/printable.h"
 #include "engine/checkpoint/loaded_step.h"
 #include "engine/checkpoint/steps.h"
 #include "engine/config/explain.h"
@@ -207,6 +208,17 @@ void check_can_compare(const trainer::Run& run, const ReplayOptions& options, co
                                       : fmt::format("\"{}\" has no checkpoint of that step", directory)));
 }
 
+// Random weights would differ from the first step on.
+void refuse_without_first_weights(const Config& config, const Checkpoints& checkpoints) {
+  if (!config.model_from.empty() || !checkpoints.end || checkpoints.end->config().empty()) return;
+  const Config then = parse_config(checkpoints.end->config(), checkpoints.end->directory() + "/manifest.json");
+  if (!then.model_from.empty())
+    throw ConfigError(
+        fmt::format("{}: the run began with the weights of {}, and there is no checkpoint before the step; give them with "
+                    "--init-from, or as model.from",
+                    config.source, printable(then.model_from)));
+}
+
 std::string start_text(const Checkpoints& checkpoints) {
   return checkpoints.start ? checkpoints.start->directory() : "the beginning, because there is no earlier checkpoint";
 }
@@ -223,7 +235,12 @@ std::string replay(const Config& config, comm::World& world, const ReplayOptions
     if (*step) refuse_another_layout(config, world.size(), **step);
   trainer::Run run(config, world, train_options);
   check_can_compare(run, options, checkpoints, directory);
-  if (checkpoints.start) trainer::continue_from(run, *checkpoints.start);
+  if (checkpoints.start) {
+    trainer::continue_from(run, *checkpoints.start);
+  } else {
+    refuse_without_first_weights(config, checkpoints);
+    trainer::load_initial_weights_if_asked(run);
+  }
   run.intake.follow(checkpoints.of_data());
   trainer::compute_references_if_needed(run);
   const auto recorded = run.is_first_rank() ? recorded_losses(options, run.steps_done()) : std::map<int64_t, uint32_t>{};

@@ -98,7 +98,7 @@ std::vector<std::vector<std::string>> divide(const MappedSource::Table& table, c
   std::vector<std::vector<std::string>> shards;
   int64_t bytes = 0;
   for (const auto& [name, rows] : table) {
-    const int64_t of_tensor = source.find(name)->shape.elements() * size_of(options.dtype);
+    const int64_t of_tensor = source.find(name)->shape.elements() * size_of(*options.dtype);
     if (shards.empty() || (bytes > 0 && bytes + of_tensor > options.shard_bytes)) {
       shards.emplace_back();
       bytes = 0;
@@ -136,7 +136,7 @@ class Writer {
   void write_tensors(const std::string& name, const std::vector<std::string>& tensors) {
     checkpoint::SafetensorsHeader header;
     for (const std::string& tensor : tensors)
-      header.tensors.push_back({tensor, options_.dtype, source_.find(tensor)->shape, 0, 0});
+      header.tensors.push_back({tensor, *options_.dtype, source_.find(tensor)->shape, 0, 0});
     const std::string start = checkpoint::layout_safetensors(header);
     const auto file = files_.create(path(name + ".tmp"), header.data_start + header.tensors.back().end);
     file->write(start);
@@ -158,11 +158,11 @@ class Writer {
       const checkpoint::Piece piece =
           checkpoint::whole_box_piece(entry.name, entry.shape, done, {values_.data(), DType::Float32, {count}});
       source_.read({&piece, 1});
-      bytes_.resize(count * size_of(options_.dtype));
-      switch (options_.dtype) {
-        case DType::BFloat16: narrow<bfloat16>(values_, bytes_.data(), entry.name, options_.dtype); break;
-        case DType::Float16: narrow<float16>(values_, bytes_.data(), entry.name, options_.dtype); break;
-        default: narrow<float>(values_, bytes_.data(), entry.name, options_.dtype);
+      bytes_.resize(count * size_of(entry.dtype));
+      switch (entry.dtype) {
+        case DType::BFloat16: narrow<bfloat16>(values_, bytes_.data(), entry.name, entry.dtype); break;
+        case DType::Float16: narrow<float16>(values_, bytes_.data(), entry.name, entry.dtype); break;
+        default: narrow<float>(values_, bytes_.data(), entry.name, entry.dtype);
       }
       file.write(bytes_);
     }
@@ -271,7 +271,7 @@ Companions companions_like(FileSystem& models, const LoadedStep& step, const mod
   if (!options.model_type.empty() && options.model_type != described.architecture->model_type)
     throw ConfigError(fmt::format("--architecture {}: --like {} is of the type \"{}\"; leave one of both out",
                                   printable(options.model_type), printable(options.like), described.architecture->model_type));
-  Companions companions{described.architecture, config_text_like(original, options.dtype), {}, {}};
+  Companions companions{described.architecture, config_text_like(original, *options.dtype), {}, {}};
   for (const std::string_view name : kCompanions) {
     const std::string file = options.like + "/" + std::string(name);
     const EntryKind kind = models.kind(file);
@@ -314,10 +314,10 @@ Companions make_companions(const LoadedStep& step, const model::Description& des
   const Architecture& architecture = choose_architecture(description, options.model_type, checkpoint);
   const std::string& text = step.run_state().tokenizer;
   const auto tokenizer = data::tokenizer_file_of(text);
-  if (!tokenizer) return {&architecture, config_text(architecture, description, {}, options.dtype), {}, {}};
+  if (!tokenizer) return {&architecture, config_text(architecture, description, {}, *options.dtype), {}, {}};
   const ChatTemplate chat_template = chat_template_of(step, options);
   const TextTokens tokens = text_tokens_of(text, chat_template);
-  Companions companions{&architecture, config_text(architecture, description, tokens, options.dtype), {}, {}};
+  Companions companions{&architecture, config_text(architecture, description, tokens, *options.dtype), {}, {}};
   companions.files = {
       {tokenizer->name, tokenizer->content},
       {"generation_config.json", generation_config_text(tokens)},
@@ -352,7 +352,7 @@ Exported write_adapters(FileSystem& files, const TensorSource& weights, const mo
   std::vector<std::string> names;
   for (const auto& [name, rows] : adapters.tensors) {
     names.push_back(name);
-    exported.bytes += source.find(name)->shape.elements() * size_of(options.dtype);
+    exported.bytes += source.find(name)->shape.elements() * size_of(*options.dtype);
   }
   writer.write_tensors(kAdapterWeightsName, names);
   writer.write_text_file(kAdapterConfigName, adapters.config);  // last: without it, no program takes the folder for adapters
@@ -387,7 +387,7 @@ Exported write_step(FileSystem& files, const LoadedStep& step, const std::string
     names.push_back(shards.size() == 1 ? kWeightsName : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
     writer.write_tensors(names.back(), shards[i]);
     for (const std::string& tensor : shards[i])
-      exported.bytes += source.find(tensor)->shape.elements() * size_of(options.dtype);
+      exported.bytes += source.find(tensor)->shape.elements() * size_of(*options.dtype);
   }
   exported.files = names;
   const auto add = [&](const std::string& name, const std::string& text) {
@@ -404,11 +404,29 @@ Exported write_step(FileSystem& files, const LoadedStep& step, const std::string
   return exported;
 }
 
-Exported write_all(FileSystem& files, const std::string& checkpoint, const ExportOptions& options) {
+// As programs that train in 16 bits save: in the type of the original, or else of the layers of the run. Adapters are small.
+DType usual_dtype(FileSystem& models, const LoadedStep& step, const ExportOptions& options) {
+  if (options.lora == LoraExport::Peft) return DType::Float32;
+  if (const std::string path = options.like + "/" + kConfigName;
+      !options.like.empty() && models.kind(path) == EntryKind::File) {
+    const Json original = Json::parse(read_text(models, path, kConfigLimitBytes), nullptr, false);
+    for (const char* key : {"dtype", "torch_dtype"})
+      if (original.is_object() && original.contains(key) && original.at(key).is_string())
+        for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
+          if (original.at(key).get<std::string>() == name_of(dtype)) return dtype;
+    return DType::Float32;
+  }
+  const DType of_run = parse_config(step.config(), step.directory() + "/manifest.json").model_dtype();
+  return of_run == DType::BFloat16 ? DType::BFloat16 : DType::Float32;  // float16 cannot hold all weights
+}
+
+Exported write_all(FileSystem& files, const std::string& checkpoint, ExportOptions options) {
   std::vector<std::string> passed_over;
   const LoadedStep step =
       checkpoint::open_path(files, checkpoint::follow_name(files, checkpoint), checkpoint::StepFiles::All, &passed_over);
+  if (!options.dtype) options.dtype = usual_dtype(options.models ? *options.models : files, step, options);
   Exported exported = write_step(files, step, checkpoint, options);
+  exported.dtype = *options.dtype;
   exported.notes.insert(exported.notes.begin(), passed_over.begin(), passed_over.end());
   return exported;
 }

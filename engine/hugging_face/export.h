@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,18 +18,19 @@ namespace trivet::hugging_face {
 enum class LoraExport : uint8_t { None, Merged, Peft };
 
 struct ExportOptions {
-  std::string output;                               // a directory that does not exist yet, or is empty
-  std::string like;                                 // the folder of the model that training began with, or ""
-  FileSystem* models = nullptr;                     // where `like` is; null: where the checkpoint is
-  std::string model_type;                           // "": the first architecture that can store the model
-  DType dtype = DType::Float32;                     // or BFloat16, Float16
-  LoraExport lora = LoraExport::None;               // of a model that has adapters: not None; of another: None
+  std::string output;                  // a directory that does not exist yet, or is empty
+  std::string like;                    // the folder of the model that training began with, or ""
+  FileSystem* models = nullptr;        // where `like` is; null: where the checkpoint is
+  std::string model_type;              // "": the first architecture that can store the model
+  std::optional<DType> dtype = {};     // Float32, BFloat16 or Float16; none: as ExportOptions::like says, or the run
+  LoraExport lora = LoraExport::None;  // of a model that has adapters: not None; of another: None
   ChatTemplate chat_template = ChatTemplate::None;  // None: that of the config, data.chat_template
   int64_t shard_bytes = 5'000'000'000;              // a file is no larger, unless a single tensor is
 };
 
 struct Exported {
   std::string model_type;
+  DType dtype = DType::Float32;
   std::vector<std::string> files;
   int64_t bytes = 0;               // of all tensors
   std::vector<std::string> notes;  // what a user of the model may miss

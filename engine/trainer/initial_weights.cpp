@@ -13,6 +13,7 @@
 #include "engine/config/load.h"
 #include "engine/config/vocabulary_rows.h"
 #include "engine/data/dataset.h"
+#include "engine/data/file_pattern.h"
 #include "engine/data/tokenizer.h"
 #include "engine/hugging_face/model_format.h"
 #include "engine/hugging_face/pretrained_model.h"
@@ -152,6 +153,16 @@ void check_same_model(const InitialWeights& initial, const std::string& path, co
                     config.source, key_in(config), printable(path), difference));
 }
 
+// A checkpoint holds the tokenizer that its run had read from a file, which may be gone.
+std::string value_of(const ExplainedKey& key, const InitialWeights& initial) {
+  const VocabularyConfig& vocabulary = initial.config().vocabulary;
+  if (key.path == "model.vocabulary_rows")  // also if the config names a tokenizer of its own
+    return std::to_string(initial.config().model.vocabulary_size);
+  const bool is_gone = key.path == "model.vocabulary" && initial.is_checkpoint() &&
+                       vocabulary.kind == VocabularyKind::Tokenizer && data::is_absent(vocabulary.tokenizer_file);
+  return is_gone && !initial.tokenizer().empty() ? initial.tokenizer() : key.value;
+}
+
 }  // namespace
 
 std::vector<std::string> model_keys_of(const std::string& path, const std::string& key) {
@@ -160,8 +171,7 @@ std::vector<std::string> model_keys_of(const std::string& path, const std::strin
   for (const ExplainedKey& explained : explain(initial.config())) {
     if (!explained.path.starts_with("model.") || !explained.without_effect.empty() || explained.path == "model.from") continue;
     if (explained.path.starts_with("model.lora.") && !initial.config().model.lora.enabled()) continue;
-    const bool rows = explained.path == "model.vocabulary_rows";  // also if the config names a tokenizer of its own
-    keys.push_back(explained.path + "=" + (rows ? std::to_string(initial.config().model.vocabulary_size) : explained.value));
+    keys.push_back(explained.path + "=" + value_of(explained, initial));
   }
   return keys;
 }

@@ -258,6 +258,26 @@ void write_padded_model(const Folder& folder, const std::string& name, int token
                    last + "}}}");
 }
 
+// The cache of Hugging Face's hub consists of links. A checkpoint needs nothing of the folder that its run began with.
+TEST_F(Exchange, AModelMayConsistOfLinksAndBeGoneWhenItsRunResumes) {
+  write_padded_model(folder, "blobs", 7);
+  std::filesystem::create_directory(folder.at("snapshot"));
+  for (const auto& file : std::filesystem::directory_iterator(folder.at("blobs")))
+    std::filesystem::create_symlink("../blobs/" + file.path().filename().string(),
+                                    folder.at("snapshot/" + file.path().filename().string()));
+  std::string text;
+  for (int i = 0; i < 1500; ++i) text += i * i % 7 < 3 ? "a " : "b ";
+  folder.write("ab.txt", text);
+  EXPECT_EQ(run("checkpoint import hf snapshot --output imported").text.find("tokenizer"), std::string::npos);
+  const std::string train = "train config.json --set data.train=ab.txt --set training.steps=";
+  run(train + "3 --init-from snapshot");
+  run("checkpoint export hf one --output back --like snapshot");
+  EXPECT_EQ(folder.read("back/tokenizer.json"), folder.read("blobs/tokenizer.json"));
+  std::filesystem::remove_all(folder.at("snapshot"));
+  std::filesystem::remove_all(folder.at("blobs"));
+  EXPECT_THAT(run(train + "5 --resume").text, HasSubstr("resumed"));
+}
+
 TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens) {
   write_padded_model(folder, "chat", 7);
   std::string text;

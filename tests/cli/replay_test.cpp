@@ -57,6 +57,19 @@ TEST_F(Replay, SaysThatAllIsEqualOnAnyLayoutAndSavesNothing) {
   EXPECT_FALSE(std::filesystem::exists(folder.at("checkpoints/step-00000004")));
 }
 
+// Random weights in their place would look like a broken processor.
+TEST_F(Replay, BeginsWithTheWeightsThatTheRunBeganWith) {
+  ASSERT_EQ(
+      folder.run("train config.json --init-from checkpoints --set checkpoint.directory=second --set training.steps=2").code, 0);
+  const std::string replay = "replay config.json --step 2 --checkpoints second --set training.steps=2";
+  EXPECT_THAT(folder.run(replay + " --init-from checkpoints").text, HasSubstr("48 tensors are equal to second/step-00000002"));
+  EXPECT_THAT(folder.run(replay + " --set model.from=checkpoints").text, HasSubstr("48 tensors are equal to"));
+  const Output without = folder.run(replay);
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.errors,
+              HasSubstr("the run began with the weights of checkpoints, and there is no checkpoint before the step"));
+}
+
 TEST_F(Replay, StartsAtTheNewestCheckpointBeforeTheStep) {
   EXPECT_THAT(folder.run("replay config.json --step 8").text, HasSubstr("step 8 from checkpoints/step-00000006: "));
   EXPECT_THAT(folder.run("replay config.json --step 7 --metrics metrics.jsonl").text,

@@ -208,7 +208,8 @@ TEST_F(Exchange, KeepsTheOriginalsConfigAndTokenizer) {
   EXPECT_EQ(text("/back/tokenizer.model"), "their tokenizer");
   const auto config = nlohmann::json::parse(text("/back/config.json"));
   EXPECT_EQ(config.at("eos_token_id"), 3);
-  EXPECT_EQ(config.at("dtype"), "float32");
+  EXPECT_EQ(config.at("dtype"), "bfloat16") << "that of the original";
+  EXPECT_EQ(text("/back/model.safetensors"), file_of(small_gpt2_tensors(), DType::BFloat16));
   EXPECT_THAT(
       [&] { export_model(files, "/checkpoints-of-gpt2", {.output = "/other", .like = "/llama"}); },
       ThrowsMessage<ConfigError>(HasSubstr("--like /llama: describes another model: in the checkpoint, model.type is")));
