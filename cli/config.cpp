@@ -76,15 +76,15 @@ std::vector<std::string> needed_for_training(const Config& config) {
 }
 
 // A config without a model is refused, but what there is to say of its keys is printed all the same.
-void print_check(const Config& config, const ConfigOptions& options, const char* without_model = "no model section") {
+// `mistake`: how the first line ends if the config is refused; null: it is accepted.
+void print_check(const Config& config, const ConfigOptions& options, const char* mistake = nullptr) {
   const std::vector<std::string> automatic = auto_lines(config), without_effect = accepted_without_effect(config),
                                  differences = differences_from_deepspeed(config), needed = needed_for_training(config);
   std::vector<std::string> warnings = warnings_of(config);
   for (std::string& line : warnings_of_rates(config)) warnings.push_back(std::move(line));
-  const bool has_model = describes_model(config);
   if (options.json) {
     fmt::print("{}\n", nlohmann::ordered_json{{"config", options.file},
-                                              {"ok", has_model},
+                                              {"ok", !mistake},
                                               {"differences", differences},
                                               {"warnings", warnings},
                                               {"auto", automatic},
@@ -93,7 +93,7 @@ void print_check(const Config& config, const ConfigOptions& options, const char*
                            .dump(2));
     return;
   }
-  fmt::print("{}: {}\n", options.file, has_model ? "OK" : without_model);
+  fmt::print("{}: {}\n", options.file, mistake ? mistake : "OK");
   print_list("different from DeepSpeed:", differences);
   print_list("probably not meant:", warnings);
   print_list("taken for \"auto\" (--set KEY=VALUE takes another value):", automatic);

@@ -151,6 +151,10 @@ TEST_F(Exchange, TheConfigMayNameTheModelThatItBeginsWith) {
         HasSubstr("model.from " + model + ": these weights are of another model: in the config, model.layers is 9, not 2"))
         << command;
 
+  const std::string contradicts = "config check config.json" + from + " --set model.layers=9";
+  EXPECT_EQ(folder.run(contradicts).text.find(": OK"), std::string::npos);
+  EXPECT_THAT(folder.run(contradicts + " --json").text, HasSubstr("\"ok\": false"));
+
   run("train config.json --init-from " + model);
   EXPECT_THAT(run("train config.json --set checkpoint.directory=key" + from).text, HasSubstr("weights " + model + " (gpt2)"));
   EXPECT_THAT(run("checkpoint diff one key --json").text, HasSubstr("\"equal\": true"));
