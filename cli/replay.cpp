@@ -29,7 +29,8 @@ void run(const ReplayArguments& arguments) {
                                                   .overrides = arguments.overrides,
                                                   .init_from = arguments.init_from,
                                                   .resumes = true,
-                                                  .resume_directory = arguments.options.directory});
+                                                  .resume_directory = arguments.options.directory,
+                                                  .resume_key = "--checkpoints"});
   run_job(arguments.ranks, config.communication, [&](RankBody rank) {
     ReplayOptions options = arguments.options;
     options.threads = rank.threads;

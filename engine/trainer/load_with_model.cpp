@@ -5,11 +5,14 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/file_system.h"
 #include "core/printable.h"
+#include "engine/checkpoint/steps.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/load.h"
 #include "engine/config/load_for_run.h"
 #include "engine/trainer/initial_weights.h"
+#include "engine/trainer/resume.h"
 
 namespace trivet::trainer {
 namespace {
@@ -41,7 +44,9 @@ std::string checkpoint_of(const ConfigToLoad& given, const std::string& text) {
   const Config config = parse_config(text, given.path, overrides);
   if (describes_model(config)) return "";
   const std::string directory = given.resume_directory.empty() ? config.checkpoint.directory : given.resume_directory;
-  return holds_checkpoint(directory) ? directory : "";
+  if (holds_checkpoint(checkpoint::follow_name(real_file_system(), directory))) return directory;
+  if (!given.resume_directory.empty()) refuse_to_resume_from(directory, given.resume_key);
+  return "";
 }
 
 Config parse(const ConfigToLoad& given, const std::string& text, const std::vector<std::string>& model_keys) {

@@ -16,7 +16,8 @@ struct ConfigToLoad {
   std::string init_from;               // --init-from; empty: what model.from says
   // Of a run that resumes: if the config does not say which model, it is that of the checkpoint.
   bool resumes = false;
-  std::string resume_directory = {};  // empty: checkpoint.directory
+  std::string resume_directory = {};    // empty: checkpoint.directory
+  std::string resume_key = "--resume";  // that has named it
   // Also refuses what only training refuses (load_for_run.h).
   bool for_run = false;
 };

@@ -88,16 +88,6 @@ std::string resume_from_own(Run& run, Checkpoints& checkpoints) {
 
 bool is_step(const std::string& directory) { return std::filesystem::path(directory).filename().string().starts_with("step-"); }
 
-[[noreturn]] void refuse_to_resume_from(const std::string& directory) {
-  std::error_code error;
-  const std::string name = printable(directory);
-  const std::string what = !std::filesystem::exists(directory, error) ? fmt::format("there is no directory \"{}\"", name)
-                           : !std::filesystem::is_directory(directory, error) ? fmt::format("\"{}\" is not a directory", name)
-                                                                              : fmt::format("\"{}\" holds no checkpoint", name);
-  throw ConfigError(fmt::format(
-      "--resume: {}; name the directory of an earlier run, which is its checkpoint.directory, or one of its steps", what));
-}
-
 std::string resume_from_other(Run& run, const std::string& directory, const Checkpoints& checkpoints) {
   std::error_code error;
   const std::string followed = checkpoint::follow_name(real_file_system(), directory);
@@ -111,6 +101,16 @@ std::string resume_from_other(Run& run, const std::string& directory, const Chec
 }
 
 }  // namespace
+
+void refuse_to_resume_from(const std::string& directory, const std::string& key) {
+  std::error_code error;
+  const std::string name = printable(directory);
+  const std::string what = !std::filesystem::exists(directory, error) ? fmt::format("there is no directory \"{}\"", name)
+                           : !std::filesystem::is_directory(directory, error) ? fmt::format("\"{}\" is not a directory", name)
+                                                                              : fmt::format("\"{}\" holds no checkpoint", name);
+  throw ConfigError(fmt::format(
+      "{}: {}; name the directory of an earlier run, which is its checkpoint.directory, or one of its steps", key, what));
+}
 
 void continue_from(Run& run, const checkpoint::LoadedStep& step) {
   if (step.run_id() == hugging_face::kImportedRunId)

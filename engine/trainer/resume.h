@@ -13,6 +13,9 @@ namespace trivet::trainer {
 // --resume could pick those up. Resuming from a directory that this run does not save to only reads it, which needs no lock.
 std::string resume_if_asked(Run& run, Checkpoints& checkpoints);
 
+// Throws ConfigError that says why no run can be resumed from it. `key` has named it.
+[[noreturn]] void refuse_to_resume_from(const std::string& directory, const std::string& key = "--resume");
+
 // Collective. Continues from this step, after checking that it was trained on the same data with the same tokenizer.
 void continue_from(Run& run, const checkpoint::LoadedStep& step);
 

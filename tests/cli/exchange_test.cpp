@@ -164,6 +164,10 @@ TEST_F(Exchange, TheConfigMayNameTheModelThatItBeginsWith) {
                 HasSubstr("resumed"));
   EXPECT_THAT(refused("train config.json --resume --set checkpoint.directory=nowhere"),
               HasSubstr("this section does not say which model"));
+  EXPECT_THAT(refused("train config.json --resume nowhere"),
+              HasSubstr("--resume: there is no directory \"nowhere\"; name the"));
+  EXPECT_THAT(refused("replay config.json --step 2 --checkpoints config.json"),
+              HasSubstr("--checkpoints: \"config.json\" is not a directory; name"));
   EXPECT_THAT(refused("train config.json --init-from " + kGolden + "llama" + from), HasSubstr("name one of the two"));
   EXPECT_THAT(refused("train config.json --set model.from=nowhere"),
               HasSubstr("model.from nowhere: there is no such file or directory"));
