@@ -299,7 +299,7 @@ TEST(ReadRun, ARunThatWasKilledIsUnfinishedAndItsIncompleteLineIsLeftOut) {
 
 TEST(ReadRun, AFileWithoutALineOfMetricsIsNoRun) {
   const TemporaryFolder folder;
-  for (const std::string text : {std::string(), std::string(1000, '[')}) {
+  for (const std::string& text : {std::string(), std::string(1000, '[')}) {
     folder.write("m.jsonl", text);
     EXPECT_THAT([&] { read_run(folder.at("m.jsonl")); },
                 testing::ThrowsMessage<DataError>(testing::HasSubstr("m.jsonl: holds no line of metrics")));

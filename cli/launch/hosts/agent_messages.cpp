@@ -14,12 +14,12 @@
 namespace trivet::cli {
 namespace {
 
-using Json = nlohmann::json;
+using AgentJson = nlohmann::json;
 
 // Bytes that need not be UTF-8 (paths, arguments, values of variables) travel as hexadecimal digits.
-Json bytes(const std::string& text) { return comm::hexadecimal(text); }
+AgentJson bytes(const std::string& text) { return comm::hexadecimal(text); }
 
-std::string bytes(const Json& json) {
+std::string bytes(const AgentJson& json) {
   const auto& digits = json.get_ref<const std::string&>();
   std::string out;
   for (size_t i = 0; i + 1 < digits.size(); i += 2)
@@ -27,39 +27,39 @@ std::string bytes(const Json& json) {
   return out;
 }
 
-Json list(const std::vector<std::string>& texts) {
-  Json out = Json::array();
+AgentJson list(const std::vector<std::string>& texts) {
+  AgentJson out = AgentJson::array();
   for (const std::string& text : texts) out.push_back(bytes(text));
   return out;
 }
 
-std::vector<std::string> texts(const Json& json) {
+std::vector<std::string> texts(const AgentJson& json) {
   std::vector<std::string> out;
-  for (const Json& text : json) out.push_back(bytes(text));
+  for (const AgentJson& text : json) out.push_back(bytes(text));
   return out;
 }
 
-// Json converts whatever number there is, and cuts off what does not fit.
+// AgentJson converts whatever number there is, and cuts off what does not fit.
 template <class T>
-T integer(const Json& json) {
+T integer(const AgentJson& json) {
   const bool fits = json.is_number_unsigned() ? std::in_range<T>(json.get<uint64_t>())
                                               : json.is_number_integer() && std::in_range<T>(json.get<int64_t>());
   if (!fits) throw std::out_of_range(json.dump() + " is not an integer of the range");
   return json.get<T>();
 }
 
-std::vector<int> integers(const Json& json) {
+std::vector<int> integers(const AgentJson& json) {
   std::vector<int> out;
-  for (const Json& one : json) out.push_back(integer<int>(one));
+  for (const AgentJson& one : json) out.push_back(integer<int>(one));
   return out;
 }
 
-Json encode(const HostRanks& on) {
+AgentJson encode(const HostRanks& on) {
   return {{"host", on.host.name}, {"slots", on.host.slots},      {"node_rank", on.node_rank},
           {"nodes", on.nodes},    {"first_rank", on.first_rank}, {"world_size", on.world_size}};
 }
 
-HostRanks host_ranks(const Json& json) {
+HostRanks host_ranks(const AgentJson& json) {
   return {.host = {json.at("host"), integers(json.at("slots"))},
           .node_rank = integer<int>(json.at("node_rank")),
           .nodes = integer<int>(json.at("nodes")),
@@ -67,7 +67,7 @@ HostRanks host_ranks(const Json& json) {
           .world_size = integer<int>(json.at("world_size"))};
 }
 
-Json encode(const LaunchRequest& request) {
+AgentJson encode(const LaunchRequest& request) {
   return {{"bind_cores", request.bind_cores},
           {"core_list", request.core_list},
           {"log_folder", bytes(request.log_folder)},
@@ -80,7 +80,7 @@ Json encode(const LaunchRequest& request) {
           {"program", list(request.program)}};
 }
 
-LaunchRequest launch_request(const Json& json) {
+LaunchRequest launch_request(const AgentJson& json) {
   LaunchRequest request;
   request.bind_cores = json.at("bind_cores");
   request.core_list = json.at("core_list");
@@ -95,15 +95,15 @@ LaunchRequest launch_request(const Json& json) {
   return request;
 }
 
-Json encode(const HostTask& task) {
-  Json environment = Json::array();
+AgentJson encode(const HostTask& task) {
+  AgentJson environment = AgentJson::array();
   for (const auto& [name, value] : task.environment) environment.push_back({bytes(name), bytes(value)});
   return {{"on", encode(task.on)},        {"directory", bytes(task.directory)}, {"environment", std::move(environment)},
           {"files", list(task.files)},    {"one_output", task.one_output},      {"job_id", task.job_id},
           {"secret", bytes(task.secret)}, {"request", encode(task.request)}};
 }
 
-HostTask host_task(const Json& json) {
+HostTask host_task(const AgentJson& json) {
   HostTask task{.on = host_ranks(json.at("on")),
                 .directory = bytes(json.at("directory")),
                 .environment = {},
@@ -112,11 +112,11 @@ HostTask host_task(const Json& json) {
                 .job_id = json.at("job_id"),
                 .secret = bytes(json.at("secret")),
                 .request = launch_request(json.at("request"))};
-  for (const Json& variable : json.at("environment")) task.environment[bytes(variable.at(0))] = bytes(variable.at(1));
+  for (const AgentJson& variable : json.at("environment")) task.environment[bytes(variable.at(0))] = bytes(variable.at(1));
   return task;
 }
 
-Json encode(const HostReport& report) {
+AgentJson encode(const HostReport& report) {
   return {{"host_name", bytes(report.host_name)},
           {"boot_id", report.boot_id},
           {"problems", list(report.problems)},
@@ -128,7 +128,7 @@ Json encode(const HostReport& report) {
           {"time", report.time}};
 }
 
-HostReport host_report(const Json& json) {
+HostReport host_report(const AgentJson& json) {
   return {.host_name = bytes(json.at("host_name")),
           .boot_id = json.at("boot_id"),
           .problems = texts(json.at("problems")),
@@ -140,13 +140,13 @@ HostReport host_report(const Json& json) {
           .time = json.at("time")};
 }
 
-Json encode(const Address& address) { return {{"host", address.host}, {"port", address.port}}; }
-Address address_of(const Json& json) { return {json.at("host"), integer<int>(json.at("port"))}; }
+AgentJson encode(const Address& address) { return {{"host", address.host}, {"port", address.port}}; }
+Address address_of(const AgentJson& json) { return {json.at("host"), integer<int>(json.at("port"))}; }
 
 }  // namespace
 
 std::string encode(const Control& control) {
-  Json json = Json::object();
+  AgentJson json = AgentJson::object();
   if (control.task) json["task"] = encode(*control.task);
   if (control.listen) json["listen"] = encode(*control.listen);
   if (control.reach) json["reach"] = encode(*control.reach);
@@ -164,7 +164,7 @@ std::string encode(const Control& control) {
 
 Control decode_control(const std::string& text) {
   try {
-    const Json json = parse_bounded<Json>(text);
+    const AgentJson json = parse_bounded<AgentJson>(text);
     Control control;
     if (json.contains("task")) control.task = host_task(json.at("task"));
     if (json.contains("listen")) control.listen = address_of(json.at("listen"));
@@ -179,7 +179,7 @@ Control decode_control(const std::string& text) {
     if (json.contains("reached")) control.reached = bytes(json.at("reached"));
     if (json.contains("failed")) control.failed = bytes(json.at("failed"));
     if (json.contains("ended")) {
-      const Json& ended = json.at("ended");
+      const AgentJson& ended = json.at("ended");
       control.ended = {integer<int>(ended.at("exit_code")), bytes(ended.at("text"))};
     }
     return control;
