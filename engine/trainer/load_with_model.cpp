@@ -39,8 +39,9 @@ bool holds_checkpoint(const std::string& directory) {
 // Where the checkpoint is that a run without a model resumes; empty: nowhere.
 std::string checkpoint_of(const ConfigToLoad& given, const std::string& text) {
   if (!given.resumes) return "";
-  std::vector<std::string> overrides = given.overrides;
-  overrides.emplace_back("model.from=checkpoint");  // so that the model is not checked
+  std::vector<std::string> overrides{"model.from=checkpoint"};  // so that the model is not checked
+  for (const std::string& one : given.overrides)  // a single key of the model is one that differs, not another model
+    if (!one.starts_with("model.")) overrides.push_back(one);
   const Config config = parse_config(text, given.path, overrides);
   if (describes_model(config)) return "";
   const std::string directory = given.resume_directory.empty() ? config.checkpoint.directory : given.resume_directory;

@@ -126,7 +126,7 @@ TEST_P(NothingToLearn, IsRefusedIfThereIsNothingElse) {
 
 TEST_P(NothingToLearn, IsCountedAndTold) {
   const std::string lines = line() + "{\"prompt\": \"q\", \"completion\": \"a\"}\n" + line();
-  const auto told = testing::ElementsAre(HasSubstr("2 of 3 documents have no token that the loss counts"));
+  const auto told = testing::Contains(HasSubstr("2 of 3 documents have no token that the loss counts"));
   EXPECT_THAT(open_dataset(options(lines)).notes, told);
   const std::vector<std::string> notes = prepare(preparation(lines)).notes;
   EXPECT_EQ(std::ranges::count_if(notes, [](const std::string& note) { return note.starts_with("2 of 3 documents"); }), 1);
