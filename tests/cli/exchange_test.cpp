@@ -162,6 +162,8 @@ TEST_F(Exchange, TheConfigMayNameTheModelThatItBeginsWith) {
   for (const std::string& how : {from, std::string()})
     EXPECT_THAT(run("train config.json --resume --set checkpoint.directory=key --set training.steps=22" + how).text,
                 HasSubstr("resumed"));
+  EXPECT_THAT(refused("train config.json --resume --set checkpoint.directory=key --set model.layers=9"),
+              HasSubstr("model.layers: 9 does not match key/step-"));
   EXPECT_THAT(refused("train config.json --resume --set checkpoint.directory=nowhere"),
               HasSubstr("this section does not say which model"));
   EXPECT_THAT(refused("train config.json --resume nowhere"),
