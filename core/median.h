@@ -1,4 +1,4 @@
-// The value in the middle.
+// The median of measured values.
 #pragma once
 
 #include <algorithm>

@@ -9,7 +9,8 @@
 namespace trivet {
 namespace {
 
-constexpr uint32_t kMostSteps = 100'000, kMostKibibytes = 1024;  // of a comparison
+// What one comparison may take.
+constexpr uint32_t kMostSteps = 100'000, kMostKibibytes = 1024;
 
 std::string message_of(int error) {
   std::array<PCRE2_UCHAR, 256> text{};

@@ -38,7 +38,7 @@ struct Dataset {
   std::shared_ptr<Tokenizer> tokenizer;       // null for a token file without one
   int64_t vocabulary_size = 0;
   std::vector<std::string> notes = {};  // what the user should know about the files
-  std::vector<std::string> files = {};  // of the training data
+  std::vector<std::string> files = {};  // where the training data are
 };
 
 // Whether some of options.data.train and options.data.sources are not files of tokens, so that a tokenizer is needed.

@@ -64,7 +64,7 @@ bool comes_with_data(const std::string& path) {
                                                     "special_tokens_map.json"};
   constexpr std::array<std::string_view, 9> kNames{"readme",   "license",   "licence",      "copying",     "notice",
                                                    "citation", "changelog", "contributing", "requirements"};
-  constexpr size_t kWithVariants = 3;  // of these names: README_zh, LICENSE-MIT
+  constexpr size_t kWithVariants = 3;  // so many names have variants: README_zh, LICENSE-MIT
   const fs::path file = fs::path(small_letters(name_without_packing(path))).filename();
   if (std::ranges::find(kFiles, file.string()) != kFiles.end()) return true;
   const std::string name = file.stem().string();
@@ -448,7 +448,7 @@ void note_splits(const std::vector<std::string>& names, FolderUse use, InputFile
       training[0], list_in_words(held_out)));
 }
 
-// Of a list or a pattern; a folder is refused, or these files are left out of it.
+// For a list or a pattern. A folder with such files is refused.
 void note_packed_twice(InputFiles& inputs) {
   if (const auto twice = packed_twice(inputs.texts); twice)
     inputs.notes.push_back(

@@ -55,8 +55,8 @@ struct AdapterConfig {
   std::string base;
   double alpha = 0;
   bool rank_stabilized = false;
-  int64_t rank = 0;                                          // of matrices that rank_pattern does not name
-  std::vector<std::pair<RegularExpression, int64_t>> ranks;  // of those whose names end so
+  int64_t rank = 0;                                          // where rank_pattern names none
+  std::vector<std::pair<RegularExpression, int64_t>> ranks;  // by the ends of names
   std::optional<NamedModules> modules;                       // what is adapted; none: every linear layer
   NamedModules excluded;
   std::vector<int64_t> layers;  // numbers of the layers that are adapted; empty: all

@@ -16,8 +16,8 @@ struct Imported {
   std::vector<std::string> notes;  // what was left out
 };
 
-// `output`: a directory of checkpoints without steps, in `files`. Throws ConfigError if it has some. `models`: where the folder
-// of the model is.
+// `output`: a directory of checkpoints without steps, in `files`. Throws ConfigError if it has some. `models`
+// holds the folder of the model.
 Imported import_model(FileSystem& files, const PretrainedModel& pretrained, const std::string& output, FileSystem& models);
 inline Imported import_model(FileSystem& files, const PretrainedModel& pretrained, const std::string& output) {
   return import_model(files, pretrained, output, files);

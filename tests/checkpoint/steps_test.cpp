@@ -35,7 +35,7 @@ TEST(ListSteps, AreInOrderOfTheirNumbers) {
     files.create_directory(std::string("/run/") + name);
   EXPECT_THAT(names_in(files, "/run"), ElementsAre("step-00000009", "step-00000020", "step-100000000"));
   EXPECT_THAT(names_in(files, "/nowhere"), ElementsAre());
-  // To pass it over would be to begin anew beside it, and the next save would replace it.
+  // If it were passed over, the run would go on from an earlier step, and the next save would replace it.
   write_text(files, "/run/step-00000030", "a file");
   EXPECT_THAT([&] { list_steps(files, "/run"); },
               ::testing::ThrowsMessage<CheckpointError>(::testing::HasSubstr("/run/step-00000030: it is a link or a file")));

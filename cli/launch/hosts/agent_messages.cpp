@@ -39,7 +39,7 @@ std::vector<std::string> texts(const AgentJson& json) {
   return out;
 }
 
-// AgentJson converts whatever number there is, and cuts off what does not fit.
+// The JSON library converts whatever number there is, and cuts off what does not fit.
 template <class T>
 T integer(const AgentJson& json) {
   const bool fits = json.is_number_unsigned() ? std::in_range<T>(json.get<uint64_t>())
