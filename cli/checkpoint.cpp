@@ -90,6 +90,8 @@ std::vector<std::string> step_directories(const std::string& path) {
   if (is_step(path)) return {path};
   std::vector<std::string> directories;
   for (const auto& step : checkpoint::readable_steps(real_file_system(), path)) directories.push_back(path + "/" + step.name);
+  if (directories.empty())
+    throw CheckpointError(ExitCode::Usage, fmt::format("{}: there is no checkpoint here (no step-* directory)", path));
   return directories;
 }
 
@@ -150,7 +152,6 @@ Json describe_steps(const Arguments& arguments, bool verify) {
     if (!arguments.json) fmt::print("{}", describe_line(steps.back()));
   }
   if (arguments.json) print_json({{"path", arguments.path}, {"steps", steps}});
-  if (!arguments.json && steps.empty()) fmt::print("{}: there is no checkpoint here\n", arguments.path);
   return steps;
 }
 
@@ -167,7 +168,7 @@ void print_what_was_checked(const std::string& path) {
 
 void list(const Arguments& arguments) {
   const Json steps = describe_steps(arguments, false);
-  if (!arguments.json && !steps.empty()) print_what_was_checked(arguments.path);
+  if (!arguments.json) print_what_was_checked(arguments.path);
   std::fflush(stdout);
   fail_if_damaged(arguments, steps);
 }
@@ -175,7 +176,6 @@ void list(const Arguments& arguments) {
 void verify(const Arguments& arguments) {
   const Json steps = describe_steps(arguments, true);
   std::fflush(stdout);
-  if (steps.empty()) throw CheckpointError(ExitCode::Usage, fmt::format("{}: there is no checkpoint here", arguments.path));
   fail_if_damaged(arguments, steps);
 }
 

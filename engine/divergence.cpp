@@ -7,6 +7,12 @@
 #include "engine/checkpoint/piece.h"
 
 namespace trivet {
+namespace {
+
+constexpr const char* kCureOfTheBeginning =
+    "look at the weights that the run began with, and at what multiplies, such as model.lora.alpha and dpo.beta,";
+
+}  // namespace
 
 void Divergence::check_step(const StepResult& result) {
   any_step_ = true;
@@ -44,10 +50,10 @@ void Divergence::check_end(std::optional<double> evaluation) {
 NumericsError Divergence::explained(const NumericsError& error) {
   const WeightHealth weights = inspect();
   if (!weights.finite() || !loss_is_finite()) return lost(error.what(), weights, first_not_finite_tensor());
-  return NumericsError(
-      fmt::format("{}; the weights are finite and the loss was {:.4f}: only gradients overflowed; {}; you "
-                  "can resume from any checkpoint of this run; if that ends the same way, {}",
-                  error.what(), engine_.last_loss(), first_not_finite_tensor(), way_back()));
+  return NumericsError(fmt::format(
+      "{}; the weights are finite and the loss was {:.4f}: only gradients overflowed; {}; {}{}", error.what(),
+      engine_.last_loss(), first_not_finite_tensor(),
+      step_of_weights() > 0 ? "you can resume from any checkpoint of this run; if that ends the same way, " : "", way_back()));
 }
 
 // `found`: what repeating the step showed; empty: it was not repeated.
@@ -81,18 +87,27 @@ std::string Divergence::first_not_finite_tensor() {
          (was_skipped() ? ": each microbatch is finite, but the sum of their gradients is not" : ": all tensors are finite");
 }
 
-std::string cure_of_overflows(const Config& config) {
+std::string cure_of_overflows(const Config& config, const Progress& progress) {
   if (config.fp16.enabled) return "lower fp16.loss_scale";
+  if (progress.updates == 0) return kCureOfTheBeginning;
   return config.gradient_clipping > 0 ? "lower optimizer.params.lr or gradient_clipping"
                                       : "lower optimizer.params.lr, or clip with gradient_clipping,";
 }
 
-// Skipped steps changed nothing, so the step before them produced these weights. If a step was not skipped but its loss is not
-// finite, that loss was computed with the weights of the step before it.
-std::string Divergence::way_back() const {
+// The step that produced the weights with which the last step computed what is not finite; 0: the run began with them. Skipped
+// steps changed nothing. If a step was not skipped but its loss is not finite, that loss was computed with the weights of the
+// step before it.
+int64_t Divergence::step_of_weights() const {
   const Progress& progress = engine_.progress();
   const bool used_bad_weights = !was_skipped() && !loss_is_finite();
-  const int64_t made_them = progress.steps - progress.skipped_in_a_row - (used_bad_weights ? 1 : 0);
+  return progress.steps - progress.skipped_in_a_row - (used_bad_weights ? 1 : 0);
+}
+
+std::string Divergence::way_back() const {
+  const int64_t made_them = step_of_weights();
+  if (made_them <= 0)
+    return fmt::format("no step had changed a weight before, so that no learning rate helps: {}{} and start over",
+                       engine_.plan().config.fp16.enabled ? "lower fp16.loss_scale, or " : "", kCureOfTheBeginning);
   return fmt::format("{} with a lower optimizer.params.lr, with gradient_clipping{}",
                      made_them > 1 ? fmt::format("resume from a checkpoint before step {}", made_them) : "start over",
                      engine_.plan().config.bf16.check_grad_overflow ? "" : ", or with bf16.check_grad_overflow true");

@@ -27,8 +27,8 @@
 namespace trivet {
 
 // What to do if gradients are not finite again and again, with the config's keys: "lower optimizer.params.lr or
-// gradient_clipping".
-std::string cure_of_overflows(const Config& config);
+// gradient_clipping". `progress`: what the run has done; before its first update no learning rate is at fault.
+std::string cure_of_overflows(const Config& config, const Progress& progress);
 
 class Divergence {
  public:
@@ -51,6 +51,7 @@ class Divergence {
   NumericsError lost(const std::string& what, const WeightHealth& weights, const std::string& found) const;
   WeightHealth inspect();
   std::string first_not_finite_tensor();
+  int64_t step_of_weights() const;
   std::string way_back() const;
   bool was_skipped() const { return engine_.progress().skipped_in_a_row > 0; }
   int64_t last_step() const { return engine_.progress().steps; }

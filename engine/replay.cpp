@@ -75,15 +75,19 @@ void refuse_another_layout(const Config& config, int ranks, const LoadedStep& st
         refuse_to(fmt::format("{} is {} here and {}", change.path, change.after, change.before));
 }
 
-// Keys that change the numbers of a run, which a replay must have as they were.
-std::string changed_keys(const Config& config, const LoadedStep& step) {
-  if (step.config().empty()) return "";
+// Keys that change the numbers of a run, which a replay must have as they were. From a checkpoint on, the others are checked
+// with it.
+std::string changed_keys(const Config& config, const Checkpoints& checkpoints) {
+  const auto& recorded = checkpoints.start ? checkpoints.start : checkpoints.end;
+  if (!recorded || recorded->config().empty()) return "";
+  std::vector<const char*> sections{"reproducible", "optimizer.", "scheduler.",   "gradient_clipping",
+                                    "fp16.",        "bf16.",      "model.dropout"};
+  if (!checkpoints.start)
+    sections.insert(sections.end(), {"model.", "dpo.", "data.", "train_batch_size", "training.seed", "training.objective"});
   std::vector<std::string> changed;
-  for (const ConfigDifference& change : diff(parse_config(step.config(), step.directory()), config))
-    for (const char* section :
-         {"reproducible", "optimizer.", "scheduler.", "gradient_clipping", "fp16.", "bf16.", "model.dropout"})
-      if (change.path.starts_with(section))
-        changed.push_back(fmt::format("{} is {}, and was {}", change.path, change.after, change.before));
+  for (const ConfigDifference& change : diff(parse_config(recorded->config(), recorded->directory()), config))
+    if (std::ranges::any_of(sections, [&](const char* section) { return change.path.starts_with(section); }))
+      changed.push_back(fmt::format("{} is {}, and was {}", change.path, change.after, change.before));
   return fmt::format("{}", fmt::join(changed, "; "));
 }
 
@@ -250,7 +254,7 @@ std::string replay(const Config& config, comm::World& world, const ReplayOptions
   if (checkpoints.end)
     if (const std::string found = checkpoint_difference(run.engine, *checkpoints.end, world.rank()); !found.empty())
       difference += (difference.empty() ? "" : "; ") + found;
-  const std::string changed = checkpoints.start ? changed_keys(config, *checkpoints.start) : "";
+  const std::string changed = changed_keys(config, checkpoints);
   for (const std::string& text : comm::over_group(world.group()).gather(difference))
     if (!text.empty())
       throw CommError(

@@ -146,8 +146,9 @@ void check_something_was_learned(const trainer::Run& run, const TrainEnd& end, i
   const std::string what = fmt::format("{} skipped, so the weights are those of the beginning", all);
   if (progress.skipped_in_a_row == 0)
     throw DataError(ExitCode::Usage, fmt::format("{}: no sample that was read has a target to learn", what));
-  throw NumericsError(fmt::format("{}: their gradients were not finite; train for more steps, or {}", what,
-                                  cure_of_overflows(run.engine.plan().config)));
+  const Config& config = run.engine.plan().config;
+  throw NumericsError(fmt::format("{}: their gradients were not finite; {}{}", what,
+                                  config.fp16.enabled ? "train for more steps, or " : "", cure_of_overflows(config, progress)));
 }
 
 }  // namespace

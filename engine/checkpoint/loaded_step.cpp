@@ -121,10 +121,13 @@ LoadedStep::LoadedStep(FileSystem& files, std::string directory, StepFiles which
 // If a run took a renamed step for a later one, it would never get beyond it. Names without a number are the user's own.
 void LoadedStep::check_name(const std::string& path) const {
   const std::optional<int64_t> named = step_in_name(directory_);
-  if (named && *named != manifest_.step)
-    corrupt(path, fmt::format("it is the manifest of step {}, but the directory is named step {}; rename the directory back "
-                              "to {}",
-                              manifest_.step, *named, step_directory_name(manifest_.step)));
+  if (!named || *named == manifest_.step) return;
+  const std::string own = step_directory_name(manifest_.step);
+  const auto beside = std::filesystem::path(directory_).parent_path() / own;
+  corrupt(path, fmt::format("it is the manifest of step {}, but the directory is named step {}; {}", manifest_.step, *named,
+                            files_->kind(beside.string()) == EntryKind::Missing
+                                ? "rename the directory back to " + own
+                                : fmt::format("{} is there, too, so this is a copy: take it away", own)));
 }
 
 void LoadedStep::refuse_elsewhere(const std::string& name, const std::string& hosts) const {

@@ -97,7 +97,7 @@ void add_run_keys(KeyTable& table) {
   for_pairs(dpo.key("beta", &PreferenceRule::beta,
                     "a reward is beta times how much more probable an answer has become than in the reference model, in "
                     "logarithms; for \"ipo\" 1 / (2 beta) is the margin that is aimed at")
-                .more_than(0));
+                .between(1e-6, 1e6));
   dpo.key("label_smoothing", &PreferenceRule::label_smoothing,
           "the probability that the answers of a pair are swapped by mistake")
       .between(0, 0.5)

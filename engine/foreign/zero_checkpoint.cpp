@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/printable.h"
+#include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/strict_json.h"
 #include "engine/foreign/pt_file.h"
@@ -41,11 +42,18 @@ bool is_step(FileSystem& files, const std::string& path) {
   return std::ranges::any_of(files.list(path), is_state) || is_universal(files, path);
 }
 
+// Trivet, too, calls a file of a directory of checkpoints "latest".
+bool holds_own_steps(FileSystem& files, const std::string& path) {
+  return std::ranges::any_of(files.list(path), [&](const DirectoryEntry& entry) {
+    return files.kind(path + "/" + entry.name + "/" + checkpoint::kManifestName) == EntryKind::File;
+  });
+}
+
 // The directory of a step: the path itself, or what it names as the latest. Empty: there is none.
 std::string step_directory(FileSystem& files, const std::string& path) {
   if (is_step(files, path)) return path;
   for (const char* name : {"latest_universal", "latest"}) {
-    if (files.kind(path + "/" + name) != EntryKind::File) continue;
+    if (files.kind(path + "/" + name) != EntryKind::File || holds_own_steps(files, path)) continue;
     std::string tag = read_text(files, path + "/" + name, kTagBytes);
     tag.erase(tag.find_last_not_of(" \r\n") + 1);
     if (checkpoint::is_safe_name(tag) && is_step(files, path + "/" + tag)) return path + "/" + tag;

@@ -20,6 +20,7 @@
 #include "engine/hugging_face/same_model.h"
 #include "engine/same_on_all_ranks.h"
 #include "engine/trainer/new_adapters.h"
+#include "engine/trainer/resume.h"
 #include "engine/trainer/stopwatch.h"
 
 namespace trivet::trainer {
@@ -63,7 +64,7 @@ class InitialWeights {
     return step_->run_state().tokenizer.empty() ? "" : step_->directory() + "/" + checkpoint::kManifestName;
   }
   std::string folder() const { return pretrained_ ? pretrained_->folder() : step_->directory(); }
-  bool is_checkpoint() const { return step_ != nullptr; }
+  const checkpoint::LoadedStep* step() const { return step_.get(); }  // null: they are no checkpoint
   std::vector<std::string> notes() const { return pretrained_ ? pretrained_->notes() : passed_over_; }
 
  private:
@@ -117,7 +118,7 @@ class InitialWeights {
 
 [[noreturn]] void refuse_without_tokenizer(const InitialWeights& initial, const std::string& path, const Config& config) {
   const std::string put =
-      initial.is_checkpoint()
+      initial.step()
           ? fmt::format("{} holds no tokenizer: name that of the model in model.vocabulary", printable(initial.folder()))
           : fmt::format(
                 "the folder {} has no tokenizer: put the tokenizer.json or tokenizer.model of the model there, or name it "
@@ -158,15 +159,12 @@ std::string value_of(const ExplainedKey& key, const InitialWeights& initial) {
   const VocabularyConfig& vocabulary = initial.config().vocabulary;
   if (key.path == "model.vocabulary_rows")  // also if the config names a tokenizer of its own
     return std::to_string(initial.config().model.vocabulary_size);
-  const bool is_gone = key.path == "model.vocabulary" && initial.is_checkpoint() &&
-                       vocabulary.kind == VocabularyKind::Tokenizer && data::is_absent(vocabulary.tokenizer_file);
+  const bool is_gone = key.path == "model.vocabulary" && initial.step() && vocabulary.kind == VocabularyKind::Tokenizer &&
+                       data::is_absent(vocabulary.tokenizer_file);
   return is_gone && !initial.tokenizer().empty() ? initial.tokenizer() : key.value;
 }
 
-}  // namespace
-
-std::vector<std::string> model_keys_of(const std::string& path, const std::string& key) {
-  const InitialWeights initial(path, key);
+std::vector<std::string> keys_of(const InitialWeights& initial) {
   std::vector<std::string> keys;
   for (const ExplainedKey& explained : explain(initial.config())) {
     if (!explained.path.starts_with("model.") || !explained.without_effect.empty() || explained.path == "model.from") continue;
@@ -176,6 +174,30 @@ std::vector<std::string> model_keys_of(const std::string& path, const std::strin
   return keys;
 }
 
+// How many tokens texts have, if that is known without the tokenizer of a model; 0: it is not, or there are no texts here.
+int64_t tokens_of(const Config& config) {
+  if (config.vocabulary.kind == VocabularyKind::Bytes) return kBytes;
+  const data::DataOptions options = data::data_options(config);
+  if (config.vocabulary.kind != VocabularyKind::Characters || !data::reads_texts(options)) return 0;
+  try {
+    return data::open_sources(options)[0].vocabulary_size;
+  } catch (const Error&) {
+    return 0;  // whoever opens the data for training says what is wrong with it
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> model_keys_of(const std::string& path, const std::string& key) {
+  return keys_of(InitialWeights(path, key));
+}
+
+std::vector<std::string> model_keys_of_run(const std::string& directory, const std::string& key) {
+  const InitialWeights initial(directory, key);
+  if (initial.step()) refuse_imported(*initial.step(), key);
+  return keys_of(initial);
+}
+
 void settle_with_weights(const std::string& path, Config& config) {
   const InitialWeights initial(path, key_in(config));
   const int64_t rows = initial.config().model.vocabulary_size;
@@ -183,7 +205,7 @@ void settle_with_weights(const std::string& path, Config& config) {
   ours.vocabulary_size = rows;  // the data may have another vocabulary, and is read later
   check_same_model(initial, path, config, ours, 0);
   if (!data::reads_texts(data::data_options(config))) return;
-  if (config.vocabulary.kind == VocabularyKind::Bytes) check_same_vocabulary(initial, path, config, kBytes);
+  check_same_vocabulary(initial, path, config, tokens_of(config));
   if (config.vocabulary.kind != VocabularyKind::Size || config.model.vocabulary_size != rows) return;
   const std::string tokenizer = initial.tokenizer();
   if (tokenizer.empty()) refuse_without_tokenizer(initial, path, config);
@@ -195,8 +217,7 @@ const std::string& initial_weights_of(const Config& config, const TrainOptions& 
 }
 
 void check_initial_weights(const std::string& path, const Config& config, const model::Description& ours) {
-  check_same_model(InitialWeights(path, key_in(config)), path, config, ours,
-                   config.vocabulary.kind == VocabularyKind::Bytes ? kBytes : 0);
+  check_same_model(InitialWeights(path, key_in(config)), path, config, ours, tokens_of(config));
 }
 
 std::string load_initial_weights_if_asked(Run& run) {
@@ -234,7 +255,7 @@ void restore_references(Run& run, const checkpoint::LoadedStep& step) {
                     run.config.source, step.directory(), step.directory()));
   run.references.restore(stored, step.directory());
   const std::string& path = initial_weights_of(run.config, run.options);
-  if (path.empty()) return;
+  if (path.empty() || real_file_system().kind(path) == EntryKind::Missing) return;  // the run needs them no more
   if (const std::string given = InitialWeights(path, key_in(run.config)).digest(); given != run.references.weights())
     throw ConfigError(
         fmt::format("--init-from {}: {} compares answers with the weights that its run began with ({}), and these are others "

@@ -12,6 +12,8 @@ namespace trivet::trainer {
 // The keys of the section "model" that these weights belong to, as defaults for load_config: "model.layers=12". `path`: a
 // folder in Hugging Face's format, a directory of checkpoints or one of its steps. `key`: what names it, for errors.
 std::vector<std::string> model_keys_of(const std::string& path, const std::string& key);
+// Those of the model that a run continues. Throws ConfigError also if the checkpoint is that of an imported model.
+std::vector<std::string> model_keys_of_run(const std::string& directory, const std::string& key);
 
 // Checks that the section "model" describes the model of these weights, as far as that is known before the data is read. If
 // model.vocabulary is the number of their rows, as model_keys_of states it, and the data are texts, it becomes the tokenizer in

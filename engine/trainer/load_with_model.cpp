@@ -36,14 +36,19 @@ bool holds_checkpoint(const std::string& directory) {
   return false;
 }
 
-// Where the checkpoint is that a run without a model resumes; empty: nowhere.
-std::string checkpoint_of(const ConfigToLoad& given, const std::string& text) {
-  if (!given.resumes) return "";
+bool is_gone(const std::string& weights) {
+  std::error_code unreadable;
+  return fs::status(weights, unreadable).type() == fs::file_type::not_found;
+}
+
+// Where the checkpoint is whose model a run resumes that has neither weights nor a model of its own; empty: nowhere.
+std::string checkpoint_of(const ConfigToLoad& given, const std::string& text, const std::string& weights) {
+  if (!given.resumes || (!weights.empty() && !is_gone(weights))) return "";
   std::vector<std::string> overrides{"model.from=checkpoint"};  // so that the model is not checked
   for (const std::string& one : given.overrides)  // a single key of the model is one that differs, not another model
     if (!one.starts_with("model.")) overrides.push_back(one);
   const Config config = parse_config(text, given.path, overrides);
-  if (describes_model(config)) return "";
+  if (weights.empty() && describes_model(config)) return "";
   const std::string directory = given.resume_directory.empty() ? config.checkpoint.directory : given.resume_directory;
   if (holds_checkpoint(checkpoint::follow_name(real_file_system(), directory))) return directory;
   if (!given.resume_directory.empty()) refuse_to_resume_from(directory, given.resume_key);
@@ -63,13 +68,14 @@ Config load_with_model(const ConfigToLoad& given) {
   const std::string text = read_config_text(given.path);
   const std::string weights = weights_of(given, text);
   std::vector<std::string> model_keys;
-  if (!weights.empty())
+  const std::string resumed = checkpoint_of(given, text, weights);
+  if (!resumed.empty())
+    model_keys = model_keys_of_run(resumed, given.resume_key);
+  else if (!weights.empty())
     model_keys = model_keys_of(weights, given.init_from.empty() ? "model.from" : "--init-from");
-  else if (const std::string directory = checkpoint_of(given, text); !directory.empty())
-    model_keys = model_keys_of(directory, "--resume");
   Config config = parse(given, text, model_keys);
   config.model_from = weights;
-  if (!weights.empty()) settle_with_weights(weights, config);
+  if (resumed.empty() && !weights.empty()) settle_with_weights(weights, config);
   return config;
 }
 

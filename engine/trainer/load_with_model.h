@@ -14,7 +14,8 @@ struct ConfigToLoad {
   std::string path;
   std::vector<std::string> overrides;  // as those of load_config
   std::string init_from;               // --init-from; empty: what model.from says
-  // Of a run that resumes: if the config does not say which model, it is that of the checkpoint.
+  // Of a run that resumes: if the config does not say which model, or the weights that the run began with are gone, it is that
+  // of the checkpoint.
   bool resumes = false;
   std::string resume_directory = {};    // empty: checkpoint.directory
   std::string resume_key = "--resume";  // that has named it

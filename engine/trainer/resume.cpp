@@ -25,6 +25,9 @@ void refuse_to_mix_runs(const Run& run, Checkpoints& checkpoints) {
   const auto refuse_steps = [&](const checkpoint::CheckpointStore& store, const char* key, const char* or_else) {
     if (store.newest_step() < 0) return;
     if (checkpoints.memory()) checkpoints.memory()->remove_if_empty();
+    if (store.lineage().origin == hugging_face::kImportedRunId)
+      throw ConfigError(fmt::format("{}: {}: \"{}\" holds a model that was imported, which no run continues; {}",
+                                    run.config.source, key, store.directory(), or_else));
     throw ConfigError(fmt::format("{}: {}: \"{}\" holds steps up to {} of an earlier run; {} {}", run.config.source, key,
                                   store.directory(), store.newest_step(), ways, or_else));
   };
@@ -112,10 +115,14 @@ void refuse_to_resume_from(const std::string& directory, const std::string& key)
       "{}: {}; name the directory of an earlier run, which is its checkpoint.directory, or one of its steps", key, what));
 }
 
+void refuse_imported(const checkpoint::LoadedStep& step, const std::string& key) {
+  if (step.run_id() != hugging_face::kImportedRunId) return;
+  throw ConfigError(fmt::format("{}: {} was imported and holds weights alone; begin a run with them: --init-from {}", key,
+                                step.directory(), step.directory()));
+}
+
 void continue_from(Run& run, const checkpoint::LoadedStep& step) {
-  if (step.run_id() == hugging_face::kImportedRunId)
-    throw ConfigError(fmt::format("--resume: {} was imported and holds weights alone; begin a run with them: --init-from {}",
-                                  step.directory(), step.directory()));
+  refuse_imported(step, "--resume");
   run.intake.restore(step);
   check_same_data(run, step);
   check_same_tokenizer(run, step);

@@ -310,6 +310,10 @@ TEST_F(CheckpointStoreTest, ARenamedStepIsPassedOverAndSetAside) {
   EXPECT_THAT(store.warnings(), ElementsAre(HasSubstr("step-00000999/manifest.json: it is the manifest of step 9, but the "
                                                       "directory is named step 999; rename the directory back to "
                                                       "step-00000009; trying the step before it")));
+  std::filesystem::copy(directory_.at("step-00000008"), directory_.at("step-00000888"));
+  EXPECT_THAT(error_of(ExitCode::CheckpointCorrupt, [&] { LoadedStep(real_file_system(), directory_.at("step-00000888")); }),
+              HasSubstr("step-00000008 is there, too, so this is a copy: take it away"));
+  std::filesystem::remove_all(directory_.at("step-00000888"));
   save(store, 9);
   EXPECT_THAT(steps(), ElementsAre(8, 9));
   EXPECT_EQ(store.open_latest({})->step(), 9);

@@ -155,6 +155,12 @@ TEST_F(CheckpointCommand, APathThatIsNotThereIsAUsageError) {
   const Outcome list = run("list " + path("nothing"));
   EXPECT_EQ(list.exit_code, 2);
   EXPECT_THAT(list.output, HasSubstr("no such directory"));
+  std::filesystem::create_directory(path("empty"));
+  for (const char* command : {"list ", "list --json ", "verify ", "show "}) {
+    const Outcome empty = run(command + path("empty"));
+    EXPECT_EQ(empty.exit_code, 2) << command;
+    EXPECT_THAT(empty.output, HasSubstr("there is no checkpoint here (no step-* directory)")) << command;
+  }
 }
 
 }  // namespace

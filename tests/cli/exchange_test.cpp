@@ -182,6 +182,16 @@ TEST_F(Exchange, ACheckpointGivesWeightsToo) {
   EXPECT_THAT(run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
   EXPECT_THAT(refused("train config.json --resume imported --set checkpoint.directory=three --init-from imported"),
               HasSubstr("was imported and holds weights alone; begin a run with them: --init-from imported"));
+  for (const char* command :
+       {"train config.json --resume imported", "train config.json --resume --set checkpoint.directory=imported"})
+    EXPECT_THAT(refused(command), HasSubstr("--resume: imported/step-00000000 was imported and holds weights alone"))
+        << command;
+  EXPECT_THAT(refused("train config.json --init-from imported --set checkpoint.directory=imported"),
+              HasSubstr("holds a model that was imported, which no run continues; choose another directory"));
+  // No run reads the file "latest" when it begins or resumes; DeepSpeed has one, too.
+  std::filesystem::resize_file(folder.at("one/latest"), 1 << 24);
+  run("train config.json --init-from one --set checkpoint.directory=three");
+  run("train config.json --resume one --set checkpoint.directory=four");
 }
 
 // Replaces element 5 of a float32 tensor in a file of safetensors.
@@ -217,6 +227,12 @@ TEST_F(Exchange, NamesTheFileAndTheTensorOfAWeightThatIsNotFinite) {
                                         "bad/model.safetensors has an element that is ") +
                             shown + ": no training can begin with it"));
     }
+  // A finite one may be too large to compute with.
+  plant(folder.at("bad/model.safetensors"), "transformer.h.0.mlp.c_fc.weight", 3e38F);
+  const Output large = folder.run("train config.json --init-from bad");
+  EXPECT_EQ(large.code, 16) << large.errors;
+  EXPECT_THAT(large.errors,
+              HasSubstr("no step had changed a weight before, so that no learning rate helps: look at the weights"));
 }
 
 TEST_F(Exchange, AResumedRunIgnoresTheInitialWeights) {
@@ -281,11 +297,16 @@ TEST_F(Exchange, AModelMayConsistOfLinksAndBeGoneWhenItsRunResumes) {
   EXPECT_EQ(run("checkpoint import hf snapshot --output imported").text.find("tokenizer"), std::string::npos);
   const std::string train = "train config.json --set data.train=ab.txt --set training.steps=";
   run(train + "3 --init-from snapshot");
+  run(train + "3 --set model.from=snapshot --set checkpoint.directory=key");
   run("checkpoint export hf one --output back --like snapshot");
   EXPECT_EQ(folder.read("back/tokenizer.json"), folder.read("blobs/tokenizer.json"));
   std::filesystem::remove_all(folder.at("snapshot"));
   std::filesystem::remove_all(folder.at("blobs"));
-  EXPECT_THAT(run(train + "5 --resume").text, HasSubstr("resumed"));
+  for (const char* named : {"5", "6 --init-from snapshot", "5 --set model.from=snapshot --set checkpoint.directory=key"})
+    EXPECT_THAT(run(train + named + " --resume").text, HasSubstr("resumed")) << named;
+  EXPECT_THAT(run("replay config.json --set data.train=ab.txt --set training.steps=5 --step 5").text, HasSubstr("are equal"));
+  EXPECT_THAT(refused(train + "5 --init-from snapshot --resume --set checkpoint.directory=nowhere"),
+              HasSubstr("--init-from snapshot: there is no such file or directory"));
 }
 
 TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens) {
@@ -297,6 +318,11 @@ TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens)
   run(start);
   EXPECT_THAT(run("generate one --prompt a --tokens 60 --temperature 9 --top-k 0").text,
               testing::MatchesRegex("([ab ]|\\[UNK\\]|<\\|im_end\\|>)*\n"));
+  for (const char* command : {"config check", "plan", "train"})
+    EXPECT_THAT(refused(command +
+                        std::string(" config.json --init-from chat --set data.train=ab.txt --set model.vocabulary=characters")),
+                HasSubstr("model.vocabulary is \"characters\" (3 tokens), but the embedding of this model has 97 rows"))
+        << command;
   for (const std::string vocabulary : {"chat", "./chat", "chat/tokenizer.json"}) {
     run(start + " --set model.vocabulary=" + vocabulary + " --set checkpoint.directory=two");
     EXPECT_THAT(run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true")) << vocabulary;

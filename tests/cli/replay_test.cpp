@@ -70,6 +70,12 @@ TEST_F(Replay, BeginsWithTheWeightsThatTheRunBeganWith) {
               HasSubstr("the run began with the weights of checkpoints, and there is no checkpoint before the step"));
 }
 
+// No checkpoint before the step is compared with what the config says.
+TEST_F(Replay, NamesTheKeysThatChangedAlsoFromTheBeginning) {
+  EXPECT_THAT(folder.run("replay config.json --step 3 --set training.seed=9 --set optimizer.params.lr=0.02").errors,
+              HasSubstr("the config is another one: training.seed is 9, and was 3; optimizer.params.lr is 0.02, and was 0.01"));
+}
+
 TEST_F(Replay, StartsAtTheNewestCheckpointBeforeTheStep) {
   EXPECT_THAT(folder.run("replay config.json --step 8").text, HasSubstr("step 8 from checkpoints/step-00000006: "));
   EXPECT_THAT(folder.run("replay config.json --step 7 --metrics metrics.jsonl").text,
