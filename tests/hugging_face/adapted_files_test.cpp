@@ -21,10 +21,12 @@ const std::string kQuery = "base_model.model.model.layers.0.self_attn.q_proj";
 const std::string kLora = R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "base_model_name_or_path": "/model", "bias": "none",
                               "rank_pattern": {}, "loftq_config": {}, "target_modules": ["q_proj"], "inference_mode": true)";
 
-std::string with_rank_pattern(const std::string& pattern) {
+std::string replaced(const std::string& old_text, const std::string& new_text) {
   std::string config = kLora + "}";
-  return config.replace(config.find("{}"), 2, pattern);
+  return config.replace(config.find(old_text), old_text.size(), new_text);
 }
+
+std::string with_rank_pattern(const std::string& pattern) { return replaced("{}", pattern); }
 
 class Adapted : public testing::Test {
  protected:
@@ -134,6 +136,7 @@ TEST_F(Adapted, RefusesByNameWhatItCannotAdd) {
            {with_rank_pattern(R"({"q_proj": 0})"), "rank_pattern: {\"q_proj\":0} is not accepted; use an object of names"},
            {with_rank_pattern("[2]"), "rank_pattern: [2] is not accepted"},
            {with_rank_pattern(R"({"(": 4})"), "it is not accepted as a regular expression: missing closing parenthesis"},
+           {replaced(R"("r": 2)", R"("r": 0)"), "r: 0 is not accepted; use a rank from 1 on"},
            {kLora + R"(, "exclude_modules": ["q_proj"]})",
             "adapts a module that \"exclude_modules\" of adapter_config.json names"},
            {kLora + R"(, "exclude_modules": 5})", "exclude_modules: 5 is not accepted; use a list of names"}}) {
@@ -142,9 +145,7 @@ TEST_F(Adapted, RefusesByNameWhatItCannotAdd) {
   }
   write_adapter("/adapter", kLora + "}", {});
   expect_refused("/adapter", HasSubstr("/adapter/adapter_model.safetensors holds no matrices"));
-  std::string elsewhere = kLora + "}";
-  elsewhere.replace(elsewhere.find("q_proj"), 6, "v_proj");
-  write_adapter("/adapter", elsewhere);
+  write_adapter("/adapter", replaced("q_proj", "v_proj"));
   expect_refused("/adapter", HasSubstr("adapts a module that \"target_modules\" of adapter_config.json does not name"));
   for (const char* layers : {"[5]", "5", "[1, 2]"}) {
     write_adapter("/adapter", kLora + R"(, "layers_to_transform": )" + layers + "}");
@@ -155,6 +156,10 @@ TEST_F(Adapted, RefusesByNameWhatItCannotAdd) {
   write_adapter("/adapter", kLora + R"(, "layers_to_transform": [0, 3]})");
   EXPECT_THAT(PretrainedModel(files, "/adapter").notes(),
               testing::Contains("adapter_config.json names layer 3, for which the adapter has no weights"));
+  write_adapter("/adapter", replaced(R"(["q_proj"])", R"(".*[.][qk]_proj")"));
+  EXPECT_THAT(
+      PretrainedModel(files, "/adapter").notes(),
+      testing::Contains("adapter_config.json names model.layers.0.self_attn.k_proj, for which the adapter has no weights"));
   write_adapter("/adapter", kLora + "}",
                 {{"base_model.model.other.lora_A.weight", {2, 8}}, {"base_model.model.other.lora_B.weight", {8, 2}}});
   expect_refused("/adapter", HasSubstr("adapts \"other.weight\", which /model does not hold"));
