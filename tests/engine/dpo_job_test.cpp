@@ -164,8 +164,10 @@ TEST_F(DpoJob, RefusesAnotherReference) {
   train(config({"training.steps=3"}), 1, {.init_from = folder.at("a")});
   EXPECT_THAT(refusal(config(), {.resume = true, .init_from = folder.at("b")}),
               HasSubstr("compares answers with the weights that its run began with"));
+  train(config({"training.steps=4"}), 1, {.resume = true, .init_from = folder.at("a")});
+  std::filesystem::remove_all(folder.at("a"));  // the checkpoint holds what the job needs of these weights
   const Lines rest = train(config(), 1, {.resume = true, .init_from = folder.at("a")});
-  ASSERT_EQ(rest.steps.size(), 3u);
+  ASSERT_EQ(rest.steps.size(), 2u);
   EXPECT_EQ(facts_of(rest.steps.back()), facts_of(whole.steps.back()));
 }
 
