@@ -67,13 +67,17 @@ void add_picture(const std::string& path, Images& images) {
 
 Images read_image_folder(const std::string& path, std::vector<std::string>& classes) {
   const std::vector<std::string> here = classes_of(path);
-  if (classes.empty()) classes = here;
+  const bool trains = classes.empty();
+  if (trains) classes = here;
   Images images;
   for (const std::string& name : here) {
     const auto known = std::ranges::find(classes, name);
     const std::string folder = path + "/" + name;
     if (known == classes.end()) bad_file(folder, "is a class that the training images do not have");
-    for (const std::string& file : names_in(folder)) {
+    const std::vector<std::string> files = names_in(folder);
+    if (trains && files.empty())
+      bad_file(folder, "has no PNG files; a class needs images to be learned: put them there, or take the folder away");
+    for (const std::string& file : files) {
       add_picture(folder + "/" + file, images);
       images.classes.push_back(static_cast<int32_t>(known - classes.begin()));
     }

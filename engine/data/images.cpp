@@ -1,10 +1,13 @@
 #include "engine/data/images.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
+#include "core/printable.h"
 #include "engine/data/data_error.h"
 #include "engine/data/text_file.h"
 #include "engine/data/word_folder.h"
@@ -120,23 +123,46 @@ bool has_folder(const std::string& path) {
   return false;
 }
 
+// The folder of the training images: "train", if there is one.
+std::string training_folder(const std::string& path) { return is_folder(path + "/train") ? path + "/train" : path; }
+
+// The folder of the test images beside "train"; nothing: there is none. Any other folder there would not be read.
+std::optional<std::string> test_folder(const std::string& path) {
+  if (!is_folder(path + "/train")) return {};
+  std::vector<std::string> others;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path))
+    if (const std::string name = entry.path().filename().string();
+        name != "train" && !name.starts_with(".") && is_folder(entry.path().string()))
+      others.push_back(name);
+  std::ranges::sort(others);
+  constexpr std::array kTests{"test", "val", "valid", "validation"};
+  if (others.empty()) return {};
+  const std::string other = path + "/" + printable(others[0]);
+  if (others.size() > 1)
+    bad_file(path, fmt::format("has the folders {} beside train, of which one can be read, for validation; name the folders of "
+                               "images themselves: data.train {}/train and, say, data.validation {}",
+                               fmt::join(others, ", "), path, other));
+  if (std::ranges::find(kTests, others[0]) == kTests.end())
+    bad_file(other, fmt::format("would not be read: beside train there may be test images, in {}; take the folder away, or "
+                                "name that of the images itself: {}/train",
+                                fmt::join(kTests, ", "), path));
+  return path + "/" + others[0];
+}
+
 OpenedImages open_folders(const std::string& path, std::vector<std::string> class_names) {
   if (!is_folder(path)) bad_file(path, "is no folder; name one that has a folder of PNG files for each class");
-  const bool divided = is_folder(path + "/train");
-  OpenedImages opened{read_image_folder(divided ? path + "/train" : path, class_names), {}};
-  if (divided && is_folder(path + "/test")) opened.test = read_image_folder(path + "/test", class_names);
+  const std::optional<std::string> test = test_folder(path);
+  OpenedImages opened{read_image_folder(training_folder(path), class_names), {}};
+  if (test) opened.test = read_image_folder(*test, class_names);
   opened.class_names = std::move(class_names);
   return opened;
 }
 
-// The folder of the training images: "train", if there is one.
-std::string training_folder(const std::string& path) { return is_folder(path + "/train") ? path + "/train" : path; }
-
 OpenedImages open_words(const std::string& path, std::string characters) {
   if (!is_folder(path)) bad_file(path, fmt::format("is no folder; name one that has PNG files and a file {}", kWordLabels));
-  const std::string training = training_folder(path);
-  OpenedImages opened{read_word_folder(training, characters), {}};
-  if (training != path && is_folder(path + "/test")) opened.test = read_word_folder(path + "/test", characters);
+  const std::optional<std::string> test = test_folder(path);
+  OpenedImages opened{read_word_folder(training_folder(path), characters), {}};
+  if (test) opened.test = read_word_folder(*test, characters);
   return opened;
 }
 

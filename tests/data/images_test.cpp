@@ -233,8 +233,25 @@ TEST_F(ImageFiles, InFoldersThatDoNotFitAreRefused) {
   std::filesystem::create_directory_symlink("loop", path("two/train/loop"));
   expect_refused(path("two"), ImageFormat::Auto,
                  path("two/train/loop") + ": is no folder; each class has a folder of PNG files here");
+  std::filesystem::remove(path("two/train/loop"));
+  std::filesystem::rename(path("two/test"), path("two/extra"));
+  expect_refused(path("two"), ImageFormat::Auto,
+                 path("two/extra") +
+                     ": would not be read: beside train there may be test images, in test, val, valid, "
+                     "validation; take the folder away, or name that of the images itself: " +
+                     path("two/train"));
+  write("two/val/cat/1.png", gray(1));
+  expect_refused(path("two"), ImageFormat::Auto,
+                 path("two") +
+                     ": has the folders extra, val beside train, of which one can be read, for validation; name the "
+                     "folders of images themselves: data.train " +
+                     path("two/train") + " and, say, data.validation " + path("two/extra"));
+  std::filesystem::remove_all(path("two/extra"));
+  EXPECT_EQ(open_images(path("two"), ImageFormat::Auto).test->count(), 1);
   std::filesystem::create_directories(path("none/cat"));
-  expect_refused(path("none"), ImageFormat::Auto, path("none") + ": has no PNG files in the folders of its classes");
+  expect_refused(
+      path("none"), ImageFormat::Auto,
+      path("none/cat") + ": has no PNG files; a class needs images to be learned: put them there, or take the folder away");
   std::filesystem::create_directories(path("empty"));
   expect_refused(path("empty"), ImageFormat::Png, path("empty") + ": is empty; put a folder of PNG files for each class there");
   expect_refused(
