@@ -11,6 +11,7 @@ namespace trivet::cli {
 
 void add_train(CLI::App& program);
 void add_replay(CLI::App& program);
+void add_evaluate(CLI::App& program);
 void add_launch(CLI::App& program);
 void add_launch_agent(CLI::App& program);
 void add_config(CLI::App& program);

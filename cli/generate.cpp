@@ -1,4 +1,4 @@
-// trivet generate CHECKPOINTS: samples text from a trained model, or holds a conversation with it.
+// trivet generate MODEL: samples text from a trained model, or holds a conversation with it.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -17,11 +17,8 @@
 #include "cli/usage.h"
 #include "core/enum_names.h"
 #include "core/error.h"
-#include "core/file_system.h"
 #include "core/log.h"
 #include "engine/backend/cuda_module.h"
-#include "engine/checkpoint/checkpoint.h"
-#include "engine/config/load.h"
 #include "engine/data/chat_template.h"
 #include "engine/data/document_encoder.h"
 #include "engine/data/encoded_text.h"
@@ -30,6 +27,7 @@
 #include "engine/data/tokenizer.h"
 #include "engine/generation.h"
 #include "engine/plan.h"
+#include "engine/trainer/saved_model.h"
 #include "model/family.h"
 
 namespace trivet::cli {
@@ -37,7 +35,7 @@ namespace {
 
 struct GenerateArguments {
   std::string directory, prompt = "\n", device = "cpu";
-  int64_t tokens = 300, seed = 1234;
+  int64_t tokens = 300, seed = 1234, context = 4096;
   data::SamplingOptions sampling{.temperature = 0.8, .top_k = 200};
   bool prompt_is_given = false, chat = false;
   std::string chat_template, system;  // empty: the template of the config, no system message
@@ -56,37 +54,34 @@ void write(const std::string& text) {  // which may contain zeros
   std::fflush(stdout);
 }
 
-// Tells which newer steps are damaged.
-checkpoint::LoadedStep open(const std::string& path) {
-  std::vector<std::string> passed_over;
-  checkpoint::LoadedStep step = checkpoint::open_path(real_file_system(), path, checkpoint::StepFiles::All, &passed_over);
-  for (const std::string& note : passed_over) Log().warning(note);
-  return step;
-}
-
-// The model of a checkpoint, and what it needs to write text.
+// The model that was saved, and what it needs to write text.
 class Writer {
  public:
-  explicit Writer(const GenerateArguments& arguments)
-      : arguments_(arguments),
-        step_(open(arguments.directory)),
-        config_(parse_config(step_.config(), step_.directory() + "/manifest.json")) {
-    if (model::family_of(config_.model.type).reads_images)
+  explicit Writer(const GenerateArguments& arguments) : arguments_(arguments), saved_(arguments.directory, "generate") {
+    for (const std::string& note : saved_.notes()) Log().warning(note);
+    if (model::family_of(config().model.type).reads_images)
       throw ConfigError(fmt::format("{}: its model of type \"{}\" reads images; only models of text generate",
-                                    arguments.directory, name_of(config_.model.type)));
-    tokenizer_ = tokenizer_of(step_);
+                                    arguments.directory, name_of(config().model.type)));
+    tokenizer_ = saved_.tokenizer();
     if (!tokenizer_)
-      throw ConfigError(arguments.directory +
-                        ": the checkpoint holds no tokenizer (it was trained on a token file without one)");
+      throw ConfigError(saved_.step() ? arguments.directory +
+                                            ": the checkpoint holds no tokenizer (it was trained on a token file without one)"
+                                      : fmt::format("{}: the folder has no tokenizer; put the tokenizer.json or "
+                                                    "tokenizer.model of the model there",
+                                                    saved_.folder()));
     for (int32_t id = 0; id < tokenizer_->vocabulary_size(); ++id)
       if (!tokenizer_->has_token(id)) without_token_.push_back(id);
-    const checkpoint::TensorInfo* const embedding = step_.find("embedding.tokens.weight");
+    const checkpoint::TensorInfo* const embedding = saved_.weights().find("embedding.tokens.weight");
     rows_ = embedding && embedding->shape.dims() == 2 ? embedding->shape[0] : tokenizer_->vocabulary_size();
-    generator_ = std::make_unique<Generator>(model::build(model::with_vocabulary(config_.model, rows_)), step_,
-                                             device_of(arguments.device), threads_per_rank(1));
   }
 
-  const Config& config() const { return config_; }
+  const Config& config() const { return saved_.config(); }
+  // Reads the weights. `most_tokens`: that a text may have.
+  void load(int64_t most_tokens) {
+    generator_ = std::make_unique<Generator>(model::build(model::with_vocabulary(config().model, rows_)), saved_.weights(),
+                                             device_of(arguments_.device), threads_per_rank(1),
+                                             std::min(most_tokens, arguments_.context));
+  }
   std::shared_ptr<const data::Tokenizer> tokenizer() const { return tokenizer_; }
 
   // Prints the text that follows `tokens`, up to the first token of `ends`, and returns it.
@@ -119,8 +114,7 @@ class Writer {
   }
 
   const GenerateArguments& arguments_;
-  checkpoint::LoadedStep step_;
-  Config config_;
+  trainer::SavedModel saved_;
   std::shared_ptr<data::Tokenizer> tokenizer_;
   std::vector<int32_t> without_token_;
   int64_t rows_ = 0;
@@ -133,6 +127,7 @@ void generate(const GenerateArguments& arguments, Writer& writer) {
   const std::vector<int32_t> prompt = tokenizer.encode_with_special(arguments.prompt);
   tokens.insert(tokens.end(), prompt.begin(), prompt.end());
   if (tokens.empty()) throw ConfigError("--prompt: the prompt is empty; give at least one character");
+  writer.load(static_cast<int64_t>(tokens.size()) + arguments.tokens);
   std::fputs(arguments.prompt.c_str(), stdout);
   writer.continue_text(std::move(tokens), {});
 }
@@ -142,8 +137,8 @@ ChatTemplate chat_template_of(const GenerateArguments& arguments, const Config& 
       arguments.chat_template.empty() ? config.data.chat_template : *from_name<ChatTemplate>(arguments.chat_template);
   if (chosen == ChatTemplate::None)
     throw ConfigError(
-        fmt::format("{}: its config names no data.chat_template; say with --chat-template which one its training data was "
-                    "prepared with: \"chatml\", \"llama-2\" or \"llama-3\"",
+        fmt::format("{}: it does not say which data.chat_template its training had; name with --chat-template the one that its "
+                    "training data was prepared with: \"chatml\", \"llama-2\" or \"llama-3\"",
                     arguments.directory));
   return chosen;
 }
@@ -178,6 +173,7 @@ bool read_question(std::string& question) {
 void chat(const GenerateArguments& arguments, Writer& writer) {
   const ChatTemplate chat_template = chat_template_of(arguments, writer.config());
   const std::vector<int32_t> ends = ends_of_answer(arguments, *writer.tokenizer(), chat_template);
+  writer.load(arguments.context);
   const data::DocumentEncoder encoder(writer.tokenizer(), {});
   std::vector<data::Message> messages;
   if (!arguments.system.empty()) messages.push_back({"system", arguments.system});
@@ -203,15 +199,18 @@ void run(const GenerateArguments& arguments) {
 
 void add_generate(CLI::App& program) {
   auto arguments = std::make_shared<GenerateArguments>();
-  CLI::App* command = program.add_subcommand("generate", "Sample text from a checkpoint");
+  CLI::App* command = program.add_subcommand("generate", "Sample text from a checkpoint or a model of Hugging Face");
   command->footer(
       "Examples:\n"
       "  trivet generate checkpoints --prompt \"In the beginning\" --tokens 200 --temperature 0.8\n"
       "  trivet generate checkpoints/best         from the step with the lowest validation loss (checkpoint.keep_best)\n"
+      "  trivet generate ./SmolLM2-135M           from a model of Hugging Face\n"
       "  trivet generate checkpoints --chat       answers the questions that you type, one a line");
   command
-      ->add_option("checkpoints", arguments->directory,
-                   "directory of checkpoints, whose newest one is used, or one of them: DIR/step-00000200, DIR/best")
+      ->add_option(
+          "model", arguments->directory,
+          "directory of checkpoints, whose newest one is used, or one of them: DIR/step-00000200, DIR/best; or a folder "
+          "in Hugging Face's format")
       ->required();
   CLI::Option* prompt = command->add_option(
       "--prompt", arguments->prompt, "what the text begins with (a line break); with --chat: the only question to answer");
@@ -228,6 +227,8 @@ void add_generate(CLI::App& program) {
                       "logits are divided by this number; 0 always takes the likeliest token (0.8)");
   command->add_option("--top-k", arguments->sampling.top_k, "keep the k likeliest tokens; 0 keeps all (200)");
   command->add_option("--top-p", arguments->sampling.top_p, "keep the fewest tokens whose probabilities add up to this (1)");
+  command->add_option("--context", arguments->context, "read at most so many tokens before the next one (4096)")
+      ->check(from_to(1, 10000000));
   command->add_option("--seed", arguments->seed, "seed of the random draws (1234)");
   command->add_option("--device", arguments->device, "cpu, cuda, or auto: cuda where a GPU is found (cpu)")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));

@@ -145,6 +145,7 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   trivet::cli::add_train(program);
   trivet::cli::add_replay(program);
+  trivet::cli::add_evaluate(program);
   trivet::cli::add_launch(program);
   trivet::cli::add_launch_agent(program);
   trivet::cli::add_plan(program);

@@ -32,8 +32,11 @@ std::shared_ptr<data::Tokenizer> tokenizer_of(const checkpoint::LoadedStep& step
   }
 }
 
-Generator::Generator(model::Model model, const checkpoint::TensorSource& weights, Device device, int threads)
-    : model_(std::move(model)), group_(comm::make_single_group("generate")), stream_(make_inline_stream()) {
+Generator::Generator(model::Model model, const checkpoint::TensorSource& weights, Device device, int threads, int64_t room)
+    : model_(std::move(model)),
+      room_(room == 0 ? model_.sample.input[0] : std::min(room, model_.sample.input[0])),
+      group_(comm::make_single_group("generate")),
+      stream_(make_inline_stream()) {
   if (!dynamic_cast<const model::GivesLogits*>(model_.layers.back().get()))
     throw ConfigError("generate: the model's last layer gives no logits (model/gives_logits.h)");
   for (const auto& layer : model_.layers) frozen_.push_back(without_training(layer->parameters()));
@@ -41,12 +44,12 @@ Generator::Generator(model::Model model, const checkpoint::TensorSource& weights
   for (size_t i = 0; i < frozen_.size(); ++i) named.push_back({model_.names[i], frozen_[i], model_.layers[i]->role()});
   layout_ = zero::make_shard_layout(named, {});
 
-  const Shape window{1, model_.sample.input[0]}, vocabulary{1, model_.sample.classes};
+  const Shape window{1, room_}, vocabulary{1, model_.sample.classes};
   // A rehearsal on meta kernels determines the sizes of the arena and the workspace.
   Arena planned("generate");
   const auto meta = kernels::make_meta_kernels();
   MemoryMeter unused;
-  forward(*meta, *make_parameters(*meta, meta_allocator(), unused), planned, {nullptr, DType::Int32, window}, 0,
+  forward(*meta, *make_parameters(*meta, meta_allocator(), unused), planned, {nullptr, DType::Int32, window},
           {nullptr, DType::Float32, vocabulary});
   backend_ = make_backend(
       device, {.world = *group_, .meter = meter_, .threads = threads, .workspace_bytes = meta->counters().workspace_bytes});
@@ -82,30 +85,29 @@ void Generator::load(const checkpoint::TensorSource& weights) {
   on_host.write_back(wanted);
 }
 
-// Positions after the last token are padding: attention is causal, so they change nothing before them.
 std::vector<float> Generator::next_logits(std::span<const int32_t> tokens) {
   if (tokens.empty()) throw std::logic_error("generate: at least one token is needed");
   for (const int32_t token : tokens)  // kernels on a device cannot report it
     if (token < 0 || token >= model_.sample.classes)
       throw DataError(ExitCode::Usage,
                       fmt::format("generate: token {} is not in the vocabulary of {}", token, model_.sample.classes));
-  const int64_t length = std::min<int64_t>(model_.sample.input[0], static_cast<int64_t>(tokens.size()));
-  std::vector<int32_t> window(static_cast<size_t>(model_.sample.input[0]), 0);
-  std::copy(tokens.end() - length, tokens.end(), window.begin());
+  std::vector<int32_t> window(tokens.end() - std::min<int64_t>(room_, static_cast<int64_t>(tokens.size())), tokens.end());
+  const TensorView on_device{tokens_.view().data, DType::Int32, {1, static_cast<int64_t>(window.size())}};
   kernels::Kernels& kernels = backend_->kernels();
-  kernels.from_host({window.data(), DType::Int32, tokens_.view().shape}, tokens_.view());
-  forward(kernels, *parameters_, *activations_, tokens_.view(), length - 1, logits_.view());
+  kernels.from_host({window.data(), DType::Int32, on_device.shape}, on_device);
+  forward(kernels, *parameters_, *activations_, on_device, logits_.view());
   std::vector<float> logits(static_cast<size_t>(model_.sample.classes));
   kernels.to_host(logits_.view(), {logits.data(), DType::Float32, logits_.view().shape});
   return logits;
 }
 
 void Generator::forward(kernels::Kernels& kernels, zero::Parameters& parameters, Arena& arena, ConstTensorView tokens,
-                        int64_t position, TensorView logits) {
+                        TensorView logits) {
   const Microbatch microbatch{tokens, {}, 0};
   Context context{.kernels = kernels, .arena = arena, .microbatch = &microbatch};
   context.training = false;
-  context.present_tokens = position + 1;
+  const int64_t length = tokens.shape[1];
+  context.present_tokens = length;
   ScopedTensor hidden;
   for (size_t block = 0; block + 1 < model_.layers.size(); ++block) {
     const ConstTensorView x = block == 0 ? tokens : ConstTensorView(hidden);
@@ -116,7 +118,7 @@ void Generator::forward(kernels::Kernels& kernels, zero::Parameters& parameters,
   }
   const auto& head = dynamic_cast<const model::GivesLogits&>(*model_.layers.back());
   const int64_t width = hidden.view().shape.cols();
-  const ConstTensorView row = ConstTensorView(hidden).reshaped({model_.sample.input[0], width}).row_range(position, 1);
+  const ConstTensorView row = ConstTensorView(hidden).reshaped({length, width}).row_range(length - 1, 1);
   head.logits(context, parameters.weights(static_cast<int>(model_.layers.size()) - 1), row, logits);
 }
 

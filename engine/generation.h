@@ -1,6 +1,6 @@
-// Generates text from a checkpoint, one token at a time, in one process. Holds float32 weights and no training state.
+// Generates text from a model that was saved, one token at a time, in one process. Holds float32 weights and no training state.
 //
-// The full window is computed again for each token (there is no key/value cache), which is simple, exact and fast enough for
+// The whole text is computed again for each token (there is no key/value cache), which is simple, exact and fast enough for
 // trying out a model.
 #pragma once
 
@@ -27,21 +27,23 @@ std::shared_ptr<data::Tokenizer> tokenizer_of(const checkpoint::LoadedStep& step
 
 class Generator {
  public:
-  // Reads the model's weights from the checkpoint. Throws CheckpointError when names or shapes differ, ConfigError when the
-  // last layer does not give logits, and the errors of make_backend for the device.
-  Generator(model::Model model, const checkpoint::TensorSource& weights, Device device, int threads);
+  // Reads the model's weights. `room`: how many tokens a text has at most, which decides the memory; 0, or more than the
+  // model's sequence_length, is that. Throws CheckpointError when names or shapes differ, ConfigError when the last layer does
+  // not give logits, and the errors of make_backend for the device.
+  Generator(model::Model model, const checkpoint::TensorSource& weights, Device device, int threads, int64_t room = 0);
 
-  // Returns the logits [vocabulary] of the token after `tokens`, of which only the last sequence_length are used. There must be
-  // at least one token. Throws DataError for a token that is not in the vocabulary.
+  // Returns the logits [vocabulary] of the token after `tokens`, of which only the last that there is room for are used. There
+  // must be at least one token. Throws DataError for a token that is not in the vocabulary.
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
  private:
   std::unique_ptr<zero::Parameters> make_parameters(kernels::Kernels& kernels, Allocator& allocator, MemoryMeter& meter);
   void load(const checkpoint::TensorSource& weights);
-  void forward(kernels::Kernels& kernels, zero::Parameters& parameters, Arena& arena, ConstTensorView tokens, int64_t position,
+  void forward(kernels::Kernels& kernels, zero::Parameters& parameters, Arena& arena, ConstTensorView tokens,
                TensorView logits);
 
   model::Model model_;
+  int64_t room_;
   std::vector<std::vector<ParameterSpec>> frozen_;  // the layers' parameters, without gradients or optimizer
   zero::ShardLayout layout_;
   MemoryMeter meter_;

@@ -60,6 +60,7 @@ class TextData final : public TrainingData {
   std::string in_words(std::span<const int32_t> targets) const override { return words_of(dataset_, targets); }
   std::shared_ptr<Tokenizer> tokenizer() const override { return dataset_.tokenizer; }
   int64_t vocabulary_size() const override { return dataset_.vocabulary_size; }
+  int64_t stream_tokens() const override { return train_documents_ ? 0 : dataset_.train->tokens(); }
 
  private:
   std::shared_ptr<const SampleSource> source(const std::shared_ptr<TokenSequence>& tokens,

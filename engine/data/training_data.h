@@ -32,6 +32,7 @@ class TrainingData {
   // Of text; null and 0 otherwise.
   virtual std::shared_ptr<Tokenizer> tokenizer() const { return nullptr; }
   virtual int64_t vocabulary_size() const { return 0; }
+  virtual int64_t stream_tokens() const { return 0; }  // for training, if they are packed as a stream
   // Itself, if it is data that grows; otherwise null.
   virtual GrowingData* growing() { return nullptr; }
 };

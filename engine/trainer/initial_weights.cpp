@@ -21,6 +21,7 @@
 #include "engine/same_on_all_ranks.h"
 #include "engine/trainer/new_adapters.h"
 #include "engine/trainer/resume.h"
+#include "engine/trainer/saved_model.h"
 #include "engine/trainer/stopwatch.h"
 
 namespace trivet::trainer {
@@ -31,92 +32,7 @@ constexpr int64_t kBytes = 256;
 // What names the weights, for messages.
 const char* key_in(const Config& config) { return is_given(config, "model.from") ? "model.from" : "--init-from"; }
 
-// Weights of another model or run, open for reading.
-class InitialWeights {
- public:
-  // `key` has named them: "--init-from" or "model.from".
-  InitialWeights(const std::string& path, const std::string& key) {
-    if (FileSystem& models = file_system_with_links(); hugging_face::format_of(models, path)) {
-      pretrained_ = std::make_unique<hugging_face::PretrainedModel>(models, path);
-      return;
-    }
-    FileSystem& files = real_file_system();
-    if (files.kind(path + "/.") != EntryKind::Directory) refuse_path(files, path, key);
-    const std::string followed = checkpoint::follow_name(files, path);
-    if (checkpoint::list_steps(files, followed).empty() && !is_step(files, followed)) refuse_folder(files, path, key);
-    step_ = std::make_unique<checkpoint::LoadedStep>(
-        checkpoint::open_path(files, followed, checkpoint::StepFiles::All, &passed_over_));
-    step_config_ = parse_config(step_->config(), step_->directory() + "/manifest.json");
-  }
-
-  const checkpoint::TensorSource& weights() const {
-    if (pretrained_) return pretrained_->weights();
-    return *step_;
-  }
-  const Config& config() const { return pretrained_ ? pretrained_->config() : step_config_; }
-  std::string digest() const { return pretrained_ ? pretrained_->digest() : "xxh3 " + step_->manifest().xxh3; }
-  std::string in_words() const {
-    return pretrained_ ? fmt::format("{} ({})", pretrained_->weights().source(), pretrained_->kind()) : step_->directory();
-  }
-  // The path of the tokenizer in the folder of the model; empty: there is none.
-  std::string tokenizer() const {
-    if (pretrained_) return data::find_tokenizer_in(pretrained_->folder());
-    return step_->run_state().tokenizer.empty() ? "" : step_->directory() + "/" + checkpoint::kManifestName;
-  }
-  std::string folder() const { return pretrained_ ? pretrained_->folder() : step_->directory(); }
-  const checkpoint::LoadedStep* step() const { return step_.get(); }  // null: they are no checkpoint
-  std::vector<std::string> notes() const { return pretrained_ ? pretrained_->notes() : passed_over_; }
-
- private:
-  static bool is_step(FileSystem& files, const std::string& path) {
-    return files.kind(path + "/" + checkpoint::kManifestName) != EntryKind::Missing ||
-           checkpoint::parse_step(std::filesystem::path(path).filename().string()).has_value();
-  }
-
-  [[noreturn]] static void refuse_path(FileSystem& files, const std::string& path, const std::string& key) {
-    constexpr const char* kGive =
-        "give the folder of a model in Hugging Face's format (with config.json), or a directory of checkpoints or one of its "
-        "steps";
-    if (files.kind(path) == EntryKind::Missing)
-      throw ConfigError(fmt::format("{} {}: there is no such file or directory; {}", key, printable(path), kGive));
-    throw ConfigError(fmt::format("{} {}: is a file, but none of llm.c or llama2.c; {}", key, printable(path), kGive));
-  }
-
-  static bool is_model(FileSystem& files, const std::string& path) {
-    try {
-      return files.kind(path + "/.") == EntryKind::Directory && hugging_face::format_of(files, path) != nullptr;
-    } catch (const Error&) {
-      return false;  // the format is not read
-    }
-  }
-
-  // A folder that is neither a model nor one of checkpoints may hold one, as those of transformers' Trainer do.
-  [[noreturn]] static void refuse_folder(FileSystem& files, const std::string& path, const std::string& key) {
-    std::vector<std::string> models, others;
-    for (const DirectoryEntry& entry : files.list(path)) {
-      const std::string inside = (std::filesystem::path(path) / entry.name).string();
-      (is_model(files, inside) ? models : others).push_back(inside);
-    }
-    if (!models.empty())
-      throw ConfigError(fmt::format("{} {}: is no model, but holds {}; name {}: {} {}", key, printable(path),
-                                    models.size() == 1 ? "one" : fmt::format("{} of them", models.size()),
-                                    models.size() == 1 ? "it" : "one of them, such as", key, printable(models.back())));
-    throw ConfigError(fmt::format(
-        "{} {}: is neither a model in Hugging Face's format, which has a config.json, nor a directory of checkpoints, "
-        "which has folders called step-*; it {}",
-        key, printable(path),
-        others.empty() ? "is empty"
-                       : fmt::format("holds {}{}", printable(std::filesystem::path(others[0]).filename().string(), 60),
-                                     others.size() == 1 ? "" : fmt::format(" and {} more", others.size() - 1))));
-  }
-
-  std::vector<std::string> passed_over_;  // newer steps that are damaged
-  std::unique_ptr<hugging_face::PretrainedModel> pretrained_;
-  std::unique_ptr<checkpoint::LoadedStep> step_;
-  Config step_config_;
-};
-
-[[noreturn]] void refuse_without_tokenizer(const InitialWeights& initial, const std::string& path, const Config& config) {
+[[noreturn]] void refuse_without_tokenizer(const SavedModel& initial, const std::string& path, const Config& config) {
   const std::string put =
       initial.step()
           ? fmt::format("{} holds no tokenizer: name that of the model in model.vocabulary", printable(initial.folder()))
@@ -131,21 +47,21 @@ class InitialWeights {
 }
 
 // The rows of a model belong to the tokens of its own tokenizer, not to bytes or characters, of which there may be fewer.
-void check_same_vocabulary(const InitialWeights& initial, const std::string& path, const Config& config, int64_t tokens) {
+void check_same_vocabulary(const SavedModel& initial, const std::string& path, const Config& config, int64_t tokens) {
   const VocabularyKind kind = config.vocabulary.kind;
   const int64_t rows = initial.config().model.vocabulary_size;
   if (initial.config().vocabulary.kind != VocabularyKind::Size || tokens == 0 || rows == tokens ||
       (kind != VocabularyKind::Bytes && kind != VocabularyKind::Characters))
     return;
-  if (initial.tokenizer().empty()) refuse_without_tokenizer(initial, path, config);
+  if (initial.tokenizer_path().empty()) refuse_without_tokenizer(initial, path, config);
   throw ConfigError(
       fmt::format("{}: {} {}: model.vocabulary is {} ({} tokens), but the embedding of this model has {} rows, one for each "
                   "token of its tokenizer; leave the key out to use that tokenizer",
                   config.source, key_in(config), printable(path), vocabulary_in_words(config), tokens, rows));
 }
 
-void check_same_model(const InitialWeights& initial, const std::string& path, const Config& config,
-                      const model::Description& ours, int64_t tokens) {
+void check_same_model(const SavedModel& initial, const std::string& path, const Config& config, const model::Description& ours,
+                      int64_t tokens) {
   check_same_vocabulary(initial, path, config, tokens);
   if (const std::string difference = hugging_face::model_difference(ours, initial.config().model); !difference.empty())
     throw ConfigError(
@@ -155,16 +71,16 @@ void check_same_model(const InitialWeights& initial, const std::string& path, co
 }
 
 // A checkpoint holds the tokenizer that its run had read from a file, which may be gone.
-std::string value_of(const ExplainedKey& key, const InitialWeights& initial) {
+std::string value_of(const ExplainedKey& key, const SavedModel& initial) {
   const VocabularyConfig& vocabulary = initial.config().vocabulary;
   if (key.path == "model.vocabulary_rows")  // also if the config names a tokenizer of its own
     return std::to_string(initial.config().model.vocabulary_size);
   const bool is_gone = key.path == "model.vocabulary" && initial.step() && vocabulary.kind == VocabularyKind::Tokenizer &&
                        data::is_absent(vocabulary.tokenizer_file);
-  return is_gone && !initial.tokenizer().empty() ? initial.tokenizer() : key.value;
+  return is_gone && !initial.tokenizer_path().empty() ? initial.tokenizer_path() : key.value;
 }
 
-std::vector<std::string> keys_of(const InitialWeights& initial) {
+std::vector<std::string> keys_of(const SavedModel& initial) {
   std::vector<std::string> keys;
   for (const ExplainedKey& explained : explain(initial.config())) {
     if (!explained.path.starts_with("model.") || !explained.without_effect.empty() || explained.path == "model.from") continue;
@@ -189,17 +105,17 @@ int64_t tokens_of(const Config& config) {
 }  // namespace
 
 std::vector<std::string> model_keys_of(const std::string& path, const std::string& key) {
-  return keys_of(InitialWeights(path, key));
+  return keys_of(SavedModel(path, key));
 }
 
 std::vector<std::string> model_keys_of_run(const std::string& directory, const std::string& key) {
-  const InitialWeights initial(directory, key);
+  const SavedModel initial(directory, key);
   if (initial.step()) refuse_imported(*initial.step(), key);
   return keys_of(initial);
 }
 
 void settle_with_weights(const std::string& path, Config& config) {
-  const InitialWeights initial(path, key_in(config));
+  const SavedModel initial(path, key_in(config));
   const int64_t rows = initial.config().model.vocabulary_size;
   model::Description ours = config.model;
   ours.vocabulary_size = rows;  // the data may have another vocabulary, and is read later
@@ -207,7 +123,7 @@ void settle_with_weights(const std::string& path, Config& config) {
   if (!data::reads_texts(data::data_options(config))) return;
   check_same_vocabulary(initial, path, config, tokens_of(config));
   if (config.vocabulary.kind != VocabularyKind::Size || config.model.vocabulary_size != rows) return;
-  const std::string tokenizer = initial.tokenizer();
+  const std::string tokenizer = initial.tokenizer_path();
   if (tokenizer.empty()) refuse_without_tokenizer(initial, path, config);
   config.vocabulary = {VocabularyKind::Tokenizer, tokenizer};
 }
@@ -217,14 +133,14 @@ const std::string& initial_weights_of(const Config& config, const TrainOptions& 
 }
 
 void check_initial_weights(const std::string& path, const Config& config, const model::Description& ours) {
-  check_same_model(InitialWeights(path, key_in(config)), path, config, ours, tokens_of(config));
+  check_same_model(SavedModel(path, key_in(config)), path, config, ours, tokens_of(config));
 }
 
 std::string load_initial_weights_if_asked(Run& run) {
   const std::string& path = initial_weights_of(run.config, run.options);
   if (path.empty()) return "";
   const char* const key = key_in(run.config);
-  const InitialWeights initial(path, key);
+  const SavedModel initial(path, key);
   check_same_on_all_ranks({{key, std::filesystem::absolute(path).string(), initial.digest()}}, run.world);
   const model::Description ours = run.engine.model().description.value_or(model::Description{});
   check_same_model(initial, path, run.config, ours, run.data->vocabulary_size());
@@ -240,7 +156,7 @@ std::string compute_references_if_needed(Run& run) {
   const std::string& path = initial_weights_of(run.config, run.options);
   const Stopwatch stopwatch;
   run.references.compute(run.engine, run.world,
-                         path.empty() ? "random weights" : InitialWeights(path, key_in(run.config)).digest());
+                         path.empty() ? "random weights" : SavedModel(path, key_in(run.config)).digest());
   return fmt::format("the weights that the run begins with; log-probabilities of all answers computed in {:.1f} s",
                      stopwatch.milliseconds() / 1000);
 }
@@ -256,7 +172,7 @@ void restore_references(Run& run, const checkpoint::LoadedStep& step) {
   run.references.restore(stored, step.directory());
   const std::string& path = initial_weights_of(run.config, run.options);
   if (path.empty() || real_file_system().kind(path) == EntryKind::Missing) return;  // the run needs them no more
-  if (const std::string given = InitialWeights(path, key_in(run.config)).digest(); given != run.references.weights())
+  if (const std::string given = SavedModel(path, key_in(run.config)).digest(); given != run.references.weights())
     throw ConfigError(
         fmt::format("--init-from {}: {} compares answers with the weights that its run began with ({}), and these are others "
                     "({}); leave --init-from out, or start over without --resume",

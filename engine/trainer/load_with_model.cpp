@@ -65,7 +65,7 @@ Config parse(const ConfigToLoad& given, const std::string& text, const std::vect
 }  // namespace
 
 Config load_with_model(const ConfigToLoad& given) {
-  const std::string text = read_config_text(given.path);
+  const std::string text = given.text.empty() ? read_config_text(given.path) : given.text;
   const std::string weights = weights_of(given, text);
   std::vector<std::string> model_keys;
   const std::string resumed = checkpoint_of(given, text, weights);

@@ -49,17 +49,21 @@ bool Validation::make_up() {
   return evaluated_step_ == run_.steps_done();
 }
 
-void Validation::evaluate() {
-  const Stopwatch stopwatch;
-  const data::BatchLayout& layout = run_.batches.layout();
-  const int64_t rounds = (loader_->batches() + layout.data_size - 1) / layout.data_size;
+StepResult evaluate_on(const data::EvaluationLoader& loader, Run& run, Predictions* predictions) {
+  const data::BatchLayout& layout = run.batches.layout();
+  const int64_t rounds = (loader.batches() + layout.data_size - 1) / layout.data_size;
   data::HostMicrobatch batch;
-  Predictions predictions(run_.engine.model().sample, loader_->samples());
   const auto next = [&](int64_t round) {
-    loader_->fill(round * layout.data_size + layout.data_rank, batch);
+    loader.fill(round * layout.data_size + layout.data_rank, batch);
     return batch.view;
   };
-  const StepResult result = run_.engine.evaluate(rounds, next, &predictions);
+  return run.engine.evaluate(rounds, next, predictions);
+}
+
+void Validation::evaluate() {
+  const Stopwatch stopwatch;
+  Predictions predictions(run_.engine.model().sample, loader_->samples());
+  const StepResult result = evaluate_on(*loader_, run_, &predictions);
   evaluated_step_ = run_.steps_done();
   loss_ = result.targets > 0 ? std::optional(result.loss) : std::nullopt;
   // A step whose own loss is not finite is not saved, so it cannot be the best one.

@@ -6,9 +6,13 @@
 #include <optional>
 
 #include "engine/data/microbatch_loader.h"
+#include "engine/predictions.h"
 #include "engine/trainer/run.h"
 
 namespace trivet::trainer {
+
+// The loss of the current weights on these samples. Collective. `predictions` may be null.
+StepResult evaluate_on(const data::EvaluationLoader& loader, Run& run, Predictions* predictions);
 
 class Validation {
  public:

@@ -300,6 +300,10 @@ TEST_F(Exchange, AModelMayConsistOfLinksAndBeGoneWhenItsRunResumes) {
   run(train + "3 --set model.from=snapshot --set checkpoint.directory=key");
   run("checkpoint export hf one --output back --like snapshot");
   EXPECT_EQ(folder.read("back/tokenizer.json"), folder.read("blobs/tokenizer.json"));
+  const std::string draw = " --prompt 'a b' --tokens 20 --temperature 3";
+  EXPECT_EQ(run("generate back" + draw).text, run("generate one" + draw).text);
+  EXPECT_NE(run("generate back --context 1" + draw).text, run("generate one" + draw).text);
+  EXPECT_THAT(refused("generate " + kGolden + "gpt2" + draw), HasSubstr("the folder has no tokenizer; put"));
   std::filesystem::remove_all(folder.at("snapshot"));
   std::filesystem::remove_all(folder.at("blobs"));
   for (const char* named : {"5", "6 --init-from snapshot", "5 --set model.from=snapshot --set checkpoint.directory=key"})
@@ -307,6 +311,40 @@ TEST_F(Exchange, AModelMayConsistOfLinksAndBeGoneWhenItsRunResumes) {
   EXPECT_THAT(run("replay config.json --set data.train=ab.txt --set training.steps=5 --step 5").text, HasSubstr("are equal"));
   EXPECT_THAT(refused(train + "5 --init-from snapshot --resume --set checkpoint.directory=nowhere"),
               HasSubstr("--init-from snapshot: there is no such file or directory"));
+}
+
+// The loss is that of an evaluation in training, whatever holds the model and however it is dealt to ranks.
+TEST_F(Exchange, EvaluateMeasuresTheLossOfACheckpointAndOfAModel) {
+  std::string text;
+  for (int i = 0; i < 900; ++i) text += i * i % 7 < 3 ? "a " : "b ";
+  folder.write("held_out.txt", text);
+  write_padded_model(folder, "chat", 7);
+  run("train config.json --init-from chat --metrics m.jsonl --set data.train=held_out.txt --set data.validation=held_out.txt "
+      "--set "
+      "training.steps=3 --set training.evaluate_every=3 --set model.sequence_length=7");
+  const auto evaluated = nlohmann::json::parse(folder.read("m.evaluation.jsonl"));
+  run("checkpoint export hf one --output back --like chat");
+  for (const char* how : {"one held_out.txt", "back held_out.txt --set model.sequence_length=7",
+                          "one held_out.txt --ranks 3 --set zero_optimization.stage=3",
+                          "one held_out.txt --ranks 4 --set parallel.tensor=2 --set parallel.pipeline=2"}) {
+    const auto found = nlohmann::json::parse(
+        run(std::string(
+                "evaluate --json --set reproducible=layout --set train_batch_size=12 --set train_micro_batch_size_per_gpu=2 ") +
+            how)
+            .text);
+    EXPECT_EQ(found.at("loss"), evaluated.at("loss")) << how;
+    EXPECT_EQ(found.at("targets"), evaluated.at("tokens")) << how;
+  }
+  EXPECT_THAT(run("evaluate one held_out.txt").text, HasSubstr("held_out.txt: 900 tokens\nloss    "));
+  EXPECT_THAT(run("evaluate one held_out.txt").errors, HasSubstr("the last 3 tokens are not scored: they fill no sample of "));
+  // The loss counts what the run of the checkpoint counted.
+  folder.write("pairs.jsonl", "{\"prompt\": \"a a\", \"completion\": \" b\"}\n");
+  run("train config.json --init-from chat --set data.train=pairs.jsonl --set training.objective=sft --set training.steps=1 "
+      "--set "
+      "data.packing=single --set checkpoint.directory=two --set data.validation_fraction=0");
+  EXPECT_THAT(run("evaluate two pairs.jsonl").text, HasSubstr("over 2 targets of 1 sample, perplexity"));
+  EXPECT_THAT(refused("evaluate nowhere pairs.jsonl"), HasSubstr("evaluate nowhere: there is no such file or directory"));
+  EXPECT_THAT(refused("evaluate one pairs.jsonl --set training.objective=dpo"), HasSubstr("compares with the weights"));
 }
 
 TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens) {

@@ -145,8 +145,7 @@ TEST_F(Chat, RefusesWhatHasNoConversations) {
     EXPECT_THAT(output.errors, HasSubstr(message));
   };
   refused("--chat --prompt a",
-          "checkpoints: its config names no data.chat_template; say with --chat-template which one its training data was "
-          "prepared with");
+          "checkpoints: it does not say which data.chat_template its training had; name with --chat-template the one");
   refused("--chat --chat-template llama-3 --prompt a",
           "checkpoints: its vocabulary has no token <|eot_id|>, with which an answer of the template \"llama-3\" ends; train "
           "with a vocabulary that has it: trivet data prepare --chat-template llama-3 --train-bpe N");

@@ -1,0 +1,91 @@
+#include "engine/evaluate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/enum_names.h"
+#include "core/error.h"
+#include "core/printable.h"
+#include "engine/data/counted_targets.h"
+#include "engine/trainer/config_checks.h"
+#include "engine/trainer/initial_weights.h"
+#include "engine/trainer/load_with_model.h"
+#include "engine/trainer/run.h"
+#include "engine/trainer/saved_model.h"
+#include "engine/trainer/validation.h"
+
+namespace trivet {
+namespace {
+
+constexpr int64_t kUsualLength = 1024;  // of a sample, in tokens
+constexpr const char* kSource = "evaluate";
+
+bool gives(const std::vector<std::string>& overrides, const std::string& key) {
+  return std::ranges::any_of(overrides, [&](const std::string& one) { return one.starts_with(key + "="); });
+}
+
+// What the config of a run says about how its data are read and how its model computes.
+nlohmann::ordered_json settings_of(const Config& saved) {
+  nlohmann::ordered_json json;
+  json["training"]["objective"] = name_of(saved.model.objective);
+  json["data"] = {{"chat_template", name_of(saved.data.chat_template)},
+                  {"packing", name_of(saved.data.packing)},
+                  {"loss_on", name_of(saved.data.loss_on)},
+                  {"mean", saved.data.mean},
+                  {"std", saved.data.deviation}};
+  json["bf16"]["enabled"] = saved.bf16.enabled;
+  json["fp16"]["enabled"] = saved.fp16.enabled;
+  return json;
+}
+
+}  // namespace
+
+Config evaluation_config(const std::string& model, const std::string& data, const std::vector<std::string>& overrides) {
+  const trainer::SavedModel saved(model, kSource);
+  nlohmann::ordered_json json = saved.step() ? settings_of(saved.config()) : nlohmann::ordered_json::object();
+  json["model"]["from"] = model;
+  json["data"]["train"] = data;
+  json["data"]["validation_fraction"] = 0;
+  json["training"]["steps"] = 1;
+  json["train_micro_batch_size_per_gpu"] = 1;
+  json["optimizer"]["type"] = "SGD";  // which has no state
+  const model::Description& description = saved.config().model;
+  const bool any_length = description.type == model::Type::Llama && description.sequence_length > kUsualLength;
+  if (any_length && !gives(overrides, "model.sequence_length")) json["model"]["sequence_length"] = kUsualLength;
+  const Config config = trainer::load_with_model({.path = kSource, .overrides = overrides, .text = json.dump()});
+  if (config.model.objective == model::Objective::Dpo)
+    throw ConfigError(fmt::format(
+        "evaluate {}: training.objective is \"dpo\", which compares with the weights that its run began with; name pairs in "
+        "data.validation of that run, or score answers: --set training.objective=sft",
+        printable(model)));
+  return config;
+}
+
+Evaluation evaluate(const Config& config, comm::World& world, const EvaluationOptions& options) {
+  const TrainOptions train_options{.threads = options.threads, .local_rank = options.local_rank};
+  trainer::check_complete(config);
+  trainer::check_same_config(config, world, train_options);
+  trainer::Run run(config, world, train_options);
+  Evaluation found{.model = trainer::load_initial_weights_if_asked(run), .data = run.data->sizes(), .notes = run.data->notes()};
+  if (const int64_t tokens = run.data->stream_tokens(); tokens > 0) {
+    found.data = fmt::format("{} tokens", tokens);
+    const int64_t length = config.model.sequence_length;
+    if (const int64_t rest = (tokens - 1) % length; rest > 0)
+      found.notes.push_back(fmt::format("the last {} token{} not scored: {} no sample of model.sequence_length {}", rest,
+                                        rest == 1 ? " is" : "s are", rest == 1 ? "it fills" : "they fill", length));
+  }
+  const auto tests = run.data->validation();
+  const auto samples = tests ? tests : run.data->train();
+  data::refuse_without_targets(*samples, "evaluated", 0);
+  const data::EvaluationLoader loader(samples, run.batches.layout().micro_batch);
+  const StepResult result = trainer::evaluate_on(loader, run, nullptr);
+  found.loss = result.loss;
+  found.targets = result.targets;
+  found.samples = loader.samples();
+  if (run.counts_correct()) found.correct = result.correct;
+  return found;
+}
+
+}  // namespace trivet
