@@ -274,7 +274,7 @@ void ShardedOptimizer::check_skipped_in_a_row() const {
   if (loss_scale_.dynamic() || limit == 0 || skipped_in_a_row_ < limit) return;
   throw NumericsError(fmt::format(
       "step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); {} and resume from a checkpoint",
-      steps_, skipped_in_a_row_, limit, cure_of_overflows(config_)));
+      steps_, skipped_in_a_row_, limit, cure_of_overflows(config_, updates_)));
 }
 
 // Also finds a trainer that writes to weights on some ranks only.

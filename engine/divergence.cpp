@@ -87,9 +87,9 @@ std::string Divergence::first_not_finite_tensor() {
          (was_skipped() ? ": each microbatch is finite, but the sum of their gradients is not" : ": all tensors are finite");
 }
 
-std::string cure_of_overflows(const Config& config, const Progress& progress) {
+std::string cure_of_overflows(const Config& config, int64_t updates) {
   if (config.fp16.enabled) return "lower fp16.loss_scale";
-  if (progress.updates == 0) return kCureOfTheBeginning;
+  if (updates == 0) return kCureOfTheBeginning;
   return config.gradient_clipping > 0 ? "lower optimizer.params.lr or gradient_clipping"
                                       : "lower optimizer.params.lr, or clip with gradient_clipping,";
 }

@@ -27,8 +27,8 @@
 namespace trivet {
 
 // What to do if gradients are not finite again and again, with the config's keys: "lower optimizer.params.lr or
-// gradient_clipping". `progress`: what the run has done; before its first update no learning rate is at fault.
-std::string cure_of_overflows(const Config& config, const Progress& progress);
+// gradient_clipping". `updates`: how many steps were not skipped; before the first, no learning rate is at fault.
+std::string cure_of_overflows(const Config& config, int64_t updates);
 
 class Divergence {
  public:

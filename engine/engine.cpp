@@ -335,7 +335,7 @@ void Engine::check_skipped_in_a_row() const {
   if (loss_scale_.dynamic() || limit == 0 || progress_.skipped_in_a_row < limit) return;
   throw NumericsError(
       fmt::format("step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); {} and {}",
-                  progress_.steps, progress_.skipped_in_a_row, limit, cure_of_overflows(plan_.config, progress_),
+                  progress_.steps, progress_.skipped_in_a_row, limit, cure_of_overflows(plan_.config, progress_.updates),
                   plan_.config.checkpoint.directory.empty() ? "start over" : "resume from a checkpoint"));
 }
 

@@ -148,7 +148,8 @@ void check_something_was_learned(const trainer::Run& run, const TrainEnd& end, i
     throw DataError(ExitCode::Usage, fmt::format("{}: no sample that was read has a target to learn", what));
   const Config& config = run.engine.plan().config;
   throw NumericsError(fmt::format("{}: their gradients were not finite; {}{}", what,
-                                  config.fp16.enabled ? "train for more steps, or " : "", cure_of_overflows(config, progress)));
+                                  config.fp16.enabled ? "train for more steps, or " : "",
+                                  cure_of_overflows(config, progress.updates)));
 }
 
 }  // namespace
