@@ -416,6 +416,13 @@ void print_job_file(const LaunchFlags& flags, const std::vector<HostRanks>& host
   std::fputs(job_file(file, flags.request, hosts).c_str(), stdout);
 }
 
+void note_flags_of_other_hosts(const CLI::App& launch) {
+  std::vector<std::string> given;
+  for (const char* flag : {"--launcher", "--launcher_args", "--ssh_port", "--copy_program", "--host-timeout"})
+    if (launch.count(flag) > 0) given.emplace_back(flag);
+  if (!given.empty()) Log().info(fmt::format("no effect, because all ranks are on this host: {}", fmt::join(given, ", ")));
+}
+
 void launch_job(const CLI::App& launch, LaunchFlags& flags) {
   check(launch, flags);
   check_flags_of_job_file(launch, flags);
@@ -431,6 +438,7 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
   if (!flags.emit.empty()) return print_job_file(flags, hosts);
   check_min_nodes(request, static_cast<int>(hosts.size()));
   const Way way = way_of(flags, hosts);
+  if (way == Way::Here && !request.quiet) note_flags_of_other_hosts(launch);
   if (request.master_address.empty() && hosts.size() == 1 && (way == Way::Here || way == Way::OneOfMany))
     request.master_address = kLoopback;
   const std::vector<LaunchRequest> jobs = flags.autotuning.empty() ? std::vector{request} : tuning_jobs(flags);

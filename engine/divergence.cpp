@@ -12,6 +12,11 @@ namespace {
 constexpr const char* kCureOfTheBeginning =
     "look at the weights that the run began with, and at what multiplies, such as model.lora.alpha and dpo.beta,";
 
+// What sets the scale that a run begins with.
+const char* scale_key(const Config& config) {
+  return config.fp16.loss_scale == 0 ? "fp16.initial_scale_power" : "fp16.loss_scale";
+}
+
 }  // namespace
 
 void Divergence::check_step(const StepResult& result) {
@@ -88,7 +93,7 @@ std::string Divergence::first_not_finite_tensor() {
 }
 
 std::string cure_of_overflows(const Config& config, int64_t updates) {
-  if (config.fp16.enabled) return "lower fp16.loss_scale";
+  if (config.fp16.enabled) return std::string("lower ") + scale_key(config);
   if (updates == 0) return kCureOfTheBeginning;
   return config.gradient_clipping > 0 ? "lower optimizer.params.lr or gradient_clipping"
                                       : "lower optimizer.params.lr, or clip with gradient_clipping,";
@@ -105,12 +110,13 @@ int64_t Divergence::step_of_weights() const {
 
 std::string Divergence::way_back() const {
   const int64_t made_them = step_of_weights();
+  const Config& config = engine_.plan().config;
   if (made_them <= 0)
     return fmt::format("no step had changed a weight before, so that no learning rate helps: {}{} and start over",
-                       engine_.plan().config.fp16.enabled ? "lower fp16.loss_scale, or " : "", kCureOfTheBeginning);
+                       config.fp16.enabled ? fmt::format("lower {}, or ", scale_key(config)) : "", kCureOfTheBeginning);
   return fmt::format("{} with a lower optimizer.params.lr, with gradient_clipping{}",
                      made_them > 1 ? fmt::format("resume from a checkpoint before step {}", made_them) : "start over",
-                     engine_.plan().config.bf16.check_grad_overflow ? "" : ", or with bf16.check_grad_overflow true");
+                     config.bf16.check_grad_overflow ? "" : ", or with bf16.check_grad_overflow true");
 }
 
 }  // namespace trivet

@@ -64,7 +64,6 @@ std::vector<int> parse_core_list(const std::string& text, const std::vector<int>
 
 std::vector<int> cores_of_rank(const std::vector<int>& cores, int rank, int ranks) {
   const int count = static_cast<int>(cores.size());
-  if (count < ranks) return {cores[rank % count]};
   const int size = count / ranks, larger = count % ranks;
   const int begin = rank * size + std::min(rank, larger);
   const int end = begin + size + (rank < larger ? 1 : 0);

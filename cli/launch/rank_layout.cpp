@@ -179,6 +179,12 @@ std::vector<RankLayout> lay_out(const LaunchRequest& request, const HostRanks& o
   const int ranks = static_cast<int>(on.host.slots.size());
   const auto wait_policy = inherited.find("OMP_WAIT_POLICY");
   const std::optional<std::string> gpus = gpus_of_ranks(request, on.host, inherited);
+  if (request.bind_cores && !cores.empty() && static_cast<int>(cores.size()) < ranks)
+    throw ConfigError(fmt::format(
+        "{}: {} has {} ranks and {} core{} for them; each needs one of its own: start fewer ranks there, or leave the "
+        "flag out",
+        request.core_list.empty() ? "--bind_cores_to_rank" : "--bind_core_list " + printable(request.core_list),
+        printable(on.host.name), ranks, cores.size(), cores.size() == 1 ? "" : "s"));
   std::vector<RankLayout> layout;
   for (int local = 0; local < ranks; ++local) {
     RankLayout one{.rank = on.first_rank + local,

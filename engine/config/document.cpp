@@ -405,7 +405,11 @@ std::string Document::advice_on_unknown(const JsonMember& member, const std::str
   if (section.empty() && member.value.kind == JsonKind::Object) {
     if (const std::string advice = advice_on_other_section(member.key); !advice.empty()) return "; " + advice;
   }
-  const std::vector<std::string> near = nearest_names(member.key, here);
+  std::vector<std::string> near = nearest_names(member.key, here);
+  const std::vector<std::string> elsewhere = table_.sections_with(member.key);
+  const bool has_a_place = !elsewhere.empty() && elsewhere.size() <= kMostSections;
+  constexpr size_t kShort = 5;  // such a name is near to many
+  if (has_a_place && member.key.size() <= kShort) near.clear();
   for (const std::string& name : near) unknown_values_.push_back(within + name);
   if (!near.empty()) return "; did you mean " + one_of(near) + "?";
   if (const auto names = section.empty() ? std::vector<std::string>() : names_continuing(member.key, here); !names.empty()) {
@@ -413,8 +417,7 @@ std::string Document::advice_on_unknown(const JsonMember& member, const std::str
     return "; did you mean " + one_of(names) + "?";
   }
   if (const std::string known = table_.advice_on(section); !known.empty()) return "; " + known;
-  const std::vector<std::string> elsewhere = table_.sections_with(member.key);
-  if (!elsewhere.empty() && elsewhere.size() <= kMostSections) {
+  if (has_a_place) {
     for (const std::string& other : elsewhere) unknown_values_.push_back(other.empty() ? member.key : other + "." + member.key);
     return elsewhere.front().empty() ? "; it belongs at the top level" : "; it belongs in " + one_of(elsewhere);
   }

@@ -121,7 +121,7 @@ void add_batch_keys(KeyTable& table) {
       .deepspeed("false: the program ends a step whenever it calls step()");
   top.unsupported("data_parallel_size", "null", "data-parallel ranks; in Trivet these are the ranks that the other axes leave")
       .instead("parallel");
-  top.unsupported("sequence_parallel_size", "1", "ranks that share a sequence").instead("parallel.context").nullable();
+  top.unsupported("sequence_parallel_size", "1", "ranks that share a sequence").nullable();
   const std::string mean = "the result is the same mean; only its rounding differs";
   top.inert("prescale_gradients", "false", "divide gradients before the reduction instead of after it", mean);
   top.inert("gradient_predivide_factor", "1.0", "split the division into a part before and a part after the reduction", mean);

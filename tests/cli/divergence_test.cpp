@@ -112,6 +112,11 @@ TEST_F(Diverged, TooManySkippedStepsAtTheEndOfTheRunAreExitCode16) {
   EXPECT_EQ(none.code, 16);
   EXPECT_THAT(none.errors, HasSubstr("all 3 steps were skipped, so the weights are those of the beginning: their gradients "
                                      "were not finite; train for more steps, or lower fp16.loss_scale"));
+  EXPECT_THAT(folder
+                  .run("train config.json --set fp16.enabled=true --set fp16.initial_scale_power=64 --set training.steps=2 "
+                       "--set checkpoint.directory=c")
+                  .errors,
+              HasSubstr("train for more steps, or lower fp16.initial_scale_power"));
   EXPECT_THAT(none.text, HasSubstr("3 skipped, which is all of them: nothing was learned\n"));
   EXPECT_EQ(none.text.find("best"), std::string::npos) << none.text;
   // What was learned before a resume counts.

@@ -37,11 +37,6 @@ TEST(CoresOfRank, AreAllCoresOnceWhereThereAreEnough) {
     }
 }
 
-TEST(CoresOfRank, AreSharedInTurnsWhereThereAreTooFew) {
-  for (int rank = 0; rank < 7; ++rank)
-    EXPECT_EQ(cores_of_rank({4, 8, 9}, rank, 7), (std::vector<int>{std::vector{4, 8, 9}[rank % 3]}));
-}
-
 TEST(CoreList, IsReadAndWrittenAsRanges) {
   EXPECT_EQ(parse_core_list("0-2,5,3", range(8)), (std::vector<int>{0, 1, 2, 5, 3}));
   EXPECT_EQ(core_list_text({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");

@@ -80,6 +80,14 @@ TEST(Launch, BindsRanksToCores) {
   const Result bound =
       run({"--num_gpus", "1", "--bind_core_list", core, "/bin/grep", "Cpus_allowed_list", "/proc/self/status"});
   EXPECT_EQ(bound.output, "Cpus_allowed_list:\t" + core + "\n");
+  const Result crowded = run({"--num_gpus", "2", "--bind_core_list", core, "/bin/true"});
+  EXPECT_EQ(crowded.exit_code, 2);
+  EXPECT_THAT(crowded.output, HasSubstr(" has 2 ranks and 1 core for them; each needs one of its own"));
+}
+
+TEST(Launch, SaysWhichFlagsNeedOtherHosts) {
+  EXPECT_THAT(run({"--num_gpus", "1", "--ssh_port", "4", "--host_timeout", "9", "/bin/true"}).output,
+              HasSubstr("no effect, because all ranks are on this host: --ssh_port, --host-timeout\n"));
 }
 
 TEST(Launch, HandsArgumentsOverByteForByte) {
