@@ -449,7 +449,7 @@ TEST(ParseConfig, AModelThatIsElsewhereIsNotCheckedWithoutItsKeys) {
     parse_config(R"({"model": {"from": "gpt"}})", "a.json", {}, of_weights);
     ADD_FAILURE() << "no error";
   } catch (const ConfigError& error) {
-    EXPECT_EQ(std::string(error.what()).substr(0, 34), "a.json: model.lora.targets: \"foo\" i") << "no --set was given";
+    EXPECT_TRUE(std::string(error.what()).starts_with("a.json: model.lora.targets: \"foo\" ")) << error.what();
   }
 }
 
