@@ -82,6 +82,7 @@ void print_check(const Config& config, const ConfigOptions& options, const char*
                                  differences = differences_from_deepspeed(config), needed = needed_for_training(config);
   std::vector<std::string> warnings = warnings_of(config);
   for (std::string& line : warnings_of_rates(config)) warnings.push_back(std::move(line));
+  if (std::string note = note_on_adapters(config); !note.empty()) warnings.push_back(std::move(note));
   if (options.json) {
     fmt::print("{}\n", nlohmann::ordered_json{{"config", options.file},
                                               {"ok", !mistake},

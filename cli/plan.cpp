@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/file_system.h"
 #include "core/output_guard.h"
+#include "engine/config/deepspeed.h"
 #include "engine/config/load.h"
 #include "engine/config/suggest.h"
 #include "engine/make_plan.h"
@@ -120,7 +121,9 @@ void run(const PlanArguments& arguments) {
   if (!arguments.profile.empty()) return predict_here(arguments, plan, model);
   if (arguments.cluster.empty()) {
     if (!arguments.html.empty()) write_page(arguments.html, autotune::page_of(plan));
-    return print(arguments.json ? to_json(plan) + "\n" : to_text(plan));
+    if (arguments.json) return print(to_json(plan) + "\n");
+    const std::string note = note_on_adapters(config);
+    return print(to_text(plan) + (note.empty() ? "" : "\nnote: " + note + "\n"));
   }
   const autotune::Cluster cluster = cluster_of(arguments);
   const autotune::PlanPrediction prediction = autotune::predict_plan(plan, model, cluster);

@@ -73,6 +73,12 @@ std::vector<std::string> warnings_of(const Config& config) {
   return lines;
 }
 
+std::string note_on_adapters(const Config& config) {
+  if (!config.model.lora.enabled() || !config.model_from.empty()) return "";
+  return "model.lora: the adapters are trained on random weights, which do not change; name the weights of a model with "
+         "model.from or --init-from";
+}
+
 bool describes_model(const Config& config) {
   constexpr std::array describing{"model.type", "model.layers", "model.hidden_size", "model.heads", "model.network"};
   return std::ranges::any_of(describing, [&](const char* key) { return is_given(config, key); });

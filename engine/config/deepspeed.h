@@ -17,6 +17,8 @@ std::vector<std::string> differences_from_deepspeed(const Config& config);
 
 // What is allowed, but probably not meant: a schedule that ends before its warm-up.
 std::vector<std::string> warnings_of(const Config& config);
+// What to say of adapters if the run begins without the weights of a model; empty: nothing.
+std::string note_on_adapters(const Config& config);
 
 // Whether the config says which model it trains. In DeepSpeed the program has the model, so its configs do not.
 bool describes_model(const Config& config);

@@ -25,7 +25,10 @@ ExplainedKey explain_key(const KeyEntry& entry, const GivenKey* given, const Con
   ExplainedKey key;
   key.path = entry.path;
   key.value = entry.get ? entry.get(config) : given->value;
-  key.origin = given ? location(config.source, {.line = given->line, .column = given->column}) : "default";
+  const bool is_of_weights = given && given->line == kOfWeights.line;
+  key.origin = is_of_weights ? "the weights"
+               : given       ? location(config.source, {.line = given->line, .column = given->column})
+                             : "default";
   key.meaning = entry.meaning;
   if (entry.effect != Effect::Works)
     key.without_effect = entry.effect == Effect::Inert     ? entry.reason

@@ -15,6 +15,7 @@ bool is_before(Position a, Position b) { return std::tie(a.line, a.column) < std
 }  // namespace
 
 std::string location(const std::string& source, Position at) {
+  if (at.line == kOfWeights.line) return source;
   return at.line == 0 ? "--set" : fmt::format("{}:{}:{}", source, at.line, at.column);
 }
 

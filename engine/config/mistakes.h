@@ -15,7 +15,7 @@ struct Config;
 
 namespace trivet::config {
 
-// "configs/gpt.json:14:9", or "--set" for a value from the command line.
+// "configs/gpt.json:14:9", "--set" for a value from the command line, or "configs/gpt.json" for one of the weights.
 std::string location(const std::string& source, Position at);
 
 class Mistakes {
@@ -52,6 +52,8 @@ class Contradiction : public ConfigError {
 
 // The place of a mistake that no position in the file shows: after all others.
 inline constexpr Position kNowhere{1 << 30, 0};
+// The place of a key that neither the file nor --set has, but the weights that the run begins with.
+inline constexpr Position kOfWeights{-1, 0};
 
 // Runs one step of reading or checking a config, and adds the contradiction that it throws.
 void add_contradiction_of(const std::function<void(Config&)>& step, Config& config,

@@ -8,6 +8,7 @@
 #include "core/printable.h"
 #include "core/utf8.h"
 #include "engine/config/json_reader.h"
+#include "engine/config/mistakes.h"
 
 namespace trivet::config {
 namespace {
@@ -59,7 +60,8 @@ std::vector<std::string> keys_of_path(const std::string& path) {
   return keys;
 }
 
-void apply(JsonNode& root, const std::string& text) {
+// `at`: the place that messages name.
+void apply(JsonNode& root, const std::string& text, Position at = {}) {
   if (!is_utf8(text))
     throw ConfigError(
         fmt::format("--set {}: is not UTF-8; write it in UTF-8 (if it names a file, rename the file)", printable(text)));
@@ -78,8 +80,8 @@ void apply(JsonNode& root, const std::string& text) {
     if (object->kind != JsonKind::Object) *object = empty_object();
   }
   JsonMember& member = member_of(*object, last);
-  member.at = {};
   member.value = value_of(text.substr(equals + 1));
+  member.at = member.value.at = at;
 }
 
 // Two keys that say one thing: what is given by --set replaces the other one in the file.
@@ -108,7 +110,7 @@ bool has_key_or_no_section(const JsonNode& root, const std::string& path) {
 
 void apply_defaults(JsonNode& root, const std::vector<std::string>& defaults) {
   for (const std::string& text : defaults)
-    if (!has_key_or_no_section(root, text.substr(0, text.find('=')))) apply(root, text);
+    if (!has_key_or_no_section(root, text.substr(0, text.find('=')))) apply(root, text, kOfWeights);
 }
 
 void apply_overrides(JsonNode& root, const std::vector<std::string>& overrides) {

@@ -389,6 +389,15 @@ FileLook look_into_text(const Beginning& file) {
   return text.starts_with('[') && !has_mark ? look_into_list(file, text) : no_json(file);
 }
 
+FileLook look_into(const Beginning& file) {
+  TextCheck check;
+  check.add(file.bytes);
+  if (file.is_whole) check.finish();
+  if (!check.is_text()) return look_into_bytes(file, check);
+  if (FileLook look; look_into_marks(file, look)) return look;
+  return look_into_text(file);
+}
+
 }  // namespace
 
 std::string name_without_packing(const std::string& path) {
@@ -410,12 +419,11 @@ FileLook look_into(const std::string& path) {
   if (!file.packing.empty() && begins_token_file(file.bytes))
     return unread(file, "a file of tokens",
                   file.packing == "gzip" ? "unpack it first (gunzip FILE)" : "unpack it first (unzstd FILE)");
-  TextCheck check;
-  check.add(file.bytes);
-  if (file.is_whole) check.finish();
-  if (!check.is_text()) return look_into_bytes(file, check);
-  if (FileLook look; look_into_marks(file, look)) return look;
-  return look_into_text(file);
+  return look_into(file);
+}
+
+FileLook look_into_beginning(const std::string& path, std::string bytes, bool is_whole) {
+  return look_into(Beginning{.path = path, .bytes = std::move(bytes), .packing = {}, .is_whole = is_whole});
 }
 
 void refuse_bytes(const std::string& path, const std::string& finding) {

@@ -40,6 +40,8 @@ bool is_called_json(const std::string& path);
 
 // Reads the beginning of a file. Throws DataError for one that is missing, empty, unreadable or damaged.
 FileLook look_into(const std::string& path);
+// The same for the first bytes of a file, as they are stored: packed data is not unpacked. `is_whole`: the file has no more.
+FileLook look_into_beginning(const std::string& path, std::string bytes, bool is_whole);
 
 // Throws DataError: what the file is, and what to do with it.
 [[noreturn]] void refuse_unread(const std::string& path, const FileLook& look);

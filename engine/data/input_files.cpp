@@ -47,8 +47,22 @@ bool has_name_of_text(const std::string& path) {
   return std::ranges::any_of(kTexts, [&](std::string_view end) { return name.ends_with(end); });
 }
 
+// Whether what follows the word readme, license or licence in a name without its ending makes a variant of such a file:
+// nothing, or a sign and a license or a language: "-MIT", "_apache-2.0", ".zh", "_zh-CN".
+bool is_variant(std::string_view rest) {
+  constexpr std::array<std::string_view, 40> kKnown{
+      "agpl", "apache", "asl", "bsd", "bsl",  "cc",   "cdla",      "code", "epl", "eupl",    "gpl", "isc", "lgpl", "llama",
+      "mit",  "model",  "mpl", "odc", "odbl", "pddl", "unlicense", "zlib", "ar",  "chinese", "cn",  "de",  "en",   "english",
+      "es",   "fr",     "hi",  "it",  "ja",   "jp",   "ko",        "kr",   "pt",  "ru",      "tw",  "zh"};
+  if (rest.empty()) return true;
+  if (std::string_view("-_.").find(rest[0]) == std::string_view::npos) return false;
+  const std::string_view word = rest.substr(1);
+  const auto end = std::ranges::find_if(word, [](unsigned char letter) { return std::isalpha(letter) == 0; });
+  return std::ranges::find(kKnown, word.substr(0, static_cast<size_t>(end - word.begin()))) != kKnown.end();
+}
+
 // README.md, README_zh.md, LICENSE, tokenizer.json and the like, which come with data and are none. Files of a series, such as
-// notice-1.txt, are not among them.
+// notice-1.txt, and texts about something, such as license-plates.txt, are not among them.
 bool comes_with_data(const std::string& path) {
   constexpr std::array<std::string_view, 12> kFiles{"dataset_infos.json",
                                                     "dataset_info.json",
@@ -64,17 +78,14 @@ bool comes_with_data(const std::string& path) {
                                                     "special_tokens_map.json"};
   constexpr std::array<std::string_view, 9> kNames{"readme",   "license",   "licence",      "copying",     "notice",
                                                    "citation", "changelog", "contributing", "requirements"};
-  constexpr size_t kWithVariants = 3;  // so many names have variants: README_zh, LICENSE-MIT
+  constexpr size_t kWithVariants = 3;  // the first names have variants
   const fs::path file = fs::path(small_letters(name_without_packing(path))).filename();
   if (std::ranges::find(kFiles, file.string()) != kFiles.end()) return true;
   const std::string name = file.stem().string();
   if (is_called_json(path)) return false;
   if (std::ranges::find(kNames, name) != kNames.end()) return true;
   return std::any_of(kNames.begin(), kNames.begin() + kWithVariants, [&](std::string_view about) {
-    const auto is_letter = [&](size_t at) {
-      return at < name.size() && std::isalpha(static_cast<unsigned char>(name[at])) != 0;
-    };
-    return name.starts_with(about) && !is_letter(about.size()) && is_letter(about.size() + 1);
+    return name.starts_with(about) && is_variant(std::string_view(name).substr(about.size()));
   });
 }
 

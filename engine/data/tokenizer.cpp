@@ -107,7 +107,7 @@ bool is_name_in_folder(const std::filesystem::path& path) {
 
 std::shared_ptr<Tokenizer> load_alone(const std::string& path) {
   const std::string text = read_text(path, kMaxTokenizerBytes, "a tokenizer");
-  if (looks_like_json(text)) return tokenizer_from_text(text, path);
+  if (looks_like_json(text) || path.ends_with(".json")) return tokenizer_from_text(text, path);
   if (looks_like_sentencepiece(text)) return sentencepiece_tokenizer(text, path);
   if (path.ends_with(".tiktoken") || looks_like_ranks(text)) return bpe_from_tiktoken(text, path);
   return bpe_from_merges(text, path);
@@ -168,7 +168,7 @@ std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text) 
 
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source) try {
   const auto json = parse_bounded<nlohmann::json>(text, kTokenizerLimits);
-  if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer, which is an object");
+  if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer, which is an object ({...}); get the file again");
   if (json.contains("trivet_tokenizer")) return own_format(json, source);
   if (json.contains("state") && json.at("state").is_string()) return tokenizer_in_manifest(json, source);
   if (json.contains("model") && json.at("model").is_object()) return read_tokenizer_json(json, text, source);

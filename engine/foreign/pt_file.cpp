@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/checkpoint/strict_json.h"
+#include "engine/foreign/other_content.h"
 
 namespace trivet::foreign {
 
@@ -53,10 +54,12 @@ bool is_contiguous(const Shape& shape, const PickleValue& strides) {
 }  // namespace
 
 PtFile::PtFile(const ReadableFile& file, AcceptedNames names) : file_(file), path_(printable(file.path())) {
-  if (!is_zip(file))
+  if (!is_zip(file)) {
+    refuse_other_content(file, "a file of torch.save");
     throw CheckpointError(
         ExitCode::Usage,
         path_ + ": is no zip archive, as torch.save makes since torch 1.6; save the file again with a newer torch");
+  }
   entries_ = read_zip_directory(file);
   for (const auto& [name, entry] : entries_)
     if (name.ends_with(std::string("/") + kPickle) && std::ranges::count(name, '/') == 1) {

@@ -48,6 +48,12 @@ int64_t ConfigFile::count(const std::string& key, std::optional<int64_t> fallbac
   return value->get<int64_t>();
 }
 
+int64_t ConfigFile::size(const std::string& key, std::optional<int64_t> fallback) {
+  const int64_t size = count(key, fallback);
+  require(!has(key) || size > 0, key, "use at least 1");
+  return size;
+}
+
 double ConfigFile::number(const std::string& key, std::optional<double> fallback) {
   const Json* const value = find(key);
   if (!value && fallback) return *fallback;
@@ -96,6 +102,17 @@ std::optional<ConfigFile> ConfigFile::object(const std::string& key) {
 
 void ConfigFile::ignore(std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) seen_.emplace(key);
+}
+
+void ConfigFile::require_same(const std::string& key, const ConfigFile& other, const std::string& other_key) const {
+  const Json *const value = value_of(key), *const other_value = other.value_of(other_key);
+  if (value && other_value && *value != *other_value)
+    refuse(key, fmt::format("{}{} is {}: give both the same value, or remove one", other.prefix_, printable(other_key),
+                            checkpoint::shown(*other_value)));
+}
+
+void ConfigFile::require_agreement(const ConfigFile& other) const {
+  for (const auto& [key, value] : object_.items()) require_same(key, other, key);
 }
 
 std::vector<std::string> ConfigFile::unread() const {

@@ -27,6 +27,7 @@ class ConfigFile {
   bool is_null(const std::string& key);
   // Without a fallback the key is required.
   int64_t count(const std::string& key, std::optional<int64_t> fallback = {});
+  int64_t size(const std::string& key, std::optional<int64_t> fallback = {});  // at least 1
   double number(const std::string& key, std::optional<double> fallback = {});
   bool flag(const std::string& key, bool fallback);
   std::string text(const std::string& key, std::optional<std::string> fallback = {});
@@ -43,6 +44,10 @@ class ConfigFile {
   void require(bool holds, const std::string& key, const std::string& accepted) const {
     if (!holds) refuse(key, accepted);
   }
+  // Refuses a key if `other_key` of `other`, an object in the same file, says something else; and each key of both objects
+  // whose values differ. Which of two values transformers takes depends on its version.
+  void require_same(const std::string& key, const ConfigFile& other, const std::string& other_key) const;
+  void require_agreement(const ConfigFile& other) const;
   // The keys that were neither read nor ignored, unless they are off; also those of `object`s that were handed to leave_unread.
   std::vector<std::string> unread() const;
   void leave_unread(const ConfigFile& object);

@@ -109,15 +109,21 @@ std::vector<std::vector<std::string>> divide(const MappedSource::Table& table, c
   return shards;
 }
 
+std::string types_that_hold(float value) {
+  if (!std::isfinite(value)) return "the weights cannot be used";
+  const bool fits = std::isfinite(static_cast<float>(static_cast<bfloat16>(value)));
+  return fits ? "use --dtype bfloat16 or --dtype float32" : "use --dtype float32";
+}
+
 // Throws ConfigError for a value that the type cannot hold: programs that read the tensor would find an infinite one.
+// `chosen_by`: what named the type.
 template <typename T>
-void narrow(std::span<const float> from, std::byte* to, const std::string& tensor, DType dtype) {
+void narrow(std::span<const float> from, std::byte* to, const std::string& tensor, DType dtype, const std::string& chosen_by) {
   for (size_t i = 0; i < from.size(); ++i) {
     const T value = static_cast<T>(from[i]);
     if (!std::isfinite(static_cast<float>(value)))
-      throw ConfigError(fmt::format("--dtype {}: tensor \"{}\" has the value {}, which is too large for this type; {}",
-                                    name_of(dtype), printable(tensor), from[i],
-                                    dtype == DType::Float16 ? "use bfloat16 or float32" : "the weights cannot be used"));
+      throw ConfigError(fmt::format("{} {}: tensor \"{}\" has the value {}, which is too large for this type; {}", chosen_by,
+                                    name_of(dtype), printable(tensor), from[i], types_that_hold(from[i])));
     std::memcpy(to + i * sizeof(T), static_cast<const void*>(&value), sizeof(T));
   }
 }
@@ -160,9 +166,9 @@ class Writer {
       source_.read({&piece, 1});
       bytes_.resize(count * size_of(entry.dtype));
       switch (entry.dtype) {
-        case DType::BFloat16: narrow<bfloat16>(values_, bytes_.data(), entry.name, entry.dtype); break;
-        case DType::Float16: narrow<float16>(values_, bytes_.data(), entry.name, entry.dtype); break;
-        default: narrow<float>(values_, bytes_.data(), entry.name, entry.dtype);
+        case DType::BFloat16: narrow<bfloat16>(values_, bytes_.data(), entry.name, entry.dtype, options_.dtype_from); break;
+        case DType::Float16: narrow<float16>(values_, bytes_.data(), entry.name, entry.dtype, options_.dtype_from); break;
+        default: narrow<float>(values_, bytes_.data(), entry.name, entry.dtype, options_.dtype_from);
       }
       file.write(bytes_);
     }
@@ -405,26 +411,32 @@ Exported write_step(FileSystem& files, const LoadedStep& step, const std::string
 }
 
 // As programs that train in 16 bits save: in the type of the original, or else of the layers of the run. Adapters are small.
-DType usual_dtype(FileSystem& models, const LoadedStep& step, const ExportOptions& options) {
-  if (options.lora == LoraExport::Peft) return DType::Float32;
+void choose_usual_dtype(FileSystem& models, const LoadedStep& step, ExportOptions& options) {
+  const auto choose = [&](DType dtype, std::string from) {
+    options.dtype = dtype;
+    options.dtype_from = std::move(from);
+  };
+  if (options.lora == LoraExport::Peft) return choose(DType::Float32, "the type of adapters");
   if (const std::string path = options.like + "/" + kConfigName;
       !options.like.empty() && models.kind(path) == EntryKind::File) {
     const Json original = Json::parse(read_text(models, path, kConfigLimitBytes), nullptr, false);
     for (const char* key : {"dtype", "torch_dtype"})
       if (original.is_object() && original.contains(key) && original.at(key).is_string())
         for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
-          if (original.at(key).get<std::string>() == name_of(dtype)) return dtype;
-    return DType::Float32;
+          if (original.at(key).get<std::string>() == name_of(dtype))
+            return choose(dtype, fmt::format("{} of {},", key, printable(path)));
+    return choose(DType::Float32, fmt::format("the default type of {},", printable(path)));
   }
   const DType of_run = parse_config(step.config(), step.directory() + "/manifest.json").model_dtype();
-  return of_run == DType::BFloat16 ? DType::BFloat16 : DType::Float32;  // float16 cannot hold all weights
+  // float16 cannot hold all weights
+  choose(of_run == DType::BFloat16 ? DType::BFloat16 : DType::Float32, "the type of the run,");
 }
 
 Exported write_all(FileSystem& files, const std::string& checkpoint, ExportOptions options) {
   std::vector<std::string> passed_over;
   const LoadedStep step =
       checkpoint::open_path(files, checkpoint::follow_name(files, checkpoint), checkpoint::StepFiles::All, &passed_over);
-  if (!options.dtype) options.dtype = usual_dtype(options.models ? *options.models : files, step, options);
+  if (!options.dtype) choose_usual_dtype(options.models ? *options.models : files, step, options);
   Exported exported = write_step(files, step, checkpoint, options);
   exported.dtype = *options.dtype;
   exported.notes.insert(exported.notes.begin(), passed_over.begin(), passed_over.end());

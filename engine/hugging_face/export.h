@@ -23,6 +23,7 @@ struct ExportOptions {
   FileSystem* models = nullptr;        // where `like` is; null: where the checkpoint is
   std::string model_type;              // "": the first architecture that can store the model
   std::optional<DType> dtype = {};     // Float32, BFloat16 or Float16; none: as ExportOptions::like says, or the run
+  std::string dtype_from = "--dtype";  // what chose dtype, for messages
   LoraExport lora = LoraExport::None;  // None if the model has no adapters, otherwise one of the others
   ChatTemplate chat_template = ChatTemplate::None;  // None: that of the config, data.chat_template
   int64_t shard_bytes = 5'000'000'000;              // a file is no larger, unless a single tensor is

@@ -20,7 +20,7 @@ std::vector<std::string> layer_types(int64_t layers, int64_t full_every) {
 int64_t read_pattern(ConfigFile& file, int64_t layers, int64_t usual) {
   const std::vector<std::string> types = file.texts("layer_types");
   if (types.empty()) {
-    const int64_t every = file.count("sliding_window_pattern", usual);
+    const int64_t every = file.size("sliding_window_pattern", usual);
     return every > layers ? 0 : every;
   }
   file.ignore({"sliding_window_pattern", "_sliding_window_pattern"});
@@ -55,7 +55,7 @@ void read_gemma_like(ConfigFile& file, int64_t usual_pattern, OrderedJson& model
   const double scale_size = file.number("query_pre_attn_scalar", 256.0);
   file.require(scale_size > 0, "query_pre_attn_scalar", "use a number greater than 0");
   if (scale_size != static_cast<double>(head_size)) model["query_scale_size"] = scale_size;
-  read_window(file, 4096, model);
+  if (!file.is("sliding_window", 0)) read_window(file, 4096, model);
   file.require(model.contains("attention_window"), "sliding_window", "use a number of at least 1");
   model["full_attention_every"] = read_pattern(file, model["layers"].get<int64_t>(), usual_pattern);
   model["post_norm"] = true;

@@ -9,7 +9,7 @@ namespace trivet::hugging_face {
 namespace {
 
 OrderedJson read_gpt2(ConfigFile& file) {
-  const int64_t hidden = file.count("n_embd", 768), positions = file.count("n_positions", 1024);
+  const int64_t hidden = file.size("n_embd", 768), positions = file.size("n_positions", 1024);
   const double dropout = file.number("resid_pdrop", 0.1);
   // Other names of the same keys.
   for (const auto& [name, usual] : {std::pair("hidden_size", "n_embd"), std::pair("max_position_embeddings", "n_positions"),
@@ -28,12 +28,12 @@ OrderedJson read_gpt2(ConfigFile& file) {
   file.ignore({"reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
                "summary_type", "summary_use_proj"});
   return {{"type", "gpt"},
-          {"layers", file.count("n_layer", 12)},
+          {"layers", file.size("n_layer", 12)},
           {"hidden_size", hidden},
-          {"heads", file.count("n_head", 12)},
-          {"feed_forward_size", file.count("n_inner", 4 * hidden)},
+          {"heads", file.size("n_head", 12)},
+          {"feed_forward_size", file.size("n_inner", 4 * hidden)},
           {"sequence_length", positions},
-          {"vocabulary", file.count("vocab_size", 50257)},
+          {"vocabulary", file.size("vocab_size", 50257)},
           {"dropout", dropout},
           {"tied_embedding", file.flag("tie_word_embeddings", true)},
           {"norm_epsilon", file.number("layer_norm_epsilon", 1e-5)},

@@ -10,6 +10,8 @@
 namespace trivet::hugging_face {
 namespace {
 
+constexpr const char* kOriginal = "original_max_position_embeddings";
+
 // What the keys of rotary scaling refer to.
 struct Lengths {
   int64_t positions;
@@ -77,9 +79,12 @@ OrderedJson read_scaling(ConfigFile& scaling, const Lengths& lengths, bool only_
     scaling.require(read["factor"] >= 1, "factor", "use at least 1");
   }
   if (type == "linear") return read;
-  const int64_t stated = scaling.count("original_max_position_embeddings", lengths.positions);
+  const int64_t stated = scaling.count(kOriginal, lengths.positions);
   const int64_t original = lengths.original.value_or(stated);
-  scaling.require(original > 1, "original_max_position_embeddings", "use at least 2");
+  scaling.require(
+      !scaling.has(kOriginal) || stated == original, kOriginal,
+      fmt::format("the class of this model takes {}, unless {} is at the top of the file: put it there", original, kOriginal));
+  scaling.require(original > 1, kOriginal, "use at least 2");
   read["original_length"] = original;
   if (!read.contains("factor")) {
     scaling.ignore({"factor"});
@@ -122,29 +127,41 @@ std::vector<const char*> keys_of_rotary(const ConfigFile& file, bool two_bases) 
   return {file.is_off("rope_scaling") ? "rope_parameters" : "rope_scaling"};
 }
 
+// Refuses two objects of rotary keys that contradict each other.
+void require_one_rotary(ConfigFile file) {
+  if (file.is_off("rope_scaling") || file.is_off("rope_parameters")) return;
+  const std::optional<ConfigFile> older = file.object("rope_scaling"), newer = file.object("rope_parameters");
+  newer->require_agreement(*older);
+}
+
 // transformers 4 has rope_theta, rope_scaling and partial_rotary_factor, transformers 5 has all of them in rope_parameters. If
 // layers with a window have a base of their own, transformers 4 has it in rope_local_base_freq, and transformers 5 has an
 // object for each kind of layer in rope_parameters.
 void read_rotary(ConfigFile& file, const LlamaDefaults& defaults, OrderedJson& model) {
   Lengths lengths{model["sequence_length"].get<int64_t>(), {}};
-  const int64_t original = file.count("original_max_position_embeddings", defaults.original_positions);
+  const int64_t original = file.count(kOriginal, defaults.original_positions);
+  file.require(!file.has(kOriginal) || original > 1, kOriginal, "use at least 2");
   if (original > 0) lengths.original = original;
   const bool two_bases = defaults.window_rotary_base > 0;
   RotaryKeys all{file.number("rope_theta", defaults.rotary_base), read_share(file, 1, defaults, false), {}};
   RotaryKeys of_windows{two_bases ? file.number("rope_local_base_freq", defaults.window_rotary_base) : 0, 1, {}};
+  require_one_rotary(file);
   for (const char* key : keys_of_rotary(file, two_bases)) {
     std::optional<ConfigFile> rotary = file.object(key);
     if (!rotary) continue;
     if (!two_bases || !(rotary->has(kFull) || rotary->has(kSliding))) {
+      file.require_agreement(*rotary);
       all.read(*rotary, lengths, defaults);
       file.leave_unread(*rotary);
       continue;
     }
     if (std::optional<ConfigFile> full = rotary->object(kFull)) {
+      file.require_agreement(*full);
       all.read(*full, lengths, defaults);
       file.leave_unread(*full);
     }
     if (std::optional<ConfigFile> sliding = rotary->object(kSliding)) {
+      file.require_same("rope_local_base_freq", *sliding, "rope_theta");
       of_windows.read(*sliding, lengths, defaults);
       rotary->require(of_windows.scaling.empty() && of_windows.share == 1, kSliding, "use the rope_type \"default\"");
       file.leave_unread(*sliding);
@@ -199,6 +216,7 @@ bool layers_slide(ConfigFile& file, int64_t layers, bool window) {
 void read_window(ConfigFile& file, std::optional<int64_t> fallback, OrderedJson& model) {
   if (file.is_null("sliding_window")) return;
   const int64_t window = file.count("sliding_window", fallback);
+  file.require(!file.has("sliding_window") || window > 0, "sliding_window", "use at least 1, or null for no window");
   if (window > 0) model["attention_window"] = window;
 }
 
@@ -218,24 +236,23 @@ void write_windows_of_layers(const model::Description& d, OrderedJson& json) {
 }
 
 OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults) {
-  const int64_t hidden = file.count("hidden_size", defaults.hidden);
-  const int64_t heads = file.count("num_attention_heads", defaults.heads);
-  file.require(heads > 0, "num_attention_heads", "use at least 1");
+  const int64_t hidden = file.size("hidden_size", defaults.hidden);
+  const int64_t heads = file.size("num_attention_heads", defaults.heads);
   const bool as_many = defaults.key_value_heads == 0 || file.is_null("num_key_value_heads");
   const int64_t key_value_heads = as_many ? heads : defaults.key_value_heads;
-  const int64_t head_size = file.count("head_dim", defaults.head_size > 0 ? defaults.head_size : hidden / heads);
+  const int64_t head_size = file.size("head_dim", defaults.head_size > 0 ? defaults.head_size : hidden / heads);
   file.require(head_size > 0, "head_dim", "use at least 1");
   const char* const activation = defaults.activation;
   file.require(file.text(defaults.activation_key, activation) == activation, defaults.activation_key,
                fmt::format("use \"{}\"", activation));
   OrderedJson model{{"type", "llama"},
-                    {"layers", file.count("num_hidden_layers", defaults.layers)},
+                    {"layers", file.size("num_hidden_layers", defaults.layers)},
                     {"hidden_size", hidden},
                     {"heads", heads},
-                    {"key_value_heads", file.count("num_key_value_heads", key_value_heads)},
-                    {"feed_forward_size", file.count("intermediate_size", defaults.feed_forward)},
-                    {"sequence_length", file.count("max_position_embeddings", defaults.positions)},
-                    {"vocabulary", file.count("vocab_size", defaults.vocabulary)},
+                    {"key_value_heads", file.size("num_key_value_heads", key_value_heads)},
+                    {"feed_forward_size", file.size("intermediate_size", defaults.feed_forward)},
+                    {"sequence_length", file.size("max_position_embeddings", defaults.positions)},
+                    {"vocabulary", file.size("vocab_size", defaults.vocabulary)},
                     {"dropout", file.number("attention_dropout", 0.0)},
                     {"tied_embedding", file.flag("tie_word_embeddings", defaults.tied_embedding)},
                     {"norm_epsilon", file.number("rms_norm_eps", defaults.norm_epsilon)},

@@ -54,14 +54,14 @@ void read_scaled_rope(ConfigFile& file, Params& params) {
 Params read_params(const Json& json, const std::string& path) {
   if (!json.is_object()) throw ConfigError(printable(path) + ": is not an object");
   ConfigFile file(json, path);
-  Params params{.C = file.count("dim"),
-                .N = file.count("n_heads"),
+  Params params{.C = file.size("dim"),
+                .N = file.size("n_heads"),
                 .K = 0,
                 .D = 0,
-                .layers = file.count("n_layers"),
+                .layers = file.size("n_layers"),
                 .norm_epsilon = file.number("norm_eps"),
                 .rotary_base = file.number("rope_theta", 10'000)};
-  params.K = file.count("n_kv_heads", params.N);
+  params.K = file.size("n_kv_heads", params.N);
   file.require(params.N > 0 && params.C > 0 && params.C % params.N == 0 && params.C / params.N % 2 == 0, "n_heads",
                fmt::format("use a number of heads of an even size in dim {}", params.C));
   params.D = params.C / params.N;

@@ -13,6 +13,7 @@
 #include "core/printable.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/strict_json.h"
+#include "engine/foreign/other_content.h"
 #include "engine/foreign/pt_file.h"
 
 namespace trivet::hugging_face {
@@ -30,6 +31,7 @@ void add_safetensors(const ReadableFile& file, foreign::TensorFiles& to) {
     uint64_t bytes = 0;
     std::memcpy(&bytes, start.data(), 8);
     const int64_t wanted = bytes > static_cast<uint64_t>(kHeaderLimitBytes) ? 8 : static_cast<int64_t>(bytes) + 8;
+    if (wanted == 8 || wanted > size) foreign::refuse_other_content(file, "a file of safetensors");
     start.resize(static_cast<size_t>(std::min({size, wanted, kHeaderLimitBytes})));
     file.read_exactly(8, std::as_writable_bytes(std::span(start)).subspan(8));
   }
@@ -67,18 +69,6 @@ std::vector<std::string> weights_in(FileSystem& files, const std::string& direct
   return found;
 }
 
-// A clone without Git LFS has texts in the place of large files.
-void refuse_lfs_pointer(const ReadableFile& file) {
-  constexpr std::string_view kPointer = "version https://git-lfs.github.com/spec/";
-  std::string start(kPointer.size(), '\0');
-  if (file.size() < static_cast<int64_t>(start.size())) return;
-  file.read_exactly(0, std::as_writable_bytes(std::span(start)));
-  if (start == kPointer)
-    throw CheckpointError(
-        ExitCode::Usage,
-        fmt::format("{}: is a pointer of Git LFS, not the weights; get the file itself: git lfs pull", printable(file.path())));
-}
-
 // What the folder has that looks like weights.
 std::vector<std::string> others_like_weights(FileSystem& files, const std::string& directory) {
   std::vector<std::string> found;
@@ -112,7 +102,6 @@ std::vector<std::string> others_like_weights(FileSystem& files, const std::strin
 }
 
 void add_tensors_of(const ReadableFile& file, foreign::TensorFiles& to) {
-  refuse_lfs_pointer(file);
   if (file.path().ends_with(kSafetensors.ending)) return add_safetensors(file, to);
   foreign::add_state_dict(foreign::PtFile(file), to);
 }

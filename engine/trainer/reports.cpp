@@ -259,6 +259,9 @@ void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
   add_device_facts(run, start.facts);
   if (!facts.resumed_from.empty()) start.facts.push_back({"resume", facts.resumed_from});
   if (!facts.weights_from.empty()) start.facts.push_back({"weights", facts.weights_from});
+  if (const std::string note = note_on_adapters(run.config);
+      !note.empty() && facts.weights_from.empty() && facts.resumed_from.empty())
+    start.facts.push_back({"note", note});
   if (!facts.reference.empty()) start.facts.push_back({"reference", facts.reference});
   add_notes(run, start.facts);
   run.monitors.on_start(start);

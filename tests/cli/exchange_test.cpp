@@ -173,6 +173,22 @@ TEST_F(Exchange, TheConfigMayNameTheModelThatItBeginsWith) {
   EXPECT_THAT(refused("train config.json --init-from " + kGolden + "llama" + from), HasSubstr("name one of the two"));
   EXPECT_THAT(refused("train config.json --set model.from=nowhere"),
               HasSubstr("model.from nowhere: there is no such file or directory"));
+  EXPECT_THAT(refused("config check config.json --set model.lora.targets=all-linear" + from),
+              HasSubstr("config.json: model.lora.rank: 0 is not accepted with model.lora.targets"));
+}
+
+TEST_F(Exchange, AdaptersOfRandomWeightsAreTold) {
+  const std::string adapters = " --set model.lora.rank=2 --set model.lora.targets=all-linear";
+  const std::string with_weights = adapters + " --set checkpoint.directory=with --set model.from=" + kGolden + "gpt2";
+  const std::string without = adapters +
+                              " --set checkpoint.directory=without --set model.layers=1 --set model.hidden_size=8 "
+                              "--set model.heads=2 --set model.sequence_length=8";
+  const auto note = HasSubstr("model.lora: the adapters are trained on random weights, which do not change");
+  for (const std::string command : {"config check config.json", "plan config.json", "train config.json"}) {
+    EXPECT_THAT(run(command + without).text, note);
+    EXPECT_THAT(run(command + with_weights).text, testing::Not(note));
+  }
+  EXPECT_THAT(run("train config.json --resume --set training.steps=22" + without).text, testing::Not(note));
 }
 
 TEST_F(Exchange, ACheckpointGivesWeightsToo) {
@@ -227,6 +243,14 @@ TEST_F(Exchange, NamesTheFileAndTheTensorOfAWeightThatIsNotFinite) {
                                         "bad/model.safetensors has an element that is ") +
                             shown + ": no training can begin with it"));
     }
+  // A finite one may be too large for the type of the run, also if it is frozen.
+  plant(folder.at("bad/model.safetensors"), "transformer.h.0.mlp.c_fc.weight", 70000);
+  const std::string adapted = " --set model.lora.rank=2 --set model.lora.targets=all-linear";
+  for (const std::string& further : {std::string(), adapted, adapted + " --ranks 2 --set zero_optimization.stage=3"}) {
+    const Output half = folder.run("train config.json --init-from bad --set fp16.enabled=true" + further);
+    EXPECT_EQ(half.code, 15) << half.errors;
+    EXPECT_THAT(half.errors, HasSubstr("bad/model.safetensors has an element that is 70000, infinite in float16")) << further;
+  }
   // A finite one may be too large to compute with.
   plant(folder.at("bad/model.safetensors"), "transformer.h.0.mlp.c_fc.weight", 3e38F);
   const Output large = folder.run("train config.json --init-from bad");

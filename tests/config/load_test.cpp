@@ -444,6 +444,13 @@ TEST(ParseConfig, AModelThatIsElsewhereIsNotCheckedWithoutItsKeys) {
   EXPECT_EQ(model_from_in("[]", "a.json", {}), "");
   EXPECT_EQ(parse_config(config, "a.json").model_from, "llama");
   EXPECT_THROW(parse_config(config, "a.json", {}, {"model.type=gpt", "model.heads=12"}), ConfigError) << "7 ranks, 12 heads";
+  const std::vector<std::string> of_weights{"model.type=gpt", "model.layers=1", "model.lora.rank=1", "model.lora.targets=foo"};
+  try {
+    parse_config(R"({"model": {"from": "gpt"}})", "a.json", {}, of_weights);
+    ADD_FAILURE() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("a.json: model.lora.targets: \"foo\" ")) << error.what();
+  }
 }
 
 TEST(ParseConfig, AnOverrideThatIsNotUtf8IsRefused) {

@@ -317,6 +317,8 @@ TEST_F(BadFile, Tokenizers) {
   expect("merges.txt", "h e\nhello\n", "line 2: \"hello\" is not a merge (two tokens separated by one space)");
   expect("merges.txt", "h e\na \x01\n", "line 2: \"\\x01\" is not written in GPT-2's byte alphabet");
   expect("merges.txt", "h e\n\x1b[31m\n", "line 2: \"\\x1b[31m\" is not a merge (two tokens separated by one space)");
+  for (const char* no_object : {"[]", "null", "5", "\"x\"", " [{}]\n"})
+    expect("tokenizer.json", no_object, "is JSON, but not a tokenizer, which is an object ({...}); get the file again");
   expect("gpt2.tiktoken", "IQ== 0\nIg== 2\n", "line 2: \"Ig== 2\" is not a token in base64 followed by its rank, 1");
   expect("gpt2.tiktoken", "IQ== 0\n", "byte 0 has no token, so this is not a byte-level vocabulary");
   expect(

@@ -141,16 +141,25 @@ TEST_F(FoldersOfData, WhatComesWithDataIsReadOnlyWhereNothingElseIs) {
   const std::string more_than_the_data(5000, 'x');
   write("a.txt", "once upon a time"), write("readme-1.txt", "one of a series");
   write("notice of the day.txt", "read it"), write("b/vocabulary.txt", "words"), write("readmes.jsonl", "{\"text\": \"a\"}");
+  write("license-plates.txt", "B AB 123"), write("readme-corpus.txt", "texts"), write("licences_of_bars.txt", "none");
+  write("license-mitten.txt", "knitted"), write("readme-enough.txt", "texts"), write("license.plates.txt", "M XY 9");
   const auto data = names();
+  for (const char* variant :
+       {"LICENSE.txt", "LICENSE.md", "LICENSE-MIT", "LICENSE-APACHE-2.0.txt", "LICENCE_BSD3", "license.mit.txt",
+        "LICENSE-CC-BY-4.0", "README", "README.zh.md", "README_zh-CN.md", "README-en.md"}) {
+    write(variant, more_than_the_data);
+    EXPECT_EQ(names(), data) << variant;
+    fs::remove(folder.at("d/"s + variant));
+  }
   const std::vector<std::string> about{"README.md",       "LICENSE",      "b/Readme_zh.txt", "LICENSE-MIT.txt.gz",
                                        "merges.txt",      "b/vocab.json", "tokenizer.json",  "dataset_infos.json",
                                        "tokenizer.model", "CITATION.cff", "b/COPYING.txt",   "vocab.txt"};
   for (const std::string& name : about) write(name, more_than_the_data);
   EXPECT_EQ(names(), data);
-  EXPECT_THAT(data, testing::SizeIs(5));
+  EXPECT_THAT(data, testing::SizeIs(11));
   EXPECT_THAT(find().notes[1], HasSubstr("what comes with the data: 12 files, CITATION.cff and so on (60.0 kB)"));
-  EXPECT_EQ(names(ReadAs::Text).size(), 5u);
-  EXPECT_EQ(names(ReadAs::Bytes).size(), 17u);
+  EXPECT_EQ(names(ReadAs::Text).size(), 11u);
+  EXPECT_EQ(names(ReadAs::Bytes).size(), 23u);
   const std::vector<std::string> pattern{folder.at("d/README.md"), folder.at("d/a.txt")};
   EXPECT_THAT(find_inputs(pattern, ReadAs::Auto, FolderUse::Train).notes,
               ElementsAre("reads " + pattern[0] +

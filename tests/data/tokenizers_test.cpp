@@ -399,8 +399,17 @@ TEST_F(RefusedTokenizer, WritesMoreAroundATextThanIsAccepted) {
   post["single"] = std::vector<Json>(1025, piece);
   expect("post_processor: puts more than 1024 tokens around a text");
   post = nullptr;
-  json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "12345"}};
-  expect("pre_tokenizer.replacement: \"12345\" is not accepted; use a character");
+  for (const char* text : {"12345", "ab", "\u2581_", ""}) {
+    const std::string refused = fmt::format(": \"{}\" is not accepted; use a character", text);
+    json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", text}};
+    json["decoder"] = nullptr;
+    expect("pre_tokenizer.replacement" + refused);
+    json["pre_tokenizer"] = nullptr;
+    json["decoder"] = {{"type", "Metaspace"}, {"replacement", text}};
+    expect("decoder.replacement" + refused);
+    json["decoder"] = {{"type", "Strip"}, {"content", text}};
+    expect("decoder.content" + refused);
+  }
 }
 
 TEST_F(RefusedTokenizer, RewritesTextIntoMoreThanIsAccepted) {

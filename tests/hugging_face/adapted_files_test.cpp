@@ -143,6 +143,8 @@ TEST_F(Adapted, RefusesByNameWhatItCannotAdd) {
     write_adapter("/adapter", config);
     expect_refused("/adapter", HasSubstr(wrong));
   }
+  write_text(files, "/adapter/adapter_model.safetensors", "\x1F\x8B\x08" + std::string(100, '\xff'));
+  expect_refused("/adapter", HasSubstr("/adapter/adapter_model.safetensors: is packed with gzip, not a file of safetensors"));
   write_adapter("/adapter", kLora + "}", {});
   expect_refused("/adapter", HasSubstr("/adapter/adapter_model.safetensors holds no matrices"));
   write_adapter("/adapter", replaced("q_proj", "v_proj"));

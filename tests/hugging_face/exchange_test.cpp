@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "core/error.h"
 #include "engine/checkpoint/steps.h"
@@ -179,11 +181,22 @@ TEST_F(Exchange, RefusesATypeThatCannotHoldAWeight) {
   const float large = 70000;
   std::memcpy(weights.data() + weights.size() - sizeof large, &large, sizeof large);
   write_text(files, "/llama/model.safetensors", weights);
-  EXPECT_THAT(
-      [&] { exported("llama", {.output = "/small", .dtype = DType::Float16}); },
-      ThrowsMessage<ConfigError>(AllOf(HasSubstr("--dtype float16: tensor \""),
-                                       HasSubstr("has the value 70000, which is too large for this type; use bfloat16"))));
+  EXPECT_THAT([&] { exported("llama", {.output = "/small", .dtype = DType::Float16}); },
+              ThrowsMessage<ConfigError>(
+                  AllOf(HasSubstr("--dtype float16: tensor \""),
+                        HasSubstr("has the value 70000, which is too large for this type; use --dtype bfloat16"))));
   EXPECT_NO_THROW(export_model(files, "/checkpoints-of-llama", {.output = "/back", .dtype = DType::BFloat16}));
+  for (const auto& [key, type, weight, advice] : std::vector<std::tuple<std::string, std::string, float, std::string>>{
+           {"dtype", "float16", 70000.0F, "use --dtype bfloat16 or --dtype float32"},
+           {"torch_dtype", "float16", 70000.0F, "use --dtype bfloat16 or --dtype float32"},
+           {"dtype", "bfloat16", std::numeric_limits<float>::max(), "use --dtype float32"}}) {
+    std::memcpy(weights.data() + weights.size() - sizeof weight, &weight, sizeof weight);
+    write_model(files, "/half", kSmallLlama.substr(0, kSmallLlama.rfind('}')) + ", \"" + key + "\": \"" + type + "\"}",
+                weights);
+    EXPECT_THAT([&] { exported("half", {.output = "/like", .like = "/half"}); },
+                ThrowsMessage<ConfigError>(AllOf(testing::StartsWith(key + " of /half/config.json, " + type + ": tensor \""),
+                                                 testing::EndsWith(advice))));
+  }
 }
 
 TEST_F(Exchange, NamesWhatIsWrongWithTheFolderThatTheModelIsToBeLike) {

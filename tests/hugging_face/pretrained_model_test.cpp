@@ -1,9 +1,11 @@
 // Tests what is read of a model in Hugging Face's format, and what is refused.
 #include "engine/hugging_face/pretrained_model.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 
@@ -56,10 +58,10 @@ TEST_F(PretrainedModelTest, AModelThatCannotBeIsRefusedWithoutAPlace) {
   std::string none = kSmallLlama;
   const std::string key = "\"num_hidden_layers\": ";
   const size_t at = none.find(key) + key.size();
-  none.replace(at, none.find_first_of(",}", at) - at, "0");
+  none.replace(at, none.find_first_of(",}", at) - at, "1000000000");
   EXPECT_THAT([&] { describe_model(none, "m/config.json"); },
               ThrowsMessage<ConfigError>(testing::StartsWith(
-                  "m/config.json: describes a model that is not accepted: model.layers: 0 is not accepted;")));
+                  "m/config.json: describes a model that is not accepted: model.layers: 1000000000 is not accepted;")));
 }
 
 TEST_F(PretrainedModelTest, ReadsTheTensorsOfGpt2AsOurs) {
@@ -279,6 +281,10 @@ TEST_F(PretrainedModelTest, ReadsShards) {
   const std::string digest = open().digest();
   write_text(files, "/model/model.safetensors.index.json", R"({"weight_map": {)" + map + R"(, "x": "a.safetensors"}})");
   expect_refused("/model/model.safetensors.index.json: tensor \"x\" is not in \"a.safetensors\"");
+  write_text(files, "/model/b.safetensors", "<html>");
+  expect_refused(HasSubstr("/model/b.safetensors: 6 bytes are too few"));
+  write_text(files, "/model/b.safetensors", "Entry not found\n");
+  expect_refused(HasSubstr("/model/b.safetensors: is a text, not a file of safetensors; it begins with \"Entry not found\""));
   second.erase("model.norm.weight");
   write_text(files, "/model/b.safetensors", file_of(second));
   write_text(files, "/model/model.safetensors.index.json", R"({"weight_map": {)" + map + "}}");
@@ -382,6 +388,25 @@ TEST_F(PretrainedModelTest, SaysWhichFileOfAFolderIsMissingOrBroken) {
   write_text(files, "/model/pytorch_model.bin", pointer);
   expect_refused(HasSubstr("/model/pytorch_model.bin: is a pointer of Git LFS"));
   files.remove("/model/pytorch_model.bin");
+  using namespace std::string_literals;
+  const std::string rest(200, '\xff');
+  for (const auto& [content, message] : std::map<std::string, std::string>{
+           {"\x1F\x8B\x08\0"s + rest, "is packed with gzip, not a file of safetensors; unpack it"},
+           {"\x28\xB5\x2F\xFD" + rest, "is packed with zstd, not a file of safetensors; unpack it"},
+           {"PK\x03\x04\x14\0\0\0\x08\0"s + rest, "is a zip archive, not a file of safetensors; unpack it, and put"},
+           {"PK\x03\x04\0\0\x08\x08"s + std::string(18, '\0') + "\x10\0\0\0"s + "archive/data.pkl" + rest,
+            "is a file of torch.save, not a file of safetensors; give it the name of such a file, such as pytorch_model.bin"},
+           {"GGUF\x03\0\0\0"s + rest, "is a GGUF model, not a file of safetensors; write the model with save_pretrained"},
+           {"\x89PNG\r\n\x1a\n" + rest, "is a PNG image, not a file of safetensors; get the file again"},
+           {"<!DOCTYPE html>\r\n<html>",
+            "is a text, not a file of safetensors; it begins with \"<!DOCTYPE html>\"; get the file again"},
+           {"{\"error\": \"not found\"}",
+            "is a text, not a file of safetensors; it begins with \"{\"error\": \"not found\"}\"; get the file again"},
+           {std::string(200, '\x90'), "the header says it has 10416984888683040912 bytes"}}) {
+    write_text(files, "/model/model.safetensors", content);
+    expect_refused(HasSubstr("/model/model.safetensors: " + message));
+  }
+  files.remove("/model/model.safetensors");
   expect_refused(HasSubstr("neither model.safetensors nor pytorch_model.bin, nor an index of shards; put the weights there"));
   write_text(files, "/model/weights.safetensors", "");
   expect_refused(HasSubstr("it has weights.safetensors; if these are its weights, give them one of these names"));
@@ -427,6 +452,18 @@ TEST_F(PretrainedModelTest, RefusesKeysByName) {
   expect_config_refused(kSmallLlama, R"("hidden_act": "gelu")", "c.json: hidden_act: \"gelu\" is not accepted; use \"silu\"");
   expect_config_refused(kSmallLlama, R"("rms_norm_eps": "small")",
                         "c.json: rms_norm_eps: \"small\" is not accepted; use a number");
+  for (const char* key : {"hidden_size", "num_attention_heads", "num_hidden_layers", "num_key_value_heads", "intermediate_size",
+                          "max_position_embeddings", "vocab_size", "head_dim"})
+    for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text"})
+      EXPECT_THAT([&] { describe_model(fmt::format(R"({{"model_type": "{}", "{}": 0}})", type, key), "c.json"); },
+                  ThrowsMessage<ConfigError>(fmt::format("c.json: {}: 0 is not accepted; use at least 1", key)))
+          << type;
+  for (const char* key : {"n_embd", "n_positions", "n_layer", "n_head", "n_inner", "vocab_size"})
+    EXPECT_THAT([&] { describe_model(fmt::format(R"({{"model_type": "gpt2", "{}": 0}})", key), "c.json"); },
+                ThrowsMessage<ConfigError>(fmt::format("c.json: {}: 0 is not accepted; use at least 1", key)));
+  for (const char* type : {"mistral", "phi3"})
+    expect_config_refused(small_llama_as(type), R"("sliding_window": 0)",
+                          "c.json: sliding_window: 0 is not accepted; use at least 1, or null for no window");
   EXPECT_THAT(
       [] { describe_model(R"({"model_type": "bert"})", "c.json"); },
       ThrowsMessage<ConfigError>(HasSubstr("c.json: model_type: \"bert\" is not accepted; use one of \"gpt2\", \"llama\"")));
@@ -449,6 +486,28 @@ TEST_F(PretrainedModelTest, ReadsRotaryBasesOfBothVersionsOfTransformers) {
   EXPECT_EQ(describe(kSmallLlama, R"("rope_parameters": {"rope_type": "default", "rope_theta": 5e5})").config.model.rotary_base,
             5e5);
   EXPECT_EQ(describe(kSmallLlama, R"("rope_scaling": null)").config.model.rotary_base, 1e4);
+}
+
+// transformers 4 takes the one at the top, transformers 5 the other.
+TEST_F(PretrainedModelTest, KeysAtTheTopAndAmongRotaryKeysAgree) {
+  const std::string same = ": give both the same value, or remove one";
+  EXPECT_EQ(describe(kSmallLlama, R"("rope_theta": 500000, "rope_parameters": {"rope_theta": 5e5})").config.model.rotary_base,
+            5e5);
+  const std::string phi = small_llama_as("phi3"), gemma = small_llama_as("gemma3_text", R"(, "head_dim": 4)");
+  for (const auto& [config, member, message] : std::vector<std::array<std::string, 3>>{
+           {phi, R"("partial_rotary_factor": 0.5, "rope_parameters": {"partial_rotary_factor": 0.75})",
+            "partial_rotary_factor: 0.5 is not accepted; rope_parameters.partial_rotary_factor is 0.75"},
+           {phi, R"("original_max_position_embeddings": 4, "rope_scaling": {"original_max_position_embeddings": 8})",
+            "original_max_position_embeddings: 4 is not accepted; rope_scaling.original_max_position_embeddings is 8"},
+           {kSmallLlama, R"("rope_theta": 10000, "rope_parameters": {"rope_theta": 5e5})",
+            "rope_theta: 10000 is not accepted; rope_parameters.rope_theta is 500000.0"},
+           {kSmallLlama, R"("rope_parameters": {"factor": 2}, "rope_scaling": {"type": "linear", "factor": 4})",
+            "rope_parameters.factor: 2 is not accepted; rope_scaling.factor is 4"},
+           {gemma, R"("rope_theta": 1e6, "rope_parameters": {"full_attention": {"rope_theta": 2e6}})",
+            "rope_theta: 1000000.0 is not accepted; rope_parameters.full_attention.rope_theta is 2000000.0"},
+           {gemma, R"("rope_local_base_freq": 1e4, "rope_parameters": {"sliding_attention": {"rope_theta": 2e4}})",
+            "rope_local_base_freq: 10000.0 is not accepted; rope_parameters.sliding_attention.rope_theta is 20000.0"}})
+    expect_config_refused(config, member, "c.json: " + message + same);
 }
 
 TEST_F(PretrainedModelTest, ReadsRotaryScaling) {
@@ -508,6 +567,16 @@ TEST_F(PretrainedModelTest, ReadsLongRope) {
   EXPECT_EQ(scaling(original + R"("rope_scaling": {"type": "longrope", )" + lists + "}"), usual);
   for (const char* former : {"su", "yarn"})
     EXPECT_EQ(scaling(original + R"("rope_scaling": {"type": ")" + former + "\", " + lists + "}"), usual);
+  for (const char* short_length : {"0", "1"})
+    expect_config_refused(
+        phi,
+        fmt::format(R"("original_max_position_embeddings": {}, "rope_scaling": {{"type": "longrope", )", short_length) + lists +
+            "}",
+        fmt::format("c.json: original_max_position_embeddings: {} is not accepted; use at least 2", short_length));
+  expect_config_refused(
+      phi, R"("rope_scaling": {"type": "longrope", "original_max_position_embeddings": 8, )" + lists + "}",
+      "c.json: rope_scaling.original_max_position_embeddings: 8 is not accepted; the class of this model takes "
+      "4096, unless original_max_position_embeddings is at the top of the file: put it there");
   EXPECT_EQ(scaling(R"("rope_scaling": {"type": "longrope", )" + lists + "}").original_length, 4096);
   EXPECT_EQ(scaling(R"("rope_scaling": {"type": "longrope", )" + lists + "}").factor, 1);
   model::RotaryScaling stated = usual;

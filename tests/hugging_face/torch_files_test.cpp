@@ -118,6 +118,8 @@ TEST_F(DamagedTorchFile, IsRefused) {
   for (size_t bytes = 0; bytes < whole_.size(); bytes += 1 + bytes / 40)
     EXPECT_THROW(open(whole_.substr(0, bytes)), CheckpointError) << bytes;
   expect_refused("x" + whole_.substr(1), HasSubstr("is no zip archive"));
+  expect_refused("<html>\n", HasSubstr("is a text, not a file of torch.save; it begins with \"<html>\"; get the file again"));
+  expect_refused("\x80\x02}q", HasSubstr("is no zip archive, as torch.save makes since torch 1.6"));
   // The pickle lies in the file as it is, with a checksum.
   expect_refused(replaced(whole_, "OrderedDict", "OrderedDicx"), HasSubstr("does not have the checksum"));
 }

@@ -85,7 +85,9 @@ TEST(LoraTargets, ThatCannotBeMeantAreRefused) {
             "as \"q_proj|v_proj\"");
   EXPECT_EQ(problem(description(Type::Llama, {"q_proj"}, 0)),
             "lora.rank: 0 is not accepted with model.lora.targets; use at least 1");
-  EXPECT_EQ(problem(description(Type::Llama, {"q_proj"})), "");
+  for (const char* target : {"q_proj", "(?i)Q_PROJ", "(?i:Q)_proj", "(?x) q _ proj"})
+    EXPECT_EQ(problem(description(Type::Llama, {target})), "");
+  EXPECT_THAT(problem(description(Type::Llama, {"Q_PROJ"})), HasSubstr("is the name of no linear layer"));
 }
 
 // A frozen matrix has products for the output and for the gradient of the input.

@@ -232,7 +232,7 @@ void read_decoder_steps(const JsonPart& part, DecoderSteps& steps) {
   } else if (type == "ByteLevel") {
     steps.push_back(std::make_unique<DecodeByteLevel>());
   } else if (type == "Metaspace") {
-    steps.push_back(std::make_unique<DecodeMetaspace>(part.text("replacement", "\u2581"), prepends(part)));
+    steps.push_back(std::make_unique<DecodeMetaspace>(part.character("replacement", "\u2581"), prepends(part)));
   } else if (type == "ByteFallback") {
     steps.push_back(std::make_unique<DecodeByteFallback>());
   } else if (type == "Fuse") {
@@ -241,9 +241,8 @@ void read_decoder_steps(const JsonPart& part, DecoderSteps& steps) {
     steps.push_back(
         std::make_unique<DecodeReplace>(read_text_or_regex(part, "pattern"), part.text("content", ""), part.source()));
   } else if (type == "Strip") {
-    const std::string content = part.text("content", " ");
-    if (content.empty()) part.refuse("content", "a character");
-    steps.push_back(std::make_unique<DecodeStrip>(content, part.number("start", 0), part.number("stop", 0)));
+    steps.push_back(
+        std::make_unique<DecodeStrip>(part.character("content", " "), part.number("start", 0), part.number("stop", 0)));
   } else if (type == "WordPiece") {
     steps.push_back(std::make_unique<DecodeWordPiece>(part.text("prefix", "##"), part.flag("cleanup", true)));
   } else if (type == "BPEDecoder") {

@@ -19,8 +19,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kLongestCharacter = 4;  // bytes in UTF-8
-
 // A part of a text that is a place where it is split, or not.
 struct Part {
   size_t begin, end;
@@ -319,9 +317,7 @@ class PreTokenizerReader {
     } else if (type == "Split") {
       parts_.push_back(read_split(part));
     } else if (type == "Metaspace") {
-      const std::string replacement = part.text("replacement", "\u2581");
-      if (replacement.empty() || replacement.size() > kLongestCharacter) part.refuse("replacement", "a character");
-      parts_.push_back(metaspace(replacement, read_prepend(part), part.flag("split", true)));
+      parts_.push_back(metaspace(part.character("replacement", "\u2581"), read_prepend(part), part.flag("split", true)));
     } else if (type == "BertPreTokenizer") {
       add<SplitAtCharacters>(is_white_space, SplitBehavior::Removed);
       add<SplitAtCharacters>(is_punctuation, SplitBehavior::Isolated);

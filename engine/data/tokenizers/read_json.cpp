@@ -6,6 +6,7 @@
 
 #include "core/printable.h"
 #include "engine/data/data_error.h"
+#include "engine/data/tokenizers/code_points.h"
 
 namespace trivet::data {
 
@@ -34,6 +35,12 @@ std::string JsonPart::text(const char* key, const std::string& otherwise) const 
   if (!has(key)) return otherwise;
   if (!json_.at(key).is_string()) refuse(key, "a string");
   return json_.at(key).get<std::string>();
+}
+
+std::string JsonPart::character(const char* key, const std::string& otherwise) const {
+  std::string text = this->text(key, otherwise);
+  if (text.empty() || static_cast<size_t>(code_point_at(text, 0).bytes) != text.size()) refuse(key, "a character");
+  return text;
 }
 
 int64_t JsonPart::number(const char* key, int64_t otherwise) const {

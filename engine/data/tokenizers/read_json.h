@@ -22,6 +22,7 @@ class JsonPart {
   // These throw if the member has another type. `otherwise` is for a member that is absent or null.
   bool flag(const char* key, bool otherwise) const;
   std::string text(const char* key, const std::string& otherwise) const;
+  std::string character(const char* key, const std::string& otherwise) const;  // a string of one character
   int64_t number(const char* key, int64_t otherwise) const;
   JsonPart part(const char* key) const;
   std::vector<JsonPart> list(const char* key) const;  // a list of objects; absent: an error
