@@ -90,7 +90,10 @@ OutputGuard::OutputGuard(Force force) : force_(force) {
     return list ? named_files(list) : std::vector<NamedFile>();
   };
   for (const NamedFile& file : files_in(kLauncherInputs)) reads(file.path, file.name + " of trivet launch");
-  for (const NamedFile& file : files_in(kLauncherOutputs)) writes(file.path, file.name + " of trivet launch", "launch");
+  for (const NamedFile& file : files_in(kLauncherOutputs)) {
+    writes(file.path, file.name + " of trivet launch", "launch");
+    of_launcher_.push_back(file);
+  }
 }
 
 void OutputGuard::reads(const std::string& path, const std::string& name) {
@@ -104,8 +107,9 @@ void OutputGuard::reads(const std::string& path, const std::string& name) {
 
 void OutputGuard::reads_data(const std::string& path, const std::string& name) {
   const auto status = path.empty() ? std::nullopt : status_of(path);
-  if (status && S_ISDIR(status->st_mode)) return reads_tree(path, name, true);
-  reads(path, name);
+  if (!status || !S_ISDIR(status->st_mode)) return reads(path, name);
+  reads_tree(path, name, true);
+  for (const NamedFile& file : of_launcher_) refuse_data(file.path, file.name + " of trivet launch");
 }
 
 // Links to folders are followed once, as the walk over data follows them.
@@ -143,6 +147,7 @@ void OutputGuard::reads_matching(const std::string& folder, std::function<bool(s
   std::error_code unreadable;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder.empty() ? "." : folder, unreadable))
     if (matches(entry.path().filename().string())) reads(entry.path().string(), name);
+  for (const NamedFile& file : of_launcher_) refuse_data(file.path, file.name + " of trivet launch");
 }
 
 void OutputGuard::refuse_input(const std::string& path, const Output& output) const {

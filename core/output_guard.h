@@ -28,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/named_files.h"
+
 namespace trivet {
 
 // Pages for browsers that Trivet writes have this in their first kilobyte.
@@ -50,8 +52,9 @@ class OutputGuard {
   explicit OutputGuard(Force force = Force::NotOffered);
 
   // What is read. `name` says in messages what it is: "data.train". Nothing happens if the path is empty or does not exist.
-  void reads(const std::string& path, const std::string& name);       // a file, or the files in a folder
-  void reads_data(const std::string& path, const std::string& name);  // a folder counts with all that will be in it
+  void reads(const std::string& path, const std::string& name);  // a file, or the files in a folder
+  // A folder counts with all that will be in it. Throws ConfigError if an output of the launcher is among that.
+  void reads_data(const std::string& path, const std::string& name);
   // Files of a folder whose names match.
   void reads_matching(const std::string& folder, std::function<bool(std::string_view)> matches, const std::string& name);
 
@@ -98,6 +101,7 @@ class OutputGuard {
   std::vector<Place> places_;                                // where all outputs go
   std::vector<std::pair<std::string, std::string>> inputs_;  // paths of files, and what they are
   std::vector<Pattern> patterns_;
+  std::vector<NamedFile> of_launcher_;  // outputs
 };
 
 }  // namespace trivet

@@ -92,9 +92,11 @@ void check_timeline(const Config& config) {
   const int64_t end = config.training.steps;
   if (timeline.step == 0 || end == 0 || timeline.step + timeline.steps - 1 <= end) return;
   refuse(config, "timeline.step",
-         fmt::format("{} and the {} steps after it are not all within training.steps {}; use a step of at most {}, or fewer "
-                     "timeline.steps",
-                     timeline.step, timeline.steps - 1, end, std::max<int64_t>(end - timeline.steps + 1, 1)));
+         fmt::format("{} and the {} steps after it are not all within training.steps {}; use {}", timeline.step,
+                     timeline.steps - 1, end,
+                     timeline.steps > end
+                         ? fmt::format("at most {} timeline.steps", end - std::min(timeline.step, end) + 1)
+                         : fmt::format("a step of at most {}, or fewer timeline.steps", end - timeline.steps + 1)));
 }
 
 // The kernels write a parameter's gradient in the model's dtype or in float32.

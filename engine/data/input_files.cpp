@@ -410,6 +410,10 @@ class FolderChoice {
 };
 
 void add_file(const std::string& path, ReadAs read_as, InputFiles& inputs) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status))
+    bad_file(path, !error || fs::status_known(status) ? "no such file" : "cannot be opened: " + error.message());
   switch (read_as) {
     case ReadAs::Text:
     case ReadAs::Bytes: inputs.texts.push_back({path, FileKind::Text, read_as == ReadAs::Bytes}); return;

@@ -42,7 +42,7 @@ constexpr std::array<UnusableKey, 7> kOfSamples{
      {"loss_mask", kMaskAdvice},
      {"completion_mask", kMaskAdvice},
      {"assistant_masks", kMaskAdvice}}};
-constexpr std::array<UnusableKey, 11> kOfMessages{{{"tool_calls", kToolAdvice},
+constexpr std::array<UnusableKey, 15> kOfMessages{{{"tool_calls", kToolAdvice},
                                                    {"function_call", kToolAdvice},
                                                    {"tools", kToolAdvice},
                                                    {"reasoning_content", kThoughtAdvice},
@@ -52,10 +52,14 @@ constexpr std::array<UnusableKey, 11> kOfMessages{{{"tool_calls", kToolAdvice},
                                                    {"reasoning_details", kThoughtAdvice},
                                                    {"train_detail", kMaskAdvice},
                                                    {"loss_detail", kMaskAdvice},
-                                                   {"mask", kMaskAdvice}}};
+                                                   {"mask", kMaskAdvice},
+                                                   {"masked", kMaskAdvice},
+                                                   {"ignore", kMaskAdvice},
+                                                   {"no_loss", kMaskAdvice},
+                                                   {"skip", kMaskAdvice}}};
 // Whether the loss counts a message: 1 or true, 0 or false.
-constexpr std::array<std::string_view, 9> kWeights{"weight",    "train", "training",    "trainable", "learn",
-                                                   "loss_mask", "loss",  "loss_weight", "loss_scale"};
+constexpr std::array<std::string_view, 11> kWeights{"weight",    "weights", "train",       "training",   "trainable",   "learn",
+                                                    "loss_mask", "loss",    "loss_weight", "loss_scale", "compute_loss"};
 
 // Lists and objects say something if anything in them does. A list may be a text of JSON.
 enum class False { SaysSomething, SaysNothing };
@@ -204,6 +208,12 @@ void refuse_unusable_keys(const nlohmann::json& object) {
 }
 
 void note_unread_keys(const nlohmann::json& object, std::initializer_list<std::string_view> read, LineFacts& facts) {
+  for (const char* key : {"weight", "train", "trainable", "learn"})
+    if (const auto found = object.find(key); found != object.end() && weight_in(*found) == false)
+      refuse_line(
+          fmt::format("\"{}\" of a whole line is not read, so that what it keeps out would be learned; leave such lines out, "
+                      "or give the messages of a conversation a \"weight\"",
+                      key));
   for (const auto& [key, value] : object.items())
     if (!is_one_of(read, key) && says_something(value, False::SaysSomething))
       facts.add_unread("\"" + printable(key, 40) + "\"");

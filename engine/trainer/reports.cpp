@@ -134,8 +134,8 @@ std::string samples_without_targets_line(const Run& run) {
           fmt::format("{} of {} {} samples", monitor::with_commas(none), monitor::with_commas(source.samples()), of));
   };
   add(*run.data->train(), "training");
-  if (const auto validation = run.data->validation_digest().empty() ? nullptr : run.data->validation())
-    add(*validation, "validation");
+  const bool evaluates = run.config.training.evaluates() && !run.data->validation_digest().empty();
+  if (const auto validation = evaluates ? run.data->validation() : nullptr) add(*validation, "validation");
   if (parts.empty()) return "";
   return fmt::format("{} have no token that the loss counts; a step that has only such samples is skipped",
                      fmt::join(parts, " and "));

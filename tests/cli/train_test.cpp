@@ -337,6 +337,16 @@ TEST_F(Train, SaysWhatItDoesAndWhatItUsed) {
               HasSubstr("is not among the 21 characters of the training text"));
 }
 
+// What is held out may be too short for a sample.
+TEST_F(Train, NeedsNoValidationDataWhereNothingIsEvaluated) {
+  folder.write("short.txt", "a text of so many letters, of which few are held out");
+  const std::string few = "train config.json --set data.train=short.txt --set training.steps=1 --set checkpoint.directory= ";
+  const Output output = folder.run(few + "--set training.evaluate_every=0");
+  EXPECT_EQ(output.code, 0) << output.errors;
+  EXPECT_THAT(folder.run(few + "--set training.evaluate_every=1").errors,
+              HasSubstr("validation split: data: 5 tokens are too few for one sample"));
+}
+
 TEST_F(Train, ResumesNoOtherModelAndSaysWhenNothingIsLeftToDo) {
   ASSERT_EQ(folder.run("train config.json").code, 0);
   for (const auto& [change, message] :

@@ -205,6 +205,13 @@ TEST_F(OutputGuardTest, FilesOfTheLauncherAreInputsAndOutputs) {
   EXPECT_THAT(refusal_of("way/a.txt"), HasSubstr("is the same file as an input (the program of trivet launch)"));
   EXPECT_THAT(refusal_of("lg/rank_0.out"), HasSubstr("is also written by --enable_each_rank_log of trivet launch"));
   EXPECT_EQ(refusal_of("lg/rank_1.out"), "");
+  fs::create_directory(at("lg"));
+  // A log among the data would be read with them the next time.
+  EXPECT_NO_THROW(guard.reads_data(at("texts"), "data.train"));
+  EXPECT_THROW(guard.reads_data(at("lg"), "data.train"), ConfigError);
+  EXPECT_THROW(guard.reads_matching(
+                   at("lg"), [](std::string_view name) { return name.ends_with(".out"); }, "data.train"),
+               ConfigError);
 }
 
 TEST_F(OutputGuardTest, AFileThatIsNotThereHasAFolder) {

@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "engine/data/bpe_files.h"
 #include "engine/data/dataset.h"
@@ -64,6 +65,17 @@ class BadFile : public testing::Test {
 TEST_F(BadFile, Missing) {
   expect_error([&] { open_tokens(path("none.tokens")); }, kUsage, path("none.tokens") + ": no such file");
   expect_dataset(options(path("none.txt"), VocabularyKind::Bytes), path("none.txt") + ": no such file");
+  std::filesystem::create_symlink("nowhere", path("dead"));
+  for (const ReadAs read_as : {ReadAs::Text, ReadAs::Bytes, ReadAs::UInt16, ReadAs::UInt32})
+    for (const char* name : {"none.bin", "dead"}) {
+      DataOptions of_kind = options(path(name), VocabularyKind::Size);
+      of_kind.vocabulary_size = 300;
+      of_kind.data.read_as = read_as;
+      expect_dataset(of_kind, path(name) + ": no such file");
+      of_kind.data.train = write("a.bin", "abcdefgh");
+      of_kind.data.validation = path(name);
+      if (read_as == ReadAs::UInt16) expect_dataset(of_kind, path(name) + ": no such file");
+    }
   expect_dataset(options("", VocabularyKind::Bytes), "gpt.json: data.train: is missing; name a text file or a token file");
 }
 

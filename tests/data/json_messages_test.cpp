@@ -83,7 +83,7 @@ TEST(KeysOfLines, ThatAreNullOrEmptyAreAbsent) {
 TEST(KeysOfLines, SayWhichAnswersTheLossCounts) {
   for (const char* zero :
        {R"("weight": 0)", R"("weight": 0.0)", R"("train": false)", R"("training": false)", R"("loss": false)",
-        R"("loss_mask": 0)", R"("trainable": false)", R"("weight": 0, "train": false)"}) {
+        R"("loss_mask": 0)", R"("compute_loss": false)", R"("trainable": false)", R"("weight": 0, "train": false)"}) {
     EXPECT_EQ(read_line(answer_with(zero)).counted, "") << zero;
     EXPECT_THAT(read_line(answer_with(zero)).unread, IsEmpty()) << zero;
   }
@@ -107,9 +107,10 @@ TEST(KeysOfLines, ThatWouldChangeWhatIsLearnedAreRefused) {
       refusal(answer_with(R"("tool_calls": [{"id": "1"}])")),
       "a message has \"tool_calls\", for which no chat template here has a place; write it into a text, or leave the key out "
       "to train without it");
-  for (const char* keys : {R"("function_call": {"name": "f", "arguments": "{}"})", R"("reasoning_content": "hm")",
-                           R"("thinking": "hm")", R"("reasoning": "hm")", R"("images": ["a.png"])", R"("audio": {"path": "a"})",
-                           R"("mask": 1)", R"("train_detail": [{"begin_offset": 0}])"})
+  for (const char* keys :
+       {R"("function_call": {"name": "f", "arguments": "{}"})", R"("reasoning_content": "hm")", R"("thinking": "hm")",
+        R"("reasoning": "hm")", R"("images": ["a.png"])", R"("audio": {"path": "a"})", R"("mask": 1)", R"("masked": true)",
+        R"("ignore": true)", R"("skip": 1)", R"("train_detail": [{"begin_offset": 0}])"})
     EXPECT_THAT(refusal(answer_with(keys)), HasSubstr("a message has \"")) << keys;
   const std::string prompted = R"({"prompt": "q", "completion": "a", )";
   for (const char* keys :
@@ -120,6 +121,12 @@ TEST(KeysOfLines, ThatWouldChangeWhatIsLearnedAreRefused) {
     EXPECT_THAT(refusal(prompted + keys + "}"), HasSubstr("has \"")) << keys;
     EXPECT_THAT(refusal(pair_with(keys), LineKind::Pair), HasSubstr("has \"")) << keys;
     EXPECT_THAT(read_line(fmt::format(R"({{"text": "x", {}}})", keys)).unread, testing::SizeIs(1)) << "a text has no answer";
+  }
+  for (const char* keys : {R"("weight": 0)", R"("weight": 0.0)", R"("train": false)", R"("trainable": false)"}) {
+    for (const std::string& line :
+         {conversation_with(keys), prompted + keys + "}", fmt::format(R"({{"text": "x", {}}})", keys)})
+      EXPECT_THAT(refusal(line), HasSubstr("of a whole line is not read, so that what it keeps out would be learned")) << line;
+    EXPECT_THAT(refusal(pair_with(keys), LineKind::Pair), HasSubstr("of a whole line is not read")) << keys;
   }
 }
 
