@@ -180,9 +180,10 @@ TEST_F(Exchange, TheConfigMayNameTheModelThatItBeginsWith) {
 TEST_F(Exchange, AdaptersOfRandomWeightsAreTold) {
   const std::string adapters = " --set model.lora.rank=2 --set model.lora.targets=all-linear";
   const std::string with_weights = adapters + " --set checkpoint.directory=with --set model.from=" + kGolden + "gpt2";
-  const std::string without = adapters +
-                              " --set checkpoint.directory=without --set model.layers=1 --set model.hidden_size=8 "
-                              "--set model.heads=2 --set model.sequence_length=8";
+  const std::string without =
+      adapters +
+      " --set checkpoint.directory=without --set model.vocabulary=characters --set model.layers=1 --set model.hidden_size=8 "
+      "--set model.heads=2 --set model.sequence_length=8";
   const auto note = HasSubstr("model.lora: the adapters are trained on random weights, which do not change");
   for (const std::string command : {"config check config.json", "plan config.json", "train config.json"}) {
     EXPECT_THAT(run(command + without).text, note);

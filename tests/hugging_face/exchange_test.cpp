@@ -190,12 +190,14 @@ TEST_F(Exchange, RefusesATypeThatCannotHoldAWeight) {
            {"dtype", "float16", 70000.0F, "use --dtype bfloat16 or --dtype float32"},
            {"torch_dtype", "float16", 70000.0F, "use --dtype bfloat16 or --dtype float32"},
            {"dtype", "bfloat16", std::numeric_limits<float>::max(), "use --dtype float32"}}) {
+    const std::string half = key + type;
     std::memcpy(weights.data() + weights.size() - sizeof weight, &weight, sizeof weight);
-    write_model(files, "/half", kSmallLlama.substr(0, kSmallLlama.rfind('}')) + ", \"" + key + "\": \"" + type + "\"}",
+    write_model(files, "/" + half, kSmallLlama.substr(0, kSmallLlama.rfind('}')) + ", \"" + key + "\": \"" + type + "\"}",
                 weights);
-    EXPECT_THAT([&] { exported("half", {.output = "/like", .like = "/half"}); },
-                ThrowsMessage<ConfigError>(AllOf(testing::StartsWith(key + " of /half/config.json, " + type + ": tensor \""),
-                                                 testing::EndsWith(advice))));
+    EXPECT_THAT(
+        [&] { exported(half, {.output = "/like", .like = "/" + half}); },
+        ThrowsMessage<ConfigError>(AllOf(testing::StartsWith(key + " of /" + half + "/config.json, " + type + ": tensor \""),
+                                         testing::EndsWith(advice))));
   }
 }
 
