@@ -214,7 +214,8 @@ TEST_F(Train, NamesTheDirectoryThatItCannotResumeFrom) {
     for (const std::string command : {"generate ", "checkpoint show ", "checkpoint export hf --output x "}) {
       const Output output = folder.run(command + directory);
       EXPECT_EQ(output.code, 2) << command << directory;
-      EXPECT_THAT(output.errors, HasSubstr(directory + ": no such directory; give a directory of checkpoints")) << command;
+      EXPECT_THAT(output.errors, AllOf(HasSubstr(directory + ": "), HasSubstr("directory of checkpoints or one of its steps")))
+          << command;
     }
 }
 
@@ -344,7 +345,7 @@ TEST_F(Train, NeedsNoValidationDataWhereNothingIsEvaluated) {
   const Output output = folder.run(few + "--set training.evaluate_every=0");
   EXPECT_EQ(output.code, 0) << output.errors;
   EXPECT_THAT(folder.run(few + "--set training.evaluate_every=1").errors,
-              HasSubstr("validation split: data: 5 tokens are too few for one sample"));
+              HasSubstr("validation split: data: 6 tokens are too few for one sample"));
 }
 
 TEST_F(Train, ResumesNoOtherModelAndSaysWhenNothingIsLeftToDo) {

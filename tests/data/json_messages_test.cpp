@@ -133,7 +133,7 @@ TEST(KeysOfLines, ThatWouldChangeWhatIsLearnedAreRefused) {
 TEST(KeysOfLines, ThatAreNotReadAreNoted) {
   EXPECT_THAT(read_line(R"({"text": "x", "id": 7, "meta": {"url": "u"}, "none": null, "no": false})").unread,
               ElementsAre("\"id\"", "\"meta\"", "\"no\""));
-  EXPECT_THAT(read_line(conversation_with(R"("train": false, "meta": {"keep": false}, "images": [])")).unread,
+  EXPECT_THAT(read_line(conversation_with(R"("train": true, "meta": {"keep": false}, "images": [])")).unread,
               ElementsAre("\"meta\"", "\"train\""));
   EXPECT_THAT(read_line(conversation_with(R"("prompt": "q", "source": "s")")).unread, ElementsAre("\"prompt\"", "\"source\""));
   EXPECT_THAT(read_line(answer_with(R"("name": "Ann")")).unread, ElementsAre("\"messages.name\""));
