@@ -65,8 +65,8 @@ SavedModel::SavedModel(const std::string& path, const std::string& key) {
     return;
   }
   FileSystem& files = real_file_system();
-  if (files.kind(path + "/.") != EntryKind::Directory) refuse_path(files, path, key);
-  const std::string followed = checkpoint::follow_name(files, path);
+  const std::string followed = checkpoint::follow_name(files, path);  // of "best" and "latest"
+  if (files.kind(followed + "/.") != EntryKind::Directory) refuse_path(files, path, key);
   if (checkpoint::list_steps(files, followed).empty() && !is_step(files, followed)) refuse_folder(files, path, key);
   step_ = std::make_unique<checkpoint::LoadedStep>(
       checkpoint::open_path(files, followed, checkpoint::StepFiles::All, &passed_over_));

@@ -79,6 +79,8 @@ TEST_F(Ddp, TheBestCheckpointIsOpenedByItsName) {
   EXPECT_THAT(folder.run("checkpoint show checkpoints/best").text, StartsWith(best.substr(0, best.size() - 1)));
   const Output text = folder.run("generate checkpoints/best --prompt line --tokens 3");
   EXPECT_EQ(text.code, 0) << text.errors;
+  EXPECT_THAT(folder.run("train config.json --init-from checkpoints/best --set checkpoint.directory=new").text,
+              HasSubstr("weights checkpoints/" + best));
   const Output resumed = folder.run("train config.json --resume checkpoints/best --set checkpoint.directory=other");
   EXPECT_THAT(resumed.text, HasSubstr("resume  checkpoints/" + best)) << resumed.errors;
 }

@@ -491,10 +491,10 @@ TEST(CommandLine, AMistakeIsOneLineThatSaysWhatToDo) {
     EXPECT_EQ(output.text, "") << arguments;
     EXPECT_EQ(output.errors, "trivet: error: " + message + "\n") << arguments;
   };
-  refused(
-      "",
-      "a subcommand is required; use one of train, replay, launch, plan, report, tune, estimate, schedule, config, checkpoint, "
-      "data, generate, doctor, bench, demo, completion; see trivet --help");
+  refused("",
+          "a subcommand is required; use one of train, replay, evaluate, launch, plan, report, tune, estimate, schedule, "
+          "config, checkpoint, "
+          "data, generate, doctor, bench, demo, completion; see trivet --help");
   refused("data", "data: a subcommand is required; use one of prepare, show; see trivet data --help");
   refused("train", "train: config is required; see trivet train --help");
   refused("train a.json b.json", "train: \"b.json\" is not expected; see trivet train --help");
