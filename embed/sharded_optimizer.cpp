@@ -269,12 +269,14 @@ void ShardedOptimizer::finish_step(bool skipped, bool counted) {
   if (every > 0 && steps_ % every == 0) audit_weights();
 }
 
+// The trainer brings weights and loss, so that no key says what the run began with.
 void ShardedOptimizer::check_skipped_in_a_row() const {
+  constexpr int64_t kSomeUpdates = 1;
   const int64_t limit = config_.training.stop_after_skipped;
   if (loss_scale_.dynamic() || limit == 0 || skipped_in_a_row_ < limit) return;
   throw NumericsError(fmt::format(
       "step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); {} and resume from a checkpoint",
-      steps_, skipped_in_a_row_, limit, cure_of_overflows(config_, updates_)));
+      steps_, skipped_in_a_row_, limit, cure_of_overflows(config_, kSomeUpdates)));
 }
 
 // Also finds a trainer that writes to weights on some ranks only.
