@@ -1,6 +1,7 @@
 // trivet launch: starts the ranks of a job, on this host or on several. It takes DeepSpeed's flags, which `trivet launch
 // --help` explains; docs/exit_codes.md lists the exit codes.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -33,6 +34,7 @@
 #include "comm/secret.h"
 #include "comm/socket.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/named_files.h"
 #include "core/printable.h"
 

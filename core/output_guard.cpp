@@ -143,10 +143,11 @@ void OutputGuard::reads_matching(const std::string& folder, std::function<bool(s
                                  const std::string& name) {
   const auto status = status_of(folder.empty() ? "." : folder);
   if (!status || !S_ISDIR(status->st_mode)) return;
-  patterns_.push_back({{status->st_dev, status->st_ino}, matches, name});
+  patterns_.push_back({{status->st_dev, status->st_ino}, std::move(matches), name});
+  const auto& is_data = patterns_.back().matches;
   std::error_code unreadable;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder.empty() ? "." : folder, unreadable))
-    if (matches(entry.path().filename().string())) reads(entry.path().string(), name);
+    if (is_data(entry.path().filename().string())) reads(entry.path().string(), name);
   for (const NamedFile& file : of_launcher_) refuse_data(file.path, file.name + " of trivet launch");
 }
 
