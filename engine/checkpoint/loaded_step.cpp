@@ -123,9 +123,9 @@ void LoadedStep::check_name(const std::string& path) const {
   const std::optional<int64_t> named = step_in_name(directory_);
   if (!named || *named == manifest_.step) return;
   const std::string own = step_directory_name(manifest_.step);
-  const auto beside = std::filesystem::path(directory_).parent_path() / own;
+  const auto original = std::filesystem::path(directory_).parent_path() / own;
   corrupt(path, fmt::format("it is the manifest of step {}, but the directory is named step {}; {}", manifest_.step, *named,
-                            files_->kind(beside.string()) == EntryKind::Missing
+                            files_->kind(original.string()) == EntryKind::Missing
                                 ? "rename the directory back to " + own
                                 : fmt::format("{} is there, too, so this is a copy: take it away", own)));
 }

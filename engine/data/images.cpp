@@ -126,24 +126,27 @@ bool has_folder(const std::string& path) {
 // The folder of the training images: "train", if there is one.
 std::string training_folder(const std::string& path) { return is_folder(path + "/train") ? path + "/train" : path; }
 
-// The folder of the test images beside "train"; nothing: there is none. Any other folder there would not be read.
+// The folder of the test images, which is next to "train"; nothing: there is none. No other folder there is read.
 std::optional<std::string> test_folder(const std::string& path) {
   if (!is_folder(path + "/train")) return {};
   std::vector<std::string> others;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path))
-    if (const std::string name = entry.path().filename().string();
-        name != "train" && !name.starts_with(".") && is_folder(entry.path().string()))
+  std::error_code error;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
+    if (const std::string name = at->path().filename().string();
+        name != "train" && !name.starts_with(".") && is_folder(at->path().string()))
       others.push_back(name);
+  if (error) bad_file(path, "cannot be read: " + error.message());
   std::ranges::sort(others);
   constexpr std::array kTests{"test", "val", "valid", "validation"};
   if (others.empty()) return {};
   const std::string other = path + "/" + printable(others[0]);
   if (others.size() > 1)
-    bad_file(path, fmt::format("has the folders {} beside train, of which one can be read, for validation; name the folders of "
-                               "images themselves: data.train {}/train and, say, data.validation {}",
-                               fmt::join(others, ", "), path, other));
+    bad_file(path,
+             fmt::format("has the folders {} next to train, of which one can be read, for validation; name the folders of "
+                         "images themselves: data.train {}/train and, say, data.validation {}",
+                         fmt::join(others, ", "), path, other));
   if (std::ranges::find(kTests, others[0]) == kTests.end())
-    bad_file(other, fmt::format("would not be read: beside train there may be test images, in {}; take the folder away, or "
+    bad_file(other, fmt::format("is not read: next to train there may be test images, in {}; take the folder away, or "
                                 "name that of the images itself: {}/train",
                                 fmt::join(kTests, ", "), path));
   return path + "/" + others[0];

@@ -14,7 +14,7 @@ struct ConfigToLoad {
   std::string path;
   std::vector<std::string> overrides;  // as those of load_config
   std::string init_from;               // --init-from; empty: what model.from says
-  // Of a run that resumes: if the config does not say which model, or the weights that the run began with are gone, it is that
+  // The run resumes: if the config does not say which model, or the weights that the run began with are gone, the model is that
   // of the checkpoint.
   bool resumes = false;
   std::string resume_directory = {};    // empty: checkpoint.directory

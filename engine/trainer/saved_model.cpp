@@ -65,7 +65,7 @@ SavedModel::SavedModel(const std::string& path, const std::string& key) {
     return;
   }
   FileSystem& files = real_file_system();
-  const std::string followed = checkpoint::follow_name(files, path);  // of "best" and "latest"
+  const std::string followed = checkpoint::follow_name(files, path);  // if it is "best" or "latest"
   if (files.kind(followed + "/.") != EntryKind::Directory) refuse_path(files, path, key);
   if (checkpoint::list_steps(files, followed).empty() && !is_step(files, followed)) refuse_folder(files, path, key);
   step_ = std::make_unique<checkpoint::LoadedStep>(

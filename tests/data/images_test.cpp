@@ -237,13 +237,13 @@ TEST_F(ImageFiles, InFoldersThatDoNotFitAreRefused) {
   std::filesystem::rename(path("two/test"), path("two/extra"));
   expect_refused(path("two"), ImageFormat::Auto,
                  path("two/extra") +
-                     ": would not be read: beside train there may be test images, in test, val, valid, "
+                     ": is not read: next to train there may be test images, in test, val, valid, "
                      "validation; take the folder away, or name that of the images itself: " +
                      path("two/train"));
   write("two/val/cat/1.png", gray(1));
   expect_refused(path("two"), ImageFormat::Auto,
                  path("two") +
-                     ": has the folders extra, val beside train, of which one can be read, for validation; name the "
+                     ": has the folders extra, val next to train, of which one can be read, for validation; name the "
                      "folders of images themselves: data.train " +
                      path("two/train") + " and, say, data.validation " + path("two/extra"));
   std::filesystem::remove_all(path("two/extra"));
