@@ -412,6 +412,22 @@ TEST_F(RefusedTokenizer, WritesMoreAroundATextThanIsAccepted) {
   }
 }
 
+TEST_F(RefusedTokenizer, HasTokensThatAreLongerThanIsSearchedFor) {
+  const std::string most(512, 'a'), more = most + "a";
+  const Json vocabulary = json["model"]["vocab"];
+  const auto id = static_cast<int64_t>(vocabulary.size());
+  json["added_tokens"] = {{{"id", id}, {"content", most}}};
+  EXPECT_NO_THROW(tokenizer_from_text(json.dump(), "t.json"));
+  json["added_tokens"] = {{{"id", id}, {"content", more}}};
+  expect("tokenizer.added_tokens[0].content: \"" + std::string(59, 'a') +
+         "... is not accepted; use a text of at most 512 bytes, also after the normalizer");
+  json["added_tokens"] = nullptr;
+  json["model"] = {
+      {"type", "Unigram"}, {"unk_id", 0}, {"vocab", Json::array({Json::array({"u", -1.0}), Json::array({more, -2.0})})}};
+  json["pre_tokenizer"] = json["decoder"] = json["post_processor"] = nullptr;
+  expect("token 1 has 513 bytes; at most 512 are accepted");
+}
+
 TEST_F(RefusedTokenizer, RewritesTextIntoMoreThanIsAccepted) {
   const Json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
   const Json by_regex = {{"type", "Replace"}, {"pattern", {{"Regex", "."}}}, {"content", std::string(5000, 'b')}};

@@ -8,6 +8,9 @@
 
 namespace trivet::data {
 
+// The longest token that is searched for at each byte of a text, so that no vocabulary makes that much slower than reading.
+inline constexpr size_t kLongestSearched = 512;
+
 class ByteTrie {
  public:
   ByteTrie();

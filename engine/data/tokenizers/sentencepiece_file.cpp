@@ -11,7 +11,7 @@
 namespace trivet::data {
 namespace {
 
-constexpr size_t kMostPieces = size_t{1} << 24, kLongestPiece = 4096;
+constexpr size_t kMostPieces = size_t{1} << 24, kLongestPiece = kLongestSearched;
 
 SentencePiece read_piece(std::string_view message, size_t id, const std::string& source) {
   SentencePiece piece;

@@ -9,6 +9,7 @@
 #include "core/printable.h"
 #include "engine/data/byte_alphabet.h"
 #include "engine/data/data_error.h"
+#include "engine/data/tokenizers/byte_trie.h"
 #include "engine/data/tokenizers/composed.h"
 #include "engine/data/tokenizers/decoders.h"
 #include "engine/data/tokenizers/models.h"
@@ -61,11 +62,11 @@ class Reader {
                                     entries_));
   }
 
-  void place(const Json& id, const std::string& token) {
+  void place(const Json& id, const std::string& token, size_t longest = kLongestToken) {
     check_id(id);
-    if (token.size() > kLongestToken)
+    if (token.size() > longest)
       bad_file(source_,
-               fmt::format("token {} has {} bytes; at most {} are accepted", id.get<uint64_t>(), token.size(), kLongestToken));
+               fmt::format("token {} has {} bytes; at most {} are accepted", id.get<uint64_t>(), token.size(), longest));
     const auto place = id.get<size_t>();
     if (parts_.tokens.size() <= place) parts_.tokens.resize(place + 1);
     std::string& there = parts_.tokens[place];
@@ -84,7 +85,7 @@ class Reader {
         if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_number())
           bad_file(source_,
                    fmt::format("model.vocab[{}]: {} is not accepted; use [token, score]", id, printable(pair.dump(), 60)));
-        place(Json(static_cast<uint64_t>(id)), pair[0].get_ref<const std::string&>());
+        place(Json(static_cast<uint64_t>(id)), pair[0].get_ref<const std::string&>(), kLongestSearched);
         scores_.push_back(pair[1].get<double>());
       }
     } else if (vocabulary.is_object()) {
@@ -217,12 +218,10 @@ class Reader {
         parts_.special.resize(parts_.tokens.size());
         parts_.special[token.id] = token.special;
         const bool in_normalized = part.flag("normalized", !token.special);
-        if (in_normalized && parts_.normalizer) {
-          token.content = parts_.normalizer->normalize(token.content);
-          after.push_back(std::move(token));
-        } else {
-          (in_normalized ? after : before).push_back(std::move(token));
-        }
+        if (in_normalized && parts_.normalizer) token.content = parts_.normalizer->normalize(token.content);
+        if (token.content.size() > kLongestSearched)
+          part.refuse("content", fmt::format("a text of at most {} bytes, also after the normalizer", kLongestSearched));
+        (in_normalized ? after : before).push_back(std::move(token));
       }
     parts_.added_before = AddedTokens(std::move(before));
     parts_.added_after = AddedTokens(std::move(after));
