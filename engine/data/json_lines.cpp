@@ -124,6 +124,21 @@ Document conversation(const LineJson& json, const char* key, const LineOptions& 
   return render(options.chat_template, messages_at(json, key, options.chat_template, facts));
 }
 
+// One message of a conversation on each line, as in the files of messages of OpenAssistant, learned as texts of their own,
+// would lose who says what.
+void refuse_message_alone(const LineJson& json) {
+  const auto role = json.find("role");
+  if (role == json.end() || !role->is_string()) return;
+  constexpr std::array<std::string_view, 7> kRoles{"prompter", "user", "human", "assistant", "gpt", "bot", "system"};
+  if (std::ranges::find(kRoles, role->get_ref<const std::string&>()) == kRoles.end()) return;
+  refuse_line(fmt::format(
+      "has \"text\" and the \"role\" \"{}\": it is one message, not a conversation. Write each conversation as a line "
+      "with \"messages\", with \"role\" (prompter: user) and \"content\"{}; to learn each message as a text of its "
+      "own, leave \"role\" out",
+      role->get_ref<const std::string&>(),
+      json.contains("parent_id") ? ", which are those on the path from a first message to a last reply" : ""));
+}
+
 bool is_empty_list(const LineJson& value) { return value.is_array() && value.empty(); }
 
 Document document_of(const LineJson& json, const LineOptions& options, LineFacts& facts) {
@@ -133,6 +148,7 @@ Document document_of(const LineJson& json, const LineOptions& options, LineFacts
     return conversation(json, "messages", options, facts);
   if (prompts) return prompted(json, options, facts);
   if (text) {
+    refuse_message_alone(json);
     note_unread_keys(json, {"text"}, facts);
     return in_frame({{string_at(json, "text"), false}}, options, options.end_of_each_text);
   }

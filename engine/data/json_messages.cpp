@@ -154,12 +154,16 @@ std::string role_from(const std::string& from) {
 Message read_message(const MessageJson& json, LineFacts& facts) {
   constexpr std::string_view kWrong =
       "a message must be an object with \"role\" and \"content\", or with \"from\" and \"value\" as ShareGPT has it";
+  if (json.is_null()) refuse_line("a message is null; leave it out, or the whole conversation");
   if (!json.is_object()) refuse_line(std::string(kWrong));
   refuse_unusable(json, kOfMessages, "a message ");
   refuse_unusable(json, kMedia, "a message ");
   const bool from = !json.contains("role") && json.contains("from");
   const char *role_key = from ? "from" : "role", *content_key = from ? "value" : "content";
-  if (!json.contains(role_key) || !json.contains(content_key)) refuse_line(std::string(kWrong));
+  if (!json.contains(role_key) && !json.contains(content_key)) refuse_line(std::string(kWrong));
+  for (const char* key : {role_key, content_key})
+    if (!json.contains(key))
+      refuse_line(fmt::format("a message has no \"{}\", or one that is null; give it one, or leave the message out", key));
   Message message{string_at(json, role_key), content_of(json, content_key)};
   if (from) message.role = role_from(message.role);
   message.learned = is_learned(json, message.role, facts);
@@ -181,7 +185,6 @@ std::string string_at(const nlohmann::json& object, const char* key) {
 
 void drop_nulls(nlohmann::json& json) {
   if (auto* const list = json.get_ptr<MessageJson::array_t*>()) {
-    std::erase_if(*list, [](const MessageJson& value) { return value.is_null(); });
     for (MessageJson& value : *list) drop_nulls(value);
   } else if (auto* const object = json.get_ptr<MessageJson::object_t*>()) {
     std::erase_if(*object, [](const auto& entry) { return entry.second.is_null(); });

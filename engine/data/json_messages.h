@@ -4,7 +4,8 @@
 //
 // The content is a text or a list of parts, {"type": "text", "text": "..."}, which are joined. "weight", "train" and the like
 // say whether the loss counts what the assistant says. A key that means something and has no place in a chat template is
-// refused; all other keys are noted as not read. A null, an empty list and an empty object are nothing.
+// refused; all other keys are noted as not read. A key whose value is null is as good as absent, and an empty list and an empty
+// object are nothing.
 #pragma once
 
 #include <initializer_list>
@@ -23,7 +24,7 @@ namespace trivet::data {
 
 std::string string_at(const nlohmann::json& object, const char* key);
 
-// Removes the nulls from objects and lists, at any depth.
+// Removes the keys that are null, at any depth.
 void drop_nulls(nlohmann::json& json);
 
 // Throws DataError if the value at `key` is no list of messages, or if there is no chat template for them.

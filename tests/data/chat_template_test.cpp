@@ -178,7 +178,14 @@ TEST(JsonLines, SayTheFileAndTheLineThatIsWrong) {
   chat("5", "\"messages\" is number; it must be a list");
   const std::string pairs_of_keys =
       "a message must be an object with \"role\" and \"content\", or with \"from\" and \"value\" as ShareGPT has it";
-  chat("[{\"role\": \"user\"}]", pairs_of_keys);
+  for (const char* key : {"role", "content"}) {
+    const std::string other = std::string(key) == "role" ? "content" : "role";
+    const std::string message =
+        "a message has no \"" + std::string(key) + "\", or one that is null; give it one, or leave the message out";
+    chat("[{\"" + other + "\": \"user\"}]", message);
+    chat("[{\"" + other + "\": \"user\", \"" + key + "\": null}]", message);
+  }
+  chat("[{\"role\": \"user\", \"content\": \"a\"}, null]", "a message is null; leave it out, or the whole conversation");
   chat("[5]", pairs_of_keys);
   chat("[{\"role\": \"user\", \"content\": {}}]", "\"content\" is object; it must be a string, or a list of texts");
   chat("[{\"role\": \"user\", \"content\": [1]}]",

@@ -77,7 +77,6 @@ TEST(KeysOfLines, ThatAreNullOrEmptyAreAbsent) {
     EXPECT_THAT(read.unread, IsEmpty()) << keys;
   }
   EXPECT_EQ(read_line(pair_with(R"("images": null, "tools": [], "messages": null)"), LineKind::Pair).text, "qc$");
-  EXPECT_EQ(read_line(fmt::format(R"({{"messages": [null, {}, {}]}})", kAsked, kAnswered)).text, talk);
 }
 
 TEST(KeysOfLines, SayWhichAnswersTheLossCounts) {
