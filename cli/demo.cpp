@@ -23,13 +23,13 @@
 #include "cli/commands.h"
 #include "cli/demo_config.h"
 #include "cli/foreground.h"
-#include "cli/launch/hosts/remote_command.h"
 #include "cli/launch/program.h"
 #include "cli/usage.h"
 #include "comm/world.h"
 #include "core/descriptor.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/shell_words.h"
 
 namespace trivet::cli {
 namespace {

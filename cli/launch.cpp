@@ -23,7 +23,6 @@
 #include "cli/launch/hosts/exported_environment.h"
 #include "cli/launch/hosts/hosts_job.h"
 #include "cli/launch/hosts/other_launchers.h"
-#include "cli/launch/hosts/remote_command.h"
 #include "cli/launch/job.h"
 #include "cli/launch/job_file.h"
 #include "cli/launch/job_outcome.h"
@@ -37,6 +36,7 @@
 #include "core/log.h"
 #include "core/named_files.h"
 #include "core/printable.h"
+#include "core/shell_words.h"
 
 namespace trivet::cli {
 namespace {

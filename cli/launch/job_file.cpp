@@ -11,12 +11,12 @@
 #include <string_view>
 
 #include "cli/launch/autotuning.h"
-#include "cli/launch/hosts/remote_command.h"
 #include "cli/launch/restarts.h"
 #include "cli/launch/train_command.h"
 #include "comm/secret.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/shell_words.h"
 #include "engine/config/load.h"
 
 namespace trivet::cli {

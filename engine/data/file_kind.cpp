@@ -10,6 +10,7 @@
 
 #include "core/bounded_json.h"
 #include "core/printable.h"
+#include "core/shell_words.h"
 #include "engine/data/data_error.h"
 #include "engine/data/gzip.h"
 #include "engine/data/json_objects.h"
@@ -37,14 +38,16 @@ constexpr std::string_view kNoText =
     "ids of tokens without a header, such as nanoGPT's train.bin, are read with data.read_as \"uint16\"; a text in another "
     "encoding can be converted (iconv -f LATIN1 -t UTF-8); a text of any bytes is read with data.read_as \"bytes\" (--read-as "
     "bytes of `trivet data prepare`)";
+constexpr std::string_view kEmpty = "empty";
 constexpr std::string_view kTable = "write its texts as lines of JSON: {\"text\": ...} for each";
 
 // A kind of file that begins with `magic`, after `offset` bytes. Marks that are all ASCII could begin a text, so they count
-// only where the file is no text, or has the name `ending`. FILE in the advice stands for the name.
+// only where the file is no text, or has the name `ending`. FILE in the advice stands for the name, as a word of a shell.
 struct Magic {
   std::string_view magic;
   size_t offset;
   std::string_view what, advice, ending = "";
+  bool takes_pattern = false;  // the advice is good for a pattern of files, too
   bool is_ascii() const {
     return std::ranges::all_of(magic, [](char byte) { return byte >= ' ' && byte <= '~'; });
   }
@@ -52,19 +55,19 @@ struct Magic {
 
 constexpr std::array kMagics{
     Magic{"PAR1"sv, 0, "a Parquet file",
-          "write it as lines of JSON: python3 -c \"import datasets; datasets.load_dataset('parquet', data_files='FILE', "
-          "split='train').to_json('data.jsonl')\"",
-          ".parquet"},
+          "write it as lines of JSON: python3 -c \"import sys, datasets; datasets.load_dataset('parquet', "
+          "data_files=sys.argv[1], split='train').to_json('data.jsonl')\" FILE",
+          ".parquet", true},
     Magic{"ARROW1"sv, 0, "an Arrow file",
-          "write it as lines of JSON: python3 -c \"import pyarrow as pa, datasets; "
-          "datasets.Dataset(pa.ipc.open_file('FILE').read_all()).to_json('data.jsonl')\"",
+          "write it as lines of JSON: python3 -c \"import sys, pyarrow as pa, datasets; "
+          "datasets.Dataset(pa.ipc.open_file(sys.argv[1]).read_all()).to_json('data.jsonl')\" FILE",
           ".arrow"},
     Magic{"\xFF\xFF\xFF\xFF"sv, 0, "a stream of Arrow",
-          "write it as lines of JSON: python3 -c \"import datasets; "
-          "datasets.Dataset.from_file('FILE').to_json('data.jsonl')\""},
+          "write it as lines of JSON: python3 -c \"import sys, datasets; "
+          "datasets.Dataset.from_file(sys.argv[1]).to_json('data.jsonl')\" FILE"},
     Magic{"FEA1"sv, 0, "a Feather file",
-          "write it as lines of JSON: python3 -c \"import pandas; pandas.read_feather('FILE').to_json('data.jsonl', "
-          "orient='records', lines=True)\"",
+          "write it as lines of JSON: python3 -c \"import sys, pandas; pandas.read_feather(sys.argv[1]).to_json('data.jsonl', "
+          "orient='records', lines=True)\" FILE",
           ".feather"},
     Magic{"ORC"sv, 0, "an ORC file", kTable, ".orc"},
     Magic{"Obj\x01"sv, 0, "an Avro file", kTable},
@@ -118,7 +121,6 @@ Beginning read_beginning(const std::string& path) {
   UnpackedFile file(path);
   Beginning beginning{.path = path, .bytes = {}, .packing = file.packing()};
   beginning.is_whole = !file.append(beginning.bytes, kLookBytes);
-  if (beginning.bytes.empty()) bad_file(path, "is empty");
   if (beginning.is_whole && beginning.packing.empty() && is_cut_magic(beginning))
     bad_file(path, "is truncated: it ends in the first bytes of packed data; copy it again");
   return beginning;
@@ -126,7 +128,7 @@ Beginning read_beginning(const std::string& path) {
 
 std::string with_name(std::string_view advice, const std::string& path) {
   std::string text(advice);
-  if (const size_t at = text.find("FILE"); at != std::string::npos) text.replace(at, 4, printable(path, 4096));
+  if (const size_t at = text.find("FILE"); at != std::string::npos) text.replace(at, 4, quoted(printable(path, 4096)));
   return text;
 }
 
@@ -134,6 +136,12 @@ FileLook unread(const Beginning& file, std::string what, std::string_view advice
   if (!file.packing.empty())
     what += fmt::format("{} {}", what.starts_with("packed with") ? ", and then with" : ", packed with", file.packing);
   return {.kind = FileKind::Unread, .what = std::move(what), .advice = with_name(advice, file.path)};
+}
+
+FileLook unread(const Beginning& file, const Magic& one) {
+  FileLook look = unread(file, std::string(one.what), one.advice);
+  look.takes_pattern = one.takes_pattern;
+  return look;
 }
 
 // ---- what is not read
@@ -168,6 +176,15 @@ FileLook look_into_zip(const Beginning& file) {
   return unread(file, "a zip archive", "unpack it (unzip FILE) and name the folder");
 }
 
+// Formats of many samples that have no mark, by the names that their writers give: "shard.00000.mds", "chunk-0-12.bin".
+std::string_view shard_by_name(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (name.ends_with(".mds")) return "a shard of MosaicML's streaming";
+  if (name.ends_with(".tfrecord") || name.find(".tfrecord-") != std::string::npos) return "a file of TFRecord";
+  if (name.starts_with("chunk-") && name.ends_with(".bin")) return "a chunk of LitData";
+  return "";
+}
+
 bool begins_with(const Magic& one, std::string_view bytes) {
   return bytes.substr(std::min(one.offset, bytes.size())).starts_with(one.magic);
 }
@@ -178,10 +195,11 @@ FileLook look_into_bytes(const Beginning& file, const TextCheck& check) {
   for (const std::string_view zip : {"PK\x03\x04"sv, "PK\x05\x06"sv})
     if (bytes.starts_with(zip)) return look_into_zip(file);
   for (const Magic& one : kMagics)
-    if (begins_with(one, bytes)) return unread(file, std::string(one.what), one.advice);
+    if (begins_with(one, bytes)) return unread(file, one);
   if (is_pickle(bytes))
     return unread(file, "a pickle of Python", "save ids of tokens with numpy.save, or texts as lines of JSON");
   if (is_safetensors(bytes)) return unread(file, "a file of safetensors", kModel);
+  if (const std::string_view shard = shard_by_name(file.path); !shard.empty()) return unread(file, std::string(shard), kTable);
   FileLook look = unread(file, "no text", kNoText);
   look.finding = check.in_words();
   return look;
@@ -213,7 +231,7 @@ bool look_into_marks(const Beginning& file, FileLook& look) {
   for (const Magic& one : kMagics)
     if (begins_with(one, bytes) &&
         (!one.is_ascii() || (!one.ending.empty() && file.path.ends_with(one.ending)) || is_pdf(bytes))) {
-      look = unread(file, std::string(one.what), one.advice);
+      look = unread(file, one);
       return true;
     }
   return false;
@@ -390,6 +408,8 @@ FileLook look_into_text(const Beginning& file) {
 }
 
 FileLook look_into(const Beginning& file) {
+  if (file.bytes.empty())
+    return {.kind = FileKind::Unread, .what = std::string(kEmpty), .advice = "get it again, or leave it out"};
   TextCheck check;
   check.add(file.bytes);
   if (file.is_whole) check.finish();
@@ -433,6 +453,7 @@ void refuse_bytes(const std::string& path, const std::string& finding) {
 
 void refuse_unread(const std::string& path, const FileLook& look) {
   if (!look.finding.empty()) refuse_bytes(path, look.finding);
+  if (look.what == kEmpty) bad_file(path, "is empty; " + look.advice);
   bad_file(path, fmt::format("is {}, which is not read; {}", look.what, look.advice));
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/printable.h"
+#include "core/shell_words.h"
 #include "engine/data/data_error.h"
 #include "engine/data/folder_walk.h"
 
@@ -145,6 +146,7 @@ struct FileGroup {
   std::vector<std::string> paths;
   int64_t bytes = 0;
   std::string advice;
+  bool takes_pattern = false;  // FileLook
 };
 using FileGroups = std::map<std::string, FileGroup>;  // by what they are
 
@@ -212,8 +214,13 @@ class FolderChoice {
     if (group.advice.empty()) group.advice = advice;
   }
 
+  void leave_out(const FoundFile& file, const FileLook& look) {
+    put(left_out_, look.what, file, look.advice);
+    left_out_[look.what].takes_pattern = look.takes_pattern;
+  }
+
   void consider(const FoundFile& file) {
-    if (file.bytes == 0 && !has_name_of_text(file.path) && !is_called_lines(file.path)) return put(left_out_, "empty", file);
+    if (file.bytes == 0) return put(left_out_, "empty", file, "get these files again, or leave them out");
     if (is_draft(file.path)) return put(left_out_, "unfinished or older copies by their names", file);
     switch (read_as_) {
       case ReadAs::Bytes: texts_.push_back({{file.path, FileKind::Text, true}, file.bytes, "any bytes"}); return;
@@ -226,18 +233,22 @@ class FolderChoice {
 
   void consider_as_ids(const FoundFile& file) {
     const FileLook look = look_into(file.path);
-    if (look.kind == FileKind::Unread && look.bytes_elsewhere == 0)
+    if (!look.finding.empty())
       tokens_.push_back(file);
+    else if (look.kind == FileKind::Unread)
+      leave_out(file, look);
     else
-      put(left_out_, look.what, file, look.advice);
+      put(left_out_, look.what, file, "leave out data.read_as, which says that the files hold ids of tokens without a header");
   }
 
   void consider_look(const FoundFile& file, const FileLook& look) {
     const bool json = is_json(look.kind);
     if (look.kind == FileKind::Tokens && read_as_ == ReadAs::Auto) {
       tokens_.push_back(file);
+    } else if (!look.finding.empty() && (has_name_of_text(file.path) || is_called_json(file.path))) {
+      refuse_bytes(file.path, look.finding);
     } else if (look.kind == FileKind::Unread || look.kind == FileKind::Tokens) {
-      put(left_out_, look.what, {file.path, std::max(file.bytes, look.bytes_elsewhere)}, look.advice);
+      leave_out({file.path, std::max(file.bytes, look.bytes_elsewhere)}, look);
     } else if (read_as_ == ReadAs::Text) {
       texts_.push_back({{file.path, FileKind::Text}, file.bytes, "text"});
     } else if (json && (look.has_documents || is_called_lines(file.path))) {
@@ -317,11 +328,12 @@ class FolderChoice {
   // The advice for the first file of a group, for all of them.
   std::string for_all(const FileGroup& group) const {
     std::string advice = group.advice;
-    const std::string first = name_in_words(group.paths[0]);
+    const std::string first = quoted(name_in_words(group.paths[0]));
     const size_t at = advice.find(first);
-    if (group.paths.size() > 1 && at != std::string::npos)
-      advice.replace(at, first.size(), name_in_words(folder_ + "/**/*" + fs::path(first).extension().string()));
-    return advice;
+    if (group.paths.size() == 1 || at == std::string::npos) return advice;
+    if (!group.takes_pattern) return advice + ", and likewise for the others";
+    const std::string ending = fs::path(group.paths[0]).extension().string();
+    return advice.replace(at, first.size(), quoted(name_in_words(folder_ + "/**/*" + ending)));
   }
 
   [[noreturn]] void refuse_empty() const {
@@ -348,6 +360,21 @@ class FolderChoice {
                                     in_words(folder_, left_out_), advice()));
   }
 
+  // What names the files for training alone: their folder, or a pattern for the files next to this one.
+  std::string training_files(const std::string& name) const {
+    fs::path found = folder_;
+    const fs::path path(name);
+    for (auto part = path.begin(); part != path.end(); ++part) {
+      const std::string spelled = part->string();
+      const bool is_file = std::next(part) == path.end();
+      const size_t at = small_letters(spelled).find("train");
+      if (is_file && at != std::string::npos) return name_in_words((found / ("*" + spelled.substr(at, 5) + "*")).string());
+      found /= *part;
+      if (is_for_training(words_in(spelled))) return name_in_words(found.string());
+    }
+    return name_in_words((folder_ / path).string());
+  }
+
   // Training on what a data set has for tests makes its tests worthless. A folder with both is refused; with names of tests
   // alone it may be anything.
   void check_splits(InputFiles& inputs) const {
@@ -370,8 +397,8 @@ class FolderChoice {
     if (!training.empty())
       bad_file(folder_,
                fmt::format("holds training files, such as {}, and {}, which would be trained on. Name the training files "
-                           "alone, such as \"{}/*train*\", or their folder; those for validation in data.validation",
-                           training[0], found, folder_));
+                           "alone, such as \"{}\"; those for validation in data.validation",
+                           training[0], found, training_files(training[0])));
     inputs.notes.push_back(
         fmt::format("{}: reads {}; if it is not meant for training, name the other files, such as "
                     "\"{}/NAME*\", and this one in data.validation",
@@ -412,8 +439,8 @@ class FolderChoice {
 void add_file(const std::string& path, ReadAs read_as, InputFiles& inputs) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status))
-    bad_file(path, !error || fs::status_known(status) ? "no such file" : "cannot be opened: " + error.message());
+  if (!fs::exists(status) && (!error || fs::status_known(status))) refuse_missing(path);
+  if (!fs::exists(status)) bad_file(path, "cannot be opened: " + error.message());
   switch (read_as) {
     case ReadAs::Text:
     case ReadAs::Bytes: inputs.texts.push_back({path, FileKind::Text, read_as == ReadAs::Bytes}); return;

@@ -160,11 +160,13 @@ TEST(FileKinds, WhatIsNotReadIsNamedWithWhatToDo) {
   npz[26] = 7, torch[26] = 16, zip[26] = 5;
   npz += "ids.npy\x93NUMPY", torch += "archive/data.pkl\x80\x02", zip += "a.txt\xff";
   const std::vector<Case> cases{
-      {"PAR1\x15\x04\0\0PAR1"s, "a Parquet file",
-       "datasets.load_dataset('parquet', data_files='FILE', split='train').to_json("},
-      {"ARROW1\0\0\xff\xff\xff\xff"s, "an Arrow file", "pa.ipc.open_file('FILE')"},
-      {"\xff\xff\xff\xff\x10\0\0\0"s, "a stream of Arrow", "datasets.Dataset.from_file('FILE')"},
-      {"FEA1\0\0"s, "a Feather file", "pandas.read_feather('FILE')"},
+      {"PAR1\x15\x04\0\0PAR1"s, "a Parquet file", "data_files=sys.argv[1], split='train').to_json('data.jsonl')\" FILE"},
+      {"ARROW1\0\0\xff\xff\xff\xff"s, "an Arrow file",
+       "pa.ipc.open_file(sys.argv[1]).read_all()).to_json('data.jsonl')\" FILE"},
+      {"\xff\xff\xff\xff\x10\0\0\0"s, "a stream of Arrow",
+       "datasets.Dataset.from_file(sys.argv[1]).to_json('data.jsonl')\" FILE"},
+      {"FEA1\0\0"s, "a Feather file",
+       "pandas.read_feather(sys.argv[1]).to_json('data.jsonl', orient='records', lines=True)\" FILE"},
       {npz, "a NumPy archive (.npz)", "numpy.save"},
       {torch, "a file of torch.save", "numpy.save"},
       {zip, "a zip archive", "unzip FILE"},
@@ -197,6 +199,14 @@ TEST(FileKinds, WhatIsNotReadIsNamedWithWhatToDo) {
       EXPECT_THAT(outcome(reading(path)), AllOf(StartsWith(path + ": is " + what), HasSubstr(expected))) << name;
       EXPECT_EQ(prepared(folder, path), outcome(reading(path)));
     }
+  EXPECT_THAT(outcome(reading(folder.write("it's $a.parquet", "PAR1\x15\x04\0\0PAR1"s))),
+              testing::EndsWith("\" '" + folder.path() + "/it'\\''s $a.parquet'"))
+      << "a word of a shell";
+  for (const auto& [name, what] : {std::pair("shard.00000.mds", "a shard of MosaicML's streaming"),
+                                   {"chunk-0-12.bin", "a chunk of LitData"},
+                                   {"train.tfrecord-00000-of-00002", "a file of TFRecord"}})
+    EXPECT_THAT(outcome(reading(folder.write(name, "\x02\0\0\0\xff"s))), HasSubstr("is "s + what + ", which is not read"))
+        << name;
   for (const std::string& packed : {gzip_of("PAR1\x15\0\0"s), zstd_of("PAR1\x15\0\0"s)})
     EXPECT_THAT(outcome(reading(folder.write("a.json.gz", packed))), HasSubstr("a.json.gz: is a Parquet file, packed with "));
   EXPECT_THAT(outcome(reading(folder.write("a.gz", gzip_of(gzip_of("text"))))),
@@ -230,7 +240,7 @@ TEST(FileKinds, AByteOrderMarkIsNoPartOfAText) {
   options.piece_bytes = 1;
   prepare(options);
   EXPECT_EQ(outcome(reading(options.output)), "1: " + text);
-  EXPECT_THAT(outcome(reading(folder.write("mark.txt", mark))), HasSubstr("mark.txt: has no text"));
+  EXPECT_THAT(outcome(reading(folder.write("mark.txt", mark))), HasSubstr("mark.txt: is empty"));
   EXPECT_THAT(prepared(folder, folder.at("mark.txt")), HasSubstr("mark.txt: is empty"));
 }
 

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <filesystem>
 
 #include "engine/data/dataset.h"
+#include "engine/data/file_pattern.h"
 #include "engine/data/folder_walk.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/packed_text.h"
@@ -42,9 +44,9 @@ class FoldersOfData : public testing::Test {
     return all;
   }
   std::vector<std::string> names(ReadAs read_as = ReadAs::Auto) const { return names(find(read_as)); }
-  std::string refusal(FolderUse use = FolderUse::Train) const {
+  std::string refusal(FolderUse use = FolderUse::Train, ReadAs read_as = ReadAs::Auto) const {
     try {
-      find(ReadAs::Auto, use);
+      find(read_as, use);
       return "no error";
     } catch (const DataError& error) {
       EXPECT_EQ(error.exit_code(), ExitCode::Usage);
@@ -195,11 +197,40 @@ TEST_F(FoldersOfData, UnfinishedAndOlderCopiesAreLeftOut) {
   EXPECT_THAT(find().notes[1], HasSubstr("unfinished or older copies by their names: 4 files"));
 }
 
+// Spark writes a file for each part, also for one without rows.
+TEST_F(FoldersOfData, EmptyFilesAreLeftOutAndSaid) {
+  const std::string text = "once upon a time there was a text\n";
+  write("part-0.txt", text), write("part-1.txt", ""), write("part-2.txt.gz", gzip_of("")), write("_SUCCESS", "");
+  EXPECT_THAT(names(), ElementsAre("part-0.txt"));
+  EXPECT_THAT(find().notes[1], HasSubstr("leaves out empty: 3 files, _SUCCESS and so on"));
+  fs::remove(folder.at("d/part-0.txt"));
+  EXPECT_THAT(refusal(), HasSubstr("What to do: get these files again, or leave them out"));
+}
+
+// As where they are named alone.
+TEST_F(FoldersOfData, TextsThatAreNoTextAreErrorsWithTheirPlace) {
+  for (const char* name : {"b.txt", "b.md", "b.jsonl", "b.json"}) {
+    write("a.txt", "once upon a time there was a text\n"), write(name, "{\"text\": \"caf\xE9\"}\n");
+    EXPECT_THAT(refusal(), HasSubstr("d/"s + name + ": is not UTF-8 at byte 13")) << name;
+    fs::remove_all(folder.at("d"));
+  }
+}
+
+TEST_F(FoldersOfData, OnlyFilesOfNoKnownKindHoldIdsOfTokens) {
+  write("a.txt", "a text");
+  EXPECT_THAT(refusal(FolderUse::Train, ReadAs::UInt16), HasSubstr("What to do: leave out data.read_as"));
+  write("train.bin", "\x01\0\x02\0\x03\0\x04\0\xFF\xC3"s), write("shard.00000.mds", "\x02\0\0\0"s);
+  write("model.safetensors", "\x10\0\0\0\0\0\0\0{\"a\":{}}"s);
+  EXPECT_THAT(refusal(FolderUse::Train, ReadAs::UInt16), HasSubstr("most of this folder would be left out"));
+  fs::remove(folder.at("d/model.safetensors")), fs::remove(folder.at("d/a.txt"));
+  EXPECT_THAT(names(ReadAs::UInt16), ElementsAre("train.bin"));
+}
+
 TEST_F(FoldersOfData, WhereMostWouldBeLeftOutIsRefused) {
   write("README.md", "# Card"), write("data/1.parquet", kParquet), write("data/2.parquet", kParquet);
   EXPECT_THAT(refusal(),
               AllOf(HasSubstr("is a folder in which nothing is read. It holds a Parquet file: 2 files, data/1.parquet"),
-                    HasSubstr("load_dataset('parquet', data_files='" + folder.at("d/**/*.parquet") + "'")));
+                    HasSubstr("'" + folder.at("d/**/*.parquet") + "'")));
   write("a.jsonl", "{\"text\": \"a\"}\n");
   EXPECT_THAT(refusal(), HasSubstr("most of this folder would be left out (24 bytes of 38 bytes). Read would be lines of JSON: "
                                    "a.jsonl (14 bytes). Left out would be a Parquet file: 2 files"));
@@ -235,6 +266,16 @@ TEST_F(FoldersOfData, FilesForTestsAreNotTrainedOnWithoutAWord) {
                   AllOf(HasSubstr("holds training files, such as train-1.jsonl, and 1 file for tests or validation"),
                         HasSubstr("\"" + folder.at("d") + "/*train*\""), HasSubstr("data.validation")));
     EXPECT_EQ(refusal(FolderUse::Validate), "no error");
+    fs::remove_all(folder.at("d"));
+  }
+  for (const auto& [train, held_out, found, advice] : std::vector<std::array<const char*, 4>>{
+           {"en/c4-Train.0.json", "en/c4-validation.0.json", "en/c4-Train.0.json", "en/*Train*"},
+           {"train/a.jsonl", "val/a.jsonl", "train/a.jsonl", "train"},
+           {"a/training-1/b.jsonl", "a/test/b.jsonl", "a/training-1/b.jsonl", "a/training-1"}}) {
+    write(train, line), write(held_out, line);
+    const std::string said = refusal(), named = folder.at("d/"s + advice);
+    EXPECT_THAT(said, HasSubstr("alone, such as \"" + named + "\"")) << train;
+    EXPECT_THAT(names(find_inputs(matching_files(named).paths, ReadAs::Auto, FolderUse::Train)), ElementsAre(found));
     fs::remove_all(folder.at("d"));
   }
   for (const char* name :

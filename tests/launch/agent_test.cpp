@@ -10,6 +10,7 @@
 #include "cli/launch/hosts/remote_command.h"
 #include "comm/member.h"
 #include "core/error.h"
+#include "core/shell_words.h"
 #include "tests/launch/launched_job.h"
 
 namespace trivet::cli {

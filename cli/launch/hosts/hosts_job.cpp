@@ -30,6 +30,7 @@
 #include "comm/member.h"
 #include "comm/secret.h"
 #include "core/printable.h"
+#include "core/shell_words.h"
 
 namespace trivet::cli {
 namespace {

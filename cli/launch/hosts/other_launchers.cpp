@@ -10,6 +10,7 @@
 #include "cli/launch/hosts/remote_command.h"
 #include "cli/launch/program.h"
 #include "core/error.h"
+#include "core/shell_words.h"
 
 namespace trivet::cli {
 namespace {

@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "core/module_file.h"
 #include "core/printable.h"
+#include "core/shell_words.h"
 
 namespace trivet::cli {
 namespace {

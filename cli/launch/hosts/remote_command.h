@@ -9,10 +9,6 @@
 
 namespace trivet::cli {
 
-// As one word of a shell's command line, in single quotes if it needs them.
-std::string quoted(const std::string& word);
-std::string quoted(const std::vector<std::string>& words);
-
 // Splits at white space; single and double quotes hold words together, as in --launcher_args "-o 'ProxyCommand nc %h %p'".
 // Throws ConfigError for a quote without its end.
 std::vector<std::string> words_of(const std::string& text);
