@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/printable.h"
+#include "engine/data/foreign_tokens.h"
 #include "engine/data/prepare.h"
 #include "engine/data/token_file.h"
 #include "engine/monitor/number_text.h"
@@ -155,6 +156,7 @@ const auto kTokenNumber = from_to(0, int64_t{1} << 62);
 
 struct ShowArguments {
   std::string file;
+  std::string read_as = "auto";
   int64_t first = 0, count = 64;
   bool verify = false, json = false;
 };
@@ -169,8 +171,13 @@ std::vector<int32_t> some_tokens(const data::TokenSequence& file, int64_t first,
 // A character that is cut in half at either end must not make the JSON invalid.
 std::string text_of(const Json& text) { return text.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
+std::shared_ptr<data::StoredTokenFile> opened(const ShowArguments& arguments) {
+  if (arguments.read_as == "auto") return data::open_token_file(arguments.file);
+  return data::open_ids(arguments.file, arguments.read_as == "uint16" ? data::TokenType::UInt16 : data::TokenType::Int32);
+}
+
 void run_show(const ShowArguments& arguments) {
-  const auto file = data::open_token_file(arguments.file);
+  const auto file = opened(arguments);
   const auto& info = file->info();
   if (arguments.verify) data::verify_tokens(arguments.file);
   const auto ids = some_tokens(*file, arguments.first, arguments.count);
@@ -253,7 +260,7 @@ void add_prepare(CLI::App& data) {
       if (name == arguments->chat_template) arguments->options.chat_template = value;
     for (const auto& [name, value] : EnumNames<ReadAs>::table)
       if (name == arguments->read_as) arguments->options.read_as = value;
-    print_without_waiting(Printing::Result, [&] { run_prepare(*arguments); });
+    print_without_waiting(arguments->json ? Printing::Result : Printing::Progress, [&] { run_prepare(*arguments); });
   });
 }
 
@@ -261,6 +268,11 @@ void add_show(CLI::App& data) {
   auto arguments = std::make_shared<ShowArguments>();
   CLI::App* show = data.add_subcommand("show", "Describe a token file (.tokens, Megatron .bin/.idx, llm.c .bin, NumPy .npy)");
   show->add_option("file", arguments->file, "the token file")->required();
+  show->add_option(
+          "--read-as", arguments->read_as,
+          "auto (default): as what the content of the file says; uint16, uint32: as ids of tokens without a header, such "
+          "as nanoGPT's train.bin")
+      ->check(CLI::IsMember({"auto", "uint16", "uint32"}));
   show->add_option("--first", arguments->first, "number of the first token to print")->check(kTokenNumber);
   show->add_option("--count", arguments->count, "how many tokens to print (default 64)")->check(kTokenNumber);
   show->add_flag("--verify", arguments->verify, "read every token, and compare the checksum if there is one");

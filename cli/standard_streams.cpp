@@ -188,7 +188,10 @@ void print_without_waiting(Printing what, const std::function<void()>& command) 
   command();
   streams.close(what == Printing::Result);
   if (what == Printing::Result && !streams.output().fault().empty() && !streams.output().reader_has_gone())
-    throw Error(ExitCode::Usage, "standard output cannot be written: " + streams.output().fault());
+    throw Error(ExitCode::Usage,
+                "the command has ended its work, but its result, which it prints, is lost: standard output cannot "
+                "be written: " +
+                    streams.output().fault());
 }
 
 }  // namespace trivet::cli

@@ -343,7 +343,8 @@ void remove_tree(FileSystem& files, const std::string& path) {
 
 std::string read_text(FileSystem& files, const std::string& path, int64_t limit_bytes) {
   const auto file = files.open(path);
-  if (file->size() > limit_bytes) throw FileError("read", path, EFBIG);
+  if (file->size() > limit_bytes)
+    throw FileError("read", path, EFBIG, fmt::format("has {} bytes, and at most {} are accepted", file->size(), limit_bytes));
   std::string text(file->size(), '\0');
   file->read_exactly(0, std::as_writable_bytes(std::span(text)));
   return text;

@@ -277,6 +277,7 @@ void OutputGuard::check_folder(const std::string& folder, const std::string& key
   refuse_data(folder + "/.", key);
   const auto own = status_of(folder);
   if (!own) return;
+  if (!S_ISDIR(own->st_mode)) refuse_output(key, folder, "is there, but is no folder; name a folder");
   for (const auto& [path, name] : inputs_)
     if (const auto in = status_of(resolved(path).parent_path()); in && in->st_dev == own->st_dev && in->st_ino == own->st_ino)
       refuse_output(key, folder, fmt::format("holds an input ({}: {}); name another folder", name, printable(path)));

@@ -112,6 +112,7 @@ struct DataConfig {
   std::string validation;            // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;  // with `grows`: 0
   ChatTemplate chat_template = ChatTemplate::None;
+  bool special_tokens = false;  // recognized in texts (engine/data/document_encoder.h)
   Packing packing = Packing::Stream;
   LossOn loss_on = LossOn::Completions;
   bool shuffle = true;

@@ -141,6 +141,10 @@ void add_run_keys(KeyTable& table) {
       .default_note("with data.grows: 0");
   for_text(data.key("chat_template", &DataConfig::chat_template,
                     "how the messages of conversations in lines of JSON become text (docs/data.md)"));
+  for_text(
+      data.key("special_tokens", &DataConfig::special_tokens,
+               "names of special tokens in texts are read as those tokens, not as letters; the one that ends a text ends a "
+               "document there, and what the tokenizer puts around a text is put around each (docs/tokenizers.md)"));
   for_text(data.key(
       "packing", &DataConfig::packing,
       "what a sample is; \"stream\": the next tokens, wherever documents end; \"whole\": as many whole documents as fit, then "

@@ -11,6 +11,8 @@ namespace trivet::data {
 [[noreturn]] inline void bad_file(const std::string& path, const std::string& message) {
   throw DataError(ExitCode::Usage, path + ": " + message);
 }
+// The same for a file that is not there. Megatron's programs name its two files by what their names have in common.
+[[noreturn]] void refuse_missing(const std::string& path);
 // Exit code 18: the file has changed, or its content does not match its own checksum.
 [[noreturn]] inline void data_changed(const std::string& path, const std::string& message) {
   throw DataError(ExitCode::DataChanged, path + ": " + message);

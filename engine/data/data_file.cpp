@@ -21,8 +21,8 @@ int open_regular(const std::string& path) {
   // Without O_NONBLOCK, opening a pipe that nobody writes to would block. The flag has no effect on a regular file.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) check_open_files(path, errno);
-  if (descriptor < 0)
-    bad_file(path, errno == ENOENT ? "no such file" : std::string("cannot be opened: ") + std::strerror(errno));
+  if (descriptor < 0 && errno == ENOENT) refuse_missing(path);
+  if (descriptor < 0) bad_file(path, std::string("cannot be opened: ") + std::strerror(errno));
   return descriptor;
 }
 

@@ -17,7 +17,6 @@
 #include "engine/data/folder_walk.h"
 #include "engine/data/foreign_tokens.h"
 #include "engine/data/input_files.h"
-#include "engine/data/text_check.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_array.h"
 #include "engine/data/token_file.h"
@@ -39,31 +38,6 @@ std::string vocabulary_in_words(const DataOptions& options) {
     case VocabularyKind::Size: return std::to_string(options.vocabulary_size);
   }
   return "?";
-}
-
-// Adds the name of the file to errors of encode and characters_tokenizer, which do not know it.
-template <typename Work>
-auto naming(const std::string& path, Work work) {
-  try {
-    return work();
-  } catch (const DataError& error) {
-    throw DataError(error.exit_code(), path + ": " + error.what());
-  }
-}
-
-// The tokenizer that the config requests. "characters" is built from `text`, the training text.
-std::shared_ptr<Tokenizer> tokenizer_for_text(const DataOptions& options, const std::string& path, const std::string& text) {
-  switch (options.vocabulary) {
-    case VocabularyKind::Bytes: return bytes_tokenizer();
-    case VocabularyKind::Characters: return naming(path, [&] { return characters_tokenizer(text); });
-    case VocabularyKind::Tokenizer: return load_tokenizer(options.tokenizer_file);
-    case VocabularyKind::Size: break;
-  }
-  bad_key(options, "model.vocabulary",
-          fmt::format(
-              "{} is a size, but {} is text, which needs a tokenizer; use \"bytes\", \"characters\" or a tokenizer file, or "
-              "prepare a token file with `trivet data prepare`",
-              options.vocabulary_size, path));
 }
 
 struct Opened {
@@ -167,13 +141,28 @@ std::vector<char32_t> characters_in(const std::vector<InputFile>& files, const D
   return {all.begin(), all.end()};
 }
 
+// The tokenizer that the config requests, for these texts.
+std::shared_ptr<Tokenizer> tokenizer_for(const DataOptions& options, const std::vector<InputFile>& files) {
+  switch (options.vocabulary) {
+    case VocabularyKind::Bytes: return bytes_tokenizer();
+    case VocabularyKind::Characters: return std::make_shared<CharactersTokenizer>(characters_in(files, options));
+    case VocabularyKind::Tokenizer: return load_tokenizer(options.tokenizer_file);
+    case VocabularyKind::Size: break;
+  }
+  bad_key(options, "model.vocabulary",
+          fmt::format(
+              "{} is a size, but {} is text, which needs a tokenizer; use \"bytes\", \"characters\" or a tokenizer file, or "
+              "prepare a token file with `trivet data prepare`",
+              options.vocabulary_size, files[0].path));
+}
+
 // Texts and objects of JSON, which become documents. If `tokenizer` is null, the tokenizer that the config requests is used.
 Opened open_documents(const DataOptions& options, const std::string& name, const std::vector<InputFile>& files,
                       std::shared_ptr<Tokenizer> tokenizer) {
-  if (!tokenizer && options.vocabulary == VocabularyKind::Characters)
-    tokenizer = std::make_shared<CharactersTokenizer>(characters_in(files, options));
-  if (!tokenizer) tokenizer = tokenizer_for_text(options, files[0].path, "");
-  const DocumentEncoder encoder(tokenizer, {.lines = line_kind(options), .chat_template = options.data.chat_template});
+  if (!tokenizer) tokenizer = tokenizer_for(options, files);
+  const DocumentEncoder encoder(tokenizer, {.lines = line_kind(options),
+                                            .chat_template = options.data.chat_template,
+                                            .special_tokens = options.data.special_tokens});
   EncodedText all;
   TextPieces pieces(files, kTextPieceBytes,
                     [&](std::string_view text, size_t limit) { return tokenizer->piece_bytes(text, limit); });
@@ -210,29 +199,16 @@ Opened open_shards(const DataOptions& options, const std::vector<std::string>& p
   return {std::make_shared<JoinedTokens>(std::move(parts)), tokenizer};
 }
 
-// One text, which is encoded as a whole.
-Opened open_text(const DataOptions& options, const InputFile& file, std::shared_ptr<Tokenizer> tokenizer) {
-  std::string text = read_text(file.path);
-  TextCheck check;
-  if (!file.any_bytes) check.add(text), check.finish();
-  if (!check.is_text()) refuse_bytes(file.path, check.in_words());
-  if (!file.any_bytes && text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
-  if (text.empty()) bad_file(file.path, "has no text");
-  if (!tokenizer) tokenizer = tokenizer_for_text(options, file.path, text);
-  std::vector<int32_t> ids = naming(file.path, [&] { return tokenizer->encode(text); });
-  const auto end = static_cast<int64_t>(ids.size());
-  return {
-      std::make_shared<TokenArray>(EncodedText{.ids = std::move(ids), .document_ends = {end}}, tokenizer->vocabulary_size()),
-      tokenizer};
-}
-
-void note_chat_template(const DataOptions& options, const InputFiles& inputs, Opened& opened) {
+// Keys that say how texts become tokens.
+void note_keys_of_texts(const DataOptions& options, const InputFiles& inputs, Opened& opened) {
+  const auto note_no_effect = [&](const char* key) {
+    opened.notes.push_back(fmt::format("{} has no effect: {} holds tokens, made as the command that wrote it was told", key,
+                                       printable(inputs.tokens[0])));
+  };
+  if (options.data.special_tokens && !inputs.tokens.empty()) note_no_effect("data.special_tokens");
   if (options.data.chat_template == ChatTemplate::None) return;
   if (!inputs.tokens.empty())
-    opened.notes.push_back(
-        fmt::format("data.chat_template has no effect: {} holds tokens, made with the template of the command that "
-                    "wrote it",
-                    printable(inputs.tokens[0])));
+    note_no_effect("data.chat_template");
   else if (opened.tokenizer)
     for (std::string& note : notes_on_template(options.data.chat_template, *opened.tokenizer))
       opened.notes.push_back(std::move(note));
@@ -244,18 +220,15 @@ Opened open_any(const DataOptions& options, const std::string& pattern, FolderUs
   const InputFiles inputs = find_inputs(matching.paths, options.data.read_as, use);
   if (!inputs.tokens.empty() && !inputs.texts.empty())
     bad_file(inputs.texts[0].path, "is not a token file, but other files that the pattern names are; name files of one kind");
-  const bool is_one_text = matching.paths == std::vector{inputs.texts.empty() ? "" : inputs.texts[0].path};
   Opened opened;
   if (inputs.tokens.size() == 1)
     opened = open_token_data(options, inputs.tokens[0]);
   else if (!inputs.tokens.empty())
     opened = open_shards(options, inputs.tokens);
-  else if (is_one_text && inputs.texts[0].kind == FileKind::Text)
-    opened = open_text(options, inputs.texts[0], std::move(tokenizer));
   else
     opened = open_documents(options, pattern, inputs.texts, std::move(tokenizer));
   opened.notes = inputs.notes;
-  note_chat_template(options, inputs, opened);
+  note_keys_of_texts(options, inputs, opened);
   opened.files = inputs.tokens;
   for (const InputFile& file : inputs.texts) opened.files.push_back(file.path);
   if (!matching.note.empty()) opened.notes.push_back(matching.note);

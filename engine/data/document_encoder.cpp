@@ -60,6 +60,22 @@ bool counts_some_after(const EncodedText& text, size_t first) {
   return std::find(text.ignored.begin() + static_cast<std::ptrdiff_t>(first), text.ignored.end(), 0) != text.ignored.end();
 }
 
+// Each of these tokens ends a document.
+void add_ends_after(int32_t id, EncodedText& text, size_t first) {
+  for (size_t i = first; id >= 0 && i < text.ids.size(); ++i)
+    if (text.ids[i] == id) text.document_ends.push_back(static_cast<int64_t>(i) + 1);
+}
+
+bool ends_with_document(const EncodedText& text) {
+  return !text.document_ends.empty() && text.document_ends.back() == static_cast<int64_t>(text.ids.size());
+}
+
+int64_t count_of(std::string_view part, std::string_view text) {
+  int64_t count = 0;
+  for (size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + part.size())) ++count;
+  return count;
+}
+
 std::string place_of(const InputPiece& piece) {
   if (piece.first_byte == 0) return piece.path;
   return fmt::format("{}: in the piece that starts at byte {}", piece.path, piece.first_byte);
@@ -70,6 +86,7 @@ std::string place_of(const InputPiece& piece) {
 DocumentEncoder::DocumentEncoder(std::shared_ptr<const Tokenizer> tokenizer, const EncoderOptions& options)
     : tokenizer_(std::move(tokenizer)),
       special_tokens_(options.special_tokens),
+      end_name_(end_of_text_of(*tokenizer_)),
       line_options_(line_options(*tokenizer_, options)) {}
 
 void DocumentEncoder::add_ids(std::span<const int32_t> ids, bool ignored, EncodedText& out) const {
@@ -82,6 +99,7 @@ void DocumentEncoder::add_ids(std::span<const int32_t> ids, bool ignored, Encode
 
 void DocumentEncoder::add_text(std::string_view text, bool ignored, EncodedText& out) const {
   if (text.empty()) return;
+  if (!special_tokens_ && !end_name_.empty()) out.facts.add_mark(end_name_, count_of(end_name_, text));
   add_ids(special_tokens_ ? tokenizer_->encode_with_special(text) : tokenizer_->encode(text), ignored, out);
 }
 
@@ -108,6 +126,13 @@ void DocumentEncoder::add(const Document& document, EncodedText& out) const {
   if (end > (out.document_ends.empty() ? 0 : out.document_ends.back())) out.document_ends.push_back(end);
 }
 
+void DocumentEncoder::end_text(EncodedText& out) const {
+  add_ids(line_options_.frame.after, false, out);
+  if (const int32_t id = tokenizer_->special_id(line_options_.end_of_text); id >= 0 && line_options_.end_of_each_text)
+    add_ids(std::span(&id, 1), false, out);
+  out.document_ends.push_back(static_cast<int64_t>(out.ids.size()));
+}
+
 EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
   EncodedText out;
   if (piece.lines) {
@@ -126,12 +151,11 @@ EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
         piece.path,
         "is a text, which has no pairs of answers; use lines of JSON (.jsonl) with \"prompt\", \"chosen\" and \"rejected\"");
   if (piece.begins_document) add_ids(line_options_.frame.before, false, out);
+  const size_t first = out.ids.size();
   naming_place(place_of(piece), [&] { add_text(piece.text, false, out); });
+  if (special_tokens_) add_ends_after(tokenizer_->special_id(end_name_), out, first);
   if (!piece.ends_document) return out;
-  add_ids(line_options_.frame.after, false, out);
-  if (const int32_t id = tokenizer_->special_id(line_options_.end_of_text); id >= 0 && line_options_.end_of_each_text)
-    add_ids(std::span(&id, 1), false, out);
-  out.document_ends.push_back(static_cast<int64_t>(out.ids.size()));
+  if (!ends_with_document(out)) end_text(out);
   return out;
 }
 

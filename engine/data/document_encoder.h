@@ -20,7 +20,9 @@ struct EncoderOptions {
   LineKind lines = LineKind::Text;  // with Pair, the documents of a text are pairs, and only lines of JSON are accepted
   ChatTemplate chat_template = ChatTemplate::None;
   bool end_of_each_text = false;  // also after texts; completions end with the token if the vocabulary has it
-  bool special_tokens = false;    // recognized in all texts, and the tokenizer's frame is put around each but conversations
+  // Special tokens are recognized in all texts, the end of a text ends a document there, and the tokenizer's frame is put
+  // around each text but conversations.
+  bool special_tokens = false;
 };
 
 // Any number of threads may use one.
@@ -35,10 +37,12 @@ class DocumentEncoder {
 
  private:
   void add_text(std::string_view text, bool ignored, EncodedText& out) const;
+  void end_text(EncodedText& out) const;
   void add_ids(std::span<const int32_t> ids, bool ignored, EncodedText& out) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool special_tokens_;
+  std::string end_name_;  // of the token that ends a text; empty: there is none
   LineOptions line_options_;
 };
 

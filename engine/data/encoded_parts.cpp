@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <span>
 
 #include "engine/data/data_error.h"
 #include "engine/data/hash.h"
@@ -67,10 +68,15 @@ void EncodedParts::write(const std::string& file, const EncodedText& text) const
   writer.finish();
 }
 
-void EncodedParts::copy(const std::string& file, TokenFileWriter& output) {
+void EncodedParts::copy(const std::string& file, bool goes_on, TokenFileWriter& output) const {
   constexpr int64_t kPiece = 1 << 20;
   const auto part = open_token_file(file);
-  const std::vector<int64_t> ends = part->document_ends();
+  std::vector<int64_t> ends = part->document_ends();
+  if (goes_on && !ends.empty()) {
+    int32_t last = 0;
+    part->read(part->tokens() - 1, std::span(&last, 1));
+    if (last != tokenizer_.special_id(end_of_text_of(tokenizer_))) ends.pop_back();
+  }
   auto end = ends.begin();
   for (int64_t first = 0; first < part->tokens(); first += kPiece) {
     EncodedText text;

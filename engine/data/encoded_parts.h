@@ -30,8 +30,9 @@ class EncodedParts {
   static bool holds(const std::string& file);
   // Any thread may write any part.
   void write(const std::string& file, const EncodedText& text) const;
-  // Adds the tokens of a part to the output.
-  static void copy(const std::string& file, TokenFileWriter& output);
+  // Adds the tokens of a part to the output. `goes_on`: what is after its last token that ends a text, which the file has as a
+  // document, is the beginning of one.
+  void copy(const std::string& file, bool goes_on, TokenFileWriter& output) const;
   // Removes all parts, also those of earlier preparations with other settings.
   void remove() const;
 

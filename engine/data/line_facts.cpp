@@ -14,11 +14,18 @@ void LineFacts::add_unread(std::string key) {
   more_unread = true;
 }
 
+void LineFacts::add_mark(const std::string& name, int64_t times) {
+  if (times == 0) return;
+  mark = name;
+  marks += times;
+}
+
 void LineFacts::add(const LineFacts& more) {
   for (const std::string& key : more.unread) add_unread(key);
   more_unread = more_unread || more.more_unread;
   documents += more.documents;
   without_targets += more.without_targets;
+  add_mark(more.mark, more.marks);
 }
 
 std::vector<std::string> LineFacts::sentences() const {
@@ -31,6 +38,11 @@ std::vector<std::string> LineFacts::sentences() const {
         fmt::format("{} of {} documents have no token that the loss counts, because they have no answer, an empty one, or only "
                     "answers of weight 0; nothing is learned from them",
                     without_targets, documents));
+  if (marks > 0)
+    all.push_back(fmt::format(
+        "the text has {} {}, read as the letters that it is made of; to read special tokens as tokens, of which this "
+        "one ends a document, set data.special_tokens (--special-tokens of `trivet data prepare`)",
+        mark, marks == 1 ? "once" : fmt::format("{} times", marks)));
   return all;
 }
 

@@ -1,4 +1,5 @@
-// What lines of JSON have that training does not use: keys that are not read, and documents that the loss learns nothing from.
+// What training does not use of texts and lines of JSON: keys that are not read, documents that the loss learns nothing from,
+// and names of special tokens that are read as letters.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,11 @@ struct LineFacts {
   std::set<std::string> unread;  // keys that hold something: "id", "messages.name"; the first ones, if there are many
   bool more_unread = false;
   int64_t documents = 0, without_targets = 0;
+  std::string mark;  // the name of the token that ends a text, if texts hold it
+  int64_t marks = 0;
 
   void add_unread(std::string key);
+  void add_mark(const std::string& name, int64_t times);
   void add(const LineFacts& more);
   // For people; empty if there is nothing to tell.
   std::vector<std::string> sentences() const;

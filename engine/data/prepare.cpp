@@ -17,6 +17,7 @@
 #include "engine/data/data_error.h"
 #include "engine/data/document_encoder.h"
 #include "engine/data/encoded_parts.h"
+#include "engine/data/file_pattern.h"
 #include "engine/data/token_file.h"
 #include "engine/data/work_threads.h"
 
@@ -48,11 +49,34 @@ std::string name_of(fs::file_type type) {
   }
 }
 
+bool is_pattern(const std::string& name) {
+  std::error_code none;
+  return fs::path(name).filename().string().find('*') != std::string::npos && !fs::exists(name, none);
+}
+
+// The inputs, and the files that match those with a "*", as in data.train.
+MatchingFiles named_files(const std::vector<std::string>& inputs) {
+  MatchingFiles all;
+  for (const std::string& input : inputs) {
+    MatchingFiles matching = matching_files(input);
+    all.paths.insert(all.paths.end(), matching.paths.begin(), matching.paths.end());
+    if (!matching.note.empty()) all.note += (all.note.empty() ? "" : "; ") + matching.note;
+  }
+  return all;
+}
+
 // A file of tokens in a folder of texts would be left out of it the next time, so none is put there.
 void check_not_input(const PrepareOptions& options, const InputFiles& inputs) {
   OutputGuard guard;
   for (const InputFile& text : inputs.texts) guard.reads(text.path, "a text");
-  for (const std::string& input : options.inputs) guard.reads_data(input, "an input");
+  for (const std::string& input : options.inputs)
+    if (is_pattern(input))
+      guard.reads_matching(
+          fs::path(input).parent_path().string(),
+          [pattern = fs::path(input).filename().string()](std::string_view name) { return matches(pattern, name); },
+          "an input");
+    else
+      guard.reads_data(input, "an input");
   const bool built_in = options.train_bpe > 0 || options.vocabulary == "bytes" || options.vocabulary == "characters";
   if (!built_in) guard.reads(options.vocabulary, "--vocabulary");
   guard.check_not_input({.path = options.output, .key = "--output", .what = "tokens"});
@@ -90,12 +114,12 @@ class Preparation {
                                          options_.special_tokens, options_.pairs ? " pairs" : ""),
                              options_.pairs);
     PrepareResult result{.vocabulary_size = tokenizer->vocabulary_size(), .tokenizer = tokenizer->name()};
-    const std::vector<std::string> files = encode(tokenizer, parts, result);
-    if (options_.pairs) note_equal_pairs(files, result);
+    const std::vector<Part> encoded = encode(tokenizer, parts, result);
+    if (options_.pairs) note_equal_pairs(encoded, result);
     TokenFileWriter writer(options_.output, *tokenizer, options_.pairs);
-    for (size_t i = 0; i < files.size(); ++i) {
-      EncodedParts::copy(files[i], writer);
-      report("writing tokens", static_cast<double>(i + 1) / static_cast<double>(files.size()));
+    for (size_t i = 0; i < encoded.size(); ++i) {
+      parts.copy(encoded[i].file, encoded[i].goes_on, writer);
+      report("writing tokens", static_cast<double>(i + 1) / static_cast<double>(encoded.size()));
     }
     refuse_without_targets(writer);
     writer.finish();
@@ -117,21 +141,25 @@ class Preparation {
     return options_.threads > 0 ? options_.threads : static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
   }
 
-  // Returns the files of all parts in their order.
-  std::vector<std::string> encode(const std::shared_ptr<Tokenizer>& tokenizer, const EncodedParts& parts,
-                                  PrepareResult& result) {
+  struct Part {
+    std::string file;
+    bool goes_on = false;  // the next part goes on with its text
+  };
+
+  // Returns all parts in their order.
+  std::vector<Part> encode(const std::shared_ptr<Tokenizer>& tokenizer, const EncodedParts& parts, PrepareResult& result) {
     const DocumentEncoder encoder(tokenizer, {.lines = line_kind(),
                                               .chat_template = options_.chat_template,
                                               .end_of_each_text = options_.end_of_text,
                                               .special_tokens = options_.special_tokens});
     TextPieces pieces(inputs_.texts, options_.piece_bytes,
                       [&](std::string_view text, size_t limit) { return tokenizer->piece_bytes(text, limit); });
-    std::vector<std::string> files;
+    std::vector<Part> all;
     WorkThreads workers(threads());
     const auto read_all = [&] {
       for (InputPiece piece; !workers.has_failed() && pieces.next(piece);) {
-        const std::string file = parts.file_of(static_cast<int64_t>(files.size()), piece);
-        files.push_back(file);
+        const std::string file = parts.file_of(static_cast<int64_t>(all.size()), piece);
+        all.push_back({file, !piece.lines && !piece.ends_document});
         if (EncodedParts::holds(file))
           ++result.pieces_done_before;
         else
@@ -152,8 +180,8 @@ class Preparation {
     workers.finish();
     report(kEncoding, 1, pieces.bytes());
     result.text_bytes = pieces.bytes();
-    result.pieces = static_cast<int64_t>(files.size());
-    return files;
+    result.pieces = static_cast<int64_t>(all.size());
+    return all;
   }
 
   std::shared_ptr<Tokenizer> make_tokenizer() {
@@ -179,6 +207,9 @@ class Preparation {
     const auto learned = train_bpe(words, size, [&](int64_t tokens, int64_t of) {
       report("learning merges", static_cast<double>(tokens) / static_cast<double>(of));
     });
+    if (learned->vocabulary_size() < size)
+      learned_fewer_ = fmt::format("{} tokens were learned, not {}: the texts have no more pairs of tokens that occur twice",
+                                   learned->vocabulary_size() + static_cast<int64_t>(special.size()), options_.train_bpe);
     if (special.empty()) return learned;
     BpeVocabulary vocabulary = learned->vocabulary();
     for (const std::string& token : special) {
@@ -206,9 +237,9 @@ class Preparation {
   }
 
   // Pairs with equal answers teach nothing.
-  void note_equal_pairs(const std::vector<std::string>& files, PrepareResult& result) const {
+  void note_equal_pairs(const std::vector<Part>& parts, PrepareResult& result) const {
     PairCounts counts;
-    for (const std::string& file : files) counts.add(count_pairs(*open_tokens(file)));
+    for (const Part& part : parts) counts.add(count_pairs(*open_tokens(part.file)));
     if (counts.all > 0 && counts.equal == counts.all) bad_file(options_.inputs[0], counts.in_words());
     if (counts.equal > 0) result.notes.push_back(counts.in_words());
   }
@@ -223,6 +254,7 @@ class Preparation {
   void add_notes(const Tokenizer& tokenizer, PrepareResult& result) const {
     for (std::string& note : notes_on_template(options_.chat_template, tokenizer)) result.notes.push_back(std::move(note));
     result.notes.insert(result.notes.end(), inputs_.notes.begin(), inputs_.notes.end());
+    if (!learned_fewer_.empty()) result.notes.push_back(learned_fewer_);
     for (std::string& sentence : facts_.sentences()) result.notes.push_back(std::move(sentence));
   }
 
@@ -246,7 +278,8 @@ class Preparation {
   const PrepareOptions& options_;
   const PrepareProgress& progress_;
   InputFiles inputs_;
-  LineFacts facts_;  // of the parts that were not encoded before
+  std::string learned_fewer_;  // a note on a vocabulary
+  LineFacts facts_;            // of the parts that were not encoded before
   std::mutex facts_mutex_;
 };
 
@@ -254,9 +287,11 @@ class Preparation {
 
 PrepareResult prepare(const PrepareOptions& options, const PrepareProgress& progress) {
   if (options.inputs.empty()) throw DataError(ExitCode::Usage, "data prepare: no input; name one or more texts");
-  for (const auto& input : options.inputs) check_input(input);
+  const MatchingFiles named = named_files(options.inputs);
+  for (const std::string& input : named.paths) check_input(input);
   check_vocabulary(options);
-  InputFiles inputs = find_inputs(options.inputs, options.read_as, FolderUse::Prepare);
+  InputFiles inputs = find_inputs(named.paths, options.read_as, FolderUse::Prepare);
+  if (!named.note.empty()) inputs.notes.push_back(named.note);
   if (!inputs.tokens.empty()) refuse_tokens(inputs.tokens[0]);
   check_not_input(options, inputs);
   check_output(options);

@@ -95,9 +95,12 @@ class TrivetTokens : public StoredTokenFile {
   void read_header() {
     const std::string start = file_.text(0, sizeof header_);
     if (!start.starts_with(kTrivetMagic))
-      bad_file(
-          file_.path(),
-          "is not a token file (it does not start with \"TRIVTOK\"); if it is a text, give it another name, such as NAME.txt");
+      bad_file(file_.path(),
+               fmt::format("is not a token file (it does not start with \"TRIVTOK\"); {}",
+                           file_.path().ends_with(".tokens")
+                               ? "if it is a text, give it another name, such as NAME.txt"
+                               : "ids of tokens without a header, such as nanoGPT's train.bin, are read with --read-as uint16 "
+                                 "(in a config: data.read_as)"));
     if (start.size() < sizeof header_)
       data_changed(file_.path(),
                    fmt::format("is truncated: it has {} bytes, but the header alone has {}", start.size(), sizeof header_));

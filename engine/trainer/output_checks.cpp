@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "engine/config/load.h"
 #include "engine/data/file_pattern.h"
 #include "engine/monitor/csv.h"
 #include "engine/monitor/jsonl.h"
@@ -124,8 +125,9 @@ void add_inputs_of_run(OutputGuard& guard, const Config& config, const std::stri
   guard.reads(config.vocabulary.tokenizer_file, "model.vocabulary");
   guard.reads(config.pipeline.schedule_file, "pipeline.schedule");
   guard.reads(config.pipeline.cost_file, "pipeline.partition");
-  guard.reads(init_from, "--init-from");
-  if (!init_from.empty()) add_steps(guard, init_from, "--init-from");
+  const std::string key = is_given(config, "model.from") ? "model.from" : "--init-from";
+  guard.reads(init_from, key);
+  if (!init_from.empty()) add_steps(guard, init_from, key);
 }
 
 void check_outputs(const Config& config, const TrainOptions& options, Force force) {

@@ -133,9 +133,13 @@ TEST_F(UnreadOutput, OfAPreparationThatIsCompleteIsNoFailureIfItsReaderHasGone) 
   EXPECT_EQ(piped.wait(), 0);
   const Descriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   RunningProgram onto_full_disk(folder, {"data", "prepare", "text.txt", "-o", "full.tokens"}, {}, {full.number(), -1});
-  EXPECT_EQ(onto_full_disk.wait(), 2);
-  EXPECT_THAT(folder.read("err"), HasSubstr("trivet: error: standard output cannot be written: No space left on device"));
+  EXPECT_EQ(onto_full_disk.wait(), 0);
+  EXPECT_THAT(folder.read("err"), HasSubstr("what it prints there is lost"));
   EXPECT_EQ(folder.read("piped.tokens"), folder.read("full.tokens"));
+  RunningProgram of_json(folder, {"data", "prepare", "text.txt", "-o", "json.tokens", "--json"}, {}, {full.number(), -1});
+  EXPECT_EQ(of_json.wait(), 2) << "what it prints is the result";
+  EXPECT_THAT(folder.read("err"),
+              HasSubstr("its result, which it prints, is lost: standard output cannot be written: No space"));
 }
 
 // As a program that SIGPIPE ends, also where that signal is ignored.

@@ -133,6 +133,7 @@ TEST_F(OutputGuardTest, FoldersAreCheckedByTheNamesOfTheirFiles) {
   EXPECT_NO_THROW(check(at("not-there"), {"c.json"}));
   EXPECT_THROW(guard.check_folder(folder_.path(), "--output"), ConfigError);
   EXPECT_NO_THROW(guard.check_folder(at("not-there"), "--output"));
+  EXPECT_THROW(guard.check_folder(at("own.html"), "--output"), ConfigError) << "it is no folder";
 }
 
 // Later outputs, and whether they may be where `first` is.

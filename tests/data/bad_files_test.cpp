@@ -4,11 +4,14 @@
 
 #include <cstring>
 #include <filesystem>
+#include <functional>
 
 #include "engine/data/bpe_files.h"
 #include "engine/data/dataset.h"
 #include "engine/data/hash.h"
+#include "engine/data/input_files.h"
 #include "engine/data/text_file.h"
+#include "engine/data/token_array.h"
 #include "engine/data/token_file.h"
 #include "engine/data/token_header.h"
 #include "engine/data/token_source.h"
@@ -190,7 +193,19 @@ TEST_F(BadFile, AnImpossibleWidthOrPlace) {
               "impossible header: 10 tokens at byte 192");
 }
 
+TEST_F(BadFile, AMissingOneWhoseNameIsWhatTwoFilesOfMegatronBeginWith) {
+  expect_error([&] { open_tokens(path("web_text_document")); }, kUsage, path("web_text_document") + ": no such file");
+  write("web_text_document.bin", "x"), write("web_text_document.idx", "x");
+  const std::string named = path("web_text_document");
+  for (const auto& open : {std::function<void()>([&] { open_tokens(named); }),
+                           std::function<void()>([&] { find_inputs({named}, ReadAs::Auto, FolderUse::Train); })})
+    expect_error(open, kUsage, named + ": no such file; " + named + ".bin, with its .idx, is there: name that");
+}
+
 TEST_F(BadFile, ATokenOutsideTheVocabulary) {
+  const std::vector<int32_t> wide{3, static_cast<int32_t>(4'000'000'000)};
+  expect_error([&] { check_ids(0, wide, 50, "ids.bin"); }, kUsage,
+               "ids.bin: token 1 is -294967296 (4000000000 as uint32), outside the vocabulary of 50 (0 to 49)");
   write("a.tokens", with_header([](TokenHeader& header) { header.vocabulary_size = 50; }));  // '2' is 50
   const auto file = open_tokens(path("a.tokens"));
   std::vector<int32_t> ids(4);

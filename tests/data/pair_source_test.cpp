@@ -298,8 +298,7 @@ TEST_F(PairFiles, AreReadForDpoAndOnlyForIt) {
   expect_error(
       [&] { open_text_data(with); }, ExitCode::Usage,
       folder_.at("b.txt") +
-          R"(: has no pairs of answers, which training.objective "dpo" needs; use lines of JSON (.jsonl) with "prompt", )"
-          R"("chosen" and "rejected", or a token file that `trivet data prepare --pairs` made of them)");
+          R"(: is a text, which has no pairs of answers; use lines of JSON (.jsonl) with "prompt", "chosen" and "rejected")");
 }
 
 TEST_F(PairFiles, FineTuningNeedsPrompts) {

@@ -1,11 +1,13 @@
 #include "engine/data/prepare.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/data/dataset.h"
 #include "engine/data/token_file.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/files.h"
@@ -13,6 +15,11 @@
 
 namespace trivet::data {
 namespace {
+
+using testing::Conditional;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
 
 class Prepare : public testing::Test {
  protected:
@@ -64,11 +71,64 @@ TEST_F(Prepare, LearnsAVocabularyThatTheTokenFileThenHolds) {
   with.piece_bytes = 8;  // a text may be several pieces
   const PrepareResult result = prepare(with);
   EXPECT_EQ(result.vocabulary_size, 262);
+  EXPECT_THAT(result.notes, IsEmpty());
   EXPECT_EQ(text_of(with.output), "hello hello<|endoftext|>\xC3\xA9 hallo\n<|endoftext|>");
   PrepareOptions again = options(with.output);  // the token file serves as a tokenizer
   again.output = folder_.at("again.tokens");
   prepare(again);
   EXPECT_EQ(open_token_file(again.output)->info().tokenizer_text, open_token_file(with.output)->info().tokenizer_text);
+}
+
+TEST_F(Prepare, SaysThatFewerTokensWereLearned) {
+  PrepareOptions with = options("bytes");
+  with.train_bpe = 5000;
+  const PrepareResult result = prepare(with);
+  EXPECT_LT(result.vocabulary_size, 300);
+  EXPECT_THAT(result.notes, ElementsAre(testing::StartsWith(std::to_string(result.vocabulary_size) +
+                                                            " tokens were learned, not 5000: the texts have no more pairs")));
+}
+
+TEST_F(Prepare, AStarStandsForTheFilesThatMatchAsInTraining) {
+  PrepareOptions with = options("bytes");
+  folder_.write("p-2.txt", "two"), folder_.write("p-1.txt", "one "), folder_.write(".p-3.txt", "hidden");
+  with.inputs = {folder_.at("*p-*")};
+  const PrepareResult result = prepare(with);
+  EXPECT_EQ(text_of(with.output), "one two");
+  EXPECT_THAT(result.notes, Contains(testing::HasSubstr("leaves out folders and hidden files")));
+  with.output = folder_.at("p-4.tokens");
+  EXPECT_THROW(prepare(with), ConfigError) << "the next command would read it";
+  with.inputs = {folder_.at("nothing*")};
+  expect_error([&] { prepare(with); }, ExitCode::Usage, with.inputs[0] + ": no file matches");
+}
+
+// As TinyStories is published: one text, in which the token that ends a text stands between the documents.
+TEST_F(Prepare, TheEndOfATextInATextIsToldOrEndsADocument) {
+  const std::string text = folder_.write("stories.txt", "Once.</s>Twice.\n</s>Thrice.");
+  for (const bool special : {false, true}) {
+    PrepareOptions with = options(tokenizer_file("llama3.json"));
+    with.inputs = {text};
+    with.special_tokens = special;
+    with.replace = true;
+    EXPECT_THAT(
+        prepare(with).notes,
+        Conditional(special, IsEmpty(), ElementsAre(testing::HasSubstr("the text has </s> 2 times, read as the letters"))));
+    DataOptions training;
+    training.data.train = text;
+    training.data.validation_fraction = 0;
+    training.data.special_tokens = special;
+    training.vocabulary = VocabularyKind::Tokenizer;
+    training.tokenizer_file = with.vocabulary;
+    const Dataset dataset = open_dataset(training);
+    EXPECT_EQ(dataset.notes.size(), special ? 0u : 1u);
+    const auto file = open_token_file(with.output);
+    EXPECT_EQ(dataset.train->document_ends(), file->document_ends());
+    EXPECT_EQ(file->document_ends().size(), special ? 3u : 1u);
+    std::vector<int32_t> ids(static_cast<size_t>(file->tokens())), of_training = ids;
+    file->read(0, ids), dataset.train->read(0, of_training);
+    EXPECT_EQ(ids, of_training);
+    training.data.train = with.output;
+    EXPECT_EQ(open_dataset(training).notes.size(), special ? 1u : 0u) << "the key has no effect on tokens";
+  }
 }
 
 TEST_F(Prepare, PutsSpecialTokensAroundEachInputIfAsked) {
@@ -217,8 +277,12 @@ TEST_F(Prepare, SpecialTokensAreThoseOfEachTextForAnyNumberOfThreads) {
       ends.push_back(static_cast<int64_t>(ids.size()));
     };
     add(frame.before);
-    add(tokenizer->encode_with_special(text));
+    for (const int32_t id : tokenizer->encode_with_special(text)) {
+      ids.push_back(id);
+      if (id == end) ends.push_back(static_cast<int64_t>(ids.size()));
+    }
     finish();
+    const size_t lines_begin = ends.size();
     for (int i = 0; i < 300; ++i) {
       add(frame.before);
       add(tokenizer->encode_with_special("question " + std::to_string(i) + "<s>a"));
@@ -235,7 +299,7 @@ TEST_F(Prepare, SpecialTokensAreThoseOfEachTextForAnyNumberOfThreads) {
     EXPECT_EQ(file->document_ends(), ends) << name;
     std::vector<int32_t> targets = written;
     file->ignore(0, targets);
-    const std::vector<int32_t> prompt(targets.begin() + ends[1], targets.begin() + ends[2]);
+    const std::vector<int32_t> prompt(targets.begin() + ends[lines_begin], targets.begin() + ends[lines_begin + 1]);
     EXPECT_EQ(prompt.front(), -1) << "the beginning of the frame is ignored with the prompt";
     EXPECT_EQ(prompt.back(), end);
 
@@ -256,7 +320,7 @@ TEST_F(Prepare, ConversationsHaveSpecialTokensOfOtherPrograms) {
   const auto ends_in = [&](bool special_tokens) {
     with.special_tokens = special_tokens;
     with.replace = true;
-    EXPECT_TRUE(prepare(with).notes.empty());
+    EXPECT_EQ(prepare(with).notes.size(), special_tokens ? 0u : 1u) << "that </s> is read as letters";
     const auto file = open_token_file(with.output);
     std::vector<int32_t> ids(file->tokens());
     file->read(0, ids);
