@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/printable.h"
+#include "engine/config/key_table.h"
 
 namespace trivet::config {
 namespace {
@@ -86,12 +88,6 @@ const std::vector<Meaning>& meanings() {
       {"bf16.enabled", {"use_bf16"}},
   };
   return list;
-}
-
-std::string lower_words(const std::string& name) {
-  std::string text = name;
-  for (char& c : text) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
 }
 
 bool has(const Names& names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
@@ -197,7 +193,8 @@ std::string of_wrapper(const JsonNode& root) {
           "\"{}\" names another file, {}, which is not read from here; give that file, or put its keys at the "
           "top level of this one",
           printable(member.key), quoted(printable(member.value.text)));
-    if (member.value.kind != JsonKind::Object) continue;
+    const bool is_section = key_table().is_section(member.key);  // of which a brace may be missing
+    if (member.value.kind != JsonKind::Object || is_section) continue;
     const Names inside = given_of(member.value, kSectionsOfConfigs);
     if (inside.size() >= (names_a_config ? 1u : 2u))
       return fmt::format("the config is inside \"{}\" ({}), where it is not read; move the keys of \"{}\" to the top level",
@@ -273,17 +270,26 @@ std::string section_called(const std::string& plain) {
 
 }  // namespace
 
-std::string key_meant_by(const std::string& name) {
-  const std::string plain = lower_words(name);
-  for (const Meaning& meaning : meanings())
-    if (has(meaning.names, plain)) return std::string(meaning.path);
-  return "";
+std::string lower_words(const std::string& name) {
+  std::string text = name;
+  for (char& c : text) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
 }
 
-bool is_path_with_underscores(const std::string& name, const std::string& path) {
-  if (path.find('.') == std::string::npos || name.size() > path.size()) return false;
-  const std::string plain = lower_words(name);
-  return plain == flattened(path, true) || plain == flattened(path, false);
+std::string key_meant_by(const std::string& name) {
+  static const std::unordered_map<std::string_view, std::string_view> paths = [] {
+    std::unordered_map<std::string_view, std::string_view> by_name;
+    for (const Meaning& meaning : meanings())
+      for (const std::string_view other : meaning.names) by_name.emplace(other, meaning.path);
+    return by_name;
+  }();
+  const auto found = paths.find(lower_words(name));
+  return found == paths.end() ? "" : std::string(found->second);
+}
+
+std::vector<std::string> paths_with_underscores(const std::string& path) {
+  if (path.find('.') == std::string::npos) return {};
+  return {flattened(path, true), flattened(path, false)};
 }
 
 bool has_words_of(const std::string& name, const std::string& words) {
