@@ -144,7 +144,8 @@ bool is_comment(const std::string& name) {
 // files.
 bool matters(const std::string& meant, const JsonNode& value) {
   const bool is_of_model = meant.starts_with("model.") && !meant.starts_with("model.lora.") && meant != "model.sequence_length";
-  return changes_weights(meant) || (is_of_model && value.kind == JsonKind::Number);
+  const bool is_of_layout = meant.starts_with("parallel.") && value.number > 1;
+  return changes_weights(meant) || (value.kind == JsonKind::Number && (is_of_model || is_of_layout));
 }
 
 JsonNode integer_node(int64_t value, Position at) {
@@ -422,7 +423,10 @@ void Document::collect_section(const JsonMember& member, const std::string& path
   } else if (is_auto(value)) {
     mistakes_.add(value.at, path, "\"auto\" is not accepted; state the section's values or remove it");
   } else if (value.kind != JsonKind::Null) {
-    mistakes_.add(value.at, path, fmt::format("{} is not accepted; an object is expected", shown(value)));
+    const std::string advice = table_.advice_on(path);
+    mistakes_.add(
+        value.at, path,
+        fmt::format("{} is not accepted; an object is expected{}", shown(value), advice.empty() ? "" : "; " + advice));
   }
 }
 
@@ -472,7 +476,12 @@ std::string Document::advice_on_unknown(const JsonMember& member, const std::str
   constexpr size_t kShort = 5;  // such a name is near to many
   if (has_a_place && member.key.size() <= kShort) near.clear();
   for (const std::string& name : near) unknown_values_.push_back(within + name);
-  if (!near.empty()) return "; did you mean " + one_of(near) + "?";
+  if (!near.empty()) {
+    const KeyEntry* first = table_.find(table_.canonical(within + near.front()));
+    const bool is_called_otherwise = first && first->effect == Effect::NotImplemented && !first->instead.empty();
+    return fmt::format("; did you mean {}?{}", one_of(near),
+                       is_called_otherwise ? fmt::format(" Trivet has {} instead", first->instead) : "");
+  }
   if (const auto names = section.empty() ? std::vector<std::string>() : names_continuing(member.key, here); !names.empty()) {
     for (const std::string& name : names) unknown_values_.push_back(within + name);
     return "; did you mean " + one_of(names) + "?";

@@ -84,6 +84,11 @@ const std::vector<Meaning>& meanings() {
       {"checkpoint.keep", {"save_total_limit"}},
       {"checkpoint.directory", {"output_dir", "save_dir"}},
       {"training.evaluate_every", {"eval_steps", "eval_interval"}},
+      {"parallel.tensor",
+       {"tp", "tp_size", "tp_degree", "tensor_parallel_size", "tensor_parallel_degree", "tensor_model_parallel_size", "mp_size",
+        "model_parallel_size"}},
+      {"parallel.pipeline",
+       {"pp", "pp_size", "pp_degree", "pipeline_parallel_size", "pipeline_parallel_degree", "pipeline_model_parallel_size"}},
       {"fp16.enabled", {"use_fp16"}},
       {"bf16.enabled", {"use_bf16"}},
   };
@@ -349,9 +354,9 @@ std::string advice_on_other_section(const std::string& name) {
     return "use \"parallel\": {\"tensor\": N, \"sequence_parallel\": true}, which divides sequences among the N tensor ranks, "
            "or "
            "remove the section";
-  if (has({"tensor_model_parallel", "model_parallel", "tensor_parallelism"}, plain))
+  if (has({"tensor_model_parallel", "model_parallel", "tensor_parallelism", "tp", "autotp"}, plain))
     return "use \"parallel\": {\"tensor\": N}, or remove the section";
-  if (has({"pipeline_parallel", "pipeline_parallelism"}, plain))
+  if (has({"pipeline_parallel", "pipeline_parallelism", "pp"}, plain))
     return "use \"parallel\": {\"pipeline\": N}, or remove the section";
   const std::string section = section_called(plain);
   return section.empty() ? "" : fmt::format("the section is called {} here; rename it, or remove it", section);
