@@ -24,6 +24,23 @@ bool same_name(const std::string& a, const std::string& b, bool ignore_case) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
 }
 
+// Two edits make any name of three letters into many others.
+std::vector<std::string> likely_names(const std::string& unknown, const std::vector<std::string>& known) {
+  constexpr size_t kShort = 3;
+  std::vector<std::string> near = nearest_names(unknown, known);
+  if (unknown.size() <= kShort)
+    std::erase_if(near, [&](const std::string& name) { return edit_distance(lower_words(unknown), name) > 1; });
+  return near;
+}
+
+// Whether an unknown name must be a misspelt one of a section that decides how weights change, whatever its keys are:
+// "zero_optimisation", "optimiser".
+bool is_close_to(const std::string& unknown, const std::string& section) {
+  constexpr size_t kLettersPerEdit = 8;
+  return changes_weights(section + ".") && edit_distance(lower_words(unknown), section) <=
+                                               static_cast<int>(std::max<size_t>(1, section.size() / kLettersPerEdit));
+}
+
 bool contains(const std::vector<std::string>& names, const std::string& name, bool ignore_case) {
   return std::any_of(names.begin(), names.end(), [&](const auto& known) { return same_name(known, name, ignore_case); });
 }
@@ -127,7 +144,8 @@ bool is_comment(const std::string& name) {
 // files.
 bool matters(const std::string& meant, const JsonNode& value) {
   const bool is_of_model = meant.starts_with("model.") && !meant.starts_with("model.lora.") && meant != "model.sequence_length";
-  return changes_weights(meant) || (is_of_model && value.kind == JsonKind::Number);
+  const bool is_of_layout = meant.starts_with("parallel.") && value.number > 1;
+  return changes_weights(meant) || (value.kind == JsonKind::Number && (is_of_model || is_of_layout));
 }
 
 JsonNode integer_node(int64_t value, Position at) {
@@ -212,7 +230,12 @@ void Document::collect_feature(const JsonMember& member, const Feature& feature)
     if (may_be_switch && !nearest_names(inner.key, {feature.switch_key}).empty())
       return mistakes_.add(inner.at, feature.section + "." + inner.key,
                            fmt::format("unknown key; did you mean {}?", quoted(feature.switch_key)));
-  if (!is_switched_on(feature, value) || !feature.changes_weights) return features_.push_back({&feature, &value, member.at});
+  if (!is_switched_on(feature, value) || !feature.changes_weights) {
+    for (const JsonMember& inner : value.members)
+      if (inner.value.kind == JsonKind::Object && belongs_at_top(inner))
+        mistakes_.add(inner.at, feature.section + "." + inner.key, "unknown key; it belongs at the top level");
+    return features_.push_back({&feature, &value, member.at});
+  }
   const bool has_switch = value.kind == JsonKind::Object && !feature.switch_key.empty();
   mistakes_.add(member.at, feature.section,
                 fmt::format("{} is a feature of DeepSpeed that Trivet does not have; {}remove the section", feature.name,
@@ -223,7 +246,7 @@ void Document::collect_feature(const JsonMember& member, const Feature& feature)
 // keys is, either.
 bool Document::has_keys_of(const JsonNode& value, const std::vector<std::string>& sections) const {
   return std::any_of(sections.begin(), sections.end(), [&](const std::string& section) {
-    const std::vector<std::string> known = table_.names_in(section);
+    const std::vector<std::string>& known = table_.names_in(section);
     return known.empty() || value.members.empty() ||
            std::any_of(value.members.begin(), value.members.end(),
                        [&](const JsonMember& inner) { return !nearest_names(inner.key, known).empty(); });
@@ -231,23 +254,44 @@ bool Document::has_keys_of(const JsonNode& value, const std::vector<std::string>
 }
 
 // The section that an unknown one was meant to be, going by its name or by its keys: {"offload_optimizer": {...}} at the top
-// level, or {"zero": {"stage": 3}}. Empty: none.
+// level, {"zero": {"stage": 3}}, or {"mine": {"params": {"lr": 1}}}. Empty: none.
 std::string Document::section_meant_by(const JsonMember& member) const {
-  const std::string ending = "." + member.key;
-  for (const KeyEntry& entry : table_.entries()) {
-    const std::string section = entry.section();
-    if (entry.effect == Effect::Works && entry.origin != Origin::Own && section.ends_with(ending)) return section;
+  if (const auto& places = table_.places_of_section(member.key); !places.empty()) return places.front() + "." + member.key;
+  const KeyEntry* first = nullptr;
+  const auto look_in = [&](const JsonNode& object) {
+    for (const JsonMember& inner : object.members)
+      for (const std::string& section : table_.sections_with(inner.key)) {
+        const KeyEntry* entry = table_.find(section + "." + inner.key);
+        if (entry && tells_a_section(*entry) && (!first || entry < first)) first = entry;
+      }
+  };
+  look_in(member.value);
+  if (first) return first->section();
+  if (const JsonNode* params = member.value.find("params")) look_in(*params);
+  return first ? first->section().substr(0, first->section().rfind(".params")) : "";
+}
+
+// A section of DeepSpeed that decides how weights change and stands inside of something where no program looks for it:
+// "fp16" in {"mine": {"fp16": {"enabled": true}}}. Empty: there is none with an effect.
+std::string Document::section_inside(const JsonNode& value) const {
+  for (const JsonMember& inner : value.members) {
+    if (inner.value.kind != JsonKind::Object) continue;
+    if (belongs_at_top(inner)) return inner.key;
+    if (const std::string deeper = section_inside(inner.value); !deeper.empty()) return deeper;
   }
-  for (const KeyEntry& entry : table_.entries())
-    if (tells_a_section(entry) && member.value.find(std::string(entry.name()))) return entry.section();
   return "";
+}
+
+// Whether this is a section of the top level that decides how weights change, and would have an effect there.
+bool Document::belongs_at_top(const JsonMember& member) const {
+  return changes_weights(member.key + ".") && table_.is_section(member.key) && has_effect_in(member.value, member.key);
 }
 
 // The sections whose name is part of this one: "optimizer" of "my_optimizer".
 std::vector<std::string> Document::sections_named_in(const std::string& name) const {
   std::vector<std::string> sections;
   for (const std::string& known : table_.names_in(""))
-    if (table_.is_section(known) && has_words_of(name, known)) sections.push_back(known);
+    if (known.size() <= name.size() && table_.is_section(known) && has_words_of(name, known)) sections.push_back(known);
   return sections;
 }
 
@@ -262,11 +306,12 @@ bool Document::has_effect_in(const JsonNode& value, const std::string& section) 
   });
 }
 
-// The key that a top-level name was meant to be, if the name is its path with "_" for ".": fp16.enabled of "fp16_enabled".
-const KeyEntry* Document::key_written_flat(const std::string& name) const {
-  for (const KeyEntry& entry : table_.entries())
-    if (entry.effect == Effect::Works && is_path_with_underscores(name, entry.path)) return &entry;
-  return nullptr;
+// Whether a section that says "enabled": false sets something of the section that it is a misspelt name of, which has no such
+// switch: {"zero_optimisation": {"enabled": false, "stage": 2}}.
+bool Document::is_on_without_switch(const JsonNode& value, const std::vector<std::string>& near) const {
+  return std::ranges::any_of(near, [&](const std::string& section) {
+    return table_.is_section(section) && !table_.find(section + ".enabled") && has_effect_in(value, section);
+  });
 }
 
 // Why an unknown section at the top level is the same to the run whatever is in it; empty if it may not be.
@@ -280,10 +325,12 @@ std::string Document::reason_to_ignore_section(const JsonMember& member, const s
     return is_of_other || meant.empty() ? what : fmt::format("{}; did you mean {}?", what, one_of(meant));
   };
   const bool is_misspelt = is_empty(member.value) && !near.empty() && !is_of_other;
-  if (is_misspelt) return "";
-  if (switched_off(member.value)) return with_advice("a section of another program, and switched off");
+  if (is_misspelt || !section_inside(member.value).empty()) return "";
+  if (switched_off(member.value) && !is_on_without_switch(member.value, near))
+    return with_advice("a section of another program, and switched off");
   if (is_of_other || !section_meant_by(member).empty()) return "";
-  if (!near.empty() && has_keys_of(member.value, near)) return "";
+  const bool is_close = std::ranges::any_of(near, [&](const std::string& name) { return is_close_to(member.key, name); });
+  if (is_close || (!near.empty() && has_keys_of(member.value, near))) return "";
   const bool has_effect = std::ranges::any_of(named, [&](const auto& section) { return has_effect_in(member.value, section); });
   return has_effect ? "" : with_advice("a section of another program");
 }
@@ -293,8 +340,8 @@ std::string Document::reason_to_ignore_section(const JsonMember& member, const s
 // ("num_processes": 8) are ignored.
 std::string Document::reason_to_ignore(const JsonMember& member) const {
   const std::string ignored = "a key of another program, which DeepSpeed ignores, too";
-  const std::vector<std::string> near = nearest_names(member.key, table_.names_in(""));
-  const std::vector<std::string> elsewhere = table_.sections_with(member.key);
+  const std::vector<std::string> near = likely_names(member.key, table_.names_in(""));
+  const std::vector<std::string>& elsewhere = table_.sections_with(member.key);
   if (member.value.kind == JsonKind::Object && (elsewhere.empty() || switched_off(member.value)))
     return reason_to_ignore_section(member, near);
   if (elsewhere.size() == 1 && table_.has_no_effect(elsewhere.front() + "." + member.key))
@@ -302,7 +349,7 @@ std::string Document::reason_to_ignore(const JsonMember& member) const {
   if (!elsewhere.empty()) return "";
   if (member.value.kind == JsonKind::Bool && !member.value.boolean && !advice_on_other_section(member.key).empty())
     return ignored;
-  const KeyEntry* flat = key_written_flat(member.key);
+  const KeyEntry* flat = table_.find_flat(member.key);
   const std::string meant = flat ? flat->path : key_meant_by(member.key);
   const bool is_off = member.value.kind == JsonKind::Bool && !member.value.boolean;
   const bool is_default = flat ? same_value(member.value, read_json(flat->default_json, flat->path)) : is_off;
@@ -319,7 +366,8 @@ std::string Document::reason_to_ignore(const JsonMember& member) const {
 
 // Why an unknown key of this section is the same to the run; empty if it may not be: it is misspelt, or belongs elsewhere.
 std::string Document::reason_to_ignore_in(const std::string& section, const JsonMember& member) const {
-  const std::vector<std::string> elsewhere = table_.sections_with(member.key);
+  if (member.value.kind == JsonKind::Object && belongs_at_top(member)) return "";
+  const std::vector<std::string>& elsewhere = table_.sections_with(member.key);
   const bool misplaced = elsewhere.size() <= kMostSections && std::ranges::any_of(elsewhere, [&](const std::string& other) {
                            return changes_weights(other.empty() ? member.key : other + "." + member.key);
                          });
@@ -375,7 +423,10 @@ void Document::collect_section(const JsonMember& member, const std::string& path
   } else if (is_auto(value)) {
     mistakes_.add(value.at, path, "\"auto\" is not accepted; state the section's values or remove it");
   } else if (value.kind != JsonKind::Null) {
-    mistakes_.add(value.at, path, fmt::format("{} is not accepted; an object is expected", shown(value)));
+    const std::string advice = table_.advice_on(path);
+    mistakes_.add(
+        value.at, path,
+        fmt::format("{} is not accepted; an object is expected{}", shown(value), advice.empty() ? "" : "; " + advice));
   }
 }
 
@@ -389,29 +440,48 @@ std::vector<std::string> Document::names_continuing(const std::string& name, con
   return names;
 }
 
+// The place of a section that stands inside of a wrong one: {"zero_optimization": {"fp16": {...}}}. Empty: it is none.
+std::string Document::advice_on_place_of(const std::string& name) {
+  const std::vector<std::string>& places = table_.places_of_section(name);
+  const bool is_at_top = table_.is_section(name);
+  if (!is_at_top && places.empty()) return "";
+  unknown_values_.push_back(is_at_top ? name : places.front() + "." + name);
+  return is_at_top ? "; it belongs at the top level" : fmt::format("; it belongs in {}", one_of(places));
+}
+
 // "; did you mean "stage"?"
 std::string Document::advice_on_unknown(const JsonMember& member, const std::string& section) {
-  const std::vector<std::string> here = table_.names_in(section);
+  const std::vector<std::string>& here = table_.names_in(section);
   const std::string within = section.empty() ? "" : section + ".";
   if (const std::string meant = key_meant_by(member.key); !meant.empty()) {
     unknown_values_.push_back(meant);
     const bool is_here = meant.starts_with(within) && meant.find('.', within.size()) == std::string::npos;
     return is_here ? fmt::format("; did you mean {}?", quoted(meant.substr(within.size()))) : "; use " + meant;
   }
-  if (const KeyEntry* flat = section.empty() ? key_written_flat(member.key) : nullptr) {
+  if (const KeyEntry* flat = section.empty() ? table_.find_flat(member.key) : nullptr) {
     unknown_values_.push_back(flat->path);
     return "; use " + flat->path;
   }
   if (section.empty() && member.value.kind == JsonKind::Object) {
     if (const std::string advice = advice_on_other_section(member.key); !advice.empty()) return "; " + advice;
   }
-  std::vector<std::string> near = nearest_names(member.key, here);
-  const std::vector<std::string> elsewhere = table_.sections_with(member.key);
+  if (const std::string inside = section.empty() ? section_inside(member.value) : ""; !inside.empty()) {
+    unknown_values_.push_back(inside);
+    return fmt::format("; {} in it belongs at the top level", quoted(inside));
+  }
+  if (const std::string place = section.empty() ? "" : advice_on_place_of(member.key); !place.empty()) return place;
+  std::vector<std::string> near = likely_names(member.key, here);
+  const std::vector<std::string>& elsewhere = table_.sections_with(member.key);
   const bool has_a_place = !elsewhere.empty() && elsewhere.size() <= kMostSections;
   constexpr size_t kShort = 5;  // such a name is near to many
   if (has_a_place && member.key.size() <= kShort) near.clear();
   for (const std::string& name : near) unknown_values_.push_back(within + name);
-  if (!near.empty()) return "; did you mean " + one_of(near) + "?";
+  if (!near.empty()) {
+    const KeyEntry* first = table_.find(table_.canonical(within + near.front()));
+    const bool is_called_otherwise = first && first->effect == Effect::NotImplemented && !first->instead.empty();
+    return fmt::format("; did you mean {}?{}", one_of(near),
+                       is_called_otherwise ? fmt::format(" Trivet has {} instead", first->instead) : "");
+  }
   if (const auto names = section.empty() ? std::vector<std::string>() : names_continuing(member.key, here); !names.empty()) {
     for (const std::string& name : names) unknown_values_.push_back(within + name);
     return "; did you mean " + one_of(names) + "?";

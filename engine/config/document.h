@@ -55,11 +55,14 @@ class Document {
   bool has_keys_of(const JsonNode& value, const std::vector<std::string>& sections) const;
   std::vector<std::string> sections_named_in(const std::string& name) const;
   bool has_effect_in(const JsonNode& value, const std::string& section) const;
-  const KeyEntry* key_written_flat(const std::string& name) const;
   std::string reason_to_ignore(const JsonMember& member) const;
   std::string reason_to_ignore_section(const JsonMember& member, const std::vector<std::string>& near) const;
   std::string reason_to_ignore_in(const std::string& section, const JsonMember& member) const;
+  bool is_on_without_switch(const JsonNode& value, const std::vector<std::string>& near) const;
   std::string section_meant_by(const JsonMember& member) const;
+  std::string section_inside(const JsonNode& value) const;
+  bool belongs_at_top(const JsonMember& member) const;
+  std::string advice_on_place_of(const std::string& name);
   std::vector<std::string> names_continuing(const std::string& name, const std::vector<std::string>& known) const;
   std::string advice_on_unknown(const JsonMember& member, const std::string& section);
   std::string reason_to_ignore_misplaced(const JsonMember& member, const std::string& section) const;

@@ -3,10 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <stdexcept>
 
+#include "engine/config/other_programs.h"
 #include "engine/config/tables.h"
 
 namespace trivet::config {
+namespace {
+
+using NamesByName = std::unordered_map<std::string, std::vector<std::string>>;
+
+const std::vector<std::string>& found_in(const NamesByName& names, const std::string& name) {
+  static const std::vector<std::string> none;
+  const auto found = names.find(name);
+  return found == names.end() ? none : found->second;
+}
+
+void add_once(std::vector<std::string>& names, std::string_view name) {
+  if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
+}
+
+}  // namespace
 
 bool Bounds::contains(double value) const {
   return (min_excluded ? value > min : value >= min) && (max_excluded ? value < max : value <= max);
@@ -80,6 +97,7 @@ KeyTable::KeyTable() {
   add_autotuning_keys(*this);
   add_deepspeed_keys(*this);
   add_data_efficiency_keys(*this);
+  index_names();
 }
 
 const KeyEntry* KeyTable::find(const std::string& path) const {
@@ -89,30 +107,53 @@ const KeyEntry* KeyTable::find(const std::string& path) const {
 
 bool KeyTable::is_section(const std::string& path) const { return sections_.contains(path); }
 
-std::vector<std::string> KeyTable::names_in(const std::string& section) const {
-  const std::string prefix = section.empty() ? "" : section + ".";
-  std::vector<std::string> names;
-  for (const KeyEntry& entry : entries_) {
-    if (!entry.path.starts_with(prefix)) continue;
-    const std::string_view rest = std::string_view(entry.path).substr(prefix.size()), name = rest.substr(0, rest.find('.'));
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
-  }
-  return names;
+const std::vector<std::string>& KeyTable::names_in(const std::string& section) const { return found_in(names_in_, section); }
+
+const std::vector<std::string>& KeyTable::sections_with(const std::string& name) const {
+  return found_in(sections_with_, name);
 }
 
-// Keys with an effect first: of those without one the user needs to know less.
-std::vector<std::string> KeyTable::sections_with(const std::string& name) const {
-  std::vector<std::string> sections;
-  for (const bool works : {true, false})
-    for (const KeyEntry& entry : entries_)
-      if ((entry.effect == Effect::Works) == works && entry.effect != Effect::NotImplemented && entry.name() == name &&
-          (works || sections.empty()))
-        sections.push_back(entry.section());
-  if (!sections.empty()) return sections;
-  const std::string ending = "." + name;
-  for (const auto& [other_name, path] : names_)
-    if (other_name.ends_with(ending)) sections.push_back(other_name.substr(0, other_name.rfind('.')));
-  return sections;
+const std::vector<std::string>& KeyTable::places_of_section(const std::string& name) const {
+  return found_in(places_of_section_, name);
+}
+
+const KeyEntry* KeyTable::find_flat(const std::string& name) const {
+  const auto found = flat_places_.find(lower_words(name));
+  return found == flat_places_.end() ? nullptr : &entries_[found->second];
+}
+
+void KeyTable::index_names() {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const KeyEntry& entry = entries_[i];
+    index_parts(entry);
+    if (entry.effect == Effect::Works)
+      for (const std::string& flat : paths_with_underscores(entry.path)) flat_places_.emplace(flat, i);
+  }
+  // Keys with an effect first: of those without one the user needs to know less.
+  for (const KeyEntry& entry : entries_)
+    if (entry.effect == Effect::Works) sections_with_[std::string(entry.name())].push_back(entry.section());
+  for (const KeyEntry& entry : entries_)
+    if (entry.effect == Effect::Inert || entry.effect == Effect::NotUsed)
+      if (Names& sections = sections_with_[std::string(entry.name())]; sections.empty()) sections.push_back(entry.section());
+  NamesByName by_other_name;
+  for (const auto& [other_name, path] : names_) {
+    const size_t dot = other_name.rfind('.');
+    if (dot != std::string::npos) by_other_name[other_name.substr(dot + 1)].push_back(other_name.substr(0, dot));
+  }
+  sections_with_.merge(by_other_name);  // which leaves the names of keys as they are
+}
+
+// Of "a.b.c", "a" is in "", "b" in "a" and "c" in "a.b".
+void KeyTable::index_parts(const KeyEntry& entry) {
+  const std::string_view path = entry.path;
+  for (size_t start = 0;;) {
+    const size_t dot = path.find('.', start);
+    const std::string around(path.substr(0, start == 0 ? 0 : start - 1)), name(path.substr(start, dot - start));
+    add_once(names_in_[around], name);
+    if (dot == std::string::npos) return;
+    if (entry.effect == Effect::Works && entry.origin != Origin::Own) add_once(places_of_section_[name], around);
+    start = dot + 1;
+  }
 }
 
 bool KeyTable::has_no_effect(const std::string& path) const {

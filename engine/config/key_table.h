@@ -102,8 +102,12 @@ class KeyTable {
   const std::vector<KeyEntry>& entries() const { return entries_; }
   const KeyEntry* find(const std::string& path) const;
   bool is_section(const std::string& path) const;
-  std::vector<std::string> names_in(const std::string& section) const;  // keys and sections directly in it
-  std::vector<std::string> sections_with(const std::string& name) const;
+  const std::vector<std::string>& names_in(const std::string& section) const;  // keys and sections directly in it
+  const std::vector<std::string>& sections_with(const std::string& name) const;
+  // Where DeepSpeed has a section of this name: "zero_optimization" for "offload_param", "" for one at the top level.
+  const std::vector<std::string>& places_of_section(const std::string& name) const;
+  // The first key with an effect whose path, with "_" for ".", is this name: fp16.enabled of "fp16_enabled". Null: none.
+  const KeyEntry* find_flat(const std::string& name) const;
   bool has_no_effect(const std::string& path) const;  // whether it is the path of a key that is Inert or NotUsed
   bool takes_auto(const std::string& section) const;  // whether it is DeepSpeed's
   KeyEntry& add(KeyEntry entry);
@@ -123,8 +127,17 @@ class KeyTable {
   std::string advice_on(const std::string& section) const;
 
  private:
+  using Names = std::vector<std::string>;
+
+  void index_names();
+  void index_parts(const KeyEntry& entry);
+
   std::vector<KeyEntry> entries_;
   std::unordered_map<std::string, size_t> places_;  // path -> index in entries_
+  // Made once, because a file may have very many unknown keys.
+  std::unordered_map<std::string, Names> names_in_;                           // by section
+  std::unordered_map<std::string, Names> sections_with_, places_of_section_;  // by name
+  std::unordered_map<std::string, size_t> flat_places_;                       // path with "_" for "." -> index in entries_
   std::unordered_set<std::string> sections_;
   std::vector<Feature> features_;
   std::map<std::string, std::string> names_, advice_;

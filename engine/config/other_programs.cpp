@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/printable.h"
+#include "engine/config/key_table.h"
 
 namespace trivet::config {
 namespace {
@@ -82,16 +84,15 @@ const std::vector<Meaning>& meanings() {
       {"checkpoint.keep", {"save_total_limit"}},
       {"checkpoint.directory", {"output_dir", "save_dir"}},
       {"training.evaluate_every", {"eval_steps", "eval_interval"}},
+      {"parallel.tensor",
+       {"tp", "tp_size", "tp_degree", "tensor_parallel_size", "tensor_parallel_degree", "tensor_model_parallel_size", "mp_size",
+        "model_parallel_size"}},
+      {"parallel.pipeline",
+       {"pp", "pp_size", "pp_degree", "pipeline_parallel_size", "pipeline_parallel_degree", "pipeline_model_parallel_size"}},
       {"fp16.enabled", {"use_fp16"}},
       {"bf16.enabled", {"use_bf16"}},
   };
   return list;
-}
-
-std::string lower_words(const std::string& name) {
-  std::string text = name;
-  for (char& c : text) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
 }
 
 bool has(const Names& names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
@@ -197,7 +198,8 @@ std::string of_wrapper(const JsonNode& root) {
           "\"{}\" names another file, {}, which is not read from here; give that file, or put its keys at the "
           "top level of this one",
           printable(member.key), quoted(printable(member.value.text)));
-    if (member.value.kind != JsonKind::Object) continue;
+    const bool is_section = key_table().is_section(member.key);  // of which a brace may be missing
+    if (member.value.kind != JsonKind::Object || is_section) continue;
     const Names inside = given_of(member.value, kSectionsOfConfigs);
     if (inside.size() >= (names_a_config ? 1u : 2u))
       return fmt::format("the config is inside \"{}\" ({}), where it is not read; move the keys of \"{}\" to the top level",
@@ -273,17 +275,26 @@ std::string section_called(const std::string& plain) {
 
 }  // namespace
 
-std::string key_meant_by(const std::string& name) {
-  const std::string plain = lower_words(name);
-  for (const Meaning& meaning : meanings())
-    if (has(meaning.names, plain)) return std::string(meaning.path);
-  return "";
+std::string lower_words(const std::string& name) {
+  std::string text = name;
+  for (char& c : text) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
 }
 
-bool is_path_with_underscores(const std::string& name, const std::string& path) {
-  if (path.find('.') == std::string::npos || name.size() > path.size()) return false;
-  const std::string plain = lower_words(name);
-  return plain == flattened(path, true) || plain == flattened(path, false);
+std::string key_meant_by(const std::string& name) {
+  static const std::unordered_map<std::string_view, std::string_view> paths = [] {
+    std::unordered_map<std::string_view, std::string_view> by_name;
+    for (const Meaning& meaning : meanings())
+      for (const std::string_view other : meaning.names) by_name.emplace(other, meaning.path);
+    return by_name;
+  }();
+  const auto found = paths.find(lower_words(name));
+  return found == paths.end() ? "" : std::string(found->second);
+}
+
+std::vector<std::string> paths_with_underscores(const std::string& path) {
+  if (path.find('.') == std::string::npos) return {};
+  return {flattened(path, true), flattened(path, false)};
 }
 
 bool has_words_of(const std::string& name, const std::string& words) {
@@ -343,9 +354,9 @@ std::string advice_on_other_section(const std::string& name) {
     return "use \"parallel\": {\"tensor\": N, \"sequence_parallel\": true}, which divides sequences among the N tensor ranks, "
            "or "
            "remove the section";
-  if (has({"tensor_model_parallel", "model_parallel", "tensor_parallelism"}, plain))
+  if (has({"tensor_model_parallel", "model_parallel", "tensor_parallelism", "tp", "autotp"}, plain))
     return "use \"parallel\": {\"tensor\": N}, or remove the section";
-  if (has({"pipeline_parallel", "pipeline_parallelism"}, plain))
+  if (has({"pipeline_parallel", "pipeline_parallelism", "pp"}, plain))
     return "use \"parallel\": {\"pipeline\": N}, or remove the section";
   const std::string section = section_called(plain);
   return section.empty() ? "" : fmt::format("the section is called {} here; rename it, or remove it", section);

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/config/json_node.h"
 
@@ -11,9 +12,12 @@ namespace trivet::config {
 // The path of the key that is meant by a name of another program: "gradient_clipping" for "max_grad_norm". Empty: not known.
 std::string key_meant_by(const std::string& name);
 
-// Whether a name is the path of a key with "_" for ".": "fp16_enabled" for fp16.enabled, "optimizer_lr" for
-// optimizer.params.lr.
-bool is_path_with_underscores(const std::string& name, const std::string& path);
+// A name in lower case, with "_" for "-".
+std::string lower_words(const std::string& name);
+
+// How a key in a section is written at the top level by mistake: "fp16_enabled" for fp16.enabled, "optimizer_lr" and
+// "optimizer_params_lr" for optimizer.params.lr. None for a key that has no section.
+std::vector<std::string> paths_with_underscores(const std::string& path);
 
 // Whether the words of a name hold those of another one in a row: "my_optimizer" has those of "optimizer".
 bool has_words_of(const std::string& name, const std::string& words);

@@ -23,6 +23,18 @@ std::string lower(std::string text) {
   return text;
 }
 
+// A number of edits that is never more than the distance, and much quicker to find: how many letters of one word the other one
+// lacks. Rare letters count as one.
+int least_edits(std::string_view a, std::string_view b) {
+  constexpr size_t kKinds = 32;
+  std::array<int, kKinds> surplus{};  // how many more a has of each kind
+  for (const unsigned char letter : a) ++surplus[letter % kKinds];
+  for (const unsigned char letter : b) --surplus[letter % kKinds];
+  int of_a = 0, of_b = 0;
+  for (const int count : surplus) (count > 0 ? of_a : of_b) += std::abs(count);
+  return std::max(of_a, of_b);
+}
+
 }  // namespace
 
 // Lowrance and Wagner, "An Extension of the String-to-String Correction Problem" (1975): letters may be swapped and then have
@@ -57,7 +69,9 @@ std::vector<std::string> nearest_names(const std::string& unknown, const std::ve
   std::vector<std::tuple<int, long, std::string>> ranked;  // fewest edits, then longest common prefix
   for (const std::string& name : known) {
     if (std::abs(std::ssize(name) - std::ssize(unknown)) > enough) continue;  // each extra letter is an edit
-    const int distance = edit_distance(lower_unknown, lower(name));
+    const std::string lower_name = lower(name);
+    if (least_edits(lower_unknown, lower_name) > enough) continue;
+    const int distance = edit_distance(lower_unknown, lower_name);
     if (distance <= enough) ranked.emplace_back(distance, -static_cast<long>(common_prefix(unknown, name)), name);
   }
   std::sort(ranked.begin(), ranked.end());

@@ -41,6 +41,10 @@ void add_tensor_parallel(KeyTable& table) {
                "this sum always overlaps the weights' gradient");
   tensor.unsupported("preset_model", "null", "split a known model");
   tensor.unsupported("injection_policy_tuple", "null", "names of row-parallel layers");
+  tensor.unsupported("tp_size", "1", "name of autotp_size in configs of inference").instead("parallel.tensor");
+  tensor.other_name("tensor_parallel", "tp");
+  for (const char* section : {"tensor_parallel", "tensor_parallel.tp"})
+    table.advise(section, "parallel.tensor sets the number of ranks that share each layer here");
   SectionBase tp(table, "tensor_parallel.tp");
   tp.unsupported("tp_size", "1", "older name of autotp_size").instead("parallel.tensor");
   tp.unsupported("tp_grain_size", "1", "granularity of uneven splits");

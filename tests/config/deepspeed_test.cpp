@@ -245,6 +245,10 @@ TEST(NotUsed, WhatDeepSpeedDoesNotReadCostsALine) {
            {R"({"data_types": {"param_dtype": "fp32"}})", "data_types.param_dtype: fp16.enabled and bf16.enabled determine"},
            {R"({"bf16": {"enabled": true}, "data_types": {"param_dtype": "bfloat16"}})",
             "data_types.param_dtype: fp16.enabled"},
+           {R"({"foo": {}})", "foo: not used here: a section of another program"},
+           {R"({"foo": {"a": 1}})", "foo: not used here: a section of another program"},
+           {R"({"foo": {"fp16": {"enabled": false}}})", "foo: not used here: a section of another program"},
+           {R"({"tp_size": 1})", "which DeepSpeed ignores, too; parallel.tensor is the key here"},
            {R"({"comms_config": {"verbose": false}})", "comms_config: not used here: a section of another program"}}) {
     const Lines lines = accepted_without_effect(parsed(config));
     EXPECT_THAT(lines, testing::Contains(testing::HasSubstr(line))) << config;
