@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -229,7 +230,8 @@ void add_generate(CLI::App& program) {
   command->add_option("--top-p", arguments->sampling.top_p, "keep the fewest tokens whose probabilities add up to this (1)");
   command->add_option("--context", arguments->context, "read at most so many tokens before the next one (4096)")
       ->check(from_to(1, 10000000));
-  command->add_option("--seed", arguments->seed, "seed of the random draws (1234)");
+  command->add_option("--seed", arguments->seed, "seed of the random draws (1234)")
+      ->check(from_to(0, std::numeric_limits<int64_t>::max()));
   command->add_option("--device", arguments->device, "cpu, cuda, or auto: cuda where a GPU is found (cpu)")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
   command->callback([arguments, prompt] {

@@ -80,6 +80,11 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
   throw ConfigError(fmt::format("{}: {} {}", key, printable(path), what));
 }
 
+void refuse_no_folder(const std::string& folder, const std::string& key) {
+  const auto own = status_of(folder);
+  if (own && !S_ISDIR(own->st_mode)) refuse_output(key, folder, "is there, but is no folder; name a folder");
+}
+
 }  // namespace
 
 bool is_own_page(std::string_view beginning) { return beginning.substr(0, 1024).find(kOwnPage) != std::string_view::npos; }
@@ -255,10 +260,12 @@ void OutputGuard::add_names(const std::string& folder, const std::vector<std::st
 }
 
 void OutputGuard::check_names_in(const std::string& folder, const std::vector<std::string>& names, const std::string& key) {
+  refuse_no_folder(folder, key);
   add_names(folder, names, key, key);
 }
 
 void OutputGuard::check_files_in(const std::string& folder, const std::vector<std::string>& names, const Output& file) {
+  refuse_no_folder(folder, file.key);
   add_names(folder, names, file.key, file.group.empty() ? file.key : file.group);
   std::error_code absent;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, absent)) {
@@ -274,10 +281,10 @@ void OutputGuard::check_files_in(const std::string& folder, const std::vector<st
 }
 
 void OutputGuard::check_folder(const std::string& folder, const std::string& key) const {
+  refuse_no_folder(folder, key);
   refuse_data(folder + "/.", key);
   const auto own = status_of(folder);
   if (!own) return;
-  if (!S_ISDIR(own->st_mode)) refuse_output(key, folder, "is there, but is no folder; name a folder");
   for (const auto& [path, name] : inputs_)
     if (const auto in = status_of(resolved(path).parent_path()); in && in->st_dev == own->st_dev && in->st_ino == own->st_ino)
       refuse_output(key, folder, fmt::format("holds an input ({}: {}); name another folder", name, printable(path)));

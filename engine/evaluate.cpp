@@ -31,6 +31,7 @@ nlohmann::ordered_json settings_of(const Config& saved) {
   nlohmann::ordered_json json;
   json["training"]["objective"] = name_of(saved.model.objective);
   json["data"] = {{"chat_template", name_of(saved.data.chat_template)},
+                  {"special_tokens", saved.data.special_tokens},
                   {"packing", name_of(saved.data.packing)},
                   {"loss_on", name_of(saved.data.loss_on)},
                   {"mean", saved.data.mean},
@@ -38,6 +39,22 @@ nlohmann::ordered_json settings_of(const Config& saved) {
   json["bf16"]["enabled"] = saved.bf16.enabled;
   json["fp16"]["enabled"] = saved.fp16.enabled;
   return json;
+}
+
+// What the command names must be what is evaluated, all of it.
+void refuse_other_keys(const std::vector<std::string>& overrides, const Config& config, const std::string& model,
+                       const std::string& data) {
+  const auto refuse = [&](const char* key, const char* advice) {
+    throw ConfigError(fmt::format("--set {}: trivet evaluate {} {} says what is evaluated; {}", key, printable(model),
+                                  printable(data), advice));
+  };
+  if (config.model_from != model) refuse("model.from", "name the model there");
+  if (config.data.train != data || !config.data.sources.empty() || !config.data.validation.empty())
+    refuse("data.train, data.sources and data.validation", "name the data there");
+  if (config.data.validation_fraction != 0) refuse("data.validation_fraction", "all of the data are evaluated");
+  for (const char* key :
+       {"training.evaluate_samples", "training.evaluate_every", "training.evaluate_every_epochs", "data.grows"})
+    if (gives(overrides, key)) refuse(key, "this key is for training");
 }
 
 }  // namespace
@@ -54,7 +71,9 @@ Config evaluation_config(const std::string& model, const std::string& data, cons
   const model::Description& description = saved.config().model;
   const bool any_length = description.type == model::Type::Llama && description.sequence_length > kUsualLength;
   if (any_length && !gives(overrides, "model.sequence_length")) json["model"]["sequence_length"] = kUsualLength;
-  const Config config = trainer::load_with_model({.path = kSource, .overrides = overrides, .text = json.dump()});
+  Config config = trainer::load_with_model({.path = kSource, .overrides = overrides, .text = json.dump()});
+  refuse_other_keys(overrides, config, model, data);
+  config.data.only_evaluated = true;
   if (config.model.objective == model::Objective::Dpo)
     throw ConfigError(fmt::format(
         "evaluate {}: training.objective is \"dpo\", which compares with the weights that its run began with; name pairs in "

@@ -24,9 +24,9 @@ bool same_name(const std::string& a, const std::string& b, bool ignore_case) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
 }
 
-// Two edits make any name of three letters into many others.
+// Two edits make any name of four letters into many others.
 std::vector<std::string> likely_names(const std::string& unknown, const std::vector<std::string>& known) {
-  constexpr size_t kShort = 3;
+  constexpr size_t kShort = 4;
   std::vector<std::string> near = nearest_names(unknown, known);
   if (unknown.size() <= kShort)
     std::erase_if(near, [&](const std::string& name) { return edit_distance(lower_words(unknown), name) > 1; });
@@ -453,6 +453,7 @@ std::string Document::advice_on_place_of(const std::string& name) {
 std::string Document::advice_on_unknown(const JsonMember& member, const std::string& section) {
   const std::vector<std::string>& here = table_.names_in(section);
   const std::string within = section.empty() ? "" : section + ".";
+  if (const std::string advice = advice_on_data_axis(section, member.key); !advice.empty()) return "; " + advice;
   if (const std::string meant = key_meant_by(member.key); !meant.empty()) {
     unknown_values_.push_back(meant);
     const bool is_here = meant.starts_with(within) && meant.find('.', within.size()) == std::string::npos;

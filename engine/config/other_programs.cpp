@@ -362,6 +362,15 @@ std::string advice_on_other_section(const std::string& name) {
   return section.empty() ? "" : fmt::format("the section is called {} here; rename it, or remove it", section);
 }
 
+std::string advice_on_data_axis(const std::string& section, const std::string& name) {
+  const std::string plain = lower_words(name);
+  if (!has({"dp", "dp_size", "dp_degree", "data_parallel", "data_parallel_degree", "data_parallel_world_size"}, plain) &&
+      !(section == "parallel" && plain == "data"))
+    return "";
+  return "no key says how many ranks are data-parallel: it is those that parallel.tensor and parallel.pipeline leave of all "
+         "(--ranks, or trivet launch); remove the key";
+}
+
 std::string why_not_a_config(const JsonNode& root) {
   if (root.kind != JsonKind::Object) return "";
   for (const std::string& why : {of_accelerate(root), of_trainer(root), of_wrapper(root)})

@@ -36,6 +36,9 @@ bool is_setting_of_a_program(const std::string& name);
 // Empty: not known.
 std::string advice_on_other_section(const std::string& name);
 
+// What to do with a key of this section that other programs have for the number of data-parallel ranks. Empty: it is none.
+std::string advice_on_data_axis(const std::string& section, const std::string& name);
+
 // Why this is no config, although it is JSON, and what to do: arguments of Hugging Face's Trainer, a config of Accelerate, or a
 // config inside another object. Empty if it may be a config.
 std::string why_not_a_config(const JsonNode& root);

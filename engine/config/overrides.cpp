@@ -98,6 +98,7 @@ void remove_other_than(JsonNode& root, const std::vector<std::string>& overrides
 bool has_key_or_no_section(const JsonNode& root, const std::string& path) {
   const JsonNode* node = &root;
   for (size_t start = 0; node && start <= path.size();) {
+    if (node->kind == JsonKind::Null) return false;  // as good as absent
     if (node->kind != JsonKind::Object) return true;
     const size_t dot = std::min(path.find('.', start), path.size());
     node = node->find(path.substr(start, dot - start));

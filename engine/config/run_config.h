@@ -117,6 +117,7 @@ struct DataConfig {
   LossOn loss_on = LossOn::Completions;
   bool shuffle = true;
   SamplerKind sampler = SamplerKind::Trivet;  // engine/data/sampler.h
+  bool only_evaluated = false;                // no key: set by who trains on nothing
   // With the sampler PyTorch: leave out samples that cannot be divided evenly among the ranks, and the last, shorter batch.
   bool drop_last = false, drop_last_batch = false;
   // Of images (engine/data/image_source.h):

@@ -76,6 +76,8 @@ void check_vocabulary(const DataOptions& options, const std::string& path, const
   }
 }
 
+FolderUse use_of(const DataOptions& options) { return options.data.only_evaluated ? FolderUse::Validate : FolderUse::Train; }
+
 bool reads_ids(const DataOptions& options) {
   return options.data.read_as == ReadAs::UInt16 || options.data.read_as == ReadAs::UInt32;
 }
@@ -206,6 +208,9 @@ void note_keys_of_texts(const DataOptions& options, const InputFiles& inputs, Op
                                        printable(inputs.tokens[0])));
   };
   if (options.data.special_tokens && !inputs.tokens.empty()) note_no_effect("data.special_tokens");
+  if (options.data.special_tokens && opened.tokenizer && !has_special_tokens(*opened.tokenizer))
+    opened.notes.push_back(fmt::format("data.special_tokens has no effect: the vocabulary \"{}\" has no special tokens",
+                                       opened.tokenizer->name()));
   if (options.data.chat_template == ChatTemplate::None) return;
   if (!inputs.tokens.empty())
     note_no_effect("data.chat_template");
@@ -279,8 +284,9 @@ void split(const DataOptions& options, Dataset& dataset) {
   if (whole_documents) training = end_of_document_before(*whole, training);
   if (training == 0 && whole_documents)
     bad_key(options, "data.validation_fraction",
-            fmt::format("leaves no whole {} for training; use a smaller one, or name other data in data.validation",
+            fmt::format("leaves no whole {} for training; use a smaller one, 0 for none, or name other data in data.validation",
                         options.pairs ? "pair" : "document"));
+  dataset.held_out_tokens = whole->tokens() - training;
   dataset.train = std::make_shared<TokenSlice>(whole, 0, training);
   dataset.validation = std::make_shared<TokenSlice>(whole, training, whole->tokens() - training);
 }
@@ -314,7 +320,7 @@ void open_validation(const DataOptions& options, const std::string& path, Datase
 // `tokenizer`, unless it is null, is the one that texts are encoded with, and that of token files: that of the source `from`.
 Dataset open_with(const DataOptions& options, const std::shared_ptr<Tokenizer>& tokenizer, const std::string& from) {
   const std::string& path = options.data.train;
-  const Opened train = open_file(options, path, FolderUse::Train, tokenizer);
+  const Opened train = open_file(options, path, use_of(options), tokenizer);
   check_same_tokenizer(options, "data.sources", path, train, tokenizer, from);
   Dataset dataset = training_dataset(options, train, path);
   if (options.data.validation.empty())
@@ -373,7 +379,7 @@ bool reads_texts(const DataOptions& options) {
   return std::ranges::any_of(patterns, [&](const std::string& pattern) {
     if (pattern.empty()) return false;
     try {
-      return !find_inputs(matching_files(pattern).paths, options.data.read_as, FolderUse::Train).texts.empty();
+      return !find_inputs(matching_files(pattern).paths, options.data.read_as, use_of(options)).texts.empty();
     } catch (const DataError&) {
       return false;  // whoever opens the data says what is wrong with it
     }

@@ -12,6 +12,7 @@
 #include "core/printable.h"
 #include "core/shell_words.h"
 #include "engine/data/data_error.h"
+#include "engine/data/data_file.h"
 #include "engine/data/gzip.h"
 #include "engine/data/json_objects.h"
 #include "engine/data/record_advice.h"
@@ -433,9 +434,18 @@ bool is_called_lines(const std::string& path) {
 
 bool is_called_json(const std::string& path) { return is_called_lines(path) || name_without_packing(path).ends_with(".json"); }
 
+// Whether it is called NAME.npy and does not begin as such a file does. OLMo's files of ids are called so.
+bool is_no_array(const std::string& path) { return !begins_token_file(DataFile(path).text(0, 8)); }
+
 FileLook look_into(const std::string& path) {
-  if (token_format_of(path)) return {.kind = FileKind::Tokens, .what = "tokens"};
+  if (token_format_of(path) && !(path.ends_with(".npy") && is_no_array(path)))
+    return {.kind = FileKind::Tokens, .what = "tokens"};
   const Beginning file = read_beginning(path);
+  if (path.ends_with(".npy")) {
+    FileLook look = unread(file, "no array of NumPy", kNoText);
+    look.finding = "has the name of a NumPy array, but not its header";
+    return look;
+  }
   if (!file.packing.empty() && begins_token_file(file.bytes))
     return unread(file, "a file of tokens",
                   file.packing == "gzip" ? "unpack it first (gunzip FILE)" : "unpack it first (unzstd FILE)");

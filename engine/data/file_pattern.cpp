@@ -12,6 +12,14 @@ namespace trivet::data {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+[[noreturn]] void refuse_star_in_folder(const std::string& path) {
+  bad_file(path, "a \"*\" stands for characters only after the last \"/\"; name the folder, or each of them");
+}
+
+}  // namespace
+
 bool matches(std::string_view pattern, std::string_view name) {
   // After a difference, the last "*" takes one more character.
   size_t star = std::string_view::npos, after_star = 0, place = 0, at = 0;
@@ -44,7 +52,9 @@ MatchingFiles matching_files(const std::string& path) {
   const fs::path whole(path);
   const std::string pattern = whole.filename().string();
   std::error_code error;
-  if (pattern.find('*') == std::string::npos || fs::exists(whole, error)) return {{path}};
+  const bool exists = fs::exists(whole, error);
+  if (pattern.find('*') == std::string::npos && !exists && path.find('*') != std::string::npos) refuse_star_in_folder(path);
+  if (pattern.find('*') == std::string::npos || exists) return {{path}};
   const fs::path folder = whole.parent_path();
   std::vector<std::string> found, left_out;
   fs::directory_iterator entries(folder.empty() ? "." : folder, error);
@@ -54,6 +64,7 @@ MatchingFiles matching_files(const std::string& path) {
     const bool is_left_out = (name.starts_with(".") && !pattern.starts_with(".")) || entries->is_directory(none);
     if (matches(pattern, name)) (is_left_out ? left_out : found).push_back((folder / name).string());
   }
+  if (error && folder.string().find('*') != std::string::npos) refuse_star_in_folder(path);
   if (error) bad_file(path, "the folder " + folder.string() + " cannot be read: " + error.message());
   std::ranges::sort(found);
   std::ranges::sort(left_out);

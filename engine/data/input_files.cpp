@@ -128,10 +128,22 @@ bool is_called(const std::set<std::string>& words, std::initializer_list<const c
 }
 
 bool is_for_tests(const std::set<std::string>& words) {
-  return is_called(words, {"test", "tests", "testing", "validation", "valid", "val", "dev", "eval", "evaluation", "heldout"});
+  return is_called(words, {"test", "tests", "testing", "validation", "valid", "val", "dev", "eval", "evaluation", "heldout"}) ||
+         (words.contains("held") && words.contains("out"));
 }
 
 bool is_for_training(const std::set<std::string>& words) { return is_called(words, {"train", "training"}); }
+
+// What `trivet launch --enable_each_rank_log` writes: "rank_0.out", "rank_12.err".
+bool is_log_of_rank(const std::string& path) {
+  const fs::path file = fs::path(path).filename();
+  const std::string name = file.stem().string(), ending = file.extension().string();
+  return name.starts_with("rank_") && name.size() > 5 && name.find_first_not_of("0123456789", 5) == std::string::npos &&
+         (ending == ".out" || ending == ".err");
+}
+
+constexpr const char* kReadTexts =
+    "to read every text of the folder, set data.read_as to \"text\" (--read-as text of `trivet data prepare`)";
 
 // The first ones.
 std::string list_in_words(const std::vector<std::string>& names) {
@@ -221,6 +233,7 @@ class FolderChoice {
 
   void consider(const FoundFile& file) {
     if (file.bytes == 0) return put(left_out_, "empty", file, "get these files again, or leave them out");
+    if (is_log_of_rank(file.path)) return put(left_out_, "what ranks have printed, by the names", file);
     if (is_draft(file.path)) return put(left_out_, "unfinished or older copies by their names", file);
     switch (read_as_) {
       case ReadAs::Bytes: texts_.push_back({{file.path, FileKind::Text, true}, file.bytes, "any bytes"}); return;
@@ -262,8 +275,7 @@ class FolderChoice {
     } else if (has_name_of_text(file.path)) {
       texts_.push_back({{file.path, FileKind::Text}, file.bytes, "text"});
     } else {
-      put(left_out_, fmt::format("texts that are called {}", ending_of(file.path)), file,
-          "to read every text of the folder, set data.read_as to \"text\" (--read-as text of `trivet data prepare`)");
+      put(left_out_, fmt::format("texts that are called {}", ending_of(file.path)), file, kReadTexts);
     }
   }
 
@@ -322,7 +334,14 @@ class FolderChoice {
     if (!left_out_advice_.empty()) return left_out_advice_;
     const auto most = std::ranges::max_element(left_out_, {}, [](const auto& one) { return one.second.bytes; });
     const std::string move = "move the other files out of the folder, or name those that are data, such as \"FOLDER/*.txt\"";
-    return most == left_out_.end() || most->second.advice.empty() ? move : for_all(most->second);
+    if (most == left_out_.end() || most->second.advice.empty()) return move;
+    const auto json = std::ranges::find_if(texts_, [](const Candidate& file) { return is_json(file.input.kind); });
+    if (most->second.advice == kReadTexts && json != texts_.end())  // which would be read as text, too
+      return fmt::format(
+          "move the other files out of the folder, or name those that are data, such as \"{}\"",
+          name_in_words(
+              (fs::path(json->input.path).parent_path() / ("*" + fs::path(json->input.path).extension().string())).string()));
+    return for_all(most->second);
   }
 
   // The advice for the first file of a group, for all of them.
@@ -360,17 +379,20 @@ class FolderChoice {
                                     in_words(folder_, left_out_), advice()));
   }
 
-  // What names the files for training alone: their folder, or a pattern for the files next to this one.
-  std::string training_files(const std::string& name) const {
+  // What names the files alone that are called so: their folder, or a pattern for the files next to this one.
+  std::string named_alone(const std::string& name, bool (*is_so)(const std::set<std::string>&)) const {
     fs::path found = folder_;
     const fs::path path(name);
     for (auto part = path.begin(); part != path.end(); ++part) {
       const std::string spelled = part->string();
-      const bool is_file = std::next(part) == path.end();
-      const size_t at = small_letters(spelled).find("train");
-      if (is_file && at != std::string::npos) return name_in_words((found / ("*" + spelled.substr(at, 5) + "*")).string());
+      const std::set<std::string> words = words_in(spelled);
+      if (std::next(part) == path.end())
+        for (const std::string& word : words)
+          if (is_so({word}))
+            return name_in_words(
+                (found / ("*" + spelled.substr(small_letters(spelled).find(word), word.size()) + "*")).string());
       found /= *part;
-      if (is_for_training(words_in(spelled))) return name_in_words(found.string());
+      if (is_so(words)) return name_in_words(found.string());
     }
     return name_in_words((folder_ / path).string());
   }
@@ -378,7 +400,6 @@ class FolderChoice {
   // Training on what a data set has for tests makes its tests worthless. A folder with both is refused; with names of tests
   // alone it may be anything.
   void check_splits(InputFiles& inputs) const {
-    if (use_ == FolderUse::Validate) return;
     std::vector<std::string> held_out, training;
     const auto add = [&](const std::string& path) {
       const std::string name = name_in_folder(path);
@@ -392,13 +413,22 @@ class FolderChoice {
     for (const FoundFile& file : tokens_) add(file.path);
     const bool is_all = held_out.size() == texts_.size() + tokens_.size();
     if (held_out.empty() || (is_all && use_ == FolderUse::Prepare)) return;
+    if (use_ == FolderUse::Validate) {
+      if (!training.empty())
+        bad_file(folder_,
+                 fmt::format("holds files for tests or validation, such as {}, and {} for training by {} name: {}, which "
+                             "would be evaluated on. Name the former alone, such as \"{}\"",
+                             held_out[0], files_in_words(training.size()), training.size() == 1 ? "its" : "their", training[0],
+                             named_alone(held_out[0], is_for_tests)));
+      return;
+    }
     const std::string found = fmt::format("{} for tests or validation by {} name: {}", files_in_words(held_out.size()),
                                           held_out.size() == 1 ? "its" : "their", held_out[0]);
     if (!training.empty())
       bad_file(folder_,
                fmt::format("holds training files, such as {}, and {}, which would be trained on. Name the training files "
                            "alone, such as \"{}\"; those for validation in data.validation",
-                           training[0], found, training_files(training[0])));
+                           training[0], found, named_alone(training[0], is_for_training)));
     inputs.notes.push_back(
         fmt::format("{}: reads {}; if it is not meant for training, name the other files, such as "
                     "\"{}/NAME*\", and this one in data.validation",

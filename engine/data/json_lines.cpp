@@ -105,10 +105,7 @@ Document completed_conversation(const std::vector<Message>& prompt, const std::v
 
 Document prompted(const LineJson& json, const LineOptions& options, LineFacts& facts) {
   refuse_unusable_keys(json);
-  if (const auto label = json.find("label"); label != json.end() && *label == false)
-    refuse_line(
-        "\"label\" false says that the answer is not wanted (KTO), which is not read, so it would be learned; leave such "
-        "lines out, or write pairs with \"chosen\" and \"rejected\"");
+  refuse_unwanted_answer(json);
   note_unread_keys(json, {"prompt", "completion"}, facts);
   const bool lists = json.at("prompt").is_array();
   if (lists != json.at("completion").is_array())

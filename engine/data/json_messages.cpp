@@ -92,6 +92,15 @@ std::optional<bool> weight_in(const MessageJson& value) {
   return {};
 }
 
+// Whether the value of a key that says what is to be learned says that this is not: false, 0, less, or a text of them.
+bool says_no(const MessageJson& value) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_number()) return value.get<double>() <= 0;
+  if (!value.is_string()) return false;
+  const auto& text = value.get_ref<const std::string&>();
+  return is_one_of(std::array<std::string_view, 8>{"false", "False", "FALSE", "no", "No", "0", "0.0", "-1"}, text);
+}
+
 // Keys that contradict each other are refused.
 bool is_learned(const MessageJson& message, const std::string& role, LineFacts& facts) {
   std::optional<bool> learned;
@@ -205,6 +214,14 @@ std::vector<Message> messages_at(const nlohmann::json& object, const char* key, 
   return all;
 }
 
+void refuse_unwanted_answer(const nlohmann::json& object) {
+  if (const auto label = object.find("label"); label != object.end() && says_no(*label))
+    refuse_line(fmt::format(
+        "\"label\" {} says that the answer is not wanted (KTO), which is not read, so it would be learned; leave such "
+        "lines out, or write pairs with \"chosen\" and \"rejected\"",
+        label->dump()));
+}
+
 void refuse_unusable_keys(const nlohmann::json& object) {
   refuse_unusable(object, kOfSamples, "");
   refuse_unusable(object, kMedia, "");
@@ -212,7 +229,7 @@ void refuse_unusable_keys(const nlohmann::json& object) {
 
 void note_unread_keys(const nlohmann::json& object, std::initializer_list<std::string_view> read, LineFacts& facts) {
   for (const char* key : {"weight", "train", "trainable", "learn"})
-    if (const auto found = object.find(key); found != object.end() && weight_in(*found) == false)
+    if (const auto found = object.find(key); found != object.end() && says_no(*found))
       refuse_line(
           fmt::format("\"{}\" of a whole line is not read, so that what it keeps out would be learned; leave such lines out, "
                       "or give the messages of a conversation a \"weight\"",

@@ -30,6 +30,9 @@ void drop_nulls(nlohmann::json& json);
 // Throws DataError if the value at `key` is no list of messages, or if there is no chat template for them.
 std::vector<Message> messages_at(const nlohmann::json& object, const char* key, ChatTemplate chat_template, LineFacts& facts);
 
+// Refuses an answer that is not wanted: KTO's "label", which is false or 0.
+void refuse_unwanted_answer(const nlohmann::json& object);
+
 // Refuses keys of a sample without which it would mean something else, such as tools and images.
 void refuse_unusable_keys(const nlohmann::json& object);
 

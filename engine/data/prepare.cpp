@@ -254,6 +254,9 @@ class Preparation {
   void add_notes(const Tokenizer& tokenizer, PrepareResult& result) const {
     for (std::string& note : notes_on_template(options_.chat_template, tokenizer)) result.notes.push_back(std::move(note));
     result.notes.insert(result.notes.end(), inputs_.notes.begin(), inputs_.notes.end());
+    if (options_.special_tokens && !has_special_tokens(tokenizer))
+      result.notes.push_back(
+          fmt::format("--special-tokens has no effect: the vocabulary \"{}\" has no special tokens", tokenizer.name()));
     if (!learned_fewer_.empty()) result.notes.push_back(learned_fewer_);
     for (std::string& sentence : facts_.sentences()) result.notes.push_back(std::move(sentence));
   }

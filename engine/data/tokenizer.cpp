@@ -141,6 +141,8 @@ std::string begin_of_text_of(const Tokenizer& tokenizer) {
   return "";
 }
 
+bool has_special_tokens(const Tokenizer& tokenizer) { return tokenizer.name() != "bytes" && tokenizer.name() != "characters"; }
+
 std::string end_of_text_of(const Tokenizer& tokenizer) {
   if (std::string stated = tokenizer.end_of_text(); !stated.empty()) return stated;
   for (const std::string_view name : kEndsOfText)

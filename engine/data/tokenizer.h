@@ -79,6 +79,9 @@ bool encode_alike(const std::string& text, const std::string& other);
 // The path of the tokenizer's file in the folder of a model; empty: there is none.
 std::string find_tokenizer_in(const std::string& folder);
 
+// Whether it may have some: a vocabulary of bytes or characters has none.
+bool has_special_tokens(const Tokenizer& tokenizer);
+
 // What the model's folder says, otherwise the special token <|endoftext|>, or what other programs have in its place, such as
 // </s>; empty: none.
 std::string end_of_text_of(const Tokenizer& tokenizer);

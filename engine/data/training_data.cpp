@@ -25,17 +25,31 @@ std::string words_of(const Dataset& dataset, std::span<const int32_t> targets) {
   return fmt::format("{}", fmt::join(tokens, " "));
 }
 
+// Makes a source of the training data. What is wrong with them may be how much of them is held out.
+template <typename Make>
+auto naming_held_out(const Dataset& dataset, Make make) {
+  try {
+    return make();
+  } catch (const DataError& error) {
+    if (dataset.held_out_tokens == 0) throw;
+    throw DataError(error.exit_code(), fmt::format("{}. {} more tokens are held out for validation (data.validation_fraction)",
+                                                   error.what(), dataset.held_out_tokens));
+  }
+}
+
 class TextData final : public TrainingData {
  public:
   TextData(Dataset dataset, int64_t sequence_length, const DataConfig& data)
       : dataset_(std::move(dataset)), sequence_length_(sequence_length), loss_on_(data.loss_on) {
     if (data.packing == Packing::Stream) return;
     const DocumentSource::Options options{sequence_length, data.packing, data.loss_on};
-    train_documents_ = std::make_shared<DocumentSource>(dataset_.train, options);
+    train_documents_ = naming_held_out(dataset_, [&] { return std::make_shared<DocumentSource>(dataset_.train, options); });
     if (dataset_.validation) validation_documents_ = std::make_shared<DocumentSource>(dataset_.validation, options);
   }
 
-  std::shared_ptr<const SampleSource> train() const override { return source(dataset_.train, train_documents_); }
+  std::shared_ptr<const SampleSource> train() const override {
+    return naming_held_out(dataset_, [&] { return source(dataset_.train, train_documents_); });
+  }
   std::shared_ptr<const SampleSource> validation() const override {
     return dataset_.validation ? source(dataset_.validation, validation_documents_) : nullptr;
   }

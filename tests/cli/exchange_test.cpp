@@ -370,6 +370,10 @@ TEST_F(Exchange, EvaluateMeasuresTheLossOfACheckpointAndOfAModel) {
   EXPECT_THAT(run("evaluate two pairs.jsonl").text, HasSubstr("over 2 targets of 1 sample, perplexity"));
   EXPECT_THAT(refused("evaluate nowhere pairs.jsonl"), HasSubstr("evaluate nowhere: there is no such file or directory"));
   EXPECT_THAT(refused("evaluate one pairs.jsonl --set training.objective=dpo"), HasSubstr("compares with the weights"));
+  for (const char* other : {"model.from=two", "data.train=pairs.jsonl", "data.validation=pairs.jsonl",
+                            "data.validation_fraction=0.5", "training.evaluate_samples=3"})
+    EXPECT_THAT(refused(std::string("evaluate one held_out.txt --set ") + other),
+                HasSubstr("evaluate one held_out.txt says what"));
 }
 
 TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens) {

@@ -126,6 +126,8 @@ TEST_F(OutputGuardTest, FoldersAreCheckedByTheNamesOfTheirFiles) {
     guard.check_files_in(folder, names, {.path = "", .key = "run.directory", .what = "a page", .is_own = is_page_of_test});
   };
   EXPECT_THROW(check(folder_.path(), {"c.json"}), ConfigError);
+  EXPECT_THROW(check(at("own.html"), {}), ConfigError) << "it is no folder";
+  EXPECT_THROW(guard.check_names_in(at("own.html"), {"step-*"}, "checkpoint.directory"), ConfigError);
   EXPECT_THROW(check(folder_.path(), {"other.html"}), ConfigError);
   EXPECT_THROW(check(folder_.path(), {"*.html"}), ConfigError);
   EXPECT_THROW(check(at("texts/new-folder"), {}), ConfigError);

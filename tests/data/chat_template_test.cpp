@@ -163,10 +163,17 @@ TEST(JsonLines, SayTheFileAndTheLineThatIsWrong) {
   refused("{\"text\": 5}", "\"text\" is number; it must be a string");
   refused("{\"prompt\": \"a\", \"completion\": null}",
           "has \"prompt\"; it must have \"text\", \"prompt\" and \"completion\", or \"messages\"");
-  refused(
-      "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": false}",
-      "\"label\" false says that the answer is not wanted (KTO), which is not read, so it would be learned; leave such lines "
-      "out, or write pairs with \"chosen\" and \"rejected\"");
+  for (const std::string label : {"false", "0", "0.0", "-1", "\"false\"", "\"0\""})
+    refused(
+        "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": " + label + "}",
+        "\"label\" " + label +
+            " says that the answer is not wanted (KTO), which is not read, so it would be learned; leave such lines out, or "
+            "write pairs with \"chosen\" and \"rejected\"");
+  for (const std::string weight : {"0", "false", "\"0\"", "-1"})
+    refused(
+        "{\"text\": \"a\", \"weight\": " + weight + "}",
+        "\"weight\" of a whole line is not read, so that what it keeps out would be learned; leave such lines out, or give the "
+        "messages of a conversation a \"weight\"");
   refused("{\"messages\": []}",
           "has \"messages\", which need a chat template: \"chatml\", \"llama-2\" or \"llama-3\" (data.chat_template, or "
           "--chat-template of `trivet data prepare`)");

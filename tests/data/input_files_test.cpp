@@ -216,6 +216,20 @@ TEST_F(FoldersOfData, TextsThatAreNoTextAreErrorsWithTheirPlace) {
   }
 }
 
+TEST_F(FoldersOfData, WhatRanksPrintIsNoData) {
+  write("a.txt", "once upon a time there was a text\n"), write("rank_0.out", "step 1"), write("b/rank_12.err", "step 1");
+  write("rank_of_chess.txt", "e4"), write("rank_1.txt", "e4");
+  for (const ReadAs read_as : {ReadAs::Auto, ReadAs::Text, ReadAs::Bytes})
+    EXPECT_THAT(names(read_as), ElementsAre("a.txt", "rank_1.txt", "rank_of_chess.txt"));
+  EXPECT_THAT(find().notes[1], HasSubstr("what ranks have printed, by the names: 2 files"));
+}
+
+// Read as text, the objects of JSON would be letters, too.
+TEST_F(FoldersOfData, OtherTextsNextToJsonAreNotAdvisedToBeRead) {
+  write("a.jsonl", "{\"text\": \"a\"}\n"), write("b.csv", std::string(500, 'x'));
+  EXPECT_THAT(refusal(), HasSubstr("or name those that are data, such as \"" + folder.at("d/*.jsonl") + "\""));
+}
+
 TEST_F(FoldersOfData, OnlyFilesOfNoKnownKindHoldIdsOfTokens) {
   write("a.txt", "a text");
   EXPECT_THAT(refusal(FolderUse::Train, ReadAs::UInt16), HasSubstr("What to do: leave out data.read_as"));
@@ -224,6 +238,10 @@ TEST_F(FoldersOfData, OnlyFilesOfNoKnownKindHoldIdsOfTokens) {
   EXPECT_THAT(refusal(FolderUse::Train, ReadAs::UInt16), HasSubstr("most of this folder would be left out"));
   fs::remove(folder.at("d/model.safetensors")), fs::remove(folder.at("d/a.txt"));
   EXPECT_THAT(names(ReadAs::UInt16), ElementsAre("train.bin"));
+  write("ids.npy", "\x01\0\x02\0\x03\0\x04\0\xFF\xC3"s);  // as OLMo writes them
+  EXPECT_THAT(names(ReadAs::UInt16), ElementsAre("ids.npy", "train.bin"));
+  fs::remove(folder.at("d/train.bin")), fs::remove(folder.at("d/shard.00000.mds"));
+  EXPECT_THAT(refusal(), HasSubstr("data.read_as \"uint16\""));
 }
 
 TEST_F(FoldersOfData, WhereMostWouldBeLeftOutIsRefused) {
@@ -265,7 +283,16 @@ TEST_F(FoldersOfData, FilesForTestsAreNotTrainedOnWithoutAWord) {
       EXPECT_THAT(refusal(use),
                   AllOf(HasSubstr("holds training files, such as train-1.jsonl, and 1 file for tests or validation"),
                         HasSubstr("\"" + folder.at("d") + "/*train*\""), HasSubstr("data.validation")));
-    EXPECT_EQ(refusal(FolderUse::Validate), "no error");
+    EXPECT_THAT(refusal(FolderUse::Validate),
+                AllOf(HasSubstr("holds files for tests or validation, such as "s + held_out + ", and 1 file for training"),
+                      HasSubstr("train-1.jsonl, which would be evaluated on")));
+    fs::remove_all(folder.at("d"));
+  }
+  for (const auto& [held_out, advice] :
+       {std::pair("held_out.jsonl", "*held*"), {"val/held-out.jsonl", "val"}, {"a.Test.json", "*Test*"}}) {
+    write(held_out, line), write("train.jsonl", line);
+    EXPECT_THAT(refusal(FolderUse::Validate),
+                HasSubstr("Name the former alone, such as \"" + folder.at("d/"s + advice) + "\""));
     fs::remove_all(folder.at("d"));
   }
   for (const auto& [train, held_out, found, advice] : std::vector<std::array<const char*, 4>>{

@@ -301,6 +301,20 @@ TEST_F(PairFiles, AreReadForDpoAndOnlyForIt) {
           R"(: is a text, which has no pairs of answers; use lines of JSON (.jsonl) with "prompt", "chosen" and "rejected")");
 }
 
+// What is wrong with the data may be how much of it is held out.
+TEST_F(PairFiles, WhatIsHeldOutIsNamedWhereTheRestIsTooLittle) {
+  folder_.write("short.txt", "0123456789");
+  Config with = config("short.txt");
+  with.model.objective = model::Objective::NextToken;
+  with.model.sequence_length = 4;
+  with.data.validation_fraction = 0.7;
+  expect_error([&] { open_text_data(with)->train(); }, ExitCode::Usage,
+               "data: 3 tokens are too few for one sample of sequence_length 4, which needs 5; give more text or make "
+               "model.sequence_length at most 2. 7 more tokens are held out for validation (data.validation_fraction)");
+  with.data.validation_fraction = 0;
+  EXPECT_EQ(open_text_data(with)->train()->samples(), 2);
+}
+
 TEST_F(PairFiles, FineTuningNeedsPrompts) {
   folder_.write("sft.jsonl", R"({"prompt": "abc", "completion": "defgh"})");
   folder_.write("text.jsonl", R"({"text": "abcdefgh"})");

@@ -97,6 +97,12 @@ TEST_F(Prepare, AStarStandsForTheFilesThatMatchAsInTraining) {
   EXPECT_THAT(result.notes, Contains(testing::HasSubstr("leaves out folders and hidden files")));
   with.output = folder_.at("p-4.tokens");
   EXPECT_THROW(prepare(with), ConfigError) << "the next command would read it";
+  for (const std::string name : {"*/a.txt", "**/*.txt"}) {
+    with.inputs = {folder_.at(name)};
+    expect_error(
+        [&] { prepare(with); }, ExitCode::Usage,
+        with.inputs[0] + ": a \"*\" stands for characters only after the last \"/\"; name the folder, or each of them");
+  }
   with.inputs = {folder_.at("nothing*")};
   expect_error([&] { prepare(with); }, ExitCode::Usage, with.inputs[0] + ": no file matches");
 }
@@ -129,6 +135,18 @@ TEST_F(Prepare, TheEndOfATextInATextIsToldOrEndsADocument) {
     training.data.train = with.output;
     EXPECT_EQ(open_dataset(training).notes.size(), special ? 1u : 0u) << "the key has no effect on tokens";
   }
+}
+
+TEST_F(Prepare, SpecialTokensOfAVocabularyWithoutThemHaveNoEffect) {
+  PrepareOptions with = options("bytes");
+  with.special_tokens = true;
+  EXPECT_THAT(prepare(with).notes,
+              ElementsAre("--special-tokens has no effect: the vocabulary \"bytes\" has no special tokens"));
+  DataOptions training;
+  training.data.train = with.inputs[0];
+  training.data.special_tokens = true;
+  EXPECT_THAT(open_dataset(training).notes,
+              ElementsAre("data.special_tokens has no effect: the vocabulary \"bytes\" has no special tokens"));
 }
 
 TEST_F(Prepare, PutsSpecialTokensAroundEachInputIfAsked) {
