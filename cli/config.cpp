@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "cli/commands.h"
 #include "core/error.h"
@@ -62,6 +63,18 @@ void add_absent_data(const Config& config, std::vector<std::string>& needed) {
   }
 }
 
+// Folders for offloaded files may be on another machine, too.
+void add_absent_folders(const Config& config, std::vector<std::string>& needed) {
+  const auto add = [&](const char* section, OffloadDevice device, const std::string& path) {
+    std::error_code ignored;
+    if (device != OffloadDevice::Nvme || std::filesystem::is_directory(path, ignored)) return;
+    needed.push_back(fmt::format("zero_optimization.{}.nvme_path: there is no folder {} here, relative to this folder", section,
+                                 printable(path, 4096)));
+  };
+  add("offload_param", config.zero.offload_param.device, config.zero.offload_param.nvme_path);
+  add("offload_optimizer", config.zero.offload_optimizer.device, config.zero.offload_optimizer.nvme_path);
+}
+
 // What `trivet train` will ask for, although the config may go without.
 std::vector<std::string> needed_for_training(const Config& config) {
   std::vector<std::string> needed;
@@ -70,6 +83,7 @@ std::vector<std::string> needed_for_training(const Config& config) {
     needed.push_back(fmt::format("model.vocabulary: there is no {} here, relative to this folder", printable(tokenizer)));
   if (!config.data.is_given()) needed.push_back("data.train: the data to train on (docs/data.md)");
   add_absent_data(config, needed);
+  add_absent_folders(config, needed);
   if (config.training.steps == 0 && config.training.epochs == 0)
     needed.push_back("training.steps: how long to train (steps or epochs)");
   return needed;

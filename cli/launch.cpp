@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <system_error>
 
 #include "cli/commands.h"
 #include "cli/launch/autotuning.h"
@@ -27,8 +28,10 @@
 #include "cli/launch/job_file.h"
 #include "cli/launch/job_outcome.h"
 #include "cli/launch/output.h"
+#include "cli/launch/program.h"
 #include "cli/launch/rank_layout.h"
 #include "cli/launch/restarts.h"
+#include "cli/launch/train_command.h"
 #include "cli/usage.h"
 #include "comm/secret.h"
 #include "comm/socket.h"
@@ -329,6 +332,15 @@ Way way_of(const LaunchFlags& flags, const std::vector<HostRanks>& hosts) {
   return hosts.size() == 1 && is_this_host(hosts[0].host.name) && !flags.force_multi ? Way::Here : Way::Agents;
 }
 
+// As the ranks of this host would say it when they start.
+void check_program_here(const LaunchFlags& flags, const std::vector<HostRanks>& hosts, const comm::Environment& environment) {
+  const bool runs_here = flags.request.starts_one_host ||
+                         std::ranges::any_of(hosts, [](const HostRanks& on) { return is_this_host(on.host.name); });
+  if (!runs_here) return;
+  find_program(flags.request.program[0], path_of(environment));
+  check_config_of(flags.request.program);
+}
+
 void print_dry_run(const LaunchFlags& flags, Way way, const std::vector<LaunchRequest>& jobs,
                    const std::vector<HostRanks>& hosts, const comm::Environment& environment) {
   if (way == Way::OtherLauncher) {
@@ -336,6 +348,7 @@ void print_dry_run(const LaunchFlags& flags, Way way, const std::vector<LaunchRe
       std::printf("%s\n", quoted(other_command(kOtherLaunchers.at(flags.launcher), job, hosts, environment).words).c_str());
     return;
   }
+  check_program_here(flags, hosts, environment);
   const LaunchRequest& first = jobs[0];
   std::vector<RankLayout> ranks;
   if (way == Way::OneOfMany) {
@@ -425,6 +438,23 @@ void note_flags_of_other_hosts(const CLI::App& launch) {
   if (!given.empty()) Log().info(fmt::format("no effect, because all ranks are on this host: {}", fmt::join(given, ", ")));
 }
 
+// Such a file gives variables to ranks that an agent or another launcher starts. One in the home directory is meant for those
+// jobs; one in the working directory, or one that a variable names, is meant for this job.
+void note_unread_environment_files(const comm::Environment& environment, Way way) {
+  const auto named = environment.find("DS_ENV_FILE");
+  const bool is_named = named != environment.end() && !named->second.empty();
+  std::vector<std::string> places = places_of_environment_files(environment);
+  std::error_code ignored;
+  if (places.size() > 1 && (!is_named || std::filesystem::equivalent(places.front(), places.back(), ignored)))
+    places.erase(places.begin());
+  for (const std::string& path : places) {
+    if (!std::filesystem::exists(path, ignored)) continue;
+    Log().info(fmt::format("{}: is not read {}; the ranks have the variables of this command{}", printable(path, 400),
+                           way == Way::Here ? "because all ranks are on this host" : "with --no_ssh",
+                           way == Way::Here ? " (--force_multi reads the file)" : ""));
+  }
+}
+
 void launch_job(const CLI::App& launch, LaunchFlags& flags) {
   check(launch, flags);
   check_flags_of_job_file(launch, flags);
@@ -441,6 +471,8 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
   check_min_nodes(request, static_cast<int>(hosts.size()));
   const Way way = way_of(flags, hosts);
   if (way == Way::Here && !request.quiet) note_flags_of_other_hosts(launch);
+  const bool is_last_launcher = way == Way::Here || (way == Way::OneOfMany && request.world.empty());
+  if (is_last_launcher && !request.quiet) note_unread_environment_files(environment, way);
   if (request.master_address.empty() && hosts.size() == 1 && (way == Way::Here || way == Way::OneOfMany))
     request.master_address = kLoopback;
   const std::vector<LaunchRequest> jobs = flags.autotuning.empty() ? std::vector{request} : tuning_jobs(flags);

@@ -99,8 +99,13 @@ std::string why_others_may_change(const struct stat& status, uid_t trusted) {
 
 FoundFile open_found_file(const std::string& path, int64_t most_bytes) { return open_found(path, most_bytes, kMostLinks); }
 
-FoundText read_found_file(const std::string& path, std::string_view advice) {
+FoundText read_found_file(const std::string& path, std::string_view advice, std::string_view named_by) {
   const auto fail = [&](const std::string& why) {
+    if (!named_by.empty())
+      throw ConfigError(
+          fmt::format("{}: {}: {}; name a regular file that nobody but you and root can change (chown, chmod go-w of it and of "
+                      "its directory), or {}",
+                      named_by, printable(path, 400), why, advice));
     throw ConfigError(
         fmt::format("{}: {}; it was found and not named, so it is only used if nobody but you and root can "
                     "change it: remove it, or take it and its directory from others (chown, chmod go-w), or {}",

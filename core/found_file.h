@@ -39,7 +39,8 @@ struct FoundText {
 };
 
 // Throws ConfigError with the path, the reason and `advice` ("set DS_ENV_FILE") if the file may not be used or not be read.
-FoundText read_found_file(const std::string& path, std::string_view advice);
+// `named_by`: the variable that names the file, so that a message does not call it one that nobody has named.
+FoundText read_found_file(const std::string& path, std::string_view advice, std::string_view named_by = {});
 
 // Why somebody else than this user, root and `trusted` could change this file or directory, or point this link elsewhere:
 // "belongs to user 65534", "has mode 666, so that others may write to it". Empty: nobody could.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "core/log.h"
 #include "engine/rank_resources.h"
 
@@ -11,37 +12,52 @@ namespace trivet {
 namespace {
 
 struct OffloadFile {
+  OffloadDevice device = OffloadDevice::None;
   FilePlan plan;
   std::string folder, folder_key;
   std::string name;
 };
 
-// Returns null if the plan puts nothing into the file.
+// The folder must be there even if nothing goes into the file: with another model or number of ranks something would. A disk
+// that is full is no reason not to start then.
+void check_folder(FileSystem& files, const zero::offload::FileStoreOptions& store) {
+  try {
+    zero::offload::make_file_store(files, store);
+  } catch (const StorageError&) {
+  }
+}
+
+// Returns null if the config asks for no file, or if the plan puts nothing into it.
 std::unique_ptr<zero::offload::FileStore> open_offload_file(const OffloadFile& file, const AioConfig& aio,
                                                             const OffloadOptions& options) {
   constexpr int64_t kMaxThreads = 64;
-  if (file.plan.bytes == 0) return nullptr;
+  if (file.device != OffloadDevice::Nvme) return nullptr;
   const Log log(options.world_rank, options.world_rank == 0 ? LogLevel::Info : LogLevel::Error);
-  return zero::offload::make_file_store(
-      options.files,
-      {.path = fmt::format("{}/{}-rank-{}", file.folder, file.name, options.world_rank),
-       .folder_key = file.folder_key,
-       .capacity_bytes = file.plan.bytes,
-       .block_bytes = aio.block_size,
-       .threads = static_cast<int>(std::min(kMaxThreads, aio.queue_depth * aio.intra_op_parallelism))},
-      [&](const std::string& text) { log.info(text); });
+  const zero::offload::FileStoreOptions store{
+      .path = fmt::format("{}/{}-rank-{}", file.folder, file.name, options.world_rank),
+      .folder_key = file.folder_key,
+      .capacity_bytes = std::max<int64_t>(file.plan.bytes, 1),
+      .block_bytes = aio.block_size,
+      .threads = static_cast<int>(std::min(kMaxThreads, aio.queue_depth * aio.intra_op_parallelism))};
+  if (file.plan.bytes > 0)
+    return zero::offload::make_file_store(options.files, store, [&](const std::string& text) { log.info(text); });
+  check_folder(options.files, store);
+  log.info(fmt::format("{}: nothing goes there, because all of it stays in memory", file.folder_key));
+  return nullptr;
 }
 
 }  // namespace
 
 OffloadPlaces::OffloadPlaces(const Config& config, const OffloadOptions& options)
     : staging_(staging_options(config)),
-      weight_files_(open_offload_file({.plan = options.planned.weight_file,
+      weight_files_(open_offload_file({.device = config.zero.offload_param.device,
+                                       .plan = options.planned.weight_file,
                                        .folder = config.zero.offload_param.nvme_path,
                                        .folder_key = "zero_optimization.offload_param.nvme_path",
                                        .name = "trivet-weights"},
                                       config.aio, options)),
-      state_files_(open_offload_file({.plan = options.planned.state_file,
+      state_files_(open_offload_file({.device = config.zero.offload_optimizer.device,
+                                      .plan = options.planned.state_file,
                                       .folder = config.zero.offload_optimizer.nvme_path,
                                       .folder_key = "zero_optimization.offload_optimizer.nvme_path",
                                       .name = "trivet-optimizer"},

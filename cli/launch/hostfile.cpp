@@ -53,8 +53,15 @@ std::string address_of_version_6(const std::string& text) {
   return out.data() + (percent == std::string::npos ? "" : text.substr(percent));
 }
 
+// "localhost." is the name "localhost" that no domain is added to.
+std::string without_last_dot(const std::string& name) {
+  return name.size() > 1 && name.ends_with('.') ? name.substr(0, name.size() - 1) : name;
+}
+
 // Names of hosts are the same in capital and small letters (RFC 4343).
-bool is_same_host(const std::string& a, const std::string& b) { return ::strcasecmp(a.c_str(), b.c_str()) == 0; }
+bool is_same_host(const std::string& a, const std::string& b) {
+  return ::strcasecmp(without_last_dot(a).c_str(), without_last_dot(b).c_str()) == 0;
+}
 
 // How filters and the world write it.
 std::string bracketed(const std::string& name) { return name.find(':') == std::string::npos ? name : "[" + name + "]"; }
@@ -107,6 +114,7 @@ void add_slots(std::vector<Host>& hosts, const Host& host, const std::string& fl
   const auto known =
       std::find_if(hosts.begin(), hosts.end(), [&](const Host& other) { return is_same_host(other.name, host.name); });
   Host& into = known == hosts.end() ? hosts.emplace_back(Host{host.name, {}, host.user}) : *known;
+  into.slots_are_chosen = into.slots_are_chosen || host.slots_are_chosen;
   for (const int slot : host.slots) {
     if (std::find(into.slots.begin(), into.slots.end(), slot) != into.slots.end())
       throw ConfigError(fmt::format("{}: slot {} of host \"{}\" is named twice; name it once", flag, slot, host.name));
@@ -135,7 +143,8 @@ std::vector<Host> parse_filter(const std::string& text, const std::string& flag,
       if (std::find(known.slots.begin(), known.slots.end(), slot) == known.slots.end())
         throw ConfigError(fmt::format("{}: host \"{}\" has no slot {}; it has {}", flag, known.name, slot,
                                       printable(fmt::format("{}", fmt::join(known.slots, ",")))));
-    add_slots(chosen, {known.name, slots, known.user}, flag);
+    add_slots(chosen, {.name = known.name, .slots = slots, .user = known.user, .slots_are_chosen = named.slots.has_value()},
+              flag);
   }
   return chosen;
 }
@@ -268,10 +277,15 @@ std::vector<Host> filter_hosts(const std::vector<Host>& hosts, const std::string
       if (host.name != out.name) continue;
       std::erase_if(host.slots,
                     [&](int slot) { return std::find(out.slots.begin(), out.slots.end(), slot) != out.slots.end(); });
+      host.slots_are_chosen = true;
     }
   }
   std::erase_if(left, [](const Host& host) { return host.slots.empty(); });
-  if (left.empty()) throw ConfigError(fmt::format("--exclude {}: leaves no slot", printable(exclude)));
+  if (left.empty())
+    throw ConfigError(
+        fmt::format("--exclude {}: leaves no slot: {} {} no other; exclude fewer, or name a hostfile with more slots "
+                    "(--hostfile FILE, with lines \"host slots=N\")",
+                    printable(exclude), names_of(hosts), hosts.size() == 1 ? "has" : "have"));
   return left;
 }
 
@@ -287,8 +301,8 @@ void refuse_hosts_only_for_ssh(const std::string& flag, const std::vector<Host>&
 
 bool is_this_host(const std::string& name) {
   const std::string own = comm::this_host();
-  return name == "localhost" || name == "::1" || name.starts_with("127.") || name == own ||
-         name == own.substr(0, own.find('.'));
+  return is_same_host(name, "localhost") || name == "::1" || name.starts_with("127.") || is_same_host(name, own) ||
+         is_same_host(name, own.substr(0, own.find('.')));
 }
 
 }  // namespace trivet::cli

@@ -12,8 +12,9 @@ namespace trivet::cli {
 struct Host {
   std::string name;  // an address of version 6 without brackets
   std::vector<int> slots;
-  std::string user = {};         // empty: what ssh's own configuration says
-  bool slots_are_usual = false;  // nobody has said how many there are
+  std::string user = {};          // empty: what ssh's own configuration says
+  bool slots_are_usual = false;   // nobody has said how many there are
+  bool slots_are_chosen = false;  // by --include or --exclude, among others
 
   // As ssh takes it: "me@host".
   std::string login() const { return user.empty() ? name : user + "@" + name; }

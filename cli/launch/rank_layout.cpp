@@ -94,9 +94,10 @@ bool needs_a_gpu_for_each_rank(const LaunchRequest& request, const comm::Environ
 }
 
 // What CUDA_VISIBLE_DEVICES is to be for the ranks of a host. Slots count the GPUs that the host's own environment shows.
-// Empty: the variable stays as it is, because the ranks use the first of these GPUs, or because none is shown.
+// Empty: the variable stays as it is, because nobody has chosen among these GPUs and the ranks use the first of them, or
+// because none is shown.
 std::optional<std::string> gpus_of_ranks(const LaunchRequest& request, const Host& host, const comm::Environment& inherited) {
-  const bool chosen = !are_the_first(host.slots);
+  const bool chosen = host.slots_are_chosen || !are_the_first(host.slots);
   const auto list = inherited.find("CUDA_VISIBLE_DEVICES");
   if (list == inherited.end()) return chosen ? std::optional(slots_text(host.slots)) : std::nullopt;
   if (!needs_a_gpu_for_each_rank(request, inherited)) return std::nullopt;
@@ -118,7 +119,7 @@ std::optional<std::string> gpus_of_ranks(const LaunchRequest& request, const Hos
                                      slot, printable(list->second), shown, shown - 1));
     gpus.push_back(visible[static_cast<size_t>(slot)]);
   }
-  return chosen ? std::optional(fmt::format("{}", fmt::join(gpus, ","))) : std::nullopt;
+  return chosen && gpus != visible ? std::optional(fmt::format("{}", fmt::join(gpus, ","))) : std::nullopt;
 }
 
 std::string name_of_this_user() {

@@ -6,6 +6,14 @@
 #include "engine/config/load.h"
 
 namespace trivet::cli {
+namespace {
+
+std::optional<TrainCommand> training_or_tuning(std::vector<std::string> words) {
+  if (words.size() > 1 && words[1] == "tune") words[1] = "train";  // their flags for the config are the same
+  return train_command(words);
+}
+
+}  // namespace
 
 std::optional<TrainCommand> train_command(const std::vector<std::string>& program) {
   if (program.size() < 3 || std::filesystem::path(program[0]).filename() != "trivet" || program[1] != "train")
@@ -26,10 +34,12 @@ std::optional<TrainCommand> train_command(const std::vector<std::string>& progra
   return command;
 }
 
+void check_config_of(const std::vector<std::string>& program) {
+  if (const auto command = training_or_tuning(program)) load_config(command->config, command->overrides);
+}
+
 bool runs_on_cpu(const std::vector<std::string>& program) {
-  std::vector<std::string> words = program;
-  if (words.size() > 1 && words[1] == "tune") words[1] = "train";  // their flags for the config are the same
-  const auto command = train_command(words);
+  const auto command = training_or_tuning(program);
   if (!command) return false;
   try {
     return load_config(command->config, command->overrides).device == DeviceChoice::Cpu;

@@ -194,6 +194,15 @@ TEST_F(Train, AndConfigCheckBothRefuseWhatTheConfigAloneShows) {
     }
   EXPECT_THAT(folder.run("config check config.json --set data.train=nowhere.txt").text,
               HasSubstr("data.train: there is no nowhere.txt here, relative to this folder\n"));
+  for (const std::string section : {"offload_param", "offload_optimizer"})
+    for (const std::string path : {"nowhere", "text.txt"}) {
+      const std::string key = "zero_optimization." + section;
+      const std::string offload = "--set zero_optimization.stage=3 --set " + key + ".device=nvme --set " + key + ".nvme_path=";
+      EXPECT_THAT(folder.run("config check config.json " + offload + path).text,
+                  HasSubstr(key + ".nvme_path: there is no folder " + path + " here, relative to this folder\n"));
+      EXPECT_THAT(folder.run("train config.json " + offload + path).errors, HasSubstr("; name a folder that exists"));
+      EXPECT_THAT(folder.run("config check config.json " + offload + ".").text, Not(HasSubstr("there is no folder")));
+    }
 }
 
 TEST_F(Train, NamesTheDirectoryThatItCannotResumeFrom) {

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "comm/world.h"
 #include "core/error.h"
@@ -187,6 +189,22 @@ TEST_F(Offload, AFolderThatIsNotThereIsAMatterOfTheConfig) {
               ::testing::ThrowsMessage<ConfigError>(
                   HasSubstr("zero_optimization.offload_optimizer.nvme_path: create " + folder_.path() +
                             "/none/trivet-optimizer-rank-0: No such file or directory; name a folder that exists")));
+}
+
+// Another model or number of ranks would need it.
+TEST_F(Offload, AFolderThatNothingGoesToMustBeThereToo) {
+  Config config = this->config(false, true);
+  config.zero.offload_param.max_in_cpu = 1'000'000'000;
+  for (const std::string name : {"none", "file"}) {
+    std::ofstream(folder_.at("file")) << "a";
+    config.zero.offload_param.nvme_path = folder_.at(name);
+    EXPECT_THAT([&] { train(config, 1); },
+                ::testing::ThrowsMessage<ConfigError>(HasSubstr("zero_optimization.offload_param.nvme_path: create " +
+                                                                folder_.at(name) + "/trivet-weights-rank-0: ")));
+  }
+  std::filesystem::remove(folder_.at("file"));
+  config.zero.offload_param.nvme_path = folder_.path();
+  EXPECT_NO_THROW(train(config, 1));
 }
 
 }  // namespace

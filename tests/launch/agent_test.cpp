@@ -84,6 +84,7 @@ TEST(AgentMessages, ArriveAsTheyWereSent) {
                 .request = {}};
   task.request.program = {"trivet", "", "--set", "x='y'"};
   task.request.bind_cores = true;
+  task.on.host.slots_are_chosen = true;
   task.request.core_list = "0-3";
   task.request.log_folder = "logs";
   task.request.save_pid = true;
@@ -95,6 +96,7 @@ TEST(AgentMessages, ArriveAsTheyWereSent) {
   ASSERT_TRUE(arrived);
   EXPECT_EQ(arrived->on.host.name, "b");
   EXPECT_THAT(arrived->on.host.slots, ElementsAre(1, 3));
+  EXPECT_TRUE(arrived->on.host.slots_are_chosen);
   EXPECT_EQ(arrived->on.node_rank, 1);
   EXPECT_EQ(arrived->on.nodes, 2);
   EXPECT_EQ(arrived->on.first_rank, 4);

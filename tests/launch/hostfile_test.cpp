@@ -106,13 +106,19 @@ TEST(HostFilters, IncludeAndExcludeHostsAndSlots) {
   // A host with no slot left is dropped: nothing would start there, and it would still count as a host.
   EXPECT_EQ(filtered("", "a"), "b:01");
   EXPECT_EQ(filtered("", "b:0,1"), "a:012");
-  EXPECT_THAT([&] { filtered("", "a@b"); }, ThrowsMessage<ConfigError>("--exclude a@b: leaves no slot"));
+  EXPECT_THAT([&] { filtered("", "a@b"); },
+              ThrowsMessage<ConfigError>(
+                  "--exclude a@b: leaves no slot: a, b have no other; exclude fewer, or name a hostfile with more slots "
+                  "(--hostfile FILE, with lines \"host slots=N\")"));
   EXPECT_THAT([&] { filtered("c", ""); },
               ThrowsMessage<ConfigError>("--include: host \"c\" is not in the hostfile, which names a, b"));
   EXPECT_THAT([&] { filtered("b:2", ""); }, ThrowsMessage<ConfigError>("--include: host \"b\" has no slot 2; it has 0,1"));
   EXPECT_THROW(filtered("a", "b"), ConfigError);
   EXPECT_EQ(filtered("b:0@a:2@b:1", ""), "b:01 a:2");
   EXPECT_EQ(filtered("", "a:0@A:2"), "a:1 b:01");
+  EXPECT_EQ(filtered("a.:0@A:2", ""), "a:02");
+  for (const std::string name : {"localhost", "localhost.", "LocalHost."}) EXPECT_TRUE(is_this_host(name)) << name;
+  for (const std::string name : {".", "localhost..", "local"}) EXPECT_FALSE(is_this_host(name)) << name;
 }
 
 // Nothing that is empty means everything or nothing, and no slot has two ranks.

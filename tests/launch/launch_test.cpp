@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "comm/socket.h"
@@ -18,6 +19,7 @@ namespace {
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Result {
   int exit_code;
@@ -88,6 +90,24 @@ TEST(Launch, BindsRanksToCores) {
 TEST(Launch, SaysWhichFlagsNeedOtherHosts) {
   EXPECT_THAT(run({"--num_gpus", "1", "--ssh_port", "4", "--host_timeout", "9", "/bin/true"}).output,
               HasSubstr("no effect, because all ranks are on this host: --ssh_port, --host-timeout\n"));
+}
+
+TEST(Launch, SaysThatAnEnvironmentFileIsNotRead) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.at(".deepspeed_env")) << "A=1\n";
+  const auto output_of = [&](const std::string& flags, const std::string& folder_of_job) {
+    LaunchedProcess job(
+        {"/bin/bash", "-c",
+         "cd " + folder_of_job + " && HOME=" + folder.path() + " " + kTrivet + " launch --num_gpus 1 " + flags + " /bin/true"});
+    EXPECT_EQ(job.wait(), 0) << flags;
+    return job.output();
+  };
+  const std::string told = ".deepspeed_env: is not read because all ranks are on this host";
+  EXPECT_THAT(output_of("", folder.path()), HasSubstr("./" + told));
+  EXPECT_THAT(output_of("--no_ssh", folder.path()), HasSubstr("./.deepspeed_env: is not read with --no_ssh"));
+  EXPECT_THAT(output_of("--quiet", folder.path()), Not(HasSubstr("is not read")));
+  EXPECT_THAT(output_of("--force_multi", folder.path()), Not(HasSubstr("is not read")));
+  EXPECT_THAT(output_of("", "/"), Not(HasSubstr("is not read")));  // in the home directory it is for other jobs
 }
 
 TEST(Launch, HandsArgumentsOverByteForByte) {
@@ -261,6 +281,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"AutotuningOfAnotherKind", {"--autotuning", "search", "/bin/true"}, "--autotuning: search not in {tune,run}"},
         Bad{"Elastic", {"--elastic_training", "/bin/true"}, "--elastic_training: give --max_restarts"},
         Bad{"JsonWithoutDryRun", {"--json", "/bin/true"}, "--json: prints the result of --dry-run; give both"},
+        Bad{"DryRunOfNoProgram", {"--num_gpus", "1", "--dry-run", "./nope"}, "./nope: is not an executable file"},
+        Bad{"DryRunOfNoProgramInPath", {"--num_gpus", "1", "--dry-run", "no-pe"}, "no-pe: no such program in PATH"},
+        Bad{"DryRunOfNoConfig", {"--num_gpus", "1", "--dry-run", "nope.json"}, "nope.json: cannot be read: No such file"},
+        Bad{"DryRunOfTuningNoConfig", {"--num_gpus", "1", "--dry-run", "trivet", "tune", "nope.json"}, "nope.json: cannot be"},
         Bad{"NoSuchHostFile",
             {"--hostfile", "/nowhere/hosts", "/bin/true"},
             "--hostfile /nowhere/hosts: cannot be read: No such file or directory"},
@@ -313,6 +337,9 @@ TEST_F(HostFile, SlotsOfThisHostCountTheGpusThatItsEnvironmentShows) {
                                              {"MIG-a,MIG-b,MIG-c", "localhost:2,1", "MIG-c,MIG-b"},
                                              {"4, 5", "localhost:1", "5"},
                                              {"4,5", "localhost:0,1", "-"},
+                                             {"4,5,6,7", "localhost:0", "4"},
+                                             {"4,5,6,7", "localhost:0,1", "4,5"},
+                                             {"4,5,6,7", "localhost:0@localhost:1", "4,5"},
                                              {"04,5", "localhost:1", "5"},
                                              {"", "localhost:1", "-"},
                                              {"-1", "localhost:1", "-"}}) {
@@ -327,6 +354,9 @@ TEST_F(HostFile, SlotsOfThisHostCountTheGpusThatItsEnvironmentShows) {
     EXPECT_EQ(result.exit_code, 2) << include;
     EXPECT_THAT(result.output, HasSubstr("CUDA_VISIBLE_DEVICES=4,5 shows 2: slots count the GPUs that it names, from 0 to 1"));
   }
+  const Result others = run({"-H", path, "-e", "localhost:2,3,4,5,6,7", "--dry-run", "--json", "/bin/true"},
+                            {{"CUDA_VISIBLE_DEVICES", "4,5,6,7"}});
+  EXPECT_EQ(json::parse(others.output).at("ranks").at(0).at("environment").at("CUDA_VISIBLE_DEVICES"), "4,5");
   // What other hosts show is not known here.
   const Result far =
       run({"-H", with("far slots=8\n"), "-i", "far:2", "--dry-run", "--json", "/bin/true"}, {{"CUDA_VISIBLE_DEVICES", "4"}});
@@ -444,6 +474,7 @@ TEST_F(HostFile, IsShownAsTheCommandOfAnotherLauncher) {
 TEST_F(HostFile, ThatIsWrongIsRefusedWithItsLine) {
   const auto message = [&](const std::string& text) { return run({"-H", with(text), "/bin/true"}).output; };
   EXPECT_THAT(message("localhost slots=1\nlocalhost slots=1\n"), HasSubstr(path_ + ":2: host \"localhost\" is named twice"));
+  EXPECT_THAT(message("localhost. slots=1\nlocalhost slots=1\n"), HasSubstr(path_ + ":2: host \"localhost\" is named twice"));
   EXPECT_THAT(message("localhost\n"),
               HasSubstr(path_ + ":1: \"localhost\" is not accepted: slots=N is missing; write \"host slots=N\""));
   EXPECT_THAT(message("localhost slots=0\n"), HasSubstr("\"0\" is not a number from 1 to 4096"));

@@ -55,12 +55,16 @@ std::vector<int> integers(const AgentJson& json) {
 }
 
 AgentJson encode(const HostRanks& on) {
-  return {{"host", on.host.name}, {"slots", on.host.slots},      {"node_rank", on.node_rank},
-          {"nodes", on.nodes},    {"first_rank", on.first_rank}, {"world_size", on.world_size}};
+  AgentJson json{{"host", on.host.name}, {"slots", on.host.slots},      {"node_rank", on.node_rank},
+                 {"nodes", on.nodes},    {"first_rank", on.first_rank}, {"world_size", on.world_size}};
+  if (on.host.slots_are_chosen) json["slots_are_chosen"] = true;
+  return json;
 }
 
 HostRanks host_ranks(const AgentJson& json) {
-  return {.host = {json.at("host"), integers(json.at("slots"))},
+  return {.host = {.name = json.at("host"),
+                   .slots = integers(json.at("slots")),
+                   .slots_are_chosen = json.value("slots_are_chosen", false)},
           .node_rank = integer<int>(json.at("node_rank")),
           .nodes = integer<int>(json.at("nodes")),
           .first_rank = integer<int>(json.at("first_rank")),

@@ -113,7 +113,8 @@ comm::Environment exported_environment(const comm::Environment& environment) {
   const std::string chosen = value_of(environment, "DS_ENV_FILE", "");
   bool exists = chosen.empty();
   for (const std::string& path : places_of_environment_files(environment)) {
-    const FoundText found = read_found_file(path, "keep the variables in ~/.deepspeed_env");
+    const FoundText found = chosen.empty() ? read_found_file(path, "keep the variables in ~/.deepspeed_env")
+                                           : read_found_file(path, "unset the variable", "DS_ENV_FILE");
     exists = exists || found.exists;
     for (const auto& [name, value] : parse_environment_file(found.text, path)) exported[name] = value;
   }
