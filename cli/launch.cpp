@@ -350,6 +350,7 @@ void print_dry_run(const LaunchFlags& flags, Way way, const std::vector<LaunchRe
   }
   check_program_here(flags, hosts, environment);
   const LaunchRequest& first = jobs[0];
+  const comm::Environment exported = way == Way::Agents ? exported_environment(environment) : comm::Environment();
   std::vector<RankLayout> ranks;
   if (way == Way::OneOfMany) {
     ranks = lay_out_here(first, host_of_this_launcher(first, hosts), environment);
@@ -368,6 +369,10 @@ void print_dry_run(const LaunchFlags& flags, Way way, const std::vector<LaunchRe
   if (way != Way::Agents) return;
   for (const HostRanks& on : hosts)
     std::printf("agent on %s: %s\n", on.host.name.c_str(), quoted(agent_command(first, on.host)).c_str());
+  std::vector<std::string> names;  // their values may be secrets
+  for (const auto& [name, value] : exported) names.push_back(name);
+  if (!names.empty())
+    std::printf("variables that ranks get from here: %s\n", fmt::format("{}", fmt::join(names, ", ")).c_str());
 }
 
 JobOutcome run(const LaunchFlags& flags, Way way, const LaunchRequest& job, const std::vector<HostRanks>& hosts,

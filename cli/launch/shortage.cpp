@@ -19,9 +19,14 @@ std::string advice(int number) {
   if (number == EMFILE) return fmt::format("; raise the limit of open files (ulimit -n, now {})", limit(RLIMIT_NOFILE));
   if (number == ENFILE) return "; the machine has no open files left";
   if (number == ENOMEM) return "; the machine, or a limit (ulimit -v, a cgroup), has no memory left";
+  rlimit memory{};
+  ::getrlimit(RLIMIT_AS, &memory);
   return fmt::format(
-      "; start fewer ranks, or raise the limit of processes and threads (ulimit -u, now {}; pids.max of the cgroup)",
-      limit(RLIMIT_NPROC));
+      "; start fewer ranks, or raise the limit of processes and threads (ulimit -u, now {}; pids.max of the cgroup){}",
+      limit(RLIMIT_NPROC),
+      memory.rlim_cur == RLIM_INFINITY
+          ? ""
+          : fmt::format(" or of memory (ulimit -v, now {}), which threads need, too", memory.rlim_cur / 1024));
 }
 
 }  // namespace

@@ -428,6 +428,14 @@ TEST_F(RefusedTokenizer, HasTokensThatAreLongerThanIsSearchedFor) {
   expect("token 1 has 513 bytes; at most 512 are accepted");
 }
 
+TEST_F(RefusedTokenizer, HasMoreStepsThanAreAccepted) {
+  const Json step = {{"type", "Lowercase"}}, inner = {{"type", "Sequence"}, {"normalizers", std::vector<Json>(48, step)}};
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {inner, inner}}};
+  EXPECT_NO_THROW(tokenizer_from_text(json.dump(), "t.json"));
+  json["normalizer"]["normalizers"].push_back(inner);
+  expect("normalizer: has 148 steps, each of which reads the whole text; at most 100 are accepted");
+}
+
 TEST_F(RefusedTokenizer, RewritesTextIntoMoreThanIsAccepted) {
   const Json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
   const Json by_regex = {{"type", "Replace"}, {"pattern", {{"Regex", "."}}}, {"content", std::string(5000, 'b')}};

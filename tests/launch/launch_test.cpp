@@ -421,6 +421,20 @@ TEST_F(HostFile, NamesNoOtherUserOfThisHost) {
               AllOf(HasSubstr(" me@n1 'exec "), HasSubstr(" fd00::1 'exec ")));
 }
 
+// As the real start reads it.
+TEST_F(HostFile, ADryRunReadsTheEnvironmentFile) {
+  const std::string path = with("n1 slots=1\nn2 slots=1\n"), file = folder_.write("env", "TOKEN=secret\n");
+  const Result good = run({"-H", path, "--dry-run", "/bin/true"}, {{"DS_ENV_FILE", file}});
+  EXPECT_THAT(good.output,
+              AllOf(HasSubstr("variables that ranks get from here: "), HasSubstr("TOKEN"), Not(HasSubstr("secret"))));
+  folder_.write("env", "RANK=9\n");
+  for (const std::string how : {"--dry-run", "--json"}) {
+    const Result bad = run({"-H", path, "--dry-run", how, "/bin/true"}, {{"DS_ENV_FILE", file}});
+    EXPECT_EQ(bad.exit_code, 2) << how;
+    EXPECT_THAT(bad.output, HasSubstr("RANK"));
+  }
+}
+
 TEST_F(HostFile, OfSeveralHostsNumbersRanksFromHostToHost) {
   const std::string path = with("localhost slots=2\nnode17 slots=1\nnode18 slots=3\n");
   const json ranks = json::parse(run({"-H", path, "--dry-run", "--json", "/bin/true"}).output).at("ranks");

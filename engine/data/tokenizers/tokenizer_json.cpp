@@ -23,10 +23,19 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMostTokens = size_t{1} << 24, kLongestToken = size_t{1} << 16;
+constexpr size_t kMostSteps = 100;
 constexpr size_t kMostFrameTokens = 1024;  // around a text
 constexpr size_t kMostGaps = 1024;         // ids below the highest that no token has
 
 Json member_or_null(const Json& json, const char* key) { return json.value(key, Json()); }
+
+// How many components there are, also within others: each object with a type is one.
+size_t steps_of(const Json& json) {
+  if (!json.is_structured()) return 0;
+  size_t steps = json.is_object() && json.contains("type") ? 1 : 0;
+  for (const Json& part : json) steps += steps_of(part);
+  return steps;
+}
 
 // Reads the vocabulary, the model and the added tokens into a composition.
 class Reader {
@@ -36,6 +45,12 @@ class Reader {
 
   Composition read(const std::string& text) {
     parts_.text = text;
+    for (const char* key : {"normalizer", "pre_tokenizer", "decoder"}) {
+      const size_t steps = steps_of(member_or_null(json_, key));
+      if (steps > kMostSteps)
+        bad_file(source_, fmt::format("{}: has {} steps, each of which reads the whole text; at most {} are accepted", key,
+                                      steps, kMostSteps));
+    }
     parts_.normalizer = read_normalizer(member_or_null(json_, "normalizer"), source_);
     PreTokenization words = read_pre_tokenizer(member_or_null(json_, "pre_tokenizer"), source_);
     parts_.splitter = std::move(words.splitter);
