@@ -77,7 +77,8 @@ Config evaluation_config(const std::string& model, const std::string& data, cons
   if (config.model.objective == model::Objective::Dpo)
     throw ConfigError(fmt::format(
         "evaluate {}: training.objective is \"dpo\", which compares with the weights that its run began with; name pairs in "
-        "data.validation of that run, or score answers: --set training.objective=sft",
+        "data.validation of that run, or score answers alone, as lines of \"prompt\" and \"completion\": --set "
+        "training.objective=sft",
         printable(model)));
   return config;
 }

@@ -388,7 +388,7 @@ class FolderChoice {
       const std::set<std::string> words = words_in(spelled);
       if (std::next(part) == path.end())
         for (const std::string& word : words)
-          if (is_so({word}))
+          if (is_so({word}) || (word == "held" && is_so(words)))
             return name_in_words(
                 (found / ("*" + spelled.substr(small_letters(spelled).find(word), word.size()) + "*")).string());
       found /= *part;

@@ -86,7 +86,7 @@ void check_not_input(const PrepareOptions& options, const InputFiles& inputs) {
 void check_output(const PrepareOptions& options) {
   const fs::path folder = fs::path(options.output).parent_path();
   if (!folder.empty() && !fs::is_directory(folder))
-    bad_file(options.output, "the folder " + folder.string() + " does not exist");
+    bad_file(options.output, fmt::format("{} {}", folder.string(), fs::exists(folder) ? "is no folder" : "does not exist"));
   const fs::file_status status = fs::status(options.output);
   if (!fs::exists(status)) return;
   if (!fs::is_regular_file(status)) bad_file(options.output, "is a " + name_of(status.type()) + "; name a file");

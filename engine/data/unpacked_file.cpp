@@ -74,11 +74,17 @@ UnpackedFile::~UnpackedFile() = default;
 size_t UnpackedFile::read(std::span<char> out) { return state_->read(out); }
 
 bool UnpackedFile::append(std::string& text, size_t bytes) {
-  const size_t before = text.size();
-  text.resize(before + bytes);
-  const size_t count = read(std::span(text).subspan(before));
-  text.resize(before + count);
-  return count == bytes;
+  // In steps that grow, because the file may be much smaller than what is asked for.
+  constexpr size_t kFirstStep = size_t{1} << 16;
+  for (size_t done = 0, step = 0; done < bytes; done += step) {
+    step = std::min(bytes - done, std::max(done, kFirstStep));
+    const size_t before = text.size();
+    text.resize(before + step);
+    const size_t count = read(std::span(text).subspan(before));
+    text.resize(before + count);
+    if (count < step) return false;
+  }
+  return true;
 }
 
 double UnpackedFile::share_read() const {

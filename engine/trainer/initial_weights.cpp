@@ -120,6 +120,10 @@ void settle_with_weights(const std::string& path, Config& config) {
   model::Description ours = config.model;
   ours.vocabulary_size = rows;  // the data may have another vocabulary, and is read later
   check_same_model(initial, path, config, ours, 0);
+  // Characters are those that the weights were trained on, whatever the text has now.
+  if (config.vocabulary.kind == VocabularyKind::Characters && initial.step() &&
+      initial.config().vocabulary.kind == VocabularyKind::Characters && !initial.tokenizer_path().empty())
+    config.vocabulary = {VocabularyKind::Tokenizer, initial.tokenizer_path()};
   if (!data::reads_texts(data::data_options(config))) return;
   check_same_vocabulary(initial, path, config, tokens_of(config));
   if (config.vocabulary.kind != VocabularyKind::Size || config.model.vocabulary_size != rows) return;

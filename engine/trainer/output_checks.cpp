@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "core/printable.h"
 #include "engine/config/load.h"
 #include "engine/data/file_pattern.h"
 #include "engine/monitor/csv.h"
@@ -115,6 +116,16 @@ class FolderChecks {
   const Config& config_;
 };
 
+// Who reads a folder that holds a model in Hugging Face's format does not look for steps in it.
+void refuse_steps_in_model(const Config& config) {
+  std::error_code absent;
+  if (!config.checkpoint.directory.empty() && fs::exists(config.checkpoint.directory + "/config.json", absent))
+    throw ConfigError(
+        fmt::format("{}: checkpoint.directory: {} is the folder of a model in Hugging Face's format (it has a "
+                    "config.json), in which nobody would look for steps; name another folder",
+                    config.source, printable(config.checkpoint.directory)));
+}
+
 }  // namespace
 
 void add_inputs_of_run(OutputGuard& guard, const Config& config, const std::string& init_from) {
@@ -133,6 +144,7 @@ void add_inputs_of_run(OutputGuard& guard, const Config& config, const std::stri
 void check_outputs(const Config& config, const TrainOptions& options, Force force) {
   OutputGuard guard(force);
   add_inputs_of_run(guard, config, initial_weights_of(config, options));
+  if (!options.resume) refuse_steps_in_model(config);
   if (options.resume)
     for (const std::string& from : {config.checkpoint.directory, options.resume_directory})
       if (!from.empty()) add_steps(guard, from, "--resume");

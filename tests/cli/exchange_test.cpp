@@ -376,6 +376,23 @@ TEST_F(Exchange, EvaluateMeasuresTheLossOfACheckpointAndOfAModel) {
                 HasSubstr("evaluate one held_out.txt says what"));
 }
 
+// The rows of the embedding belong to the characters that the run had, not to as many others.
+TEST_F(Exchange, CharactersAreThoseOfTheRunThatSavedTheModel) {
+  std::string a, b;
+  for (int i = 0; i < 300; ++i) a += i % 3 == 0 ? "ab " : "ba ", b += i % 3 == 0 ? "xy " : "yx ";
+  folder.write("a.txt", a), folder.write("b.txt", b);
+  const std::string characters = " --set model.vocabulary=characters";
+  const std::string small =
+      "train config.json --set model.layers=1 --set model.hidden_size=16 --set model.heads=2 --set training.steps=1";
+  run(small + characters + " --set data.train=a.txt --set model.sequence_length=8");
+  run("evaluate one a.txt");
+  EXPECT_THAT(refused("evaluate one b.txt"), HasSubstr("is not among the 3 characters of the training text"));
+  for (const std::string& vocabulary : {std::string(), characters})
+    EXPECT_THAT(refused("train config.json --init-from one --set checkpoint.directory=two --set data.train=b.txt" + vocabulary),
+                HasSubstr("is not among the 3 characters of the training text"));
+  EXPECT_THAT(refused(small + " --set checkpoint.directory=" + kGolden + "gpt2"), HasSubstr("name another folder"));
+}
+
 TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens) {
   write_padded_model(folder, "chat", 7);
   std::string text;

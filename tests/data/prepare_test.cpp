@@ -405,7 +405,7 @@ TEST_F(Prepare, RefusesWhatItCannotDoBeforeItStarts) {
          "--output: " + with.output + " is the same file as an input (a text), which would be overwritten; name another file");
   with = options("bytes");
   with.output = folder_.at("no/such/folder/out.tokens");
-  expect(with, with.output + ": the folder " + folder_.at("no/such/folder") + " does not exist");
+  expect(with, with.output + ": " + folder_.at("no/such/folder") + " does not exist");
   with = options("bpe");
   with.output = folder_.at("other.tokens");
   expect(with,
