@@ -10,6 +10,7 @@
 #include "core/printable.h"
 #include "engine/config/config.h"
 #include "engine/data/characters.h"
+#include "engine/data/chat_template.h"
 #include "engine/data/counted_targets.h"
 #include "engine/data/data_error.h"
 #include "engine/data/document_encoder.h"

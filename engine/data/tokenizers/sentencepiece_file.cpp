@@ -6,6 +6,7 @@
 
 #include "core/utf8.h"
 #include "engine/data/data_error.h"
+#include "engine/data/tokenizers/byte_trie.h"
 #include "engine/data/tokenizers/protobuf.h"
 
 namespace trivet::data {
