@@ -219,7 +219,7 @@ void add_prepare(CLI::App& data) {
   prepare
       ->add_option("inputs", options.inputs,
                    "texts, objects of JSON (on lines or in a list) with \"text\", \"prompt\" and \"completion\" or "
-                   "\"messages\", and folders of both; plain, gzip or zstd")
+                   "\"messages\", folders of both, and names with a *; plain, gzip or zstd")
       ->required();
   prepare->add_option("-o,--output", options.output, "the token file to write")->required();
   auto* vocabulary = prepare->add_option("--vocabulary", options.vocabulary,
@@ -234,8 +234,8 @@ void add_prepare(CLI::App& data) {
       "put <|endoftext|>, or what the tokenizer has in its place, after each text; completions always end with it");
   prepare->add_flag(
       "--special-tokens", options.special_tokens,
-      "recognize special tokens such as <|im_start|> in the text, and put those of the tokenizer's template around "
-      "each text; conversations have the chat template instead");
+      "recognize special tokens such as <|im_start|> in the text, end a document where <|endoftext|> or the like is in a plain "
+      "text, and put those of the tokenizer's template around each text; conversations have the chat template instead");
   prepare->add_option("--chat-template", arguments->chat_template, "how \"messages\" become text: chatml, llama-2 or llama-3")
       ->check(CLI::IsMember({"chatml", "llama-2", "llama-3"}));
   prepare

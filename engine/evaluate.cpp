@@ -36,6 +36,8 @@ nlohmann::ordered_json settings_of(const Config& saved) {
                   {"loss_on", name_of(saved.data.loss_on)},
                   {"mean", saved.data.mean},
                   {"std", saved.data.deviation}};
+  if (saved.data.read_as == ReadAs::Text || saved.data.read_as == ReadAs::Bytes)  // other data may be ids of tokens, or not
+    json["data"]["read_as"] = name_of(saved.data.read_as);
   json["bf16"]["enabled"] = saved.bf16.enabled;
   json["fp16"]["enabled"] = saved.fp16.enabled;
   return json;

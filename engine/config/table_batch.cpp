@@ -120,9 +120,7 @@ void add_batch_keys(KeyTable& table) {
          })
       .deepspeed("false: the program ends a step whenever it calls step()");
   top.unsupported("data_parallel_size", "null", "data-parallel ranks; in Trivet these are the ranks that the other axes leave")
-      .instead(
-          "--ranks or trivet launch, whose ranks are data-parallel as far as parallel.tensor and parallel.pipeline leave "
-          "them,");
+      .instead("--ranks or trivet launch");
   top.unsupported("sequence_parallel_size", "1", "ranks that share a sequence").nullable();
   const std::string mean = "the result is the same mean; only its rounding differs";
   top.inert("prescale_gradients", "false", "divide gradients before the reduction instead of after it", mean);

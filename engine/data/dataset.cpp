@@ -69,7 +69,7 @@ void check_vocabulary(const DataOptions& options, const std::string& path, const
     case VocabularyKind::Tokenizer:
       if (options.tokenizer_file != path &&
           !encode_alike(load_tokenizer(options.tokenizer_file)->to_text(), info.tokenizer_text))
-        mismatch(own);
+        mismatch(own + ", or data that were prepared with the tokenizer of the model");
       return;
     case VocabularyKind::Size:
       if (options.vocabulary_size < info.vocabulary_size) mismatch(fmt::format("at least {}", info.vocabulary_size));

@@ -61,9 +61,15 @@ bool counts_some_after(const EncodedText& text, size_t first) {
 }
 
 // Each of these tokens ends a document.
-void add_ends_after(int32_t id, EncodedText& text, size_t first) {
-  for (size_t i = first; id >= 0 && i < text.ids.size(); ++i)
-    if (text.ids[i] == id) text.document_ends.push_back(static_cast<int64_t>(i) + 1);
+void add_ends_after(const std::vector<int32_t>& tokens, EncodedText& text, size_t first) {
+  for (size_t i = first; i < text.ids.size(); ++i)
+    if (std::ranges::find(tokens, text.ids[i]) != tokens.end()) text.document_ends.push_back(static_cast<int64_t>(i) + 1);
+}
+
+std::vector<int32_t> ids_of(const std::vector<std::string>& names, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (const std::string& name : names) ids.push_back(tokenizer.special_id(name));
+  return ids;
 }
 
 bool ends_with_document(const EncodedText& text) {
@@ -86,7 +92,7 @@ std::string place_of(const InputPiece& piece) {
 DocumentEncoder::DocumentEncoder(std::shared_ptr<const Tokenizer> tokenizer, const EncoderOptions& options)
     : tokenizer_(std::move(tokenizer)),
       special_tokens_(options.special_tokens),
-      end_name_(end_of_text_of(*tokenizer_)),
+      ends_(ends_of_documents(*tokenizer_)),
       line_options_(line_options(*tokenizer_, options)) {}
 
 void DocumentEncoder::add_ids(std::span<const int32_t> ids, bool ignored, EncodedText& out) const {
@@ -99,7 +105,8 @@ void DocumentEncoder::add_ids(std::span<const int32_t> ids, bool ignored, Encode
 
 void DocumentEncoder::add_text(std::string_view text, bool ignored, EncodedText& out) const {
   if (text.empty()) return;
-  if (!special_tokens_ && !end_name_.empty()) out.facts.add_mark(end_name_, count_of(end_name_, text));
+  if (!special_tokens_)
+    for (const std::string& end : ends_) out.facts.add_mark(end, count_of(end, text));
   add_ids(special_tokens_ ? tokenizer_->encode_with_special(text) : tokenizer_->encode(text), ignored, out);
 }
 
@@ -126,10 +133,13 @@ void DocumentEncoder::add(const Document& document, EncodedText& out) const {
   if (end > (out.document_ends.empty() ? 0 : out.document_ends.back())) out.document_ends.push_back(end);
 }
 
+// What ended a document at the end of the text is not ended twice.
 void DocumentEncoder::end_text(EncodedText& out) const {
+  const bool has_ended = ends_with_document(out);
+  if (has_ended) out.document_ends.pop_back();
   add_ids(line_options_.frame.after, false, out);
-  if (const int32_t id = tokenizer_->special_id(line_options_.end_of_text); id >= 0 && line_options_.end_of_each_text)
-    add_ids(std::span(&id, 1), false, out);
+  const int32_t id = tokenizer_->special_id(line_options_.end_of_text);
+  if (id >= 0 && line_options_.end_of_each_text && !has_ended) add_ids(std::span(&id, 1), false, out);
   out.document_ends.push_back(static_cast<int64_t>(out.ids.size()));
 }
 
@@ -153,9 +163,9 @@ EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
   if (piece.begins_document) add_ids(line_options_.frame.before, false, out);
   const size_t first = out.ids.size();
   naming_place(place_of(piece), [&] { add_text(piece.text, false, out); });
-  if (special_tokens_) add_ends_after(tokenizer_->special_id(end_name_), out, first);
+  if (special_tokens_) add_ends_after(ids_of(ends_, *tokenizer_), out, first);
   if (!piece.ends_document) return out;
-  if (!ends_with_document(out)) end_text(out);
+  end_text(out);
   return out;
 }
 

@@ -42,7 +42,7 @@ class DocumentEncoder {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool special_tokens_;
-  std::string end_name_;  // of the token that ends a text; empty: there is none
+  std::vector<std::string> ends_;  // the names of tokens that end a document in a text
   LineOptions line_options_;
 };
 

@@ -75,7 +75,9 @@ void EncodedParts::copy(const std::string& file, bool goes_on, TokenFileWriter& 
   if (goes_on && !ends.empty()) {
     int32_t last = 0;
     part->read(part->tokens() - 1, std::span(&last, 1));
-    if (last != tokenizer_.special_id(end_of_text_of(tokenizer_))) ends.pop_back();
+    const std::vector<std::string> names = ends_of_documents(tokenizer_);
+    if (std::ranges::none_of(names, [&](const std::string& name) { return tokenizer_.special_id(name) == last; }))
+      ends.pop_back();
   }
   auto end = ends.begin();
   for (int64_t first = 0; first < part->tokens(); first += kPiece) {

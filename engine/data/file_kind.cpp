@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/bounded_json.h"
@@ -142,6 +143,8 @@ FileLook unread(const Beginning& file, std::string what, std::string_view advice
 FileLook unread(const Beginning& file, const Magic& one) {
   FileLook look = unread(file, std::string(one.what), one.advice);
   look.takes_pattern = one.takes_pattern;
+  constexpr size_t kCertain = 6;  // bytes with which no ids begin by chance
+  look.may_be_ids = one.magic.size() < kCertain && (one.ending.empty() || !file.path.ends_with(one.ending));
   return look;
 }
 
@@ -177,12 +180,15 @@ FileLook look_into_zip(const Beginning& file) {
   return unread(file, "a zip archive", "unpack it (unzip FILE) and name the folder");
 }
 
-// Formats of many samples that have no mark, by the names that their writers give: "shard.00000.mds", "chunk-0-12.bin".
+// Formats of many samples that have no mark, by the names that their writers give: "shard.00000.mds", "chunk-0-12.bin" next to
+// an index.json.
 std::string_view shard_by_name(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
   if (name.ends_with(".mds")) return "a shard of MosaicML's streaming";
   if (name.ends_with(".tfrecord") || name.find(".tfrecord-") != std::string::npos) return "a file of TFRecord";
-  if (name.starts_with("chunk-") && name.ends_with(".bin")) return "a chunk of LitData";
+  std::error_code none;
+  const bool has_index = std::filesystem::exists(std::filesystem::path(path).parent_path() / "index.json", none);
+  if (has_index && name.starts_with("chunk-") && name.ends_with(".bin")) return "a chunk of LitData";
   return "";
 }
 
@@ -190,19 +196,25 @@ bool begins_with(const Magic& one, std::string_view bytes) {
   return bytes.substr(std::min(one.offset, bytes.size())).starts_with(one.magic);
 }
 
+FileLook maybe_ids(FileLook look) {
+  look.may_be_ids = true;
+  return look;
+}
+
 // Files whose first bytes are those of no text.
 FileLook look_into_bytes(const Beginning& file, const TextCheck& check) {
   const std::string_view bytes = file.bytes;
   for (const std::string_view zip : {"PK\x03\x04"sv, "PK\x05\x06"sv})
-    if (bytes.starts_with(zip)) return look_into_zip(file);
+    if (bytes.starts_with(zip)) return maybe_ids(look_into_zip(file));
   for (const Magic& one : kMagics)
     if (begins_with(one, bytes)) return unread(file, one);
   if (is_pickle(bytes))
-    return unread(file, "a pickle of Python", "save ids of tokens with numpy.save, or texts as lines of JSON");
+    return maybe_ids(unread(file, "a pickle of Python", "save ids of tokens with numpy.save, or texts as lines of JSON"));
   if (is_safetensors(bytes)) return unread(file, "a file of safetensors", kModel);
   if (const std::string_view shard = shard_by_name(file.path); !shard.empty()) return unread(file, std::string(shard), kTable);
   FileLook look = unread(file, "no text", kNoText);
   look.finding = check.in_words();
+  look.may_be_ids = true;
   return look;
 }
 
@@ -444,6 +456,7 @@ FileLook look_into(const std::string& path) {
   if (path.ends_with(".npy")) {
     FileLook look = unread(file, "no array of NumPy", kNoText);
     look.finding = "has the name of a NumPy array, but not its header";
+    look.may_be_ids = true;
     return look;
   }
   if (!file.packing.empty() && begins_token_file(file.bytes))

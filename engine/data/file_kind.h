@@ -25,6 +25,7 @@ struct FileLook {
   std::string what = "";       // in words: "a Parquet file"
   std::string advice = "";     // what to do with a file that is not read, or with JSON without documents
   bool takes_pattern = false;  // the advice is good for a pattern of files, too
+  bool may_be_ids = false;     // ids of tokens without a header may begin so
   std::string finding = "";    // why a file of no known kind is no text: "holds NUL at byte 12"
   // Of JSON: the keys of the first object, if it ends within the bytes that were looked at, and whether one of them can be the
   // text of a document (json_lines.h).

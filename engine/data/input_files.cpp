@@ -15,6 +15,7 @@
 #include "core/printable.h"
 #include "core/shell_words.h"
 #include "engine/data/data_error.h"
+#include "engine/data/file_pattern.h"
 #include "engine/data/folder_walk.h"
 
 namespace trivet::data {
@@ -108,16 +109,18 @@ bool is_draft(const std::string& path) {
   return name.starts_with('#') || std::ranges::any_of(kEndings, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-// The words of a name between anything but letters: "data/test-00000-of-00001.parquet" has data, test, of and parquet.
+// The words of a name between anything but letters: "data/test-00000-of-00001.parquet" has data, test, of and parquet. Held_out
+// is one.
 std::set<std::string> words_in(const std::string& path) {
   std::set<std::string> words;
-  std::string word;
+  std::string word, before;
   for (const char byte : small_letters(path) + "/") {
     if (std::isalpha(static_cast<unsigned char>(byte)) != 0) {
       word += byte;
     } else if (!word.empty()) {
+      if (word == "out" && before == "held") words.insert("heldout");
       words.insert(word);
-      word.clear();
+      before = std::exchange(word, "");
     }
   }
   return words;
@@ -128,19 +131,10 @@ bool is_called(const std::set<std::string>& words, std::initializer_list<const c
 }
 
 bool is_for_tests(const std::set<std::string>& words) {
-  return is_called(words, {"test", "tests", "testing", "validation", "valid", "val", "dev", "eval", "evaluation", "heldout"}) ||
-         (words.contains("held") && words.contains("out"));
+  return is_called(words, {"test", "tests", "testing", "validation", "valid", "val", "dev", "eval", "evaluation", "heldout"});
 }
 
 bool is_for_training(const std::set<std::string>& words) { return is_called(words, {"train", "training"}); }
-
-// What `trivet launch --enable_each_rank_log` writes: "rank_0.out", "rank_12.err".
-bool is_log_of_rank(const std::string& path) {
-  const fs::path file = fs::path(path).filename();
-  const std::string name = file.stem().string(), ending = file.extension().string();
-  return name.starts_with("rank_") && name.size() > 5 && name.find_first_not_of("0123456789", 5) == std::string::npos &&
-         (ending == ".out" || ending == ".err");
-}
 
 constexpr const char* kReadTexts =
     "to read every text of the folder, set data.read_as to \"text\" (--read-as text of `trivet data prepare`)";
@@ -196,6 +190,7 @@ class FolderChoice {
     read_what_comes_with_data_if_alone();
     leave_out_other_names();
     if (!texts_.empty() && !tokens_.empty()) leave_out_tokens();
+    refuse_or_leave_out_no_texts();
     if (texts_.empty() && tokens_.empty()) refuse_empty();
     refuse_most_left_out();
     check_splits(inputs);
@@ -233,7 +228,7 @@ class FolderChoice {
 
   void consider(const FoundFile& file) {
     if (file.bytes == 0) return put(left_out_, "empty", file, "get these files again, or leave them out");
-    if (is_log_of_rank(file.path)) return put(left_out_, "what ranks have printed, by the names", file);
+    if (is_log_of_rank(file.path)) return put(not_data_, "what ranks have printed, by the names", file);
     if (is_draft(file.path)) return put(left_out_, "unfinished or older copies by their names", file);
     switch (read_as_) {
       case ReadAs::Bytes: texts_.push_back({{file.path, FileKind::Text, true}, file.bytes, "any bytes"}); return;
@@ -246,7 +241,7 @@ class FolderChoice {
 
   void consider_as_ids(const FoundFile& file) {
     const FileLook look = look_into(file.path);
-    if (!look.finding.empty())
+    if (look.may_be_ids)
       tokens_.push_back(file);
     else if (look.kind == FileKind::Unread)
       leave_out(file, look);
@@ -259,7 +254,7 @@ class FolderChoice {
     if (look.kind == FileKind::Tokens && read_as_ == ReadAs::Auto) {
       tokens_.push_back(file);
     } else if (!look.finding.empty() && (has_name_of_text(file.path) || is_called_json(file.path))) {
-      refuse_bytes(file.path, look.finding);
+      no_texts_.emplace_back(file, look);
     } else if (look.kind == FileKind::Unread || look.kind == FileKind::Tokens) {
       leave_out({file.path, std::max(file.bytes, look.bytes_elsewhere)}, look);
     } else if (read_as_ == ReadAs::Text) {
@@ -277,6 +272,12 @@ class FolderChoice {
     } else {
       put(left_out_, fmt::format("texts that are called {}", ending_of(file.path)), file, kReadTexts);
     }
+  }
+
+  // "a.jsonl.gz": ".jsonl.gz"
+  static std::string ending_with_packing(const std::string& path) {
+    const std::string plain = name_without_packing(path);
+    return fs::path(plain).extension().string() + path.substr(plain.size());
   }
 
   static std::string ending_of(const std::string& path) {
@@ -316,10 +317,16 @@ class FolderChoice {
   }
 
   void leave_out_tokens() {
-    for (const FoundFile& file : tokens_) put(use_ == FolderUse::Prepare ? made_before_ : left_out_, "files of tokens", file);
+    for (const FoundFile& file : tokens_) put(use_ == FolderUse::Prepare ? not_data_ : left_out_, "files of tokens", file);
     left_out_advice_ =
         fmt::format("it holds texts and files of tokens: name those of one kind, such as \"{}/*.tokens\"", folder_);
     tokens_.clear();
+  }
+
+  // Where texts are read, one of them that is no text is an error, as where it is named alone.
+  void refuse_or_leave_out_no_texts() {
+    if (!no_texts_.empty() && tokens_.empty()) refuse_bytes(no_texts_[0].first.path, no_texts_[0].second.finding);
+    for (const auto& [file, look] : no_texts_) leave_out(file, look);
   }
 
   FileGroups groups_read() const {
@@ -339,8 +346,7 @@ class FolderChoice {
     if (most->second.advice == kReadTexts && json != texts_.end())  // which would be read as text, too
       return fmt::format(
           "move the other files out of the folder, or name those that are data, such as \"{}\"",
-          name_in_words(
-              (fs::path(json->input.path).parent_path() / ("*" + fs::path(json->input.path).extension().string())).string()));
+          name_in_words((fs::path(json->input.path).parent_path() / ("*" + ending_with_packing(json->input.path))).string()));
     return for_all(most->second);
   }
 
@@ -387,10 +393,12 @@ class FolderChoice {
       const std::string spelled = part->string();
       const std::set<std::string> words = words_in(spelled);
       if (std::next(part) == path.end())
-        for (const std::string& word : words)
-          if (is_so({word}) || (word == "held" && is_so(words)))
-            return name_in_words(
-                (found / ("*" + spelled.substr(small_letters(spelled).find(word), word.size()) + "*")).string());
+        for (const std::string& word : words) {
+          const std::string letters = small_letters(spelled);
+          const std::string shown = letters.find(word) == std::string::npos ? "held" : word;  // of held_out
+          if (is_so({word}))
+            return name_in_words((found / ("*" + spelled.substr(letters.find(shown), shown.size()) + "*")).string());
+        }
       found /= *part;
       if (is_so(words)) return name_in_words(found.string());
     }
@@ -444,7 +452,7 @@ class FolderChoice {
   // What is not read.
   std::string rest_in_words() const {
     FileGroups rest = left_out_;
-    for (const auto& [what, group] : made_before_) rest[what] = group;
+    for (const auto& [what, group] : not_data_) rest[what] = group;
     for (const FoundFile& file : about_) put(rest, "what comes with the data", file);
     for (const std::string& path : walk_.repeated) put(rest, "other names of what is read", {path, 0});
     for (const std::string& path : walk_.broken) put(rest, "links that lead nowhere", {path, 0});
@@ -462,7 +470,8 @@ class FolderChoice {
   FolderWalk walk_;
   std::vector<Candidate> texts_;
   std::vector<FoundFile> tokens_, about_;
-  FileGroups left_out_, made_before_;
+  std::vector<std::pair<FoundFile, FileLook>> no_texts_;  // by their names they are
+  FileGroups left_out_, not_data_;                        // the latter do not count
   std::string left_out_advice_;
 };
 

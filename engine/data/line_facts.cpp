@@ -15,9 +15,7 @@ void LineFacts::add_unread(std::string key) {
 }
 
 void LineFacts::add_mark(const std::string& name, int64_t times) {
-  if (times == 0) return;
-  mark = name;
-  marks += times;
+  if (times > 0) marks[name] += times;
 }
 
 void LineFacts::add(const LineFacts& more) {
@@ -25,7 +23,7 @@ void LineFacts::add(const LineFacts& more) {
   more_unread = more_unread || more.more_unread;
   documents += more.documents;
   without_targets += more.without_targets;
-  add_mark(more.mark, more.marks);
+  for (const auto& [name, times] : more.marks) add_mark(name, times);
 }
 
 std::vector<std::string> LineFacts::sentences() const {
@@ -38,11 +36,12 @@ std::vector<std::string> LineFacts::sentences() const {
         fmt::format("{} of {} documents have no token that the loss counts, because they have no answer, an empty one, or only "
                     "answers of weight 0; nothing is learned from them",
                     without_targets, documents));
-  if (marks > 0)
+  for (const auto& [name, times] : marks)
     all.push_back(fmt::format(
-        "the text has {} {}, read as the letters that it is made of; to read special tokens as tokens, of which this "
-        "one ends a document, set data.special_tokens (--special-tokens of `trivet data prepare`)",
-        mark, marks == 1 ? "once" : fmt::format("{} times", marks)));
+        "the text has {} {}, read as the letters that it is made of; to read special tokens as tokens, set "
+        "data.special_tokens (--special-tokens of `trivet data prepare`): in a file of plain text, this one then ends "
+        "a document",
+        name, times == 1 ? "once" : fmt::format("{} times", times)));
   return all;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,8 +16,7 @@ struct LineFacts {
   std::set<std::string> unread;  // keys that hold something: "id", "messages.name"; the first ones, if there are many
   bool more_unread = false;
   int64_t documents = 0, without_targets = 0;
-  std::string mark;  // the name of the token that ends a text, if texts hold it
-  int64_t marks = 0;
+  std::map<std::string, int64_t> marks;  // how often texts hold the names of tokens that end a text
 
   void add_unread(std::string key);
   void add_mark(const std::string& name, int64_t times);

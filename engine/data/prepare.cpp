@@ -49,11 +49,6 @@ std::string name_of(fs::file_type type) {
   }
 }
 
-bool is_pattern(const std::string& name) {
-  std::error_code none;
-  return fs::path(name).filename().string().find('*') != std::string::npos && !fs::exists(name, none);
-}
-
 // The inputs, and the files that match those with a "*", as in data.train.
 MatchingFiles named_files(const std::vector<std::string>& inputs) {
   MatchingFiles all;
@@ -69,14 +64,7 @@ MatchingFiles named_files(const std::vector<std::string>& inputs) {
 void check_not_input(const PrepareOptions& options, const InputFiles& inputs) {
   OutputGuard guard;
   for (const InputFile& text : inputs.texts) guard.reads(text.path, "a text");
-  for (const std::string& input : options.inputs)
-    if (is_pattern(input))
-      guard.reads_matching(
-          fs::path(input).parent_path().string(),
-          [pattern = fs::path(input).filename().string()](std::string_view name) { return matches(pattern, name); },
-          "an input");
-    else
-      guard.reads_data(input, "an input");
+  for (const std::string& input : options.inputs) name_inputs(guard, input, "an input");
   const bool built_in = options.train_bpe > 0 || options.vocabulary == "bytes" || options.vocabulary == "characters";
   if (!built_in) guard.reads(options.vocabulary, "--vocabulary");
   guard.check_not_input({.path = options.output, .key = "--output", .what = "tokens"});
@@ -109,10 +97,11 @@ class Preparation {
   PrepareResult run() {
     const std::shared_ptr<Tokenizer> tokenizer = make_tokenizer();
     if (options_.end_of_text) check_end_of_text(*tokenizer);
-    const EncodedParts parts(options_.output + ".parts", *tokenizer,
-                             fmt::format("{} {} {}{}", name_of(options_.chat_template), options_.end_of_text,
-                                         options_.special_tokens, options_.pairs ? " pairs" : ""),
-                             options_.pairs);
+    const EncodedParts parts(
+        options_.output + ".parts", *tokenizer,
+        fmt::format("{} {} {}{}", name_of(options_.chat_template), options_.end_of_text,
+                    options_.special_tokens ? "with ends of documents" : "false", options_.pairs ? " pairs" : ""),
+        options_.pairs);
     PrepareResult result{.vocabulary_size = tokenizer->vocabulary_size(), .tokenizer = tokenizer->name()};
     const std::vector<Part> encoded = encode(tokenizer, parts, result);
     if (options_.pairs) note_equal_pairs(encoded, result);

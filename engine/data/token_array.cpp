@@ -75,9 +75,9 @@ void StoredTokens::read(int64_t first, std::span<int32_t> out, int64_t vocabular
 void check_ids(int64_t first, std::span<const int32_t> ids, int64_t vocabulary_size, const std::string& source) {
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0 || ids[i] >= vocabulary_size)
-      bad_file(source, fmt::format("token {} is {}{}, outside the vocabulary of {} (0 to {})", first + static_cast<int64_t>(i),
-                                   ids[i], ids[i] < 0 ? fmt::format(" ({} as uint32)", static_cast<uint32_t>(ids[i])) : "",
-                                   vocabulary_size, vocabulary_size - 1));
+      bad_file(source, fmt::format("token {} is {}, outside the vocabulary of {} (0 to {})", first + static_cast<int64_t>(i),
+                                   ids[i] < 0 ? "below 0 or above 2147483647" : std::to_string(ids[i]), vocabulary_size,
+                                   vocabulary_size - 1));
 }
 
 void append_packed(std::vector<std::byte>& bytes, std::span<const int32_t> ids, TokenType type) {

@@ -150,6 +150,14 @@ std::string end_of_text_of(const Tokenizer& tokenizer) {
   return "";
 }
 
+std::vector<std::string> ends_of_documents(const Tokenizer& tokenizer) {
+  std::vector<std::string> names;
+  for (const std::string_view name : kEndsOfText)
+    if (tokenizer.special_id(name) >= 0) names.emplace_back(name);
+  if (const std::string stated = end_of_text_of(tokenizer); names.empty() && !stated.empty()) names.push_back(stated);
+  return names;
+}
+
 std::optional<TokenizerFile> tokenizer_file_of(const std::string& stored) {
   if (!json_excess(stored, kTokenizerLimits).empty()) return std::nullopt;
   const std::string text = without_roles(stored);

@@ -85,6 +85,9 @@ bool has_special_tokens(const Tokenizer& tokenizer);
 // What the model's folder says, otherwise the special token <|endoftext|>, or what other programs have in its place, such as
 // </s>; empty: none.
 std::string end_of_text_of(const Tokenizer& tokenizer);
+// The tokens that end a text where texts follow each other in a file: those with usual names, and not what ends an answer in a
+// chat. If there are none of these, what end_of_text_of says.
+std::vector<std::string> ends_of_documents(const Tokenizer& tokenizer);
 // The same of the token that begins a text, such as <s>: what the folder says, the first token of its frame, or a usual name.
 std::string begin_of_text_of(const Tokenizer& tokenizer);
 

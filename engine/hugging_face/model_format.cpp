@@ -16,8 +16,14 @@ namespace trivet::hugging_face {
 using foreign::ModelSource;
 namespace {
 
+// Steps of checkpoints, next to which the config of their run may lie.
+bool holds_steps(FileSystem& files, const std::string& path) {
+  return std::ranges::any_of(files.list(path), [](const DirectoryEntry& entry) { return entry.name.starts_with("step-"); });
+}
+
 bool is_folder_of_hugging_face(FileSystem& files, const std::string& path) {
-  return files.kind(path + "/" + kConfigName) != EntryKind::Missing || holds_adapter(files, path);
+  if (holds_adapter(files, path)) return true;
+  return files.kind(path + "/" + kConfigName) != EntryKind::Missing && (has_weights(files, path) || !holds_steps(files, path));
 }
 
 // A folder that transformers wrote after training with DeepSpeed may hold both: then its model.safetensors is the model, or its

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
+#include "core/bounded_file.h"
+#include "core/bounded_json.h"
 #include "core/printable.h"
 #include "engine/config/load.h"
 #include "engine/data/file_pattern.h"
@@ -20,13 +23,8 @@ namespace fs = std::filesystem;
 // Some data is in two files: tokens of Megatron.
 void add_data(OutputGuard& guard, const std::string& path, const std::string& key) {
   if (path.empty()) return;
-  const fs::path whole(path);
-  const std::string pattern = whole.filename().string();
-  std::error_code absent;
-  if (pattern.find('*') != std::string::npos && !fs::exists(whole, absent))
-    return guard.reads_matching(
-        whole.parent_path().string(), [pattern](std::string_view name) { return data::matches(pattern, name); }, key);
-  guard.reads_data(path, key);
+  data::name_inputs(guard, path, key);
+  if (data::is_pattern(path)) return;
   for (const char* ending : {".bin", ".idx"}) guard.reads(fs::path(path).replace_extension(ending).string(), key);
 }
 
@@ -116,14 +114,29 @@ class FolderChecks {
   const Config& config_;
 };
 
+bool holds_model_of_hugging_face(const std::string& folder) {
+  constexpr int64_t kMostBytes = int64_t{1} << 20;
+  const BoundedText read = read_bounded(folder + "/config.json", kMostBytes, "a model's config");
+  if (!read.problem.empty() || !json_excess(read.text, {.levels = 64}).empty()) return false;
+  const auto json = nlohmann::json::parse(read.text, nullptr, false);
+  return json.is_object() && (json.contains("model_type") || json.contains("architectures"));
+}
+
+bool holds_steps(const std::string& folder) {
+  std::error_code absent;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, absent))
+    if (entry.path().filename().string().starts_with("step-")) return true;
+  return false;
+}
+
 // Who reads a folder that holds a model in Hugging Face's format does not look for steps in it.
 void refuse_steps_in_model(const Config& config) {
-  std::error_code absent;
-  if (!config.checkpoint.directory.empty() && fs::exists(config.checkpoint.directory + "/config.json", absent))
+  const std::string& folder = config.checkpoint.directory;
+  if (!folder.empty() && !holds_steps(folder) && holds_model_of_hugging_face(folder))
     throw ConfigError(
-        fmt::format("{}: checkpoint.directory: {} is the folder of a model in Hugging Face's format (it has a "
-                    "config.json), in which nobody would look for steps; name another folder",
-                    config.source, printable(config.checkpoint.directory)));
+        fmt::format("{}: checkpoint.directory: {} is the folder of a model in Hugging Face's format (by its config.json), in "
+                    "which nobody would look for steps; name another folder",
+                    config.source, printable(folder)));
 }
 
 }  // namespace
@@ -144,7 +157,7 @@ void add_inputs_of_run(OutputGuard& guard, const Config& config, const std::stri
 void check_outputs(const Config& config, const TrainOptions& options, Force force) {
   OutputGuard guard(force);
   add_inputs_of_run(guard, config, initial_weights_of(config, options));
-  if (!options.resume) refuse_steps_in_model(config);
+  refuse_steps_in_model(config);
   if (options.resume)
     for (const std::string& from : {config.checkpoint.directory, options.resume_directory})
       if (!from.empty()) add_steps(guard, from, "--resume");

@@ -390,7 +390,11 @@ TEST_F(Exchange, CharactersAreThoseOfTheRunThatSavedTheModel) {
   for (const std::string& vocabulary : {std::string(), characters})
     EXPECT_THAT(refused("train config.json --init-from one --set checkpoint.directory=two --set data.train=b.txt" + vocabulary),
                 HasSubstr("is not among the 3 characters of the training text"));
-  EXPECT_THAT(refused(small + " --set checkpoint.directory=" + kGolden + "gpt2"), HasSubstr("name another folder"));
+  for (const char* how : {"", " --resume"})
+    EXPECT_THAT(refused(small + " --set checkpoint.directory=" + kGolden + "gpt2" + how), HasSubstr("name another folder"));
+  const std::string of_run = small + " --set model.vocabulary=characters --set run.directory=r --set checkpoint.directory=r";
+  run(of_run);  // which leaves its own config.json there
+  run(of_run + " --resume --set training.steps=2");
 }
 
 TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens) {

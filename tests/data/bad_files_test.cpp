@@ -11,7 +11,6 @@
 #include "engine/data/hash.h"
 #include "engine/data/input_files.h"
 #include "engine/data/text_file.h"
-#include "engine/data/token_array.h"
 #include "engine/data/token_file.h"
 #include "engine/data/token_header.h"
 #include "engine/data/token_source.h"
@@ -203,9 +202,14 @@ TEST_F(BadFile, AMissingOneWhoseNameIsWhatTwoFilesOfMegatronBeginWith) {
 }
 
 TEST_F(BadFile, ATokenOutsideTheVocabulary) {
-  const std::vector<int32_t> wide{3, static_cast<int32_t>(4'000'000'000)};
-  expect_error([&] { check_ids(0, wide, 50, "ids.bin"); }, kUsage,
-               "ids.bin: token 1 is -294967296 (4000000000 as uint32), outside the vocabulary of 50 (0 to 49)");
+  DataOptions wide =
+      options(write("wide.bin", std::string("\3\0\0\0\0\x28\x6B\xEE", 8)), VocabularyKind::Size);  // 4,000,000,000
+  wide.vocabulary_size = 50;
+  wide.data.read_as = ReadAs::UInt32;
+  wide.data.validation_fraction = 0;
+  std::vector<int32_t> read(2);
+  expect_error([&] { open_dataset(wide).train->read(0, read); }, kUsage,
+               path("wide.bin") + ": token 1 is below 0 or above 2147483647, outside the vocabulary of 50 (0 to 49)");
   write("a.tokens", with_header([](TokenHeader& header) { header.vocabulary_size = 50; }));  // '2' is 50
   const auto file = open_tokens(path("a.tokens"));
   std::vector<int32_t> ids(4);

@@ -202,6 +202,7 @@ TEST(FileKinds, WhatIsNotReadIsNamedWithWhatToDo) {
   EXPECT_THAT(outcome(reading(folder.write("it's $a.parquet", "PAR1\x15\x04\0\0PAR1"s))),
               testing::EndsWith("\" '" + folder.path() + "/it'\\''s $a.parquet'"))
       << "a word of a shell";
+  folder.write("index.json", "{}");
   for (const auto& [name, what] : {std::pair("shard.00000.mds", "a shard of MosaicML's streaming"),
                                    {"chunk-0-12.bin", "a chunk of LitData"},
                                    {"train.tfrecord-00000-of-00002", "a file of TFRecord"}})

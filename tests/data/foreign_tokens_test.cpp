@@ -88,8 +88,8 @@ TEST(FilePattern, NamesTheFolderThatHasNoSuchFile) {
   folder.write("b.bin", "2"), folder.write("a.bin", "1"), folder.write("*", "3"), folder.write(".c.bin", "4");
   std::filesystem::create_directory(folder.at("d.bin"));
   std::filesystem::create_symlink("nowhere", folder.at("a link to nothing"));
-  EXPECT_EQ(matching_files(pattern).note,
-            pattern + ": leaves out folders and hidden files: " + folder.at(".c.bin") + ", " + folder.at("d.bin"));
+  EXPECT_EQ(matching_files(pattern).note, pattern + ": leaves out folders, hidden and empty files, and what ranks printed: " +
+                                              folder.at(".c.bin") + ", " + folder.at("d.bin"));
   EXPECT_THAT(matching_files(pattern).paths, ElementsAre(folder.at("a.bin"), folder.at("b.bin")));
   EXPECT_THAT(matching_files(folder.at("*")).paths, ElementsAre(folder.at("*"))) << "a file may have such a name";
 }

@@ -216,8 +216,23 @@ TEST_F(FoldersOfData, TextsThatAreNoTextAreErrorsWithTheirPlace) {
   }
 }
 
+// Spark's and the launcher's files, where a pattern names them.
+TEST_F(FoldersOfData, APatternLeavesOutEmptyFilesAndLogs) {
+  write("part-0", "a"), write("part-1", ""), write("rank_0.out", "step 1"), write("rank_1.err", "");
+  const MatchingFiles found = matching_files(folder.at("d/*"));
+  EXPECT_THAT(found.paths, ElementsAre(folder.at("d/part-0")));
+  EXPECT_THAT(found.note,
+              HasSubstr("leaves out folders, hidden and empty files, and what ranks printed: " + folder.at("d/part-1")));
+}
+
+TEST_F(FoldersOfData, ATextNextToTokensMayBeInAnyEncoding) {
+  write("notes.txt", "caf\xE9"), write("a.npy", "\x93NUMPY\x01\0\x76\0"s + std::string(200, 'x'));
+  EXPECT_THAT(names(), ElementsAre("a.npy"));
+}
+
 TEST_F(FoldersOfData, WhatRanksPrintIsNoData) {
-  write("a.txt", "once upon a time there was a text\n"), write("rank_0.out", "step 1"), write("b/rank_12.err", "step 1");
+  write("a.txt", "once upon a time there was a text\n"), write("rank_0.out", std::string(5000, 'x')),
+      write("b/rank_12.err", "step 1");
   write("rank_of_chess.txt", "e4"), write("rank_1.txt", "e4");
   for (const ReadAs read_as : {ReadAs::Auto, ReadAs::Text, ReadAs::Bytes})
     EXPECT_THAT(names(read_as), ElementsAre("a.txt", "rank_1.txt", "rank_of_chess.txt"));
@@ -238,6 +253,13 @@ TEST_F(FoldersOfData, OnlyFilesOfNoKnownKindHoldIdsOfTokens) {
   EXPECT_THAT(refusal(FolderUse::Train, ReadAs::UInt16), HasSubstr("most of this folder would be left out"));
   fs::remove(folder.at("d/model.safetensors")), fs::remove(folder.at("d/a.txt"));
   EXPECT_THAT(names(ReadAs::UInt16), ElementsAre("train.bin"));
+  write("arrow.bin", "\xFF\xFF\xFF\xFF\x01\0\x02\0"s), write("packed.bin", "\x1F\x9D\x01\0\x02\0"s);
+  write("chunk-0-0.bin", "\x01\0\xFF\xC3"s);
+  EXPECT_THAT(names(ReadAs::UInt16), ElementsAre("arrow.bin", "chunk-0-0.bin", "packed.bin", "train.bin"))
+      << "ids may begin so, and may be called so";
+  write("index.json", "{\"chunks\": []}");
+  EXPECT_THAT(names(ReadAs::UInt16), ElementsAre("arrow.bin", "packed.bin", "train.bin")) << "chunks of LitData";
+  for (const char* name : {"arrow.bin", "packed.bin", "chunk-0-0.bin", "index.json"}) fs::remove(folder.at("d/"s + name));
   write("ids.npy", "\x01\0\x02\0\x03\0\x04\0\xFF\xC3"s);  // as OLMo writes them
   EXPECT_THAT(names(ReadAs::UInt16), ElementsAre("ids.npy", "train.bin"));
   fs::remove(folder.at("d/train.bin")), fs::remove(folder.at("d/shard.00000.mds"));
@@ -305,8 +327,8 @@ TEST_F(FoldersOfData, FilesForTestsAreNotTrainedOnWithoutAWord) {
     EXPECT_THAT(names(find_inputs(matching_files(named).paths, ReadAs::Auto, FolderUse::Train)), ElementsAre(found));
     fs::remove_all(folder.at("d"));
   }
-  for (const char* name :
-       {"latest.jsonl", "contest.jsonl", "values.jsonl", "device.jsonl", "evaluate_me.jsonl", "validity.jsonl"})
+  for (const char* name : {"latest.jsonl", "contest.jsonl", "held_the_line_out.jsonl", "values.jsonl", "device.jsonl",
+                           "evaluate_me.jsonl", "validity.jsonl"})
     write(name, line);
   write("train.jsonl", line);
   EXPECT_EQ(find().notes.size(), 1u) << "these words only look like it";

@@ -94,7 +94,7 @@ TEST_F(Prepare, AStarStandsForTheFilesThatMatchAsInTraining) {
   with.inputs = {folder_.at("*p-*")};
   const PrepareResult result = prepare(with);
   EXPECT_EQ(text_of(with.output), "one two");
-  EXPECT_THAT(result.notes, Contains(testing::HasSubstr("leaves out folders and hidden files")));
+  EXPECT_THAT(result.notes, Contains(testing::HasSubstr("leaves out folders, hidden and empty files")));
   with.output = folder_.at("p-4.tokens");
   EXPECT_THROW(prepare(with), ConfigError) << "the next command would read it";
   for (const std::string name : {"*/a.txt", "**/*.txt"}) {
@@ -135,6 +135,23 @@ TEST_F(Prepare, TheEndOfATextInATextIsToldOrEndsADocument) {
     training.data.train = with.output;
     EXPECT_EQ(open_dataset(training).notes.size(), special ? 1u : 0u) << "the key has no effect on tokens";
   }
+}
+
+// What a chat ends an answer with is no end of a document; what the tokenizer's template puts after a text is a part of it.
+TEST_F(Prepare, DocumentsEndWithWhatEndsTexts) {
+  std::filesystem::create_directory(folder_.at("chat"));
+  std::filesystem::copy_file(tokenizer_file("llama3.json"), folder_.at("chat/tokenizer.json"));
+  folder_.write("chat/tokenizer_config.json", R"({"eos_token": "<s>"})");
+  PrepareOptions with = options(folder_.at("chat"));
+  with.inputs = {folder_.write("stories.txt", "One.</s>Two.")};
+  EXPECT_THAT(prepare(with).notes, ElementsAre(testing::HasSubstr("the text has </s> once")));
+  with.special_tokens = with.replace = true;
+  EXPECT_EQ(prepare(with).documents, 2);
+  with.vocabulary = tokenizer_file("roberta.json");
+  with.inputs = {folder_.write("stories.txt", "One.</s>Two.</s>")};
+  with.end_of_text = true;
+  EXPECT_EQ(prepare(with).documents, 2);
+  EXPECT_EQ(text_of(with.output), "<s> One.</s> Two.</s></s>") << "as the tokenizer encodes it by default";
 }
 
 TEST_F(Prepare, SpecialTokensOfAVocabularyWithoutThemHaveNoEffect) {
