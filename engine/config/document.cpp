@@ -272,13 +272,10 @@ std::string Document::section_meant_by(const JsonMember& member) const {
 }
 
 // A section of DeepSpeed that decides how weights change and stands inside of something where no program looks for it:
-// "fp16" in {"mine": {"fp16": {"enabled": true}}}. Empty: there is none with an effect.
+// "fp16" in {"mine": {"fp16": {"enabled": true}}}. Empty: there is none with an effect. What is deeper is other programs' own.
 std::string Document::section_inside(const JsonNode& value) const {
-  for (const JsonMember& inner : value.members) {
-    if (inner.value.kind != JsonKind::Object) continue;
-    if (belongs_at_top(inner)) return inner.key;
-    if (const std::string deeper = section_inside(inner.value); !deeper.empty()) return deeper;
-  }
+  for (const JsonMember& inner : value.members)
+    if (inner.value.kind == JsonKind::Object && belongs_at_top(inner)) return inner.key;
   return "";
 }
 

@@ -1,5 +1,6 @@
 // Tokenizers of other programs, compared with what those programs made of the same texts
 // (tests/golden/tokenizers_reference.py).
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
