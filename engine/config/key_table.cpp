@@ -143,7 +143,7 @@ void KeyTable::index_names() {
   sections_with_.merge(by_other_name);  // which leaves the names of keys as they are
 }
 
-// Of "a.b.c", "a" is in "", "b" in "a" and "c" in "a.b".
+// The path "a.b.c" puts "a" into "", "b" into "a" and "c" into "a.b".
 void KeyTable::index_parts(const KeyEntry& entry) {
   const std::string_view path = entry.path;
   for (size_t start = 0;;) {

@@ -198,7 +198,7 @@ std::string of_wrapper(const JsonNode& root) {
           "\"{}\" names another file, {}, which is not read from here; give that file, or put its keys at the "
           "top level of this one",
           printable(member.key), quoted(printable(member.value.text)));
-    const bool is_section = key_table().is_section(member.key);  // of which a brace may be missing
+    const bool is_section = key_table().is_section(member.key);  // whose brace may be missing
     if (member.value.kind != JsonKind::Object || is_section) continue;
     const Names inside = given_of(member.value, kSectionsOfConfigs);
     if (inside.size() >= (names_a_config ? 1u : 2u))

@@ -39,7 +39,7 @@ struct Dataset {
   int64_t vocabulary_size = 0;
   std::vector<std::string> notes = {};  // what the user should know about the files
   std::vector<std::string> files = {};  // where the training data are
-  int64_t held_out_tokens = 0;          // of the data, for validation
+  int64_t held_out_tokens = 0;          // for validation, which the rest of the data lacks
 };
 
 // Whether some of options.data.train and options.data.sources are not files of tokens, so that a tokenizer is needed.

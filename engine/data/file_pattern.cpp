@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/output_guard.h"
 #include "core/printable.h"
 #include "engine/data/data_error.h"
+#include "engine/data/names_of_files.h"
 
 namespace trivet::data {
 
@@ -50,13 +52,6 @@ void name_inputs(OutputGuard& guard, const std::string& path, const std::string&
   guard.reads_matching(
       whole.parent_path().string(),
       [pattern = whole.filename().string()](std::string_view name) { return matches(pattern, name); }, key);
-}
-
-bool is_log_of_rank(const std::string& path) {
-  const fs::path file = fs::path(path).filename();
-  const std::string name = file.stem().string(), ending = file.extension().string();
-  return name.starts_with("rank_") && name.size() > 5 && name.find_first_not_of("0123456789", 5) == std::string::npos &&
-         (ending == ".out" || ending == ".err");
 }
 
 bool is_absent(const std::string& path) {

@@ -5,7 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/output_guard.h"
+namespace trivet {
+class OutputGuard;
+}
 
 namespace trivet::data {
 
@@ -24,9 +26,6 @@ bool is_pattern(const std::string& path);
 
 // Names what is read to who checks outputs: a file, all of a folder, or what matches.
 void name_inputs(OutputGuard& guard, const std::string& path, const std::string& key);
-
-// What `trivet launch --enable_each_rank_log` writes: "rank_0.out", "rank_12.err".
-bool is_log_of_rank(const std::string& path);
 
 // Whether neither the file nor, for a pattern, its folder exists.
 bool is_absent(const std::string& path);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "engine/data/data_error.h"
 #include "engine/data/file_pattern.h"
 #include "engine/data/folder_walk.h"
+#include "engine/data/names_of_files.h"
 
 namespace trivet::data {
 namespace {
@@ -34,62 +34,8 @@ std::string size_in_words(int64_t bytes) {
 
 std::string files_in_words(size_t count) { return count == 1 ? "1 file" : fmt::format("{} files", count); }
 
-std::string small_letters(std::string_view text) {
-  std::string small(text);
-  std::ranges::transform(small, small.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return small;
-}
-
 // A name is shown as a whole, however long it is.
 std::string name_in_words(const std::string& name) { return printable(name, 4096); }
-
-bool has_name_of_text(const std::string& path) {
-  const std::string name = name_without_packing(path);
-  constexpr std::array<std::string_view, 3> kTexts{".txt", ".text", ".md"};
-  return std::ranges::any_of(kTexts, [&](std::string_view end) { return name.ends_with(end); });
-}
-
-// Whether what follows the word readme, license or licence in a name without its ending makes a variant of such a file:
-// nothing, or a sign and a license or a language: "-MIT", "_apache-2.0", ".zh", "_zh-CN".
-bool is_variant(std::string_view rest) {
-  constexpr std::array<std::string_view, 40> kKnown{
-      "agpl", "apache", "asl", "bsd", "bsl",  "cc",   "cdla",      "code", "epl", "eupl",    "gpl", "isc", "lgpl", "llama",
-      "mit",  "model",  "mpl", "odc", "odbl", "pddl", "unlicense", "zlib", "ar",  "chinese", "cn",  "de",  "en",   "english",
-      "es",   "fr",     "hi",  "it",  "ja",   "jp",   "ko",        "kr",   "pt",  "ru",      "tw",  "zh"};
-  if (rest.empty()) return true;
-  if (std::string_view("-_.").find(rest[0]) == std::string_view::npos) return false;
-  const std::string_view word = rest.substr(1);
-  const auto end = std::ranges::find_if(word, [](unsigned char letter) { return std::isalpha(letter) == 0; });
-  return std::ranges::find(kKnown, word.substr(0, static_cast<size_t>(end - word.begin()))) != kKnown.end();
-}
-
-// README.md, README_zh.md, LICENSE, tokenizer.json and the like, which come with data and are none. Files of a series, such as
-// notice-1.txt, and texts about something, such as license-plates.txt, are not among them.
-bool comes_with_data(const std::string& path) {
-  constexpr std::array<std::string_view, 12> kFiles{"dataset_infos.json",
-                                                    "dataset_info.json",
-                                                    "dataset_dict.json",
-                                                    "vocab.json",
-                                                    "vocab.txt",
-                                                    "vocab.bpe",
-                                                    "merges.txt",
-                                                    "tokenizer.json",
-                                                    "tokenizer.model",
-                                                    "added_tokens.json",
-                                                    "tokenizer_config.json",
-                                                    "special_tokens_map.json"};
-  constexpr std::array<std::string_view, 9> kNames{"readme",   "license",   "licence",      "copying",     "notice",
-                                                   "citation", "changelog", "contributing", "requirements"};
-  constexpr size_t kWithVariants = 3;  // the first names have variants
-  const fs::path file = fs::path(small_letters(name_without_packing(path))).filename();
-  if (std::ranges::find(kFiles, file.string()) != kFiles.end()) return true;
-  const std::string name = file.stem().string();
-  if (is_called_json(path)) return false;
-  if (std::ranges::find(kNames, name) != kNames.end()) return true;
-  return std::any_of(kNames.begin(), kNames.begin() + kWithVariants, [&](std::string_view about) {
-    return name.starts_with(about) && is_variant(std::string_view(name).substr(about.size()));
-  });
-}
 
 // The first two texts that are the same by their names, but for how they are packed.
 std::optional<std::pair<std::string, std::string>> packed_twice(const std::vector<InputFile>& texts) {
@@ -100,41 +46,6 @@ std::optional<std::pair<std::string, std::string>> packed_twice(const std::vecto
   }
   return {};
 }
-
-// What editors, downloads and writers leave next to the file itself: "a.jsonl~", "a.jsonl.tmp".
-bool is_draft(const std::string& path) {
-  const std::string name = small_letters(fs::path(path).filename().string());
-  constexpr std::array<std::string_view, 11> kEndings{"~",     ".bak",        ".tmp",        ".part",       ".partial", ".swp",
-                                                      ".orig", ".incomplete", ".crdownload", ".inprogress", ".old"};
-  return name.starts_with('#') || std::ranges::any_of(kEndings, [&](std::string_view end) { return name.ends_with(end); });
-}
-
-// The words of a name between anything but letters: "data/test-00000-of-00001.parquet" has data, test, of and parquet. Held_out
-// is one.
-std::set<std::string> words_in(const std::string& path) {
-  std::set<std::string> words;
-  std::string word, before;
-  for (const char byte : small_letters(path) + "/") {
-    if (std::isalpha(static_cast<unsigned char>(byte)) != 0) {
-      word += byte;
-    } else if (!word.empty()) {
-      if (word == "out" && before == "held") words.insert("heldout");
-      words.insert(word);
-      before = std::exchange(word, "");
-    }
-  }
-  return words;
-}
-
-bool is_called(const std::set<std::string>& words, std::initializer_list<const char*> names) {
-  return std::ranges::any_of(names, [&](const char* name) { return words.contains(name); });
-}
-
-bool is_for_tests(const std::set<std::string>& words) {
-  return is_called(words, {"test", "tests", "testing", "validation", "valid", "val", "dev", "eval", "evaluation", "heldout"});
-}
-
-bool is_for_training(const std::set<std::string>& words) { return is_called(words, {"train", "training"}); }
 
 constexpr const char* kReadTexts =
     "to read every text of the folder, set data.read_as to \"text\" (--read-as text of `trivet data prepare`)";
@@ -395,7 +306,7 @@ class FolderChoice {
       if (std::next(part) == path.end())
         for (const std::string& word : words) {
           const std::string letters = small_letters(spelled);
-          const std::string shown = letters.find(word) == std::string::npos ? "held" : word;  // of held_out
+          const std::string shown = letters.find(word) == std::string::npos ? "held" : word;  // held_out is a word
           if (is_so({word}))
             return name_in_words((found / ("*" + spelled.substr(letters.find(shown), shown.size()) + "*")).string());
         }

@@ -271,7 +271,7 @@ class Preparation {
   const PrepareProgress& progress_;
   InputFiles inputs_;
   std::string learned_fewer_;  // a note on a vocabulary
-  LineFacts facts_;            // of the parts that were not encoded before
+  LineFacts facts_;            // without those of parts that were encoded before
   std::mutex facts_mutex_;
 };
 
