@@ -60,6 +60,8 @@ TEST(BadConfigs, AFileOfMoreThan1MiBIsNotParsed) {
 TEST(BadConfigs, AnOverrideIsNamedAsTheSource) {
   EXPECT_EQ(refusal("{}", {"zero_optimization.stage=4"}), "--set: zero_optimization.stage: 4 is not accepted; use 0 to 3");
   EXPECT_EQ(refusal("{}", {"zero_optimization.stag=1"}), "--set: zero_optimization.stag: unknown key; did you mean \"stage\"?");
+  // Two edits would make it "from" or "lora".
+  EXPECT_EQ(refusal("{}", {"model.norm=1"}), "--set: model.norm: unknown key; did you mean \"norm_epsilon\"?");
   EXPECT_EQ(refusal("{}", {"train_batch_size=eight"}),
             "--set: train_batch_size: \"eight\" is not accepted; an integer is expected");
   EXPECT_EQ(refusal("{}", {"train_batch_size"}),
