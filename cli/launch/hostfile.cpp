@@ -58,9 +58,16 @@ std::string without_last_dot(const std::string& name) {
   return name.size() > 1 && name.ends_with('.') ? name.substr(0, name.size() - 1) : name;
 }
 
+// "::ffff:10.0.0.1" is the address 10.0.0.1 as programs of version 6 write it (RFC 4291, 2.5.5.2).
+std::string without_version_6(const std::string& name) {
+  constexpr std::string_view kMapped = "::ffff:";
+  return name.starts_with(kMapped) && name.find('.') != std::string::npos ? name.substr(kMapped.size()) : name;
+}
+
 // Names of hosts are the same in capital and small letters (RFC 4343).
 bool is_same_host(const std::string& a, const std::string& b) {
-  return ::strcasecmp(without_last_dot(a).c_str(), without_last_dot(b).c_str()) == 0;
+  const auto plain = [](const std::string& name) { return without_version_6(without_last_dot(name)); };
+  return ::strcasecmp(plain(a).c_str(), plain(b).c_str()) == 0;
 }
 
 // How filters and the world write it.

@@ -85,6 +85,13 @@ std::string of_clipping(const Config& config) {
       config.gradient_clipping);
 }
 
+std::string of_scheduler(const Config& config) {
+  if (is_given(config, "scheduler.type") || config.scheduler.warmup_num_steps == 0) return "";
+  return fmt::format(
+      "scheduler: there is no type, so the learning rate rises for {} steps and then stays; DeepSpeed has no schedule then",
+      config.scheduler.warmup_num_steps);
+}
+
 std::string of_warmup_type(const Config& config) {
   const GivenKey* warmup_type = find_given(config, "scheduler.params.warmup_type");
   const std::string taken = quoted(std::string(name_of(config.scheduler.warmup_type)));
@@ -255,12 +262,13 @@ std::string of_reports(const Config& config) {
   return text.empty() ? "" : "reports: in DeepSpeed, " + text;
 }
 
-constexpr std::array<Difference, 18> kDifferences{{
+constexpr std::array<Difference, 19> kDifferences{{
     {Importance::Training, of_precision},
     {Importance::Training, of_optimizer},
     {Importance::Training, of_decay},
     {Importance::Training, of_torch_adam},
     {Importance::Training, of_clipping},
+    {Importance::Training, of_scheduler},
     {Importance::Training, of_warmup_type},
     {Importance::Training, of_written_zeros},
     {Importance::Training, of_muon},

@@ -451,6 +451,7 @@ std::string Document::advice_on_unknown(const JsonMember& member, const std::str
   const std::vector<std::string>& here = table_.names_in(section);
   const std::string within = section.empty() ? "" : section + ".";
   if (const std::string advice = advice_on_data_axis(section, member.key); !advice.empty()) return "; " + advice;
+  if (const std::string advice = advice_on_dtype(section, member.key); !advice.empty()) return "; " + advice;
   if (const std::string meant = key_meant_by(member.key); !meant.empty()) {
     unknown_values_.push_back(meant);
     const bool is_here = meant.starts_with(within) && meant.find('.', within.size()) == std::string::npos;
@@ -480,7 +481,9 @@ std::string Document::advice_on_unknown(const JsonMember& member, const std::str
     return fmt::format("; did you mean {}?{}", one_of(near),
                        is_called_otherwise ? fmt::format(" Trivet has {} instead", first->instead) : "");
   }
-  if (const auto names = section.empty() ? std::vector<std::string>() : names_continuing(member.key, here); !names.empty()) {
+  const bool is_of_top = has_a_place && elsewhere.front().empty();
+  if (const auto names = section.empty() || is_of_top ? std::vector<std::string>() : names_continuing(member.key, here);
+      !names.empty()) {
     for (const std::string& name : names) unknown_values_.push_back(within + name);
     return "; did you mean " + one_of(names) + "?";
   }

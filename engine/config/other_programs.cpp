@@ -371,6 +371,13 @@ std::string advice_on_data_axis(const std::string& section, const std::string& n
          "(--ranks, or trivet launch); remove the key";
 }
 
+std::string advice_on_dtype(const std::string& section, const std::string& name) {
+  if (section != "model" && section != "training") return "";
+  if (!has({"dtype", "torch_dtype", "param_dtype", "params_dtype", "precision", "mixed_precision"}, lower_words(name)))
+    return "";
+  return "bf16.enabled or fp16.enabled says it, at the top level; without them float32 trains";
+}
+
 std::string why_not_a_config(const JsonNode& root) {
   if (root.kind != JsonKind::Object) return "";
   for (const std::string& why : {of_accelerate(root), of_trainer(root), of_wrapper(root)})

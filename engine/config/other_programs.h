@@ -39,6 +39,9 @@ std::string advice_on_other_section(const std::string& name);
 // What to do with a key of this section that other programs have for the number of data-parallel ranks. Empty: it is none.
 std::string advice_on_data_axis(const std::string& section, const std::string& name);
 
+// What to do with a key of this section that names the number format of the model: "dtype". Empty: it is none.
+std::string advice_on_dtype(const std::string& section, const std::string& name);
+
 // Why this is no config, although it is JSON, and what to do: arguments of Hugging Face's Trainer, a config of Accelerate, or a
 // config inside another object. Empty if it may be a config.
 std::string why_not_a_config(const JsonNode& root);

@@ -65,7 +65,8 @@ void add_run_keys(KeyTable& table) {
   training.key("evaluate_every_epochs", &TrainingConfig::evaluate_every_epochs, "epochs between evaluations; 0: none")
       .at_least(0);
   training.key("evaluate_samples", &TrainingConfig::evaluate_samples, "samples per evaluation; 0: the whole validation split")
-      .at_least(0);
+      .at_least(0)
+      .active_when("the run evaluates", [](const Config& c) { return c.training.evaluates() || c.data.only_evaluated; });
   training
       .key("early_stopping_patience", &TrainingConfig::early_stopping_patience,
            "the run ends, as if complete, when so many evaluations in a row were no improvement; 0: it never ends early")
@@ -138,7 +139,8 @@ void add_run_keys(KeyTable& table) {
            "share of `train`, or of each of the `sources`, held out for validation")
       .between(0, 1)
       .below(1)
-      .default_note("with data.grows: 0");
+      .default_note("with data.grows: 0")
+      .active_when("data.validation is empty", [](const Config& c) { return c.data.validation.empty(); });
   for_text(data.key("chat_template", &DataConfig::chat_template,
                     "how the messages of conversations in lines of JSON become text (docs/data.md)"));
   for_text(

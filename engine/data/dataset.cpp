@@ -69,7 +69,10 @@ void check_vocabulary(const DataOptions& options, const std::string& path, const
     case VocabularyKind::Tokenizer:
       if (options.tokenizer_file != path &&
           !encode_alike(load_tokenizer(options.tokenizer_file)->to_text(), info.tokenizer_text))
-        mismatch(own + ", or data that were prepared with the tokenizer of the model");
+        mismatch(
+            fmt::format("data that were prepared with that tokenizer (trivet data prepare --vocabulary {}), or, for a model "
+                        "that is new, {}",
+                        options.tokenizer_file, own));
       return;
     case VocabularyKind::Size:
       if (options.vocabulary_size < info.vocabulary_size) mismatch(fmt::format("at least {}", info.vocabulary_size));
@@ -215,6 +218,8 @@ void note_keys_of_texts(const DataOptions& options, const InputFiles& inputs, Op
   if (options.data.chat_template == ChatTemplate::None) return;
   if (!inputs.tokens.empty())
     note_no_effect("data.chat_template");
+  else if (opened.facts.conversations == 0)
+    opened.notes.push_back("data.chat_template has no effect: the data have no messages");
   else if (opened.tokenizer)
     for (std::string& note : notes_on_template(options.data.chat_template, *opened.tokenizer))
       opened.notes.push_back(std::move(note));
@@ -401,7 +406,9 @@ std::vector<Dataset> open_sources(const DataOptions& options) {
     one.data.train = source.path;
     datasets.push_back(datasets.empty() ? open_with(one, nullptr, "")
                                         : open_with(one, datasets[0].tokenizer, options.data.sources[0].path));
-    if (!options.data.validation.empty()) one.data.validation_fraction = 0;
+    if (one.data.validation.empty()) continue;
+    datasets[0].validation_file = one.data.validation;
+    one.data.validation_fraction = 0;
     one.data.validation.clear();
   }
   note_shared_files(options, datasets);

@@ -211,6 +211,7 @@ std::vector<Message> messages_at(const nlohmann::json& object, const char* key, 
                     std::string_view(key) == "messages" ? "" : "messages in ", key));
   std::vector<Message> all;
   for (const MessageJson& message : messages) all.push_back(read_message(message, facts));
+  ++facts.conversations;
   return all;
 }
 

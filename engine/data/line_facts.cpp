@@ -23,6 +23,7 @@ void LineFacts::add(const LineFacts& more) {
   more_unread = more_unread || more.more_unread;
   documents += more.documents;
   without_targets += more.without_targets;
+  conversations += more.conversations;
   for (const auto& [name, times] : more.marks) add_mark(name, times);
 }
 

@@ -16,6 +16,7 @@ struct LineFacts {
   std::set<std::string> unread;  // keys that hold something: "id", "messages.name"; the first ones, if there are many
   bool more_unread = false;
   int64_t documents = 0, without_targets = 0;
+  int64_t conversations = 0;             // lists of messages
   std::map<std::string, int64_t> marks;  // how often texts hold the names of tokens that end a text
 
   void add_unread(std::string key);

@@ -246,6 +246,8 @@ class Preparation {
     if (options_.special_tokens && !has_special_tokens(tokenizer))
       result.notes.push_back(
           fmt::format("--special-tokens has no effect: the vocabulary \"{}\" has no special tokens", tokenizer.name()));
+    if (options_.chat_template != ChatTemplate::None && facts_.conversations == 0 && result.pieces_done_before == 0)
+      result.notes.push_back("--chat-template has no effect: the data have no messages");
     if (!learned_fewer_.empty()) result.notes.push_back(learned_fewer_);
     for (std::string& sentence : facts_.sentences()) result.notes.push_back(std::move(sentence));
   }

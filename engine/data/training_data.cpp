@@ -59,16 +59,17 @@ class TextData final : public TrainingData {
     return dataset_.validation ? dataset_.validation->digest() : "";
   }
   std::string sizes() const override {
+    const std::string from = dataset_.validation_file.empty() ? "" : " of " + dataset_.validation_file;
     if (train_documents_) {
       const std::string cut = train_documents_->cut_documents() == 0
                                   ? ""
                                   : fmt::format(", {} longer than a sample and cut", train_documents_->cut_documents());
-      return fmt::format("{} training documents{}, in {} samples with {:.1f} % padding, {} validation documents",
+      return fmt::format("{} training documents{}, in {} samples with {:.1f} % padding, {} validation documents{}",
                          train_documents_->documents(), cut, train_documents_->samples(), 100 * train_documents_->padding(),
-                         validation_documents_ ? validation_documents_->documents() : 0);
+                         validation_documents_ ? validation_documents_->documents() : 0, from);
     }
-    return fmt::format("{} training tokens, {} validation tokens", dataset_.train->tokens(),
-                       dataset_.validation ? dataset_.validation->tokens() : 0);
+    return fmt::format("{} training tokens, {} validation tokens{}", dataset_.train->tokens(),
+                       dataset_.validation ? dataset_.validation->tokens() : 0, from);
   }
   std::vector<std::string> notes() const override { return dataset_.notes; }
   std::string in_words(std::span<const int32_t> targets) const override { return words_of(dataset_, targets); }

@@ -46,8 +46,8 @@ void refuse_other_content(const ReadableFile& file, const char* expected) {
   if (look.kind != data::FileKind::Unread)
     refuse(fmt::format("is a text, not {}; it begins with \"{}\"; get the file again", expected,
                        printable(bytes.substr(0, bytes.find_first_of("\r\n")), kShownBytes)));
-  // A torch older than 1.6 saved pickles.
-  if (look.finding.empty() && look.what != "a pickle of Python")
+  // A torch older than 1.6 saved pickles. Whoever reads the file says what is wrong with one of the expected kind.
+  if (look.finding.empty() && look.what != "a pickle of Python" && look.what != expected)
     refuse(fmt::format("is {}, not {}; {}", look.what, expected, advice_for(look.what)));
 }
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <string>
+
 #include "engine/config/config.h"
 #include "engine/config/explain.h"
 
@@ -27,9 +30,12 @@ std::string model_difference(const model::Description& ours, const model::Descri
   if (here.model.type == model::Type::Llama && here.model.sequence_length < there.model.sequence_length)
     here.model.sequence_length = there.model.sequence_length;
   if (!there.model.lora.enabled()) here.model.lora = there.model.lora;  // new adapters come to the weights
+  std::set<std::string> unused;                                         // biases of a Llama
+  for (const ExplainedKey& key : explain(there))
+    if (!key.without_effect.empty()) unused.insert(key.path);
   std::string text;
   for (const ConfigDifference& difference : diff(here, there))
-    if (difference.path.starts_with("model."))
+    if (difference.path.starts_with("model.") && !unused.contains(difference.path))
       text += fmt::format("{}{} is {}, not {}", text.empty() ? "" : "; ", difference.path, difference.before, difference.after);
   return text;
 }

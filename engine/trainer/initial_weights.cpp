@@ -85,6 +85,8 @@ std::vector<std::string> keys_of(const SavedModel& initial) {
   for (const ExplainedKey& explained : explain(initial.config())) {
     if (!explained.path.starts_with("model.") || !explained.without_effect.empty() || explained.path == "model.from") continue;
     if (explained.path.starts_with("model.lora.") && !initial.config().model.lora.enabled()) continue;
+    const model::Description& model = initial.config().model;
+    if (explained.path == "model.key_value_heads" && model.key_value_heads == model.heads) continue;  // as without the key
     keys.push_back(explained.path + "=" + value_of(explained, initial));
   }
   return keys;

@@ -8,6 +8,7 @@
 #include "core/bounded_file.h"
 #include "core/bounded_json.h"
 #include "core/printable.h"
+#include "engine/checkpoint/steps.h"
 #include "engine/config/load.h"
 #include "engine/data/file_pattern.h"
 #include "engine/monitor/csv.h"
@@ -129,14 +130,32 @@ bool holds_steps(const std::string& folder) {
   return false;
 }
 
-// Who reads a folder that holds a model in Hugging Face's format does not look for steps in it.
-void refuse_steps_in_model(const Config& config) {
+// What another program's file, or link, of this name leads to, such as "global_step200" in DeepSpeed's "latest". Empty if there
+// is none.
+std::string named_by_others(const std::string& path) {
+  constexpr int64_t kMostBytes = 4096;
+  std::error_code none;
+  if (fs::is_symlink(path, none)) return fs::read_symlink(path, none).string();
+  const BoundedText read = read_bounded(path, kMostBytes, "the name of a checkpoint");
+  const std::string line = read.text.substr(0, read.text.find('\n'));
+  return read.problem.empty() && !checkpoint::parse_step(line) ? line : "";
+}
+
+// Who reads a folder that holds a model in Hugging Face's format does not look for steps in it, and the name of another
+// program's newest checkpoint would be lost.
+void refuse_steps_among_others(const Config& config) {
   const std::string& folder = config.checkpoint.directory;
-  if (!folder.empty() && !holds_steps(folder) && holds_model_of_hugging_face(folder))
+  if (folder.empty() || holds_steps(folder)) return;
+  const auto refuse = [&](const std::string& what) {
     throw ConfigError(
-        fmt::format("{}: checkpoint.directory: {} is the folder of a model in Hugging Face's format (by its config.json), in "
-                    "which nobody would look for steps; name another folder",
-                    config.source, printable(folder)));
+        fmt::format("{}: checkpoint.directory: {} {}; name another folder", config.source, printable(folder), what));
+  };
+  if (holds_model_of_hugging_face(folder))
+    refuse("is the folder of a model in Hugging Face's format (by its config.json), in which nobody would look for steps");
+  for (const std::string_view name : {checkpoint::kLatestName, checkpoint::kBestName})
+    if (const std::string named = named_by_others(fmt::format("{}/{}", folder, name)); !named.empty())
+      refuse(fmt::format("holds checkpoints of another program, whose \"{}\" names \"{}\" and would be replaced", name,
+                         printable(named, 80)));
 }
 
 }  // namespace
@@ -157,7 +176,7 @@ void add_inputs_of_run(OutputGuard& guard, const Config& config, const std::stri
 void check_outputs(const Config& config, const TrainOptions& options, Force force) {
   OutputGuard guard(force);
   add_inputs_of_run(guard, config, initial_weights_of(config, options));
-  refuse_steps_in_model(config);
+  refuse_steps_among_others(config);
   if (options.resume)
     for (const std::string& from : {config.checkpoint.directory, options.resume_directory})
       if (!from.empty()) add_steps(guard, from, "--resume");

@@ -273,6 +273,8 @@ TEST_F(Exchange, RefusesWeightsOfAnotherModel) {
       refused("train config.json --init-from " + kGolden + "gpt2 --set model.layers=3"),
       HasSubstr("these weights are of another model: in the config, model.layers is 3, not 2; leave these keys out to take "
                 "them from the weights"));
+  EXPECT_THAT(refused("train config.json --init-from " + kGolden + "gpt2 --set model.heads=1"),
+              HasSubstr("these weights are of another model: in the config, model.heads is 1, not "));
   EXPECT_THAT(refused("tune config.json --init-from " + kGolden + "gpt2 --set model.sequence_length=8"),
               HasSubstr("these weights are of another model: in the config, model.sequence_length is 8, not "));
   EXPECT_THAT(refused("train config.json --init-from nowhere"),

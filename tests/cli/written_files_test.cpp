@@ -181,6 +181,28 @@ TEST_F(WrittenFiles, ReplaceOnlyOnesOfTheirKindWithoutForce) {
     EXPECT_EQ(folder.run(arguments).code, 0) << arguments;
 }
 
+// DeepSpeed, too, calls the name of its newest checkpoint "latest"; other trainers have a link.
+TEST_F(WrittenFiles, AreNotTheNewestCheckpointOfAnotherProgram) {
+  const std::string train = "train c.json --set checkpoint.directory=";
+  for (const char* name : {"latest", "best"}) {
+    const std::string directory = std::string("of_") + name, link = std::string("link_") + name;
+    fs::create_directory(folder.at(directory)), fs::create_directory(folder.at(link));
+    folder.write(directory + "/" + name, "global_step500\n");
+    fs::create_symlink("epoch=3", folder.at(link) + "/" + name);
+    const auto before = contents();
+    for (const auto& [there, named] : {std::pair(directory, "global_step500"), std::pair(link, "epoch=3")}) {
+      const Output output = folder.run(train + there);
+      EXPECT_EQ(output.code, 2) << output.errors;
+      EXPECT_THAT(output.errors,
+                  HasSubstr(std::string("whose \"") + name + "\" names \"" + named + "\" and would be replaced"));
+    }
+    EXPECT_EQ(contents(), before);
+  }
+  fs::create_directory(folder.at("own"));
+  folder.write("own/latest", "step-00000400\n");  // whose steps were removed
+  EXPECT_EQ(folder.run(train + "own").code, 0);
+}
+
 TEST_F(WrittenFiles, OfARunAreContinuedByIt) {
   const std::string run = "train c.json --metrics m.jsonl --set checkpoint.directory=checkpoints --set run.directory=run ";
   ASSERT_EQ(folder.run(run).code, 0);

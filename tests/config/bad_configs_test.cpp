@@ -60,6 +60,12 @@ TEST(BadConfigs, AFileOfMoreThan1MiBIsNotParsed) {
 TEST(BadConfigs, AnOverrideIsNamedAsTheSource) {
   EXPECT_EQ(refusal("{}", {"zero_optimization.stage=4"}), "--set: zero_optimization.stage: 4 is not accepted; use 0 to 3");
   EXPECT_EQ(refusal("{}", {"zero_optimization.stag=1"}), "--set: zero_optimization.stag: unknown key; did you mean \"stage\"?");
+  // The name continues that of a key of the section, but it is one of the top level.
+  EXPECT_EQ(refusal("{}", {"training.steps_per_print=5"}),
+            "--set: training.steps_per_print: unknown key; it belongs at the top level");
+  EXPECT_EQ(refusal("{}", {"model.torch_dtype=bfloat16"}),
+            "--set: model.torch_dtype: unknown key; bf16.enabled or fp16.enabled says it, at the top level; without them "
+            "float32 trains");
   // Two edits would make it "from" or "lora".
   EXPECT_EQ(refusal("{}", {"model.norm=1"}), "--set: model.norm: unknown key; did you mean \"norm_epsilon\"?");
   EXPECT_EQ(refusal("{}", {"train_batch_size=eight"}),

@@ -171,6 +171,13 @@ TEST(ParseConfig, AKeyOfOneFamilyHasNoEffectWithAnother) {
                                         "window_rotary_base": 100, "post_norm": true, "gate_activation": "gelu",
                                         "embedding_scale": 2}})"),
             "");
+  EXPECT_EQ(
+      without_effect(R"({"data": {"validation_fraction": 0.2}, "training": {"evaluate_every": 5, "evaluate_samples": 4}})"),
+      "");
+  EXPECT_EQ(without_effect(R"({"data": {"validation": "v.txt", "validation_fraction": 0.2}})"),
+            "data.validation_fraction: takes effect only when data.validation is empty");
+  EXPECT_EQ(without_effect(R"({"training": {"evaluate_samples": 4}})"),
+            "training.evaluate_samples: takes effect only when the run evaluates");
   EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "full_attention_every": 2}})"),
             "model.full_attention_every: takes effect only when model.attention_window is more than 0");
   EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "rotary_scaling": {"factor": 2}}})"),

@@ -157,6 +157,8 @@ TEST(Dataset, SourcesShareTheTokenizerOfTheFirst) {
   options.data.validation = folder.write("c.txt", "cab");
   const std::vector<Dataset> validated = open_sources(options);
   EXPECT_EQ(validated[0].validation->tokens(), 3);
+  EXPECT_EQ(validated[0].validation_file, options.data.validation) << "they are no part of the first source";
+  EXPECT_EQ(datasets[0].validation_file + validated[1].validation_file, "");
   EXPECT_EQ(validated[1].validation, nullptr);
   EXPECT_EQ(validated[1].train->tokens(), 10);
 }

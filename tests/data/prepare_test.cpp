@@ -166,6 +166,28 @@ TEST_F(Prepare, SpecialTokensOfAVocabularyWithoutThemHaveNoEffect) {
               ElementsAre("data.special_tokens has no effect: the vocabulary \"bytes\" has no special tokens"));
 }
 
+TEST_F(Prepare, AChatTemplateWithoutMessagesHasNoEffect) {
+  PrepareOptions with = options("bytes");
+  with.chat_template = ChatTemplate::Llama2;
+  DataOptions training;
+  training.data.chat_template = ChatTemplate::Llama2;
+  for (const auto& [line, expected] :
+       {std::pair(std::string("plain text"), true),
+        {R"({"prompt": "a", "completion": "b"})", true},
+        {R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})", false}}) {
+    with.inputs = {folder_.write(line.starts_with('{') ? "c.jsonl" : "c.txt", line + "\n")};
+    with.replace = true;
+    training.data.train = with.inputs[0];
+    training.data.validation_fraction = 0;
+    const auto told = [&](const std::vector<std::string>& notes) {
+      return std::ranges::any_of(
+          notes, [&](const std::string& note) { return note.ends_with("no effect: the data have no messages"); });
+    };
+    EXPECT_EQ(told(prepare(with).notes), expected) << line;
+    EXPECT_EQ(told(open_dataset(training).notes), expected) << line;
+  }
+}
+
 TEST_F(Prepare, PutsSpecialTokensAroundEachInputIfAsked) {
   PrepareOptions with = options(tokenizer_file("llama3.json"));
   with.inputs = {folder_.write("c.txt", "x</s>y"), folder_.write("d.txt", "z")};

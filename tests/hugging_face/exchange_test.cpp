@@ -61,6 +61,15 @@ TEST_F(Exchange, ImportedAndExportedWeightsHaveEqualBits) {
   }
 }
 
+TEST_F(Exchange, WhatAModelDoesNotUseIsNoDifference) {
+  const model::Description there = PretrainedModel(files, "/llama").description();
+  model::Description here = there;
+  here.bias = !here.bias;
+  EXPECT_EQ(model_difference(here, there), "") << "a llama has no biases";
+  here.heads = 1, here.key_value_heads = 0;
+  EXPECT_THAT(model_difference(here, there), testing::StartsWith("model.heads is 1, not "));
+}
+
 TEST_F(Exchange, AModelIsWrittenAsTheFirstArchitectureThatHasItsFeaturesOrAsTheChosenOne) {
   write_model(files, "/mistral-without", small_llama_as("mistral", ", \"sliding_window\": null"),
               file_of(small_llama_tensors()));

@@ -488,6 +488,8 @@ TEST_F(HostFile, IsShownAsTheCommandOfAnotherLauncher) {
 TEST_F(HostFile, ThatIsWrongIsRefusedWithItsLine) {
   const auto message = [&](const std::string& text) { return run({"-H", with(text), "/bin/true"}).output; };
   EXPECT_THAT(message("localhost slots=1\nlocalhost slots=1\n"), HasSubstr(path_ + ":2: host \"localhost\" is named twice"));
+  EXPECT_THAT(message("10.0.0.1 slots=1\n::FFFF:10.0.0.1 slots=1\n"),
+              HasSubstr(path_ + ":2: host \"::ffff:10.0.0.1\" is named twice"));
   EXPECT_THAT(message("localhost. slots=1\nlocalhost slots=1\n"), HasSubstr(path_ + ":2: host \"localhost\" is named twice"));
   EXPECT_THAT(message("localhost\n"),
               HasSubstr(path_ + ":1: \"localhost\" is not accepted: slots=N is missing; write \"host slots=N\""));
