@@ -89,7 +89,8 @@ class TrainingLoop {
     const int64_t step = run_.steps_done();
     const double lr = run_.engine.learning_rate(), scale = run_.engine.loss_scale();
     if (const std::string news = run_.intake.before_step(step); !news.empty()) run_.monitors.on_note({"data", news});
-    const StepResult result = train_batch(run_.batches.fill(step));
+    const std::vector<Microbatch> microbatches = run_.batches.fill(step);
+    const StepResult result = train_batch(microbatches);
     const double ms = stopwatch.milliseconds();
     run_.monitors.on_step({.step = step + 1,
                            .loss = result.loss,
@@ -100,6 +101,7 @@ class TrainingLoop {
                            .next_loss_scale = run_.config.fp16.enabled ? run_.engine.loss_scale() : 0,
                            .samples = (step + 1) * run_.batches.layout().global_batch(),
                            .targets = result.targets,
+                           .tokens_read = tokens_read(microbatches),
                            .step_ms = ms,
                            .targets_per_second = static_cast<double>(result.targets) / ms * 1e3,
                            .memory_bytes = measured_memory(run_, checkpoints_).total(),
@@ -108,6 +110,12 @@ class TrainingLoop {
                            .correct = run_.references.needed() ? std::optional(result.correct) : std::nullopt,
                            .rewards = run_.rewards_of(result)});
     divergence_.check_step(result);  // after the report, so that the step is reported
+  }
+
+  // By all ranks in a step, whose rows are as long here as there.
+  int64_t tokens_read(std::span<const Microbatch> microbatches) const {
+    if (run_.target_words() != monitor::kTokens) return 0;
+    return run_.batches.layout().global_batch() * microbatches.front().targets.shape.cols();
   }
 
   // If the step ends the run, the error explains why.

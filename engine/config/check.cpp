@@ -54,7 +54,7 @@ void check_objective(const Config& config) {
   if (objective != model::Objective::Dpo) return;
   if (config.curriculum.enabled)
     refuse_with(config::switch_of_lengths(config), "true", "answers are compared as a whole; use false");
-  if (config.data.packing != Packing::Stream)
+  if (config.data.packing == Packing::Whole || config.data.packing == Packing::Single)
     refuse_with("data.packing", fmt::format("\"{}\"", name_of(config.data.packing)),
                 "each answer has a row of its own; leave it out");
 }

@@ -55,11 +55,12 @@ struct EnumNames<ChatTemplate> {
 };
 
 // Which tokens are a sample of text (engine/data/document_source.h).
-enum class Packing { Stream, Whole, Single };
+// Auto: Single for data that mark prompts, otherwise Stream (engine/data/dataset.h).
+enum class Packing { Auto, Stream, Whole, Single };
 template <>
 struct EnumNames<Packing> {
-  static constexpr std::array<std::pair<std::string_view, Packing>, 3> table{
-      {{"stream", Packing::Stream}, {"whole", Packing::Whole}, {"single", Packing::Single}}};
+  static constexpr std::array<std::pair<std::string_view, Packing>, 4> table{
+      {{"auto", Packing::Auto}, {"stream", Packing::Stream}, {"whole", Packing::Whole}, {"single", Packing::Single}}};
 };
 
 // Which tokens the loss expects from the model, if the data says which are completions.
@@ -113,7 +114,7 @@ struct DataConfig {
   double validation_fraction = 0.1;  // with `grows`: 0
   ChatTemplate chat_template = ChatTemplate::None;
   bool special_tokens = false;  // recognized in texts (engine/data/document_encoder.h)
-  Packing packing = Packing::Stream;
+  Packing packing = Packing::Auto;
   LossOn loss_on = LossOn::Completions;
   bool shuffle = true;
   SamplerKind sampler = SamplerKind::Trivet;  // engine/data/sampler.h

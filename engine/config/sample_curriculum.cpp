@@ -50,7 +50,10 @@ void check_data(const Config& config) {
 }
 
 void check_length(const Config& config) {
-  const bool has_rows_of_one_length = config.data.packing == Packing::Stream && config.model.objective != model::Objective::Dpo;
+  const model::Objective objective = config.model.objective;
+  const bool is_stream = config.data.packing == Packing::Stream ||
+                         (config.data.packing == Packing::Auto && objective == model::Objective::NextToken);
+  const bool has_rows_of_one_length = is_stream && objective != model::Objective::Dpo;
   if (config.sample_curriculum.length.schedule.enabled && has_rows_of_one_length)
     refuse(
         config, section_of_metric("seqlen") + ".clustering_type",

@@ -286,7 +286,7 @@ void split(const DataOptions& options, Dataset& dataset) {
   const auto whole = dataset.train;
   int64_t training = training_tokens(whole->tokens(), options.data.validation_fraction);
   if (training == whole->tokens()) return;
-  const bool whole_documents = options.pairs || options.data.packing != Packing::Stream;
+  const bool whole_documents = options.pairs || dataset.packing != Packing::Stream;
   if (whole_documents) training = end_of_document_before(*whole, training);
   if (training == 0 && whole_documents)
     bad_key(options, "data.validation_fraction",
@@ -304,11 +304,23 @@ void check_same_tokenizer(const DataOptions& options, const char* key, const std
             fmt::format("{} was made with a different tokenizer from {}; prepare both with the same one", path, from));
 }
 
+// In a stream, conversations and answers to prompts would attend to those before them.
+Packing packing_of(const DataOptions& options, const TokenSequence& tokens) {
+  if (options.data.packing != Packing::Auto) return options.data.packing;
+  return tokens.marks_prompts() && !tokens.has_pairs() ? Packing::Single : Packing::Stream;
+}
+
 Dataset training_dataset(const DataOptions& options, const Opened& train, const std::string& path) {
   Dataset dataset;
   dataset.tokenizer = train.tokenizer;
   dataset.notes = train.notes;
   dataset.files = train.files;
+  dataset.packing = packing_of(options, *train.tokens);
+  if (options.data.packing == Packing::Auto && dataset.packing == Packing::Single)
+    dataset.notes.push_back(
+        path +
+        ": each conversation, or answer to a prompt, is a sample of its own, then padding; with data.packing "
+        "\"stream\" samples are full, and what is in one attends to what is before it");
   dataset.vocabulary_size =
       options.vocabulary == VocabularyKind::Size ? options.vocabulary_size : dataset.tokenizer->vocabulary_size();
   dataset.train = checked(train.tokens, dataset.vocabulary_size, path);

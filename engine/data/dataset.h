@@ -41,6 +41,7 @@ struct Dataset {
   std::vector<std::string> files = {};  // where the training data are
   std::string validation_file = {};     // of a mixture; empty: `validation` is a part of the source's own data
   int64_t held_out_tokens = 0;          // for validation, which the rest of the data lacks
+  Packing packing = Packing::Stream;    // not Auto
 };
 
 // Whether some of options.data.train and options.data.sources are not files of tokens, so that a tokenizer is needed.

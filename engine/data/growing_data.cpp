@@ -115,10 +115,10 @@ std::string GrowingData::digest_of(const std::string& name) const {
   DataOptions options = options_;
   options.data.validation.clear();
   const Dataset dataset = open_token_files(options, {path}, opened_before());
-  if (options.data.packing != Packing::Stream && dataset.train->document_ends().empty())
+  if (dataset.packing != Packing::Stream && dataset.train->document_ends().empty())
     bad_file(path, fmt::format("does not say where documents end, which data.packing \"{}\" needs; use \"stream\", or prepare "
                                "the texts with `trivet data prepare`",
-                               name_of(options.data.packing)));
+                               name_of(dataset.packing)));
   return dataset.train->digest();
 }
 
@@ -130,7 +130,7 @@ bool GrowingData::take_up(int64_t epoch, const std::vector<std::string>& names) 
   Dataset dataset = open_token_files(options_, paths, opened_before());
   const int64_t tokens = dataset.train->tokens();
   const int64_t validation_tokens = dataset.validation ? dataset.validation->tokens() : validation_tokens_;
-  if (!parts_.empty() && options_.data.packing == Packing::Stream && tokens <= sequence_length_) return false;
+  if (!parts_.empty() && dataset.packing == Packing::Stream && tokens <= sequence_length_) return false;
   std::vector<TakenFile> files = files_;
   for (const std::string& name : names) files.push_back({epoch, name, digest_of(name)});
   parts_.push_back({epoch, tokens, text_data(std::move(dataset), sequence_length_, options_.data)});

@@ -41,8 +41,8 @@ class TextData final : public TrainingData {
  public:
   TextData(Dataset dataset, int64_t sequence_length, const DataConfig& data)
       : dataset_(std::move(dataset)), sequence_length_(sequence_length), loss_on_(data.loss_on) {
-    if (data.packing == Packing::Stream) return;
-    const DocumentSource::Options options{sequence_length, data.packing, data.loss_on};
+    if (dataset_.packing == Packing::Stream) return;
+    const DocumentSource::Options options{sequence_length, dataset_.packing, data.loss_on};
     train_documents_ = naming_held_out(dataset_, [&] { return std::make_shared<DocumentSource>(dataset_.train, options); });
     if (dataset_.validation) validation_documents_ = std::make_shared<DocumentSource>(dataset_.validation, options);
   }

@@ -35,6 +35,8 @@ std::string why_skipped(const StepMetrics& metrics) {
              : fmt::format("{} goes from {} to {}", overflow, metrics.loss_scale, metrics.next_loss_scale);
 }
 
+double per_second(int64_t count, double ms) { return static_cast<double>(count) / ms * 1000; }
+
 // "0.102 / -0.310, margin 0.412"
 std::string rewards_text(const Rewards& rewards) {
   return fmt::format("{:.3f} / {:.3f}, margin {:.3f}", rewards.chosen, rewards.rejected, rewards.margin());
@@ -61,12 +63,14 @@ Console::~Console() {
 void Console::on_start(const RunStart& start) {
   total_steps_ = start.total_steps;
   words_ = start.targets;
+  shows_tokens_read_ = start.learns_answers;
   for (const auto& line : start.facts) print_line(fact(line));
   if (!start.address.empty()) print_line(fact({"watch", start.address}));
   if (start.steps_done > 0) print_line(fact({"resumed", fmt::format("after step {}", with_commas(start.steps_done))}));
   if (!start.facts.empty()) print_line("");
   std::string header = fmt::format("{:>8} {:>8} {:>8} {:>8} {:>11} {:>10} {:>9} {:>10}", "step", "loss", "grad", "lr",
                                    fmt::format("{}/s", words_.short_many), "step ms", "mem", "left");
+  if (shows_tokens_read_) header += fmt::format(" {:>11}", "read/s");
   if (words_ == kPairs) header += fmt::format(" {:>8} {:>8} {:>8} {:>6}", "chosen", "rejected", "margin", "acc %");
   print_line(header, kBold);
 }
@@ -109,6 +113,7 @@ void Console::count(const StepMetrics& metrics) {
   ++steps_;
   all_ms_ += metrics.step_ms;
   if (steps_ > 1) ++counted_steps_, counted_targets_ += metrics.targets, counted_ms_ += metrics.step_ms;
+  if (steps_ > 1) counted_tokens_read_ += metrics.tokens_read;
   if (metrics.without_targets) ++without_targets_;
   if (metrics.skipped) {
     ++skipped_;
@@ -127,6 +132,7 @@ std::string Console::row(const StepMetrics& metrics) const {
   std::string text = fmt::format("{:>8} {:>8.4f} {:>8.3f} {:>8.1e} {:>11} {:>10.1f} {:>9} {:>10}", with_commas(metrics.step),
                                  metrics.loss, metrics.grad_norm, metrics.lr, rate(metrics.targets_per_second), metrics.step_ms,
                                  memory_size(metrics.memory_bytes), time_left(metrics));
+  if (shows_tokens_read_) text += fmt::format(" {:>11}", rate(per_second(metrics.tokens_read, metrics.step_ms)));
   if (const auto& rewards = metrics.rewards)
     text += fmt::format(" {:>8.3f} {:>8.3f} {:>8.3f} {:>6.1f}", rewards->chosen, rewards->rejected, rewards->margin(),
                         100 * metrics.accuracy().value_or(0));
@@ -146,8 +152,9 @@ std::string Console::summary() const {
   if (last_validation_) text += fmt::format(", validation {:.4f}", *last_validation_);
   if (last_validation_ && !all_skipped)
     text += fmt::format(" (best {:.4f} at step {})", *best_validation_, with_commas(best_step_));
-  if (counted_ms_ > 0)
-    text += fmt::format(", {} {}/s", rate(static_cast<double>(counted_targets_) / counted_ms_ * 1000), words_.short_many);
+  if (counted_ms_ > 0) text += fmt::format(", {} {}/s", rate(per_second(counted_targets_, counted_ms_)), words_.short_many);
+  if (counted_tokens_read_ > counted_targets_)
+    text += fmt::format(" learned of {} read", rate(per_second(counted_tokens_read_, counted_ms_)));
   text += fmt::format(", {} skipped", with_commas(skipped_));
   if (all_skipped && without_targets_ < steps_) text += ", which is all of them: nothing was learned";
   if (without_targets_ == 0) return text;

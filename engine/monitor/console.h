@@ -60,10 +60,11 @@ class Console : public Monitor {
   ConsoleOptions options_;
   TargetWords words_ = kTokens;
   int64_t total_steps_ = 0, skipped_ = 0, without_targets_ = 0, steps_ = 0;
+  bool shows_tokens_read_ = false;
   bool live_ = false;  // a live line is on the screen
   std::chrono::steady_clock::time_point drawn_{};
   // The counted_ members leave out the first step of this run.
-  int64_t counted_steps_ = 0, counted_targets_ = 0;
+  int64_t counted_steps_ = 0, counted_targets_ = 0, counted_tokens_read_ = 0;
   double counted_ms_ = 0, all_ms_ = 0;
   std::optional<double> first_loss_, last_loss_, best_validation_, last_validation_;
   int64_t best_step_ = 0;

@@ -68,6 +68,7 @@ std::string to_json_line(const StepMetrics& metrics, const TargetWords& words) {
       json_number(metrics.lr), mean_json(metrics.grad_norm, metrics.without_targets), metrics.targets,
       json_number(metrics.step_ms), json_number(metrics.targets_per_second), metrics.memory_bytes,
       fmt::arg("words", words.many));
+  if (metrics.tokens_read > metrics.targets) line += fmt::format(", \"tokens_read\": {}", metrics.tokens_read);
   if (metrics.loss_scale != 0) line += ", \"loss_scale\": " + json_number(metrics.loss_scale);
   if (metrics.skipped) line += ", \"skipped\": true";
   line += correct_json(metrics.correct);

@@ -5,9 +5,9 @@
 //
 // (on one line). A skipped step also has "skipped": true, and with loss scaling there is "loss_scale". A number that is not
 // finite is null; loss_bits keeps it exactly. In a step without targets, "loss", "loss_bits" and "grad_norm" are null. "tokens"
-// is the number of targets that were counted; a run that trains on images has "images" and "images_per_second" instead.
-// Evaluations go to FILE.evaluation.jsonl: {"step", "loss", "loss_bits", "tokens" or "images", "ms"}, and "correct", the number
-// of right answers, if the model chooses classes.
+// is the number of targets that were counted; if the model reads more, prompts and padding, "tokens_read" is how many. A run
+// that trains on images has "images" and "images_per_second" instead. Evaluations go to FILE.evaluation.jsonl: {"step", "loss",
+// "loss_bits", "tokens" or "images", "ms"}, and "correct", the number of right answers, if the model chooses classes.
 //
 // A run on pairs of answers has "pairs" and "pairs_per_second". Steps and evaluations have "correct" and, by the names of TRL,
 // "rewards/chosen", "rewards/rejected" and "rewards/margins"; steps also have "rewards/accuracies".

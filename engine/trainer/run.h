@@ -33,7 +33,6 @@ struct Run {
   Run& operator=(const Run&) = delete;
 
   bool is_first_rank() const { return world.rank() == 0; }
-  // --resume, and not from the steps of another run.
   // Whether --resume continues from the directory that this run saves to.
   bool resumes_own() const;
   int64_t steps_done() const { return engine.progress().steps; }

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <tuple>
 
 #include "engine/data/token_file.h"
 #include "tests/data/files.h"
@@ -142,6 +144,33 @@ TEST(Dataset, WithWholeDocumentsValidationBeginsWithADocument) {
   EXPECT_EQ(dataset.validation->document_ends(), (std::vector<int64_t>{4, 8}));
   options.data.validation_fraction = 0.9;
   EXPECT_THROW(open_dataset(options), DataError) << "no document is left for training";
+}
+
+TEST(Dataset, WhatMarksPromptsIsASampleOfItsOwnUnlessPackingIsGiven) {
+  const test::TemporaryFolder folder;
+  const std::string answer = R"({"prompt": "a", "completion": "bc"})",
+                    pair = R"({"prompt": "a", "chosen": "bc", "rejected": "d"})";
+  for (const auto& [line, given, expected] :
+       std::vector<std::tuple<std::string, Packing, Packing>>{{answer, Packing::Auto, Packing::Single},
+                                                              {answer, Packing::Stream, Packing::Stream},
+                                                              {answer, Packing::Whole, Packing::Whole},
+                                                              {answer, Packing::Single, Packing::Single},
+                                                              {R"({"text": "abc"})", Packing::Auto, Packing::Stream}}) {
+    DataOptions options = options_for(folder.write("a.jsonl", line + "\n" + line + "\n" + line + "\n"), VocabularyKind::Bytes);
+    options.data.packing = given;
+    options.data.validation_fraction = 0;
+    const Dataset dataset = open_dataset(options);
+    EXPECT_EQ(dataset.packing, expected) << line;
+    const bool tells = std::ranges::any_of(dataset.notes, [](const std::string& note) {
+      return note.ends_with(
+          "is a sample of its own, then padding; with data.packing \"stream\" samples are full, and what is in "
+          "one attends to what is before it");
+    });
+    EXPECT_EQ(tells, given == Packing::Auto && expected == Packing::Single) << line;
+  }
+  DataOptions pairs = options_for(folder.write("b.jsonl", pair + "\n" + pair + "\n"), VocabularyKind::Bytes);
+  pairs.pairs = true;
+  EXPECT_EQ(open_dataset(pairs).packing, Packing::Stream) << "each answer has a row of its own anyway";
 }
 
 TEST(Dataset, SourcesShareTheTokenizerOfTheFirst) {

@@ -113,9 +113,8 @@ TEST(DocumentSource, TheDigestTellsHowDocumentsArePacked) {
 }
 
 TEST(DocumentSource, ARunSaysHowManyDocumentsItHas) {
-  DataConfig config;
-  config.packing = Packing::Whole;
-  const auto data = text_data({documents({3, 2, 9}), nullptr, bytes_tokenizer(), 256}, 5, config);
+  const auto data = text_data(
+      {.train = documents({3, 2, 9}), .tokenizer = bytes_tokenizer(), .vocabulary_size = 256, .packing = Packing::Whole}, 5);
   EXPECT_EQ(data->sizes(),
             "3 training documents, 1 longer than a sample and cut, in 3 samples with 20.0 % padding, 0 validation documents");
   EXPECT_EQ(data->train()->samples(), 3);

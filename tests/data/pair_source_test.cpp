@@ -320,7 +320,7 @@ TEST_F(PairFiles, FineTuningNeedsPrompts) {
   folder_.write("text.jsonl", R"({"text": "abcdefgh"})");
   Config with = config("sft.jsonl");
   with.model.objective = model::Objective::Sft;
-  EXPECT_EQ(open_text_data(with)->train()->samples(), 1);
+  EXPECT_EQ(open_text_data(with)->train()->samples(), 2) << "one document, cut";
   with.data.train = folder_.at("text.jsonl");
   expect_error([&] { open_text_data(with); }, ExitCode::Usage,
                folder_.at("text.jsonl") +

@@ -166,7 +166,6 @@ TEST_F(TrainingJob, AStepWithoutTargetsHasNoLossAndChangesNothing) {
         R"("train_batch_size": 2, "train_micro_batch_size_per_gpu": 1, "optimizer": {"params": {"lr": 0.1, "weight_decay": 0.1}}, )" +
         further);
     some.data.train = folder.at("train.jsonl"), some.data.validation = folder.at("validation.jsonl");
-    some.data.packing = Packing::Single;
     some.data.shuffle = false;
     return some;
   };
@@ -176,6 +175,7 @@ TEST_F(TrainingJob, AStepWithoutTargetsHasNoLossAndChangesNothing) {
     ASSERT_EQ(lines.steps.size(), 4u);
     for (const size_t step : {0, 2}) {
       EXPECT_EQ(lines.steps[step].at("tokens"), 0);
+      EXPECT_EQ(lines.steps[step].at("tokens_read"), 2 * kTrainedSequence) << "2 samples, with prompts and padding";
       for (const char* key : {"loss", "loss_bits", "grad_norm"}) EXPECT_TRUE(lines.steps[step].at(key).is_null()) << key;
       EXPECT_EQ(lines.steps[step].at("skipped"), true);
     }

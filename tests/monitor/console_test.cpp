@@ -70,6 +70,23 @@ TEST(Console, ShowsNoLossWithoutTargets) {
             "done    3 steps in 0:02, loss 3.8000 -> 3.8000, 5,000 tok/s, 2 skipped, 2 of them for lack of targets\n");
 }
 
+TEST(Console, ShowsAllTokensBesideThoseThatAreLearned) {
+  std::ostringstream out;
+  Console console(out, {.steps_per_print = 1});
+  console.on_start({.total_steps = 2, .learns_answers = true});
+  for (const int64_t step : {1, 2}) {
+    StepMetrics metrics = metrics_of(step);
+    metrics.tokens_read = 4 * metrics.targets;
+    console.on_step(metrics);
+  }
+  console.on_end({});
+  EXPECT_EQ(out.str(),
+            "    step     loss     grad       lr       tok/s    step ms       mem       left      read/s\n"
+            "       1   3.9000    1.407  5.0e-04       6,000      900.0    17 MiB                 24,000\n"
+            "       2   3.8000    1.407  5.0e-04      10,000      540.0    17 MiB       0:00      40,000\n"
+            "done    2 steps in 0:01, loss 3.9000 -> 3.8000, 10,000 tok/s learned of 40,000 read, 0 skipped\n");
+}
+
 TEST(Console, SaysImagesAndAccuracyIfTheModelChoosesClasses) {
   std::ostringstream out;
   Console console(out, {.steps_per_print = 1});

@@ -56,6 +56,14 @@ TEST(JsonlMonitor, AStepIsOneLineWithTheDocumentedKeys) {
             "\"step_ms\": 86.25, \"tokens_per_second\": 8904.5, \"memory_bytes\": 17825792}\n");
 }
 
+TEST(JsonlMonitor, TokensThatAreReadAndNotLearnedAreCounted) {
+  StepMetrics metrics = metrics_of_step(3);
+  metrics.tokens_read = 768;
+  EXPECT_EQ(to_json_line(metrics), line_of(3));
+  metrics.tokens_read = 769;
+  EXPECT_NE(to_json_line(metrics).find("\"tokens_read\": 769"), std::string::npos);
+}
+
 TEST(JsonlMonitor, WithoutTargetsAMeanIsNull) {
   StepMetrics metrics = metrics_of_step(3);
   metrics.without_targets = metrics.skipped = true;
