@@ -109,8 +109,10 @@ std::map<int64_t, uint32_t> recorded_losses(const ReplayOptions& options, int64_
   if (options.metrics_file.empty()) return {};
   auto recorded = monitor::read_loss_bits(options.metrics_file, done + 1, options.step);
   if (!recorded.contains(options.step))
-    throw DataError(ExitCode::Usage, fmt::format("{}: has no line of step {}; use the metrics of a run that reached it",
-                                                 options.metrics_file, options.step));
+    throw DataError(ExitCode::Usage,
+                    fmt::format("{}: has no loss of step {}: the run did not reach it, or it had no targets; use "
+                                "the metrics of a run that did, or another step",
+                                options.metrics_file, options.step));
   return recorded;
 }
 

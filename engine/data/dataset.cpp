@@ -206,20 +206,19 @@ Opened open_shards(const DataOptions& options, const std::vector<std::string>& p
 }
 
 // Keys that say how texts become tokens.
-void note_keys_of_texts(const DataOptions& options, const InputFiles& inputs, Opened& opened) {
-  const auto note_no_effect = [&](const char* key) {
-    opened.notes.push_back(fmt::format("{} has no effect: {} holds tokens, made as the command that wrote it was told", key,
-                                       printable(inputs.tokens[0])));
-  };
-  if (options.data.special_tokens && !inputs.tokens.empty()) note_no_effect("data.special_tokens");
+void note_keys_of_texts(const DataOptions& options, const std::string& pattern, const InputFiles& inputs, Opened& opened) {
+  const bool are_tokens = !inputs.tokens.empty();
+  const std::string made =
+      are_tokens ? printable(inputs.tokens[0]) + " holds tokens, made as the command that wrote it was told" : "";
+  if (options.data.special_tokens && are_tokens) opened.notes.push_back("data.special_tokens has no effect: " + made);
   if (options.data.special_tokens && opened.tokenizer && !has_special_tokens(*opened.tokenizer))
     opened.notes.push_back(fmt::format("data.special_tokens has no effect: the vocabulary \"{}\" has no special tokens",
                                        opened.tokenizer->name()));
   if (options.data.chat_template == ChatTemplate::None) return;
-  if (!inputs.tokens.empty())
-    note_no_effect("data.chat_template");
+  if (are_tokens)
+    opened.notes.push_back("data.chat_template has no effect on training: " + made);
   else if (opened.facts.conversations == 0)
-    opened.notes.push_back("data.chat_template has no effect: the data have no messages");
+    opened.notes.push_back(pattern + ": data.chat_template has no effect here, because there are no messages");
   else if (opened.tokenizer)
     for (std::string& note : notes_on_template(options.data.chat_template, *opened.tokenizer))
       opened.notes.push_back(std::move(note));
@@ -239,7 +238,7 @@ Opened open_any(const DataOptions& options, const std::string& pattern, FolderUs
   else
     opened = open_documents(options, pattern, inputs.texts, std::move(tokenizer));
   opened.notes = inputs.notes;
-  note_keys_of_texts(options, inputs, opened);
+  note_keys_of_texts(options, pattern, inputs, opened);
   opened.files = inputs.tokens;
   for (const InputFile& file : inputs.texts) opened.files.push_back(file.path);
   if (!matching.note.empty()) opened.notes.push_back(matching.note);

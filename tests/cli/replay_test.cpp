@@ -113,7 +113,7 @@ TEST_F(Replay, RefusesWhatItCannotCompare) {
                                              "that step, and --metrics is not given"));
   EXPECT_THAT(refusal("--step 9 --metrics metrics.jsonl"), HasSubstr("--step 9: the run ends at step 8"));
   folder.write("short.jsonl", folder.read("metrics.jsonl").substr(0, folder.read("metrics.jsonl").find("{\"step\": 5")));
-  EXPECT_THAT(refusal("--step 6 --metrics short.jsonl"), HasSubstr("short.jsonl: has no line of step 6"));
+  EXPECT_THAT(refusal("--step 6 --metrics short.jsonl"), HasSubstr("short.jsonl: has no loss of step 6"));
   EXPECT_THAT(refusal("--step 6 --metrics none.jsonl"), HasSubstr("none.jsonl: cannot be read"));
   EXPECT_THAT(refusal("--step 6 --metrics config.json"),
               HasSubstr("config.json:1: \"{\" is not a line of trivet train --metrics"));
