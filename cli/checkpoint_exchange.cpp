@@ -16,6 +16,7 @@
 #include "engine/config/explain.h"
 #include "engine/hugging_face/export.h"
 #include "engine/hugging_face/import.h"
+#include "engine/trainer/output_checks.h"
 
 namespace trivet::cli {
 namespace {
@@ -50,6 +51,7 @@ void import_from(const ExchangeArguments& arguments, std::string_view format) {
   guard.reads(arguments.path, "the model to import");
   guard.reads(arguments.config, "--config");
   guard.check_folder(output, "--output");
+  trainer::refuse_steps_among_others(output, "--output");
   const auto imported = hugging_face::import_model(real_file_system(), model, output, file_system_with_links());
   fmt::print("{} ({}) -> {}\n", escape_control(arguments.path), model.kind(), escape_control(imported.step));
   print_notes(imported.notes);

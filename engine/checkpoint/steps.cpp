@@ -97,8 +97,9 @@ LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFile
 }
 
 std::string follow_name(FileSystem& files, const std::string& path) {
-  const std::filesystem::path whole(path);
+  const std::filesystem::path whole(path.substr(0, path.find_last_not_of('/') + 1));
   const std::string name = whole.filename().string();
+  if (parse_step(name)) return whole.string();  // "step-00000200/"
   if (name != kLatestName && name != kBestName) return path;
   try {
     if (files.kind(path) != EntryKind::File) return path;

@@ -34,8 +34,9 @@ std::vector<StepDirectory> readable_steps(FileSystem& files, const std::string& 
 LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFiles which = StepFiles::All,
                        std::vector<std::string>* passed_over = nullptr);
 
-// The directory of the step that such a file names ("checkpoints/best" -> "checkpoints/step-00000200"), or `path` itself if it
-// is anything else. Throws CheckpointError (CheckpointCorrupt) if the file does not hold the name of a step.
+// The directory of the step that such a file names ("checkpoints/best" -> "checkpoints/step-00000200"), a step without the
+// slash that shells put at its end, or `path` itself if it is anything else. Throws CheckpointError (CheckpointCorrupt) if the
+// file does not hold the name of a step.
 std::string follow_name(FileSystem& files, const std::string& path);
 // Whether `path` is such a file.
 bool names_step(FileSystem& files, const std::string& path);

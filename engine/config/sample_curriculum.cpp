@@ -55,11 +55,10 @@ void check_length(const Config& config) {
                          (config.data.packing == Packing::Auto && objective == model::Objective::NextToken);
   const bool has_rows_of_one_length = is_stream && objective != model::Objective::Dpo;
   if (config.sample_curriculum.length.schedule.enabled && has_rows_of_one_length)
-    refuse(
-        config, section_of_metric("seqlen") + ".clustering_type",
-        fmt::format("\"schedule_based\" chooses samples by their length, but with data.packing \"stream\" all have {} tokens; "
-                    "use \"single_cluster\", which cuts them, or data.packing \"single\" or \"whole\"",
-                    config.model.sequence_length));
+    refuse(config, section_of_metric("seqlen") + ".clustering_type",
+           fmt::format("\"schedule_based\" chooses samples by their length, but those of a stream have {} tokens each; use "
+                       "\"single_cluster\", which cuts them, or data.packing \"single\" or \"whole\"",
+                       config.model.sequence_length));
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ struct Opened {
   std::vector<std::string> notes = {};
   LineFacts facts = {};
   std::vector<std::string> files = {};
+  bool marks_some_prompts = false;  // some of several files do, or the only one
 };
 
 // Refuses a token file that was made with a different tokenizer from the one that the config names.
@@ -202,7 +203,8 @@ Opened open_shards(const DataOptions& options, const std::vector<std::string>& p
     const int64_t size = tokenizer ? tokenizer->vocabulary_size() : options.vocabulary_size;
     parts.push_back(checked(shard.tokens, size, path));
   }
-  return {std::make_shared<JoinedTokens>(std::move(parts)), tokenizer};
+  const bool marks = std::ranges::any_of(parts, [](const auto& part) { return part->marks_prompts(); });
+  return {.tokens = std::make_shared<JoinedTokens>(std::move(parts)), .tokenizer = tokenizer, .marks_some_prompts = marks};
 }
 
 // Keys that say how texts become tokens.
@@ -304,9 +306,11 @@ void check_same_tokenizer(const DataOptions& options, const char* key, const std
 }
 
 // In a stream, conversations and answers to prompts would attend to those before them.
-Packing packing_of(const DataOptions& options, const TokenSequence& tokens) {
+Packing packing_of(const DataOptions& options, const Opened& train) {
   if (options.data.packing != Packing::Auto) return options.data.packing;
-  return tokens.marks_prompts() && !tokens.has_pairs() ? Packing::Single : Packing::Stream;
+  const bool marks_prompts = train.marks_some_prompts || train.tokens->marks_prompts();
+  const bool can_be_parted = !train.tokens->has_pairs() && !train.tokens->document_ends().empty();
+  return marks_prompts && can_be_parted ? Packing::Single : Packing::Stream;
 }
 
 Dataset training_dataset(const DataOptions& options, const Opened& train, const std::string& path) {
@@ -314,7 +318,7 @@ Dataset training_dataset(const DataOptions& options, const Opened& train, const 
   dataset.tokenizer = train.tokenizer;
   dataset.notes = train.notes;
   dataset.files = train.files;
-  dataset.packing = packing_of(options, *train.tokens);
+  dataset.packing = packing_of(options, train);
   if (options.data.packing == Packing::Auto && dataset.packing == Packing::Single)
     dataset.notes.push_back(
         path +

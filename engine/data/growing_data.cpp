@@ -133,6 +133,7 @@ bool GrowingData::take_up(int64_t epoch, const std::vector<std::string>& names) 
   if (!parts_.empty() && dataset.packing == Packing::Stream && tokens <= sequence_length_) return false;
   std::vector<TakenFile> files = files_;
   for (const std::string& name : names) files.push_back({epoch, name, digest_of(name)});
+  if (parts_.empty()) notes_ = dataset.notes;
   parts_.push_back({epoch, tokens, text_data(std::move(dataset), sequence_length_, options_.data)});
   try {
     train_ = joined();

@@ -55,6 +55,7 @@ class GrowingData final : public TrainingData {
   std::string train_digest() const override { return train_->digest(); }
   std::string validation_digest() const override { return parts_.at(0).data->validation_digest(); }
   std::string sizes() const override;
+  std::vector<std::string> notes() const override { return notes_; }
   std::string in_words(std::span<const int32_t> targets) const override { return parts_.at(0).data->in_words(targets); }
   std::shared_ptr<Tokenizer> tokenizer() const override { return parts_.at(0).data->tokenizer(); }
   int64_t vocabulary_size() const override { return parts_.at(0).data->vocabulary_size(); }
@@ -75,6 +76,7 @@ class GrowingData final : public TrainingData {
   int64_t sequence_length_;
   std::vector<Part> parts_;
   std::vector<TakenFile> files_;
+  std::vector<std::string> notes_;  // on the first files
   int64_t validation_tokens_ = 0;
   std::shared_ptr<const SampleSource> train_;  // null: nothing was taken up
 };

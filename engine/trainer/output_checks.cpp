@@ -141,14 +141,12 @@ std::string named_by_others(const std::string& path) {
   return read.problem.empty() && !checkpoint::parse_step(line) ? line : "";
 }
 
-// Who reads a folder that holds a model in Hugging Face's format does not look for steps in it, and the name of another
-// program's newest checkpoint would be lost.
-void refuse_steps_among_others(const Config& config) {
-  const std::string& folder = config.checkpoint.directory;
+}  // namespace
+
+void refuse_steps_among_others(const std::string& folder, const std::string& key) {
   if (folder.empty() || holds_steps(folder)) return;
   const auto refuse = [&](const std::string& what) {
-    throw ConfigError(
-        fmt::format("{}: checkpoint.directory: {} {}; name another folder", config.source, printable(folder), what));
+    throw ConfigError(fmt::format("{}: {} {}; name another folder", key, printable(folder), what));
   };
   if (holds_model_of_hugging_face(folder))
     refuse("is the folder of a model in Hugging Face's format (by its config.json), in which nobody would look for steps");
@@ -157,8 +155,6 @@ void refuse_steps_among_others(const Config& config) {
       refuse(fmt::format("holds checkpoints of another program, whose \"{}\" names \"{}\" and would be replaced", name,
                          printable(named, 80)));
 }
-
-}  // namespace
 
 void add_inputs_of_run(OutputGuard& guard, const Config& config, const std::string& init_from) {
   guard.reads(config.source, "the config");
@@ -176,7 +172,7 @@ void add_inputs_of_run(OutputGuard& guard, const Config& config, const std::stri
 void check_outputs(const Config& config, const TrainOptions& options, Force force) {
   OutputGuard guard(force);
   add_inputs_of_run(guard, config, initial_weights_of(config, options));
-  refuse_steps_among_others(config);
+  refuse_steps_among_others(config.checkpoint.directory, config.source + ": checkpoint.directory");
   if (options.resume)
     for (const std::string& from : {config.checkpoint.directory, options.resume_directory})
       if (!from.empty()) add_steps(guard, from, "--resume");

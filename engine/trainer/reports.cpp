@@ -241,7 +241,7 @@ void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
                           .total_steps = run.total_steps(),
                           .address = facts.address};
   start.targets = run.target_words();
-  start.learns_answers = run.config.model.objective == model::Objective::Sft;
+  start.learns_answers = start.targets == monitor::kTokens && run.data->train()->may_lack_targets();
   start.facts = {{"model", model_line(run)},
                  {"data", data_line(run)},
                  {"plan", plan_line(run)},

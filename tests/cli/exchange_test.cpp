@@ -388,12 +388,17 @@ TEST_F(Exchange, CharactersAreThoseOfTheRunThatSavedTheModel) {
       "train config.json --set model.layers=1 --set model.hidden_size=16 --set model.heads=2 --set training.steps=1";
   run(small + characters + " --set data.train=a.txt --set model.sequence_length=8");
   run("evaluate one a.txt");
+  run("evaluate one/step-00000001/ a.txt");  // as shells complete it
   EXPECT_THAT(refused("evaluate one b.txt"), HasSubstr("is not among the 3 characters of the training text"));
   for (const std::string& vocabulary : {std::string(), characters})
     EXPECT_THAT(refused("train config.json --init-from one --set checkpoint.directory=two --set data.train=b.txt" + vocabulary),
                 HasSubstr("is not among the 3 characters of the training text"));
   for (const char* how : {"", " --resume"})
     EXPECT_THAT(refused(small + " --set checkpoint.directory=" + kGolden + "gpt2" + how), HasSubstr("name another folder"));
+  std::filesystem::create_directory(folder.at("others"));
+  folder.write("others/latest", "global_step500");
+  EXPECT_THAT(refused("checkpoint import hf " + kGolden + "gpt2 --output others"),
+              HasSubstr("--output: others holds checkpoints of another program, whose \"latest\" names \"global_step500\""));
   const std::string of_run = small + " --set model.vocabulary=characters --set run.directory=r --set checkpoint.directory=r";
   run(of_run);  // which leaves its own config.json there
   run(of_run + " --resume --set training.steps=2");

@@ -192,6 +192,22 @@ TEST_F(Prepare, AChatTemplateWithoutMessagesHasNoEffect) {
       testing::Contains(training.data.validation + ": data.chat_template has no effect here, because there are no messages"));
 }
 
+// One of them marks prompts, so a stream would run conversations together.
+TEST_F(Prepare, FilesOfTokensOfWhichOneHasConversationsAreNoStream) {
+  PrepareOptions with = options("bytes");
+  std::filesystem::create_directory(folder_.at("both"));
+  for (const auto& [name, text] : {std::pair("a.txt", "plain text"), {"b.jsonl", R"({"prompt": "ab", "completion": "cd"})"}}) {
+    with.inputs = {folder_.write(name, text)};
+    with.output = folder_.at("both/" + std::string(1, name[0]) + ".tokens");
+    prepare(with);
+  }
+  DataOptions training;
+  training.data.train = folder_.at("both");
+  EXPECT_EQ(open_dataset(training).packing, Packing::Single);
+  training.data.train = folder_.at("both/a.tokens");
+  EXPECT_EQ(open_dataset(training).packing, Packing::Stream);
+}
+
 TEST_F(Prepare, PutsSpecialTokensAroundEachInputIfAsked) {
   PrepareOptions with = options(tokenizer_file("llama3.json"));
   with.inputs = {folder_.write("c.txt", "x</s>y"), folder_.write("d.txt", "z")};

@@ -402,6 +402,7 @@ TEST_F(PretrainedModelTest, SaysWhichFileOfAFolderIsMissingOrBroken) {
             "is a text, not a file of safetensors; it begins with \"<!DOCTYPE html>\"; get the file again"},
            {"{\"error\": \"not found\"}",
             "is a text, not a file of safetensors; it begins with \"{\"error\": \"not found\"}\"; get the file again"},
+           {"\x00\x10\0\0\0\0\0\0{\"a\": {\"dtype\": \"F32\""s, "the header says it has 4096 bytes"},
            {std::string(200, '\x90'), "the header says it has 10416984888683040912 bytes"}}) {
     write_text(files, "/model/model.safetensors", content);
     expect_refused(HasSubstr("/model/model.safetensors: " + message));
