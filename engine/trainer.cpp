@@ -112,7 +112,7 @@ class TrainingLoop {
     divergence_.check_step(result);  // after the report, so that the step is reported
   }
 
-  // By all ranks in a step, whose rows are as long here as there.
+  // All ranks together in a step, whose rows have the same length on each.
   int64_t tokens_read(std::span<const Microbatch> microbatches) const {
     if (run_.target_words() != monitor::kTokens) return 0;
     return run_.batches.layout().global_batch() * microbatches.front().targets.shape.cols();

@@ -47,7 +47,7 @@ struct Opened {
   std::vector<std::string> notes = {};
   LineFacts facts = {};
   std::vector<std::string> files = {};
-  bool marks_some_prompts = false;  // some of several files do, or the only one
+  bool marks_some_prompts = false;  // one of several files of tokens does
 };
 
 // Refuses a token file that was made with a different tokenizer from the one that the config names.
@@ -309,8 +309,7 @@ void check_same_tokenizer(const DataOptions& options, const char* key, const std
 Packing packing_of(const DataOptions& options, const Opened& train) {
   if (options.data.packing != Packing::Auto) return options.data.packing;
   const bool marks_prompts = train.marks_some_prompts || train.tokens->marks_prompts();
-  const bool can_be_parted = !train.tokens->has_pairs() && !train.tokens->document_ends().empty();
-  return marks_prompts && can_be_parted ? Packing::Single : Packing::Stream;
+  return marks_prompts && !train.tokens->has_pairs() ? Packing::Single : Packing::Stream;
 }
 
 Dataset training_dataset(const DataOptions& options, const Opened& train, const std::string& path) {

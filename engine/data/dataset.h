@@ -39,7 +39,7 @@ struct Dataset {
   int64_t vocabulary_size = 0;
   std::vector<std::string> notes = {};  // what the user should know about the files
   std::vector<std::string> files = {};  // where the training data are
-  std::string validation_file = {};     // of a mixture; empty: `validation` is a part of the source's own data
+  std::string validation_file = {};     // whose data a mixture validates on; empty: it holds out its own
   int64_t held_out_tokens = 0;          // for validation, which the rest of the data lacks
   Packing packing = Packing::Stream;    // not Auto
 };

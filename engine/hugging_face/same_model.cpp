@@ -30,7 +30,7 @@ std::string model_difference(const model::Description& ours, const model::Descri
   if (here.model.type == model::Type::Llama && here.model.sequence_length < there.model.sequence_length)
     here.model.sequence_length = there.model.sequence_length;
   if (!there.model.lora.enabled()) here.model.lora = there.model.lora;  // new adapters come to the weights
-  std::set<std::string> unused;                                         // biases of a Llama
+  std::set<std::string> unused;
   for (const ExplainedKey& key : explain(there))
     if (!key.without_effect.empty()) unused.insert(key.path);
   std::string text;

@@ -136,6 +136,7 @@ std::string named_by_others(const std::string& path) {
   constexpr int64_t kMostBytes = 4096;
   std::error_code none;
   if (fs::is_symlink(path, none)) return fs::read_symlink(path, none).string();
+  if (!fs::is_regular_file(path, none)) return "";
   const BoundedText read = read_bounded(path, kMostBytes, "the name of a checkpoint");
   const std::string line = read.text.substr(0, read.text.find('\n'));
   return read.problem.empty() && !checkpoint::parse_step(line) ? line : "";

@@ -185,7 +185,7 @@ TEST_F(Prepare, AChatTemplateWithoutMessagesHasNoEffect) {
     EXPECT_EQ(told(prepare(with).notes), expected) << line;
     EXPECT_EQ(told(open_dataset(training).notes), expected) << line;
   }
-  // Of several files, the one is named.
+  // The line names the file that it is about.
   training.data.validation = folder_.write("d.txt", "text");
   EXPECT_THAT(
       open_dataset(training).notes,
