@@ -221,6 +221,8 @@ const JsonNode* Document::value_of(const KeyEntry& entry, const JsonNode& value)
 // One line, however many keys the section has.
 void Document::collect_feature(const JsonMember& member, const Feature& feature) {
   const JsonNode& value = member.value;
+  if (value.kind == JsonKind::Number || value.kind == JsonKind::List || (value.kind == JsonKind::String && !is_auto(value)))
+    return mistakes_.add(value.at, feature.section, fmt::format("{} is not accepted; an object is expected", shown(value)));
   const JsonNode* given = value.find(feature.switch_key);
   if (given && given->kind != JsonKind::Bool && given->kind != JsonKind::Null && !is_auto(*given))
     return mistakes_.add(given->at, feature.section + "." + feature.switch_key,
