@@ -47,7 +47,6 @@ struct Opened {
   std::vector<std::string> notes = {};
   LineFacts facts = {};
   std::vector<std::string> files = {};
-  bool marks_some_prompts = false;  // one of several files of tokens does
 };
 
 // Refuses a token file that was made with a different tokenizer from the one that the config names.
@@ -187,6 +186,13 @@ Opened open_documents(const DataOptions& options, const std::string& name, const
           .facts = std::move(facts)};
 }
 
+void check_prompts(const DataOptions& options, const std::string& name, const TokenSequence& tokens) {
+  if (options.needs_prompts && !tokens.marks_prompts())
+    bad_file(name,
+             "marks no prompts, which training.objective \"sft\" needs; use lines of JSON (.jsonl) with \"prompt\" and "
+             "\"completion\", or with \"messages\", or the objective \"next_token\", which counts all tokens of a text");
+}
+
 // Files of tokens, one after the other.
 Opened open_shards(const DataOptions& options, const std::vector<std::string>& paths) {
   std::vector<std::shared_ptr<TokenSequence>> parts;
@@ -200,11 +206,11 @@ Opened open_shards(const DataOptions& options, const std::vector<std::string>& p
       bad_file(path, fmt::format("has a different tokenizer from {}; prepare both with the same one", paths[0]));
     if (!parts.empty() && parts[0]->has_pairs() != shard.tokens->has_pairs())
       bad_file(path, fmt::format("only one of this file and {} holds pairs of answers; name files of one kind", paths[0]));
+    check_prompts(options, path, *shard.tokens);
     const int64_t size = tokenizer ? tokenizer->vocabulary_size() : options.vocabulary_size;
     parts.push_back(checked(shard.tokens, size, path));
   }
-  const bool marks = std::ranges::any_of(parts, [](const auto& part) { return part->marks_prompts(); });
-  return {.tokens = std::make_shared<JoinedTokens>(std::move(parts)), .tokenizer = tokenizer, .marks_some_prompts = marks};
+  return {.tokens = std::make_shared<JoinedTokens>(std::move(parts)), .tokenizer = tokenizer};
 }
 
 // Keys that say how texts become tokens.
@@ -253,10 +259,7 @@ void check_kind(const DataOptions& options, const std::string& pattern, const Op
     bad_file(pattern,
              "has no pairs of answers, which training.objective \"dpo\" needs; use lines of JSON (.jsonl) with \"prompt\", "
              "\"chosen\" and \"rejected\", or a token file that `trivet data prepare --pairs` made of them");
-  if (options.needs_prompts && !opened.tokens->marks_prompts())
-    bad_file(pattern,
-             "marks no prompts, which training.objective \"sft\" needs; use lines of JSON (.jsonl) with \"prompt\" and "
-             "\"completion\", or with \"messages\", or the objective \"next_token\", which counts all tokens of a text");
+  check_prompts(options, pattern, *opened.tokens);
   if (!options.pairs && opened.tokens->has_pairs())
     bad_file(pattern, "holds pairs of answers; set training.objective to \"dpo\", or prepare texts without --pairs");
   if (options.data.loss_on == LossOn::Completions && !counts_any(*opened.tokens))
@@ -308,8 +311,7 @@ void check_same_tokenizer(const DataOptions& options, const char* key, const std
 // In a stream, conversations and answers to prompts would attend to those before them.
 Packing packing_of(const DataOptions& options, const Opened& train) {
   if (options.data.packing != Packing::Auto) return options.data.packing;
-  const bool marks_prompts = train.marks_some_prompts || train.tokens->marks_prompts();
-  return marks_prompts && !train.tokens->has_pairs() ? Packing::Single : Packing::Stream;
+  return train.tokens->marks_prompts() && !train.tokens->has_pairs() ? Packing::Single : Packing::Stream;
 }
 
 Dataset training_dataset(const DataOptions& options, const Opened& train, const std::string& path) {

@@ -24,15 +24,16 @@ DocumentSource::DocumentSource(std::shared_ptr<const TokenSequence> tokens, cons
                     fmt::format("data.packing: \"{}\" needs to know where documents end, which the data does not say; use "
                                 "\"stream\", or prepare the texts with `trivet data prepare`",
                                 packing));
-  int64_t begin = 0;
+  int64_t begin = 0, longest = 0;
   for (const int64_t end : ends_) {
     add_document(begin, end);
+    longest = std::max(longest, end - begin);
     may_lack_targets_ = may_lack_targets_ || end - begin == 1;  // its token is no target, nor is that of the next document
     begin = end;
   }
   // A single token has no target.
   std::erase_if(samples_, [](const Sample& sample) { return sample.tokens < 2; });
-  if (samples_.empty())
+  if (longest < 2)
     throw DataError(ExitCode::Usage, fmt::format("data: none of the {} documents has two tokens, which a sample needs with "
                                                  "data.packing \"{}\"; use longer documents or \"stream\"",
                                                  ends_.size(), packing));

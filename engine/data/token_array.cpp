@@ -190,7 +190,7 @@ bool JoinedTokens::has_pairs() const {
 }
 
 bool JoinedTokens::marks_prompts() const {
-  return std::ranges::all_of(parts_, [](const auto& part) { return part->marks_prompts(); });
+  return std::ranges::any_of(parts_, [](const auto& part) { return part->marks_prompts(); });
 }
 
 std::string JoinedTokens::digest() const {

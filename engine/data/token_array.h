@@ -92,7 +92,7 @@ class JoinedTokens : public TokenSequence {
   // Empty if a part does not say where its documents end. A document does not continue in the next part.
   std::vector<int64_t> document_ends() const override;
   bool has_pairs() const override;      // all parts have them
-  bool marks_prompts() const override;  // all parts do
+  bool marks_prompts() const override;  // some part does
   std::string digest() const override;
 
  private:

@@ -94,13 +94,14 @@ TEST(DocumentSource, NeedsDocuments) {
   expect_error([&] { DocumentSource(stream, {.sequence_length = 4}); }, ExitCode::Usage,
                "data.packing: \"whole\" needs to know where documents end, which the data does not say; use \"stream\", or "
                "prepare the texts with `trivet data prepare`");
-  expect_error(
-      [&] {
-        DocumentSource(documents({1, 1}), {.sequence_length = 4, .packing = Packing::Single});
-      },
-      ExitCode::Usage,
-      "data: none of the 2 documents has two tokens, which a sample needs with data.packing \"single\"; use longer "
-      "documents or \"stream\"");
+  for (const Packing packing : {Packing::Single, Packing::Whole})
+    expect_error(
+        [&] {
+          DocumentSource(documents({1, 1}), {.sequence_length = 4, .packing = packing});
+        },
+        ExitCode::Usage,
+        "data: none of the 2 documents has two tokens, which a sample needs with data.packing \"" +
+            std::string(name_of(packing)) + "\"; use longer documents or \"stream\"");
 }
 
 TEST(DocumentSource, TheDigestTellsHowDocumentsArePacked) {

@@ -203,7 +203,17 @@ TEST_F(Prepare, FilesOfTokensOfWhichOneHasConversationsAreNoStream) {
   }
   DataOptions training;
   training.data.train = folder_.at("both");
-  EXPECT_EQ(open_dataset(training).packing, Packing::Single);
+  const Dataset both = open_dataset(training);
+  EXPECT_EQ(both.packing, Packing::Single);
+  EXPECT_TRUE(both.train->marks_prompts());
+  training.needs_prompts = true;
+  try {
+    open_dataset(training);
+    FAIL() << "plain text has no prompts";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("a.tokens: marks no prompts"));
+  }
+  training.needs_prompts = false;
   training.data.train = folder_.at("both/a.tokens");
   EXPECT_EQ(open_dataset(training).packing, Packing::Stream);
 }
