@@ -48,10 +48,9 @@ std::vector<int32_t> spelled_by(std::span<const int32_t> path) {
   return text;
 }
 
-// Whether the last targets are these classes, apart from targets that do not count.
+// Whether the targets are these classes, apart from targets that do not count.
 bool are_right(std::span<const int32_t> classes, std::span<const int32_t> targets) {
-  const auto last = targets.last(std::min(classes.size(), targets.size()));
-  return std::equal(classes.begin(), classes.end(), last.begin(), last.end(),
+  return std::equal(classes.begin(), classes.end(), targets.begin(), targets.end(),
                     [](int32_t chosen, int32_t target) { return target < 0 || chosen == target; });
 }
 
@@ -83,7 +82,23 @@ int64_t Predictions::wants(const Microbatch& microbatch) const {
   return std::clamp<int64_t>(wanted - microbatch.first_sample, 0, microbatch.targets.shape[0]);
 }
 
-void Predictions::read(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t first, ConstTensorView logits) {
+// What follows the last target that counts is padding.
+TargetRange Predictions::wants_targets(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t sample,
+                                       int64_t targets) const {
+  const OnHost all(kernels, microbatch.targets);
+  const auto of_sample = std::span(all.view().as<int32_t>() + sample * targets, static_cast<size_t>(targets));
+  const auto counts = [](int32_t target) { return target >= 0; };
+  const auto first = std::ranges::find_if(of_sample, counts);
+  const auto end = std::ranges::find_if(of_sample.rbegin(), of_sample.rend(), counts).base();
+  if (first >= end) return {};
+  const int64_t prompt = first - of_sample.begin(), count = end - first;
+  if (prompt > 0) return {prompt, std::min(count, kMostOfAnswers)};
+  const int64_t last = std::min(count, kMostRows);
+  return {count - last, last};
+}
+
+void Predictions::read(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t first, ConstTensorView logits,
+                       int64_t first_target) {
   const int64_t places = sample_.targets.elements(), rows = logits.shape[1];
   const int64_t count = std::min(logits.shape[0], wants(microbatch) - first);
   const bool complete = judges() && wrong_ >= kJudged;  // later samples are not among those to show
@@ -94,16 +109,26 @@ void Predictions::read(kernels::Kernels& kernels, const Microbatch& microbatch, 
   for (int64_t i = 0; i < count; ++i) {
     const auto of_sample = targets.subspan(static_cast<size_t>((first + i) * places), static_cast<size_t>(places));
     const std::span chosen(largest.data() + i * rows, static_cast<size_t>(rows));
-    Prediction prediction{.sample = microbatch.first_sample + first + i};
-    prediction.classes = sample_.spelled ? spelled_by(chosen) : std::vector<int32_t>(chosen.begin(), chosen.end());
-    prediction.right =
-        sample_.spelled ? is_spelled_right(prediction.classes, of_sample) : are_right(prediction.classes, of_sample);
+    Prediction prediction{.sample = microbatch.first_sample + first + i, .first = first_target};
+    if (sample_.spelled) {
+      prediction.classes = spelled_by(chosen);
+      prediction.right = is_spelled_right(prediction.classes, of_sample);
+    } else {
+      prediction.classes.assign(chosen.begin(), chosen.end());
+      prediction.right = are_right(chosen, of_sample.subspan(static_cast<size_t>(first_target), chosen.size()));
+    }
     keep(std::move(prediction));
   }
 }
 
 void Predictions::keep(Prediction prediction) {
   if (judges() && (prediction.right ? right_ : wrong_)++ >= kJudged) return;
+  if (!kept_.empty() && kept_.back().sample == prediction.sample) {  // further targets of the same text
+    Prediction& whole = kept_.back();
+    whole.classes.insert(whole.classes.end(), prediction.classes.begin(), prediction.classes.end());
+    whole.right = whole.right && prediction.right;
+    return;
+  }
   kept_.push_back(std::move(prediction));
 }
 
@@ -116,11 +141,11 @@ std::vector<Prediction> shown_first(std::vector<Prediction> kept, int64_t most) 
   return kept;
 }
 
-// A line for each: sample, 1 if it is right, and its classes.
+// A line for each: sample, 1 if it is right, the first target, and its classes.
 std::string to_text(const std::vector<Prediction>& predictions) {
   std::string text;
   for (const Prediction& prediction : predictions) {
-    text += fmt::format("{} {}", prediction.sample, prediction.right ? 1 : 0);
+    text += fmt::format("{} {} {}", prediction.sample, prediction.right ? 1 : 0, prediction.first);
     for (const int32_t chosen : prediction.classes) text += fmt::format(" {}", chosen);
     text += '\n';
   }
@@ -133,7 +158,8 @@ std::vector<Prediction> predictions_from_text(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     std::istringstream numbers(line);
     Prediction prediction;
-    if (!(numbers >> prediction.sample >> prediction.right)) throw std::invalid_argument("\"" + line + "\" is no prediction");
+    if (!(numbers >> prediction.sample >> prediction.right >> prediction.first))
+      throw std::invalid_argument("\"" + line + "\" is no prediction");
     for (int32_t chosen; numbers >> chosen;) prediction.classes.push_back(chosen);
     predictions.push_back(std::move(prediction));
   }

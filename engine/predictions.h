@@ -16,8 +16,8 @@ namespace trivet {
 struct Prediction {
   int64_t sample = 0;  // its number in the evaluation
   bool right = false;  // all targets of the sample that count are predicted
-  // As the targets of the sample, without unused places. Of many targets only the last ones may be here.
-  std::vector<int32_t> classes;
+  int64_t first = 0;   // the number of the target that the first of `classes` predicts
+  std::vector<int32_t> classes = {};
 };
 
 class Predictions final : public LogitsReader {
@@ -25,12 +25,17 @@ class Predictions final : public LogitsReader {
   // The most samples that are kept of one kind: wrong ones and right ones of samples that have one target each, or one text;
   // otherwise (next tokens, of which some are always wrong) the first samples. With so many wrong ones, nothing more is read.
   static constexpr int64_t kJudged = 16, kOthers = 4;
+  // Of a sample that begins with a prompt, what follows is kept, up to this many targets; of others, the last ones.
+  static constexpr int64_t kMostOfAnswers = 1024;
 
   // `samples`: of the evaluation, which may end within a microbatch.
   Predictions(const SampleSpec& sample, int64_t samples) : sample_(sample), samples_(samples) {}
 
   int64_t wants(const Microbatch& microbatch) const override;
-  void read(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t first, ConstTensorView logits) override;
+  TargetRange wants_targets(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t sample,
+                            int64_t targets) const override;
+  void read(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t first, ConstTensorView logits,
+            int64_t first_target) override;
 
   const std::vector<Prediction>& kept() const { return kept_; }
 

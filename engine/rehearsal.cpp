@@ -34,7 +34,7 @@ ChannelMakers makers_of(const RehearsalParts& parts) {
 class WantsAllLogits final : public LogitsReader {
  public:
   int64_t wants(const Microbatch& microbatch) const override { return microbatch.targets.shape[0]; }
-  void read(kernels::Kernels&, const Microbatch&, int64_t, ConstTensorView) override {}
+  void read(kernels::Kernels&, const Microbatch&, int64_t, ConstTensorView, int64_t) override {}
 };
 
 }  // namespace

@@ -22,7 +22,6 @@ namespace {
 constexpr int64_t kChunkBytes = int64_t{128} << 20;  // a chunk may have as many,
 constexpr int64_t kMostChunks = 8;                   // and more where there would be more chunks
 constexpr int64_t kRowMultiple = 64;
-constexpr int64_t kShownRows = 32;
 
 int64_t default_rows_of_chunk(int64_t vocabulary, int64_t rows) {
   const int64_t small = kChunkBytes / (vocabulary * 4) / kRowMultiple * kRowMultiple;
@@ -190,14 +189,18 @@ void LmHead::forward(Context& context, Weights weights, ConstTensorView x, Tenso
   if (context.logits) show_logits(context, h, weights[weight_]);
 }
 
-// Only those of the last targets of each sample: all of them would be the largest tensor of the model.
+// A few rows at a time: all of them would be the largest tensor of the model.
 void LmHead::show_logits(Context& context, ConstTensorView h, ConstTensorView weight) const {
   const Microbatch& batch = *context.microbatch;
-  const int64_t samples = batch.targets.shape[0], length = h.shape[0] / samples, shown = std::min(length, kShownRows);
+  const int64_t samples = batch.targets.shape[0], length = h.shape[0] / samples;
   for (int64_t sample = 0; sample < std::min(samples, context.logits->wants(batch)); ++sample) {
-    const ScopedTensor logits(context.arena, statistics_dtype(h.dtype), {shown, vocabulary_});
-    logits_of_rows(context, h.row_range((sample + 1) * length - shown, shown), weight, logits);
-    context.logits->read(context.kernels, batch, sample, logits.view().reshaped({1, shown, vocabulary_}));
+    const TargetRange wanted = context.logits->wants_targets(context.kernels, batch, sample, length);
+    for (int64_t done = 0; done < wanted.count; done += LogitsReader::kMostRows) {
+      const int64_t rows = std::min(wanted.count - done, LogitsReader::kMostRows), first = wanted.first + done;
+      const ScopedTensor logits(context.arena, statistics_dtype(h.dtype), {rows, vocabulary_});
+      logits_of_rows(context, h.row_range(sample * length + first, rows), weight, logits);
+      context.logits->read(context.kernels, batch, sample, logits.view().reshaped({1, rows, vocabulary_}), first);
+    }
   }
 }
 

@@ -35,7 +35,8 @@ std::string table_of_said(const monitor::ShownPredictions& predictions) {
   std::vector<std::vector<std::string>> rows{{"text before", "what follows", "the most probable tokens"}};
   for (const monitor::ShownPrediction& sample : predictions.samples)
     rows.push_back({sample.before, sample.target, sample.predicted});
-  return "<p>The ends of validation samples. Each token is predicted from the true ones before it.</p>\n<div "
+  return "<p>Validation samples: the answers, or the ends of texts. Each token is predicted from the true ones before "
+         "it.</p>\n<div "
          "class=\"said\">\n" +
          table(rows) + "</div>\n";
 }

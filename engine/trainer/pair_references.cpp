@@ -25,7 +25,7 @@ class AnswerReader final : public LogitsReader {
   explicit AnswerReader(ReferenceTable& table) : table_(table) {}
 
   int64_t wants(const Microbatch&) const override { return 0; }
-  void read(kernels::Kernels&, const Microbatch&, int64_t, ConstTensorView) override {}
+  void read(kernels::Kernels&, const Microbatch&, int64_t, ConstTensorView, int64_t) override {}
   // Rows after the last pair are padding.
   void read_answers(kernels::Kernels& kernels, const Microbatch& microbatch, ConstTensorView log_probabilities) override {
     std::vector<double> values(static_cast<size_t>(log_probabilities.elements()));

@@ -33,13 +33,12 @@ monitor::ShownPrediction shown_image(const Run& run, const Sample& sample, const
           .predicted = run.data->in_words(prediction.classes)};
 }
 
-// The last targets are predicted, from the tokens up to the one at their own place. The end of a short sample is not used.
+// Targets are predicted from the tokens up to the one at their own place.
 monitor::ShownPrediction shown_text(const Run& run, const Sample& sample, Prediction prediction) {
-  const size_t predicted = std::min(prediction.classes.size(), sample.targets.size());
-  const auto targets = std::span(sample.targets).last(predicted);
-  for (size_t i = 0; i < predicted; ++i)
+  const auto targets = std::span(sample.targets).subspan(static_cast<size_t>(prediction.first), prediction.classes.size());
+  for (size_t i = 0; i < targets.size(); ++i)
     if (targets[i] < 0) prediction.classes[i] = -1;
-  const auto before = sample.tokens().first(std::min(sample.tokens().size(), sample.targets.size() - predicted + 1));
+  const auto before = sample.tokens().first(static_cast<size_t>(prediction.first) + 1);
   return {.sample = prediction.sample,
           .right = prediction.right,
           .before = run.data->in_words(before.last(std::min<size_t>(before.size(), kMostBefore))),

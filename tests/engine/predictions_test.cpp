@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "core/buffer.h"
 #include "kernels/kernels.h"
@@ -30,13 +32,13 @@ std::vector<float> logits_of(const std::vector<int32_t>& chosen, int64_t classes
 
 // Hands over the logits of a microbatch.
 void show(Predictions& predictions, const SampleSpec& spec, int64_t first_sample, std::vector<int32_t> targets,
-          const std::vector<int32_t>& chosen) {
+          const std::vector<int32_t>& chosen, int64_t first_target = 0) {
   const auto kernels = kernels::make_cpu_kernels(1);
   const auto samples = static_cast<int64_t>(targets.size()) / spec.targets.elements();
   const Microbatch batch{{}, {targets.data(), DType::Int32, spec.targets_of(samples)}, first_sample};
   std::vector<float> logits = logits_of(chosen, spec.classes);
   const Shape shape{samples, static_cast<int64_t>(chosen.size()) / samples, spec.classes};
-  if (predictions.wants(batch) > 0) predictions.read(*kernels, batch, 0, {logits.data(), DType::Float32, shape});
+  if (predictions.wants(batch) > 0) predictions.read(*kernels, batch, 0, {logits.data(), DType::Float32, shape}, first_target);
 }
 
 std::vector<int64_t> samples_of(const std::vector<Prediction>& predictions) {
@@ -66,7 +68,7 @@ TEST(Predictions, OfEqualLogitsTheFirstIsChosenInEveryType) {
     kernels->copy({values.data(), DType::Float32, {1, 1, 3}}, logits.view());
     Predictions predictions(image_of_class(), 1);
     int32_t target = 1;
-    predictions.read(*kernels, {{}, {&target, DType::Int32, {1, 1}}, 0}, 0, logits.view());
+    predictions.read(*kernels, {{}, {&target, DType::Int32, {1, 1}}, 0}, 0, logits.view(), 0);
     ASSERT_EQ(predictions.kept().size(), 1u) << name_of(dtype);
     EXPECT_THAT(predictions.kept()[0].classes, ElementsAre(1)) << name_of(dtype);
   }
@@ -117,12 +119,47 @@ TEST(Predictions, NothingIsReadAfterAsManyWrongOnesAsAreShown) {
 TEST(Predictions, OfManyTargetsThoseOfTheFirstSamplesAreKeptAndTheLastOnesComparedWithWhatIsShown) {
   Predictions predictions(text(4), 100);
   for (int64_t sample = 0; sample < 10; ++sample)
-    show(predictions, text(4), sample, {8, 7, 6, sample == 2 ? -1 : 5}, {6, static_cast<int32_t>(sample % 2 + 4)});
+    show(predictions, text(4), sample, {8, 7, 6, sample == 2 ? -1 : 5}, {6, static_cast<int32_t>(sample % 2 + 4)}, 2);
   EXPECT_THAT(samples_of(predictions.kept()), ElementsAre(0, 1, 2, 3));
   EXPECT_FALSE(predictions.kept()[0].right);
   EXPECT_TRUE(predictions.kept()[1].right);
   EXPECT_TRUE(predictions.kept()[2].right);  // its last target does not count
   EXPECT_THAT(predictions.kept()[3].classes, ElementsAre(6, 5));
+  EXPECT_EQ(predictions.kept()[3].first, 2);
+}
+
+TEST(Predictions, AnAnswerIsWantedAsAWholeAndPaddingNever) {
+  std::vector<int32_t> answer(2000, 5), plain(40, 5), padded(40, 5);
+  std::fill_n(answer.begin(), 700, -1), std::fill_n(padded.begin() + 36, 4, -1);
+  for (const auto& [targets, first, count] : std::vector<std::tuple<std::vector<int32_t>, int64_t, int64_t>>{
+           {{-1, -1, 5, -1, 6, -1}, 2, 3},  // two answers of a conversation
+           {{5, 6, -1}, 0, 2},
+           {{-1, -1}, 0, 0},
+           {answer, 700, 1024},
+           {plain, 8, 32},
+           {padded, 4, 32}}) {
+    const auto length = static_cast<int64_t>(targets.size());
+    std::vector<int32_t> two(targets.size(), 1);  // the sample before it
+    two.insert(two.end(), targets.begin(), targets.end());
+    const Microbatch batch{{}, {two.data(), DType::Int32, text(length).targets_of(2)}, 0};
+    const TargetRange wanted = Predictions(text(length), 2).wants_targets(*kernels::make_cpu_kernels(1), batch, 1, length);
+    EXPECT_EQ(wanted.count, count) << length;
+    if (count > 0) EXPECT_EQ(wanted.first, first) << length;
+  }
+}
+
+TEST(Predictions, TargetsThatComeInPiecesAreOnePrediction) {
+  Predictions predictions(text(5), 2);
+  const std::vector<int32_t> targets{-1, 7, 6, 5, -1};
+  show(predictions, text(5), 0, targets, {7, 6}, 1);
+  show(predictions, text(5), 0, targets, {5}, 3);
+  show(predictions, text(5), 1, targets, {7, 4}, 1);
+  show(predictions, text(5), 1, targets, {5}, 3);
+  ASSERT_EQ(predictions.kept().size(), 2u);
+  EXPECT_EQ(predictions.kept()[0].first, 1);
+  EXPECT_THAT(predictions.kept()[0].classes, ElementsAre(7, 6, 5));
+  EXPECT_TRUE(predictions.kept()[0].right);
+  EXPECT_FALSE(predictions.kept()[1].right) << "its first piece is wrong";
 }
 
 TEST(Predictions, ThoseOfAllRanksAreShownOnceWithWrongOnesFirst) {
@@ -135,12 +172,12 @@ TEST(Predictions, ThoseOfAllRanksAreShownOnceWithWrongOnesFirst) {
 TEST(Predictions, CrossRanksAsText) {
   const std::vector<Prediction> predictions{{.sample = 12, .right = false, .classes = {7}},
                                             {.sample = 0, .right = true, .classes = {}},
-                                            {.sample = 3, .right = true, .classes = {1, 2, 3}}};
-  EXPECT_EQ(to_text(predictions), "12 0 7\n0 1\n3 1 1 2 3\n");
+                                            {.sample = 3, .right = true, .first = 9, .classes = {1, 2, 3}}};
+  EXPECT_EQ(to_text(predictions), "12 0 0 7\n0 1 0\n3 1 9 1 2 3\n");
   const auto read = predictions_from_text(to_text(predictions));
   EXPECT_EQ(to_text(read), to_text(predictions));
   EXPECT_THAT(predictions_from_text(""), IsEmpty());
-  EXPECT_THROW(predictions_from_text("3\n"), std::invalid_argument);
+  EXPECT_THROW(predictions_from_text("3 1\n"), std::invalid_argument);
 }
 
 }  // namespace

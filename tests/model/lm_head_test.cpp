@@ -81,19 +81,28 @@ TEST(LmHead, ChunksGiveTheLossAndGradientsOfTheWhole) {
 }
 
 // Wants the first two samples of a microbatch, and keeps what it reads.
-struct TwoSamples final : LogitsReader {
+struct TwoSamples : LogitsReader {
   int64_t wants(const Microbatch&) const override { return 2; }
-  void read(kernels::Kernels&, const Microbatch&, int64_t first, ConstTensorView logits) override {
+  void read(kernels::Kernels&, const Microbatch&, int64_t first, ConstTensorView logits, int64_t first_target) override {
     firsts.push_back(first);
+    first_targets.push_back(first_target);
     shapes.push_back(logits.shape);
     values.push_back(values_of(logits));
   }
-  std::vector<int64_t> firsts;
+  std::vector<int64_t> firsts, first_targets;
   std::vector<Shape> shapes;
   std::vector<std::vector<double>> values;
 };
 
-TEST(LmHead, ShowsTheLogitsOfTheLastTargetsOfTheWantedSamples) {
+// Also all but the first targets of one of them.
+struct MoreOfTheSecond final : TwoSamples {
+  TargetRange wants_targets(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t sample,
+                            int64_t targets) const override {
+    return sample == 1 ? TargetRange{3, targets - 3} : LogitsReader::wants_targets(kernels, microbatch, sample, targets);
+  }
+};
+
+TEST(LmHead, ShowsTheLogitsOfTheWantedTargetsOfTheWantedSamples) {
   constexpr int64_t kLength = 40, kShown = 32;
   HeadRun run(random_batch(3, kLength, kVocabulary, 1));
   const LmHead head = head_with(7);
@@ -109,16 +118,25 @@ TEST(LmHead, ShowsTheLogitsOfTheLastTargetsOfTheWantedSamples) {
     head.forward(context, weights, run.x.view(), {}, saved);
     return loss[0];
   };
-  TwoSamples reader;
-  EXPECT_EQ(loss_with(&reader), loss_with(nullptr));
-  ASSERT_EQ(reader.firsts, (std::vector<int64_t>{0, 1}));
-  for (int64_t sample = 0; sample < 2; ++sample) {
-    Buffer expected = run.make({kShown, kVocabulary}, 0);
+  const auto expect_rows = [&](const TwoSamples& reader, size_t call, int64_t sample, int64_t first, int64_t count) {
+    Buffer expected = run.make({count, kVocabulary}, 0);
     const ConstTensorView rows = run.x.view();
-    head.logits(context, weights, as_rows(rows).row_range((sample + 1) * kLength - kShown, kShown), expected.view());
-    EXPECT_EQ(reader.shapes[sample], (Shape{1, kShown, kVocabulary}));
-    EXPECT_EQ(reader.values[sample], values_of(expected.view()));
-  }
+    head.logits(context, weights, as_rows(rows).row_range(sample * kLength + first, count), expected.view());
+    EXPECT_EQ(reader.firsts[call], sample);
+    EXPECT_EQ(reader.first_targets[call], first);
+    EXPECT_EQ(reader.shapes[call], (Shape{1, count, kVocabulary}));
+    EXPECT_EQ(reader.values[call], values_of(expected.view()));
+  };
+  TwoSamples last;
+  EXPECT_EQ(loss_with(&last), loss_with(nullptr));
+  ASSERT_EQ(last.firsts.size(), 2u);
+  for (const int64_t sample : {0, 1}) expect_rows(last, static_cast<size_t>(sample), sample, kLength - kShown, kShown);
+  MoreOfTheSecond more;
+  EXPECT_EQ(loss_with(&more), loss_with(nullptr));
+  ASSERT_EQ(more.firsts.size(), 3u);
+  expect_rows(more, 0, 0, kLength - kShown, kShown);
+  expect_rows(more, 1, 1, 3, kShown);
+  expect_rows(more, 2, 1, 3 + kShown, kLength - 3 - kShown);
 }
 
 TEST(LmHead, GradientsAreThoseOfTheLossSumOverAllTargetsTimesTheLossScale) {
