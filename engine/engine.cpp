@@ -6,11 +6,14 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/converted_source.h"
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
+#include "engine/config/mistakes.h"
+#include "engine/config/refuse.h"
 #include "engine/divergence.h"
 #include "engine/gradient_audit.h"
 #include "engine/host_pieces.h"
@@ -41,6 +44,16 @@ bool changes_objective(const ConfigDifference& change, const Config& config) {
   return config.model.objective == model::Objective::Dpo && change.path.starts_with("dpo.");
 }
 
+// The key is that of the weights, which the config and the command leave it to.
+[[noreturn]] void refuse_other_weights(const Config& config, const ConfigDifference& change,
+                                       const checkpoint::LoadedStep& step) {
+  const char* const key = is_given(config, "model.from") ? "model.from" : "--init-from";
+  throw ConfigError(fmt::format(
+      "{}: {} {} is another model: its {} is {}, but {} was saved with {}; a resumed run has the "
+      "model of its checkpoint, so leave {} out, or name the weights that the run began with",
+      config.source, key, printable(config.model_from), change.path, change.after, step.directory(), change.before, key));
+}
+
 // Shapes do not show how the model computes with its weights, nor the order of the samples, so the configs are compared.
 void refuse_another_model(const Config& config, const checkpoint::LoadedStep& step) {
   if (step.config().empty()) return;
@@ -50,6 +63,10 @@ void refuse_another_model(const Config& config, const checkpoint::LoadedStep& st
                             change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
     const bool another_model = change.path.starts_with("model.") || changes_objective(change, config);
     if (may_change || (!another_model && !orders_samples(change.path, config))) continue;
+    const GivenKey* const given = config::find_given(config, change.path);
+    const bool is_of_weights = !given || given->line == config::kOfWeights.line;
+    if (change.path.starts_with("model.") && !config.model_from.empty() && is_of_weights)
+      refuse_other_weights(config, change, step);
     throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
                                   change.path, change.after, step.directory(), change.before, change.before));
   }

@@ -142,6 +142,15 @@ std::string named_by_others(const std::string& path) {
   return read.problem.empty() && !checkpoint::parse_step(line) ? line : "";
 }
 
+// The lock of a run says which one holds it, in words that begin so (checkpoint_store.cpp).
+bool is_lock_of_others(const std::string& path) {
+  constexpr int64_t kMostBytes = 4096;
+  std::error_code none;
+  if (!fs::is_regular_file(path, none)) return false;
+  const BoundedText read = read_bounded(path, kMostBytes, "the holder of a lock");
+  return !read.problem.empty() || !(read.text.empty() || read.text.starts_with("run "));
+}
+
 }  // namespace
 
 void refuse_steps_among_others(const std::string& folder, const std::string& key) {
@@ -151,6 +160,7 @@ void refuse_steps_among_others(const std::string& folder, const std::string& key
   };
   if (holds_model_of_hugging_face(folder))
     refuse("is the folder of a model in Hugging Face's format (by its config.json), in which nobody would look for steps");
+  if (is_lock_of_others(folder + "/.lock")) refuse("holds a file .lock of another program, which would be replaced");
   for (const std::string_view name : {checkpoint::kLatestName, checkpoint::kBestName})
     if (const std::string named = named_by_others(fmt::format("{}/{}", folder, name)); !named.empty())
       refuse(fmt::format("holds checkpoints of another program, whose \"{}\" names \"{}\" and would be replaced", name,

@@ -11,6 +11,7 @@
 #include "engine/data/dataset.h"
 #include "engine/generation.h"
 #include "engine/hugging_face/model_format.h"
+#include "engine/report/run_files.h"
 
 namespace trivet::trainer {
 namespace {
@@ -57,9 +58,26 @@ bool is_model(FileSystem& files, const std::string& path) {
                                    others.size() == 1 ? "" : fmt::format(" and {} more", others.size() - 1))));
 }
 
+// The folder of a run has a config.json, too: that of the run.
+bool is_folder_of_run(FileSystem& files, const std::string& path) {
+  return files.kind(path + "/.") == EntryKind::Directory &&
+         files.kind(path + "/" + report::kStartsFile) != EntryKind::Missing && checkpoint::list_steps(files, path).empty();
+}
+
+[[noreturn]] void refuse_folder_of_run(FileSystem& files, const std::string& path, const std::string& key) {
+  std::string advice = "it holds no checkpoints: name the checkpoint.directory of that run";
+  for (const DirectoryEntry& entry : files.list(path)) {
+    const std::string inside = (std::filesystem::path(path) / entry.name).string();
+    if (entry.kind == EntryKind::Directory && !checkpoint::list_steps(files, inside).empty())
+      advice = fmt::format("its checkpoints are in {}: name that", printable(inside));
+  }
+  throw ConfigError(fmt::format("{} {}: is the folder of a run (run.directory); {}", key, printable(path), advice));
+}
+
 }  // namespace
 
 SavedModel::SavedModel(const std::string& path, const std::string& key) {
+  if (FileSystem& all = file_system_with_links(); is_folder_of_run(all, path)) refuse_folder_of_run(all, path, key);
   if (FileSystem& models = file_system_with_links(); hugging_face::format_of(models, path)) {
     pretrained_ = std::make_unique<hugging_face::PretrainedModel>(models, path);
     return;

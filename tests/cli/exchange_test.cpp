@@ -268,6 +268,14 @@ TEST_F(Exchange, AResumedRunIgnoresTheInitialWeights) {
   EXPECT_THAT(run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
 }
 
+TEST_F(Exchange, AResumedRunIsNotThatOfOtherWeights) {
+  EXPECT_THAT(run("train config.json --init-from " + kGolden + "gpt2").text, testing::Not(HasSubstr("initializer_range")));
+  EXPECT_THAT(
+      refused("train config.json --resume --init-from " + kGolden + "llama"),
+      testing::ContainsRegex("--init-from [^ ]*llama is another model: its model.[a-z_]+ is [^,]*, but one/step-[^ ]* was "
+                             "saved with [^;]*; a resumed run has the model of its checkpoint, so leave --init-from out"));
+}
+
 TEST_F(Exchange, RefusesWeightsOfAnotherModel) {
   EXPECT_THAT(
       refused("train config.json --init-from " + kGolden + "gpt2 --set model.layers=3"),
@@ -286,6 +294,9 @@ TEST_F(Exchange, RefusesWeightsOfAnotherModel) {
   std::filesystem::copy(kGolden + "gpt2", folder.at("trainer/checkpoint-5"), std::filesystem::copy_options::recursive);
   EXPECT_THAT(refused("train config.json --init-from trainer"),
               HasSubstr("is no model, but holds one; name it: --init-from trainer/checkpoint-5"));
+  run("train config.json --init-from " + kGolden + "gpt2 --set run.directory=of_run --set checkpoint.directory=of_run/steps");
+  EXPECT_THAT(refused("evaluate of_run text.txt"),
+              HasSubstr("of_run: is the folder of a run (run.directory); its checkpoints are in of_run/steps: name that"));
   std::filesystem::create_directory(folder.at("empty"));
   EXPECT_THAT(refused("train config.json --init-from empty"), HasSubstr("; it is empty"));
   EXPECT_THAT(refused("checkpoint export hf nowhere --output x"), HasSubstr("nowhere"));

@@ -198,7 +198,13 @@ TEST_F(WrittenFiles, AreNotTheNewestCheckpointOfAnotherProgram) {
     }
     EXPECT_EQ(contents(), before);
   }
+  fs::create_directory(folder.at("locked"));
+  folder.write("locked/.lock", "mine");
+  EXPECT_THAT(folder.run(train + "locked").errors,
+              HasSubstr("holds a file .lock of another program, which would be replaced; name another folder"));
+  EXPECT_EQ(folder.read("locked/.lock"), "mine");
   fs::create_directory(folder.at("own"));
+  folder.write("own/.lock", "run 1 (process 2 on host)");
   folder.write("own/latest", "step-00000400\n");  // whose steps were removed
   EXPECT_EQ(folder.run(train + "own").code, 0);
 }
