@@ -55,15 +55,30 @@ int rank_of(const std::string& path) {
   return std::any_of(next.begin(), next.end(), [&](std::string_view start) { return path.starts_with(start); }) ? 1 : 2;
 }
 
+std::vector<AutoKey> most_important_first(std::vector<AutoKey> keys) {
+  std::ranges::stable_sort(keys, {}, [](const AutoKey& key) { return rank_of(key.path); });
+  return keys;
+}
+
 }  // namespace
 
 std::vector<std::string> auto_lines(const Config& config) {
-  std::vector<AutoKey> keys = config.automatic;
-  std::stable_sort(keys.begin(), keys.end(),
-                   [](const AutoKey& a, const AutoKey& b) { return rank_of(a.path) < rank_of(b.path); });
   std::vector<std::string> lines;
-  for (const AutoKey& key : keys) lines.push_back(fmt::format("{}: \"auto\" is {}", key.path, key.taken));
+  for (const AutoKey& key : most_important_first(config.automatic))
+    lines.push_back(fmt::format("{}: \"auto\" is {}", key.path, key.taken));
   return lines;
+}
+
+std::vector<std::string> auto_lines_in_short(const Config& config) {
+  constexpr size_t kFew = 3;
+  if (config.automatic.size() <= kFew) return auto_lines(config);
+  std::string values;
+  for (const AutoKey& key : most_important_first(config.automatic)) {
+    const GivenKey* given = find_given(config, key.path);
+    const bool has_value = given && given->value != "null";
+    values += fmt::format("{}{}{}", values.empty() ? "" : ", ", key.path, has_value ? " " + given->value : "");
+  }
+  return {fmt::format("{} values of \"auto\" (`trivet config check` says why): {}", config.automatic.size(), values)};
 }
 
 std::vector<std::string> warnings_of(const Config& config) {
@@ -74,7 +89,7 @@ std::vector<std::string> warnings_of(const Config& config) {
 }
 
 std::string note_on_adapters(const Config& config) {
-  if (!config.model.lora.enabled() || !config.model_from.empty()) return "";
+  if (!config.model.lora.enabled() || !config.model_from.empty() || model::family_of(config.model.type).reads_images) return "";
   return "model.lora: the adapters are trained on random weights, which do not change; name the weights of a model with "
          "model.from or --init-from";
 }

@@ -11,6 +11,8 @@ struct Config;
 // What was taken for "auto": "optimizer.params.lr: \"auto\" is 0.00005, the default of Hugging Face's Trainer ...". What
 // decides most about the training comes first.
 std::vector<std::string> auto_lines(const Config& config);
+// The same for the start of a run, where many would hide the rest: "13 values of \"auto\" (...): fp16.enabled false, ...".
+std::vector<std::string> auto_lines_in_short(const Config& config);
 
 // What this run does otherwise than DeepSpeed with the same config, the important first (differences.cpp).
 std::vector<std::string> differences_from_deepspeed(const Config& config);

@@ -99,7 +99,21 @@ void take_rate_for_null(Config& config) {
   if (maximum && maximum->value == "null") config.scheduler.warmup_max_lr = 0;
 }
 
+// A number of the model that has no effect, as its line says, must have none on what builds the model, either.
+void leave_out_of_other_models(Config& config) {
+  Config defaults;
+  defaults.model.type = config.model.type;
+  set_dependent_defaults(defaults);
+  for (const GivenKey& given : config.given) {
+    const KeyEntry* entry = given.path.starts_with("model.") ? key_table().find(given.path) : nullptr;
+    if (!entry || !entry->active || entry->active(config)) continue;
+    if (entry->type == KeyType::Number || entry->type == KeyType::Integer || entry->type == KeyType::Bool)
+      entry->set(config, read_json(entry->get(defaults), entry->path));
+  }
+}
+
 void settle(Config& config) {
+  leave_out_of_other_models(config);
   settle_metrics(config);
   take_rate_for_null(config);
   ignore_offload_of_whole_parameters(config);
@@ -179,6 +193,7 @@ void check_written_values(const Config& config) {
 
 // How many tokens the other vocabularies have, only their files say.
 void check_rows_of_bytes(const Config& config) {
+  if (model::family_of(config.model.type).reads_images) return;
   if (config.vocabulary.kind == VocabularyKind::Bytes) vocabulary_rows(config, kTokensOfBytes);
 }
 

@@ -60,11 +60,10 @@ void set_vocabulary_rows(Config& config, const JsonNode& node) {
   if (node.kind != JsonKind::Number || !node.is_integer || node.integer < 0 ||
       node.integer > std::numeric_limits<int32_t>::max())
     throw std::invalid_argument("use a number from 0 to 2147483647");
-  if (node.integer == 0) return;
-  if (config.vocabulary.kind == VocabularyKind::Size)
-    set_size_and_rows(config, node.integer, "model.vocabulary");
-  else
+  if (config.vocabulary.kind != VocabularyKind::Size)
     config.model.vocabulary_size = node.integer;
+  else if (node.integer > 0)
+    set_size_and_rows(config, node.integer, "model.vocabulary");
 }
 
 std::string get_vocabulary_rows(const Config& config) {
@@ -318,7 +317,11 @@ void add_model_keys(KeyTable& table) {
   key("rotary_share", &Description::rotary_share, "share of a head's elements that is rotated, from the first on")
       .more_than(0)
       .between(0, 1);
-  key("initializer_range", &Description::initializer_range, "standard deviation of initial weights").more_than(0);
+  const auto has_deviation = [](const Config& c) { return has_key(model::family_of(c.model.type), "initializer_range"); };
+  key("initializer_range", &Description::initializer_range, "standard deviation of initial weights")
+      .more_than(0)
+      .active_when("model.type is \"gpt\" or \"llama\", and the weights are not those of model.from or --init-from",
+                   [=](const Config& c) { return has_deviation(c) && c.model_from.empty(); });
   limit_to_its_families(model.custom("input", KeyType::List, "channels, rows and columns of an image", set_input, get_input),
                         "input");
   limit_to_its_families(model.custom("network", KeyType::List,

@@ -147,12 +147,14 @@ void add_run_keys(KeyTable& table) {
       data.key("special_tokens", &DataConfig::special_tokens,
                "names of special tokens in texts are read as those tokens, not as letters; the one that ends a text ends a "
                "document there, and what the tokenizer puts around a text is put around each (docs/tokenizers.md)"));
-  for_text(
-      data.key("packing", &DataConfig::packing,
-               "what a sample is; \"auto\": \"single\" for data that mark prompts (conversations, prompts with completions), "
-               "otherwise \"stream\"; \"stream\": the next tokens, wherever documents end; \"whole\": as many whole documents "
-               "as fit, then padding; \"single\": one document, then padding, so that documents never attend to each other "
-               "(docs/data.md)"));
+  data.key("packing", &DataConfig::packing,
+           "what a sample is; \"auto\": \"single\" for data that mark prompts (conversations, prompts with completions), "
+           "otherwise \"stream\"; \"stream\": the next tokens, wherever documents end; \"whole\": as many whole documents "
+           "as fit, then padding; \"single\": one document, then padding, so that documents never attend to each other "
+           "(docs/data.md)")
+      .active_when("the model reads text, and training.objective is not \"dpo\"", [](const Config& c) {
+        return !model::family_of(c.model.type).reads_images && c.model.objective != model::Objective::Dpo;
+      });
   for_text(
       data.key("loss_on", &DataConfig::loss_on,
                "which tokens the loss counts; \"completions\": those that the data does not mark as prompts, which is all of "

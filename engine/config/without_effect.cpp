@@ -7,6 +7,7 @@
 #include "engine/config/json_reader.h"
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
+#include "engine/config/mistakes.h"
 
 namespace trivet {
 namespace {
@@ -36,6 +37,7 @@ std::string reason_without_effect(const KeyEntry& entry, const GivenKey& given, 
 std::vector<std::string> accepted_without_effect(const Config& config) {
   std::vector<std::string> list;
   for (const GivenKey& given : config.given) {
+    if (given.line == kOfWeights.line) continue;  // nobody wrote it
     const Feature* feature = key_table().find_feature(given.path);
     const std::string reason = feature ? reason_of_feature(*feature, read_json(given.value, given.path))
                                        : reason_without_effect(*key_table().find(given.path), given, config);

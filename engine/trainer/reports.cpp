@@ -141,6 +141,15 @@ std::string samples_without_targets_line(const Run& run) {
                      fmt::join(parts, " and "));
 }
 
+// Lines on keys, which begin with these, as they are if they are few.
+std::vector<std::string> in_short(const std::vector<std::string>& lines) {
+  constexpr size_t kFew = 3;
+  if (lines.size() <= kFew) return lines;
+  std::string keys;
+  for (const std::string& line : lines) keys += (keys.empty() ? "" : ", ") + line.substr(0, line.find(": "));
+  return {fmt::format("{} keys (`trivet config check` says why): {}", lines.size(), keys)};
+}
+
 void add_notes(const Run& run, std::vector<Fact>& facts) {
   for (const std::string& line : run.data->notes()) facts.push_back({"files", line});
   if (run.steps_done() >= run.total_steps())
@@ -160,8 +169,8 @@ void add_notes(const Run& run, std::vector<Fact>& facts) {
   for (const std::string& line : differences_from_deepspeed(run.config)) facts.push_back({"differs", line});
   for (const std::string& line : warnings_of(run.config)) facts.push_back({"warning", line});
   for (const std::string& line : warnings_of_rates(run.config)) facts.push_back({"warning", line});
-  for (const std::string& line : auto_lines(run.config)) facts.push_back({"taken", line});
-  for (const std::string& key : accepted_without_effect(run.config)) facts.push_back({"no effect", key});
+  for (const std::string& line : auto_lines_in_short(run.config)) facts.push_back({"taken", line});
+  for (const std::string& line : in_short(accepted_without_effect(run.config))) facts.push_back({"no effect", line});
 }
 
 // Shows planned and measured memory side by side. The peak of resident memory is the operating system's figure for the

@@ -147,6 +147,11 @@ TEST_F(Train, SaysWhatBecomesOfAConfigForDeepSpeed) {
     EXPECT_THAT(output.text, HasSubstr("dump_state: not used here; use `trivet plan`"));
     EXPECT_THAT(output.text, HasSubstr("optimizer.params.weight_decay: biases and norms do not decay"));
   }
+  // Many are one line, so that the loss stays in sight.
+  const std::string many =
+      folder.run("train ds.json --set fp16.hysteresis=2 --set fp16.min_loss_scale=1 --set wandb.enabled=true").text;
+  EXPECT_THAT(many, HasSubstr("no effect 4 keys (`trivet config check` says why): dump_state, fp16.hysteresis, "));
+  EXPECT_THAT(many, HasSubstr("wandb"));
   EXPECT_THAT(folder.run("train ds.json --deepspeed ds.json").errors,
               HasSubstr("--deepspeed ds.json: the config is ds.json; name one"));
   EXPECT_EQ(folder.run("train").code, 2);

@@ -33,8 +33,8 @@ class Tune : public testing::Test {
       "training": {"steps": 2, "seed": 3},
       "train_batch_size": 8,
       "parallel": {"tensor": 1, "pipeline": 1},
-      "autotuning": {"enabled": true, "results_dir": "tuned/results", "exps_dir": "tuned/exps", "tuner_early_stopping": 0,
-                     "num_tuning_micro_batch_sizes": 2, "start_profile_step": 2, "end_profile_step": 3}
+      "autotuning": {"enabled": true, "tuner_type": "gridsearch", "results_dir": "tuned/results", "exps_dir": "tuned/exps",
+                     "tuner_early_stopping": 0, "num_tuning_micro_batch_sizes": 2, "start_profile_step": 2, "end_profile_step": 3}
     })");
   }
 
@@ -164,7 +164,9 @@ TEST_F(Tune, WhatCannotBeTunedIsRefusedByKey) {
 TEST_F(Tune, TheSectionDoesNothingToATrainingRun) {
   const Output output = folder.run("train config.json --ranks 2");
   EXPECT_EQ(output.code, 0) << output.errors;
-  EXPECT_THAT(output.text, HasSubstr("autotuning.enabled: takes effect only when `trivet tune` runs"));
+  EXPECT_THAT(output.text, HasSubstr("keys (`trivet config check` says why): autotuning.enabled, autotuning.tuner_type, "));
+  EXPECT_THAT(folder.run("config check config.json").text,
+              HasSubstr("autotuning.enabled: takes effect only when `trivet tune` runs"));
   EXPECT_FALSE(exists("tuned"));
 }
 

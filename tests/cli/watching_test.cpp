@@ -84,6 +84,25 @@ TEST_F(Watching, TheEndsOfValidationSamplesAreShownWithTheMostProbableTokens) {
   }
 }
 
+// The answers of a sample, with what is asked between them left out, and no padding.
+TEST_F(Watching, WholeAnswersAreShown) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += R"({"prompt": "ab", "completion": "an answer"})"
+             "\n";
+  folder.write("answers.jsonl", lines);
+  ASSERT_EQ(train("--set data.train=answers.jsonl --set training.objective=sft --set model.sequence_length=16 "
+                  "--set model.vocabulary=bytes --set training.evaluate_every=6")
+                .code,
+            0);
+  const auto shown = report::read_run(folder.at("runs/one")).predictions;
+  ASSERT_EQ(shown.samples.size(), 4u);
+  for (const auto& sample : shown.samples) {
+    EXPECT_EQ(sample.before, "ab");
+    EXPECT_EQ(sample.target, "an answer");
+  }
+}
+
 TEST_F(Watching, AFolderThatHoldsARunIsContinuedOrRefusedButNeverReplaced) {
   ASSERT_EQ(train("--set training.steps=3").code, 0);
   const Output refused = train("--ranks 2 --set checkpoint.directory=others");

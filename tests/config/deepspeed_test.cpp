@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "engine/config/explain.h"
+#include "engine/config/key_table.h"
+#include "engine/config/load_for_run.h"
 #include "tests/config/support.h"
 
 namespace trivet {
@@ -163,6 +165,58 @@ TEST(NotUsed, ParametersAreOffloadedAtStage3Only) {
             Lines{"zero_optimization.offload_param: takes effect only when zero_optimization.stage is 3"});
   EXPECT_EQ(parsed(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})").zero.offload_param.device,
             OffloadDevice::Cpu);
+}
+
+// What builds a model reads the config's description, and must not find there what "takes effect only when ...".
+TEST(NotUsed, NumbersOfOtherModelsAreAsIfLeftOut) {
+  int tried = 0;
+  const std::string images = R"("sequential", "input": [1, 8, 8], "network": ["flatten", "dense 2"])";
+  for (const std::string& type : {std::string("\"gpt\""), std::string("\"llama\""), images}) {
+    const std::string text = R"({"train_batch_size": 1, "model": {"type": )" + type + "}}";
+    const Config without = parse_config(text, "t");
+    for (const config::KeyEntry& entry : config::key_table().entries()) {
+      const bool is_number = entry.type == config::KeyType::Number || entry.type == config::KeyType::Integer;
+      if (!entry.path.starts_with("model.") || !entry.active || entry.active(without) || entry.path == "model.lora.dropout" ||
+          (!is_number && entry.type != config::KeyType::Bool))
+        continue;
+      std::string value = entry.default_json == "true" ? "false" : "true";
+      for (const char* number : {"0.5", "2", "1"})
+        if (is_number && std::stod(number) != std::stod(entry.default_json) && entry.bounds.contains(std::stod(number)))
+          value = number;
+      const Config given = parse_config(text, "t", {entry.path + "=" + value});
+      EXPECT_EQ(entry.get(given), entry.get(without)) << type << " " << entry.path;
+      EXPECT_EQ(accepted_without_effect(given).size(), 1) << type << " " << entry.path;
+      ++tried;
+    }
+  }
+  EXPECT_GT(tried, 30);
+}
+
+TEST(NotUsed, InitialWeightsNeedNoDeviation) {
+  Config config = parsed(R"({"model": {"initializer_range": 0.5}})");
+  EXPECT_EQ(accepted_without_effect(config), Lines{});
+  config.model_from = "model";
+  EXPECT_EQ(
+      accepted_without_effect(config),
+      (Lines{"model.initializer_range: takes effect only when model.type is \"gpt\" or \"llama\", and the weights are not "
+             "those of model.from or --init-from"}));
+}
+
+TEST(NotUsed, PairsOfAnswersAreNotPacked) {
+  EXPECT_EQ(accepted_without_effect(parsed(R"({"training": {"objective": "dpo"}, "data": {"packing": "stream"}})")),
+            (Lines{"data.packing: takes effect only when the model reads text, and training.objective is not \"dpo\""}));
+}
+
+// They have neither adapters nor rows of an embedding, so that nothing more is to be said.
+TEST(NotUsed, ModelsOfImagesHaveNoKeysOfText) {
+  const Config config = parse_config_for_run(R"({"train_batch_size": 1, "training": {"steps": 1}, "data": {"train": "images"},
+    "model": {"type": "sequential", "input": [1, 8, 8], "network": ["flatten", "dense 2"], "lora": {"rank": 4},
+              "vocabulary_rows": 3}})",
+                                             "images.json");
+  EXPECT_EQ(accepted_without_effect(config),
+            (Lines{"model.lora.rank: takes effect only when model.type is \"gpt\" or \"llama\"",
+                   "model.vocabulary_rows: takes effect only when model.type is \"gpt\" or \"llama\""}));
+  EXPECT_EQ(note_on_adapters(config), "");
 }
 
 TEST(NotUsed, Bfloat16NeedsNoLossScale) {
@@ -393,6 +447,16 @@ TEST(Auto, LinesBeginWithWhatDecidesMost) {
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_TRUE(lines[0].starts_with("bf16.enabled: ")) << lines[0];
   EXPECT_TRUE(lines[3].starts_with("zero_optimization.overlap_comm: ")) << lines[3];
+}
+
+TEST(Auto, ManyValuesAreOneLineAtTheStartOfARun) {
+  const std::string optimizer = R"({"optimizer": {"type": "Adam", "params": {"lr": "auto", "eps": "auto"}}, )";
+  const Config few = parsed(optimizer + R"("bf16": {"enabled": "auto"}})"),
+               many = parsed(optimizer + R"("train_batch_size": "auto", "bf16": {"enabled": "auto"}})");
+  EXPECT_EQ(auto_lines_in_short(few), auto_lines(few));
+  EXPECT_EQ(auto_lines_in_short(many),
+            Lines{"4 values of \"auto\" (`trivet config check` says why): bf16.enabled false, train_batch_size, "
+                  "optimizer.params.lr 5e-05, optimizer.params.eps 1e-08"});
 }
 
 TEST(Auto, OfTheMaximumIsTheTrainersRateWithoutALearningRate) {
