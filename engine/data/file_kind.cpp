@@ -34,7 +34,7 @@ constexpr std::string_view kUnpack = "unpack it, or pack the text with gzip or z
 constexpr std::string_view kUnpackOnce = "unpack it, and pack the text only once";
 constexpr std::string_view kNoData = "name texts, objects of JSON or files of tokens (docs/data.md)";
 constexpr std::string_view kConvertImage =
-    "store it as PNG for a model of images (magick mogrify -format png FILE); models of text read no images";
+    "store it as PNG for a model of images (magick FILE png:FILE); models of text read no images";
 constexpr std::string_view kModel = "it holds weights, which --init-from reads; name the data it was trained on";
 constexpr std::string_view kNoText =
     "ids of tokens without a header, such as nanoGPT's train.bin, are read with data.read_as \"uint16\"; a text in another "
@@ -130,7 +130,8 @@ Beginning read_beginning(const std::string& path) {
 
 std::string with_name(std::string_view advice, const std::string& path) {
   std::string text(advice);
-  if (const size_t at = text.find("FILE"); at != std::string::npos) text.replace(at, 4, quoted(printable(path, 4096)));
+  const std::string name = quoted(printable(path, 4096));
+  for (size_t at = 0; (at = text.find("FILE", at)) != std::string::npos; at += name.size()) text.replace(at, 4, name);
   return text;
 }
 

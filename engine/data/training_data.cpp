@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "core/printable.h"
 #include "engine/config/config.h"
+#include "engine/config/load.h"
 #include "engine/data/counted_targets.h"
 #include "engine/data/data_error.h"
 #include "engine/data/document_source.h"
@@ -135,8 +137,11 @@ class PairData final : public TrainingData {
 class ImageData final : public TrainingData {
  public:
   ImageData(std::shared_ptr<const ImageSource> train, std::shared_ptr<const ImageSource> validation,
-            std::vector<std::string> class_names)
-      : train_(std::move(train)), validation_(std::move(validation)), class_names_(std::move(class_names)) {}
+            std::vector<std::string> class_names, std::vector<std::string> notes)
+      : train_(std::move(train)),
+        validation_(std::move(validation)),
+        class_names_(std::move(class_names)),
+        notes_(std::move(notes)) {}
 
   std::shared_ptr<const SampleSource> train() const override { return train_; }
   std::shared_ptr<const SampleSource> validation() const override { return validation_; }
@@ -154,11 +159,12 @@ class ImageData final : public TrainingData {
     const bool named = targets.size() == 1 && static_cast<size_t>(targets[0]) < class_names_.size();
     return named ? class_names_[static_cast<size_t>(targets[0])] : train_->in_words(targets);
   }
+  std::vector<std::string> notes() const override { return notes_; }
   std::optional<Picture> validation_picture(int64_t sample) const override { return validation_->picture(sample); }
 
  private:
   std::shared_ptr<const ImageSource> train_, validation_;
-  std::vector<std::string> class_names_;
+  std::vector<std::string> class_names_, notes_;
 };
 
 [[noreturn]] void refuse_key(const Config& config, const std::string& key, const std::string& message) {
@@ -227,6 +233,16 @@ std::optional<Images> validation_images(const Config& config, int64_t places, Op
   return images;
 }
 
+// Which of the test images, data.validation and data.validation_fraction is not used, if there are several.
+std::vector<std::string> notes_on_validation(const Config& config, const OpenedImages& opened) {
+  if (!opened.test) return {};
+  const std::string there = fmt::format("{}: there are {} test images", printable(config.data.train), opened.test->count());
+  if (!config.data.validation.empty()) return {there + ", which are not used: data.validation names others"};
+  if (is_given(config, "data.validation_fraction"))
+    return {there + ", which are for validation; data.validation_fraction has no effect"};
+  return {};
+}
+
 }  // namespace
 
 std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length, const DataConfig& data) {
@@ -250,6 +266,7 @@ std::unique_ptr<TrainingData> open_image_data(const Config& config, int64_t plac
   check_places(config, data.train, opened.train, places);
   const Normalization normalization = normalization_of(config, opened.train.channels);
   const Augmentation augmentation{static_cast<uint64_t>(config.training.seed), data.crop_padding, data.flip};
+  std::vector<std::string> notes = notes_on_validation(config, opened);
   std::optional<Images> validation = validation_images(config, places, opened);
   const auto train = std::make_shared<const Images>(std::move(opened.train));
   Division division(train->count(), validation ? 0 : data.validation_fraction);
@@ -264,7 +281,7 @@ std::unique_ptr<TrainingData> open_image_data(const Config& config, int64_t plac
   } else if (!division.held_out.empty()) {
     held_out = std::make_shared<ImageSource>(train, std::move(division.held_out), normalization, Augmentation{}, places);
   }
-  return std::make_unique<ImageData>(training, held_out, std::move(opened.class_names));
+  return std::make_unique<ImageData>(training, held_out, std::move(opened.class_names), std::move(notes));
 }
 
 }  // namespace trivet::data

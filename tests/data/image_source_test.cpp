@@ -1,6 +1,7 @@
 // Images as samples of a run: normalization, augmentation, and which of them are for validation.
 #include "engine/data/image_source.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -198,6 +199,16 @@ TEST_F(ImageRun, EvaluatesOnTheTestImagesOfAnArchiveWithoutAugmentation) {
   EXPECT_EQ(data->validation_digest(), data->validation()->digest());
   EXPECT_EQ(data->validation_picture(2)->pixels, (std::vector<uint8_t>{2}));
   EXPECT_EQ(data->in_words(std::array{2}), "2");
+  EXPECT_THAT(data->notes(), testing::IsEmpty());
+  c.given = {{"data.validation_fraction", "0.5"}};
+  EXPECT_THAT(
+      open_image_data(c)->notes(),
+      testing::ElementsAre(testing::HasSubstr("there are 4 test images, which are for validation; data.validation_fraction has "
+                                              "no effect")));
+  c.data.validation = folder_.at("t10k-images-idx3-ubyte");
+  EXPECT_THAT(open_image_data(c)->notes(),
+              testing::ElementsAre(testing::HasSubstr("there are 4 test images, which are not used: data.validation names "
+                                                      "others")));
 }
 
 TEST_F(ImageRun, HoldsOutImagesSpreadOverTheSet) {

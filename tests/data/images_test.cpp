@@ -219,9 +219,8 @@ TEST_F(ImageFiles, InFoldersThatDoNotFitAreRefused) {
   std::filesystem::rename(path("set/cat/2.png"), path("set/cat/2.gif"));
   expect_refused(path("set"), ImageFormat::Auto,
                  path("set/cat/2.gif") +
-                     ": is a GIF image; images of a folder must be PNG images: store it as PNG for a model of images (magick "
-                     "mogrify -format png " +
-                     path("set/cat/2.gif") + "); models of text read no images");
+                     ": is a GIF image; images of a folder must be PNG images: store it as PNG for a model of images (magick " +
+                     path("set/cat/2.gif") + " png:" + path("set/cat/2.gif") + "); models of text read no images");
   write("set/cat/2.gif", gray(2));
   EXPECT_EQ(open_images(path("set"), ImageFormat::Auto).train.count(), 2) << "an image is what it is, not what it is called";
   write("set/readme", "");
