@@ -114,8 +114,9 @@ void add_job_file_flags(CLI::App& launch, LaunchFlags& flags) {
   launch
       .add_option("--emit", flags.emit,
                   "print a job file for --num_nodes hosts with --num_gpus ranks each instead of starting them: slurm, "
-                  "kubernetes, azureml, torchrun or mpi (docs/many_hosts.md)")
-      ->check(CLI::IsMember({"slurm", "kubernetes", "azureml", "torchrun", "mpi"}));
+                  "kubernetes (k8s), azureml, torchrun or mpi (docs/many_hosts.md)")
+      ->check(CLI::IsMember({"slurm", "kubernetes", "azureml", "torchrun", "mpi"}))
+      ->transform([](const std::string& kind) { return kind == "k8s" ? "kubernetes" : kind; });
   launch.add_option("--image", flags.job_file.image, "with --emit: the container image (kubernetes, azureml)");
   launch.add_option("--compute", flags.job_file.compute, "with --emit: the name of the cluster (azureml)");
   launch

@@ -166,6 +166,11 @@ std::string slurm(const JobFileRequest& file, const Job& job) {
   option(fmt::format("ntasks-per-node={}", job.ranks_per_host));
   if (job.uses_gpus) option(fmt::format("gpus-per-node={}", job.ranks_per_host));
   if (file.time_limit_minutes > 0) option(fmt::format("time={}", file.time_limit_minutes));
+  if (!job.checkpoints.empty() && file.time_limit_minutes > 0 && file.time_limit_minutes * 60 <= job.seconds_to_save)
+    throw ConfigError(fmt::format(
+        "--time_limit {}: Slurm would end the job {} s before, to let it save (checkpoint.stop_seconds), and so at its "
+        "start; give more minutes, or a smaller checkpoint.stop_seconds",
+        file.time_limit_minutes, job.seconds_to_save));
   // Before the time limit, so that the ranks can save; when a job is preempted, Slurm sends SIGTERM by itself.
   if (!job.checkpoints.empty()) option(fmt::format("signal=TERM@{}", job.seconds_to_save));
   option("requeue");
@@ -248,7 +253,7 @@ std::vector<std::string> command_of_pod(const Job& job) {
   command.insert(command.end(), {"--master_addr", job.name + "-0." + job.name, "--master_port", "29500"});
   command.insert(command.end(), {"--shutdown-timeout", std::to_string(job.seconds_to_save)});
   for (std::string word : job.program) {
-    for (size_t at = 0; (at = word.find("$(", at)) != std::string::npos; at += 3) word.insert(at, "$");  // $(NAME) is replaced
+    for (size_t at = 0; (at = word.find('$', at)) != std::string::npos; at += 2) word.insert(at, "$");  // $$ becomes $
     command.push_back(word);
   }
   return command;
@@ -320,6 +325,16 @@ std::string azure_ranks(const JobFileRequest& file, const Job& job) {
                      job.hosts);
 }
 
+void check_azure_data(const Job& job, const std::string& key, const std::string& path) {
+  const fs::path other = fs::path(path).replace_extension(path.ends_with(".bin") ? ".idx" : ".bin");
+  const bool is_half = (path.ends_with(".bin") || path.ends_with(".idx")) && fs::exists(other);
+  if (is_half || path.find('*') != std::string::npos)
+    throw ConfigError(
+        fmt::format("{}: {}: \"{}\" is {}, but an input of Azure ML is one file or one folder; name a folder that "
+                    "has nothing else",
+                    job.config, key, printable(path), is_half ? "half of a pair of files" : "a pattern"));
+}
+
 // What is not there yet is what the config's model would read.
 std::string azure_type(const Job& job, const std::string& path) {
   const bool is_folder = fs::exists(path) ? fs::is_directory(path) : job.reads_images;
@@ -340,6 +355,8 @@ std::string azure_ml(const JobFileRequest& file, const Job& job) {
   out += azure_ranks(file, job);
   if (file.time_limit_minutes > 0) line(fmt::format("limits: {{timeout: {}}}", file.time_limit_minutes * 60));
   line("inputs:");
+  check_azure_data(job, "data.train", job.data);
+  check_azure_data(job, "data.validation", job.validation);
   const auto input = [&](const std::string& name, const std::string& path) {
     line(fmt::format("  {}: {{type: {}, path: {}, mode: ro_mount}}", name, azure_type(job, path), yaml(path)));
   };

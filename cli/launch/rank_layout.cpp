@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <span>
 
 #include "cli/launch/cores.h"
 #include "cli/launch/slots.h"
@@ -225,14 +226,66 @@ std::string layout_as_json(const std::vector<RankLayout>& ranks) {
   return nlohmann::ordered_json{{"ranks", std::move(list)}}.dump(2) + "\n";
 }
 
-std::string layout_as_text(const std::vector<RankLayout>& ranks, const LaunchRequest& request) {
-  std::string out =
-      fmt::format("{} ranks of: {}\n", ranks.size(), printable(fmt::format("{}", fmt::join(request.program, " ")), 4096));
+namespace {
+
+std::string rows_of_ranks(const std::vector<RankLayout>& ranks) {
+  std::string out;
   for (const RankLayout& rank : ranks) {
     out += fmt::format("rank {} on {} slot {}{}\n", rank.rank, rank.host, rank.slot,
                        rank.cores.empty() ? "" : fmt::format(" cores {}", core_list_text(rank.cores)));
     for (const auto& [name, value] : rank.environment) out += fmt::format("  {}={}\n", name, printable(value, 4096));
   }
+  return out;
+}
+
+// The variables that all of these ranks have with one value.
+comm::Environment common_of(std::span<const RankLayout> ranks) {
+  comm::Environment common = ranks[0].environment;
+  for (const RankLayout& rank : ranks)
+    std::erase_if(common, [&](const auto& variable) {
+      const auto here = rank.environment.find(variable.first);
+      return here == rank.environment.end() || here->second != variable.second;
+    });
+  return common;
+}
+
+std::string row_of_host(std::span<const RankLayout> ranks, const comm::Environment& of_all) {
+  std::vector<int> slots;
+  for (const RankLayout& rank : ranks) slots.push_back(rank.slot);
+  std::ranges::sort(slots);
+  std::string row = ranks.size() == 1 ? fmt::format("{}: rank {} on slot {}", ranks[0].host, ranks[0].rank, slots[0])
+                                      : fmt::format("{}: ranks {}-{} on slots {}", ranks[0].host, ranks.front().rank,
+                                                    ranks.back().rank, core_list_text(slots));
+  for (const auto& [name, value] : common_of(ranks))
+    if (!of_all.contains(name)) row += fmt::format(" {}={}", name, printable(value, 4096));
+  return row + "\n";
+}
+
+// A row for each host. What all ranks have alike, and what each has for itself, stands once.
+std::string rows_of_hosts(const std::vector<RankLayout>& ranks) {
+  const comm::Environment of_all = common_of(ranks);
+  std::string out, alike, own;
+  for (std::span<const RankLayout> rest(ranks); !rest.empty();) {
+    const auto is_other = [&](const RankLayout& rank) { return rank.node_rank != rest[0].node_rank; };
+    const auto of_host = rest.first(static_cast<size_t>(std::ranges::find_if(rest, is_other) - rest.begin()));
+    out += row_of_host(of_host, of_all);
+    rest = rest.subspan(of_host.size());
+  }
+  for (const auto& [name, value] : ranks[0].environment)
+    if (of_all.contains(name))
+      alike += fmt::format(" {}={}", name, printable(value, 4096));
+    else
+      own += fmt::format("{}{}", own.empty() ? "" : ", ", name);
+  return out + "all ranks:" + alike + "\nof each host or rank (--json shows all): " + own + "\n";
+}
+
+}  // namespace
+
+std::string layout_as_text(const std::vector<RankLayout>& ranks, const LaunchRequest& request) {
+  std::string out =
+      fmt::format("{} ranks of: {}\n", ranks.size(), printable(fmt::format("{}", fmt::join(request.program, " ")), 4096));
+  const bool on_several_hosts = ranks.front().node_rank != ranks.back().node_rank;
+  out += on_several_hosts ? rows_of_hosts(ranks) : rows_of_ranks(ranks);
   if (request.master_port == 0) out += "MASTER_PORT=0: a free port is chosen when the ranks start\n";
   return out;
 }

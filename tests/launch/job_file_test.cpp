@@ -68,6 +68,12 @@ TEST_F(JobFile, NamesTheHostsOfAHostfileAndTheFirstAsMeetingPlace) {
   EXPECT_THAT(text, HasSubstr("mpirun -n 4 --map-by ppr:2:node --bind-to none --host a:2,c:2 -x"));
 }
 
+// Kubernetes replaces $(NAME), and $$ by $.
+TEST_F(JobFile, OfKubernetesGivesTheProgramItsDollars) {
+  EXPECT_THAT(emit("kubernetes --num_gpus 2 --image i --volume v", "'GPT (2).json' --metrics 'a$$b$(C)$D'"),
+              HasSubstr(R"("--metrics","a$$$$b$$(C)$$D")"));
+}
+
 TEST_F(JobFile, AsksForGpusIfTheConfigUsesThem) {
   const std::string gpus = "'GPT (2).json' --set device=cuda";
   EXPECT_THAT(emit("slurm --num_gpus 4", gpus), HasSubstr("#SBATCH --gpus-per-node=4\n"));
@@ -156,6 +162,14 @@ TEST_F(JobFile, IsRefusedWithTheReason) {
   refused("slurm --num_gpus 2", "--emit: --resume with a directory", "'GPT (2).json' --resume other");
   refused("slurm --num_gpus 2", "--emit: --resume with a directory", "'GPT (2).json' --resume=other");
   refused("slurm --num_gpus 2", "checkpoint.stop_seconds 0: --emit tells", "'GPT (2).json' --set checkpoint.stop_seconds=0");
+  refused("slurm --num_gpus 2 --time_limit 1", "--time_limit 1: Slurm would end the job 61 s before, to let it save");
+  const std::string azure = "azureml --num_gpus 2 --image i --compute c";
+  refused(azure, "data.train: \"a/*.txt\" is a pattern, but an input of Azure ML is one file or one folder",
+          "'GPT (2).json' --set 'data.train=a/*.txt'");
+  folder_.write("pair.bin", ""), folder_.write("pair.idx", "");
+  for (const char* half : {"pair.bin", "pair.idx"})
+    refused(azure, std::string("data.validation: \"") + half + "\" is half of a pair of files",
+            std::string("'GPT (2).json' --set data.validation=") + half);
   folder_.write("hosts", "a slots=2\nb slots=3\n");
   refused("slurm -H hosts", "--emit: host \"a\" has 2 slots and \"b\" has 3; a job file needs the same number");
   refused("mpi -H hosts --include b:1,2", "--emit: host \"b\": a job file cannot choose the slots 1,2; it only has a number");

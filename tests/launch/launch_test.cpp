@@ -458,6 +458,11 @@ TEST_F(HostFile, OfSeveralHostsNumbersRanksFromHostToHost) {
   EXPECT_EQ(first.at("ranks").size(), 2u);
   EXPECT_EQ(first.at("ranks").at(1).at("host"), "node17");
   EXPECT_THAT(run({"-H", path, "--num_gpus", "2", "/bin/true"}).output, HasSubstr("host \"node17\" has only 1 slots"));
+  EXPECT_THAT(run({"-H", path, "--dry-run", "/bin/true"}).output,
+              AllOf(testing::StartsWith("6 ranks of: /bin/true\nlocalhost: ranks 0-1 on slots 0-1 CROSS_RANK=0 LOCAL_SIZE=2 "),
+                    HasSubstr("\nnode17: rank 2 on slot 0 CROSS_RANK=1 LOCAL_RANK=0 "),
+                    HasSubstr("\nnode18: ranks 3-5 on slots 0-2 CROSS_RANK=2 LOCAL_SIZE=3 "),
+                    HasSubstr("\nall ranks: CROSS_SIZE=3 "), HasSubstr("--json shows all): CROSS_RANK, LOCAL_RANK, ")));
 }
 
 // The same command on every host, with another --node_rank.
