@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -13,6 +14,7 @@
 
 #include "autotune/host_facts.h"
 #include "autotune/units.h"
+#include "comm/transport/transport_module.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/file_system.h"
@@ -184,11 +186,33 @@ Finding ranks(const DoctorOptions& options) {
   return finding;
 }
 
+// What carries messages between hosts is in modules (comm/transport/transport_module.h).
+Finding hosts(const DoctorOptions&) {
+  std::string found, absent;
+  for (const char* name : {"ucx", "gloo"}) try {
+      found += (found.empty() ? "" : ", ") + comm::transport_module(name).library();
+    } catch (const CommError& error) {
+      if (error.exit_code() != ExitCode::Rendezvous) throw;
+      absent += fmt::format("{}libtrivet_{}.so", absent.empty() ? "" : ", ", name);
+    }
+  if (absent.empty()) return {"hosts", Health::Fine, "jobs on several hosts can use " + found, "", {}};
+  const std::string install = "install the package trivet-ucx, or build with libucx-dev installed (docs/installing.md)";
+  if (found.empty())
+    return {"hosts", Health::Note, fmt::format("no jobs on several hosts, for lack of {}", absent), install, {}};
+  return {"hosts",
+          Health::Note,
+          fmt::format("jobs on several hosts can use {}; {} is missing", found, absent),
+          absent.find("ucx") == std::string::npos ? "communication.transport \"gloo\" needs it"
+                                                  : "with communication.transport \"gloo\"; for the usual one, " + install,
+          {}};
+}
+
 Finding gpus(const DoctorOptions& options) {
   Finding finding{"GPUs", Health::Fine, "", "", {}};
   const auto none = [&](const std::string& reason) {
     finding.health = options.needs_gpu ? Health::Missing : Health::Note;
-    finding.text = "none: " + reason;
+    // Where a module was looked for matters only to who needs it.
+    finding.text = "none: " + (options.needs_gpu ? reason : reason.substr(0, std::min(reason.find("; "), reason.find(" ("))));
     finding.advice = "device \"cpu\" works; for \"cuda\" see docs/cuda.md";
     return finding;
   };
@@ -272,6 +296,7 @@ std::vector<Finding> examine(const DoctorOptions& options) {
   if (options.measures) add("products", products);
   add("memory", memory);
   add("ranks", ranks);
+  if (options.opens_modules) add("hosts", hosts);
   add("GPUs", gpus);
   add("disk", disk);
   add("limits", limits);

@@ -30,7 +30,8 @@ struct DoctorOptions {
   int threads = 1;              // for the measurements
   int ranks = 2;                // that communicate inside the host for the measurements
   bool measures = true;
-  std::string system_root;  // put before /proc, /sys and /dev
+  bool opens_modules = true;  // those for several hosts stay loaded
+  std::string system_root;    // put before /proc, /sys and /dev
 };
 
 // Returns the findings in the order in which a person would ask. Never throws because of what it finds.

@@ -32,7 +32,8 @@ struct DoctorArguments {
   std::string hostfile, launcher_arguments;
   int ssh_port = 0;
   bool copy_program = false;
-  bool in_job = false;  // this is the rank of one of the hosts
+  bool in_job = false;             // this is the rank of one of the hosts
+  std::vector<std::string> names;  // then those of all hosts, as in the hostfile
 };
 
 std::string to_text(const std::vector<autotune::Finding>& findings) {
@@ -56,8 +57,7 @@ std::string to_json(const std::vector<autotune::Finding>& findings) {
 }
 
 // The number of slots that all hosts of the file have.
-int slots_of_each(const std::string& hostfile) {
-  const std::vector<Host> hosts = parse_hostfile(hostfile);
+int slots_of_each(const std::string& hostfile, const std::vector<Host>& hosts) {
   for (const Host& host : hosts)
     if (host.slots.size() != hosts[0].slots.size())
       throw ConfigError(
@@ -77,10 +77,13 @@ int slots_of_each(const std::string& hostfile) {
   if (arguments.options.needs_gpu) words.emplace_back("--gpu");
   if (arguments.quick) words.emplace_back("--quick");
   if (arguments.json) words.emplace_back("--json");
+  const std::vector<Host> hosts = parse_hostfile(arguments.hostfile);
   if (arguments.cluster) {
     words.emplace_back("--cluster");
-    words.insert(words.end(), {"--slots", std::to_string(slots_of_each(arguments.hostfile))});
+    words.insert(words.end(), {"--slots", std::to_string(slots_of_each(arguments.hostfile, hosts))});
   }
+  words.emplace_back("--names");
+  for (const Host& host : hosts) words.push_back(host.name);
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
@@ -102,6 +105,7 @@ void examine_hosts(const DoctorArguments& arguments) {
     if (!arguments.quick) network = autotune::measure_network(group);
     if (group.rank() != 0) return;
     for (const std::string& one : texts) hosts.push_back(autotune::decode_host(one));
+    for (size_t i = 0; i < std::min(hosts.size(), arguments.names.size()); ++i) hosts[i].name = arguments.names[i];
     if (arguments.cluster)
       text = autotune::cluster_of_hosts(hosts, network, arguments.slots,
                                         fmt::format("{} host{}, measured", hosts.size(), hosts.size() == 1 ? "" : "s"));
@@ -157,6 +161,7 @@ void add_doctor(CLI::App& program) {
       ->excludes(json);
   command->add_flag("--in-job", arguments->in_job)->group("");
   command->add_option("--slots", arguments->slots)->group("");
+  command->add_option("--names", arguments->names)->group("");
   command->callback([arguments] { run(*arguments); });
 }
 

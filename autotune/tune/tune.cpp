@@ -254,7 +254,8 @@ class Director {
 Cluster described(const RankDevices& devices, int world_size, const TuneOptions& options) {
   if (!options.cluster.empty()) return find_cluster(options.cluster);
   if (devices.gpus) return cluster_named("h100");
-  return host_cluster(examine({.directory = kQuickDirectory, .threads = options.threads * world_size}), world_size);
+  return host_cluster(examine({.directory = kQuickDirectory, .threads = options.threads * world_size, .opens_modules = false}),
+                      world_size);
 }
 
 // Offload to files, or from a GPU, has no modelled time (rehearse_step).

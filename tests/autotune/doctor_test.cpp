@@ -66,9 +66,20 @@ TEST_F(Doctor, SaysWhatAContainerMayUse) {
 
 TEST_F(Doctor, AMissingGpuIsMissingOnlyWhereOneIsNeeded) {
   EXPECT_EQ(of("GPUs").health, Health::Note);
-  EXPECT_THAT(of("GPUs").text, HasSubstr("none: cuda: the module libtrivet_cuda.so was not found"));
+  EXPECT_EQ(of("GPUs").text, "none: cuda: the module libtrivet_cuda.so was not found");
   options.needs_gpu = true;
   EXPECT_EQ(of("GPUs").health, Health::Missing);
+  EXPECT_THAT(of("GPUs").text, HasSubstr("/nowhere/libtrivet_cuda.so")) << "where it was looked for";
+}
+
+TEST_F(Doctor, SaysWhichModulesForSeveralHostsAreMissing) {
+  setenv("TRIVET_UCX_MODULE", "/nowhere/libtrivet_ucx.so", 1);
+  setenv("TRIVET_GLOO_MODULE", "/nowhere/libtrivet_gloo.so", 1);
+  const Finding none = of("hosts");
+  unsetenv("TRIVET_UCX_MODULE"), unsetenv("TRIVET_GLOO_MODULE");
+  EXPECT_EQ(none.health, Health::Note);
+  EXPECT_EQ(none.text, "no jobs on several hosts, for lack of libtrivet_ucx.so, libtrivet_gloo.so");
+  EXPECT_THAT(none.advice, HasSubstr("install the package trivet-ucx"));
 }
 
 TEST_F(Doctor, NamesAFolderThatIsNotThere) {

@@ -75,7 +75,9 @@ void HostAgent::step() {
   }
 }
 
+// ssh ends its own lines as terminals do.
 void HostAgent::end_complaint() {
+  if (error_text_.ends_with('\r')) error_text_.pop_back();
   if (!error_text_.empty()) complaints_.push_back(std::exchange(error_text_, {}));
 }
 

@@ -84,7 +84,7 @@ class Copy {
     ::waitpid(pid_, &status, 0);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
     throw Error(ExitCode::Rendezvous, fmt::format("--copy_program: {} could not be copied to {}: {}", file_.filename().string(),
-                                                  host_, printable(said.substr(0, said.find_last_not_of('\n') + 1))));
+                                                  host_, printable(said.substr(0, said.find_last_not_of("\r\n") + 1))));
   }
 
  private:
