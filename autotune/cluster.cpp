@@ -69,6 +69,30 @@ std::vector<Cluster> known_clusters() {
   add("h100", node(h100, 450e9, 50e9), dgx_h100);
   h100.name = "NVIDIA H200 SXM 141 GB", h100.memory_bytes = 138 * kGib, h100.memory_bandwidth = 0.9 * 4800e9;
   add("h200", node(h100, 450e9, 50e9), dgx_h100);
+  // The shares of the matrix rate below are assumed: no published 16-bit runs were compared.
+  Accelerator blackwell{.name = "NVIDIA B200 SXM 180 GB",
+                        .memory_bytes = 176 * kGib,
+                        .memory_bandwidth = 0.9 * 8000e9,
+                        .matrix_flops = 2250e12,
+                        .float32_flops = 75e12,
+                        .product_efficiency = h100.product_efficiency,
+                        .launch_seconds = 4e-6};
+  const HostShare dgx_b200{.memory_bytes = 230 * kGib, .memory_bandwidth = 72e9, .link_bandwidth = 50e9};
+  add("b200", node(blackwell, 900e9, 50e9), dgx_b200);
+  blackwell.name = "NVIDIA GB200 NVL72 186 GB", blackwell.memory_bytes = 182 * kGib;
+  blackwell.matrix_flops = 2500e12, blackwell.float32_flops = 80e12;
+  Cluster rack = node(blackwell, 900e9, 50e9);
+  rack.devices_per_node = 72;
+  // Half of a Grace: 480 GB of LPDDR5X at 512 GB/s, and a quarter of the 900 GB/s of its link to two devices each way.
+  add("gb200", rack, {.memory_bytes = 200 * kGib, .memory_bandwidth = 205e9, .link_bandwidth = 225e9});
+  const Accelerator mi300x{.name = "AMD Instinct MI300X 192 GB",
+                           .memory_bytes = 190 * kGib,
+                           .memory_bandwidth = 0.9 * 5300e9,
+                           .matrix_flops = 1307e12,
+                           .float32_flops = 163e12,
+                           .product_efficiency = 0.45,
+                           .launch_seconds = 4e-6};
+  add("mi300x", node(mi300x, 448e9, 50e9), dgx_h100);  // seven Infinity Fabric links of 64 GB/s
   return clusters;
 }
 

@@ -73,7 +73,7 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
   return prediction;
 }
 
-std::string to_text(const Plan& plan, const MeasuredPrediction& prediction) {
+std::string to_text(const Plan& plan, const MeasuredPrediction& prediction, double tokens) {
   const RehearsedStep& step = prediction.step;
   std::string text = to_text(plan) + fmt::format("\non {}; a prediction\nstep      {:.4g} s, {:.4g} tokens/s\n",
                                                  prediction.source, step.seconds, prediction.targets_per_second);
@@ -86,16 +86,19 @@ std::string to_text(const Plan& plan, const MeasuredPrediction& prediction) {
                     prediction.product_flops);
   if (prediction.price_per_device_hour > 0)
     text += fmt::format("price     {}\n", price_text(priced(prediction), plan.mesh.size(), step_of(prediction)));
+  if (tokens > 0)
+    text += fmt::format("run       {}\n", tokens_text(tokens, priced(prediction), plan.mesh.size(), step_of(prediction)));
   if (prediction.unmeasured_share > 0.005)
     text += fmt::format("          {:.1f} % of the kernels' time is in kinds that were not measured: {}\n",
                         100 * prediction.unmeasured_share, prediction.unmeasured_kinds);
   return text;
 }
 
-std::string to_json(const Plan& plan, const MeasuredPrediction& prediction) {
+std::string to_json(const Plan& plan, const MeasuredPrediction& prediction, double tokens) {
   auto json = nlohmann::ordered_json::parse(to_json(plan));
   json["measured_on"] = prediction.source;
   add_step(json, priced(prediction), plan.mesh.size(), step_of(prediction));
+  if (tokens > 0) json["run"] = tokens_json(tokens, priced(prediction), plan.mesh.size(), step_of(prediction));
   json["product_flops_per_second"] = prediction.product_flops;
   json["unmeasured_share"] = prediction.unmeasured_share;
   json["unmeasured_kinds"] = prediction.unmeasured_kinds;

@@ -93,21 +93,25 @@ PlanPrediction predict_plan(const Plan& plan, const model::Model& model, const C
   return prediction;
 }
 
-std::string to_text(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster) {
+std::string to_text(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster, double tokens) {
   std::string text = to_text(plan) + fmt::format("\non cluster {}: {}, {} per node; all except the memory is predicted\n",
                                                  cluster.name, cluster.device.name, cluster.devices_per_node);
   if (plan.config.compute_device() == Device::Cpu)
     text += "memory is counted for \"device\": \"cpu\"; --set device=cuda adds what a GPU's backend takes\n";
-  return text + memory_text(prediction, cluster) + step_text(prediction, cluster);
+  text += memory_text(prediction, cluster) + step_text(prediction, cluster);
+  if (tokens > 0)
+    text += fmt::format("run       {}\n", tokens_text(tokens, cluster, prediction.layout.devices(), prediction.step));
+  return text;
 }
 
-std::string to_json(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster) {
+std::string to_json(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster, double tokens) {
   auto json = nlohmann::ordered_json::parse(to_json(plan));
   json["cluster"] = cluster_json(cluster);
   json["fits"] = fits(prediction.step.bytes, cluster);
   json["over_bytes"] = std::max(0.0, bytes_over(prediction.step.bytes, cluster));
   json["flops_per_token"] = prediction.flops_per_token;
   add_step(json, cluster, prediction.layout.devices(), prediction.step);
+  if (tokens > 0) json["run"] = tokens_json(tokens, cluster, prediction.layout.devices(), prediction.step);
   return json.dump(2);
 }
 

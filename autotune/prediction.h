@@ -19,6 +19,10 @@ double price_of_token(const Cluster& cluster, int64_t devices, const StepPredict
 // "1.1e-06 per token, 1.1e+03 for 1e9 and 1.1e+06 for 1e12 tokens, at 2.5 per device and hour"
 std::string price_text(const Cluster& cluster, int64_t devices, const StepPrediction& step);
 
+// "1 T tokens: 162 days, 624,000 at 2.5 per device and hour", the cost only if there is a price.
+std::string tokens_text(double tokens, const Cluster& cluster, int64_t devices, const StepPrediction& step);
+nlohmann::ordered_json tokens_json(double tokens, const Cluster& cluster, int64_t devices, const StepPrediction& step);
+
 // Adds step_seconds, seconds, tokens_per_second, model_flops_utilization, and price if there is one. Targets are shown as
 // tokens, which the targets of a text are.
 void add_step(nlohmann::ordered_json& json, const Cluster& cluster, int64_t devices, const StepPrediction& step);

@@ -105,8 +105,7 @@ class Search {
     note_preferred();
     if (planned) refute(planned);
     if (refuted() == fitting_.size() && refuted() > 0) result_.smallest = result_.refuted.front().candidate;
-    for (size_t i = refuted(); i < fitting_.size() && result_.ranking.size() < ranked_; ++i)
-      result_.ranking.push_back(fitting_[i]);
+    rank();
     if (!result_.ranking.empty()) compare();
     if (result_.smallest.config.empty()) complete(result_.smallest);
     for (Candidate& candidate : result_.ranking)
@@ -169,6 +168,24 @@ class Search {
     }
     return fmt::format("{:.1f} % slower: {}", 100 * (seconds(other) / seconds(best) - 1),
                        reason(best.step.seconds, other.step.seconds));
+  }
+
+  void rank() {
+    const auto but_for_chunks = [](Layout layout) {
+      layout.chunks = 0;
+      return layout;
+    };
+    for (size_t i = refuted(); i < fitting_.size(); ++i) {
+      const Layout& layout = fitting_[i].layout;
+      const auto same = std::ranges::find_if(
+          result_.ranking, [&](const Candidate& ranked) { return but_for_chunks(ranked.layout) == but_for_chunks(layout); });
+      if (same != result_.ranking.end()) {
+        same->other_chunks.push_back(layout.chunks);
+      } else {
+        if (result_.ranking.size() == ranked_) break;
+        result_.ranking.push_back(fitting_[i]);
+      }
+    }
   }
 
   void compare() {
@@ -234,6 +251,11 @@ std::optional<Candidate> nearest_that_fits(const StepModel& steps, const model::
   return std::nullopt;
 }
 
+double seconds_with_half_network(const model::Model& model, Cluster cluster, const SearchSpace& space, const Layout& layout) {
+  cluster.outside.beta *= 2;
+  return StepModel(model, cluster, space.types).predict(layout).seconds.total();
+}
+
 }  // namespace
 
 std::string shortage(const StepBytes& bytes, const Cluster& cluster) {
@@ -256,7 +278,10 @@ SearchResult search(const model::Model& model, const Cluster& cluster, const Sea
                      [&](const Layout& variant, const StepBytes& bytes) { search.add(variant, bytes); });
   });
   SearchResult result = search.finish(planned);
-  if (result.ranking.empty()) result.nearest = nearest_that_fits(steps, model, cluster, space);
+  if (result.ranking.empty())
+    result.nearest = nearest_that_fits(steps, model, cluster, space);
+  else
+    result.with_half_network = seconds_with_half_network(model, cluster, space, result.ranking.front().layout);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -18,7 +18,8 @@ namespace trivet::autotune {
 struct Candidate {
   Layout layout;
   StepPrediction step;
-  ConfigKeys config;  // to train with it
+  ConfigKeys config;                       // to train with it
+  std::vector<int64_t> other_chunks = {};  // with which the same layout is slower and not ranked
 };
 
 // A value of one choice that the best layout does not have: how much slower the best layout with this value is, and why.
@@ -37,7 +38,7 @@ struct Refuted {
 
 struct SearchResult {
   // Those that fit, the fastest first; of those that are as fast, within 0.05 %, the one that needs least of a device comes
-  // first.
+  // first. Of layouts that differ in chunks alone, the first stands for all.
   std::vector<Candidate> ranking;
   bool planned = false;          // the bytes of the first are from its plan
   std::vector<Refuted> refuted;  // in the order of the ranking
@@ -48,7 +49,8 @@ struct SearchResult {
   // batch is larger than the requested one if no layout with that batch fits on those devices.
   std::optional<Candidate> nearest;
   int64_t tried = 0, fitting = 0;
-  double seconds = 0;  // that the search took
+  double with_half_network = 0;  // seconds of the first's step if links between nodes had half the bandwidth
+  double seconds = 0;            // that the search took
 };
 
 // What a device holds according to the plan of the searched config with these keys. Throws ConfigError if the engine refuses
@@ -68,7 +70,8 @@ std::string shortage(const StepBytes& bytes, const Cluster& cluster);
 std::string what_would_fit(const SearchResult& result, const Cluster& cluster);
 
 // A table of the ranking and why the others lose; if nothing fits, what is short and what would fit.
-std::string to_text(const SearchResult& result, const Cluster& cluster);
-std::string to_json(const SearchResult& result, const Cluster& cluster);
+// `tokens`: whose time and cost with the first is said, too; 0: of none.
+std::string to_text(const SearchResult& result, const Cluster& cluster, double tokens = 0);
+std::string to_json(const SearchResult& result, const Cluster& cluster, double tokens = 0);
 
 }  // namespace trivet::autotune

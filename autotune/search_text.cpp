@@ -10,13 +10,18 @@
 namespace trivet::autotune {
 namespace {
 
+std::string layout_text(const Candidate& candidate) {
+  return to_string(candidate.layout) +
+         (candidate.other_chunks.empty() ? "" : fmt::format(" (slower: {})", fmt::join(candidate.other_chunks, ", ")));
+}
+
 std::string row(const Candidate& candidate) {
   const StepSeconds& s = candidate.step.seconds;
   const auto percent = [&](double part) { return 100 * part / s.total(); };
   return fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n", s.total(),
                      100 * candidate.step.model_flops_utilization, candidate.step.bytes.total() / kGib, percent(s.compute),
                      percent(s.recompute), percent(s.tensor), percent(s.bubble), percent(s.data),
-                     percent(s.optimizer + s.offload), to_string(candidate.layout));
+                     percent(s.optimizer + s.offload), layout_text(candidate));
 }
 
 nlohmann::ordered_json json_of(const Candidate& candidate, const Cluster& cluster) {
@@ -34,6 +39,7 @@ nlohmann::ordered_json json_of(const Candidate& candidate, const Cluster& cluste
   json["offload_optimizer"] = layout.offload_optimizer;
   add_step(json, cluster, layout.devices(), candidate.step);
   json["memory_bytes"] = memory_json(candidate.step.bytes);
+  if (!candidate.other_chunks.empty()) json["slower_chunks"] = candidate.other_chunks;
   for (const auto& [key, value] : candidate.config) json["config"][key] = nlohmann::ordered_json::parse(value);
   return json;
 }
@@ -63,6 +69,14 @@ std::string nothing_fits(const SearchResult& result, const Cluster& cluster) {
   return text + kHead + row(*result.nearest);
 }
 
+// What the first's step would lose; nothing for a layout on one node.
+std::string half_network_text(const SearchResult& result, const Cluster& cluster) {
+  const Candidate& best = result.ranking.front();
+  if (best.layout.devices() <= cluster.devices_per_node) return "";
+  return fmt::format("network   with half the bandwidth between nodes the step of the first takes {:.1f} % longer\n",
+                     100 * (result.with_half_network / best.step.seconds.total() - 1));
+}
+
 }  // namespace
 
 std::string what_would_fit(const SearchResult& result, const Cluster& cluster) {
@@ -76,7 +90,7 @@ std::string what_would_fit(const SearchResult& result, const Cluster& cluster) {
                      batch == asked ? "" : fmt::format(", with train_batch_size {} instead of {}", batch, asked));
 }
 
-std::string to_text(const SearchResult& result, const Cluster& cluster) {
+std::string to_text(const SearchResult& result, const Cluster& cluster, double tokens) {
   const Accelerator& device = cluster.device;
   std::string text = fmt::format(
       "cluster   {}: {} of {:.1f} GiB, {} per node\nreserve   {:.1f} GiB, so {:.1f} GiB of each device can be used\n"
@@ -86,9 +100,11 @@ std::string to_text(const SearchResult& result, const Cluster& cluster) {
       result.fitting);
   if (result.ranking.empty()) return text + nothing_fits(result, cluster);
   const Candidate& best = result.ranking.front();
+  text += fmt::format("first     {:.4g} tokens/s\n", best.step.targets_per_second);
+  if (tokens > 0) text += fmt::format("run       {}\n", tokens_text(tokens, cluster, best.layout.devices(), best.step));
   if (cluster.price_per_device_hour > 0)
     text += fmt::format("price     {}\n", price_text(cluster, best.layout.devices(), best.step));
-  text += kHead;
+  text += half_network_text(result, cluster) + kHead;
   for (const Candidate& candidate : result.ranking) text += row(candidate);
   text += result.planned ? "the first fits by its plan, too; the memory of the others is predicted\n"
                          : "memory is predicted; --verify plans the first\n";
@@ -101,7 +117,7 @@ std::string to_text(const SearchResult& result, const Cluster& cluster) {
   return text;
 }
 
-std::string to_json(const SearchResult& result, const Cluster& cluster) {
+std::string to_json(const SearchResult& result, const Cluster& cluster, double tokens) {
   nlohmann::ordered_json json;
   json["cluster"] = cluster_json(cluster);
   json["tried"] = result.tried;
@@ -109,6 +125,11 @@ std::string to_json(const SearchResult& result, const Cluster& cluster) {
   json["seconds"] = result.seconds;
   json["ranking"] = nlohmann::ordered_json::array();
   for (const Candidate& candidate : result.ranking) json["ranking"].push_back(json_of(candidate, cluster));
+  if (!result.ranking.empty()) {
+    const Candidate& best = result.ranking.front();
+    json["step_seconds_with_half_network"] = result.with_half_network;
+    if (tokens > 0) json["run"] = tokens_json(tokens, cluster, best.layout.devices(), best.step);
+  }
   json["planned"] = result.planned;
   json["refuted"] = nlohmann::ordered_json::array();
   for (const Refuted& refuted : result.refuted)

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,24 @@ const CLI::Validator price_of_a_device(
     },
     "PRICE", "price");
 
+// "15T" is 15e12.
+std::optional<double> number_of_tokens(const std::string& text) {
+  constexpr std::string_view kUnits = "kMBT";
+  const size_t unit = text.empty() ? std::string_view::npos : kUnits.find(text.back());
+  const bool has_unit = unit != std::string_view::npos;
+  double tokens = 0;
+  if (!CLI::detail::lexical_cast(text.substr(0, text.size() - (has_unit ? 1 : 0)), tokens)) return std::nullopt;
+  tokens *= has_unit ? std::pow(1000, static_cast<double>(unit + 1)) : 1;
+  if (!std::isfinite(tokens) || tokens < 1 || tokens > 1e18) return std::nullopt;
+  return tokens;
+}
+
+const CLI::Validator tokens_of_a_run(
+    [](const std::string& text) {
+      return number_of_tokens(text) ? "" : fmt::format("{} is not a number of tokens, such as 15T, 300B, 20M or 1e12", text);
+    },
+    "TOKENS", "tokens");
+
 struct PlanArguments {
   std::string config, init_from;
   std::vector<std::string> overrides;
@@ -44,6 +63,7 @@ struct PlanArguments {
   std::string cluster;
   int64_t top = 10;
   double price = 0;     // 0: the cluster's
+  std::string tokens;   // empty: those of the config's steps
   std::string html;     // empty: no page
   bool force = false;   // the page replaces any file
   std::string profile;  // empty: no prediction for this machine
@@ -53,6 +73,12 @@ autotune::Cluster cluster_of(const PlanArguments& arguments) {
   autotune::Cluster cluster = autotune::find_cluster(arguments.cluster);
   if (arguments.price > 0) cluster.price_per_device_hour = arguments.price;
   return cluster;
+}
+
+// 0: not known, because neither the command nor the config says them.
+double tokens_of(const PlanArguments& arguments, const Config& config, const model::Model& model, int64_t batch) {
+  if (!arguments.tokens.empty()) return *number_of_tokens(arguments.tokens);
+  return static_cast<double>(config.training.steps) * static_cast<double>(batch * model.sample.counted_targets());
 }
 
 void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
@@ -82,16 +108,19 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
   const autotune::SearchResult result =
       autotune::search(model, cluster, space, arguments.top, arguments.verify ? planned : autotune::PlannedBytes{});
   if (!arguments.html.empty()) write_page(arguments.html, page_of(result, model, cluster, space));
-  print(arguments.json ? to_json(result, cluster) + "\n" : to_text(result, cluster));
+  const double tokens = tokens_of(arguments, config, model, space.train_batch_size);
+  print(arguments.json ? to_json(result, cluster, tokens) + "\n" : to_text(result, cluster, tokens));
   if (result.ranking.empty())
     throw OutOfMemoryError(fmt::format("--search: no layout of {} devices fits; the smallest is {}, {}; {}",
                                        arguments.world_size, to_string(result.smallest.layout),
                                        shortage(result.smallest.step.bytes, cluster), what_would_fit(result, cluster)));
 }
 
-void check_price(const PlanArguments& arguments) {
-  if (arguments.price > 0 && arguments.cluster.empty() && arguments.profile.empty())
-    throw ConfigError("--price: only a predicted step has a price; give --cluster or --profile, too");
+void check_prediction(const PlanArguments& arguments) {
+  if (!arguments.cluster.empty() || !arguments.profile.empty()) return;
+  if (arguments.price > 0) throw ConfigError("--price: only a predicted step has a price; give --cluster or --profile, too");
+  if (!arguments.tokens.empty())
+    throw ConfigError("--tokens: only a predicted step says how long they take; give --cluster or --profile, too");
 }
 
 void predict_here(const PlanArguments& arguments, const Plan& plan, const model::Model& model) {
@@ -99,7 +128,8 @@ void predict_here(const PlanArguments& arguments, const Plan& plan, const model:
   autotune::MeasuredPrediction prediction = autotune::predict_plan(plan, model, profile, arguments.profile);
   prediction.price_per_device_hour = arguments.price;
   if (!arguments.html.empty()) write_page(arguments.html, page_of(plan, prediction));
-  print(arguments.json ? to_json(plan, prediction) + "\n" : to_text(plan, prediction));
+  const double tokens = tokens_of(arguments, plan.config, model, plan.batch.train_batch_size);
+  print(arguments.json ? to_json(plan, prediction, tokens) + "\n" : to_text(plan, prediction, tokens));
 }
 
 void check_page(const PlanArguments& arguments, const Config& config) {
@@ -112,7 +142,7 @@ void check_page(const PlanArguments& arguments, const Config& config) {
 }
 
 void run(const PlanArguments& arguments) {
-  check_price(arguments);
+  check_prediction(arguments);
   const Config config = trainer::load_with_model({arguments.config, arguments.overrides, arguments.init_from});
   check_page(arguments, config);
   const model::Model model = model_of(config);
@@ -128,7 +158,8 @@ void run(const PlanArguments& arguments) {
   const autotune::Cluster cluster = cluster_of(arguments);
   const autotune::PlanPrediction prediction = autotune::predict_plan(plan, model, cluster);
   if (!arguments.html.empty()) write_page(arguments.html, page_of(plan, prediction, model, cluster));
-  print(arguments.json ? to_json(plan, prediction, cluster) + "\n" : to_text(plan, prediction, cluster));
+  const double tokens = tokens_of(arguments, config, model, plan.batch.train_batch_size);
+  print(arguments.json ? to_json(plan, prediction, cluster, tokens) + "\n" : to_text(plan, prediction, cluster, tokens));
 }
 
 }  // namespace
@@ -151,8 +182,9 @@ void add_plan(CLI::App& program) {
       "--init-from", arguments->init_from,
       "take keys of the section \"model\" that the config leaves out from this model or checkpoint, as trivet train does");
   command->add_flag("--json", arguments->json, "print JSON");
-  CLI::Option* cluster = command->add_option("--cluster", arguments->cluster,
-                                             "predict the time on other machines: a100, a100-40, h100, h200 or a JSON file");
+  CLI::Option* cluster = command->add_option(
+      "--cluster", arguments->cluster,
+      fmt::format("predict the time on other machines: {} or a JSON file", fmt::join(autotune::cluster_names(), ", ")));
   CLI::Option* search =
       command->add_flag("--search", arguments->search, "rank all layouts on --cluster and say why the others lose");
   command->add_option("--top", arguments->top, "how many layouts --search prints (10)")->check(from_to(1, 1000))->needs(search);
@@ -164,6 +196,10 @@ void add_plan(CLI::App& program) {
       ->add_option("--price", arguments->price,
                    "price of one device for one hour in any currency, to print the cost of a token (the cluster's)")
       ->check(price_of_a_device);
+  command
+      ->add_option("--tokens", arguments->tokens,
+                   "say how many days so many tokens take, and what they cost: 15T, 300B, 1e12 (those of the config's steps)")
+      ->check(tokens_of_a_run);
   command
       ->add_option("--profile", arguments->profile, "predict the time on this machine from this file, which trivet bench wrote")
       ->check(CLI::ExistingFile)

@@ -157,9 +157,9 @@ void add_tune(CLI::App& program) {
       "--init-from", arguments->init_from,
       "take the keys of the section \"model\" that the config leaves out from this model or checkpoint, as trivet "
       "train does; the trials do not read its weights");
-  CLI::Option* cluster =
-      command->add_option("--cluster", arguments->cluster,
-                          "machines to predict for: a100, a100-40, h100, h200 or a JSON file (these ranks, measured)");
+  CLI::Option* cluster = command->add_option("--cluster", arguments->cluster,
+                                             fmt::format("machines to predict for: {} or a JSON file (these ranks, measured)",
+                                                         fmt::join(autotune::cluster_names(), ", ")));
   CLI::Option* profile =
       command->add_option("--profile", arguments->profile, "predict for these ranks from this file, which trivet bench wrote")
           ->excludes(cluster);

@@ -12,10 +12,9 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 TEST(Cluster, NamedOnesHaveAllNumbers) {
-  EXPECT_EQ(cluster_names(), (std::vector<std::string>{"a100", "a100-40", "h100", "h200"}));
+  EXPECT_EQ(cluster_names(), (std::vector<std::string>{"a100", "a100-40", "h100", "h200", "b200", "gb200", "mi300x"}));
   for (const std::string& name : cluster_names()) {
     const Cluster cluster = find_cluster(name);
-    EXPECT_EQ(cluster.devices_per_node, 8);
     EXPECT_EQ(cluster.most_devices(), 0);  // any number
     EXPECT_GT(cluster.device.memory_bytes, 0);
     EXPECT_GT(cluster.device.memory_bandwidth, 1e12);
@@ -27,7 +26,8 @@ TEST(Cluster, NamedOnesHaveAllNumbers) {
 }
 
 // The numbers of the data sheets: bytes/s of HBM (the cluster takes 0.9 of it), dense bfloat16 and float32 FLOP/s, bytes/s of
-// NVLink one way (0.8 of it) and of InfiniBand per device (0.9 of it). The host's share is an eighth of a DGX.
+// NVLink or Infinity Fabric one way (0.8 of it) and of InfiniBand per device (0.9 of it). The host's share is an eighth of a
+// DGX.
 TEST(Cluster, NamedOnesHaveTheNumbersOfTheirDataSheets) {
   constexpr int64_t kGib = int64_t{1} << 30;
   struct Sheet {
@@ -40,12 +40,16 @@ TEST(Cluster, NamedOnesHaveTheNumbersOfTheirDataSheets) {
   const Sheet sheets[] = {{"a100", 78, 2039e9, 312e12, 19.5e12, 0.67, 300e9, 25e9, 230, 41e9, 25e9},
                           {"a100-40", 38, 1555e9, 312e12, 19.5e12, 0.67, 300e9, 25e9, 115, 41e9, 25e9},
                           {"h100", 78, 3350e9, 989e12, 67e12, 0.57, 450e9, 50e9, 230, 61e9, 50e9},
-                          {"h200", 138, 4800e9, 989e12, 67e12, 0.57, 450e9, 50e9, 230, 61e9, 50e9}};
+                          {"h200", 138, 4800e9, 989e12, 67e12, 0.57, 450e9, 50e9, 230, 61e9, 50e9},
+                          {"b200", 176, 8000e9, 2250e12, 75e12, 0.57, 900e9, 50e9, 230, 72e9, 50e9},
+                          {"gb200", 182, 8000e9, 2500e12, 80e12, 0.57, 900e9, 50e9, 200, 205e9, 225e9},
+                          {"mi300x", 190, 5300e9, 1307e12, 163e12, 0.45, 448e9, 50e9, 230, 61e9, 50e9}};
   ASSERT_EQ(std::size(sheets), cluster_names().size());
   for (const Sheet& sheet : sheets) {
     const Cluster cluster = cluster_named(sheet.name);
     SCOPED_TRACE(sheet.name);
     EXPECT_EQ(cluster.name, sheet.name);
+    EXPECT_EQ(cluster.devices_per_node, cluster.name == "gb200" ? 72 : 8);
     EXPECT_EQ(cluster.device.memory_bytes, sheet.memory_gib * kGib);
     EXPECT_EQ(cluster.device.reserve_bytes, sheet.memory_gib * kGib / 20);
     EXPECT_DOUBLE_EQ(cluster.device.memory_bandwidth, 0.9 * sheet.memory);
@@ -149,7 +153,8 @@ TEST(Cluster, RefusesWhatCannotBeWithThePlaceAndWhatIsAccepted) {
     EXPECT_THAT([&] { parse_cluster(json, "c.json"); }, ThrowsMessage<ConfigError>(HasSubstr(message))) << json;
   };
   refused(R"({"like": "h300"})",
-          "c.json:1:10: like: \"h300\" is not accepted; use \"a100\", \"a100-40\", \"h100\" or \"h200\"");
+          "c.json:1:10: like: \"h300\" is not accepted; use \"a100\", \"a100-40\", \"h100\", \"h200\", \"b200\", \"gb200\" or "
+          "\"mi300x\"");
   refused(R"({"like": "h100", "node": 3})", "c.json:1:18: node: unknown key; did you mean \"nodes\" or \"name\"?");
   refused(R"({"like": "h100", "inside": {"latency": 3}})",
           "inside.latency: unknown key; use \"bytes_per_second\" or \"latency_seconds\"");
@@ -174,13 +179,14 @@ TEST(Cluster, RefusesWhatCannotBeWithThePlaceAndWhatIsAccepted) {
   refused("[]", "c.json:1:1: [] is not accepted; give an object {...}");
   refused(R"({"like": "h100", "device": {"name": "\u001b", "memory_bytes": "\u001b[31m"}})",
           R"(device.memory_bytes: "\u001b[31m" is not accepted; give a whole number from 1)");
-  EXPECT_THAT(
-      [] { find_cluster("/dev/zero"); },
-      ThrowsMessage<ConfigError>("/dev/zero: is longer than 1048576 bytes, the most that a description of a cluster may "
-                                 "have; name a file, or one of \"a100\", \"a100-40\", \"h100\" or \"h200\""));
+  EXPECT_THAT([] { find_cluster("/dev/zero"); },
+              ThrowsMessage<ConfigError>(
+                  "/dev/zero: is longer than 1048576 bytes, the most that a description of a cluster may "
+                  "have; name a file, or one of \"a100\", \"a100-40\", \"h100\", \"h200\", \"b200\", \"gb200\" or "
+                  "\"mi300x\""));
   EXPECT_THAT([] { find_cluster("/nowhere/c.json"); },
               ThrowsMessage<ConfigError>("cluster: \"/nowhere/c.json\" is neither a file nor one of \"a100\", \"a100-40\", "
-                                         "\"h100\" or \"h200\""));
+                                         "\"h100\", \"h200\", \"b200\", \"gb200\" or \"mi300x\""));
 }
 
 }  // namespace

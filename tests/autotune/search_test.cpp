@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -68,13 +69,15 @@ TEST(Search, FindsTheFastestThatFits) {
   const Cluster cluster = cluster_named("a100");
   const SearchResult result = search(model, cluster, {.devices = 4, .train_batch_size = 16}, 1000000);
   const StepModel steps(model, cluster);
-  EXPECT_EQ(static_cast<int64_t>(result.ranking.size()), result.fitting);
+  int64_t ranked = 0;
   for (const Candidate& candidate : result.ranking) {
+    ranked += 1 + std::ssize(candidate.other_chunks);
     EXPECT_EQ(candidate.layout.devices(), 4);
     EXPECT_EQ(candidate.layout.global_batch(), 16);
     EXPECT_EQ(candidate.step.seconds.total(), steps.predict(candidate.layout).seconds.total());
     EXPECT_LT(result.ranking.front().step.seconds.total(), (1 + kTie) * candidate.step.seconds.total());
   }
+  EXPECT_EQ(ranked, result.fitting);
 }
 
 // All layouts in the order in which they are tried, with the model's own prediction for each.
@@ -107,6 +110,23 @@ std::vector<Candidate> by_preference(std::vector<Candidate> rest) {
   return ordered;
 }
 
+// The first of the layouts that differ in chunks alone, with the chunks of the others.
+std::vector<Candidate> one_for_all_chunks(const std::vector<Candidate>& ordered) {
+  std::vector<Candidate> firsts;
+  for (const Candidate& candidate : ordered) {
+    const auto same = std::ranges::find_if(firsts, [&](const Candidate& first) {
+      Layout layout = first.layout;
+      layout.chunks = candidate.layout.chunks;
+      return layout == candidate.layout;
+    });
+    if (same == firsts.end())
+      firsts.push_back(candidate);
+    else
+      same->other_chunks.push_back(candidate.layout.chunks);
+  }
+  return firsts;
+}
+
 TEST(Search, RanksAllThatFitByTimeThenByMemoryThenInTheOrderTried) {
   const model::Model model = gpt(8, 1024);
   const Cluster cluster = cluster_named("a100");
@@ -123,10 +143,16 @@ TEST(Search, RanksAllThatFitByTimeThenByMemoryThenInTheOrderTried) {
   }
   EXPECT_GT(ties, 0);
   EXPECT_GT(slower, 0);
+  const size_t fitting = expected.size();
+  expected = one_for_all_chunks(expected);
+  EXPECT_LT(expected.size(), fitting);
   const SearchResult result = search(model, cluster, space, 1000000);
   EXPECT_EQ(result.tried, static_cast<int64_t>(tried));
   ASSERT_EQ(result.ranking.size(), expected.size());
-  for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(result.ranking[i].layout, expected[i].layout) << i;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(result.ranking[i].layout, expected[i].layout) << i;
+    EXPECT_EQ(result.ranking[i].other_chunks, expected[i].other_chunks) << i;
+  }
   const SearchResult few = search(model, cluster, space, 5);
   ASSERT_EQ(few.ranking.size(), 5);
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(few.ranking[i].layout, expected[i].layout) << i;
@@ -322,20 +348,22 @@ TEST(Search, TextAndJsonSayTheSame) {
   Cluster cluster = cluster_named("h200");
   cluster.price_per_device_hour = 3;
   const SearchResult result = search(model, cluster, {.devices = 8, .train_batch_size = 32}, 3);
-  const std::string text = to_text(result, cluster);
-  const auto json = nlohmann::json::parse(to_json(result, cluster));
+  const std::string text = to_text(result, cluster, 2e13);
+  const auto json = nlohmann::json::parse(to_json(result, cluster, 2e13));
   ASSERT_EQ(json["ranking"].size(), 3);
   for (size_t i = 0; i < 3; ++i) {
     const auto& of = json["ranking"][i];
     const auto& seconds = of["seconds"];
     const double step = of["step_seconds"];
     const auto percent = [&](const char* part) { return 100 * seconds[part].get<double>() / step; };
+    const std::vector<int64_t> chunks = of.value("slower_chunks", std::vector<int64_t>{});
+    const std::string slower = chunks.empty() ? "" : fmt::format(" (slower: {})", fmt::join(chunks, ", "));
     // The row of the text shows the numbers of the JSON.
-    EXPECT_THAT(text, HasSubstr(fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n",
-                                            step, 100 * of["model_flops_utilization"].get<double>(),
-                                            of["memory_bytes"]["total"].get<double>() / kGib, percent("compute"),
-                                            percent("recompute"), percent("tensor"), percent("bubble"), percent("data"),
-                                            percent("optimizer") + percent("offload"), to_string(result.ranking[i].layout))));
+    EXPECT_THAT(text, HasSubstr(fmt::format(
+                          "{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n", step,
+                          100 * of["model_flops_utilization"].get<double>(), of["memory_bytes"]["total"].get<double>() / kGib,
+                          percent("compute"), percent("recompute"), percent("tensor"), percent("bubble"), percent("data"),
+                          percent("optimizer") + percent("offload"), to_string(result.ranking[i].layout) + slower)));
     double sum = 0;
     for (const auto& [name, value] : seconds.items()) sum += value.get<double>();
     EXPECT_NEAR(sum, step, 1e-12 * step);  // the same terms, added in a different order
@@ -356,6 +384,28 @@ TEST(Search, TextAndJsonSayTheSame) {
   EXPECT_THAT(text, HasSubstr(fmt::format("price     {:.4g} per token, {:.4g} for 1e9 and {:.4g} for 1e12 tokens, at 3 per "
                                           "device and hour\n",
                                           token, 1e9 * token, 1e12 * token)));
+  EXPECT_DOUBLE_EQ(json["run"]["price"], 2e13 * token);
+  const int64_t price_of_run = std::llround(2e13 * token / 100) * 100;
+  const double days = 2e13 / json["ranking"][0]["tokens_per_second"].get<double>() / 86400;
+  EXPECT_DOUBLE_EQ(json["run"]["seconds"], days * 86400);
+  EXPECT_THAT(text, HasSubstr(fmt::format("run       20 T tokens: {:.0f} days, {},{:03} at 3 per device and hour\n", days,
+                                          price_of_run / 1000, price_of_run % 1000)));
+  EXPECT_THAT(text, Not(HasSubstr("network"))) << "all devices are in one node";
+}
+
+// The tensor axis stays in a node, so that only the part of the step that leaves it can double.
+TEST(Search, SaysWhatHalfTheNetworkWouldDo) {
+  const model::Model model = gpt(24, 2048);
+  Cluster cluster = cluster_named("h100");
+  const SearchResult result = search(model, cluster, {.devices = 64, .train_batch_size = 64}, 1);
+  const Candidate& best = result.ranking.front();
+  cluster.outside.beta *= 2;
+  const double halved = StepModel(model, cluster).predict(best.layout).seconds.total();
+  EXPECT_EQ(result.with_half_network, halved);
+  EXPECT_GT(halved, best.step.seconds.total());
+  EXPECT_THAT(to_text(result, cluster),
+              HasSubstr(fmt::format("with half the bandwidth between nodes the step of the first takes {:.1f} % longer\n",
+                                    100 * (halved / best.step.seconds.total() - 1))));
 }
 
 }  // namespace

@@ -64,6 +64,12 @@ TEST_F(Planning, SearchRefusesWhatItCannotAnswer) {
   refused("plan llama.json --world-size 8 --cluster h100 --top 3", 2, "plan: --top requires --search");
   refused("plan llama.json --world-size 8 --price 3", 2,
           "--price: only a predicted step has a price; give --cluster or --profile, too");
+  refused("plan llama.json --world-size 8 --tokens 1T", 2, "--tokens: only a predicted step says how long they take; give");
+  for (const char* tokens : {"1Q", "T", "-3", "nan", "1e300"})
+    refused(std::string("plan llama.json --world-size 8 --cluster h100 --tokens=") + tokens, 2,
+            "is not a number of tokens, such as 15T, 300B, 20M or 1e12");
+  EXPECT_THAT(folder.run("plan llama.json --world-size 64 --cluster h100 --tokens 0.5T").text,
+              HasSubstr("\nrun       500 B tokens: "));
   refused("plan llama.json --world-size 8 --cluster h300 --search", 2,
           "cluster: \"h300\" is neither a file nor one of \"a100\"");
   refused("plan llama.json --world-size 35 --cluster h100 --search --set train_batch_size=16", 2,
@@ -298,7 +304,7 @@ TEST_F(Planning, DoctorSaysWhatIsThereAndWhatIsMissing) {
   EXPECT_THAT(output.text, HasSubstr("processor "));
   EXPECT_THAT(output.text, HasSubstr("GiB free in ."));
   const auto data = nlohmann::json::parse(folder.run("doctor --quick --json").text);
-  ASSERT_EQ(data.size(), 6);
+  ASSERT_EQ(data.size(), 7);
   EXPECT_EQ(data[1]["subject"], "memory");
   EXPECT_GT(data[1]["total_bytes"].get<double>(), 1e8);
   refused("doctor --quick --directory /nowhere", 2, "doctor: disk: ");
