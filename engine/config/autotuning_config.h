@@ -30,7 +30,7 @@ struct AutotuningConfig {
   std::string results_dir = "autotuning_results", exps_dir = "autotuning_exps";
   int64_t start_profile_step = 3, end_profile_step = 5;  // measured, both inclusive; steps count from 1
   TuningMetric metric = TuningMetric::Throughput;
-  TunerType tuner_type = TunerType::GridSearch;
+  TunerType tuner_type = TunerType::ModelBased;
   int64_t early_stopping = 5;                                  // trials without improvement before stopping; 0: never
   int64_t num_trials = 50;                                     // maximum number of trials
   int64_t mp_size = 0;                                         // tensor x pipeline; 0: any divisor of the world size

@@ -49,7 +49,8 @@ void add_how(Section<A>& tuning) {
   key("metric", &A::metric, "what is optimized: samples per second, seconds per step, or model FLOPs per second and rank");
   key("tuner_type", &A::tuner_type,
       "how the space is searched: in its own order, in random order, or where the step model, which every trial corrects, "
-      "predicts the best result");
+      "predicts the best result")
+      .deepspeed("the default is \"gridsearch\"");
   key("tuner_num_trials", &A::num_trials, "maximum number of trials").at_least(1);
   key("tuner_early_stopping", &A::early_stopping, "stop after this many trials in a row without improvement; 0: never")
       .at_least(0);
