@@ -3,7 +3,8 @@
 #
 #   program         bin/trivet, share/trivet/configs/, share/man/man1/, and the completions of bash, zsh and fish
 #   development     lib/libtrivet_*.a, one per folder; include/trivet/, the headers in their folders (#include "engine/engine.h"; for
-#                   C: #include <trivet/c.h>; for Horovod's users: #include <trivet/hvd.h>); lib/cmake/trivet/, find_package(trivet)
+#                   C: #include <trivet/c.h>; for Horovod's users: #include <trivet/hvd.h>; for libtorch: #include "libtorch/sharded.h");
+#                   share/doc/trivet/examples/, the sources of the examples; lib/cmake/trivet/, find_package(trivet)
 #                   with the targets trivet::trivet (everything), trivet::core ...; lib/pkgconfig/trivet.pc and trivet_c.pc
 #   c_library       lib/libtrivet_c.so.1, the C API, which needs none of the other libraries
 #   ucx, gloo       lib/trivet/libtrivet_ucx.so and libtrivet_gloo.so, messages between hosts, if built (TrivetTransports.cmake)
@@ -47,6 +48,8 @@ foreach(library ${libraries})
     PATTERN "kernels/cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "ucx" EXCLUDE PATTERN "gloo" EXCLUDE PATTERN "strict_json.h" EXCLUDE)
 endforeach()
 install(FILES trivet.h hvd.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet COMPONENT development)
+install(FILES examples/09_libtorch/sharded.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet/libtorch COMPONENT development)
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development PATTERN "missing" EXCLUDE)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trivet COMPONENT program FILES_MATCHING PATTERN "*.json")
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT sources)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT sources FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
