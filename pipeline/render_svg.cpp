@@ -5,6 +5,8 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <string_view>
+#include <vector>
 
 #include "pipeline/render.h"
 
@@ -12,6 +14,8 @@ namespace trivet::pipeline {
 namespace {
 
 constexpr double kLeft = 64, kRight = 76, kTop = 44, kRow = 30, kBox = 24, kTime = 30, kLegend = 36;
+constexpr double kStrip = 5;
+constexpr const char* kStripColour = "#8a7f6d";
 
 struct Colour {
   double red, green, blue;
@@ -27,6 +31,24 @@ Colour colour_of(Op op) {
     default: return {152, 128, 200};
   }
 }
+
+// What a rank waits for, or what runs next to its program, by the axis that it is for.
+struct Cause {
+  const char* colour;
+  const char* waits;
+};
+Cause cause_of(Queue queue) {
+  if (queue == Queue::Meet) return {"#e3a7b4", "waits for loss, norm or ties"};
+  if (queue == Queue::Copy) return {"#b9b2a0", "waits for copies"};
+  const auto axis = axis_of(queue);
+  if (axis == Axis::Pipeline) return {"#c9bce0", "waits for a neighbour"};
+  if (axis == Axis::Tensor) return {"#a9cfd4", "waits for the tensor axis"};
+  return {"#f2cf9d", "waits for the data axis"};
+}
+
+constexpr const char* kDark =
+    "<style>@media (prefers-color-scheme: dark) { .steps .paper { fill: #16181d; } .steps .idle { fill: #2b2e36; } "
+    ".steps text { fill: #ddd; } .steps .soft { fill: #999; } .steps .inside { fill: #222; } }</style>\n";
 
 // The first of several chunks has the full colour, the last one is the lightest.
 std::string shade(Op op, int chunk, int chunks) {
@@ -49,16 +71,15 @@ std::string escaped(const std::string& text) {
 class Picture {
  public:
   explicit Picture(std::span<const Panel> panels) : panels_(panels) {
-    double shortest = std::numeric_limits<double>::infinity();
+    std::vector<double> lengths;
     for (const Panel& panel : panels) {
       makespan_ = std::max(makespan_, panel.timeline.makespan);
       chunks_ = std::max(chunks_, panel.caption.chunks);
       for (const auto& rank : panel.timeline.ranks)
         for (const TimedInstruction& timed : rank)
-          if (drawn(timed)) shortest = std::min(shortest, timed.end - timed.start);
+          if (drawn(timed)) lengths.push_back(timed.end - timed.start);
     }
-    // Leaves room for two digits in the shortest box, unless that makes the picture too wide.
-    scale_ = std::max(900 / makespan_, std::min(16 / shortest, 2600 / makespan_));
+    scale_ = std::max(900 / makespan_, std::min(16 / shorter_quarter(std::move(lengths)), 2600 / makespan_));
   }
 
   std::string draw() {
@@ -67,9 +88,9 @@ class Picture {
     for (const Panel& panel : panels_) height += height_of(panel);
     out_ = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-        "font-family=\"system-ui, sans-serif\" font-size=\"11\" fill=\"#222\">\n"
-        "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-        width, height);
+        "class=\"steps\" font-family=\"system-ui, sans-serif\" font-size=\"11\" fill=\"#222\">\n{2}"
+        "<rect class=\"paper\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+        width, height, kDark);
     double top = 0;
     for (const Panel& panel : panels_) {
       draw_panel(panel, top, width);
@@ -82,10 +103,18 @@ class Picture {
  private:
   static double height_of(const Panel& panel) { return kTop + kRow * static_cast<double>(panel.timeline.ranks.size()) + kTime; }
 
+  // Three quarters of the boxes have room for two digits, unless that makes the picture too wide.
+  static double shorter_quarter(std::vector<double> lengths) {
+    if (lengths.empty()) return std::numeric_limits<double>::infinity();
+    const auto quarter = lengths.begin() + std::ssize(lengths) / 4;
+    std::ranges::nth_element(lengths, quarter);
+    return *quarter;
+  }
+
   void draw_panel(const Panel& panel, double top, double width) {
     out_ +=
         text_at(kLeft, top + 26, escaped(to_string(panel.caption, panel.timeline)), " font-size=\"15\" font-weight=\"600\"");
-    out_ += text_at(width - kRight + 8, top + kTop - 6, "peak", " fill=\"#666\"");
+    out_ += text_at(width - kRight + 8, top + kTop - 6, "peak", " class=\"soft\" fill=\"#666\"");
     for (size_t rank = 0; rank < panel.timeline.ranks.size(); ++rank)
       draw_rank(panel, rank, top + kTop + kRow * static_cast<double>(rank));
     draw_time(panel, top + height_of(panel) - kTime);
@@ -95,8 +124,9 @@ class Picture {
     const Timeline& timeline = panel.timeline;
     const double middle = y + kBox / 2 + 4;
     out_ += text_at(kLeft - 8, middle, fmt::format("rank {}", rank), " text-anchor=\"end\"");
-    out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"#eee\"/>\n", kLeft, y,
-                        timeline.makespan * scale_, kBox);
+    out_ += fmt::format("<rect class=\"idle\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"#eee\"/>\n",
+                        kLeft, y, timeline.makespan * scale_, kBox);
+    if (panel.caption.is_step) draw_waits(timeline, rank, y);
     std::set<int> stages;
     for (const TimedInstruction& timed : timeline.ranks[rank])
       if (drawn(timed)) stages.insert(timed.instruction.stage);
@@ -104,6 +134,28 @@ class Picture {
       if (drawn(timed))
         draw_box(panel, timed, y, static_cast<int>(std::distance(stages.begin(), stages.find(timed.instruction.stage))));
     out_ += text_at(kLeft + timeline.makespan * scale_ + 8, middle, std::to_string(timeline.peak_microbatches[rank]));
+  }
+
+  // Waits are behind the boxes, and the other work of a rank is a strip below them.
+  void draw_waits(const Timeline& timeline, size_t rank, double y) {
+    for (const TimedWait& wait : timeline.waits[rank]) {
+      if (wait.end <= wait.start) continue;
+      const Cause cause = cause_of(wait.queue);
+      causes_[cause.waits] = cause.colour;
+      draw_span(wait.start, wait.end, y, kBox, cause.colour, cause.waits);
+    }
+    for (const TimedInstruction& timed : timeline.ranks[rank]) {
+      if (computes(timed.instruction.op) || timed.end <= timed.start) continue;
+      has_strips_ = true;
+      draw_span(timed.start, timed.end, y + kBox + 1, kStrip, kStripColour, to_string(timed.instruction));
+    }
+  }
+
+  void draw_span(double start, double end, double y, double height, const char* colour, const std::string& name) {
+    out_ += fmt::format(
+        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"><title>{} from {:.6g} to "
+        "{:.6g}</title></rect>\n",
+        kLeft + start * scale_, y, (end - start) * scale_, height, colour, name, start, end);
   }
 
   void draw_box(const Panel& panel, const TimedInstruction& timed, double y, int chunk) {
@@ -116,7 +168,8 @@ class Picture {
         x, y, width, kBox, shade(i.op, chunk, panel.caption.chunks), to_string(i), timed.start, timed.end);
     const std::string number = std::to_string(i.microbatch);
     if (width >= 7 * static_cast<double>(number.size()))
-      out_ += text_at(x + width / 2, y + kBox / 2 + 4, number, " text-anchor=\"middle\" pointer-events=\"none\"");
+      out_ +=
+          text_at(x + width / 2, y + kBox / 2 + 4, number, " class=\"inside\" text-anchor=\"middle\" pointer-events=\"none\"");
   }
 
   // Draws about ten ticks, at multiples of 1, 2 or 5 times a power of ten.
@@ -126,9 +179,9 @@ class Picture {
     const double step = rough / power > 5 ? 10 * power : rough / power > 2 ? 5 * power : rough / power > 1 ? 2 * power : power;
     for (int tick = 0; tick * step <= timeline.makespan * (1 + 1e-9); ++tick)
       out_ += text_at(kLeft + tick * step * scale_, y + 12, fmt::format("{:.6g}", tick * step),
-                      " text-anchor=\"middle\" fill=\"#666\"");
+                      " class=\"soft\" text-anchor=\"middle\" fill=\"#666\"");
     out_ += text_at(kLeft - 8, y + 12, panel.caption.unit.empty() ? "time" : panel.caption.unit,
-                    " text-anchor=\"end\" fill=\"#666\"");
+                    " class=\"soft\" text-anchor=\"end\" fill=\"#666\"");
   }
 
   void draw_legend(double y) {
@@ -146,7 +199,15 @@ class Picture {
       out_ += text_at(x + 4, y, names.at(op));
       x += 124;
     }
-    out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"13\" height=\"13\" fill=\"#eee\"/>\n", x, y - 11);
+    const auto entry = [&](const char* colour, const char* name) {
+      out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"13\" height=\"13\" fill=\"{}\"/>\n", x, y - 11, colour);
+      out_ += text_at(x + 18, y, name);
+      x += 30 + 6 * static_cast<double>(std::string_view(name).size());
+    };
+    for (const auto& [name, colour] : causes_) entry(colour, name.data());
+    if (has_strips_) entry(kStripColour, "communication");
+    out_ +=
+        fmt::format("<rect class=\"idle\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"13\" height=\"13\" fill=\"#eee\"/>\n", x, y - 11);
     out_ += text_at(x + 18, y, chunks_ > 1 ? "idle (lighter: later chunks of a rank)" : "idle");
   }
 
@@ -154,6 +215,8 @@ class Picture {
   double makespan_ = 0, scale_ = 1;
   int chunks_ = 1;
   std::set<Op> kinds_;
+  std::map<std::string_view, const char*> causes_;  // colours
+  bool has_strips_ = false;
   std::string out_;
 };
 

@@ -46,6 +46,10 @@ std::string row(const std::vector<TimedInstruction>& rank, double columns, const
 }  // namespace
 
 std::string to_string(const Caption& caption, const Timeline& timeline) {
+  if (caption.is_step && caption.ranks == 1)
+    return fmt::format("{}: {:.6g}{}, {} microbatch{}, {:.1f} % without computation", caption.schedule, timeline.makespan,
+                       caption.unit.empty() ? "" : " " + caption.unit, caption.microbatches,
+                       caption.microbatches == 1 ? "" : "es", 100 * timeline.bubble_fraction);
   return fmt::format("{}: P {}, M {}{}, makespan {:.6g}{}, bubble {:.1f} %", caption.schedule, caption.ranks,
                      caption.microbatches, caption.chunks > 1 ? fmt::format(", V {}", caption.chunks) : "", timeline.makespan,
                      caption.unit.empty() ? "" : " " + caption.unit, 100 * timeline.bubble_fraction);

@@ -21,8 +21,12 @@ pipeline::Caption caption(const Plan& plan, const std::string& what) {
   const PipelineConfig& config = plan.config.pipeline;
   const std::string schedule = config.schedule_file.empty() ? std::string(name_of(config.schedule)) : config.schedule_file;
   const int ranks = plan.mesh.size(Axis::Pipeline);
-  return {what + " " + schedule, ranks, static_cast<int>(plan.batch.gradient_accumulation_steps),
-          (plan.stages.stages() + ranks - 1) / ranks, "ms"};
+  return {.schedule = ranks == 1 ? what : what + " " + schedule,
+          .ranks = ranks,
+          .microbatches = static_cast<int>(plan.batch.gradient_accumulation_steps),
+          .chunks = (plan.stages.stages() + ranks - 1) / ranks,
+          .unit = "ms",
+          .is_step = true};
 }
 
 std::string svg(const TimelineReport& report, const Plan& plan) {

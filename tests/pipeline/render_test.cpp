@@ -77,6 +77,25 @@ TEST(Render, PanelsShareOneScale) {
   EXPECT_THAT(svg, HasSubstr(">ms</text>"));
 }
 
+// Simulated schedules have no costs of communication, so that only steps of runs say what the gaps are.
+TEST(Render, SvgOfAStepNamesWhatIsWaitedFor) {
+  Timeline step;
+  step.ranks = {{{.instruction = {Op::Backward, 0, 0}, .start = 0, .end = 1},
+                 {.instruction = {Op::Reduce, 0, -1, 2}, .queue = Queue::Reduce, .start = 1, .end = 3}}};
+  step.waits = {{{Queue::Reduce, 1, 3}, {Queue::Meet, 3, 4}}};
+  step.makespan = 4;
+  step.bubble_fraction = 0.75;
+  step.peak_microbatches = {1};
+  const Caption caption{.schedule = "measured", .unit = "ms", .is_step = true};
+  const std::string svg = to_svg(step, caption);
+  for (const char* part :
+       {"measured: 4 ms, 1 microbatch, 75.0 % without computation", "<title>waits for the data axis from 1 to 3</title>",
+        "<title>waits for loss, norm or ties from 3 to 4</title>", "height=\"5\" fill=\"#8a7f6d\"", ">communication</text>",
+        "prefers-color-scheme: dark"})
+    EXPECT_THAT(svg, HasSubstr(part));
+  EXPECT_THAT(to_svg(step, {"1f1b", 1, 1}), Not(testing::ContainsRegex("waits|communication")));
+}
+
 TEST(Render, ChromeTraceNamesWhatARankWaitsFor) {
   const std::string trace = to_chrome_trace(two_by_two());
   EXPECT_THAT(trace, HasSubstr(R"({"ph":"X","name":"for a transfer","pid":1,"tid":11,"ts":0,"dur":1000})"));
