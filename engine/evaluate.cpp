@@ -44,8 +44,7 @@ nlohmann::ordered_json settings_of(const Config& saved) {
 }
 
 // What the command names must be what is evaluated, all of it.
-void refuse_other_keys(const std::vector<std::string>& overrides, const Config& config, const std::string& model,
-                       const std::string& data) {
+void refuse_other_keys(const Config& config, const std::string& model, const std::string& data) {
   const auto refuse = [&](const char* key, const char* advice) {
     throw ConfigError(fmt::format("--set {}: trivet evaluate {} {} says what is evaluated; {}", key, printable(model),
                                   printable(data), advice));
@@ -54,14 +53,24 @@ void refuse_other_keys(const std::vector<std::string>& overrides, const Config& 
   if (config.data.train != data || !config.data.sources.empty() || !config.data.validation.empty())
     refuse("data.train, data.sources and data.validation", "name the data there");
   if (config.data.validation_fraction != 0) refuse("data.validation_fraction", "all of the data are evaluated");
+}
+
+// Before the config is read, which would say what training needs for them.
+void refuse_keys_of_training(const std::vector<std::string>& overrides, const std::string& model, const std::string& data) {
   for (const char* key :
-       {"training.evaluate_samples", "training.evaluate_every", "training.evaluate_every_epochs", "data.grows"})
-    if (gives(overrides, key)) refuse(key, "this key is for training");
+       {"training.evaluate_samples", "training.evaluate_every", "training.evaluate_every_epochs", "data.grows", "run.directory",
+        "checkpoint.directory", "timeline.step", "csv_monitor.enabled", "tensorboard.enabled", "flops_profiler.enabled",
+        "comms_logger.enabled", "wall_clock_breakdown", "memory_breakdown"})
+    if (gives(overrides, key))
+      throw ConfigError(
+          fmt::format("--set {}: trivet evaluate {} {} trains nothing and writes no files; this key is for training", key,
+                      printable(model), printable(data)));
 }
 
 }  // namespace
 
 Config evaluation_config(const std::string& model, const std::string& data, const std::vector<std::string>& overrides) {
+  refuse_keys_of_training(overrides, model, data);
   const trainer::SavedModel saved(model, kSource);
   nlohmann::ordered_json json = saved.step() ? settings_of(saved.config()) : nlohmann::ordered_json::object();
   json["model"]["from"] = model;
@@ -74,7 +83,7 @@ Config evaluation_config(const std::string& model, const std::string& data, cons
   const bool any_length = description.type == model::Type::Llama && description.sequence_length > kUsualLength;
   if (any_length && !gives(overrides, "model.sequence_length")) json["model"]["sequence_length"] = kUsualLength;
   Config config = trainer::load_with_model({.path = kSource, .overrides = overrides, .text = json.dump()});
-  refuse_other_keys(overrides, config, model, data);
+  refuse_other_keys(config, model, data);
   config.data.only_evaluated = true;
   if (config.model.objective == model::Objective::Dpo)
     throw ConfigError(fmt::format(

@@ -79,7 +79,7 @@ class Picture {
         for (const TimedInstruction& timed : rank)
           if (drawn(timed)) lengths.push_back(timed.end - timed.start);
     }
-    scale_ = std::max(900 / makespan_, std::min(16 / shorter_quarter(std::move(lengths)), 2600 / makespan_));
+    scale_ = std::max(900 / makespan_, std::min(16 / median_of(std::move(lengths)), 2600 / makespan_));
   }
 
   std::string draw() {
@@ -103,12 +103,12 @@ class Picture {
  private:
   static double height_of(const Panel& panel) { return kTop + kRow * static_cast<double>(panel.timeline.ranks.size()) + kTime; }
 
-  // Three quarters of the boxes have room for two digits, unless that makes the picture too wide.
-  static double shorter_quarter(std::vector<double> lengths) {
+  // Half of the boxes have room for two digits, unless that makes the picture too wide.
+  static double median_of(std::vector<double> lengths) {
     if (lengths.empty()) return std::numeric_limits<double>::infinity();
-    const auto quarter = lengths.begin() + std::ssize(lengths) / 4;
-    std::ranges::nth_element(lengths, quarter);
-    return *quarter;
+    const auto middle = lengths.begin() + std::ssize(lengths) / 2;
+    std::ranges::nth_element(lengths, middle);
+    return *middle;
   }
 
   void draw_panel(const Panel& panel, double top, double width) {
@@ -202,7 +202,7 @@ class Picture {
     const auto entry = [&](const char* colour, const char* name) {
       out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"13\" height=\"13\" fill=\"{}\"/>\n", x, y - 11, colour);
       out_ += text_at(x + 18, y, name);
-      x += 30 + 6 * static_cast<double>(std::string_view(name).size());
+      x += 34 + 6.2 * static_cast<double>(std::string_view(name).size());
     };
     for (const auto& [name, colour] : causes_) entry(colour, name.data());
     if (has_strips_) entry(kStripColour, "communication");

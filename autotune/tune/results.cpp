@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "autotune/replace_file.h"
@@ -10,6 +11,7 @@
 #include "autotune/tune/metric.h"
 #include "core/bounded_json.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trivet::autotune {
 namespace {
@@ -117,6 +119,14 @@ void ResultFolders::refuse_foreign() {
         fmt::format("autotuning.results_dir: {} holds results that trivet tune did not write ({}); name another "
                     "folder",
                     results_, entry.name));
+  }
+  for (const DirectoryEntry& entry : files_.list(experiments_)) {
+    const bool may_be_trial =
+        entry.name.size() > 1 && entry.name[0] == 'z' && std::isdigit(static_cast<unsigned char>(entry.name[1]));
+    if (!may_be_trial || !entry.name.ends_with(".json") || is_experiment(files_, experiments_ + "/" + entry.name)) continue;
+    throw ConfigError(
+        fmt::format("autotuning.exps_dir: {} holds experiments that trivet tune did not write ({}); name another folder",
+                    experiments_, printable(entry.name)));
   }
 }
 

@@ -25,6 +25,18 @@ constexpr int64_t kDiskLimitBytes = 4096;  // PATH_MAX
 constexpr int64_t kOriginLimitBytes = 128;
 constexpr std::chrono::milliseconds kLockInterval{50};
 
+// Whether only a store names something so: another program's ".tmp-work" is not removed.
+bool is_left_over(std::string_view name) {
+  const auto is_of_step = [](std::string_view rest) {
+    constexpr size_t kName = std::string_view("step-").size();
+    return parse_step(std::string(rest.substr(0, rest.find('-', kName)))).has_value();
+  };
+  if (name.starts_with(kTrash)) return is_of_step(name.substr(kTrash.size()));
+  if (!name.starts_with(kTemporary)) return false;
+  const std::string_view rest = name.substr(kTemporary.size());
+  return rest == "origin" || rest == kLatestName || rest == kBestName || rest.starts_with("mark-") || is_of_step(rest);
+}
+
 std::string holder_text(const CheckpointStoreOptions& options) {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host = {'?'};
@@ -319,7 +331,7 @@ void CheckpointStore::require_lock() const {
 void CheckpointStore::clear_leftovers() {
   for (const DirectoryEntry& entry : files_.list(options_.directory)) {
     best_effort("clearing leftovers", [&] {
-      if (entry.name.starts_with(kTemporary) || entry.name.starts_with(kTrash)) return remove_if_there(entry.name);
+      if (is_left_over(entry.name)) return remove_if_there(entry.name);
       if (!entry.name.starts_with(kDisplaced)) return;
       const std::string committed = entry.name.substr(kDisplaced.size());
       if (files_.kind(path(committed)) != EntryKind::Missing) return remove_if_there(entry.name);
@@ -539,8 +551,7 @@ std::vector<int64_t> CheckpointStore::steps_to_remove(const std::vector<SavedSte
 void CheckpointStore::remove_all_but(const std::string& kept) {
   require_in_place();
   for (const DirectoryEntry& entry : files_.list(options_.directory)) {
-    const bool left_over =
-        entry.name.starts_with(kTemporary) || entry.name.starts_with(kTrash) || entry.name.starts_with(kDisplaced);
+    const bool left_over = is_left_over(entry.name) || entry.name.starts_with(kDisplaced);
     if (entry.name == kept || (!left_over && !parse_step(entry.name))) continue;
     remove_if_there(entry.name);
     copies_.forget(entry.name);

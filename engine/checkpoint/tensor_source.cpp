@@ -75,6 +75,29 @@ void check_stored(const TensorSource& source, const Piece& wanted) {
 
 MappedSource::MappedSource(const TensorSource& theirs, Table table) : theirs_(theirs), table_(std::move(table)) {
   for (auto& [name, rows] : table_) tensors_.emplace(name, combined(name, rows));
+  check_all_is_used();
+}
+
+// What nobody uses of a tensor belongs to another model.
+void MappedSource::check_all_is_used() const {
+  struct Use {
+    int64_t first, end;
+    const std::string* name;
+    const TheirRows* rows;
+  };
+  std::map<std::string, std::vector<Use>> uses;
+  for (const auto& [name, all] : table_)
+    for (const TheirRows& rows : all) uses[rows.tensor].push_back({rows.first, rows.first + rows.count, &name, &rows});
+  for (auto& [tensor, of_tensor] : uses) {
+    std::ranges::sort(of_tensor, {}, &Use::first);
+    int64_t end = 0;
+    for (const Use& use : of_tensor) end = use.first <= end ? std::max(end, use.end) : end;
+    const Use& last = of_tensor.back();
+    if (const int64_t stored = shape_of(*last.rows)[0]; end != stored)
+      refuse(theirs_, *last.name, *last.rows,
+             fmt::format("has {} {}, of which row {} and later ones are not used; is this another model?", stored,
+                         last.rows->transposed ? "columns" : "rows", end));
+  }
 }
 
 TensorInfo MappedSource::combined(const std::string& name, std::vector<TheirRows>& all) const {

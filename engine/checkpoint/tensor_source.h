@@ -42,8 +42,9 @@ struct TheirRows {
 class MappedSource final : public TensorSource {
  public:
   using Table = std::map<std::string, std::vector<TheirRows>>;
-  // `theirs` must outlive this. Throws CheckpointError, naming both tensors, if one of theirs is absent, has too few rows, is
-  // transposed but no matrix, or differs from the others of its tensor in dtype or row size.
+  // `theirs` must outlive this. Throws CheckpointError, naming both tensors, if one of theirs is absent, has too few rows
+  // or rows that no tensor of ours has, is transposed but no matrix, or differs from the others of its tensor in dtype or row
+  // size.
   MappedSource(const TensorSource& theirs, Table table);
 
   std::string source() const override { return theirs_.source(); }
@@ -52,6 +53,7 @@ class MappedSource final : public TensorSource {
   void read(std::span<const Piece> wanted) const override;
 
  private:
+  void check_all_is_used() const;
   TensorInfo combined(const std::string& name, std::vector<TheirRows>& rows) const;
   Shape shape_of(const TheirRows& rows) const;
   void read_transposed(const Piece& part, const Shape& theirs) const;

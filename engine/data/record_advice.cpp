@@ -32,6 +32,26 @@ std::string longest_text(const nlohmann::json& object) {
   return longest;
 }
 
+// Published pairs of a question and its answer: P3 and FLAN, MetaMathQA, NuminaMath, CNN/DailyMail ...
+std::string advice_for_answer(const nlohmann::json& object) {
+  constexpr std::array<std::string_view, 12> questions{"prompt", "instruction", "question", "query",   "problem", "inputs",
+                                                       "input",  "source",      "context",  "article", "human",   "document"};
+  constexpr std::array<std::string_view, 12> answers{"completions", "response", "answer",  "solution",  "targets", "output",
+                                                     "outputs",     "target",   "summary", "assistant", "answers", "responses"};
+  const auto first_in = [&](const auto& names) {
+    const auto found = std::ranges::find_if(names, [&](std::string_view name) {
+      const auto at = object.find(name);
+      return at != object.end() && (at->is_string() || at->is_array());
+    });
+    return found == names.end() ? std::string_view() : *found;
+  };
+  const std::string_view question = first_in(questions), answer = first_in(answers);
+  if (question.empty() || answer.empty()) return "";
+  const std::string rest = fmt::format("\"{}\"{} as \"completion\"", answer,
+                                       object[std::string(answer)].is_array() ? ", a text instead of a list," : "");
+  return question == "prompt" ? "write " + rest : fmt::format("write \"{}\" as \"prompt\", and {}", question, rest);
+}
+
 }  // namespace
 
 std::string advice_for_record(const nlohmann::json& object) {
@@ -48,6 +68,7 @@ std::string advice_for_record(const nlohmann::json& object) {
   for (const RecordLayout& layout : layouts)
     if (std::ranges::all_of(layout.keys, [&](std::string_view key) { return object.contains(key); }))
       return std::string(layout.advice);
+  if (const std::string advice = advice_for_answer(object); !advice.empty()) return advice;
   const std::string text = longest_text(object);
   return text.empty() ? "" : fmt::format("if \"{0}\" is the text, write it as \"text\"", printable(text, 40));
 }

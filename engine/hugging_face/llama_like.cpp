@@ -194,7 +194,8 @@ void write_scaling(const model::RotaryScaling& scaling, OrderedJson& json) {
     written["attention_factor"] = scaling.attention_factor;
 }
 
-// Whether all layers have a window; layers that differ are refused. `window`: the model has one.
+}  // namespace
+
 bool layers_slide(ConfigFile& file, int64_t layers, bool window) {
   const std::vector<std::string> types = file.texts("layer_types");
   if (types.empty()) {
@@ -210,8 +211,6 @@ bool layers_slide(ConfigFile& file, int64_t layers, bool window) {
                            window ? fmt::format(", or \"{}\" for all of them", kSliding) : ", as the model has no window"));
   return types.front() == kSliding;
 }
-
-}  // namespace
 
 void read_window(ConfigFile& file, std::optional<int64_t> fallback, OrderedJson& model) {
   if (file.is_null("sliding_window")) return;

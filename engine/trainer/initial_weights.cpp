@@ -53,7 +53,11 @@ void check_same_vocabulary(const SavedModel& initial, const std::string& path, c
   if (initial.config().vocabulary.kind != VocabularyKind::Size || tokens == 0 || rows == tokens ||
       (kind != VocabularyKind::Bytes && kind != VocabularyKind::Characters))
     return;
-  if (initial.tokenizer_path().empty()) refuse_without_tokenizer(initial, path, config);
+  if (initial.tokenizer_path().empty()) {
+    // Bytes that the config asks for, with rows to spare, are taken: the model may be one of bytes.
+    if (kind == VocabularyKind::Bytes && rows > tokens) return;
+    refuse_without_tokenizer(initial, path, config);
+  }
   throw ConfigError(
       fmt::format("{}: {} {}: model.vocabulary is {} ({} tokens), but the embedding of this model has {} rows, one for each "
                   "token of its tokenizer; leave the key out to use that tokenizer",

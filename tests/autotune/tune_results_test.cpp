@@ -129,6 +129,12 @@ TEST_F(Results, ThoseOfAnotherProgramAreRefused) {
         ThrowsMessage<ConfigError>(HasSubstr("autotuning.results_dir: /a/results holds results that trivet tune did not "
                                              "write (z0_gas2_tmbspg1); name another folder")));
   EXPECT_TRUE(exists("/a/results/z0_gas2_tmbspg1/exp.json"));
+  files.remove("/a/results/z0_gas2_tmbspg1/exp.json");
+  write_text(files, "/exps/z0_gas2_tmbspg1.json", R"({"name": "z0_gas2_tmbspg1", "ds_config": {}})");
+  EXPECT_THAT(
+      [&] { ResultFolders(files, config.autotuning, true); },
+      ThrowsMessage<ConfigError>(HasSubstr("autotuning.exps_dir: /exps holds experiments that trivet tune did not write "
+                                           "(z0_gas2_tmbspg1.json); name another folder")));
 }
 
 TEST_F(Results, ARecordWithImpossibleValuesIsNotFound) {

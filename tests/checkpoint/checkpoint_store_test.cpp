@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <optional>
+#include <set>
 
 #include "tests/checkpoint/participant_threads.h"
 #include "tests/checkpoint/sample_tensors.h"
@@ -450,14 +451,18 @@ TEST_F(CheckpointStoreTest, LeftoversOfAKilledJobAreRemovedAndADisplacedStepIsAd
   std::filesystem::create_directories(root / ".tmp-step-00000030-run-0" / "deep");
   std::filesystem::create_directory(root / ".trash-step-00000001");
   std::ofstream(root / ".tmp-latest") << "x";
+  for (const char* name : {".tmp-work", ".trash-list", ".tmp-step-one"}) std::ofstream(root / name) << "of another program";
   std::filesystem::rename(root / "step-00000020", root / ".old-step-00000020");
   EXPECT_EQ(open_newest(real_file_system(), directory_.path()).step(), 20);  // even before anything is tidied up
 
   CheckpointStore store = make_store("run-2");
   store.acquire({});
   EXPECT_THAT(steps(), ElementsAre(10, 20));
+  std::set<std::string> hidden;
   for (const auto& entry : std::filesystem::directory_iterator(root))
-    EXPECT_FALSE(entry.path().filename().string().starts_with(".t") || entry.path().filename().string().starts_with(".old"));
+    if (const std::string name = entry.path().filename(); name.starts_with(".t") || name.starts_with(".old"))
+      hidden.insert(name);
+  EXPECT_THAT(hidden, ElementsAre(".tmp-step-one", ".tmp-work", ".trash-list"));
 }
 
 TEST_F(CheckpointStoreTest, ADamagedStepOnOneRankIsPassedOverByAll) {

@@ -1,6 +1,7 @@
 // Tests tensors that are made of rows of other tensors, as weights of another program would be.
 #include "engine/checkpoint/tensor_source.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -128,6 +129,11 @@ TEST(MappedSource, NamesBothTensorsOfABadTable) {
   expect_refused({{"wide", 4, 2, true}}, "their.file: tensor \"wide\", needed for ours, has 5 columns, but 4 to 5 are needed");
   expect_refused({{"bias", 0, 0, true}},
                  "their.file: tensor \"bias\", needed for ours, has the shape [4], but a matrix is needed");
+  for (const TheirRows& part : {TheirRows{"q", 0, 3}, TheirRows{"q", 1, 2}})
+    expect_refused({part},
+                   fmt::format("their.file: tensor \"q\", needed for ours, has 4 rows, of which row {} and later ones are "
+                               "not used; is this another model?",
+                               part.first == 0 ? 3 : 0));
   expect_refused({{"q"}, {"wide"}},
                  "their.file: tensor \"wide\", needed for ours, is float32 [2, 5], which does not continue float32 [4, 3]");
 }

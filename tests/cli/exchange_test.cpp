@@ -386,7 +386,20 @@ TEST_F(Exchange, EvaluateMeasuresTheLossOfACheckpointAndOfAModel) {
   for (const char* other : {"model.from=two", "data.train=pairs.jsonl", "data.validation=pairs.jsonl",
                             "data.validation_fraction=0.5", "training.evaluate_samples=3"})
     EXPECT_THAT(refused(std::string("evaluate one held_out.txt --set ") + other),
-                HasSubstr("evaluate one held_out.txt says what"));
+                testing::ContainsRegex("evaluate one held_out.txt (says what|trains nothing and writes no files)"));
+  for (const char* other : {"run.directory=r", "training.evaluate_every=3", "tensorboard.enabled=true"})
+    EXPECT_THAT(refused(std::string("evaluate one held_out.txt --set ") + other), HasSubstr("this key is for training"));
+}
+
+// Such a model may have rows to spare, as all others.
+TEST_F(Exchange, AModelOfBytesIsUsedWithBytesAsTheConfigSays) {
+  run("train config.json --set data.train=text.txt --set model.vocabulary=bytes --set model.vocabulary_rows=320 --set "
+      "model.layers=1 --set "
+      "model.hidden_size=8 --set model.heads=2 --set model.sequence_length=8 --set training.steps=1");
+  run("checkpoint export hf one --output back");
+  EXPECT_EQ(nlohmann::json::parse(run("evaluate --json one text.txt").text).at("loss"),
+            nlohmann::json::parse(run("evaluate --json back text.txt --set model.vocabulary=bytes").text).at("loss"));
+  EXPECT_THAT(refused("evaluate back text.txt"), HasSubstr("the folder back has no tokenizer"));
 }
 
 // The rows of the embedding belong to the characters that the run had, not to as many others.

@@ -105,6 +105,23 @@ TEST_F(PublishedLayouts, Alpaca) {
           "as \"completion\""));
 }
 
+// P3 and FLAN, MetaMathQA, NuminaMath, CNN/DailyMail, and what programs write.
+TEST_F(PublishedLayouts, QuestionsWithAnswersUnderOtherNames) {
+  for (const auto& [line, advice] :
+       {std::pair(R"({"prompt": "two and two", "response": "is four"})", R"(: write "response" as "completion")"),
+        {R"({"inputs": "two and two", "targets": "is four", "task": "sum"})",
+         R"(: write "inputs" as "prompt", and "targets" as "completion")"},
+        {R"({"query": "two and two", "response": "is four"})",
+         R"(: write "query" as "prompt", and "response" as "completion")"},
+        {R"({"problem": "two and two", "solution": "is four"})", R"(: write "problem" as "prompt", and "solution" as)"},
+        {R"({"article": "two and two", "summary": "is four"})", R"(: write "article" as "prompt", and "summary" as)"},
+        {R"({"prompt": "two and two", "completions": ["is four"]})",
+         R"(: write "completions", a text instead of a list, as "completion")"}}) {
+    write("answers.jsonl", std::string(line) + "\n");
+    EXPECT_THAT(prepared({"answers.jsonl"}), HasSubstr(advice)) << line;
+  }
+}
+
 TEST_F(PublishedLayouts, UltraChat) {
   write("train_0.jsonl", "{\"id\":\"0\",\"data\":[\"How are you?\",\"Well.\"]}\n");
   EXPECT_THAT(

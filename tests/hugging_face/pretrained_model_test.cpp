@@ -212,6 +212,14 @@ TEST_F(PretrainedModelTest, ReadsWindowsOfMistral) {
   EXPECT_EQ(describe(small_llama_as("mistral"), R"("sliding_window": 3)").config.model.attention_window, 3);
   EXPECT_EQ(describe(small_llama_as("mistral"), R"("sliding_window": null)").config.model.attention_window, 0);
   EXPECT_EQ(describe(small_llama_as("mistral"), R"("rope_theta": 1e6)").config.model.attention_window, 4096);
+  EXPECT_EQ(describe(small_llama_as("mistral"), R"("layer_types": ["full_attention"])").config.model.attention_window, 0);
+  EXPECT_EQ(describe(small_llama_as("mistral"), R"("layer_types": ["sliding_attention"])").config.model.attention_window, 4096);
+  expect_config_refused(small_llama_as("mistral"), R"("layer_types": ["sliding_attention", "full_attention"])",
+                        "c.json: layer_types: [\"sliding_attention\",\"full_attention\"] is not accepted; use "
+                        "\"full_attention\" for all 1 layers, or \"sliding_attention\" for all of them");
+  expect_config_refused(small_llama_as("mistral"), R"("is_causal": false)",
+                        "c.json: is_causal: false is not accepted; the models that are read here see the tokens before each "
+                        "alone; use true");
 }
 
 TEST_F(PretrainedModelTest, ReadsWindowsOfQwenIfAllLayersHaveThem) {
