@@ -8,6 +8,7 @@
 
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
+#include "model/family.h"
 
 namespace trivet {
 namespace {
@@ -74,7 +75,7 @@ std::vector<std::string> auto_lines_in_short(const Config& config) {
   if (config.automatic.size() <= kFew) return auto_lines(config);
   std::string values;
   for (const AutoKey& key : most_important_first(config.automatic)) {
-    const GivenKey* given = find_given(config, key.path);
+    const GivenKey* given = config::find_given(config, key.path);
     const bool has_value = given && given->value != "null";
     values += fmt::format("{}{}{}", values.empty() ? "" : ", ", key.path, has_value ? " " + given->value : "");
   }

@@ -20,6 +20,7 @@
 #include "engine/config/sample_curriculum.h"
 #include "engine/config/suggest.h"
 #include "engine/config/vocabulary_rows.h"
+#include "model/family.h"
 
 namespace trivet {
 namespace {

@@ -204,6 +204,9 @@ void drop_nulls(nlohmann::json& json) {
 std::vector<Message> messages_at(const nlohmann::json& object, const char* key, ChatTemplate chat_template, LineFacts& facts) {
   const MessageJson& messages = object.at(key);
   if (!messages.is_array()) refuse_line(fmt::format("\"{}\" is {}; it must be a list", key, messages.type_name()));
+  if (!messages.empty() && messages.front().is_string())
+    refuse_line(fmt::format("\"{}\" is a list of texts; write {} with \"role\" and \"content\"", key,
+                            key == std::string_view("messages") ? "each as an object" : "one text, or a list of objects"));
   if (chat_template == ChatTemplate::None)
     refuse_line(
         fmt::format("has {}\"{}\", which need a chat template: \"chatml\", \"llama-2\" or \"llama-3\" (data.chat_template, or "

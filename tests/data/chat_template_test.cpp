@@ -177,6 +177,7 @@ TEST(JsonLines, SayTheFileAndTheLineThatIsWrong) {
   refused("{\"messages\": []}",
           "has \"messages\", which need a chat template: \"chatml\", \"llama-2\" or \"llama-3\" (data.chat_template, or "
           "--chat-template of `trivet data prepare`)");
+  refused("{\"messages\": [\"a\"]}", "\"messages\" is a list of texts; write each as an object with \"role\" and \"content\"");
   refused(std::string(100, '['), "is nested deeper than 64 levels");
   const auto chat = [&](const std::string& messages, const std::string& message) {
     expect_error([&] { documents_of_line("{\"messages\": " + messages + "}", {.chat_template = ChatTemplate::ChatMl}); },

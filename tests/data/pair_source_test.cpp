@@ -177,6 +177,8 @@ TEST(PairLines, SayWhatIsWrong) {
   refused(R"({"prompt": "a", "chosen": "", "rejected": "b"})", R"("chosen" is empty; an answer must have a text)");
   refused(R"({"prompt": "a", "chosen": "b", "rejected": ""})", R"("rejected" is empty; an answer must have a text)");
   refused(R"({"prompt": "a", "chosen": "b", "rejected": 5})", R"("rejected" is number; it must be a string)");
+  refused(R"({"prompt": "a", "chosen": ["b"], "rejected": ["c"]})",
+          R"("chosen" is a list of texts; write one text, or a list of objects with "role" and "content")");
   refused(
       R"({"prompt": "", "chosen": "b", "rejected": "cd"})",
       "an answer has no token that the model could be asked for: with an empty prompt, and in a vocabulary without an end of "
