@@ -100,12 +100,12 @@ std::vector<Candidate> by_preference(std::vector<Candidate> rest) {
   std::vector<Candidate> ordered;
   while (!rest.empty()) {
     const double fastest = seconds(*std::ranges::min_element(rest, {}, seconds));
-    const auto others = std::ranges::stable_partition(
-        rest, [&](const Candidate& candidate) { return seconds(candidate) < (1 + kTie) * fastest; });
-    std::vector<Candidate> ties(rest.begin(), others.begin());
+    const auto others = std::stable_partition(
+        rest.begin(), rest.end(), [&](const Candidate& candidate) { return seconds(candidate) < (1 + kTie) * fastest; });
+    std::vector<Candidate> ties(rest.begin(), others);
     std::ranges::stable_sort(ties, {}, [](const Candidate& candidate) { return candidate.step.bytes.total(); });
     ordered.insert(ordered.end(), ties.begin(), ties.end());
-    rest.erase(rest.begin(), others.begin());
+    rest.erase(rest.begin(), others);
   }
   return ordered;
 }
