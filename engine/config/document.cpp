@@ -454,7 +454,8 @@ std::string Document::advice_on_unknown(const JsonMember& member, const std::str
   const std::string within = section.empty() ? "" : section + ".";
   if (const std::string advice = advice_on_data_axis(section, member.key); !advice.empty()) return "; " + advice;
   if (const std::string advice = advice_on_dtype(section, member.key); !advice.empty()) return "; " + advice;
-  if (const std::string meant = key_meant_by(member.key); !meant.empty()) {
+  const bool is_elsewhere = !section.empty() && !table_.sections_with(member.key).empty();  // as it is: "block_size" of aio
+  if (const std::string meant = key_meant_by(member.key); !meant.empty() && !is_elsewhere) {
     unknown_values_.push_back(meant);
     const bool is_here = meant.starts_with(within) && meant.find('.', within.size()) == std::string::npos;
     return is_here ? fmt::format("; did you mean {}?", quoted(meant.substr(within.size()))) : "; use " + meant;

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "core/printable.h"
 
@@ -32,6 +33,27 @@ bool is_number(const std::string& word) {
   return i == word.size();
 }
 
+// "9.223372e+18", as DeepSpeed writes the values of a config: exact, where a double is not. None: a fraction, or above 63 bits.
+std::optional<int64_t> large_integer(const std::string& word) {
+  const size_t exponent_at = word.find_first_of("eE");
+  int exponent = 0;
+  if (exponent_at != std::string::npos) {
+    const size_t first = exponent_at + (word[exponent_at + 1] == '+' ? 2 : 1);
+    if (std::from_chars(word.data() + first, word.data() + word.size(), exponent).ec != std::errc()) return std::nullopt;
+  }
+  std::string digits = word.substr(0, exponent_at);
+  if (const size_t point = digits.find('.'); point != std::string::npos) {
+    exponent -= static_cast<int>(digits.size() - point - 1);
+    digits.erase(point, 1);
+  }
+  for (; exponent < 0 && digits.ends_with('0'); ++exponent) digits.pop_back();
+  if (exponent < 0 || exponent > 18) return std::nullopt;
+  digits.append(static_cast<size_t>(exponent), '0');
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  return error == std::errc() && end == digits.data() + digits.size() ? std::optional(value) : std::nullopt;
+}
+
 }  // namespace
 
 std::string read_number(const std::string& word, JsonNode& node) {
@@ -52,6 +74,9 @@ std::string read_number(const std::string& word, JsonNode& node) {
   } else if (std::trunc(node.number) == node.number && std::abs(node.number) <= kLargestExactInteger) {
     node.is_integer = true;
     node.integer = static_cast<int64_t>(node.number);
+  } else if (const auto integer = large_integer(word)) {
+    node.is_integer = true;
+    node.integer = *integer;
   }
   return "";
 }

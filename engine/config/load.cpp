@@ -101,7 +101,9 @@ void take_rate_for_null(Config& config) {
 }
 
 // A number of the model that has no effect, as its line says, must have none on what builds the model, either.
+// Models of images are built from what they have alone.
 void leave_out_of_other_models(Config& config) {
+  if (model::family_of(config.model.type).reads_images) return;
   Config defaults;
   defaults.model.type = config.model.type;
   set_dependent_defaults(defaults);

@@ -170,9 +170,8 @@ TEST(NotUsed, ParametersAreOffloadedAtStage3Only) {
 // What builds a model reads the config's description, and must not find there what "takes effect only when ...".
 TEST(NotUsed, NumbersOfOtherModelsAreAsIfLeftOut) {
   int tried = 0;
-  const std::string images = R"("sequential", "input": [1, 8, 8], "network": ["flatten", "dense 2"])";
-  for (const std::string& type : {std::string("\"gpt\""), std::string("\"llama\""), images}) {
-    const std::string text = R"({"train_batch_size": 1, "model": {"type": )" + type + "}}";
+  for (const std::string type : {"gpt", "llama"}) {
+    const std::string text = R"({"train_batch_size": 1, "model": {"type": ")" + type + R"("}})";
     const Config without = parse_config(text, "t");
     for (const config::KeyEntry& entry : config::key_table().entries()) {
       const bool is_number = entry.type == config::KeyType::Number || entry.type == config::KeyType::Integer;
@@ -190,6 +189,18 @@ TEST(NotUsed, NumbersOfOtherModelsAreAsIfLeftOut) {
     }
   }
   EXPECT_GT(tried, 30);
+}
+
+// As DeepSpeed prints the config of a run. The second and third are no numbers of 63 bits, of which double cannot tell.
+TEST(Integers, MayHaveAnExponent) {
+  const auto live = [](const std::string& number) {
+    return parsed(R"({"zero_optimization": {"stage": 3, "stage3_max_live_parameters": )" + number + "}}")
+        .zero.stage3_max_live_parameters;
+  };
+  EXPECT_EQ(live("9.223372e+18"), 9223372000000000000);
+  EXPECT_EQ(live("1.50E16"), 15000000000000000);
+  for (const char* number : {"9.3e18", "1e19", "9007199254740993.5"}) EXPECT_THROW(live(number), ConfigError) << number;
+  EXPECT_EQ(live("9007199254740993.0"), 9007199254740993);
 }
 
 TEST(NotUsed, InitialWeightsNeedNoDeviation) {
