@@ -274,9 +274,21 @@ std::string world_of(const std::vector<Host>& hosts) {
   return fmt::format("{}", fmt::join(parts, "@"));
 }
 
+namespace {
+
+// DeepSpeed numbers the ranks so, whatever the order in which --include names hosts and slots.
+std::vector<Host> in_order_of(const std::vector<Host>& hosts, std::vector<Host> chosen) {
+  const auto place = [&](const Host& one) { return std::ranges::find(hosts, one.name, &Host::name) - hosts.begin(); };
+  std::ranges::sort(chosen, {}, place);
+  for (Host& host : chosen) std::ranges::sort(host.slots);
+  return chosen;
+}
+
+}  // namespace
+
 std::vector<Host> filter_hosts(const std::vector<Host>& hosts, const std::string& include, const std::string& exclude) {
   if (!include.empty() && !exclude.empty()) throw ConfigError("--include and --exclude exclude each other; give one of them");
-  if (!include.empty()) return parse_filter(include, "--include", hosts);
+  if (!include.empty()) return in_order_of(hosts, parse_filter(include, "--include", hosts));
   if (exclude.empty()) return hosts;
   std::vector<Host> left = hosts;
   for (const Host& out : parse_filter(exclude, "--exclude", hosts)) {

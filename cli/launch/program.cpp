@@ -63,11 +63,25 @@ void become_rank(const Start& how, pid_t launcher, const cpu_set_t& cores, int n
 
 }  // namespace
 
+namespace {
+
+// What to do with a file of this folder that the system cannot start.
+std::string how_to_start(const std::string& name) {
+  const std::string path = name.find('/') == std::string::npos ? "./" + name : name;
+  std::error_code absent;
+  if (!std::filesystem::is_regular_file(path, absent)) return "";
+  if (name.ends_with(".py")) return fmt::format("; for a script of Python write: python3 {}", printable(name));
+  return is_executable_file(path) ? fmt::format("; for the program in this folder write {}", printable(path))
+                                  : fmt::format("; if it is a program, make it executable: chmod +x {}", printable(path));
+}
+
+}  // namespace
+
 std::string find_program(const std::string& name, const std::string& path_variable) {
   if (name == "trivet") return std::filesystem::read_symlink("/proc/self/exe");
   if (name.find('/') != std::string::npos) {
     if (is_executable_file(name)) return name;
-    throw ConfigError(fmt::format("{}: is not an executable file", printable(name)));
+    throw ConfigError(fmt::format("{}: is not an executable file{}", printable(name), how_to_start(name)));
   }
   std::istringstream folders(path_variable);
   for (std::string folder; std::getline(folders, folder, ':');) {
@@ -76,8 +90,10 @@ std::string find_program(const std::string& name, const std::string& path_variab
   }
   if (name == "train" || name == "tune")
     throw ConfigError(fmt::format("{}: no such program in PATH; to train with this executable write trivet {}", name, name));
+  const std::string advice = how_to_start(name);
   throw ConfigError(
-      fmt::format("{}: no such program in PATH; for a program in this folder write ./{}", printable(name), printable(name)));
+      fmt::format("{}: no such program in PATH{}", printable(name),
+                  advice.empty() ? fmt::format("; for a program in this folder write ./{}", printable(name)) : advice));
 }
 
 std::string path_of(const comm::Environment& environment) {

@@ -413,6 +413,12 @@ TEST_F(HostFile, EachRankHasAGpuOfItsOwnAmongThoseThatAreShown) {
       << "ranks that train on the CPU";
 }
 
+TEST_F(HostFile, AFileThatIsNoProgramGetsTheCommandThatStartsIt) {
+  const std::string script = folder_.write("train.py", "print(1)"), text = folder_.write("job", "#!/bin/sh\n");
+  EXPECT_THAT(run({"--num_gpus", "1", script}).output, HasSubstr("; for a script of Python write: python3 " + script));
+  EXPECT_THAT(run({"--num_gpus", "1", text}).output, HasSubstr("; if it is a program, make it executable: chmod +x " + text));
+}
+
 // Nothing is started on the host under another user than the one who asked for it.
 TEST_F(HostFile, NamesNoOtherUserOfThisHost) {
   EXPECT_THAT(run({"-H", with("nobody-else@localhost slots=1\n"), "/bin/true"}).output,
