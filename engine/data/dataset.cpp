@@ -337,6 +337,7 @@ void open_validation(const DataOptions& options, const std::string& path, Datase
   check_same_tokenizer(options, "data.validation", options.data.validation, validation, dataset.tokenizer, path);
   dataset.validation = checked(validation.tokens, dataset.vocabulary_size, options.data.validation);
   dataset.notes.insert(dataset.notes.end(), validation.notes.begin(), validation.notes.end());
+  dataset.validation_files = validation.files;
 }
 
 // `tokenizer`, unless it is null, is the one that texts are encoded with, and that of token files: that of the source `from`.
@@ -379,6 +380,20 @@ void note_shared_files(const DataOptions& options, std::vector<Dataset>& dataset
                   options.data.sources.size(), shared.size() == 1 ? "it holds" : "they hold"));
 }
 
+// It does not tell how well a model does on what it has not seen, but somebody may want to look at it.
+void note_validation_that_is_trained_on(std::vector<Dataset>& datasets) {
+  MetFiles met;
+  for (const Dataset& dataset : datasets)
+    for (const std::string& file : dataset.files) met.is_new(file);
+  std::vector<std::string> shared;
+  for (const std::string& file : datasets[0].validation_files)
+    if (!met.is_new(file)) shared.push_back(file);
+  if (!shared.empty())
+    datasets[0].notes.push_back(fmt::format(
+        "data.validation: {}{} training data, too, so the validation loss is, in part, that of what was learned by heart",
+        printable(shared[0]), shared.size() == 1 ? " is" : fmt::format(" and {} more files are", shared.size() - 1)));
+}
+
 }  // namespace
 
 DataOptions data_options(const Config& config) {
@@ -410,7 +425,9 @@ bool reads_texts(const DataOptions& options) {
 
 Dataset open_dataset(const DataOptions& options) {
   if (options.data.train.empty()) bad_key(options, "data.train", "is missing; name a text file or a token file");
-  return open_with(options, nullptr, "");
+  std::vector<Dataset> one{open_with(options, nullptr, "")};
+  note_validation_that_is_trained_on(one);
+  return std::move(one[0]);
 }
 
 std::vector<Dataset> open_sources(const DataOptions& options) {
@@ -428,6 +445,7 @@ std::vector<Dataset> open_sources(const DataOptions& options) {
     one.data.validation.clear();
   }
   note_shared_files(options, datasets);
+  note_validation_that_is_trained_on(datasets);
   return datasets;
 }
 

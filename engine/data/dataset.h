@@ -37,11 +37,12 @@ struct Dataset {
   std::shared_ptr<TokenSequence> validation;  // null if there is none
   std::shared_ptr<Tokenizer> tokenizer;       // null for a token file without one
   int64_t vocabulary_size = 0;
-  std::vector<std::string> notes = {};  // what the user should know about the files
-  std::vector<std::string> files = {};  // where the training data are
-  std::string validation_file = {};     // whose data a mixture validates on; empty: it holds out its own
-  int64_t held_out_tokens = 0;          // for validation, which the rest of the data lacks
-  Packing packing = Packing::Stream;    // not Auto
+  std::vector<std::string> notes = {};             // what the user should know about the files
+  std::vector<std::string> files = {};             // where the training data are
+  std::vector<std::string> validation_files = {};  // of data.validation
+  std::string validation_file = {};                // whose data a mixture validates on; empty: it holds out its own
+  int64_t held_out_tokens = 0;                     // for validation, which the rest of the data lacks
+  Packing packing = Packing::Stream;               // not Auto
 };
 
 // Whether some of options.data.train and options.data.sources are not files of tokens, so that a tokenizer is needed.

@@ -180,7 +180,7 @@ Answers answers_of(const LineJson& json, ChatTemplate chat_template, LineFacts& 
   if (as_text && (answers.prompt.empty() || answers.prompt.back().content != json.at("prompt").get<std::string>()))
     refuse_line(
         "\"prompt\" is a text, but not the last message that \"chosen\" and \"rejected\" have in common; make it a list of "
-        "messages, or leave it out");
+        "messages, such as [{\"role\": \"user\", \"content\": ...}]");
   return answers;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "core/printable.h"
 #include "engine/config/config.h"
@@ -235,6 +236,9 @@ std::optional<Images> validation_images(const Config& config, int64_t places, Op
 
 // Which of the test images, data.validation and data.validation_fraction is not used, if there are several.
 std::vector<std::string> notes_on_validation(const Config& config, const OpenedImages& opened) {
+  std::error_code absent;
+  if (!config.data.validation.empty() && std::filesystem::equivalent(config.data.validation, config.data.train, absent))
+    return {"data.validation: its images are those of data.train, so the validation loss is that of what was learned by heart"};
   if (!opened.test) return {};
   const std::string there = fmt::format("{}: there are {} test images", printable(config.data.train), opened.test->count());
   if (!config.data.validation.empty()) return {there + ", which are not used: data.validation names others"};

@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "core/error.h"
 #include "core/file_system.h"
 #include "core/printable.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/config/explain.h"
+#include "engine/config/load.h"
 #include "engine/generation.h"
 #include "engine/hugging_face/import.h"
 #include "engine/trainer/config_checks.h"
@@ -36,9 +40,24 @@ void refuse_to_mix_runs(const Run& run, Checkpoints& checkpoints) {
     refuse_steps(checkpoints.memory()->store(), "checkpoint.memory.directory", "remove this directory on all hosts");
 }
 
+// Which part of the data is trained on, and as what samples, the config says, too.
+void refuse_other_keys_of_data(const Config& config, const checkpoint::LoadedStep& step) {
+  if (step.config().empty()) return;
+  for (const ConfigDifference& change : diff(parse_config(step.config(), step.directory()), config)) {
+    constexpr std::array keys{"data.validation_fraction", "data.validation",    "data.packing", "data.loss_on",
+                              "data.special_tokens",      "data.chat_template", "data.read_as"};
+    if (std::ranges::find(keys, change.path) != keys.end())
+      throw DataError(ExitCode::DataChanged,
+                      fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}, or start over without "
+                                  "--resume",
+                                  config.source, change.path, change.after, step.directory(), change.before, change.before));
+  }
+}
+
 void check_same_data(const Run& run, const checkpoint::LoadedStep& step) {
   const std::string &then = step.run_state().data, now = data_digest(*run.data);
   if (then.empty()) return;  // saved by Engine::save, which does not know the data
+  if (then != now) refuse_other_keys_of_data(run.config, step);
   if (then != now)
     throw DataError(
         ExitCode::DataChanged,

@@ -444,6 +444,10 @@ TEST_F(Train, DoesNotMixRuns) {
 
 TEST_F(Train, DataThatChangedSinceTheCheckpointIsExitCode18) {
   ASSERT_EQ(folder.run("train config.json").code, 0);
+  const Output share = folder.run("train config.json --resume --set training.steps=9 --set data.validation_fraction=0.3");
+  EXPECT_EQ(share.code, 18);
+  EXPECT_THAT(share.errors, HasSubstr("data.validation_fraction: 0.3 does not match checkpoints/step-00000008, which was saved "
+                                      "with "));
   folder.write("text.txt", folder.read("text.txt") + "one more line of a text\n");
   const Output output = folder.run("train config.json --resume --set training.steps=9");
   EXPECT_EQ(output.code, 18);

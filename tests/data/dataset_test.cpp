@@ -1,6 +1,7 @@
 #include "engine/data/dataset.h"
 #include "engine/data/data_error.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -51,6 +52,24 @@ TEST(Dataset, TheLastFractionIsForValidation) {
   const Dataset dataset = open_dataset(options);
   EXPECT_EQ(dataset.tokenizer->decode(all_of(*dataset.train)), "0123456");
   EXPECT_EQ(dataset.tokenizer->decode(all_of(*dataset.validation)), "789");
+}
+
+TEST(Dataset, ValidationThatIsTrainedOnIsTold) {
+  const test::TemporaryFolder folder;
+  folder.write("b.txt", "other text");
+  std::filesystem::create_directory(folder.at("d"));
+  for (const char* name : {"d/a.txt", "d/c.txt"}) folder.write(name, "a text that is long enough");
+  std::filesystem::create_hard_link(folder.at("d/a.txt"), folder.at("same.txt"));
+  const auto notes = [&](const std::string& validation) {
+    DataOptions options = options_for(folder.at("d"), VocabularyKind::Bytes);
+    options.data.validation = folder.at(validation);
+    return fmt::format("{}", fmt::join(open_dataset(options).notes, "\n"));
+  };
+  const auto told = testing::HasSubstr("is training data, too");
+  EXPECT_THAT(notes("b.txt"), testing::Not(told));
+  EXPECT_THAT(notes("d/c.txt"), testing::HasSubstr("data.validation: " + folder.at("d/c.txt") + " is training data, too, so"));
+  EXPECT_THAT(notes("same.txt"), told);
+  EXPECT_THAT(notes("d"), testing::HasSubstr(" and 1 more files are training data, too"));
 }
 
 TEST(Dataset, ValidationMayBeAFileOfItsOwnOrAbsent) {

@@ -191,7 +191,7 @@ TEST(PairLines, SayWhatIsWrong) {
           ChatTemplate::ChatMl);
   refused(R"({"prompt": "b", "chosen": )" + user + R"(, "rejected": )" + user + "}",
           R"("prompt" is a text, but not the last message that "chosen" and "rejected" have in common; make it a list of )"
-          "messages, or leave it out",
+          R"(messages, such as [{"role": "user", "content": ...}])",
           ChatTemplate::ChatMl);
   expect_error(
       [] { DocumentEncoder(bytes_tokenizer(), {.lines = LineKind::Pair}).encode({.path = "a.txt", .text = "a"}); },
