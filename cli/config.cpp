@@ -136,11 +136,16 @@ void check(const ConfigOptions& options) {
   throw *without_model;
 }
 
+// With the keys of the model that it names, if it names one.
+Config with_its_model(const std::string& path, const std::vector<std::string>& overrides = {},
+                      const std::string& init_from = "") {
+  const std::string text = read_config_text(path);
+  const bool is_elsewhere = !init_from.empty() || !model_from_in(text, path, overrides).empty();
+  return is_elsewhere ? trainer::load_with_model({path, overrides, init_from}) : parse_config(text, path, overrides);
+}
+
 void explain_command(const ConfigOptions& options) {
-  const std::string text = read_config_text(options.file);
-  const bool is_elsewhere = !options.init_from.empty() || !model_from_in(text, options.file, options.overrides).empty();
-  const Config config = is_elsewhere ? trainer::load_with_model({options.file, options.overrides, options.init_from})
-                                     : parse_config(text, options.file, options.overrides);
+  const Config config = with_its_model(options.file, options.overrides, options.init_from);
   if (!options.long_form) {
     fmt::print("{}\n", explain_as_json(config));
     return;
@@ -152,7 +157,7 @@ void explain_command(const ConfigOptions& options) {
 }
 
 void diff_command(const ConfigOptions& options) {
-  const auto differences = diff(load_config(options.file), load_config(options.other_file));
+  const auto differences = diff(with_its_model(options.file), with_its_model(options.other_file));
   if (options.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const auto& [path, before, after] : differences) list.push_back({{"key", path}, {"before", before}, {"after", after}});

@@ -98,7 +98,7 @@ void run(const EstimateArguments& arguments) {
                                      .gpus_per_node = arguments.gpus_per_node,
                                      .nodes = arguments.nodes};
   if (arguments.config.empty() == (arguments.parameters == 0))
-    throw ConfigError("estimate: give either a config, or --parameters and --largest-layer");
+    throw ConfigError("estimate: give either a config ({} is enough with --init-from), or --parameters and --largest-layer");
   if (!arguments.config.empty()) {
     const Config config = trainer::load_with_model({arguments.config, {}, arguments.init_from});
     const model::Model model = model_of(config);

@@ -125,8 +125,8 @@ TensorInfo MappedSource::combined(const std::string& name, std::vector<TheirRows
     alike[0] = whole.shape[0];
     if (stored->dtype != whole.dtype || !(alike == whole.shape))
       refuse(theirs_, name, rows,
-             fmt::format("is {} {}, which does not continue {} {}", name_of(stored->dtype), to_string(stored->shape),
-                         name_of(whole.dtype), to_string(whole.shape)));
+             fmt::format("is {} {}, which does not continue \"{}\", {} {}", name_of(stored->dtype), to_string(stored->shape),
+                         printable(all.front().tensor), name_of(whole.dtype), to_string(whole.shape)));
     whole.shape[0] += rows.count;
   }
   return whole;

@@ -134,8 +134,9 @@ TEST(MappedSource, NamesBothTensorsOfABadTable) {
                    fmt::format("their.file: tensor \"q\", needed for ours, has 4 rows, of which row {} and later ones are "
                                "not used; is this another model?",
                                part.first == 0 ? 3 : 0));
-  expect_refused({{"q"}, {"wide"}},
-                 "their.file: tensor \"wide\", needed for ours, is float32 [2, 5], which does not continue float32 [4, 3]");
+  expect_refused(
+      {{"q"}, {"wide"}},
+      "their.file: tensor \"wide\", needed for ours, is float32 [2, 5], which does not continue \"q\", float32 [4, 3]");
 }
 
 TEST(MappedSource, RefusesWhatDoesNotFitBeforeItReads) {
