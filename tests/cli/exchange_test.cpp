@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/cli/padded_model.h"
 #include "tests/cli/program.h"
 
 namespace trivet::test {
@@ -268,6 +269,12 @@ TEST_F(Exchange, AResumedRunIgnoresTheInitialWeights) {
   EXPECT_THAT(run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
 }
 
+TEST_F(Exchange, TheDifferenceOfConfigsIsThatOfTheirModels) {
+  folder.write("of_folder.json", R"({"model": {"from": ")" + kGolden + R"(gpt2"}})");
+  folder.write("as_keys.json", run("config explain of_folder.json").text);
+  EXPECT_THAT(run("config diff of_folder.json as_keys.json").text, testing::Not(HasSubstr("model.layers")));
+}
+
 TEST_F(Exchange, AResumedRunIsNotThatOfOtherWeights) {
   EXPECT_THAT(run("train config.json --init-from " + kGolden + "gpt2").text, testing::Not(HasSubstr("initializer_range")));
   EXPECT_THAT(
@@ -301,25 +308,6 @@ TEST_F(Exchange, RefusesWeightsOfAnotherModel) {
   EXPECT_THAT(refused("train config.json --init-from empty"), HasSubstr("; it is empty"));
   EXPECT_THAT(refused("checkpoint export hf nowhere --output x"), HasSubstr("nowhere"));
   EXPECT_EQ(folder.run("checkpoint import hf nowhere --output x").code, 2);
-}
-
-// A folder of a model whose embedding has 97 rows, with a tokenizer of `tokens` ids, of which only the first three and the last
-// one have a token.
-void write_padded_model(const Folder& folder, const std::string& name, int tokens) {
-  std::filesystem::create_directories(folder.at(name));
-  for (const char* file : {"config.json", "model.safetensors"})
-    std::filesystem::copy_file(kGolden + "qwen2/" + file, folder.at(name + "/" + file));
-  const std::string last = std::to_string(tokens - 1);
-  folder.write(name + "/tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
-  folder.write(name + "/tokenizer.json",
-               R"({"version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
-                   "added_tokens": [{"id": )" +
-                   last + R"(, "content": "<|im_end|>", "single_word": false, "lstrip": false,
-                                     "rstrip": false, "normalized": false, "special": true}],
-                   "pre_tokenizer": {"type": "Whitespace"}, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": false},
-                   "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                             "max_input_chars_per_word": 9, "vocab": {"[UNK]": 0, "a": 1, "b": 2, "<|im_end|>": )" +
-                   last + "}}}");
 }
 
 // The cache of Hugging Face's hub consists of links. A checkpoint needs nothing of the folder that its run began with.
