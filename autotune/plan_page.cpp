@@ -63,18 +63,26 @@ std::vector<double> bytes_over_time(const StepBytes& rank, const std::vector<pip
 }
 
 std::string memory_section(const PlanPage& page) {
+  const double most = std::ranges::max_element(page.ranks, {}, &StepBytes::total)->total();
+  const Unit unit = unit_of_memory(most);
   std::vector<Bar> bars;
   std::vector<std::vector<std::string>> rows{{"pipeline rank"}};
-  for (const NamedValue& part : parts_of(page.ranks.front())) rows[0].push_back(fmt::format("{} GiB", part.name));
-  rows[0].push_back("total GiB");
+  for (const NamedValue& part : parts_of(page.ranks.front())) rows[0].push_back(fmt::format("{} {}", part.name, unit.name));
+  rows[0].push_back(fmt::format("total {}", unit.name));
   for (size_t r = 0; r < page.ranks.size(); ++r) {
     bars.push_back({fmt::format("rank {}", r), parts_of(page.ranks[r])});
     auto& row = rows.emplace_back(std::vector{std::to_string(r)});
-    for (const NamedValue& part : bars.back().parts) row.push_back(fmt::format("{:.2f}", part.value / kGib));
-    row.push_back(fmt::format("{:.2f}", page.ranks[r].total() / kGib));
+    for (const NamedValue& part : bars.back().parts) row.push_back(fmt::format("{:.2f}", part.value / unit.size));
+    row.push_back(fmt::format("{:.2f}", page.ranks[r].total() / unit.size));
   }
-  return "<h2>Memory of each pipeline rank</h2>\n" +
-         stacked_bars(bars, {.limit = page.usable_bytes, .limit_name = "a run can use", .unit = kGib, .unit_name = "GiB"}) +
+  constexpr double kInSight = 0.02;  // bars that are shorter on the scale of the limit are drawn without it
+  const bool shows_limit = most >= kInSight * page.usable_bytes;
+  const std::string limit = shows_limit ? "" : fmt::format("<p>a run can use {:.1f} GiB</p>\n", page.usable_bytes / kGib);
+  return "<h2>Memory of each pipeline rank</h2>\n" + limit +
+         stacked_bars(bars, {.limit = shows_limit ? page.usable_bytes : 0,
+                             .limit_name = "a run can use",
+                             .unit = unit.size,
+                             .unit_name = unit.name}) +
          table(rows);
 }
 
@@ -95,13 +103,14 @@ std::string schedule_section(const PlanPage& page) {
   if (!page.schedule) return "";
   constexpr size_t kMoments = 80;
   const pipeline::Timeline& timeline = page.schedule->timeline;
+  const Unit unit = unit_of_memory(std::ranges::max_element(page.ranks, {}, &StepBytes::total)->total());
   HeatMap map{
-      .rows = {}, .columns = std::vector<std::string>(kMoments), .values = {}, .unit_name = "GiB", .writes_values = false};
+      .rows = {}, .columns = std::vector<std::string>(kMoments), .values = {}, .unit_name = unit.name, .writes_values = false};
   for (size_t r = 0; r < page.ranks.size(); ++r) {
     map.rows.push_back(fmt::format("rank {}", r));
     auto& row = map.values.emplace_back();
     for (const double bytes : bytes_over_time(page.ranks[r], timeline.ranks[r], timeline.makespan, kMoments))
-      row.emplace_back(bytes / kGib);
+      row.emplace_back(bytes / unit.size);
   }
   return "<h2>Schedule</h2>\n<div class=\"wide\">\n" + to_svg(timeline, page.schedule->caption) +
          "</div>\n<h2>Memory over the schedule</h2>\n<p>from left to right; activations in proportion to the microbatches in "
@@ -114,7 +123,8 @@ std::string sizes_section(const SearchResult& result) {
   std::set<int64_t> tensors, pipelines;
   for (const Candidate& candidate : result.fastest)
     tensors.insert(candidate.layout.tensor), pipelines.insert(candidate.layout.pipeline);
-  HeatMap map{.rows = {}, .columns = {}, .values = {}, .unit_name = "s"};
+  const Unit unit = unit_of_time(result.ranking.front().step.seconds.total());
+  HeatMap map{.rows = {}, .columns = {}, .values = {}, .unit_name = unit.name, .marks_least = true};
   for (const int64_t pipeline : pipelines) map.columns.push_back(fmt::format("pp {}", pipeline));
   for (const int64_t tensor : tensors) {
     map.rows.push_back(fmt::format("tensor {}", tensor));
@@ -123,10 +133,12 @@ std::string sizes_section(const SearchResult& result) {
       const auto found = std::ranges::find_if(result.fastest, [&](const Candidate& candidate) {
         return candidate.layout.tensor == tensor && candidate.layout.pipeline == pipeline;
       });
-      row.push_back(found == result.fastest.end() ? std::nullopt : std::optional(found->step.seconds.total()));
+      row.push_back(found == result.fastest.end() ? std::nullopt : std::optional(found->step.seconds.total() / unit.size));
     }
   }
-  return "<h2>Seconds of the fastest layout with each tensor and pipeline (pp) size</h2>\n" + heat_map(map);
+  return fmt::format("<h2>{} of the fastest layout with each tensor and pipeline (pp) size</h2>\n",
+                     unit.size == 1 ? "Seconds" : "Milliseconds") +
+         heat_map(map);
 }
 
 std::string search_section(const PlanPage& page) {
@@ -134,11 +146,13 @@ std::string search_section(const PlanPage& page) {
   const SearchResult& result = *page.search;
   std::string text;
   if (!result.ranking.empty()) {
-    std::vector<std::vector<std::string>> rows{{"step s", "MFU %", "GiB", "layout"}};
+    const StepPrediction& first = result.ranking.front().step;
+    const Unit time = unit_of_time(first.seconds.total()), memory = unit_of_memory(first.bytes.total());
+    std::vector<std::vector<std::string>> rows{{fmt::format("step {}", time.name), "MFU %", memory.name, "layout"}};
     for (const Candidate& candidate : result.ranking)
-      rows.push_back({fmt::format("{:.3f}", candidate.step.seconds.total()),
+      rows.push_back({fmt::format("{:.3f}", candidate.step.seconds.total() / time.size),
                       fmt::format("{:.1f}", 100 * candidate.step.model_flops_utilization),
-                      fmt::format("{:.1f}", candidate.step.bytes.total() / kGib), to_string(candidate.layout)});
+                      fmt::format("{:.1f}", candidate.step.bytes.total() / memory.size), layout_text(candidate)});
     std::vector<std::vector<std::string>> keys{{"key", "value"}};
     for (const auto& [key, value] : result.ranking.front().config) keys.push_back({key, value});
     text += sizes_section(result) + "<h2>Ranking</h2>\n" + table(rows) + "<h2>To train with the first</h2>\n" + table(keys);

@@ -63,6 +63,8 @@ using PlannedBytes = std::function<StepBytes(const ConfigKeys&)>;
 SearchResult search(const model::Model& model, const Cluster& cluster, const SearchSpace& space, size_t ranked = 20,
                     const PlannedBytes& planned = {});
 
+// "pipeline 8 x ..., interleaved with 2 chunks, ... (slower: 4, 8)": the layout, and the chunks that are slower.
+std::string layout_text(const Candidate& candidate);
 // "12.3 GiB over", "1.5 GiB over in host memory"; for what does not fit.
 std::string shortage(const StepBytes& bytes, const Cluster& cluster);
 // "64 devices would do: pipeline 8 x ..., with train_batch_size 64 instead of 16"; or that none would. For a search in which

@@ -10,18 +10,21 @@
 namespace trivet::autotune {
 namespace {
 
-std::string layout_text(const Candidate& candidate) {
-  return to_string(candidate.layout) +
-         (candidate.other_chunks.empty() ? "" : fmt::format(" (slower: {})", fmt::join(candidate.other_chunks, ", ")));
-}
+// Of the times and the memory of all rows.
+struct Units {
+  explicit Units(const Candidate& first)
+      : time(unit_of_time(first.step.seconds.total())), memory(unit_of_memory(first.step.bytes.total())) {}
+  Unit time, memory;
+};
 
-std::string row(const Candidate& candidate) {
+std::string row(const Candidate& candidate, const Units& units) {
   const StepSeconds& s = candidate.step.seconds;
   const auto percent = [&](double part) { return 100 * part / s.total(); };
-  return fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n", s.total(),
-                     100 * candidate.step.model_flops_utilization, candidate.step.bytes.total() / kGib, percent(s.compute),
-                     percent(s.recompute), percent(s.tensor), percent(s.bubble), percent(s.data),
-                     percent(s.optimizer + s.offload), layout_text(candidate));
+  return fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n",
+                     s.total() / units.time.size, 100 * candidate.step.model_flops_utilization,
+                     candidate.step.bytes.total() / units.memory.size, percent(s.compute), percent(s.recompute),
+                     percent(s.tensor), percent(s.bubble), percent(s.data), percent(s.optimizer + s.offload),
+                     layout_text(candidate));
 }
 
 nlohmann::ordered_json json_of(const Candidate& candidate, const Cluster& cluster) {
@@ -57,16 +60,20 @@ std::string flags(const ConfigKeys& config) {
   return text + line + "\n";
 }
 
-constexpr const char* kHead = "\n   step s  MFU %     GiB  compute recomp tensor bubble   data update   (% of the step)\n";
+std::string head(const Units& units) {
+  return fmt::format("\n{:>9}  MFU % {:>7}  compute recomp tensor bubble   data update   (% of the step)\n",
+                     fmt::format("step {}", units.time.name), units.memory.name);
+}
 
 std::string nothing_fits(const SearchResult& result, const Cluster& cluster) {
   const StepBytes& bytes = result.smallest.step.bytes;
   std::string text =
       fmt::format("\nnothing fits: the smallest layout needs {:.1f} GiB of {:.1f}, {}\n{}{}", bytes.total() / kGib,
-                  as_double(cluster.device.usable_bytes()) / kGib, shortage(bytes, cluster), kHead, row(result.smallest));
+                  as_double(cluster.device.usable_bytes()) / kGib, shortage(bytes, cluster), head(Units(result.smallest)),
+                  row(result.smallest, Units(result.smallest)));
   text += what_would_fit(result, cluster) + "\n";
   if (!result.nearest) return text;
-  return text + kHead + row(*result.nearest);
+  return text + head(Units(*result.nearest)) + row(*result.nearest, Units(*result.nearest));
 }
 
 // What the first's step would lose; nothing for a layout on one node.
@@ -78,6 +85,11 @@ std::string half_network_text(const SearchResult& result, const Cluster& cluster
 }
 
 }  // namespace
+
+std::string layout_text(const Candidate& candidate) {
+  return to_string(candidate.layout) +
+         (candidate.other_chunks.empty() ? "" : fmt::format(" (slower: {})", fmt::join(candidate.other_chunks, ", ")));
+}
 
 std::string what_would_fit(const SearchResult& result, const Cluster& cluster) {
   if (!result.nearest)
@@ -104,8 +116,9 @@ std::string to_text(const SearchResult& result, const Cluster& cluster, double t
   if (tokens > 0) text += fmt::format("run       {}\n", tokens_text(tokens, cluster, best.layout.devices(), best.step));
   if (cluster.price_per_device_hour > 0)
     text += fmt::format("price     {}\n", price_text(cluster, best.layout.devices(), best.step));
-  text += half_network_text(result, cluster) + kHead;
-  for (const Candidate& candidate : result.ranking) text += row(candidate);
+  const Units units(best);
+  text += half_network_text(result, cluster) + head(units);
+  for (const Candidate& candidate : result.ranking) text += row(candidate, units);
   text += result.planned ? "the first fits by its plan, too; the memory of the others is predicted\n"
                          : "memory is predicted; --verify plans the first\n";
   for (const Refuted& refuted : result.refuted)

@@ -53,6 +53,13 @@ void check_report_page(const ReportArguments& arguments) {
   guard.check({.path = arguments.output, .key = "--output", .what = "a page of trivet", .is_own = is_own_page});
 }
 
+// That of one run is where the run writes it when it ends.
+std::string usual_page(const std::vector<std::string>& runs) {
+  std::error_code absent;
+  const bool is_folder = runs.size() == 1 && std::filesystem::is_directory(runs[0], absent);
+  return is_folder ? (std::filesystem::path(runs[0]) / report::kReportFile).string() : report::kReportFile;
+}
+
 std::vector<report::RunData> read_runs(const ReportArguments& arguments) {
   std::vector<report::RunData> runs;
   for (const std::string& path : arguments.runs) runs.push_back(report::read_run(path));
@@ -119,14 +126,15 @@ void add_report(CLI::App& program) {
       "  trivet report runs/first runs/second -o compare.html    of several, drawn over each other\n"
       "  trivet report scaling runs/ranks1 runs/ranks4           speedup and efficiency");
   command->add_option("runs", arguments->runs, "folders that run.directory named, or files that trivet train --metrics wrote");
-  command->add_option("-o,--output", arguments->output, "the page to write (report.html)");
+  command->add_option("-o,--output", arguments->output,
+                      "the page to write (report.html in the folder of the run, or here for several runs)");
   command->add_flag("--force", arguments->force,
                     "let the page replace a file that Trivet did not write, unless it is an input");
-  arguments->output = "report.html";
   add_scaling(*command);
   command->callback([arguments, command] {
     if (command->got_subcommand("scaling")) return;
     if (arguments->runs.empty()) throw CLI::RequiredError("runs");
+    if (arguments->output.empty()) arguments->output = usual_page(arguments->runs);
     run(*arguments);
   });
 }

@@ -13,15 +13,11 @@ namespace {
 
 using report::escaped;
 
-constexpr const char* kStyle = R"(<style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; color: #222; background: #fff; }
-table { border-collapse: collapse; } th, td { padding: .15em .7em; text-align: right; }
-th { border-bottom: 1px solid #888; } td:nth-child(2), th:nth-child(2), td:last-child { text-align: left; }
-tr.best { font-weight: bold; } tr.not { color: #888; }
-svg text { font-size: 12px; fill: currentColor; } .axis { stroke: currentColor; opacity: .4; } .all { fill: #999; }
-.curve { stroke: #06c; stroke-width: 2; fill: none; }
-@media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818; } .curve { stroke: #6af; } }
-</style>
+// In addition to the style of all pages.
+constexpr const char* kStyle = R"(
+.trials td:nth-child(2), .trials th:nth-child(2), .trials td:last-child { text-align: left; }
+tr.best { font-weight: 600; } tr.not { color: var(--soft); }
+.axis { stroke: var(--line); fill: none; } .all { fill: var(--soft); } .curve { stroke: var(--c0); stroke-width: 2; fill: none; }
 )";
 
 struct Curve {
@@ -52,11 +48,11 @@ std::string curve_svg(const TuningReport& report) {
   };
   const auto y = [&](double value) { return kTop + kHeight * (1 - (value - low) / range); };
   const TuningMetric metric = report.config->autotuning.metric;
-  std::string svg =
-      fmt::format("<svg viewBox=\"0 0 {} {}\" width=\"{}\" role=\"img\" aria-label=\"{} by trial, best so far as a line\">\n",
-                  kLeft + kWidth + 20, kTop + kHeight + 40, kLeft + kWidth + 20, name_of(metric));
-  svg += fmt::format("<path class=\"axis\" fill=\"none\" d=\"M{0} {1}V{2}H{3}\"/>\n", kLeft - 8, kTop, kTop + kHeight + 8,
-                     kLeft + kWidth);
+  std::string svg = fmt::format(
+      "<svg class=\"drawn\" viewBox=\"0 0 {} {}\" width=\"{}\" role=\"img\" aria-label=\"{} by trial, best so far as a "
+      "line\">\n",
+      kLeft + kWidth + 20, kTop + kHeight + 40, kLeft + kWidth + 20, name_of(metric));
+  svg += fmt::format("<path class=\"axis\" d=\"M{0} {1}V{2}H{3}\"/>\n", kLeft - 8, kTop, kTop + kHeight + 8, kLeft + kWidth);
   for (const double value : {low, high})
     svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", kLeft - 14, y(value) + 4,
                        metric_text(metric, value));
@@ -93,16 +89,17 @@ std::string row_of(const TuningReport& report, const TrialRecord& record, size_t
 std::string report_html(const TuningReport& report) {
   std::string page =
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" "
-      "content=\"trivet\"><title>trivet tune</title>\n";
-  page += kStyle;
-  page += fmt::format("</head><body>\n<h1>{}</h1>\n", escaped(report.config->source));
+      "content=\"trivet\"><meta name=\"viewport\" content=\"width=device-width\"><title>trivet tune</title>\n";
+  page += fmt::format("<style>\n{}{}</style>\n</head><body>\n<h1>{}</h1>\n", report::page_style(), kStyle,
+                      escaped(report.config->source));
   if (const TrialRecord* best = report.best())
     page += fmt::format(
         "<p>Best: <b>{}</b>, {}.</p>\n", best->trial->name,
         metric_text(report.config->autotuning.metric,
                     metrics_of(*best->trial, best->result.seconds, report.world_size).of(report.config->autotuning.metric)));
   page += curve_svg(report);
-  page += "<table>\n<tr><th></th><th>trial</th><th>" + std::string(name_of(report.config->autotuning.metric)) +
+  page += "<table class=\"figures trials\">\n<tr><th></th><th>trial</th><th>" +
+          std::string(name_of(report.config->autotuning.metric)) +
           "</th><th>ms a step</th><th>predicted ms</th><th>MiB a rank</th><th></th></tr>\n";
   for (size_t i = 0; i < report.records.size(); ++i) page += row_of(report, report.records[i], i + 1);
   page += "</table>\n<pre>" + escaped(summary_text(report)) + "</pre>\n</body></html>\n";

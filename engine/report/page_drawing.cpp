@@ -14,8 +14,9 @@ namespace {
 constexpr double kLabel = 90, kWidth = 760, kTotal = 90, kRow = 26, kBox = 20, kField = 46, kLegendRow = 18;
 constexpr double kCharacter = 7;  // about as wide as one of the letters
 
-std::string text_at(double x, double y, const std::string& text, const char* anchor = "start") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor, escaped(text));
+std::string text_at(double x, double y, const std::string& text, const char* anchor = "start", const char* style = "") {
+  return fmt::format("<text{} x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n",
+                     *style ? fmt::format(" class=\"{}\"", style) : "", x, y, anchor, escaped(text));
 }
 
 std::string svg(double width, double height, const std::string& content) {
@@ -44,6 +45,8 @@ std::string figure(double value, const std::string& unit_name) {
                                                                               : monitor::with_commas(std::llround(value));
   return digits + " " + unit_name;
 }
+
+std::string written_value(double value) { return fmt::format("{:.3g}", value); }
 
 struct Legend {
   std::string text;
@@ -132,7 +135,11 @@ std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options
           "<line class=\"ideal\" x1=\"{0:.2f}\" x2=\"{0:.2f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"><title>{3}: {4}</title></line>\n",
           left + bars[b].mark->value * scale, y - 2, y + kBox + 2, escaped(bars[b].mark->name),
           escaped(shown(bars[b].mark->value)));
-    text += text_at(left + kWidth + 6, y + 15, sums[b]);
+    const bool is_over = options.limit > 0 && sum_of(bars[b]) > options.limit;
+    if (is_over)
+      text += fmt::format("<rect class=\"over\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"/>\n",
+                          left + options.limit * scale, y - 2, x - left - options.limit * scale, kBox + 4);
+    text += text_at(left + kWidth + 6, y + 15, sums[b], "start", is_over ? "over" : "");
   }
   if (options.limit > 0) {
     const double x = left + options.limit * scale;
@@ -153,7 +160,11 @@ std::string heat_map(const HeatMap& map) {
       any = true;
     }
   const double left = margin_for(map.rows, kLabel);
-  const double field = map.writes_values ? kField : kWidth / static_cast<double>(map.columns.size());
+  std::vector<std::string> written = map.columns;
+  for (const auto& row : map.values)
+    for (const auto& value : row)
+      if (map.writes_values && value) written.push_back(written_value(*value));
+  const double field = map.writes_values ? margin_for(written, kField) : kWidth / static_cast<double>(map.columns.size());
   std::string text;
   for (size_t column = 0; column < map.columns.size(); ++column)
     text += text_at(left + field * (static_cast<double>(column) + 0.5), 14, map.columns[column], "middle");
@@ -168,7 +179,10 @@ std::string heat_map(const HeatMap& map) {
           "<rect class=\"{}\" fill-opacity=\"{:.3f}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
           "height=\"{}\"><title>{}</title></rect>\n",
           value ? "field" : "none", shade, x, y, field, kRow, value ? escaped(figure(*value, map.unit_name)) : "none fits");
-      if (map.writes_values && value) text += text_at(x + field / 2, y + 17, fmt::format("{:.3g}", *value), "middle");
+      if (map.writes_values && value) text += text_at(x + field / 2, y + 17, written_value(*value), "middle");
+      if (map.marks_least && value && *value == least)
+        text += fmt::format("<rect class=\"best\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"/>\n", x + 1, y + 1,
+                            field - 2, kRow - 2);
     }
   }
   return svg(left + field * static_cast<double>(map.columns.size()) + 10, kRow * static_cast<double>(map.rows.size()) + 26,

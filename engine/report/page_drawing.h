@@ -32,8 +32,8 @@ struct BarOptions {
   double unit = 1;        // the value that the text shows as 1
   std::string unit_name;  // "GiB"
 };
-// Draws the bars below each other, on one scale, with the sum of its parts behind each. Each part shows its name and value when
-// pointed at, and a legend names the colours and the mark.
+// Draws the bars below each other, on one scale, with the sum of its parts behind each, in red if it is above the limit. Each
+// part shows its name and value when pointed at, and a legend names the colours and the mark.
 std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options);
 
 struct HeatMap {
@@ -41,8 +41,9 @@ struct HeatMap {
   std::vector<std::vector<std::optional<double>>> values;  // [row][column]; none: an empty field
   std::string unit_name;
   bool writes_values = true;  // into the fields
+  bool marks_least = false;   // a frame around the smallest value
 };
-// Draws larger values darker.
+// Draws larger values darker. Fields are as wide as what is written into them.
 std::string heat_map(const HeatMap& map);
 
 // Draws a table with the first row as its header.

@@ -45,8 +45,15 @@ std::string tile(const std::string& name, const std::string& value, const std::s
                      more.empty() ? "" : "<dd class=\"more\">" + escaped(more) + "</dd>");
 }
 
+// Of its steps alone; what else the run will do is not known.
+std::string time_left(const RunData& run) {
+  if (run.steps.count() < 2 || run.total_steps <= run.steps.last().step) return "";
+  const double seconds = static_cast<double>(run.total_steps - run.steps.last().step) * median_step_ms(run) / 1000;
+  return fmt::format(", {} left for the steps", monitor::duration(seconds));
+}
+
 std::string state_text(const RunData& run) {
-  if (run.state == RunState::Running) return "running";
+  if (run.state == RunState::Running) return "running" + time_left(run);
   if (run.state == RunState::Unfinished) return "not ended: it is running, or was killed";
   const bool complete = run.steps.empty() || run.total_steps == 0 || run.steps.last().step >= run.total_steps;
   return complete ? "complete" : "stopped before its end";

@@ -351,6 +351,7 @@ TEST(Search, TextAndJsonSayTheSame) {
   const std::string text = to_text(result, cluster, 2e13);
   const auto json = nlohmann::json::parse(to_json(result, cluster, 2e13));
   ASSERT_EQ(json["ranking"].size(), 3);
+  EXPECT_THAT(text, HasSubstr("\n  step ms  MFU %     GiB  compute"));
   for (size_t i = 0; i < 3; ++i) {
     const auto& of = json["ranking"][i];
     const auto& seconds = of["seconds"];
@@ -360,7 +361,7 @@ TEST(Search, TextAndJsonSayTheSame) {
     const std::string slower = chunks.empty() ? "" : fmt::format(" (slower: {})", fmt::join(chunks, ", "));
     // The row of the text shows the numbers of the JSON.
     EXPECT_THAT(text, HasSubstr(fmt::format(
-                          "{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n", step,
+                          "{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n", 1000 * step,
                           100 * of["model_flops_utilization"].get<double>(), of["memory_bytes"]["total"].get<double>() / kGib,
                           percent("compute"), percent("recompute"), percent("tensor"), percent("bubble"), percent("data"),
                           percent("optimizer") + percent("offload"), to_string(result.ranking[i].layout) + slower)));

@@ -166,7 +166,8 @@ TEST_F(Watching, ReportShowsOneRunOrSeveralAndNamesWhatIsNone) {
   const Output report = folder.run("report runs/one two.jsonl -o both.html");
   EXPECT_EQ(report.text, "both.html\n") << report.errors;
   EXPECT_THAT(folder.read("both.html"), HasSubstr("<td>two.jsonl</td>"));
-  EXPECT_EQ(folder.run("report runs/one").text, "report.html\n");
+  EXPECT_EQ(folder.run("report runs/one").text, "runs/one/report.html\n");
+  EXPECT_EQ(folder.run("report runs/one two.jsonl").text, "report.html\n");
   const Output none = folder.run("report checkpoints");
   EXPECT_EQ(none.code, 2);
   EXPECT_THAT(none.errors, HasSubstr("checkpoints/metrics.jsonl: there is no such file"));
@@ -192,7 +193,7 @@ TEST_F(Watching, ARunIsServedWhileItTrainsToWhoeverHasTheToken) {
   const auto [port, token] = address();
   report::Client silent(port);  // holds a connection until the end
   EXPECT_THAT(get(port, "/"), StartsWith("HTTP/1.1 401 "));
-  EXPECT_THAT(get(port, "/?token=" + token), HasSubstr("of 100,000,000</dd><dd class=\"more\">running</dd>"));
+  EXPECT_THAT(get(port, "/?token=" + token), HasSubstr("of 100,000,000</dd><dd class=\"more\">running"));
   EXPECT_THAT(get(port, "/metrics?token=" + token), HasSubstr("\ntrivet_loss{run=\"one\"} "));
   const std::string in_use =
       folder.run("train config.json --set checkpoint.directory=others --serve " + std::to_string(port)).errors;

@@ -214,7 +214,7 @@ TEST(LiveRun, TokensOfTwoRunsDiffer) {
 TEST(LiveRun, ThePageMayRunOnlyItsOwnScript) {
   const LiveExample example;
   const std::string page = get(example.port, "/?token=" + example.token);
-  EXPECT_THAT(page, HasSubstr("<dd>3 of 10</dd><dd class=\"more\">running</dd>"));
+  EXPECT_THAT(page, HasSubstr("<dd>3 of 10</dd><dd class=\"more\">running, 0:0"));
   EXPECT_THAT(page, HasSubstr("<td>3</td><td>checkpoint</td><td>its save began</td>"));
   EXPECT_THAT(page, HasSubstr("<td>3</td><td>warning</td><td>slow</td>"));
   const size_t nonce = page.find("script-src 'nonce-");

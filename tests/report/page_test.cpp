@@ -137,6 +137,25 @@ TEST(PageDrawing, LongLabelsAndSumsAreNotClipped) {
   EXPECT_GE(width - std::stod(x[1]), 7 * 19) << "the beginning of the sum";
 }
 
+TEST(PageDrawing, ASumAboveTheLimitIsMarked) {
+  const auto svg = [](double sum) { return stacked_bars({{"rank 0", {{"all", sum}}}}, {.limit = 10, .limit_name = "limit"}); };
+  EXPECT_EQ(count_of(svg(10), "class=\"over\""), 0);
+  EXPECT_EQ(count_of(svg(10.5), "class=\"over\""), 2) << "the part of the bar, and the figure";
+}
+
+TEST(PageDrawing, FieldsHaveRoomForWhatIsWrittenIntoThem) {
+  const std::string svg = heat_map({.rows = {"tensor 1"},
+                                    .columns = {"pp 1", "pp 2"},
+                                    .values = {{0.000364, 0.000255}},
+                                    .unit_name = "s",
+                                    .marks_least = true});
+  const std::vector<std::string> x = all_between(svg, "<rect class=\"field\" fill-opacity=\"0.700\" x=\"", "\"");
+  ASSERT_EQ(x.size(), 1);
+  const std::vector<std::string> frame = all_between(svg, "<rect class=\"best\" x=\"", "\"");
+  ASSERT_EQ(frame.size(), 1) << "around the smallest";
+  EXPECT_GE(std::stod(frame[0]) - std::stod(x[0]), 7 * 8);
+}
+
 TEST(RunPage, LoadsNothingFromElsewhereAndAllowsNoScript) {
   const RunData run = small_run();
   const std::string page = to_page({&run, 1});
