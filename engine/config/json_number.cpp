@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cmath>
 #include <optional>
 
 #include "core/printable.h"
 
 namespace trivet::config {
 namespace {
-
-constexpr double kLargestExactInteger = 9007199254740992.0;  // 2^53
 
 bool is_number(const std::string& word) {
   size_t i = 0;
@@ -34,7 +31,7 @@ bool is_number(const std::string& word) {
 }
 
 // "9.223372e+18", as DeepSpeed writes the values of a config: exact, where a double is not. None: a fraction, or above 63 bits.
-std::optional<int64_t> large_integer(const std::string& word) {
+std::optional<int64_t> integer_of(const std::string& word) {
   const size_t exponent_at = word.find_first_of("eE");
   int exponent = 0;
   if (exponent_at != std::string::npos) {
@@ -71,10 +68,7 @@ std::string read_number(const std::string& word, JsonNode& node) {
   }
   if (word.find_first_of(".eE") == std::string::npos) {
     node.is_integer = std::from_chars(first, last, node.integer).ec == std::errc();
-  } else if (std::trunc(node.number) == node.number && std::abs(node.number) <= kLargestExactInteger) {
-    node.is_integer = true;
-    node.integer = static_cast<int64_t>(node.number);
-  } else if (const auto integer = large_integer(word)) {
+  } else if (const auto integer = integer_of(word)) {
     node.is_integer = true;
     node.integer = *integer;
   }

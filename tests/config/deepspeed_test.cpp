@@ -188,7 +188,7 @@ TEST(NotUsed, NumbersOfOtherModelsAreAsIfLeftOut) {
       ++tried;
     }
   }
-  EXPECT_GT(tried, 30);
+  EXPECT_GT(tried, 20);
 }
 
 // As DeepSpeed prints the config of a run. The second and third are no numbers of 63 bits, of which double cannot tell.

@@ -151,7 +151,9 @@ TEST_F(DpoJob, DoesNotContinueAJobWithoutAReference) {
                                      "training.evaluate_every=0", "checkpoint.directory=" + folder.at("sft")};
   train(config(sft));
   const TrainOptions resume{.resume = true, .resume_directory = folder.at("sft")};
-  EXPECT_THAT(refusal<Error>(config(), resume), HasSubstr("the training or validation data is not what"));
+  EXPECT_THAT(refusal<Error>(config(), resume), HasSubstr("data.validation_fraction: 0.2 does not match"));
+  EXPECT_THAT(refusal<Error>(config({"data.validation_fraction=0", "training.evaluate_every=0"}), resume),
+              HasSubstr("the training or validation data is not what"));
   // But it can begin with its weights, which are then the reference.
   const Lines lines = train(config(), 1, {.init_from = folder.at("sft")});
   EXPECT_EQ(lines.steps.front().at("loss").get<double>(), std::log(2.0));

@@ -332,9 +332,9 @@ TEST_F(HostFile, SlotsOfThisHostCountTheGpusThatItsEnvironmentShows) {
   };
   const std::string path = with("localhost slots=8\n");
   for (const Shown& one : std::vector<Shown>{{"4,5,6,7", "localhost:2,3", "6,7"},
-                                             {"4,5,6,7", "localhost:3,0", "7,4"},
+                                             {"4,5,6,7", "localhost:3,0", "4,7"},
                                              {"GPU-aaaa,GPU-bbbb", "localhost:1", "GPU-bbbb"},
-                                             {"MIG-a,MIG-b,MIG-c", "localhost:2,1", "MIG-c,MIG-b"},
+                                             {"MIG-a,MIG-b,MIG-c", "localhost:2,1", "MIG-b,MIG-c"},
                                              {"4, 5", "localhost:1", "5"},
                                              {"4,5", "localhost:0,1", "-"},
                                              {"4,5,6,7", "localhost:0", "4"},
