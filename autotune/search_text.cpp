@@ -10,7 +10,7 @@
 namespace trivet::autotune {
 namespace {
 
-// Of the times and the memory of all rows.
+// What all rows show times and memory in.
 struct Units {
   explicit Units(const Candidate& first)
       : time(unit_of_time(first.step.seconds.total())), memory(unit_of_memory(first.step.bytes.total())) {}

@@ -19,7 +19,7 @@ struct TargetRange {
 
 class LogitsReader {
  public:
-  static constexpr int64_t kMostRows = 32;  // of one sample, in a call of read()
+  static constexpr int64_t kMostRows = 32;  // the most that one call of read() has of a sample
 
   virtual ~LogitsReader() = default;
   // How many samples of the microbatch, from its first on, the reader wants; it may be given more. It must be a function of the

@@ -25,7 +25,7 @@ class Predictions final : public LogitsReader {
   // The most samples that are kept of one kind: wrong ones and right ones of samples that have one target each, or one text;
   // otherwise (next tokens, of which some are always wrong) the first samples. With so many wrong ones, nothing more is read.
   static constexpr int64_t kJudged = 16, kOthers = 4;
-  // Of a sample that begins with a prompt, what follows is kept, up to this many targets; of others, the last ones.
+  // A sample that begins with a prompt keeps the targets after it, up to this many; any other sample keeps its last ones.
   static constexpr int64_t kMostOfAnswers = 1024;
 
   // `samples`: of the evaluation, which may end within a microbatch.

@@ -15,7 +15,7 @@ struct Caption {
   std::string schedule;  // "zb-h1"
   int ranks = 1, microbatches = 1, chunks = 1;
   std::string unit = {};  // of time, such as "ms"
-  bool is_step = false;   // of a run, where waits are drawn by what is waited for, and communication below each row
+  bool is_step = false;   // a step of a run: waits have the colour of their cause, and communication is drawn below each row
 };
 
 // `zb-v: P 4, M 8, V 2, makespan 25.5, bubble 5.9 %`; V is left out if it is 1. A step without a pipeline has neither P nor a

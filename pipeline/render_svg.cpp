@@ -136,7 +136,7 @@ class Picture {
     out_ += text_at(kLeft + timeline.makespan * scale_ + 8, middle, std::to_string(timeline.peak_microbatches[rank]));
   }
 
-  // Waits are behind the boxes, and the other work of a rank is a strip below them.
+  // Waits are drawn behind the boxes, and the other work of a rank as a strip below them.
   void draw_waits(const Timeline& timeline, size_t rank, double y) {
     for (const TimedWait& wait : timeline.waits[rank]) {
       if (wait.end <= wait.start) continue;

@@ -231,6 +231,14 @@ Host parse_line(const std::string& line, const std::string& where) {
   return host;
 }
 
+// DeepSpeed numbers the ranks so, whatever the order in which --include names hosts and slots.
+std::vector<Host> in_order_of(const std::vector<Host>& hosts, std::vector<Host> chosen) {
+  const auto place = [&](const Host& one) { return std::ranges::find(hosts, one.name, &Host::name) - hosts.begin(); };
+  std::ranges::sort(chosen, {}, place);
+  for (Host& host : chosen) std::ranges::sort(host.slots);
+  return chosen;
+}
+
 }  // namespace
 
 std::vector<Host> parse_hosts(const std::string& text, const std::string& path) {
@@ -273,18 +281,6 @@ std::string world_of(const std::vector<Host>& hosts) {
   for (const Host& host : hosts) parts.push_back(fmt::format("{}:{}", bracketed(host.name), fmt::join(host.slots, ",")));
   return fmt::format("{}", fmt::join(parts, "@"));
 }
-
-namespace {
-
-// DeepSpeed numbers the ranks so, whatever the order in which --include names hosts and slots.
-std::vector<Host> in_order_of(const std::vector<Host>& hosts, std::vector<Host> chosen) {
-  const auto place = [&](const Host& one) { return std::ranges::find(hosts, one.name, &Host::name) - hosts.begin(); };
-  std::ranges::sort(chosen, {}, place);
-  for (Host& host : chosen) std::ranges::sort(host.slots);
-  return chosen;
-}
-
-}  // namespace
 
 std::vector<Host> filter_hosts(const std::vector<Host>& hosts, const std::string& include, const std::string& exclude) {
   if (!include.empty() && !exclude.empty()) throw ConfigError("--include and --exclude exclude each other; give one of them");

@@ -148,16 +148,18 @@ bool has_key(const model::Family& family, std::string_view name) {
   return std::ranges::find(family.keys, name) != family.keys.end();
 }
 
+// `model.type is "gpt" or "llama"`: the families that have the key.
+std::string families_with(const std::string& name) {
+  std::string condition;
+  for (const model::Family& family : model::families())
+    if (has_key(family, name))
+      condition += (condition.empty() ? "model.type is " : " or ") + quoted(std::string(name_of(family.type)));
+  return condition;
+}
+
 // A key that only some families have has no effect with the others.
 void limit_to_its_families(KeyRefiner key, const std::string& name) {
-  std::vector<model::Type> types;
-  std::string condition;
-  for (const model::Family& family : model::families()) {
-    if (!has_key(family, name)) continue;
-    types.push_back(family.type);
-    condition += (condition.empty() ? "model.type is " : " or ") + quoted(std::string(name_of(family.type)));
-  }
-  key.active_when(condition, [types](const Config& c) { return std::ranges::find(types, c.model.type) != types.end(); });
+  key.active_when(families_with(name), [name](const Config& c) { return has_key(model::family_of(c.model.type), name); });
 }
 
 void add_rotary_scaling_keys(KeyTable& table) {
@@ -317,11 +319,11 @@ void add_model_keys(KeyTable& table) {
   key("rotary_share", &Description::rotary_share, "share of a head's elements that is rotated, from the first on")
       .more_than(0)
       .between(0, 1);
-  const auto has_deviation = [](const Config& c) { return has_key(model::family_of(c.model.type), "initializer_range"); };
   key("initializer_range", &Description::initializer_range, "standard deviation of initial weights")
       .more_than(0)
-      .active_when("model.type is \"gpt\" or \"llama\", and the weights are not those of model.from or --init-from",
-                   [=](const Config& c) { return has_deviation(c) && c.model_from.empty(); });
+      .active_when(
+          families_with("initializer_range") + ", and the weights are not those of model.from or --init-from",
+          [](const Config& c) { return has_key(model::family_of(c.model.type), "initializer_range") && c.model_from.empty(); });
   limit_to_its_families(model.custom("input", KeyType::List, "channels, rows and columns of an image", set_input, get_input),
                         "input");
   limit_to_its_families(model.custom("network", KeyType::List,

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <span>
 
 #include "core/printable.h"
 #include "engine/config/config.h"
@@ -381,7 +382,7 @@ void note_shared_files(const DataOptions& options, std::vector<Dataset>& dataset
 }
 
 // It does not tell how well a model does on what it has not seen, but somebody may want to look at it.
-void note_validation_that_is_trained_on(std::vector<Dataset>& datasets) {
+void note_validation_that_is_trained_on(std::span<Dataset> datasets) {
   MetFiles met;
   for (const Dataset& dataset : datasets)
     for (const std::string& file : dataset.files) met.is_new(file);
@@ -425,9 +426,9 @@ bool reads_texts(const DataOptions& options) {
 
 Dataset open_dataset(const DataOptions& options) {
   if (options.data.train.empty()) bad_key(options, "data.train", "is missing; name a text file or a token file");
-  std::vector<Dataset> one{open_with(options, nullptr, "")};
-  note_validation_that_is_trained_on(one);
-  return std::move(one[0]);
+  Dataset dataset = open_with(options, nullptr, "");
+  note_validation_that_is_trained_on({&dataset, 1});
+  return dataset;
 }
 
 std::vector<Dataset> open_sources(const DataOptions& options) {

@@ -39,7 +39,7 @@ struct Dataset {
   int64_t vocabulary_size = 0;
   std::vector<std::string> notes = {};             // what the user should know about the files
   std::vector<std::string> files = {};             // where the training data are
-  std::vector<std::string> validation_files = {};  // of data.validation
+  std::vector<std::string> validation_files = {};  // where those of data.validation are
   std::string validation_file = {};                // whose data a mixture validates on; empty: it holds out its own
   int64_t held_out_tokens = 0;                     // for validation, which the rest of the data lacks
   Packing packing = Packing::Stream;               // not Auto

@@ -6,6 +6,7 @@
     whole/pytorch_model.bin      a state dict; the tied head is there as a second view of the embedding
     shards/                      two files and an index; the tensors of the first are views of one flat storage
     refused/NAME.bin             files that must be refused: one that would run a command, a transposed view, pickle protocol 4
+    wrapped/NAME.bin             small state dicts inside of a checkpoint, and with the names that wrappers of a model add
 
 The fuzzer's first inputs are written, too. Needs torch and safetensors. Files of other versions of torch are as good.
 """
@@ -62,6 +63,11 @@ def main():
     save({"x": RunsACommand()}, output, "refused", "command.bin")
     save({"x": torch.zeros(2, 3).t()}, output, "refused", "transposed.bin")
     save({"x": torch.zeros(2)}, output, "refused", "protocol.bin", pickle_protocol=4)
+    one, other = torch.ones(2), torch.zeros(3)
+    save({"model_state_dict": {"x": one, "y": other}, "epoch": 3}, output, "wrapped", "inside.bin")
+    save({"module.x": one, "module.y": other}, output, "wrapped", "distributed.bin")
+    save({"_orig_mod.module.x": one, "_orig_mod.module.y": other}, output, "wrapped", "compiled.bin")
+    save({"module.x": one, "y": other}, output, "wrapped", "partly.bin")
     seeds = {"small": {"state_dict": {"x": torch.ones(2, 3), "y": torch.nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))},
                        "step": 7, "rate": 0.5, "names": ["a"], "size": torch.Size([2])},
              "command": {"x": RunsACommand()}}

@@ -72,6 +72,19 @@ TEST(TorchFiles, AnIndexNamesOnlyFilesOfItsKindInItsFolder) {
                 ThrowsMessage<Error>(HasSubstr("use the name of a .bin file in the same folder")));
 }
 
+// As PyTorch's tutorials, DistributedDataParallel and torch.compile leave them. A name that only some have is the model's own.
+TEST(TorchFiles, MayBeWrapped) {
+  const auto names = [](const std::string& name) {
+    const auto file = real_file_system().open(kGolden + "torch_files/wrapped/" + name + ".bin");
+    foreign::TensorFiles tensors(name);
+    foreign::add_state_dict(foreign::PtFile(*file), tensors);
+    return tensors.names();
+  };
+  for (const char* name : {"inside", "distributed", "compiled"})
+    EXPECT_THAT(names(name), testing::UnorderedElementsAre("x", "y")) << name;
+  EXPECT_THAT(names("partly"), testing::UnorderedElementsAre("module.x", "y"));
+}
+
 // Files of tests/golden/torch_files/refused, and what is said of them.
 TEST(TorchFiles, WhatIsNoWeightIsRefusedByNameAndNotExecuted) {
   const auto open = [](const std::string& name) {
