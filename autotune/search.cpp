@@ -220,14 +220,25 @@ class Search {
   std::map<size_t, std::map<Value, OfValue>> by_value_;  // [choice][value]
 };
 
-// The layout that a search would rank first, if any fits.
-std::optional<Candidate> preferred_layout(const StepModel& steps, const model::Model& model, const Cluster& cluster,
-                                          const SearchSpace& space) {
-  std::vector<Candidate> fitting;
+// Calls use(layout, its bytes) for each layout of the space.
+template <typename Use>
+void try_all(const StepModel& steps, const model::Model& model, const Cluster& cluster, const SearchSpace& space,
+             const SearchProgress& progress, Use&& use) {
+  int64_t tried = 0;
   for_each_layout(model, cluster, space, [&](const Layout& layout) {
     for_each_variant(steps, cluster, space, layout, [&](const Layout& variant, const StepBytes& bytes) {
-      if (fits(bytes, cluster)) fitting.push_back({.layout = variant, .step = steps.predict(variant)});
+      if (progress) progress(space.devices, tried++);
+      use(variant, bytes);
     });
+  });
+}
+
+// The layout that a search would rank first, if any fits.
+std::optional<Candidate> preferred_layout(const StepModel& steps, const model::Model& model, const Cluster& cluster,
+                                          const SearchSpace& space, const SearchProgress& progress) {
+  std::vector<Candidate> fitting;
+  try_all(steps, model, cluster, space, progress, [&](const Layout& layout, const StepBytes& bytes) {
+    if (fits(bytes, cluster)) fitting.push_back({.layout = layout, .step = steps.predict(layout)});
   });
   if (fitting.empty()) return std::nullopt;
   order_by_preference(fitting);
@@ -237,13 +248,13 @@ std::optional<Candidate> preferred_layout(const StepModel& steps, const model::M
 // Doubles the devices until some layout fits, with the same batch or, if none fits with that, with as many samples per
 // device.
 std::optional<Candidate> nearest_that_fits(const StepModel& steps, const model::Model& model, const Cluster& cluster,
-                                           SearchSpace space) {
+                                           SearchSpace space, const SearchProgress& progress) {
   const SearchSpace asked = space;
   const int64_t most = cluster.most_devices() > 0 ? std::min(cluster.most_devices(), kMaxDevices) : kMaxDevices;
   for (space.devices = 2 * asked.devices; space.devices <= most; space.devices *= 2)
     for (const int64_t growth : {int64_t{1}, space.devices / asked.devices}) {
       space.train_batch_size = growth * asked.train_batch_size;
-      if (auto preferred = preferred_layout(steps, model, cluster, space)) {
+      if (auto preferred = preferred_layout(steps, model, cluster, space, progress)) {
         preferred->config = keys_of(steps, space, preferred->layout);
         return preferred;
       }
@@ -267,19 +278,17 @@ std::string shortage(const StepBytes& bytes, const Cluster& cluster) {
 }
 
 SearchResult search(const model::Model& model, const Cluster& cluster, const SearchSpace& space, size_t ranked,
-                    const PlannedBytes& planned) {
+                    const PlannedBytes& planned, const SearchProgress& progress) {
   check_devices(cluster, space.devices);
   check_divides(model, cluster, space);
   const auto begin = std::chrono::steady_clock::now();
   const StepModel steps(model, cluster, space.types);
   Search search(steps, cluster, space, ranked);
-  for_each_layout(model, cluster, space, [&](const Layout& layout) {
-    for_each_variant(steps, cluster, space, layout,
-                     [&](const Layout& variant, const StepBytes& bytes) { search.add(variant, bytes); });
-  });
+  try_all(steps, model, cluster, space, progress,
+          [&](const Layout& layout, const StepBytes& bytes) { search.add(layout, bytes); });
   SearchResult result = search.finish(planned);
   if (result.ranking.empty())
-    result.nearest = nearest_that_fits(steps, model, cluster, space);
+    result.nearest = nearest_that_fits(steps, model, cluster, space, progress);
   else
     result.with_half_network = seconds_with_half_network(model, cluster, space, result.ranking.front().layout);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

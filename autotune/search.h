@@ -56,12 +56,14 @@ struct SearchResult {
 // What a device holds according to the plan of the searched config with these keys. Throws ConfigError if the engine refuses
 // the config.
 using PlannedBytes = std::function<StepBytes(const ConfigKeys&)>;
+// Called for each layout that a search tries, with the number of devices and how many layouts were tried on them before it.
+using SearchProgress = std::function<void(int64_t devices, int64_t tried)>;
 
 // With `planned`, which takes from a second to minutes, the fastest layouts that fit are planned until one also fits by its
 // plan, a few at most. Throws ConfigError if no layout divides the model and the batch among the devices; the message says
 // which numbers of devices would do.
 SearchResult search(const model::Model& model, const Cluster& cluster, const SearchSpace& space, size_t ranked = 20,
-                    const PlannedBytes& planned = {});
+                    const PlannedBytes& planned = {}, const SearchProgress& progress = {});
 
 // "pipeline 8 x ..., interleaved with 2 chunks, ... (slower: 4, 8)": the layout, and the chunks that are slower.
 std::string layout_text(const Candidate& candidate);

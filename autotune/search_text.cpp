@@ -41,6 +41,7 @@ nlohmann::ordered_json json_of(const Candidate& candidate, const Cluster& cluste
   json["overlap_comm"] = layout.overlap;
   json["offload_optimizer"] = layout.offload_optimizer;
   add_step(json, cluster, layout.devices(), candidate.step);
+  json["hidden_communication_seconds"] = candidate.step.seconds.hidden;
   json["memory_bytes"] = memory_json(candidate.step.bytes);
   if (!candidate.other_chunks.empty()) json["slower_chunks"] = candidate.other_chunks;
   for (const auto& [key, value] : candidate.config) json["config"][key] = nlohmann::ordered_json::parse(value);
@@ -76,12 +77,19 @@ std::string nothing_fits(const SearchResult& result, const Cluster& cluster) {
   return text + head(Units(*result.nearest)) + row(*result.nearest, Units(*result.nearest));
 }
 
-// What the first's step would lose; nothing for a layout on one node.
-std::string half_network_text(const SearchResult& result, const Cluster& cluster) {
+// How much of the first's communication computation hides, and what a slower network costs; nothing on one device.
+std::string network_text(const SearchResult& result, const Cluster& cluster) {
   const Candidate& best = result.ranking.front();
-  if (best.layout.devices() <= cluster.devices_per_node) return "";
-  return fmt::format("network   with half the bandwidth between nodes the step of the first takes {:.1f} % longer\n",
-                     100 * (result.with_half_network / best.step.seconds.total() - 1));
+  const StepSeconds& s = best.step.seconds;
+  if (best.layout.data * best.layout.tensor == 1) return "";
+  std::string text = fmt::format(
+      "network   tensor and data axes communicate for {:.1f} % of the first's step while it computes, and "
+      "for {:.1f} % while it waits\n",
+      100 * s.hidden / s.total(), 100 * (s.tensor + s.data) / s.total());
+  if (best.layout.devices() > cluster.devices_per_node)
+    text += fmt::format("          with half the bandwidth between nodes its step takes {:.1f} % longer\n",
+                        100 * (result.with_half_network / s.total() - 1));
+  return text;
 }
 
 }  // namespace
@@ -117,7 +125,7 @@ std::string to_text(const SearchResult& result, const Cluster& cluster, double t
   if (cluster.price_per_device_hour > 0)
     text += fmt::format("price     {}\n", price_text(cluster, best.layout.devices(), best.step));
   const Units units(best);
-  text += half_network_text(result, cluster) + head(units);
+  text += network_text(result, cluster) + head(units);
   for (const Candidate& candidate : result.ranking) text += row(candidate, units);
   text += result.planned ? "the first fits by its plan, too; the memory of the others is predicted\n"
                          : "memory is predicted; --verify plans the first\n";

@@ -64,9 +64,9 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
     for (const kernels::KernelCall& call : part.calls) sum += kernel_seconds(call);
     return sum;
   };
-  // Operations run in sequence and overlap the kernels; the result is the time that kernels wait for them.
+  // Operations run in sequence and overlap the kernels, which wait for some of them.
   const auto axis = [&](const PassWork& part) {
-    double now = 0, free = 0, waited = 0;
+    double now = 0, free = 0, waited = 0, all = 0;
     std::vector<double> ends;
     const auto wait = [&](double end) {
       waited += std::max(0.0, end - now);
@@ -79,18 +79,22 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
         if (item.index > 0) wait(ends[item.index - 1]);
       } else {
         const AxisOperation& operation = part.operations[item.index];
-        free = std::max(free, now) + operation_seconds(operation.operation, operation.bytes, layout.tensor, 1);
+        const double takes = operation_seconds(operation.operation, operation.bytes, layout.tensor, 1);
+        all += takes;
+        free = std::max(free, now) + takes;
         ends.push_back(free);
         if (!layout.overlap_tensor) wait(free);
       }
     }
     wait(free);
-    return waited;
+    return Communication{waited, std::max(0.0, all - waited)};
   };
+  const Communication forward_axis = axis(work.forward), backward_axis = axis(work.backward);
   BlockSeconds seconds{.forward = kernels(work.forward),
                        .backward = kernels(work.backward),
-                       .forward_axis = axis(work.forward),
-                       .backward_axis = axis(work.backward)};
+                       .forward_axis = forward_axis.exposed,
+                       .backward_axis = backward_axis.exposed,
+                       .hidden_axis = (recomputed ? 2 : 1) * forward_axis.hidden + backward_axis.hidden};
   for (const kernels::KernelCall& call : work.backward.calls) {
     if (call.result == kernels::Result::WeightGradient) seconds.weights += kernel_seconds(call);
     if (!repeats_forward(call)) continue;
@@ -105,6 +109,7 @@ StepModel::BlockSeconds& StepModel::BlockSeconds::operator+=(const BlockSeconds&
   forward += other.forward, backward += other.backward, weights += other.weights;
   forward_axis += other.forward_axis, backward_axis += other.backward_axis;
   forward_again += other.forward_again, forward_again_axis += other.forward_again_axis;
+  hidden_axis += other.hidden_axis;
   return *this;
 }
 

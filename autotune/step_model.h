@@ -38,6 +38,7 @@ struct StepSeconds {
   double data = 0;       // on the data axis, as far as it is not hidden
   double optimizer = 0;  // on the device
   double offload = 0;    // for states in host memory: copies and the update there
+  double hidden = 0;     // communication on the tensor and data axes while the device computes; not a part of the total
   double total() const { return compute + recompute + tensor + bubble + data + optimizer + offload; }
 };
 
@@ -98,6 +99,7 @@ class StepModel {
     double weights = 0;                                // the part of backward that makes weight gradients
     double forward_axis = 0, backward_axis = 0;        // waiting for the tensor axis
     double forward_again = 0, forward_again_axis = 0;  // of what is recomputed
+    double hidden_axis = 0;                            // operations of the tensor axis that nothing waits for
     double total() const { return forward + backward + forward_axis + backward_axis + forward_again + forward_again_axis; }
     BlockSeconds& operator+=(const BlockSeconds& other);
   };
@@ -123,7 +125,10 @@ class StepModel {
   StepBytes bytes_of(const Layout& layout, int64_t pipeline_rank, const Stage& stage) const;
   double offload_seconds(const Layout& layout, const Stage& stage) const;
   double bubble_seconds(const Layout& layout, double forward, double input, double weight) const;
-  double exposed_data_seconds(const Layout& layout, const Stage& stage, double forward, double backward) const;
+  struct Communication {
+    double exposed = 0, hidden = 0;  // seconds
+  };
+  Communication data_axis(const Layout& layout, const Stage& stage, double forward, double backward) const;
   Nodes nodes_of(int64_t ranks, int64_t stride) const;
 
   const model::Model& model_;

@@ -10,8 +10,8 @@
 namespace trivet::autotune {
 // Gradients are sent while the backward that completes them runs; whole weights arrive while a forward or a backward uses the
 // previous ones. Both share the links, with one operation per block.
-double StepModel::exposed_data_seconds(const Layout& layout, const Stage& stage, double forward, double backward) const {
-  if (layout.data == 1) return 0;
+StepModel::Communication StepModel::data_axis(const Layout& layout, const Stage& stage, double forward, double backward) const {
+  if (layout.data == 1) return {};
   const double m = as_double(layout.microbatches);
   const double pieces_out = pieces(stage, layout.reduce_bucket), pieces_in = pieces(stage, layout.gather_bucket);
   const auto seconds = [&](comm::Operation operation, double bytes) {
@@ -29,7 +29,8 @@ double StepModel::exposed_data_seconds(const Layout& layout, const Stage& stage,
   const double hidden_in = pieces_in == 1 && (layout.zero_stage < 3 || layout.prefetch) ? in : 0, shown_in = in - hidden_in;
   const bool gathers_always = layout.zero_stage == 3 && !stays_whole(layout, stage.parameters);
   const double times_out = layout.zero_stage >= 2 ? m : 1, times_in = gathers_always ? 2 * m : 1;
-  if (!layout.overlap) return times_out * out + times_in * in;
+  const double all = times_out * out + times_in * in;
+  if (!layout.overlap) return {.exposed = all};
   const auto beyond = [](double communication, double window) { return std::max(0.0, communication - window); };
   // The operations of the last block computed and of the first one needed have no computation to overlap.
   const double at_least = (out + in) / stage.blocks;
@@ -39,7 +40,8 @@ double StepModel::exposed_data_seconds(const Layout& layout, const Stage& stage,
   } else {
     exposed = times_out * (beyond(hidden_out, backward) + shown_out) + beyond(hidden_in, forward) + shown_in;
   }
-  return std::max(exposed, at_least);
+  exposed = std::max(exposed, at_least);
+  return {exposed, std::max(0.0, all - exposed)};
 }
 
 double StepModel::pieces(const Stage& stage, int64_t bucket) const {
@@ -97,7 +99,9 @@ StepPrediction StepModel::predict(const Layout& layout) const {
     const double updated = stage.trained / (layout.zero_stage >= 1 ? as_double(layout.data) : 1);
     // If states are offloaded, the device still computes the norm of the gradients.
     const double moved = layout.offload_optimizer ? types_.gradient_bytes : all;
-    seconds.data = std::max(seconds.data, exposed_data_seconds(layout, stage, forward, stage.seconds.total() - forward));
+    const Communication data = data_axis(layout, stage, forward, stage.seconds.total() - forward);
+    seconds.data = std::max(seconds.data, data.exposed);
+    seconds.hidden = std::max(seconds.hidden, data.hidden);
     seconds.optimizer = std::max(seconds.optimizer, updated * moved / cluster_.device.memory_bandwidth);
     if (layout.offload_optimizer) seconds.offload = std::max(seconds.offload, offload_seconds(layout, stage));
   }
@@ -108,6 +112,7 @@ StepPrediction StepModel::predict(const Layout& layout) const {
   seconds.compute = m * (of.forward + of.backward);
   seconds.recompute = m * of.forward_again;
   seconds.tensor = m * (of.forward_axis + of.backward_axis + of.forward_again_axis);
+  seconds.hidden += m * of.hidden_axis;
   if (layout.pipeline > 1) {
     const double message = as_double(works_of(layout)[0]->output_elements) * types_.weight_bytes();
     const int64_t stride = layout.tensor * layout.data;

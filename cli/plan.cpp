@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -91,6 +92,21 @@ void write_page(const std::string& path, const autotune::PlanPage& page) {
   }
 }
 
+// Prints on stderr what a search does, at most once in two seconds and not before the first two are over.
+class SearchLines {
+ public:
+  template <typename Doing>
+  void say(Doing&& doing) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::seconds(2)) return;
+    last_ = now;
+    std::fputs(fmt::format("plan: {}\n", doing()).c_str(), stderr);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
 // Searches all layouts of the config's model and train_batch_size; the layout that the config itself gives is ignored.
 void search(const PlanArguments& arguments, const Config& config, const model::Model& model) {
   if (arguments.cluster.empty())
@@ -98,15 +114,20 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
                       " or a file (docs/planning.md)");
   const autotune::Cluster cluster = cluster_of(arguments);
   const autotune::SearchSpace space = autotune::search_space(config, arguments.world_size);
+  SearchLines lines;
   const auto planned = [&](const autotune::ConfigKeys& keys) {
+    lines.say([] { return "plans one of the fastest layouts"; });
     std::vector<std::string> overrides = arguments.overrides;
     for (const auto& [key, value] : keys) overrides.push_back(key + "=" + value);
     const Config one = trainer::load_with_model({arguments.config, overrides, arguments.init_from});
     const Plan plan = make_plan(one, model, arguments.world_size);
     return autotune::heaviest_of(autotune::bytes_of_ranks(plan));
   };
+  const auto progress = [&](int64_t devices, int64_t tried) {
+    lines.say([&] { return fmt::format("{} layouts of {} devices tried", tried, devices); });
+  };
   const autotune::SearchResult result =
-      autotune::search(model, cluster, space, arguments.top, arguments.verify ? planned : autotune::PlannedBytes{});
+      autotune::search(model, cluster, space, arguments.top, arguments.verify ? planned : autotune::PlannedBytes{}, progress);
   if (!arguments.html.empty()) write_page(arguments.html, page_of(result, model, cluster, space));
   const double tokens = tokens_of(arguments, config, model, space.train_batch_size);
   print(arguments.json ? to_json(result, cluster, tokens) + "\n" : to_text(result, cluster, tokens));

@@ -391,11 +391,11 @@ TEST(Search, TextAndJsonSayTheSame) {
   EXPECT_DOUBLE_EQ(json["run"]["seconds"], days * 86400);
   EXPECT_THAT(text, HasSubstr(fmt::format("run       20 T tokens: {:.0f} days, {},{:03} at 3 per device and hour\n", days,
                                           price_of_run / 1000, price_of_run % 1000)));
-  EXPECT_THAT(text, Not(HasSubstr("network"))) << "all devices are in one node";
+  EXPECT_THAT(text, Not(HasSubstr("between nodes"))) << "all devices are in one node";
 }
 
 // The tensor axis stays in a node, so that only the part of the step that leaves it can double.
-TEST(Search, SaysWhatHalfTheNetworkWouldDo) {
+TEST(Search, SaysWhatHalfTheNetworkAndOverlapAreWorth) {
   const model::Model model = gpt(24, 2048);
   Cluster cluster = cluster_named("h100");
   const SearchResult result = search(model, cluster, {.devices = 64, .train_batch_size = 64}, 1);
@@ -405,8 +405,12 @@ TEST(Search, SaysWhatHalfTheNetworkWouldDo) {
   EXPECT_EQ(result.with_half_network, halved);
   EXPECT_GT(halved, best.step.seconds.total());
   EXPECT_THAT(to_text(result, cluster),
-              HasSubstr(fmt::format("with half the bandwidth between nodes the step of the first takes {:.1f} % longer\n",
+              HasSubstr(fmt::format("with half the bandwidth between nodes its step takes {:.1f} % longer\n",
                                     100 * (halved / best.step.seconds.total() - 1))));
+  const StepSeconds& s = best.step.seconds;
+  EXPECT_THAT(to_text(result, cluster),
+              HasSubstr(fmt::format("for {:.1f} % of the first's step while it computes, and for {:.1f} % while it waits\n",
+                                    100 * s.hidden / s.total(), 100 * (s.tensor + s.data) / s.total())));
 }
 
 }  // namespace
