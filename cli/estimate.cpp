@@ -97,10 +97,15 @@ void run(const EstimateArguments& arguments) {
                                      .largest_layer_parameters = arguments.largest_layer,
                                      .gpus_per_node = arguments.gpus_per_node,
                                      .nodes = arguments.nodes};
-  if (arguments.config.empty() == (arguments.parameters == 0))
-    throw ConfigError("estimate: give either a config ({} is enough with --init-from), or --parameters and --largest-layer");
-  if (!arguments.config.empty()) {
-    const Config config = trainer::load_with_model({arguments.config, {}, arguments.init_from});
+  const bool has_model = !arguments.config.empty() || !arguments.init_from.empty();
+  if (has_model == (arguments.parameters > 0))
+    throw ConfigError("estimate: give a config, a model with --init-from, or --parameters and --largest-layer");
+  if (has_model) {
+    const bool alone = arguments.config.empty();
+    const Config config = trainer::load_with_model({.path = alone ? "estimate" : arguments.config,
+                                                    .overrides = {},
+                                                    .init_from = arguments.init_from,
+                                                    .text = alone ? "{}" : ""});
     const model::Model model = model_of(config);
     options.parameters = static_cast<double>(model::parameter_count(model));
     options.largest_layer_parameters = largest_module(model);
@@ -118,7 +123,7 @@ void add_estimate(CLI::App& program) {
       "Estimate the memory of a model's states with ZeRO-2 and 3 as DeepSpeed does; `trivet plan` says what a run needs");
   command->footer("Example:\n  trivet estimate --parameters 2851e6 --largest-layer 32e6 --gpus-per-node 8");
   command->add_option("config", arguments->config, "JSON config of the model (docs/config.md)");
-  command->add_option("--init-from", arguments->init_from, "take the model, or what the config leaves out of it, from here");
+  command->add_option("--init-from", arguments->init_from, "take the model, or what a config leaves out of it, from here");
   command->add_option("--parameters", arguments->parameters, "number of parameters of a model without a config")
       ->check(number_from_to(1, 1e18));
   command->add_option("--largest-layer", arguments->largest_layer, "parameters of its largest layer (0)")

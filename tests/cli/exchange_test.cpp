@@ -144,6 +144,7 @@ TEST_F(Exchange, TheConfigMayNameTheModelThatItBeginsWith) {
     EXPECT_EQ(with_key, run(command + " --init-from " + model).text) << command;
     EXPECT_THAT(with_key, testing::Not(HasSubstr("768"))) << "the default sizes";
   }
+  EXPECT_EQ(run("estimate --init-from " + model).text, run("estimate config.json --init-from " + model).text);
   EXPECT_THAT(run("config check config.json" + from).text, HasSubstr("config.json: OK"));
   run("tune config.json --set autotuning.tuner_num_trials=1 --set training.steps=2" + from);
   for (const std::string command : {"config check config.json", "plan config.json", "train config.json"})

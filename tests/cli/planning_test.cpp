@@ -294,9 +294,8 @@ TEST_F(Planning, EstimateSaysWhatDeepSpeedsEstimatorsSay) {
   EXPECT_EQ(data["largest_layer_parameters"].get<double>(), 128256.0 * 4096);
   EXPECT_NEAR(data["parameters"].get<double>(), 8.03e9, 0.01e9);
   EXPECT_EQ(data["estimates"].size(), 8);
-  refused("estimate", 2, "estimate: give either a config ({} is enough with --init-from), or --parameters and --largest-layer");
-  refused("estimate llama.json --parameters 5", 2,
-          "estimate: give either a config ({} is enough with --init-from), or --parameters");
+  refused("estimate", 2, "estimate: give a config, a model with --init-from, or --parameters and --largest-layer");
+  refused("estimate llama.json --parameters 5", 2, "estimate: give a config, a model with --init-from, or --parameters");
 }
 
 TEST_F(Planning, DoctorSaysWhatIsThereAndWhatIsMissing) {
