@@ -226,10 +226,9 @@ void check(const CLI::App& launch, const LaunchFlags& flags) {
   if (request.program[0].starts_with("-")) throw ConfigError(with_help(launch, unknown_flag(launch, request.program[0])));
 }
 
-// The program follows the flags; a "--" may stand between them. A config alone means trivet train.
+// The program follows the flags. A config alone means trivet train.
 std::vector<std::string> program_of(const CLI::App& launch) {
   std::vector<std::string> program = launch.remaining();
-  if (!program.empty() && program[0] == "--") program.erase(program.begin());
   if (!program.empty() && program[0].ends_with(".json")) program.insert(program.begin(), {"trivet", "train"});
   return program;
 }

@@ -165,6 +165,7 @@ int main(int argc, char** argv) {
   try {
     trivet::cli::check_subcommand(program, argc, argv);
     trivet::cli::check_no_empty_values(program, argc, argv);
+    argc = trivet::cli::without_separator(program, argc, argv);
     program.parse(argc, argv);
     return check_output(program);
   } catch (const trivet::cli::StoppedBySignal& stopped) {

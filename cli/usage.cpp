@@ -62,6 +62,8 @@ std::string describe_extra(const CLI::App& program, const CLI::App& command) {
 
 std::string kind_of_value(const CLI::Option* option) {
   const std::string type = option ? option->get_type_name() : "";
+  if (option && option->check_name("--nproc_per_node"))
+    return "a whole number is expected; leave it out to start one rank per GPU";
   if (type.starts_with("INT") || type.starts_with("UINT")) return "a whole number is expected";
   if (type.starts_with("FLOAT")) return "a number is expected";
   return "another value is expected";
@@ -137,17 +139,42 @@ void check_no_empty_values(const CLI::App& command, const std::vector<std::strin
   }
 }
 
+struct NamedCommand {
+  const CLI::App* command = nullptr;
+  int arguments = 1;  // where its own arguments begin
+};
+
+NamedCommand named_command(const CLI::App& program, int argc, char** argv) {
+  NamedCommand named{&program};
+  for (; named.arguments < argc; ++named.arguments) {
+    const auto found =
+        named.command->get_subcommands([&](const CLI::App* one) { return one->get_name() == argv[named.arguments]; });
+    if (found.empty()) break;
+    named.command = found.front();
+  }
+  return named;
+}
+
 }  // namespace
 
 void check_no_empty_values(const CLI::App& program, int argc, char** argv) {
-  const CLI::App* command = &program;
-  int at = 1;
-  for (; at < argc; ++at) {
-    const auto named = command->get_subcommands([&](const CLI::App* one) { return one->get_name() == argv[at]; });
-    if (named.empty()) break;
-    command = named.front();
+  const auto [command, arguments] = named_command(program, argc, argv);
+  check_no_empty_values(*command, std::vector<std::string>(argv + arguments, argv + argc));
+}
+
+int without_separator(const CLI::App& program, int argc, char** argv) {
+  const auto [command, arguments] = named_command(program, argc, argv);
+  if (!command->get_prefix_command()) return argc;
+  for (int at = arguments; at < argc && argv[at][0] == '-'; ++at) {
+    const std::string word = argv[at];
+    if (word == "--") {
+      std::copy(argv + at + 1, argv + argc + 1, argv + at);  // with the null pointer at the end
+      return argc - 1;
+    }
+    const CLI::Option* flag = flag_of(*command, word);
+    if (flag && flag->get_items_expected_min() > 0 && word.find('=') == std::string::npos) ++at;
   }
-  check_no_empty_values(*command, std::vector<std::string>(argv + at, argv + argc));
+  return argc;
 }
 
 void check_subcommand(const CLI::App& program, int argc, char** argv) { check_subcommand(program, argc, argv, 1); }

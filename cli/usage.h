@@ -22,6 +22,10 @@ void check_subcommand(const CLI::App& program, int argc, char** argv);
 // count as not given. What belongs to the PROGRAM of trivet launch is left alone.
 void check_no_empty_values(const CLI::App& program, int argc, char** argv);
 
+// Removes the "--" that may stand between the flags of `trivet launch` and PROGRAM: CLI11 would then no longer take the words
+// after it for a program. Returns the new number of arguments.
+int without_separator(const CLI::App& program, int argc, char** argv);
+
 // `--rank: unknown flag; did you mean "--ranks"?`
 std::string unknown_flag(const CLI::App& command, const std::string& word);
 

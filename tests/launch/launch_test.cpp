@@ -130,13 +130,16 @@ TEST(Launch, HandsArgumentsOverByteForByte) {
                                          "!",
                                          "%s%n",
                                          "~"};
-  std::vector<std::string> arguments{"--num_gpus", "1", "/usr/bin/printf", "<%s>"};
-  arguments.insert(arguments.end(), hostile.begin(), hostile.end());
   std::string expected;
   for (const std::string& text : hostile) expected += "<" + text + ">";
-  const Result result = run(arguments);
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_EQ(result.output, expected);
+  for (const bool separated : {false, true}) {
+    std::vector<std::string> arguments{"--num_gpus", "1", "/usr/bin/printf", "<%s>"};
+    if (separated) arguments.insert(arguments.begin() + 2, "--");
+    arguments.insert(arguments.end(), hostile.begin(), hostile.end());
+    const Result result = run(arguments);
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.output, expected);
+  }
 }
 
 TEST(Launch, PrefixesWhatOtherRanksThanTheFirstPrint) {
@@ -247,6 +250,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"NoSuchProgram", {"--num_gpus", "1", "no_such_program_x"}, "no_such_program_x: no such program in PATH"},
         Bad{"OnlyASubcommand", {"--num_gpus", "1", "train", "a.json"}, "to train with this executable write trivet train"},
         Bad{"RanksUnderTorchrunsName", {"--nproc_per_node", "0", "/bin/true"}, "--num_gpus 0: must be from 1 to 4096"},
+        Bad{"RanksInTorchrunsWords",
+            {"--nproc_per_node=gpu", "/bin/true"},
+            "\"gpu\" is not accepted; a whole number is expected; leave it out to start one rank per GPU"},
         Bad{"RanksUnderMpirunsName", {"-n", "0", "/bin/true"}, "--num_gpus 0: must be from 1 to 4096"},
         Bad{"DeepSpeedsFlagOfTheProgram",
             {"--num_gpus", "1", "--deepspeed_config", "a.json", "train.py"},
