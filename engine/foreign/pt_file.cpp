@@ -164,18 +164,6 @@ std::vector<std::pair<std::string, PtTensor>> PtFile::tensors(const PickleValue&
   return found;
 }
 
-namespace {
-
-// DistributedDataParallel and torch.compile put a name in front of all of the model's.
-size_t size_of_wrapper(const std::vector<std::pair<std::string, PtTensor>>& tensors) {
-  for (const std::string_view wrapper : {"module._orig_mod.", "_orig_mod.module.", "module.", "_orig_mod."})
-    if (!tensors.empty() && std::ranges::all_of(tensors, [&](const auto& one) { return one.first.starts_with(wrapper); }))
-      return wrapper.size();
-  return 0;
-}
-
-}  // namespace
-
 void add_state_dict(const PtFile& file, TensorFiles& to) {
   const PickleValue* dict = &file.root();
   for (const char* key : {"state_dict", "model_state_dict", "model", "module"})
@@ -184,9 +172,7 @@ void add_state_dict(const PtFile& file, TensorFiles& to) {
       break;
     }
   if (!dict->is(PickleKind::Dict)) file.refuse("is no dict of tensors; save model.state_dict()");
-  const auto tensors = file.tensors(*dict);
-  const size_t wrapper = size_of_wrapper(tensors);
-  for (const auto& [name, tensor] : tensors) to.add(name.substr(wrapper), tensor.dtype, tensor.shape, tensor.run);
+  for (const auto& [name, tensor] : file.tensors(*dict)) to.add(name, tensor.dtype, tensor.shape, tensor.run);
 }
 
 }  // namespace trivet::foreign

@@ -76,6 +76,16 @@ void TensorFiles::add_alias(const std::string& name, const std::string& tensor) 
   if (found != tensors_.end()) tensors_.try_emplace(name, Place(found->second));
 }
 
+void TensorFiles::remove_wrapper() {
+  for (const std::string_view wrapper : {"module._orig_mod.", "_orig_mod.module.", "module.", "_orig_mod."}) {
+    if (!std::ranges::all_of(tensors_, [&](const auto& one) { return one.first.starts_with(wrapper); })) continue;
+    std::map<std::string, Place> unwrapped;
+    for (auto& [name, place] : tensors_) unwrapped.emplace(name.substr(wrapper.size()), std::move(place));
+    tensors_ = std::move(unwrapped);
+    return;
+  }
+}
+
 std::vector<std::string> TensorFiles::names() const {
   std::vector<std::string> names;
   for (const auto& [name, place] : tensors_) names.push_back(name);

@@ -48,6 +48,9 @@ class TensorFiles : public checkpoint::TensorSource {
   }
   // A second name of a tensor that is there; does nothing if it is not, or if the second name is taken.
   void add_alias(const std::string& name, const std::string& tensor);
+  // Removes what DistributedDataParallel and torch.compile put in front of every name ("module.", "_orig_mod."), if all have
+  // it.
+  void remove_wrapper();
 
   std::vector<std::string> names() const;
   // The file that holds the tensor or its beginning; null: no such tensor.

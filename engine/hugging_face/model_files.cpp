@@ -111,6 +111,7 @@ ModelFiles::ModelFiles(FileSystem& files, const std::string& directory) : Tensor
     config_ = read_text(files, path(kConfigName), kConfigLimitBytes);
     static_cast<void>(checkpoint::parse_strict(config_, path(kConfigName)));
     open_all(files);
+    remove_wrapper();
   });
 }
 

@@ -89,6 +89,11 @@ TEST_F(PretrainedModelTest, ReadsAFileOfTheModelWithoutItsHeadAndWithMasks) {
   EXPECT_EQ(values(model.weights(), "head.norm.gain"), values(ModelFiles(files, "/model"), "ln_f.weight"));
 }
 
+TEST_F(PretrainedModelTest, ReadsAWrappedModel) {
+  write(kSmallGpt2, file_of(small_gpt2_tensors("module._orig_mod.transformer.")));
+  EXPECT_EQ(open().weights().find("head.norm.gain")->shape, Shape{4});
+}
+
 TEST_F(PretrainedModelTest, JoinsTheProjectionsOfLlama) {
   write(kSmallLlama, file_of(small_llama_tensors()));
   const PretrainedModel model = open();
