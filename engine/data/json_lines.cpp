@@ -223,12 +223,14 @@ std::vector<Document> pair_of(const LineJson& json, const LineOptions& options, 
   note_unread_keys(json, {"prompt", "chosen", "rejected"}, facts);
   if (json.at("chosen").is_array()) {
     const Answers answers = answers_of(json, options.chat_template, facts);
+    facts.without_prompt += answers.prompt.empty() ? 1 : 0;
     return {conversation_with(answers.prompt, answers.chosen, "chosen", options.chat_template),
             conversation_with(answers.prompt, answers.rejected, "rejected", options.chat_template)};
   }
   const auto texts = std::array{string_at(json, "chosen"), string_at(json, "rejected")};
   const bool is_given = json.contains("prompt");
   const std::string prompt = is_given ? string_at(json, "prompt") : common_prompt(texts[0], texts[1]);
+  facts.without_prompt += prompt.empty() ? 1 : 0;
   std::vector<Document> pair;
   for (const char* key : {"chosen", "rejected"}) {
     std::string answer = texts[pair.size()].substr(is_given ? 0 : prompt.size());

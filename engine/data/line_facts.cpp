@@ -24,6 +24,7 @@ void LineFacts::add(const LineFacts& more) {
   documents += more.documents;
   without_targets += more.without_targets;
   conversations += more.conversations;
+  without_prompt += more.without_prompt;
   for (const auto& [name, times] : more.marks) add_mark(name, times);
 }
 
@@ -37,6 +38,10 @@ std::vector<std::string> LineFacts::sentences() const {
         fmt::format("{} of {} documents have no token that the loss counts, because they have no answer, an empty one, or only "
                     "answers of weight 0; nothing is learned from them",
                     without_targets, documents));
+  if (without_prompt > 0)
+    all.push_back(
+        fmt::format("{} no prompt: nothing precedes what is compared",
+                    without_prompt == 1 ? "1 pair of answers has" : fmt::format("{} pairs of answers have", without_prompt)));
   for (const auto& [name, times] : marks)
     all.push_back(fmt::format(
         "the text has {} {}, read as the letters that it is made of; to read special tokens as tokens, set "

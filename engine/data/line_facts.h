@@ -17,6 +17,7 @@ struct LineFacts {
   bool more_unread = false;
   int64_t documents = 0, without_targets = 0;
   int64_t conversations = 0;             // lists of messages
+  int64_t without_prompt = 0;            // pairs of answers that nothing precedes
   std::map<std::string, int64_t> marks;  // how often texts hold the names of tokens that end a text
 
   void add_unread(std::string key);

@@ -107,6 +107,9 @@ TEST(PairLines, OfTextsWithoutAPromptHaveWhatBothBeginWithAsTheirPrompt) {
   for (const auto& [chosen, rejected, prompt] : cases) {
     const EncodedText text = encoded_pairs(fmt::format(R"({{"chosen": "{}", "rejected": "{}"}})", chosen, rejected));
     ASSERT_EQ(text.document_ends.size(), 2u) << chosen;
+    std::vector<std::string> told;
+    if (prompt.empty()) told.emplace_back("1 pair of answers has no prompt: nothing precedes what is compared");
+    EXPECT_EQ(text.facts.sentences(), told);
     for (const size_t document : {0, 1}) {
       EXPECT_EQ(text_of(text, document).substr(0, prompt.size()), prompt);
       EXPECT_EQ(counted_of(text, document), std::string(prompt.size(), '-') + text_of(text, document).substr(prompt.size()));
