@@ -16,7 +16,7 @@ namespace trivet::embed {
 namespace {
 
 checkpoint::CheckpointStore store_in(const std::string& directory) {
-  return {real_file_system(), {.directory = directory, .run_id = "embedded"}};
+  return {real_file_system(), {.directory = directory, .run_id = checkpoint::kEmbeddedRunId}};
 }
 
 }  // namespace

@@ -270,4 +270,12 @@ void LoadedStep::verify_shard(const Shard& shard) const {
     corrupt(directory_ + "/" + shard.name, fmt::format("xxh3 {:016x} of the whole file, expected {:016x}", xxh3, stored.xxh3));
 }
 
+void refuse_embedded(const LoadedStep& step, const std::string& key) {
+  if (step.run_id() != kEmbeddedRunId) return;
+  throw ConfigError(
+      fmt::format("{}: {} was saved by a trainer that has a model of its own and embeds Trivet; load it in that "
+                  "trainer (`trivet checkpoint show` lists its tensors)",
+                  key, printable(step.directory())));
+}
+
 }  // namespace trivet::checkpoint

@@ -19,6 +19,9 @@
 
 namespace trivet::checkpoint {
 
+// The run_id of what a trainer with a model of its own saves (embed/).
+inline constexpr const char* kEmbeddedRunId = "embedded";
+
 // Which files of a step must be there. With checkpoint.replicas, a host's directory has only some of them.
 enum class StepFiles : uint8_t { All, ThoseHere };
 
@@ -70,5 +73,9 @@ class LoadedStep final : public TensorSource {
   std::vector<std::unique_ptr<Shard>> shards_;  // in the order of manifest_.files
   std::vector<PiecePosition> places_;           // [index in manifest_.pieces]
 };
+
+// Throws ConfigError if a trainer with a model of its own saved the step: nobody else can compute with its weights. `key` has
+// named the step.
+void refuse_embedded(const LoadedStep& step, const std::string& key);
 
 }  // namespace trivet::checkpoint

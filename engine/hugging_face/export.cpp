@@ -50,6 +50,7 @@ constexpr std::array<std::string_view, 9> kCompanions{"generation_config.json",
 constexpr int64_t kCompanionLimitBytes = int64_t{256} << 20;
 
 model::Description description_of(const LoadedStep& step, const std::string& path) {
+  refuse_embedded(step, "checkpoint export");
   const Config config = parse_config(step.config(), step.directory() + "/manifest.json");
   const checkpoint::TensorInfo* const table = step.find("embedding.tokens.weight");
   if (!table || table->shape.dims() != 2)

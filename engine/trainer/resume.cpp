@@ -135,6 +135,7 @@ void refuse_to_resume_from(const std::string& directory, const std::string& key)
 }
 
 void refuse_imported(const checkpoint::LoadedStep& step, const std::string& key) {
+  refuse_embedded(step, key);
   if (step.run_id() != hugging_face::kImportedRunId) return;
   throw ConfigError(fmt::format("{}: {} was imported and holds weights alone; begin a run with them: --init-from {}", key,
                                 step.directory(), step.directory()));

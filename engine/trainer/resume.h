@@ -16,7 +16,8 @@ std::string resume_if_asked(Run& run, Checkpoints& checkpoints);
 // Throws ConfigError that says why no run can be resumed from it. `key` has named it.
 [[noreturn]] void refuse_to_resume_from(const std::string& directory, const std::string& key = "--resume");
 
-// Throws ConfigError if the step is an imported model, which no run continues. `key` has named it.
+// Throws ConfigError if the step is an imported model or that of a trainer that embeds Trivet, which no run continues. `key`
+// has named it.
 void refuse_imported(const checkpoint::LoadedStep& step, const std::string& key);
 
 // Collective. Continues from this step, after checking that it was trained on the same data with the same tokenizer.

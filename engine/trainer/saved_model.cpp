@@ -88,6 +88,7 @@ SavedModel::SavedModel(const std::string& path, const std::string& key) {
   if (checkpoint::list_steps(files, followed).empty() && !is_step(files, followed)) refuse_folder(files, path, key);
   step_ = std::make_unique<checkpoint::LoadedStep>(
       checkpoint::open_path(files, followed, checkpoint::StepFiles::All, &passed_over_));
+  refuse_embedded(*step_, key);
   step_config_ = parse_config(step_->config(), step_->directory() + "/manifest.json");
 }
 

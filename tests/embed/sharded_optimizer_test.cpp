@@ -9,6 +9,10 @@
 #include <limits>
 
 #include "embed/agreement.h"
+#include "engine/checkpoint/steps.h"
+#include "engine/hugging_face/export.h"
+#include "engine/trainer/resume.h"
+#include "engine/trainer/saved_model.h"
 #include "tests/embed/foreign_trainer.h"
 #include "tests/support/temporary_folder.h"
 
@@ -667,6 +671,22 @@ TEST(ShardedOptimizer, RefusesACheckpointOfOtherParameters) {
     ShardedOptimizer other(config_of(""), parameters, world);
     EXPECT_THAT([&] { other.load(folder.path()); }, ThrowsMessage<CheckpointError>(HasSubstr("first.weight")));
   });
+}
+
+// Whatever command or run is given it says so, in place of a default model that it would not fit.
+TEST(ShardedOptimizer, SavesWhatNoCommandTakesForAModelOfItsOwn) {
+  const test::TemporaryFolder folder;
+  comm::run_threads(1, [&](comm::World& world) { ForeignTrainer(config_of(""), world).optimizer().save(folder.path()); });
+  const auto refusal = [&](const std::string& key) {
+    return ThrowsMessage<ConfigError>(
+        AllOf(testing::StartsWith(key + ": " + folder.path() + "/step-00000000 was saved by a trainer"),
+              HasSubstr("load it in that trainer")));
+  };
+  EXPECT_THAT([&] { trainer::SavedModel(folder.path(), "generate"); }, refusal("generate"));
+  const checkpoint::LoadedStep step = checkpoint::open_path(real_file_system(), folder.path());
+  EXPECT_THAT([&] { trainer::refuse_imported(step, "--resume"); }, refusal("--resume"));
+  EXPECT_THAT([&] { hugging_face::export_model(real_file_system(), folder.path(), {.output = folder.path() + "/exported"}); },
+              refusal("checkpoint export"));
 }
 
 // Each rank reads only its part: here only rank 1's lacks a tensor.
