@@ -77,6 +77,7 @@ class Writer {
   }
 
   const Config& config() const { return saved_.config(); }
+  bool is_of_run() const { return saved_.step() != nullptr; }
   // Reads the weights. `most_tokens`: that a text may have.
   void load(int64_t most_tokens) {
     generator_ = std::make_unique<Generator>(model::build(model::with_vocabulary(config().model, rows_)), saved_.weights(),
@@ -133,14 +134,16 @@ void generate(const GenerateArguments& arguments, Writer& writer) {
   writer.continue_text(std::move(tokens), {});
 }
 
-ChatTemplate chat_template_of(const GenerateArguments& arguments, const Config& config) {
+ChatTemplate chat_template_of(const GenerateArguments& arguments, const Writer& writer) {
   const ChatTemplate chosen =
-      arguments.chat_template.empty() ? config.data.chat_template : *from_name<ChatTemplate>(arguments.chat_template);
+      arguments.chat_template.empty() ? writer.config().data.chat_template : *from_name<ChatTemplate>(arguments.chat_template);
   if (chosen == ChatTemplate::None)
     throw ConfigError(
-        fmt::format("{}: it does not say which data.chat_template its training had; name with --chat-template the one that its "
+        fmt::format("{}: the template of its conversations is not known ({}); name with --chat-template the one that its "
                     "training data was prepared with: \"chatml\", \"llama-2\" or \"llama-3\"",
-                    arguments.directory));
+                    arguments.directory,
+                    writer.is_of_run() ? "the config of its run has no data.chat_template"
+                                       : "a template in Jinja is only recognised if Trivet wrote it"));
   return chosen;
 }
 
@@ -172,7 +175,7 @@ bool read_question(std::string& question) {
 // The whole conversation is rendered and encoded anew before each answer, so that the model reads the tokens that it would be
 // trained on.
 void chat(const GenerateArguments& arguments, Writer& writer) {
-  const ChatTemplate chat_template = chat_template_of(arguments, writer.config());
+  const ChatTemplate chat_template = chat_template_of(arguments, writer);
   const std::vector<int32_t> ends = ends_of_answer(arguments, *writer.tokenizer(), chat_template);
   writer.load(arguments.context);
   const data::DocumentEncoder encoder(writer.tokenizer(), {});

@@ -31,6 +31,7 @@ constexpr const char* kLlama3 =
     "{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}";
 
 constexpr const char* kTemplateFile = "chat_template.jinja";
+constexpr const char* kTemplateKey = "chat_template";  // of tokenizer_config.json
 
 OrderedJson ids_as_json(const std::vector<int32_t>& ids) {
   if (ids.empty()) return nullptr;
@@ -58,6 +59,12 @@ OrderedJson object_in(const std::map<std::string, std::string>& files, const std
   const bool usable = found != files.end() && json_excess(found->second, {.levels = 64}).empty();
   OrderedJson json = usable ? OrderedJson::parse(found->second, nullptr, false) : OrderedJson();
   return json.is_object() ? json : OrderedJson::object();
+}
+
+// "": none is stated, or several.
+std::string template_of(const OrderedJson& tokenizer_config) {
+  const auto found = tokenizer_config.find(kTemplateKey);
+  return found != tokenizer_config.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 // Whether a template writes the special tokens of ours.
@@ -99,6 +106,20 @@ std::string jinja_of(ChatTemplate chat_template) {
   return "";
 }
 
+ChatTemplate chat_template_in(FileSystem& files, const std::string& folder) {
+  constexpr int64_t kLimitBytes = int64_t{16} << 20;
+  constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+  std::map<std::string, std::string> texts;
+  for (const char* name : {kTemplateFile, kTokenizerConfig})
+    if (const std::string path = folder + "/" + name; files.kind(path) == EntryKind::File)
+      texts[name] = read_text(files, path, kLimitBytes);
+  const std::string text =
+      texts.contains(kTemplateFile) ? texts[kTemplateFile] : template_of(object_in(texts, kTokenizerConfig));
+  for (const ChatTemplate ours : {ChatTemplate::ChatMl, ChatTemplate::Llama2, ChatTemplate::Llama3})
+    if (text == jinja_of(ours)) return ours;
+  return ChatTemplate::None;
+}
+
 void write_token_ids(const TextTokens& tokens, OrderedJson& json) {
   json["bos_token_id"] = tokens.begin_id < 0 ? OrderedJson() : OrderedJson(tokens.begin_id);
   json["eos_token_id"] = ids_as_json(tokens.end_ids);
@@ -120,7 +141,7 @@ std::string tokenizer_config_text(const TextTokens& tokens, const std::string& t
   if (!tokens.end.empty()) json["eos_token"] = tokens.end;
   json["clean_up_tokenization_spaces"] = false;
   json["model_max_length"] = sequence_length;
-  if (chat_template != ChatTemplate::None) json["chat_template"] = jinja_of(chat_template);
+  if (chat_template != ChatTemplate::None) json[kTemplateKey] = jinja_of(chat_template);
   return text_of(json);
 }
 
@@ -146,14 +167,10 @@ std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplat
     changes.push_back(
         fmt::format("generation stops at {}, too, with which answers of data.chat_template \"{}\" end", end, name_of_template));
   }
-  const std::string key = "chat_template";
-  const bool stated = of_tokenizer.contains(key) && of_tokenizer[key].is_string();
-  const std::string old = files.contains(kTemplateFile) ? files[kTemplateFile]
-                          : stated                      ? of_tokenizer[key].get<std::string>()
-                                                        : "";
+  const std::string old = files.contains(kTemplateFile) ? files[kTemplateFile] : template_of(of_tokenizer);
   if (!writes_tokens_of(old, chat_template)) {
     files.erase(kTemplateFile);
-    of_tokenizer[key] = jinja_of(chat_template);
+    of_tokenizer[kTemplateKey] = jinja_of(chat_template);
     tokenizer_changed = true;
     changes.push_back(fmt::format("the chat template is that of the training, \"{}\"{}", name_of_template,
                                   old.empty() ? "" : ", instead of the one in --like"));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/file_system.h"
 #include "engine/config/run_config.h"
 
 namespace trivet::hugging_face {
@@ -38,6 +39,9 @@ std::string tokenizer_config_text(const TextTokens& tokens, const std::string& t
 // each.
 std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, std::string& config_json,
                                            std::map<std::string, std::string>& files);
+
+// Which of our templates the folder of a model has, to the character, as our exports do. None: it has another one, or none.
+ChatTemplate chat_template_in(FileSystem& files, const std::string& folder);
 
 // A template whose special tokens this tokenizer has; None: there is none.
 ChatTemplate template_with_tokens_of(const std::string& tokenizer);

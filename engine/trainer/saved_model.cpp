@@ -11,6 +11,7 @@
 #include "engine/data/dataset.h"
 #include "engine/generation.h"
 #include "engine/hugging_face/model_format.h"
+#include "engine/hugging_face/text_files.h"
 #include "engine/report/run_files.h"
 
 namespace trivet::trainer {
@@ -80,6 +81,8 @@ SavedModel::SavedModel(const std::string& path, const std::string& key) {
   if (FileSystem& all = file_system_with_links(); is_folder_of_run(all, path)) refuse_folder_of_run(all, path, key);
   if (FileSystem& models = file_system_with_links(); hugging_face::format_of(models, path)) {
     pretrained_ = std::make_unique<hugging_face::PretrainedModel>(models, path);
+    config_ = pretrained_->config();
+    config_.data.chat_template = hugging_face::chat_template_in(models, pretrained_->folder());
     return;
   }
   FileSystem& files = real_file_system();
@@ -89,7 +92,7 @@ SavedModel::SavedModel(const std::string& path, const std::string& key) {
   step_ = std::make_unique<checkpoint::LoadedStep>(
       checkpoint::open_path(files, followed, checkpoint::StepFiles::All, &passed_over_));
   refuse_embedded(*step_, key);
-  step_config_ = parse_config(step_->config(), step_->directory() + "/manifest.json");
+  config_ = parse_config(step_->config(), step_->directory() + "/manifest.json");
 }
 
 const checkpoint::TensorSource& SavedModel::weights() const {

@@ -20,8 +20,8 @@ class SavedModel {
   SavedModel(const std::string& path, const std::string& key);
 
   const checkpoint::TensorSource& weights() const;
-  // Only the section "model" of a model that another program saved.
-  const Config& config() const { return pretrained_ ? pretrained_->config() : step_config_; }
+  // Only the section "model" of a model that another program saved, and data.chat_template if its template is one of ours.
+  const Config& config() const { return config_; }
   const checkpoint::LoadedStep* step() const { return step_.get(); }  // null: another program saved it
   std::string digest() const { return pretrained_ ? pretrained_->digest() : "xxh3 " + step_->manifest().xxh3; }
   std::string in_words() const;
@@ -36,7 +36,7 @@ class SavedModel {
   std::vector<std::string> passed_over_;
   std::unique_ptr<hugging_face::PretrainedModel> pretrained_;
   std::unique_ptr<checkpoint::LoadedStep> step_;
-  Config step_config_;
+  Config config_;
 };
 
 }  // namespace trivet::trainer

@@ -145,7 +145,8 @@ TEST_F(Chat, RefusesWhatHasNoConversations) {
     EXPECT_THAT(output.errors, HasSubstr(message));
   };
   refused("--chat --prompt a",
-          "checkpoints: it does not say which data.chat_template its training had; name with --chat-template the one");
+          "checkpoints: the template of its conversations is not known (the config of its run has no data.chat_template); name "
+          "with --chat-template the one");
   refused("--chat --chat-template llama-3 --prompt a",
           "checkpoints: its vocabulary has no token <|eot_id|>, with which an answer of the template \"llama-3\" ends; train "
           "with a vocabulary that has it: trivet data prepare --chat-template llama-3 --train-bpe N");
