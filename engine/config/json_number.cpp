@@ -54,6 +54,10 @@ std::optional<int64_t> integer_of(const std::string& word) {
 }  // namespace
 
 std::string read_number(const std::string& word, JsonNode& node) {
+  for (const std::string_view python : {"Infinity", "-Infinity", "NaN"})
+    if (word == python)
+      return fmt::format(
+          "{} is written by Python, but is no number of JSON; write one, such as 1000000000, or leave the key out", word);
   if (!is_number(word))
     return fmt::format("{} is not a JSON value; write a number, a string in double quotes, true, false or null",
                        printable(word, 60));
