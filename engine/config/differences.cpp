@@ -109,13 +109,12 @@ std::string of_muon(const Config& config) {
     if (!given) defaults += (defaults.empty() ? "" : ", ") + text;
   };
   const bool lr = is_given(config, "optimizer.params.lr");
-  add(lr || is_given(config, "optimizer.params.muon_lr"),
-      fmt::format("{} is the learning rate of matrices (DeepSpeed: 0.02)", optimizer.lr));
-  add(lr || is_given(config, "optimizer.params.adam_lr"), fmt::format("{} that of the others (0.0003)", optimizer.lr));
+  add(lr || is_given(config, "optimizer.params.muon_lr"), fmt::format("muon_lr is {} (DeepSpeed: 0.02)", optimizer.lr));
+  add(lr || is_given(config, "optimizer.params.adam_lr"), fmt::format("adam_lr is {} (DeepSpeed: 0.0003)", optimizer.lr));
   add(is_given(config, "optimizer.params.betas"),
-      fmt::format("[{}, {}] are betas ([0.9, 0.95])", optimizer.beta1, optimizer.beta2));
-  add(is_given(config, "optimizer.params.eps"), fmt::format("{} is eps (1e-10)", optimizer.epsilon));
-  return defaults.empty() ? "" : fmt::format("optimizer.params: {} where none is given", defaults);
+      fmt::format("betas are [{}, {}] (DeepSpeed: [0.9, 0.95])", optimizer.beta1, optimizer.beta2));
+  add(is_given(config, "optimizer.params.eps"), fmt::format("eps is {} (DeepSpeed: 1e-10)", optimizer.epsilon));
+  return defaults.empty() ? "" : "optimizer.params: not given, so " + defaults;
 }
 
 // Whether the file has this number, which stands for another value here.

@@ -246,7 +246,9 @@ class Preparation {
     if (options_.special_tokens && !has_special_tokens(tokenizer))
       result.notes.push_back(
           fmt::format("--special-tokens has no effect: the vocabulary \"{}\" has no special tokens", tokenizer.name()));
-    if (options_.chat_template != ChatTemplate::None && facts_.conversations == 0 && result.pieces_done_before == 0)
+    const bool only_messages_have_it = options_.train_bpe == 0;  // a vocabulary that is learned gets its tokens in any case
+    if (options_.chat_template != ChatTemplate::None && only_messages_have_it && facts_.conversations == 0 &&
+        result.pieces_done_before == 0)
       result.notes.push_back("--chat-template has no effect: the data have no messages");
     if (!learned_fewer_.empty()) result.notes.push_back(learned_fewer_);
     for (std::string& sentence : facts_.sentences()) result.notes.push_back(std::move(sentence));

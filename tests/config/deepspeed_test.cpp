@@ -387,7 +387,7 @@ TEST(Differences, AreToldWheneverTheyApply) {
           {clips + R"("optimizer": {"type": "OneBitAdam", "params": {"lr": 0.001}})", {"optimizer.type: 256 elements share"}},
           {clips + R"("optimizer": {"type": "Muon", "params": {"lr": 0.02, "betas": [0.9, 0.95], "eps": 1e-10}})", {}},
           {clips + R"("optimizer": {"type": "Muon", "params": {}})",
-           {"optimizer.params: 0.001 is the learning rate of matrices"}},
+           {"optimizer.params: not given, so muon_lr is 0.001 (DeepSpeed: 0.02)"}},
           {clips + R"("optimizer": {"type": "Muon", "params": {"lr": 0.02, "muon_lr": 0, "betas": [0.9, 0.95], "eps": 1e-10}})",
            {"optimizer.params.muon_lr: 0 stands for optimizer.params.lr, 0.02; in DeepSpeed matrices then stay as they are"}},
           {clips +

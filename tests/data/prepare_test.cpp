@@ -183,6 +183,9 @@ TEST_F(Prepare, AChatTemplateWithoutMessagesHasNoEffect) {
       return std::ranges::any_of(notes, [&](const std::string& note) { return note.ends_with(" no messages"); });
     };
     EXPECT_EQ(told(prepare(with).notes), expected) << line;
+    PrepareOptions learns = with;
+    learns.train_bpe = 300;
+    EXPECT_FALSE(told(prepare(learns).notes)) << "the vocabulary has the tokens of the template";
     EXPECT_EQ(told(open_dataset(training).notes), expected) << line;
   }
   // The line names the file that it is about.
