@@ -17,8 +17,9 @@ Generated from the key table in `engine/config`: `trivet config reference --deep
 out of date.
 
 A config that was written for DeepSpeed is used as it is: `trivet train ds_config.json`. Only what DeepSpeed leaves to the Python program has
-to be added, in the file or with `--set`: the sections `model`, `data` and `training` ([config.md](config.md)). `trivet config check` says
-what becomes of each key that is not used as it stands, and a run says it at its start:
+to be added, in the file or with `--set`: the sections `model`, `data` and `training` ([config.md](config.md); a whole example is in
+[from_the_trainer.md](from_the_trainer.md)). `trivet config check` says what becomes of each key that is not used as it stands, and a run says
+it at its start:
 
 * **same**: the key does what it does in DeepSpeed.
 * **different**: it works, but not in the same way; the table says how DeepSpeed differs.
