@@ -28,6 +28,9 @@ RUNS = {
     "11_handwriting/handwriting.json": (16, EPOCHS),
     "12_man_pages/man_pages.json": (8, [*EPOCHS, "training.evaluate_samples=4", "data.validation_fraction=0.2"]),
 }
+# Configs that only the script `run` in their folder can use, which makes their data (or is no `trivet train`); scripts/test_examples runs it.
+RUN_BY_SCRIPTS = ("13_fine_tune/deepspeed.json", "14_two_hosts/two_hosts.json", "15_embedded/trainer.json", "16_compare/adamw.json",
+                  "16_compare/muon.json")
 NUMBERS = random.Random(1234)
 
 

@@ -35,6 +35,12 @@ def why_not():
     return ""
 
 
+def why_no_ssh():
+    """Why there can be no Sshd here; "" if there can."""
+    missing = [program for program in ("sshd", "ssh", "ssh-keygen") if not shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin")]
+    return f"{', '.join(missing)} missing (Debian: openssh-server, openssh-client)" if missing else ""
+
+
 def run(*command):
     subprocess.run(command, check=True, capture_output=True, text=True)
 
@@ -110,8 +116,8 @@ class Host:
 class Hosts:
     """with Hosts(3) as hosts: hosts[0].command("hostname")"""
 
-    def __init__(self, count):
-        self.prefix = f"t{secrets.token_hex(2)}"
+    def __init__(self, count, prefix="t"):
+        self.prefix = f"{prefix}{secrets.token_hex(2)}"  # names of interfaces may have 15 characters
         self.network = secrets.randbelow(250) + 1
         self.bridge = f"{self.prefix}br"
         self.list = []
