@@ -11,11 +11,13 @@
 
 #include "autotune/replace_file.h"
 #include "cli/commands.h"
+#include "cli/usage.h"
 #include "core/error.h"
 #include "core/file_system.h"
 #include "core/output_guard.h"
 #include "core/printable.h"
 #include "engine/monitor/jsonl.h"
+#include "engine/report/chart_options.h"
 #include "engine/report/read_run.h"
 #include "engine/report/run_files.h"
 #include "engine/report/run_page.h"
@@ -28,6 +30,8 @@ struct ReportArguments {
   std::vector<std::string> runs;
   std::string output;
   bool json = false, force = false;
+  std::string steps;  // empty: all
+  report::ChartOptions charts;
 };
 
 // The files of a run that the page shows; a run is a folder, or the file of its metrics.
@@ -77,7 +81,9 @@ void write_report_page(const std::string& path, const std::string& page) {
 void run(const ReportArguments& arguments) {
   check_report_page(arguments);
   const auto runs = read_runs(arguments);
-  write_report_page(arguments.output, report::to_page(runs));
+  report::ChartOptions charts = arguments.charts;
+  if (!arguments.steps.empty()) charts.steps = report::parse_step_range(arguments.steps, runs);
+  write_report_page(arguments.output, report::to_page(runs, charts));
   std::printf("%s\n", printable(arguments.output).c_str());
 }
 
@@ -124,12 +130,19 @@ void add_report(CLI::App& program) {
       "Examples:\n"
       "  trivet report runs/first                                of one run, also one that is going or was killed\n"
       "  trivet report runs/first runs/second -o compare.html    of several, drawn over each other\n"
+      "  trivet report runs/first --smooth 50 --steps 1000:      means of 50 steps, from step 1000 on\n"
       "  trivet report scaling runs/ranks1 runs/ranks4           speedup and efficiency");
   command->add_option("runs", arguments->runs, "folders that run.directory named, or files that trivet train --metrics wrote");
   command->add_option("-o,--output", arguments->output,
                       "the page to write (report.html in the folder of the run, or here for several runs)");
   command->add_flag("--force", arguments->force,
                     "let the page replace a file that Trivet did not write, unless it is an input");
+  command
+      ->add_option("--smooth", arguments->charts.mean_of,
+                   "draw loss, gradient norm and speeds as the mean of this many steps, and each step as a pale line (1)")
+      ->check(from_to(1, 1'000'000'000));
+  command->add_option("--steps", arguments->steps, "draw only the steps FROM:TO; either may be left out (all)");
+  command->add_flag("--log", arguments->charts.logarithmic_loss, "draw the loss on a logarithmic axis");
   add_scaling(*command);
   command->callback([arguments, command] {
     if (command->got_subcommand("scaling")) return;

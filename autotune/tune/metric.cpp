@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "engine/monitor/number_text.h"
+
 namespace trivet::autotune {
 
 double Metrics::of(TuningMetric metric) const {
@@ -34,13 +36,20 @@ double log_cost(TuningMetric metric, const TrialConfig& trial, double seconds) {
   return 0;
 }
 
-std::string metric_text(TuningMetric metric, double value) {
+MetricUnit unit_of(TuningMetric metric) {
   switch (metric) {
-    case TuningMetric::Throughput: return fmt::format("{:.1f} samples/s", value);
-    case TuningMetric::Latency: return fmt::format("{:.2f} ms", value * 1e3);
-    case TuningMetric::Flops: return fmt::format("{:.2f} GFLOP/s a rank", value / 1e9);
+    case TuningMetric::Throughput: return {1, "samples/s", 1};
+    case TuningMetric::Latency: return {1e-3, "ms", 2};
+    case TuningMetric::Flops: return {1e9, "GFLOP/s a rank", 2};
   }
-  return "";
+  return {};
+}
+
+std::string metric_text(TuningMetric metric, double value) {
+  const MetricUnit unit = unit_of(metric);
+  const double shown = value / unit.size;
+  return (shown < 1000 ? fmt::format("{:.{}f}", shown, unit.digits) : monitor::with_commas(std::llround(shown))) + " " +
+         unit.name;
 }
 
 }  // namespace trivet::autotune

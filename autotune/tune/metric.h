@@ -26,7 +26,14 @@ bool is_better(TuningMetric metric, double value, double than);
 // between configs are what matters.
 double log_cost(TuningMetric metric, const TrialConfig& trial, double seconds);
 
-// "1234.5 samples/s", "12.3 ms", "45.6 GFLOP/s a rank"
+struct MetricUnit {
+  double size = 1;
+  const char* name = "";
+  int digits = 0;  // after the point, of values below 1000
+};
+MetricUnit unit_of(TuningMetric metric);
+
+// "1,235 samples/s", "12.34 ms", "45.67 GFLOP/s a rank"
 std::string metric_text(TuningMetric metric, double value);
 
 }  // namespace trivet::autotune

@@ -197,4 +197,8 @@ std::string table_of_figures(const std::vector<std::vector<std::string>>& rows) 
   return "<table class=\"figures\">\n" + rows_of_table(rows) + "</table>\n";
 }
 
+std::string table_of_runs(const std::vector<std::vector<std::string>>& rows) {
+  return "<div class=\"runs\">\n" + table_of_figures(rows) + "</div>\n";
+}
+
 }  // namespace trivet::report

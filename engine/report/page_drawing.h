@@ -50,5 +50,7 @@ std::string heat_map(const HeatMap& map);
 std::string table(const std::vector<std::vector<std::string>>& rows);
 // The same with all columns but the first aligned to the right.
 std::string table_of_figures(const std::vector<std::vector<std::string>>& rows);
+// The same with names of runs, which may be long, in the first column.
+std::string table_of_runs(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace trivet::report

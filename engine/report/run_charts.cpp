@@ -7,7 +7,10 @@
 #include <functional>
 #include <limits>
 
+#include "core/error.h"
 #include "core/median.h"
+#include "core/printable.h"
+#include "engine/monitor/number_text.h"
 #include "engine/report/timed_steps.h"
 
 namespace trivet::report {
@@ -36,7 +39,7 @@ void add_evaluations(LineChart& chart, std::span<const RunData> runs,
     Line line{.name = runs.size() == 1 ? "validation" : runs[i].name + ", validation",
               .points = {},
               .color = runs.size() == 1 ? 2 : static_cast<int>(i),
-              .dots = true};
+              .style = LineStyle::Dashed};
     for (const EvaluationPoint& point : runs[i].evaluations.points())
       line.points.emplace_back(static_cast<double>(point.step), value(point));
     chart.lines.push_back(std::move(line));
@@ -51,9 +54,65 @@ void add_marks(LineChart& chart, const RunData& run) {
     if (point.skipped) chart.marks.push_back({static_cast<double>(point.step), fmt::format("step {} was skipped", point.step)});
 }
 
-LineChart loss_chart(std::span<const RunData> runs) {
-  LineChart chart = chart_of_steps(runs, "Loss", "training", false, [](const RunData&, const StepPoint& p) { return p.loss; });
+[[noreturn]] void refuse_logarithm(const RunData& run, const char* what, int64_t step, double value) {
+  throw ConfigError(
+      fmt::format("--log: {}: the {} of step {} is {:.5g}, which a logarithmic axis cannot show; leave out --log, or this step "
+                  "with --steps",
+                  printable(run.name), what, step, value));
+}
+
+void check_logarithms(std::span<const RunData> runs, const StepRange& range) {
+  for (const RunData& run : runs) {
+    for (const StepPoint& point : run.steps.points())
+      if (range.has(point.step) && point.loss <= 0) refuse_logarithm(run, "loss", point.step, point.loss);
+    for (const EvaluationPoint& point : run.evaluations.points())
+      if (range.has(point.step) && point.loss <= 0) refuse_logarithm(run, "validation loss", point.step, point.loss);
+  }
+}
+
+using Points = std::vector<std::pair<double, double>>;
+
+// Each value becomes the mean of those of the last `steps` steps. A step without a value keeps none.
+Points means_of(const Points& points, int64_t steps) {
+  Points means;
+  size_t first = 0;
+  for (const auto& [step, value] : points) {
+    while (points[first].first <= step - static_cast<double>(steps)) ++first;
+    double sum = 0, count = 0;
+    for (size_t i = first; i <= means.size(); ++i)
+      if (std::abs(points[i].second) <= kMostDrawn) sum += points[i].second, ++count;
+    means.emplace_back(step, std::abs(value) <= kMostDrawn ? sum / count : value);
+  }
+  return means;
+}
+
+// `what`: the lines of steps, if there are others.
+LineChart smoothed(LineChart chart, int64_t steps, const std::string& what = "") {
+  if (steps == 1) return chart;
+  std::vector<Line> pale = chart.lines;
+  for (Line& line : pale) line.style = LineStyle::Pale;
+  for (Line& line : chart.lines) line.points = means_of(line.points, steps);
+  chart.lines.insert(chart.lines.begin(), pale.begin(), pale.end());
+  chart.note = fmt::format("{}mean of the last {} steps; pale: each step", what, monitor::with_commas(steps));
+  return chart;
+}
+
+void leave_out_steps_outside(const StepRange& range, LineChart& chart) {
+  const auto outside = [&](double step) { return !range.has(static_cast<int64_t>(step)); };
+  for (Line& line : chart.lines) std::erase_if(line.points, [&](const auto& point) { return outside(point.first); });
+  std::erase_if(chart.lines, [](const Line& line) { return line.style == LineStyle::Dashed && line.points.empty(); });
+  std::erase_if(chart.marks, [&](const Mark& mark) { return outside(mark.step); });
+}
+
+LineChart loss_chart(std::span<const RunData> runs, const ChartOptions& options) {
+  if (options.logarithmic_loss) check_logarithms(runs, options.steps);
+  LineChart chart = chart_of_steps(runs, options.logarithmic_loss ? "Loss, logarithmic" : "Loss", "training", false,
+                                   [](const RunData&, const StepPoint& p) { return p.loss; });
+  chart = smoothed(std::move(chart), options.mean_of, "training: ");
+  chart.logarithmic = options.logarithmic_loss;
   add_evaluations(chart, runs, [](const EvaluationPoint& p) { return p.loss; });
+  if (runs.size() > 1 && chart.lines.back().style == LineStyle::Dashed)
+    chart.note += chart.note.empty() ? "dashed: validation" : "; dashed: validation";
   if (runs.size() == 1) add_marks(chart, runs[0]);
   return chart;
 }
@@ -83,22 +142,11 @@ double median_of_finite(std::vector<double> values) {
   return median(std::move(values));
 }
 
-double median_of(const RunData& run, double StepPoint::*member) {
+double median_of(const RunData& run, double StepPoint::*member, const StepRange& range = {}) {
   std::vector<double> values;
-  for (const StepPoint& point : timed_steps(run).steps) values.push_back(point.*member);
+  for (const StepPoint& point : timed_steps(run).steps)
+    if (range.has(point.step)) values.push_back(point.*member);
   return median_of_finite(std::move(values));
-}
-
-std::string legend(const LineChart& chart) {
-  if (chart.lines.size() < 2 && chart.marks.empty()) return "";
-  std::string text = "<p class=\"legend\">";
-  for (const Line& line : chart.lines)
-    text += fmt::format(
-        "<span><svg aria-hidden=\"true\" viewBox=\"0 0 12 12\"><rect class=\"c{}\" width=\"12\" "
-        "height=\"12\"{}/></svg>{}</span> ",
-        line.color % 7, line.dots ? " rx=\"6\"" : "", escaped(line.name));
-  if (!chart.marks.empty()) text += "<span>\u25bc checkpoint or skipped step</span>";
-  return text + "</p>\n";
 }
 
 }  // namespace
@@ -114,37 +162,40 @@ monitor::TargetWords targets_of(std::span<const RunData> runs) {
 }
 
 // NaN if no timed step had targets.
-double median_targets_per_second(const RunData& run) {
-  const std::vector<StepPoint> steps = timed_steps(run).steps;
+double median_targets_per_second(const RunData& run, const StepRange& range) {
+  std::vector<StepPoint> steps = timed_steps(run).steps;
+  std::erase_if(steps, [&](const StepPoint& step) { return !range.has(step.step); });
   const bool none = !steps.empty() && std::ranges::all_of(steps, [](const StepPoint& step) { return step.without_targets; });
-  return none ? kNothing : median_of(run, &StepPoint::targets_per_second);
+  return none ? kNothing : median_of(run, &StepPoint::targets_per_second, range);
 }
 double median_step_ms(const RunData& run) { return median_of(run, &StepPoint::step_ms); }
 
-std::vector<LineChart> charts_of(std::span<const RunData> runs) {
+Points loss_curve(const RunData& run, const ChartOptions& options) {
+  Points points;
+  for (const StepPoint& point : run.steps.points()) points.emplace_back(static_cast<double>(point.step), point.loss);
+  return means_of(points, options.mean_of);
+}
+
+std::vector<LineChart> charts_of(std::span<const RunData> runs, const ChartOptions& options) {
   const auto member = [&](const std::string& title, const std::string& name, bool from_zero, double StepPoint::*value,
                           double unit = 1) {
     return chart_of_steps(runs, title, name, from_zero, [=](const RunData&, const StepPoint& p) { return p.*value / unit; });
   };
+  const auto varying = [&](LineChart chart) { return smoothed(std::move(chart), options.mean_of); };
   const std::string speed = std::string(targets_of(runs).many) + "/s";
-  std::vector<LineChart> charts{loss_chart(runs),
+  std::vector<LineChart> charts{loss_chart(runs, options),
                                 accuracy_chart(runs),
                                 member("Learning rate", "learning rate", true, &StepPoint::lr),
-                                member("Gradient norm", "gradient norm", true, &StepPoint::grad_norm),
-                                member("Throughput, " + speed, speed, true, &StepPoint::targets_per_second),
-                                compute_chart(runs),
+                                varying(member("Gradient norm", "gradient norm", true, &StepPoint::grad_norm)),
+                                varying(member("Throughput, " + speed, speed, true, &StepPoint::targets_per_second)),
+                                varying(compute_chart(runs)),
                                 member("Memory of rank 0, MiB", "MiB", true, &StepPoint::memory_bytes, 0x1p20)};
   const auto scaled = [](const StepPoint& p) { return p.loss_scale != 0; };
   if (std::ranges::any_of(runs, [&](const RunData& run) { return std::ranges::any_of(run.steps.points(), scaled); }))
     charts.push_back(member("Loss scale", "loss scale", true, &StepPoint::loss_scale));
+  for (LineChart& chart : charts) leave_out_steps_outside(options.steps, chart);
   std::erase_if(charts, is_empty);
   return charts;
-}
-
-std::string figure(const LineChart& chart, const std::string& id) {
-  return fmt::format(
-      "<figure>\n<figcaption>{}</figcaption>\n{}{}<details id=\"{}\"><summary>Figures</summary>\n{}</details>\n</figure>\n",
-      escaped(chart.title), to_svg(chart), legend(chart), id, table_of_figures(figures_of(chart)));
 }
 
 }  // namespace trivet::report

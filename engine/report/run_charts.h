@@ -5,25 +5,26 @@
 #include <string>
 #include <vector>
 
+#include "engine/report/chart_options.h"
 #include "engine/report/line_chart.h"
 #include "engine/report/run_data.h"
 
 namespace trivet::report {
 
 // Loss, validation accuracy, learning rate, gradient norm, throughput, model FLOPs utilization or rate, memory, loss scale:
-// those that have points.
-std::vector<LineChart> charts_of(std::span<const RunData> runs);
+// those that have points. Throws ConfigError (--log) if a loss that would be drawn has no logarithm.
+std::vector<LineChart> charts_of(std::span<const RunData> runs, const ChartOptions& options = {});
+
+// The training loss as the chart of the losses shows it.
+std::vector<std::pair<double, double>> loss_curve(const RunData& run, const ChartOptions& options);
 
 // What the targets of all these runs are.
 monitor::TargetWords targets_of(std::span<const RunData> runs);
 
-// Of the steps whose times count (timed_steps.h); 0 if there is none.
-double median_targets_per_second(const RunData& run);
+// Of the steps in `range` whose times count (timed_steps.h); 0 if there is none.
+double median_targets_per_second(const RunData& run, const StepRange& range = {});
 // Model FLOPs utilization at this throughput of one step, in percent; 0 if the plan or the peak is not known.
 double utilization_percent(const PlanFigures& plan, double step_ms);
 double median_step_ms(const RunData& run);
-
-// A figure with its drawing, legend and table. `id`: of the table, unique in the page.
-std::string figure(const LineChart& chart, const std::string& id);
 
 }  // namespace trivet::report

@@ -9,6 +9,7 @@
 
 #include "engine/monitor/number_text.h"
 #include "engine/report/base64.h"
+#include "engine/report/common_steps.h"
 #include "engine/report/config_differences.h"
 #include "engine/report/embedded_text.h"
 #include "engine/report/predictions_section.h"
@@ -79,7 +80,7 @@ std::string best_text(const RunData& run) {
   if (run.evaluations.empty()) return "";
   return run.best_validation_step == 0
              ? "none"
-             : fmt::format("{} at step {}", number(run.best_validation_loss), run.best_validation_step);
+             : fmt::format("{} at step {}", number(run.best_validation_loss), monitor::with_commas(run.best_validation_step));
 }
 
 // Empty if the model does not choose classes.
@@ -113,10 +114,10 @@ std::string tiles(const RunData& run) {
   return text + "</dl>\n";
 }
 
-std::string charts(std::span<const RunData> runs) {
+std::string charts(std::span<const RunData> runs, const ChartOptions& options) {
   std::string text = "<div class=\"charts\">\n";
   int number_of_chart = 0;
-  for (const LineChart& chart : charts_of(runs)) text += figure(chart, fmt::format("chart{}", number_of_chart++));
+  for (const LineChart& chart : charts_of(runs, options)) text += figure(chart, fmt::format("chart{}", number_of_chart++));
   return text + "</div>\n";
 }
 
@@ -205,7 +206,11 @@ std::string notes_section(const RunData& run) {
   if (run.notes.empty()) return "";
   Rows rows{{"step", "what", "text"}};
   for (const Note& note : run.notes) rows.push_back({monitor::with_commas(note.step), note.what, note.text});
-  return "<h2>Checkpoints and notes</h2>\n" + table_of_texts(rows);
+  constexpr size_t kMostOpen = 12;
+  std::string text = table_of_texts(rows);
+  if (run.notes.size() > kMostOpen)
+    text = fmt::format("<details id=\"notes\"><summary>All {}</summary>\n{}</details>\n", run.notes.size(), text);
+  return "<h2>Checkpoints and notes</h2>\n" + text;
 }
 
 std::string opened(const std::string& id, const std::string& title, const std::string& content) {
@@ -224,16 +229,26 @@ std::string facts_section(const RunData& run) {
   return text + opened("plan", "Plan", run.plan_text);
 }
 
-std::string thinned_note(std::span<const RunData> runs) {
-  int64_t stride = 1;
-  for (const RunData& run : runs) stride = std::max(stride, run.steps.stride());
-  return stride == 1 ? "" : fmt::format("<p class=\"soft\">One step in {} of the longest run is drawn.</p>\n", stride);
+std::string range_text(const StepRange& range) {
+  const std::string first = monitor::with_commas(range.first), last = monitor::with_commas(range.last);
+  if (range.last == INT64_MAX) return range.first == 0 ? "" : fmt::format("The steps from {} on are drawn.", first);
+  return range.first == 0 ? fmt::format("The steps up to {} are drawn.", last)
+                          : fmt::format("The steps from {} to {} are drawn.", first, last);
 }
 
-std::string one_run(const RunData& run) {
-  return fmt::format("<h1>{}</h1>\n", escaped(run.name)) + tiles(run) + charts({&run, 1}) + thinned_note({&run, 1}) +
-         to_section(run.predictions) + memory_section(run) + communication_section(run) + timeline_section(run) +
-         ranks_section(run) + notes_section(run) + facts_section(run);
+// Below the charts: which steps they leave out.
+std::string drawn_steps_note(std::span<const RunData> runs, const StepRange& range) {
+  int64_t stride = 1;
+  for (const RunData& run : runs) stride = std::max(stride, run.steps.stride());
+  std::string text = range_text(range);
+  if (stride > 1) text += fmt::format(" One step in {} of the longest run is drawn.", stride);
+  return text.empty() ? "" : "<p class=\"soft\">" + text + "</p>\n";
+}
+
+std::string one_run(const RunData& run, const ChartOptions& options) {
+  return fmt::format("<h1>{}</h1>\n", escaped(run.name)) + tiles(run) + charts({&run, 1}, options) +
+         drawn_steps_note({&run, 1}, options.steps) + to_section(run.predictions) + memory_section(run) +
+         communication_section(run) + timeline_section(run) + ranks_section(run) + notes_section(run) + facts_section(run);
 }
 
 std::string differences_section(std::span<const RunData> runs) {
@@ -244,22 +259,28 @@ std::string differences_section(std::span<const RunData> runs) {
     configs.push_back(run.config_json);
   }
   for (auto& row : config_differences(configs)) rows.push_back(std::move(row));
-  return rows.size() == 1 ? "" : "<h2>Where the configs differ</h2>\n" + table(rows);
+  return rows.size() == 1 ? "" : "<h2>Where the configs differ</h2>\n<div class=\"values\">\n" + table(rows) + "</div>\n";
 }
 
-std::string several_runs(std::span<const RunData> runs) {
+// Without those that have only a name.
+Rows without_empty_columns(Rows rows) {
+  for (size_t column = rows[0].size(); column-- > 0;)
+    if (std::ranges::all_of(rows.begin() + 1, rows.end(), [&](const auto& row) { return row[column].empty(); }))
+      for (auto& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
+  return rows;
+}
+
+std::string several_runs(std::span<const RunData> runs, const ChartOptions& options) {
   Rows rows{{"run", "steps", "state", "loss", "validation loss", "best", "accuracy",
              fmt::format("{}/s", targets_of(runs).short_many), "step ms", "MFU %"}};
   for (const RunData& run : runs) {
-    const double percent = utilization_percent(run.plan, median_step_ms(run));
+    const double ms = median_step_ms(run), percent = utilization_percent(run.plan, ms);
     rows.push_back({run.name, steps_text(run), state_text(run), loss_text(run), validation_text(run), best_text(run),
-                    accuracy_text(run), monitor::rate(median_targets_per_second(run)),
-                    fmt::format("{:.4g}", median_step_ms(run)), percent > 0 ? fmt::format("{:.1f}", percent) : ""});
+                    accuracy_text(run), ms > 0 ? monitor::rate(median_targets_per_second(run)) : "",
+                    ms > 0 ? fmt::format("{:.4g}", ms) : "", percent > 0 ? fmt::format("{:.1f}", percent) : ""});
   }
-  constexpr std::ptrdiff_t kAccuracy = 6;  // its column, which is left out if no run has one
-  if (std::ranges::all_of(runs, [](const RunData& run) { return std::isnan(run.best_accuracy); }))
-    for (auto& row : rows) row.erase(row.begin() + kAccuracy);
-  return fmt::format("<h1>{} runs</h1>\n", runs.size()) + table_of_figures(rows) + charts(runs) + thinned_note(runs) +
+  return fmt::format("<h1>{} runs</h1>\n", runs.size()) + table_of_runs(without_empty_columns(rows)) +
+         common_steps_section(runs, options) + charts(runs, options) + drawn_steps_note(runs, options.steps) +
          differences_section(runs);
 }
 
@@ -272,10 +293,12 @@ std::string page_of(const std::string& title, const std::string& content) {
 
 }  // namespace
 
-std::string page_content(std::span<const RunData> runs) { return runs.size() == 1 ? one_run(runs[0]) : several_runs(runs); }
+std::string page_content(std::span<const RunData> runs, const ChartOptions& options) {
+  return runs.size() == 1 ? one_run(runs[0], options) : several_runs(runs, options);
+}
 
-std::string to_page(std::span<const RunData> runs) {
-  return page_of(runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size()), page_content(runs));
+std::string to_page(std::span<const RunData> runs, const ChartOptions& options) {
+  return page_of(runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size()), page_content(runs, options));
 }
 
 std::string to_scaling_page(std::span<const RunData> runs) {

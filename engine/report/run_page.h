@@ -5,13 +5,14 @@
 #include <span>
 #include <string>
 
+#include "engine/report/chart_options.h"
 #include "engine/report/run_data.h"
 
 namespace trivet::report {
 
 // The whole page. With one run it has everything that is known about it; with several, their curves, their figures side by
 // side, and where their configs differ. `runs` is not empty.
-std::string to_page(std::span<const RunData> runs);
+std::string to_page(std::span<const RunData> runs, const ChartOptions& options = {});
 
 // A page of several runs that begins with how their throughput grows with the ranks (scaling.h, which says what it throws).
 std::string to_scaling_page(std::span<const RunData> runs);
@@ -21,6 +22,6 @@ std::string to_scaling_page(std::span<const RunData> runs);
 std::string to_live_page(const RunData& run, const std::string& nonce);
 std::string live_policy(const std::string& nonce);  // for Content-Security-Policy
 // What such a page shows, without its frame.
-std::string page_content(std::span<const RunData> runs);
+std::string page_content(std::span<const RunData> runs, const ChartOptions& options = {});
 
 }  // namespace trivet::report

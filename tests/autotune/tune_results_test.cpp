@@ -212,9 +212,11 @@ TEST_F(Results, TheSummaryHasARowForEachStageAndTheReasons) {
 TEST_F(Results, TheReportDrawsTheCurveAndListsAllTrials) {
   report.records = {record(0, 0.5), record(1, 0.25), record(2, 1.0)};
   const std::string page = report_html(report);
-  EXPECT_THAT(page, HasSubstr("d=\"M110.0 161.7H420.0V15.0H730.0V15.0\""));  // 8, 16 and 4 samples/s: the best is kept
+  EXPECT_THAT(page, HasSubstr("Throughput, samples/s. best so far: 8 at trial 1, 16 at trial 3; from 8 to 16. each trial: 8 at "
+                              "trial 1, 4 at trial 3; from 4 to 16"));
+  EXPECT_THAT(page, HasSubstr("<p>Not ended"));
   EXPECT_THAT(page, HasSubstr("<tr class=\"best\"><td>2</td><td>z0_gas1_tmbspg2</td><td>16.0 samples/s</td><td>250.00</td>"
-                              "<td>250.00</td><td>1.0</td>"));
+                              "<td>250.00</td><td>1.0</td><td>best</td>"));
   EXPECT_THAT(page, AllOf(HasSubstr("why &lt;not&gt;"), Not(HasSubstr("http"))));
 }
 

@@ -168,6 +168,13 @@ TEST_F(Watching, ReportShowsOneRunOrSeveralAndNamesWhatIsNone) {
   EXPECT_THAT(folder.read("both.html"), HasSubstr("<td>two.jsonl</td>"));
   EXPECT_EQ(folder.run("report runs/one").text, "runs/one/report.html\n");
   EXPECT_EQ(folder.run("report runs/one two.jsonl").text, "report.html\n");
+  EXPECT_EQ(folder.run("report runs/one two.jsonl -o some.html --smooth 2 --steps 4: --log").code, 0);
+  for (const char* part :
+       {"<figcaption>Loss, logarithmic</figcaption>", "mean of the last 2 steps", "The steps from 4 on are drawn."})
+    EXPECT_THAT(folder.read("some.html"), HasSubstr(part));
+  const Output outside = folder.run("report runs/one --steps 7:9");
+  EXPECT_EQ(outside.code, 2);
+  EXPECT_THAT(outside.errors, HasSubstr("--steps: \"7:9\" has no step of a run; the runs have the steps 1 to 6"));
   const Output none = folder.run("report checkpoints");
   EXPECT_EQ(none.code, 2);
   EXPECT_THAT(none.errors, HasSubstr("checkpoints/metrics.jsonl: there is no such file"));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/report/common_steps.h"
 #include "engine/report/line_chart.h"
 #include "engine/report/run_charts.h"
 #include "engine/report/run_page.h"
@@ -13,6 +14,7 @@
 namespace trivet::report {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -33,8 +35,9 @@ std::vector<std::string> all_between(const std::string& text, const std::string&
   return found;
 }
 
-LineChart chart_of(std::vector<std::pair<double, double>> points) {
-  return {.title = "Loss", .lines = {{.name = "training", .points = std::move(points)}}, .marks = {}};
+LineChart chart_of(std::vector<std::pair<double, double>> points, bool logarithmic = false) {
+  return {
+      .title = "Loss", .lines = {{.name = "training", .points = std::move(points)}}, .marks = {}, .logarithmic = logarithmic};
 }
 
 TEST(LineChart, SaysInWordsWhatItDraws) {
@@ -78,8 +81,9 @@ TEST(LineChart, TheLargestStepsAreDrawn) {
 }
 
 // The texts at the axis of values, from the bottom up.
-std::vector<std::string> texts_at_axis(double low, double high) {
-  std::vector<std::string> texts = all_between(to_svg(chart_of({{1, low}, {2, high}})), "text-anchor=\"end\">", "</text>");
+std::vector<std::string> texts_at_axis(double low, double high, bool logarithmic = false) {
+  std::vector<std::string> texts =
+      all_between(to_svg(chart_of({{1, low}, {2, high}}, logarithmic)), "text-anchor=\"end\">", "</text>");
   texts.pop_back();  // "step", below the other axis
   return texts;
 }
@@ -92,10 +96,37 @@ TEST(LineChart, TheAxisOfValuesBeginsAndEndsAtRoundNumbersOfTheSamePrecision) {
   EXPECT_THAT(texts_at_axis(1e-9, 3e-9), ElementsAre("1e-09", "1.5e-09", "2e-09", "2.5e-09", "3e-09"));
 }
 
+TEST(LineChart, ALogarithmicAxisHasRoundNumbersAndEqualFactorsAtEqualDistances) {
+  EXPECT_THAT(texts_at_axis(0.98, 3.1, true), ElementsAre("0.8", "1", "2", "3", "4"));
+  EXPECT_THAT(texts_at_axis(0.6, 30, true), ElementsAre("0.5", "1", "2", "5", "10", "20", "50"));
+  EXPECT_THAT(texts_at_axis(2.16, 4.15, true), ElementsAre("2.0", "2.5", "3.0", "3.5", "4.0", "4.5"));
+  EXPECT_THAT(texts_at_axis(0.002, 2'000'000, true), ElementsAre("0.001", "0.1", "10", "1,000", "100,000", "10M"));
+  EXPECT_THAT(texts_at_axis(4, 4, true).size(), testing::Ge(2));
+  EXPECT_THAT(all_between(to_svg(chart_of({{0, 1}, {5, 10}, {10, 100}}, true)), "<polyline class=\"l0\" points=\"", "\""),
+              ElementsAre("56.0,196.0 257.0,103.0 458.0,10.0 "));
+}
+
+// As when only a few steps of a long run are drawn.
+TEST(LineChart, LargeStepsCloseToEachOtherAreToldApart) {
+  const std::string svg = to_svg(chart_of({{5'000'000, 1}, {5'000'004, 2}}));
+  EXPECT_THAT(all_between(svg, "text-anchor=\"middle\">", "</text>"),
+              ElementsAre("5,000,000", "5,000,001", "5,000,002", "5,000,003", "5,000,004"));
+}
+
+TEST(LineChart, ALineThatEndsBeforeOthersSaysSoAndHasNoFiguresAfterItsEnd) {
+  LineChart chart = chart_of({{1, 3}, {2, 2}, {4, 1}});
+  chart.lines.push_back({.name = "short", .points = {{1, 4}, {2, 3}}, .color = 1});
+  const std::string shown = figure(chart, "id");
+  EXPECT_THAT(shown, HasSubstr("</svg>training</span>"));
+  EXPECT_THAT(shown, HasSubstr("</svg>short (to step 2)</span>"));
+  EXPECT_THAT(shown, HasSubstr("<title>short: 3 at step 2</title>"));
+  EXPECT_THAT(figures_of(chart), Contains(ElementsAre("4", "1", "")));
+}
+
 TEST(LineChart, FiguresAreSpreadOverTheSteps) {
   LineChart chart = chart_of({});
   for (int step = 1; step <= 101; ++step) chart.lines[0].points.emplace_back(step, step * 2);
-  chart.lines.push_back({.name = "validation", .points = {{51, 7}}});
+  chart.lines.push_back({.name = "validation", .points = {{51, 7}}, .style = LineStyle::Dashed});
   EXPECT_THAT(figures_of(chart, 3), ElementsAre(ElementsAre("step", "training", "validation"), ElementsAre("1", "2", ""),
                                                 ElementsAre("51", "102", "7"), ElementsAre("101", "202", "7")));
 }
@@ -115,6 +146,88 @@ TEST(RunCharts, TheSlowFirstStepDoesNotCountInMedians) {
     run.steps.add(point);
   }
   EXPECT_EQ(median_step_ms(run), 20);
+}
+
+// A run of these losses, from step 1 on.
+RunData run_of(const std::string& name, const std::vector<double>& losses, double tokens_per_second = 1000) {
+  RunData run;
+  run.name = name;
+  for (const double loss : losses) {
+    StepPoint point = point_of(run.steps.count() + 1, loss);
+    point.targets_per_second = tokens_per_second;
+    run.steps.add(point);
+  }
+  return run;
+}
+
+using Points = std::vector<std::pair<double, double>>;
+
+TEST(RunCharts, SmoothedLinesAreMeansOfTheLastStepsOverPaleLinesOfEachStep) {
+  const RunData run = run_of("run", {4, 2, NAN, 6, 8});
+  const LineChart chart = charts_of({&run, 1}, {.mean_of = 3, .steps = {3, 5}})[0];
+  ASSERT_EQ(chart.lines.size(), 2u);
+  EXPECT_EQ(chart.lines[0].style, LineStyle::Pale);
+  EXPECT_EQ(chart.lines[0].points.back(), std::pair(5.0, 8.0));
+  EXPECT_EQ(Points(chart.lines[1].points.begin() + 1, chart.lines[1].points.end()), (Points{{4, 4}, {5, 7}}));
+  EXPECT_EQ(in_words(chart),
+            "training: 4 at step 4, 7 at step 5; from 4 to 7. training: mean of the last 3 steps; pale: each step");
+  EXPECT_THAT(figure(chart, "id"), HasSubstr("<span>training: mean of the last 3 steps; pale: each step</span>"));
+}
+
+TEST(RunCharts, OnlyTheStepsOfTheRangeAreDrawn) {
+  const RunData run = small_run();  // steps 1 to 3, an evaluation and a checkpoint at step 2
+  const LineChart inside = charts_of({&run, 1}, {.steps = {2, 3}})[0], after = charts_of({&run, 1}, {.steps = {3, 3}})[0];
+  EXPECT_EQ(inside.lines[0].points, (Points{{2, 3}, {3, 2}}));
+  EXPECT_EQ(inside.lines.size() + inside.marks.size(), 3u);
+  EXPECT_EQ(after.lines.size() + after.marks.size(), 1u);
+}
+
+TEST(RunCharts, ALossWithoutALogarithmIsNamed) {
+  const RunData run = run_of("run", {4, 0, 2});
+  EXPECT_EQ(
+      error_of([&] {
+        charts_of({&run, 1}, {.logarithmic_loss = true});
+      }),
+      "--log: run: the loss of step 2 is 0, which a logarithmic axis cannot show; leave out --log, or this step with --steps");
+  EXPECT_EQ(charts_of({&run, 1}, {.steps = {3, 3}, .logarithmic_loss = true})[0].title, "Loss, logarithmic");
+}
+
+TEST(RunCharts, ARangeOfStepsMayBeOpenAndHasStepsOfTheRuns) {
+  const RunData runs[] = {run_of("a", {4, 3, 2}), run_of("b", std::vector<double>(1200, 1))};
+  const auto parsed = [&](const std::string& text) {
+    const StepRange range = parse_step_range(text, runs);
+    return std::pair(range.first, range.last);
+  };
+  EXPECT_EQ(parsed("2:7"), std::pair(int64_t{2}, int64_t{7}));
+  EXPECT_EQ(parsed(":7"), std::pair(int64_t{0}, int64_t{7}));
+  EXPECT_EQ(parsed("1200:"), std::pair(int64_t{1200}, INT64_MAX));
+  for (const char* wrong : {"", ":", "7", "7:2", "a:b", "1:2:3", "-1:2", "1.5:2", " 1:2", "99999999999999999999:"})
+    EXPECT_EQ(
+        error_of([&] { parsed(wrong); }),
+        fmt::format("--steps: \"{}\" is not accepted; use FROM:TO, FROM: or :TO, with whole numbers and FROM not larger than "
+                    "TO; the runs have the steps 1 to 1,200",
+                    wrong));
+  EXPECT_EQ(error_of([&] { parsed("1201:"); }), "--steps: \"1201:\" has no step of a run; the runs have the steps 1 to 1,200");
+}
+
+TEST(CommonSteps, CompareRunsAtTheLastStepAndEvaluationOfAllAndNameTheBest) {
+  RunData runs[] = {run_of("long", {5, 4, 3, 2}), run_of("short", {5, 3.5, 3.25}, 2000), run_of("new", {})};
+  for (const int64_t step : {1, 2, 4}) add(runs[0], EvaluationPoint{.step = step, .loss = 7.0 - double(step)});
+  for (const int64_t step : {1, 2, 3}) add(runs[1], EvaluationPoint{.step = step, .loss = 6.5 - double(step)});
+  const auto row = [](const std::string& name, const std::string& rest) {
+    return "<tr><td>" + name + "</td>" + rest + "</tr>";
+  };
+  const std::string all = common_steps_section(runs, {});
+  EXPECT_THAT(all, HasSubstr("At step 3, the last that all runs with steps have"));
+  EXPECT_THAT(all, HasSubstr("Validation losses are those of step 2, "));
+  EXPECT_THAT(all, HasSubstr(row("long", "<td>3.0000 (best)</td><td>5.0000</td><td>1,000</td><td>1</td>")));
+  EXPECT_THAT(all, HasSubstr(row("short", "<td>3.2500</td><td>4.5000 (best)</td><td>2,000 (best)</td><td>none</td>")));
+  EXPECT_THAT(all, HasSubstr(row("new", "<td>none</td><td>none</td><td>none</td><td>has no steps</td>")));
+  const std::string two = common_steps_section(runs, {.mean_of = 2, .steps = {2, 2}});
+  EXPECT_THAT(two, HasSubstr("<th>loss, mean of 2 steps</th>"));
+  EXPECT_THAT(two, HasSubstr("tok/s is the median from step 2 up to step 2."));
+  EXPECT_THAT(two, HasSubstr(row("short", "<td>4.2500 (best)</td><td>4.5000 (best)</td><td>2,000 (best)</td><td>1</td>")));
+  EXPECT_EQ(common_steps_section({runs + 1, 2}, {}), "") << "one run alone has steps";
 }
 
 // The style sheet has seven colours. Parts beyond them begin again, and the legend continues below its first row.
@@ -255,6 +368,7 @@ TEST(RunPage, SeveralRunsAreDrawnOverEachOtherAndDifferencesOfTheirConfigsListed
   const RunData runs[] = {first, second};
   const std::string page = to_page(runs);
   EXPECT_THAT(page, HasSubstr("one: 4 at step 1, 2 at step 3; from 2 to 4. two: 4 at step 1"));
+  EXPECT_THAT(page, HasSubstr("</svg>two</span> <span>dashed: validation</span> </p>"));
   EXPECT_THAT(page, HasSubstr("<td>two</td><td>3 of 3</td><td>not ended: it is running, or was killed</td>"));
   EXPECT_THAT(page, HasSubstr("<td>optimizer.lr</td><td>1</td><td>2</td>"));
   EXPECT_THAT(page, Not(HasSubstr("optimizer.type")));

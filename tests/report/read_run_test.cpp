@@ -16,6 +16,7 @@
 #include "engine/report/run_charts.h"
 #include "engine/report/run_files.h"
 #include "engine/report/run_page.h"
+#include "tests/report/run_examples.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet::report {
@@ -53,16 +54,6 @@ void write_run(const TemporaryFolder& folder, int64_t done, int64_t last, bool e
   monitors.on_checkpoint(last);
   monitors.on_note({"note", "a \"word\" \xff"});
   if (ends) monitors.on_end({.facts = {{"done", "all"}}, .memory = {{"parameters", 100, 90}}});
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const DataError& error) {
-    EXPECT_EQ(error.exit_code(), ExitCode::Usage);
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(ReadRun, FindsWhatTheMonitorsWrote) {

@@ -1,14 +1,17 @@
-// Runs for tests of pages, and a browser's side of a connection.
+// Runs for tests of pages, the text of an error, and a browser's side of a connection.
 #pragma once
 
 #include <arpa/inet.h>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 
+#include "core/error.h"
 #include "engine/report/run_data.h"
 
 namespace trivet::report {
@@ -48,6 +51,17 @@ inline RunData small_image_run(const std::string& png = "png") {
                      .samples = {{.sample = 17, .right = false, .png = png, .target = "7", .predicted = "1"},
                                  {.sample = 4, .right = true, .png = png, .target = "two", .predicted = "two"}}};
   return run;
+}
+
+// What the user is told.
+inline std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::Usage);
+    return error.what();
+  }
+  return "no error";
 }
 
 // A connection to a server on this host.
