@@ -166,7 +166,7 @@ std::string search_section(const PlanPage& page) {
 }  // namespace
 
 PlanPage page_of(const Plan& plan) {
-  PlanPage page{.title = fmt::format("Plan of {} ranks", plan.mesh.size()),
+  PlanPage page{.title = fmt::format("Plan of {} rank{}", plan.mesh.size(), plan.mesh.size() == 1 ? "" : "s"),
                 .layout = fmt::format("{}, ZeRO-{}, microbatch {} x {}", to_string(plan.mesh), plan.config.zero.stage,
                                       plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps),
                 .ranks = bytes_of_ranks(plan)};

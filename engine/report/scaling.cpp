@@ -47,10 +47,11 @@ std::vector<std::vector<std::string>> cells_of(const std::vector<ScalingRow>& ro
   std::vector<std::vector<std::string>> cells{
       {"ranks", "batch", "samples/s", "speedup", "ideal", "efficiency", speed, "step ms", "run"}};
   for (const ScalingRow& row : rows)
-    cells.push_back({std::to_string(row.ranks), monitor::with_commas(row.samples_per_step),
-                     fmt::format("{:.1f}", row.samples_per_second), fmt::format("{:.2f}", row.speedup),
-                     fmt::format("{:.2f}", row.ideal), fmt::format("{:.1f} %", 100 * row.efficiency),
-                     monitor::rate(row.targets_per_second), fmt::format("{:.1f}", row.step_ms), row.run});
+    cells.push_back(
+        {std::to_string(row.ranks), monitor::with_commas(row.samples_per_step),
+         row.samples_per_second < 1000 ? fmt::format("{:.1f}", row.samples_per_second) : monitor::rate(row.samples_per_second),
+         fmt::format("{:.2f}", row.speedup), fmt::format("{:.2f}", row.ideal), fmt::format("{:.1f} %", 100 * row.efficiency),
+         monitor::rate(row.targets_per_second), fmt::format("{:.1f}", row.step_ms), row.run});
   return cells;
 }
 

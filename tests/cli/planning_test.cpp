@@ -162,7 +162,7 @@ TEST_F(Planning, PageIsWrittenWholeOrNotAtAll) {
   refused("plan llama.json --html .", 2, "--html: . is a folder; name a file");
   folder.write("page.html", "before");
   EXPECT_EQ(folder.run("plan llama.json --html page.html --force").code, 0);
-  EXPECT_THAT(folder.read("page.html"), HasSubstr("<title>Plan of 1 ranks</title>"));
+  EXPECT_THAT(folder.read("page.html"), HasSubstr("<title>Plan of 1 rank</title>"));
 }
 
 // Planning a candidate's config gives the candidate's numbers.

@@ -52,6 +52,7 @@ TEST(Scaling, ComparesWithTheRunOnTheFewestRanks) {
   EXPECT_EQ(rows[2].speedup, 3.2);
   EXPECT_EQ(rows[2].ideal, 4);
   EXPECT_EQ(rows[2].efficiency, 0.8);
+  EXPECT_THAT(to_text(rows), HasSubstr("       64        2,560     3.20    4.00      80.0 %"));
 }
 
 TEST(Scaling, WithABatchThatGrowsTheSameTimeIsIdeal) {
