@@ -32,6 +32,7 @@ namespace {
 // It needs as long as it takes to kill everything (supervisor.h).
 constexpr std::chrono::milliseconds kGuardianKilling{10000}, kGuardianEnding{15000};
 constexpr size_t kLongestText = 1 << 14;
+constexpr std::chrono::milliseconds kMostPatience{1000};  // of a launcher with a guardian that is stopped
 
 // The signals that the launcher passes on, except those it was started to ignore, as under nohup: blocking an ignored signal
 // would deliver it.
@@ -150,12 +151,37 @@ JobOutcome outcome_or_error(const std::function<JobOutcome(const GuardianEnds&)>
 
 void order(int guardian, int what) { ::send(guardian, &what, sizeof what, MSG_NOSIGNAL | MSG_DONTWAIT); }
 
+// A guardian that is stopped (SIGSTOP) would neither end the job nor notice that ranks have ended, so the launcher lets it go
+// on after a while. The keys of a terminal do not stop it, because it is in a group of its own; whoever stops the whole job
+// stops the launcher, too.
+class StoppedGuardian {
+ public:
+  explicit StoppedGuardian(pid_t guardian) : guardian_(guardian) {}
+
+  void look() {
+    const auto now = std::chrono::steady_clock::now();
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(guardian_), &info, WSTOPPED | WNOHANG) == 0 && info.si_pid == guardian_) since_ = now;
+    if (!since_ || now - *since_ < kMostPatience) return;
+    since_.reset();
+    fmt::print(stderr, "launch: the process that watches over the ranks (pid {}) was stopped; it goes on\n", guardian_);
+    ::kill(guardian_, SIGCONT);
+  }
+
+ private:
+  pid_t guardian_;
+  std::optional<std::chrono::steady_clock::time_point> since_;
+};
+
 // Waits until the guardian reports how the job ended; none if the guardian ended without a report, or if nobody wants the job.
-std::optional<JobOutcome> wait_for_outcome(const SignalQueue& signals, int guardian, LauncherSide& side) {
+std::optional<JobOutcome> wait_for_outcome(const SignalQueue& signals, int guardian, pid_t pid, LauncherSide& side) {
+  StoppedGuardian stopped(pid);
   while (!side.is_abandoned()) {
     std::vector<pollfd> entries{{signals.number(), POLLIN, 0}, {guardian, POLLIN, 0}};
     side.add_to(entries);
-    ::poll(entries.data(), entries.size(), side.patience_ms());
+    const int patience_ms = side.patience_ms(), most_ms = static_cast<int>(kMostPatience.count());
+    ::poll(entries.data(), entries.size(), patience_ms < 0 ? most_ms : std::min(patience_ms, most_ms));
+    stopped.look();
     while (const auto signal = signals.next()) {
       side.ended_by_signal = side.ended_by_signal || ends_a_job(*signal);
       order(guardian, *signal);
@@ -239,7 +265,7 @@ JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job
   orders_of_guardian.reset();
   for_ranks.reset();  // `reports` stays open: it closes when the guardian and this process are gone
   side.guardian_runs();
-  const auto outcome = wait_for_outcome(signals, orders.number(), side);
+  const auto outcome = wait_for_outcome(signals, orders.number(), guardian, side);
   orders.reset();  // the guardian kills everything if it still runs
   const int status = status_at_end_of(guardian, outcome.has_value());
   const auto left = kill_descendants(kGuardianKilling, not_ours);

@@ -87,6 +87,16 @@ TEST(Signal, ThatComesJustAfterAFailureDoesNotHideIt) {
   EXPECT_EQ(job.wait(), 19) << job.output();
 }
 
+// A guardian that stays stopped would hear no signal.
+TEST(Signal, EndsAJobWhoseGuardianIsStopped) {
+  LaunchedProcess job(command({}, "echo ready; sleep 1000"));
+  ASSERT_TRUE(job.prints("ready", 2)) << job.output();
+  ::kill(job.guardian(), SIGSTOP);
+  ::kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
+  EXPECT_THAT(job.output(), HasSubstr("was stopped; it goes on"));
+}
+
 TEST(Signal, TwiceKillsAtOnce) {
   LaunchedProcess job(command({"--shutdown-timeout", "1000"}, "trap '' TERM; echo ready; while :; do sleep 0.02; done"));
   ASSERT_TRUE(job.prints("ready", 2)) << job.output();
