@@ -17,6 +17,7 @@ class CharactersTokenizer : public Tokenizer {
   std::vector<int32_t> encode(std::string_view text) const override;
   std::string decode(std::span<const int32_t> ids) const override;
   std::string to_text() const override;
+  size_t piece_bytes(std::string_view text, size_t limit) const override;
 
  private:
   int32_t id_of(char32_t character) const;  // -1: none

@@ -1,12 +1,14 @@
 #include "engine/data/encoded_parts.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <span>
 
+#include "core/found_file.h"
 #include "engine/data/data_error.h"
 #include "engine/data/hash.h"
 
@@ -34,10 +36,14 @@ EncodedParts::EncodedParts(std::string folder, const Tokenizer& tokenizer, const
                             hexadecimal(hash_bytes(tokenizer.to_text())))),
       pairs_(pairs) {
   std::error_code error;
-  fs::create_directory(folder_, error);
-  if (error || !fs::is_directory(folder_))
+  if (fs::create_directory(folder_, error)) fs::permissions(folder_, fs::perms::owner_all, error);
+  struct stat status {};
+  if (error || ::lstat(folder_.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))
     bad_file(folder_, "is needed as a folder for what is already encoded, and cannot be made" +
                           (error ? ": " + error.message() : std::string()));
+  // The pieces in it are taken as they are.
+  if (const std::string why = why_others_may_change(status); !why.empty())
+    bad_file(folder_, why + ", so what it holds may not be what was encoded; remove it, or choose another output");
 }
 
 EncodedParts::~EncodedParts() {

@@ -256,7 +256,8 @@ class Preparation {
 
   template <typename Work>
   void over_texts(std::string_view phase, Work work) {
-    TextPieces pieces(inputs_.texts, options_.piece_bytes);
+    const bool counts_words = options_.train_bpe > 0;
+    TextPieces pieces(inputs_.texts, options_.piece_bytes, counts_words ? cut_at_words : cut_at_characters);
     const auto report_after = [&](std::string_view text, bool special) {
       work(text, special);
       report(phase, pieces.share_read(), pieces.bytes());

@@ -29,6 +29,13 @@ size_t line_bytes(std::string_view text, size_t limit, bool is_rest) {
 
 size_t cut_at_words(std::string_view text, size_t limit) { return piece_bytes(text, limit); }
 
+size_t cut_at_characters(std::string_view text, size_t limit) {
+  if (text.size() <= limit) return text.size();
+  size_t end = limit;
+  while (end > 0 && limit - end < 3 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return end == 0 ? limit : end;
+}
+
 struct TextPieces::State {
   std::vector<InputFile> inputs;
   size_t piece_bytes = 0;

@@ -28,6 +28,8 @@ using CutText = std::function<size_t(std::string_view text, size_t limit)>;
 
 // Cuts where words end (word_split.h).
 size_t cut_at_words(std::string_view text, size_t limit);
+// Cuts between any two characters.
+size_t cut_at_characters(std::string_view text, size_t limit);
 
 // Reads the inputs one after the other. Pieces of texts end where `cut_text` says, and pieces of lines where lines end. Throws
 // DataError for a file that cannot be read or is empty, and for a text that holds NUL or is not UTF-8.

@@ -16,6 +16,7 @@
 #include "engine/data/characters.h"
 #include "engine/data/data_error.h"
 #include "engine/data/text_file.h"
+#include "engine/data/text_pieces.h"
 #include "engine/data/token_file.h"
 #include "engine/data/tokenizers/of_model.h"
 #include "engine/data/tokenizers/sentencepiece.h"
@@ -47,6 +48,7 @@ class BytesTokenizer : public Tokenizer {
     return text;
   }
   std::string to_text() const override { return "{\"trivet_tokenizer\":\"bytes\"}\n"; }
+  size_t piece_bytes(std::string_view text, size_t limit) const override { return cut_at_characters(text, limit); }
 };
 
 // The manifest of a checkpoint has the tokenizer of its run in the state, which is a text of JSON.
@@ -167,6 +169,8 @@ std::optional<TokenizerFile> tokenizer_file_of(const std::string& stored) {
   if (!json.contains("trivet_tokenizer")) return TokenizerFile{"tokenizer.json", text};
   return TokenizerFile{"tokenizer.model", from_base64(json.at("model").get<std::string>()).value_or("")};
 }
+
+size_t CharactersTokenizer::piece_bytes(std::string_view text, size_t limit) const { return cut_at_characters(text, limit); }
 
 size_t Tokenizer::piece_bytes(std::string_view text, size_t limit) const { return data::piece_bytes(text, limit); }
 

@@ -283,6 +283,11 @@ TEST_F(Prepare, IsTheSameForAnyNumberOfThreadsAndSizeOfPieces) {
       EXPECT_GT(result.pieces, 3);
       EXPECT_EQ(folder_.read("out.tokens"), expected) << piece_bytes << " bytes, " << threads << " threads";
     }
+  with.inputs = {folder_.write("no_words.txt", std::string(4000, 'a') + "\xC3\xA9\xC3\xA9")};
+  with.piece_bytes = 1000;
+  EXPECT_EQ(prepare(with).pieces, 5) << "characters need no ends of words";
+  with.piece_bytes = 4001;
+  EXPECT_EQ(prepare(with).pieces, 2) << "no character is cut";
   EXPECT_FALSE(std::filesystem::exists(with.output + ".parts"));
 }
 
@@ -306,6 +311,22 @@ TEST_F(Prepare, GoesOnWhereAnInterruptedPreparationWas) {
   with.replace = true;
   EXPECT_EQ(prepare(with).pieces_done_before, 0);
   EXPECT_EQ(folder_.read("out.tokens"), output);
+}
+
+// Their names follow from the text and the settings, so that anybody could make them.
+TEST_F(Prepare, UsesNoPartsThatOthersMayChange) {
+  PrepareOptions with = options("bytes");
+  with.inputs = {folder_.write("a.txt", "text")};
+  const std::string parts = with.output + ".parts";
+  std::filesystem::create_directory(parts);
+  std::filesystem::permissions(parts, std::filesystem::perms::all);
+  expect_error(
+      [&] { prepare(with); }, ExitCode::Usage,
+      parts +
+          ": has mode 777, so that others may write to it, so what it holds may not be what was encoded; remove it, or "
+          "choose another output");
+  std::filesystem::permissions(parts, std::filesystem::perms::owner_all);
+  prepare(with);
 }
 
 TEST_F(Prepare, UsesNoPartThatIsDamagedOrOfOtherSettings) {
