@@ -149,6 +149,13 @@ TEST(TokenizerOfModel, NamesAFileOfTheModelThatCannotBeRead) {
   expect_named("generation_config.json", ": eos_token_id: " + folder.at("tokenizer.json") + " has no token for 50256, 3000");
   EXPECT_NO_THROW(load_tokenizer(folder.path()));
   EXPECT_NO_THROW(check_role_files(folder.path()));
+  for (const char* file : {"generation_config.json", "config.json"}) {
+    folder.write("generation_config.json", "{}");
+    for (const std::string id : {"\"2\"", "2.0", "true", "{\"a\":1}", "[2]"}) {
+      folder.write(file, R"({"eos_token_id": [)" + id + "]}");
+      expect_named(file, ": eos_token_id: " + id + " is no id of a token; use a whole number");
+    }
+  }
 }
 
 }  // namespace

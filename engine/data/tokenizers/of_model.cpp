@@ -100,12 +100,16 @@ struct TokenOfIds {
   std::string unknown;  // the ids, if there are some and the tokenizer has a token for none
 };
 
-TokenOfIds token_with_id(const nlohmann::json& json, const std::string& key, const Tokenizer& tokenizer) {
+TokenOfIds token_with_id(const nlohmann::json& json, const std::string& key, const Tokenizer& tokenizer,
+                         const std::string& path) {
   TokenOfIds token;
   const auto found = json.find(key);
-  if (found == json.end()) return token;
+  if (found == json.end() || found->is_null()) return token;
   for (const nlohmann::json& id : found->is_array() ? *found : nlohmann::json::array({*found})) {
-    if (!id.is_number_unsigned()) continue;
+    if (id.is_null() || (id.is_number_integer() && !id.is_number_unsigned())) continue;  // null and -1 stand for no token
+    if (!id.is_number_unsigned())
+      bad_file(path, fmt::format("{}: {} is no id of a token; use a whole number, a list of them, or null", key,
+                                 printable(id.dump(), 60)));
     if (id.get<uint64_t>() < static_cast<uint64_t>(tokenizer.vocabulary_size()))
       if (std::string name = tokenizer.token_name(id.get<int32_t>()); !name.empty()) return {std::move(name), ""};
     token.unknown += (token.unknown.empty() ? "" : ", ") + id.dump();
@@ -137,7 +141,7 @@ std::string role(const RoleFiles& files, const std::string& folder, const std::s
     return name;
   }
   for (size_t i = 0; i < kFilesWithIds.size(); ++i) {
-    TokenOfIds token = token_with_id(files.with_ids[i], key + "_id", tokenizer);
+    TokenOfIds token = token_with_id(files.with_ids[i], key + "_id", tokenizer, folder + "/" + kFilesWithIds[i]);
     if (!token.name.empty()) return token.name;
     if (i == 0 && key == "eos_token") refuse_unknown_end(token.unknown, folder, tokenizer_path);
   }
