@@ -79,7 +79,7 @@ constexpr std::array kMagics{
     Magic{"TNTIDX\0\0"sv, 0, "an index of fairseq's older format",
           "write the data with Megatron's preprocess_data.py, or its texts as lines of JSON"},
     Magic{"BZh"sv, 0, "packed with bzip2", "unpack it (bunzip2 FILE), or pack the text with gzip or zstd", ".bz2"},
-    Magic{"\xFD\x37zXZ\0"sv, 0, "packed with xz", "unpack it (unxz FILE), or pack the text with gzip or zstd"},
+    Magic{"\xFD\x37zXZ\0"sv, 0, "packed with xz", "unpack it (unxz < FILE > NAME), or pack the text with gzip or zstd"},
     Magic{"\x5D\0\0\x80\0"sv, 0, "packed with lzma", kUnpack},
     Magic{"\x04\x22\x4D\x18"sv, 0, "packed with lz4", kUnpack},
     Magic{"\x1F\x9D"sv, 0, "packed with compress", kUnpack},
@@ -138,7 +138,12 @@ std::string with_name(std::string_view advice, const std::string& path) {
 FileLook unread(const Beginning& file, std::string what, std::string_view advice) {
   if (!file.packing.empty())
     what += fmt::format("{} {}", what.starts_with("packed with") ? ", and then with" : ", packed with", file.packing);
-  return {.kind = FileKind::Unread, .what = std::move(what), .advice = with_name(advice, file.path)};
+  const bool inside = !file.packing.empty() && advice.find("FILE") != std::string_view::npos;
+  if (!inside) return {.kind = FileKind::Unread, .what = std::move(what), .advice = with_name(advice, file.path)};
+  const std::string unpack = file.packing == "gzip" ? "gunzip" : "unzstd";
+  return {.kind = FileKind::Unread,
+          .what = std::move(what),
+          .advice = with_name("unpack it first (" + unpack + " < FILE > NAME), then ", file.path) + with_name(advice, "NAME")};
 }
 
 FileLook unread(const Beginning& file, const Magic& one) {

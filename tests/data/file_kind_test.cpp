@@ -172,7 +172,7 @@ TEST(FileKinds, WhatIsNotReadIsNamedWithWhatToDo) {
       {zip, "a zip archive", "unzip FILE"},
       {tar, "a tar archive", "tar -xf FILE"},
       {"BZh91AY&SY\xe1\x10"s, "packed with bzip2", "bunzip2 FILE"},
-      {"\xFD\x37zXZ\0\0"s, "packed with xz", "unxz FILE"},
+      {"\xFD\x37zXZ\0\0"s, "packed with xz", "unxz < FILE > NAME"},
       {"\x04\x22\x4D\x18\x60"s, "packed with lz4", "unpack it"},
       {"\x89PNG\r\n\x1a\n\0\0\0\x0d"s, "a PNG image", "models of text read no images"},
       {"\xff\xd8\xff\xe0\0\x10JFIF"s, "a JPEG image", "store it as PNG"},
@@ -209,7 +209,9 @@ TEST(FileKinds, WhatIsNotReadIsNamedWithWhatToDo) {
     EXPECT_THAT(outcome(reading(folder.write(name, "\x02\0\0\0\xff"s))), HasSubstr("is "s + what + ", which is not read"))
         << name;
   for (const std::string& packed : {gzip_of("PAR1\x15\0\0"s), zstd_of("PAR1\x15\0\0"s)})
-    EXPECT_THAT(outcome(reading(folder.write("a.json.gz", packed))), HasSubstr("a.json.gz: is a Parquet file, packed with "));
+    EXPECT_THAT(outcome(reading(folder.write("a.json.gz", packed))),
+                AllOf(HasSubstr("a.json.gz: is a Parquet file, packed with "), HasSubstr("unpack it first (un"),
+                      HasSubstr("a.json.gz > NAME), then write it as lines"), testing::EndsWith("\" NAME")));
   EXPECT_THAT(outcome(reading(folder.write("a.gz", gzip_of(gzip_of("text"))))),
               HasSubstr("is packed with gzip, and then with gzip, which is not read; unpack it, and pack the text only once"));
   EXPECT_THAT(outcome(reading(folder.write("a.gz", gzip_of("TRIVTOK\n\0\0"s)))), HasSubstr("unpack it first (gunzip "));
