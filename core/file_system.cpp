@@ -244,7 +244,10 @@ class RealFileSystem final : public FileSystem {
 
   std::vector<DirectoryEntry> list(const std::string& path) override {
     const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
-    if (!directory) throw FileError("list", path, errno);
+    if (!directory) {
+      check_open_files(path, errno);
+      throw FileError("list", path, errno);
+    }
     std::vector<DirectoryEntry> entries;
     for (;;) {
       errno = 0;

@@ -62,7 +62,13 @@ std::string refusal_of_module(const std::filesystem::path& program, const std::f
     if (const std::string why = why_others_may_change(status, owner_of_program); !why.empty())
       return fmt::format("{}: is not opened, because {} {}", file.string(), part.string(), why);
   }
-  if (::stat(file.c_str(), &status) != 0) return cannot_be_opened(file);  // what a link leads to
+  std::error_code unreadable;
+  const auto real = std::filesystem::canonical(file, unreadable);  // where a link leads to
+  if (unreadable || ::lstat(real.parent_path().c_str(), &status) != 0) return cannot_be_opened(file);
+  if (const std::string why = is_above(real.parent_path(), program) ? "" : why_others_may_change(status, owner_of_program);
+      !why.empty())
+    return fmt::format("{}: is not opened, because it is in {}, which {}", file.string(), real.parent_path().string(), why);
+  if (::stat(file.c_str(), &status) != 0) return cannot_be_opened(file);
   const std::string why = S_ISREG(status.st_mode) ? why_others_may_change(status, owner_of_program) : "is not a regular file";
   return why.empty() ? "" : fmt::format("{}: is not opened, because it {}", file.string(), why);
 }

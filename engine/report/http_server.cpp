@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/open_files.h"
 #include "engine/report/http_connection.h"
 
 namespace trivet::report {
@@ -30,6 +31,7 @@ constexpr int kLowestPriority = 19;
 
 [[noreturn]] void refuse_port(int port) {
   const int error = errno;
+  check_open_files("--serve", error);
   throw ConfigError(
       fmt::format("--serve {}: 127.0.0.1:{} cannot be listened on: {}; use another port, or leave it out to get "
                   "a free one",

@@ -65,6 +65,12 @@ TEST_F(ModuleNextToAProgram, IsNotOpenedIfOthersMayWriteToItOrItIsNoFile) {
   std::filesystem::remove(module);
   std::filesystem::create_symlink("/dev/zero", module);
   EXPECT_EQ(refusal(), start + "it is not a regular file");
+  std::filesystem::create_directory(folder.at("open"));
+  ::chmod(folder.at("open").c_str(), 0777);
+  folder.write("open/other.so", "");
+  std::filesystem::remove(module);
+  std::filesystem::create_symlink(folder.at("open/other.so"), module);
+  EXPECT_EQ(refusal(), start + "it is in " + folder.at("open") + ", which has mode 777, so that others may write to it");
   std::filesystem::remove(module);
   ASSERT_EQ(::mkfifo(module.c_str(), 0600), 0);
   EXPECT_EQ(refusal(), start + "it is not a regular file");
