@@ -37,8 +37,7 @@ size_t format_rank(DType dtype) {
 DType parse_dtype(const std::string& name, const std::string& where) {
   for (const auto& [known, dtype] : kFormatNames)
     if (known == name) return dtype;
-  corrupt(where,
-          fmt::format("dtype \"{}\" is not accepted; use one of I64, F64, F32, I32, BF16, F16, U16, U8", printable(name)));
+  corrupt(where, fmt::format("dtype \"{}\" is not accepted; weights are F32, BF16 or F16", printable(name)));
 }
 
 TensorEntry parse_entry(const std::string& name, const Json& json, const std::string& path) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -371,7 +372,18 @@ Exported write_adapters(FileSystem& files, const TensorSource& weights, const mo
   return exported;
 }
 
+// A step is removed with all that lies in it, and holds nothing but its own files.
+void check_output_is_elsewhere(const LoadedStep& step, const std::string& output) {
+  std::error_code none;
+  const auto folder = std::filesystem::weakly_canonical(step.directory(), none),
+             place = std::filesystem::weakly_canonical(output, none);
+  if (std::mismatch(folder.begin(), folder.end(), place.begin(), place.end()).first != folder.end()) return;
+  throw ConfigError(fmt::format("--output {}: lies in the step that is exported, {}; name a place outside of it",
+                                printable(output), printable(step.directory())));
+}
+
 Exported write_step(FileSystem& files, const LoadedStep& step, const std::string& checkpoint, const ExportOptions& options) {
+  check_output_is_elsewhere(step, options.output);
   const model::Description description = description_of(step, checkpoint);
   check_lora(description, options, checkpoint);
   const ConvertedSource as_float32(step, DType::Float32);  // frozen weights are stored in the dtype of the run

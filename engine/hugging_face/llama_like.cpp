@@ -149,7 +149,11 @@ void read_rotary(ConfigFile& file, const LlamaDefaults& defaults, OrderedJson& m
   for (const char* key : keys_of_rotary(file, two_bases)) {
     std::optional<ConfigFile> rotary = file.object(key);
     if (!rotary) continue;
-    if (!two_bases || !(rotary->has(kFull) || rotary->has(kSliding))) {
+    const bool for_each_kind = rotary->has(kFull) || rotary->has(kSliding);
+    // transformers takes its defaults then, and not these keys.
+    file.require(!two_bases || for_each_kind || key != std::string_view("rope_parameters"), key,
+                 "use an object for full_attention and one for sliding_attention");
+    if (!for_each_kind) {
       file.require_agreement(*rotary);
       all.read(*rotary, lengths, defaults);
       file.leave_unread(*rotary);

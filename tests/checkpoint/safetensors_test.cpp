@@ -102,7 +102,7 @@ TEST(Safetensors, RefusesAHeaderThatIsNotOne) {
 
 TEST(Safetensors, RefusesNumbersThatDoNotFit) {
   EXPECT_THAT(parse_error(with(R"("F99")", "[6]", "[0,24]")),
-              HasSubstr("tensor \"a\": dtype \"F99\" is not accepted; use one of I64"));
+              HasSubstr("tensor \"a\": dtype \"F99\" is not accepted; weights are F32"));
   EXPECT_THAT(parse_error(with(R"("F32")", "[7]", "[0,24]")), HasSubstr("data_offsets [0, 24] do not hold [7] float32"));
   EXPECT_THAT(parse_error(with(R"("F32")", "[-1]", "[0,24]")), HasSubstr("-1 is not a count from 0 to 2^62"));
   EXPECT_THAT(parse_error(with(R"("F32")", "[0.5]", "[0,24]")), HasSubstr("0.5 is not a count"));

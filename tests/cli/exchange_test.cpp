@@ -308,6 +308,8 @@ TEST_F(Exchange, RefusesWeightsOfAnotherModel) {
   std::filesystem::create_directory(folder.at("empty"));
   EXPECT_THAT(refused("train config.json --init-from empty"), HasSubstr("; it is empty"));
   EXPECT_THAT(refused("checkpoint export hf nowhere --output x"), HasSubstr("nowhere"));
+  EXPECT_THAT(refused("checkpoint export hf of_run/steps --output of_run/steps/step-00000020/x"),
+              HasSubstr("lies in the step that is exported"));
   EXPECT_EQ(folder.run("checkpoint import hf nowhere --output x").code, 2);
 }
 
