@@ -91,12 +91,14 @@ void check_timeline(const Config& config) {
   const TimelineConfig& timeline = config.timeline;
   const int64_t end = config.training.steps;
   if (timeline.step == 0 || end == 0 || timeline.step + timeline.steps - 1 <= end) return;
+  const bool is_late = timeline.step > end, is_long = timeline.steps > end;
+  const std::string accepted =
+      is_late && is_long ? fmt::format("1, and at most {} timeline.steps", end)
+      : is_long          ? fmt::format("at most {} timeline.steps", end - timeline.step + 1)
+                : fmt::format("a step of at most {}{}", end - timeline.steps + 1, is_late ? "" : ", or fewer timeline.steps");
   refuse(config, "timeline.step",
          fmt::format("{} and the {} steps after it are not all within training.steps {}; use {}", timeline.step,
-                     timeline.steps - 1, end,
-                     timeline.steps > end
-                         ? fmt::format("at most {} timeline.steps", end - std::min(timeline.step, end) + 1)
-                         : fmt::format("a step of at most {}, or fewer timeline.steps", end - timeline.steps + 1)));
+                     timeline.steps - 1, end, accepted));
 }
 
 // The kernels write a parameter's gradient in the model's dtype or in float32.

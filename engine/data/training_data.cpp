@@ -35,8 +35,13 @@ auto naming_held_out(const Dataset& dataset, Make make) {
     return make();
   } catch (const DataError& error) {
     if (dataset.held_out_tokens == 0) throw;
-    throw DataError(error.exit_code(), fmt::format("{}. {} more tokens are held out for validation (data.validation_fraction)",
-                                                   error.what(), dataset.held_out_tokens));
+    const std::string of_these =
+        dataset.packing == Packing::Stream && dataset.held_out_tokens > 1
+            ? fmt::format("; these need a model.sequence_length of at most {}", dataset.held_out_tokens - 1)
+            : "";
+    throw DataError(error.exit_code(),
+                    fmt::format("{}. {} more tokens are held out for validation (data.validation_fraction){}", error.what(),
+                                dataset.held_out_tokens, of_these));
   }
 }
 
