@@ -138,7 +138,8 @@ std::string with_name(std::string_view advice, const std::string& path) {
 FileLook unread(const Beginning& file, std::string what, std::string_view advice) {
   if (!file.packing.empty())
     what += fmt::format("{} {}", what.starts_with("packed with") ? ", and then with" : ", packed with", file.packing);
-  const bool inside = !file.packing.empty() && advice.find("FILE") != std::string_view::npos;
+  const auto names = [&](std::string_view word) { return advice.find(word) != std::string_view::npos; };
+  const bool inside = !file.packing.empty() && names("FILE") && !names("tar -xf");  // tar unpacks both
   if (!inside) return {.kind = FileKind::Unread, .what = std::move(what), .advice = with_name(advice, file.path)};
   const std::string unpack = file.packing == "gzip" ? "gunzip" : "unzstd";
   return {.kind = FileKind::Unread,

@@ -36,7 +36,7 @@ auto naming_held_out(const Dataset& dataset, Make make) {
   } catch (const DataError& error) {
     if (dataset.held_out_tokens == 0) throw;
     const std::string of_these =
-        dataset.packing == Packing::Stream && dataset.held_out_tokens > 1
+        dataset.packing == Packing::Stream && dataset.held_out_tokens > 1 && dataset.held_out_tokens < dataset.train->tokens()
             ? fmt::format("; these need a model.sequence_length of at most {}", dataset.held_out_tokens - 1)
             : "";
     throw DataError(error.exit_code(),

@@ -42,11 +42,10 @@ std::string model_line(const Run& run) {
 
 // A mixture names its sources itself.
 std::string data_line(const Run& run) {
-  const TrainingConfig& training = run.config.training;
-  const bool evaluates = training.evaluate_every > 0 || training.evaluate_every_epochs > 0;
-  const char* const unused = evaluates || !run.data->validation() ? "" : ", which are not used without training.evaluate_every";
-  if (!run.config.data.sources.empty()) return run.data->sizes() + unused;
-  return fmt::format("{}: {}{}", run.config.data.train_name(), run.data->sizes(), unused);
+  const bool unused = !run.config.training.evaluates() && !run.data->validation_digest().empty();
+  const char* const note = unused ? ", which are not used without training.evaluate_every" : "";
+  if (!run.config.data.sources.empty()) return run.data->sizes() + note;
+  return fmt::format("{}: {}{}", run.config.data.train_name(), run.data->sizes(), note);
 }
 
 // "books.tokens 700 samples (1.4 epochs), web.tokens 300 (0.1)"

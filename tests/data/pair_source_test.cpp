@@ -119,7 +119,9 @@ TEST(PairLines, OfTextsWithoutAPromptHaveWhatBothBeginWithAsTheirPrompt) {
 
 TEST(PairLines, WithEqualAnswersAreCountedAndRefusedIfAllAre) {
   const test::TemporaryFolder folder;
-  const std::string equal = R"({"prompt": "abc", "chosen": "yes", "rejected": "yes"})", good = kTwoPairs,
+  const std::string equal = R"({"prompt": "abc", "chosen": "yes", "rejected": "yes"})",
+                    good = R"({"prompt": "ab", "chosen": "c", "rejected": "def"}
+{"prompt": "a", "chosen": "xy", "rejected": "zu"})",
                     late = R"({"prompt": "abc", "chosen": "same, x", "rejected": "same, y"})";
   DataOptions options;
   options.pairs = true;
