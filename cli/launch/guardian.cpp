@@ -161,16 +161,20 @@ class StoppedGuardian {
   void look() {
     const auto now = std::chrono::steady_clock::now();
     siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(guardian_), &info, WSTOPPED | WNOHANG) == 0 && info.si_pid == guardian_) since_ = now;
-    if (!since_ || now - *since_ < kMostPatience) return;
-    since_.reset();
+    if (::waitid(P_PID, static_cast<id_t>(guardian_), &info, WSTOPPED | WNOHANG) == 0 && info.si_pid == guardian_) {
+      is_stopped_ = true;
+      since_ = now;
+    }
+    if (!is_stopped_ || now - since_ < kMostPatience) return;
+    is_stopped_ = false;
     fmt::print(stderr, "launch: the process that watches over the ranks (pid {}) was stopped; it goes on\n", guardian_);
     ::kill(guardian_, SIGCONT);
   }
 
  private:
   pid_t guardian_;
-  std::optional<std::chrono::steady_clock::time_point> since_;
+  bool is_stopped_ = false;
+  std::chrono::steady_clock::time_point since_;
 };
 
 // Waits until the guardian reports how the job ended; none if the guardian ended without a report, or if nobody wants the job.
