@@ -262,9 +262,15 @@ std::optional<Candidate> nearest_that_fits(const StepModel& steps, const model::
   return std::nullopt;
 }
 
-double seconds_with_half_network(const model::Model& model, Cluster cluster, const SearchSpace& space, const Layout& layout) {
+void predict_with_half_network(const model::Model& model, Cluster cluster, const SearchSpace& space, SearchResult& result) {
   cluster.outside.beta *= 2;
-  return StepModel(model, cluster, space.types).predict(layout).seconds.total();
+  const StepModel steps(model, cluster, space.types);
+  for (const Candidate& candidate : result.ranking) {
+    const double seconds = steps.predict(candidate.layout).seconds.total();
+    const bool is_first = &candidate == &result.ranking.front();
+    if (is_first) result.with_half_network = seconds;
+    result.best_with_half_network = is_first ? seconds : std::min(result.best_with_half_network, seconds);
+  }
 }
 
 }  // namespace
@@ -290,7 +296,7 @@ SearchResult search(const model::Model& model, const Cluster& cluster, const Sea
   if (result.ranking.empty())
     result.nearest = nearest_that_fits(steps, model, cluster, space, progress);
   else
-    result.with_half_network = seconds_with_half_network(model, cluster, space, result.ranking.front().layout);
+    predict_with_half_network(model, cluster, space, result);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -49,8 +49,9 @@ struct SearchResult {
   // batch is larger than the requested one if no layout with that batch fits on those devices.
   std::optional<Candidate> nearest;
   int64_t tried = 0, fitting = 0;
-  double with_half_network = 0;  // seconds of the first's step if links between nodes had half the bandwidth
-  double seconds = 0;            // that the search took
+  // Seconds of a step if links between nodes had half the bandwidth: of the first, and the least of those ranked.
+  double with_half_network = 0, best_with_half_network = 0;
+  double seconds = 0;  // that the search took
 };
 
 // What a device holds according to the plan of the searched config with these keys. Throws ConfigError if the engine refuses

@@ -302,6 +302,7 @@ std::vector<double> predict(const TuningSpace& space, const Config& config, cons
         measure_ranks(world, device, options.threads, options.local_rank, options.measuring_seconds);
     predictor = make_measured_predictor(profile, "autotuning", model, device, options.threads, world.size());
   }
+  if (measures) say(fmt::format("rehearsing {} configs with these times", space.trials.size()));
   // Rehearsing is worth sharing among ranks; predicting from a description is quick on rank 0 alone.
   const size_t ranks = measures ? world.size() : 1;
   nlohmann::json mine = nlohmann::json::array();
