@@ -23,6 +23,8 @@ checkpoint::CheckpointStore store_in(const std::string& directory) {
 
 void ShardedOptimizer::save(const std::string& directory) {
   refuse_open_step("save()");
+  if (directory.empty())
+    throw usage_error("save(): the directory is empty; name one, such as checkpoint.directory of the config");
   audit_weights();
   const std::vector<checkpoint::Piece> pieces = checkpoint_pieces(*parameters_, config_.optimizer);
   store_in(directory).save(
@@ -32,6 +34,8 @@ void ShardedOptimizer::save(const std::string& directory) {
 
 bool ShardedOptimizer::load(const std::string& directory) {
   refuse_open_step("load()");
+  if (directory.empty())
+    throw usage_error("load(): the directory is empty; name one, such as checkpoint.directory of the config");
   checkpoint::CheckpointStore store = store_in(directory);
   const auto newest = store.open_latest(comm::over_group(*checkpoint_group_));
   if (!newest) return false;
