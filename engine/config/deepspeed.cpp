@@ -76,7 +76,7 @@ std::vector<std::string> auto_lines_in_short(const Config& config) {
   std::string values;
   for (const AutoKey& key : most_important_first(config.automatic)) {
     const GivenKey* given = config::find_given(config, key.path);
-    const bool has_value = given && given->value != "null";
+    const bool has_value = given && given->value != "null" && given->value != "0";  // 0: of the run, or computed from others
     values += fmt::format("{}{}{}", values.empty() ? "" : ", ", key.path, has_value ? " " + given->value : "");
   }
   return {fmt::format("{} values of \"auto\" (`trivet config check` says why): {}", config.automatic.size(), values)};

@@ -338,6 +338,8 @@ std::string Document::reason_to_ignore_section(const JsonMember& member, const s
 // may be settings that were meant to have an effect ("max_norm": 1.0), so only those that programs have for themselves
 // ("num_processes": 8) are ignored.
 std::string Document::reason_to_ignore(const JsonMember& member) const {
+  const bool from_command_line = member.at.line == 0;  // where nobody has sections of other programs
+  if (from_command_line && member.value.kind == JsonKind::Object) return "";
   const std::string ignored = "a key of another program, which DeepSpeed ignores, too";
   const std::vector<std::string> near = likely_names(member.key, table_.names_in(""));
   const std::vector<std::string>& elsewhere = table_.sections_with(member.key);

@@ -48,6 +48,7 @@ const std::vector<Meaning>& meanings() {
        {"accumulate_grad_batches", "gradient_accumulation", "grad_accum_steps", "grad_accumulation_steps",
         "accumulation_steps"}},
       {"zero_optimization.stage", {"zero_stage", "zero_level"}},
+      {"scheduler.type", {"lr_scheduler_type", "lr_scheduler"}},
       {"zero_optimization.offload_optimizer.device", {"offload_optimizer_device"}},
       {"zero_optimization.offload_param.device", {"offload_param_device"}},
       {"training.epochs", {"num_epochs", "n_epochs", "n_epoches", "num_epoches", "num_train_epochs", "max_epochs", "nepochs"}},

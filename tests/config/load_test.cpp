@@ -303,6 +303,13 @@ TEST(ParseConfig, TheRatioOfStatesInHostMemoryHasEffectOnAGpu) {
   EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{});
 }
 
+// In a file it may be one of another program, and is told; nobody gives those with --set.
+TEST(ParseConfig, ASectionOnTheCommandLineIsNoneOfAnotherProgram) {
+  EXPECT_NO_THROW(parse_config(R"({"foo": {"bar": 1}})", "c.json"));
+  EXPECT_THAT([] { parse_config("{}", "c.json", {"foo.bar=1"}); },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr("foo: unknown key")));
+}
+
 TEST(ParseConfig, AConfigOfZeroInfinityHasEffectAsItStands) {
   EXPECT_EQ(accepted_without_effect(parse_config(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 3,
       "offload_optimizer": {"device": "nvme", "nvme_path": "/local_nvme", "buffer_count": 4},
