@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/printable.h"
+#include "engine/config/other_programs.h"
 #include "engine/config/suggest.h"
 
 namespace trivet::cli {
@@ -179,6 +180,15 @@ int without_separator(const CLI::App& program, int argc, char** argv) {
 
 void check_subcommand(const CLI::App& program, int argc, char** argv) { check_subcommand(program, argc, argv, 1); }
 
+// What a flag of Hugging Face's Trainer is called here; empty: it is not known.
+std::string known_elsewhere(const std::string& flag) {
+  const std::string name = config::lower_words(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
+  if (name == "resume_from_checkpoint") return "--resume [DIRECTORY]";
+  if (name == "model_name_or_path") return "--init-from FOLDER";
+  const std::string key = config::key_meant_by(name);
+  return key.empty() ? "" : fmt::format("--set {}=VALUE", key);
+}
+
 std::string unknown_flag(const CLI::App& command, const std::string& word) {
   const std::string flag = word.substr(0, word.find('='));
   std::vector<std::string> names;
@@ -186,6 +196,9 @@ std::string unknown_flag(const CLI::App& command, const std::string& word) {
     if (!option->get_group().empty())
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   const auto near = config::nearest_names(flag, names);
+  if (near.empty() && command.get_option_no_throw("--set"))
+    if (const std::string known = known_elsewhere(flag); !known.empty())
+      return printable(flag) + ": unknown flag; here it is " + known;
   return printable(flag) + ": unknown flag" + (near.empty() ? "" : "; did you mean " + config::one_of(near) + "?");
 }
 
