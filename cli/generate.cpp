@@ -123,6 +123,17 @@ class Writer {
   std::unique_ptr<Generator> generator_;
 };
 
+// The tokens after which a text has ended: <|endoftext|> or what the vocabulary has in its place, and the end of an answer.
+std::vector<int32_t> ends_of_text(const data::Tokenizer& tokenizer, ChatTemplate chat_template) {
+  std::vector<int32_t> ends;
+  const auto add = [&](const std::string& name) {
+    if (const int32_t id = tokenizer.special_id(name); id >= 0) ends.push_back(id);
+  };
+  add(data::end_of_text_of(tokenizer));
+  if (chat_template != ChatTemplate::None) add(data::end_of_answer(chat_template));
+  return ends;
+}
+
 void generate(const GenerateArguments& arguments, Writer& writer) {
   const data::Tokenizer& tokenizer = *writer.tokenizer();
   std::vector<int32_t> tokens = tokenizer.frame().before;
@@ -131,7 +142,7 @@ void generate(const GenerateArguments& arguments, Writer& writer) {
   if (tokens.empty()) throw ConfigError("--prompt: the prompt is empty; give at least one character");
   writer.load(static_cast<int64_t>(tokens.size()) + arguments.tokens);
   std::fputs(arguments.prompt.c_str(), stdout);
-  writer.continue_text(std::move(tokens), {});
+  writer.continue_text(std::move(tokens), ends_of_text(tokenizer, writer.config().data.chat_template));
 }
 
 ChatTemplate chat_template_of(const GenerateArguments& arguments, const Writer& writer) {
@@ -151,14 +162,12 @@ ChatTemplate chat_template_of(const GenerateArguments& arguments, const Writer& 
 std::vector<int32_t> ends_of_answer(const GenerateArguments& arguments, const data::Tokenizer& tokenizer,
                                     ChatTemplate chat_template) {
   const std::string end = data::end_of_answer(chat_template);
-  std::vector<int32_t> ends{tokenizer.special_id(end)};
-  if (ends[0] < 0)
+  if (tokenizer.special_id(end) < 0)
     throw ConfigError(
         fmt::format("{}: its vocabulary has no token {}, with which an answer of the template \"{}\" ends; train with a "
                     "vocabulary that has it: trivet data prepare --chat-template {} --train-bpe N",
                     arguments.directory, end, name_of(chat_template), name_of(chat_template)));
-  if (const int32_t id = tokenizer.special_id(data::end_of_text_of(tokenizer)); id >= 0) ends.push_back(id);
-  return ends;
+  return ends_of_text(tokenizer, chat_template);
 }
 
 // The next question that is not empty; false: there is none.
