@@ -113,16 +113,17 @@ std::string common_steps_section(std::span<const RunData> runs, const ChartOptio
   const auto evaluation = last_common_step(validation_losses);
   const std::string speed = fmt::format("{}/s", targets_of(runs).short_many);
   const std::string at = monitor::with_commas(*step), first = monitor::with_commas(options.steps.first);
-  std::string text = fmt::format("<h2>At step {}, the last that {} have</h2>\n<p>{} is the median {}up to step {}.", at, who,
-                                 speed, options.steps.first == 0 ? "" : fmt::format("from step {} ", first), at);
+  const char* drawn = options.steps.last == INT64_MAX ? "" : " of those drawn";
+  std::string text = fmt::format("<h2>At step {}, the last{} that {} have</h2>\n<p>{} is the median {}up to step {}.", at,
+                                 drawn, who, speed, options.steps.first == 0 ? "" : fmt::format("from step {} ", first), at);
   Columns columns;
   columns.add("run", names);
   columns.add(options.mean_of == 1 ? "loss" : fmt::format("loss, mean of {} steps", monitor::with_commas(options.mean_of)),
               losses_at(*step, losses));
   if (evaluation) {
     columns.add("validation loss", losses_at(*evaluation, validation_losses));
-    text += fmt::format(" Validation losses are those of step {}, the last evaluation that {} have.",
-                        monitor::with_commas(*evaluation), evaluated);
+    text += fmt::format(" Validation losses are those of step {}, the last evaluation{} that {} have.",
+                        monitor::with_commas(*evaluation), drawn, evaluated);
   } else if (std::ranges::any_of(validation_losses, has_steps)) {
     text += fmt::format(" There is no evaluation that {} have.", evaluated);
   }

@@ -39,6 +39,7 @@ std::vector<std::vector<std::string>> config_differences(std::span<const std::st
   }
   std::vector<std::vector<std::string>> rows;
   for (const auto& [key, any] : keys) {
+    if (key == "run.directory" || key == "timeline.directory") continue;  // every run has its own
     std::vector<std::string> row{key};
     for (Values& values : all) row.push_back(values[key]);
     if (std::ranges::any_of(row.begin() + 1, row.end(), [&](const std::string& value) { return value != row[1]; }))
