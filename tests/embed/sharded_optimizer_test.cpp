@@ -486,7 +486,7 @@ TEST(ShardedOptimizer, RefusesWhatItCannotDo) {
   refused(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})",
           "offload_optimizer.device: is not accepted");
   for (const char* steps : {"1048577", "2147483648", "4294967297", "1152921504606846976"})
-    refused(("{\"gradient_accumulation_steps\": " + std::string(steps) + "}").c_str(),
+    refused("{\"gradient_accumulation_steps\": " + std::string(steps) + "}",
             "is not accepted for an embedded optimizer; use at most 1048576");
   refused(R"({"training": {"epochs": 3}, "scheduler": {"type": "Cosine"}})", "its epochs can only be counted by a trainer");
   refused(R"({"optimizer": {"lr_scaling": {"rule": "linear", "base_batch_size": 1, "warmup_epochs": 5}}})",
