@@ -32,7 +32,8 @@ namespace {
 // It needs as long as it takes to kill everything (supervisor.h).
 constexpr std::chrono::milliseconds kGuardianKilling{10000}, kGuardianEnding{15000};
 constexpr size_t kLongestText = 1 << 14;
-constexpr std::chrono::milliseconds kMostPatience{1000};  // of a launcher with a guardian that is stopped
+// A launcher waits so long before it lets a stopped guardian go on.
+constexpr std::chrono::milliseconds kMostPatience{1000};
 
 // The signals that the launcher passes on, except those it was started to ignore, as under nohup: blocking an ignored signal
 // would deliver it.
@@ -161,8 +162,9 @@ class StoppedGuardian {
   void look() {
     const auto now = std::chrono::steady_clock::now();
     siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(guardian_), &info, WSTOPPED | WNOHANG) == 0 && info.si_pid == guardian_) {
-      is_stopped_ = true;
+    if (::waitid(P_PID, static_cast<id_t>(guardian_), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+        info.si_pid == guardian_) {
+      is_stopped_ = info.si_code == CLD_STOPPED;
       since_ = now;
     }
     if (!is_stopped_ || now - since_ < kMostPatience) return;

@@ -31,7 +31,7 @@ constexpr const char* kLlama3 =
     "{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}";
 
 constexpr const char* kTemplateFile = "chat_template.jinja";
-constexpr const char* kTemplateKey = "chat_template";  // of tokenizer_config.json
+constexpr const char* kTemplateKey = "chat_template";  // in tokenizer_config.json
 
 OrderedJson ids_as_json(const std::vector<int32_t>& ids) {
   if (ids.empty()) return nullptr;

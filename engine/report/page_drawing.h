@@ -32,8 +32,8 @@ struct BarOptions {
   double unit = 1;        // the value that the text shows as 1
   std::string unit_name;  // "GiB"
 };
-// Draws the bars below each other, on one scale. The sum of its parts stands behind each bar, in red if it is above the limit.
-// Each part shows its name and value when pointed at, and a legend names the colours and the mark.
+// Draws the bars below each other, on one scale. The sum of its parts is written to the right of each bar, in red if it is
+// above the limit. Each part shows its name and value when pointed at, and a legend names the colours and the mark.
 std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options);
 
 struct HeatMap {

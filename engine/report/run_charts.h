@@ -21,7 +21,7 @@ std::vector<std::pair<double, double>> loss_curve(const RunData& run, const Char
 // What the targets of all these runs are.
 monitor::TargetWords targets_of(std::span<const RunData> runs);
 
-// Of the steps in `range` whose times count (timed_steps.h); 0 if there is none.
+// Counts only the steps in `range` that were timed (timed_steps.h); returns 0 if there is none.
 double median_targets_per_second(const RunData& run, const StepRange& range = {});
 // Model FLOPs utilization at this throughput of one step, in percent; 0 if the plan or the peak is not known.
 double utilization_percent(const PlanFigures& plan, double step_ms);

@@ -124,6 +124,16 @@ TEST_F(Chat, AnswersEachLineUntilTheTurnEnds) {
   EXPECT_EQ(chat(greedy).text, "");
 }
 
+// With and without --chat, if the checkpoint says which template its conversations had.
+TEST_F(Chat, ATextEndsWhereAnAnswerDoes) {
+  train();
+  const Output output = folder.run(
+      "train config.json --set data.train=chats.jsonl --set data.chat_template=chatml --set checkpoint.directory=templated");
+  ASSERT_EQ(output.code, 0) << output.errors;
+  const std::string turn = "<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(folder.run("generate templated --temperature 0 --tokens 40 --prompt '" + turn + "'").text, turn + "yyy\n");
+}
+
 // The model reads what generate reads of the same conversation written out, and a draw belongs to a position.
 TEST_F(Chat, ReadsTheConversationInItsTemplate) {
   train();

@@ -358,6 +358,9 @@ TEST_F(Train, NeedsNoValidationDataWhereNothingIsEvaluated) {
   const std::string few = "train config.json --set data.train=short.txt --set training.steps=1 --set checkpoint.directory= ";
   const Output output = folder.run(few + "--set training.evaluate_every=0");
   EXPECT_EQ(output.code, 0) << output.errors;
+  const std::string unused = "6 validation tokens, which are not used without training.evaluate_every";
+  EXPECT_THAT(output.text, HasSubstr(unused));
+  EXPECT_THAT(folder.run("train config.json").text, testing::Not(HasSubstr("which are not used")));
   EXPECT_THAT(folder.run(few + "--set training.evaluate_every=1").errors,
               HasSubstr("validation split: data: 6 tokens are too few for one sample"));
 }
@@ -519,6 +522,10 @@ TEST(CommandLine, AMistakeIsOneLineThatSaysWhatToDo) {
   refused("train a.json --rank 4", "train: --rank: unknown flag; did you mean \"--ranks\"? see trivet train --help");
   refused("train a.json --metrix=x", "train: --metrix: unknown flag; did you mean \"--metrics\"? see trivet train --help");
   refused("train a.json --unheard-of", "train: --unheard-of: unknown flag; see trivet train --help");
+  refused("train a.json --learning_rate 1",
+          "train: --learning_rate: unknown flag; here it is --set optimizer.params.lr=VALUE; see trivet train --help");
+  refused("train a.json --resume_from_checkpoint=x",
+          "train: --resume_from_checkpoint: unknown flag; here it is --resume [DIRECTORY]; see trivet train --help");
   refused("train --ranks", "train: --ranks: a value is missing; see trivet train --help");
   refused("train a.json --ranks 5000", "train: --ranks: 5000 is not accepted; use 1 to 1024; see trivet train --help");
   refused("data show a.tokens --first -3",

@@ -157,6 +157,9 @@ TEST_F(PretrainedModelTest, ReadsGemma3) {
                 .config.model.window_rotary_base,
             500);
   EXPECT_EQ(describe(gemma, R"("rope_local_base_freq": 700)").config.model.window_rotary_base, 700);
+  EXPECT_THAT([&] { describe(gemma, R"("rope_parameters": {"rope_theta": 1e5, "rope_type": "default"})"); },
+              ThrowsMessage<ConfigError>(HasSubstr("use an object for full_attention and one for sliding_attention")))
+      << "transformers does not read these keys";
   expect_config_refused(gemma, R"("layer_types": ["full_attention", "sliding_attention"])",
                         "c.json: layer_types: [\"full_attention\",\"sliding_attention\"] is not accepted; use 1 values, "
                         "\"sliding_attention\" except for \"full_attention\" in every n-th layer");
