@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
+#include <ranges>
 
 #include "autotune/units.h"
 #include "core/error.h"
@@ -35,23 +38,35 @@ const std::vector<Choice>& choices() {
   return all;
 }
 
-// The part of the step that grew most.
+// The parts of the step that grew, the most first, until they make up nine tenths of the difference; and those that shrank, if
+// what grew is more than the difference.
 std::string reason(const StepSeconds& best, const StepSeconds& other) {
   struct NamedSeconds {
     const char* name;
     double StepSeconds::*seconds;
   };
-  static constexpr NamedSeconds parts[] = {{"exposed tensor axis", &StepSeconds::tensor},
-                                           {"pipeline bubble", &StepSeconds::bubble},
-                                           {"exposed data axis", &StepSeconds::data},
-                                           {"recomputation", &StepSeconds::recompute},
-                                           {"optimizer", &StepSeconds::optimizer},
-                                           {"offload", &StepSeconds::offload},
-                                           {"kernels", &StepSeconds::compute}};
+  std::array<NamedSeconds, 7> parts{{{"exposed tensor axis", &StepSeconds::tensor},
+                                     {"pipeline bubble", &StepSeconds::bubble},
+                                     {"exposed data axis", &StepSeconds::data},
+                                     {"recomputation", &StepSeconds::recompute},
+                                     {"optimizer", &StepSeconds::optimizer},
+                                     {"offload", &StepSeconds::offload},
+                                     {"kernels", &StepSeconds::compute}}};
   const auto growth = [&](const NamedSeconds& part) { return other.*part.seconds - best.*part.seconds; };
-  const NamedSeconds& worst = *std::ranges::max_element(parts, {}, growth);
-  return fmt::format("{} {:.0f} % of the step, {:.3g} s more", worst.name, 100 * other.*worst.seconds / other.total(),
-                     growth(worst));
+  const double difference = other.total() - best.total();
+  double named = 0;
+  std::vector<std::string> reasons;
+  const auto name = [&](const NamedSeconds& part) {
+    named += growth(part);
+    reasons.push_back(fmt::format("{} {:.0f} % of the step, {:.3g} s {}", part.name, 100 * other.*part.seconds / other.total(),
+                                  std::fabs(growth(part)), growth(part) > 0 ? "more" : "less"));
+  };
+  std::ranges::stable_sort(parts, std::ranges::greater(), growth);
+  for (const NamedSeconds& part : parts)
+    if (named < 0.9 * difference) name(part);
+  for (const NamedSeconds& part : std::views::reverse(parts))
+    if (named > 1.1 * difference && growth(part) < 0) name(part);
+  return fmt::to_string(fmt::join(reasons, "; "));
 }
 
 ConfigKeys keys_of(const StepModel& steps, const SearchSpace& space, const Layout& layout) {
@@ -179,12 +194,10 @@ class Search {
       const Layout& layout = fitting_[i].layout;
       const auto same = std::ranges::find_if(
           result_.ranking, [&](const Candidate& ranked) { return but_for_chunks(ranked.layout) == but_for_chunks(layout); });
-      if (same != result_.ranking.end()) {
+      if (same != result_.ranking.end())
         same->other_chunks.push_back(layout.chunks);
-      } else {
-        if (result_.ranking.size() == ranked_) break;
+      else if (result_.ranking.size() < ranked_)
         result_.ranking.push_back(fitting_[i]);
-      }
     }
   }
 

@@ -8,6 +8,10 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "core/error.h"
 
@@ -61,6 +65,45 @@ TEST(Search, SaysByHowMuchAChoiceDoesNotFit) {
   EXPECT_FALSE(std::ranges::all_of(result.alternatives, &Alternative::fits));
   for (const Alternative& alternative : result.alternatives)
     EXPECT_THAT(alternative.why, HasSubstr(alternative.fits ? "% slower: " : " GiB over at best")) << alternative.choice;
+}
+
+// "exposed data axis 12 % of the step, 0.5 s more; kernels 40 % of the step, 0.1 s less": 0.4
+double named_seconds(const std::string& why) {
+  static const std::regex part(R"(([0-9.e+-]+) s (more|less))");
+  double sum = 0;
+  for (std::sregex_iterator it(why.begin(), why.end(), part), end; it != end; ++it)
+    sum += std::stod((*it)[1]) * ((*it)[2] == "more" ? 1 : -1);
+  return sum;
+}
+
+// The parts that are named make up the difference, whether the choices trade one part for another or not.
+TEST(Search, ExplainsHowMuchSlowerAChoiceIs) {
+  int64_t explained = 0, several = 0;
+  for (const auto& [gpt_layers, hidden, name] : {std::tuple{24, 2048, "h100"}, {48, 7168, "a100"}, {8, 1024, "a100-40"}}) {
+    const model::Model model = gpt(gpt_layers, hidden);
+    const SearchResult result = search(model, cluster_named(name), {.devices = 16, .train_batch_size = 64}, 3);
+    ASSERT_FALSE(result.ranking.empty());
+    for (const Alternative& alternative : result.alternatives) {
+      if (alternative.why.find("% slower: ") == std::string::npos) continue;
+      const double slower = alternative.best.step.seconds.total() - result.ranking.front().step.seconds.total();
+      EXPECT_GT(named_seconds(alternative.why), 0.89 * slower) << alternative.choice << ": " << alternative.why;
+      EXPECT_LT(named_seconds(alternative.why), 1.11 * slower) << alternative.choice << ": " << alternative.why;
+      ++explained;
+      several += alternative.why.find(';') != std::string::npos;
+    }
+  }
+  EXPECT_GT(explained, 20);
+  EXPECT_GT(several, 2);
+}
+
+TEST(Search, NamesSlowerChunksForAnyNumberOfRows) {
+  const model::Model model = gpt(8, 1024);
+  const SearchSpace space{.devices = 8, .train_batch_size = 32};
+  const auto rows = [&](size_t top) { return search(model, cluster_named("a100"), space, top).ranking; };
+  const std::vector<Candidate> all = rows(100000), first = rows(20);
+  ASSERT_EQ(first.size(), 20);
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(first[i].other_chunks, all[i].other_chunks) << i;
+  EXPECT_TRUE(std::ranges::any_of(first, [](const Candidate& one) { return !one.other_chunks.empty(); }));
 }
 
 // The search finds what trying all layouts with the model itself would find.
