@@ -130,8 +130,9 @@ void run(const TuneArguments& arguments) {
     };
     const autotune::TuneResult result = autotune::tune(document, *model.description, rank.world, options);
     if (rank.world.rank() == 0)
-      fmt::print("best  {}, {:.2f} ms a step{}, of {} trials; ended: {}\n      {}\n", result.best, result.seconds * 1e3,
-                 result.spread.empty() ? "" : " (" + result.spread + ")", result.trials, result.ended, options.command);
+      fmt::print("best  {}, {:.2f} ms a step{}, of {} trials; ended: {}\n{}      {}\n", result.best, result.seconds * 1e3,
+                 result.spread.empty() ? "" : " (" + result.spread + ")", result.trials, result.ended,
+                 result.ties.empty() ? "" : "as good: " + result.ties + "\n", options.command);
   });
 }
 

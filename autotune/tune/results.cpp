@@ -65,22 +65,43 @@ void writing(Work&& work) {
   }
 }
 
+bool is_settled(const TrialRecord& record) { return record.result.status == TrialStatus::Ok && record.measured.size() > 1; }
+
+// Of the metric that is tuned for, if a step takes this time.
+double value_at(const TuningReport& report, const TrialRecord& record, double seconds) {
+  return metrics_of(*record.trial, seconds, report.world_size).of(report.config->autotuning.metric);
+}
+
 }  // namespace
 
 const TrialRecord* TuningReport::best() const {
   const TrialRecord* best = nullptr;
-  const auto value = [&](const TrialRecord& record) {
-    return metrics_of(*record.trial, record.result.seconds, world_size).of(config->autotuning.metric);
-  };
-  const auto is_settled = [](const TrialRecord& record) {
-    return record.result.status == TrialStatus::Ok && record.measured.size() > 1;
-  };
+  const auto value = [&](const TrialRecord& record) { return value_at(*this, record, record.result.seconds); };
   const bool some_are_settled = std::ranges::any_of(records, is_settled);
   for (const TrialRecord& record : records) {
     if (record.result.status != TrialStatus::Ok || (some_are_settled && !is_settled(record))) continue;
     if (!best || is_better(config->autotuning.metric, value(record), value(*best))) best = &record;
   }
   return best;
+}
+
+std::vector<std::string> TuningReport::as_good_as_best() const {
+  const TrialRecord* first = best();
+  if (!first || !is_settled(*first)) return {};
+  const double worst = value_at(*this, *first, std::ranges::max(first->measured));
+  std::vector<std::string> names;
+  for (const TrialRecord& record : records)
+    if (&record != first && is_settled(record) &&
+        !is_better(config->autotuning.metric, worst, value_at(*this, record, std::ranges::min(record.measured))))
+      names.push_back(record.trial->name);
+  return names;
+}
+
+std::string ties_text(const std::vector<std::string>& as_good_as_best) {
+  if (as_good_as_best.empty()) return "";
+  return fmt::format("{}: {} measurements overlap those of the best, so that another tuning may name {}",
+                     fmt::join(as_good_as_best, ", "), as_good_as_best.size() == 1 ? "its" : "their",
+                     as_good_as_best.size() == 1 ? "it" : "one of them");
 }
 
 std::string optimal_config(const AutotuningConfig& tuning) { return tuning.results_dir + "/ds_config_optimal.json"; }
@@ -248,6 +269,7 @@ std::string summary_text(const TuningReport& report) {
                       by_status[static_cast<int>(TrialStatus::Ok)], by_status[static_cast<int>(TrialStatus::OutOfMemory)],
                       by_status[static_cast<int>(TrialStatus::Failed)], by_status[static_cast<int>(TrialStatus::DoesNotFit)],
                       reused);
+  if (const std::string ties = ties_text(report.as_good_as_best()); !ties.empty()) text += "as good: " + ties + "\n";
   if (!report.ended.empty()) text += "ended: " + report.ended + "\n";
   for (const std::string& key : report.space->kept) text += "kept as given: " + key + "\n";
   for (const RefusedConfigs& refused : report.space->refused)

@@ -47,7 +47,12 @@ struct TuningReport {
   double seconds = 0;  // that the tuning has taken so far
   // The fastest trial; only those that were measured more than once count, if there are any. Null: none ran.
   const TrialRecord* best() const;
+  // The names of trials that were measured more than once and whose measurements overlap those of the best.
+  std::vector<std::string> as_good_as_best() const;
 };
+
+// "a, b: their measurements overlap those of the best, so that another tuning may name one of them"; empty without names.
+std::string ties_text(const std::vector<std::string>& as_good_as_best);
 
 // The file of the best config.
 std::string optimal_config(const AutotuningConfig& tuning);

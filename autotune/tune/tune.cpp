@@ -44,12 +44,14 @@ Order order_from(const std::string& text) {
 }
 
 std::string to_text(const TuneResult& result) {
-  return nlohmann::json{result.best, result.seconds, result.spread, result.optimal_config, result.trials, result.ended}.dump();
+  return nlohmann::json{result.best,           result.seconds, result.spread, result.ties,
+                        result.optimal_config, result.trials,  result.ended}
+      .dump();
 }
 
 TuneResult result_from(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
-  return {json[0], json[1], json[2], json[3], json[4], json[5]};
+  return {json[0], json[1], json[2], json[3], json[4], json[5], json[6]};
 }
 
 constexpr size_t kFinalists = 3, kMoreMeasurements = 2;  // the best trials, and how often each is measured again
@@ -122,6 +124,7 @@ class Director {
       result.best = best->trial->name;
       result.seconds = best->result.seconds;
       result.spread = spread_text(best->measured);
+      result.ties = ties_text(report_.as_good_as_best());
     }
     return result;
   }

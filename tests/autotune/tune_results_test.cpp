@@ -14,7 +14,9 @@ namespace trivet::autotune {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
 using trivet::support::Fault;
@@ -189,6 +191,25 @@ TEST_F(Results, TheBestIsOneOfThoseThatWereMeasuredAgainAndKeepsItsMeasurements)
   ResultFolders folders(files, config.autotuning, false);
   folders.end(settled, document, "key", 2);
   EXPECT_EQ(folders.find(space.trials[1], "key")->measured, settled.measured);
+}
+
+TEST_F(Results, NamesTrialsThatMayBeAsGoodAsTheBest) {
+  config.autotuning.metric = TuningMetric::Latency;
+  const auto settled = [&](int64_t trial, std::vector<double> measured) {
+    TrialRecord one = record(trial, measured[1]);
+    one.measured = std::move(measured);
+    return one;
+  };
+  const std::string touches = space.trials[2].name, inside = space.trials[3].name;
+  report.records = {settled(0, {0.1, 0.2, 0.3}), settled(1, {0.31, 0.32, 0.33}), settled(2, {0.3, 0.4, 0.5}),
+                    settled(3, {0.15, 0.25, 0.35}), record(4, 0.05)};
+  EXPECT_EQ(report.best()->trial, &space.trials[0]);
+  EXPECT_THAT(report.as_good_as_best(), ElementsAre(touches, inside));
+  EXPECT_THAT(summary_text(report), HasSubstr("\nas good: " + touches + ", " + inside +
+                                              ": their measurements overlap those of the best, so that another tuning may name "
+                                              "one of them\n"));
+  report.records.erase(report.records.begin() + 2, report.records.begin() + 4);
+  EXPECT_THAT(report.as_good_as_best(), IsEmpty());
 }
 
 TEST_F(Results, TheSummaryHasARowForEachStageAndTheReasons) {
