@@ -18,6 +18,9 @@
 #include "core/printable.h"
 #include "core/shell_words.h"
 #include "engine/config/load.h"
+#include "engine/config/parallel_config.h"
+#include "engine/mesh.h"
+#include "engine/sharing.h"
 
 namespace trivet::cli {
 namespace {
@@ -99,6 +102,13 @@ void tune_instead(Job& job) {
   job.checkpoints.clear();
 }
 
+// The job would end at its start if its ranks could not share the work; then it would have waited in a queue for nothing.
+void check_ranks(const Config& config, size_t ranks) {
+  const Mesh mesh(config.parallel, static_cast<int>(ranks));
+  resolve_batch(config.batch, mesh.size(batch_axes()), config.source);
+  sharding_of(config, mesh);
+}
+
 Job job_of(const JobFileRequest& file, const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
   const auto command = train_command(request.program);
   if (!command) throw ConfigError("--emit: PROGRAM must be: trivet train CONFIG, with its flags after the config");
@@ -133,6 +143,7 @@ Job job_of(const JobFileRequest& file, const LaunchRequest& request, const std::
   if (file.tunes) {
     tune_instead(job);
   } else {
+    check_ranks(config, job.hosts * job.ranks_per_host);
     resume_if_it_saves(job, command->others);
   }
   return job;
@@ -150,9 +161,18 @@ std::string comment(const Job& job, const std::string& how_to_start) {
 // As a string of YAML, which takes those of JSON.
 std::string yaml(const std::string& text) { return nlohmann::json(text).dump(); }
 
-const std::string& need(const std::string& value, const std::string& flag, const std::string& what) {
-  if (value.empty()) throw ConfigError(fmt::format("--emit: give {}, {}", flag, what));
-  return value;
+// Names all flags that are missing.
+void check_flags(const JobFileRequest& file) {
+  const bool kubernetes = file.kind == JobFileKind::Kubernetes, azure = file.kind == JobFileKind::AzureMl;
+  std::vector<std::string> missing;
+  const auto need = [&](bool is_used, const std::string& value, const char* flag) {
+    if (is_used && value.empty()) missing.emplace_back(flag);
+  };
+  need(kubernetes || azure, file.image, "--image, the container image that has trivet");
+  need(kubernetes, file.volume,
+       "--volume, the name of the persistent volume claim that holds the config, its data and its checkpoints");
+  need(azure, file.compute, "--compute, the name of the compute cluster");
+  if (!missing.empty()) throw ConfigError(fmt::format("--emit: give {}", fmt::join(missing, "; and ")));
 }
 
 std::string slurm(const JobFileRequest& file, const Job& job) {
@@ -261,9 +281,6 @@ std::vector<std::string> command_of_pod(const Job& job) {
 
 std::string kubernetes(const JobFileRequest& file, const Job& job) {
   using fmt::arg;
-  const std::string image = need(file.image, "--image", "the container image that has trivet");
-  const std::string volume = need(
-      file.volume, "--volume", "the name of the persistent volume claim that holds the config, its data and its checkpoints");
   std::vector<int> codes;
   for (const ExitCode code : kWouldFailAgain) codes.push_back(static_cast<int>(code));
   std::string limit, resources;
@@ -273,9 +290,9 @@ std::string kubernetes(const JobFileRequest& file, const Job& job) {
          fmt::format(kKubernetes, arg("name", job.name), arg("hosts", job.hosts),
                      arg("secret", comm::hexadecimal(comm::random_bytes(32))), arg("retries", kRetriesOfAHost * job.hosts),
                      arg("codes", fmt::join(codes, ", ")), arg("limit", limit),
-                     arg("seconds", job.seconds_to_save + kMoreSecondsToEnd), arg("image", yaml(image)),
+                     arg("seconds", job.seconds_to_save + kMoreSecondsToEnd), arg("image", yaml(file.image)),
                      arg("command", nlohmann::json(command_of_pod(job)).dump()), arg("resources", resources),
-                     arg("volume", yaml(volume)));
+                     arg("volume", yaml(file.volume)));
 }
 
 // The variable by which Azure's ways to start ranks tell those of a host apart; TensorFlow's starts one on each host.
@@ -321,8 +338,7 @@ std::string azure_ranks(const JobFileRequest& file, const Job& job) {
       break;
   }
   return fmt::format("{}compute: {}\ndistribution: {}\nresources: {{instance_count: {}}}\n", variables,
-                     yaml("azureml:" + need(file.compute, "--compute", "the name of the compute cluster")), distribution,
-                     job.hosts);
+                     yaml("azureml:" + file.compute), distribution, job.hosts);
 }
 
 void check_azure_data(const Job& job, const std::string& key, const std::string& path) {
@@ -351,7 +367,7 @@ std::string azure_ml(const JobFileRequest& file, const Job& job) {
   line("experiment_name: trivet");
   line("code: .");
   line("command: " + yaml(azure_command(file, job)));
-  line("environment: {image: " + yaml(need(file.image, "--image", "the container image that has trivet")) + "}");
+  line("environment: {image: " + yaml(file.image) + "}");
   out += azure_ranks(file, job);
   if (file.time_limit_minutes > 0) line(fmt::format("limits: {{timeout: {}}}", file.time_limit_minutes * 60));
   line("inputs:");
@@ -410,6 +426,7 @@ std::string mpi(const LaunchRequest& request, const Job& job, const std::vector<
 }  // namespace
 
 std::string job_file(const JobFileRequest& file, const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
+  check_flags(file);
   const Job job = job_of(file, request, hosts);
   switch (file.kind) {
     case JobFileKind::Slurm: return slurm(file, job);

@@ -148,7 +148,11 @@ TEST_F(JobFile, IsRefusedWithTheReason) {
   refused("slurm --num_gpus 2 --image x", "--image: is not used in a job file for slurm; leave it out");
   refused("kubernetes --num_gpus 2 --volume v", "--emit: give --image, the container image that has trivet");
   refused("kubernetes --num_gpus 2 --image i", "--emit: give --volume, the name of the persistent volume claim");
+  refused("kubernetes --num_gpus 2", "--emit: give --image, the container image that has trivet; and --volume, the name of");
   refused("azureml --num_gpus 2 --image i", "--emit: give --compute, the name of the compute cluster");
+  refused("azureml --num_gpus 2", "that has trivet; and --compute, the name of the compute cluster");
+  refused("slurm --num_gpus 3 --num_nodes 3", "ranks, but the job has 9; start", "'GPT (2).json' --set parallel.tensor=2");
+  refused("slurm --num_gpus 4 --num_nodes 2", "train_batch_size 6", "'GPT (2).json' --set train_batch_size=6");
   refused("slurm --num_gpus 2 --distribution mpi", "--distribution: is not used in a job file for slurm; leave it out");
   refused("azureml --num_gpus 2 --image i --compute c --distribution tensorflow",
           "--distribution tensorflow: Azure ML starts one worker on each host, not 2; give --num_gpus 1");
