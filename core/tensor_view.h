@@ -1,4 +1,5 @@
-// A dense row-major tensor that somebody else owns. Passed by value; a ConstTensorView cannot write.
+// A dense row-major tensor that somebody else owns. Passed by value; a ConstTensorView cannot write. as<T>() throws Error
+// (Usage) if T is not the type of the elements.
 //
 // On Device::Meta, `data` is null and there are only shapes. An empty view (dtype and shape default, data null) means "absent".
 #pragma once
@@ -6,11 +7,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 
 #include "core/dtype.h"
+#include "core/error.h"
 #include "core/shape.h"
 
 namespace trivet {
+
+[[noreturn]] inline void refuse_type(DType is, DType asked) {
+  throw Error(ExitCode::Usage, "as<T>(): the tensor is of " + std::string(name_of(is)) + ", not of " +
+                                   std::string(name_of(asked)) + "; look at its dtype first");
+}
 
 struct ConstTensorView {
   const void* data = nullptr;
@@ -23,7 +31,7 @@ struct ConstTensorView {
 
   template <typename T>
   const T* as() const {
-    if (kDTypeOf<T> != dtype) throw std::logic_error("tensor view: read as the wrong dtype");
+    if (kDTypeOf<T> != dtype) refuse_type(dtype, kDTypeOf<T>);
     return static_cast<const T*>(data);
   }
   // The same elements under another shape.
@@ -55,7 +63,7 @@ struct TensorView {
 
   template <typename T>
   T* as() const {
-    if (kDTypeOf<T> != dtype) throw std::logic_error("tensor view: written as the wrong dtype");
+    if (kDTypeOf<T> != dtype) refuse_type(dtype, kDTypeOf<T>);
     return static_cast<T*>(data);
   }
   TensorView reshaped(const Shape& other) const {

@@ -2,11 +2,61 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "engine/config/optimizer_states.h"
 #include "engine/config/refuse.h"
 #include "engine/lr_schedule.h"
 
 namespace trivet::embed {
+namespace {
+
+// Sections and keys of what the trainer itself does.
+constexpr auto kOfTrainers = std::to_array<std::string_view>({"model",
+                                                              "data",
+                                                              "dpo",
+                                                              "vocabulary_size",
+                                                              "curriculum_learning",
+                                                              "data_efficiency",
+                                                              "progressive_layer_drop",
+                                                              "pipeline",
+                                                              "activation_checkpointing",
+                                                              "cuda_graph",
+                                                              "dataloader_drop_last",
+                                                              "checkpoint",
+                                                              "steps_per_print",
+                                                              "wall_clock_breakdown",
+                                                              "memory_breakdown",
+                                                              "run",
+                                                              "csv_monitor",
+                                                              "tensorboard",
+                                                              "timeline",
+                                                              "flops_profiler",
+                                                              "comms_logger",
+                                                              "autotuning",
+                                                              "training.evaluate_every",
+                                                              "training.evaluate_every_epochs",
+                                                              "training.evaluate_samples"});
+constexpr std::string_view kOfBoth = "checkpoint.directory";
+
+bool is_part_of(std::string_view key, std::string_view section) {
+  return key.starts_with(section) && (key.size() == section.size() || key[section.size()] == '.');
+}
+
+}  // namespace
+
+std::vector<std::string> unused_keys(const Config& config) {
+  std::vector<std::string> keys;
+  for (const GivenKey& given : config.given) {
+    const auto* section = std::ranges::find_if(kOfTrainers, [&](auto one) { return is_part_of(given.path, one); });
+    if (section == kOfTrainers.end() || given.path == kOfBoth) continue;
+    const std::string name(is_part_of(kOfBoth, *section) ? std::string_view(given.path) : *section);
+    if (std::ranges::find(keys, name) == keys.end()) keys.push_back(name);
+  }
+  return keys;
+}
 
 void refuse_unused(const Config& config, std::span<const Parameter> parameters) {
   const auto refuse = [&](const char* key, const std::string& what) { config::refuse(config, key, what); };

@@ -1,8 +1,10 @@
 // The part of ShardedOptimizer that takes the trainer's parameters: their layout, the memory for them, their initial values.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "core/log.h"
 #include "embed/agreement.h"
 #include "embed/refusals.h"
 #include "embed/reserved_memory.h"
@@ -72,6 +74,8 @@ ShardedOptimizer::ShardedOptimizer(const Config& config, std::span<const Paramet
       arrivals_(gradients_of(units_, parameters)),
       gradients_(parameters.size()),
       loss_scale_(config.fp16) {
+  if (const std::vector<std::string> unused = unused_keys(config); world.rank() == 0 && !unused.empty())
+    Log().info(fmt::format("embed: without effect in a trainer with a model of its own: {}", fmt::join(unused, ", ")));
   checkpoint_group_ = world.group().subgroup(ranks_of(world), "checkpoint");
   check_agreement(config_, parameters, units_, comm::over_group(*checkpoint_group_));
   for (const Unit& unit : units_)

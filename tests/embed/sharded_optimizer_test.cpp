@@ -8,7 +8,9 @@
 #include <cmath>
 #include <limits>
 
+#include "core/dtype.h"
 #include "embed/agreement.h"
+#include "embed/refusals.h"
 #include "engine/checkpoint/steps.h"
 #include "engine/hugging_face/export.h"
 #include "engine/trainer/resume.h"
@@ -505,6 +507,27 @@ TEST(ShardedOptimizer, RefusesWhatItCannotDo) {
   });
   // Also where the ranks are too few for such a grid.
   refused(R"({"parallel": {"pipeline": 2}})", "parallel.pipeline: 2 is not accepted");
+}
+
+TEST(ShardedOptimizer, NamesKeysThatAreForTheTrainer) {
+  const Config config = parse_config(R"({"model": {"layers": 2, "heads": 2}, "train_batch_size": 1, "steps_per_print": 3,
+      "checkpoint": {"directory": "here", "keep": 3}, "training": {"steps": 5, "evaluate_every": 2},
+      "optimizer": {"type": "Adam"}, "data": {"train": "a.txt"}})",
+                                     "t.json");
+  EXPECT_THAT(unused_keys(config),
+              testing::ElementsAre("model", "steps_per_print", "checkpoint.keep", "training.evaluate_every", "data"));
+  EXPECT_THAT(unused_keys(parse_config(R"({"train_batch_size": 1, "zero_optimization": {"stage": 2}})", "t.json")),
+              testing::IsEmpty());
+}
+
+TEST(ShardedOptimizer, RefusesToReadWeightsAsAnotherType) {
+  comm::run_threads(1, [](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}};
+    ShardedOptimizer optimizer(parse_config(R"({"bf16": {"enabled": true}})", "t.json"), parameters, world);
+    EXPECT_EQ(optimizer.weight(0).as<bfloat16>()[0], bfloat16(0.0f));
+    EXPECT_THAT([&] { optimizer.weight(0).as<float>(); },
+                ThrowsMessage<Error>(HasSubstr("the tensor is of bfloat16, not of float32; look at its dtype first")));
+  });
 }
 
 // The sum of the counts of a step must not overflow.
