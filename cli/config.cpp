@@ -19,6 +19,7 @@
 #include "engine/config/schema.h"
 #include "engine/data/file_pattern.h"
 #include "engine/data/input_files.h"
+#include "engine/data/tokenizer.h"
 #include "engine/lr_schedule.h"
 #include "engine/trainer/load_with_model.h"
 
@@ -63,6 +64,16 @@ void add_absent_data(const Config& config, std::vector<std::string>& needed) {
   }
 }
 
+// A tokenizer that is there must be one that training can read.
+void add_absent_tokenizer(const Config& config, std::vector<std::string>& needed) {
+  if (config.vocabulary.kind != VocabularyKind::Tokenizer) return;
+  const std::string& file = config.vocabulary.tokenizer_file;
+  if (data::is_absent(file))
+    needed.push_back(fmt::format("model.vocabulary: there is no {} here, relative to this folder", printable(file)));
+  else
+    data::load_tokenizer(file);
+}
+
 // Folders for offloaded files may be on another machine, too.
 void add_absent_folders(const Config& config, std::vector<std::string>& needed) {
   const auto add = [&](const char* section, OffloadDevice device, const std::string& path) {
@@ -78,9 +89,7 @@ void add_absent_folders(const Config& config, std::vector<std::string>& needed) 
 // What `trivet train` will ask for, although the config may go without.
 std::vector<std::string> needed_for_training(const Config& config) {
   std::vector<std::string> needed;
-  const std::string& tokenizer = config.vocabulary.tokenizer_file;
-  if (config.vocabulary.kind == VocabularyKind::Tokenizer && data::is_absent(tokenizer))
-    needed.push_back(fmt::format("model.vocabulary: there is no {} here, relative to this folder", printable(tokenizer)));
+  add_absent_tokenizer(config, needed);
   if (!config.data.is_given()) needed.push_back("data.train: the data to train on (docs/data.md)");
   add_absent_data(config, needed);
   add_absent_folders(config, needed);

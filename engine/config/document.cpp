@@ -362,7 +362,9 @@ std::string Document::reason_to_ignore(const JsonMember& member) const {
     return in_vain ? fmt::format("if it is a misspelt {}, that has no effect, either", one_of(near)) : "";
   }
   const bool may_be_setting = member.value.kind == JsonKind::Number || member.value.kind == JsonKind::List;
-  return may_be_setting && !is_setting_of_a_program(member.key) ? "" : ignored;
+  if (may_be_setting && !is_setting_of_a_program(member.key)) return "";
+  const std::string renamed = advice_on_renaming(member.key);
+  return renamed.empty() ? ignored : ignored + "; " + renamed;
 }
 
 // Why an unknown key of this section is the same to the run; empty if it may not be: it is misspelt, or belongs elsewhere.

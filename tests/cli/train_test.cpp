@@ -186,10 +186,12 @@ TEST_F(Train, AndConfigCheckBothRefuseAProfileOfAStepThatDoesNotCome) {
 }
 
 TEST_F(Train, AndConfigCheckBothRefuseWhatTheConfigAloneShows) {
+  folder.write("broken.json", "{\"model\": ");
   for (const auto& [settings, message] : std::vector<std::pair<std::string, std::string>>{
            {"training.steps=0", "training.steps: 0 is not accepted; say how long to train"},
            {"training.steps=0 --set training.epochs=0", "training.steps: 0 is not accepted; say how long to train"},
            {"data.train='\"\"'", "data.train: \"\" is not accepted; name the data to train on"},
+           {"model.vocabulary=broken.json", "broken.json: is not a tokenizer: it ends at column 12"},
            {"model.vocabulary=bytes --set model.vocabulary_rows=10",
             "the embedding has 10 rows, but the vocabulary \"bytes\""}})
     for (const char* command : {"config check", "train"}) {
