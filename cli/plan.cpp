@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "core/file_system.h"
 #include "core/output_guard.h"
+#include "core/printable.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/load.h"
 #include "engine/config/suggest.h"
@@ -87,6 +88,7 @@ void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), s
 void write_page(const std::string& path, const autotune::PlanPage& page) {
   try {
     autotune::replace_file(real_file_system(), path, to_html(page));
+    std::fputs(fmt::format("plan: the page is {}\n", printable(path)).c_str(), stderr);
   } catch (const FileError& error) {
     throw ConfigError(fmt::format("--html: {}; give a file in a folder that can be written to", error.what()));
   }

@@ -101,7 +101,6 @@ Evaluation evaluate(const Config& config, comm::World& world, const EvaluationOp
   trainer::Run run(config, world, train_options);
   Evaluation found{.model = trainer::load_initial_weights_if_asked(run), .data = run.data->sizes(), .notes = run.data->notes()};
   if (const int64_t tokens = run.data->stream_tokens(); tokens > 0) {
-    found.data = fmt::format("{} tokens", tokens);
     const int64_t length = config.model.sequence_length;
     if (const int64_t rest = (tokens - 1) % length; rest > 0)
       found.notes.push_back(fmt::format("the last {} token{} not scored: {} no sample of model.sequence_length {}", rest,

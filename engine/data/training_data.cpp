@@ -48,7 +48,10 @@ auto naming_held_out(const Dataset& dataset, Make make) {
 class TextData final : public TrainingData {
  public:
   TextData(Dataset dataset, int64_t sequence_length, const DataConfig& data)
-      : dataset_(std::move(dataset)), sequence_length_(sequence_length), loss_on_(data.loss_on) {
+      : dataset_(std::move(dataset)),
+        sequence_length_(sequence_length),
+        loss_on_(data.loss_on),
+        only_evaluated_(data.only_evaluated) {
     if (dataset_.packing == Packing::Stream) return;
     const DocumentSource::Options options{sequence_length, dataset_.packing, data.loss_on};
     train_documents_ = naming_held_out(dataset_, [&] { return std::make_shared<DocumentSource>(dataset_.train, options); });
@@ -67,15 +70,11 @@ class TextData final : public TrainingData {
     return dataset_.validation ? dataset_.validation->digest() : "";
   }
   std::string sizes() const override {
+    if (only_evaluated_) return train_documents_ ? in_samples("document") : fmt::format("{} tokens", dataset_.train->tokens());
     const std::string from = dataset_.validation_file.empty() ? "" : " of " + dataset_.validation_file;
-    if (train_documents_) {
-      const std::string cut = train_documents_->cut_documents() == 0
-                                  ? ""
-                                  : fmt::format(", {} longer than a sample and cut", train_documents_->cut_documents());
-      return fmt::format("{} training documents{}, in {} samples with {:.1f} % padding, {} validation documents{}",
-                         train_documents_->documents(), cut, train_documents_->samples(), 100 * train_documents_->padding(),
+    if (train_documents_)
+      return fmt::format("{}, {} validation documents{}", in_samples("training document"),
                          validation_documents_ ? validation_documents_->documents() : 0, from);
-    }
     return fmt::format("{} training tokens, {} validation tokens{}", dataset_.train->tokens(),
                        dataset_.validation ? dataset_.validation->tokens() : 0, from);
   }
@@ -86,6 +85,14 @@ class TextData final : public TrainingData {
   int64_t stream_tokens() const override { return train_documents_ ? 0 : dataset_.train->tokens(); }
 
  private:
+  // "3 documents, 1 longer than a sample and cut, in 1 sample with 0.0 % padding"
+  std::string in_samples(const char* document) const {
+    const DocumentSource& all = *train_documents_;
+    const std::string cut =
+        all.cut_documents() == 0 ? "" : fmt::format(", {} longer than a sample and cut", all.cut_documents());
+    return fmt::format("{} {}{}{}, in {} sample{} with {:.1f} % padding", all.documents(), document,
+                       all.documents() == 1 ? "" : "s", cut, all.samples(), all.samples() == 1 ? "" : "s", 100 * all.padding());
+  }
   std::shared_ptr<const SampleSource> source(const std::shared_ptr<TokenSequence>& tokens,
                                              const std::shared_ptr<const DocumentSource>& documents) const {
     if (documents) return documents;
@@ -95,6 +102,7 @@ class TextData final : public TrainingData {
   Dataset dataset_;
   int64_t sequence_length_;
   LossOn loss_on_;
+  bool only_evaluated_;
   std::shared_ptr<const DocumentSource> train_documents_, validation_documents_;  // null with packing "stream"
 };
 

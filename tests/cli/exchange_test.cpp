@@ -371,7 +371,8 @@ TEST_F(Exchange, EvaluateMeasuresTheLossOfACheckpointAndOfAModel) {
   run("train config.json --init-from chat --set data.train=pairs.jsonl --set training.objective=sft --set training.steps=1 "
       "--set "
       "data.packing=single --set checkpoint.directory=two --set data.validation_fraction=0");
-  EXPECT_THAT(run("evaluate two pairs.jsonl").text, HasSubstr("over 2 targets of 1 sample, perplexity"));
+  EXPECT_THAT(run("evaluate two pairs.jsonl").text, testing::AllOf(HasSubstr("pairs.jsonl: 1 document, in 1 sample with "),
+                                                                   HasSubstr("over 2 targets of 1 sample, perplexity")));
   EXPECT_THAT(refused("evaluate nowhere pairs.jsonl"), HasSubstr("evaluate nowhere: there is no such file or directory"));
   EXPECT_THAT(refused("evaluate one pairs.jsonl --set training.objective=dpo"), HasSubstr("compares with the weights"));
   for (const char* other : {"model.from=two", "data.train=pairs.jsonl", "data.validation=pairs.jsonl",

@@ -99,6 +99,7 @@ TEST_F(Planning, PageHasTheNumbersOfThePlan) {
       "--set train_micro_batch_size_per_gpu=1 --set pipeline.schedule=zb-h1 --json --html page.html";
   const Output output = folder.run(plan);
   ASSERT_EQ(output.code, 0) << output.errors;
+  EXPECT_THAT(output.errors, HasSubstr("plan: the page is page.html\n"));
   const auto data = nlohmann::json::parse(output.text);
   const std::string page = folder.read("page.html");
   EXPECT_THAT(page, StartsWith("<!DOCTYPE html>"));

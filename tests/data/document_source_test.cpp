@@ -119,6 +119,17 @@ TEST(DocumentSource, ARunSaysHowManyDocumentsItHas) {
   EXPECT_EQ(data->sizes(),
             "3 training documents, 1 longer than a sample and cut, in 3 samples with 20.0 % padding, 0 validation documents");
   EXPECT_EQ(data->train()->samples(), 3);
+  DataConfig evaluated;
+  evaluated.only_evaluated = true;
+  const auto sizes_of = [&](const std::vector<int64_t>& lengths, Packing packing) {
+    const Dataset dataset{
+        .train = documents(lengths), .tokenizer = bytes_tokenizer(), .vocabulary_size = 256, .packing = packing};
+    return text_data(dataset, 5, evaluated)->sizes();
+  };
+  EXPECT_EQ(sizes_of({3, 2, 9}, Packing::Whole),
+            "3 documents, 1 longer than a sample and cut, in 3 samples with 20.0 % padding");
+  EXPECT_EQ(sizes_of({6}, Packing::Single), "1 document, in 1 sample with 0.0 % padding");
+  EXPECT_EQ(sizes_of({3, 9}, Packing::Stream), "12 tokens");
   EXPECT_NE(data->train_digest(), documents({3, 2, 9})->digest());
 }
 

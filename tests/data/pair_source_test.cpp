@@ -318,7 +318,19 @@ TEST_F(PairFiles, WhatIsHeldOutIsNamedWhereTheRestIsTooLittle) {
   expect_error([&] { open_text_data(with)->train(); }, ExitCode::Usage,
                "data: 3 tokens are too few for one sample of sequence_length 4, which needs 5; give more text or make "
                "model.sequence_length at most 2. 7 more tokens are held out for validation (data.validation_fraction)");
+  // Where fewer tokens are held out than are left, their number decides: after the advice there is no second refusal.
+  with.model.sequence_length = 8;
+  with.data.validation_fraction = 0.4;
+  expect_error(
+      [&] { open_text_data(with)->train(); }, ExitCode::Usage,
+      "data: 6 tokens are too few for one sample of sequence_length 8, which needs 9; give more text or make "
+      "model.sequence_length at most 5. 4 more tokens are held out for validation (data.validation_fraction); these need "
+      "a model.sequence_length of at most 3");
+  with.model.sequence_length = 3;
+  EXPECT_EQ(open_text_data(with)->train()->samples(), 1);
+  EXPECT_EQ(open_text_data(with)->validation()->samples(), 1);
   with.data.validation_fraction = 0;
+  with.model.sequence_length = 4;
   EXPECT_EQ(open_text_data(with)->train()->samples(), 2);
 }
 

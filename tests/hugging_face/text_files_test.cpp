@@ -9,6 +9,7 @@
 #include "engine/data/bpe.h"
 #include "engine/data/chat_template.h"
 #include "engine/data/tokenizers/of_model.h"
+#include "tests/support/memory_file_system.h"
 
 namespace trivet::hugging_face {
 namespace {
@@ -58,6 +59,26 @@ TEST(TextFiles, SayWhereGenerationStopsAndHowAConversationIsWritten) {
   for (const ChatTemplate chat_template : {ChatTemplate::ChatMl, ChatTemplate::Llama2, ChatTemplate::Llama3})
     for (const std::string& token : data::special_tokens_of(chat_template))
       EXPECT_THAT(jinja_of(chat_template), HasSubstr(token));
+}
+
+// In the file of its own and in that of the tokenizer; with any other character it is another template.
+TEST(TextFiles, AFolderHasOneOfOurTemplatesOrNone) {
+  support::MemoryFileSystem files;
+  files.create_directory("m");
+  const auto in = [&](const std::string& name, const std::string& text) {
+    write_text(files, "m/" + name, text);
+    return chat_template_in(files, "m");
+  };
+  EXPECT_EQ(chat_template_in(files, "m"), ChatTemplate::None);
+  for (const ChatTemplate ours : {ChatTemplate::ChatMl, ChatTemplate::Llama2, ChatTemplate::Llama3}) {
+    const std::string jinja = jinja_of(ours);
+    EXPECT_EQ(in("tokenizer_config.json", json{{"chat_template", jinja}}.dump()), ours);
+    EXPECT_EQ(in("tokenizer_config.json", json{{"chat_template", jinja + " "}}.dump()), ChatTemplate::None);
+  }
+  for (const ChatTemplate ours : {ChatTemplate::ChatMl, ChatTemplate::Llama2, ChatTemplate::Llama3}) {
+    EXPECT_EQ(in("chat_template.jinja", jinja_of(ours)), ours);
+    EXPECT_EQ(in("chat_template.jinja", jinja_of(ours) + "{{ '' }}"), ChatTemplate::None);
+  }
 }
 
 TEST(TextFiles, AnOriginalsFilesAreChangedOnlyAsTheTrainingNeedsIt) {
