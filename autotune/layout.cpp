@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "engine/config/optimizer_states.h"
 #include "engine/config/refuse.h"
 #include "kernels/sums.h"
 
@@ -68,9 +67,6 @@ void check_described(const Config& config) {
     refuse("zero_optimization.offload_param.device",
            fmt::format("\"{}\" is not described by the cost model; use \"none\", or leave --cluster out",
                        name_of(config.zero.offload_param.device)));
-  if (may_send_signs(config.optimizer.type))
-    refuse("optimizer.type", fmt::format("\"{}\" is not described by the cost model; use another, or leave --cluster out",
-                                         name_of(config.optimizer.type)));
   const ZeroConfig& zero = config.zero;
   const auto expect = [&](const char* key, int64_t value, int64_t described) {
     if (value != described)

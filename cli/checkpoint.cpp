@@ -248,14 +248,6 @@ void reshard(const Arguments& arguments) {
   const LoadedStep step = open_path(arguments.path, StepFiles::ThoseHere);
   const int64_t ranks = step.manifest().ranks;
   if (arguments.json) return print_json({{"directory", step.directory()}, {"ranks", ranks}, {"needs_resharding", false}});
-  for (const auto& [name, tensor] : step.manifest().tensors)
-    if (name.starts_with("optimizer.worker_error.")) {
-      fmt::print(
-          "{} was saved by {} {}, with an optimizer that keeps values for each of {} data ranks. Nothing was done.\n"
-          "next: trivet train CONFIG --resume, with as many data ranks and any pipeline size\n",
-          escape_control(step.directory()), ranks, ranks == 1 ? "rank" : "ranks", tensor.shape[0]);
-      return;
-    }
   fmt::print(
       "{} was saved by {} {}. Every layout reads it as it is, so nothing was done.\n"
       "next: trivet train CONFIG --resume, with any number of ranks, ZeRO stage, tensor and pipeline size\n",

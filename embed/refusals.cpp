@@ -6,7 +6,6 @@
 #include <array>
 #include <string_view>
 
-#include "engine/config/optimizer_states.h"
 #include "engine/config/refuse.h"
 #include "engine/lr_schedule.h"
 
@@ -68,9 +67,6 @@ void refuse_unused(const Config& config, std::span<const Parameter> parameters) 
   axis("parallel.pipeline", config.parallel.pipeline);
   if (config.device == DeviceChoice::Cuda)
     refuse("device", "\"cuda\" is not accepted for an embedded optimizer, whose tensors are in host memory; use \"cpu\"");
-  if (may_send_signs(config.optimizer.type))
-    refuse("optimizer.type", fmt::format("\"{}\" is not accepted for an embedded optimizer, which sums gradients; use another",
-                                         name_of(config.optimizer.type)));
   if (config.zero.offload_optimizer.device != OffloadDevice::None)
     refuse("zero_optimization.offload_optimizer.device", "is not accepted for an embedded optimizer; use \"none\"");
   if (config.zero.offload_param.device != OffloadDevice::None)

@@ -10,7 +10,7 @@ namespace trivet {
 namespace {
 
 // Adds pieces for the elements [first, first + count) of a group, which `range` holds. `counted`: leaves out elements that
-// another tensor rank saves. `states`: the names of the states in the range, empty for those that a rank has of its own.
+// another tensor rank saves. `states`: the names of the states in the range.
 void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, int64_t first, int64_t count, bool counted,
                 const std::vector<std::string>& states, std::vector<checkpoint::Piece>& pieces) {
   for (const zero::FlatParameter& parameter : layout.parameters)
@@ -26,62 +26,8 @@ void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, in
       add(parameter.name, range.master, range.master.staged);
       pieces.back().used_as = range.copy_out.dtype;
       for (size_t i = 0; i < std::min(states.size(), range.states.size()); ++i)
-        if (!states[i].empty()) add("optimizer." + states[i] + "." + parameter.name, range.states[i], range.states[i].staged);
+        add("optimizer." + states[i] + "." + parameter.name, range.states[i], range.states[i].staged);
     }
-}
-
-// The names of the states that all data ranks share, by their places; empty for the others.
-std::vector<std::string> shared_states(const OptimizerConfig& optimizer) {
-  std::vector<std::string> names = optimizer_state_names(optimizer.type, optimizer);
-  for (const int own : own_optimizer_states(optimizer.type)) names[own].clear();
-  return names;
-}
-
-// A row for each data rank, of which this rank has its own. `values`: of the whole group.
-void add_rows(zero::ParameterGroup& group, const std::string& name, TensorView values, std::vector<checkpoint::Piece>& pieces) {
-  const int64_t ranks = group.axis().size(), rank = group.axis().rank();
-  for (const zero::FlatParameter& parameter : group.layout().parameters) {
-    const int64_t count = parameter.elements();
-    pieces.push_back({"optimizer." + name + "." + parameter.name,
-                      {ranks, count},
-                      {rank, 0},
-                      {1, count},
-                      0,
-                      count,
-                      values.slice(parameter.offset, count)});
-  }
-}
-
-// The states that each rank has of its own, and the errors of signs: each rank's own, and those of the shards.
-void add_own_values(zero::ParameterGroup& group, const OptimizerConfig& optimizer, std::vector<checkpoint::Piece>& pieces) {
-  if (group.worker_error().absent()) return;
-  const zero::FlatGroup& layout = group.layout();
-  const zero::OwnedRange range = group.owned();
-  const std::vector<std::string> names = optimizer_state_names(optimizer.type, optimizer);
-  for (const int own : own_optimizer_states(optimizer.type)) add_rows(group, names[own], range.states[own], pieces);
-  add_rows(group, "worker_error", group.worker_error(), pieces);
-  const int64_t first = group.axis().rank() * layout.shard_elements;
-  for (const zero::FlatParameter& parameter : layout.parameters) {
-    const zero::Intersection part = zero::intersection(parameter, first, layout.shard_elements);
-    if (part.count > 0)
-      pieces.push_back({"optimizer.server_error." + parameter.name,
-                        {parameter.elements()},
-                        {0},
-                        {parameter.elements()},
-                        part.first_in_parameter,
-                        part.count,
-                        group.server_error().slice(part.first_in_range, part.count)});
-  }
-}
-
-// The scalars that the optimizer keeps for each parameter.
-void add_scalars(zero::ParameterGroup& group, const OptimizerConfig& optimizer, std::vector<checkpoint::Piece>& pieces) {
-  if (group.parameter_scalars().absent()) return;
-  int64_t at = 0;
-  for (const std::string& name : optimizer_scalar_names(optimizer.type))
-    for (const zero::FlatParameter& parameter : group.layout().parameters)
-      pieces.push_back(checkpoint::whole_box_piece("optimizer." + name + "." + parameter.name, {1}, 0,
-                                                   group.parameter_scalars().slice(at++, 1)));
 }
 
 // The range as a visit has staged it, with everything in memory.
@@ -95,26 +41,22 @@ zero::OwnedRange in_memory_of(zero::OwnedRange range) {
 
 std::vector<checkpoint::Piece> checkpoint_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer) {
   std::vector<checkpoint::Piece> pieces;
-  const auto states = shared_states(optimizer);
+  const auto states = optimizer_state_names(optimizer.type, optimizer);
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::FlatGroup& layout = group.layout();
     if (layout.role != zero::GroupRole::Own || !group.axis().is_counted()) return;  // the owner saves its values
     add_pieces(layout, group.owned(), group.axis().rank() * layout.shard_elements, layout.shard_elements, true, states, pieces);
-    add_own_values(group, optimizer, pieces);
-    if (group.axis().rank() == 0) add_scalars(group, optimizer, pieces);
   });
   return pieces;
 }
 
 std::vector<checkpoint::Piece> checkpoint_pieces_to_load(zero::Parameters& parameters, const OptimizerConfig& optimizer) {
   std::vector<checkpoint::Piece> pieces;
-  const auto states = shared_states(optimizer);
+  const auto states = optimizer_state_names(optimizer.type, optimizer);
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     if (group.layout().role != zero::GroupRole::Own) return;
     const zero::OwnedRange range = group.owned();
     add_pieces(group.layout(), range, range.first, range.count, false, states, pieces);
-    add_own_values(group, optimizer, pieces);
-    add_scalars(group, optimizer, pieces);
   });
   return pieces;
 }
@@ -122,15 +64,12 @@ std::vector<checkpoint::Piece> checkpoint_pieces_to_load(zero::Parameters& param
 void load_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer, const LoadResources& resources) {
   std::vector<checkpoint::Piece> in_memory;
   std::vector<zero::ParameterGroup*> staged;
-  const auto states = resources.weights_alone ? std::vector<std::string>() : shared_states(optimizer);
+  const auto states = resources.weights_alone ? std::vector<std::string>() : optimizer_state_names(optimizer.type, optimizer);
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     if (group.layout().role != zero::GroupRole::Own) return;
     const zero::OwnedRange range = group.owned();
     if (range.staged()) return staged.push_back(&group);
     add_pieces(group.layout(), range, range.first, range.count, false, states, in_memory);
-    if (resources.weights_alone) return;
-    add_own_values(group, optimizer, in_memory);
-    add_scalars(group, optimizer, in_memory);
   });
   resources.read(in_memory);
   const auto load_range = [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {

@@ -2,11 +2,6 @@
 //
 //   "blocks.3.mlp.up.weight"                     float32: the master weights (of frozen parameters: the weights)
 //   "optimizer.moment1.blocks.3.mlp.up.weight"   float32: optimizer states, named by optimizer_state_names
-//   "optimizer.worker_error.blocks.3.mlp.up.weight", "optimizer.server_error. ..."   float32 [ranks, elements] and [elements]:
-//                                                what signs have not said yet (zero::average_signs), by data rank and in all
-//   "optimizer.momentum_sum.blocks.3.mlp.up.weight"   float32 [ranks, elements]: a state that each data rank has of its own
-//                                                (own_optimizer_states)
-//   "optimizer.frozen_ratio.blocks.3.mlp.up.weight"   float32 [1]: scalars of a parameter, named by optimizer_scalar_names
 #pragma once
 
 #include <functional>

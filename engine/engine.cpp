@@ -72,33 +72,6 @@ void refuse_another_model(const Config& config, const checkpoint::LoadedStep& st
   }
 }
 
-// 0/1 Adam: an update is local or not by its number and by var_freeze_step. What local updates have added up on each rank, and
-// the errors before them, are of no use to the other kind.
-void refuse_other_local_updates(const Config& config, const checkpoint::LoadedStep& step) {
-  if (config.optimizer.type != OptimizerType::ZeroOneAdam || step.config().empty()) return;
-  const OptimizerConfig saved = parse_config(step.config(), step.directory()).optimizer;
-  const int64_t then = saved.var_freeze_step, now = config.optimizer.var_freeze_step;
-  if (saved.type != config.optimizer.type || then == now || std::min(then, now) >= step.run_state().updates) return;
-  throw ConfigError(
-      fmt::format("{}: optimizer.params.var_freeze_step: {} does not match {}, which was saved with {} after {} "
-                  "updates; set it to {}",
-                  config.source, now, step.directory(), then, step.run_state().updates, then));
-}
-
-// What signs have not said yet belongs to the data rank that has not said it (checkpoint_pieces.h).
-void refuse_other_data_ranks(zero::Parameters& parameters, const OptimizerConfig& optimizer,
-                             const checkpoint::TensorSource& from) {
-  parameters.for_each_group([&](int, zero::ParameterGroup& group) {
-    if (group.worker_error().absent() || group.layout().parameters.empty()) return;
-    const checkpoint::TensorInfo* const stored = from.find("optimizer.worker_error." + group.layout().parameters[0].name);
-    if (!stored || stored->shape[0] == group.axis().size()) return;
-    throw CheckpointError(ExitCode::Usage,
-                          fmt::format("{}: was saved with {} data ranks, and this run has {}: what {} keeps for each data rank "
-                                      "has no place on others; use as many ranks along the data axis",
-                                      from.source(), stored->shape[0], group.axis().size(), name_of(optimizer.type)));
-  });
-}
-
 const ParameterSpec* find_parameter(const model::Model& model, const std::string& name) {
   for (size_t layer = 0; layer < model.layers.size(); ++layer)
     for (const ParameterSpec& spec : model.layers[layer]->parameters())
@@ -411,8 +384,6 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
     must_continue("train_micro_batch_size_per_gpu", state.micro_batch_size, plan_.batch.micro_batch_size);
   refuse_another_model(plan_.config, step);
   refuse_another_optimizer(plan_.config, step);
-  refuse_other_local_updates(plan_.config, step);
-  refuse_other_data_ranks(parameters(), plan_.config.optimizer, step);
   load_values(step, false);
   const int64_t limit = plan_.config.training.stop_after_skipped;
   progress_ = {state.steps, state.updates, limit > 0 ? std::min(state.skipped_in_a_row, limit - 1) : state.skipped_in_a_row};
@@ -435,7 +406,6 @@ void Engine::load_values(const checkpoint::TensorSource& stored, bool weights_al
                .buffers = *buffers_,
                .staging = offload_->resources().staging,
                .weights_alone = weights_alone});
-  worker_->finish_load();
   parameters().publish(true);
 }
 

@@ -9,7 +9,6 @@
 #include "engine/backend/cuda_module.h"
 #include "engine/config/curriculum.h"
 #include "engine/config/load.h"
-#include "engine/config/optimizer_states.h"
 #include "engine/config/refuse.h"
 #include "engine/partitioned_input.h"
 #include "engine/rehearsal.h"
@@ -37,9 +36,6 @@ void check_running_average(const Config& config, const std::string& name) {
   };
   if (config.optimizer.type == OptimizerType::Lamb)
     refuse("optimizer.type \"Lamb\"", "LAMB does not move it; use another optimizer");
-  if (may_send_signs(config.optimizer.type))
-    refuse(fmt::format("optimizer.type \"{}\"", name_of(config.optimizer.type)),
-           "what ranks add to it is not summed; use another optimizer");
   if (config.gradient_dtype() == DType::Float16)
     refuse("fp16.enabled true",
            "what a step adds to it may not fit into float16; use bf16, data_types.grad_accum_dtype \"fp32\"");

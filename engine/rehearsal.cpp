@@ -6,7 +6,6 @@
 #include "engine/checkpoint/memory_room.h"
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/curriculum.h"
-#include "engine/config/optimizer_states.h"
 #include "model/dropped_tokens.h"
 
 namespace trivet {
@@ -74,7 +73,7 @@ StepNumbers Rehearsal::longest_step() const {
   const CurriculumConfig& curriculum = plan_.config.curriculum;
   int64_t step = curriculum.enabled ? steps_of_new_difficulty(curriculum).back() - 1 : 0;
   if (const model::TokenDrop* drop = token_drop()) step = std::max(step, model::steps_of_new_kept_tokens(*drop).back());
-  return {.step = step, .update = updates_of_all_kinds(plan_.config.optimizer).back()};
+  return {.step = step};
 }
 
 void Rehearsal::train_step() { train_step(longest_step()); }
@@ -87,12 +86,6 @@ void Rehearsal::train_step(const StepNumbers& numbers) {
 // Smaller tensors may fit between others in another way, so that the arenas need more for shorter sequences, or for blocks that
 // compute fewer tokens.
 void Rehearsal::train_earlier_steps() {
-  StepNumbers numbers = longest_step();
-  for (const int64_t update : updates_of_all_kinds(plan_.config.optimizer)) {
-    if (update == longest_step().update) continue;
-    numbers.update = update;
-    train_step(numbers);
-  }
   for (const int64_t step : steps_of_new_shapes()) train_step({.step = step});
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "engine/config/config.h"
-#include "engine/config/optimizer_states.h"
 #include "engine/config/refuse.h"
 
 namespace trivet {
@@ -12,8 +11,6 @@ namespace {
 // What prevents a graph; empty if nothing does.
 std::string obstacle(const Config& config, const Mesh& mesh) {
   if (mesh.size() > 1) return fmt::format("{} ranks, whose communication this version does not capture", mesh.size());
-  if (may_send_signs(config.optimizer.type))
-    return fmt::format("optimizer.type \"{}\", whose updates wait for the host", name_of(config.optimizer.type));
   if (config.model.layer_drop.enabled) return "progressive_layer_drop, with which steps leave out different blocks";
   if (config.model.token_drop.enabled) return "random_ltd, which changes the number of tokens from step to step";
   if (config.updates_on_host())

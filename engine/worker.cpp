@@ -30,10 +30,7 @@ zero::ParameterOptions parameter_options(const Config& config, const RankPlan& r
           .microbatches = rank.programs.microbatches,
           .gathers = times_of_blocks(rank.programs.train, pipeline::Op::Unshard, rank.layout.blocks.size()),
           .reductions = times_of_blocks(rank.programs.train, pipeline::Op::Reduce, rank.layout.blocks.size()),
-          .sends_signs = may_send_signs(config.optimizer.type),
           .optimizer_states = optimizer_states(config.optimizer.type, config.optimizer),
-          .parameter_scalars = static_cast<int>(optimizer_scalar_names(config.optimizer.type).size()),
-          .own_states = own_optimizer_states(config.optimizer.type),
           .staging_buffers = config.zero.offload_param.buffer_count,
           .staging_buffer_elements = config.zero.offload_param.buffer_size};
 }
@@ -164,7 +161,7 @@ StepInputs Worker::training_inputs(const Step& step, StepResults& results) const
 void Worker::run_program(const Step& step, const ProgramWatch& watch) {
   timeline::Recorder* const recorder = resources_.recorder;
   results_.begin(resources_.kernels);
-  parameters_.begin_step(has_own_gradients(config_.optimizer, static_cast<int64_t>(step.scalars.update.value())));
+  parameters_.begin_step();
   if (watch.audited_microbatch) parameters_.begin_audit(*watch.audited_microbatch);
   StepInputs inputs = training_inputs(step, results_);
   inputs.recorder = recorder && recorder->recording() ? recorder : nullptr;

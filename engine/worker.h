@@ -71,9 +71,6 @@ class Worker {
   // same number. `logits`, which may be null, is called on the ranks that compute the loss.
   StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make, LogitsReader* logits = nullptr);
 
-  // After values were loaded into the parameters, before they are published.
-  void finish_load() { optimizer_.finish_load(); }
-
   zero::Parameters& parameters() { return parameters_; }
 
  private:

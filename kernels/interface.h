@@ -97,9 +97,6 @@ struct Lion;
 struct Adagrad;
 struct LambUpdate;
 struct ApplyUpdate;
-struct AverageRatios;
-struct FreshVariance;
-struct LocalAdam;
 struct MomentumUpdate;
 struct RunningAverage;
 // kernels/memory.h
@@ -120,9 +117,6 @@ struct Squares;
 // kernels/quantization.h
 struct Quantize;
 struct Dequantize;
-// kernels/signs.h
-struct PackSigns;
-struct UnpackSigns;
 
 // The arguments of any kernel.
 using KernelArguments =
@@ -139,8 +133,7 @@ using KernelArguments =
                  const RunningAverage*, const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*,
                  const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
                  const FixedPointRound*, const Quantize*, const Dequantize*, const HeadNorm*, const HeadNormBackwardInput*,
-                 const HeadNormBackwardWeight*, const PackSigns*, const UnpackSigns*, const AverageRatios*,
-                 const FreshVariance*, const LocalAdam*, const ChooseTokens*, const GatherTokens*, const ScatterTokens*>;
+                 const HeadNormBackwardWeight*, const ChooseTokens*, const GatherTokens*, const ScatterTokens*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -210,9 +203,6 @@ class Kernels {
   void adagrad(const Adagrad& a) { run(&a); }
   void lamb_update(const LambUpdate& a) { run(&a); }
   void apply_update(const ApplyUpdate& a) { run(&a); }
-  void average_ratios(const AverageRatios& a) { run(&a); }
-  void fresh_variance(const FreshVariance& a) { run(&a); }
-  void local_adam(const LocalAdam& a) { run(&a); }
   void momentum_update(const MomentumUpdate& a) { run(&a); }
   void running_average(const RunningAverage& a) { run(&a); }
   void adam(const Adam& one);
@@ -235,8 +225,6 @@ class Kernels {
 
   void quantize(ConstTensorView x, TensorView packed, int bits);
   void dequantize(ConstTensorView packed, TensorView out, int bits, bool accumulate);
-  void pack_signs(const PackSigns& a) { run(&a); }
-  void unpack_signs(const UnpackSigns& a) { run(&a); }
 
   // Copies between device and host memory, of the same type and size. `from` may change once from_host has returned. to_host
   // returns when all work before it is done; it is the only call that always waits.

@@ -15,6 +15,5 @@
 #include "kernels/preference.h"
 #include "kernels/products.h"
 #include "kernels/quantization.h"
-#include "kernels/signs.h"
 #include "kernels/sums.h"
 #include "kernels/token_choice.h"

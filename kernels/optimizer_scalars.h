@@ -9,7 +9,7 @@
 
 namespace trivet::kernels {
 
-// For Adam, LAMB and the local updates of 0/1 Adam. LAMB's step has the learning rate 1 and no decoupled decay.
+// For Adam and LAMB. LAMB's step has the learning rate 1 and no decoupled decay.
 struct AdamNumbers {
   Number gradient_scale, lr, beta1, beta2, correction1, correction2;
   double epsilon, weight_decay;
@@ -28,9 +28,6 @@ inline AdamNumbers numbers(const Adam& args) {
 inline AdamNumbers numbers(const LambUpdate& args) {
   return {args.gradient_scale, 1.0,          args.beta1,        args.beta2, args.correction1,
           args.correction2,    args.epsilon, args.weight_decay, false};
-}
-inline AdamNumbers numbers(const LocalAdam& args) {
-  return {args.gradient_scale, args.lr, args.beta1, 1.0, 1.0, 1.0, args.epsilon, args.weight_decay, true};
 }
 template <typename Read>
 TRIVET_HOST_DEVICE AdamScalars scalars(const AdamNumbers& n, double factor, const Read& read) {
@@ -132,17 +129,6 @@ TRIVET_HOST_DEVICE MomentumScalars scalars(const MomentumNumbers& n, double fact
           .momentum = momentum,
           .direct = n.nesterov ? 1.0f : 0.0f,
           .buffered = n.nesterov ? momentum : 1.0f};
-}
-
-struct FreshScalars {
-  float beta1, inverse_one_minus_beta1, beta2, one_minus_beta2, epsilon;
-};
-inline FreshScalars scalars(const FreshVariance& args) {
-  return {.beta1 = static_cast<float>(args.beta1),
-          .inverse_one_minus_beta1 = static_cast<float>(1 / (1 - args.beta1)),
-          .beta2 = static_cast<float>(args.beta2),
-          .one_minus_beta2 = static_cast<float>(1 - args.beta2),
-          .epsilon = static_cast<float>(args.epsilon)};
 }
 
 struct ApplyNumbers {

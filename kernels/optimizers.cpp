@@ -119,56 +119,6 @@ KernelCall ApplyUpdate::describe() const {
           .bytes = total_bytes({update, copy_out}) + 2 * total_bytes({master})};
 }
 
-void AverageRatios::check() const {
-  const Rules rules("average_ratios", {{"square_sums", square_sums}, {"averages", averages}, {"verdict", verdict}});
-  rules.types(DType::Float32, {averages});
-  rules.types(DType::Int64, {square_sums});
-  rules.sizes(averages.elements() * 2 * ExactSum::kWords, {square_sums});
-  if (verdict.absent()) return;
-  rules.types(DType::Float64, {verdict});
-  rules.sizes(kVerdictSize, {verdict});
-}
-
-KernelCall AverageRatios::describe() const {
-  return {.kernel = "average_ratios",
-          .dtype = averages.dtype,
-          .sizes = elements_of(averages),
-          .bound = Bound::Memory,
-          .flops = 3 * elements(averages),
-          .bytes = total_bytes({square_sums}) + written(averages, true)};
-}
-
-void FreshVariance::check() const {
-  const Rules rules("fresh_variance",
-                    {{"moment", moment}, {"earlier", earlier}, {"variance", variance}, {"fresh", fresh}, {"largest", largest}});
-  rules.types(DType::Float32, {moment, earlier, variance, fresh, largest});
-  rules.sizes(moment.elements(), {earlier, variance, fresh});
-  rules.sizes(1, {largest});
-}
-
-KernelCall FreshVariance::describe() const {
-  return {.kernel = "fresh_variance",
-          .dtype = moment.dtype,
-          .sizes = elements_of(moment),
-          .bound = Bound::Memory,
-          .flops = 13 * elements(moment),
-          .bytes = total_bytes({moment, earlier, variance}) + written(fresh, true)};
-}
-
-void LocalAdam::check() const {
-  check_optimizer("local_adam", gradient, {{"master", master}, {"moment1", moment1}, {"sum", sum}, {"moment2", moment2}},
-                  copy_out, verdict);
-}
-
-KernelCall LocalAdam::describe() const {
-  return {.kernel = "local_adam",
-          .dtype = gradient.dtype,
-          .sizes = elements_of(master),
-          .bound = Bound::Memory,
-          .flops = 12 * elements(master),
-          .bytes = total_bytes({gradient, moment2, copy_out}) + 2 * total_bytes({master, moment1, sum})};
-}
-
 void MomentumUpdate::check() const {
   check_optimizer("momentum_update", gradient, {{"momentum_buffer", momentum_buffer}, {"out", out}}, {}, verdict);
 }

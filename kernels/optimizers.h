@@ -106,48 +106,7 @@ struct ApplyUpdate {
   KernelCall describe() const;
 };
 
-// The trust ratios of parameters, averaged over updates: average = beta * average + (1 - beta) * ratio, where the ratio is that
-// of ApplyUpdate. The average of a parameter whose ratio is 1 stays. For 1-bit LAMB (Li et al. 2021).
-struct AverageRatios {
-  ConstTensorView square_sums;  // int64 [parameters, 2, ExactSum::kWords]: of the weights and of the update
-  TensorView averages;          // float32 [parameters]
-  ConstTensorView verdict;
-  double beta = 0.9, min_ratio = 0, max_ratio = 0;
-
-  void check() const;
-  KernelCall describe() const;
-};
-
-// A second moment that follows the gradients while another is frozen, for 1-bit LAMB: fresh = beta2 * fresh + (1 - beta2) *
-// g^2, where g = (moment - beta1 * earlier) / (1 - beta1) is the gradient that made the momentum of the one before it. And
-// largest = the largest of itself and all (sqrt(variance) + epsilon) / (sqrt(fresh) + epsilon). All tensors are float32.
-struct FreshVariance {
-  ConstTensorView moment, earlier, variance;
-  TensorView fresh;
-  TensorView largest;  // [1], not negative
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-
-  void check() const;
-  KernelCall describe() const;
-};
-
-// An update of 0/1 Adam that a rank makes by itself (Lu et al. 2022): the variance stays, and so do the weights that all ranks
-// have, except for their decay. `sum` follows the momentum, and the layers' weights, copy_out, are ahead of the others by it:
-// m = beta1 m + (1 - beta1) g; sum += lr m; p -= lr * decay * p; copy_out = p - sum / (sqrt(v) + epsilon). An element whose
-// variance is 0 has the momentum and the sum 0.
-struct LocalAdam {
-  TensorView master, moment1, sum, copy_out;
-  ConstTensorView moment2, gradient, verdict;
-  Number lr = 1e-3, beta1 = 0.9;
-  double epsilon = 1e-8, weight_decay = 0;
-  Number gradient_scale = 1.0;
-
-  void check() const;
-  KernelCall describe() const;
-};
-
-// buffer = momentum * buffer + gradient * gradient_scale; out = nesterov ? gradient + momentum * buffer : buffer (float32).
-// Without nesterov, out may be the buffer.
+// buffer = momentum * buffer + gradient * gradient_scale; out = nesterov ? gradient + momentum * buffer : buffer (float32)
 struct MomentumUpdate {
   TensorView momentum_buffer, out;
   ConstTensorView gradient, verdict;

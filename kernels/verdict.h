@@ -40,9 +40,4 @@ TRIVET_HOST_DEVICE inline double trust_ratio(const int64_t* square_sums, double 
   return ratio < min_ratio ? min_ratio : max_ratio < ratio ? max_ratio : ratio;
 }
 
-// The next average of trust ratios.
-TRIVET_HOST_DEVICE inline float averaged_ratio(float average, double ratio, double beta) {
-  return ratio == 1 ? average : static_cast<float>(beta * static_cast<double>(average) + (1 - beta) * ratio);
-}
-
 }  // namespace trivet::kernels

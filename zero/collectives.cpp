@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "kernels/quantization.h"
-#include "kernels/signs.h"
 
 namespace trivet::zero {
 namespace {
@@ -156,29 +155,6 @@ void reduce_quantized(TensorView whole, const QuantizedReduction& ranks, Stream&
     ranks.far->all_to_all(to, from, stream);
     stream.enqueue([=, &kernels] { sum_received(from, own.slice(first, part), runs, 1, kernels); });
   });
-}
-
-void average_signs(const SignAverage& of, comm::ProcessGroup& group, Stream& stream, kernels::Kernels& kernels,
-                   Arena& buffers) {
-  const int ranks = group.size();
-  const int64_t shard = of.values.elements() / ranks, bytes = kernels::sign_bytes(shard);
-  const ScopedTensor packed(buffers, DType::UInt8, {bytes * ranks}), received(buffers, DType::UInt8, {bytes * ranks});
-  const TensorView to = packed, from = received, own = to.slice(group.rank() * bytes, bytes);
-  const ConstTensorView own_variance = of.variance.slice(group.rank() * shard, shard);
-  stream.enqueue([&, to] { kernels.pack_signs({.values = of.values, .variance = of.variance, .packed = to}); });
-  group.all_to_all(to, from, stream);
-  stream.enqueue([&, from, own] {
-    for (int rank = 0; rank < ranks; ++rank)
-      kernels.unpack_signs({.packed = from.slice(rank * bytes, bytes),
-                            .variance = own_variance,
-                            .out = of.server_error,
-                            .weight = 1.0 / ranks,
-                            .accumulate = true});
-    kernels.pack_signs({.values = of.server_error, .variance = own_variance, .packed = own});
-  });
-  group.all_gather(own, to, stream);
-  stream.enqueue([&, to] { kernels.unpack_signs({.packed = to, .variance = of.variance, .out = of.average}); });
-  stream.synchronize();
 }
 
 }  // namespace trivet::zero

@@ -51,19 +51,4 @@ struct QuantizedReduction {
 void reduce_quantized(TensorView whole, const QuantizedReduction& ranks, Stream& stream, kernels::Kernels& kernels,
                       Arena& buffers, const CollectiveOptions& options, InFlight& in_flight);
 
-// The average over ranks of values that are sent as signs with error feedback (kernels/signs.h; 1-bit Adam, Tang et al. 2021).
-//
-//   each rank   sends its signs of every shard to the shard's rank; `values` becomes what they lack
-//   its shard   average of what arrived + server_error; its signs go to all ranks, and server_error becomes what they lack
-//   all ranks   average = these signs
-//
-// A rank sends (n-1)/n of the signs of `values` twice, 36 bytes for 256 elements. Returns when it is done.
-struct SignAverage {
-  TensorView values;         // [n * c] of this rank
-  TensorView server_error;   // [c] of this rank's shard
-  ConstTensorView variance;  // [n * c], the same on all ranks
-  TensorView average;        // [n * c], the same on all ranks
-};
-void average_signs(const SignAverage& of, comm::ProcessGroup& group, Stream& stream, kernels::Kernels& kernels, Arena& buffers);
-
 }  // namespace trivet::zero

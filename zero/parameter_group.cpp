@@ -59,14 +59,6 @@ void ParameterGroup::make_updated_tensors() {
       .placement = layout_.states, .category = MemoryCategory::Optimizer, .dtype = DType::Float32, .elements = owned_count()};
   if (separate_master()) master_ = {state, resources_};
   for (int i = 0; i < options_.optimizer_states; ++i) states_.emplace_back(state, resources_);
-  const auto on_device = [&](int64_t elements) {
-    return PlacedTensor({.category = MemoryCategory::Optimizer, .dtype = DType::Float32, .elements = elements}, resources_);
-  };
-  if (options_.parameter_scalars > 0)
-    parameter_scalars_ = on_device(options_.parameter_scalars * std::ssize(layout_.parameters));
-  if (!options_.sends_signs) return;
-  worker_error_ = on_device(layout_.whole_elements);
-  server_error_ = on_device(layout_.shard_elements);
 }
 
 int64_t ParameterGroup::owned_first() const {
@@ -135,8 +127,7 @@ ConstTensorView ParameterGroup::weight(int index) const {
 
 // ---- gradients
 
-void ParameterGroup::begin_step(bool own) {
-  own_gradients_ = own;
+void ParameterGroup::begin_step() {
   std::fill(written_.begin(), written_.end(), false);
   shard_written_ = false;
   secondary_valid_ = false;
@@ -252,11 +243,6 @@ void ParameterGroup::reduce() {
   Stream& stream = axis().reduce_stream;
   if (layout_.summed_over_tensor && resources_.tensor_group)
     resources_.tensor_group->all_reduce(whole, comm::ReduceOp::Sum, stream);
-  if (own_gradients_) {
-    reduced_event_ = stream.record();
-    reducing_ = true;
-    return;
-  }
   if (!options_.lifetimes.shard_optimizer) {
     reduce_whole(whole, axis().reduce, stream, resources_.collectives);
   } else if (resources_.collectives.quantized_gradients) {
@@ -331,19 +317,16 @@ OwnedRange ParameterGroup::owned() {
 
 HeldWeights ParameterGroup::held_weights() const {
   if (!has_weights() || !weights_.on_device()) return {};
-  const bool own = has_own_states() && layout_.trainable;
   const bool whole = !options_.lifetimes.shard_parameters;
-  HeldWeights held{.view = own ? ConstTensorView(master_.view()) : weights_.view(),
+  HeldWeights held{.view = weights_.view(),
                    .first = whole ? 0 : owned_first(),
                    .whole = whole,
                    .owned_first = owned_first(),
                    .owned_count = owned_count(),
                    .updated_whole = !options_.lifetimes.shard_optimizer};
-  if (separate_master() && master_.on_device() && !own) held.updated.push_back(master_.view());
-  for (size_t i = 0; i < states_.size(); ++i) {
-    const bool is_own = std::count(options_.own_states.begin(), options_.own_states.end(), static_cast<int>(i)) > 0;
-    if (states_[i].on_device() && !is_own) held.updated.push_back(states_[i].view());
-  }
+  if (separate_master() && master_.on_device()) held.updated.push_back(master_.view());
+  for (const PlacedTensor& state : states_)
+    if (state.on_device()) held.updated.push_back(state.view());
   return held;
 }
 

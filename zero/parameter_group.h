@@ -43,24 +43,18 @@ struct GroupOptions {
   int contributions = 0;                  // of this rank in a step; 0: any number
   int gathers = 0;           // in a step; 0: any number. After a single one, a second copy of the weights would not be read
   int reductions = 0;        // of this rank in a step; 0: any number, so that each sums over the replicas of a shard, too
-  bool sends_signs = false;  // has what average_signs (zero/collectives.h) needs
   int optimizer_states = 0;  // float32 tensors per parameter in addition to the master weights
-  // Which of the states each rank that divides the group has of its own. If there are any, so are the weights as layers see
-  // them, and the master weights, which are the same on all ranks, are kept apart.
-  std::vector<int> own_states = {};
-  int parameter_scalars = 0;  // float32 scalars per parameter tensor, of the optimizer
 };
 
 // The weights that a rank has between steps, as layers see them, and the part of them that it updates. Positions and counts are
 // in elements of the group.
 struct HeldWeights {
-  // Absent if they are placed elsewhere, or if the group has none. If each rank has its own: the master weights, or absent.
-  ConstTensorView view;
-  int64_t first = 0;   // first element of the view
-  bool whole = false;  // the view is the whole group
+  ConstTensorView view;  // absent if they are placed elsewhere, or if the group has none
+  int64_t first = 0;     // first element of the view
+  bool whole = false;    // the view is the whole group
   int64_t owned_first = 0, owned_count = 0;
   // The float32 master weights of the owned range, if they are not the view, and its optimizer states. Tensors that are placed
-  // elsewhere, or that each rank has of its own, are left out.
+  // elsewhere are left out.
   std::vector<ConstTensorView> updated;
   bool updated_whole = false;  // the owned range is the whole group
 };
@@ -81,8 +75,8 @@ class ParameterGroup {
   void reshard();
   ConstTensorView weight(int index) const;
 
-  // Gradients of one step. `own`: a reduction does not sum over the ranks that divide the group, so that each keeps its own.
-  void begin_step(bool own = false);
+  // Gradients of one step.
+  void begin_step();
   // Makes the step that has begun one whose gradients are digested; `audited_microbatch` is one of this rank's.
   void begin_audit(int block, int audited_microbatch);
   // Returns where a layer puts the gradient of parameter `index` in this contribution. Call it only for parameters that the
@@ -106,13 +100,6 @@ class ParameterGroup {
   const GradientDigests* digests() const { return digests_ ? &*digests_ : nullptr; }  // null: the step is not audited
 
   OwnedRange owned();
-  // What this rank still has to send, of the whole group, and what the averages of its shard still lack, both in float32;
-  // absent unless GroupOptions::sends_signs.
-  TensorView worker_error() { return worker_error_.view(); }
-  TensorView server_error() { return server_error_.view(); }
-  // What the optimizer keeps for each parameter as a whole: float32 [GroupOptions::parameter_scalars, parameters], the same on
-  // all ranks, from 0; absent if there are none.
-  TensorView parameter_scalars() { return parameter_scalars_.view(); }
   // Gathers must be done (wait()).
   HeldWeights held_weights() const;
   // Calls use(the weights of the owned range, as layers see them, on the device). `use` reads them or, if `written`, writes all
@@ -131,10 +118,9 @@ class ParameterGroup {
   int64_t owned_in_gradients() const { return options_.lifetimes.shard_gradients ? 0 : owned_first(); }
   bool has_weights() const { return layout_.role != GroupRole::TiedGradients; }
   bool is_updated() const { return layout_.trainable && layout_.role == GroupRole::Own; }
-  // Returns whether there are separate master weights in float32: only if the layers' weights differ, at least in their dtype,
-  // and the group is updated.
-  bool separate_master() const { return (options_.dtype != DType::Float32 || has_own_states()) && is_updated(); }
-  bool has_own_states() const { return !options_.own_states.empty(); }
+  // Returns whether there are separate master weights in float32: only if the layers' weights have another dtype and the group
+  // is updated.
+  bool separate_master() const { return options_.dtype != DType::Float32 && is_updated(); }
   // The host on which the update runs; null: it runs on the device. It runs on the host if the device has its own memory and
   // the states are not there.
   HostSide* updating_host() const {
@@ -168,8 +154,6 @@ class ParameterGroup {
   PlacedTensor weights_;  // whole, or the shard when parameters are sharded
   PlacedTensor master_;   // float32, owned range; none unless separate_master()
   std::vector<PlacedTensor> states_;
-  PlacedTensor worker_error_, server_error_;
-  PlacedTensor parameter_scalars_;
   PlacedTensor secondary_;                    // the shard of the second copy of weights
   PlacedTensor gradients_;                    // whole accumulator, or the shard when gradients are sharded
   ScopedTensor gathered_;                     // whole weights between unshard and reshard
@@ -179,7 +163,6 @@ class ParameterGroup {
   Event gathered_event_, reduced_event_;
   bool secondary_valid_ = false;  // secondary_ holds the weights of this step
   bool reducing_ = false;
-  bool own_gradients_ = false;              // in this step
   int reductions_ = 0;                      // in this step
   bool shard_written_ = false;              // the gradient shard holds something of this step
   std::vector<bool> written_;               // [parameter] the accumulator holds something

@@ -23,10 +23,7 @@ Parameters::Parameters(const ShardLayout& layout, const ParameterOptions& option
                                .contributions = options.microbatches * flat.users,
                                .gathers = options.gathers.empty() ? 0 : options.gathers[groups_.size() - 1],
                                .reductions = options.reductions.empty() ? 0 : options.reductions[groups_.size() - 1],
-                               .sends_signs = options.sends_signs,
-                               .optimizer_states = options.optimizer_states,
-                               .own_states = options.own_states,
-                               .parameter_scalars = options.parameter_scalars};
+                               .optimizer_states = options.optimizer_states};
       groups.push_back(std::make_unique<ParameterGroup>(flat, group, resources_));
     }
   }
@@ -127,8 +124,8 @@ void Parameters::publish_tied(bool frozen_too) {
   }
 }
 
-void Parameters::begin_step(bool own_gradients) {
-  for_each_group([&](int, ParameterGroup& group) { group.begin_step(own_gradients); });
+void Parameters::begin_step() {
+  for_each_group([](int, ParameterGroup& group) { group.begin_step(); });
 }
 
 void Parameters::begin_audit(int microbatch) {

@@ -26,9 +26,7 @@ struct ParameterOptions {
   bool fixed_point = false;
   int microbatches = 1;                  // per step, on this rank
   std::vector<int> gathers, reductions;  // [block] per step; empty: any number
-  bool sends_signs = false;
-  int optimizer_states = 0, parameter_scalars = 0;
-  std::vector<int> own_states = {};
+  int optimizer_states = 0;
   int64_t staging_buffers = 1, staging_buffer_elements = 1;  // for reading weights that are in a file
 };
 
@@ -51,7 +49,7 @@ class Parameters {
 
   // For the step, checkpoints and initialization.
   const ShardLayout& layout() const { return layout_; }
-  void begin_step(bool own_gradients = false);  // as ParameterGroup::begin_step
+  void begin_step();
   // Digests the gradients of the step that has begun (zero/gradient_digests.h). `microbatch`: the audited one of this rank's.
   void begin_audit(int microbatch);
   // Then, after the program: completes the digests, and starts those of a recomputed microbatch.

@@ -13,7 +13,6 @@
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
 #include "engine/config/mistakes.h"
-#include "engine/config/optimizer_states.h"
 #include "engine/config/refuse.h"
 #include "engine/config/sample_curriculum.h"
 #include "engine/config/token_drop.h"
@@ -136,7 +135,7 @@ void check_precision(const Config& config) {
   check_param_dtype(config);
 }
 
-// What a rank adds to a running average is no gradient, and signs have no size.
+// What a rank adds to a running average is no gradient.
 void check_gradient_sum(const Config& config) {
   if (!config::sums_gradients(config)) return;
   const auto refuse_with = [&](const std::string& what) {
@@ -144,8 +143,6 @@ void check_gradient_sum(const Config& config) {
   };
   if (config.reproducible == Reproducible::Layout)
     refuse_with("reproducible \"layout\", because the sum grows with the number of ranks");
-  if (may_send_signs(config.optimizer.type))
-    refuse_with(fmt::format("optimizer.type \"{}\", whose ranks send signs", name_of(config.optimizer.type)));
   const std::vector<std::string>& network = config.model.network;
   if (std::any_of(network.begin(), network.end(), [](const std::string& layer) { return layer.starts_with("batch_norm"); }))
     refuse_with("batch_norm, whose running averages are reduced with the gradients");
@@ -228,12 +225,8 @@ void check_optimizer(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.type == OptimizerType::AdamW && !optimizer.adam_w_mode)
     refuse(config, "optimizer.params.adam_w_mode", "false contradicts type AdamW; use type Adam");
-  const bool has_ratios = optimizer.type == OptimizerType::Lamb || optimizer.type == OptimizerType::OneBitLamb;
-  if (has_ratios && optimizer.min_coefficient > optimizer.max_coefficient)
+  if (optimizer.type == OptimizerType::Lamb && optimizer.min_coefficient > optimizer.max_coefficient)
     refuse(config, "optimizer.params.min_coeff", "is larger than max_coeff");
-  if (optimizer.type == OptimizerType::OneBitLamb && optimizer.factor_min > optimizer.factor_max)
-    refuse(config, "optimizer.params.factor_min",
-           fmt::format("{} is larger than factor_max {}", optimizer.factor_min, optimizer.factor_max));
   if (optimizer.type == OptimizerType::Sgd && optimizer.nesterov && (optimizer.momentum <= 0 || optimizer.dampening != 0))
     refuse(config, "optimizer.params.nesterov", "needs a momentum above 0 and dampening 0");
   if (optimizer.type == OptimizerType::Muon && (optimizer.muon_lr > 0 || optimizer.adam_lr > 0) && !(optimizer.lr > 0))

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "engine/config/config.h"
-#include "engine/config/optimizer_states.h"
 #include "engine/config/refuse.h"
 
 namespace trivet::config {
@@ -49,24 +48,6 @@ void check_optimizer(const Config& config) {
   if (config.parallel.tensor > 1 && config.optimizer.type == OptimizerType::Muon)
     refuse(config, "parallel.tensor",
            fmt::format("{} is not accepted with optimizer Muon, which needs whole matrices; use 1", config.parallel.tensor));
-}
-
-// Signs are those of a rank's own momenta, which it has whole; and the sizes of their errors depend on how many ranks there
-// are.
-void check_signs(const Config& config) {
-  if (!may_send_signs(config.optimizer.type)) return;
-  const auto refuse_with = [&](const std::string& what) {
-    refuse(config, "optimizer.type", fmt::format("\"{}\" is not accepted with {}", name_of(config.optimizer.type), what));
-  };
-  if (config.zero.stage > 0)
-    refuse_with(fmt::format("zero_optimization.stage {}: each rank needs the whole momentum, as in DeepSpeed; use stage 0",
-                            config.zero.stage));
-  if (config.parallel.tensor > 1)
-    refuse_with(fmt::format("parallel.tensor {}, whose ranks would round their parts of a parameter differently; use 1",
-                            config.parallel.tensor));
-  if (config.reproducible == Reproducible::Layout)
-    refuse_with(
-        "reproducible \"layout\": how often a momentum is rounded depends on the number of ranks; use reproducible \"run\"");
 }
 
 void check_chunks(const Config& config) {
@@ -150,7 +131,6 @@ void check_parallel(const Config& config) {
   check_quantized(config);
   check_sequence_parallel(config);
   check_optimizer(config);
-  check_signs(config);
   check_chunks(config);
   check_rank_order(config);
 }

@@ -64,8 +64,8 @@ recognised, and the message says what to give instead.
 
 The tables have the keys of all versions of DeepSpeed. Version 0.19.8 itself refuses some of them: `amp`, `compression_training`,
 `curriculum_learning` outside of `data_efficiency`, `eigenvalue`, `elasticity`, `graph_harvesting`, `nebula`, `progressive_layer_drop`,
-`quantize_training`, `sparse_attention`, `sparse_gradients`, and in `zero_optimization` those of MiCS and LoCo. It no longer has its 1-bit
-optimizers either. Files for older versions work here as the tables say.
+`quantize_training`, `sparse_attention`, `sparse_gradients`, and in `zero_optimization` those of MiCS and LoCo. It no longer has the
+1-bit optimizers (`OneBitAdam`, `OneBitLamb`, `ZeroOneAdam`), nor does Trivet. Other files for older versions work here as the tables say.
 
 )";
 

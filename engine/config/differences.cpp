@@ -11,7 +11,6 @@
 #include "engine/config/json_reader.h"
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
-#include "engine/config/optimizer_states.h"
 #include "engine/config/refuse.h"
 #include "engine/config/sample_curriculum.h"
 
@@ -173,12 +172,6 @@ std::string of_muon_schedule(const Config& config) {
       name_of(config.scheduler.type));
 }
 
-std::string of_signs(const Config& config) {
-  if (!may_send_signs(config.optimizer.type)) return "";
-  return fmt::format("optimizer.type: 256 elements share a scale of {}'s signs; in DeepSpeed all elements of a tensor do",
-                     name_of(config.optimizer.type));
-}
-
 std::string of_accumulation(const Config& config) {
   const GivenKey* managed = find_given(config, "managed_gradient_accumulation");
   if (!managed || managed->value != "false") return "";
@@ -261,7 +254,7 @@ std::string of_reports(const Config& config) {
   return text.empty() ? "" : "reports: in DeepSpeed, " + text;
 }
 
-constexpr std::array<Difference, 19> kDifferences{{
+constexpr std::array<Difference, 18> kDifferences{{
     {Importance::Training, of_precision},
     {Importance::Training, of_optimizer},
     {Importance::Training, of_decay},
@@ -272,7 +265,6 @@ constexpr std::array<Difference, 19> kDifferences{{
     {Importance::Training, of_written_zeros},
     {Importance::Training, of_muon},
     {Importance::Training, of_muon_schedule},
-    {Importance::Training, of_signs},
     {Importance::Training, of_accumulation},
     {Importance::Training, of_layer_drop},
     {Importance::Training, of_token_drop},

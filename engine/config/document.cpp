@@ -45,6 +45,14 @@ bool contains(const std::vector<std::string>& names, const std::string& name, bo
   return std::any_of(names.begin(), names.end(), [&](const auto& known) { return same_name(known, name, ignore_case); });
 }
 
+// Returns null if the value is not a name that Trivet accepted once.
+const RemovedName* find_removed(const KeyEntry& entry, const JsonNode& value) {
+  const auto found = std::ranges::find_if(entry.removed_names, [&](const RemovedName& removed) {
+    return value.kind == JsonKind::String && same_name(removed.name, value.text, true);
+  });
+  return found == entry.removed_names.end() ? nullptr : &*found;
+}
+
 bool is_auto(const JsonNode& value) { return value.kind == JsonKind::String && value.text == "auto"; }
 
 // Whether "auto" stands for another value: as in DeepSpeed, where keys are dropped or filled in by Hugging Face's Trainer.
@@ -82,6 +90,8 @@ std::string problem(const KeyEntry& entry, const JsonNode& value) {
   if (entry.effect == Effect::NotImplemented && is_default) return "";
   if (entry.type == KeyType::Enum && value.kind == JsonKind::String && contains(entry.refused_names, value.text, true))
     return fmt::format("{} is known to DeepSpeed but not implemented by Trivet; use {}", shown(value), entry.type_text());
+  if (const RemovedName* removed = find_removed(entry, value))
+    return fmt::format("{} was removed: {}", shown(value), removed->advice);
   if (entry.type == KeyType::Integer && value.kind == JsonKind::Number && !value.is_integer &&
       std::trunc(value.number) == value.number)
     return fmt::format("{} is not accepted; an integer of at most 63 bits is expected", shown(value));
@@ -188,7 +198,8 @@ const GivenEntry* Document::find(const std::string& path) const {
 bool Document::refuses_type(const JsonNode& object, const std::string& section) const {
   const KeyEntry* entry = table_.find(section + ".type");
   const JsonNode* type = object.find("type");
-  return entry && type && type->kind == JsonKind::String && contains(entry->refused_names, type->text, true);
+  return entry && type && type->kind == JsonKind::String &&
+         (contains(entry->refused_names, type->text, true) || find_removed(*entry, *type));
 }
 
 void Document::collect(const JsonNode& object, const std::string& section) {

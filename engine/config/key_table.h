@@ -43,6 +43,11 @@ struct Bounds {
   std::string text() const;  // "0 to 3", "at least 0", "more than 0"
 };
 
+// An enum name that Trivet accepted once.
+struct RemovedName {
+  std::string name, advice;  // "OneBitAdam"; why it was removed, and what to use instead
+};
+
 struct KeyEntry {
   std::string path;  // "zero_optimization.reduce_bucket_size"
   KeyType type = KeyType::Any;
@@ -62,6 +67,7 @@ struct KeyEntry {
   bool ignore_case = false;                   // for enums
   std::vector<std::string> open_names;        // for enums: "file:PATH" accepts "file:" followed by anything
   std::vector<std::string> refused_names;     // enum names that DeepSpeed knows and Trivet does not implement
+  std::vector<RemovedName> removed_names;     // enum names that are refused with their own advice
   std::string selector;                       // "optimizer.type": the key that decides whether this one may be given
   std::vector<std::string> selected_by;       // selector values for which this key is accepted; empty: all
   bool selects = false;                       // is a selector, which is read before all other keys

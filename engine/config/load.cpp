@@ -13,7 +13,6 @@
 #include "engine/config/elasticity.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/load_for_run.h"
-#include "engine/config/optimizer_states.h"
 #include "engine/config/other_programs.h"
 #include "engine/config/overrides.h"
 #include "engine/config/refuse.h"
@@ -220,8 +219,6 @@ void check_running_averages(const Config& config) {
   const std::string type = quoted(std::string(name_of(config.optimizer.type)));
   if (config.optimizer.type == OptimizerType::Lamb)
     refuse_with("optimizer.type", type, "LAMB does not move its running averages; use another optimizer");
-  if (may_send_signs(config.optimizer.type))
-    refuse_with("optimizer.type", type, "its running averages would be sent as signs; use another optimizer");
   if (config.gradient_dtype() == DType::Float16)
     refuse_with(
         "fp16.enabled", "true",

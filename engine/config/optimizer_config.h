@@ -7,24 +7,20 @@
 
 namespace trivet {
 
-enum class OptimizerType { Adam, AdamW, Sgd, Lion, Lamb, Adagrad, Muon, OneBitAdam, OneBitLamb, ZeroOneAdam };
+enum class OptimizerType { Adam, AdamW, Sgd, Lion, Lamb, Adagrad, Muon };
 enum class SchedulerType { LRRangeTest, OneCycle, WarmupLR, WarmupDecayLR, WarmupCosineLR, Constant, Linear, Cosine };
 enum class WarmupType { Log, Linear };
 enum class LrScaling { None, Linear, SquareRoot };
 
 template <>
 struct EnumNames<OptimizerType> {
-  static constexpr std::array<std::pair<std::string_view, OptimizerType>, 10> table{
-      {{"Adam", OptimizerType::Adam},
-       {"AdamW", OptimizerType::AdamW},
-       {"SGD", OptimizerType::Sgd},
-       {"Lion", OptimizerType::Lion},
-       {"Lamb", OptimizerType::Lamb},
-       {"Adagrad", OptimizerType::Adagrad},
-       {"Muon", OptimizerType::Muon},
-       {"OneBitAdam", OptimizerType::OneBitAdam},
-       {"OneBitLamb", OptimizerType::OneBitLamb},
-       {"ZeroOneAdam", OptimizerType::ZeroOneAdam}}};
+  static constexpr std::array<std::pair<std::string_view, OptimizerType>, 7> table{{{"Adam", OptimizerType::Adam},
+                                                                                    {"AdamW", OptimizerType::AdamW},
+                                                                                    {"SGD", OptimizerType::Sgd},
+                                                                                    {"Lion", OptimizerType::Lion},
+                                                                                    {"Lamb", OptimizerType::Lamb},
+                                                                                    {"Adagrad", OptimizerType::Adagrad},
+                                                                                    {"Muon", OptimizerType::Muon}}};
 };
 template <>
 struct EnumNames<SchedulerType> {
@@ -59,15 +55,7 @@ struct OptimizerConfig {
   bool nesterov = false;                                  // SGD; Muon, where the default is true
   double max_coefficient = 10.0, min_coefficient = 0.01;  // LAMB trust ratio
   double muon_lr = 0.0, adam_lr = 0.0;                    // Muon: 0 means lr
-  int64_t freeze_step = 100'000;                          // OneBitAdam, OneBitLamb: updates before signs are sent
-  double ratio_beta = 0.9;                                // OneBitLamb: decay of the average of trust ratios
-  double factor_max = 4.0, factor_min = 0.5;              // OneBitLamb: of the ratio, once it is frozen
-  double factor_threshold = 0.1;                          // OneBitLamb: change of the factor in an update
-  int64_t var_freeze_step = 100'000;                      // ZeroOneAdam: updates before the variance stays
-  int64_t var_update_scaler = 16;                         // ZeroOneAdam: refreshes of the variance until their interval doubles
-  int64_t local_step_scaler = 32'678;  // ZeroOneAdam: local updates until the interval of synchronisations doubles
-  int64_t local_step_clipper = 16;     // ZeroOneAdam: the longest of those intervals
-  bool decay_all = false;              // true: biases and norms decay too
+  bool decay_all = false;                                 // true: biases and norms decay too
 };
 
 struct SchedulerConfig {

@@ -31,6 +31,7 @@ class KeyRefiner {
   KeyRefiner& takes_unknown() { return entry_.takes_unknown = true, *this; }
   KeyRefiner& ignores_case() { return entry_.ignore_case = true, *this; }
   KeyRefiner& refuses(std::vector<std::string> names) { return entry_.refused_names = std::move(names), *this; }
+  KeyRefiner& removed(std::vector<RemovedName> names) { return entry_.removed_names = std::move(names), *this; }
   KeyRefiner& default_note(std::string note) { return entry_.default_note = std::move(note), *this; }
   KeyRefiner& default_json(std::string json) { return entry_.default_json = std::move(json), *this; }
   KeyRefiner& instead(std::string key) { return entry_.instead = std::move(key), *this; }

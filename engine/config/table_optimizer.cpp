@@ -1,7 +1,6 @@
 // optimizer.*
 #include <fmt/format.h>
 
-#include "engine/config/optimizer_states.h"
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -15,7 +14,15 @@ std::vector<std::string> optimizers_of_deepspeed() {
           "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
 }
 
-constexpr int64_t kLargestUpdate = int64_t{1} << 52;  // doubles count updates, and a little more than this one
+// Optimizers that DeepSpeed and Trivet no longer have.
+std::vector<RemovedName> removed_optimizers() {
+  const auto removed = [](const char* name, const char* like) {
+    return RemovedName{name, fmt::format("DeepSpeed 0.19.8 no longer has it; use \"{}\", and, to send less, "
+                                         "zero_optimization.zero_quantized_gradients with zero_optimization.stage 1 or more",
+                                         like)};
+  };
+  return {removed("OneBitAdam", "AdamW"), removed("ZeroOneAdam", "AdamW"), removed("OneBitLamb", "Lamb")};
+}
 
 std::string default_of_trainer(const char* argument) {
   return std::string(", the default of Hugging Face's Trainer, which takes ") + argument;
@@ -42,22 +49,18 @@ void add_parameters(KeyTable& table) {
     return "0.00005" + default_of_trainer("--learning_rate");
   });
   params.custom("betas", KeyType::List, "decay rates of the first and second moments", set_betas, get_betas)
-      .only_for(type, {"Adam", "AdamW", "Lion", "Lamb", "Muon", "OneBitAdam", "OneBitLamb", "ZeroOneAdam"});
+      .only_for(type, {"Adam", "AdamW", "Lion", "Lamb", "Muon"});
   params.key("eps", &O::epsilon, "added to the denominator")
       .more_than(0)
       .default_note("Adagrad: 1e-10")
-      .only_for(type, {"Adam", "AdamW", "Lamb", "Adagrad", "Muon", "OneBitAdam", "OneBitLamb", "ZeroOneAdam"});
+      .only_for(type, {"Adam", "AdamW", "Lamb", "Adagrad", "Muon"});
   params.key("weight_decay", &O::weight_decay, "decay of the weights")
       .at_least(0)
       .deepspeed(
           "decays biases and norms, too, unless the program gives it groups of parameters; optimizer.decay_all does so "
           "here");
   params.key("bias_correction", &O::bias_correction, "correct the bias of the moments in the first steps")
-      .only_for(type, {"Adam", "AdamW", "Lamb", "OneBitAdam", "OneBitLamb", "ZeroOneAdam"})
-      .active_when(
-          "optimizer.type is not \"OneBitAdam\", \"OneBitLamb\" or \"ZeroOneAdam\", which do not correct the moments, as in "
-          "DeepSpeed",
-          [](const Config& c) { return !may_send_signs(c.optimizer.type); });
+      .only_for(type, {"Adam", "AdamW", "Lamb"});
   params.key("adam_w_mode", &O::adam_w_mode, "decoupled weight decay; AdamW always has it").only_for(type, {"Adam", "AdamW"});
   params.key("momentum", &O::momentum, "decay of the momentum")
       .between(0, 1)
@@ -68,50 +71,8 @@ void add_parameters(KeyTable& table) {
       .between(0, 1)
       .only_for(type, {"SGD"});
   params.key("nesterov", &O::nesterov, "Nesterov momentum").default_note("Muon: true").only_for(type, {"SGD", "Muon"});
-  params.key("max_coeff", &O::max_coefficient, "upper bound of the trust ratio")
-      .more_than(0)
-      .only_for(type, {"Lamb", "OneBitLamb"});
-  params.key("min_coeff", &O::min_coefficient, "lower bound of the trust ratio")
-      .at_least(0)
-      .only_for(type, {"Lamb", "OneBitLamb"});
-  params
-      .key("freeze_step", &O::freeze_step,
-           "updates of the warm-up with Adam or LAMB; then the variance stays, and ranks send the signs of their momenta")
-      .at_least(1)
-      .only_for(type, {"OneBitAdam", "OneBitLamb"})
-      .deepspeed("has one scale for the signs of a whole tensor, not for 256 of them");
-  const auto one_bit_lamb = [&](auto&& key) { key.only_for(type, {"OneBitLamb"}); };
-  one_bit_lamb(
-      params.key("coeff_beta", &O::ratio_beta, "decay of the average of trust ratios in the warm-up").between(0, 1).below(1));
-  one_bit_lamb(
-      params.key("factor_max", &O::factor_max, "upper bound of the factor of the average, after the warm-up").more_than(0));
-  one_bit_lamb(params.key("factor_min", &O::factor_min, "lower bound of the factor").at_least(0));
-  one_bit_lamb(params
-                   .key("factor_threshold", &O::factor_threshold,
-                        "by how much of itself the factor may change from one update to the next")
-                   .between(0, 1));
-  const auto zero_one_adam = [&](auto&& key, const char* difference) {
-    key.between(1, kLargestUpdate).only_for(type, {"ZeroOneAdam"}).deepspeed(difference);
-  };
-  const char* const counts = "counts its first call, too, which only prepares buffers";
-  zero_one_adam(
-      params.key("var_freeze_step", &O::var_freeze_step,
-                 "updates until the variance stays and ranks begin to make local updates"),
-      "puts the decay of local updates into the momentum, and has one scale for the signs of a whole tensor, not for 256 "
-      "of them");
-  zero_one_adam(params.key("var_update_scaler", &O::var_update_scaler,
-                           "the variance is refreshed, with gradients that are summed, in updates that are multiples of an "
-                           "interval, which is 1 at first and doubles after this many of them; in the other updates until "
-                           "var_freeze_step ranks send the signs of their gradients"),
-                counts);
-  zero_one_adam(
-      params.key("local_step_scaler", &O::local_step_scaler,
-                 "after var_freeze_step, ranks synchronise in updates that are multiples of an interval, which is 1 at "
-                 "first and doubles after every this many updates; the updates in between are local"),
-      counts);
-  zero_one_adam(params.key("local_step_clipper", &O::local_step_clipper,
-                           "the longest interval between synchronisations; checkpoints have the weights of the last one"),
-                "counts updates from its first call, which only prepares buffers, so that other updates are multiples");
+  params.key("max_coeff", &O::max_coefficient, "upper bound of the trust ratio").more_than(0).only_for(type, {"Lamb"});
+  params.key("min_coeff", &O::min_coefficient, "lower bound of the trust ratio").at_least(0).only_for(type, {"Lamb"});
   params.key("muon_lr", &O::muon_lr, "learning rate of matrices; 0: lr").at_least(0).only_for(type, {"Muon"});
   params.key("adam_lr", &O::adam_lr, "learning rate of all other parameters; 0: lr").at_least(0).only_for(type, {"Muon"});
 }
@@ -135,9 +96,6 @@ void add_known_parameters(KeyTable& table) {
     params.inert(name, "false", "PyTorch's optimizers: how they work with PyTorch's graphs", one_kernel);
   params.inert("set_grad_none", "true", "free gradients after a step", "their memory is planned");
   params.unsupported("ns_method", "\"standard\"", "Newton-Schulz iteration of Muon");
-  const char* const groups = "ranks exchange signs as they exchange everything else";
-  params.inert("cuda_aware", "false", "1-bit optimizers: MPI accepts device memory", groups);
-  params.inert("comm_backend_name", "\"nccl\"", "1-bit optimizers: communication backend", groups);
 }
 
 }  // namespace
@@ -148,6 +106,7 @@ void add_optimizer_keys(KeyTable& table) {
       .selects()
       .ignores_case()
       .refuses(optimizers_of_deepspeed())
+      .removed(removed_optimizers())
       .refuses_auto("it decides how weights are trained");
   add_parameters(table);
   add_known_parameters(table);

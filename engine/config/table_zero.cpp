@@ -145,8 +145,7 @@ void add_zero_without_effect(SectionBase& zero) {
   zero.inert("use_multi_rank_bucket_allreduce", "true", "one bucket may hold several owners' gradients",
              "buckets may always do so");
   zero.inert("load_from_fp32_weights", "true", "restore master weights from float32", "master weights are always saved");
-  zero.inert("elastic_checkpoint", "false", "checkpoints for a different number of ranks",
-             layout_free + ", unless its optimizer sends signs and so needs as many data ranks");
+  zero.inert("elastic_checkpoint", "false", "checkpoints for a different number of ranks", layout_free);
   zero.inert("stage3_gather_16bit_weights_on_model_save", "false", "save whole weights in a checkpoint", layout_free);
   zero.inert("stage3_gather_fp16_weights_on_model_save", "false", "older name of stage3_gather_16bit_weights_on_model_save",
              layout_free);

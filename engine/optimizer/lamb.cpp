@@ -118,10 +118,9 @@ void LambRule::sum_squares_of(const UpdateSide& side) {
   zero::visit(pieces, how, side.buffers, staging, sum_piece, set_bytes);
 }
 
-TensorView LambRule::sums(const UpdateSide& side, size_t parameter, size_t count) {
-  constexpr int64_t kOfParameter = 2 * ExactSum::kWords;
+TensorView LambRule::sums(const UpdateSide& side, size_t parameter) {
   const TensorView all = side.host ? sums_on_host_.view() : sums_.view();
-  return all.slice(static_cast<int64_t>(parameter) * kOfParameter, static_cast<int64_t>(count) * kOfParameter);
+  return all.slice(static_cast<int64_t>(parameter) * 2 * ExactSum::kWords, 2 * ExactSum::kWords);
 }
 
 }  // namespace trivet

@@ -17,13 +17,10 @@ class LambRule final : public UpdateRule {
   void update(const UpdateSide& side, const Elements& elements, const StepScalars& scalars) override;
   void finish(const StepScalars& scalars) override;
 
-  // int64 [count, 2, ExactSum::kWords]: the squares of weights and updates that the last finish() summed, from `parameter` on
-  // in OwnedParameters::all().
-  TensorView sums(const UpdateSide& side, size_t parameter, size_t count = 1);
-
  private:
   void sum_squares();
   void sum_squares_of(const UpdateSide& side);
+  TensorView sums(const UpdateSide& side, size_t parameter);
   void apply(const UpdateSide& side, const zero::OwnedPiece& piece, const zero::OwnedRange& range, const StepScalars& scalars);
 
   RuleContext context_;

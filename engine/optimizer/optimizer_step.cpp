@@ -1,7 +1,6 @@
 #include "engine/optimizer/optimizer_step.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/exact_sum.h"
 #include "engine/config/optimizer_states.h"
@@ -48,7 +47,6 @@ void OptimizerStep::run(const StepSettings& settings) {
                                       .clipping = settings.clipping,
                                       .check_finite = settings.check_finite});
   if (sides_.host() && sides_.is_skipped_on_host()) return;
-  if (has_own_gradients(settings.scalars) && is_skipped()) return;
   for (const UpdateSide& side : sides_.all()) update_elements(side, settings);
   rule_->finish(settings.scalars);
   parameters_.publish();
@@ -77,16 +75,6 @@ void OptimizerStep::for_gradient_pieces(const UpdateSide& side, const zero::Owne
   }
 }
 
-bool OptimizerStep::has_own_gradients(const StepScalars& scalars) const {
-  return trivet::has_own_gradients(config_, static_cast<int64_t>(scalars.update.value()));
-}
-
-// Waits for the device, because what ranks send each other cannot be left out by a kernel.
-bool OptimizerStep::is_skipped() {
-  results_.read(resources_.kernels);
-  return resources_.kernels.device() != Device::Meta && !results_.applied();
-}
-
 // ---- the norm
 
 // Each rank sums over its shard, even if it owns all of it. Blocks are aligned to the parameter, so no layout changes a bit.
@@ -96,13 +84,9 @@ void OptimizerStep::sum_gradient_squares(const StepScalars& scalars) {
   for (const OwnedParameter& parameter : owned_.all()) {
     if (is_running_average(parameter.flat())) continue;
     const zero::OwnedRange range = parameter.group->owned();
-    const bool own = has_own_gradients(scalars);
-    const int ranks = parameter.group->axis().size();
-    const Number scale = own ? unscale(*parameter.group, scalars) / (1 / std::sqrt(ranks)) : unscale(*parameter.group, scalars);
+    const Number scale = unscale(*parameter.group, scalars);
     const int64_t block = sum_block(parameter);
-    const auto parts =
-        own ? std::vector<OwnedPart>{{parameter.flat().offset, parameter.flat().elements()}} : counted_parts(parameter, range);
-    for (const OwnedPart& part : parts)
+    for (const OwnedPart& part : counted_parts(parameter, range))
       for_gradient_pieces(sides_.device(), range, part.first, part.count, [&](int64_t, ConstTensorView gradient) {
         terms.push_back({gradient, scale, block});
         if (!is_stored(gradient, range)) sum_squares(terms, sum);

@@ -4,9 +4,6 @@
 //   not finite, or no targets -> all ranks skip the step together; weights and states keep their bits
 //   clip: g *= min(1, clipping / (norm + 1e-6))
 //
-// In an update whose gradients are not summed (has_own_gradients), they are those of each rank, and the norm is the root of the
-// mean of their squared norms, which is never less than that of their mean.
-//
 // The norm yields a verdict in device memory (kernels::JudgeGradients) that the updates obey. The host neither knows it nor
 // waits for it, unless something is offloaded to host memory (zero/host_side.h): then the host reads it, and a skipped step
 // moves no data. Each update touches only the range that the rank owns (zero/parameter_group.h). What is computed there is the
@@ -39,8 +36,6 @@ class OptimizerStep {
 
   // All of `settings` must be equal on all ranks. The verdict is left in the results.
   void run(const StepSettings& settings);
-  // After values were loaded, before they are published.
-  void finish_load() { rule_->finish_load(); }
 
  private:
   // What one update covers of a visited range: adjacent elements, of one parameter or of several with the same decay and
@@ -50,8 +45,6 @@ class OptimizerStep {
     int64_t first = 0, count = 0;                    // within the range
   };
 
-  bool has_own_gradients(const StepScalars& scalars) const;
-  bool is_skipped();
   void sum_gradient_squares(const StepScalars& scalars);
   void sum_squares(std::vector<kernels::Squares>& terms, TensorView sum);
   void update_elements(const UpdateSide& side, const StepSettings& settings);

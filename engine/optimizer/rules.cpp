@@ -6,10 +6,7 @@
 #include "engine/optimizer/lamb.h"
 #include "engine/optimizer/lion.h"
 #include "engine/optimizer/muon.h"
-#include "engine/optimizer/one_bit_adam.h"
-#include "engine/optimizer/one_bit_lamb.h"
 #include "engine/optimizer/sgd.h"
-#include "engine/optimizer/zero_one_adam.h"
 
 namespace trivet {
 
@@ -22,9 +19,6 @@ std::unique_ptr<UpdateRule> make_rule(const RuleContext& context) {
     case OptimizerType::Lamb: return std::make_unique<LambRule>(context);
     case OptimizerType::Adagrad: return std::make_unique<AdagradRule>(context);
     case OptimizerType::Muon: return std::make_unique<MuonRule>(context);
-    case OptimizerType::OneBitAdam: return std::make_unique<OneBitAdamRule>(context);
-    case OptimizerType::OneBitLamb: return std::make_unique<OneBitLambRule>(context);
-    case OptimizerType::ZeroOneAdam: return std::make_unique<ZeroOneAdamRule>(context);
   }
   throw std::logic_error("optimizer: a type has no rule");
 }

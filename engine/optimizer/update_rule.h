@@ -62,9 +62,6 @@ class UpdateRule {
   virtual void run_pending(const UpdateSide&) {}
   // All ranks call it together.
   virtual void finish(const StepScalars&) {}
-  // After values were loaded, when the layers' weights are the loaded master weights: makes them what they were when the values
-  // were saved, if they were anything else.
-  virtual void finish_load() {}
 };
 
 std::unique_ptr<UpdateRule> make_rule(const RuleContext& context);

@@ -81,9 +81,6 @@ void compute(const Lion& args, const Launch& launch);
 void compute(const Adagrad& args, const Launch& launch);
 void compute(const LambUpdate& args, const Launch& launch);
 void compute(const ApplyUpdate& args, const Launch& launch);
-void compute(const AverageRatios& args, const Launch& launch);
-void compute(const FreshVariance& args, const Launch& launch);
-void compute(const LocalAdam& args, const Launch& launch);
 void compute(const MomentumUpdate& args, const Launch& launch);
 void compute(const RunningAverage& args, const Launch& launch);
 
@@ -101,7 +98,5 @@ void compute(const FixedPointRead& args, const Launch& launch);
 void compute(const FixedPointRound& args, const Launch& launch);
 void compute(const Quantize& args, const Launch& launch);
 void compute(const Dequantize& args, const Launch& launch);
-void compute(const PackSigns& args, const Launch& launch);
-void compute(const UnpackSigns& args, const Launch& launch);
 
 }  // namespace trivet::kernels::cuda

@@ -262,13 +262,6 @@ TEST(NotUsed, KeysThatDeepSpeedIgnoresAreListed) {
              "optimizer.adam_w_mode: not used here: it belongs in \"optimizer.params\", where this is the default"}));
 }
 
-TEST(NotUsed, OneBitAdamDoesNotCorrectTheBias) {
-  EXPECT_EQ(accepted_without_effect(
-                parsed(R"({"optimizer": {"type": "OneBitAdam", "params": {"lr": 0.001, "bias_correction": false}}})")),
-            (Lines{"optimizer.params.bias_correction: takes effect only when optimizer.type is not \"OneBitAdam\", "
-                   "\"OneBitLamb\" or \"ZeroOneAdam\", which do not correct the moments, as in DeepSpeed"}));
-}
-
 TEST(NotUsed, OtherSpellingsOfDeepSpeedAreAccepted) {
   EXPECT_NO_THROW(parsed(R"({"checkpoint": {"tag_validation": "ignore"}, "bf16": {"enabled": true, "auto_cast": true},
                              "zero_optimization": {"stage": 3, "gather_fp16_weights_on_model_save": true}})"));
@@ -387,7 +380,6 @@ TEST(Differences, AreToldWheneverTheyApply) {
            {"scheduler: there is no type, so the learning rate rises for 5 steps and then stays; DeepSpeed has no schedule"}},
           {adam + clips + R"("scheduler": {"type": "Constant", "params": {"warmup_num_steps": 5}})", {}},
           {adam + clips + R"("scheduler": {"params": {"warmup_num_steps": 0}})", {}},
-          {clips + R"("optimizer": {"type": "OneBitAdam", "params": {"lr": 0.001}})", {"optimizer.type: 256 elements share"}},
           {clips + R"("optimizer": {"type": "Muon", "params": {"lr": 0.02, "betas": [0.9, 0.95], "eps": 1e-10}})", {}},
           {clips + R"("optimizer": {"type": "Muon", "params": {}})",
            {"optimizer.params: not given, so muon_lr is 0.001 (DeepSpeed: 0.02)"}},

@@ -332,34 +332,6 @@ TEST(CudaQuantize, WritesTheCpusBytesAndReadsThem) {
       }
 }
 
-TEST(CudaSigns, WriteTheCpusBytesAndErrors) {
-  for (const int64_t blocks : {0, 1, 3, 301}) {
-    const std::string what = fmt::format("{} blocks", blocks);
-    const int64_t size = blocks * kQuantizedBlock, bytes = sign_bytes(size);
-    HostTensor magnitudes = HostTensor::random(DType::Float32, {size}, 6);
-    for (int64_t e = 0; e < size; ++e) magnitudes.set(e, e % 3 == 0 || e < kQuantizedBlock ? 0 : std::abs(magnitudes.at(e)));
-    Twin values = Twin::random(DType::Float32, {size}, 5), variance(magnitudes);
-    Twin packed = Twin::of(std::vector<uint8_t>(bytes, 17), {bytes}), out = Twin::poisoned(DType::Float32, {size});
-    Twin sum = Twin::random(DType::Float32, {size}, 7);
-    run_twins(
-        0,
-        [&](const auto& view) {
-          cpu::compute(PackSigns{view(values), view(variance), view(packed)}, 1);
-          cpu::compute(UnpackSigns{view(packed), view(variance), view(out), 1, false}, 1);
-          cpu::compute(UnpackSigns{view(packed), view(variance), view(sum), 1.0 / 3, true}, 1);
-        },
-        [&](const auto& view, const cuda::Launch& launch) {
-          cuda::compute(PackSigns{view(values), view(variance), view(packed)}, launch);
-          cuda::compute(UnpackSigns{view(packed), view(variance), view(out), 1, false}, launch);
-          cuda::compute(UnpackSigns{view(packed), view(variance), view(sum), 1.0 / 3, true}, launch);
-        });
-    packed.expect_same_bits("pack_signs " + what);
-    values.expect_same_bits("errors of pack_signs " + what);
-    out.expect_same_bits("unpack_signs " + what);
-    sum.expect_same_bits("unpack_signs and add " + what);
-  }
-}
-
 // Infinities, subnormals and NaNs with any payload are among the values, so most blocks become NaN.
 TEST(CudaQuantize, BlocksThatAreNotFiniteBecomeNaN) {
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})

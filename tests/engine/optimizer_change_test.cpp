@@ -7,6 +7,7 @@
 
 #include "comm/world.h"
 #include "core/error.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/config/load.h"
 #include "engine/engine.h"
 #include "tests/support/temporary_folder.h"
@@ -68,6 +69,23 @@ TEST(OptimizerChange, SaysWhatToDo) {
   EXPECT_THAT(refusal("SGD", "SGD", momentum, ""), HasSubstr("optimizer.params.momentum: 0 cannot continue from"));
   EXPECT_THAT(refusal("SGD", "SGD", "", momentum), HasSubstr("it has no momentum; set it to 0, or"));
   EXPECT_EQ(refusal("SGD", "SGD", momentum, R"(, "momentum": 0.5)"), "");
+}
+
+// Steps that an earlier version saved with an optimizer that this one does not have.
+TEST(OptimizerChange, FromAnOptimizerThatWasRemovedIsRefusedByName) {
+  const test::TemporaryFolder folder;
+  comm::run_threads(1, [&](comm::World& world) {
+    Engine engine = engine_with(world, "AdamW", "");
+    checkpoint::CheckpointStore store(real_file_system(), {.directory = folder.at("steps"), .run_id = "engine"});
+    store.save({.step = 0,
+                .pieces = engine.pieces_to_save(),
+                .state = to_text(engine.state()),
+                .config = R"({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 2}}})"},
+               {});
+    EXPECT_THAT([&] { engine.load(folder.at("steps")); },
+                testing::ThrowsMessage<ConfigError>(testing::StartsWith(
+                    folder.at("steps") + "/step-00000000:1:24: optimizer.type: \"OneBitAdam\" was removed")));
+  });
 }
 
 }  // namespace

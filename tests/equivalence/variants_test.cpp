@@ -7,7 +7,6 @@
 #include <bit>
 #include <cmath>
 
-#include "engine/config/optimizer_states.h"
 #include "tests/equivalence/tiny_run.h"
 
 namespace trivet::test {
@@ -58,15 +57,7 @@ TEST_P(EveryOptimizer, GivesTheSameBitsOnEveryLayout) {
   }
 }
 
-// Signs are refused in layout mode (tests/engine/one_bit_adam_test.cpp).
-std::vector<OptimizerType> optimizers_without_signs() {
-  std::vector<OptimizerType> types;
-  for (const OptimizerType type : all_values<OptimizerType>())
-    if (!may_send_signs(type)) types.push_back(type);
-  return types;
-}
-
-INSTANTIATE_TEST_SUITE_P(Types, EveryOptimizer, testing::ValuesIn(optimizers_without_signs()),
+INSTANTIATE_TEST_SUITE_P(Types, EveryOptimizer, testing::ValuesIn(all_values<OptimizerType>()),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
 // All optimizers but Muon, which needs whole matrices (tests/engine/plan_test.cpp). The model has tied tables and parameters

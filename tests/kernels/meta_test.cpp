@@ -142,9 +142,6 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->lamb_update({flat, flat, flat, flat, flat});
   meta->apply_update({flat, {}, flat});
   meta->momentum_update({flat, flat, flat});
-  meta->average_ratios({nothing(DType::Int64, {flat.elements() * 2 * ExactSum::kWords}), flat});
-  meta->fresh_variance({flat, flat, flat, flat, nothing(DType::Float32, {1})});
-  meta->local_adam({flat, flat, flat, {}, flat, flat});
   meta->running_average({flat, {}, flat});
   meta->zero(flat);
   meta->copy(x, flat);
@@ -161,7 +158,7 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->fixed_point_add(flat, 1, 1, fixed, count);
   meta->fixed_point_read(fixed, flat);
   meta->fixed_point_round(flat, 1, 1, flat, count);
-  EXPECT_EQ(meta->counters().launches, 58);
+  EXPECT_EQ(meta->counters().launches, 55);
   EXPECT_GT(meta->counters().flops, 0);
 }
 

@@ -150,17 +150,6 @@ std::vector<std::pair<const char*, Update>> optimizers() {
                                    .verdict = verdict,
                                    .gradient_scale = scale});
            }},
-          {"local_adam",
-           [](Tensors& t, ConstTensorView verdict, double scale) {
-             kernels->local_adam({.master = t.master.view(),
-                                  .moment1 = t.first.view(),
-                                  .sum = t.third.view(),
-                                  .moment2 = t.second.view(),
-                                  .gradient = t.gradient.view(),
-                                  .verdict = verdict,
-                                  .weight_decay = 0.1,
-                                  .gradient_scale = scale});
-           }},
           {"momentum_update", [](Tensors& t, ConstTensorView verdict, double scale) {
              kernels->momentum_update({.momentum_buffer = t.first.view(),
                                        .out = t.third.view(),

@@ -47,9 +47,6 @@ void compute(const Lion& args, int threads);
 void compute(const Adagrad& args, int threads);
 void compute(const LambUpdate& args, int threads);
 void compute(const ApplyUpdate& args, int threads);
-void compute(const AverageRatios& args, int threads);
-void compute(const FreshVariance& args, int threads);
-void compute(const LocalAdam& args, int threads);
 void compute(const MomentumUpdate& args, int threads);
 void compute(const RunningAverage& args, int threads);
 
@@ -66,7 +63,5 @@ void compute(const FixedPointRead& args, int threads);
 void compute(const FixedPointRound& args, int threads);
 void compute(const Quantize& args, int threads);
 void compute(const Dequantize& args, int threads);
-void compute(const PackSigns& args, int threads);
-void compute(const UnpackSigns& args, int threads);
 
 }  // namespace trivet::kernels::cpu

@@ -1,7 +1,5 @@
 // Optimizer steps: one pass over all tensors, a chunk at a time. The loops work only on float32: a 16-bit gradient is widened,
 // and a 16-bit copy is written, while the chunk is in the first-level cache.
-#include <atomic>
-
 #include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/fused/ranges.h"
 #include "kernels/cpu/isa.h"
@@ -152,44 +150,6 @@ void compute(const ApplyUpdate& args, int threads) {
   for_each_chunk(args.update, threads, [&](int64_t first, int64_t count, const float* update) {
     loop(s.keep, s.factor, update, master + first, count);
     round_to(args.copy_out, first, count, master + first);
-  });
-}
-
-void compute(const AverageRatios& args, int) {
-  if (!applies(args.verdict)) return;
-  const auto* const sums = args.square_sums.as<int64_t>();
-  auto* const averages = args.averages.as<float>();
-  for (int64_t p = 0; p < args.averages.elements(); ++p) {
-    const double ratio = trust_ratio(sums + p * 2 * ExactSum::kWords, args.min_ratio, args.max_ratio);
-    averages[p] = averaged_ratio(averages[p], ratio, args.beta);
-  }
-}
-
-// The largest of several numbers does not depend on their order, nor on who compares them.
-void compute(const FreshVariance& args, int threads) {
-  const auto loop = by_isa(&baseline::fresh_variance, &v3::fresh_variance, &v4::fresh_variance);
-  const FreshScalars s = scalars(args);
-  const float *moment = args.moment.as<float>(), *earlier = args.earlier.as<float>(), *variance = args.variance.as<float>();
-  float* const fresh = args.fresh.as<float>();
-  std::atomic<float> largest = args.largest.as<float>()[0];
-  for_each_element_range(args.moment.elements(), threads, [&](int64_t begin, int64_t end) {
-    const float here = loop(s, moment + begin, earlier + begin, variance + begin, fresh + begin, end - begin);
-    float known = largest.load();
-    while (here > known && !largest.compare_exchange_weak(known, here)) continue;
-  });
-  args.largest.as<float>()[0] = largest.load();
-}
-
-void compute(const LocalAdam& args, int threads) {
-  if (!applies(args.verdict)) return;
-  const AdamScalars s = scalars_of(args);
-  const auto loop = by_isa(&baseline::local_adam, &v3::local_adam, &v4::local_adam);
-  float *master = args.master.as<float>(), *m = args.moment1.as<float>(), *sum = args.sum.as<float>();
-  const float* const variance = args.moment2.as<float>();
-  for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
-    alignas(64) float weights[kChunk];
-    loop(s, gradient, variance + first, master + first, m + first, sum + first, weights, count);
-    round_to(args.copy_out, first, count, weights);
   });
 }
 

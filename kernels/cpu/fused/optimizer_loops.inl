@@ -33,22 +33,6 @@ inline void lamb(const AdamScalars& s, const float* gradient, const float* maste
   }
 }
 
-// `weights` may not be the master weights.
-inline void local_adam(const AdamScalars& s, const float* gradient, const float* variance, float* master, float* moment,
-                       float* sum, float* weights, int64_t count) {
-#pragma GCC ivdep
-  for (int64_t e = 0; e < count; ++e) {
-    const float g = gradient[e] * s.gradient_scale, p = master[e] * s.keep;
-    const float m = s.beta1 * moment[e] + s.one_minus_beta1 * g, total = sum[e] + s.step_size * m;
-    const float ahead = total / (__builtin_sqrtf(variance[e]) + s.epsilon);
-    const bool counts = variance[e] > 0.0f;
-    moment[e] = counts ? m : 0.0f;
-    sum[e] = counts ? total : 0.0f;
-    master[e] = p;
-    weights[e] = counts ? p - ahead : p;
-  }
-}
-
 inline void sgd(const SgdScalars& s, const float* gradient, float* master, int64_t count) {
 #pragma GCC ivdep
   for (int64_t e = 0; e < count; ++e) {
@@ -101,25 +85,4 @@ inline void momentum(const MomentumScalars& s, const float* gradient, float* buf
     buffer[e] = b;
     out[e] = s.direct * g + s.buffered * b;
   }
-}
-
-// Returns the largest quotient of the two denominators; 0 if there is none.
-inline float fresh_variance(const FreshScalars& s, const float* moment, const float* earlier, const float* variance,
-                            float* fresh, int64_t count) {
-  constexpr int64_t kLanes = 16;
-  float largest[kLanes] = {};
-  const auto one = [&](int64_t e, float& most) {
-    const float g = (moment[e] - s.beta1 * earlier[e]) * s.inverse_one_minus_beta1;
-    const float v = s.beta2 * fresh[e] + s.one_minus_beta2 * (g * g);
-    const float quotient = (__builtin_sqrtf(variance[e]) + s.epsilon) / (__builtin_sqrtf(v) + s.epsilon);
-    fresh[e] = v;
-    most = quotient > most ? quotient : most;
-  };
-  int64_t e = 0;
-  for (; e + kLanes <= count; e += kLanes)
-#pragma GCC ivdep
-    for (int64_t lane = 0; lane < kLanes; ++lane) one(e + lane, largest[lane]);
-  for (; e < count; ++e) one(e, largest[0]);
-  for (int64_t lane = 1; lane < kLanes; ++lane) largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
-  return largest[0];
 }

@@ -4,7 +4,6 @@
 
 #include "kernels/cuda/fused/elements.cuh"
 #include "kernels/cuda/number.cuh"
-#include "kernels/cuda/reduce.cuh"
 #include "kernels/optimizer_scalars.h"
 #include "kernels/verdict.h"
 
@@ -30,10 +29,6 @@ struct Weights {
   template <int N>
   __device__ void store(int64_t first, const Pack<float, N>& values) const {
     store_pack(master + first, values);
-    store_copy_of(first, values);
-  }
-  template <int N>
-  __device__ void store_copy_of(int64_t first, const Pack<float, N>& values) const {
     if (copy == nullptr) return;
     if (copy_type == DType::BFloat16) return store_copy<__nv_bfloat16>(first, values);
     if (copy_type == DType::Float16) return store_copy<__half>(first, values);
@@ -142,35 +137,6 @@ struct LambStep : Step<G, AdamNumbers, AdamScalars, 2> {
     store_pack(this->states[0] + first, x.states[0]);
     store_pack(this->states[1] + first, x.states[1]);
     store_pack(update + first, out);
-  }
-};
-
-// The states are the momentum and the sum.
-template <typename G>
-struct LocalAdamStep : Step<G, AdamNumbers, AdamScalars, 2> {
-  template <int N>
-  using Loaded = typename Step<G, AdamNumbers, AdamScalars, 2>::template Loaded<N>;
-  const float* variance;
-  template <int N>
-  __device__ void finish(int64_t first, Loaded<N> x) const {
-    const AdamScalars& s = this->scalars;
-    const Pack<float, N> v = load_pack<N>(variance + first);
-    Pack<float, N> of_layers;
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float g = widen(x.gradient[i]) * s.gradient_scale, p = x.master[i] * s.keep;
-      const float m = s.beta1 * x.states[0][i] + s.one_minus_beta1 * g, total = x.states[1][i] + s.step_size * m;
-      const float ahead = total / (sqrtf(v[i]) + s.epsilon);
-      const bool counts = v[i] > 0.0f;
-      x.states[0][i] = counts ? m : 0.0f;
-      x.states[1][i] = counts ? total : 0.0f;
-      x.master[i] = p;
-      of_layers[i] = counts ? p - ahead : p;
-    }
-    store_pack(this->weights.master + first, x.master);
-    store_pack(this->states[0] + first, x.states[0]);
-    store_pack(this->states[1] + first, x.states[1]);
-    this->weights.store_copy_of(first, of_layers);
   }
 };
 
@@ -352,51 +318,6 @@ using PlainSgdStep = SgdStep<G, false>;
 template <typename G>
 using SgdStepWithMomentum = SgdStep<G, true>;
 
-struct FreshStep : ElementOp {
-  FreshScalars scalars;
-  const float *moment, *earlier, *variance;
-  float* fresh;
-  float most = 0;  // the largest quotient of this thread's elements
-
-  template <int N>
-  struct Loaded {
-    Pack<float, N> moment, earlier, variance, fresh;
-  };
-  template <int N>
-  __device__ Loaded<N> load(int64_t first) const {
-    return {load_pack<N>(moment + first), load_pack<N>(earlier + first), load_pack<N>(variance + first),
-            load_pack<N>(fresh + first)};
-  }
-  template <int N>
-  __device__ void finish(int64_t first, Loaded<N> x) {
-    const FreshScalars& s = scalars;
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float g = (x.moment[i] - s.beta1 * x.earlier[i]) * s.inverse_one_minus_beta1;
-      const float v = s.beta2 * x.fresh[i] + s.one_minus_beta2 * (g * g);
-      const float quotient = (sqrtf(x.variance[i]) + s.epsilon) / (sqrtf(v) + s.epsilon);
-      x.fresh[i] = v;
-      most = quotient > most ? quotient : most;
-    }
-    store_pack(fresh + first, x.fresh);
-  }
-};
-
-// Numbers that are not negative have the order of their bits.
-template <int kSize>
-__global__ void __launch_bounds__(kElementThreads) fresh_variances(int64_t count, FreshStep step, float* largest) {
-  go_over_packs<kSize, 1>(count, step, blockIdx.x, gridDim.x);
-  const float most = join_group<kElementThreads>(step.most, Maximum{});
-  if (threadIdx.x == 0) atomicMax(reinterpret_cast<unsigned*>(largest), __float_as_uint(most));
-}
-
-__global__ void average_trust_ratios(const int64_t* square_sums, float* averages, Verdict verdict, double beta,
-                                     double min_ratio, double max_ratio, int64_t count) {
-  const int64_t p = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (p >= count || !verdict.applies()) return;
-  averages[p] = averaged_ratio(averages[p], trust_ratio(square_sums + p * 2 * ExactSum::kWords, min_ratio, max_ratio), beta);
-}
-
 }  // namespace
 
 void compute(const AdamUpdates& list, const Launch& launch) {
@@ -436,14 +357,6 @@ void compute(const LambUpdate& args, const Launch& launch) {
   });
 }
 
-void compute(const LocalAdam& args, const Launch& launch) {
-  launch_step<LocalAdamStep>(args, args.gradient, args.master, args.copy_out, {args.moment1, args.sum}, launch,
-                             [&](auto& step) {
-                               step.variance = data_of<float>(args.moment2);
-                               return aligned_for_packs<kPack>(step.variance);
-                             });
-}
-
 void compute(const MomentumUpdate& args, const Launch& launch) {
   launch_step<MomentumStep>(args, args.gradient, args.momentum_buffer, {}, {}, launch, [&](auto& step) {
     step.out = data_of<float>(args.out);
@@ -458,29 +371,6 @@ void compute(const ApplyUpdate& args, const Launch& launch) {
     step.square_sums = data_of<int64_t>(args.square_sums);
     return true;
   });
-}
-
-void compute(const AverageRatios& args, const Launch& launch) {
-  const int64_t count = args.averages.elements();
-  if (count == 0) return;
-  TRIVET_LAUNCH(average_trust_ratios, static_cast<unsigned>((count + kElementThreads - 1) / kElementThreads), kElementThreads,
-                0, launch.stream, data_of<int64_t>(args.square_sums), data_of<float>(args.averages),
-                Verdict{data_of<double>(args.verdict)}, args.beta, args.min_ratio, args.max_ratio, count);
-}
-
-void compute(const FreshVariance& args, const Launch& launch) {
-  FreshStep step;
-  step.scalars = scalars(args);
-  step.moment = data_of<float>(args.moment);
-  step.earlier = data_of<float>(args.earlier);
-  step.variance = data_of<float>(args.variance);
-  step.fresh = data_of<float>(args.fresh);
-  const int64_t count = args.moment.elements();
-  if (count == 0) return;
-  const bool aligned = aligned_for_packs<kPack>(step.moment, step.earlier, step.variance, step.fresh);
-  const auto kernel = aligned ? &fresh_variances<kPack> : &fresh_variances<1>;
-  TRIVET_LAUNCH(kernel, element_blocks(count, aligned ? kPack : 1, launch), kElementThreads, 0, launch.stream, count, step,
-                data_of<float>(args.largest));
 }
 
 }  // namespace trivet::kernels::cuda
