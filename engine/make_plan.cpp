@@ -47,19 +47,16 @@ void check_running_average(const Config& config, const std::string& name) {
            "it would be rounded together with weights of another size; use false");
 }
 
-// The section "model" says nothing about a list of your own layers, so its keys are not checked against the others; the model
-// itself is asked instead.
-// These keys change how the engine builds its own models.
+// The engine wraps blocks of its own models only.
 void check_own_layers(const Config& config) {
-  const auto refuse = [&](const char* key, const char* wrapper) {
-    config::refuse(config, key,
-                   fmt::format("true has no effect on a list of your own layers; wrap them in {}, or use false", wrapper));
-  };
-  if (config.model.layer_drop.enabled) refuse("progressive_layer_drop.enabled", "model::DroppedLayer (model/dropped_layer.h)");
   if (config.model.token_drop.enabled)
-    refuse("data_efficiency.data_routing.random_ltd.enabled", "model::DroppedTokens (model/dropped_tokens.h)");
+    config::refuse(config, "data_efficiency.data_routing.random_ltd.enabled",
+                   "true has no effect on a list of your own layers; wrap them in model::DroppedTokens "
+                   "(model/dropped_tokens.h), or use false");
 }
 
+// The section "model" says nothing about a list of your own layers, so its keys are not checked against the others; the model
+// itself is asked instead.
 void check_model(const Config& config, const model::Model& model) {
   model.description ? check(config) : check_without_model(config);
   if (!model.description) check_own_layers(config);

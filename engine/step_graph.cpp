@@ -11,7 +11,6 @@ namespace {
 // What prevents a graph; empty if nothing does.
 std::string obstacle(const Config& config, const Mesh& mesh) {
   if (mesh.size() > 1) return fmt::format("{} ranks, whose communication this version does not capture", mesh.size());
-  if (config.model.layer_drop.enabled) return "progressive_layer_drop, with which steps leave out different blocks";
   if (config.model.token_drop.enabled) return "random_ltd, which changes the number of tokens from step to step";
   if (config.updates_on_host())
     return fmt::format("zero_optimization.offload_optimizer.device \"{}\", whose updates the host makes",

@@ -19,12 +19,6 @@ enum class GateActivation { Silu, Gelu };    // of an MLP with a gate
 // do not count; or to tell a preferred answer from a rejected one (kernels/preference_rule.h).
 enum class Objective { NextToken, Sft, Dpo };
 
-// Steps leave blocks out (model/dropped_layer.h).
-struct LayerDrop {
-  bool enabled = false;
-  double theta = 1.0, gamma = 0.001;
-};
-
 // Steps leave tokens out of some blocks (model/dropped_tokens.h).
 struct TokenDrop {
   bool enabled = false;
@@ -69,8 +63,7 @@ struct Description {
   GateActivation gate_activation = GateActivation::Silu;
   bool post_norm = false;           // what attention and MLP add is normalized, too
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
-  LayerDrop layer_drop;             // of the blocks of a transformer
-  TokenDrop token_drop;             // in these blocks
+  TokenDrop token_drop;             // in the blocks of a transformer
   Lora lora;                        // of linear layers in these blocks
   Objective objective = Objective::NextToken;
   kernels::PreferenceRule preference;  // Objective::Dpo

@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 
-#include "model/dropped_layer.h"
 #include "model/dropped_tokens.h"
 #include "model/embedding.h"
 #include "model/lm_head.h"
@@ -133,13 +132,7 @@ Model build_transformer(const Description& d) {
     std::unique_ptr<Layer> layer = std::make_unique<TransformerBlock>(name, with_adapters(block_options(d, i), d, adapted, i));
     if (d.token_drop.enabled && std::ranges::find(d.token_drop.blocks, i) != d.token_drop.blocks.end())
       layer = std::make_unique<DroppedTokens>(name, d.token_drop, std::move(layer));
-    if (d.layer_drop.enabled)
-      append(
-          model, name,
-          std::make_unique<DroppedLayer>(
-              DroppedLayer::Options{.name = name, .drop = d.layer_drop, .block = i + 1, .blocks = d.layers}, std::move(layer)));
-    else
-      append(model, name, std::move(layer));
+    append(model, name, std::move(layer));
   }
   const TransformerBlock::Options block = block_options(d, 0);
   append(model, "head",

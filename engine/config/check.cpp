@@ -25,8 +25,6 @@ using config::find_given;
 using config::refuse;
 
 void check_model(const Config& config) {
-  if (config.model.layer_drop.enabled && model::family_of(config.model.type).reads_images)
-    refuse(config, "progressive_layer_drop.enabled", "true needs a model of transformer blocks; use false");
   if (const auto problem = model::find_problem(config.model)) refuse(config, "model." + problem->key, problem->text);
   config::check_token_drop(config);
 }

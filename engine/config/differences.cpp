@@ -191,12 +191,6 @@ std::string of_stage(const Config& config) {
   return "";
 }
 
-std::string of_layer_drop(const Config& config) {
-  if (!config.model.layer_drop.enabled) return "";
-  return "progressive_layer_drop: blocks are left out here; DeepSpeed computes the share only, and 0.19.8 has the section no "
-         "more";
-}
-
 std::string of_token_drop(const Config& config) {
   if (!config.model.token_drop.enabled) return "";
   return "data_efficiency.data_routing.random_ltd: tokens keep their positions; in DeepSpeed a rotary embedding counts the "
@@ -254,7 +248,7 @@ std::string of_reports(const Config& config) {
   return text.empty() ? "" : "reports: in DeepSpeed, " + text;
 }
 
-constexpr std::array<Difference, 18> kDifferences{{
+constexpr std::array<Difference, 17> kDifferences{{
     {Importance::Training, of_precision},
     {Importance::Training, of_optimizer},
     {Importance::Training, of_decay},
@@ -266,7 +260,6 @@ constexpr std::array<Difference, 18> kDifferences{{
     {Importance::Training, of_muon},
     {Importance::Training, of_muon_schedule},
     {Importance::Training, of_accumulation},
-    {Importance::Training, of_layer_drop},
     {Importance::Training, of_token_drop},
     {Importance::Training, of_sample_curriculum},
     {Importance::Rounding, of_stage},

@@ -250,9 +250,13 @@ void Document::collect_feature(const JsonMember& member, const Feature& feature)
     return features_.push_back({&feature, &value, member.at});
   }
   const bool has_switch = value.kind == JsonKind::Object && !feature.switch_key.empty();
-  mistakes_.add(member.at, feature.section,
-                fmt::format("{} is a feature of DeepSpeed that Trivet does not have; {}remove the section", feature.name,
-                            has_switch ? fmt::format("set {}.{} to false, or ", feature.section, feature.switch_key) : ""));
+  const std::string advice = fmt::format(
+      "{}remove the section", has_switch ? fmt::format("set {}.{} to false, or ", feature.section, feature.switch_key) : "");
+  mistakes_.add(
+      member.at, feature.section,
+      feature.why_removed.empty()
+          ? fmt::format("{} is a feature of DeepSpeed that Trivet does not have; {}", feature.name, advice)
+          : fmt::format("{} was removed: {}; {}, and use {}", feature.name, feature.why_removed, advice, feature.instead));
 }
 
 // Whether a section of another program only sounds like one of those: "trainium" is not a misspelt "training" when none of its

@@ -98,6 +98,7 @@ struct Feature {
   bool changes_weights = false;  // true: it is refused; otherwise it is listed as not used
   bool on_when_empty = false;    // the presence of the section switches it on
   bool works = false;            // when it is switched on, its keys are read like those of any section
+  std::string why_removed;       // why Trivet does not have it any more; empty: it never had it
   std::string instead;           // what to use instead
 };
 

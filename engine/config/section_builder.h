@@ -135,6 +135,15 @@ class SectionBase {
   void refused(const std::string& feature, const std::string& switch_key = "enabled") {
     table_.add(Feature{.section = prefix_, .name = feature, .switch_key = switch_key, .changes_weights = true});
   }
+  // The section is refused while `enabled` is true: Trivet had the feature once.
+  void removed(const std::string& feature, const std::string& why, const std::string& instead) {
+    table_.add(Feature{.section = prefix_,
+                       .name = feature,
+                       .switch_key = "enabled",
+                       .changes_weights = true,
+                       .why_removed = why,
+                       .instead = instead});
+  }
   void not_used(const std::string& feature, const std::string& instead, const std::string& switch_key = "enabled") {
     table_.add(Feature{.section = prefix_, .name = feature, .switch_key = switch_key, .instead = instead});
   }

@@ -1,4 +1,4 @@
-// curriculum_learning.*, data_efficiency.*, progressive_layer_drop.*; and quantize_training.*, eigenvalue.*, which are not
+// curriculum_learning.*, data_efficiency.*; and progressive_layer_drop.*, quantize_training.*, eigenvalue.*, which are not
 // implemented.
 #include "engine/config/curriculum.h"
 #include "engine/config/section_builder.h"
@@ -236,13 +236,12 @@ void add_data_efficiency_keys(KeyTable& table) {
   add_sampling(table);
   add_random_ltd(table);
 
-  using D = model::LayerDrop;
-  Section<D> layer_drop(table, "progressive_layer_drop", [](Config& c) -> D& { return c.model.layer_drop; });
-  layer_drop.switched("progressive layer drop");
-  layer_drop.key("enabled", &D::enabled, "leave out blocks of a transformer, late ones and late in the run more often")
-      .deepspeed("computes the share only; the program leaves blocks out");
-  layer_drop.key("theta", &D::theta, "share of the steps that keep the last block, in the end").more_than(0).between(0, 1);
-  layer_drop.key("gamma", &D::gamma, "how fast the share falls from 1 to theta, for each step").at_least(0);
+  SectionBase layer_drop(table, "progressive_layer_drop");
+  layer_drop.removed("progressive layer drop", "DeepSpeed 0.19.8 no longer has it",
+                     "data_efficiency.data_routing.random_ltd to leave out tokens instead");
+  layer_drop.unsupported("enabled", "false", "leave out blocks of a transformer, late ones and late in the run more often");
+  layer_drop.unsupported("theta", "1.0", "share of the steps that keep the last block, in the end");
+  layer_drop.unsupported("gamma", "0.001", "how fast the share falls from 1 to theta");
   SectionBase eigenvalue(table, "eigenvalue");
   eigenvalue.refused("eigenvalues of layers");
   eigenvalue.unsupported("enabled", "false", "compute eigenvalues of the layers");

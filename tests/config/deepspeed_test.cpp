@@ -269,8 +269,9 @@ TEST(NotUsed, OtherSpellingsOfDeepSpeedAreAccepted) {
 
 TEST(NotUsed, AFeatureThatIsSwitchedOffMayHoldAnything) {
   EXPECT_EQ(accepted_without_effect(parsed(R"({"curriculum_learning": {"enabled": false, "later": {"a": 1}},
+                                               "progressive_layer_drop": {"enabled": false, "theta": 0.5, "gamma": 0.01},
                                                "amp": {"enabled": false}, "zero_optimization": {"zenflow": null}})")),
-            Lines{"curriculum_learning: is not switched on"});
+            (Lines{"curriculum_learning: is not switched on", "progressive_layer_drop: is not switched on"}));
 }
 
 TEST(NotUsed, WhatDeepSpeedDoesNotReadCostsALine) {

@@ -78,7 +78,8 @@ TEST(KeyTable, AKeyThatIsNotImplementedIsRefusedByNameAtAnyOtherValue) {
     overrides.push_back(entry.path + "=" + other);
     const std::string message = trivet::refusal("{}", overrides);
     if (const Feature* feature = key_table().feature_around(entry.path)) {
-      const std::string what = "--set: " + feature->section + ": " + feature->name + " is a feature of DeepSpeed";
+      const std::string what = "--set: " + feature->section + ": " + feature->name +
+                               (feature->why_removed.empty() ? " is a feature of DeepSpeed" : " was removed: ");
       if (!feature->changes_weights) {
         EXPECT_EQ(message, "accepted") << entry.path;
       } else if (entry.name() != feature->switch_key) {

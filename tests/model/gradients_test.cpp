@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "model/check_gradients.h"
-#include "model/dropped_layer.h"
 #include "model/dropped_tokens.h"
 #include "model/embedding.h"
 #include "model/lm_head.h"
@@ -122,18 +121,6 @@ TEST(TransformerBlock, GradientsMatchDifferencesForGpt) {
   expect_right(TransformerBlock("b", small_gpt_block(0)), {.input_shape = {2, 5, 12}});
   expect_right(TransformerBlock("b", small_gpt_block(0.2)), {.input_shape = {2, 5, 12}});
   expect_right(TransformerBlock("b", small_gpt_block(0.2)), {.input_shape = {2, 5, 12}, .training = false});
-}
-
-// In the steps that keep the block; tests/equivalence/layer_drop_test.cpp has those that leave it out.
-TEST(DroppedLayer, GradientsMatchDifferences) {
-  const DroppedLayer layer({.name = "b", .drop = {.enabled = true, .theta = 0.4, .gamma = 1}, .block = 3, .blocks = 4},
-                           std::make_unique<TransformerBlock>("b", small_gpt_block(0.2)));
-  int kept = 0;
-  for (uint64_t seed = 0; kept < 2; ++seed) {
-    if (!layer.keeps({.seed = seed, .step = 3, .first_sample = 5})) continue;  // as check_gradients draws
-    expect_right(layer, {.input_shape = {2, 5, 12}, .seed = seed});
-    ++kept;
-  }
 }
 
 // check_gradients draws as step 3, in which 4 of 7 tokens are chosen; the second block has all of them.
