@@ -28,8 +28,8 @@ ScopedTensor sum_over_heads(Context& context, ConstTensorView parts, std::span<c
   return sums;
 }
 
-// gradient (+)= sum, rounded once
-void store(Context& context, ConstTensorView sum, const Gradient& gradient) {
+// gradient (+)= sum
+void store_rounded_once(Context& context, ConstTensorView sum, const Gradient& gradient) {
   const Shape row{1, sum.elements()};
   ScopedTensor before;
   if (gradient.accumulate) {
@@ -99,7 +99,7 @@ void QkNorm::backward_weight(Context& context, Gradients gradients, const Saved&
     const ScopedTensor sums = sum_over_heads(context, of_gain[i], cuts.ends());
     const TensorView sum = sums.view().slice(0, size);
     if (axis && !axis->splits_tokens) tensor_parallel::sum_over(*axis, sum);
-    store(context, sum, gradients[i]);
+    store_rounded_once(context, sum, gradients[i]);
   }
 }
 
