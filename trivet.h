@@ -4,20 +4,20 @@
 //   target_link_libraries(program PRIVATE trivet::trivet)
 #pragma once
 
-#include "comm/world.h"                      // run_threads, connect: the ranks of a job
-#include "core/error.h"                      // what can go wrong, as types with exit codes
-#include "core/layer.h"                      // the interface for your own layers
-#include "embed/sharded_optimizer.h"         // ZeRO, optimizers and checkpoints for trainers with their own model
-#include "engine/checkpoint/checkpoint.h"    // saving while training, loading on another layout
-#include "engine/config/load.h"              // JSON -> Config
-#include "engine/data/dataset.h"             // text or token file -> tokens
-#include "engine/data/microbatch_loader.h"   // samples -> this rank's microbatches
-#include "engine/data/token_source.h"        // tokens -> samples
-#include "engine/engine.h"                   // Plan -> Engine: train_batch, evaluate, save, load
-#include "engine/plan.h"                     // Config + model + ranks -> Plan
-#include "engine/trainer.h"                  // a complete job, as `trivet train` runs it
-#include "engine/trainer/load_with_model.h"  // a config whose model is that of a folder of Hugging Face's
-#include "hvd.h"                             // Horovod's interface, for trainers with their own model and data parallelism
-#include "model/check_gradients.h"           // checks the gradients of your own layers
-#include "model/model.h"                     // GPT and Llama style models, or a list of your own layers
-#include "zero/parameter_group.h"            // only the sharding, for trainers with their own model
+#include "comm/world.h"                    // run_threads, connect: the ranks of a job
+#include "core/error.h"                    // what can go wrong, as types with exit codes
+#include "core/layer.h"                    // the interface for your own layers
+#include "data/dataset.h"                  // text or token file -> tokens
+#include "data/microbatch_loader.h"        // samples -> this rank's microbatches
+#include "data/token_source.h"             // tokens -> samples
+#include "embed/sharded_optimizer.h"       // ZeRO, optimizers and checkpoints for trainers with their own model
+#include "engine/checkpoint/checkpoint.h"  // saving while training, loading on another layout
+#include "engine/config/load.h"            // JSON -> Config
+#include "engine/engine.h"                 // Plan -> Engine: train_batch, evaluate, save, load
+#include "engine/plan.h"                   // Config + model + ranks -> Plan
+#include "hvd.h"                           // Horovod's interface, for trainers with their own model and data parallelism
+#include "model/check_gradients.h"         // checks the gradients of your own layers
+#include "model/model.h"                   // GPT and Llama style models, or a list of your own layers
+#include "trainer/load_with_model.h"       // a config whose model is that of a folder of Hugging Face's
+#include "trainer/trainer.h"               // a complete job, as `trivet train` runs it
+#include "zero/parameter_group.h"          // only the sharding, for trainers with their own model

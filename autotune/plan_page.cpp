@@ -8,8 +8,8 @@
 
 #include "autotune/prediction.h"
 #include "autotune/units.h"
-#include "engine/report/page_drawing.h"
 #include "pipeline/simulate.h"
+#include "report/page_drawing.h"
 
 namespace trivet::autotune {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "engine/monitor/number_text.h"
+#include "report/monitor/number_text.h"
 
 namespace trivet::autotune {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "autotune/step_model.h"
-#include "engine/report/page_drawing.h"
+#include "report/page_drawing.h"
 
 namespace trivet::autotune {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "engine/data/text_file.h"
-#include "engine/data/tokenizer.h"
+#include "data/text_file.h"
+#include "data/tokenizer.h"
 
 namespace {
 

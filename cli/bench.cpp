@@ -26,8 +26,8 @@
 #include "core/error.h"
 #include "engine/backend/cuda_module.h"
 #include "engine/make_plan.h"
-#include "engine/trainer/load_with_model.h"
 #include "model/dropped_tokens.h"
+#include "trainer/load_with_model.h"
 
 namespace trivet::cli {
 namespace {

@@ -20,7 +20,7 @@
 #include "core/log.h"
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/compare.h"
-#include "engine/generation.h"
+#include "trainer/generation.h"
 
 namespace trivet::cli {
 namespace {

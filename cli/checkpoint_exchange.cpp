@@ -14,9 +14,9 @@
 #include "core/log.h"
 #include "core/output_guard.h"
 #include "engine/config/explain.h"
-#include "engine/hugging_face/export.h"
-#include "engine/hugging_face/import.h"
-#include "engine/trainer/output_checks.h"
+#include "interchange/hugging_face/export.h"
+#include "interchange/hugging_face/import.h"
+#include "trainer/output_checks.h"
 
 namespace trivet::cli {
 namespace {

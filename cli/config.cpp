@@ -11,17 +11,17 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "data/file_pattern.h"
+#include "data/input_files.h"
+#include "data/tokenizer.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/config/load_for_run.h"
 #include "engine/config/reference.h"
 #include "engine/config/schema.h"
-#include "engine/data/file_pattern.h"
-#include "engine/data/input_files.h"
-#include "engine/data/tokenizer.h"
 #include "engine/lr_schedule.h"
-#include "engine/trainer/load_with_model.h"
+#include "trainer/load_with_model.h"
 
 namespace trivet::cli {
 namespace {

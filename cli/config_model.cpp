@@ -1,7 +1,7 @@
 #include "cli/config_model.h"
 
+#include "data/dataset.h"
 #include "engine/config/vocabulary_rows.h"
-#include "engine/data/dataset.h"
 #include "engine/plan.h"
 #include "model/family.h"
 

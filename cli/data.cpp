@@ -16,10 +16,10 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/printable.h"
-#include "engine/data/foreign_tokens.h"
-#include "engine/data/prepare.h"
-#include "engine/data/token_file.h"
-#include "engine/monitor/number_text.h"
+#include "data/foreign_tokens.h"
+#include "data/prepare.h"
+#include "data/token_file.h"
+#include "report/monitor/number_text.h"
 
 namespace trivet::cli {
 namespace {

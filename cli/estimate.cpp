@@ -16,7 +16,7 @@
 #include "cli/number_range.h"
 #include "cli/usage.h"
 #include "core/error.h"
-#include "engine/trainer/load_with_model.h"
+#include "trainer/load_with_model.h"
 
 namespace trivet::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "cli/usage.h"
 #include "core/log.h"
 #include "core/printable.h"
-#include "engine/evaluate.h"
+#include "trainer/evaluate.h"
 
 namespace trivet::cli {
 namespace {

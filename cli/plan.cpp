@@ -24,8 +24,8 @@
 #include "engine/config/load.h"
 #include "engine/config/suggest.h"
 #include "engine/make_plan.h"
-#include "engine/trainer/load_with_model.h"
-#include "engine/trainer/output_checks.h"
+#include "trainer/load_with_model.h"
+#include "trainer/output_checks.h"
 
 namespace trivet::cli {
 namespace {

@@ -10,8 +10,8 @@
 #include "cli/standard_streams.h"
 #include "cli/usage.h"
 #include "core/printable.h"
-#include "engine/replay.h"
-#include "engine/trainer/load_with_model.h"
+#include "trainer/load_with_model.h"
+#include "trainer/replay.h"
 
 namespace trivet::cli {
 namespace {

@@ -16,12 +16,12 @@
 #include "core/file_system.h"
 #include "core/output_guard.h"
 #include "core/printable.h"
-#include "engine/monitor/jsonl.h"
-#include "engine/report/chart_options.h"
-#include "engine/report/read_run.h"
-#include "engine/report/run_files.h"
-#include "engine/report/run_page.h"
-#include "engine/report/scaling.h"
+#include "report/chart_options.h"
+#include "report/monitor/jsonl.h"
+#include "report/read_run.h"
+#include "report/run_files.h"
+#include "report/run_page.h"
+#include "report/scaling.h"
 
 namespace trivet::cli {
 namespace {

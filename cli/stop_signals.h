@@ -22,7 +22,7 @@
 #include "core/descriptor.h"
 #include "core/log.h"
 #include "engine/config/run_config.h"
-#include "engine/stop_request.h"
+#include "trainer/stop_request.h"
 
 namespace trivet::cli {
 

@@ -19,9 +19,9 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/config/explain.h"
-#include "engine/trainer.h"
-#include "engine/trainer/load_with_model.h"
-#include "engine/trainer/output_checks.h"
+#include "trainer/load_with_model.h"
+#include "trainer/output_checks.h"
+#include "trainer/trainer.h"
 
 namespace trivet::cli {
 namespace {

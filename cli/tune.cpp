@@ -22,8 +22,8 @@
 #include "engine/config/deepspeed.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/load.h"
-#include "engine/trainer/initial_weights.h"
-#include "engine/trainer/output_checks.h"
+#include "trainer/initial_weights.h"
+#include "trainer/output_checks.h"
 
 namespace trivet::cli {
 namespace {

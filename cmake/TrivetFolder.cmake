@@ -43,7 +43,7 @@ endfunction()
 
 # trivet_embed(TARGET files...)
 #
-# Compiles text files into the target, each as a constant of engine/report/embedded_text.h: page.css becomes kPageCss.
+# Compiles text files into the target, each as a constant of report/embedded_text.h: page.css becomes kPageCss.
 function(trivet_embed target)
   foreach(file ${ARGN})
     cmake_path(GET file FILENAME name)

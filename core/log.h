@@ -1,4 +1,4 @@
-// Log lines for people, on stderr: "trivet: rank 1: ...". Metrics do not go through here but through engine/monitor. Text from
+// Log lines for people, on stderr: "trivet: rank 1: ...". Metrics do not go through here but through report/monitor. Text from
 // outside (host names, tags, file names) is escaped, so that it cannot forge lines.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Reads logits in an evaluation, to show people what a model predicts (engine/predictions.h). The layer that computes the loss
+// Reads logits in an evaluation, to show people what a model predicts (trainer/predictions.h). The layer that computes the loss
 // hands them over (Context::logits); the loss is the same, to the bit, with a reader and without one.
 #pragma once
 

@@ -7,7 +7,7 @@
 //   compares
 //             them with each other and with what a reference model thinks of them (kernels/preference.h)
 //
-// The model states what a sample is (model::Model::sample), a source fills samples (engine/data/sample_source.h), and the
+// The model states what a sample is (model::Model::sample), a source fills samples (data/sample_source.h), and the
 // engine takes all shapes from here.
 #pragma once
 

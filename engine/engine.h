@@ -1,4 +1,4 @@
-// One rank's training engine: it executes a plan. Embed it in a program, or let `trivet train` drive it (engine/trainer.h).
+// One rank's training engine: it executes a plan. Embed it in a program, or let `trivet train` drive it (trainer/trainer.h).
 //
 //   auto config = trivet::load_config("gpt.json");
 //   auto world  = trivet::comm::connect(trivet::comm::place_from_environment(trivet::comm::current_environment()));
@@ -75,7 +75,7 @@ class Engine {
   // loss, those of the last pipeline stage; all ranks pass one or none of them does.
   StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make, LogitsReader* logits = nullptr);
 
-  // Says how to load any microbatch of a step (from 0), by its number over all data ranks (engine/data/batch_layout.h). Steps
+  // Says how to load any microbatch of a step (from 0), by its number over all data ranks (data/batch_layout.h). Steps
   // need it if audit.every_steps is given. What it returns must be valid until its next call.
   using MicrobatchSource = std::function<Microbatch(int64_t step, int64_t number)>;
   void set_microbatch_source(MicrobatchSource source) { microbatch_source_ = std::move(source); }

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "data/batch_layout.h"
 #include "engine/channel_table.h"
 #include "engine/config/config.h"
-#include "engine/data/batch_layout.h"
 #include "engine/mesh.h"
 #include "engine/rank_plan.h"
 #include "engine/step_graph.h"

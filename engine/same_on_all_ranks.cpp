@@ -9,8 +9,8 @@
 #include "comm/participants.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "data/hash.h"
 #include "engine/config/config.h"
-#include "engine/data/hash.h"
 
 namespace trivet {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "engine/data/training_data.h"
+#include "data/training_data.h"
 
 namespace trivet {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "autotune/bench/bench.h"
-#include "engine/data/made_up_source.h"
+#include "data/made_up_source.h"
 #include "engine/engine.h"
 
 namespace trivet::autotune {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "autotune/tune/metric.h"
-#include "engine/monitor/number_text.h"
-#include "engine/report/line_chart.h"
-#include "engine/report/page_drawing.h"
+#include "report/line_chart.h"
+#include "report/monitor/number_text.h"
+#include "report/page_drawing.h"
 
 namespace trivet::autotune {
 namespace {

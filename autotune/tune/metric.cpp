@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "engine/monitor/number_text.h"
+#include "report/monitor/number_text.h"
 
 namespace trivet::autotune {
 

@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "data/hash.h"
 #include "engine/backend/cuda_module.h"
 #include "engine/config/explain.h"
-#include "engine/data/hash.h"
 
 namespace trivet::autotune {
 

@@ -30,7 +30,7 @@ struct EvaluationState {
   bool operator==(const EvaluationState&) const = default;
 };
 
-// What a checkpoint keeps of a file of data that grows (engine/data/growing_data.h).
+// What a checkpoint keeps of a file of data that grows (data/growing_data.h).
 struct DataFileState {
   int64_t first_epoch = 0;  // that reads it, counted from 0
   std::string name;         // in the folder data.train

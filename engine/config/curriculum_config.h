@@ -56,7 +56,7 @@ struct SampleMetric {
 };
 
 // Easy samples first: a step reads only samples that are at most as difficult as the step, by each metric that is used
-// (engine/data/difficulty.h).
+// (data/difficulty.h).
 struct SampleCurriculum {
   bool enabled = false;
   bool length_cuts = false;  // the schedule of the length became Config::curriculum

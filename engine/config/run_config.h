@@ -44,7 +44,7 @@ struct EnumNames<SamplerKind> {
       {{"trivet", SamplerKind::Trivet}, {"pytorch", SamplerKind::PyTorch}}};
 };
 
-// How the messages of a conversation become one text (engine/data/chat_template.h).
+// How the messages of a conversation become one text (data/chat_template.h).
 enum class ChatTemplate { None, ChatMl, Llama2, Llama3 };
 template <>
 struct EnumNames<ChatTemplate> {
@@ -54,8 +54,8 @@ struct EnumNames<ChatTemplate> {
                                                                                    {"llama-3", ChatTemplate::Llama3}}};
 };
 
-// Which tokens are a sample of text (engine/data/document_source.h).
-// Auto: Single for data that mark prompts, otherwise Stream (engine/data/dataset.h).
+// Which tokens are a sample of text (data/document_source.h).
+// Auto: Single for data that mark prompts, otherwise Stream (data/dataset.h).
 enum class Packing { Auto, Stream, Whole, Single };
 template <>
 struct EnumNames<Packing> {
@@ -71,7 +71,7 @@ struct EnumNames<LossOn> {
       {{"completions", LossOn::Completions}, {"all", LossOn::All}}};
 };
 
-enum class ImageFormat { Auto, Idx, Cifar10, Cifar100, Png, Words };  // engine/data/images.h
+enum class ImageFormat { Auto, Idx, Cifar10, Cifar100, Png, Words };  // data/images.h
 template <>
 struct EnumNames<ImageFormat> {
   static constexpr std::array<std::pair<std::string_view, ImageFormat>, 6> table{{{"auto", ImageFormat::Auto},
@@ -88,7 +88,7 @@ struct VocabularyConfig {
   std::string tokenizer_file;                   // for VocabularyKind::Tokenizer
 };
 
-// One of the sources of a mixture (engine/data/mixture.h).
+// One of the sources of a mixture (data/mixture.h).
 struct DataSource {
   std::string path;
   double weight = 1;  // its share of the samples of a run is this part of the sum of all weights
@@ -108,20 +108,20 @@ struct EnumNames<ReadAs> {
 struct DataConfig {
   std::string train;                 // texts, files of tokens, or images (docs/data.md)
   std::vector<DataSource> sources;   // instead of train
-  ReadAs read_as = ReadAs::Auto;     // what the files are; Auto: what their content says (engine/data/file_kind.h)
-  bool grows = false;                // files that appear in train during the run are taken up (engine/data/growing_data.h)
+  ReadAs read_as = ReadAs::Auto;     // what the files are; Auto: what their content says (data/file_kind.h)
+  bool grows = false;                // files that appear in train during the run are taken up (data/growing_data.h)
   std::string validation;            // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;  // with `grows`: 0
   ChatTemplate chat_template = ChatTemplate::None;
-  bool special_tokens = false;  // recognized in texts (engine/data/document_encoder.h)
+  bool special_tokens = false;  // recognized in texts (data/document_encoder.h)
   Packing packing = Packing::Auto;
   LossOn loss_on = LossOn::Completions;
   bool shuffle = true;
-  SamplerKind sampler = SamplerKind::Trivet;  // engine/data/sampler.h
+  SamplerKind sampler = SamplerKind::Trivet;  // data/sampler.h
   bool only_evaluated = false;                // no key: set by who trains on nothing
   // With the sampler PyTorch: leave out samples that cannot be divided evenly among the ranks, and the last, shorter batch.
   bool drop_last = false, drop_last_batch = false;
-  // Of images (engine/data/image_source.h):
+  // Of images (data/image_source.h):
   ImageFormat format = ImageFormat::Auto;
   std::vector<double> mean{0}, deviation{1};  // of each channel, or one for all
   int64_t crop_padding = 0;
@@ -189,7 +189,7 @@ struct MonitorConfig {
 };
 
 struct RunConfig {
-  std::string directory;   // what made the run and what it measured (engine/report/run_files.h); empty: nothing is kept
+  std::string directory;   // what made the run and what it measured (report/run_files.h); empty: nothing is kept
   double peak_tflops = 0;  // of one rank's device, for model FLOPs utilization; 0: not known
 };
 

@@ -5,7 +5,7 @@
 //   trivet launch --num_gpus 2 example_01_train_gpt configs/gpt_char.json input.txt
 //
 // It exits with code 1 unless the loss falls and the saved checkpoint loads with the same loss. `trivet train` does the same
-// and adds resume, evaluation, a progress display and saving while training continues (engine/trainer.cpp).
+// and adds resume, evaluation, a progress display and saving while training continues (trainer/trainer.cpp).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,10 +17,10 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "data/dataset.h"
+#include "data/microbatch_loader.h"
+#include "data/token_source.h"
 #include "engine/config/load.h"
-#include "engine/data/dataset.h"
-#include "engine/data/microbatch_loader.h"
-#include "engine/data/token_source.h"
 #include "engine/engine.h"
 
 namespace {

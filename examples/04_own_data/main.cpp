@@ -12,7 +12,7 @@
 
 #include "comm/world.h"
 #include "core/random.h"
-#include "engine/data/microbatch_loader.h"
+#include "data/microbatch_loader.h"
 #include "engine/engine.h"
 #include "model/linear.h"
 #include "model/lm_head.h"

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "core/random.h"
-#include "engine/data/images.h"
+#include "data/images.h"
 #include "font.h"
 #include "png_file.h"
 

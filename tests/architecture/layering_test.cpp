@@ -20,8 +20,9 @@ struct Folder {
   std::vector<std::string> may_use;
 };
 
-// core -> kernels, comm, pipeline -> tensor_parallel -> model -> zero -> engine -> embed, autotune -> c, cli, and comm -> hvd.
-// The rooms of engine/ are listed before it; what is in none of them is the engine proper.
+// core -> kernels, comm, pipeline -> tensor_parallel -> model -> zero -> engine -> embed, autotune; engine -> interchange, and
+// with report -> trainer -> c, cli; comm -> hvd. The rooms of engine/ are listed before it; what is in none of them is the
+// engine proper.
 const std::vector<Folder>& folders() {
   static const std::vector<Folder> list{
       {"core", {}},
@@ -33,23 +34,27 @@ const std::vector<Folder>& folders() {
       {"model", {"core", "kernels", "comm", "tensor_parallel"}},
       {"zero", {"core", "kernels", "comm", "tensor_parallel"}},
       {"engine/config", {"core", "comm", "pipeline", "model"}},
-      {"engine/data", {"core", "engine/config"}},
+      {"data", {"core", "engine/config"}},
       {"engine/checkpoint", {"core", "comm", "zero"}},
-      {"engine/foreign", {"core", "engine/data", "engine/checkpoint"}},
-      {"engine/hugging_face", {"core", "model", "zero", "engine/config", "engine/data", "engine/checkpoint", "engine/foreign"}},
-      {"engine/monitor", {"core"}},
-      {"engine/report", {"core", "engine/monitor"}},
       {"engine",
-       {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine/config", "engine/data",
-        "engine/checkpoint", "engine/hugging_face", "engine/monitor", "engine/report"}},
+       {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine/config", "engine/checkpoint",
+        "data"}},
       {"embed", {"core", "kernels", "comm", "pipeline", "zero", "engine", "engine/config", "engine/checkpoint"}},
       {"c", {"core", "comm", "embed", "engine/config"}},
+      {"interchange/foreign", {"core", "data", "engine/checkpoint"}},
+      {"interchange/hugging_face",
+       {"core", "model", "zero", "engine/config", "engine/checkpoint", "data", "interchange/foreign"}},
+      {"report/monitor", {"core"}},
+      {"report", {"core", "report/monitor"}},
+      {"trainer",
+       {"core", "kernels", "comm", "model", "zero", "engine", "engine/config", "engine/checkpoint", "data",
+        "interchange/hugging_face", "report", "report/monitor"}},
       {"autotune",
-       {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine", "engine/config", "engine/data",
-        "engine/checkpoint", "engine/hugging_face", "engine/monitor", "engine/report"}},
+       {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "engine", "engine/config", "data", "report",
+        "report/monitor"}},
       {"cli",
-       {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine", "engine/config", "engine/data",
-        "engine/checkpoint", "engine/hugging_face", "engine/monitor", "engine/report", "autotune"}},
+       {"core", "comm", "pipeline", "model", "engine", "engine/config", "engine/checkpoint", "data", "interchange/hugging_face",
+        "report", "report/monitor", "trainer", "autotune"}},
   };
   return list;
 }
@@ -147,12 +152,12 @@ TEST(Layering, OnlyTheseFilesParseJsonWithoutBounds) {
       "autotune/tune/config_document.cpp", "autotune/tune/planned_space.cpp", "autotune/tune/rank_devices.cpp",
       "autotune/tune/result_key.cpp", "autotune/tune/tune.cpp", "cli/checkpoint_exchange.cpp", "engine/config/explain.cpp",
       "engine/config/schema.cpp", "engine/gradient_audit.cpp", "engine/not_finite.cpp", "engine/same_on_all_ranks.cpp",
-      "engine/timeline/files.cpp", "engine/trainer/intake.cpp", "engine/weight_audit.cpp", "engine/weight_health.cpp",
+      "engine/timeline/files.cpp", "trainer/intake.cpp", "engine/weight_audit.cpp", "engine/weight_health.cpp",
       // Text that was looked at before.
       "autotune/tune/results.cpp", "comm/tf_config.cpp", "core/bounded_json.h", "engine/checkpoint/strict_json.cpp",
-      "engine/data/file_kind.cpp", "engine/data/json_lines.cpp", "engine/data/tokenizer.cpp",
-      "engine/data/tokenizers/of_model.cpp", "engine/hugging_face/adapted_files.cpp", "engine/hugging_face/export.cpp",
-      "engine/hugging_face/text_files.cpp", "engine/report/config_differences.cpp", "engine/trainer/output_checks.cpp"};
+      "data/file_kind.cpp", "data/json_lines.cpp", "data/tokenizer.cpp", "data/tokenizers/of_model.cpp",
+      "interchange/hugging_face/adapted_files.cpp", "interchange/hugging_face/export.cpp",
+      "interchange/hugging_face/text_files.cpp", "report/config_differences.cpp", "trainer/output_checks.cpp"};
   std::set<std::string> found;
   for (const Folder& folder : folders())
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(TRIVET_SOURCE_DIR) / folder.name)) {

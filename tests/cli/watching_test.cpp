@@ -5,7 +5,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "engine/report/read_run.h"
+#include "report/read_run.h"
 #include "tests/cli/running_program.h"
 #include "tests/report/run_examples.h"
 

@@ -16,10 +16,10 @@
 #include "engine/backend/cuda_module.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/engine.h"
-#include "engine/generation.h"
 #include "tests/cuda/shim/shim.h"
 #include "tests/equivalence/tiny_run.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/generation.h"
 
 extern "C" const trivet::CudaModule* trivet_cuda_module();
 

@@ -6,14 +6,14 @@
 #include <filesystem>
 #include <functional>
 
-#include "engine/data/bpe_files.h"
-#include "engine/data/dataset.h"
-#include "engine/data/hash.h"
-#include "engine/data/input_files.h"
-#include "engine/data/text_file.h"
-#include "engine/data/token_file.h"
-#include "engine/data/token_header.h"
-#include "engine/data/token_source.h"
+#include "data/bpe_files.h"
+#include "data/dataset.h"
+#include "data/hash.h"
+#include "data/input_files.h"
+#include "data/text_file.h"
+#include "data/token_file.h"
+#include "data/token_header.h"
+#include "data/token_source.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/files.h"
 #include "tests/support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "engine/data/bpe.h"
+#include "data/bpe.h"
 
 #include <gtest/gtest.h>
 
@@ -6,10 +6,10 @@
 #include <random>
 
 #include "core/error.h"
-#include "engine/data/bpe_files.h"
-#include "engine/data/bpe_train.h"
-#include "engine/data/byte_alphabet.h"
-#include "engine/data/text_file.h"
+#include "data/bpe_files.h"
+#include "data/bpe_train.h"
+#include "data/byte_alphabet.h"
+#include "data/text_file.h"
 #include "tests/data/files.h"
 
 namespace trivet::data {

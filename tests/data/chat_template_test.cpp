@@ -1,5 +1,5 @@
 // Conversations as text. tests/golden/chat_templates.py evaluated the templates of Hugging Face models with Jinja2.
-#include "engine/data/chat_template.h"
+#include "data/chat_template.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/data/bpe.h"
-#include "engine/data/document_encoder.h"
+#include "data/bpe.h"
+#include "data/document_encoder.h"
 #include "tests/data/expect_error.h"
 
 namespace trivet::data {

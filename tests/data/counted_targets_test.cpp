@@ -1,5 +1,5 @@
 // Samples of which the loss counts nothing, and data that have nothing else.
-#include "engine/data/counted_targets.h"
+#include "data/counted_targets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <functional>
 
-#include "engine/data/dataset.h"
-#include "engine/data/document_source.h"
-#include "engine/data/mixture.h"
-#include "engine/data/prepare.h"
-#include "engine/data/token_array.h"
-#include "engine/data/token_source.h"
+#include "data/dataset.h"
+#include "data/document_source.h"
+#include "data/mixture.h"
+#include "data/prepare.h"
+#include "data/token_array.h"
+#include "data/token_source.h"
 #include "tests/data/expect_error.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,5 +1,5 @@
 // Tests what a curriculum admits, by closed formulas, and that it reads all that is admitted equally often.
-#include "engine/data/curriculum_sampler.h"
+#include "data/curriculum_sampler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@
 #include <map>
 #include <set>
 
+#include "data/difficulty.h"
 #include "engine/config/config.h"
 #include "engine/config/curriculum.h"
-#include "engine/data/difficulty.h"
 #include "tests/data/expect_error.h"
 
 namespace trivet::data {

@@ -1,5 +1,5 @@
-#include "engine/data/dataset.h"
-#include "engine/data/data_error.h"
+#include "data/dataset.h"
+#include "data/data_error.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <tuple>
 
-#include "engine/data/token_file.h"
+#include "data/token_file.h"
 #include "tests/data/files.h"
 #include "tests/support/temporary_folder.h"
 

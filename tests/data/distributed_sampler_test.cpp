@@ -1,6 +1,6 @@
 // The order of PyTorch's DistributedSampler and DataLoader, compared with what PyTorch itself gave
 // (tests/golden/sampler_reference.py).
-#include "engine/data/distributed_sampler.h"
+#include "data/distributed_sampler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "engine/data/microbatch_loader.h"
-#include "engine/data/token_array.h"
-#include "engine/data/token_source.h"
+#include "data/microbatch_loader.h"
+#include "data/token_array.h"
+#include "data/token_source.h"
 
 namespace trivet::data {
 namespace {

@@ -1,13 +1,13 @@
-#include "engine/data/document_source.h"
+#include "data/document_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "engine/data/token_array.h"
-#include "engine/data/token_source.h"
-#include "engine/data/training_data.h"
+#include "data/token_array.h"
+#include "data/token_source.h"
+#include "data/training_data.h"
 #include "tests/data/expect_error.h"
 
 namespace trivet::data {

@@ -1,15 +1,15 @@
 // Files are read as what they are, whatever they are called, or refused with what to do.
-#include "engine/data/file_kind.h"
+#include "data/file_kind.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "engine/data/dataset.h"
-#include "engine/data/prepare.h"
-#include "engine/data/text_check.h"
-#include "engine/data/token_file.h"
+#include "data/dataset.h"
+#include "data/prepare.h"
+#include "data/text_check.h"
+#include "data/token_file.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/packed_text.h"
 #include "tests/support/temporary_folder.h"

@@ -1,5 +1,5 @@
 // Token files of other programs. tests/golden/token_files.py wrote the files, and says what they hold.
-#include "engine/data/foreign_tokens.h"
+#include "data/foreign_tokens.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/data/dataset.h"
-#include "engine/data/file_pattern.h"
+#include "data/dataset.h"
+#include "data/file_pattern.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/files.h"
 #include "tests/support/temporary_folder.h"

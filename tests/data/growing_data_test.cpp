@@ -1,6 +1,6 @@
 // Data that grows: the order of samples whose number rises from one epoch to the next, and the files of a folder that are taken
 // up. When they are taken up, the ranks decide (tests/engine/growing_run_test.cpp).
-#include "engine/data/growing_data.h"
+#include "data/growing_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "data/characters.h"
+#include "data/sampler.h"
+#include "data/token_file.h"
 #include "engine/config/config.h"
-#include "engine/data/characters.h"
-#include "engine/data/sampler.h"
-#include "engine/data/token_file.h"
 #include "tests/data/expect_error.h"
 #include "tests/support/temporary_folder.h"
 

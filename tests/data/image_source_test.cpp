@@ -1,5 +1,5 @@
 // Images as samples of a run: normalization, augmentation, and which of them are for validation.
-#include "engine/data/image_source.h"
+#include "data/image_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <cmath>
 #include <set>
 
+#include "data/training_data.h"
 #include "engine/config/config.h"
-#include "engine/data/training_data.h"
 #include "tests/data/expect_error.h"
 #include "tests/support/image_files.h"
 #include "tests/support/temporary_folder.h"

@@ -1,5 +1,5 @@
 // Sets of images: what is read from each format, and the full message for each file that is not what it should be.
-#include "engine/data/images.h"
+#include "data/images.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which files of a folder are read, and what is said about the others.
-#include "engine/data/input_files.h"
+#include "data/input_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <array>
 #include <filesystem>
 
-#include "engine/data/dataset.h"
-#include "engine/data/file_pattern.h"
-#include "engine/data/folder_walk.h"
+#include "data/dataset.h"
+#include "data/file_pattern.h"
+#include "data/folder_walk.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/packed_text.h"
 #include "tests/support/temporary_folder.h"

@@ -1,11 +1,11 @@
 // What keys of lines of JSON mean: what is absent, what is masked, what is refused, and what is noted as not read.
-#include "engine/data/json_messages.h"
+#include "data/json_messages.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/data/json_lines.h"
+#include "data/json_lines.h"
 #include "tests/data/expect_error.h"
 
 namespace trivet::data {

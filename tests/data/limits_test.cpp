@@ -1,9 +1,9 @@
 // Tests values that are just accepted, and the next values, which are not.
 #include <gtest/gtest.h>
 
-#include "engine/data/bpe_train.h"
-#include "engine/data/dataset.h"
-#include "engine/data/token_file.h"
+#include "data/bpe_train.h"
+#include "data/dataset.h"
+#include "data/token_file.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/files.h"
 #include "tests/support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "engine/data/microbatch_loader.h"
+#include "data/microbatch_loader.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <set>
 
 #include "core/error.h"
-#include "engine/data/distributed_sampler.h"
-#include "engine/data/token_array.h"
-#include "engine/data/token_source.h"
+#include "data/distributed_sampler.h"
+#include "data/token_array.h"
+#include "data/token_source.h"
 
 namespace trivet::data {
 namespace {

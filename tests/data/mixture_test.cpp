@@ -1,4 +1,4 @@
-#include "engine/data/mixture.h"
+#include "data/mixture.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,10 @@
 #include <numeric>
 #include <set>
 
-#include "engine/data/microbatch_loader.h"
-#include "engine/data/token_array.h"
-#include "engine/data/token_source.h"
-#include "engine/data/training_data.h"
+#include "data/microbatch_loader.h"
+#include "data/token_array.h"
+#include "data/token_source.h"
+#include "data/training_data.h"
 #include "tests/data/expect_error.h"
 
 namespace trivet::data {

@@ -1,19 +1,19 @@
 // Pairs of answers, from lines of JSON and token files to rows of samples.
-#include "engine/data/pair_source.h"
+#include "data/pair_source.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "data/bpe_train.h"
+#include "data/document_encoder.h"
+#include "data/microbatch_loader.h"
+#include "data/prepare.h"
+#include "data/referenced_source.h"
+#include "data/token_array.h"
+#include "data/token_file.h"
+#include "data/training_data.h"
 #include "engine/config/config.h"
-#include "engine/data/bpe_train.h"
-#include "engine/data/document_encoder.h"
-#include "engine/data/microbatch_loader.h"
-#include "engine/data/prepare.h"
-#include "engine/data/referenced_source.h"
-#include "engine/data/token_array.h"
-#include "engine/data/token_file.h"
-#include "engine/data/training_data.h"
 #include "tests/data/expect_error.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,10 +1,10 @@
-#include "engine/data/picture.h"
+#include "data/picture.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "engine/data/png.h"
+#include "data/png.h"
 
 namespace trivet::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/data/png.h"
+#include "data/png.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "engine/data/prepare.h"
+#include "data/prepare.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "engine/data/dataset.h"
-#include "engine/data/token_file.h"
+#include "data/dataset.h"
+#include "data/token_file.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/files.h"
 #include "tests/support/temporary_folder.h"

@@ -10,9 +10,9 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "engine/data/dataset.h"
-#include "engine/data/prepare.h"
-#include "engine/data/token_file.h"
+#include "data/dataset.h"
+#include "data/prepare.h"
+#include "data/token_file.h"
 #include "tests/data/files.h"
 #include "tests/data/packed_text.h"
 #include "tests/support/temporary_folder.h"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "engine/data/sample_order.h"
+#include "data/sample_order.h"
 
 namespace trivet::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/data/sampling.h"
+#include "data/sampling.h"
 
 #include <gtest/gtest.h>
 

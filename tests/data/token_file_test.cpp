@@ -1,4 +1,4 @@
-#include "engine/data/token_file.h"
+#include "data/token_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "engine/data/token_source.h"
+#include "data/token_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "engine/data/token_array.h"
+#include "data/token_array.h"
 
 namespace trivet::data {
 namespace {

@@ -1,5 +1,5 @@
 // The tokens that a model's folder names for the end of an answer and the beginning of a text.
-#include "engine/data/tokenizers/of_model.h"
+#include "data/tokenizers/of_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <map>
 
 #include "core/error.h"
-#include "engine/data/bpe.h"
-#include "engine/data/document_encoder.h"
+#include "data/bpe.h"
+#include "data/document_encoder.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet::data {

@@ -1,11 +1,11 @@
-#include "engine/data/unpacked_file.h"
+#include "data/unpacked_file.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "engine/data/text_file.h"
-#include "engine/data/zstd.h"
+#include "data/text_file.h"
+#include "data/zstd.h"
 #include "tests/data/files.h"
 #include "tests/data/packed_text.h"
 #include "tests/support/temporary_folder.h"

@@ -1,11 +1,11 @@
-#include "engine/data/word_split.h"
+#include "data/word_split.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "engine/data/unicode_tables.h"
+#include "data/unicode_tables.h"
 
 namespace trivet::data {
 namespace {

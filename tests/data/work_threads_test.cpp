@@ -1,4 +1,4 @@
-#include "engine/data/work_threads.h"
+#include "data/work_threads.h"
 
 #include <gtest/gtest.h>
 

@@ -12,11 +12,11 @@
 #include "embed/agreement.h"
 #include "embed/refusals.h"
 #include "engine/checkpoint/steps.h"
-#include "engine/hugging_face/export.h"
-#include "engine/trainer/resume.h"
-#include "engine/trainer/saved_model.h"
+#include "interchange/hugging_face/export.h"
 #include "tests/embed/foreign_trainer.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/resume.h"
+#include "trainer/saved_model.h"
 
 namespace trivet::embed {
 namespace {

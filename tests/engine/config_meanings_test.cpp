@@ -7,7 +7,7 @@
 #include "engine/config/key_table.h"
 #include "engine/loss_scale.h"
 #include "engine/lr_schedule.h"
-#include "engine/monitor/csv.h"
+#include "report/monitor/csv.h"
 #include "tests/config/support.h"
 #include "tests/support/temporary_folder.h"
 

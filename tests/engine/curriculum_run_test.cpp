@@ -11,11 +11,11 @@
 #include "comm/world.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
-#include "engine/trainer.h"
-#include "engine/trainer/checkpoints.h"
-#include "engine/trainer/resume.h"
-#include "engine/trainer/run.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/checkpoints.h"
+#include "trainer/resume.h"
+#include "trainer/run.h"
+#include "trainer/trainer.h"
 
 namespace trivet {
 namespace {

@@ -13,14 +13,14 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/file_system.h"
+#include "data/training_data.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
-#include "engine/data/training_data.h"
-#include "engine/replay.h"
-#include "engine/trainer.h"
-#include "engine/trainer/pair_references.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/pair_references.h"
+#include "trainer/replay.h"
+#include "trainer/trainer.h"
 
 namespace trivet {
 namespace {

@@ -10,14 +10,14 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/world.h"
+#include "data/microbatch_loader.h"
+#include "data/referenced_source.h"
+#include "data/training_data.h"
 #include "engine/config/load.h"
-#include "engine/data/microbatch_loader.h"
-#include "engine/data/referenced_source.h"
-#include "engine/data/training_data.h"
 #include "engine/engine.h"
-#include "engine/trainer/pair_references.h"
 #include "tests/engine/golden_training.h"
 #include "tests/model/read_safetensors.h"
+#include "trainer/pair_references.h"
 
 namespace trivet::test {
 namespace {

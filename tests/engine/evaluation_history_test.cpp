@@ -1,5 +1,5 @@
 // Which evaluation is the best, and when a run is out of patience: the rules of Hugging Face's EarlyStoppingCallback.
-#include "engine/trainer/evaluation_history.h"
+#include "trainer/evaluation_history.h"
 
 #include <gtest/gtest.h>
 

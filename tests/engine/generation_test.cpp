@@ -1,5 +1,5 @@
 // A generator's logits are those of training, for the last tokens that the model has room for.
-#include "engine/generation.h"
+#include "trainer/generation.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

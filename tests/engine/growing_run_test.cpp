@@ -12,16 +12,16 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/file_system.h"
+#include "data/token_file.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
-#include "engine/data/token_file.h"
-#include "engine/replay.h"
-#include "engine/trainer.h"
-#include "engine/trainer/checkpoints.h"
-#include "engine/trainer/resume.h"
-#include "engine/trainer/run.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/checkpoints.h"
+#include "trainer/replay.h"
+#include "trainer/resume.h"
+#include "trainer/run.h"
+#include "trainer/trainer.h"
 
 namespace trivet {
 namespace {

@@ -12,15 +12,15 @@
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/converted_source.h"
 #include "engine/config/explain.h"
-#include "engine/hugging_face/export.h"
-#include "engine/hugging_face/import.h"
-#include "engine/hugging_face/merged_source.h"
-#include "engine/hugging_face/peft.h"
-#include "engine/hugging_face/pretrained_model.h"
-#include "engine/trainer/new_adapters.h"
+#include "interchange/hugging_face/export.h"
+#include "interchange/hugging_face/import.h"
+#include "interchange/hugging_face/merged_source.h"
+#include "interchange/hugging_face/peft.h"
+#include "interchange/hugging_face/pretrained_model.h"
 #include "model/lora.h"
 #include "tests/hugging_face/small_models.h"
 #include "tests/support/memory_file_system.h"
+#include "trainer/new_adapters.h"
 
 namespace trivet::hugging_face {
 namespace {

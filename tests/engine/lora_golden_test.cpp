@@ -7,8 +7,8 @@
 #include "comm/world.h"
 #include "core/file_system.h"
 #include "engine/engine.h"
-#include "engine/hugging_face/peft.h"
-#include "engine/hugging_face/pretrained_model.h"
+#include "interchange/hugging_face/peft.h"
+#include "interchange/hugging_face/pretrained_model.h"
 #include "tests/model/read_safetensors.h"
 
 namespace trivet::hugging_face {

@@ -4,7 +4,7 @@
 
 #include "comm/world.h"
 #include "core/error.h"
-#include "engine/data/made_up_source.h"
+#include "data/made_up_source.h"
 #include "engine/engine.h"
 #include "model/count_flops.h"
 #include "model/linear.h"

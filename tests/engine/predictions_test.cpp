@@ -1,4 +1,4 @@
-#include "engine/predictions.h"
+#include "trainer/predictions.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,8 +10,8 @@
 #include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/config/load.h"
-#include "engine/trainer/config_checks.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/config_checks.h"
 
 namespace trivet {
 namespace {

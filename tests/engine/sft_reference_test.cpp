@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/world.h"
+#include "data/microbatch_loader.h"
+#include "data/training_data.h"
 #include "engine/config/load.h"
-#include "engine/data/microbatch_loader.h"
-#include "engine/data/training_data.h"
 #include "engine/engine.h"
 #include "tests/engine/golden_training.h"
 #include "tests/model/read_safetensors.h"

@@ -1,5 +1,5 @@
 // Ranks that are asked to stop at different steps save and end after the same step.
-#include "engine/stop_agreement.h"
+#include "trainer/stop_agreement.h"
 
 #include <gtest/gtest.h>
 

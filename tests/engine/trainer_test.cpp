@@ -16,8 +16,8 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/load.h"
 #include "engine/engine.h"
-#include "engine/trainer.h"
 #include "tests/cli/program.h"
+#include "trainer/trainer.h"
 
 namespace trivet {
 namespace {

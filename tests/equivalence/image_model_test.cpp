@@ -10,9 +10,9 @@
 
 #include "core/error.h"
 #include "engine/make_plan.h"
-#include "engine/predictions.h"
 #include "tests/equivalence/tiny_run.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/predictions.h"
 
 namespace trivet::test {
 namespace {

@@ -15,7 +15,7 @@
 #include "core/random.h"
 #include "engine/config/curriculum.h"
 #include "engine/engine.h"
-#include "engine/predictions.h"
+#include "trainer/predictions.h"
 
 namespace trivet::test {
 namespace {

@@ -3,14 +3,14 @@
 #include <cstring>
 #include <functional>
 
-#include "engine/data/bpe_files.h"
-#include "engine/data/document_encoder.h"
-#include "engine/data/hash.h"
-#include "engine/data/text_file.h"
-#include "engine/data/token_file.h"
-#include "engine/data/token_header.h"
-#include "engine/data/tokenizers/pattern.h"
-#include "engine/data/tokenizers/sentencepiece.h"
+#include "data/bpe_files.h"
+#include "data/document_encoder.h"
+#include "data/hash.h"
+#include "data/text_file.h"
+#include "data/token_file.h"
+#include "data/token_header.h"
+#include "data/tokenizers/pattern.h"
+#include "data/tokenizers/sentencepiece.h"
 #include "tests/fuzz/targets.h"
 
 namespace trivet::fuzz {

@@ -8,11 +8,11 @@
 #include <map>
 #include <vector>
 
-#include "engine/foreign/pickle.h"
-#include "engine/foreign/pt_file.h"
-#include "engine/foreign/zero_checkpoint.h"
-#include "engine/hugging_face/model_files.h"
-#include "engine/hugging_face/pretrained_model.h"
+#include "interchange/foreign/pickle.h"
+#include "interchange/foreign/pt_file.h"
+#include "interchange/foreign/zero_checkpoint.h"
+#include "interchange/hugging_face/model_files.h"
+#include "interchange/hugging_face/pretrained_model.h"
 #include "model/model.h"
 #include "tests/fuzz/targets.h"
 #include "tests/support/memory_file_system.h"

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "core/printable.h"
-#include "engine/data/images.h"
-#include "engine/data/png.h"
-#include "engine/data/word_folder.h"
+#include "data/images.h"
+#include "data/png.h"
+#include "data/word_folder.h"
 #include "model/family.h"
 #include "tests/fuzz/targets.h"
 

@@ -3,8 +3,8 @@
 #include <sstream>
 
 #include "autotune/hardware_profile.h"
-#include "engine/monitor/loss_bits.h"
 #include "engine/timeline/block_costs.h"
+#include "report/monitor/loss_bits.h"
 #include "tests/fuzz/targets.h"
 
 namespace trivet::fuzz {

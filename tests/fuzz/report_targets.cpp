@@ -3,11 +3,11 @@
 #include <cmath>
 #include <sstream>
 
-#include "engine/report/config_differences.h"
-#include "engine/report/http_request.h"
-#include "engine/report/predictions_file.h"
-#include "engine/report/predictions_section.h"
-#include "engine/report/read_run.h"
+#include "report/config_differences.h"
+#include "report/http_request.h"
+#include "report/predictions_file.h"
+#include "report/predictions_section.h"
+#include "report/read_run.h"
 #include "tests/fuzz/targets.h"
 
 namespace trivet::fuzz {

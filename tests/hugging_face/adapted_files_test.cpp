@@ -1,12 +1,12 @@
 // Adapters that PEFT saved, alone and next to a model. That the sums are those of PEFT, golden_test.cpp tests.
-#include "engine/hugging_face/adapted_files.h"
+#include "interchange/hugging_face/adapted_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "engine/hugging_face/import.h"
-#include "engine/hugging_face/pretrained_model.h"
+#include "interchange/hugging_face/import.h"
+#include "interchange/hugging_face/pretrained_model.h"
 #include "tests/hugging_face/small_models.h"
 #include "tests/support/memory_file_system.h"
 

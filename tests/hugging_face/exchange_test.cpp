@@ -9,10 +9,10 @@
 
 #include "core/error.h"
 #include "engine/checkpoint/steps.h"
-#include "engine/hugging_face/export.h"
-#include "engine/hugging_face/import.h"
-#include "engine/hugging_face/model_files.h"
-#include "engine/hugging_face/same_model.h"
+#include "interchange/hugging_face/export.h"
+#include "interchange/hugging_face/import.h"
+#include "interchange/hugging_face/model_files.h"
+#include "interchange/hugging_face/same_model.h"
 #include "tests/hugging_face/small_models.h"
 #include "tests/support/memory_file_system.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "core/error.h"
-#include "engine/foreign/llama2_c.h"
-#include "engine/foreign/llm_c.h"
-#include "engine/hugging_face/import.h"
-#include "engine/hugging_face/pretrained_model.h"
+#include "interchange/foreign/llama2_c.h"
+#include "interchange/foreign/llm_c.h"
+#include "interchange/hugging_face/import.h"
+#include "interchange/hugging_face/pretrained_model.h"
 #include "tests/support/memory_file_system.h"
 
 namespace trivet::hugging_face {

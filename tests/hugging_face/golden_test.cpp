@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "core/file_system.h"
-#include "engine/hugging_face/pretrained_model.h"
+#include "interchange/hugging_face/pretrained_model.h"
 #include "tests/model/read_safetensors.h"
 #include "tests/model/whole_model.h"
 

@@ -1,5 +1,5 @@
 // Tests what is read of a model in Hugging Face's format, and what is refused.
-#include "engine/hugging_face/pretrained_model.h"
+#include "interchange/hugging_face/pretrained_model.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "engine/hugging_face/model_files.h"
+#include "interchange/hugging_face/model_files.h"
 #include "tests/hugging_face/small_models.h"
 #include "tests/support/memory_file_system.h"
 #include "tests/support/temporary_folder.h"

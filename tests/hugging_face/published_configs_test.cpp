@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "engine/hugging_face/pretrained_model.h"
+#include "interchange/hugging_face/pretrained_model.h"
 
 namespace trivet::hugging_face {
 namespace {

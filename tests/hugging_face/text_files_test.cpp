@@ -1,14 +1,14 @@
 // What an exported folder says about tokens and conversations. scripts/hf_roundtrip lets transformers read it.
-#include "engine/hugging_face/text_files.h"
+#include "interchange/hugging_face/text_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "engine/data/bpe.h"
-#include "engine/data/chat_template.h"
-#include "engine/data/tokenizers/of_model.h"
+#include "data/bpe.h"
+#include "data/chat_template.h"
+#include "data/tokenizers/of_model.h"
 #include "tests/support/memory_file_system.h"
 
 namespace trivet::hugging_face {

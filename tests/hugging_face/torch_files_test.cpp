@@ -9,11 +9,11 @@
 
 #include "core/error.h"
 #include "core/file_system.h"
-#include "engine/foreign/pickle.h"
-#include "engine/foreign/pt_file.h"
-#include "engine/hugging_face/model_files.h"
-#include "engine/hugging_face/pretrained_model.h"
-#include "engine/hugging_face/same_model.h"
+#include "interchange/foreign/pickle.h"
+#include "interchange/foreign/pt_file.h"
+#include "interchange/hugging_face/model_files.h"
+#include "interchange/hugging_face/pretrained_model.h"
+#include "interchange/hugging_face/same_model.h"
 #include "tests/support/memory_file_system.h"
 
 namespace trivet::hugging_face {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "engine/foreign/zero_checkpoint.h"
-#include "engine/hugging_face/pretrained_model.h"
+#include "interchange/foreign/zero_checkpoint.h"
+#include "interchange/hugging_face/pretrained_model.h"
 #include "tests/model/read_safetensors.h"
 #include "tests/support/memory_file_system.h"
 

@@ -1,4 +1,4 @@
-#include "engine/monitor/console.h"
+#include "report/monitor/console.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/monitor/csv.h"
+#include "report/monitor/csv.h"
 
 #include <gtest/gtest.h>
 

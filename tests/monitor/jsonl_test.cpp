@@ -1,4 +1,4 @@
-#include "engine/monitor/jsonl.h"
+#include "report/monitor/jsonl.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

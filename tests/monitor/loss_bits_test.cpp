@@ -1,11 +1,11 @@
-#include "engine/monitor/loss_bits.h"
+#include "report/monitor/loss_bits.h"
 
 #include <gmock/gmock.h>
 
 #include <sstream>
 
 #include "core/error.h"
-#include "engine/monitor/jsonl.h"
+#include "report/monitor/jsonl.h"
 
 namespace trivet::monitor {
 namespace {

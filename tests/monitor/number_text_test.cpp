@@ -1,4 +1,4 @@
-#include "engine/monitor/number_text.h"
+#include "report/monitor/number_text.h"
 
 #include <gtest/gtest.h>
 

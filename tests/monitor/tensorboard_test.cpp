@@ -1,4 +1,4 @@
-#include "engine/monitor/tensorboard.h"
+#include "report/monitor/tensorboard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "core/error.h"
-#include "engine/report/http_connection.h"
-#include "engine/report/http_server.h"
-#include "engine/report/live_run.h"
-#include "engine/report/prometheus.h"
+#include "report/http_connection.h"
+#include "report/http_server.h"
+#include "report/live_run.h"
+#include "report/prometheus.h"
 #include "tests/report/run_examples.h"
 
 namespace trivet::report {

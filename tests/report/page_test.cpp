@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/report/common_steps.h"
-#include "engine/report/line_chart.h"
-#include "engine/report/run_charts.h"
-#include "engine/report/run_page.h"
+#include "report/common_steps.h"
+#include "report/line_chart.h"
+#include "report/run_charts.h"
+#include "report/run_page.h"
 #include "tests/report/run_examples.h"
 
 namespace trivet::report {

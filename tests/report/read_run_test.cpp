@@ -1,4 +1,4 @@
-#include "engine/report/read_run.h"
+#include "report/read_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,13 +9,13 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "engine/monitor/jsonl.h"
-#include "engine/report/base64.h"
-#include "engine/report/event_log.h"
-#include "engine/report/predictions_file.h"
-#include "engine/report/run_charts.h"
-#include "engine/report/run_files.h"
-#include "engine/report/run_page.h"
+#include "report/base64.h"
+#include "report/event_log.h"
+#include "report/monitor/jsonl.h"
+#include "report/predictions_file.h"
+#include "report/run_charts.h"
+#include "report/run_files.h"
+#include "report/run_page.h"
 #include "tests/report/run_examples.h"
 #include "tests/support/temporary_folder.h"
 

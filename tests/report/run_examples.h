@@ -12,7 +12,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "engine/report/run_data.h"
+#include "report/run_data.h"
 
 namespace trivet::report {
 

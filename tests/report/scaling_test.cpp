@@ -1,12 +1,12 @@
 // Speedup and efficiency of runs on different numbers of ranks.
-#include "engine/report/scaling.h"
+#include "report/scaling.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "engine/report/run_page.h"
-#include "engine/report/timed_steps.h"
+#include "report/run_page.h"
+#include "report/timed_steps.h"
 #include "tests/report/run_examples.h"
 
 namespace trivet::report {

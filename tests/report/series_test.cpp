@@ -3,10 +3,10 @@
 
 #include <cmath>
 
-#include "engine/report/base64.h"
-#include "engine/report/config_differences.h"
-#include "engine/report/run_data.h"
-#include "engine/report/thinned_series.h"
+#include "report/base64.h"
+#include "report/config_differences.h"
+#include "report/run_data.h"
+#include "report/thinned_series.h"
 
 namespace trivet::report {
 namespace {

@@ -1,0 +1,69 @@
+// Opens the data that a run trains and validates on, as named in the data section of a config.
+//
+//   texts and objects of JSON are tokenized in memory at start; plain, gzip or zstd; one file, a folder or a pattern
+//   token files               are read one sample at a time; their tokenizer, if any, must be the one that the config names
+//
+// Validation uses a separate file or the last validation_fraction of the training tokens.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/token_sequence.h"
+#include "data/tokenizer.h"
+#include "engine/config/run_config.h"
+
+namespace trivet {
+struct Config;
+}
+
+namespace trivet::data {
+
+struct DataOptions {
+  DataConfig data = {};
+  VocabularyKind vocabulary = VocabularyKind::Bytes;
+  std::string tokenizer_file = "";  // for VocabularyKind::Tokenizer
+  int64_t vocabulary_size = 0;      // for VocabularyKind::Size
+  bool pairs = false;               // of answers are wanted, and nothing else
+  bool needs_prompts = false;       // data that mark none are refused
+  std::string source = "";          // the config's file name, for messages
+};
+
+DataOptions data_options(const Config& config);
+
+struct Dataset {
+  std::shared_ptr<TokenSequence> train;
+  std::shared_ptr<TokenSequence> validation;  // null if there is none
+  std::shared_ptr<Tokenizer> tokenizer;       // null for a token file without one
+  int64_t vocabulary_size = 0;
+  std::vector<std::string> notes = {};             // what the user should know about the files
+  std::vector<std::string> files = {};             // where the training data are
+  std::vector<std::string> validation_files = {};  // where those of data.validation are
+  std::string validation_file = {};                // whose data a mixture validates on; empty: it holds out its own
+  int64_t held_out_tokens = 0;                     // for validation, which the rest of the data lacks
+  Packing packing = Packing::Stream;               // not Auto
+};
+
+// Whether some of options.data.train and options.data.sources are not files of tokens, so that a tokenizer is needed.
+bool reads_texts(const DataOptions& options);
+
+// What options.data.train names.
+Dataset open_dataset(const DataOptions& options);
+// What each of options.data.sources names, or options.data.train alone. All have the same tokenizer; if it is "characters", it
+// is that of the first. Sources that are the same are refused, and a note says which files are in two of them.
+// options.data.validation, if it is given, is the validation of the first.
+std::vector<Dataset> open_sources(const DataOptions& options);
+
+// What the tokenizer of files must be equal to: that of a file that was opened before them.
+struct OpenedBefore {
+  std::shared_ptr<Tokenizer> tokenizer = nullptr;  // null: nothing was
+  std::string path = "";
+};
+// These .tokens files, one after the other: with options.data.validation if they are the first, otherwise without validation.
+Dataset open_token_files(const DataOptions& options, const std::vector<std::string>& paths, const OpenedBefore& before);
+
+// Number of tokens left for training when the last `validation_fraction` of `tokens` is held out for validation.
+int64_t training_tokens(int64_t tokens, double validation_fraction);
+
+}  // namespace trivet::data

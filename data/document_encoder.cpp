@@ -1,0 +1,198 @@
+#include "data/document_encoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/data_error.h"
+
+namespace trivet::data {
+namespace {
+
+LineOptions line_options(const Tokenizer& tokenizer, const EncoderOptions& options) {
+  LineOptions result{.kind = options.lines,
+                     .chat_template = options.chat_template,
+                     .end_of_text = end_of_text_of(tokenizer),
+                     .end_of_each_text = options.end_of_each_text};
+  if (!options.special_tokens) return result;
+  result.frame = tokenizer.frame();
+  const bool frame_ends_text =
+      !result.frame.after.empty() && result.frame.after.back() == tokenizer.special_id(result.end_of_text);
+  if (frame_ends_text) result.end_of_text.clear();
+  return result;
+}
+
+// Adds to errors of `work` where they occurred, and a note.
+template <typename Work>
+void naming_place(const std::string& place, Work work, std::string_view note = "") {
+  try {
+    work();
+  } catch (const DataError& error) {
+    throw DataError(error.exit_code(), fmt::format("{}: {}{}", place, error.what(), note));
+  }
+}
+
+// A file that is read as JSON because it begins so, and not because of its name, may be meant as a text.
+std::string_view note_on(const InputPiece& piece) {
+  if (is_called_json(piece.path)) return "";
+  return "; it begins as JSON does: to read it as a text, set data.read_as to \"text\" (--read-as text of `trivet data "
+         "prepare`)";
+}
+
+// A pair is two documents, so none of them may vanish; and a token is asked for only if one comes before it.
+void check_answer(const EncodedText& text, size_t documents_before) {
+  if (text.document_ends.size() == documents_before) throw DataError(ExitCode::Usage, "an answer has no token");
+  const int64_t begin = documents_before == 0 ? 0 : text.document_ends[documents_before - 1];
+  const auto counts = [](uint8_t ignored) { return ignored == 0; };
+  const bool ignores_some = !text.ignored.empty();
+  const bool asks = ignores_some ? std::any_of(text.ignored.begin() + begin + 1, text.ignored.end(), counts)
+                                 : text.document_ends.back() - begin > 1;
+  if (!asks)
+    throw DataError(
+        ExitCode::Usage,
+        "an answer has no token that the model could be asked for: with an empty prompt, and in a vocabulary without "
+        "an end of text, it needs two");
+}
+
+// Whether the loss counts any of the tokens from this one on.
+bool counts_some_after(const EncodedText& text, size_t first) {
+  if (text.ignored.empty()) return first < text.ids.size();
+  return std::find(text.ignored.begin() + static_cast<std::ptrdiff_t>(first), text.ignored.end(), 0) != text.ignored.end();
+}
+
+// Each of these tokens ends a document.
+void add_ends_after(const std::vector<int32_t>& tokens, EncodedText& text, size_t first) {
+  for (size_t i = first; i < text.ids.size(); ++i)
+    if (std::ranges::find(tokens, text.ids[i]) != tokens.end()) text.document_ends.push_back(static_cast<int64_t>(i) + 1);
+}
+
+std::vector<int32_t> ids_of(const std::vector<std::string>& names, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (const std::string& name : names) ids.push_back(tokenizer.special_id(name));
+  return ids;
+}
+
+bool ends_with_document(const EncodedText& text) {
+  return !text.document_ends.empty() && text.document_ends.back() == static_cast<int64_t>(text.ids.size());
+}
+
+int64_t count_of(std::string_view part, std::string_view text) {
+  int64_t count = 0;
+  for (size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + part.size())) ++count;
+  return count;
+}
+
+std::string place_of(const InputPiece& piece) {
+  if (piece.first_byte == 0) return piece.path;
+  return fmt::format("{}: in the piece that starts at byte {}", piece.path, piece.first_byte);
+}
+
+}  // namespace
+
+DocumentEncoder::DocumentEncoder(std::shared_ptr<const Tokenizer> tokenizer, const EncoderOptions& options)
+    : tokenizer_(std::move(tokenizer)),
+      special_tokens_(options.special_tokens),
+      ends_(ends_of_documents(*tokenizer_)),
+      line_options_(line_options(*tokenizer_, options)) {}
+
+void DocumentEncoder::add_ids(std::span<const int32_t> ids, bool ignored, EncodedText& out) const {
+  if (ignored || !out.ignored.empty()) {
+    out.ignored.resize(out.ids.size());
+    out.ignored.resize(out.ids.size() + ids.size(), ignored ? 1 : 0);
+  }
+  out.ids.insert(out.ids.end(), ids.begin(), ids.end());
+}
+
+void DocumentEncoder::add_text(std::string_view text, bool ignored, EncodedText& out) const {
+  if (text.empty()) return;
+  if (!special_tokens_)
+    for (const std::string& end : ends_) out.facts.add_mark(end, count_of(end, text));
+  add_ids(special_tokens_ ? tokenizer_->encode_with_special(text) : tokenizer_->encode(text), ignored, out);
+}
+
+// Neighbouring texts are encoded as one, unless the loss ignores only one of them.
+void DocumentEncoder::add(const Document& document, EncodedText& out) const {
+  std::string text;
+  bool ignored = false;
+  const auto flush = [&] {
+    add_text(text, ignored, out);
+    text.clear();
+  };
+  for (const DocumentPart& part : document) {
+    const int32_t id = part.special ? tokenizer_->special_id(part.text) : -1;
+    const std::span<const int32_t> ids = id >= 0 ? std::span(&id, 1) : std::span(part.ids);
+    if (!ids.empty() || part.ignored != ignored) flush();
+    ignored = part.ignored;
+    if (ids.empty())
+      text += part.text;
+    else
+      add_ids(ids, ignored, out);
+  }
+  flush();
+  const auto end = static_cast<int64_t>(out.ids.size());
+  if (end > (out.document_ends.empty() ? 0 : out.document_ends.back())) out.document_ends.push_back(end);
+}
+
+// What ended a document at the end of the text is not ended twice.
+void DocumentEncoder::end_text(EncodedText& out) const {
+  const bool has_ended = ends_with_document(out);
+  if (has_ended) out.document_ends.pop_back();
+  add_ids(line_options_.frame.after, false, out);
+  const int32_t id = tokenizer_->special_id(line_options_.end_of_text);
+  if (id >= 0 && line_options_.end_of_each_text && !has_ended) add_ids(std::span(&id, 1), false, out);
+  out.document_ends.push_back(static_cast<int64_t>(out.ids.size()));
+}
+
+EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
+  EncodedText out;
+  if (piece.lines) {
+    const auto add_document = [&](const Document& document) {
+      const size_t before = out.document_ends.size(), tokens_before = out.ids.size();
+      add(document, out);
+      if (line_options_.kind == LineKind::Pair) return check_answer(out, before);
+      ++out.facts.documents;
+      if (!counts_some_after(out, tokens_before)) ++out.facts.without_targets;
+    };
+    for_each_document(piece, line_options_, add_document, &out.facts);
+    return out;
+  }
+  if (line_options_.kind == LineKind::Pair)
+    bad_file(
+        piece.path,
+        "is a text, which has no pairs of answers; use lines of JSON (.jsonl) with \"prompt\", \"chosen\" and \"rejected\"");
+  if (piece.begins_document) add_ids(line_options_.frame.before, false, out);
+  const size_t first = out.ids.size();
+  naming_place(place_of(piece), [&] { add_text(piece.text, false, out); });
+  if (special_tokens_) add_ends_after(ids_of(ends_, *tokenizer_), out, first);
+  if (!piece.ends_document) return out;
+  end_text(out);
+  return out;
+}
+
+void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
+                   const std::function<void(std::string_view text, bool special)>& work, LineKind lines) {
+  for (InputPiece piece; pieces.next(piece);) {
+    if (piece.lines)
+      for_each_document(piece, {.kind = lines, .chat_template = chat_template}, [&](const Document& document) {
+        for (const DocumentPart& part : document) work(part.text, part.special);
+      });
+    else
+      naming_place(place_of(piece), [&] { work(piece.text, false); });
+  }
+}
+
+void for_each_document(const InputPiece& piece, const LineOptions& options, const std::function<void(const Document&)>& work,
+                       LineFacts* facts) {
+  int64_t number = piece.first_line;
+  for (std::string_view rest = piece.text; !rest.empty(); ++number) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const auto add = [&] {
+      for (const Document& document : documents_of_line(line, options, facts)) work(document);
+    };
+    naming_place(fmt::format("{}: {} {}", piece.path, piece.objects ? "object" : "line", number), add, note_on(piece));
+  }
+}
+
+}  // namespace trivet::data

@@ -1,0 +1,48 @@
+// The architectures of Hugging Face's models that can be read and written. Each is one file: its keys of config.json, and where
+// it keeps the parameters of our model. To add one: a file that makes its Architecture, and an element of architectures().
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/checkpoint/tensor_source.h"
+#include "interchange/hugging_face/config_file.h"
+#include "model/description.h"
+
+namespace trivet::hugging_face {
+
+using OrderedJson = nlohmann::ordered_json;
+
+struct Architecture {
+  std::string_view model_type;  // in config.json
+  std::string_view class_name;  // what transformers calls the model with its LM head
+  // Before the names of all tensors but the LM head's. A file of the model without its head lacks it: "h.0.ln_1.weight".
+  std::string_view prefix;
+
+  // Returns the section "model" of our config.
+  OrderedJson (*read)(ConfigFile&);
+  // Says why such a model cannot be stored as this architecture: "model.qkv_bias is true". Empty: it can.
+  std::string (*obstacle)(const model::Description&);
+  // Adds the keys that say the same as the description.
+  void (*write)(const model::Description&, OrderedJson&);
+  // Where each of our parameters is.
+  checkpoint::MappedSource::Table (*weights)(const model::Description&);
+};
+
+// In the order in which export tries them: the first that can store a model stores it.
+std::span<const Architecture> architectures();
+// Throws ConfigError that lists the known ones.
+const Architecture& architecture_of(const std::string& model_type, const std::string& path);
+
+Architecture gpt2();
+Architecture llama();
+Architecture mistral();
+Architecture qwen2();
+Architecture qwen3();
+Architecture phi3();
+Architecture gemma2();
+Architecture gemma3();
+
+}  // namespace trivet::hugging_face

@@ -1,0 +1,48 @@
+// What the descendants of Llama have in common: most of their keys, and the names of their tensors.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "interchange/hugging_face/architecture.h"
+
+namespace trivet::hugging_face {
+
+// The values that an architecture's keys have if config.json does not state them.
+struct LlamaDefaults {
+  int64_t vocabulary, hidden, feed_forward, layers, heads;
+  int64_t key_value_heads = 0;  // 0: as many as heads
+  int64_t head_size = 0;        // 0: hidden / heads
+  int64_t positions;
+  double norm_epsilon, rotary_base;
+  double window_rotary_base = 0;   // 0: layers with a window have no base of their own
+  int64_t original_positions = 0;  // of the first training; 0: the file or its rotary keys state them, or there are none
+  bool tied_embedding = false;
+  bool only_longrope = false;  // the rotary scaling that it may have
+  bool rotary_share = false;   // it may rotate a part of each head
+  const char *activation_key = "hidden_act", *activation = "silu";
+};
+
+// What a descendant has that Llama has not.
+struct LlamaFeatures {
+  bool qkv_bias = false, qk_norm = false;  // every model has them
+  // A model may have them:
+  bool window = false, rotary_share = false;
+  bool only_longrope = false;  // and no other rotary scaling
+};
+
+// Reads the common keys and returns the section "model".
+OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults);
+// Reads sliding_window into the section "model": of all layers; null: none.
+void read_window(ConfigFile& file, std::optional<int64_t> fallback, OrderedJson& model);
+// Whether all layers have a window, by layer_types or max_window_layers; layers that differ are refused. `window`: the model
+// has one.
+bool layers_slide(ConfigFile& file, int64_t layers, bool window);
+// Reads the keys of the Qwen models that say which layers have a window: all or none.
+void read_windows_of_layers(ConfigFile& file, OrderedJson& model);
+void write_windows_of_layers(const model::Description& d, OrderedJson& json);
+std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures& features);
+void write_llama_like(const model::Description& d, OrderedJson& json);
+checkpoint::MappedSource::Table llama_like_weights(const model::Description& d);
+
+}  // namespace trivet::hugging_face

@@ -1,0 +1,92 @@
+#include "interchange/hugging_face/peft.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "core/error.h"
+#include "model/lora.h"
+
+namespace trivet::hugging_face {
+
+using checkpoint::MappedSource, checkpoint::TheirRows;
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+// Where the architecture keeps the weight of a place. Throws ConfigError if it shares a tensor with other places.
+const TheirRows& rows_of(const std::vector<TheirRows>& all, const model::AdapterPlace& place,
+                         const Architecture& architecture) {
+  const size_t segment = place.segment < 0 ? 0 : static_cast<size_t>(place.segment);
+  const bool fits = place.segment < 0 ? all.size() == 1 : segment < all.size();
+  const bool shared = fits && std::ranges::count(all, all[segment].tensor, &TheirRows::tensor) > 1;
+  if (!fits || shared || (place.segment >= 0 && all.size() == 1))
+    throw ConfigError(fmt::format(
+        "--lora peft: \"{}\" keeps {} in one matrix with others, for which PEFT has one adapter; use --lora merged, or another "
+        "--architecture",
+        architecture.model_type, place.theirs));
+  return all[segment];
+}
+
+// The names that adapter_config.json lists: the end of a name, after the block, if every block has an adapter there, since PEFT
+// takes a target for the end of a name; otherwise whole names.
+std::vector<std::string> target_modules(const std::map<std::string, std::set<std::string>>& modules_of_end, int64_t blocks) {
+  std::vector<std::string> targets;
+  for (const auto& [end, modules] : modules_of_end)
+    if (static_cast<int64_t>(modules.size()) == blocks)
+      targets.push_back(end);
+    else
+      targets.insert(targets.end(), modules.begin(), modules.end());
+  return targets;
+}
+
+std::string config_text(const model::Lora& lora, const std::vector<std::string>& targets, bool transposed,
+                        const std::string& base_model) {
+  OrderedJson json{{"peft_type", "LORA"},
+                   {"task_type", "CAUSAL_LM"},
+                   {"base_model_name_or_path", nullptr},
+                   {"r", lora.rank},
+                   {"lora_alpha", lora.alpha},
+                   {"lora_dropout", 0.0},
+                   {"target_modules", targets},
+                   {"bias", "none"},
+                   {"fan_in_fan_out", transposed},
+                   {"init_lora_weights", true},
+                   {"use_rslora", false},
+                   {"use_dora", false},
+                   {"modules_to_save", nullptr},
+                   {"inference_mode", true}};
+  if (!base_model.empty()) json["base_model_name_or_path"] = base_model;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace
+
+PeftAdapters peft_adapters(const Architecture& architecture, const model::Description& description,
+                           const std::string& base_model) {
+  const MappedSource::Table weights = architecture.weights(description);
+  const model::AdaptedPlaces places = model::adapted_places(description);
+  PeftAdapters adapters;
+  std::map<std::string, std::set<std::string>> modules_of_end;
+  bool transposed = false;
+  for (size_t block = 0; block < places.size(); ++block)
+    for (const model::AdapterPlace* place : places[block]) {
+      const std::string linear = fmt::format("blocks.{}.{}.", block, place->linear);
+      const std::string ours = place->part.empty() ? linear : fmt::format("{}{}.", linear, place->part);
+      const TheirRows& rows = rows_of(weights.at(linear + "weight"), *place, architecture);
+      const std::string module = rows.tensor.substr(0, rows.tensor.size() - kWeight.size());
+      transposed = transposed || rows.transposed;
+      adapters.tensors["base_model.model." + module + ".lora_A.weight"] = {{ours + "lora_a"}};
+      adapters.tensors["base_model.model." + module + ".lora_B.weight"] = {{ours + "lora_b"}};
+      const std::string number = fmt::format(".{}.", block);
+      modules_of_end[module.substr(module.find(number) + number.size())].insert(module);
+    }
+  adapters.config = config_text(description.lora, target_modules(modules_of_end, description.layers), transposed, base_model);
+  return adapters;
+}
+
+}  // namespace trivet::hugging_face

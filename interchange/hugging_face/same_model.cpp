@@ -1,0 +1,43 @@
+#include "interchange/hugging_face/same_model.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string>
+
+#include "engine/config/config.h"
+#include "engine/config/explain.h"
+
+namespace trivet::hugging_face {
+namespace {
+
+Config config_of(const model::Description& description) {
+  Config config;
+  config.model = model::with_defaults(description);
+  config.vocabulary.kind = VocabularyKind::Size;
+  return config;
+}
+
+}  // namespace
+
+std::string model_difference(const model::Description& ours, const model::Description& weights) {
+  Config here = config_of(ours);
+  Config there = config_of(weights);
+  here.model.dropout = there.model.dropout;
+  here.model.initializer_range = there.model.initializer_range;
+  if (here.model.vocabulary_size == 0 || there.model.vocabulary_size == 0)
+    here.model.vocabulary_size = there.model.vocabulary_size = 0;
+  if (here.model.type == model::Type::Llama && here.model.sequence_length < there.model.sequence_length)
+    here.model.sequence_length = there.model.sequence_length;
+  if (!there.model.lora.enabled()) here.model.lora = there.model.lora;  // new adapters come to the weights
+  std::set<std::string> unused;
+  for (const ExplainedKey& key : explain(there))
+    if (!key.without_effect.empty()) unused.insert(key.path);
+  std::string text;
+  for (const ConfigDifference& difference : diff(here, there))
+    if (difference.path.starts_with("model.") && !unused.contains(difference.path))
+      text += fmt::format("{}{} is {}, not {}", text.empty() ? "" : "; ", difference.path, difference.before, difference.after);
+  return text;
+}
+
+}  // namespace trivet::hugging_face

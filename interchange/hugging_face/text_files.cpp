@@ -1,0 +1,192 @@
+#include "interchange/hugging_face/text_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/bounded_json.h"
+#include "core/enum_names.h"
+#include "data/chat_template.h"
+#include "data/tokenizer.h"
+#include "interchange/hugging_face/architecture.h"
+
+namespace trivet::hugging_face {
+namespace {
+
+constexpr const char* kChatMl =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+constexpr const char* kLlama2 =
+    "{% set system = '' %}{% set turns = messages %}{% if messages[0]['role'] == 'system' %}"
+    "{% set system = '<<SYS>>\\n' + messages[0]['content'] + '\\n<</SYS>>\\n\\n' %}{% set turns = messages[1:] %}{% endif %}"
+    "{% for message in turns %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('messages of user and assistant must take turns') }}{% endif %}"
+    "{% if message['role'] == 'user' %}"
+    "{{ '<s>[INST] ' + ((system if loop.first else '') + message['content']).strip() + ' [/INST]' }}"
+    "{% else %}{{ ' ' + message['content'].strip() + ' </s>' }}{% endif %}{% endfor %}";
+constexpr const char* kLlama3 =
+    "{{ '<|begin_of_text|>' }}{% for message in messages %}"
+    "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'].strip() + '<|eot_id|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}";
+
+constexpr const char* kTemplateFile = "chat_template.jinja";
+constexpr const char* kTemplateKey = "chat_template";  // in tokenizer_config.json
+
+OrderedJson ids_as_json(const std::vector<int32_t>& ids) {
+  if (ids.empty()) return nullptr;
+  return ids.size() == 1 ? OrderedJson(ids[0]) : OrderedJson(ids);
+}
+
+bool names_id(const OrderedJson& json, int32_t id) {
+  const auto found = json.find("eos_token_id");
+  if (found == json.end()) return false;
+  return found->is_array() ? std::find(found->begin(), found->end(), OrderedJson(id)) != found->end() : *found == id;
+}
+
+// Puts the id in front of those at which generation stops.
+void stop_at(OrderedJson& json, int32_t id) {
+  OrderedJson ids = OrderedJson::array({id});
+  if (const auto found = json.find("eos_token_id"); found != json.end() && !found->is_null())
+    for (const OrderedJson& other : found->is_array() ? *found : OrderedJson::array({*found})) ids.push_back(other);
+  json["eos_token_id"] = ids.size() == 1 ? ids[0] : ids;
+}
+
+std::string text_of(const OrderedJson& json) { return json.dump(2) + "\n"; }
+
+OrderedJson object_in(const std::map<std::string, std::string>& files, const std::string& name) {
+  const auto found = files.find(name);
+  const bool usable = found != files.end() && json_excess(found->second, {.levels = 64}).empty();
+  OrderedJson json = usable ? OrderedJson::parse(found->second, nullptr, false) : OrderedJson();
+  return json.is_object() ? json : OrderedJson::object();
+}
+
+// "": none is stated, or several.
+std::string template_of(const OrderedJson& tokenizer_config) {
+  const auto found = tokenizer_config.find(kTemplateKey);
+  return found != tokenizer_config.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// Whether a template writes the special tokens of ours.
+bool writes_tokens_of(const std::string& jinja, ChatTemplate chat_template) {
+  const std::vector<std::string> names = data::special_tokens_of(chat_template);
+  const bool brackets = chat_template == ChatTemplate::Llama2;  // others have its <s> as bos_token
+  if (brackets) return jinja.find("[INST]") != std::string::npos;
+  return std::ranges::all_of(
+      names, [&](const std::string& name) { return name == "<|begin_of_text|>" || jinja.find(name) != std::string::npos; });
+}
+
+}  // namespace
+
+TextTokens text_tokens_of(const std::string& text, ChatTemplate chat_template) {
+  TextTokens tokens;
+  if (text.empty()) return tokens;
+  const auto tokenizer = data::tokenizer_from_text(text, "the tokenizer in the checkpoint");
+  const auto add_end = [&](const std::string& name) {
+    const int32_t id = name.empty() ? -1 : tokenizer->special_id(name);
+    if (id < 0 || std::ranges::find(tokens.end_ids, id) != tokens.end_ids.end()) return;
+    if (tokens.end.empty()) tokens.end = name;
+    tokens.end_ids.push_back(id);
+  };
+  if (chat_template != ChatTemplate::None) add_end(data::end_of_answer(chat_template));
+  add_end(data::end_of_text_of(*tokenizer));
+  tokens.begin = data::begin_of_text_of(*tokenizer);
+  tokens.begin_id = tokens.begin.empty() ? -1 : tokenizer->special_id(tokens.begin);
+  if (tokens.begin_id < 0) tokens.begin.clear();
+  return tokens;
+}
+
+std::string jinja_of(ChatTemplate chat_template) {
+  switch (chat_template) {
+    case ChatTemplate::ChatMl: return kChatMl;
+    case ChatTemplate::Llama2: return kLlama2;
+    case ChatTemplate::Llama3: return kLlama3;
+    case ChatTemplate::None: break;
+  }
+  return "";
+}
+
+ChatTemplate chat_template_in(FileSystem& files, const std::string& folder) {
+  constexpr int64_t kLimitBytes = int64_t{16} << 20;
+  constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+  std::map<std::string, std::string> texts;
+  for (const char* name : {kTemplateFile, kTokenizerConfig})
+    if (const std::string path = folder + "/" + name; files.kind(path) == EntryKind::File)
+      texts[name] = read_text(files, path, kLimitBytes);
+  const std::string text =
+      texts.contains(kTemplateFile) ? texts[kTemplateFile] : template_of(object_in(texts, kTokenizerConfig));
+  for (const ChatTemplate ours : {ChatTemplate::ChatMl, ChatTemplate::Llama2, ChatTemplate::Llama3})
+    if (text == jinja_of(ours)) return ours;
+  return ChatTemplate::None;
+}
+
+void write_token_ids(const TextTokens& tokens, OrderedJson& json) {
+  json["bos_token_id"] = tokens.begin_id < 0 ? OrderedJson() : OrderedJson(tokens.begin_id);
+  json["eos_token_id"] = ids_as_json(tokens.end_ids);
+}
+
+std::string generation_config_text(const TextTokens& tokens) {
+  OrderedJson json = OrderedJson::object();
+  write_token_ids(tokens, json);
+  return text_of(json);
+}
+
+std::string tokenizer_config_text(const TextTokens& tokens, const std::string& tokenizer_file, ChatTemplate chat_template,
+                                  int64_t sequence_length) {
+  const bool sentencepiece = tokenizer_file == "tokenizer.model";
+  OrderedJson json = OrderedJson::object();
+  json["tokenizer_class"] = sentencepiece ? "LlamaTokenizer" : "PreTrainedTokenizerFast";
+  if (sentencepiece) json["legacy"] = false;
+  if (!tokens.begin.empty()) json["bos_token"] = tokens.begin;
+  if (!tokens.end.empty()) json["eos_token"] = tokens.end;
+  json["clean_up_tokenization_spaces"] = false;
+  json["model_max_length"] = sequence_length;
+  if (chat_template != ChatTemplate::None) json[kTemplateKey] = jinja_of(chat_template);
+  return text_of(json);
+}
+
+std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, std::string& config_json,
+                                           std::map<std::string, std::string>& files) {
+  std::vector<std::string> changes;
+  if (chat_template == ChatTemplate::None) return changes;
+  const std::string name_of_template(name_of(chat_template));
+  OrderedJson of_tokenizer = object_in(files, "tokenizer_config.json");
+  bool tokenizer_changed = false;
+  const std::string end = data::end_of_answer(chat_template);
+  OrderedJson config = OrderedJson::parse(config_json), generation = object_in(files, "generation_config.json");
+  const OrderedJson& decides = generation.contains("eos_token_id") ? generation : config;
+  if (tokens.end == end && !names_id(decides, tokens.end_ids[0])) {
+    stop_at(config, tokens.end_ids[0]);
+    config_json = text_of(config);
+    if (!generation.empty()) {
+      stop_at(generation, tokens.end_ids[0]);
+      files["generation_config.json"] = text_of(generation);
+    }
+    of_tokenizer["eos_token"] = end;
+    tokenizer_changed = true;
+    changes.push_back(
+        fmt::format("generation stops at {}, too, with which answers of data.chat_template \"{}\" end", end, name_of_template));
+  }
+  const std::string old = files.contains(kTemplateFile) ? files[kTemplateFile] : template_of(of_tokenizer);
+  if (!writes_tokens_of(old, chat_template)) {
+    files.erase(kTemplateFile);
+    of_tokenizer[kTemplateKey] = jinja_of(chat_template);
+    tokenizer_changed = true;
+    changes.push_back(fmt::format("the chat template is that of the training, \"{}\"{}", name_of_template,
+                                  old.empty() ? "" : ", instead of the one in --like"));
+  }
+  if (tokenizer_changed) files["tokenizer_config.json"] = text_of(of_tokenizer);
+  return changes;
+}
+
+ChatTemplate template_with_tokens_of(const std::string& text) {
+  if (text.empty()) return ChatTemplate::None;
+  const auto tokenizer = data::tokenizer_from_text(text, "the tokenizer in the checkpoint");
+  for (const ChatTemplate candidate : {ChatTemplate::ChatMl, ChatTemplate::Llama3})
+    if (std::ranges::all_of(data::special_tokens_of(candidate),
+                            [&](const std::string& name) { return tokenizer->special_id(name) >= 0; }))
+      return candidate;
+  return ChatTemplate::None;
+}
+
+}  // namespace trivet::hugging_face
