@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/enum_names.h"
+#include "core/operation.h"
 #include "core/stream.h"
 #include "core/tensor_view.h"
 
@@ -30,7 +31,7 @@ namespace trivet::comm {
 // of such a tree over its own terms, the bits do not depend on how many ranks share all the terms.
 enum class ReduceOp : uint8_t { Sum, Max, TreeSum };
 
-enum class Operation : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast, AllToAll, AllToAllV, Send, Receive, Barrier };
+using trivet::Operation;  // core/operation.h, for those who only name operations
 }  // namespace trivet::comm
 
 namespace trivet {
@@ -38,19 +39,6 @@ template <>
 struct EnumNames<comm::ReduceOp> {
   static constexpr std::array<std::pair<std::string_view, comm::ReduceOp>, 3> table{
       {{"sum", comm::ReduceOp::Sum}, {"max", comm::ReduceOp::Max}, {"tree_sum", comm::ReduceOp::TreeSum}}};
-};
-template <>
-struct EnumNames<comm::Operation> {
-  static constexpr std::array<std::pair<std::string_view, comm::Operation>, 9> table{
-      {{"all_reduce", comm::Operation::AllReduce},
-       {"reduce_scatter", comm::Operation::ReduceScatter},
-       {"all_gather", comm::Operation::AllGather},
-       {"broadcast", comm::Operation::Broadcast},
-       {"all_to_all", comm::Operation::AllToAll},
-       {"all_to_all_v", comm::Operation::AllToAllV},
-       {"send", comm::Operation::Send},
-       {"receive", comm::Operation::Receive},
-       {"barrier", comm::Operation::Barrier}}};
 };
 }  // namespace trivet
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "data/batch_layout.h"
+#include "core/batch_layout.h"
 #include "data/sample_source.h"
 #include "data/sampler.h"
 

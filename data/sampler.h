@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "data/batch_layout.h"
+#include "core/batch_layout.h"
 #include "data/sample_order.h"
 #include "engine/config/run_config.h"
 

@@ -22,7 +22,7 @@ const RankPlan& Plan::rank(const Coordinates& coordinates) const {
   return *found;
 }
 
-data::BatchLayout Plan::batch_layout(int world_rank) const {
+BatchLayout Plan::batch_layout(int world_rank) const {
   return {.micro_batch = batch.micro_batch_size,
           .accumulation = batch.gradient_accumulation_steps,
           .data_size = mesh.size(batch_axes()),

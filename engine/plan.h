@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "data/batch_layout.h"
+#include "core/batch_layout.h"
 #include "engine/channel_table.h"
 #include "engine/config/config.h"
 #include "engine/mesh.h"
@@ -33,7 +33,7 @@ struct Plan {
 
   const RankPlan& rank(int world_rank) const { return rank(mesh.coordinates_of(world_rank)); }
   const RankPlan& rank(const Coordinates& coordinates) const;
-  data::BatchLayout batch_layout(int world_rank) const;
+  BatchLayout batch_layout(int world_rank) const;
   Sharding sharding() const { return sharding_of(config, mesh); }
   int shards(Sharing sharing) const;  // ranks over which ZeRO divides parameters that are shared like this
   const RankPlan& heaviest() const;   // most memory

@@ -20,7 +20,7 @@ class Batches {
   Batches(const Config& config, std::shared_ptr<const data::SampleSource> samples, std::shared_ptr<const data::Sampler> sampler,
           const Plan& plan, int rank);
 
-  const data::BatchLayout& layout() const { return loader_.layout(); }
+  const BatchLayout& layout() const { return loader_.layout(); }
   const data::Sampler& sampler() const { return *sampler_; }
   int64_t samples() const { return samples_->samples(); }  // of the training data
   // Goes on with these samples, in this order. What earlier steps read must be the same.

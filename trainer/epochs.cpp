@@ -10,7 +10,7 @@ namespace trivet::trainer {
 std::shared_ptr<const data::Sampler> make_sampler(const Config& config, const data::SampleSource& train, const Plan& plan,
                                                   const data::Admissions* admissions) {
   const auto seed = static_cast<uint64_t>(config.training.seed);
-  const data::BatchLayout layout = plan.batch_layout(0);
+  const BatchLayout layout = plan.batch_layout(0);
   if (admissions) return std::make_shared<data::CurriculumSampler>(*admissions, seed, config.data.shuffle, layout);
   if (config.data.grows) return std::make_shared<data::EndlessSampler>(train.epoch_sizes(), seed, config.data.shuffle, layout);
   return data::make_sampler(config.data, train.sizes_of_sources(), seed, layout, config.source);

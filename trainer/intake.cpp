@@ -11,9 +11,9 @@
 #include "core/log.h"
 #include "data/data_error.h"
 #include "engine/checkpoint/loaded_step.h"
-#include "engine/same_on_all_ranks.h"
 #include "report/monitor/number_text.h"
 #include "trainer/epochs.h"
+#include "trainer/files_of_run.h"
 #include "trainer/run.h"
 
 namespace trivet::trainer {
@@ -115,7 +115,7 @@ std::unique_ptr<data::GrowingData> open_growing_data(const Config& config, comm:
 Intake::Intake(Run& run) : run_(run), data_(run.data->growing()) {}
 
 int64_t Intake::last_epoch_of(int64_t step) const {
-  const data::BatchLayout& layout = run_.batches.layout();
+  const BatchLayout& layout = run_.batches.layout();
   const int64_t microbatches = layout.global_batch() / layout.micro_batch;
   return run_.batches.sampler().visit(step, microbatches - 1, layout.micro_batch - 1).epoch;
 }

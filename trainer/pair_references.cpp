@@ -40,7 +40,7 @@ class AnswerReader final : public LogitsReader {
 
 // Each number comes from one rank, the first tensor rank of the last stage that has the pair; the others contribute zeros.
 ReferenceTable log_probabilities(Engine& engine, comm::World& world, const std::shared_ptr<const data::SampleSource>& pairs) {
-  const data::BatchLayout layout = engine.plan().batch_layout(world.rank());
+  const BatchLayout layout = engine.plan().batch_layout(world.rank());
   const data::EvaluationLoader loader(pairs, layout.micro_batch);
   const int64_t rounds = (loader.batches() + layout.data_size - 1) / layout.data_size;
   ReferenceTable table(static_cast<size_t>(pairs->spec().reference_of(pairs->samples()).elements()));

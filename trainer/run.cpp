@@ -7,9 +7,9 @@
 #include "core/error.h"
 #include "data/counted_targets.h"
 #include "engine/config/vocabulary_rows.h"
-#include "engine/same_on_all_ranks.h"
 #include "model/family.h"
 #include "trainer/epochs.h"
+#include "trainer/files_of_run.h"
 #include "trainer/intake.h"
 
 namespace trivet::trainer {

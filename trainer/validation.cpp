@@ -50,7 +50,7 @@ bool Validation::make_up() {
 }
 
 StepResult evaluate_on(const data::EvaluationLoader& loader, Run& run, Predictions* predictions) {
-  const data::BatchLayout& layout = run.batches.layout();
+  const BatchLayout& layout = run.batches.layout();
   const int64_t rounds = (loader.batches() + layout.data_size - 1) / layout.data_size;
   data::HostMicrobatch batch;
   const auto next = [&](int64_t round) {

@@ -6,7 +6,7 @@
 #include <array>
 #include <string_view>
 
-#include "comm/process_group.h"
+#include "core/operation.h"
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -104,7 +104,7 @@ void set_logged_operations(Config& config, const JsonNode& node) {
   names.clear();
   for (const JsonNode& item : node.items) {
     const std::string name = operation_of(item.text);
-    const std::vector<std::string> known = names_of<comm::Operation>();
+    const std::vector<std::string> known = names_of<Operation>();
     if (item.kind != JsonKind::String || std::find(known.begin(), known.end(), name) == known.end())
       throw std::invalid_argument(fmt::format("use a list of \"{}\"", fmt::join(known, "\", \"")));
     names.push_back(name);

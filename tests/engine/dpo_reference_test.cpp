@@ -111,7 +111,7 @@ DpoTrace train_dpo_on_rank(const DpoRun& run, comm::World& world) {
       run.reference.empty()
           ? references.train()
           : std::make_shared<data::ReferencedSource>(data->train(), std::make_shared<data::ReferenceTable>(run.reference));
-  const data::BatchLayout layout = engine.plan().batch_layout(world.rank());
+  const BatchLayout layout = engine.plan().batch_layout(world.rank());
   const data::MicrobatchLoader loader(pairs, data::SampleOrder(pairs->samples(), 1, config.data.shuffle), layout);
   DpoTrace trace{.reference = table_of(*pairs)};
   for (int64_t step = 0; step < run.steps; ++step)

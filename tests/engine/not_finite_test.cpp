@@ -74,7 +74,7 @@ std::string first_of(const SpoiledStep& run, std::vector<std::optional<NotFinite
     const std::vector<int32_t> tokens(shape.elements(), 3);
     const ConstTensorView view{tokens.data(), DType::Int32, shape};
     std::vector<Microbatch> batch;
-    const data::BatchLayout layout = plan.batch_layout(world.rank());
+    const BatchLayout layout = plan.batch_layout(world.rank());
     for (int64_t m = 0; m < plan.batch.gradient_accumulation_steps; ++m)
       batch.push_back({view, view, m * layout.data_size + layout.data_rank});
     EXPECT_TRUE(engine.train_batch(batch).skipped);

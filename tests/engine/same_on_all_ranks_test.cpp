@@ -12,6 +12,7 @@
 #include "engine/config/load.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/config_checks.h"
+#include "trainer/files_of_run.h"
 
 namespace trivet {
 namespace {
@@ -107,7 +108,7 @@ TEST(ContentsOfFiles, AreOfEveryFileThatTheConfigNames) {
   config.pipeline.cost_file = folder.write("costs.json", "[]");
   const auto dataset =
       data::text_data({std::make_shared<OneToken>(), std::make_shared<OneToken>(), data::bytes_tokenizer(), 256}, 1);
-  const Files files = contents_of_files(config, *dataset);
+  const Files files = trainer::contents_of_files(config, *dataset);
   std::vector<std::string> keys;
   for (const FileContent& file : files) keys.push_back(file.key + " " + file.path);
   EXPECT_THAT(keys, ElementsAre("data.train train.tokens", "data.validation validation.tokens", "model.vocabulary train.tokens",
@@ -117,9 +118,9 @@ TEST(ContentsOfFiles, AreOfEveryFileThatTheConfigNames) {
   EXPECT_THAT(files[3].digest, HasSubstr("3 bytes, xxh3 "));
   const std::string before = files[3].digest;
   folder.write("schedule", "0B0");
-  EXPECT_NE(contents_of_files(config, *dataset)[3].digest, before);
+  EXPECT_NE(trainer::contents_of_files(config, *dataset)[3].digest, before);
   std::filesystem::remove_all(folder.path());
-  EXPECT_THROW(contents_of_files(config, *dataset), ConfigError);
+  EXPECT_THROW(trainer::contents_of_files(config, *dataset), ConfigError);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-namespace trivet::data {
+namespace trivet {
 
 // global batch = micro batch x accumulation x data size
 struct BatchLayout {
@@ -26,4 +26,4 @@ constexpr int64_t first_sample_of(const BatchLayout& layout, int64_t m) {
   return (m * layout.data_size + layout.data_rank) * layout.micro_batch;
 }
 
-}  // namespace trivet::data
+}  // namespace trivet
