@@ -19,5 +19,6 @@
 #include "model/check_gradients.h"         // checks the gradients of your own layers
 #include "model/model.h"                   // GPT and Llama style models, or a list of your own layers
 #include "trainer/load_with_model.h"       // a config whose model is that of a folder of Hugging Face's
+#include "trainer/open_data.h"             // the data that a config names
 #include "trainer/trainer.h"               // a complete job, as `trivet train` runs it
 #include "zero/parameter_group.h"          // only the sharding, for trainers with their own model

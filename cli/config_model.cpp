@@ -4,6 +4,7 @@
 #include "engine/config/vocabulary_rows.h"
 #include "engine/plan.h"
 #include "model/family.h"
+#include "trainer/open_data.h"
 
 namespace trivet::cli {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 int64_t vocabulary_size(const Config& config) {
   if (config.vocabulary.kind == VocabularyKind::Size) return config.model.vocabulary_size;
   if (config.vocabulary.kind == VocabularyKind::Bytes) return 256;
-  return data::open_sources(data::data_options(config))[0].vocabulary_size;
+  return data::open_sources(trainer::data_options(config))[0].vocabulary_size;
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "data/document.h"
-#include "engine/config/run_config.h"
+#include "data/options.h"
 
 namespace trivet::data {
 

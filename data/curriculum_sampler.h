@@ -1,12 +1,26 @@
-// The samples that a curriculum chooses (admission.h), in the order of its rounds (admitted_order.h). An epoch is as many
-// places as the data has samples, whichever of them were read.
+// The samples that a curriculum chooses (trainer/admission.h), in the order of its rounds (admitted_order.h). An epoch is as
+// many places as the data has samples, whichever of them were read.
 #pragma once
 
-#include "data/admission.h"
+#include <cstdint>
+#include <vector>
+
 #include "data/admitted_order.h"
 #include "data/sampler.h"
 
 namespace trivet::data {
+
+// From this step on (counted from 0), so many samples are admitted.
+struct AdmittingStep {
+  int64_t step = 0, samples = 0;
+  bool operator==(const AdmittingStep&) const = default;
+};
+
+struct Admissions {
+  std::vector<int64_t> samples;      // in the order in which they are admitted, in each step by their numbers; others never are
+  std::vector<AdmittingStep> steps;  // in ascending order; the first is step 0, if any sample is admitted in it
+  int64_t all = 0;                   // samples of the data
+};
 
 class CurriculumSampler final : public Sampler {
  public:

@@ -21,7 +21,6 @@
 #include "data/text_file.h"
 #include "data/token_array.h"
 #include "data/token_file.h"
-#include "engine/config/config.h"
 
 namespace trivet::data {
 namespace {
@@ -396,16 +395,6 @@ void note_validation_that_is_trained_on(std::span<Dataset> datasets) {
 }
 
 }  // namespace
-
-DataOptions data_options(const Config& config) {
-  return {.data = config.data,
-          .vocabulary = config.vocabulary.kind,
-          .tokenizer_file = config.vocabulary.tokenizer_file,
-          .vocabulary_size = config.model.vocabulary_size,
-          .pairs = config.model.objective == model::Objective::Dpo,
-          .needs_prompts = config.model.objective == model::Objective::Sft,
-          .source = config.source};
-}
 
 int64_t training_tokens(int64_t tokens, double validation_fraction) {
   return static_cast<int64_t>(std::floor(static_cast<double>(tokens) * (1.0 - validation_fraction)));

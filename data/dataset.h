@@ -10,13 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "data/options.h"
 #include "data/token_sequence.h"
 #include "data/tokenizer.h"
-#include "engine/config/run_config.h"
-
-namespace trivet {
-struct Config;
-}
 
 namespace trivet::data {
 
@@ -29,8 +25,6 @@ struct DataOptions {
   bool needs_prompts = false;       // data that mark none are refused
   std::string source = "";          // the config's file name, for messages
 };
-
-DataOptions data_options(const Config& config);
 
 struct Dataset {
   std::shared_ptr<TokenSequence> train;

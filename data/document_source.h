@@ -13,9 +13,9 @@
 #include <memory>
 #include <vector>
 
+#include "data/options.h"
 #include "data/sample_source.h"
 #include "data/token_sequence.h"
-#include "engine/config/run_config.h"
 
 namespace trivet::data {
 

@@ -13,7 +13,6 @@
 #include "data/hash.h"
 #include "data/mixture.h"
 #include "data/token_file.h"
-#include "engine/config/config.h"
 
 namespace trivet::data {
 namespace {
@@ -50,8 +49,8 @@ class GrownSource final : public SampleSource {
   std::vector<EpochSize> epoch_sizes_;
 };
 
-DataOptions options_of(const Config& config) {
-  DataOptions options = data_options(config);
+// No file that was taken up later could be held out.
+DataOptions without_held_out(DataOptions options) {
   options.data.validation_fraction = 0;
   return options;
 }
@@ -65,8 +64,9 @@ void check_name(const std::string& folder, const std::string& name) {
 
 }  // namespace
 
-GrowingData::GrowingData(const Config& config) : options_(options_of(config)), sequence_length_(config.model.sequence_length) {
-  const std::string& train = config.data.train;
+GrowingData::GrowingData(DataOptions options, int64_t sequence_length)
+    : options_(without_held_out(std::move(options))), sequence_length_(sequence_length) {
+  const std::string& train = options_.data.train;
   const fs::path path(train);
   std::error_code error;
   if (fs::is_directory(path, error)) {
@@ -80,7 +80,7 @@ GrowingData::GrowingData(const Config& config) : options_(options_of(config)), s
   if (!names_tokens || !fs::is_directory(folder_, error))
     throw DataError(ExitCode::Usage,
                     fmt::format("{}data.train: \"{}\" is not accepted with data.grows: {}",
-                                config.source.empty() ? "" : config.source + ": ", printable(train),
+                                options_.source.empty() ? "" : options_.source + ": ", printable(train),
                                 names_tokens ? fmt::format("there is no folder \"{}\"", printable(folder_))
                                              : "name a folder of .tokens files, or some of them: \"folder/web-*.tokens\""));
 }

@@ -30,8 +30,8 @@ struct TakenFile {
 
 class GrowingData final : public TrainingData {
  public:
-  // Opens no file. Throws DataError if config.data.train is neither a folder nor a name such as "folder/web-*.tokens".
-  explicit GrowingData(const Config& config);
+  // Opens no file. Throws DataError if options.data.train is neither a folder nor a name such as "folder/web-*.tokens".
+  GrowingData(DataOptions options, int64_t sequence_length);
 
   const std::string& folder() const { return folder_; }
   // The names of files that were not taken up, in order. Hidden files and folders are left out. Throws DataError if the folder

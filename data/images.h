@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/run_config.h"
+#include "data/options.h"
 
 namespace trivet::data {
 

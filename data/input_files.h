@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "data/file_kind.h"
-#include "engine/config/run_config.h"
+#include "data/options.h"
 
 namespace trivet::data {
 

@@ -20,8 +20,8 @@
 
 #include "data/document.h"
 #include "data/line_facts.h"
+#include "data/options.h"
 #include "data/tokenizer.h"
-#include "engine/config/run_config.h"
 
 namespace trivet::data {
 

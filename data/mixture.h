@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "data/options.h"
 #include "data/sample_order.h"
 #include "data/sample_source.h"
 #include "data/sampler.h"
-#include "engine/config/run_config.h"
 
 namespace trivet::data {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/config/run_config.h"
+#include "data/options.h"
 
 namespace trivet::data {
 

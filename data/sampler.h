@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/batch_layout.h"
+#include "data/options.h"
 #include "data/sample_order.h"
-#include "engine/config/run_config.h"
 
 namespace trivet::data {
 

@@ -4,9 +4,9 @@
 
 #include <memory>
 
+#include "data/options.h"
 #include "data/sample_source.h"
 #include "data/token_sequence.h"
-#include "engine/config/run_config.h"
 
 namespace trivet::data {
 

@@ -43,9 +43,4 @@ std::unique_ptr<TrainingData> text_data(Dataset dataset, int64_t sequence_length
 std::unique_ptr<TrainingData> mixed_data(std::vector<std::unique_ptr<TrainingData>> parts,
                                          const std::vector<DataSource>& sources);
 
-// What config.data names, for models of text and of images. Throw DataError for files that are not what the model reads.
-std::unique_ptr<TrainingData> open_text_data(const Config& config);
-// `places`: numbers of a target of the model; more than one for texts.
-std::unique_ptr<TrainingData> open_image_data(const Config& config, int64_t places = 1);
-
 }  // namespace trivet::data

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "data/admission.h"
+#include "data/curriculum_sampler.h"
 #include "data/sample_source.h"
 #include "data/sampler.h"
 #include "engine/config/config.h"

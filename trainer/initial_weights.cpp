@@ -20,6 +20,7 @@
 #include "interchange/hugging_face/pretrained_model.h"
 #include "interchange/hugging_face/same_model.h"
 #include "trainer/new_adapters.h"
+#include "trainer/open_data.h"
 #include "trainer/resume.h"
 #include "trainer/saved_model.h"
 #include "trainer/stopwatch.h"
@@ -99,7 +100,7 @@ std::vector<std::string> keys_of(const SavedModel& initial) {
 // How many tokens texts have, if that is known without the tokenizer of a model; 0: it is not, or there are no texts here.
 int64_t tokens_of(const Config& config) {
   if (config.vocabulary.kind == VocabularyKind::Bytes) return kBytes;
-  const data::DataOptions options = data::data_options(config);
+  const data::DataOptions options = trainer::data_options(config);
   if (config.vocabulary.kind != VocabularyKind::Characters || !data::reads_texts(options)) return 0;
   try {
     return data::open_sources(options)[0].vocabulary_size;
@@ -130,7 +131,7 @@ void settle_with_weights(const std::string& path, Config& config) {
   if (config.vocabulary.kind == VocabularyKind::Characters && initial.step() &&
       initial.config().vocabulary.kind == VocabularyKind::Characters && !initial.tokenizer_path().empty())
     config.vocabulary = {VocabularyKind::Tokenizer, initial.tokenizer_path()};
-  if (!data::reads_texts(data::data_options(config))) return;
+  if (!data::reads_texts(trainer::data_options(config))) return;
   check_same_vocabulary(initial, path, config, tokens_of(config));
   if (config.vocabulary.kind != VocabularyKind::Size || config.model.vocabulary_size != rows) return;
   const std::string tokenizer = initial.tokenizer_path();

@@ -14,6 +14,7 @@
 #include "report/monitor/number_text.h"
 #include "trainer/epochs.h"
 #include "trainer/files_of_run.h"
+#include "trainer/open_data.h"
 #include "trainer/run.h"
 
 namespace trivet::trainer {
@@ -103,7 +104,7 @@ comm::Participants all_of(comm::World& world) { return comm::over_group(world.gr
 }  // namespace
 
 std::unique_ptr<data::GrowingData> open_growing_data(const Config& config, comm::World& world) {
-  auto data = std::make_unique<data::GrowingData>(config);
+  auto data = std::make_unique<data::GrowingData>(data_options(config), config.model.sequence_length);
   if (!take_up_new_files(*data, 0, all_of(world)))
     throw DataError(ExitCode::Usage,
                     fmt::format("{}: data.train: \"{}\" has no complete .tokens file yet; start when there is one",

@@ -22,6 +22,7 @@
 #include "report/monitor/number_text.h"
 #include "report/monitor/tensorboard.h"
 #include "report/read_run.h"
+#include "trainer/admission.h"
 #include "trainer/epochs.h"
 #include "trainer/run_folder.h"
 
@@ -261,7 +262,7 @@ void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
     start.facts.push_back({"note", none});
   if (const std::string epochs = describe_epochs(run.config, run.batches.samples(), run.batches.sampler()); !epochs.empty())
     start.facts.push_back({"epochs", epochs});
-  if (run.admissions) start.facts.push_back({"samples", data::describe_admissions(run.config, *run.admissions)});
+  if (run.admissions) start.facts.push_back({"samples", trainer::describe_admissions(run.config, *run.admissions)});
   if (const std::string lr = scaled_lr_line(run); !lr.empty()) start.facts.push_back({"lr", lr});
   if (const std::string network = run.world.network(); !network.empty()) start.facts.push_back({"network", network});
   if (!checkpoints.saves())

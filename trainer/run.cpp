@@ -8,9 +8,11 @@
 #include "data/counted_targets.h"
 #include "engine/config/vocabulary_rows.h"
 #include "model/family.h"
+#include "trainer/admission.h"
 #include "trainer/epochs.h"
 #include "trainer/files_of_run.h"
 #include "trainer/intake.h"
+#include "trainer/open_data.h"
 
 namespace trivet::trainer {
 namespace {
@@ -18,8 +20,8 @@ namespace {
 std::unique_ptr<data::TrainingData> open_same_data(const Config& config, comm::World& world) {
   if (config.data.grows) return open_growing_data(config, world);
   const bool images = model::family_of(config.model.type).reads_images;
-  auto data = images ? data::open_image_data(config, model::build(config.model).sample.targets.elements())
-                     : data::open_text_data(config);
+  auto data = images ? trainer::open_image_data(config, model::build(config.model).sample.targets.elements())
+                     : trainer::open_text_data(config);
   check_same_files(config, *data, world);  // before ranks rely on equal sizes
   data::refuse_without_targets(*data->train(), "training");
   return data;
@@ -78,7 +80,7 @@ Run::Run(const Config& run_config, comm::World& ranks, const TrainOptions& train
       world(ranks),
       options(train_options),
       data(open_same_data(config, world)),
-      admissions(data::admit(config, *data->train())),
+      admissions(trainer::admit(config, *data->train())),
       references(*data),
       engine(make_engine(config, *data, admissions.get(), world, options)),
       batches(config, references.train(), make_sampler(config, *references.train(), engine.plan(), admissions.get()),

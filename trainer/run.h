@@ -6,7 +6,7 @@
 
 #include "comm/world.h"
 #include "core/log.h"
-#include "data/admission.h"
+#include "data/curriculum_sampler.h"
 #include "data/training_data.h"
 #include "engine/config/config.h"
 #include "engine/engine.h"

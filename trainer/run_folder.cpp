@@ -30,7 +30,7 @@ namespace trivet::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // The variables that Trivet and its libraries read (docs/environment.md), without those that lead to secrets.
 constexpr std::array kVariables{"RANK",
@@ -153,15 +153,15 @@ std::string utc(int64_t unix_seconds) {
                      parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
-Json environment() {
-  Json variables = Json::object();
+OrderedJson environment() {
+  OrderedJson variables = OrderedJson::object();
   const comm::Environment all = comm::current_environment();
   for (const char* name : kVariables)
     if (const auto found = all.find(name); found != all.end()) variables[name] = found->second;
   return variables;
 }
 
-Json versions(const Run& run) {
+OrderedJson versions(const Run& run) {
   utsname system{};
   ::uname(&system);
   return {{"trivet", run.options.version},
@@ -176,15 +176,15 @@ std::string working_directory() {
 }
 
 std::string start_line(const Run& run, const std::vector<std::string>& hosts) {
-  const Json start{{"time", utc(system_clock().unix_seconds())},
-                   {"step", run.steps_done()},
-                   {"command", run.options.command},
-                   {"directory", working_directory()},
-                   {"environment", environment()},
-                   {"versions", versions(run)},
-                   {"threads_per_rank", run.options.threads},
-                   {"hosts", hosts}};
-  return start.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson start{{"time", utc(system_clock().unix_seconds())},
+                          {"step", run.steps_done()},
+                          {"command", run.options.command},
+                          {"directory", working_directory()},
+                          {"environment", environment()},
+                          {"versions", versions(run)},
+                          {"threads_per_rank", run.options.threads},
+                          {"hosts", hosts}};
+  return start.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 #include "engine/plan.h"
 #include "kernels/cuda/products/cublas.h"
 #include "kernels/cuda/products/product_of.h"
+#include "trainer/open_data.h"
 
 namespace trivet::kernels::cuda {
 namespace {
@@ -112,7 +113,7 @@ class Operands {
 model::Model model_of(const Config& config) {
   const bool stated = config.vocabulary.kind == VocabularyKind::Size;
   const int64_t vocabulary =
-      stated ? config.model.vocabulary_size : data::open_dataset(data::data_options(config)).vocabulary_size;
+      stated ? config.model.vocabulary_size : data::open_dataset(trainer::data_options(config)).vocabulary_size;
   return model::build(model::with_vocabulary(config.model, vocabulary));
 }
 

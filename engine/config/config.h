@@ -15,6 +15,7 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/enum_names.h"
+#include "data/options.h"
 #include "engine/config/autotuning_config.h"
 #include "engine/config/curriculum_config.h"
 #include "engine/config/optimizer_config.h"

@@ -7,12 +7,6 @@
 
 namespace trivet {
 
-std::string DataConfig::train_name() const {
-  std::string names = train;
-  for (const DataSource& source : sources) names += (names.empty() ? "" : ", ") + source.path;
-  return names;
-}
-
 namespace config {
 namespace {
 

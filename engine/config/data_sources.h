@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "data/options.h"
 #include "engine/config/json_node.h"
-#include "engine/config/run_config.h"
 
 namespace trivet::config {
 

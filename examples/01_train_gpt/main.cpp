@@ -22,6 +22,7 @@
 #include "data/token_source.h"
 #include "engine/config/load.h"
 #include "engine/engine.h"
+#include "trainer/open_data.h"
 
 namespace {
 
@@ -135,7 +136,7 @@ bool run_small() {
   const std::string text = made + "/words.txt";
   write_small_text(text);
   Job job{.config = parse_config(kSmallRun, "small run", {"data.train=" + text}), .dataset = {}};
-  job.dataset = data::open_dataset(data::data_options(job.config));
+  job.dataset = data::open_dataset(trainer::data_options(job.config));
   bool good = false;
   comm::run_threads(2, [&](comm::World& world) {
     const bool mine = run(job, world, made + "/checkpoints");
@@ -148,7 +149,7 @@ bool run_small() {
 // Runs one rank per process; it is the only rank if no launcher has set the environment (docs/environment.md).
 bool run_as_rank(const std::string& config, const std::vector<std::string>& overrides) {
   Job job{.config = load_config(config, overrides), .dataset = {}};
-  job.dataset = data::open_dataset(data::data_options(job.config));
+  job.dataset = data::open_dataset(trainer::data_options(job.config));
   const auto world = comm::connect(comm::place_from_environment(comm::current_environment()));
   const bool good = run(job, *world, job.config.checkpoint.directory);
   world->close();

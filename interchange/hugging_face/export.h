@@ -9,7 +9,7 @@
 
 #include "core/dtype.h"
 #include "core/file_system.h"
-#include "engine/config/run_config.h"
+#include "data/options.h"
 
 namespace trivet::hugging_face {
 

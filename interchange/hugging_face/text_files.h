@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/file_system.h"
-#include "engine/config/run_config.h"
+#include "data/options.h"
 
 namespace trivet::hugging_face {
 

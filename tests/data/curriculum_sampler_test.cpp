@@ -16,6 +16,7 @@
 #include "engine/config/config.h"
 #include "engine/config/curriculum.h"
 #include "tests/data/expect_error.h"
+#include "trainer/admission.h"
 
 namespace trivet::data {
 namespace {
@@ -105,7 +106,7 @@ const std::vector<int64_t> kLengths{9, 2, 5, 5, 14, 3, 2, 30, 7, 5, 11}, kRariti
 
 TEST(Admissions, ByValueAreThoseOfTheFormula) {
   const SampleMetric metric = rising(DifficultyType::Value, 3, 14, 20);
-  const Admissions all = admissions({{metric, kLengths}});
+  const Admissions all = trainer::admissions({{metric, kLengths}});
   EXPECT_EQ(all.all, 11);
   ASSERT_FALSE(all.steps.empty());
   EXPECT_EQ(all.steps.front(), (AdmittingStep{0, 3})) << "2, 2 and 3";
@@ -119,7 +120,7 @@ TEST(Admissions, ByValueAreThoseOfTheFormula) {
 
 TEST(Admissions, ByPercentileAreTheEasiestOnes) {
   const SampleMetric metric = rising(DifficultyType::Percentile, 10, 100, 16);
-  const Admissions all = admissions({{metric, kLengths}});
+  const Admissions all = trainer::admissions({{metric, kLengths}});
   const std::vector<int64_t> easiest{1, 6, 5, 2, 3, 9, 8, 0, 10, 4, 7};  // those of 2 and of 5 tokens in their order
   for (int64_t step = 0; step < 25; ++step) {
     const int64_t percentile = std::min<int64_t>(100, 10 + (step + 1) * 90 / 16), count = 11 * percentile / 100;
@@ -130,8 +131,9 @@ TEST(Admissions, ByPercentileAreTheEasiestOnes) {
 
 TEST(Admissions, OfTwoMetricsAreThoseOfBoth) {
   const SampleMetric length = rising(DifficultyType::Value, 3, 30, 20), rarity = rising(DifficultyType::Percentile, 5, 10, 15);
-  const Admissions both = admissions({{length, kLengths}, {rarity, kRarities}});
-  const Admissions by_length = admissions({{length, kLengths}}), by_rarity = admissions({{rarity, kRarities}});
+  const Admissions both = trainer::admissions({{length, kLengths}, {rarity, kRarities}});
+  const Admissions by_length = trainer::admissions({{length, kLengths}}),
+                   by_rarity = trainer::admissions({{rarity, kRarities}});
   for (int64_t step = 0; step < 25; ++step) {
     std::set<int64_t> expected;
     const auto a = admitted_in(by_length, step), b = admitted_in(by_rarity, step);
@@ -285,7 +287,7 @@ Config choosing(const SampleMetric& length, const SampleMetric& rarity) {
 TEST(Admit, SaysWhyTheFirstStepHasNoSample) {
   const GivenRows rows({{{0, 0, 1, 2}, 4}, {{0, 1, 0, 0}, 3}, {{0, 1, 2, 0}, 4}});
   const auto admit_by = [&](const SampleMetric& length, const SampleMetric& rarity) {
-    return [&rows, config = choosing(length, rarity)] { admit(config, rows); };
+    return [&rows, config = choosing(length, rarity)] { trainer::admit(config, rows); };
   };
   const std::string section = "a.json: data_efficiency.data_sampling.curriculum_learning.curriculum_metrics.";
   const SampleMetric none;
@@ -318,12 +320,13 @@ TEST(Admit, SaysWhyTheFirstStepHasNoSample) {
                section +
                    "vocabularyrarity.min_difficulty: 1 leaves no sample for step 1, together with 3 of seqlen: the 3 samples "
                    "have a seqlen of 3 to 4 and a vocabularyrarity of 2 to 4; use larger ones");
-  EXPECT_EQ(admit(Config{}, rows), nullptr);
+  EXPECT_EQ(trainer::admit(Config{}, rows), nullptr);
   const Config works = choosing(rising(DifficultyType::Value, 3, 4, 10), none);
-  EXPECT_EQ(describe_admissions(works, *admit(works, rows)),
+  EXPECT_EQ(trainer::describe_admissions(works, *trainer::admit(works, rows)),
             "seqlen at most 3 in step 1, 4 from step 10 on: 1 of 3 samples in step 1, all from step 10 on");
   const Config never_all = choosing(rising(DifficultyType::Value, 3, 3, 10), none);
-  EXPECT_EQ(describe_admissions(never_all, *admit(never_all, rows)), "seqlen at most 3 in step 1: 1 of 3 samples in step 1");
+  EXPECT_EQ(trainer::describe_admissions(never_all, *trainer::admit(never_all, rows)),
+            "seqlen at most 3 in step 1: 1 of 3 samples in step 1");
 }
 
 }  // namespace

@@ -14,11 +14,14 @@
 #include "engine/config/config.h"
 #include "tests/data/expect_error.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/open_data.h"
 
 namespace trivet::data {
 namespace {
 
 using testing::ElementsAre;
+
+GrowingData growing(const Config& config) { return {trainer::data_options(config), config.model.sequence_length}; }
 
 // The samples of `places` places, and their epochs.
 std::vector<Visit> visits(const Sampler& sampler, const BatchLayout& layout, int64_t places) {
@@ -131,19 +134,19 @@ TEST_F(GrowingFolder, ListsTokenFilesButNoneThatAreHiddenOrTemporary) {
   for (const char* name : {"b.tokens", "a.tokens"}) write(name, "01234");
   for (const char* name : {".c.tokens", "d.tokens.tmp", "e.tokens.123.tmp", "readme.txt"}) folder.write(name, "x");
   std::filesystem::create_directory(folder.at("f.tokens"));
-  GrowingData data(config);
+  GrowingData data = growing(config);
   EXPECT_THAT(data.new_files(), ElementsAre("a.tokens", "b.tokens"));
   data.take_up(0, {"b.tokens"});
   EXPECT_THAT(data.new_files(), ElementsAre("a.tokens"));
   config.data.train = folder.at("b*.tokens");
-  EXPECT_THAT(GrowingData(config).new_files(), ElementsAre("b.tokens"));
+  EXPECT_THAT(growing(config).new_files(), ElementsAre("b.tokens"));
   config.data.train = folder.at("*.tokens");
-  EXPECT_THAT(GrowingData(config).new_files(), ElementsAre("a.tokens", "b.tokens"));
+  EXPECT_THAT(growing(config).new_files(), ElementsAre("a.tokens", "b.tokens"));
 }
 
 TEST_F(GrowingFolder, AFileThatIsShorterThanItsHeaderSaysIsNotThereYet) {
   const std::string whole = folder.read(std::filesystem::path(write("whole.tokens", std::string(300, 'a'))).filename());
-  const GrowingData data(config);
+  const GrowingData data = growing(config);
   EXPECT_EQ(data.digest_of("none.tokens"), "");
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{127}, size_t{128}, size_t{200}, whole.size() - 1}) {
     folder.write("half.tokens", whole.substr(0, bytes));
@@ -156,7 +159,7 @@ TEST_F(GrowingFolder, AFileThatIsShorterThanItsHeaderSaysIsNotThereYet) {
 }
 
 TEST_F(GrowingFolder, AFileThatCannotBeReadIsNamed) {
-  const GrowingData data(config);
+  const GrowingData data = growing(config);
   std::string damaged = folder.read(std::filesystem::path(write("whole.tokens", "0123456789")).filename());
   folder.write("long.tokens", damaged + "x");
   EXPECT_THROW(data.digest_of("long.tokens"), DataError);
@@ -182,7 +185,7 @@ TEST_F(GrowingFolder, HasASourceForFilesThatAreTakenUpTogether) {
   write("b.tokens", "abc");
   write("c.tokens", "defgh-");
   write("d.tokens", "ABCD.");
-  GrowingData data(config);
+  GrowingData data = growing(config);
   ASSERT_TRUE(data.take_up(0, {"a.tokens"}));
   const auto first = data.train();
   ASSERT_TRUE(data.take_up(2, {"b.tokens", "c.tokens"}));
@@ -197,7 +200,7 @@ TEST_F(GrowingFolder, HasASourceForFilesThatAreTakenUpTogether) {
   EXPECT_EQ(data.sizes(), "4 files with 23 training tokens in 5 samples, and those that will arrive; 0 validation tokens");
   EXPECT_THROW(data.take_up(3, {"e.tokens"}), std::logic_error);
 
-  GrowingData again(config);
+  GrowingData again = growing(config);
   again.take_up(0, {"a.tokens", "d.tokens"});
   again.restore(data.files());
   EXPECT_EQ(again.files(), data.files());
@@ -214,13 +217,13 @@ TEST_F(GrowingFolder, TooFewTokensForASampleWaitForMore) {
   write("a.tokens", "01234");
   write("b.tokens", "abcd");
   write("c.tokens", "e");
-  GrowingData data(config);
+  GrowingData data = growing(config);
   data.take_up(0, {"a.tokens"});
   EXPECT_FALSE(data.take_up(1, {"b.tokens"}));
   EXPECT_THAT(data.new_files(), ElementsAre("b.tokens", "c.tokens"));
   EXPECT_TRUE(data.take_up(1, {"b.tokens", "c.tokens"}));
   EXPECT_THAT(inputs(*data.train()), ElementsAre("0123", "abcd"));
-  GrowingData alone(config);
+  GrowingData alone = growing(config);
   EXPECT_THROW(alone.take_up(0, {"b.tokens"}), DataError);
   EXPECT_TRUE(alone.files().empty());
 }
@@ -229,7 +232,7 @@ TEST_F(GrowingFolder, AllFilesHaveOneTokenizer) {
   config.vocabulary.kind = VocabularyKind::Characters;
   write("a.tokens", "ababa", *characters_tokenizer("ab"));
   write("b.tokens", "acaca", *characters_tokenizer("ac"));
-  GrowingData data(config);
+  GrowingData data = growing(config);
   EXPECT_NE(data.digest_of("b.tokens"), "") << "nothing was opened before";
   data.take_up(0, {"a.tokens"});
   expect_error([&] { data.digest_of("b.tokens"); }, ExitCode::Usage,
@@ -242,7 +245,7 @@ TEST_F(GrowingFolder, DocumentsStayWholeWithoutOnesThatNobodyKnows) {
   write("a.tokens", "ab", *bytes_tokenizer(), true);
   write("b.tokens", "cde", *bytes_tokenizer(), true);
   write("c.tokens", "fghij");
-  GrowingData data(config);
+  GrowingData data = growing(config);
   data.take_up(0, {"a.tokens"});
   EXPECT_TRUE(data.take_up(1, {"b.tokens"})) << "a document need not fill a sample";
   EXPECT_EQ(data.train()->samples(), 2);
@@ -256,7 +259,7 @@ TEST_F(GrowingFolder, ValidationIsOtherData) {
   write("a.tokens", "01234");
   const test::TemporaryFolder other;
   config.data.validation = other.write("validation.txt", "abcdefghi");
-  GrowingData data(config);
+  GrowingData data = growing(config);
   data.take_up(0, {"a.tokens"});
   EXPECT_EQ(data.validation()->samples(), 2);
   const std::string digest = data.validation_digest();
@@ -269,7 +272,7 @@ TEST_F(GrowingFolder, ValidationIsOtherData) {
 TEST_F(GrowingFolder, WhatIsNoFolderOfTokenFilesIsRefused) {
   const auto refused = [&](const std::string& train, const std::string& why) {
     config.data.train = train;
-    expect_error([&] { GrowingData data(config); }, ExitCode::Usage,
+    expect_error([&] { GrowingData data = growing(config); }, ExitCode::Usage,
                  "grow.json: data.train: \"" + train + "\" is not accepted with data.grows: " + why);
   };
   const std::string advice = "name a folder of .tokens files, or some of them: \"folder/web-*.tokens\"";
@@ -279,7 +282,7 @@ TEST_F(GrowingFolder, WhatIsNoFolderOfTokenFilesIsRefused) {
   refused(folder.at("none/*.tokens"), "there is no folder \"" + folder.at("none") + "\"");
   config.data.train = folder.at("gone");
   std::filesystem::create_directory(folder.at("gone"));
-  const GrowingData data(config);
+  const GrowingData data = growing(config);
   std::filesystem::remove(folder.at("gone"));
   expect_error([&] { data.new_files(); }, ExitCode::Usage,
                folder.at("gone") + ": this folder cannot be read: No such file or directory");

@@ -14,6 +14,7 @@
 #include "tests/data/expect_error.h"
 #include "tests/support/image_files.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/open_data.h"
 
 namespace trivet::data {
 namespace {
@@ -182,7 +183,7 @@ class ImageRun : public testing::Test {
     return inputs;
   }
   void expect_refused(const Config& config, const std::string& message) {
-    expect_error([&] { open_image_data(config); }, ExitCode::Usage, message);
+    expect_error([&] { trainer::open_image_data(config); }, ExitCode::Usage, message);
   }
   test::TemporaryFolder folder_;
 };
@@ -192,7 +193,7 @@ TEST_F(ImageRun, EvaluatesOnTheTestImagesOfAnArchiveWithoutAugmentation) {
   write("t10k", 4);
   Config c = config();
   c.data.crop_padding = 5;
-  const auto data = open_image_data(c);
+  const auto data = trainer::open_image_data(c);
   EXPECT_EQ(data->train()->samples(), 10);
   EXPECT_EQ(inputs_of(*data->validation()), (std::vector<float>{0, 1, 2, 3}));
   EXPECT_EQ(data->sizes(), "10 training images, 4 validation images, 3 classes");
@@ -202,11 +203,11 @@ TEST_F(ImageRun, EvaluatesOnTheTestImagesOfAnArchiveWithoutAugmentation) {
   EXPECT_THAT(data->notes(), testing::IsEmpty());
   c.given = {{"data.validation_fraction", "0.5"}};
   EXPECT_THAT(
-      open_image_data(c)->notes(),
+      trainer::open_image_data(c)->notes(),
       testing::ElementsAre(testing::HasSubstr("there are 4 test images, which are for validation; data.validation_fraction has "
                                               "no effect")));
   c.data.validation = folder_.at("t10k-images-idx3-ubyte");
-  EXPECT_THAT(open_image_data(c)->notes(),
+  EXPECT_THAT(trainer::open_image_data(c)->notes(),
               testing::ElementsAre(testing::HasSubstr("there are 4 test images, which are not used: data.validation names "
                                                       "others")));
 }
@@ -215,12 +216,12 @@ TEST_F(ImageRun, HoldsOutImagesSpreadOverTheSet) {
   write("train", 10);
   Config c = config();
   c.data.validation_fraction = 0.3;
-  const auto data = open_image_data(c);
+  const auto data = trainer::open_image_data(c);
   EXPECT_EQ(inputs_of(*data->validation()), (std::vector<float>{3, 6, 9}));
   EXPECT_EQ(inputs_of(*data->train()), (std::vector<float>{0, 1, 2, 4, 5, 7, 8}));
   c.data.validation_fraction = 0;
-  EXPECT_EQ(open_image_data(c)->validation(), nullptr);
-  EXPECT_EQ(open_image_data(c)->validation_digest(), "");
+  EXPECT_EQ(trainer::open_image_data(c)->validation(), nullptr);
+  EXPECT_EQ(trainer::open_image_data(c)->validation_digest(), "");
 }
 
 // The validation images lack a class, so that their folders alone would be numbered differently.
@@ -233,7 +234,7 @@ TEST_F(ImageRun, NumbersClassesOfValidationImagesAsThoseOfTraining) {
   Config c = config();
   c.data.train = folder_.at("train");
   c.data.validation = folder_.at("validation");
-  const auto data = open_image_data(c);
+  const auto data = trainer::open_image_data(c);
   EXPECT_EQ(sample_of(*data->train(), 2).target, 2);
   EXPECT_EQ(sample_of(*data->validation(), 0).target, 2);
   EXPECT_EQ(data->in_words(std::array{2}), "dog");

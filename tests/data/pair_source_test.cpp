@@ -16,6 +16,7 @@
 #include "engine/config/config.h"
 #include "tests/data/expect_error.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/open_data.h"
 
 namespace trivet::data {
 namespace {
@@ -273,7 +274,7 @@ TEST_F(PairFiles, ArePreparedAndGiveTheSameSamples) {
   prepare_pairs();
   verify_tokens(folder_.at("a.tokens"));
   EXPECT_TRUE(open_token_file(folder_.at("a.tokens"))->info().pairs);
-  const auto prepared = open_text_data(config("a.tokens")), lines = open_text_data(config("a.jsonl"));
+  const auto prepared = trainer::open_text_data(config("a.tokens")), lines = trainer::open_text_data(config("a.jsonl"));
   for (int64_t pair = 0; pair < 2; ++pair) EXPECT_EQ(rows_of(*prepared->train(), pair), rows_of(*lines->train(), pair));
   for (const auto* data : {prepared.get(), lines.get()}) EXPECT_TRUE(data->train_digest().ends_with(" pairs"));
   EXPECT_EQ(lines->sizes(), "2 training pairs of answers, with 50.0 % padding, 0 validation pairs");
@@ -287,7 +288,7 @@ TEST_F(PairFiles, AreDividedBetweenPairs) {
   Config with = config("four.jsonl");
   for (const double fraction : {0.05, 0.3, 0.45}) {
     with.data.validation_fraction = fraction;
-    const auto data = open_text_data(with);
+    const auto data = trainer::open_text_data(with);
     EXPECT_EQ(data->train()->samples() + data->validation()->samples(), 4) << fraction;
     EXPECT_EQ(rows_of(*data->train(), 0).targets[0], 'a');
   }
@@ -298,12 +299,12 @@ TEST_F(PairFiles, AreReadForDpoAndOnlyForIt) {
   const std::string tokens = folder_.at("a.tokens");
   Config with = config("a.tokens");
   with.model.objective = model::Objective::NextToken;
-  expect_error([&] { open_text_data(with); }, ExitCode::Usage,
+  expect_error([&] { trainer::open_text_data(with); }, ExitCode::Usage,
                tokens + R"(: holds pairs of answers; set training.objective to "dpo", or prepare texts without --pairs)");
   with = config("b.txt");
   folder_.write("b.txt", "some text");
   expect_error(
-      [&] { open_text_data(with); }, ExitCode::Usage,
+      [&] { trainer::open_text_data(with); }, ExitCode::Usage,
       folder_.at("b.txt") +
           R"(: is a text, which has no pairs of answers; use lines of JSON (.jsonl) with "prompt", "chosen" and "rejected")");
 }
@@ -315,23 +316,23 @@ TEST_F(PairFiles, WhatIsHeldOutIsNamedWhereTheRestIsTooLittle) {
   with.model.objective = model::Objective::NextToken;
   with.model.sequence_length = 4;
   with.data.validation_fraction = 0.7;
-  expect_error([&] { open_text_data(with)->train(); }, ExitCode::Usage,
+  expect_error([&] { trainer::open_text_data(with)->train(); }, ExitCode::Usage,
                "data: 3 tokens are too few for one sample of sequence_length 4, which needs 5; give more text or make "
                "model.sequence_length at most 2. 7 more tokens are held out for validation (data.validation_fraction)");
   // Where fewer tokens are held out than are left, their number decides: after the advice there is no second refusal.
   with.model.sequence_length = 8;
   with.data.validation_fraction = 0.4;
   expect_error(
-      [&] { open_text_data(with)->train(); }, ExitCode::Usage,
+      [&] { trainer::open_text_data(with)->train(); }, ExitCode::Usage,
       "data: 6 tokens are too few for one sample of sequence_length 8, which needs 9; give more text or make "
       "model.sequence_length at most 5. 4 more tokens are held out for validation (data.validation_fraction); these need "
       "a model.sequence_length of at most 3");
   with.model.sequence_length = 3;
-  EXPECT_EQ(open_text_data(with)->train()->samples(), 1);
-  EXPECT_EQ(open_text_data(with)->validation()->samples(), 1);
+  EXPECT_EQ(trainer::open_text_data(with)->train()->samples(), 1);
+  EXPECT_EQ(trainer::open_text_data(with)->validation()->samples(), 1);
   with.data.validation_fraction = 0;
   with.model.sequence_length = 4;
-  EXPECT_EQ(open_text_data(with)->train()->samples(), 2);
+  EXPECT_EQ(trainer::open_text_data(with)->train()->samples(), 2);
 }
 
 TEST_F(PairFiles, FineTuningNeedsPrompts) {
@@ -339,9 +340,9 @@ TEST_F(PairFiles, FineTuningNeedsPrompts) {
   folder_.write("text.jsonl", R"({"text": "abcdefgh"})");
   Config with = config("sft.jsonl");
   with.model.objective = model::Objective::Sft;
-  EXPECT_EQ(open_text_data(with)->train()->samples(), 2) << "one document, cut";
+  EXPECT_EQ(trainer::open_text_data(with)->train()->samples(), 2) << "one document, cut";
   with.data.train = folder_.at("text.jsonl");
-  expect_error([&] { open_text_data(with); }, ExitCode::Usage,
+  expect_error([&] { trainer::open_text_data(with); }, ExitCode::Usage,
                folder_.at("text.jsonl") +
                    R"(: marks no prompts, which training.objective "sft" needs; use lines of JSON (.jsonl) with "prompt" and )"
                    R"("completion", or with "messages", or the objective "next_token", which counts all tokens of a text)");

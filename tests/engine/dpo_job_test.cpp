@@ -18,6 +18,7 @@
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/open_data.h"
 #include "trainer/pair_references.h"
 #include "trainer/replay.h"
 #include "trainer/trainer.h"
@@ -178,7 +179,7 @@ TEST_F(DpoJob, RefusesADamagedReference) {
   const checkpoint::LoadedStep step = checkpoint::open_path(real_file_system(), folder.at("steps"));
   const std::string& text = step.run_state().reference;
   EXPECT_THAT(text, HasSubstr("random weights"));
-  const auto data = data::open_text_data(config());
+  const auto data = trainer::open_text_data(config());
   trainer::PairReferences references(*data);
   EXPECT_NO_THROW(references.restore(text, "here"));
   EXPECT_EQ(references.weights(), "random weights");

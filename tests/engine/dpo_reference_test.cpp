@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "tests/engine/golden_training.h"
 #include "tests/model/read_safetensors.h"
+#include "trainer/open_data.h"
 #include "trainer/pair_references.h"
 
 namespace trivet::test {
@@ -100,7 +101,7 @@ DpoTrace train_dpo_on_rank(const DpoRun& run, comm::World& world) {
   std::vector<std::string> overrides{"data.train=" + kDpoFolder + "pairs.jsonl"};
   overrides.insert(overrides.end(), run.overrides.begin(), run.overrides.end());
   const Config config = parse_config(dpo_golden().json.at("config").dump(), "dpo", overrides);
-  const auto data = data::open_text_data(config);
+  const auto data = trainer::open_text_data(config);
   model::Model model = model::build(model::with_vocabulary(config.model, data->vocabulary_size()));
   Plan plan = make_plan(config, model, world.size());
   Engine engine(std::move(plan), std::move(model), world);

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "tests/engine/golden_training.h"
 #include "tests/model/read_safetensors.h"
+#include "trainer/open_data.h"
 
 namespace trivet::test {
 namespace {
@@ -73,7 +74,7 @@ SftTrace train_sft_on_rank(const SftRun& run, comm::World& world) {
   std::vector<std::string> overrides{"data.train=" + kSftFolder + "chats.jsonl"};
   overrides.insert(overrides.end(), run.overrides.begin(), run.overrides.end());
   const Config config = parse_config(sft_golden().json.at("config").dump(), "sft", overrides);
-  const auto data = data::open_text_data(config);
+  const auto data = trainer::open_text_data(config);
   model::Model model = model::build(model::with_vocabulary(config.model, data->vocabulary_size()));
   Plan plan = make_plan(config, model, world.size());
   Engine engine(std::move(plan), std::move(model), world);

@@ -1,4 +1,4 @@
-#include "data/admission.h"
+#include "trainer/admission.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "engine/config/refuse.h"
 #include "engine/config/sample_curriculum.h"
 
-namespace trivet::data {
+namespace trivet::trainer {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
@@ -84,8 +84,8 @@ std::vector<int64_t> first_steps(const MeasuredMetric& measured) {
 
 }  // namespace
 
-Admissions admissions(const std::vector<MeasuredMetric>& metrics) {
-  Admissions result;
+data::Admissions admissions(const std::vector<MeasuredMetric>& metrics) {
+  data::Admissions result;
   std::vector<int64_t> first;
   for (const MeasuredMetric& measured : metrics) {
     const std::vector<int64_t> steps = first_steps(measured);
@@ -102,19 +102,19 @@ Admissions admissions(const std::vector<MeasuredMetric>& metrics) {
   return result;
 }
 
-std::shared_ptr<const Admissions> admit(const Config& config, const SampleSource& samples) {
+std::shared_ptr<const data::Admissions> admit(const Config& config, const data::SampleSource& samples) {
   if (!config.sample_curriculum.enabled) return nullptr;
   const SampleCurriculum& curriculum = config.sample_curriculum;
   std::vector<MeasuredMetric> metrics;
-  if (curriculum.length.schedule.enabled) metrics.push_back({curriculum.length, lengths_of(samples)});
-  if (curriculum.rarity.schedule.enabled) metrics.push_back({curriculum.rarity, rarities_of(samples)});
-  auto admitted = std::make_shared<Admissions>(admissions(metrics));
+  if (curriculum.length.schedule.enabled) metrics.push_back({curriculum.length, data::lengths_of(samples)});
+  if (curriculum.rarity.schedule.enabled) metrics.push_back({curriculum.rarity, data::rarities_of(samples)});
+  auto admitted = std::make_shared<data::Admissions>(admissions(metrics));
   if (admitted->steps.empty() || admitted->steps.front().step > 0) refuse_first_step(config, metrics);
   return admitted;
 }
 
-std::string describe_admissions(const Config& config, const Admissions& admissions) {
-  const AdmittingStep &first = admissions.steps.front(), &last = admissions.steps.back();
+std::string describe_admissions(const Config& config, const data::Admissions& admissions) {
+  const data::AdmittingStep &first = admissions.steps.front(), &last = admissions.steps.back();
   std::string text =
       fmt::format("{}: {} of {} samples in step 1", config::describe_sample_curriculum(config), first.samples, admissions.all);
   if (last.step > 0)
@@ -123,4 +123,4 @@ std::string describe_admissions(const Config& config, const Admissions& admissio
   return text;
 }
 
-}  // namespace trivet::data
+}  // namespace trivet::trainer

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/curriculum_sampler.h"
 #include "data/sample_source.h"
 #include "engine/config/curriculum_config.h"
 
@@ -14,19 +15,7 @@ namespace trivet {
 struct Config;
 }
 
-namespace trivet::data {
-
-// From this step on (counted from 0), so many samples are admitted.
-struct AdmittingStep {
-  int64_t step = 0, samples = 0;
-  bool operator==(const AdmittingStep&) const = default;
-};
-
-struct Admissions {
-  std::vector<int64_t> samples;      // in the order in which they are admitted, in each step by their numbers; others never are
-  std::vector<AdmittingStep> steps;  // in ascending order; the first is step 0, if any sample is admitted in it
-  int64_t all = 0;                   // samples of the data
-};
+namespace trivet::trainer {
 
 // A metric with the difficulty of each sample.
 struct MeasuredMetric {
@@ -37,12 +26,12 @@ struct MeasuredMetric {
 //   value        a step of difficulty d admits the samples whose difficulty is at most d
 //   percentile   it admits the first n d / max_difficulty of the n samples, rounded down, in the order of their difficulties;
 //                of equal difficulties, those with lower numbers come first
-Admissions admissions(const std::vector<MeasuredMetric>& metrics);
+data::Admissions admissions(const std::vector<MeasuredMetric>& metrics);
 
 // Measures the samples of a run. Null if the config does not choose samples. Throws ConfigError if the first step admits none.
-std::shared_ptr<const Admissions> admit(const Config& config, const SampleSource& samples);
+std::shared_ptr<const data::Admissions> admit(const Config& config, const data::SampleSource& samples);
 
 // "vocabularyrarity percentile 1 of 100 in step 1, 100 from step 900 on: 12 of 1200 samples in step 1, all from step 900 on"
-std::string describe_admissions(const Config& config, const Admissions& admissions);
+std::string describe_admissions(const Config& config, const data::Admissions& admissions);
 
-}  // namespace trivet::data
+}  // namespace trivet::trainer
