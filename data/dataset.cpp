@@ -59,6 +59,10 @@ void check_vocabulary(const DataOptions& options, const std::string& path, const
   const std::string kind = info.tokenizer_name;
   const std::string own =
       kind == "bytes" || kind == "characters" ? "\"" + kind + "\"" : "\"" + path + "\" (which contains its tokenizer)";
+  const auto is_other = [&] {
+    return options.tokenizer_file != path &&
+           !encode_alike(load_tokenizer(options.tokenizer_file)->to_text(), info.tokenizer_text);
+  };
   switch (options.vocabulary) {
     case VocabularyKind::Bytes:
       if (kind != "bytes") mismatch(own);
@@ -67,8 +71,7 @@ void check_vocabulary(const DataOptions& options, const std::string& path, const
       if (kind != "characters") mismatch(own);
       return;
     case VocabularyKind::Tokenizer:
-      if (options.tokenizer_file != path &&
-          !encode_alike(load_tokenizer(options.tokenizer_file)->to_text(), info.tokenizer_text))
+      if (is_other())
         mismatch(
             fmt::format("data that were prepared with that tokenizer (trivet data prepare --vocabulary {}), or, for a model "
                         "that is new, {}",
@@ -76,6 +79,14 @@ void check_vocabulary(const DataOptions& options, const std::string& path, const
       return;
     case VocabularyKind::Size:
       if (options.vocabulary_size < info.vocabulary_size) mismatch(fmt::format("at least {}", info.vocabulary_size));
+      if (!options.tokenizer_file.empty() && is_other())
+        bad_key(
+            options, "model.vocabulary",
+            fmt::format("the tokenizer of the weights is {}, but {} was made with tokenizer \"{}\" of {} tokens; use data that "
+                        "were prepared with that of the weights (trivet data prepare --vocabulary {}), or, if the weights are "
+                        "to learn another one, {}",
+                        printable(options.tokenizer_file), path, info.tokenizer_name, info.vocabulary_size,
+                        printable(options.tokenizer_file), own));
       return;
   }
 }

@@ -19,7 +19,7 @@ namespace trivet::data {
 struct DataOptions {
   DataConfig data = {};
   VocabularyKind vocabulary = VocabularyKind::Bytes;
-  std::string tokenizer_file = "";  // for VocabularyKind::Tokenizer
+  std::string tokenizer_file = "";  // for VocabularyKind::Tokenizer; for Size: files made with another one are refused
   int64_t vocabulary_size = 0;      // for VocabularyKind::Size
   bool pairs = false;               // of answers are wanted, and nothing else
   bool needs_prompts = false;       // data that mark none are refused

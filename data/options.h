@@ -62,7 +62,8 @@ struct EnumNames<ImageFormat> {
 // What the tokens of the data are. Its key is model.vocabulary.
 struct VocabularyConfig {
   VocabularyKind kind = VocabularyKind::Bytes;  // Size: model.vocabulary_size says it
-  std::string tokenizer_file;                   // for VocabularyKind::Tokenizer
+  // For VocabularyKind::Tokenizer. For Size: that of the weights that a run begins with; empty: they have none.
+  std::string tokenizer_file;
 };
 
 // One of the sources of a mixture (data/mixture.h).

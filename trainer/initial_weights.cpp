@@ -131,12 +131,12 @@ void settle_with_weights(const std::string& path, Config& config) {
   if (config.vocabulary.kind == VocabularyKind::Characters && initial.step() &&
       initial.config().vocabulary.kind == VocabularyKind::Characters && !initial.tokenizer_path().empty())
     config.vocabulary = {VocabularyKind::Tokenizer, initial.tokenizer_path()};
-  if (!data::reads_texts(trainer::data_options(config))) return;
-  check_same_vocabulary(initial, path, config, tokens_of(config));
+  const bool reads_texts = data::reads_texts(trainer::data_options(config));
+  if (reads_texts) check_same_vocabulary(initial, path, config, tokens_of(config));
   if (config.vocabulary.kind != VocabularyKind::Size || config.model.vocabulary_size != rows) return;
   const std::string tokenizer = initial.tokenizer_path();
-  if (tokenizer.empty()) refuse_without_tokenizer(initial, path, config);
-  config.vocabulary = {VocabularyKind::Tokenizer, tokenizer};
+  if (tokenizer.empty() && reads_texts) refuse_without_tokenizer(initial, path, config);
+  config.vocabulary = {reads_texts ? VocabularyKind::Tokenizer : VocabularyKind::Size, tokenizer};
 }
 
 const std::string& initial_weights_of(const Config& config, const TrainOptions& options) {

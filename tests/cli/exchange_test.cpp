@@ -443,6 +443,16 @@ TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens)
                   "data.train=ab.txt")
                   .text,
               HasSubstr("mesh"));
+  // Tokens of another tokenizer would train the wrong rows.
+  run("data prepare ab.txt --vocabulary characters --output other.tokens");
+  run("data prepare ab.txt --vocabulary chat --output same.tokens");
+  for (const std::string command :
+       {"train config.json --init-from chat --set checkpoint.directory=four --set data.train=", "evaluate chat "})
+    EXPECT_THAT(refused(command + "other.tokens"),
+                HasSubstr("model.vocabulary: the tokenizer of the weights is chat/tokenizer.json, but other.tokens was made with "
+                          "tokenizer \"characters\" of 3 tokens; use data that were prepared with that of the weights"));
+  run("train config.json --init-from chat --set data.train=same.tokens --set training.steps=3 --set checkpoint.directory=two");
+  EXPECT_THAT(run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
   run("checkpoint export hf one --output back");
   EXPECT_EQ(nlohmann::json::parse(folder.read("back/config.json")).at("vocab_size"), 97);
   EXPECT_EQ(nlohmann::json::parse(folder.read("back/config.json")).at("eos_token_id"), 6);
