@@ -8,8 +8,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "core/base64.h"
 #include "core/printable.h"
-#include "data/base64.h"
 #include "data/bpe_files.h"
 #include "data/data_error.h"
 

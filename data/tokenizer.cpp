@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/base64.h"
 #include "core/bounded_json.h"
 #include "core/json_error.h"
 #include "core/printable.h"
-#include "data/base64.h"
 #include "data/bpe_files.h"
 #include "data/characters.h"
 #include "data/data_error.h"

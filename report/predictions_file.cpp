@@ -9,10 +9,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/base64.h"
 #include "core/bounded_file.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "report/base64.h"
 #include "report/read_run.h"
 
 namespace trivet::report {
@@ -72,7 +72,7 @@ std::string to_json(const monitor::ShownPredictions& predictions) {
     if (sample.png.empty()) {
       one["before"] = sample.before;
     } else {
-      one["png"] = base64(sample.png);
+      one["png"] = to_base64(sample.png);
     }
     json["samples"].push_back(std::move(one));
   }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "report/base64.h"
+#include "core/base64.h"
 #include "report/monitor/number_text.h"
 #include "report/page_drawing.h"
 
@@ -20,7 +20,7 @@ std::string image_item(const monitor::ShownPrediction& sample) {
                                 ? shown_word(sample.target)
                                 : fmt::format("<b>{}</b><br>is {}", shown_word(sample.predicted), shown_word(sample.target));
   return fmt::format("<li{}><img alt=\"Validation image {}\" src=\"data:image/png;base64,{}\"><span>{}</span></li>\n",
-                     sample.right ? "" : " class=\"wrong\"", sample.sample, base64(sample.png), words);
+                     sample.right ? "" : " class=\"wrong\"", sample.sample, to_base64(sample.png), words);
 }
 
 std::string gallery(const monitor::ShownPredictions& predictions) {

@@ -12,11 +12,11 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/base64.h"
 #include "core/bounded_file.h"
 #include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/printable.h"
-#include "report/base64.h"
 #include "report/monitor/jsonl.h"
 #include "report/run_files.h"
 
@@ -253,7 +253,9 @@ monitor::ShownPredictions parse_predictions(std::string_view text, const std::st
   with_json(text, source, [&](const Json& json) {
     predictions.step = step_of(json);
     for (const Json& sample : json.at("samples")) {
-      const std::string png = from_base64(sample.value("png", ""));
+      const std::optional<std::string> bytes = from_base64(sample.value("png", ""));
+      if (!bytes) throw std::invalid_argument("is not text in base64");
+      const std::string& png = *bytes;
       predictions.samples.push_back({.sample = count_of(sample.at("sample")),
                                      .right = sample.at("right").get<bool>(),
                                      .png = png,

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "report/base64.h"
+#include "core/base64.h"
 #include "report/common_steps.h"
 #include "report/config_differences.h"
 #include "report/embedded_text.h"
@@ -196,7 +196,7 @@ std::string timeline_section(const RunData& run) {
   return fmt::format(
       "<h2>Timeline of a step: measured, and simulated with the measured costs</h2>\n<p>{0}</p>\n<div class=\"wide "
       "picture\"><img alt=\"Timeline of all ranks. {0}\" src=\"data:image/svg+xml;base64,{1}\"></div>\n",
-      escaped(words), base64(run.timeline_svg));
+      escaped(words), to_base64(run.timeline_svg));
 }
 
 // A table whose last column has long texts.

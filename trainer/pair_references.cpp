@@ -7,8 +7,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "core/base64.h"
 #include "core/error.h"
-#include "data/base64.h"
 #include "data/microbatch_loader.h"
 #include "engine/engine.h"
 
@@ -59,12 +59,12 @@ ReferenceTable log_probabilities(Engine& engine, comm::World& world, const std::
 }
 
 std::string text_of(const ReferenceTable& table) {
-  return data::to_base64({reinterpret_cast<const char*>(table.data()), table.size() * sizeof(double)});
+  return to_base64({reinterpret_cast<const char*>(table.data()), table.size() * sizeof(double)});
 }
 
 // Whether the text is that of a table of this size.
 bool read_table(const std::string& text, ReferenceTable& table, size_t size) {
-  const auto bytes = data::from_base64(text);
+  const auto bytes = from_base64(text);
   if (!bytes || bytes->size() != size * sizeof(double)) return false;
   table.resize(size);
   std::memcpy(table.data(), bytes->data(), bytes->size());

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "data/base64.h"
+#include "core/base64.h"
 #include "data/data_error.h"
 #include "data/tokenizers/charsmap.h"
 #include "data/tokenizers/code_points.h"

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/base64.h"
 #include "core/error.h"
 #include "core/utf8.h"
-#include "data/base64.h"
 #include "data/data_error.h"
 #include "data/tokenizers/byte_trie.h"
 #include "data/tokenizers/charsmap.h"

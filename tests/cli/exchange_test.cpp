@@ -448,9 +448,10 @@ TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens)
   run("data prepare ab.txt --vocabulary chat --output same.tokens");
   for (const std::string command :
        {"train config.json --init-from chat --set checkpoint.directory=four --set data.train=", "evaluate chat "})
-    EXPECT_THAT(refused(command + "other.tokens"),
-                HasSubstr("model.vocabulary: the tokenizer of the weights is chat/tokenizer.json, but other.tokens was made with "
-                          "tokenizer \"characters\" of 3 tokens; use data that were prepared with that of the weights"));
+    EXPECT_THAT(
+        refused(command + "other.tokens"),
+        HasSubstr("model.vocabulary: the tokenizer of the weights is chat/tokenizer.json, but other.tokens was made with "
+                  "tokenizer \"characters\" of 3 tokens; use data that were prepared with that of the weights"));
   run("train config.json --init-from chat --set data.train=same.tokens --set training.steps=3 --set checkpoint.directory=two");
   EXPECT_THAT(run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
   run("checkpoint export hf one --output back");

@@ -11,7 +11,7 @@
 #include <sstream>
 #include <thread>
 
-#include "data/base64.h"
+#include "core/base64.h"
 #include "data/bpe_files.h"
 #include "data/text_stream.h"
 #include "data/tokenizer.h"
@@ -293,12 +293,6 @@ TEST(WordCache, ForgetsWhenItIsFullAndKeepsNoLongWords) {
   EXPECT_FALSE(cache.find("5").known);
   cache.add(std::string(129, 'x'), std::vector<int32_t>{1});
   EXPECT_FALSE(cache.find(std::string(129, 'x')).known);
-}
-
-TEST(Base64, IsReadAsItWasWritten) {
-  for (const char* text : {"", "a", "ab", "abc", "abcd", "\xFF\xFE\xFD"}) EXPECT_EQ(from_base64(to_base64(text)), text);
-  EXPECT_EQ(to_base64("ab"), "YWI=");
-  EXPECT_EQ(from_base64("a?"), std::nullopt);
 }
 
 TEST(LoadTokenizer, TakesAFolder) {

@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "report/base64.h"
 #include "report/event_log.h"
 #include "report/monitor/jsonl.h"
 #include "report/predictions_file.h"
@@ -270,13 +269,6 @@ TEST(ReadRun, PredictionsOfSomethingElseAreRefused) {
               HasSubstr("-1 is not a number from 0"));
   EXPECT_THAT(refusal(R"({"sample": 1, "right": true, "target": "a", "predicted": "a", "png": "a<=="})"),
               HasSubstr("is not text in base64"));
-}
-
-TEST(Base64, IsReadBackAndRefusesOtherTexts) {
-  for (const std::string bytes : {"", "a", "ab", "abc", "abcd", "\xff\xfe\xfd"}) EXPECT_EQ(from_base64(base64(bytes)), bytes);
-  EXPECT_EQ(base64("ab"), "YWI=");
-  for (const std::string wrong : {"YWI", "YWI=YWI=", "=WI=", "Y===", "YW=I", "YW I"})
-    EXPECT_THROW(from_base64(wrong), std::invalid_argument) << wrong;
 }
 
 TEST(ReadRun, ARunThatWasKilledIsUnfinishedAndItsIncompleteLineIsLeftOut) {

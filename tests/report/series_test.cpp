@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "report/base64.h"
 #include "report/config_differences.h"
 #include "report/run_data.h"
 #include "report/thinned_series.h"
@@ -64,15 +63,6 @@ TEST(RunData, AnEvaluationThatIsNotFiniteIsNotTheBest) {
     add(run, EvaluationPoint{.step = std::isnan(loss) ? 0 : int64_t(loss * 10), .loss = loss});
   EXPECT_EQ(run.best_validation_loss, 2);
   EXPECT_EQ(run.best_validation_step, 20);
-}
-
-TEST(Base64, HasThePublishedValues) {  // RFC 4648, section 10
-  EXPECT_EQ(base64(""), "");
-  EXPECT_EQ(base64("f"), "Zg==");
-  EXPECT_EQ(base64("fo"), "Zm8=");
-  EXPECT_EQ(base64("foo"), "Zm9v");
-  EXPECT_EQ(base64("foobar"), "Zm9vYmFy");
-  EXPECT_EQ(base64("\xff\xfe"), "//4=");
 }
 
 TEST(ConfigDifferences, NamesTheKeysWhoseValuesDifferAndThoseThatAreMissing) {

@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
-namespace trivet::data {
+namespace trivet {
 
 std::string to_base64(std::string_view bytes);
-// nullopt if a character is not base64. Padding may be left out.
+// nullopt if it is not base64. Padding may be left out.
 std::optional<std::string> from_base64(std::string_view text);
 
-}  // namespace trivet::data
+}  // namespace trivet

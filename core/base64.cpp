@@ -1,8 +1,8 @@
-#include "data/base64.h"
+#include "core/base64.h"
 
 #include <cstdint>
 
-namespace trivet::data {
+namespace trivet {
 namespace {
 
 constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -30,6 +30,7 @@ std::string to_base64(std::string_view bytes) {
 
 std::optional<std::string> from_base64(std::string_view text) {
   while (text.ends_with('=')) text.remove_suffix(1);
+  if (text.size() % 4 == 1) return std::nullopt;  // 6 bits are no byte
   std::string bytes;
   bytes.reserve(text.size() / 4 * 3 + 2);
   uint32_t buffer = 0;
@@ -44,4 +45,4 @@ std::optional<std::string> from_base64(std::string_view text) {
   return bytes;
 }
 
-}  // namespace trivet::data
+}  // namespace trivet
