@@ -1,5 +1,5 @@
-// Examines several hosts and the network between them, by a job with one rank on each. Which of them differs from the others is
-// said, because in a job the slowest one decides.
+// Examines several hosts and the network between them, by a job with one rank on each. Hosts that differ from
+// the others are reported, because the slowest sets the pace of a job.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What `trivet bench` measured on a machine, by the number of ranks that shared it: the JSON file, and the cost model that is
-// built from it.
+// Rates that `trivet bench` measured on a machine, by the number of ranks that shared it: the JSON file, and the cost model
+// that is built from it.
 #pragma once
 
 #include <map>

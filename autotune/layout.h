@@ -1,4 +1,4 @@
-// How a model's step is laid out over devices. The StepModel predicts for layouts, and the search chooses among them.
+// Describes how a model's step is laid out over devices. The StepModel predicts for layouts, and the search chooses among them.
 #pragma once
 
 #include <cstdint>

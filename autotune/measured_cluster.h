@@ -1,5 +1,5 @@
-// What trivet doctor --hosts has measured, as a cluster for trivet plan --cluster (cluster.h). A cluster's nodes and devices
-// are all alike, so every figure is that of the slowest host, or of the slowest link: a job waits for it.
+// Turns what trivet doctor --hosts has measured into a cluster for trivet plan --cluster (cluster.h). A cluster's nodes and
+// devices are all alike, so every figure is that of the slowest host, or of the slowest link: a job waits for it.
 //
 // A device is a slot: one rank on its share of a host's cores, memory and link.
 #pragma once

@@ -62,7 +62,7 @@ using SearchProgress = std::function<void(int64_t devices, int64_t tried)>;
 
 // With `planned`, which takes from a second to minutes, the fastest layouts that fit are planned until one also fits by its
 // plan, a few at most. Throws ConfigError if no layout divides the model and the batch among the devices; the message says
-// which numbers of devices would do.
+// which numbers of devices can be used.
 SearchResult search(const model::Model& model, const Cluster& cluster, const SearchSpace& space, size_t ranked = 20,
                     const PlannedBytes& planned = {}, const SearchProgress& progress = {});
 
@@ -70,8 +70,8 @@ SearchResult search(const model::Model& model, const Cluster& cluster, const Sea
 std::string layout_text(const Candidate& candidate);
 // "12.3 GiB over", "1.5 GiB over in host memory"; for what does not fit.
 std::string shortage(const StepBytes& bytes, const Cluster& cluster);
-// "64 devices would do: pipeline 8 x ..., with train_batch_size 64 instead of 16"; or that none would. For a search in which
-// nothing fits.
+// "64 devices are enough: pipeline 8 x ..., with train_batch_size 64 instead of 16"; or that no number is. For a search in
+// which nothing fits.
 std::string what_would_fit(const SearchResult& result, const Cluster& cluster);
 
 // A table of the ranking and why the others lose; if nothing fits, what is short and what would fit.

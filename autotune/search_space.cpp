@@ -148,11 +148,11 @@ void check_divides(const model::Model& model, const Cluster& cluster, const Sear
   if (divides(tensors, blocks, space, space.devices)) return;
   int64_t below = space.devices - 1, above = space.devices + 1;
   while (below > 1 && !divides(tensors, blocks, space, below)) --below;
-  const int64_t most = blocks * tensors.back() * space.train_batch_size;  // no larger number would do
+  const int64_t most = blocks * tensors.back() * space.train_batch_size;  // no larger number divides
   while (above <= most && !divides(tensors, blocks, space, above)) ++above;
   throw ConfigError(fmt::format(
       "search: no layout divides {} devices among {} blocks and a batch of {}: the data axis must divide train_batch_size, "
-      "the pipeline cannot have more ranks than blocks; {}{} devices would do, or another train_batch_size",
+      "the pipeline cannot have more ranks than blocks; use {}{} devices, or another train_batch_size",
       space.devices, blocks, space.train_batch_size, below, above <= most ? fmt::format(" or {}", above) : ""));
 }
 

@@ -37,7 +37,7 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
 void for_each_variant(const StepModel& steps, const Cluster& cluster, const SearchSpace& space, const Layout& layout,
                       const std::function<void(const Layout&, const StepBytes&)>& use);
 
-// Throws ConfigError if no layout divides this number of devices; the message gives the nearest numbers that would do.
+// Throws ConfigError if no layout divides this number of devices; the message gives the nearest numbers that can be used.
 void check_divides(const model::Model& model, const Cluster& cluster, const SearchSpace& space);
 
 }  // namespace trivet::autotune

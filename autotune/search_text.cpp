@@ -104,11 +104,12 @@ std::string layout_text(const Candidate& candidate) {
 std::string what_would_fit(const SearchResult& result, const Cluster& cluster) {
   if (!result.nearest)
     return cluster.most_devices() > 0
-               ? fmt::format("no doubling of the devices within the {} of the cluster would do", cluster.most_devices())
-               : "no doubling of the devices that --world-size accepts would do; shorten sequences or use a larger device";
+               ? fmt::format("doubling the devices up to the {} of the cluster does not make it fit", cluster.most_devices())
+               : "doubling the devices up to what --world-size accepts does not make it fit; shorten sequences or use a larger "
+                 "device";
   const Layout& layout = result.nearest->layout;
   const int64_t batch = layout.global_batch(), asked = result.smallest.layout.global_batch();
-  return fmt::format("{} devices would do: {}{}", layout.devices(), to_string(layout),
+  return fmt::format("{} devices are enough: {}{}", layout.devices(), to_string(layout),
                      batch == asked ? "" : fmt::format(", with train_batch_size {} instead of {}", batch, asked));
 }
 

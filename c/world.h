@@ -1,4 +1,4 @@
-// What a trivet_world handle is.
+// The object behind a trivet_world handle.
 #pragma once
 
 #include <memory>

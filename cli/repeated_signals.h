@@ -1,4 +1,4 @@
-// Which signals may come several times for one event.
+// Recognizes signals that come several times for one event.
 #pragma once
 
 #include <csignal>

@@ -1,4 +1,4 @@
-// What a world's options say about the activity of its ranks.
+// Options for activity tracking.
 #pragma once
 
 #include "comm/world.h"

@@ -72,8 +72,9 @@ OperationHeader broadcast_header(const ProcessGroup& group, ConstTensorView data
 
 OperationHeader all_to_all_header(const ProcessGroup& group, ConstTensorView in, ConstTensorView out) {
   if (in.dtype != out.dtype || in.elements() != out.elements() || in.elements() % group.size() != 0)
-    refuse(group, fmt::format("all_to_all: in of {} {} and out of {} {} are not the same multiple of {} ranks", in.elements(),
-                              name_of(in.dtype), out.elements(), name_of(out.dtype), group.size()));
+    refuse(group,
+           fmt::format("all_to_all: input has {} {}, output {} {} elements; both must be of one type and {} x n elements",
+                       in.elements(), name_of(in.dtype), out.elements(), name_of(out.dtype), group.size()));
   return {.count = in.elements() / group.size(), .operation = Operation::AllToAll, .dtype = in.dtype};
 }
 

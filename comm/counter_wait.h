@@ -1,4 +1,4 @@
-// How the ranks of a group that share memory wait for each other: on counters. Every wait on a counter goes through await().
+// Lets the ranks of a group that share memory wait for each other, on counters. Every wait on a counter goes through await().
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// How the ranks share the work of an operation: who sums which elements, and in which order a rank visits the others.
+// Divides the work of an operation among ranks: who sums which elements, and in which order a rank visits the others.
 #pragma once
 
 #include <algorithm>

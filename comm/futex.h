@@ -1,6 +1,6 @@
-// How ranks wait for each other: they spin briefly, then sleep in the kernel. They never call sched_yield, which gives the core
-// to a busy neighbour for a full time slice, and never only spin, which stalls when there are more ranks than cores. This works
-// between threads and between processes that map the same memory.
+// Lets ranks wait for each other: they spin briefly, then sleep in the kernel. They never call sched_yield, which gives the
+// core to a busy neighbour for a full time slice, and never only spin, which stalls when there are more ranks than cores. This
+// works between threads and between processes that map the same memory.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What all groups whose operations run on the host have in common: they check their arguments on the caller's thread, count
+// The common part of all groups whose operations run on the host: they check their arguments on the caller's thread, count
 // their traffic, and run blocking on the stream. The group must outlive its queued work. Only one collective operation runs at
 // a time, but sends and receives with different peers may overlap.
 #pragma once

@@ -1,4 +1,4 @@
-// Which network NCCL takes between hosts.
+// Chooses the network that NCCL takes between hosts.
 //
 // NCCL has no call that tells, so this is what its documentation leads to expect: a plugin, if one is named; otherwise
 // InfiniBand verbs, which RoCE has too, if there is a device for them and nothing forbids it; otherwise TCP sockets. What

@@ -1,4 +1,4 @@
-// Who a rank is in a group: its place there and in the world, and how errors name it. This is the same for every transport.
+// Identifies a rank in a group: its place there and in the world, and how errors name it. This is the same for every transport.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// How the processes of a job find each other: they join the tree of the control plane (control/node.h), and continue when the
+// Brings the processes of a job together: they join the tree of the control plane (control/node.h), and continue when the
 // last one has joined. Rank 0 is the root.
 //
 //   up to kStarRanks ranks   every rank joins at the root: the tree is a star, and nobody else listens

@@ -1,4 +1,4 @@
-// What the ranks of a world share where they share memory: room for the boards of groups, and the tensors that other ranks can
+// The memory that ranks of a world share: room for the boards of groups, and the tensors that other ranks can
 // reach directly.
 //
 // Threads can reach everything. Processes can reach what is in their shared heap; everything else is copied through staging

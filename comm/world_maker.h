@@ -1,4 +1,4 @@
-// Which transport the ranks of a job use: chosen from the table of its members, when all of them have joined.
+// Chooses the transport that the ranks of a job use, from the table of its members, when all of them have joined.
 //
 //   rendezvous -> members -> choose_world_maker -> WorldMaker -> the World; connect() lets Liveness watch its ranks
 //

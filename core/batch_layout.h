@@ -1,4 +1,4 @@
-// Which samples of a step a rank reads.
+// Computes which samples of a step a rank reads.
 //
 // A step's global batch is split into microbatches, which are numbered across all ranks; microbatch m of a rank is number m x
 // data_size + data_rank. So the microbatches of a step and their contents are the same for every data-parallel size, and only

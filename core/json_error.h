@@ -1,4 +1,4 @@
-// What is wrong with JSON that somebody else wrote, in words for messages: nlohmann's own texts begin with its codes, speak of
+// Says in words what is wrong with JSON that somebody else wrote: nlohmann's own texts begin with its codes, speak of
 // tokens and lexers, and give no reason that helps.
 #pragma once
 

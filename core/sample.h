@@ -1,4 +1,4 @@
-// What a model reads: samples, and microbatches of them.
+// Describes what a model reads: samples, and microbatches of them.
 //
 //   text      input int32 [S], token ids        targets [S], the next tokens
 //   images    input float32 [C, H, W]           targets [1], a class

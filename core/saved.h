@@ -1,4 +1,4 @@
-// What one layer keeps for one microbatch from its forward to its backward_weight.
+// Holds what one layer keeps for one microbatch from its forward to its backward_weight.
 //
 //   forward --keep()--> Saved --backward_input reads, keep()s more--> backward_weight reads --clear()--> empty
 //

@@ -1,4 +1,4 @@
-// How the messages of a conversation become one text. These are the templates that models publish (chat_template in Hugging
+// Turns the messages of a conversation into one text. These are the templates that models publish (chat_template in Hugging
 // Face's tokenizer_config.json), written out; a template in Jinja is a program and is not read.
 //
 //   chatml    <|im_start|>ROLE\nCONTENT<|im_end|>\n                             for each message

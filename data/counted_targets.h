@@ -1,4 +1,4 @@
-// Which samples have targets that the loss counts. A step of samples without any has no loss.
+// Finds samples that have targets which the loss counts. A step of samples without any has no loss.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How difficult the samples of a text are, by the metrics of a curriculum.
+// Measures how difficult the samples of a text are, by the metrics of a curriculum.
 //
 //   length   the number of its tokens
 //   rarity   minus the sum of the natural logarithms of the frequencies of its tokens, rounded down (the vocabulary rarity of

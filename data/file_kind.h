@@ -1,5 +1,5 @@
-// What a file is, by its content: its first bytes, unpacked if it is gzip or zstd. The name of a file decides nothing here but
-// in a contradiction: a file that is called .json, or .parquet, and is something else.
+// Recognizes a file by its content: its first bytes, unpacked if it is gzip or zstd. The name of a file decides nothing here
+// but in a contradiction: a file that is called .json, or .parquet, and is something else.
 //
 //   text                                 in UTF-8, without NUL
 //   objects of JSON                      one on each line, one after another over several lines, or in one list

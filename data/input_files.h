@@ -1,4 +1,4 @@
-// Which files are read as data, out of those that a config or a command names, and what is said about the rest.
+// Chooses the files that are read as data, out of those that a config or a command names, and reports the rest.
 //
 // A file that is named is read as what it is (file_kind.h), or refused. Of a folder (folder_walk.h), these are read:
 //

@@ -1,5 +1,5 @@
-// What training does not use of texts and lines of JSON: keys that are not read, documents that the loss learns nothing from,
-// and names of special tokens that are read as letters.
+// Counts what training does not use of texts and lines of JSON: keys that are not read, documents that the loss learns nothing
+// from, and names of special tokens that are read as letters.
 #pragma once
 
 #include <cstdint>

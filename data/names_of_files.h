@@ -1,4 +1,4 @@
-// What the names of files say: which are texts, which come with data and are none, and which are for tests.
+// Tells by their names which files are texts, which come with data and are none, and which are for tests.
 #pragma once
 
 #include <set>

@@ -1,4 +1,4 @@
-// Where samples come from: a data set of samples with numbers, all of one kind.
+// The interface of a data set: samples with numbers, all of one kind.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Which sample is at each place of a run, and after which steps its epochs are complete. A place is a row of a microbatch of a
-// step; microbatches are numbered over all ranks (batch_layout.h).
+// Says which sample is at each place of a run, and after which steps its epochs are complete. A place is a row of a microbatch
+// of a step; microbatches are numbered over all ranks (batch_layout.h).
 //
 //   endless       the samples of one epoch follow those of the epoch before, whatever step they fall into. What a step reads
 //                 depends on the seed and the step alone (sample_order.h). Later epochs may have more samples

@@ -1,5 +1,5 @@
-// Which code points are letters (general category L*) and numbers (N*) in Unicode 16, and which code points are so new that a
-// library may not know them. Sorted ranges, both ends included.
+// Lists which code points are letters (general category L*) and numbers (N*) in Unicode 16, and which code points are so new
+// that a library may not know them. Sorted ranges, both ends included.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Which gradients of a microbatch have arrived, and which units may be summed over ranks next.
+// Tracks which gradients of a microbatch have arrived, and which units may be summed over ranks next.
 //
 // A unit is complete when the gradients of all its trainable parameters have arrived. All ranks must sum units in the same
 // order, whatever the order in which gradients arrive, so the order is fixed: the last unit first, because a backward pass

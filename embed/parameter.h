@@ -1,4 +1,4 @@
-// What a trainer says about each of its parameters.
+// Describes a parameter of an embedding trainer.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a pipeline rank exchanges with its neighbours: activations forward, gradients backward.
+// Exchanges with the neighbours of a pipeline rank: activations forward, gradients backward.
 //
 // A send returns at once, and its tensor is kept until the neighbour has it; at most pipeline::kSendsInFlight sends of a link
 // are in flight, and the next one waits. A receive is posted and returns at once; its event says when the tensor has arrived.

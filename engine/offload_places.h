@@ -1,4 +1,5 @@
-// Where a rank keeps what is offloaded: its files and, next to a device that has its own memory, the memory of the host.
+// Holds the places where a rank keeps what is offloaded: its files and, next to a device that has its own memory, the memory of
+// the host.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// What one rank works with: kernels, memory, channels to other ranks, and places for what is offloaded. The Engine makes it for
-// a device, and a Rehearsal makes one that only counts; all parts of a Worker share it. It owns nothing.
+// The resources of one rank: kernels, memory, channels to other ranks, and places for what is offloaded. The Engine makes it
+// for a device, and a Rehearsal makes one that only counts; all parts of a Worker share it. It owns nothing.
 #pragma once
 
 #include "core/arena.h"

@@ -1,4 +1,4 @@
-// Who holds which elements of a parameter, and who reads which samples.
+// Says which ranks hold which elements of a parameter, and which read which samples.
 //
 // Two questions about ranks have one answer while data parallelism is the only axis that copies weights: which ranks hold the
 // same elements of a parameter, and which read different samples.

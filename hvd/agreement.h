@@ -1,4 +1,4 @@
-// Whether the requests of all ranks for one tensor fit together.
+// Checks that the requests of all ranks for one tensor fit together.
 #pragma once
 
 #include <optional>

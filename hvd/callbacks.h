@@ -1,4 +1,4 @@
-// What Horovod's Keras callbacks do, as functions for a training loop of one's own.
+// Offers what Horovod's Keras callbacks do, as functions for your own training loop.
 #pragma once
 
 #include <string>

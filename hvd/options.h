@@ -1,4 +1,4 @@
-// What the environment says in Horovod's variables. Ranks that differ in fusion_threshold_bytes, cache_capacity or process_sets
+// Reads Horovod's environment variables. Ranks that differ in fusion_threshold_bytes, cache_capacity or process_sets
 // are refused when they start; other fields may differ.
 #pragma once
 

@@ -1,4 +1,5 @@
-// What a rank tells the others about a tensor that it has submitted. The tensors of all ranks are matched by name.
+// The message in which a rank tells the others about a tensor that it has submitted. The tensors of all ranks are matched by
+// name.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Which rank has submitted which tensor. Every rank of a process set has the same table, because all of them learn the same
-// requests in the same rounds; so all decide alike, without a coordinator, what runs next and in which order.
+// Tracks which rank has submitted which tensor. Every rank of a process set has the same table, because all of them learn the
+// same requests in the same rounds; so all decide alike, without a coordinator, what runs next and in which order.
 //
 //   add(rank, request) ... take_ready() -> what every rank has submitted, in the order in which the names were first seen
 //

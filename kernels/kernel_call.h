@@ -1,5 +1,5 @@
-// What decides how long a call of a kernel takes. The arguments of each kernel describe themselves (describe()), for planners,
-// measurements and predictions.
+// Describes what decides how long a call of a kernel takes. The arguments of each kernel describe themselves (describe()), for
+// planners, measurements and predictions.
 #pragma once
 
 #include <array>

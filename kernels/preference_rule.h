@@ -1,4 +1,4 @@
-// How a pair of answers to one prompt becomes a loss: direct preference optimization. Shared by all devices.
+// Turns a pair of answers to one prompt into a loss: direct preference optimization. Shared by all devices.
 //
 // The ratio of an answer is log p(answer | prompt) - log p_reference(answer | prompt), with the log-probabilities of all of its
 // tokens added up. c, r: ratios of the preferred (chosen) and the rejected answer; m = beta (c - r)

@@ -1,4 +1,4 @@
-// What defines a model of one of the families (model/family.h). The section "model" of a config is this struct.
+// Defines a model of one of the families (model/family.h). The section "model" of a config is this struct.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What generating text needs of the layer that computes the loss. (What an evaluation shows of it: core/logits_reader.h.)
+// The interface of a loss layer for generating text. (core/logits_reader.h has the one for showing evaluations.)
 #pragma once
 
 #include "core/layer.h"

@@ -84,7 +84,7 @@ class LmHead : public Layer, public GivesLogits {
   };
   void loss_of_logits(Context&, ConstTensorView logits, ConstTensorView targets, const Wanted& wanted) const;
   void loss_of_rows(Context&, ConstTensorView h, ConstTensorView weight, ConstTensorView targets, const Wanted& wanted) const;
-  // Of pairs of answers: reports what the context wants to know of them, and returns a factor for the gradient of each row.
+  // DPO: fills the statistics that the context wants, and returns a factor for the gradient of each row.
   ScopedTensor compare_answers(Context&, ConstTensorView h, ConstTensorView weight, bool reports) const;
   const Split& split() const { return sub_layers_.parameters()[weight_].split; }
   void make_input_gradient(Context&, ConstTensorView weight, ConstTensorView dlogits, TensorView dh) const;

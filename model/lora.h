@@ -1,4 +1,5 @@
-// Which linear layers of a transformer have low-rank adapters (model/adapters.h): the places that model.lora.targets name.
+// Chooses the linear layers of a transformer that have low-rank adapters (model/adapters.h): the places that model.lora.targets
+// name.
 //
 // A place is a linear layer of a block, or one part of a fused layer, and has two names:
 //

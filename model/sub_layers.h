@@ -1,4 +1,4 @@
-// What layers that consist of other layers, their sub-layers, have in common.
+// The common part of layers that consist of other layers, their sub-layers.
 //
 // A composite layer lists the parameters of its sub-layers one after another, each under its sub-layer's name ("attention" +
 // "qkv.weight"), gives each sub-layer a child of its Saved, and walks the sub-layers forward and backward. It owns them.

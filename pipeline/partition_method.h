@@ -1,4 +1,4 @@
-// What is balanced when blocks are assigned to stages (pipeline/partition.h).
+// Names what is balanced when blocks are assigned to stages (pipeline/partition.h).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Where the work of a step runs: the program itself, and the queues (streams) that run in parallel with it. Timelines have a
-// row for each of them.
+// Names where the work of a step runs: the program itself, and the queues (streams) that run in parallel with it. Timelines
+// have a row for each of them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What one rank recorded during one step.
+// The record of one rank's step.
 //
 //   step   an instruction on the program's thread, from its start to its end, waits included
 //   work   a transfer, gather, reduction or sum of an instruction, on the thread of its stream or else on the program's thread

@@ -1,5 +1,5 @@
-// Which instruction of a schedule does which part of the work: the forward, backward_input and backward_weight of a microbatch
-// on a stage, or on a block of it. B is two parts in one instruction, L is three.
+// Finds the instruction of a schedule that does a part of the work: the forward, backward_input and backward_weight of a
+// microbatch on a stage, or on a block of it. B is two parts in one instruction, L is three.
 #pragma once
 
 #include <vector>

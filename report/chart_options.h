@@ -1,4 +1,4 @@
-// What of the curves a page draws, and how: the options of `trivet report`.
+// Options of the curves that a page draws (`trivet report`).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where the configs of several runs differ.
+// Lists where the configs of several runs differ.
 #pragma once
 
 #include <span>

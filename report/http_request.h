@@ -1,4 +1,4 @@
-// What a browser asks for: one request, without a body, of at most 8 KiB.
+// Parses a browser's request: without a body, of at most 8 KiB.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// What is known about a run, for pages: read from the run's folder (read_run.h), or collected while it trains (live_run.h).
+// Holds what is known about a run, for pages: read from the run's folder (read_run.h), or collected while it trains
+// (live_run.h).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How the throughput of a job grows with its ranks, from runs of it on different numbers of them.
+// Computes how the throughput of a job grows with its ranks, from runs of it on different numbers of them.
 //
 //   speedup      samples/s, divided by those of the run with the fewest ranks
 //   ideal        ranks, divided by the ranks of that run

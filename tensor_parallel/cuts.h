@@ -1,4 +1,5 @@
-// Where products along a split dim are cut in layout mode, so that their bits do not depend on how many ranks share the dim.
+// Chooses where products along a split dim are cut in layout mode, so that their bits do not depend on how many ranks share the
+// dim.
 //
 //   down [H, F], F = 16, size 2, K of x W^T cut into 8 leaves of 2:
 //   rank 0  (0 + 1) + (2 + 3)       rank 1  (4 + 5) + (6 + 7)       TreeSum over ranks: the same tree as on one rank

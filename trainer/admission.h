@@ -1,5 +1,5 @@
-// Which samples a curriculum admits from which step on: those that are at most as difficult as the step, by each of its
-// metrics. Difficulties of steps never fall, so a sample that was admitted once stays admitted.
+// Computes which samples a curriculum admits from which step on: those that are at most as difficult as the step, by each of
+// its metrics. Difficulties of steps never fall, so a sample that was admitted once stays admitted.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What must be true of a config before anything of a run is made.
+// Checks that are made before a run allocates anything.
 #pragma once
 
 #include <string>

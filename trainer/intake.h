@@ -1,4 +1,4 @@
-// Which files a run takes up when, if its data grows (data.grows).
+// Decides which files a run takes up when, if its data grows (data.grows).
 //
 // An epoch has the files that were complete on all ranks when it began. Its beginning is the step that reaches it: rank 0 lists
 // the folder, each rank looks at the files that are new, and what all of them can read is taken up. Other files are left for

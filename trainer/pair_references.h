@@ -1,4 +1,4 @@
-// What a run that trains on pairs of answers compares them with: their log-probabilities under the weights that the run begins
+// The references of a run that trains on pairs of answers: their log-probabilities under the weights that the run begins
 // with, which are the reference model. They are computed once, before the first step, so that no second model is in memory. A
 // checkpoint keeps them (RunState::reference), because a resumed run no longer has those weights.
 //

@@ -1,5 +1,5 @@
-// What a model predicts for samples of an evaluation, for people who look at the run: a class for each target, the one with the
-// largest logit, or the text that the most probable class of each step spells (CTC's best path; kernels/ctc.h).
+// Reads what a model predicts for samples of an evaluation, for people who look at the run: a class for each target, the one
+// with the largest logit, or the text that the most probable class of each step spells (CTC's best path; kernels/ctc.h).
 //
 // Each rank of the last pipeline stage keeps those of the samples that it evaluates; those of all ranks together begin with the
 // same samples on every layout (shown_first). One thread at a time.

@@ -1,4 +1,4 @@
-// What a run tells people at its beginning and at its end, and the monitors that they read.
+// Prints what a run tells people at its beginning and at its end, and makes the monitors that they read.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What all parts of a training run work with: the data, the engine, and where reports go.
+// Holds what all parts of a training run work with: the data, the engine, and where reports go.
 #pragma once
 
 #include <numeric>

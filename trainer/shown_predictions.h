@@ -1,4 +1,4 @@
-// What an evaluation shows to people: some of its samples, with what the model predicts for them.
+// Collects what an evaluation shows to people: some of its samples, with what the model predicts for them.
 #pragma once
 
 #include <vector>

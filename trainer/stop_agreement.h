@@ -1,4 +1,4 @@
-// How the ranks of a run agree on the step after which they save or end, although a request reaches them at different steps.
+// Lets the ranks of a run agree on the step after which they save or end, although a request reaches them at different steps.
 //
 // After a step they exchange their requests by an all-reduce that takes the maximum. This is a small operation, but steps may
 // be even shorter, so the exchange happens at most about every 0.25 s: each time, the ranks agree on the number of steps until

@@ -1,4 +1,4 @@
-// How long something takes.
+// Measures how long something takes.
 #pragma once
 
 #include <chrono>

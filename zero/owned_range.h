@@ -1,4 +1,4 @@
-// What a rank updates of a parameter group.
+// The part of a parameter group that a rank updates.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Where a rank keeps a tensor between its uses. Moving it changes no bit.
+// Names where a rank keeps a tensor between its uses. Moving it changes no bit.
 //
 //   Device   memory that the rank's kernels read and write: nothing is moved
 //   Host     host memory, if the device has its own memory (zero/host_side.h)

@@ -1,4 +1,4 @@
-// What all parameter groups of a rank share.
+// The resources that all parameter groups of a rank share.
 #pragma once
 
 #include <cstdint>

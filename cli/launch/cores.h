@@ -1,4 +1,4 @@
-// Which cores this process may use, and how ranks share them.
+// Finds the cores that this process may use, and divides them among ranks.
 #pragma once
 
 #include <string>

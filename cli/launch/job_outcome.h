@@ -1,4 +1,4 @@
-// How ranks ended, and the outcome of the job. Its exit code is that of the rank with which the failure began.
+// Records how ranks ended, and decides the outcome of the job. Its exit code is that of the rank with which the failure began.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Where the ranks of a job meet, and how they prove to each other that they belong to it.
+// Chooses where the ranks of a job meet, and how they prove to each other that they belong to it.
 #pragma once
 
 #include <string>

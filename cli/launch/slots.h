@@ -1,4 +1,4 @@
-// How many ranks a host runs where nobody says it, and which GPUs its slots are.
+// Chooses the default number of ranks of a host, and the GPUs of its slots.
 #pragma once
 
 #include <optional>

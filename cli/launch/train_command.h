@@ -1,4 +1,4 @@
-// The program `trivet train CONFIG ...` in its parts, for what must know the config that it trains with.
+// Parses a `trivet train` command line, for callers that need its config.
 #pragma once
 
 #include <optional>

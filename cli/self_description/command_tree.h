@@ -1,4 +1,4 @@
-// What the program's command line consists of, as plain data, taken from the CLI11 definitions that also parse it. Man pages
+// Describes the program's command line as plain data, taken from the CLI11 definitions that also parse it. Man pages
 // and shell completions are written from it. It leaves out what is hidden (group "").
 #pragma once
 

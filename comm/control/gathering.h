@@ -1,4 +1,4 @@
-// Who has joined, at the root: decides who is let in, and makes the table when everybody is here.
+// Keeps the list of who has joined, at the root: decides who is let in, and makes the table when everybody is here.
 #pragma once
 
 #include <memory>

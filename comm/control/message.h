@@ -1,4 +1,4 @@
-// What the nodes of the control plane tell each other (node.h). "Up" is towards the root.
+// The messages between nodes of the control plane (node.h). "Up" is towards the root.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// A connection that a node makes to another one: connects, proves that it knows the secret, and waits for none of both. Poll
+// A connection that a node makes to another one: connects and proves that it knows the secret; neither step blocks. Poll
 // number() for events() and call step().
 #pragma once
 

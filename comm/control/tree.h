@@ -1,4 +1,4 @@
-// Who is whose parent in the control plane: arithmetic on which rank is the node of each rank's host.
+// Computes parents and children in the control plane: arithmetic on which rank is the node of each rank's host.
 //
 //   root (rank 0)                 Every host has one node, which is one of its ranks; that of rank 0's host is rank 0.
 //    |- ranks of its host         Hosts are numbered in the order of their nodes, so host 0 is the root's. The node of

@@ -1,4 +1,5 @@
-// What a rank knows of the others over gloo, and the transport that works with it; gloo_transport.h says how a message travels.
+// Holds what a rank knows of the others over gloo, and the transport that works with it; gloo_transport.h says how a message
+// travels.
 //
 //   gloo_transport.cpp   the ends of connections: opening, leaving, losing a rank
 //   gloo_messages.cpp    sends, receives, and waits for them

@@ -1,4 +1,4 @@
-// What the program finds in libtrivet_gloo.so.
+// Exports the functions that the program looks for in libtrivet_gloo.so.
 #include "comm/gloo/gloo_transport.h"
 
 extern "C" const trivet::comm::TransportModule* trivet_transport_module() {

@@ -1,4 +1,4 @@
-// Which ranks of a group share a host.
+// Finds the ranks of a group that share a host.
 #pragma once
 
 #include <vector>

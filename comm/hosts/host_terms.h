@@ -1,4 +1,4 @@
-// What each host has combined of its own ranks' values, of a few chunks at a time: the terms of an exchange between hosts.
+// Holds what each host has combined of its own ranks' values, a few chunks at a time: the terms of an exchange between hosts.
 #pragma once
 
 #include <cstddef>

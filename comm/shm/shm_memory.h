@@ -1,5 +1,5 @@
-// What ranks that are processes of one host share: each board has its own segment; tensors go through the board's slots, or
-// are in the heap.
+// Memory shared by ranks that are processes of one host: each board has its own segment; tensors go through the board's slots,
+// or are in the heap.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What ranks that are threads of one process share: every tensor can be reached, and boards are on the heap.
+// Memory shared by ranks that are threads of one process: every tensor can be reached, and boards are on the heap.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// What the program finds in libtrivet_ucx.so.
+// Exports the functions that the program looks for in libtrivet_ucx.so.
 #include "comm/ucx/ucx_transport.h"
 
 extern "C" const trivet::comm::TransportModule* trivet_transport_module() {

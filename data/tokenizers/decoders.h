@@ -1,4 +1,4 @@
-// How tokens become text again (the "decoder" of a tokenizer.json).
+// Turns tokens into text again (the "decoder" of a tokenizer.json).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

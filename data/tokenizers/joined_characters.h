@@ -1,4 +1,4 @@
-// Which characters are neighbours within a token of a vocabulary.
+// Finds characters that are neighbours within a token of a vocabulary.
 //
 // Between two characters that no token has as neighbours, a text may be cut: no token covers both. Splitting long texts there
 // changes no id, because a merge, like the best path, never crosses such a place.

@@ -1,4 +1,4 @@
-// How words become ids (the "model" of a tokenizer.json).
+// Turns words into ids (the "model" of a tokenizer.json).
 //
 //   BPE         a word begins as characters, or as bytes; neighbours are joined as the merges say (merges.h)
 //   Unigram     the way to split a word into tokens whose probabilities have the largest product

@@ -1,4 +1,4 @@
-// How text is rewritten before it is split (the "normalizer" of a tokenizer.json).
+// Rewrites text before it is split (the "normalizer" of a tokenizer.json).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,4 +1,4 @@
-// How text is split into words (the "pre_tokenizer" of a tokenizer.json).
+// Splits text into words (the "pre_tokenizer" of a tokenizer.json).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

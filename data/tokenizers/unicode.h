@@ -1,4 +1,4 @@
-// What tokenizers need to know of Unicode, from utf8proc. A byte that is not UTF-8 (kNotUtf8) has no property.
+// Properties of characters that tokenizers need, from utf8proc. A byte that is not UTF-8 (kNotUtf8) has no property.
 //
 // The library tokenizers uses tables of several ages, on which the ids of some rare code points depend: Unicode 8 for the
 // categories in BERT's rules, Unicode 9 for normal forms and combining marks, Unicode 16 for regular expressions and lower

@@ -1,4 +1,4 @@
-// What a device offers to one rank's engine: kernels, memory, streams and groups for its tensors. One backend per rank.
+// The interface of a device for one rank's engine: kernels, memory, streams and groups for its tensors. One backend per rank.
 //
 // The engine does not depend on the device: it gets all of this from the backend, and the order of work is the same
 // (docs/cuda.md).

@@ -1,4 +1,4 @@
-// How two checkpoints differ, tensor by tensor, whatever layouts wrote them.
+// Compares two checkpoints tensor by tensor, whatever layouts wrote them.
 #pragma once
 
 #include <string>

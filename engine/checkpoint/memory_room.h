@@ -1,4 +1,4 @@
-// How much memory the steps take that each host keeps in memory, and how much there is.
+// Computes how much memory the steps take that each host keeps in memory, and how much there is.
 #pragma once
 
 #include <span>

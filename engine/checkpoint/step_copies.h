@@ -1,4 +1,4 @@
-// What is there of each step, if every host has a directory of its own.
+// Tells which files of each step exist, and on which hosts, if every host has a directory of its own.
 //
 //   version   one save of a step: its manifest is the same on all hosts, to the last bit
 //   copy      what one host's directory has of a version: the manifest, and some or all of its files

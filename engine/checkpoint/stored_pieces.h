@@ -1,4 +1,4 @@
-// Which stored pieces hold what a rank wants to read.
+// Finds the stored pieces that hold what a rank wants to read.
 #pragma once
 
 #include <set>

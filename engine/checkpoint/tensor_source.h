@@ -1,4 +1,4 @@
-// Where the values of tensors come from, by name: a checkpoint (loaded_step.h), or weights that another program saved under
+// The interface of a source of tensors, by name: a checkpoint (loaded_step.h), or weights that another program saved under
 // names of its own (MappedSource).
 #pragma once
 

@@ -1,5 +1,5 @@
-// How many tokens the sequences of a step have, with DeepSpeed's curriculum learning by sequence length: longer ones step by
-// step, by a formula of the number of the step alone.
+// Computes how many tokens the sequences of a step have, with DeepSpeed's curriculum learning by sequence length: longer ones
+// step by step, by a formula of the number of the step alone.
 #pragma once
 
 #include <cstdint>

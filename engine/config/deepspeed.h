@@ -1,4 +1,4 @@
-// What a user of DeepSpeed should know of a config.
+// Lists what a user of DeepSpeed should know about a config.
 #pragma once
 
 #include <string>

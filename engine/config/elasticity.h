@@ -17,7 +17,7 @@ struct ElasticBatch {
   std::vector<int64_t> data_parallel_sizes;  // that can train it with one of the microbatches, ascending
 };
 
-// Of the batches up to max_train_batch_size, the one that the most data-parallel sizes can train; of equal ones the larger
+// Returns the batch up to max_train_batch_size that the most data-parallel sizes can train; of equal ones the larger
 // (prefer_larger_batch) or the smaller one. Version 0.2 counts whole hosts of num_gpus_per_node ranks.
 ElasticBatch elastic_batch(const ElasticityConfig& elasticity);
 

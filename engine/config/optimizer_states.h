@@ -1,4 +1,4 @@
-// What is known of an optimizer without running it (engine/optimizer has what it computes).
+// Facts about an optimizer that are known without running it (engine/optimizer has what it computes).
 #pragma once
 
 #include <string>

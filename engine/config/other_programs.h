@@ -1,4 +1,4 @@
-// What other programs call a key, and their files, so that a message can say what to write instead.
+// Knows what other programs call a key, and their files, so that a message can say what to write instead.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What DeepSpeed reads where a number or a switch is expected and a text is given.
+// Reads a text where a number or a switch is expected, as DeepSpeed does.
 //
 // DeepSpeed checks some sections with pydantic in its lax mode, which takes "5" for 5 and "yes" for true. Sections that
 // DeepSpeed reads otherwise, and keys that only Trivet has, need the value itself.

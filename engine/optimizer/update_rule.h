@@ -1,5 +1,5 @@
-// What an optimizer computes from gradients, weights and states. One class for each optimizer, chosen by the table in
-// rules.cpp.
+// The interface of an optimizer: what it computes from gradients, weights and states. One class for each optimizer, chosen by
+// the table in rules.cpp.
 //
 //   OptimizerStep   visits all that the rank owns:   update, update, run_pending | update, update, run_pending | ...
 //                   when everything was visited:     finish

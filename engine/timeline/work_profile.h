@@ -1,5 +1,5 @@
-// What a step computes, block by block: the operations of its program, which a rehearsal counts (engine/rehearsal.h), and the
-// times that the ranks measured.
+// Profiles what a step computes, block by block: the operations of its program, which a rehearsal counts (engine/rehearsal.h),
+// and the times that the ranks measured.
 //
 // Counts are those of one rank and all its microbatches. Only products and attention have multiply-accumulate operations
 // (MACs); FLOPs are those of all kernels (kernels::KernelCall). Times are those of a rank that has the block, without what it

@@ -1,4 +1,4 @@
-// What a file holds in the place of weights: a text, a page of HTML that a download left, an archive and so on.
+// Recognizes what a file holds instead of weights: a text, a page of HTML that a download left, an archive and so on.
 #pragma once
 
 #include "core/file_system.h"

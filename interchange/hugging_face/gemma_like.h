@@ -1,5 +1,5 @@
-// What Gemma 2 and 3 have in common beyond Llama: norms before and after attention and MLP, GEGLU, scaled embeddings, and
-// windows in most layers. The gains of their norms are stored less 1.
+// The part that Gemma 2 and 3 have in common beyond Llama: norms before and after attention and MLP, GEGLU, scaled embeddings,
+// and windows in most layers. The gains of their norms are stored less 1.
 #pragma once
 
 #include "interchange/hugging_face/llama_like.h"

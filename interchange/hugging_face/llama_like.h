@@ -1,4 +1,4 @@
-// What the descendants of Llama have in common: most of their keys, and the names of their tensors.
+// The part that the descendants of Llama have in common: most of their keys, and the names of their tensors.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Whether weights of one model are right for another: whether both compute the same.
+// Checks whether weights of one model are right for another: whether both compute the same.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What programs that generate text need to know about an exported model: which tokens begin and end a text, and how a
+// Writes what programs that generate text need to know about an exported model: which tokens begin and end a text, and how a
 // conversation becomes one. These are keys of config.json, generation_config.json and tokenizer_config.json, and a chat
 // template in Jinja.
 #pragma once

@@ -1,4 +1,4 @@
-// Which attention runs on tensor cores, and with which types and head sizes.
+// Decides which attention runs on tensor cores, and with which types and head sizes.
 #pragma once
 
 #include <cuda_bf16.h>

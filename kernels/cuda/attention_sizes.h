@@ -1,4 +1,4 @@
-// What attention's kernels need to know about their arguments, as plain numbers that are passed to a launch by value.
+// The sizes that attention's kernels need, as plain numbers that are passed to a launch by value.
 //
 //   B sequences, S tokens per sequence, N query heads, G key/value heads, D head size
 //   qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads], out[B, S, N D]

@@ -1,4 +1,4 @@
-// How long ZeRO-3 weights stay whole (insert_unshard): when they are released after a use that is not the last.
+// Decides how long ZeRO-3 weights stay whole (insert_unshard): when they are released after a use that is not the last.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What DeepSpeed's monitors write of a step and of an evaluation: one number per tag, at the number of samples so far.
+// Computes what DeepSpeed's monitors write about a step and an evaluation: one number per tag, at the number of samples so far.
 //
 // Tags: Train/Samples/{lr, loss_scale, train_loss, eval_loss} as DeepSpeed's engines write them, and Train/Samples/grad_norm.
 // Of pairs of answers also Train/Samples/{rewards, eval_rewards}/{chosen, rejected, margins} and

@@ -1,4 +1,5 @@
-// What the kernel table and the tuners prefer when several choices would do, and how differing blocks and ranks are counted.
+// What the kernel table and the tuners prefer when several choices are possible, and how differing blocks and ranks are
+// counted.
 #include <gtest/gtest.h>
 
 #include <set>

@@ -288,7 +288,7 @@ TEST(Search, NamesTheNearestNumberOfDevicesThatFits) {
   const SearchResult asked = search(model, cluster, {.devices = 16, .train_batch_size = 8, .offload = false});
   EXPECT_EQ(nearest, asked.ranking.front().layout);
   EXPECT_TRUE(search(model, cluster, {.devices = 8, .train_batch_size = 8, .offload = false}).ranking.empty());
-  EXPECT_EQ(what_would_fit(result, cluster), "16 devices would do: " + to_string(nearest));
+  EXPECT_EQ(what_would_fit(result, cluster), "16 devices are enough: " + to_string(nearest));
   EXPECT_THAT(to_text(result, cluster), HasSubstr(what_would_fit(result, cluster) + "\n"));
 }
 
@@ -304,7 +304,7 @@ TEST(Search, SaysThatTheBatchMustGrowForMoreDevices) {
   cluster.nodes = 1, cluster.devices_per_node = 2;
   const SearchResult few = search(model, cluster, {.devices = 1, .train_batch_size = 1, .most_tensor = 1, .offload = false});
   EXPECT_FALSE(few.nearest);
-  EXPECT_EQ(what_would_fit(few, cluster), "no doubling of the devices within the 2 of the cluster would do");
+  EXPECT_EQ(what_would_fit(few, cluster), "doubling the devices up to the 2 of the cluster does not make it fit");
 }
 
 // 13 B parameters on one device of 80 GB: 26 GB of weights fit, 156 GB of states do not.
@@ -334,8 +334,8 @@ TEST(Search, RefusesWhatNoLayoutDivides) {
   EXPECT_THAT(
       [&] { search(model, cluster_named("h100"), {.devices = 7, .train_batch_size = 16}); },
       ThrowsMessage<ConfigError>("search: no layout divides 7 devices among 6 blocks and a batch of 16: the data axis must "
-                                 "divide train_batch_size, the pipeline cannot have more ranks than blocks; 6 or 8 devices "
-                                 "would do, or another train_batch_size"));
+                                 "divide train_batch_size, the pipeline cannot have more ranks than blocks; use 6 or 8 "
+                                 "devices, or another train_batch_size"));
   Cluster small = cluster_named("h100");
   small.nodes = 2;
   EXPECT_THAT([&] { search(model, small, {.devices = 64, .train_batch_size = 64}); },

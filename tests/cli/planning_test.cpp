@@ -76,7 +76,7 @@ TEST_F(Planning, SearchRefusesWhatItCannotAnswer) {
           "search: no layout divides 35 devices among 34 blocks and a batch of 16");
   const std::string too_few = "plan llama.json --world-size 1 --cluster a100-40 --search --set optimizer.type=Lamb";
   refused(too_few, 19, "--search: no layout of 1 devices fits; the smallest is pipeline 1 x data 1 x tensor 1");
-  refused(too_few, 19, " GiB over; 8 devices would do: pipeline ");
+  refused(too_few, 19, " GiB over; 8 devices are enough: pipeline ");
 }
 
 TEST_F(Planning, VerifyPlansTheFirst) {

@@ -1,4 +1,4 @@
-// What launcher and agent tell each other, as types. On the wire it is JSON; both sides are of the same build.
+// The messages between launcher and agent, as types. On the wire it is JSON; both sides are of the same build.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Looks for lost hosts while a job runs without them: tries to start an agent there, which inspects the host as before a job.
+// Retries lost hosts while a job runs without them: starts an agent there, which inspects the host again.
 #pragma once
 
 #include <poll.h>

@@ -1,4 +1,4 @@
-// What an agent finds out about its host before any rank starts.
+// The facts that an agent finds out about its host before any rank starts.
 #pragma once
 
 #include "cli/launch/hosts/agent_messages.h"

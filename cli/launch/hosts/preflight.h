@@ -1,4 +1,4 @@
-// What keeps hosts from running their ranks, found before any rank starts, as a table for people.
+// Finds, before any rank starts, what keeps hosts from running their ranks, and shows it as a table.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What has to be done around cuBLASLt when its own epilogues do not suffice: copies of parts of matrices, sums of partial
+// The work around cuBLASLt that is needed when its own epilogues do not suffice: copies of parts of matrices, sums of partial
 // products, bias and rounding.
 #pragma once
 
