@@ -3,7 +3,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::activation_test {
 namespace {
 
 // Exponentials and divisions of float32 are the device's own: each is off by up to 2 units in the last place, and a result
@@ -218,4 +218,4 @@ TEST(CudaRotary, SequencesWithPositionsHaveNoOrder) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::activation_test

@@ -12,7 +12,7 @@
 #include "kernels/workspace.h"
 #include "tests/cuda/device_tensor.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::attention_test {
 namespace {
 
 struct Case {
@@ -359,4 +359,4 @@ TEST(CudaAttention, HeadsThatAreTooLargeAreRefused) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::attention_test

@@ -3,7 +3,7 @@
 // on how it is cut.
 #include "tests/cuda/twins.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::cross_entropy_test {
 namespace {
 
 struct Case {
@@ -249,4 +249,4 @@ TEST(CudaCrossEntropy, RowsHaveNoOrder) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::cross_entropy_test

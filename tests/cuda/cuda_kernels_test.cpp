@@ -9,7 +9,7 @@
 #include "tests/cuda/gate.h"
 #include "tests/cuda/twins.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::cuda_kernels_test {
 namespace {
 
 struct CudaKernelsTest : testing::Test {
@@ -156,4 +156,4 @@ TEST_F(CudaKernelsTest, AStepWaitsForTheDeviceOnce) {
 #endif
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::cuda_kernels_test

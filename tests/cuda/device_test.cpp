@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "shim.h"
 
-namespace trivet::cuda {
+namespace trivet::cuda::device_test {
 namespace {
 
 using cuda_shim::Configured;
@@ -148,4 +148,4 @@ TEST(DeviceErrors, AreNotSeenTwice) {
 }
 
 }  // namespace
-}  // namespace trivet::cuda
+}  // namespace trivet::cuda::device_test

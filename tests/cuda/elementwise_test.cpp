@@ -5,7 +5,7 @@
 #include "kernels/verdict.h"
 #include "tests/cuda/twins.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::elementwise_test {
 namespace {
 
 constexpr int64_t kSizes[] = {0, 1, 7, 1024, 2051};
@@ -403,4 +403,4 @@ TEST(CudaElementwise, ResultsHaveNoOrder) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::elementwise_test

@@ -2,7 +2,7 @@
 // in.
 #include "tests/cuda/twins.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::embedding_test {
 namespace {
 
 // Token ids of which every third is `common`.
@@ -134,4 +134,4 @@ TEST(CudaEmbedding, GradientsHaveNoOrder) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::embedding_test

@@ -10,7 +10,7 @@
 #include "shim.h"
 #include "tests/cuda/gate.h"
 
-namespace trivet::cuda {
+namespace trivet::cuda::graph_test {
 namespace {
 
 __global__ void add_to(int* number, int value) { *number += value; }
@@ -190,4 +190,4 @@ TEST(Events, MeasureTime) {
 }
 
 }  // namespace
-}  // namespace trivet::cuda
+}  // namespace trivet::cuda::graph_test

@@ -14,7 +14,7 @@
 #include "core/cuda/memory.h"
 #include "tests/cuda/gate.h"
 
-namespace trivet::kernels::cuda {
+namespace trivet::kernels::cuda::host_copies_test {
 namespace {
 
 using trivet::cuda::Gate;
@@ -122,4 +122,4 @@ TEST_F(HostCopiesTest, ToPageLockedMemoryWaitsForTheStream) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels::cuda
+}  // namespace trivet::kernels::cuda::host_copies_test

@@ -1,7 +1,7 @@
 // Kernels of images compared with the CPU's: the same values up to the order of sums.
 #include "tests/cuda/twins.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::images_test {
 namespace {
 
 // Sums of at most some hundred terms of magnitude 1, in another order, and a rounding of the result.
@@ -222,4 +222,4 @@ TEST(CudaImages, RunningStatisticsAreNearTheCpus) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::images_test

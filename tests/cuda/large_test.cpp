@@ -4,7 +4,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::large_test {
 namespace {
 
 #if __has_include("shim.h")
@@ -170,4 +170,4 @@ TEST(CudaLarge, ProductsWithBiasAndGelu) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::large_test

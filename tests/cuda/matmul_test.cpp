@@ -18,7 +18,7 @@
 #include "cublas_shim.h"
 #endif
 
-namespace trivet::kernels {
+namespace trivet::kernels::matmul_test {
 namespace {
 
 using testing::HasSubstr;
@@ -511,4 +511,4 @@ TEST_F(MeasuredChoices, OfAnotherGpuOrThatAreDamagedAreRefused) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::matmul_test

@@ -16,7 +16,7 @@
 #include "shim.h"
 #include "tests/cuda/gate.h"
 
-namespace trivet::cuda {
+namespace trivet::cuda::memory_test {
 namespace {
 
 using testing::HasSubstr;
@@ -201,4 +201,4 @@ TEST(ShimMemoryDeathTest, WritesBesideAnAllocationAreFoundWhenItIsFreed) {
 #endif
 
 }  // namespace
-}  // namespace trivet::cuda
+}  // namespace trivet::cuda::memory_test

@@ -13,7 +13,7 @@
 #include "comm/nccl/places.h"
 #include "tests/cuda/nccl_ranks.h"
 
-namespace trivet::comm {
+namespace trivet::comm::nccl_failure_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -284,4 +284,4 @@ TEST_F(NcclFailures, OfOurOwnMakingAreDefects) {
 }
 
 }  // namespace
-}  // namespace trivet::comm
+}  // namespace trivet::comm::nccl_failure_test

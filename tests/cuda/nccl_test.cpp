@@ -11,7 +11,7 @@
 #include "comm/reduce.h"
 #include "tests/cuda/nccl_ranks.h"
 
-namespace trivet::comm {
+namespace trivet::comm::nccl_test {
 namespace {
 
 // Values of very different magnitudes, so that a different order or an extra rounding changes the sum.
@@ -350,4 +350,4 @@ TEST(RankSum, HasTheBitsOfTheHostsReductions) {
 }
 
 }  // namespace
-}  // namespace trivet::comm
+}  // namespace trivet::comm::nccl_test

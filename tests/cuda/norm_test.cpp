@@ -4,7 +4,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::norm_test {
 namespace {
 
 struct Case {
@@ -284,4 +284,4 @@ TEST(CudaNorm, RowsAndSumsHaveNoOrder) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::norm_test

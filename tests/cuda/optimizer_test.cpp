@@ -1,7 +1,7 @@
 // Optimizer steps have the CPU's bits: both do the same operations in the same order and round after each.
 #include "tests/cuda/twins.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::optimizer_test {
 namespace {
 
 struct Case {
@@ -303,4 +303,4 @@ TEST(CudaOptimizer, StepsHaveNoOrder) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::optimizer_test

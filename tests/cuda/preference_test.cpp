@@ -4,7 +4,7 @@
 
 #include "tests/cuda/twins.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::preference_test {
 namespace {
 
 constexpr double kNear = 1e-13;
@@ -81,4 +81,4 @@ TEST(CudaPreferenceLoss, FactorsMayOverwriteTheLosses) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::preference_test

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "tests/cuda/stream_order.h"
 
-namespace trivet::cuda {
+namespace trivet::cuda::repeated_work_test {
 namespace {
 
 __global__ void add_one(const int* from, int* to) { *to = *from + 1; }
@@ -118,4 +118,4 @@ TEST_F(Repeated, WhatCannotBeCapturedIsSaidWithTheKeyThatDoesWithout) {
 }
 
 }  // namespace
-}  // namespace trivet::cuda
+}  // namespace trivet::cuda::repeated_work_test

@@ -11,7 +11,7 @@
 #include "core/cuda/launch.h"
 #include "core/error.h"
 
-namespace trivet {
+namespace trivet::shim_test {
 namespace {
 
 using testing::AllOf;
@@ -228,4 +228,4 @@ TEST(Shim, RefusesWhatNoGpuLaunches) {
 }
 
 }  // namespace
-}  // namespace trivet
+}  // namespace trivet::shim_test

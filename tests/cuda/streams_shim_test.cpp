@@ -5,7 +5,7 @@
 #include "shim.h"
 #include "tests/cuda/stream_order.h"
 
-namespace trivet::cuda {
+namespace trivet::cuda::streams_shim_test {
 namespace {
 
 class StreamsOnFakeDevice : public StreamOrder {};
@@ -52,4 +52,4 @@ TEST_F(StreamsOnFakeDevice, AFailedKernelIsAnErrorOfALaterCall) {
 }
 
 }  // namespace
-}  // namespace trivet::cuda
+}  // namespace trivet::cuda::streams_shim_test

@@ -16,7 +16,7 @@
 #include "core/error.h"
 #include "tests/cuda/stream_order.h"
 
-namespace trivet::cuda {
+namespace trivet::cuda::streams_test {
 namespace {
 
 double milliseconds_now() { return std::chrono::duration<double, std::milli>(system_clock().now()).count(); }
@@ -190,4 +190,4 @@ TEST(Streams, RanksOnOneGpuHaveTheirOwn) {
 }
 
 }  // namespace
-}  // namespace trivet::cuda
+}  // namespace trivet::cuda::streams_test

@@ -14,7 +14,7 @@
 #include "shim.h"
 #endif
 
-namespace trivet::kernels {
+namespace trivet::kernels::tensor_core_test {
 namespace {
 
 // out[16, 16] = a[16, 16] b, by one warp. b is stored as [16, 16] if it is transposed while it is loaded, otherwise as its
@@ -174,4 +174,4 @@ TEST(TensorCore, TheFakeDeviceFindsMistakesInCopies) {
 #endif
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::tensor_core_test

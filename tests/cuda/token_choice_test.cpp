@@ -1,7 +1,7 @@
 // Choices of tokens and their rows are the CPU's, in whatever order threads run.
 #include "tests/cuda/twins.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::token_choice_test {
 namespace {
 
 Twin chosen_by_both(int64_t samples, int64_t count, int64_t sequence) {
@@ -36,4 +36,4 @@ TEST(CudaTokenChoice, MovesRowsAsTheCpu) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::token_choice_test

@@ -3,7 +3,7 @@
 
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::activation_test {
 namespace {
 
 constexpr int64_t kSizes[] = {0, 1, 3, 15, 16, 17, 63, 1000, 40001};
@@ -163,4 +163,4 @@ TEST(Activation, NotANumberStaysOne) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::activation_test

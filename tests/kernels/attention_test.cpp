@@ -10,7 +10,7 @@
 #include "kernels/cpu/math.h"
 #include "tests/kernels/host_tensor.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::attention_test {
 namespace {
 
 struct Case {
@@ -404,4 +404,4 @@ TEST(CpuAttention, SizesThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::attention_test

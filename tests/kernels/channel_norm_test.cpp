@@ -2,7 +2,7 @@
 
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::channel_norm_test {
 namespace {
 
 // The inputs of a norm of images, and what it should give, computed in double from the definition.
@@ -213,4 +213,4 @@ TEST(ChannelNorm, RefusesGroupsThatDoNotDivideTheChannels) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::channel_norm_test

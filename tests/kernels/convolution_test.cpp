@@ -4,7 +4,7 @@
 #include "tests/kernels/every_way.h"
 #include "tests/kernels/image_sizes.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::convolution_test {
 namespace {
 
 // Calls use(element of x, element of the weight, element of y) for every product of a convolution.
@@ -158,4 +158,4 @@ TEST(Convolution, RefusesSizesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::convolution_test

@@ -8,7 +8,7 @@
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/results.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::cross_entropy_test {
 namespace {
 
 struct Problem {
@@ -234,4 +234,4 @@ TEST(CpuCrossEntropy, RowsWithoutATargetAreNoLossEither) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::cross_entropy_test

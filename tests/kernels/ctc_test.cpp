@@ -10,7 +10,7 @@
 
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::ctc_test {
 namespace {
 
 using Targets = std::vector<std::vector<int32_t>>;
@@ -255,4 +255,4 @@ TEST(Ctc, RefusesTooLittleScratchMemory) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::ctc_test

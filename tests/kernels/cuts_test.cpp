@@ -7,7 +7,7 @@
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/results.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::cuts_test {
 namespace {
 
 const auto kKernels = make_cpu_kernels(2);
@@ -188,4 +188,4 @@ TEST(EmbeddingOfAPart, GivesZerosForTokensOfOtherParts) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::cuts_test

@@ -3,7 +3,7 @@
 #include "core/random.h"
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::dropout_test {
 namespace {
 
 const DropoutSite kSite{.rate = 0.3f, .key = 0x1234567890abcdef, .step = 7, .first_sample = 5};
@@ -77,4 +77,4 @@ TEST(Dropout, SampleIsTheSameWhateverMicrobatchItIsIn) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::dropout_test

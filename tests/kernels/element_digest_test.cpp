@@ -7,7 +7,7 @@
 
 #include "kernels/kernels.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::element_digest_test {
 namespace {
 
 class ElementDigestTest : public testing::Test {
@@ -54,4 +54,4 @@ TEST_F(ElementDigestTest, DependsOnKeyAndPlace) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::element_digest_test

@@ -8,7 +8,7 @@
 #include "tests/kernels/every_way.h"
 #include "tests/kernels/results.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::elementwise_test {
 namespace {
 
 constexpr int64_t kSizes[] = {0, 1, 15, 255, 257, 40003};
@@ -266,4 +266,4 @@ TEST(FixedPoint, ReadGivesTheSumRoundedOnce) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::elementwise_test

@@ -5,7 +5,7 @@
 
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::embedding_test {
 namespace {
 
 struct Tokens {
@@ -120,4 +120,4 @@ TEST(Embedding, TokenOutsideTheVocabularyIsNamedAndNothingIsWritten) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::embedding_test

@@ -3,7 +3,7 @@
 
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::head_norm_test {
 namespace {
 
 struct Case {
@@ -131,4 +131,4 @@ TEST(HeadNorm, RefusesGainsOfAnotherSize) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::head_norm_test

@@ -2,7 +2,7 @@
 
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::initialize_test {
 namespace {
 
 HostTensor initialized(DType dtype, int64_t first, int64_t count, const Init& init, uint64_t key = 42, int threads = 1) {
@@ -63,4 +63,4 @@ TEST(Initialize, OtherKeysGiveOtherValues) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::initialize_test

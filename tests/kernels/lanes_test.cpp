@@ -11,7 +11,7 @@
 #define TRIVET_LOOPS "tests/kernels/lanes_test_loops.inl"
 #include "kernels/cpu/for_each_isa.inl"
 
-namespace trivet::kernels::cpu {
+namespace trivet::kernels::cpu::lanes_test {
 namespace {
 
 // Every test runs on each level that this processor has.
@@ -95,4 +95,4 @@ TEST(Lanes, BFloat16RoundsAsTheScalarTypeDoes) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels::cpu
+}  // namespace trivet::kernels::cpu::lanes_test

@@ -8,7 +8,7 @@
 #include "kernels/cpu/math.h"
 #include "tests/kernels/host_tensor.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::matmul_test {
 namespace {
 
 struct Case {
@@ -180,4 +180,4 @@ TEST(CpuMatmul, ShapesThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::matmul_test

@@ -2,7 +2,7 @@
 
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::meta_test {
 namespace {
 
 TensorView nothing(DType dtype, const Shape& shape) { return {nullptr, dtype, shape}; }
@@ -218,4 +218,4 @@ TEST(KernelArguments, ThatDoNotFitAreRefusedAlikeOnEveryDevice) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::meta_test

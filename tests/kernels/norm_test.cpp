@@ -3,7 +3,7 @@
 
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::norm_test {
 namespace {
 
 struct Case {
@@ -237,4 +237,4 @@ TEST(Norm, BackwardWeightLeavesAbsentGradientsOut) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::norm_test

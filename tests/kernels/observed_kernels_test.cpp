@@ -7,7 +7,7 @@
 
 #include "kernels/kernels.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::observed_kernels_test {
 namespace {
 
 struct Log final : KernelObserver {
@@ -69,4 +69,4 @@ TEST(ObservedKernels, PassesCallsOn) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::observed_kernels_test

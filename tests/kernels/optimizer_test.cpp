@@ -4,7 +4,7 @@
 
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::optimizer_test {
 namespace {
 
 constexpr int64_t kSizes[] = {0, 1, 17, 1023, 1025, 40003};
@@ -302,4 +302,4 @@ TEST(Optimizer, CutsOfTheRangeDoNotChangeBits) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::optimizer_test

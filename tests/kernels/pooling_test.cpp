@@ -6,7 +6,7 @@
 #include "tests/kernels/every_way.h"
 #include "tests/kernels/image_sizes.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::pooling_test {
 namespace {
 
 std::vector<ImageCase> pooled_cases() {
@@ -132,4 +132,4 @@ TEST(Pooling, RefusesAPaddingOfMoreThanHalfOfTheWindow) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::pooling_test

@@ -9,7 +9,7 @@
 
 #include "kernels/kernels.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::preference_test {
 namespace {
 
 constexpr PreferenceRule kRules[] = {{PreferenceLossType::Sigmoid, 0.3, 0},
@@ -154,4 +154,4 @@ TEST(CpuCrossEntropy, GivesLossesOfRowsAndTakesFactors) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::preference_test

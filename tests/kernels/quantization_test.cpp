@@ -9,7 +9,7 @@
 
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::quantization_test {
 namespace {
 
 constexpr int64_t kBlock = kQuantizedBlock;
@@ -156,4 +156,4 @@ TEST(Quantize, RefusesWhatIsNoWholeBlock) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::quantization_test

@@ -2,7 +2,7 @@
 
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::rotary_test {
 namespace {
 
 struct Case {
@@ -140,4 +140,4 @@ TEST(Rotary, TurnsTokensByGivenPositions) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::rotary_test

@@ -4,7 +4,7 @@
 #include "core/random.h"
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::token_choice_test {
 namespace {
 
 using Places = std::vector<int32_t>;
@@ -89,4 +89,4 @@ TEST(GatherTokens, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::token_choice_test

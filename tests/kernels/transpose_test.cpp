@@ -4,7 +4,7 @@
 
 #include "tests/kernels/every_way.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::transpose_test {
 namespace {
 
 TEST(Transpose, MovesEveryElementOfEveryMatrix) {
@@ -31,4 +31,4 @@ TEST(Transpose, RefusesAnOutputOfTheSameShape) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::transpose_test

@@ -10,7 +10,7 @@
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/results.h"
 
-namespace trivet::kernels {
+namespace trivet::kernels::verdict_test {
 namespace {
 
 ConstTensorView words_view(const ExactSum& sum) { return {sum.words().data(), DType::Int64, {ExactSum::kWords}}; }
@@ -225,4 +225,4 @@ TEST(TrustRatio, IsTheQuotientOfTheNormsWithinBounds) {
 }
 
 }  // namespace
-}  // namespace trivet::kernels
+}  // namespace trivet::kernels::verdict_test
