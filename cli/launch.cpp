@@ -359,6 +359,7 @@ void print_dry_run(const LaunchFlags& flags, Way way, const std::vector<LaunchRe
       // Only the host itself knows its cores, and which GPUs its environment shows.
       comm::Environment there_set = environment;
       if (!is_this_host(on.host.name)) there_set.erase("CUDA_VISIBLE_DEVICES");
+      for (const auto& [name, value] : exported) there_set[name] = value;
       const auto there = way == Way::Here ? lay_out_here(first, on, environment) : lay_out(first, on, {}, there_set);
       ranks.insert(ranks.end(), there.begin(), there.end());
     }

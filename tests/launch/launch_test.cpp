@@ -439,6 +439,10 @@ TEST_F(HostFile, ADryRunReadsTheEnvironmentFile) {
   const Result good = run({"-H", path, "--dry-run", "/bin/true"}, {{"DS_ENV_FILE", file}});
   EXPECT_THAT(good.output,
               AllOf(HasSubstr("variables that ranks get from here: "), HasSubstr("TOKEN"), Not(HasSubstr("secret"))));
+  folder_.write("env", "CUDA_VISIBLE_DEVICES=4,5\n");
+  const Result shown = run({"-H", path, "-i", "n1:0@n2:0", "--dry-run", "--json", "/bin/true"}, {{"DS_ENV_FILE", file}});
+  for (const json& rank : json::parse(shown.output).at("ranks"))
+    EXPECT_EQ(rank.at("environment").at("CUDA_VISIBLE_DEVICES"), "4") << "slot 0 of the GPUs that the file shows";
   folder_.write("env", "RANK=9\n");
   for (const std::string how : {"--dry-run", "--json"}) {
     const Result bad = run({"-H", path, "--dry-run", how, "/bin/true"}, {{"DS_ENV_FILE", file}});
