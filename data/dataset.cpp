@@ -192,6 +192,7 @@ Opened open_documents(const DataOptions& options, const std::string& name, const
   }
   if (all.ids.empty()) bad_file(name, "has no text");
   LineFacts facts = all.facts;
+  if (options.data.loss_on == LossOn::All) facts.without_targets = 0;  // all of their tokens are targets
   return {.tokens = std::make_shared<TokenArray>(std::move(all), tokenizer->vocabulary_size(), options.pairs),
           .tokenizer = tokenizer,
           .facts = std::move(facts)};

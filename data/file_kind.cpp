@@ -135,6 +135,13 @@ std::string with_name(std::string_view advice, const std::string& path) {
   return text;
 }
 
+// Advice on FILE, of which NAME is to be made, for what NAME holds: a file that is read and written at once would be empty.
+std::string of_unpacked(std::string_view advice) {
+  std::string text(advice);
+  if (const size_t at = text.find("> NAME"); at != std::string::npos) text.insert(at + 6, "_2");
+  return with_name(text, "NAME");
+}
+
 FileLook unread(const Beginning& file, std::string what, std::string_view advice) {
   if (!file.packing.empty())
     what += fmt::format("{} {}", what.starts_with("packed with") ? ", and then with" : ", packed with", file.packing);
@@ -144,7 +151,7 @@ FileLook unread(const Beginning& file, std::string what, std::string_view advice
   const std::string unpack = file.packing == "gzip" ? "gunzip" : "unzstd";
   return {.kind = FileKind::Unread,
           .what = std::move(what),
-          .advice = with_name("unpack it first (" + unpack + " < FILE > NAME), then ", file.path) + with_name(advice, "NAME")};
+          .advice = with_name("unpack it first (" + unpack + " < FILE > NAME), then ", file.path) + of_unpacked(advice)};
 }
 
 FileLook unread(const Beginning& file, const Magic& one) {

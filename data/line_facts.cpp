@@ -36,7 +36,7 @@ std::vector<std::string> LineFacts::sentences() const {
   if (without_targets > 0)
     all.push_back(
         fmt::format("{} of {} documents have no token that the loss counts, because they have no answer, an empty one, or only "
-                    "answers of weight 0; nothing is learned from them",
+                    "answers of weight 0; nothing is learned from them, unless data.loss_on is \"all\"",
                     without_targets, documents));
   if (without_prompt > 0)
     all.push_back(

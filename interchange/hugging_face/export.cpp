@@ -264,6 +264,28 @@ std::string checked_companion(std::string text, const std::string& path) {
   return text;
 }
 
+// The tokenizer that goes with the weights is that of the checkpoint, if it holds one.
+void settle_tokenizer(const std::string& stored, const std::string& like, Companions& companions) {
+  if (stored.empty()) return;
+  const auto ours = data::tokenizer_file_of(stored);
+  const auto refuse = [&](const std::string& file) {
+    throw ConfigError(
+        fmt::format("--like {}: its {} is not the tokenizer of the checkpoint, whose tokens the weights have "
+                    "learned; name the folder of the model that training began with, or leave --like out",
+                    printable(like), file));
+  };
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    const auto theirs = companions.files.find(name);
+    if (theirs == companions.files.end() || (ours && ours->name != name)) continue;
+    if (!ours || !data::encode_alike(ours->content, theirs->second)) refuse(name);
+    return;
+  }
+  if (!ours) return;
+  companions.files.emplace(ours->name, ours->content);
+  companions.notes.push_back(
+      fmt::format("--like {} has no {}, so that of the checkpoint was written", printable(like), ours->name));
+}
+
 Companions companions_like(FileSystem& models, const LoadedStep& step, const model::Description& description,
                            const ExportOptions& options) {
   const std::string path = options.like + "/" + kConfigName;
@@ -291,6 +313,7 @@ Companions companions_like(FileSystem& models, const LoadedStep& step, const mod
                       "file itself there",
                       printable(file)));
   }
+  settle_tokenizer(step.run_state().tokenizer, options.like, companions);
   const ChatTemplate chat_template = chat_template_of(step, options);
   if (chat_template == ChatTemplate::None) return companions;
   std::string tokenizer = step.run_state().tokenizer;

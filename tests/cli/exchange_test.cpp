@@ -458,6 +458,23 @@ TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens)
   EXPECT_EQ(nlohmann::json::parse(folder.read("back/config.json")).at("vocab_size"), 97);
   EXPECT_EQ(nlohmann::json::parse(folder.read("back/config.json")).at("eos_token_id"), 6);
   EXPECT_EQ(nlohmann::json::parse(folder.read("back/tokenizer_config.json")).at("eos_token"), "<|im_end|>");
+  // The tokenizer is that of the checkpoint, whatever --like has.
+  const std::string tokenizer = folder.read("chat/tokenizer.json");
+  std::filesystem::copy(folder.at("chat"), folder.at("like"));
+  std::filesystem::remove(folder.at("like/tokenizer.json"));
+  EXPECT_THAT(run("checkpoint export hf one --output without --like like").text,
+              HasSubstr("--like like has no tokenizer.json, so that of the checkpoint was written"));
+  EXPECT_EQ(folder.read("without/tokenizer.json"), folder.read("back/tokenizer.json"));
+  std::string other = tokenizer;
+  folder.write("like/tokenizer.json", other.replace(other.find("\"b\""), 3, "\"q\""));
+  EXPECT_THAT(
+      refused("checkpoint export hf one --output never --like like"),
+      HasSubstr("--like like: its tokenizer.json is not the tokenizer of the checkpoint, whose tokens the weights have "));
+  EXPECT_FALSE(std::filesystem::exists(folder.at("never")));
+  auto rewritten = nlohmann::ordered_json::parse(tokenizer);
+  rewritten["truncation"] = nullptr;
+  folder.write("like/tokenizer.json", rewritten.dump(7));
+  run("checkpoint export hf one --output same --like like");
   run("checkpoint import hf chat --output imported");
   run("train config.json --init-from imported --set data.train=ab.txt --set training.steps=3 --set checkpoint.directory=three");
   EXPECT_THAT(run("checkpoint diff one three --json").text, HasSubstr("\"equal\": true")) << "it knows its tokenizer";

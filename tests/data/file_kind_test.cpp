@@ -212,6 +212,10 @@ TEST(FileKinds, WhatIsNotReadIsNamedWithWhatToDo) {
     EXPECT_THAT(outcome(reading(folder.write("a.json.gz", packed))),
                 AllOf(HasSubstr("a.json.gz: is a Parquet file, packed with "), HasSubstr("unpack it first ("),
                       HasSubstr("a.json.gz > NAME), then write it as lines"), testing::EndsWith("\" NAME")));
+  const std::string xz = "\xFD\x37zXZ\0\0"s;
+  for (const std::string& packed : {gzip_of(xz), zstd_of(xz)})
+    EXPECT_THAT(outcome(reading(folder.write("a.json.gz", packed))),
+                AllOf(HasSubstr("a.json.gz > NAME), then "), HasSubstr("unpack it (unxz < NAME > NAME_2)")));
   EXPECT_THAT(outcome(reading(folder.write("a.gz", gzip_of(gzip_of("text"))))),
               HasSubstr("is packed with gzip, and then with gzip, which is not read; unpack it, and pack the text only once"));
   EXPECT_THAT(outcome(reading(folder.write("a.gz", gzip_of("TRIVTOK\n\0\0"s)))), HasSubstr("unpack it first (gunzip "));
