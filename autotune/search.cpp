@@ -165,6 +165,7 @@ class Search {
       complete(first);
       std::string why;
       try {
+        predicted_ = first.step.bytes;
         first.step.bytes = planned(first.config);
         result_.planned = over(first) <= 0;
         if (!result_.planned) why = shortage(first.step.bytes, cluster_) + " by its plan";
@@ -202,7 +203,8 @@ class Search {
   }
 
   void compare() {
-    const Candidate& best = result_.ranking.front();
+    Candidate best = result_.ranking.front();
+    if (result_.planned) best.step.bytes = predicted_;  // as the memory of those that it is compared with
     for (size_t c = 0; c < choices().size(); ++c)
       for (const auto& [value, of_value] : by_value_[c]) {
         if (value.second == choices()[c].second(best.layout)) continue;
@@ -226,6 +228,7 @@ class Search {
   size_t ranked_;
   SearchResult result_;
   std::vector<Candidate> fitting_;  // as tried, then by preference
+  StepBytes predicted_;             // of the layout that was planned last
   // Orders numbers by size: 2 before 16.
   using Value = std::pair<size_t, std::string>;
   static Value in_order(const std::string& value) { return {std::isdigit(value.front()) ? value.size() : 0, value}; }

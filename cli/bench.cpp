@@ -203,7 +203,8 @@ void add_bench(CLI::App& program) {
   }
   CLI::App* step = add_part(*bench, arguments, "step", "Time a config's step with made-up samples, and predict it");
   step->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
-  step->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
+  step->add_option("--set", arguments->overrides,
+                   "key=value: replaces a key of the config, or with an object of JSON a section; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
   step->add_option("--steps", arguments->steps, "number of steps to time (5)")->check(from_to(1, 100000));

@@ -35,7 +35,9 @@ using Options = std::shared_ptr<ConfigOptions>;
 
 void add_file(CLI::App& command, const Options& options) {
   command.add_option("CONFIG", options->file, "JSON config")->required();
-  command.add_option("--set", options->overrides, "key=value: replaces a key of the config; may be repeated")
+  command
+      .add_option("--set", options->overrides,
+                  "key=value: replaces a key of the config, or with an object of JSON a section; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
 }

@@ -79,7 +79,9 @@ void add_evaluate(CLI::App& program) {
   command->add_option("data", arguments->data, "what data.train may name (docs/data.md): texts, lines of JSON, tokens, images")
       ->required();
   command->add_option("--ranks", arguments->ranks, "run this many ranks as threads of this process")->check(from_to(1, 1024));
-  command->add_option("--set", arguments->overrides, "key=value: sets a key of the config; may be repeated")
+  command
+      ->add_option("--set", arguments->overrides,
+                   "key=value: sets a key of the config, or with an object of JSON a section; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "print JSON");

@@ -18,6 +18,7 @@
 #include "cli/usage.h"
 #include "core/enum_names.h"
 #include "core/error.h"
+#include "core/file_system.h"
 #include "core/log.h"
 #include "data/chat_template.h"
 #include "data/document_encoder.h"
@@ -27,6 +28,7 @@
 #include "data/tokenizer.h"
 #include "engine/backend/cuda_module.h"
 #include "engine/plan.h"
+#include "interchange/hugging_face/text_files.h"
 #include "model/family.h"
 #include "trainer/generation.h"
 #include "trainer/saved_model.h"
@@ -148,14 +150,21 @@ void generate(const GenerateArguments& arguments, Writer& writer) {
 ChatTemplate chat_template_of(const GenerateArguments& arguments, const Writer& writer) {
   const ChatTemplate chosen =
       arguments.chat_template.empty() ? writer.config().data.chat_template : *from_name<ChatTemplate>(arguments.chat_template);
-  if (chosen == ChatTemplate::None)
+  if (chosen != ChatTemplate::None) return chosen;
+  const ChatTemplate likely =
+      writer.is_of_run() ? ChatTemplate::None : hugging_face::likely_template_in(real_file_system(), arguments.directory);
+  if (likely == ChatTemplate::None)
     throw ConfigError(
         fmt::format("{}: the template of its conversations is not known ({}); name with --chat-template the one that its "
                     "training data was prepared with: \"chatml\", \"llama-2\" or \"llama-3\"",
                     arguments.directory,
                     writer.is_of_run() ? "the config of its run has no data.chat_template"
                                        : "a template in Jinja is only recognised if Trivet wrote it"));
-  return chosen;
+  Log().info(
+      fmt::format("{}: its template is a program in Jinja, which is not run: conversations are written as {}, whose "
+                  "tokens it has (--chat-template)",
+                  arguments.directory, name_of(likely)));
+  return likely;
 }
 
 // The tokens that end an answer: that of the template, and <|endoftext|> or what the vocabulary has in its place.

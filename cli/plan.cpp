@@ -198,7 +198,9 @@ void add_plan(CLI::App& program) {
       "  trivet plan gpt.json --world-size 2 --profile trivet_profile.json");
   command->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
   command->add_option("--world-size", arguments->world_size, "number of ranks (1)")->check(from_to(1, 1000000));
-  command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
+  command
+      ->add_option("--set", arguments->overrides,
+                   "key=value: replaces a key of the config, or with an object of JSON a section; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
   command->add_option(

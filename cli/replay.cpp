@@ -62,7 +62,9 @@ void add_replay(CLI::App& program) {
                       "directory of the run's checkpoints (default: checkpoint.directory)");
   command->add_option("--init-from", arguments->init_from, "what the run began with, as of trivet train (default: model.from)");
   command->add_option("--ranks", arguments->ranks, "run this many ranks as threads of this process")->check(from_to(1, 1024));
-  command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
+  command
+      ->add_option("--set", arguments->overrides,
+                   "key=value: replaces a key of the config, or with an object of JSON a section; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
   command->callback([arguments] { print_without_waiting(Printing::Result, [&] { run(*arguments); }); });

@@ -118,7 +118,9 @@ void add_train(CLI::App& program) {
                       "JSON file (docs/config.md); one that was written for DeepSpeed is accepted, too (docs/deepspeed.md)");
   command->add_option("--deepspeed", arguments->deepspeed_config, "another way to name that file")->expected(0, 1)->group("");
   command->add_option("--ranks", arguments->ranks, "run this many ranks as threads of this process")->check(from_to(1, 1024));
-  command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
+  command
+      ->add_option("--set", arguments->overrides,
+                   "key=value: replaces a key of the config, or with an object of JSON a section; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
   command->add_flag("--ddp", arguments->ddp,

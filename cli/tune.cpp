@@ -151,7 +151,9 @@ void add_tune(CLI::App& program) {
   command->add_option("config", arguments->config, "JSON file; its section autotuning sets the options (docs/config.md)")
       ->required();
   command->add_option("--ranks", arguments->ranks, "run this many ranks as threads of this process")->check(from_to(1, 1024));
-  command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
+  command
+      ->add_option("--set", arguments->overrides,
+                   "key=value: replaces a key of the config, or with an object of JSON a section; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
   command->add_option(

@@ -19,11 +19,14 @@ bool have_states_in_common(OptimizerType one, OptimizerType other) { return one 
 void refuse_another_optimizer(const Config& config, const checkpoint::LoadedStep& step) {
   if (step.config().empty()) return;
   const OptimizerConfig then = parse_config(step.config(), step.directory()).optimizer, &now = config.optimizer;
+  const bool is_of_trivet = step.run_id() != checkpoint::kEmbeddedRunId;  // another trainer has no such flag
   const auto refuse = [&](const char* key, const std::string& ours, const std::string& theirs, const std::string& why) {
-    throw ConfigError(
-        fmt::format("{}: {}: {} cannot continue from {}, which was saved with {}: {}; set it to {}, or begin a new "
-                    "run with these weights and without the states: --init-from {}",
-                    config.source, key, ours, step.directory(), theirs, why, theirs, step.directory()));
+    throw ConfigError(fmt::format(
+        "{}: {}: {} cannot continue from {}, which was saved with {}: {}; set it to {}{}", config.source, key, ours,
+        step.directory(), theirs, why, theirs,
+        is_of_trivet
+            ? fmt::format(", or begin a new run with these weights and without the states: --init-from {}", step.directory())
+            : ""));
   };
   if (!have_states_in_common(then.type, now.type))
     refuse("optimizer.type", fmt::format("\"{}\"", name_of(now.type)), fmt::format("\"{}\"", name_of(then.type)),

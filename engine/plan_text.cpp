@@ -254,6 +254,11 @@ std::string release_text(const Plan& plan) {
   std::string text = "gathered weights, for each zero_optimization.stage3_release\n";
   for (const auto& [name, release] : EnumNames<pipeline::UnshardRelease>::table) {
     const ReleaseCost cost = release_cost(plan, release);
+    if (cost.gather_bytes == 0)
+      return fmt::format(
+          "gathered weights: none, because no parameter has more than the {} elements of zero_optimization.stage3_"
+          "param_persistence_threshold; such parameters stay whole\n",
+          plan.config.zero.stage3_param_persistence_threshold);
     const bool chosen = release == plan.config.zero.stage3_release;
     const std::string distance = release == pipeline::UnshardRelease::Distance
                                      ? fmt::format(", stage3_max_reuse_distance {}", plan.config.zero.stage3_max_reuse_distance)

@@ -14,6 +14,8 @@
 #include "engine/checkpoint/finite_source.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
+#include "engine/config/mistakes.h"
+#include "engine/config/refuse.h"
 #include "engine/config/vocabulary_rows.h"
 #include "engine/same_on_all_ranks.h"
 #include "interchange/hugging_face/model_format.h"
@@ -85,6 +87,14 @@ std::string value_of(const ExplainedKey& key, const SavedModel& initial) {
   return is_gone && !initial.tokenizer_path().empty() ? initial.tokenizer_path() : key.value;
 }
 
+// Models of other programs state how many positions they were made for, which few samples fill: 40960, 131072. Other programs
+// that fine-tune cut samples at 1024 tokens unless they are told otherwise.
+constexpr int64_t kUsualLength = 1024;
+bool has_more_positions_than_usual(const SavedModel& initial) {
+  const model::Description& model = initial.config().model;
+  return !initial.step() && model.type == model::Type::Llama && model.sequence_length > kUsualLength;
+}
+
 std::vector<std::string> keys_of(const SavedModel& initial) {
   std::vector<std::string> keys;
   for (const ExplainedKey& explained : explain(initial.config())) {
@@ -92,6 +102,10 @@ std::vector<std::string> keys_of(const SavedModel& initial) {
     if (explained.path.starts_with("model.lora.") && !initial.config().model.lora.enabled()) continue;
     const model::Description& model = initial.config().model;
     if (explained.path == "model.key_value_heads" && model.key_value_heads == model.heads) continue;  // as without the key
+    if (explained.path == "model.sequence_length" && has_more_positions_than_usual(initial)) {
+      keys.push_back(fmt::format("model.sequence_length={}", kUsualLength));
+      continue;
+    }
     keys.push_back(explained.path + "=" + value_of(explained, initial));
   }
   return keys;
@@ -127,6 +141,12 @@ void settle_with_weights(const std::string& path, Config& config) {
   model::Description ours = config.model;
   ours.vocabulary_size = rows;  // the data may have another vocabulary, and is read later
   check_same_model(initial, path, config, ours, 0);
+  const GivenKey* length = config::find_given(config, "model.sequence_length");
+  if (length && length->line == config::kOfWeights.line && has_more_positions_than_usual(initial))
+    config.automatic.push_back(
+        {"model.sequence_length", fmt::format("{}", kUsualLength),
+         fmt::format("model.sequence_length: {} of the {} positions that the model has; longer documents are cut", kUsualLength,
+                     initial.config().model.sequence_length)});
   // Characters are those that the weights were trained on, whatever the text has now.
   if (config.vocabulary.kind == VocabularyKind::Characters && initial.step() &&
       initial.config().vocabulary.kind == VocabularyKind::Characters && !initial.tokenizer_path().empty())

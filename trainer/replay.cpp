@@ -75,20 +75,10 @@ void refuse_another_layout(const Config& config, int ranks, const LoadedStep& st
         refuse_to(fmt::format("{} is {} here and {}", change.path, change.after, change.before));
 }
 
-// Keys that change the numbers of a run, which a replay must have as they were. From a checkpoint on, the others are checked
-// with it.
+// Keys which a replay must have as they were. From a checkpoint on, those of model and data are checked with it.
 std::string changed_keys(const Config& config, const Checkpoints& checkpoints) {
   const auto& recorded = checkpoints.start ? checkpoints.start : checkpoints.end;
-  if (!recorded || recorded->config().empty()) return "";
-  std::vector<const char*> sections{"reproducible", "optimizer.", "scheduler.",   "gradient_clipping",
-                                    "fp16.",        "bf16.",      "model.dropout"};
-  if (!checkpoints.start)
-    sections.insert(sections.end(), {"model.", "dpo.", "data.", "train_batch_size", "training.seed", "training.objective"});
-  std::vector<std::string> changed;
-  for (const ConfigDifference& change : diff(parse_config(recorded->config(), recorded->directory()), config))
-    if (std::ranges::any_of(sections, [&](const char* section) { return change.path.starts_with(section); }))
-      changed.push_back(fmt::format("{} is {}, and was {}", change.path, change.after, change.before));
-  return fmt::format("{}", fmt::join(changed, "; "));
+  return recorded ? trainer::changed_keys(config, *recorded, !checkpoints.start) : "";
 }
 
 // ---- losses

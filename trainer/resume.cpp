@@ -1,6 +1,7 @@
 #include "trainer/resume.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -94,6 +95,8 @@ void restore_evaluations(Run& run, const checkpoint::LoadedStep& step) {
 
 std::string resume_from(Run& run, const checkpoint::LoadedStep& step) {
   continue_from(run, step);
+  if (const std::string changed = changed_keys(run.config, step, false); run.is_first_rank() && !changed.empty())
+    run.log.info(fmt::format("--resume: these keys are not as they were in {}: {}", step.directory(), changed));
   return step.directory();
 }
 
@@ -139,6 +142,19 @@ void refuse_imported(const checkpoint::LoadedStep& step, const std::string& key)
   if (step.run_id() != hugging_face::kImportedRunId) return;
   throw ConfigError(fmt::format("{}: {} was imported and holds weights alone; begin a run with them: --init-from {}", key,
                                 step.directory(), step.directory()));
+}
+
+std::string changed_keys(const Config& config, const checkpoint::LoadedStep& step, bool data) {
+  if (step.config().empty()) return "";
+  std::vector<const char*> sections{"reproducible", "optimizer.", "scheduler.",   "gradient_clipping",
+                                    "fp16.",        "bf16.",      "model.dropout"};
+  if (data)
+    sections.insert(sections.end(), {"model.", "dpo.", "data.", "train_batch_size", "training.seed", "training.objective"});
+  std::vector<std::string> changed;
+  for (const ConfigDifference& change : diff(parse_config(step.config(), step.directory()), config))
+    if (std::ranges::any_of(sections, [&](const char* section) { return change.path.starts_with(section); }))
+      changed.push_back(fmt::format("{} is {}, and was {}", change.path, change.after, change.before));
+  return fmt::format("{}", fmt::join(changed, "; "));
 }
 
 void continue_from(Run& run, const checkpoint::LoadedStep& step) {

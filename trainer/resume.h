@@ -20,6 +20,10 @@ std::string resume_if_asked(Run& run, Checkpoints& checkpoints);
 // has named it.
 void refuse_imported(const checkpoint::LoadedStep& step, const std::string& key);
 
+// "scheduler.type is "WarmupLR", and was "Cosine"; ...": keys that change the numbers of a run and differ from those of the run
+// that saved the step. `data`: also those of model and data, which a resumed run must have as they were.
+std::string changed_keys(const Config& config, const checkpoint::LoadedStep& step, bool data);
+
 // Collective. Continues from this step, after checking that it was trained on the same data with the same tokenizer.
 void continue_from(Run& run, const checkpoint::LoadedStep& step);
 

@@ -66,7 +66,7 @@ std::vector<AutoKey> most_important_first(std::vector<AutoKey> keys) {
 std::vector<std::string> auto_lines(const Config& config) {
   std::vector<std::string> lines;
   for (const AutoKey& key : most_important_first(config.automatic))
-    lines.push_back(fmt::format("{}: \"auto\" is {}", key.path, key.taken));
+    lines.push_back(key.sentence.empty() ? fmt::format("{}: \"auto\" is {}", key.path, key.taken) : key.sentence);
   return lines;
 }
 

@@ -17,7 +17,7 @@ Generated from the key table in `engine/config`: `trivet config reference > docs
 
 A config is a JSON file in DeepSpeed's vocabulary; comments (`//`, `#`, `/* */`) and a comma after the last value are allowed. Keys that
 DeepSpeed has keep their name, meaning and default. `--set key=value` on the command line replaces or adds a key
-(`--set zero_optimization.stage=3`).
+(`--set zero_optimization.stage=3`); an object of JSON replaces a whole section (`--set 'scheduler={"type": "WarmupLR"}'`).
 
 * Unknown keys, keys given twice, wrong types and values out of range are refused, each with file, line and column.
 * A config may have at most 1 MiB and 64 levels of nesting, and must be UTF-8: text that is not UTF-8 is refused, and the message names its

@@ -320,7 +320,8 @@ Companions companions_like(FileSystem& models, const LoadedStep& step, const mod
   if (const auto found = companions.files.find("tokenizer.json"); tokenizer.empty() && found != companions.files.end())
     tokenizer = found->second;
   for (std::string& change :
-       adapt_to_template(text_tokens_of(tokenizer, chat_template), chat_template, companions.config, companions.files))
+       adapt_to_template(text_tokens_of(tokenizer, chat_template), chat_template, options.chat_template != ChatTemplate::None,
+                         companions.config, companions.files))
     companions.notes.push_back(std::move(change));
   return companions;
 }

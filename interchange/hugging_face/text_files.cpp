@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "core/bounded_json.h"
@@ -76,6 +77,19 @@ bool writes_tokens_of(const std::string& jinja, ChatTemplate chat_template) {
       names, [&](const std::string& name) { return name == "<|begin_of_text|>" || jinja.find(name) != std::string::npos; });
 }
 
+constexpr std::array kOurs{ChatTemplate::ChatMl, ChatTemplate::Llama2, ChatTemplate::Llama3};
+
+// "": the folder has none, or several.
+std::string template_in(FileSystem& files, const std::string& folder) {
+  constexpr int64_t kLimitBytes = int64_t{16} << 20;
+  constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+  std::map<std::string, std::string> texts;
+  for (const char* name : {kTemplateFile, kTokenizerConfig})
+    if (const std::string path = folder + "/" + name; files.kind(path) == EntryKind::File)
+      texts[name] = read_text(files, path, kLimitBytes);
+  return texts.contains(kTemplateFile) ? texts[kTemplateFile] : template_of(object_in(texts, kTokenizerConfig));
+}
+
 }  // namespace
 
 TextTokens text_tokens_of(const std::string& text, ChatTemplate chat_template) {
@@ -107,17 +121,18 @@ std::string jinja_of(ChatTemplate chat_template) {
 }
 
 ChatTemplate chat_template_in(FileSystem& files, const std::string& folder) {
-  constexpr int64_t kLimitBytes = int64_t{16} << 20;
-  constexpr const char* kTokenizerConfig = "tokenizer_config.json";
-  std::map<std::string, std::string> texts;
-  for (const char* name : {kTemplateFile, kTokenizerConfig})
-    if (const std::string path = folder + "/" + name; files.kind(path) == EntryKind::File)
-      texts[name] = read_text(files, path, kLimitBytes);
-  const std::string text =
-      texts.contains(kTemplateFile) ? texts[kTemplateFile] : template_of(object_in(texts, kTokenizerConfig));
-  for (const ChatTemplate ours : {ChatTemplate::ChatMl, ChatTemplate::Llama2, ChatTemplate::Llama3})
+  const std::string text = template_in(files, folder);
+  for (const ChatTemplate ours : kOurs)
     if (text == jinja_of(ours)) return ours;
   return ChatTemplate::None;
+}
+
+ChatTemplate likely_template_in(FileSystem& files, const std::string& folder) {
+  const std::string text = template_in(files, folder);
+  std::vector<ChatTemplate> likely;
+  for (const ChatTemplate ours : kOurs)
+    if (writes_tokens_of(text, ours)) likely.push_back(ours);
+  return likely.size() == 1 ? likely[0] : ChatTemplate::None;
 }
 
 void write_token_ids(const TextTokens& tokens, OrderedJson& json) {
@@ -145,8 +160,8 @@ std::string tokenizer_config_text(const TextTokens& tokens, const std::string& t
   return text_of(json);
 }
 
-std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, std::string& config_json,
-                                           std::map<std::string, std::string>& files) {
+std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, bool replace,
+                                           std::string& config_json, std::map<std::string, std::string>& files) {
   std::vector<std::string> changes;
   if (chat_template == ChatTemplate::None) return changes;
   const std::string name_of_template(name_of(chat_template));
@@ -168,7 +183,13 @@ std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplat
         fmt::format("generation stops at {}, too, with which answers of data.chat_template \"{}\" end", end, name_of_template));
   }
   const std::string old = files.contains(kTemplateFile) ? files[kTemplateFile] : template_of(of_tokenizer);
-  if (!writes_tokens_of(old, chat_template)) {
+  const bool fits = writes_tokens_of(old, chat_template);
+  if (fits && !replace && old != jinja_of(chat_template))
+    changes.push_back(
+        fmt::format("the chat template is still that of --like, which may write what the training did not, such as "
+                    "a system message; --chat-template {} writes that of the training",
+                    name_of_template));
+  if (!fits || (replace && old != jinja_of(chat_template))) {
     files.erase(kTemplateFile);
     of_tokenizer[kTemplateKey] = jinja_of(chat_template);
     tokenizer_changed = true;

@@ -37,11 +37,14 @@ std::string tokenizer_config_text(const TextTokens& tokens, const std::string& t
 // The files of an original model, by name, after a training with this template: the token that ends an answer is among those at
 // which its generation stops, and its chat template writes the tokens of the training. Returns what was changed, one sentence
 // each.
-std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, std::string& config_json,
-                                           std::map<std::string, std::string>& files);
+// `replace`: also a template of the original that writes these tokens; otherwise that stays, and a sentence says so.
+std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, bool replace,
+                                           std::string& config_json, std::map<std::string, std::string>& files);
 
 // Which of our templates the folder of a model has, to the character, as our exports do. None: it has another one, or none.
 ChatTemplate chat_template_in(FileSystem& files, const std::string& folder);
+// Whose tokens the template of the folder writes, whatever else it does. None: those of none or of several of ours.
+ChatTemplate likely_template_in(FileSystem& files, const std::string& folder);
 
 // A template whose special tokens this tokenizer has; None: there is none.
 ChatTemplate template_with_tokens_of(const std::string& tokenizer);

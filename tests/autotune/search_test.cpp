@@ -97,8 +97,8 @@ TEST(Search, ExplainsHowMuchSlowerAChoiceIs) {
 }
 
 TEST(Search, NamesSlowerChunksForAnyNumberOfRows) {
-  const model::Model model = gpt(8, 1024);
-  const SearchSpace space{.devices = 8, .train_batch_size = 32};
+  const model::Model model = gpt(48, 7168);
+  const SearchSpace space{.devices = 16, .train_batch_size = 64};
   const auto rows = [&](size_t top) { return search(model, cluster_named("a100"), space, top).ranking; };
   const std::vector<Candidate> all = rows(100000), first = rows(20);
   ASSERT_EQ(first.size(), 20);
@@ -363,6 +363,15 @@ TEST(Search, TakesTheFastestWhosePlanFits) {
   EXPECT_EQ(result.refuted[0].candidate.layout, predicted.ranking[0].layout);
   EXPECT_EQ(result.refuted[0].why, "5.90 GiB over by its plan");
   EXPECT_EQ(result.refuted[1].why, "key: not this one");
+  // The memory of others is predicted, so it is compared with that which was predicted for the first.
+  const double first_bytes = predicted.ranking[2].step.bytes.total();
+  int as_fast = 0;
+  for (const Alternative& other : result.alternatives) {
+    if (!other.why.starts_with("as fast, with ")) continue;
+    ++as_fast;
+    EXPECT_THAT(other.why, HasSubstr(fmt::format("{:.2f} GiB", std::fabs(other.best.step.bytes.total() - first_bytes) / kGib)));
+  }
+  EXPECT_GT(as_fast, 0);
   EXPECT_THAT(to_text(result, cluster), HasSubstr(to_string(predicted.ranking[0].layout) + ": 5.90 GiB over by its plan\n"));
   // If every plan is refused, four are tried and the ranking stays a prediction.
   plans = 0;

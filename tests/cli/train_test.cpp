@@ -103,11 +103,19 @@ TEST_F(Train, ThreadsProcessesAndAnInterruptedRunOnOtherRanksGiveTheSameBits) {
       folder.run("train config.json --ranks 4 --resume --metrics parts.jsonl --set checkpoint.directory=three");
   EXPECT_EQ(second.code, 0) << second.errors;
   EXPECT_THAT(second.text, HasSubstr("resumed after step 4"));
+  EXPECT_THAT(second.errors, testing::Not(HasSubstr("not as they were")));
   EXPECT_EQ(losses("threads.jsonl").size(), 8u * 9u);
   EXPECT_EQ(losses("threads.jsonl"), losses("processes.jsonl"));
   EXPECT_EQ(losses("threads.jsonl"), losses("parts.jsonl"));
   EXPECT_THAT(folder.run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
   EXPECT_THAT(folder.run("checkpoint diff one three --json").text, HasSubstr("\"equal\": true"));
+  EXPECT_THAT(
+      folder
+          .run("train config.json --resume --set checkpoint.directory=three --set training.steps=9 --set "
+               "gradient_clipping=0.5")
+          .errors,
+      testing::ContainsRegex("--resume: these keys are not as they were in three/step-0000000.: gradient_clipping is 0.5, "
+                             "and was [0-9.]+\n"));
 }
 
 // Otherwise the rest of the run would train on data that no longer exists, and a mapped file would end it with SIGBUS.
@@ -191,7 +199,7 @@ TEST_F(Train, AndConfigCheckBothRefuseWhatTheConfigAloneShows) {
            {"training.steps=0", "training.steps: 0 is not accepted; say how long to train"},
            {"training.steps=0 --set training.epochs=0", "training.steps: 0 is not accepted; say how long to train"},
            {"data.train='\"\"'", "data.train: \"\" is not accepted; name the data to train on"},
-           {"model.vocabulary=broken.json", "broken.json: is not a tokenizer: it ends at column 12"},
+           {"model.vocabulary=broken.json", "broken.json: is not a tokenizer: it ends at column 11"},
            {"model.vocabulary=bytes --set model.vocabulary_rows=10",
             "the embedding has 10 rows, but the vocabulary \"bytes\""}})
     for (const char* command : {"config check", "train"}) {

@@ -22,6 +22,7 @@ namespace trivet::embed {
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -684,6 +685,21 @@ TEST(ShardedOptimizer, LoadsNothingFromAnEmptyDirectory) {
     const Bits before = trainer.weights();
     EXPECT_FALSE(trainer.optimizer().load(folder.path()));
     EXPECT_EQ(trainer.weights(), before);
+  });
+}
+
+// The advice has no flag of another program.
+TEST(ShardedOptimizer, RefusesStatesOfAnotherOptimizer) {
+  const test::TemporaryFolder folder;
+  comm::run_threads(1, [&](comm::World& world) {
+    const std::vector<Parameter> parameters{{.name = "a", .shape = {4}}};
+    const auto with = [](const std::string& type) {
+      return parse_config(R"({"optimizer": {"type": ")" + type + "\"}}", "t.json");
+    };
+    ShardedOptimizer(with("Adam"), parameters, world).save(folder.path());
+    EXPECT_THAT(
+        [&] { ShardedOptimizer(with("Lion"), parameters, world).load(folder.path()); },
+        ThrowsMessage<ConfigError>(AllOf(HasSubstr("\"Lion\" cannot continue from "), EndsWith("; set it to \"Adam\""))));
   });
 }
 

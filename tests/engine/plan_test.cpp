@@ -101,8 +101,11 @@ TEST(Plan, StatesWhatEachWindowOfWholeWeightsGathers) {
   EXPECT_EQ(sent[0], sent[1]);      // distance 0 is each use
   EXPECT_GT(sent[1], 2 * sent[2]);  // forward and backward of each block; the tied table in the head, too
   EXPECT_EQ(sent[2], 3 * sent[3]);  // 3 microbatches
+  config.zero.stage3_param_persistence_threshold = 1 << 20;
+  EXPECT_THAT(to_text(plan_of(config, 4)),
+              HasSubstr("gathered weights: none, because no parameter has more than the 1048576 "));
   config.zero.stage = 2;
-  EXPECT_THAT(to_text(plan_of(config, 4)), testing::Not(HasSubstr("stage3_release")));
+  EXPECT_THAT(to_text(plan_of(config, 4)), testing::Not(HasSubstr("gathered weights")));
 }
 
 struct Axes {

@@ -74,6 +74,7 @@ TEST(TextFiles, AFolderHasOneOfOurTemplatesOrNone) {
     const std::string jinja = jinja_of(ours);
     EXPECT_EQ(in("tokenizer_config.json", json{{"chat_template", jinja}}.dump()), ours);
     EXPECT_EQ(in("tokenizer_config.json", json{{"chat_template", jinja + " "}}.dump()), ChatTemplate::None);
+    EXPECT_EQ(likely_template_in(files, "m"), ours);
   }
   for (const ChatTemplate ours : {ChatTemplate::ChatMl, ChatTemplate::Llama2, ChatTemplate::Llama3}) {
     EXPECT_EQ(in("chat_template.jinja", jinja_of(ours)), ours);
@@ -86,7 +87,7 @@ TEST(TextFiles, AnOriginalsFilesAreChangedOnlyAsTheTrainingNeedsIt) {
   std::map<std::string, std::string> files{{"generation_config.json", R"({"eos_token_id": 256, "top_p": 0.5})"},
                                            {"tokenizer_config.json", R"({"eos_token": "<|endoftext|>", "x": 1})"}};
   std::string config = R"({"eos_token_id": 256})";
-  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, config, files),
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, false, config, files),
               ElementsAre("generation stops at <|im_end|>, too, with which answers of data.chat_template \"chatml\" end",
                           "the chat template is that of the training, \"chatml\""));
   EXPECT_EQ(json::parse(config), json::parse(R"({"eos_token_id": [258, 256]})"));
@@ -96,13 +97,22 @@ TEST(TextFiles, AnOriginalsFilesAreChangedOnlyAsTheTrainingNeedsIt) {
   // What already fits stays as it is.
   const auto before = files;
   const std::string config_before = config;
-  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, config, files), IsEmpty());
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, false, config, files), IsEmpty());
   EXPECT_EQ(files, before);
   EXPECT_EQ(config, config_before);
-  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::None, config, files), IsEmpty());
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::None, false, config, files), IsEmpty());
+  // One that writes the same tokens stays, unless the command names the training's.
+  const std::string richer = "{{ '<|im_start|>system<|im_end|>' }}";
+  files["chat_template.jinja"] = richer;
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, false, config, files),
+              ElementsAre(HasSubstr("the chat template is still that of --like, which may write what the training did not")));
+  EXPECT_EQ(files.at("chat_template.jinja"), richer);
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, true, config, files),
+              ElementsAre(HasSubstr("the chat template is that of the training, \"chatml\", instead of the one in --like")));
+  EXPECT_FALSE(files.contains("chat_template.jinja"));
   // Another template is replaced, wherever it is.
   files["chat_template.jinja"] = "{{ '[INST]' }}";
-  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, config, files),
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, false, config, files),
               ElementsAre(HasSubstr("instead of the one in --like")));
   EXPECT_FALSE(files.contains("chat_template.jinja"));
 }
