@@ -1,13 +1,19 @@
-"""A copy of the working tree with its own build folder. Bugs are planted only in such copies."""
+"""A copy of the working tree with its own build folder, in which a mutant is planted, built and tested."""
+import contextlib
 import fcntl
+import json
 import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
+import tempfile
+import time
 
 
 class TreeError(Exception):
-    """The copy cannot be made, or it does not build without a mutant."""
+    """The copy cannot be made, or it does not build or pass its tests without a mutant."""
 
 
 class Copy:
@@ -21,6 +27,7 @@ class Copy:
         self.folder = root / f"build/mutate-{number}"
         self.build_folder = self.folder / "build/cpu-release"
         self.jobs = jobs
+        self.running = None  # a test program
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = open(root / f"build/mutate-{number}.lock", "w")
         try:
@@ -57,32 +64,57 @@ class Copy:
         if done.returncode:
             raise TreeError(f"cmake in {self.folder} failed with exit code {done.returncode}:\n{done.stdout[-3000:]}")
 
-    def build(self, targets):
-        """Builds these targets; returns "" or the compiler's output."""
-        done = subprocess.run(["cmake", "--build", str(self.build_folder), "-j", str(self.jobs), "--target", *targets],
+    def compiles(self, file):
+        """Whether this build has the file; the sources of a transport, say, need its library."""
+        commands = json.loads((self.build_folder / "compile_commands.json").read_text())
+        return not file.endswith(".cpp") or str(self.folder / file) in {command["file"] for command in commands}
+
+    def build(self, program):
+        """Returns "" or the compiler's output."""
+        done = subprocess.run(["cmake", "--build", str(self.build_folder), "-j", str(self.jobs), "--target", program],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         return done.stdout[-3000:] if done.returncode else ""
 
-    def program(self, name):
-        return self.build_folder / "tests" / name
-
+    @contextlib.contextmanager
     def planted(self, mutant):
-        return Planted(self.folder / mutant.file, mutant)
+        """The old text is restored with a new file time, so that the build sees this change, too."""
+        path = self.folder / mutant.file
+        text = path.read_text()
+        path.write_text(mutant.plant(text))
+        try:
+            yield
+        finally:
+            path.write_text(text)
 
+    def test(self, tests, limit_seconds):
+        """Runs PROGRAM or PROGRAM:FILTER until a test fails. Returns (what failed or "", number of tests that passed, seconds)."""
+        began, late = time.monotonic(), ""
+        program, _, chosen = tests.partition(":")
+        command = [self.build_folder / "tests" / program, f"--gtest_filter={chosen or '*'}", "--gtest_fail_fast", "--gtest_color=no"]
+        with tempfile.TemporaryFile() as output:
+            self.running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+            try:
+                self.running.wait(limit_seconds)
+            except subprocess.TimeoutExpired:
+                late = f" (time limit of {limit_seconds:.0f} s)"
+            finally:
+                self.stop()  # also what the tests have started and left behind
+                code = self.running.wait()
+            output.seek(0)
+            text = output.read().decode(errors="replace")
+        seconds = time.monotonic() - began
+        passed = re.findall(r"^\[  PASSED  \] (\d+)", text, re.MULTILINE)
+        if code == 0 and passed and not late:
+            return "", int(passed[-1]), seconds
+        failed = re.findall(r"^\[  FAILED  \] ([^\s,]+)", text, re.MULTILINE)
+        begun = ["before the first test", *re.findall(r"^\[ RUN      \] (\S+)", text, re.MULTILINE)]
+        return f"{program}: {(failed or begun)[-1]}" + (late or f" (exit code {code})" * (code != 1)), 0, seconds
 
-class Planted:
-    """A context in which a mutant is planted. The old text is restored with a new file time, so that the build sees this change, too."""
-
-    def __init__(self, path, mutant):
-        self.path = path
-        self.mutant = mutant
-
-    def __enter__(self):
-        self.text = self.path.read_text()
-        self.path.write_text(self.mutant.plant(self.text))
-
-    def __exit__(self, *_):
-        self.path.write_text(self.text)
+    def stop(self):
+        """Kills the test program and all that it has started, if one is running."""
+        with contextlib.suppress(ProcessLookupError):
+            if self.running:
+                os.killpg(self.running.pid, signal.SIGKILL)
 
 
 def copy_if_different(source, target):
