@@ -95,8 +95,8 @@ def words(code):
 
 
 def constants(code):
-    """Larger constants are mostly sizes of buffers, and those of times are patience: both may change by one."""
-    for match in re.finditer(r"(?<![\w.<'])(?<!e-)(?:\d|1[0-6])(?![\w.>']|\s*\?)", code):
+    """Larger constants are mostly sizes of buffers, negative ones mean "none", and those of times are patience: all may change by one."""
+    for match in re.finditer(r"(?<![\w.<'-])(?:\d|1[0-6])(?![\w.>']|\s*\?)", code):
         if re.search(r" [-+] $|<[\w:]*, $|(?:seconds|minutes|hours)[({]$", code[max(0, match.start() - 30) : match.start()]):
             continue  # operators() drops + 1; the argument of a template; a time
         alone = code[match.start() - 1] in "[(" and code[match.end()] in "])"

@@ -41,6 +41,7 @@ MUTANTS = {
     "all.reserve(n);": [],
     "wait_for(std::chrono::milliseconds(5));": [";"],
     "const int64_t bytes = 4096;": [],
+    "int place = -1;": [],
 }
 
 
