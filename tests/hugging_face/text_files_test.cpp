@@ -64,17 +64,17 @@ TEST(TextFiles, SayWhereGenerationStopsAndHowAConversationIsWritten) {
 // In the file of its own and in that of the tokenizer; with any other character it is another template.
 TEST(TextFiles, AFolderHasOneOfOurTemplatesOrNone) {
   support::MemoryFileSystem files;
-  files.create_directory("m");
+  files.create_directory("/m");
   const auto in = [&](const std::string& name, const std::string& text) {
-    write_text(files, "m/" + name, text);
-    return chat_template_in(files, "m");
+    write_text(files, "/m/" + name, text);
+    return chat_template_in(files, "/m");
   };
-  EXPECT_EQ(chat_template_in(files, "m"), ChatTemplate::None);
+  EXPECT_EQ(chat_template_in(files, "/m"), ChatTemplate::None);
   for (const ChatTemplate ours : {ChatTemplate::ChatMl, ChatTemplate::Llama2, ChatTemplate::Llama3}) {
     const std::string jinja = jinja_of(ours);
     EXPECT_EQ(in("tokenizer_config.json", json{{"chat_template", jinja}}.dump()), ours);
     EXPECT_EQ(in("tokenizer_config.json", json{{"chat_template", jinja + " "}}.dump()), ChatTemplate::None);
-    EXPECT_EQ(likely_template_in(files, "m"), ours);
+    EXPECT_EQ(likely_template_in(files, "/m"), ours);
   }
   for (const ChatTemplate ours : {ChatTemplate::ChatMl, ChatTemplate::Llama2, ChatTemplate::Llama3}) {
     EXPECT_EQ(in("chat_template.jinja", jinja_of(ours)), ours);

@@ -15,7 +15,7 @@ using ::testing::Not;
 
 constexpr const char* kConfig = R"({
   "model": {"type": "gpt", "layers": 1, "hidden_size": 8, "heads": 1, "sequence_length": 8, "vocabulary": "bytes"},
-  "data": {"train": "text.txt"}, "training": {"steps": 1}, "train_batch_size": 16,
+  "data": {"train": "text.txt"}, "training": {"steps": 1}, "train_batch_size": 48,
   "checkpoint": {"directory": "checkpoints", "stop_seconds": 50.5}})";
 
 class JobFile : public ::testing::Test {
@@ -151,7 +151,8 @@ TEST_F(JobFile, IsRefusedWithTheReason) {
   refused("kubernetes --num_gpus 2", "--emit: give --image, the container image that has trivet; and --volume, the name of");
   refused("azureml --num_gpus 2 --image i", "--emit: give --compute, the name of the compute cluster");
   refused("azureml --num_gpus 2", "that has trivet; and --compute, the name of the compute cluster");
-  refused("slurm --num_gpus 3 --num_nodes 3", "ranks, but the job has 9; start", "'GPT (2).json' --set parallel.tensor=2");
+  refused("slurm --num_gpus 3 --num_nodes 3", "ranks, but the job has 9; start",
+          "'GPT (2).json' --set parallel.tensor=2 --set model.heads=2");
   refused("slurm --num_gpus 4 --num_nodes 2", "train_batch_size 6", "'GPT (2).json' --set train_batch_size=6");
   refused("slurm --num_gpus 2 --distribution mpi", "--distribution: is not used in a job file for slurm; leave it out");
   refused("azureml --num_gpus 2 --image i --compute c --distribution tensorflow",
