@@ -10,7 +10,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <ranges>
 
 #include "autotune/units.h"
 #include "core/error.h"
@@ -64,8 +63,8 @@ std::string reason(const StepSeconds& best, const StepSeconds& other) {
   std::ranges::stable_sort(parts, std::ranges::greater(), growth);
   for (const NamedSeconds& part : parts)
     if (named < 0.9 * difference) name(part);
-  for (const NamedSeconds& part : std::views::reverse(parts))
-    if (named > 1.1 * difference && growth(part) < 0) name(part);
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part)
+    if (named > 1.1 * difference && growth(*part) < 0) name(*part);
   return fmt::to_string(fmt::join(reasons, "; "));
 }
 
