@@ -68,7 +68,8 @@ class Writer {
     tokenizer_ = saved_.tokenizer();
     if (!tokenizer_)
       throw ConfigError(saved_.step() ? arguments.directory +
-                                            ": the checkpoint holds no tokenizer (it was trained on a token file without one)"
+                                            ": the checkpoint holds no tokenizer (it was trained on a token file without one, "
+                                            "or a program saved it without: Engine::save)"
                                       : fmt::format("{}: the folder has no tokenizer; put the tokenizer.json or "
                                                     "tokenizer.model of the model there",
                                                     saved_.folder()));

@@ -24,7 +24,7 @@ checkpoint::CheckpointStore store_in(const std::string& directory) {
 void ShardedOptimizer::save(const std::string& directory) {
   refuse_open_step("save()");
   if (directory.empty())
-    throw usage_error("save(): the directory is empty; name one, such as checkpoint.directory of the config");
+    throw usage_error("save(): no directory is named; give one, such as checkpoint.directory of the config");
   audit_weights();
   const std::vector<checkpoint::Piece> pieces = checkpoint_pieces(*parameters_, config_.optimizer);
   store_in(directory).save(
@@ -35,7 +35,7 @@ void ShardedOptimizer::save(const std::string& directory) {
 bool ShardedOptimizer::load(const std::string& directory) {
   refuse_open_step("load()");
   if (directory.empty())
-    throw usage_error("load(): the directory is empty; name one, such as checkpoint.directory of the config");
+    throw usage_error("load(): no directory is named; give one, such as checkpoint.directory of the config");
   checkpoint::CheckpointStore store = store_in(directory);
   const auto newest = store.open_latest(comm::over_group(*checkpoint_group_));
   if (!newest) return false;

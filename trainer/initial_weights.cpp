@@ -123,6 +123,17 @@ int64_t tokens_of(const Config& config) {
   }
 }
 
+// As many characters of another text would be taken for those that the weights know.
+void refuse_unknown_characters(const SavedModel& initial, const std::string& path, const Config& config) {
+  if (config.vocabulary.kind != VocabularyKind::Characters || !initial.step() || !initial.tokenizer_path().empty() ||
+      initial.config().vocabulary.kind != VocabularyKind::Characters || !data::reads_texts(trainer::data_options(config)))
+    return;
+  throw ConfigError(
+      fmt::format("{} {}: the checkpoint does not hold its characters, because Engine::save stored no tokenizer; "
+                  "name the token file that its run read in model.vocabulary",
+                  key_in(config), printable(path)));
+}
+
 }  // namespace
 
 std::vector<std::string> model_keys_of(const std::string& path, const std::string& key) {
@@ -151,6 +162,7 @@ void settle_with_weights(const std::string& path, Config& config) {
   if (config.vocabulary.kind == VocabularyKind::Characters && initial.step() &&
       initial.config().vocabulary.kind == VocabularyKind::Characters && !initial.tokenizer_path().empty())
     config.vocabulary = {VocabularyKind::Tokenizer, initial.tokenizer_path()};
+  refuse_unknown_characters(initial, path, config);
   const bool reads_texts = data::reads_texts(trainer::data_options(config));
   if (reads_texts) check_same_vocabulary(initial, path, config, tokens_of(config));
   if (config.vocabulary.kind != VocabularyKind::Size || config.model.vocabulary_size != rows) return;

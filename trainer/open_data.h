@@ -17,3 +17,8 @@ std::unique_ptr<data::TrainingData> open_text_data(const Config& config);
 std::unique_ptr<data::TrainingData> open_image_data(const Config& config, int64_t places = 1);
 
 }  // namespace trivet::trainer
+
+// As programs called it that were written before trainer/ was a folder.
+namespace trivet::data {
+using trainer::data_options;
+}

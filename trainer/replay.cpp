@@ -66,7 +66,8 @@ void refuse_another_layout(const Config& config, int ranks, const LoadedStep& st
                     "reproducible \"layout\" for runs that can be replayed on any layout",
                     config.source, what, step.directory()));
   };
-  if (step.manifest().ranks != ranks) refuse_to(fmt::format("there are {} ranks here and {}", ranks, step.manifest().ranks));
+  if (const int then = static_cast<int>(step.manifest().ranks); then != ranks)
+    refuse_to(fmt::format("there are {} ranks here and {} (--ranks {})", ranks, then, then));
   if (step.config().empty()) return;
   for (const ConfigDifference& change : diff(parse_config(step.config(), step.directory()), config))
     for (const char* section :

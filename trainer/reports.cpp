@@ -148,9 +148,12 @@ std::string samples_without_targets_line(const Run& run) {
 std::vector<std::string> in_short(const std::vector<std::string>& lines) {
   constexpr size_t kFew = 3;
   if (lines.size() <= kFew) return lines;
+  constexpr size_t kMostNamed = 8;  // a run's own config.json gives every default
   std::string keys;
-  for (const std::string& line : lines) keys += (keys.empty() ? "" : ", ") + line.substr(0, line.find(": "));
-  return {fmt::format("{} keys (`trivet config check` says why): {}", lines.size(), keys)};
+  for (size_t i = 0; i < std::min(lines.size(), kMostNamed); ++i)
+    keys += (keys.empty() ? "" : ", ") + lines[i].substr(0, lines[i].find(": "));
+  return {fmt::format("{} keys (`trivet config check` says why): {}{}", lines.size(), keys,
+                      lines.size() > kMostNamed ? fmt::format(" and {} more", lines.size() - kMostNamed) : "")};
 }
 
 void add_notes(const Run& run, std::vector<Fact>& facts) {

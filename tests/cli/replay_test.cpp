@@ -125,7 +125,7 @@ TEST_F(Replay, NeedsTheLayoutOfTheRunInRunMode) {
   EXPECT_THAT(folder.run("replay config.json --step 6 --ranks 2" + run).text, HasSubstr("48 tensors are equal"));
   const Output ranks = folder.run("replay config.json --step 6 --ranks 3" + run);
   EXPECT_EQ(ranks.code, 2);
-  EXPECT_THAT(ranks.errors, HasSubstr("there are 3 ranks here and 2 in run/step-00000003"));
+  EXPECT_THAT(ranks.errors, HasSubstr("there are 3 ranks here and 2 (--ranks 2) in run/step-00000003"));
   const Output stage = folder.run("replay config.json --step 6 --ranks 2 --set zero_optimization.stage=1" + run);
   EXPECT_EQ(stage.code, 2);
   EXPECT_THAT(stage.errors, HasSubstr("zero_optimization.stage is 1 here and 2 in run/step-00000003"));

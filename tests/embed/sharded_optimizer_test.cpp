@@ -409,8 +409,8 @@ TEST(ShardedOptimizer, RefusesCallsAtTheWrongTimeAndGoesOn) {
     const ConstTensorView gradient{values.data(), DType::Float32, {4}};
     EXPECT_THAT([&] { optimizer.weight(0); }, usage("weight of \"a\": its unit \"ua\" is not whole; call gather(0)"));
     EXPECT_THAT([&] { optimizer.weight(2); }, usage("parameter 2 does not exist; there are 2"));
-    EXPECT_THAT([&] { optimizer.save(""); }, usage("save(): the directory is empty"));
-    EXPECT_THAT([&] { optimizer.load(""); }, usage("load(): the directory is empty"));
+    EXPECT_THAT([&] { optimizer.save(""); }, usage("save(): no directory is named"));
+    EXPECT_THAT([&] { optimizer.load(""); }, usage("load(): no directory is named"));
     EXPECT_THAT([&] { optimizer.gather(-1); }, usage("unit -1 does not exist; there are 2"));
     EXPECT_THAT([&] { optimizer.release(1); }, usage("release of unit \"ub\", which is not gathered"));
     EXPECT_THAT([&] { optimizer.step(); }, usage("step() after 0 of 1 microbatches"));
