@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <random>
 
+#include "cli/launch/processes.h"
 #include "tests/launch/launched_job.h"
 #include "tests/support/temporary_folder.h"
 
@@ -76,9 +77,12 @@ TEST(WrappedRank, EndsItselfWhenLauncherAndGuardianAreKilledAtOnce) {
   WrappedJob job("setsid $RANKS_PROGRAM; echo done", 1);
   ASSERT_TRUE(job.prints("is connected", 1)) << job.output();
   const int guardian = job.guardian();
-  ::kill(guardian, SIGSTOP);  // so that it cannot act in between
-  ::kill(job.pid(), SIGKILL);
+  // Nothing acts in between: the launcher is stopped. (A stopped guardian would be continued by the system, when its group lost
+  // the launcher.)
+  ::kill(job.pid(), SIGSTOP);
+  ASSERT_TRUE(becomes_true([&] { return cli::is_stopped(job.pid()); }));
   ::kill(guardian, SIGKILL);
+  ::kill(job.pid(), SIGKILL);
   EXPECT_TRUE(job.prints("the launcher (trivet launch) has died", 1)) << job.output();
   EXPECT_TRUE(job.nothing_is_left());
 }
