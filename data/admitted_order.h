@@ -1,4 +1,4 @@
-// In which order a run reads the samples that a curriculum has admitted so far (admission.h).
+// Orders the samples that a curriculum has admitted so far (trainer/admission.h), as a run reads them.
 //
 // The run goes through the samples in rounds. Each round has a shuffled order of all samples of its own and reads, from its
 // beginning to its end, those that are admitted when their turn comes; the next place then begins the next round. A sample that

@@ -420,6 +420,28 @@ TEST_F(Exchange, CharactersAreThoseOfTheRunThatSavedTheModel) {
   run(of_run + " --resume --set training.steps=2");
 }
 
+// Samples as long as all positions of a model would be mostly padding.
+TEST_F(Exchange, AFolderGivesSamplesOfAtMost1024Positions) {
+  write_padded_model(folder, "long", 7);
+  auto config = nlohmann::json::parse(folder.read("long/config.json"));
+  config["max_position_embeddings"] = 4096;
+  folder.write("long/config.json", config.dump());
+  const std::string line = "model.sequence_length: 1024 of the 4096 positions that the model has; longer documents are cut";
+  const std::string check = "config check config.json --init-from long --set training.steps=1";
+  EXPECT_THAT(run(check).text, HasSubstr(line));
+  EXPECT_THAT(run(check + " --set model.sequence_length=2048").text, testing::Not(HasSubstr("positions that the model has")));
+  EXPECT_THAT(run("config explain config.json --init-from long").text, HasSubstr("\"sequence_length\": 1024"));
+}
+
+TEST_F(Exchange, ConversationsAreWrittenByTheTokensOfAFoldersOwnTemplate) {
+  write_padded_model(folder, "chat", 7);
+  EXPECT_THAT(refused("generate chat --chat --prompt a --tokens 1"),
+              HasSubstr("the template of its conversations is not known"));
+  folder.write("chat/chat_template.jinja", "{{ '<|im_start|>' + role + content + '<|im_end|>' }}");
+  EXPECT_THAT(run("generate chat --chat --prompt a --tokens 1").errors,
+              HasSubstr("chat: its template is a program in Jinja, which is not run: conversations are written as chatml"));
+}
+
 TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens) {
   write_padded_model(folder, "chat", 7);
   std::string text;
