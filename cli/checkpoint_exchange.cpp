@@ -21,6 +21,8 @@
 namespace trivet::cli {
 namespace {
 
+constexpr const char* kOriginalTemplate = "original";
+
 struct ExchangeArguments {
   std::string path, config, dtype, lora, chat_template;
   hugging_face::ExportOptions options;
@@ -66,7 +68,11 @@ void export_hugging_face(const ExchangeArguments& arguments) {
   options.lora = arguments.lora == "merged" ? hugging_face::LoraExport::Merged
                  : arguments.lora == "peft" ? hugging_face::LoraExport::Peft
                                             : hugging_face::LoraExport::None;
-  if (!arguments.chat_template.empty()) options.chat_template = *from_name<ChatTemplate>(arguments.chat_template);
+  options.keep_template = arguments.chat_template == kOriginalTemplate;
+  if (options.keep_template && options.like.empty())
+    throw ConfigError("--chat-template original keeps the template of --like; name that folder, too");
+  if (!options.keep_template && !arguments.chat_template.empty())
+    options.chat_template = *from_name<ChatTemplate>(arguments.chat_template);
   options.models = &file_system_with_links();
   options.shard_bytes = static_cast<int64_t>(arguments.shard_gigabytes * 1e9);
   const auto exported = hugging_face::export_model(real_file_system(), arguments.path, options);
@@ -113,9 +119,11 @@ void add_export(CLI::App& group) {
                   "Of a model with low-rank adapters: add them to its weights (merged), or write them alone (peft)")
       ->check(CLI::IsMember({"merged", "peft"}));
   format
-      .add_option("--chat-template", arguments->chat_template,
-                  "Template of the training data: chatml, llama-2 or llama-3 (default: data.chat_template of the run)")
-      ->check(CLI::IsMember({"chatml", "llama-2", "llama-3"}));
+      .add_option(
+          "--chat-template", arguments->chat_template,
+          "Template of the training data: chatml, llama-2 or llama-3 (default: data.chat_template of the run); original "
+          "keeps that of --like")
+      ->check(CLI::IsMember({"chatml", "llama-2", "llama-3", kOriginalTemplate}));
   format
       .add_option("--dtype", arguments->dtype,
                   "Type of the exported weights (default: that of --like, bfloat16 after a run in bf16, else float32)")

@@ -26,6 +26,7 @@ struct ExportOptions {
   std::string dtype_from = "--dtype";  // what chose dtype, for messages
   LoraExport lora = LoraExport::None;  // None if the model has no adapters, otherwise one of the others
   ChatTemplate chat_template = ChatTemplate::None;  // None: that of the config, data.chat_template
+  bool keep_template = false;                       // that of `like` stays, which may write other tokens than the training
   int64_t shard_bytes = 5'000'000'000;              // a file is no larger, unless a single tensor is
 };
 

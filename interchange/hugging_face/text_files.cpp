@@ -160,7 +160,7 @@ std::string tokenizer_config_text(const TextTokens& tokens, const std::string& t
   return text_of(json);
 }
 
-std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, bool replace,
+std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, bool keep,
                                            std::string& config_json, std::map<std::string, std::string>& files) {
   std::vector<std::string> changes;
   if (chat_template == ChatTemplate::None) return changes;
@@ -183,18 +183,15 @@ std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplat
         fmt::format("generation stops at {}, too, with which answers of data.chat_template \"{}\" end", end, name_of_template));
   }
   const std::string old = files.contains(kTemplateFile) ? files[kTemplateFile] : template_of(of_tokenizer);
-  const bool fits = writes_tokens_of(old, chat_template);
-  if (fits && !replace && old != jinja_of(chat_template))
-    changes.push_back(
-        fmt::format("the chat template is still that of --like, which may write what the training did not, such as "
-                    "a system message; --chat-template {} writes that of the training",
-                    name_of_template));
-  if (!fits || (replace && old != jinja_of(chat_template))) {
+  if (old != jinja_of(chat_template) && keep) {
+    changes.push_back(fmt::format("the chat template is still that of --like; the training wrote its conversations with \"{}\"",
+                                  name_of_template));
+  } else if (old != jinja_of(chat_template)) {
     files.erase(kTemplateFile);
     of_tokenizer[kTemplateKey] = jinja_of(chat_template);
     tokenizer_changed = true;
     changes.push_back(fmt::format("the chat template is that of the training, \"{}\"{}", name_of_template,
-                                  old.empty() ? "" : ", instead of the one in --like"));
+                                  old.empty() ? "" : ", instead of the one in --like; --chat-template original keeps that"));
   }
   if (tokenizer_changed) files["tokenizer_config.json"] = text_of(of_tokenizer);
   return changes;

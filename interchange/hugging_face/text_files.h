@@ -35,10 +35,9 @@ std::string tokenizer_config_text(const TextTokens& tokens, const std::string& t
                                   int64_t sequence_length);
 
 // The files of an original model, by name, after a training with this template: the token that ends an answer is among those at
-// which its generation stops, and its chat template writes the tokens of the training. Returns what was changed, one sentence
-// each.
-// `replace`: also a template of the original that writes these tokens; otherwise that stays, and a sentence says so.
-std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, bool replace,
+// which its generation stops, and its chat template is that of the training. Returns what was changed, one sentence each.
+// `keep`: the original's template stays, which may do more (tools) and write other tokens; a sentence says so.
+std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, bool keep,
                                            std::string& config_json, std::map<std::string, std::string>& files);
 
 // Which of our templates the folder of a model has, to the character, as our exports do. None: it has another one, or none.

@@ -101,20 +101,17 @@ TEST(TextFiles, AnOriginalsFilesAreChangedOnlyAsTheTrainingNeedsIt) {
   EXPECT_EQ(files, before);
   EXPECT_EQ(config, config_before);
   EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::None, false, config, files), IsEmpty());
-  // One that writes the same tokens stays, unless the command names the training's.
-  const std::string richer = "{{ '<|im_start|>system<|im_end|>' }}";
+  // Another template is replaced, wherever it is, even if it has the same tokens (Phi-4's), unless the command keeps it.
+  const std::string richer = "{{ '<|im_start|>user<|im_sep|>x<|im_end|>' }}";
   files["chat_template.jinja"] = richer;
-  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, false, config, files),
-              ElementsAre(HasSubstr("the chat template is still that of --like, which may write what the training did not")));
-  EXPECT_EQ(files.at("chat_template.jinja"), richer);
   EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, true, config, files),
-              ElementsAre(HasSubstr("the chat template is that of the training, \"chatml\", instead of the one in --like")));
-  EXPECT_FALSE(files.contains("chat_template.jinja"));
-  // Another template is replaced, wherever it is.
-  files["chat_template.jinja"] = "{{ '[INST]' }}";
+              ElementsAre("the chat template is still that of --like; the training wrote its conversations with \"chatml\""));
+  EXPECT_EQ(files.at("chat_template.jinja"), richer);
   EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, false, config, files),
-              ElementsAre(HasSubstr("instead of the one in --like")));
+              ElementsAre("the chat template is that of the training, \"chatml\", instead of the one in --like; "
+                          "--chat-template original keeps that"));
   EXPECT_FALSE(files.contains("chat_template.jinja"));
+  EXPECT_EQ(json::parse(files.at("tokenizer_config.json")).at("chat_template"), jinja_of(ChatTemplate::ChatMl));
 }
 
 }  // namespace
