@@ -14,6 +14,7 @@
 
 #include "core/bounded_json.h"
 #include "core/error.h"
+#include "core/open_files.h"
 #include "core/printable.h"
 #include "data/chat_template.h"
 #include "data/tokenizer.h"
@@ -319,9 +320,8 @@ Companions companions_like(FileSystem& models, const LoadedStep& step, const mod
   std::string tokenizer = step.run_state().tokenizer;
   if (const auto found = companions.files.find("tokenizer.json"); tokenizer.empty() && found != companions.files.end())
     tokenizer = found->second;
-  for (std::string& change :
-       adapt_to_template(text_tokens_of(tokenizer, chat_template), chat_template, options.chat_template != ChatTemplate::None,
-                         companions.config, companions.files))
+  for (std::string& change : adapt_to_template(text_tokens_of(tokenizer, chat_template), chat_template, options.keep_template,
+                                               companions.config, companions.files))
     companions.notes.push_back(std::move(change));
   return companions;
 }
@@ -367,7 +367,7 @@ void check_lora(const model::Description& description, const ExportOptions& opti
   if (!description.lora.enabled() && options.lora != LoraExport::None)
     throw ConfigError(
         fmt::format("--lora: the model of {} has no low-rank adapters (model.lora); leave --lora out", printable(checkpoint)));
-  if (options.lora == LoraExport::Peft && options.chat_template != ChatTemplate::None)
+  if (options.lora == LoraExport::Peft && (options.keep_template || options.chat_template != ChatTemplate::None))
     throw ConfigError(
         "--chat-template has no effect with --lora peft, which writes adapters alone: the template belongs to the model "
         "that they are added to; leave it out, or use --lora merged");
@@ -486,6 +486,7 @@ Exported export_model(FileSystem& files, const std::string& checkpoint, const Ex
   try {
     return write_all(files, checkpoint, options);
   } catch (const FileError& error) {
+    check_open_files(options.output, error.error_number());
     throw CheckpointError(ExitCode::CheckpointNotWritten, fmt::format("the model was not exported: {}", error.what()));
   }
 }
