@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <iostream>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -28,6 +29,7 @@
 #include "core/error.h"
 #include "core/file_system.h"
 #include "core/printable.h"
+#include "core/utf8.h"
 
 namespace {
 
@@ -128,6 +130,16 @@ int check_printed() {
   return fail_to_print((std::string("standard output cannot be written: ") + std::strerror(errno)).c_str());
 }
 
+// JSON is UTF-8: a name on the command line that is not can be neither printed as JSON nor put into a config.
+int fail_with_json(int argc, char** argv, const char* message) {
+  for (int i = 1; i < argc; ++i)
+    if (!trivet::is_utf8(argv[i]))
+      return fail(
+          trivet::ExitCode::Usage,
+          (trivet::printable(argv[i]) + ": is not UTF-8, as JSON must be; rename the file and give its new name").c_str());
+  return fail(trivet::ExitCode::Internal, message);
+}
+
 // What a command prints is its result, so a full disk in `> file` must not look like success. The results of training are not
 // on standard output. Returns the exit code.
 int check_output(const CLI::App& program) { return program.got_subcommand("train") ? 0 : check_printed(); }
@@ -184,6 +196,8 @@ int main(int argc, char** argv) {
     return fail_with_path(error.code().value(), text.c_str());
   } catch (const std::bad_alloc&) {
     return fail(trivet::ExitCode::OutOfMemory, kOutOfMemory);
+  } catch (const nlohmann::json::exception& error) {
+    return fail_with_json(argc, argv, error.what());
   } catch (const std::system_error& error) {  // such as a thread that cannot be started
     if (std::ferror(stdout)) return fail_to_print(error.what());
     if (!trivet::cli::is_shortage(error.code().value())) return fail(trivet::ExitCode::Internal, error.what());
