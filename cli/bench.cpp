@@ -25,6 +25,7 @@
 #include "cli/usage.h"
 #include "core/error.h"
 #include "engine/backend/cuda_module.h"
+#include "engine/config/deepspeed.h"
 #include "engine/make_plan.h"
 #include "model/dropped_tokens.h"
 #include "trainer/load_with_model.h"
@@ -138,6 +139,7 @@ std::string predicted_or_why_not(const BenchArguments& arguments, const Plan& pl
 
 void measure_kernels_of_step(const BenchArguments& arguments) {
   Config config = trainer::load_with_model({.path = arguments.config, .overrides = arguments.overrides});
+  tell_keys_not_given(config);
   config.model = model::with_most_tokens(config.model);
   config.zero.overlap_comm = false;  // kernels take as long, and all are called by the thread that times them
   run_job(arguments.ranks, config.communication, [&](RankBody rank) {
@@ -151,6 +153,7 @@ void measure_kernels_of_step(const BenchArguments& arguments) {
 
 void measure_step(const BenchArguments& arguments) {
   Config config = trainer::load_with_model({.path = arguments.config, .overrides = arguments.overrides});
+  tell_keys_not_given(config);
   if (arguments.profile_given) autotune::read_profile(arguments.profile);  // refused before the steps are timed
   config.model = model::with_most_tokens(config.model);
   run_job(arguments.ranks, config.communication, [&](RankBody rank) {

@@ -16,6 +16,7 @@
 #include "cli/number_range.h"
 #include "cli/usage.h"
 #include "core/error.h"
+#include "engine/config/deepspeed.h"
 #include "trainer/load_with_model.h"
 
 namespace trivet::cli {
@@ -106,6 +107,7 @@ void run(const EstimateArguments& arguments) {
                                                     .overrides = {},
                                                     .init_from = arguments.init_from,
                                                     .text = alone ? "{}" : ""});
+    tell_keys_not_given(config);
     const model::Model model = model_of(config);
     options.parameters = static_cast<double>(model::parameter_count(model));
     options.largest_layer_parameters = largest_module(model);

@@ -18,6 +18,7 @@
 #include "cli/usage.h"
 #include "core/error.h"
 #include "core/file_system.h"
+#include "core/log.h"
 #include "core/output_guard.h"
 #include "core/printable.h"
 #include "engine/config/deepspeed.h"
@@ -168,6 +169,7 @@ void run(const PlanArguments& arguments) {
   check_prediction(arguments);
   const Config config = trainer::load_with_model({arguments.config, arguments.overrides, arguments.init_from});
   check_page(arguments, config);
+  tell_keys_not_given(config);
   const model::Model model = model_of(config);
   if (arguments.search) return search(arguments, config, model);
   const Plan plan = make_plan(config, model, arguments.world_size);

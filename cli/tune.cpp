@@ -23,6 +23,7 @@
 #include "engine/config/json_reader.h"
 #include "engine/config/load.h"
 #include "trainer/initial_weights.h"
+#include "trainer/load_with_model.h"
 #include "trainer/output_checks.h"
 
 namespace trivet::cli {
@@ -53,8 +54,8 @@ std::vector<std::string> all_overrides(const TuneArguments& arguments) {
 
 autotune::ConfigDocument read_document(const TuneArguments& arguments) {
   const std::vector<std::string> overrides = all_overrides(arguments);
-  const Config config = load_config(arguments.config, overrides);  // reports what is wrong with the file or the keys
-  check_model_is_given(config);
+  const Config config = trainer::load_with_model({arguments.config, arguments.overrides, arguments.init_from});
+  if (comm::place_from_environment(comm::current_environment()).rank == 0) tell_keys_not_given(config);
   if (config.elasticity.enabled)
     throw ConfigError(
         arguments.config +

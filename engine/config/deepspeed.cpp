@@ -6,6 +6,7 @@
 #include <array>
 #include <string_view>
 
+#include "core/log.h"
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
 #include "model/family.h"
@@ -68,6 +69,11 @@ std::vector<std::string> auto_lines(const Config& config) {
   for (const AutoKey& key : most_important_first(config.automatic))
     lines.push_back(key.sentence.empty() ? fmt::format("{}: \"auto\" is {}", key.path, key.taken) : key.sentence);
   return lines;
+}
+
+void tell_keys_not_given(const Config& config) {
+  for (const AutoKey& key : config.automatic)
+    if (!key.sentence.empty()) Log().info(key.sentence);
 }
 
 std::vector<std::string> auto_lines_in_short(const Config& config) {

@@ -11,6 +11,8 @@ struct Config;
 // What was taken for "auto": "optimizer.params.lr: \"auto\" is 0.00005, the default of Hugging Face's Trainer ...". What
 // decides most about the training comes first.
 std::vector<std::string> auto_lines(const Config& config);
+// Logs those of them whose keys were not given at all (AutoKey::sentence): for commands that print no other line.
+void tell_keys_not_given(const Config& config);
 // The same for the start of a run, where many would hide the rest: "13 values of \"auto\" (...): fp16.enabled false, ...".
 std::vector<std::string> auto_lines_in_short(const Config& config);
 

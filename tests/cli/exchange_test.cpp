@@ -431,6 +431,9 @@ TEST_F(Exchange, AFolderGivesSamplesOfAtMost1024Positions) {
   EXPECT_THAT(run(check).text, HasSubstr(line));
   EXPECT_THAT(run(check + " --set model.sequence_length=2048").text, testing::Not(HasSubstr("positions that the model has")));
   EXPECT_THAT(run("config explain config.json --init-from long").text, HasSubstr("\"sequence_length\": 1024"));
+  for (const char* command : {"plan config.json --init-from long", "estimate --init-from long"})
+    EXPECT_THAT(run(command).errors, HasSubstr(line)) << command;
+  EXPECT_THAT(folder.run("bench step config.json --set model.from=long --profile none").errors, HasSubstr(line));
 }
 
 TEST_F(Exchange, ConversationsAreWrittenByTheTokensOfAFoldersOwnTemplate) {
