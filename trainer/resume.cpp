@@ -46,7 +46,7 @@ void refuse_other_keys_of_data(const Config& config, const checkpoint::LoadedSte
   if (step.config().empty()) return;
   for (const ConfigDifference& change : diff(parse_config(step.config(), step.directory()), config)) {
     constexpr std::array keys{"data.validation_fraction", "data.validation",    "data.packing", "data.loss_on",
-                              "data.special_tokens",      "data.chat_template", "data.read_as"};
+                              "data.special_tokens",      "data.chat_template", "data.read_as", "data.sources"};
     if (std::ranges::find(keys, change.path) != keys.end())
       throw DataError(ExitCode::DataChanged,
                       fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}, or start over without "
@@ -146,10 +146,29 @@ void refuse_imported(const checkpoint::LoadedStep& step, const std::string& key)
 
 std::string changed_keys(const Config& config, const checkpoint::LoadedStep& step, bool data) {
   if (step.config().empty()) return "";
-  std::vector<const char*> sections{"reproducible", "optimizer.", "scheduler.",   "gradient_clipping",
-                                    "fp16.",        "bf16.",      "model.dropout"};
-  if (data)
-    sections.insert(sections.end(), {"model.", "dpo.", "data.", "train_batch_size", "training.seed", "training.objective"});
+  std::vector<const char*> sections{"reproducible",
+                                    "optimizer.",
+                                    "scheduler.",
+                                    "fp16.",
+                                    "bf16.",
+                                    "amp.",
+                                    "torch_autocast.",
+                                    "data_types.",
+                                    "model.dropout",
+                                    "data.",
+                                    "dpo.",
+                                    "curriculum_learning.",
+                                    "data_efficiency.",
+                                    "gradient_clipping",
+                                    "gradient_allreduce_op",
+                                    "prescale_gradients",
+                                    "gradient_predivide",
+                                    "communication_data_type",
+                                    "communication.sums",
+                                    "zero_optimization.zero_quantized",
+                                    "zero_optimization.zeropp_loco_param",
+                                    "zero_optimization.zenflow"};
+  if (data) sections.insert(sections.end(), {"model.", "train_batch_size", "training.seed", "training.objective"});
   std::vector<std::string> changed;
   for (const ConfigDifference& change : diff(parse_config(step.config(), step.directory()), config))
     if (std::ranges::any_of(sections, [&](const char* section) { return change.path.starts_with(section); }))

@@ -112,10 +112,27 @@ TEST_F(Train, ThreadsProcessesAndAnInterruptedRunOnOtherRanksGiveTheSameBits) {
   EXPECT_THAT(
       folder
           .run("train config.json --resume --set checkpoint.directory=three --set training.steps=9 --set "
-               "gradient_clipping=0.5")
+               "gradient_clipping=0.5 --set "
+               "'curriculum_learning={\"enabled\": true, \"curriculum_type\": \"seqlen\", \"min_difficulty\": 8, "
+               "\"max_difficulty\": 16, \"schedule_type\": \"fixed_root\", \"schedule_config\": "
+               "{\"total_curriculum_step\": 5, \"difficulty_step\": 8, \"root_degree\": 2}}'")
           .errors,
       testing::ContainsRegex("--resume: these keys are not as they were in three/step-0000000.: gradient_clipping is 0.5, "
-                             "and was [0-9.]+\n"));
+                             "and was [0-9.]+.*; curriculum_learning.enabled is true, and was false"));
+}
+
+// No file changed: the key is named.
+TEST_F(Train, ASourceWithAnotherWeightIsNoOtherData) {
+  std::filesystem::copy(folder.at("text.txt"), folder.at("more.txt"));
+  const auto run = [&](const std::string& weight, const char* how) {
+    return folder.run(std::string("train config.json --set training.steps=1 --set "
+                                  "'data={\"sources\": [{\"path\": \"text.txt\", \"weight\": ") +
+                      weight + "}, {\"path\": \"more.txt\", \"weight\": 1}]}'" + how);
+  };
+  EXPECT_EQ(run("1", "").code, 0);
+  const Output refused = run("2", " --resume");
+  EXPECT_EQ(refused.code, 18);
+  EXPECT_THAT(refused.errors, HasSubstr("data.sources: [{\"path\": \"text.txt\", \"weight\": 2.0}"));
 }
 
 // Otherwise the rest of the run would train on data that no longer exists, and a mapped file would end it with SIGBUS.
@@ -268,6 +285,18 @@ TEST_F(Train, RefusesAFileNameThatIsNotUtf8BeforeItStarts) {
     EXPECT_EQ(refused.errors,
               "trivet: error: latin1.json:2:20: data.train: \"caf\\xe9.txt\" is not UTF-8; write it in UTF-8 "
               "(if it names a file, rename the file)\n");
+  }
+}
+
+// A path may hold any bytes; JSON, in which it would be printed or passed on, may not.
+TEST_F(Train, RefusesAnArgumentThatIsNotUtf8WhereItBecomesJson) {
+  std::filesystem::copy(folder.at("config.json"), folder.at("\xE9.json"));
+  for (const char* command : {"config check \xE9.json --json",
+                              "launch --emit kubernetes --image i --volume v --num_nodes 1 --num_gpus 2 \xE9.json"}) {
+    const Output refused = folder.run(command);
+    EXPECT_EQ(refused.code, 2) << command;
+    EXPECT_THAT(refused.errors, HasSubstr(": is not UTF-8, as JSON must be; rename the file and give its new name\n"))
+        << command;
   }
 }
 
