@@ -360,9 +360,11 @@ std::string Document::reason_to_ignore(const JsonMember& member) const {
   const std::vector<std::string>& elsewhere = table_.sections_with(member.key);
   if (member.value.kind == JsonKind::Object && (elsewhere.empty() || switched_off(member.value)))
     return reason_to_ignore_section(member, near);
-  if (elsewhere.size() == 1 && table_.has_no_effect(elsewhere.front() + "." + member.key))
+  const bool in_vain = elsewhere.size() == 1 && table_.has_no_effect(elsewhere.front() + "." + member.key);
+  const bool means_another = in_vain && !key_meant_by(member.key).empty();  // "num_epochs", also a key of data_sampling
+  if (in_vain && !means_another)
     return fmt::format("it belongs in {}, where it has no effect, either", quoted(elsewhere.front()));
-  if (!elsewhere.empty()) return "";
+  if (!elsewhere.empty() && !means_another) return "";
   if (member.value.kind == JsonKind::Bool && !member.value.boolean && !advice_on_other_section(member.key).empty())
     return ignored;
   const KeyEntry* flat = table_.find_flat(member.key);
@@ -373,8 +375,8 @@ std::string Document::reason_to_ignore(const JsonMember& member) const {
   if (!meant.empty())
     return matters(meant, member.value) && !says_nothing ? "" : fmt::format("{}; {} is the key here", ignored, meant);
   if (!near.empty()) {
-    const bool in_vain = std::ranges::all_of(near, [&](const auto& name) { return table_.has_no_effect(name); });
-    return in_vain ? fmt::format("if it is a misspelt {}, that has no effect, either", one_of(near)) : "";
+    const bool all_in_vain = std::ranges::all_of(near, [&](const auto& name) { return table_.has_no_effect(name); });
+    return all_in_vain ? fmt::format("if it is a misspelt {}, that has no effect, either", one_of(near)) : "";
   }
   const bool may_be_setting = member.value.kind == JsonKind::Number || member.value.kind == JsonKind::List;
   if (may_be_setting && !is_setting_of_a_program(member.key)) return "";
@@ -477,7 +479,9 @@ std::string Document::advice_on_unknown(const JsonMember& member, const std::str
   if (const std::string meant = key_meant_by(member.key); !meant.empty() && !is_elsewhere) {
     unknown_values_.push_back(meant);
     const bool is_here = meant.starts_with(within) && meant.find('.', within.size()) == std::string::npos;
-    return is_here ? fmt::format("; did you mean {}?", quoted(meant.substr(within.size()))) : "; use " + meant;
+    const std::string note = difference_in_meaning(member.key);
+    return (is_here ? fmt::format("; did you mean {}?", quoted(meant.substr(within.size()))) : "; use " + meant) +
+           (note.empty() ? "" : fmt::format(" ({})", note));
   }
   if (const KeyEntry* flat = section.empty() ? table_.find_flat(member.key) : nullptr) {
     unknown_values_.push_back(flat->path);

@@ -18,8 +18,9 @@ namespace {
 using Names = std::vector<std::string_view>;
 
 struct Meaning {
-  std::string_view path;  // Trivet's key
-  Names names;            // its names in Hugging Face's Trainer, Megatron, Lightning and others
+  std::string_view path;             // Trivet's key
+  Names names;                       // its names in Hugging Face's Trainer, Megatron, Lightning and others
+  std::string_view difference = {};  // what the value of Trivet's key is, where the same number would be wrong
 };
 
 const std::vector<Meaning>& meanings() {
@@ -34,11 +35,14 @@ const std::vector<Meaning>& meanings() {
       {"optimizer.params.weight_decay", {"wd", "decay", "l2", "adam_weight_decay", "decoupled_weight_decay"}},
       {"scheduler.params.warmup_num_steps",
        {"warmup_steps", "num_warmup_steps", "warmup_iters", "warmup_iterations", "warmup_step", "lr_warmup_steps",
-        "warmup_ratio", "warmup_proportion", "lr_warmup_iters"}},
+        "lr_warmup_iters"}},
+      {"scheduler.params.warmup_num_steps", {"warmup_ratio", "warmup_proportion"}, "steps, not a share of the run"},
       {"scheduler.params.total_num_steps",
        {"total_steps", "num_training_steps", "total_training_steps", "total_iters", "decay_steps", "lr_decay_iters",
         "num_total_steps"}},
-      {"scheduler.params.warmup_min_lr", {"min_lr", "lr_min"}},
+      {"scheduler.params.cos_min_ratio",
+       {"min_lr", "lr_min"},
+       "the rate at the end as a share of lr, for WarmupCosineLR; Cosine and Linear have end_ratio"},
       {"scheduler.params.warmup_max_lr", {"max_lr", "lr_max"}},
       {"train_micro_batch_size_per_gpu",
        {"batch_size", "micro_batch_size", "micro_batch_size_per_gpu", "per_device_train_batch_size", "train_micro_batch_size",
@@ -83,6 +87,9 @@ const std::vector<Meaning>& meanings() {
       {"steps_per_print", {"logging_steps", "log_interval", "log_steps", "print_interval"}},
       {"checkpoint.every_steps", {"save_steps", "save_interval"}},
       {"checkpoint.keep", {"save_total_limit"}},
+      {"checkpoint.keep_best", {"load_best_model_at_end"}},
+      {"data.loss_on", {"completion_only_loss", "assistant_only_loss", "train_on_inputs"}, "\"completions\" or \"all\""},
+      {"model.from", {"model_name_or_path", "model_name", "pretrained_model_name_or_path", "base_model"}},
       {"checkpoint.directory", {"output_dir", "save_dir"}},
       {"training.evaluate_every", {"eval_steps", "eval_interval"}},
       {"parallel.tensor",
@@ -94,6 +101,17 @@ const std::vector<Meaning>& meanings() {
       {"bf16.enabled", {"use_bf16"}},
   };
   return list;
+}
+
+const Meaning* meaning_of(const std::string& name) {
+  static const std::unordered_map<std::string_view, const Meaning*> by_name = [] {
+    std::unordered_map<std::string_view, const Meaning*> all;
+    for (const Meaning& meaning : meanings())
+      for (const std::string_view other : meaning.names) all.emplace(other, &meaning);
+    return all;
+  }();
+  const auto found = by_name.find(lower_words(name));
+  return found == by_name.end() ? nullptr : found->second;
 }
 
 bool has(const Names& names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
@@ -283,14 +301,13 @@ std::string lower_words(const std::string& name) {
 }
 
 std::string key_meant_by(const std::string& name) {
-  static const std::unordered_map<std::string_view, std::string_view> paths = [] {
-    std::unordered_map<std::string_view, std::string_view> by_name;
-    for (const Meaning& meaning : meanings())
-      for (const std::string_view other : meaning.names) by_name.emplace(other, meaning.path);
-    return by_name;
-  }();
-  const auto found = paths.find(lower_words(name));
-  return found == paths.end() ? "" : std::string(found->second);
+  const Meaning* meaning = meaning_of(name);
+  return meaning ? std::string(meaning->path) : "";
+}
+
+std::string difference_in_meaning(const std::string& name) {
+  const Meaning* meaning = meaning_of(name);
+  return meaning ? std::string(meaning->difference) : "";
 }
 
 std::vector<std::string> paths_with_underscores(const std::string& path) {

@@ -11,6 +11,8 @@ namespace trivet::config {
 
 // The path of the key that is meant by a name of another program: "gradient_clipping" for "max_grad_norm". Empty: not known.
 std::string key_meant_by(const std::string& name);
+// What the value of that key is, if it is not what the name of the other program says: "steps, not a share of the run".
+std::string difference_in_meaning(const std::string& name);
 
 // A name in lower case, with "_" for "-".
 std::string lower_words(const std::string& name);

@@ -295,6 +295,8 @@ TEST(NotUsed, WhatDeepSpeedDoesNotReadCostsALine) {
             "sequence_parallel: not used here: a section of another"},
            {R"({"num_processes": 8})", "num_processes: not used here: a key of another program, which DeepSpeed ignores, too"},
            {R"({"num_gpus": 8})", "num_gpus: not used here: a key of another program, which DeepSpeed ignores, too"},
+           {R"({"num_epochs": 3})", "which DeepSpeed ignores, too; training.epochs is the key here"},
+           {R"({"load_best_model_at_end": true})", "which DeepSpeed ignores, too; checkpoint.keep_best is the key here"},
            {R"({"n_epoches": 3})", "which DeepSpeed ignores, too; training.epochs is the key here"},
            {R"({"max_seq_len": 512})", "which DeepSpeed ignores, too; model.sequence_length is the key here"},
            {R"({"micro_batch_size_per_gpu": "auto"})", "ignores, too; train_micro_batch_size_per_gpu is the key here"},
