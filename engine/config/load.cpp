@@ -48,6 +48,17 @@ void set_values(Config& config, const Document& document, bool selectors, Mistak
 
 std::string unquoted(const std::string& json) { return json.substr(1, json.size() - 2); }
 
+// The type of a section is on the command line, where no key of the file can be removed.
+bool selected_by_command(const Document& document, const std::string& selector) {
+  const GivenEntry* type = document.find(selector);
+  return type && type->at.line == 0;
+}
+
+std::string in_its_section(const std::string& selector) {
+  const std::string section = selector.substr(0, selector.find('.'));
+  return fmt::format(", or replace the section: --set '{}={{\"type\": ..., \"params\": {{...}}}}'", section);
+}
+
 // Refuses keys of a type that is not selected: "momentum" belongs to SGD and is refused with AdamW.
 void check_selected(const Config& config, const Document& document, Mistakes& mistakes, const Paths& unknown_values) {
   for (const GivenEntry& given : document.given()) {
@@ -56,7 +67,8 @@ void check_selected(const Config& config, const Document& document, Mistakes& mi
     const std::string selected = unquoted(key_table().find(entry.selector)->get(config));
     if (std::find(entry.selected_by.begin(), entry.selected_by.end(), selected) != entry.selected_by.end()) continue;
     mistakes.add(given.at, entry.path,
-                 fmt::format("belongs to {}, not to \"{}\"; remove it", one_of(entry.selected_by), selected));
+                 fmt::format("belongs to {}, not to \"{}\"; remove it{}", one_of(entry.selected_by), selected,
+                             selected_by_command(document, entry.selector) ? in_its_section(entry.selector) : ""));
   }
 }
 

@@ -549,5 +549,16 @@ TEST(ParseConfig, KeysOfPyTorchsSamplerHaveNoEffectOnTheOther) {
                 "\"sqrt\""}));
 }
 
+// No key of the file can be removed there.
+TEST(Overrides, SayHowAnotherTypeReplacesASection) {
+  const std::string text = R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 9}}})";
+  EXPECT_THAT([&] { parse_config(text, "a.json", {"scheduler.type=WarmupLR"}); },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr(
+                  "remove it, or replace the section: --set 'scheduler={\"type\": ..., \"params\": {...}}'")));
+  EXPECT_EQ(parse_config(text, "a.json", {R"(scheduler={"type": "WarmupLR"})"}).scheduler.type, SchedulerType::WarmupLR);
+  EXPECT_THAT([] { parse_config(R"({"optimizer": {"type": "AdamW", "params": {"momentum": 0.5}}})", "a.json"); },
+              testing::ThrowsMessage<ConfigError>(testing::EndsWith("remove it")));
+}
+
 }  // namespace
 }  // namespace trivet
