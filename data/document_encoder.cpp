@@ -82,6 +82,19 @@ int64_t count_of(std::string_view part, std::string_view text) {
   return count;
 }
 
+// What a template writes around messages, if the tokenizer has tokens for it, and what ends its texts.
+std::vector<std::string> marks_of_conversations(const Tokenizer& tokenizer, const std::vector<std::string>& ends) {
+  std::vector<std::string> names{end_of_text_of(tokenizer)};
+  for (const ChatTemplate chat_template : {ChatTemplate::ChatMl, ChatTemplate::Llama3})
+    for (const std::string& name : special_tokens_of(chat_template)) names.push_back(name);
+  std::vector<std::string> marks;
+  for (const std::string& name : names) {
+    const bool is_known = std::ranges::find(ends, name) != ends.end() || std::ranges::find(marks, name) != marks.end();
+    if (!name.empty() && !is_known && tokenizer.special_id(name) >= 0) marks.push_back(name);
+  }
+  return marks;
+}
+
 std::string place_of(const InputPiece& piece) {
   if (piece.first_byte == 0) return piece.path;
   return fmt::format("{}: in the piece that starts at byte {}", piece.path, piece.first_byte);
@@ -93,6 +106,7 @@ DocumentEncoder::DocumentEncoder(std::shared_ptr<const Tokenizer> tokenizer, con
     : tokenizer_(std::move(tokenizer)),
       special_tokens_(options.special_tokens),
       ends_(ends_of_documents(*tokenizer_)),
+      marks_(marks_of_conversations(*tokenizer_, ends_)),
       line_options_(line_options(*tokenizer_, options)) {}
 
 void DocumentEncoder::add_ids(std::span<const int32_t> ids, bool ignored, EncodedText& out) const {
@@ -105,8 +119,10 @@ void DocumentEncoder::add_ids(std::span<const int32_t> ids, bool ignored, Encode
 
 void DocumentEncoder::add_text(std::string_view text, bool ignored, EncodedText& out) const {
   if (text.empty()) return;
-  if (!special_tokens_)
-    for (const std::string& end : ends_) out.facts.add_mark(end, count_of(end, text));
+  if (!special_tokens_) {
+    for (const std::string& end : ends_) out.facts.add_mark(end, {count_of(end, text), true});
+    for (const std::string& mark : marks_) out.facts.add_mark(mark, {count_of(mark, text), false});
+  }
   add_ids(special_tokens_ ? tokenizer_->encode_with_special(text) : tokenizer_->encode(text), ignored, out);
 }
 

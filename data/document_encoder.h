@@ -42,7 +42,8 @@ class DocumentEncoder {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool special_tokens_;
-  std::vector<std::string> ends_;  // the names of tokens that end a document in a text
+  std::vector<std::string> ends_;   // the names of tokens that end a document in a text
+  std::vector<std::string> marks_;  // those of other tokens that texts of conversations hold
   LineOptions line_options_;
 };
 

@@ -14,8 +14,10 @@ void LineFacts::add_unread(std::string key) {
   more_unread = true;
 }
 
-void LineFacts::add_mark(const std::string& name, int64_t times) {
-  if (times > 0) marks[name] += times;
+void LineFacts::add_mark(const std::string& name, const Mark& mark) {
+  if (mark.times == 0) return;
+  marks[name].times += mark.times;
+  marks[name].ends_document = mark.ends_document;
 }
 
 void LineFacts::add(const LineFacts& more) {
@@ -25,7 +27,7 @@ void LineFacts::add(const LineFacts& more) {
   without_targets += more.without_targets;
   conversations += more.conversations;
   without_prompt += more.without_prompt;
-  for (const auto& [name, times] : more.marks) add_mark(name, times);
+  for (const auto& [name, mark] : more.marks) add_mark(name, mark);
 }
 
 std::vector<std::string> LineFacts::sentences() const {
@@ -42,12 +44,12 @@ std::vector<std::string> LineFacts::sentences() const {
     all.push_back(
         fmt::format("{} no prompt: nothing precedes what is compared",
                     without_prompt == 1 ? "1 pair of answers has" : fmt::format("{} pairs of answers have", without_prompt)));
-  for (const auto& [name, times] : marks)
-    all.push_back(fmt::format(
-        "the text has {} {}, read as the letters that it is made of; to read special tokens as tokens, set "
-        "data.special_tokens (--special-tokens of `trivet data prepare`): in a file of plain text, this one then ends "
-        "a document",
-        name, times == 1 ? "once" : fmt::format("{} times", times)));
+  for (const auto& [name, mark] : marks)
+    all.push_back(
+        fmt::format("the text has {} {}, read as the letters that it is made of; to read special tokens as tokens, set "
+                    "data.special_tokens (--special-tokens of `trivet data prepare`){}",
+                    name, mark.times == 1 ? "once" : fmt::format("{} times", mark.times),
+                    mark.ends_document ? ": in a file of plain text, this one then ends a document" : ""));
   return all;
 }
 

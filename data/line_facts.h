@@ -16,12 +16,17 @@ struct LineFacts {
   std::set<std::string> unread;  // keys that hold something: "id", "messages.name"; the first ones, if there are many
   bool more_unread = false;
   int64_t documents = 0, without_targets = 0;
-  int64_t conversations = 0;             // lists of messages
-  int64_t without_prompt = 0;            // pairs of answers that nothing precedes
-  std::map<std::string, int64_t> marks;  // how often texts hold the names of tokens that end a text
+  int64_t conversations = 0;   // lists of messages
+  int64_t without_prompt = 0;  // pairs of answers that nothing precedes
+  // How often texts hold the names of special tokens, and whether a token ends a document where it is read as one.
+  struct Mark {
+    int64_t times = 0;
+    bool ends_document = false;
+  };
+  std::map<std::string, Mark> marks;
 
   void add_unread(std::string key);
-  void add_mark(const std::string& name, int64_t times);
+  void add_mark(const std::string& name, const Mark& mark);
   void add(const LineFacts& more);
   // For people; empty if there is nothing to tell.
   std::vector<std::string> sentences() const;

@@ -1,5 +1,6 @@
 #include "data/prepare.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -105,6 +106,28 @@ TEST_F(Prepare, AStarStandsForTheFilesThatMatchAsInTraining) {
   }
   with.inputs = {folder_.at("nothing*")};
   expect_error([&] { prepare(with); }, ExitCode::Usage, with.inputs[0] + ": no file matches");
+}
+
+// As many guides write them: conversations that were rendered with a template, as plain text.
+TEST_F(Prepare, TellsThatMarksOfConversationsAreLetters) {
+  std::string tokens;
+  const std::vector<std::string> special{"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+  for (size_t i = 0; i < special.size(); ++i)
+    tokens += fmt::format(R"({}{{"id": {}, "content": "{}", "single_word": false, "lstrip": false, "rstrip": false,
+                              "normalized": false, "special": true}})",
+                          i == 0 ? "" : ", ", i + 3, special[i]);
+  PrepareOptions with = options(folder_.write("tokenizer.json", R"({"version": "1.0", "added_tokens": [)" + tokens + R"(],
+      "pre_tokenizer": {"type": "Whitespace"},
+      "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+      "vocab": {"[UNK]": 0, "a": 1, "b": 2, "<|endoftext|>": 3, "<|im_start|>": 4, "<|im_end|>": 5}}})"));
+  with.inputs = {folder_.write("rendered.txt", "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n")};
+  const std::string letters =
+      ", read as the letters that it is made of; to read special tokens as tokens, set data.special_tokens "
+      "(--special-tokens of `trivet data prepare`)";
+  EXPECT_THAT(prepare(with).notes, testing::UnorderedElementsAre("the text has <|im_end|> 2 times" + letters,
+                                                                 "the text has <|im_start|> 2 times" + letters));
+  with.special_tokens = with.replace = true;
+  EXPECT_THAT(prepare(with).notes, IsEmpty());
 }
 
 // As TinyStories is published: one text, in which the token that ends a text stands between the documents.
