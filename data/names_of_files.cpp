@@ -82,15 +82,20 @@ bool is_draft(const std::string& path) {
 std::set<std::string> words_in(const std::string& path) {
   std::set<std::string> words;
   std::string word, before;
-  for (const char byte : small_letters(path) + "/") {
-    if (std::isalpha(static_cast<unsigned char>(byte)) != 0) {
-      word += byte;
-    } else if (!word.empty()) {
-      if (word == "out" && before == "held") words.insert("heldout");
-      words.insert(word);
-      before = std::exchange(word, "");
-    }
+  const auto end_word = [&] {
+    if (word.empty()) return;
+    if (word == "out" && before == "held") words.insert("heldout");
+    words.insert(word);
+    before = std::exchange(word, "");
+  };
+  bool after_small = false;  // where a capital begins a word: "testSet"
+  for (const char letter : path) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (std::isalpha(byte) == 0 || (after_small && std::isupper(byte) != 0)) end_word();
+    if (std::isalpha(byte) != 0) word += static_cast<char>(std::tolower(byte));
+    after_small = std::islower(byte) != 0;
   }
+  end_word();
   return words;
 }
 

@@ -289,6 +289,7 @@ PrepareResult prepare(const PrepareOptions& options, const PrepareProgress& prog
   check_vocabulary(options);
   InputFiles inputs = find_inputs(named.paths, options.read_as, FolderUse::Prepare);
   if (!named.note.empty()) inputs.notes.push_back(named.note);
+  for (const std::string& tokens : inputs.tokens) check_input(tokens);
   if (!inputs.tokens.empty()) refuse_tokens(inputs.tokens[0]);
   check_not_input(options, inputs);
   check_output(options);

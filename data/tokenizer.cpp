@@ -103,12 +103,18 @@ std::string without_roles(const std::string& text) {
   return nlohmann::json::parse(text).at("tokenizer").get<std::string>();
 }
 
-// Programs write one tokenizer.json with different blanks, version, and settings of the last call.
+// Programs write one tokenizer.json with different blanks, version, and settings of the last call, and merges as texts, "a b",
+// or as pairs, ["a", "b"].
 nlohmann::json what_encodes(const std::string& text) {
   if (!json_excess(text, kTokenizerLimits).empty()) return text;
   nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) return text;
   for (const char* key : {"version", "truncation", "padding"}) json.erase(key);
+  const nlohmann::json::json_pointer merges("/model/merges");
+  if (!json.contains(merges) || !json[merges].is_array()) return json;
+  for (nlohmann::json& merge : json[merges])
+    if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string())
+      merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
   return json;
 }
 

@@ -230,6 +230,9 @@ TEST(FileKinds, AFileIsNoFileOfTokensByItsNameAlone) {
       EXPECT_THAT(said, StartsWith(folder.at(name))) << name;
     }
   EXPECT_THAT(prepared(folder, folder.write("a.tokens", "a text")), HasSubstr("give it another name, such as NAME.txt"));
+  std::filesystem::create_directory(folder.at("wiki"));  // as WikiText is published
+  folder.write("wiki/wiki.train.tokens", " = A = \n\n text\n");
+  EXPECT_THAT(prepared(folder, folder.at("wiki")), HasSubstr("give it another name, such as NAME.txt"));
 }
 
 TEST(FileKinds, AByteOrderMarkIsNoPartOfAText) {

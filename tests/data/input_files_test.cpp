@@ -294,7 +294,7 @@ TEST_F(FoldersOfData, WhereMostWouldBeLeftOutIsRefused) {
 TEST_F(FoldersOfData, FilesForTestsAreNotTrainedOnWithoutAWord) {
   const std::string line = "{\"text\": \"a\"}\n";
   for (const char* held_out : {"test.jsonl", "data/validation-00000-of-00001.jsonl", "valid/a.jsonl", "my_dev.jsonl",
-                               "x.eval.json", "fineweb_val_000.jsonl", "TEST/1.jsonl"}) {
+                               "x.eval.json", "fineweb_val_000.jsonl", "TEST/1.jsonl", "testSet.jsonl"}) {
     write(held_out, line), write("other.jsonl", line);
     const InputFiles inputs = find();
     EXPECT_EQ(inputs.texts.size(), 2u);

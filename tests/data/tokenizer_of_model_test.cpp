@@ -109,6 +109,15 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+// As newer programs write them.
+TEST(TokenizerOfModel, PairsOfMergesEncodeAsTheirTextsDo) {
+  const auto with_merges = [](const char* merges) {
+    return std::string(R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": )") + merges + "}}";
+  };
+  EXPECT_TRUE(encode_alike(with_merges(R"(["a b"])"), with_merges(R"([["a", "b"]])")));
+  EXPECT_FALSE(encode_alike(with_merges(R"(["a b"])"), with_merges(R"([["b", "a"]])")));
+}
+
 TEST(TokenizerOfModel, RefusesATokenThatItDoesNotHave) {
   const test::TemporaryFolder folder;
   folder.write("tokenizer.json", tokenizer_text());
