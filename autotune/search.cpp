@@ -284,7 +284,9 @@ void predict_with_half_network(const model::Model& model, Cluster cluster, const
     const double seconds = steps.predict(candidate.layout).seconds.total();
     const bool is_first = &candidate == &result.ranking.front();
     if (is_first) result.with_half_network = seconds;
-    result.best_with_half_network = is_first ? seconds : std::min(result.best_with_half_network, seconds);
+    if (!is_first && seconds >= result.best_with_half_network) continue;
+    result.best_with_half_network = seconds;
+    result.best_layout_with_half_network = candidate.layout;
   }
 }
 

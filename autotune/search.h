@@ -51,6 +51,7 @@ struct SearchResult {
   int64_t tried = 0, fitting = 0;
   // Seconds of a step if links between nodes had half the bandwidth: of the first, and the least of those ranked.
   double with_half_network = 0, best_with_half_network = 0;
+  Layout best_layout_with_half_network = {};
   double seconds = 0;  // that the search took
 };
 

@@ -89,8 +89,11 @@ std::string network_text(const SearchResult& result, const Cluster& cluster) {
   if (best.layout.devices() > cluster.devices_per_node)
     text += fmt::format(
         "          with half the bandwidth between nodes its step takes {:.1f} % longer, and that of the fastest "
-        "of these layouts {:.1f} %\n",
-        100 * (result.with_half_network / s.total() - 1), 100 * (result.best_with_half_network / s.total() - 1));
+        "of these layouts {:.1f} %{}\n",
+        100 * (result.with_half_network / s.total() - 1), 100 * (result.best_with_half_network / s.total() - 1),
+        result.best_layout_with_half_network == best.layout
+            ? ""
+            : fmt::format(": {}", to_string(result.best_layout_with_half_network)));
   return text;
 }
 

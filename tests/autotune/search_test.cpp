@@ -469,6 +469,8 @@ TEST(Search, SaysWhatHalfTheNetworkAndOverlapAreWorth) {
   for (const Candidate& one : result.ranking) least = std::min(least, steps.predict(one.layout).seconds.total());
   EXPECT_EQ(result.best_with_half_network, least);
   EXPECT_LT(least, halved) << "another layout is faster then";
+  EXPECT_EQ(steps.predict(result.best_layout_with_half_network).seconds.total(), least);
+  EXPECT_THAT(to_text(result, cluster), HasSubstr(" %: " + to_string(result.best_layout_with_half_network) + "\n"));
   EXPECT_GT(halved, best.step.seconds.total());
   EXPECT_THAT(to_text(result, cluster),
               HasSubstr(fmt::format("with half the bandwidth between nodes its step takes {:.1f} % longer, and",
