@@ -124,8 +124,9 @@ Descriptor listen_on(const std::string& address, int port) {
   if (::bind(listener.number(), list->ai_addr, list->ai_addrlen) != 0 || ::listen(listener.number(), kBacklog) != 0) {
     const int error = errno;
     if (error == EADDRINUSE) {
-      throw CommError(ExitCode::Rendezvous, fmt::format("port {} of {} is held by {}; set MASTER_PORT to a free one", port,
-                                                        address, port_holder(port)));
+      throw CommError(ExitCode::Rendezvous,
+                      fmt::format("port {} of {} is held by {}; set MASTER_PORT (`trivet launch`: --master_port) to a free one",
+                                  port, address, port_holder(port)));
     }
     throw CommError(ExitCode::Rendezvous, fmt::format("cannot listen on {}:{}: {}", address, port, std::strerror(error)));
   }
