@@ -1,8 +1,8 @@
 // The interface of all kernels. CpuKernels and CudaKernels compute, MetaKernels only counts.
 //
 // A kernel is called with a struct of its arguments, which says what it computes (products.h, norms.h ...), checks itself and
-// describes its cost. To add one: a struct with check() and describe(), its name in KernelArguments below, and a function
-// compute(arguments, ...) for each device.
+// describes its cost. To add one: a struct with check() and describe(), its line in list.h, and a function compute(arguments,
+// ...) for each device.
 //
 //   T rows (tokens of a microbatch: batch x sequence), H hidden, F feed-forward, V vocabulary
 //   B sequences, S tokens per sequence, N query heads, G key/value heads (G divides N), D head size
@@ -27,113 +27,25 @@
 #include "core/number.h"
 #include "core/parameter_spec.h"
 #include "core/tensor_view.h"
+#include "kernels/list.h"
 
 namespace trivet::kernels {
 
-// kernels/products.h
-struct Matmul;
-struct AddBias;
-struct BiasGradient;
-// kernels/elementwise.h
-struct DropoutAdd;
-struct DropoutBackward;
-struct Gelu;
-struct GeluBackward;
-struct SwiGlu;
-struct SwiGluBackward;
-struct Relu;
-struct ReluBackward;
-struct SoftCap;
-// kernels/convolution.h
-struct Convolution;
-struct ConvolutionBackwardInput;
-struct ConvolutionBackwardWeight;
-struct Pool;
-struct PoolBackward;
-// kernels/channel_norm.h
-struct ChannelNorm;
-struct ChannelNormBackwardInput;
-struct ChannelNormBackwardWeight;
-struct NormalizeWith;
-struct AddStatistics;
-// kernels/norms.h
-struct LayerNorm;
-struct LayerNormBackwardInput;
-struct LayerNormBackwardWeight;
-struct RmsNorm;
-struct RmsNormBackwardInput;
-struct RmsNormBackwardWeight;
-struct HeadNorm;
-struct HeadNormBackwardInput;
-struct HeadNormBackwardWeight;
-// kernels/attention.h
-struct Rotary;
-struct Attention;
-struct AttentionBackward;
-// kernels/embedding.h
-struct Embedding;
-struct EmbeddingBackward;
-// kernels/token_choice.h
-struct ChooseTokens;
-struct GatherTokens;
-struct ScatterTokens;
-// kernels/losses.h
-struct CrossEntropy;
-struct RowMaxima;
-struct RowSums;
-struct CrossEntropyOfPart;
-struct CountCorrect;
-struct SumLosses;
-struct JudgeGradients;
-// kernels/ctc.h
-struct Ctc;
-// kernels/preference.h
-struct PreferenceLoss;
-// kernels/optimizers.h
-struct Adam;
-struct AdamUpdates;
-struct Sgd;
-struct Lion;
-struct Adagrad;
-struct LambUpdate;
-struct ApplyUpdate;
-struct MomentumUpdate;
-struct RunningAverage;
-// kernels/memory.h
-struct Zero;
-struct Copy;
-struct Add;
-struct Scale;
-struct Transpose;
-struct Initialize;
-// kernels/sums.h
-struct SumOfSquares;
-struct DivideByNorm;
-struct FixedPointAdd;
-struct FixedPointStore;
-struct FixedPointRead;
-struct FixedPointRound;
-struct Squares;
-// kernels/quantization.h
-struct Quantize;
-struct Dequantize;
+#define TRIVET_DECLARE(Arguments, ...) struct Arguments;
+TRIVET_NAMED_KERNELS(TRIVET_DECLARE)
+TRIVET_OTHER_KERNELS(TRIVET_DECLARE)
+#undef TRIVET_DECLARE
+struct Adam;     // kernels/optimizers.h
+struct Squares;  // kernels/sums.h
 
+template <typename, typename... Arguments>
+struct OneOf {
+  using Type = std::variant<const Arguments*...>;
+};
 // The arguments of any kernel.
-using KernelArguments =
-    std::variant<const Matmul*, const AddBias*, const BiasGradient*, const DropoutAdd*, const DropoutBackward*, const Gelu*,
-                 const GeluBackward*, const Relu*, const ReluBackward*, const SoftCap*, const Convolution*,
-                 const ConvolutionBackwardInput*, const ConvolutionBackwardWeight*, const Pool*, const PoolBackward*,
-                 const ChannelNorm*, const ChannelNormBackwardInput*, const ChannelNormBackwardWeight*, const NormalizeWith*,
-                 const AddStatistics*, const SwiGlu*, const SwiGluBackward*, const LayerNorm*, const LayerNormBackwardInput*,
-                 const LayerNormBackwardWeight*, const RmsNorm*, const RmsNormBackwardInput*, const RmsNormBackwardWeight*,
-                 const Rotary*, const Attention*, const AttentionBackward*, const Embedding*, const EmbeddingBackward*,
-                 const CrossEntropy*, const RowMaxima*, const RowSums*, const CrossEntropyOfPart*, const CountCorrect*,
-                 const Ctc*, const PreferenceLoss*, const SumLosses*, const JudgeGradients*, const AdamUpdates*, const Sgd*,
-                 const Lion*, const Adagrad*, const LambUpdate*, const ApplyUpdate*, const MomentumUpdate*,
-                 const RunningAverage*, const Zero*, const Copy*, const Add*, const Scale*, const Transpose*, const Initialize*,
-                 const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*, const FixedPointRead*,
-                 const FixedPointRound*, const Quantize*, const Dequantize*, const HeadNorm*, const HeadNormBackwardInput*,
-                 const HeadNormBackwardWeight*, const ChooseTokens*, const GatherTokens*, const ScatterTokens*>;
+#define TRIVET_COMMA_AND(Arguments, ...) , Arguments
+using KernelArguments = OneOf<void TRIVET_NAMED_KERNELS(TRIVET_COMMA_AND) TRIVET_OTHER_KERNELS(TRIVET_COMMA_AND)>::Type;
+#undef TRIVET_COMMA_AND
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -150,61 +62,11 @@ class Kernels {
   // Runs the kernel that takes these arguments. Throws std::logic_error if they do not fit together (check() of each).
   virtual void run(const KernelArguments& arguments) = 0;
 
-  void matmul(const Matmul& a) { run(&a); }
-  void add_bias(const AddBias& a) { run(&a); }
-  void bias_gradient(const BiasGradient& a) { run(&a); }
-  void dropout_add(const DropoutAdd& a) { run(&a); }
-  void dropout_backward(const DropoutBackward& a) { run(&a); }
-  void gelu(const Gelu& a) { run(&a); }
-  void gelu_backward(const GeluBackward& a) { run(&a); }
-  void relu(const Relu& a) { run(&a); }
-  void relu_backward(const ReluBackward& a) { run(&a); }
-  void soft_cap(const SoftCap& a) { run(&a); }
-  void convolution(const Convolution& a) { run(&a); }
-  void convolution_backward_input(const ConvolutionBackwardInput& a) { run(&a); }
-  void convolution_backward_weight(const ConvolutionBackwardWeight& a) { run(&a); }
-  void pool(const Pool& a) { run(&a); }
-  void pool_backward(const PoolBackward& a) { run(&a); }
-  void channel_norm(const ChannelNorm& a) { run(&a); }
-  void channel_norm_backward_input(const ChannelNormBackwardInput& a) { run(&a); }
-  void channel_norm_backward_weight(const ChannelNormBackwardWeight& a) { run(&a); }
-  void normalize_with(const NormalizeWith& a) { run(&a); }
-  void add_statistics(const AddStatistics& a) { run(&a); }
-  void swiglu(const SwiGlu& a) { run(&a); }
-  void swiglu_backward(const SwiGluBackward& a) { run(&a); }
-  void layer_norm(const LayerNorm& a) { run(&a); }
-  void layer_norm_backward_input(const LayerNormBackwardInput& a) { run(&a); }
-  void layer_norm_backward_weight(const LayerNormBackwardWeight& a) { run(&a); }
-  void rms_norm(const RmsNorm& a) { run(&a); }
-  void rms_norm_backward_input(const RmsNormBackwardInput& a) { run(&a); }
-  void rms_norm_backward_weight(const RmsNormBackwardWeight& a) { run(&a); }
-  void head_norm(const HeadNorm& a) { run(&a); }
-  void head_norm_backward_input(const HeadNormBackwardInput& a) { run(&a); }
-  void head_norm_backward_weight(const HeadNormBackwardWeight& a) { run(&a); }
-  void rotary(const Rotary& a) { run(&a); }
-  void attention(const Attention& a) { run(&a); }
-  void attention_backward(const AttentionBackward& a) { run(&a); }
-  void embedding(const Embedding& a) { run(&a); }
-  void embedding_backward(const EmbeddingBackward& a) { run(&a); }
-  void choose_tokens(const ChooseTokens& a) { run(&a); }
-  void gather_tokens(const GatherTokens& a) { run(&a); }
-  void scatter_tokens(const ScatterTokens& a) { run(&a); }
-  void cross_entropy(const CrossEntropy& a) { run(&a); }
-  void row_maxima(const RowMaxima& a) { run(&a); }
-  void row_sums(const RowSums& a) { run(&a); }
-  void cross_entropy_of_part(const CrossEntropyOfPart& a) { run(&a); }
-  void count_correct(const CountCorrect& a) { run(&a); }
-  void ctc(const Ctc& a) { run(&a); }
-  void preference_loss(const PreferenceLoss& a) { run(&a); }
-  void sum_losses(const SumLosses& a) { run(&a); }
-  void judge_gradients(const JudgeGradients& a) { run(&a); }
-  void sgd(const Sgd& a) { run(&a); }
-  void lion(const Lion& a) { run(&a); }
-  void adagrad(const Adagrad& a) { run(&a); }
-  void lamb_update(const LambUpdate& a) { run(&a); }
-  void apply_update(const ApplyUpdate& a) { run(&a); }
-  void momentum_update(const MomentumUpdate& a) { run(&a); }
-  void running_average(const RunningAverage& a) { run(&a); }
+  // matmul(const Matmul&) and so on.
+#define TRIVET_METHOD(Arguments, method) \
+  void method(const Arguments& a) { run(&a); }
+  TRIVET_NAMED_KERNELS(TRIVET_METHOD)
+#undef TRIVET_METHOD
   void adam(const Adam& one);
   void adam(std::span<const Adam> updates);  // the result is the same as with one call per update
 

@@ -1,9 +1,8 @@
-// The CPU's Kernels. Each call checks its arguments and calls the function in kernels/cpu/math.h or kernels/cpu/fused/fused.h.
+// The CPU's Kernels. Each call checks its arguments and calls the function in kernels/cpu/math.h.
 #include <omp.h>
 
 #include <algorithm>
 
-#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/math.h"
 #include "kernels/kernels.h"
 #include "kernels/rules.h"

@@ -16,7 +16,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
 #include "kernels/cpu/pieces.h"

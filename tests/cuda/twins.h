@@ -9,7 +9,6 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cuda/math.h"
 #include "kernels/workspace.h"

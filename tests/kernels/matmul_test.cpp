@@ -4,7 +4,6 @@
 #include <limits>
 #include <thread>
 
-#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/math.h"
 #include "tests/kernels/host_tensor.h"
 

@@ -1,7 +1,7 @@
 #include "core/random.h"
-#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/fused/ranges.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
 
 #define TRIVET_LOOPS "kernels/cpu/fused/dropout_loops.inl"

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/fused/gradient_types.h"
 #include "kernels/cpu/fused/ranges.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
 
 #define TRIVET_LOOPS "kernels/cpu/fused/embedding_loops.inl"

@@ -3,8 +3,8 @@
 #include <numbers>
 
 #include "core/random.h"
-#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/fused/ranges.h"
+#include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
 
 namespace trivet::kernels::cpu {

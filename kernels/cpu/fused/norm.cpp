@@ -1,10 +1,10 @@
 #include <algorithm>
 
 #include "kernels/cpu/fused/column_sums.h"
-#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/fused/gradient_types.h"
 #include "kernels/cpu/fused/ranges.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
 
 #define TRIVET_LOOPS "kernels/cpu/fused/norm_loops.inl"

@@ -1,8 +1,8 @@
 // Optimizer steps: one pass over all tensors, a chunk at a time. The loops work only on float32: a 16-bit gradient is widened,
 // and a 16-bit copy is written, while the chunk is in the first-level cache.
-#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/fused/ranges.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
 #include "kernels/optimizer_scalars.h"
 #include "kernels/verdict.h"

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/fused/ranges.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
 
 #define TRIVET_LOOPS "kernels/cpu/fused/quantization_loops.inl"

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "core/random.h"
-#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/fused/ranges.h"
+#include "kernels/cpu/math.h"
 
 namespace trivet::kernels::cpu {
 namespace {
