@@ -20,7 +20,7 @@
 #include "engine/config/load_for_run.h"
 #include "engine/config/reference.h"
 #include "engine/config/schema.h"
-#include "engine/lr_schedule.h"
+#include "engine/optimizer/lr_schedule.h"
 #include "trainer/load_with_model.h"
 
 namespace trivet::cli {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "engine/config/refuse.h"
-#include "engine/lr_schedule.h"
+#include "engine/optimizer/lr_schedule.h"
 
 namespace trivet::embed {
 namespace {

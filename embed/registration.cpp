@@ -142,7 +142,7 @@ void ShardedOptimizer::make_parameters() {
                                                                    .refused = results_->refused()});
   groups_.resize(units_.size());
   parameters_->for_each_group([&](int unit, zero::ParameterGroup& group) { groups_[unit].push_back(&group); });
-  optimizer_ = std::make_unique<OptimizerStep>(config_.optimizer, *parameters_, *results_, *resources_);
+  optimizer_ = std::make_unique<OptimizerStep>(config_.optimizer, *parameters_, *results_, resources_->for_updates());
 }
 
 RankResources ShardedOptimizer::resources() {

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "embed/usage.h"
 #include "engine/divergence.h"
-#include "engine/lr_schedule.h"
+#include "engine/optimizer/lr_schedule.h"
 #include "engine/weight_audit.h"
 
 namespace trivet::embed {

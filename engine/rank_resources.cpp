@@ -1,13 +1,19 @@
 #include "engine/rank_resources.h"
 
-#include <stdexcept>
-
 namespace trivet {
 
-// No model has experts yet.
-comm::ProcessGroup& RankResources::shard_group(Sharing sharing) const {
-  if (sharing != Sharing::Dense) throw std::logic_error("engine: only dense parameters have a group of ranks with shards");
-  return channels.group(Purpose::Data);
+// No model has experts yet, so that no parameter is shared as theirs are.
+UpdateResources RankResources::for_updates() const {
+  return {.kernels = kernels,
+          .allocator = allocator,
+          .meter = meter,
+          .buffers = buffers,
+          .collectives = collectives,
+          .offload = offload,
+          .all = channels.group(Purpose::Control),
+          .of_stage = channels.group(Purpose::Part),
+          .shards = {&channels.group(Purpose::Data), nullptr},
+          .stream = channels.stream(Purpose::Control)};
 }
 
 std::vector<zero::ShardAxis> RankResources::shard_axes() const {

@@ -6,6 +6,7 @@
 #include "engine/backend/backend.h"
 #include "engine/channels.h"
 #include "engine/config/zero_config.h"
+#include "engine/optimizer/update_resources.h"
 #include "engine/timeline/recorder.h"
 #include "kernels/interface.h"
 #include "zero/parameter_group.h"
@@ -28,8 +29,7 @@ struct RankResources {
   MemoryPhases* const* memory = nullptr;   // points to null while nobody asks what memory the phases of a step use
   Backend* repeats_steps = nullptr;        // runs steps through Backend::repeat; null: steps run directly
 
-  // The ranks that divide parameters with this sharing into shards, for tensors of an update.
-  comm::ProcessGroup& shard_group(Sharing sharing) const;
+  UpdateResources for_updates() const;
   // [Sharing] The same ranks, as parameter groups see them.
   std::vector<zero::ShardAxis> shard_axes() const;
 };

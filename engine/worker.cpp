@@ -107,7 +107,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                  .reductions_in_flight = config.zero.overlap_comm ? pipeline::kReductionsInFlight : 0,
                  .counts_loss = rank.coordinates[Axis::Tensor] == 0,
                  .partitions_inputs = config.partitions_inputs()}),
-      optimizer_(config.optimizer, parameters_, results_, resources_) {
+      optimizer_(config.optimizer, parameters_, results_, resources_.for_updates()) {
   if (config.compute_device() == Device::Cpu) return;
   batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), batch.micro_batch_size,
                    model.sample);

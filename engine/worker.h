@@ -16,11 +16,11 @@
 #include "engine/device_batches.h"
 #include "engine/executor.h"
 #include "engine/optimizer/optimizer_step.h"
+#include "engine/optimizer/step_results.h"
+#include "engine/optimizer/step_scalars.h"
 #include "engine/program.h"
 #include "engine/rank_plan.h"
 #include "engine/rank_resources.h"
-#include "engine/step_results.h"
-#include "engine/step_scalars.h"
 #include "zero/parameters.h"
 
 namespace trivet {

@@ -14,7 +14,7 @@
 #include "engine/config/deepspeed.h"
 #include "engine/config/load.h"
 #include "engine/config/vocabulary_rows.h"
-#include "engine/lr_schedule.h"
+#include "engine/optimizer/lr_schedule.h"
 #include "report/live_run.h"
 #include "report/monitor/console.h"
 #include "report/monitor/csv.h"

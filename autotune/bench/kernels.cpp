@@ -7,8 +7,8 @@
 #include "autotune/bench/run_steps.h"
 #include "autotune/bench/shapes.h"
 #include "autotune/units.h"
-#include "engine/lr_schedule.h"
 #include "engine/make_plan.h"
+#include "engine/optimizer/lr_schedule.h"
 
 namespace trivet::autotune {
 namespace {

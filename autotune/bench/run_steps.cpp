@@ -10,7 +10,7 @@
 #include "autotune/host_facts.h"
 #include "autotune/units.h"
 #include "engine/config/curriculum.h"
-#include "engine/lr_schedule.h"
+#include "engine/optimizer/lr_schedule.h"
 
 namespace trivet::autotune {
 namespace {

@@ -8,7 +8,7 @@
 #include "autotune/bench/run_steps.h"
 #include "engine/config/curriculum.h"
 #include "engine/config/refuse.h"
-#include "engine/lr_schedule.h"
+#include "engine/optimizer/lr_schedule.h"
 
 namespace trivet::autotune {
 namespace {

@@ -13,7 +13,7 @@
 #include "data/made_up_source.h"
 #include "engine/config/curriculum.h"
 #include "engine/engine.h"
-#include "engine/lr_schedule.h"
+#include "engine/optimizer/lr_schedule.h"
 #include "model/dropped_tokens.h"
 
 namespace trivet::autotune {

@@ -13,7 +13,7 @@
 
 namespace trivet {
 
-// What a checkpoint keeps of a LossScale (engine/loss_scale.h).
+// What a checkpoint keeps of a LossScale (engine/optimizer/loss_scale.h).
 struct LossScaleState {
   double scale = 1;
   int64_t clean_steps = 0;  // since the last overflow

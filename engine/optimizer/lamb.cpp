@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/exact_sum.h"
-#include "engine/sum_over.h"
+#include "engine/optimizer/sum_over.h"
 #include "kernels/kernels.h"
 
 namespace trivet {
@@ -21,7 +21,7 @@ zero::RangeAccess lamb_access(Access weights) {
 }  // namespace
 
 LambRule::LambRule(const RuleContext& context) : context_(context) {
-  const RankResources& resources = context.resources;
+  const UpdateResources& resources = context.resources;
   const Shape shape{static_cast<int64_t>(context.owned.all().size()) * 2 * ExactSum::kWords};
   sums_ = Buffer(resources.allocator, resources.meter, MemoryCategory::Buffers, DType::Int64, shape);
   if (zero::HostSide* const host = resources.offload.host)
@@ -73,7 +73,6 @@ void LambRule::apply(const UpdateSide& side, const zero::OwnedPiece& piece, cons
 // sums start from the host's.
 void LambRule::sum_squares() {
   kernels::Kernels& kernels = context_.sides.device().kernels;
-  const Channels& channels = context_.resources.channels;
   const UpdateSide* const host = context_.sides.host();
   if (host) {
     host->kernels.zero(sums_on_host_.view());
@@ -83,7 +82,7 @@ void LambRule::sum_squares() {
     kernels.zero(sums_.view());
   }
   sum_squares_of(context_.sides.device());
-  sum_over(channels.group(Purpose::Part), sums_.view(), channels.stream(Purpose::Control));
+  sum_over(context_.resources.of_stage, sums_.view(), context_.resources.stream);
   if (host) kernels.to_host(sums_.view(), sums_on_host_.view());
 }
 

@@ -44,7 +44,7 @@ void MuonRule::finish(const StepScalars& scalars) {
 }
 
 void MuonRule::gather(zero::ParameterGroup& group, TensorView updates) {
-  const RankResources& resources = context_.resources;
+  const UpdateResources& resources = context_.resources;
   const zero::OwnedRange owned = group.owned();
   zero::visit(zero::pieces_of(group, resources.offload.staging.most_elements),
               {Access::None, Access::None, {Access::None, Access::Read}}, resources.buffers, resources.offload.staging,
@@ -54,7 +54,7 @@ void MuonRule::gather(zero::ParameterGroup& group, TensorView updates) {
                 range.host->from_host(range.states[1], own).wait_on_host();
               });
   if (owned.count == updates.elements()) return;
-  Stream& stream = resources.channels.stream(Purpose::Control);
+  Stream& stream = resources.stream;
   zero::gather_whole(updates.slice(owned.first, owned.count), updates, resources.shard_group(group.layout().sharing), stream,
                      resources.kernels, resources.buffers, resources.collectives);
   stream.synchronize();
@@ -62,9 +62,9 @@ void MuonRule::gather(zero::ParameterGroup& group, TensorView updates) {
 
 // Orthogonalizes the matrices of a group. `matrix` counts those of the groups before it, and determines which rank takes which.
 int MuonRule::orthogonalize(const OwnedGroup& group, TensorView updates, int matrix) {
-  const RankResources& resources = context_.resources;
+  const UpdateResources& resources = context_.resources;
   const zero::ShardAxis& axis = group.group->axis();
-  Stream& stream = resources.channels.stream(Purpose::Control);
+  Stream& stream = resources.stream;
   for (const zero::FlatParameter& parameter : group.group->layout().parameters) {
     if (!is_muon(group, parameter)) continue;
     const TensorView update = updates.slice(parameter.offset, parameter.elements()).reshaped(parameter.spec.shape);
@@ -78,7 +78,7 @@ int MuonRule::orthogonalize(const OwnedGroup& group, TensorView updates, int mat
 }
 
 void MuonRule::apply(const OwnedGroup& group, TensorView updates, const StepScalars& scalars) {
-  const RankResources& resources = context_.resources;
+  const UpdateResources& resources = context_.resources;
   zero::visit(zero::pieces_of(*group.group, resources.offload.staging.most_elements), {Access::ReadWrite, Access::ReadWrite},
               resources.buffers, resources.offload.staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
                 const TensorView own = updates.slice(range.first, range.count);

@@ -4,7 +4,7 @@
 
 #include "core/exact_sum.h"
 #include "engine/config/optimizer_states.h"
-#include "engine/sum_over.h"
+#include "engine/optimizer/sum_over.h"
 #include "kernels/kernels.h"
 
 namespace trivet {
@@ -29,13 +29,13 @@ bool is_stored(const ConstTensorView& piece, const zero::OwnedRange& range) { re
 }  // namespace
 
 OptimizerStep::OptimizerStep(const OptimizerConfig& config, zero::Parameters& parameters, StepResults& results,
-                             const RankResources& resources)
+                             const UpdateResources& resources)
     : config_(config),
       parameters_(parameters),
       results_(results),
       resources_(resources),
       owned_(parameters),
-      sides_(owned_, results, resources),
+      sides_(owned_, results, resources_),
       rule_(make_rule({config_, owned_, sides_, resources_})) {}
 
 void OptimizerStep::run(const StepSettings& settings) {
@@ -95,7 +95,7 @@ void OptimizerStep::sum_gradient_squares(const StepScalars& scalars) {
   sum_squares(terms, sum);
   // A contribution that was refused counts as a term that does not fit.
   resources_.kernels.add(results_.refused(), sum.slice(ExactSum::kLimbs, 1));
-  sum_over(resources_.channels.group(Purpose::Control), sum, resources_.channels.stream(Purpose::Control));
+  sum_over(resources_.all, sum, resources_.stream);
 }
 
 // Adds the sums of all terms in one call, and clears the list.

@@ -28,9 +28,9 @@ struct StepSettings {
 
 class OptimizerStep {
  public:
-  // `parameters`, `results` and `resources` must outlive it.
+  // `parameters`, `results` and what `resources` names must outlive it.
   OptimizerStep(const OptimizerConfig& config, zero::Parameters& parameters, StepResults& results,
-                const RankResources& resources);
+                const UpdateResources& resources);
   OptimizerStep(const OptimizerStep&) = delete;
   OptimizerStep& operator=(const OptimizerStep&) = delete;
 
@@ -60,7 +60,7 @@ class OptimizerStep {
   OptimizerConfig config_;
   zero::Parameters& parameters_;
   StepResults& results_;
-  const RankResources& resources_;
+  UpdateResources resources_;
   OwnedParameters owned_;
   UpdateSides sides_;
   std::unique_ptr<UpdateRule> rule_;

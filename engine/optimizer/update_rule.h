@@ -11,8 +11,8 @@
 
 #include "engine/config/optimizer_config.h"
 #include "engine/optimizer/owned_parameters.h"
+#include "engine/optimizer/step_scalars.h"
 #include "engine/optimizer/update_sides.h"
-#include "engine/step_scalars.h"
 
 namespace trivet {
 
@@ -21,7 +21,7 @@ struct RuleContext {
   const OptimizerConfig& config;
   const OwnedParameters& owned;
   const UpdateSides& sides;
-  const RankResources& resources;
+  const UpdateResources& resources;
 };
 
 // Absent if the view is.

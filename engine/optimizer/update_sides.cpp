@@ -4,7 +4,7 @@
 
 namespace trivet {
 
-UpdateSides::UpdateSides(const OwnedParameters& owned, StepResults& results, const RankResources& resources) {
+UpdateSides::UpdateSides(const OwnedParameters& owned, StepResults& results, const UpdateResources& resources) {
   const ConstTensorView verdict = results.verdict();
   sides_.push_back({resources.kernels, resources.buffers, verdict, nullptr, {}});
   if (zero::HostSide* const host = resources.offload.host) {

@@ -7,8 +7,8 @@
 
 #include "core/buffer.h"
 #include "engine/optimizer/owned_parameters.h"
-#include "engine/rank_resources.h"
-#include "engine/step_results.h"
+#include "engine/optimizer/step_results.h"
+#include "engine/optimizer/update_resources.h"
 #include "zero/staged_walk.h"
 
 namespace trivet {
@@ -23,7 +23,7 @@ struct UpdateSide {
 
 class UpdateSides {
  public:
-  UpdateSides(const OwnedParameters& owned, StepResults& results, const RankResources& resources);
+  UpdateSides(const OwnedParameters& owned, StepResults& results, const UpdateResources& resources);
 
   const UpdateSide& device() const { return sides_.front(); }
   // Null if nothing is offloaded to a device's host.

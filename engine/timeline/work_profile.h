@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "engine/config/run_config.h"
+#include "engine/optimizer/step_scalars.h"
 #include "engine/plan.h"
-#include "engine/step_scalars.h"
 #include "model/model.h"
 #include "pipeline/recording.h"
 

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "engine/config/key_table.h"
-#include "engine/loss_scale.h"
-#include "engine/lr_schedule.h"
+#include "engine/optimizer/loss_scale.h"
+#include "engine/optimizer/lr_schedule.h"
 #include "report/monitor/csv.h"
 #include "tests/config/support.h"
 #include "tests/support/temporary_folder.h"

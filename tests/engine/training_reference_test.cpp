@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "engine/config/load.h"
-#include "engine/lr_schedule.h"
+#include "engine/optimizer/lr_schedule.h"
 #include "tests/engine/golden_training.h"
 
 namespace trivet::test {

@@ -1,4 +1,4 @@
-#include "engine/step_scalars.h"
+#include "engine/optimizer/step_scalars.h"
 
 #include "kernels/kernels.h"
 

@@ -1,4 +1,4 @@
-#include "engine/loss_scale.h"
+#include "engine/optimizer/loss_scale.h"
 
 #include <fmt/format.h>
 

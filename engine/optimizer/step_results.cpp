@@ -1,10 +1,10 @@
-#include "engine/step_results.h"
+#include "engine/optimizer/step_results.h"
 
 #include <algorithm>
 #include <bit>
 #include <limits>
 
-#include "engine/sum_over.h"
+#include "engine/optimizer/sum_over.h"
 #include "kernels/losses.h"
 #include "kernels/verdict.h"
 

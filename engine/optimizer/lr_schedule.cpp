@@ -1,4 +1,4 @@
-#include "engine/lr_schedule.h"
+#include "engine/optimizer/lr_schedule.h"
 
 #include <fmt/format.h>
 

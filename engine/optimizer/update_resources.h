@@ -1,0 +1,33 @@
+// What updates need of a rank: kernels and memory, places for what is offloaded, and the ranks that they sum over.
+#pragma once
+
+#include <array>
+
+#include "comm/process_group.h"
+#include "core/arena.h"
+#include "core/buffer.h"
+#include "core/parameter_spec.h"
+#include "core/stream.h"
+#include "kernels/interface.h"
+#include "zero/resources.h"
+
+namespace trivet {
+
+// Owns nothing.
+struct UpdateResources {
+  kernels::Kernels& kernels;
+  Allocator& allocator;  // of the memory that the kernels work on
+  MemoryMeter& meter;    // of that memory
+  Arena& buffers;
+  zero::CollectiveOptions collectives;
+  zero::OffloadResources offload;
+  comm::ProcessGroup& all;       // every rank
+  comm::ProcessGroup& of_stage;  // those with the same layers
+  // [Sharing] Those that divide parameters with this sharing into shards; null: no parameter has it.
+  std::array<comm::ProcessGroup*, kSharings> shards;
+  Stream& stream;  // of the operations of these groups
+
+  comm::ProcessGroup& shard_group(Sharing sharing) const { return *shards[static_cast<size_t>(sharing)]; }
+};
+
+}  // namespace trivet
