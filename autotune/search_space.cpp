@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "engine/config/load.h"
-#include "engine/config/optimizer_states.h"
+#include "engine/config/optimizer_traits.h"
 #include "engine/make_plan.h"
 
 namespace trivet::autotune {
@@ -80,15 +80,16 @@ SearchSpace search_space(const Config& config, int64_t devices) {
                       ": train_batch_size: --search needs it, because a layout must not change what is trained; give it");
   check_described(config);
   const bool device_given = is_given(config, "device");
+  const OptimizerTraits optimizer = traits_of(config.optimizer.type);
   const bool fixed_sums = config.reproducible == Reproducible::Layout;
   return {.devices = devices,
           .train_batch_size = config.batch.train_batch_size,
-          .most_tensor = config.optimizer.type == OptimizerType::Muon ? 1 : 0,
+          .most_tensor = optimizer.whole_matrices ? 1 : 0,
           .sequence_parallel = !fixed_sums,
           .fixed_sums = fixed_sums,
           // The cost model does not describe optimizers that visit their states several times (docs/offload.md). On a CPU, host
           // memory is the device's memory.
-          .offload = visits_states_once(config.optimizer.type) && (config.device != DeviceChoice::Cpu || !device_given),
+          .offload = optimizer.visits_once && (config.device != DeviceChoice::Cpu || !device_given),
           .sets_device = !device_given,
           .types = state_types(config)};
 }

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "autotune/step_model.h"
-#include "engine/config/optimizer_states.h"
+#include "engine/config/optimizer_traits.h"
 
 namespace trivet::autotune {
 namespace {
@@ -35,7 +35,7 @@ StateTypes state_types(const Config& config) {
   const DType gradients = fixed_point ? DType::Int64 : config.gradient_dtype();
   types.gradient_bytes = types.sent_gradient_bytes = as_double(size_of(gradients));
   const bool has_master = types.dtype != DType::Float32;
-  types.optimizer_bytes = 4.0 * (optimizer_states(config.optimizer.type, config.optimizer) + (has_master ? 1 : 0));
+  types.optimizer_bytes = 4.0 * (optimizer_states(config.optimizer) + (has_master ? 1 : 0));
   switch (config.zero.stage3_release) {
     case pipeline::UnshardRelease::Distance:
       types.most_reuse_distance = as_double(config.zero.stage3_max_reuse_distance);

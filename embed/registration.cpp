@@ -9,7 +9,7 @@
 #include "embed/refusals.h"
 #include "embed/reserved_memory.h"
 #include "embed/sharded_optimizer.h"
-#include "engine/config/optimizer_states.h"
+#include "engine/config/optimizer_traits.h"
 #include "engine/config/refuse.h"
 #include "pipeline/event_graph.h"
 
@@ -163,7 +163,7 @@ zero::ParameterOptions ShardedOptimizer::parameter_options() const {
           .fixed_point = config_.reproducible == Reproducible::Layout,
           .microbatches = microbatches_,
           .reductions = std::vector<int>(units_.size(), reductions),
-          .optimizer_states = optimizer_states(config_.optimizer.type, config_.optimizer)};
+          .optimizer_states = optimizer_states(config_.optimizer)};
 }
 
 // Values pass through a small buffer, so that no rank needs memory for all of them.

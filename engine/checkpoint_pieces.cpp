@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/config/optimizer_states.h"
+#include "engine/config/optimizer_traits.h"
 #include "zero/staging.h"
 
 namespace trivet {
@@ -41,7 +41,7 @@ zero::OwnedRange in_memory_of(zero::OwnedRange range) {
 
 std::vector<checkpoint::Piece> checkpoint_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer) {
   std::vector<checkpoint::Piece> pieces;
-  const auto states = optimizer_state_names(optimizer.type, optimizer);
+  const auto states = optimizer_state_names(optimizer);
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::FlatGroup& layout = group.layout();
     if (layout.role != zero::GroupRole::Own || !group.axis().is_counted()) return;  // the owner saves its values
@@ -52,7 +52,7 @@ std::vector<checkpoint::Piece> checkpoint_pieces(zero::Parameters& parameters, c
 
 std::vector<checkpoint::Piece> checkpoint_pieces_to_load(zero::Parameters& parameters, const OptimizerConfig& optimizer) {
   std::vector<checkpoint::Piece> pieces;
-  const auto states = optimizer_state_names(optimizer.type, optimizer);
+  const auto states = optimizer_state_names(optimizer);
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     if (group.layout().role != zero::GroupRole::Own) return;
     const zero::OwnedRange range = group.owned();
@@ -64,7 +64,7 @@ std::vector<checkpoint::Piece> checkpoint_pieces_to_load(zero::Parameters& param
 void load_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer, const LoadResources& resources) {
   std::vector<checkpoint::Piece> in_memory;
   std::vector<zero::ParameterGroup*> staged;
-  const auto states = resources.weights_alone ? std::vector<std::string>() : optimizer_state_names(optimizer.type, optimizer);
+  const auto states = resources.weights_alone ? std::vector<std::string>() : optimizer_state_names(optimizer);
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     if (group.layout().role != zero::GroupRole::Own) return;
     const zero::OwnedRange range = group.owned();

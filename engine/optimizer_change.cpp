@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "engine/checkpoint/loaded_step.h"
 #include "engine/config/load.h"
-#include "engine/config/optimizer_states.h"
+#include "engine/config/optimizer_traits.h"
 
 namespace trivet {
 namespace {
@@ -31,7 +31,7 @@ void refuse_another_optimizer(const Config& config, const checkpoint::LoadedStep
   if (!have_states_in_common(then.type, now.type))
     refuse("optimizer.type", fmt::format("\"{}\"", name_of(now.type)), fmt::format("\"{}\"", name_of(then.type)),
            "what one optimizer has kept of the steps so far means nothing to the other");
-  if (optimizer_state_names(then.type, then) != optimizer_state_names(now.type, now))
+  if (optimizer_state_names(then) != optimizer_state_names(now))
     refuse("optimizer.params.momentum", fmt::format("{}", now.momentum), fmt::format("{}", then.momentum),
            then.momentum > 0 ? "its momentum would be lost" : "it has no momentum");
 }

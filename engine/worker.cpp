@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "engine/config/curriculum.h"
 #include "engine/config/gradient_sum.h"
-#include "engine/config/optimizer_states.h"
+#include "engine/config/optimizer_traits.h"
 #include "pipeline/event_graph.h"
 
 namespace trivet {
@@ -30,7 +30,7 @@ zero::ParameterOptions parameter_options(const Config& config, const RankPlan& r
           .microbatches = rank.programs.microbatches,
           .gathers = times_of_blocks(rank.programs.train, pipeline::Op::Unshard, rank.layout.blocks.size()),
           .reductions = times_of_blocks(rank.programs.train, pipeline::Op::Reduce, rank.layout.blocks.size()),
-          .optimizer_states = optimizer_states(config.optimizer.type, config.optimizer),
+          .optimizer_states = optimizer_states(config.optimizer),
           .staging_buffers = config.zero.offload_param.buffer_count,
           .staging_buffer_elements = config.zero.offload_param.buffer_size};
 }

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "engine/config/config.h"
-#include "engine/config/optimizer_states.h"
+#include "engine/config/optimizer_traits.h"
 #include "engine/config/refuse.h"
 
 namespace trivet::config {
@@ -27,7 +27,7 @@ void check_offload_param(const Config& config) {
 
 // The weights of a float32 model are its master weights, so they do not count as optimizer state.
 std::vector<std::string> offloaded_tensors(const Config& config) {
-  std::vector<std::string> names = optimizer_state_names(config.optimizer.type, config.optimizer);
+  std::vector<std::string> names = optimizer_state_names(config.optimizer);
   if (config.model_dtype() != DType::Float32) names.insert(names.begin(), "master weights");
   return names;
 }

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "core/enum_names.h"
 #include "engine/config/config.h"
+#include "engine/config/optimizer_traits.h"
 #include "engine/config/refuse.h"
 
 namespace trivet::config {
@@ -45,9 +47,10 @@ void check_sequence_parallel(const Config& config) {
 }
 
 void check_optimizer(const Config& config) {
-  if (config.parallel.tensor > 1 && config.optimizer.type == OptimizerType::Muon)
+  if (config.parallel.tensor > 1 && traits_of(config.optimizer.type).whole_matrices)
     refuse(config, "parallel.tensor",
-           fmt::format("{} is not accepted with optimizer Muon, which needs whole matrices; use 1", config.parallel.tensor));
+           fmt::format("{} is not accepted with optimizer {}, which needs whole matrices; use 1", config.parallel.tensor,
+                       name_of(config.optimizer.type)));
 }
 
 void check_chunks(const Config& config) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "engine/config/key_table.h"
+#include "engine/config/optimizer_traits.h"
 #include "model/family.h"
 
 namespace trivet::config {
@@ -14,14 +15,11 @@ void set_dependent_defaults(Config& config) {
   config.zero.overlap_comm = config.zero.stage == 3;
   if (config.data.grows) config.data.validation_fraction = 0;
   OptimizerConfig& optimizer = config.optimizer;
-  if (optimizer.type == OptimizerType::Adagrad) {
-    optimizer.lr = 1e-2;
-    optimizer.epsilon = 1e-10;
-  }
-  if (optimizer.type == OptimizerType::Muon) {
-    optimizer.momentum = 0.95;
-    optimizer.nesterov = true;
-  }
+  const OptimizerTraits traits = traits_of(optimizer.type);
+  optimizer.lr = traits.lr;
+  optimizer.epsilon = traits.epsilon;
+  optimizer.momentum = traits.momentum;
+  optimizer.nesterov = traits.nesterov;
   SchedulerConfig& scheduler = config.scheduler;
   const bool warms_up = scheduler.type == SchedulerType::WarmupLR || scheduler.type == SchedulerType::WarmupDecayLR ||
                         scheduler.type == SchedulerType::WarmupCosineLR;

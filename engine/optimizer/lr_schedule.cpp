@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "engine/config/config.h"
 #include "engine/config/load.h"
-#include "engine/config/optimizer_states.h"
+#include "engine/config/optimizer_traits.h"
 
 namespace trivet {
 namespace {
@@ -212,7 +212,8 @@ double lr_factor(LrScaling rule, int64_t base_batch, int64_t batch) {
 }
 
 Betas betas_at(const SchedulerConfig& scheduler, const OptimizerConfig& optimizer, int64_t step) {
-  const bool cycles = scheduler.type == SchedulerType::OneCycle && scheduler.cycle_momentum && betas_cycle(optimizer.type);
+  const bool cycles =
+      scheduler.type == SchedulerType::OneCycle && scheduler.cycle_momentum && traits_of(optimizer.type).betas_cycle;
   if (!cycles) return {optimizer.beta1, optimizer.beta2};
   return {one_cycle_beta1(scheduler, step - 1), 0.99};
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/exact_sum.h"
-#include "engine/config/optimizer_states.h"
+#include "engine/config/optimizer_traits.h"
 #include "engine/optimizer/sum_over.h"
 #include "kernels/kernels.h"
 
@@ -112,7 +112,7 @@ void OptimizerStep::update_elements(const UpdateSide& side, const StepSettings& 
   zero::RangeAccess how{.gradient = true};
   how.master = writes ? zero::Access::ReadWrite : zero::Access::Read;
   if (writes) how.copy_out = is_certain ? zero::Access::Write : zero::Access::ReadWrite;
-  how.states.assign(optimizer_states(config_.type, config_), zero::Access::ReadWrite);
+  how.states.assign(optimizer_states(config_), zero::Access::ReadWrite);
   zero::visit(side.pieces, how, side.buffers, resources_.offload.staging,
               [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
                 if (writes && is_certain && range.copy_out.staged)

@@ -4,7 +4,7 @@
 //   OptimizerStep   visits all that the rank owns:   update, update, run_pending | update, update, run_pending | ...
 //                   when everything was visited:     finish
 //
-// Which states an optimizer has is said in engine/config/optimizer_states.cpp, for code that only needs to know that.
+// Which states an optimizer has is said in engine/config/optimizer_traits.cpp, for code that only needs to know that.
 #pragma once
 
 #include <memory>

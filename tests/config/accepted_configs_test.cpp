@@ -3,6 +3,7 @@
 
 #include "engine/config/deepspeed.h"
 #include "engine/config/explain.h"
+#include "engine/config/other_programs.h"
 #include "tests/config/support.h"
 
 namespace trivet {
@@ -54,8 +55,9 @@ TEST(AcceptedConfigs, FeaturesThatAreSwitchedOffWithTheirSettings) {
 }
 
 TEST(AcceptedConfigs, EveryOptimizerInAnyCase) {
-  for (const char* name : {"Adam", "adam", "ADAMW", "sgd", "Lion", "lamb", "AdaGrad", "muon"})
-    EXPECT_EQ(refusal(std::string(R"({"optimizer": {"type": ")") + name + "\"}}"), "accepted") << name;
+  for (const auto& [name, type] : EnumNames<OptimizerType>::table)
+    for (const auto& written : {std::string(name), config::lower_words(std::string(name))})
+      EXPECT_EQ(refusal(R"({"optimizer": {"type": ")" + written + "\"}}"), "accepted") << written;
 }
 
 TEST(AcceptedConfigs, IntegersMayBeWrittenWithAnExponent) {

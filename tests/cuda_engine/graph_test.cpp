@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "tests/cuda/shim/shim.h"
 #include "tests/equivalence/tiny_run.h"
+#include "tests/support/optimizer_types.h"
 #include "tests/support/temporary_folder.h"
 
 extern "C" const trivet::CudaModule* trivet_cuda_module();
@@ -90,9 +91,7 @@ TEST(CudaGraphs, OverlapAndRecomputationHaveTheBitsOfPlainSteps) {
 
 class CudaGraphsWithOptimizer : public testing::TestWithParam<OptimizerType> {};
 TEST_P(CudaGraphsWithOptimizer, HasTheBitsOfPlainSteps) { expect_same_bits(with_optimizer(GetParam()), 4); }
-INSTANTIATE_TEST_SUITE_P(Types, CudaGraphsWithOptimizer,
-                         testing::Values(OptimizerType::Adam, OptimizerType::Sgd, OptimizerType::Lion, OptimizerType::Lamb,
-                                         OptimizerType::Adagrad, OptimizerType::Muon),
+INSTANTIATE_TEST_SUITE_P(Types, CudaGraphsWithOptimizer, testing::ValuesIn(test::optimizer_types()),
                          [](const auto& instance) { return std::string(name_of(instance.param)); });
 
 TEST(CudaGraphs, GoOnFromACheckpoint) {

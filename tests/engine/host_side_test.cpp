@@ -1,6 +1,7 @@
 // Updates on the host, for a device with memory of its own (zero/host_side.h). Here the device is a CPU, whose kernels copy
 // between the two sides as a GPU's do. What is on which side, and how much, follows a plan for a GPU.
 #include "zero/host_side.h"
+#include "tests/support/optimizer_types.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -123,8 +124,7 @@ Config on_a_gpu(Config config, OffloadDevice where, OffloadDevice weights = Offl
 }
 
 TEST(HostSide, UpdatesThereGiveTheSameBits) {
-  for (const OptimizerType type : {OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion, OptimizerType::Adagrad,
-                                   OptimizerType::Lamb, OptimizerType::Muon})
+  for (const OptimizerType type : test::optimizer_types())
     for (const auto& [bf16, layout] : {std::pair{false, false}, {true, false}, {true, true}})
       for (const OffloadDevice where : {OffloadDevice::Cpu, OffloadDevice::Nvme}) {
         const Config config = config_of(type, bf16, layout);

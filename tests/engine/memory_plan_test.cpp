@@ -16,6 +16,7 @@
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/engine.h"
+#include "tests/support/optimizer_types.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet {
@@ -45,7 +46,7 @@ const std::vector<Choice>& choices() {
                                        {"bf16.enabled", {"true", "false"}},
                                        {"fp16.enabled", {"true", "false", "false"}},
                                        {"data_types.grad_accum_dtype", {"fp32", "bf16", "null", "null"}},
-                                       {"optimizer.type", {"Adam", "AdamW", "SGD", "Lion", "Lamb", "Adagrad", "Muon"}},
+                                       {"optimizer.type", test::optimizer_names()},
                                        {"reproducible", {"run", "layout"}},
                                        {"activation_checkpointing.mode", {"none", "selective", "full"}},
                                        {"activation_checkpointing.every", {"1", "2"}},

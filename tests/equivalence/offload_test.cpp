@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "tests/equivalence/tiny_run.h"
+#include "tests/support/optimizer_types.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet::test {
@@ -109,9 +110,7 @@ TEST_P(OffloadOfEveryOptimizer, ChangesNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, OffloadOfEveryOptimizer,
-                         testing::Values(OptimizerType::Adam, OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion,
-                                         OptimizerType::Lamb, OptimizerType::Adagrad, OptimizerType::Muon),
+INSTANTIATE_TEST_SUITE_P(Types, OffloadOfEveryOptimizer, testing::ValuesIn(test::optimizer_types()),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
 // The runs have tied tables on two stages, split matrices, frozen layers and recomputation.

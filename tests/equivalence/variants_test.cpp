@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "tests/equivalence/tiny_run.h"
+#include "tests/support/optimizer_types.h"
 
 namespace trivet::test {
 namespace {
@@ -78,9 +79,7 @@ TEST_P(OptimizerOnTensorRanks, GivesTheBitsOfOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, OptimizerOnTensorRanks,
-                         testing::Values(OptimizerType::Adam, OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion,
-                                         OptimizerType::Lamb, OptimizerType::Adagrad),
+INSTANTIATE_TEST_SUITE_P(Types, OptimizerOnTensorRanks, testing::ValuesIn(test::optimizer_types_of_tensor_ranks()),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
 // What descendants of Llama have that it has not, together.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "engine/config/optimizer_traits.h"
 #include "engine/divergence.h"
 #include "engine/weight_audit.h"
 #include "tests/equivalence/tiny_run.h"
@@ -248,7 +249,7 @@ TEST(WeightAudit, ComparesMasterWeightsThatTheTensorAxisDoesNotSplit) {
 TEST(WeightAudit, NeverAccusesAHealthyOptimizer) {
   for (const auto& [name, type] : EnumNames<OptimizerType>::table)
     for (const int tensor : {1, 2}) {
-      if (type == OptimizerType::Muon && tensor > 1) continue;  // it needs whole matrices
+      if (traits_of(type).whole_matrices && tensor > 1) continue;
       Config config = audited_config();
       config.optimizer.type = type;
       config.parallel.tensor = tensor;
