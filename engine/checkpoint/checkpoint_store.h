@@ -10,76 +10,20 @@
 // fail on all of them alike. One thread at a time.
 #pragma once
 
-#include <functional>
-#include <map>
-#include <memory>
+#include <cstdint>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/file_system.h"
-#include "core/log.h"
-#include "engine/checkpoint/host_copies.h"
-#include "engine/checkpoint/job_hosts.h"
+#include "engine/checkpoint/directory_lock.h"
+#include "engine/checkpoint/kept_steps.h"
+#include "engine/checkpoint/lineage.h"
 #include "engine/checkpoint/loaded_step.h"
-#include "engine/checkpoint/piece.h"
-#include "engine/checkpoint/retention.h"
-#include "engine/checkpoint/step_copies.h"
-#include "engine/checkpoint/steps.h"
-#include "engine/checkpoint/together.h"
+#include "engine/checkpoint/step_writer.h"
+#include "engine/checkpoint/store_directory.h"
 
 namespace trivet::checkpoint {
-
-// Disk: steps stay until retention removes them, and damaged ones are set aside for inspection.
-// Memory: each host has a directory of its own, made by the caller. It holds only the newest step, and nothing for inspection.
-enum class Medium : uint8_t { Disk, Memory };
-
-// What all steps of a job have in common, however often it was started.
-struct Lineage {
-  std::string origin;  // the run_id of its first start; empty: no step was found, so this start may be the first
-  int64_t start = 0;   // the number of this start, from 1: more than that of any start before it
-};
-
-// A step of a later start is newer, whatever its number.
-struct StepAge {
-  // -1: older than any step.
-  int64_t start = -1, step = -1;
-  auto operator<=>(const StepAge&) const = default;  // NOLINT(modernize-use-nullptr): in the generated comparison
-};
-
-struct CheckpointStoreOptions {
-  std::string directory;
-  std::string run_id;  // [A-Za-z0-9._-]{1,64}
-  // The job that a launcher starts again, and the number of this start; empty: nobody does. A later start may take the
-  // directory from an earlier one that gives no sign of life any more (kLockLease).
-  std::string job = {};
-  int64_t start_of_job = 0;
-  std::string section = "checkpoint";  // of the config, for messages
-  Medium medium = Medium::Disk;
-  int64_t keep = 0;  // on disk: clean steps that retention keeps (retention.h); 0: all
-  // How long acquire() waits for another job to leave the directory: a killed job may take seconds to end.
-  std::chrono::milliseconds lock_patience{0};
-  // Above 0: every host has a directory of its own and keeps a copy of the files of that many hosts before it. Any
-  // that many hosts next to each other can be lost.
-  int replicas = 0;
-  // Must be given with replicas and in memory; otherwise, more than one host is only checked to share the directory.
-  JobHosts hosts = {};
-  // In memory: whether the directory is still the one that the caller made (HeldDirectory). Nothing is written to, or removed
-  // from, another one. Asked on leaders.
-  std::function<bool()> is_in_place = {};
-  Log log = {};
-  const Clock* clock = &system_clock();
-};
-
-struct SaveRequest {
-  int64_t step = 0;
-  std::span<const Piece> pieces;  // this rank's; all ranks together give each element of a tensor exactly once
-  std::string state;              // to_text(RunState), of the same step; rank 0's is stored
-  std::string config;             // the resolved config; rank 0's is stored
-};
 
 class CheckpointStore {
  public:
@@ -110,7 +54,7 @@ class CheckpointStore {
   // In memory: removes the steps that are older than `age`, which nobody will open any more, so that there is room for others.
   void remove_older_than(const StepAge& age, const Participants& ranks);
 
-  const std::string& directory() const { return options_.directory; }
+  const std::string& directory() const { return directory_.options.directory; }
   // The newest step, valid or not, that acquire() found or save() made; -1: none.
   int64_t newest_step() const { return last_committed_; }
   // The newest step with a readable manifest that acquire() found.
@@ -118,62 +62,19 @@ class CheckpointStore {
   const Lineage& lineage() const { return lineage_; }
   // For steps that are saved from now on.
   void set_lineage(const Lineage& lineage) { lineage_ = lineage; }
-  // A file in the directory tells of starts that have saved nothing in it. The first function writes the lineage of this start;
-  // the other reads what an earlier one wrote: no origin if there was none.
-  void remember_lineage(const Participants& ranks);
-  // If `origin` is not empty, only what is of this run.
-  Lineage remembered_lineage(const Participants& ranks, const std::string& origin) const;
-  // Whether one of the hosts, or rank 0 if they share a directory, sees a directory with this path.
-  bool sees_directory(const std::string& path, const Participants& ranks) const;
-  // In memory: a file in the directory names the directory on disk of the run whose steps are here, by its absolute path. The
-  // first function writes it; the other returns what hosts with steps have, each once.
-  void remember_disk(const std::string& disk, const Participants& ranks);
-  std::set<std::string> remembered_disks(const Participants& ranks) const;
+  // The same; without steps that were found, the origin is this start's run.
+  Lineage named_lineage() const;
+  // What this store's files are, for what is remembered there (lineage.h).
+  StoreDirectory& place() { return directory_; }
   // The job has gone on from this step, which is not in this directory. The next save sets those with a greater number aside:
   // they are of an earlier start, or damaged.
   void abandon_steps_after(int64_t step, const Participants& ranks);
   // In memory: removes all steps, and the directory if nothing else is in it. The store is of no use afterwards.
   void remove_everything(const Participants& ranks);
-  void warn(const std::string& text);
-  const std::vector<std::string>& warnings() const { return warnings_; }  // all that were logged
+  void warn(const std::string& text) { directory_.warn(text); }
+  const std::vector<std::string>& warnings() const { return directory_.warnings; }  // all that were logged
 
  private:
-  std::string path(const std::string& name) const { return options_.directory + "/" + name; }
-  bool in_memory() const { return options_.medium == Medium::Memory; }
-  bool per_host() const { return in_memory() || options_.replicas > 0; }
-  std::string key(const std::string& name) const { return options_.section + "." + name; }
-  bool leads(const Participants& ranks) const { return per_host() ? options_.hosts.leads() : ranks.rank == 0; }
-  // Runs work on the leaders, and returns what it returned there, by rank.
-  template <typename Work>
-  std::vector<std::string> on_leaders(const Participants& ranks, Work&& work) const;
-  HostDirectory host_directory(const Participants& ranks) { return {files_, options_.directory, options_.hosts, ranks}; }
-  std::string temporary_name(int64_t step) const;
-  void check_sharing(const Participants& ranks);
-  void finish_commits(const Participants& ranks);
-  // Valid manifests of all hosts or, in a directory that they share, that of the newest step.
-  struct FoundSteps {
-    std::map<std::string, std::set<int>> hosts_by_origin;
-    StepAge newest;
-  };
-  FoundSteps find_steps(const Participants& ranks);
-  void find_lineage(const Participants& ranks, const Lineage& known);
-  const std::string& origin() const { return lineage_.origin.empty() ? options_.run_id : lineage_.origin; }
-  [[noreturn]] void refuse_different_runs(const std::map<std::string, std::set<int>>& hosts_by_origin,
-                                          const Lineage& known) const;
-  [[noreturn]] void refuse_to_share(int host, int other) const;
-  std::string mark_of(int host) const;
-  int host_whose_mark_is_here() const;
-  void take_lock();
-  [[noreturn]] void give_the_lock_up(const std::string& holder, const std::string& others) const;
-  bool is_of_earlier_start(const std::string& holder) const;
-  void require_lock() const;
-  void clear_leftovers();
-  Manifest write_share(const SaveRequest& request, const std::string& temporary, int rank) const;
-  std::vector<std::string> write_files(const SaveRequest& request, const std::string& temporary, const Participants& ranks);
-  // Both are called by leaders. The first returns the checksum of the manifest.
-  std::string write_manifest(const SaveRequest& request, const std::string& temporary, const std::vector<std::string>& shares,
-                             int64_t created) const;
-  void commit(int64_t step, const std::string& temporary);
   struct Described {
     SavedStep saved;
     int64_t best_step;  // at the time of the save; 0: none
@@ -182,42 +83,25 @@ class CheckpointStore {
   std::string state_of_last_step(const Participants& ranks);
   bool last_step_is_complete(const Participants& ranks);
   void tidy_up(const SavedStep& saved);
-  void write_name(std::string_view name, int64_t step);
-  void name_best_step();
-  int64_t earlier_best_step() const;
-  std::vector<int64_t> steps_to_remove(const std::vector<SavedStep>& steps) const;
   void remove_all_but(const std::string& kept);
   void remove_older_than(const StepAge& age);  // on leaders
   void keep_newest_complete(const Participants& ranks);
-  bool is_in_place() const { return !options_.is_in_place || options_.is_in_place(); }
-  void require_in_place() const;
   bool is_usable(const StepVersion& version) const { return version.is_complete() && !refused_.contains(version.id); }
-  void remove_if_there(const std::string& name);
-  void apply_retention(int64_t committed);
-  void apply_agreed_retention(int64_t committed, const Participants& ranks);
-  void remove_steps(const std::vector<int64_t>& steps, const std::vector<StepDirectory>& known);
-  std::optional<SavedStep::Content> content_of(const StepDirectory& step);
   std::optional<LoadedStep> open_latest_of_hosts(const Participants& ranks);
   LoadedStep open_version(const StepVersion& version, const Participants& ranks, const FilesToRead& needed);
   void set_broken_aside();
   void warn_of_later_steps(int64_t committed);
-  // Runs work whose failure must not undo a commit.
-  template <typename Work>
-  void best_effort(const char* what, Work&& work);
 
-  FileSystem& files_;
-  CheckpointStoreOptions options_;
-  std::unique_ptr<FileLock> lock_;
+  StoreDirectory directory_;
+  DirectoryLock lock_;
+  StepWriter writer_;
+  KeptSteps kept_;
   bool acquired_ = false, warned_of_later_steps_ = false;
   int64_t last_committed_ = -1;
-  int64_t best_step_ = 0;  // of the last save
-  StepCopies copies_;      // on leaders
   Lineage lineage_;
   StepAge newest_found_;
-  std::map<int64_t, SavedStep::Content> contents_;  // known steps, on rank 0
-  std::set<int64_t> broken_;                        // steps that were passed over
-  std::set<VersionId> refused_;                     // the same of open_newer()
-  std::vector<std::string> warnings_;
+  std::set<int64_t> broken_;     // steps that were passed over
+  std::set<VersionId> refused_;  // the same of open_newer()
 };
 
 }  // namespace trivet::checkpoint

@@ -42,13 +42,20 @@ std::string absolute(const std::string& directory) {
   return (path.empty() ? std::filesystem::path(directory) : path).string();
 }
 
+// Whether one of the hosts, or rank 0 if they share a directory, sees a directory with this path.
+bool sees_directory(const Tier& disk, const std::string& path) {
+  StoreDirectory& place = disk.store.place();
+  const auto seen = place.on_leaders(disk.ranks, [&] { return place.files.kind(path) == EntryKind::Directory ? "yes" : ""; });
+  return std::ranges::find(seen, "yes") != seen.end();
+}
+
 // A copied config or directory of checkpoints makes a run of its own. It must not go on from the steps of the run that it was
 // copied from, nor that one later from its steps. If the other directory is gone, it was moved, or lost with its disk.
 void refuse_steps_of_another_disk(const Tier& disk, const Tier& memory) {
   const std::string own = absolute(disk.store.directory());
-  for (const std::string& other : memory.store.remembered_disks(memory.ranks)) {
+  for (const std::string& other : remembered_disks(memory.store.place(), memory.ranks)) {
     if (other == own) continue;
-    if (disk.store.sees_directory(other, disk.ranks))
+    if (sees_directory(disk, other))
       throw ConfigError(fmt::format(
           "checkpoint.memory.directory: \"{}\" holds steps of the run whose checkpoint.directory is \"{}\", and this one's is "
           "\"{}\"; give each run a directory of its own in memory, or remove this one on all hosts if its steps are not wanted",
@@ -66,7 +73,7 @@ void refuse_steps_of_another_disk(const Tier& disk, const Tier& memory) {
 void acquire(const Tier& disk, const Tier& memory, bool resumes) {
   disk.store.acquire(disk.ranks);
   Lineage known = disk.store.lineage();
-  const Lineage before = resumes ? disk.store.remembered_lineage(disk.ranks, known.origin) : Lineage{};
+  const Lineage before = resumes ? remembered_lineage(disk.store.place(), disk.ranks, known.origin) : Lineage{};
   if (known.origin.empty()) known.origin = before.origin;
   known.start = std::max(known.start, before.start + 1);
   memory.store.acquire(memory.ranks, known);
@@ -77,8 +84,8 @@ void acquire(const Tier& disk, const Tier& memory, bool resumes) {
   disk.store.set_lineage(memory.store.lineage());  // memory may know of a later start, which has saved nothing on disk
   const bool any_steps = disk.store.newest_step() >= 0 || memory.store.newest_step() >= 0;
   if (!resumes && any_steps) return;
-  disk.store.remember_lineage(disk.ranks);
-  memory.store.remember_disk(absolute(disk.store.directory()), memory.ranks);
+  remember_lineage(disk.store.place(), disk.store.named_lineage(), disk.ranks);
+  remember_disk(memory.store.place(), absolute(disk.store.directory()), memory.ranks);
 }
 
 std::optional<LoadedStep> open_newest(const Tier& disk, const Tier& memory, const FilesToRead& needed) {

@@ -532,11 +532,11 @@ TEST(Tiers, AStartHasANumberOfItsOwnRun) {
     write_text(disks[host], std::string(kOnDisk) + "/.origin", text);
   }
   run_on_hosts({{0}, {1}, {2}}, [&](const Participants& ranks, const JobHosts& hosts, int number) {
-    const CheckpointStore store(
+    const StoreDirectory place(
         disks[number],
         {.directory = kOnDisk, .run_id = "new", .replicas = 1, .hosts = hosts, .log = Log(ranks.rank, LogLevel::Error)});
-    EXPECT_EQ(store.remembered_lineage(ranks, "run").start, 5);
-    EXPECT_EQ(store.remembered_lineage(ranks, "").start, 9) << "of the first host's run";
+    EXPECT_EQ(remembered_lineage(place, ranks, "run").start, 5);
+    EXPECT_EQ(remembered_lineage(place, ranks, "").start, 9) << "of the first host's run";
   });
 }
 
