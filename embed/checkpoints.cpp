@@ -9,7 +9,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/explain.h"
-#include "engine/optimizer_change.h"
+#include "engine/resumed_config.h"
 #include "engine/same_on_all_ranks.h"
 
 namespace trivet::embed {
@@ -28,7 +28,7 @@ void ShardedOptimizer::save(const std::string& directory) {
   audit_weights();
   const std::vector<checkpoint::Piece> pieces = checkpoint_pieces(*parameters_, config_.optimizer);
   store_in(directory).save(
-      {.step = steps_, .pieces = pieces, .state = checkpoint::to_text(run_state()), .config = explain_as_json(config_)},
+      {.step = steps(), .pieces = pieces, .state = checkpoint::to_text(control_.state()), .config = explain_as_json(config_)},
       comm::over_group(*checkpoint_group_));
 }
 
@@ -47,7 +47,8 @@ bool ShardedOptimizer::load(const std::string& directory) {
     parameters_->publish(true);
     wait_for_gathers();
   });
-  restore(newest->run_state());
+  control_.restore(newest->run_state());
+  audited_step_ = steps();
   return true;
 }
 
@@ -62,26 +63,6 @@ void ShardedOptimizer::refuse_other_checkpoints(const checkpoint::LoadedStep& st
       checkpoint::check_stored(step, piece);
     return std::string();
   });
-}
-
-checkpoint::RunState ShardedOptimizer::run_state() const {
-  checkpoint::RunState state{.steps = steps_,
-                             .updates = updates_,
-                             .skipped_in_a_row = skipped_in_a_row_,
-                             .seed = config_.training.seed,
-                             .train_batch_size = batch_.train_batch_size,
-                             .micro_batch_size = batch_.micro_batch_size};
-  if (loss_scale_.dynamic()) state.loss_scale = loss_scale_.state();
-  return state;
-}
-
-// As an Engine does: at least one more step is attempted, however many were skipped before.
-void ShardedOptimizer::restore(const checkpoint::RunState& state) {
-  const int64_t limit = config_.training.stop_after_skipped;
-  steps_ = audited_step_ = state.steps;
-  updates_ = state.updates;
-  skipped_in_a_row_ = limit > 0 ? std::min(state.skipped_in_a_row, limit - 1) : state.skipped_in_a_row;
-  if (state.loss_scale) loss_scale_.restore(*state.loss_scale);
 }
 
 }  // namespace trivet::embed

@@ -73,7 +73,7 @@ ShardedOptimizer::ShardedOptimizer(const Config& config, std::span<const Paramet
       states_(units_.size()),
       arrivals_(gradients_of(units_, parameters)),
       gradients_(parameters.size()),
-      loss_scale_(config.fp16) {
+      control_(config_, batch_) {
   if (const std::vector<std::string> unused = unused_keys(config); world.rank() == 0 && !unused.empty())
     Log().info(fmt::format("embed: without effect in a trainer with a model of its own: {}", fmt::join(unused, ", ")));
   checkpoint_group_ = world.group().subgroup(ranks_of(world), "checkpoint");

@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "embed/usage.h"
 #include "engine/divergence.h"
-#include "engine/optimizer/lr_schedule.h"
 #include "engine/weight_audit.h"
 
 namespace trivet::embed {
@@ -143,7 +142,7 @@ void ShardedOptimizer::gradient_ready(int parameter) {
 }
 
 // In layout mode this rounds the contribution and adds it to the sums.
-void ShardedOptimizer::complete_unit(int unit) { parameters_->end_contribution(unit, 1.0 / loss_scale_.value()); }
+void ShardedOptimizer::complete_unit(int unit) { parameters_->end_contribution(unit, 1.0 / control_.loss_scale()); }
 
 bool ShardedOptimizer::sums_this_microbatch() const {
   return (config_.zero.stage >= 2 && sharding_of(config_, mesh_).shards > 1) || microbatch_ + 1 == microbatches_;
@@ -204,17 +203,6 @@ void ShardedOptimizer::end_microbatch(double loss, int64_t count) {
 
 // ---- steps
 
-StepNumbers ShardedOptimizer::numbers() const {
-  const Betas betas = betas_at(config_.scheduler, config_.optimizer, updates_);
-  return {.seed = static_cast<uint64_t>(config_.training.seed),
-          .step = steps_,
-          .update = updates_ + 1,
-          .lr = lr_at(config_, batch_.train_batch_size, updates_),
-          .beta1 = betas.beta1,
-          .beta2 = betas.beta2,
-          .loss_scale = loss_scale_.value()};
-}
-
 void ShardedOptimizer::begin_step() {
   if (in_step_) return;
   check_skipped_in_a_row();
@@ -233,7 +221,7 @@ StepReport ShardedOptimizer::step() {
     throw usage_error("step() after {} of {} microbatches (gradient_accumulation_steps); call end_microbatch() after each",
                       microbatch_, microbatches_);
   refuse_gathered("step()");
-  const StepNumbers now = numbers();
+  const StepNumbers now = control_.numbers();
   abort_others_on_error([&] {
     reducer_.finish();
     kernels_->sum_losses({.losses = results_->losses(microbatches_), .words = results_->loss_words()});
@@ -251,42 +239,33 @@ StepReport ShardedOptimizer::step() {
           .gradient_norm = counted ? results_->grad_norm() : std::numeric_limits<double>::quiet_NaN(),
           .learning_rate = now.lr,
           .skipped = skipped,
-          .steps = steps_,
-          .updates = updates_};
+          .steps = control_.progress().steps,
+          .updates = control_.progress().updates};
 }
 
 void ShardedOptimizer::finish_step(bool skipped, bool counted) {
   in_step_ = false;
   microbatch_ = 0;
   prepare_step();
-  ++steps_;
-  updates_ += skipped ? 0 : 1;
-  if (counted) {  // otherwise it says nothing about gradients
-    skipped_in_a_row_ = skipped ? skipped_in_a_row_ + 1 : 0;
-    loss_scale_.update(skipped);
-  }
+  control_.finish_step(skipped, !counted);
   const int64_t every = config_.audit.weights_every;
-  if (every > 0 && steps_ % every == 0) audit_weights();
+  if (every > 0 && steps() % every == 0) audit_weights();
 }
 
 // The trainer brings weights and loss, so that no key says what the run began with.
 void ShardedOptimizer::check_skipped_in_a_row() const {
   constexpr int64_t kSomeUpdates = 1;
-  const int64_t limit = config_.training.stop_after_skipped;
-  if (loss_scale_.dynamic() || limit == 0 || skipped_in_a_row_ < limit) return;
-  throw NumericsError(fmt::format(
-      "step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); {} and resume from a checkpoint",
-      steps_, skipped_in_a_row_, limit, cure_of_overflows(config_, kSomeUpdates)));
+  control_.check_skipped_in_a_row(cure_of_overflows(config_, kSomeUpdates) + " and resume from a checkpoint");
 }
 
 // Also finds a trainer that writes to weights on some ranks only.
 void ShardedOptimizer::audit_weights() {
-  if (config_.audit.weights_every == 0 || world_.size() == 1 || audited_step_ == steps_) return;
+  if (config_.audit.weights_every == 0 || world_.size() == 1 || audited_step_ == steps()) return;
   abort_others_on_error([&] {
     compare_weights(mesh_, sharding_of(config_, mesh_).shards, digest_weights(*parameters_, *kernels_, Device::Cpu),
-                    comm::over_group(*checkpoint_group_), world_.host(), steps_, audited_step_);
+                    comm::over_group(*checkpoint_group_), world_.host(), steps(), audited_step_);
   });
-  audited_step_ = steps_;
+  audited_step_ = steps();
 }
 
 MemoryBytes ShardedOptimizer::measured_memory() const {

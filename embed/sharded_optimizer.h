@@ -51,11 +51,10 @@
 #include "engine/checkpoint/loaded_step.h"
 #include "engine/config/config.h"
 #include "engine/mesh.h"
-#include "engine/optimizer/loss_scale.h"
 #include "engine/optimizer/optimizer_step.h"
 #include "engine/optimizer/step_results.h"
-#include "engine/optimizer/step_scalars.h"
 #include "engine/rank_resources.h"
+#include "engine/step_control.h"
 #include "kernels/kernels.h"
 #include "zero/parameters.h"
 
@@ -124,9 +123,9 @@ class ShardedOptimizer {
 
   // Updates the weights. All units must be released.
   StepReport step();
-  double loss_scale() const { return loss_scale_.value(); }  // 1 unless fp16 is enabled
-  double learning_rate() const { return numbers().lr; }      // for the next step
-  int64_t steps() const { return steps_; }
+  double loss_scale() const { return control_.loss_scale(); }     // 1 unless fp16 is enabled
+  double learning_rate() const { return control_.numbers().lr; }  // for the next step
+  int64_t steps() const { return control_.progress().steps; }
   // This rank's peak by category, in bytes. What the trainer itself allocates is not in it.
   MemoryBytes measured_memory() const;
 
@@ -164,7 +163,6 @@ class ShardedOptimizer {
   void refuse_open_step(const char* call) const;
   void refuse_open_gradients() const;
 
-  StepNumbers numbers() const;
   void begin_step();
   void prepare_step();
   bool sums_this_microbatch() const;
@@ -176,8 +174,6 @@ class ShardedOptimizer {
   void check_skipped_in_a_row() const;
   void audit_weights();
   void refuse_other_checkpoints(const checkpoint::LoadedStep& step);
-  checkpoint::RunState run_state() const;
-  void restore(const checkpoint::RunState& state);
   template <typename Work>
   auto abort_others_on_error(Work&& work);
 
@@ -207,8 +203,7 @@ class ShardedOptimizer {
   std::vector<GradientState> gradients_;  // [parameter] in this microbatch
   bool in_step_ = false;
   int microbatch_ = 0;  // of the step
-  LossScale loss_scale_;
-  int64_t steps_ = 0, updates_ = 0, skipped_in_a_row_ = 0;
+  StepControl control_;
   int64_t audited_step_ = 0;
 };
 

@@ -19,7 +19,7 @@
 #include "engine/host_pieces.h"
 #include "engine/memory_advice.h"
 #include "engine/optimizer/lr_schedule.h"
-#include "engine/optimizer_change.h"
+#include "engine/resumed_config.h"
 #include "engine/same_on_all_ranks.h"
 #include "engine/weight_audit.h"
 
@@ -30,46 +30,6 @@ std::vector<int> all_ranks(int size) {
   std::vector<int> ranks;
   for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
   return ranks;
-}
-
-bool orders_samples(const std::string& key, const Config& config) {
-  const bool drops = key == "data.drop_last" || key == "dataloader_drop_last";
-  return key == "data.shuffle" || key == "data.sampler" || (drops && config.data.sampler == SamplerKind::PyTorch);
-}
-
-// "sft" has the loss of "next_token".
-bool changes_objective(const ConfigDifference& change, const Config& config) {
-  const std::string dpo = "\"dpo\"";
-  if (change.path == "training.objective") return change.before == dpo || change.after == dpo;
-  return config.model.objective == model::Objective::Dpo && change.path.starts_with("dpo.");
-}
-
-// The key is that of the weights, which the config and the command leave it to.
-[[noreturn]] void refuse_other_weights(const Config& config, const ConfigDifference& change,
-                                       const checkpoint::LoadedStep& step) {
-  const char* const key = is_given(config, "model.from") ? "model.from" : "--init-from";
-  throw ConfigError(fmt::format(
-      "{}: {} {} is another model: its {} is {}, but {} was saved with {}; a resumed run has the "
-      "model of its checkpoint, so leave {} out, or name the weights that the run began with",
-      config.source, key, printable(config.model_from), change.path, change.after, step.directory(), change.before, key));
-}
-
-// Shapes do not show how the model computes with its weights, nor the order of the samples, so the configs are compared.
-void refuse_another_model(const Config& config, const checkpoint::LoadedStep& step) {
-  if (step.config().empty()) return;
-  for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
-    const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
-                            change.path == "model.from" ||
-                            change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
-    const bool another_model = change.path.starts_with("model.") || changes_objective(change, config);
-    if (may_change || (!another_model && !orders_samples(change.path, config))) continue;
-    const GivenKey* const given = config::find_given(config, change.path);
-    const bool is_of_weights = !given || given->line == config::kOfWeights.line;
-    if (change.path.starts_with("model.") && !config.model_from.empty() && is_of_weights)
-      refuse_other_weights(config, change, step);
-    throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
-                                  change.path, change.after, step.directory(), change.before, change.before));
-  }
 }
 
 const ParameterSpec* find_parameter(const model::Model& model, const std::string& name) {
@@ -91,7 +51,7 @@ std::set<comm::Operation> logged_operations(const CommsLoggerConfig& config) {
 }  // namespace
 
 Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOptions& options)
-    : plan_(std::move(plan)), model_(std::move(model)), world_(world), loss_scale_(plan_.config.fp16) {
+    : plan_(std::move(plan)), model_(std::move(model)), world_(world), control_(plan_.config, plan_.batch) {
   if (world.size() != plan_.mesh.size())
     throw ConfigError(fmt::format("engine: the plan is for {} ranks, {} were started; make the plan with world.size()",
                                   plan_.mesh.size(), world.size()));
@@ -181,21 +141,8 @@ Engine::~Engine() {
 
 void Engine::watch_memory(bool on) { watched_memory_ = on ? memory_phases_.get() : nullptr; }
 
-double Engine::learning_rate() const { return numbers().lr; }
-double Engine::loss_scale() const { return loss_scale_.value(); }
 MemoryBytes Engine::measured_memory() const { return meter_.peak(); }
 MemoryBytes Engine::measured_host_memory() const { return offload_->host_memory(); }
-
-StepNumbers Engine::numbers() const {
-  const Betas betas = betas_at(plan_.config.scheduler, plan_.config.optimizer, progress_.updates);
-  return {.seed = static_cast<uint64_t>(plan_.config.training.seed),
-          .step = progress_.steps,
-          .update = progress_.updates + 1,
-          .lr = lr_at(plan_.config, plan_.batch.train_batch_size, progress_.updates),
-          .beta1 = betas.beta1,
-          .beta2 = betas.beta2,
-          .loss_scale = loss_scale_.value()};
-}
 
 // Other ranks may be waiting for data that this one will no longer send, so they are told the reason at once.
 template <typename Work>
@@ -216,7 +163,7 @@ StepNumbers Engine::begin_step() {
         fmt::format("{}: audit.every_steps: {} needs microbatches of other ranks; call "
                     "Engine::set_microbatch_source(), or use 0",
                     plan_.config.source, plan_.config.audit.every_steps));
-  last_numbers_ = numbers();
+  last_numbers_ = control_.numbers();
   return *last_numbers_;
 }
 
@@ -242,7 +189,7 @@ StepLoss Engine::forward_backward(std::span<const Microbatch> microbatches) {
 }
 
 StepOutcome Engine::step() {
-  const StepOutcome outcome = abort_others_on_error([&] { return worker_->update(numbers()); });
+  const StepOutcome outcome = abort_others_on_error([&] { return worker_->update(control_.numbers()); });
   finish_step(outcome);
   return outcome;
 }
@@ -259,23 +206,10 @@ void Engine::keep_loss(double loss, int64_t targets) {
   if (targets > 0) last_loss_ = loss;
 }
 
-// A step without targets says nothing about gradients and the loss scale.
 void Engine::finish_step(const StepOutcome& outcome) {
-  ++progress_.steps;
-  if (!outcome.without_targets) count_update(outcome.skipped);
+  control_.finish_step(outcome.skipped, outcome.without_targets);
   const int64_t every = plan_.config.audit.weights_every;
-  if (every > 0 && progress_.steps % every == 0) audit_weights();
-}
-
-// Updates the counts before the loss scale, which may throw: the counts then include this step.
-void Engine::count_update(bool overflow) {
-  if (overflow) {
-    ++progress_.skipped_in_a_row;
-  } else {
-    ++progress_.updates;
-    progress_.skipped_in_a_row = 0;
-  }
-  loss_scale_.update(overflow);
+  if (every > 0 && progress().steps % every == 0) audit_weights();
 }
 
 bool Engine::audits(const StepNumbers& numbers) const {
@@ -310,22 +244,18 @@ std::vector<zero::GradientDigest> Engine::recompute_of_other(const StepNumbers& 
 void Engine::compare_weights_of_ranks() {
   wait_for_gathers();
   compare_weights(plan_.mesh, plan_.shards(Sharing::Dense), digest_weights(parameters(), kernels(), backend_->device()),
-                  comm::over_group(*checkpoint_group_), world_.host(), progress_.steps, audited_step_);
+                  comm::over_group(*checkpoint_group_), world_.host(), progress().steps, audited_step_);
 }
 
 void Engine::audit_weights() {
-  if (plan_.config.audit.weights_every == 0 || world_.size() == 1 || audited_step_ == progress_.steps) return;
+  if (plan_.config.audit.weights_every == 0 || world_.size() == 1 || audited_step_ == progress().steps) return;
   compare_weights_of_ranks();
-  audited_step_ = progress_.steps;
+  audited_step_ = progress().steps;
 }
 
-// Called before a step rather than after the last skipped one, so that each skipped step is reported first.
 void Engine::check_skipped_in_a_row() const {
-  const int64_t limit = plan_.config.training.stop_after_skipped;
-  if (loss_scale_.dynamic() || limit == 0 || progress_.skipped_in_a_row < limit) return;
-  throw NumericsError(
-      fmt::format("step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); {} and {}",
-                  progress_.steps, progress_.skipped_in_a_row, limit, cure_of_overflows(plan_.config, progress_.updates),
+  control_.check_skipped_in_a_row(
+      fmt::format("{} and {}", cure_of_overflows(plan_.config, progress().updates),
                   plan_.config.checkpoint.directory.empty() ? "start over" : "resume from a checkpoint"));
 }
 
@@ -345,17 +275,6 @@ std::vector<checkpoint::Piece> Engine::pieces_to_load() {
   return checkpoint_pieces_to_load(parameters(), plan_.config.optimizer);
 }
 
-checkpoint::RunState Engine::state() const {
-  checkpoint::RunState state{.steps = progress_.steps,
-                             .updates = progress_.updates,
-                             .skipped_in_a_row = progress_.skipped_in_a_row,
-                             .seed = plan_.config.training.seed,
-                             .train_batch_size = plan_.batch.train_batch_size,
-                             .micro_batch_size = plan_.batch.micro_batch_size};
-  if (loss_scale_.dynamic()) state.loss_scale = loss_scale_.state();
-  return state;
-}
-
 // Gathers that are still running read memory that is about to be written.
 void Engine::wait_for_gathers() {
   parameters().for_each_group([](int, zero::ParameterGroup& group) { group.wait(); });
@@ -371,28 +290,14 @@ void Engine::refuse_different_checkpoints(const checkpoint::LoadedStep& step) {
 
 void Engine::restore(const checkpoint::LoadedStep& step) {
   refuse_different_checkpoints(step);
-  const checkpoint::RunState& state = step.run_state();
-  const auto must_continue = [&](const char* key, int64_t then, int64_t now) {
-    if (then != now)
-      throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", plan_.config.source,
-                                    key, now, step.directory(), then, then));
-  };
-  must_continue("train_batch_size", state.train_batch_size,
-                plan_.batch.train_batch_size);  // the data order depends on these two
-  must_continue("training.seed", state.seed, plan_.config.training.seed);
-  if (plan_.config.reproducible == Reproducible::Layout)  // gradients are rounded per microbatch
-    must_continue("train_micro_batch_size_per_gpu", state.micro_batch_size, plan_.batch.micro_batch_size);
-  refuse_another_model(plan_.config, step);
-  refuse_another_optimizer(plan_.config, step);
+  refuse_another_run(plan_.config, plan_.batch, step);
   load_values(step, false);
-  const int64_t limit = plan_.config.training.stop_after_skipped;
-  progress_ = {state.steps, state.updates, limit > 0 ? std::min(state.skipped_in_a_row, limit - 1) : state.skipped_in_a_row};
-  if (state.loss_scale) loss_scale_.restore(*state.loss_scale);  // if absent, it was not an fp16 run: the config's scale stays
-  audited_step_ = progress_.steps;                               // all ranks loaded the same weights
+  control_.restore(step.run_state());
+  audited_step_ = progress().steps;  // all ranks loaded the same weights
 }
 
 void Engine::load_weights(const checkpoint::TensorSource& weights) {
-  if (progress_.steps != 0) throw std::logic_error("engine: initial weights after the first step");
+  if (progress().steps != 0) throw std::logic_error("engine: initial weights after the first step");
   load_values(weights, true);
 }
 
@@ -421,9 +326,11 @@ void Engine::save(const std::string& directory) {
   const auto ranks = comm::over_group(*checkpoint_group_);
   checkpoint::CheckpointStore store(real_file_system(), {.directory = directory, .run_id = "engine"});
   const HostPieces on_host(*backend_, pieces_to_save());
-  store.save(
-      {.step = progress_.steps, .pieces = on_host.pieces(), .state = to_text(state()), .config = explain_as_json(plan_.config)},
-      ranks);
+  store.save({.step = progress().steps,
+              .pieces = on_host.pieces(),
+              .state = to_text(state()),
+              .config = explain_as_json(plan_.config)},
+             ranks);
 }
 
 bool Engine::load(const std::string& directory) {

@@ -28,7 +28,7 @@
 #include "engine/memory_phases.h"
 #include "engine/not_finite.h"
 #include "engine/offload_places.h"
-#include "engine/optimizer/loss_scale.h"
+#include "engine/step_control.h"
 #include "engine/timeline/operation_log.h"
 #include "engine/worker.h"
 #include "kernels/observed_kernels.h"
@@ -50,13 +50,6 @@ struct EngineOptions {
   kernels::KernelObserver* observer = nullptr;
   // Called when this rank has allocated all its memory, before the ranks exchange any weights; if it throws, no engine exists.
   std::function<void()> memory_taken;
-};
-
-// How far a run has come. A checkpoint keeps it together with the weights and optimizer states.
-struct Progress {
-  int64_t steps = 0;             // done, including skipped ones; also the number of the next step and the data cursor
-  int64_t updates = 0;           // steps not skipped; the optimizer and the learning-rate schedule count these
-  int64_t skipped_in_a_row = 0;  // because of overflows; steps without targets do not count
 };
 
 class Engine {
@@ -102,10 +95,10 @@ class Engine {
 
   const Plan& plan() const { return plan_; }
   const model::Model& model() const { return model_; }
-  const Progress& progress() const { return progress_; }
-  StepNumbers next_numbers() const { return numbers(); }  // of the next step
-  double learning_rate() const;                           // for the next step
-  double loss_scale() const;
+  const Progress& progress() const { return control_.progress(); }
+  StepNumbers next_numbers() const { return control_.numbers(); }  // of the next step
+  double learning_rate() const { return next_numbers().lr; }       // for the next step
+  double loss_scale() const { return control_.loss_scale(); }
   MemoryBytes measured_memory() const;  // this rank's peak, by category
   // The plan determines the sizes of these arenas; peak_bytes() is the most that the steps so far have used.
   const Arena& activations() const { return *activations_; }
@@ -131,7 +124,7 @@ class Engine {
   std::vector<checkpoint::Piece> pieces_to_save();
   // The pieces that restore() reads on this rank. Only what they are is of use; some have no memory.
   std::vector<checkpoint::Piece> pieces_to_load();
-  checkpoint::RunState state() const;
+  checkpoint::RunState state() const { return control_.state(); }
   // Continues from a checkpoint. Throws ConfigError when its seed, batch, order of samples or model differs from this run's
   // (dropout may change), and CommError when ranks were given different checkpoints. However many steps in a row were skipped
   // before, at least one more is attempted, because it can succeed if the config is a better one now.
@@ -147,11 +140,9 @@ class Engine {
   void open_backend(const EngineOptions& options);
   void make_channels();
   RankResources resources();
-  StepNumbers numbers() const;
   StepNumbers begin_step();
   void keep_loss(double loss, int64_t targets);
   void finish_step(const StepOutcome& outcome);
-  void count_update(bool overflow);
   bool audits(const StepNumbers& numbers) const;
   StepLoss audited_program(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
   std::vector<zero::GradientDigest> recompute_of_other(const StepNumbers& numbers, int microbatch, int distance);
@@ -168,9 +159,8 @@ class Engine {
   Plan plan_;
   model::Model model_;
   comm::World& world_;
-  Progress progress_;
-  int64_t audited_step_ = 0;  // the weights after this step were compared
-  LossScale loss_scale_;
+  StepControl control_;
+  int64_t audited_step_ = 0;                 // the weights after this step were compared
   std::optional<StepNumbers> last_numbers_;  // the last step begun
   double last_loss_ = 0;
   MicrobatchSource microbatch_source_;

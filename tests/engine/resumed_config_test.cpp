@@ -1,5 +1,5 @@
 // Which optimizers continue with what another one has kept.
-#include "engine/optimizer_change.h"
+#include "engine/resumed_config.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
