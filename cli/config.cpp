@@ -152,7 +152,9 @@ Config with_its_model(const std::string& path, const std::vector<std::string>& o
                       const std::string& init_from = "") {
   const std::string text = read_config_text(path);
   const bool is_elsewhere = !init_from.empty() || !model_from_in(text, path, overrides).empty();
-  return is_elsewhere ? trainer::load_with_model({path, overrides, init_from}) : parse_config(text, path, overrides);
+  return is_elsewhere
+             ? trainer::load_with_model({.path = path, .overrides = overrides, .init_from = init_from, .for_plan = true})
+             : parse_config(text, path, overrides);
 }
 
 void explain_command(const ConfigOptions& options) {

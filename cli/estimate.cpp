@@ -106,6 +106,7 @@ void run(const EstimateArguments& arguments) {
     const Config config = trainer::load_with_model({.path = alone ? "estimate" : arguments.config,
                                                     .overrides = {},
                                                     .init_from = arguments.init_from,
+                                                    .for_plan = true,
                                                     .text = alone ? "{}" : ""});
     tell_keys_not_given(config);
     const model::Model model = model_of(config);

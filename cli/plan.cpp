@@ -122,7 +122,8 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
     lines.say([] { return "plans one of the fastest layouts"; });
     std::vector<std::string> overrides = arguments.overrides;
     for (const auto& [key, value] : keys) overrides.push_back(key + "=" + value);
-    const Config one = trainer::load_with_model({arguments.config, overrides, arguments.init_from});
+    const Config one = trainer::load_with_model(
+        {.path = arguments.config, .overrides = overrides, .init_from = arguments.init_from, .for_plan = true});
     const Plan plan = make_plan(one, model, arguments.world_size);
     return autotune::heaviest_of(autotune::bytes_of_ranks(plan));
   };
@@ -167,7 +168,8 @@ void check_page(const PlanArguments& arguments, const Config& config) {
 
 void run(const PlanArguments& arguments) {
   check_prediction(arguments);
-  const Config config = trainer::load_with_model({arguments.config, arguments.overrides, arguments.init_from});
+  const Config config = trainer::load_with_model(
+      {.path = arguments.config, .overrides = arguments.overrides, .init_from = arguments.init_from, .for_plan = true});
   check_page(arguments, config);
   tell_keys_not_given(config);
   const model::Model model = model_of(config);

@@ -136,8 +136,8 @@ void refuse_unknown_characters(const SavedModel& initial, const std::string& pat
 
 }  // namespace
 
-std::vector<std::string> model_keys_of(const std::string& path, const std::string& key) {
-  return keys_of(SavedModel(path, key));
+std::vector<std::string> model_keys_of(const std::string& path, const std::string& key, Weights weights) {
+  return keys_of(SavedModel(path, key, weights));
 }
 
 std::vector<std::string> model_keys_of_run(const std::string& directory, const std::string& key) {
@@ -146,8 +146,8 @@ std::vector<std::string> model_keys_of_run(const std::string& directory, const s
   return keys_of(initial);
 }
 
-void settle_with_weights(const std::string& path, Config& config) {
-  const SavedModel initial(path, key_in(config));
+void settle_with_weights(const std::string& path, Config& config, Weights weights) {
+  const SavedModel initial(path, key_in(config), weights);
   const int64_t rows = initial.config().model.vocabulary_size;
   model::Description ours = config.model;
   ours.vocabulary_size = rows;  // the data may have another vocabulary, and is read later

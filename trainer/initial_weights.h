@@ -6,12 +6,13 @@
 
 #include "engine/checkpoint/loaded_step.h"
 #include "trainer/run.h"
+#include "trainer/saved_model.h"
 
 namespace trivet::trainer {
 
 // The keys of the section "model" that these weights belong to, as defaults for load_config: "model.layers=12". `path`: a
 // folder in Hugging Face's format, a directory of checkpoints or one of its steps. `key`: what names it, for errors.
-std::vector<std::string> model_keys_of(const std::string& path, const std::string& key);
+std::vector<std::string> model_keys_of(const std::string& path, const std::string& key, Weights weights = Weights::Needed);
 // Those of the model that a run continues. Throws ConfigError also if the checkpoint is that of an imported model.
 std::vector<std::string> model_keys_of_run(const std::string& directory, const std::string& key);
 
@@ -19,7 +20,7 @@ std::vector<std::string> model_keys_of_run(const std::string& directory, const s
 // model.vocabulary is the number of their rows, as model_keys_of states it, and the data are texts, it becomes the tokenizer in
 // the folder of the weights, or in the checkpoint. Throws ConfigError if there is none, or if something contradicts the
 // weights.
-void settle_with_weights(const std::string& path, Config& config);
+void settle_with_weights(const std::string& path, Config& config, Weights weights = Weights::Needed);
 
 // What the run begins with: options.init_from, or model.from of the config; empty: random weights.
 const std::string& initial_weights_of(const Config& config, const TrainOptions& options);

@@ -67,15 +67,16 @@ Config parse(const ConfigToLoad& given, const std::string& text, const std::vect
 Config load_with_model(const ConfigToLoad& given) {
   const std::string text = given.text.empty() ? read_config_text(given.path) : given.text;
   const std::string weights = weights_of(given, text);
+  const Weights needed = given.for_plan ? Weights::NotNeeded : Weights::Needed;
   std::vector<std::string> model_keys;
   const std::string resumed = checkpoint_of(given, text, weights);
   if (!resumed.empty())
     model_keys = model_keys_of_run(resumed, given.resume_key);
   else if (!weights.empty())
-    model_keys = model_keys_of(weights, given.init_from.empty() ? "model.from" : "--init-from");
+    model_keys = model_keys_of(weights, given.init_from.empty() ? "model.from" : "--init-from", needed);
   Config config = parse(given, text, model_keys);
   config.model_from = weights;
-  if (resumed.empty() && !weights.empty()) settle_with_weights(weights, config);
+  if (resumed.empty() && !weights.empty()) settle_with_weights(weights, config, needed);
   return config;
 }
 

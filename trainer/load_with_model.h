@@ -19,6 +19,8 @@ struct ConfigToLoad {
   bool resumes = false;
   std::string resume_directory = {};    // empty: checkpoint.directory
   std::string resume_key = "--resume";  // that has named it
+  // The config is only planned with, so that the model's weights may be absent.
+  bool for_plan = false;
   // Also refuses what only training refuses (load_for_run.h).
   bool for_run = false;
   std::string text = {};  // what to read; empty: what the file `path` holds. Otherwise `path` only names it in messages

@@ -9,6 +9,8 @@
 #include "data/dataset.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/load.h"
+#include "interchange/hugging_face/adapted_files.h"
+#include "interchange/hugging_face/model_files.h"
 #include "interchange/hugging_face/model_format.h"
 #include "interchange/hugging_face/text_files.h"
 #include "report/run_files.h"
@@ -37,6 +39,15 @@ bool is_model(FileSystem& files, const std::string& path) {
   } catch (const Error&) {
     return false;  // the format is not read
   }
+}
+
+// The config.json of a folder that has no weights, or the file that `path` is; empty: it is something else.
+std::string description_alone(FileSystem& files, const std::string& path) {
+  const std::string name = hugging_face::kConfigName, inside = path + "/" + name;
+  if (files.kind(path) == EntryKind::File && std::filesystem::path(path).filename() == name) return path;
+  const bool is_alone = files.kind(inside) == EntryKind::File && !hugging_face::has_weights(files, path) &&
+                        !hugging_face::holds_adapter(files, path);
+  return is_alone ? inside : "";
 }
 
 // A folder that is neither a model nor one of checkpoints may hold one, as those of transformers' Trainer do.
@@ -77,10 +88,14 @@ bool is_folder_of_run(FileSystem& files, const std::string& path) {
 
 }  // namespace
 
-SavedModel::SavedModel(const std::string& path, const std::string& key) {
+SavedModel::SavedModel(const std::string& path, const std::string& key, Weights weights) {
   if (FileSystem& all = file_system_with_links(); is_folder_of_run(all, path)) refuse_folder_of_run(all, path, key);
-  if (FileSystem& models = file_system_with_links(); hugging_face::format_of(models, path)) {
-    pretrained_ = std::make_unique<hugging_face::PretrainedModel>(models, path);
+  FileSystem& models = file_system_with_links();
+  const std::string description = weights == Weights::NotNeeded ? description_alone(models, path) : "";
+  if (!description.empty() || hugging_face::format_of(models, path)) {
+    pretrained_ = description.empty() ? std::make_unique<hugging_face::PretrainedModel>(models, path)
+                                      : std::make_unique<hugging_face::PretrainedModel>(
+                                            hugging_face::PretrainedModel::described_alone(models, description));
     config_ = pretrained_->config();
     config_.data.chat_template = hugging_face::chat_template_in(models, pretrained_->folder());
     return;

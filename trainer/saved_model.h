@@ -2,6 +2,7 @@
 // tokenizer.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,11 +14,14 @@
 
 namespace trivet::trainer {
 
+// Whether a model of Hugging Face may be its config.json alone, without weights(): for plans.
+enum class Weights : uint8_t { Needed, NotNeeded };
+
 class SavedModel {
  public:
   // `path`: a folder in Hugging Face's format, a file of llm.c or llama2.c, a directory of checkpoints, or one of its steps.
   // `key` has named it, for messages ("--init-from"). Throws ConfigError if there is no model, and CheckpointError.
-  SavedModel(const std::string& path, const std::string& key);
+  SavedModel(const std::string& path, const std::string& key, Weights weights = Weights::Needed);
 
   const checkpoint::TensorSource& weights() const;
   // Only the section "model" of a model that another program saved, and data.chat_template if its template is one of ours.

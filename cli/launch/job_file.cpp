@@ -15,6 +15,7 @@
 #include "cli/launch/train_command.h"
 #include "comm/secret.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/printable.h"
 #include "core/shell_words.h"
 #include "engine/config/load.h"
@@ -41,7 +42,7 @@ struct Job {
   bool uses_gpus = false;
   int seconds_to_save = 0;
   bool reads_images = false;
-  std::string data, validation, checkpoints;  // paths; empty: none
+  std::string data, validation, weights, checkpoints;  // paths; empty: none
   bool tunes = false;
   std::vector<std::string> program;  // trivet train CONFIG ..., or trivet tune CONFIG ...
 };
@@ -137,6 +138,7 @@ Job job_of(const JobFileRequest& file, const LaunchRequest& request, const std::
           .reads_images = config.model.type == model::Type::Sequential,
           .data = config.data.train,
           .validation = config.data.validation,
+          .weights = config.model_from,
           .checkpoints = config.checkpoint.directory,
           .program = request.program};
   job.program[0] = "trivet";
@@ -147,6 +149,29 @@ Job job_of(const JobFileRequest& file, const LaunchRequest& request, const std::
     resume_if_it_saves(job, command->others);
   }
   return job;
+}
+
+// Where pods see the claim of --volume, and start.
+constexpr const char* kFolderOfPods = "/work";
+
+bool is_outside_volume(const std::string& path) {
+  const fs::path seen = (fs::path(kFolderOfPods) / path).lexically_normal();
+  return !path.empty() && !(seen.string() + "/").starts_with(std::string(kFolderOfPods) + "/");
+}
+
+// They may be in the image, but what is saved there is gone with the pod.
+void warn_of_paths_outside_volume(const Job& job) {
+  const std::vector<std::pair<const char*, std::string>> paths{{"the config", job.config},
+                                                               {"data.train", job.data},
+                                                               {"data.validation", job.validation},
+                                                               {"model.from", job.weights},
+                                                               {"checkpoint.directory", job.checkpoints}};
+  for (const auto& [key, path] : paths)
+    if (is_outside_volume(path))
+      Log().warning(
+          fmt::format("--emit kubernetes: {}: {} is not in the claim of --volume, which pods see as {} and start in; "
+                      "give a path in it, relative to that folder",
+                      key, path, kFolderOfPods));
 }
 
 std::string count_of(size_t count, const std::string& what) {
@@ -244,14 +269,14 @@ spec:
       containers:
       - name: trivet
         image: {image}
-        workingDir: /work
+        workingDir: {folder}
         command: {command}
         env:
         - name: HOST_OF_JOB
           valueFrom: {{fieldRef: {{fieldPath: "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}}}
         - {{name: TRIVET_SECRET_FILE, value: /etc/trivet/secret}}
 {resources}        volumeMounts:
-        - {{name: work, mountPath: /work}}
+        - {{name: work, mountPath: {folder}}}
         - {{name: secret, mountPath: /etc/trivet, readOnly: true}}
         - {{name: memory, mountPath: /dev/shm}}
       volumes:
@@ -281,6 +306,7 @@ std::vector<std::string> command_of_pod(const Job& job) {
 
 std::string kubernetes(const JobFileRequest& file, const Job& job) {
   using fmt::arg;
+  warn_of_paths_outside_volume(job);
   std::vector<int> codes;
   for (const ExitCode code : kWouldFailAgain) codes.push_back(static_cast<int>(code));
   std::string limit, resources;
@@ -292,7 +318,7 @@ std::string kubernetes(const JobFileRequest& file, const Job& job) {
                      arg("codes", fmt::join(codes, ", ")), arg("limit", limit),
                      arg("seconds", job.seconds_to_save + kMoreSecondsToEnd), arg("image", yaml(file.image)),
                      arg("command", nlohmann::json(command_of_pod(job)).dump()), arg("resources", resources),
-                     arg("volume", yaml(file.volume)));
+                     arg("folder", kFolderOfPods), arg("volume", yaml(file.volume)));
 }
 
 // The variable by which Azure's ways to start ranks tell those of a host apart; TensorFlow's starts one on each host.

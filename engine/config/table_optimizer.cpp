@@ -40,14 +40,29 @@ std::string get_betas(const Config& config) {
   return fmt::format("[{}, {}]", number_json(config.optimizer.beta1), number_json(config.optimizer.beta2));
 }
 
+// Muon's two rates are also given as multiples of it.
+bool replaces_rate(const Config& config) {
+  const SchedulerConfig& s = config.scheduler;
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.muon_lr > 0 || optimizer.adam_lr > 0) return false;
+  if (s.type == SchedulerType::LRRangeTest || s.type == SchedulerType::OneCycle) return true;
+  const bool warms_up = s.type == SchedulerType::WarmupLR || s.type == SchedulerType::WarmupDecayLR;
+  return warms_up && s.warmup_max_lr > 0 && s.warmup_max_lr != optimizer.lr;
+}
+
 void add_parameters(KeyTable& table) {
   using O = OptimizerConfig;
   Section<O> params(table, "optimizer.params", [](Config& c) -> O& { return c.optimizer; });
   const std::string type = "optimizer.type";
-  params.key("lr", &O::lr, "learning rate").at_least(0).default_note("Adagrad: 0.01").takes_auto([](Config& c) {
-    c.optimizer.lr = 5e-5;
-    return "0.00005" + default_of_trainer("--learning_rate");
-  });
+  params.key("lr", &O::lr, "learning rate")
+      .at_least(0)
+      .default_note("Adagrad: 0.01")
+      .takes_auto([](Config& c) {
+        c.optimizer.lr = 5e-5;
+        return "0.00005" + default_of_trainer("--learning_rate");
+      })
+      .active_when("the scheduler has no rates of its own in its place (scheduler.params.warmup_max_lr, OneCycle, LRRangeTest)",
+                   [](const Config& c) { return !replaces_rate(c); });
   params.custom("betas", KeyType::List, "decay rates of the first and second moments", set_betas, get_betas)
       .only_for(type, {"Adam", "AdamW", "Lion", "Lamb", "Muon"});
   params.key("eps", &O::epsilon, "added to the denominator")

@@ -94,7 +94,7 @@ std::vector<std::string> others_like_weights(FileSystem& files, const std::strin
     return name.ends_with(".safetensors") || name.ends_with(".bin") || name.ends_with(".pth");
   });
   what += shards           ? "; restore the index that belongs to the shards, such as model.safetensors.index.json"
-          : others.empty() ? "; put the weights there"
+          : others.empty() ? "; put the weights there (`trivet plan` and `trivet estimate` need none)"
           : are_readable   ? "; if these are its weights, give them one of these names"
                            : ", which is not read; write the model with save_pretrained of transformers, which makes "
                              "model.safetensors";

@@ -165,6 +165,14 @@ PretrainedModel::PretrainedModel(foreign::ModelSource source)
   check_shapes();
 }
 
+PretrainedModel PretrainedModel::described_alone(FileSystem& files, const std::string& config_path) {
+  PretrainedModel model;
+  model.source_.config = read_text(files, config_path, kConfigLimitBytes);
+  model.source_.config_path = config_path;
+  model.described_ = describe_model(model.source_.config, config_path);
+  return model;
+}
+
 std::string PretrainedModel::kind() const {
   const std::string type(architecture().model_type);
   return source_.format.empty() ? type : fmt::format("{}, {}", type, source_.format);

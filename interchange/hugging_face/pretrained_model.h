@@ -28,6 +28,8 @@ class PretrainedModel {
  public:
   PretrainedModel(FileSystem& files, const std::string& path) : PretrainedModel(open_model(files, path)) {}
   explicit PretrainedModel(foreign::ModelSource source);
+  // What a config.json alone describes, for plans: it has no weights().
+  static PretrainedModel described_alone(FileSystem& files, const std::string& config_path);
 
   const Architecture& architecture() const { return *described_.architecture; }
   const Config& config() const { return described_.config; }
@@ -40,6 +42,7 @@ class PretrainedModel {
   const std::vector<std::string>& notes() const { return described_.notes; }
 
  private:
+  PretrainedModel() = default;
   void check_shapes() const;
   void check_all_used(const checkpoint::MappedSource::Table& table);
   void settle_tied_head(checkpoint::MappedSource::Table& table);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 
@@ -118,7 +119,7 @@ class EventfulClock final : public Clock {
 
 // The job that a restart replaces may still be dying.
 TEST_F(CheckpointStoreTest, TheLockOfAJobThatEndsInTimeIsWaitedFor) {
-  auto first = std::make_optional(make_store("run-1"));
+  std::unique_ptr<CheckpointStore> first(new CheckpointStore(make_store("run-1")));
   first->acquire({});
   const EventfulClock clock(milliseconds(1900), [&] { first.reset(); });
   CheckpointStore second(real_file_system(), {.directory = directory_.path(),

@@ -436,6 +436,22 @@ TEST_F(Exchange, AFolderGivesSamplesOfAtMost1024Positions) {
   EXPECT_THAT(folder.run("bench step config.json --set model.from=long --profile none").errors, HasSubstr(line));
 }
 
+// Weights of 140 GB are on the cluster, or not published.
+TEST_F(Exchange, AConfigOfHuggingFaceAloneIsPlanned) {
+  std::filesystem::create_directory(folder.at("described"));
+  std::filesystem::copy(kGolden + "llama/config.json", folder.at("described/config.json"));
+  const auto without_name = [](std::string text) {
+    for (const std::string name : {kGolden + "llama", std::string("described/config.json"), std::string("described")})
+      for (size_t at = text.find(name); at != std::string::npos; at = text.find(name)) text.erase(at, name.size());
+    return text;
+  };
+  for (const std::string command : {"plan config.json --set data.train=text.txt --init-from ", "estimate --init-from "})
+    for (const char* alone : {"described", "described/config.json"})
+      EXPECT_EQ(without_name(run(command + alone).text), without_name(run(command + kGolden + "llama").text))
+          << command << alone;
+  EXPECT_THAT(refused("train config.json --init-from described"), HasSubstr("put the weights there"));
+}
+
 TEST_F(Exchange, ConversationsAreWrittenByTheTokensOfAFoldersOwnTemplate) {
   write_padded_model(folder, "chat", 7);
   EXPECT_THAT(refused("generate chat --chat --prompt a --tokens 1"),

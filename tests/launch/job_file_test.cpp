@@ -52,6 +52,14 @@ TEST_F(JobFile, EqualsTheGoldenFile) {
   EXPECT_EQ(emit("mpi" + two_hosts), golden("mpi.sh"));
 }
 
+TEST_F(JobFile, OfKubernetesTellsOfPathsThatItsPodsDoNotSee) {
+  const std::string flags = "kubernetes --num_gpus 2 --image i --volume v", set = "'GPT (2).json' --set ";
+  for (const char* seen : {"data.train=a/../b.txt", "checkpoint.directory=/work/c"})
+    EXPECT_THAT(emit(flags, set + seen), Not(HasSubstr("is not in the claim"))) << seen;
+  for (const char* unseen : {"data.train=/shared/a.tokens", "checkpoint.directory=../c", "checkpoint.directory=/workspace"})
+    EXPECT_THAT(emit(flags, set + unseen), HasSubstr("is not in the claim of --volume, which pods see as /work")) << unseen;
+}
+
 TEST_F(JobFile, OfOneHostNeedsNoPlaceToMeet) {
   EXPECT_EQ(emit("torchrun --num_gpus 2"),
             "#!/bin/bash\n# GPT (2).json: 1 host with 2 ranks each.\n# Start it on that host.\nexec torchrun --no-python "
