@@ -321,16 +321,16 @@ void Engine::read_pieces(const checkpoint::TensorSource& source, std::span<const
   on_host.write_back(wanted);
 }
 
-void Engine::save(const std::string& directory) {
+void Engine::save(const std::string& directory, const std::string& tokenizer) {
   audit_weights();
   const auto ranks = comm::over_group(*checkpoint_group_);
   checkpoint::CheckpointStore store(real_file_system(), {.directory = directory, .run_id = "engine"});
   const HostPieces on_host(*backend_, pieces_to_save());
-  store.save({.step = progress().steps,
-              .pieces = on_host.pieces(),
-              .state = to_text(state()),
-              .config = explain_as_json(plan_.config)},
-             ranks);
+  checkpoint::RunState now = state();
+  now.tokenizer = tokenizer;
+  store.save(
+      {.step = progress().steps, .pieces = on_host.pieces(), .state = to_text(now), .config = explain_as_json(plan_.config)},
+      ranks);
 }
 
 bool Engine::load(const std::string& directory) {

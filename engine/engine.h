@@ -109,9 +109,11 @@ class Engine {
   kernels::Kernels& kernels() { return observed_kernels_ ? *observed_kernels_ : backend_->kernels(); }
   zero::Parameters& parameters() { return worker_->parameters(); }
 
-  // save() saves everything synchronously. load() reads the newest valid checkpoint, whatever layout wrote it, and returns
-  // false if there is none. Trainers that save while they train use checkpoint::AsyncSaver with the functions below.
-  void save(const std::string& directory);
+  // save() saves everything synchronously. `tokenizer`: the text of the one that the model's tokens are of
+  // (data::Tokenizer::to_text), for programs that generate, evaluate or export; empty: those must be given it. load() reads the
+  // newest valid checkpoint, whatever layout wrote it, and returns false if there is none. Trainers that save while they train
+  // use checkpoint::AsyncSaver with the functions below.
+  void save(const std::string& directory, const std::string& tokenizer = "");
   bool load(const std::string& directory);
 
   // Compares the weights that several ranks hold (engine/weight_audit.h); all ranks call it together. Steps do this every
