@@ -48,14 +48,14 @@ nlohmann::ordered_json json_of(const Candidate& candidate, const Cluster& cluste
   return json;
 }
 
-// "--set parallel.tensor=8 --set ...", wrapped into lines.
+// "--set parallel.tensor=8 --set ...", wrapped into lines as a shell takes them.
 std::string flags(const ConfigKeys& config) {
-  constexpr size_t kMost = 120;
+  constexpr size_t kMost = 118;
   std::string text, line = " ";
   for (const auto& [key, value] : config) {
     const bool quoted = value.front() == '"';
     const std::string flag = fmt::format(" --set {}={}", key, quoted ? value.substr(1, value.size() - 2) : value);
-    if (line.size() + flag.size() > kMost) text += line + "\n", line = " ";
+    if (line.size() + flag.size() > kMost) text += line + " \\\n", line = " ";
     line += flag;
   }
   return text + line + "\n";

@@ -16,6 +16,7 @@
 #include "core/bounded_file.h"
 #include "core/bounded_json.h"
 #include "core/error.h"
+#include "core/memory.h"
 #include "core/printable.h"
 #include "report/monitor/jsonl.h"
 #include "report/run_files.h"
@@ -268,6 +269,14 @@ monitor::ShownPredictions parse_predictions(std::string_view text, const std::st
   return predictions;
 }
 
+// In the order in which a finished run has them, so that each has one colour. The object's own order is lost.
+void order_by_category(std::vector<NamedValue>& memory) {
+  const auto& table = EnumNames<MemoryCategory>::table;
+  std::ranges::stable_sort(memory, {}, [&](const NamedValue& one) {
+    return std::ranges::find(table, one.name, [](const auto& row) { return row.first; }) - table.begin();
+  });
+}
+
 PlanFigures parse_plan_figures(std::string_view text, const std::string& source) {
   PlanFigures figures;
   with_json(text, source, [&](const Json& json) {
@@ -277,6 +286,7 @@ PlanFigures parse_plan_figures(std::string_view text, const std::string& source)
     if (json.contains("train_batch_size")) figures.samples_per_step = count_of(json.at("train_batch_size"));
     figures.flops_per_step = amount_of(json.at("model_flops_per_step"));
     figures.memory = amounts_of(json.at("memory_bytes"));
+    order_by_category(figures.memory);
     if (json.contains("communication_bytes")) figures.communication = amounts_of(json.at("communication_bytes"));
   });
   return figures;

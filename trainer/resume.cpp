@@ -70,11 +70,11 @@ void check_same_data(const Run& run, const checkpoint::LoadedStep& step) {
 void check_same_tokenizer(const Run& run, const checkpoint::LoadedStep& step) {
   const auto tokenizer = run.data->tokenizer();
   if (!tokenizer || !tokenizer_of(step) || data::encode_alike(step.run_state().tokenizer, tokenizer->to_text())) return;
-  throw DataError(
-      ExitCode::DataChanged,
-      fmt::format("{}: its tokenizer is not the one that {} was trained with; restore the file or start over without "
-                  "--resume",
-                  run.config.data.train_name(), step.directory()));
+  const std::string& named = run.config.vocabulary.tokenizer_file;
+  throw DataError(ExitCode::DataChanged,
+                  fmt::format("{}: its tokenizer is not the one that {} was trained with; {} or start over without --resume",
+                              named.empty() ? run.config.data.train_name() : printable(named), step.directory(),
+                              run.config.model_from.empty() ? "restore the file" : "name the model that the run began with"));
 }
 
 // Otherwise the run would continue at another place of an epoch.

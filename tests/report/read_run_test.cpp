@@ -377,6 +377,16 @@ TEST(ReadRun, ALineThatIsSomethingElseIsNamed) {
             "m.jsonl:1: the line has more than 1048576 bytes" + advice);
 }
 
+// A category has one colour on the page of a run that goes on and of one that has ended.
+TEST(ReadRun, MemoryOfAPlanHasTheOrderOfAFinishedRun) {
+  const PlanFigures figures = parse_plan_figures(R"({"mesh": {"data": 1}, "model_flops_per_step": 1, "memory_bytes":
+      {"parameters": 1, "gradients": 2, "optimizer": 3, "activations": 4, "buffers": 5, "total": 15}})",
+                                                 "plan.json");
+  std::string order;
+  for (const NamedValue& one : figures.memory) order += one.name + " ";
+  EXPECT_EQ(order, "parameters gradients optimizer activations buffers ");
+}
+
 TEST(ReadRun, APlanOfSomethingElseIsRefused) {
   EXPECT_THAT(error_of([] { parse_plan_figures("{\"mesh\": 3}", "plan.json"); }), HasSubstr("plan.json: "));
   EXPECT_THAT(error_of([] { parse_plan_figures(R"({"mesh": {"data": -3}})", "plan.json"); }),
