@@ -16,8 +16,8 @@
 namespace trivet::embed {
 namespace {
 
-// What buffers can need at most, for each element: a whole copy of the weights and, in layout mode, integer sums and a float32
-// contribution, each staged once more by a collective. Only addresses are reserved (embed/reserved_memory.h).
+// The bytes that buffers need at most, per element: a copy of the weights and, in layout mode, integer sums and a
+// float32 contribution, each also staged by a collective. Only addresses are reserved (embed/reserved_memory.h).
 constexpr int64_t kReservedPerElement = 48, kReservedAtLeast = int64_t{64} << 20;
 
 std::vector<int> ranks_of(const comm::World& world) {

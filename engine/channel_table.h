@@ -40,7 +40,7 @@ namespace trivet {
 struct Config;
 
 enum class Purpose : uint8_t {
-  Control,       // loss, norm, and what is said once a step
+  Control,       // loss, norm, and numbers that are reported once a step
   Data,          // what the optimizer needs of the other ranks that share a parameter's shards
   Gather,        // whole weights from shards
   Reduce,        // gradients
@@ -56,7 +56,7 @@ enum class Purpose : uint8_t {
   Tied           // gradients and values of a weight that two stages share
 };
 
-// Which of the ranks along the axes of a channel are in one group.
+// The ranks, among those along the axes of a channel, that form one group.
 enum class Members : uint8_t {
   All,
   Run,        // a run of ranks (runs_of)

@@ -26,8 +26,8 @@
 
 namespace trivet {
 
-// What to do if gradients are not finite again and again, with the config's keys: "lower optimizer.params.lr or
-// gradient_clipping". `updates`: how many steps were not skipped; before the first, no learning rate is at fault.
+// Advises, with the config's keys, what to do if gradients are not finite again and again: "lower optimizer.params.lr
+// or gradient_clipping". `updates`: how many steps were not skipped; before the first, no learning rate is at fault.
 std::string cure_of_overflows(const Config& config, int64_t updates);
 
 class Divergence {

@@ -52,7 +52,7 @@ struct EngineOptions {
   std::function<void()> memory_taken;
 };
 
-// How far a run has come. A checkpoint keeps it together with the weights and optimizer states.
+// The progress of a run. A checkpoint keeps it together with the weights and optimizer states.
 struct Progress {
   int64_t steps = 0;             // done, including skipped ones; also the number of the next step and the data cursor
   int64_t updates = 0;           // steps not skipped; the optimizer and the learning-rate schedule count these
@@ -80,7 +80,7 @@ class Engine {
   using MicrobatchSource = std::function<Microbatch(int64_t step, int64_t number)>;
   void set_microbatch_source(MicrobatchSource source) { microbatch_source_ = std::move(source); }
 
-  // Of the last step that had targets; it may have been skipped. 0 if there was none.
+  // Returns the loss of the last step that had targets; it may have been skipped. 0 if there was none.
   double last_loss() const { return last_loss_; }
   // Repeats the last step of this engine on the same microbatches, with the current weights, and returns the first tensor on
   // this rank that is not finite. Changes nothing that a step does not overwrite. An empty result means that each microbatch

@@ -15,7 +15,7 @@ namespace trivet {
 
 struct Config;
 
-// What makes the places of a run; all of it must outlive them.
+// The objects that make the places of a run; all of them must outlive the places.
 struct OffloadOptions {
   const RankPlan& planned;
   int world_rank = 0;  // names the files

@@ -1,5 +1,5 @@
-// What an optimizer has kept (moments, momenta, sums) means something only to its own kind: Muon would read AdamW's moments as
-// momenta of matrices, and SGD would leave them unread. So a run does not continue with the states of another optimizer.
+// States of an optimizer (moments, momenta, sums) suit only its own kind: Muon would read AdamW's moments as momenta of
+// matrices, and SGD would leave them unread. So a run does not continue with the states of another optimizer.
 #pragma once
 
 #include "engine/config/config.h"

@@ -207,7 +207,7 @@ struct ReleaseCost {
   int64_t gather_bytes = 0, whole_bytes = 0;
 };
 
-// What a rank sends to gather a block: from its shards, or from the second copy.
+// Bytes that a rank sends to gather a block: from its shards, or from the second copy.
 struct GatherBytes {
   int64_t from_shards = 0, from_second_copy = 0;
 };

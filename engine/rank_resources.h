@@ -36,7 +36,7 @@ struct RankResources {
 
 // The options of zero_optimization that bound collectives.
 zero::CollectiveOptions collective_options(const ZeroConfig& zero);
-// How pieces of offloaded tensors are staged.
+// Returns how pieces of offloaded tensors are staged.
 zero::StagingOptions staging_options(const Config& config);
 
 }  // namespace trivet

@@ -42,7 +42,7 @@ struct StepResult {
 };
 StepResult result_of(const StepLoss& loss, const StepOutcome& outcome = {});
 
-// What looks at a step while its program runs.
+// The observers of a step while its program runs.
 struct ProgramWatch {
   NotFiniteSearch* search = nullptr;      // null: none
   std::optional<int> audited_microbatch;  // digests gradients, and those of this microbatch of the rank by themselves
@@ -98,8 +98,8 @@ class Worker {
   const Programs& programs_;
   const SampleSpec& sample_;
   ResolvedBatch batch_;
-  // What is summed are gradients of each microbatch's losses, divided by this: its targets, counting or not. How many count is
-  // known only after the program; the optimizer makes gradients of the mean over them from both numbers.
+  // The number of targets of a microbatch, counting or not, by which the gradients of its losses are divided. How many
+  // count is known only after the program; the optimizer makes gradients of the mean over them from both numbers.
   double gradient_divisor_;
   const RankResources resources_;
   std::array<std::optional<comm::RankAxis>, kAxes> layer_axes_;

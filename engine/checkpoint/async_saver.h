@@ -34,7 +34,7 @@ struct Staging {
   static void copy_in_host_memory(ConstTensorView from, TensorView to);
 };
 
-// What a failed write means to the run: it goes on and saves again later, or it ends with this save.
+// The consequence of a failed write for the run: it goes on and saves again later, or it ends with this save.
 enum class OnFailure : uint8_t { Continue, End };
 
 class AsyncSaver {

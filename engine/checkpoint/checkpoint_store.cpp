@@ -101,7 +101,7 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
     kept_.apply_agreed_retention(request.step, ranks);
 }
 
-// What is saved must be loadable; anything else is a bug in the caller.
+// Checks that the request can be loaded later; a request that cannot is a bug in the caller.
 CheckpointStore::Described CheckpointStore::describe(const SaveRequest& request) {
   try {
     check_config(request.config, "what is to be saved");

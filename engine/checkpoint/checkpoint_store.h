@@ -64,7 +64,7 @@ class CheckpointStore {
   void set_lineage(const Lineage& lineage) { lineage_ = lineage; }
   // The same; without steps that were found, the origin is this start's run.
   Lineage named_lineage() const;
-  // What this store's files are, for what is remembered there (lineage.h).
+  // Returns this store's directory, where lineage.h remembers runs and disks.
   StoreDirectory& place() { return directory_; }
   // The job has gone on from this step, which is not in this directory. The next save sets those with a greater number aside:
   // they are of an earlier start, or damaged.

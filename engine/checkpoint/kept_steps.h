@@ -1,4 +1,4 @@
-// Which steps of a directory on disk stay, and which ones its files `latest` and `best` name.
+// Decides which steps of a directory on disk stay, and which ones its files `latest` and `best` name.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ struct StoredFile {
   uint64_t xxh3 = 0;  // hash of the complete file
 };
 
-// What a host was given of a step, if each host has a directory of its own (checkpoint.replicas).
+// The files of a step that a host was given, if each host has a directory of its own (checkpoint.replicas).
 struct HostFiles {
   std::string host;
   std::vector<std::string> files;

@@ -53,7 +53,7 @@ class Fields {
     if (!value.is_string() || value.get<std::string>().empty()) refuse(name, value, "a string that is not empty");
     return value.get<std::string>();
   }
-  // Of a file in some folder.
+  // Reads the name of a file in some folder.
   std::string file_name(const char* name) const {
     std::string file = text(name);
     if (file.starts_with(".") || file.find('/') != std::string::npos)

@@ -13,7 +13,7 @@
 
 namespace trivet {
 
-// What a checkpoint keeps of a LossScale (engine/optimizer/loss_scale.h).
+// The part of a LossScale (engine/optimizer/loss_scale.h) that a checkpoint keeps.
 struct LossScaleState {
   double scale = 1;
   int64_t clean_steps = 0;  // since the last overflow
@@ -21,7 +21,7 @@ struct LossScaleState {
   bool operator==(const LossScaleState&) const = default;
 };
 
-// What a checkpoint keeps of the evaluations of a run that chooses its best step or ends early.
+// The record of evaluations that a checkpoint keeps if the run chooses its best step or ends early.
 struct EvaluationState {
   int64_t step = 0;                 // the last step that was evaluated; 0: none
   int64_t best_step = 0;            // the step with the lowest loss so far; 0: none
@@ -30,7 +30,7 @@ struct EvaluationState {
   bool operator==(const EvaluationState&) const = default;
 };
 
-// What a checkpoint keeps of a file of data that grows (data/growing_data.h).
+// The record that a checkpoint keeps of a file of data that grows (data/growing_data.h).
 struct DataFileState {
   int64_t first_epoch = 0;  // that reads it, counted from 0
   std::string name;         // in the folder data.train

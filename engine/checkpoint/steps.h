@@ -28,9 +28,9 @@ struct StepDirectory {
 std::vector<StepDirectory> list_steps(FileSystem& files, const std::string& directory);
 // The same for callers that will read a step: throws CheckpointError (CheckpointCorrupt) if the directory cannot be listed.
 std::vector<StepDirectory> readable_steps(FileSystem& files, const std::string& directory);
-// Opens the newest step whose manifest, sizes and headers are valid, without reading its data. For one process that only reads.
-// What is wrong with newer steps, which are passed over, is added to `passed_over` for the caller to tell; null: nobody would
-// read it.
+// Opens the newest step whose manifest, sizes and headers are valid, without reading its data. For one process that
+// only reads. Adds to `passed_over`, unless it is null, what is wrong with newer steps, which are skipped; the caller
+// reports it.
 LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFiles which = StepFiles::All,
                        std::vector<std::string>* passed_over = nullptr);
 

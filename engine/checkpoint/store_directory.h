@@ -32,7 +32,7 @@ struct CheckpointStoreOptions {
   std::string section = "checkpoint";  // of the config, for messages
   Medium medium = Medium::Disk;
   int64_t keep = 0;  // on disk: clean steps that retention keeps (retention.h); 0: all
-  // How long acquire() waits for another job to leave the directory: a killed job may take seconds to end.
+  // The time that acquire() waits for another job to leave the directory: a killed job may take seconds to end.
   std::chrono::milliseconds lock_patience{0};
   // Above 0: every host has a directory of its own and keeps a copy of the files of that many hosts before it. Any
   // that many hosts next to each other can be lost.
@@ -46,7 +46,7 @@ struct CheckpointStoreOptions {
   const Clock* clock = &system_clock();
 };
 
-// What a step is written under, and what one is renamed to before it is removed; then the names of files.
+// Prefixes for a step that is being written, and for one that is about to be removed; then the names of files.
 inline constexpr std::string_view kTemporary = ".tmp-", kTrash = ".trash-";
 inline constexpr const char *kLock = ".lock", *kDisk = ".disk";
 inline constexpr std::chrono::milliseconds kLockInterval{50};  // between two looks at what another host or job does

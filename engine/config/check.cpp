@@ -133,7 +133,7 @@ void check_precision(const Config& config) {
   check_param_dtype(config);
 }
 
-// What a rank adds to a running average is no gradient.
+// Checks gradient_allreduce_op "sum". It does not suit batch_norm, whose running averages are no gradients.
 void check_gradient_sum(const Config& config) {
   if (!config::sums_gradients(config)) return;
   const auto refuse_with = [&](const std::string& what) {

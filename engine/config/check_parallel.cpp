@@ -96,7 +96,7 @@ void check_rank_order(const Config& config) {
   check(Axis::Tensor, config.parallel.tensor);
 }
 
-// How many ranks there are is known only to the plan (engine/sharing.h).
+// Checks only how the two sizes fit each other; the number of ranks is known only to the plan (engine/sharing.h).
 void check_shard_sizes(const Config& config) {
   const int64_t shards = config.zero.mics_shard_size, secondary = config.zero.zero_hpz_partition_size;
   if (config.zero.stage == 3 && shards > 0 && shards % secondary != 0)

@@ -25,7 +25,7 @@ std::vector<int64_t> steps_of_new_difficulty(const CurriculumConfig& curriculum)
 
 // The samples of a step, counted from 0: the model's, cut to the difficulty of the step if there is a curriculum.
 SampleSpec sample_of_step(const CurriculumConfig& curriculum, const SampleSpec& sample, int64_t step);
-// Those of the longest step.
+// Returns the shapes of the samples of the longest step.
 SampleSpec longest_sample(const CurriculumConfig& curriculum, const SampleSpec& sample);
 
 // For steps that are only timed: all of them are the longest.

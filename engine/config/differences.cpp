@@ -268,7 +268,7 @@ constexpr std::array<Difference, 17> kDifferences{{
     {Importance::Reports, of_reports},
 }};
 
-// A file without a single key of DeepSpeed has nothing that DeepSpeed would do otherwise.
+// Checks whether the file has a key of DeepSpeed; without any, DeepSpeed could not treat the file differently.
 bool has_key_of_deepspeed(const Config& config) {
   return std::any_of(config.given.begin(), config.given.end(), [](const GivenKey& given) {
     const KeyEntry* entry = key_table().find(given.path);

@@ -78,7 +78,7 @@ bool has_type(const KeyEntry& entry, const JsonNode& value) {
   return false;
 }
 
-// What is wrong with the value; empty if nothing is.
+// Describes what is wrong with the value; empty if nothing is.
 std::string problem(const KeyEntry& entry, const JsonNode& value) {
   if (value.kind == JsonKind::Null && entry.nullable) return "";
   const bool is_default = same_value(value, read_json(entry.default_json, entry.path));

@@ -27,7 +27,7 @@ enum class Effect {
   NotImplemented,  // a key of DeepSpeed for which only the default is accepted
 };
 
-// What DeepSpeed does with the key.
+// The effect of the key in DeepSpeed.
 enum class Origin {
   Same,       // the same
   Different,  // something else; `difference` says what
@@ -74,8 +74,8 @@ struct KeyEntry {
   std::function<bool(const Config&)> active;  // false: has no effect in this run, because `active_when` does not hold
   std::string active_when;
 
-  // What "auto" means. Empty: the default, as in DeepSpeed, which drops such keys. Otherwise it sets the value that Hugging
-  // Face's Trainer would fill in, and returns a text for the user: "0.00005, the default of ...". Not for keys of Trivet.
+  // Applies "auto". Empty: the default, as in DeepSpeed, which drops such keys. Otherwise sets the value that Hugging
+  // Face's Trainer would, and returns a text for the user: "0.00005, the default of ...". Not for keys of Trivet.
   std::function<std::string(Config&)> take_auto;
   std::string auto_refused;  // why "auto" is refused although the key is DeepSpeed's
 
@@ -129,7 +129,7 @@ class KeyTable {
   const std::map<std::string, std::string>& other_names() const { return names_; }
   std::string canonical(const std::string& path) const;
 
-  // What to say of an unknown name in this section, if it is not a misspelt one.
+  // Sets the advice for an unknown name in this section that is not a misspelt one.
   void advise(const std::string& section, const std::string& advice) { advice_.emplace(section, advice); }
   std::string advice_on(const std::string& section) const;
 

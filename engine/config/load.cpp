@@ -147,7 +147,7 @@ Config config_of(const Document& document, const std::string& source) {
   return config;
 }
 
-// What is checked in addition to the contradictions between keys.
+// The checks that come in addition to those for contradictions between keys.
 using Checks = std::vector<std::function<void(const Config&)>>;
 
 // Goes on after a mistake, so that all of them are reported together.
@@ -205,7 +205,7 @@ void check_written_values(const Config& config) {
   if (!config.data.is_given()) refuse_written("data.train", "\"\"", "name the data to train on (docs/data.md)");
 }
 
-// How many tokens the other vocabularies have, only their files say.
+// Checks the rows of a vocabulary of bytes; the sizes of other vocabularies are known only from their files.
 void check_rows_of_bytes(const Config& config) {
   if (model::family_of(config.model.type).reads_images) return;
   if (config.vocabulary.kind == VocabularyKind::Bytes) vocabulary_rows(config, kTokensOfBytes);
@@ -220,7 +220,7 @@ void check_profiled_step(const Config& config) {
                        steps - 1));
 }
 
-// What ranks add to running averages is summed with gradients, so they must fit what becomes of those.
+// Checks batch_norm: its running averages are summed with gradients, so they must fit what becomes of those.
 void check_running_averages(const Config& config) {
   const std::vector<std::string>& network = config.model.network;
   const auto is_batch_norm = [](const std::string& layer) { return layer.starts_with("batch_norm"); };

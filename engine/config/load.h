@@ -20,7 +20,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
 Config parse_config(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides = {},
                     const std::vector<std::string>& defaults = {});
 
-// What load_config reads from `path`. Throws ConfigError if it cannot be read, or is too long for a config.
+// Reads the text of a config from `path`. Throws ConfigError if it cannot be read, or is too long for a config.
 std::string read_config_text(const std::string& path);
 // The value of model.from in this text with these overrides; empty: it is not given. Throws ConfigError if the text is not
 // JSON. Such a config is complete only with the keys of that model (trainer/load_with_model.h); without them, load_config

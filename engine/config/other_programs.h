@@ -11,14 +11,14 @@ namespace trivet::config {
 
 // The path of the key that is meant by a name of another program: "gradient_clipping" for "max_grad_norm". Empty: not known.
 std::string key_meant_by(const std::string& name);
-// What the value of that key is, if it is not what the name of the other program says: "steps, not a share of the run".
+// Describes how the value of that key differs from what the other name suggests: "steps, not a share of the run".
 std::string difference_in_meaning(const std::string& name);
 
 // A name in lower case, with "_" for "-".
 std::string lower_words(const std::string& name);
 
-// How a key in a section is written at the top level by mistake: "fp16_enabled" for fp16.enabled, "optimizer_lr" and
-// "optimizer_params_lr" for optimizer.params.lr. None for a key that has no section.
+// Returns names that users write at the top level by mistake for a key in a section: "fp16_enabled" for fp16.enabled,
+// "optimizer_lr" and "optimizer_params_lr" for optimizer.params.lr. None for a key that has no section.
 std::vector<std::string> paths_with_underscores(const std::string& path);
 
 // Whether the words of a name hold those of another one in a row: "my_optimizer" has those of "optimizer".
@@ -34,14 +34,14 @@ bool changes_weights(const std::string& path);
 // Whether a top-level name belongs to a program that trains or starts ranks, such as "num_processes", and changes no weight.
 bool is_setting_of_a_program(const std::string& name);
 
-// What a section stands for that would train in another number format or with other parallelism, and what to do instead.
-// Empty: not known.
+// Returns what a section that would train in another number format or with other parallelism stands for, and what to do
+// instead. Empty: not known.
 std::string advice_on_other_section(const std::string& name);
 
-// What to do with a key of this section that other programs have for the number of data-parallel ranks. Empty: it is none.
+// Advises on a key of this section that holds the number of data-parallel ranks in other programs. Empty: it is none.
 std::string advice_on_data_axis(const std::string& section, const std::string& name);
 
-// What to do with a key of this section that names the number format of the model: "dtype". Empty: it is none.
+// Advises on a key of this section that names the number format of the model: "dtype". Empty: it is none.
 std::string advice_on_dtype(const std::string& section, const std::string& name);
 
 // Why this is no config, although it is JSON, and what to do: arguments of Hugging Face's Trainer, a config of Accelerate, or a

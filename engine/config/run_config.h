@@ -86,7 +86,7 @@ struct CommunicationConfig {
   double progress_seconds = 600;        // until a rank that is alive but does not enter an operation ends the job
 };
 
-// Of csv_monitor and of tensorboard.
+// The settings of csv_monitor and of tensorboard.
 struct MonitorConfig {
   bool enabled = false;
   std::string output_path;
@@ -104,7 +104,7 @@ struct TimelineConfig {
   std::string directory = "timeline";
 };
 
-// What the operations of one step cost, block by block (engine/timeline/work_profile.h).
+// The report on the cost of one step's operations, block by block (engine/timeline/work_profile.h).
 struct FlopsProfilerConfig {
   bool enabled = false;
   int64_t profile_step = 1;   // steps before the one that is profiled

@@ -38,8 +38,8 @@ class OptimizerStep {
   void run(const StepSettings& settings);
 
  private:
-  // What one update covers of a visited range: adjacent elements, of one parameter or of several with the same decay and
-  // update.
+  // The part of a visited range that one update covers: adjacent elements, of one parameter or of several with the same
+  // decay and update.
   struct Segment {
     const zero::FlatParameter* parameter = nullptr;  // the first
     int64_t first = 0, count = 0;                    // within the range

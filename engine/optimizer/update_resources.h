@@ -1,4 +1,4 @@
-// What updates need of a rank: kernels and memory, places for what is offloaded, and the ranks that they sum over.
+// Parts of a rank that updates need: kernels, memory, places for what is offloaded, and ranks to sum over.
 #pragma once
 
 #include <array>

@@ -4,7 +4,7 @@
 //   OptimizerStep   visits all that the rank owns:   update, update, run_pending | update, update, run_pending | ...
 //                   when everything was visited:     finish
 //
-// Which states an optimizer has is said in engine/config/optimizer_traits.cpp, for code that only needs to know that.
+// For code that only needs to know which states an optimizer has, engine/config/optimizer_traits.cpp lists them.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace trivet {
 
-// What rules are made from; all of it outlives them.
+// The parts that rules are made from; all of them outlive the rules.
 struct RuleContext {
   const OptimizerConfig& config;
   const OwnedParameters& owned;

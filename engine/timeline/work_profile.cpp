@@ -124,7 +124,7 @@ double percent(double part, double whole) { return whole > 0 ? 100 * part / whol
 
 constexpr const char* kProfileRow = "{:<28} {:>10} {:>6} {:>10} {:>6} {:>11} {:>6} {:>15} {:>12} {:>12}";
 
-// What all modules at one depth, or all of one type, have together.
+// The sums over all modules at one depth, or over all of one type.
 struct Module {
   std::string name;
   int64_t parameters = 0;
