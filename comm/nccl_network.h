@@ -12,7 +12,7 @@
 
 namespace trivet::comm {
 
-// What there is on this host.
+// The devices and libraries for RDMA on this host.
 struct RdmaSurroundings {
   std::string devices = "/sys/class/infiniband";  // a folder for each device, as Linux has it
   bool verbs_library = true;                      // whether libibverbs can be loaded, without which NCCL uses no device

@@ -145,7 +145,7 @@ Attach read_attach(PayloadReader& in, int world_size) {
   return attach;
 }
 
-// What all members have in common is written once.
+// Writes data that all members share only once.
 void write(PayloadWriter& out, const Announce& announce) {
   const Table& table = *announce.table;
   const Member& zero = table.seats.at(0).member;

@@ -74,7 +74,7 @@ class World {
   int size() const { return group().size(); }
   virtual ProcessGroup& group() const = 0;  // "world"
   virtual std::string host() const = 0;
-  // How ranks on different hosts communicate: "2 hosts, UCX 1.13.1 over eth0 (10.1.0.7)". Empty if all are on one host.
+  // Describes how ranks on different hosts communicate: "2 hosts, UCX 1.13.1 over eth0 (10.1.0.7)". Empty on one host.
   virtual std::string network() const { return ""; }
   // For buffers that are communicated every step: between processes, operations on them need no staging copies. All of them
   // must be released before the world ends.

@@ -74,7 +74,7 @@ class Attention : public Layer {
   kernels::DropoutSite dropout(const Context& context, int64_t sequence) const;
 
   Options options_;
-  // Of rotary positions, in sequences up to the original length of their scaling and in longer ones; empty: no rotation.
+  // Rotary frequencies, for sequences up to the original length of their scaling and longer ones; empty: no rotation.
   std::vector<double> frequencies_, long_frequencies_;
   std::string dropout_name_;
   QkvProjection qkv_;

@@ -15,8 +15,8 @@ namespace trivet::model {
 enum class Type { Gpt, Llama, Sequential };  // the families
 enum class GateActivation { Silu, Gelu };    // of an MLP with a gate
 
-// What a model of text is trained for: the cross-entropy of the next tokens; the same, of data that mark prompts, whose tokens
-// do not count; or to tell a preferred answer from a rejected one (kernels/preference_rule.h).
+// The aim that a model of text is trained for: the cross-entropy of the next tokens; the same, for data that mark
+// prompts, whose tokens do not count; or to tell a preferred answer from a rejected one (kernels/preference_rule.h).
 enum class Objective { NextToken, Sft, Dpo };
 
 // Steps leave tokens out of some blocks (model/dropped_tokens.h).

@@ -43,10 +43,10 @@ AdaptedPlaces adapted_places(const Description& description);
 Adapters::Options adapters_of(const Description& description, const AdaptedPlaces& places, int64_t block,
                               std::string_view linear);
 
-// What an adapter adds is multiplied by this.
+// The factor that multiplies the output of an adapter.
 double adapter_scale(const Lora& lora);
 
-// What is wrong with model.lora, if anything: a target that is no regular expression or that no place has ...
+// Describes the first mistake in model.lora, if any: a target that is no regular expression or that no place has ...
 std::optional<Problem> find_lora_problem(const Description& description);
 
 // "rank 8 on 14 linear layers"

@@ -42,7 +42,7 @@ struct PlacedTensorOptions {
 class PlacedTensor {
  public:
   PlacedTensor() = default;  // no tensor
-  // What `resources` refers to must outlive it.
+  // The objects that `resources` refers to must outlive it.
   PlacedTensor(const PlacedTensorOptions& options, const Resources& resources);
 
   // Whether it is kept in the device's memory.

@@ -297,7 +297,7 @@ void Node::ended_while_joining(const Link& link, const std::string& why) {
   }
 }
 
-// What a peer above this one has sent cannot be sent again, so there is no other attempt.
+// Data that a peer above this one has sent cannot be sent again, so there is no other attempt.
 void Node::reject_while_joining(const Link& link, const CommError& why) {
   if (link.role == Role::Below) return ended_while_joining(link, why.what());
   const std::string who = link.role == Role::Entrance ? name_of_entrance() : fmt::format("rank {}", link.rank);

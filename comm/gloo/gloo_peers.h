@@ -28,7 +28,7 @@ namespace trivet::comm {
 inline constexpr size_t kShortBytes = 8 << 10;  // of a message that its announcement contains
 inline constexpr uint64_t kAnnouncements = GlooMesh::kFirstFreeSlot, kFirstData = kAnnouncements + 1;  // gloo's numbers
 
-// What an announcement has in the place of the slot if no data follows under one.
+// Values of an announcement's slot if no data follows under a slot of its own.
 inline constexpr uint64_t kBytesFollow = 0, kLeaving = 1, kHasRead = 2;
 
 struct GlooAnnouncement {

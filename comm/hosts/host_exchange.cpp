@@ -39,7 +39,7 @@ class HostsCollectives::ExchangedAllReduce {
   ElementRange part(int64_t chunk, int line) const {
     return part_of(cut_.count(chunk), cut_.element_bytes, line, map_.fewest());
   }
-  // Those of this rank's part that a host finishes.
+  // Returns the elements of this rank's part that a host finishes.
   ElementRange share(int64_t chunk, int host) const;
   std::span<std::byte> in_tensor(int64_t chunk, const ElementRange& range) const {
     return bytes(data_ + cut_.offset(chunk) + range.first * cut_.element_bytes, range.count * cut_.element_bytes);
@@ -98,7 +98,7 @@ ElementRange HostsCollectives::ExchangedAllReduce::share(int64_t chunk, int host
   return {all.first + range.first, range.count};
 }
 
-// What the others send in the step in which they combine this chunk, in that order: terms, and the result of an earlier one.
+// Posts the receives of the step in which this chunk is combined: terms, then the result of an earlier chunk.
 void HostsCollectives::ExchangedAllReduce::post(int64_t chunk) {
   for (const auto& [host, rank] : others_) {
     if (cut_.has(chunk)) messages_.post(rank, bytes(terms_->at(chunk, host), share(chunk, map_.host).count * sum_bytes_));

@@ -11,7 +11,7 @@
 
 namespace trivet::comm {
 
-// What all groups of a rank share.
+// The objects that all groups of a rank share.
 struct RankSurroundings {
   std::shared_ptr<RankTransport> transport;
   std::shared_ptr<SharedMemory> memory;  // of the ranks on this host

@@ -18,7 +18,7 @@
 namespace trivet::comm {
 namespace {
 
-// What a rank tells the others before they communicate.
+// The facts that a rank tells the others before they communicate.
 struct Contact {
   std::string library;    // "UCX 1.13.1"
   std::string interface;  // "eth0, 10.0.0.7"

@@ -31,7 +31,7 @@ enum class MessageKind : uint64_t {
 
 inline constexpr int kKindBits = 4;
 
-// What all groups of a rank share. Thread-safe.
+// The transport that all groups of a rank share. Thread-safe.
 class RankTransport {
  public:
   RankTransport(std::unique_ptr<Transport> owned, int64_t segment) : transport(std::move(owned)), segment_bytes(segment) {}

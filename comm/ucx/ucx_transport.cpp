@@ -303,7 +303,7 @@ void UcxTransport::give_up(const std::string& why) {
   changed_.notify_all();
 }
 
-// What UCX has taken may still be in its memory, even if the send is complete.
+// Data that UCX has accepted may still be in its memory, even if the send is complete.
 void UcxTransport::close_endpoints(bool send_the_rest, milliseconds patience) {
   std::vector<void*> requests;
   for (Peer& peer : peers_) {
