@@ -86,8 +86,8 @@ struct Context {
   // int32 [B, S]: the place of each token in its sequence, if some tokens are left out (model/dropped_tokens.h). Absent: they
   // are 0, 1, ..., S - 1. Must have the same values in a microbatch's forward and backward.
   ConstTensorView positions;
-  // How many tokens the sequences have, if x has more (padding at their ends, which layers may compute, too, because nobody
-  // reads the results) or fewer (`positions`); 0: as many as x. Rotary frequencies may depend on the length of a sequence.
+  // The number of tokens of sequences, if x has more (padding at their ends, whose results, if computed, are not read)
+  // or fewer (`positions`); 0: as many as x. Rotary frequencies may depend on the length of a sequence.
   int64_t present_tokens = 0;
   // The axes over which layers communicate. Axis::Tensor: the ranks that hold the other parts of split parameters; if it splits
   // tokens, x, y, dy and dx hold only the rank's own tokens, [B, S / size, H], and operations that treat each token separately

@@ -12,9 +12,9 @@
 // Trivet did not write is replaced only if the user forces it; Trivet knows its own files by how they begin, not by their
 // names. Force never covers inputs or other outputs.
 //
-// What the launcher of this process reads and writes (core/named_files.h) counts, too.
+// Files that the launcher of this process reads and writes (core/named_files.h) count, too.
 //
-// Who could change the links between the check and the write could also write to the files: this guards against mistakes.
+// Whoever can change links between check and write can also write to the files: this guards against mistakes.
 #pragma once
 
 #include <sys/types.h>
@@ -51,7 +51,7 @@ class OutputGuard {
  public:
   explicit OutputGuard(Force force = Force::NotOffered);
 
-  // What is read. `name` says in messages what it is: "data.train". Nothing happens if the path is empty or does not exist.
+  // Registers inputs. `name` says in messages what one is: "data.train". Ignores a path that is empty or absent.
   void reads(const std::string& path, const std::string& name);  // a file, or the files in a folder
   // A folder counts with all that will be in it. Throws ConfigError if an output of the launcher is among that.
   void reads_data(const std::string& path, const std::string& name);

@@ -28,7 +28,7 @@ struct SampleSpec {
   bool pairs = false;        // a sample is two rows, each with `input` and `targets`; the loss counts the pair once
 
   int64_t rows() const { return pairs ? 2 : 1; }  // of a sample
-  // How many targets of a sample the loss can count.
+  // Returns how many targets of a sample the loss can count.
   int64_t counted_targets() const { return spelled || pairs ? 1 : targets.elements(); }
   // The shapes of the rows of `samples` samples: with one more dim, the outermost. So a row has at most Shape::kMaxDims - 1
   // dims; more throw std::invalid_argument.

@@ -13,7 +13,7 @@
 
 namespace trivet::kernels {
 
-// Which elements are normalized together.
+// The sets of elements that are normalized together.
 struct NormSets {
   static constexpr int64_t kBatch = 0;
   int64_t groups = kBatch;  // of channels; kBatch: batch norm
@@ -63,7 +63,7 @@ struct NormalizeWith {
   KernelCall describe() const;
 };
 
-// What a microbatch adds to the sums from which running statistics are made (core/parameter_spec.h, ParameterUpdate):
+// The share of a microbatch in the sums behind running statistics (core/parameter_spec.h, ParameterUpdate):
 //   mean_sum (+)= scale * mean,   variance_sum (+)= scale * variance * n / (n - 1)     n = elements of a set, at least 2
 // The variance is that of a sample (unbiased), as PyTorch keeps it. For n = 1 it is taken as it is.
 struct AddStatistics {

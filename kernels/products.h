@@ -8,10 +8,10 @@
 
 namespace trivet::kernels {
 
-// How a product is divided so that its bits do not depend on how many ranks share one of its dims. Every piece of out is
-// computed as a separate product. A sum over K adds up the ranges of each leaf, in their order, and then the leaves in a
-// balanced tree, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), all in float32 (float64), before bias and rounding. A leaf without
-// elements adds nothing.
+// The division of a product so that its bits do not depend on how many ranks share one of its dims. Every piece of out
+// is computed as a separate product. A sum over K adds up the ranges of each leaf, in their order, and then the leaves
+// in a balanced tree, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), all in float32 (float64), before bias and rounding. A
+// leaf without elements adds nothing.
 struct ProductCuts {
   struct Range {
     int64_t begin = 0, end = 0;

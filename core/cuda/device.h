@@ -14,7 +14,7 @@ struct DeviceInfo {
   int capability_major = 0, capability_minor = 0;
 };
 
-// How many GPUs this process sees and, if there are none, the reason. Does not throw.
+// The number of GPUs that this process sees and, if there are none, the reason. Counting does not throw.
 struct DeviceCount {
   int count = 0;
   std::string reason;

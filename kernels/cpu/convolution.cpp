@@ -95,8 +95,8 @@ struct Inside {
   }
 };
 
-// What a block takes from one channel for one pixel of its windows: rows of pixels of the image, `stride` pixels apart in both
-// directions, which are adjacent in the columns.
+// The pixels that a block takes from one channel for one pixel of its windows: rows of the image, `stride` pixels apart
+// in both directions, which are adjacent in the columns.
 struct Rectangle {
   int64_t rows, cols;                // of output pixels whose window has this pixel inside of the image
   int64_t rows_before, cols_before;  // output pixels of the block outside of the image, above and to the left

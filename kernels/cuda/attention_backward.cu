@@ -44,7 +44,7 @@ struct StatisticsOfRows {
         deltas[r][half] = statistics.deltas[row];
       }
   }
-  // Those of the query of c[r][n][e].
+  // Return the statistics of the query of c[r][n][e].
   __device__ __forceinline__ float offset(int r, int, int e) const { return offsets[r][e / 2]; }
   __device__ __forceinline__ float delta(int r, int, int e) const { return deltas[r][e / 2]; }
 };
@@ -107,8 +107,8 @@ struct Operands {
   int first_partner;
 };
 
-// What both passes compute for a warp's rows and some of their partners: probabilities and the gradients of scores. first_row
-// and first_col are tokens.
+// The matrices that both passes compute for a warp's rows and some of their partners: probabilities and the gradients
+// of scores. first_row and first_col are tokens.
 template <typename T, RowsAre kRows, bool kDropout, int kRowTiles, int kColTiles>
 struct ScoreTile {
   const Arguments<T>& args;
@@ -177,7 +177,7 @@ struct QueryTiles {
   __device__ __forceinline__ SharedTile<T, D> douts(int stage) const {
     return {stages + stage * Pass::kTileElements + Pass::kQueries * D};
   }
-  // Those of the tile's queries from `first` on.
+  // Returns the statistics of the tile's queries from `first` on.
   __device__ __forceinline__ StatisticsOfCols statistics_of(int stage, int first) const {
     const float* offsets = statistics + stage * 2 * Pass::kQueries + first;
     return {offsets, offsets + Pass::kQueries};

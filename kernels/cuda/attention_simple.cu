@@ -56,7 +56,7 @@ struct CappedScore {
 __device__ __forceinline__ float hyperbolic_tangent(float x) { return tanhf(x); }
 __device__ __forceinline__ double hyperbolic_tangent(double x) { return tanh(x); }
 
-// What a product of a query and a key becomes: scaled and, with a cap, capped.
+// The rule that turns the product of a query and a key into a score: scaled and, with a cap, capped.
 template <typename Sum>
 struct ScoreRule {
   ScoreScale<Sum> scale;
@@ -72,7 +72,7 @@ struct ScoreRule {
   }
 };
 
-// Which keys a query sees: those of its token and before it, the last `window` of them, or all.
+// The keys that a query sees: those of its token and before it, the last `window` of them, or all.
 struct Sight {
   bool causal;
   int window;  // at most S, which hides nothing

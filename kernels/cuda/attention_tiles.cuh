@@ -27,8 +27,8 @@ struct SharedTile {
   }
 };
 
-// What one lane reads from a tile with ldmatrix; two neighbouring chunks belong to two lanes. It is made once, so that the
-// address of a matrix takes one exclusive or, which also serves all matrices that are multiples of eight rows further down.
+// Rows that a lane reads from a tile with ldmatrix; neighbouring chunks belong to two lanes. Made once, so that the
+// address of a matrix takes one exclusive or, which also serves all matrices that are multiples of eight rows below.
 template <typename T, int D>
 struct LaneRows {
   using Tile = SharedTile<T, D>;

@@ -39,7 +39,7 @@ struct Rows {
   LogitChunks chunks;
 };
 
-// What must be known about a row before its gradient is computed.
+// Statistics of a row that must be known before its gradient is computed.
 template <typename Sum>
 struct Statistics {
   Sum maximum;
@@ -66,7 +66,7 @@ __device__ __forceinline__ Sum slope_of_cap(Sum logit, Sum soft_cap) {
   return Sum(1) - share * share;
 }
 
-// What a row's gradient depends on, apart from its logits and statistics. target: a column of this part.
+// Values that determine a row's gradient, apart from its logits and statistics. target: a column of this part.
 template <typename Sum>
 struct GradientOfRow {
   double scale;

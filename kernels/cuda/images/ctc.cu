@@ -38,7 +38,7 @@ struct CtcArguments {
   double* results;
 };
 
-// What the block of a sample reads and writes.
+// The data that the block of a sample reads and writes.
 template <typename T>
 struct CtcSample {
   using Sum = SumOf<T>;
@@ -74,7 +74,7 @@ struct CtcSample {
   }
 };
 
-// What the first thread finds out about a target and tells the others.
+// Facts about a target that the first thread finds out and tells the others.
 struct CtcTarget {
   int64_t states;
   bool counts, valid;

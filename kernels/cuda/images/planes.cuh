@@ -11,8 +11,8 @@
 namespace trivet::kernels::cuda {
 
 inline constexpr int kImageThreads = 256;
-// How many blocks a multiprocessor shall hold at a time. Without this number, ptxas aims at more blocks with so few registers
-// that some are spilled.
+// The number of blocks that a multiprocessor shall hold at a time. Without this number, ptxas aims at more blocks with
+// so few registers that some are spilled.
 inline constexpr int kImageBlocks = 4;
 
 struct WindowedImages {
