@@ -16,7 +16,7 @@
 namespace trivet::data {
 namespace {
 
-// What a file of ranks does not say: how text is split into words, and the special tokens, by their distance from the ranks.
+// Facts that a file of ranks lacks: how text is split into words, and special tokens, by distance from the ranks.
 struct Encoding {
   std::vector<std::string_view> names;  // parts of file names
   const char* pattern;

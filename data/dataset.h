@@ -42,14 +42,14 @@ struct Dataset {
 // Whether some of options.data.train and options.data.sources are not files of tokens, so that a tokenizer is needed.
 bool reads_texts(const DataOptions& options);
 
-// What options.data.train names.
+// Opens the data that options.data.train names.
 Dataset open_dataset(const DataOptions& options);
-// What each of options.data.sources names, or options.data.train alone. All have the same tokenizer; if it is "characters", it
-// is that of the first. Sources that are the same are refused, and a note says which files are in two of them.
-// options.data.validation, if it is given, is the validation of the first.
+// Opens each of options.data.sources, or options.data.train alone. All share one tokenizer; if it is "characters", it
+// is made from the first. Sources that are the same are refused, and a note says which files are in two of them.
+// options.data.validation, if given, is the validation of the first.
 std::vector<Dataset> open_sources(const DataOptions& options);
 
-// What the tokenizer of files must be equal to: that of a file that was opened before them.
+// The tokenizer of a file that was opened before; further files must have an equal one.
 struct OpenedBefore {
   std::shared_ptr<Tokenizer> tokenizer = nullptr;  // null: nothing was
   std::string path = "";

@@ -27,8 +27,8 @@ struct FileLook {
   bool takes_pattern = false;  // the advice is good for a pattern of files, too
   bool may_be_ids = false;     // ids of tokens without a header may begin so
   std::string finding = "";    // why a file of no known kind is no text: "holds NUL at byte 12"
-  // Of JSON: the keys of the first object, if it ends within the bytes that were looked at, and whether one of them can be the
-  // text of a document (json_lines.h).
+  // For JSON: the keys of the first object, if it ends within the bytes that were looked at, and whether one of them
+  // can be the text of a document (json_lines.h).
   std::string keys = "";
   bool has_documents = true;
   int64_t bytes_elsewhere = 0;  // of the file that a pointer of Git LFS stands for

@@ -40,7 +40,7 @@ class ImageSource final : public SampleSource {
   // A sample for people to look at: neither normalized nor augmented. Of images that are neither gray nor RGB, the first
   // channel.
   Picture picture(int64_t sample) const;
-  // What a text or a class is called: "river", or the number of the class.
+  // Returns the name of a text or a class: "river", or the number of the class.
   std::string in_words(std::span<const int32_t> classes) const;
 
  private:

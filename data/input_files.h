@@ -30,8 +30,8 @@ struct InputFiles {
   std::vector<std::string> notes;   // what is read and left out of folders, in a line each
 };
 
-// What a folder is read for. Files of tokens next to texts are left out; those that Prepare finds may be what was made of the
-// texts, and do not count as most of the folder.
+// The purpose for which a folder is read. Files of tokens next to texts are left out; those that Prepare finds may have
+// been made from the texts, and do not count as most of the folder.
 enum class FolderUse { Train, Validate, Prepare };
 
 // Throws DataError for a file or a folder that is not read. With ReadAs::UInt16 and UInt32, `tokens` are the files of ids.

@@ -20,7 +20,7 @@ std::vector<int64_t> ends_of(const std::vector<int64_t>& sizes) {
   return ends;
 }
 
-// Which source a number falls into, when each has the numbers up to its end.
+// Returns the source that a number falls into, when each has the numbers up to its end.
 size_t source_of(const std::vector<int64_t>& ends, int64_t number) {
   return static_cast<size_t>(std::ranges::upper_bound(ends, number) - ends.begin());
 }

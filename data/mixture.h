@@ -36,7 +36,7 @@ class Mixture {
     int64_t sample = 0, epoch = 0;  // of the source
   };
   Choice at(int64_t place) const;
-  // How many of the first `places` each source has.
+  // Returns how many of the first `places` each source has.
   std::vector<int64_t> counts(int64_t places) const;
 
  private:

@@ -26,7 +26,7 @@ struct Chunk {
   std::string_view type, data;
 };
 
-// What is in the file, before the pixels are unpacked.
+// The contents of the file, before the pixels are unpacked.
 struct PngParts {
   int64_t rows = 0, cols = 0;
   int depth = 0;  // bits

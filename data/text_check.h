@@ -7,7 +7,7 @@
 
 namespace trivet::data {
 
-// What some editors write in front of a text in UTF-8. It is no part of the text.
+// The mark that some editors write in front of a text in UTF-8. It is no part of the text.
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 class TextCheck {

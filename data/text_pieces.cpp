@@ -86,7 +86,7 @@ struct TextPieces::State {
     if (!check.is_text()) refuse_bytes(inputs[input].path, check.in_words());
   }
 
-  // How much of the buffer is the next piece; reads as much as is needed to know.
+  // Returns how much of the buffer is the next piece; reads as much as is needed to know.
   size_t next_bytes(bool is_lines) {
     for (size_t wanted = piece_bytes + 1;; wanted *= 2) {
       read_until(wanted);

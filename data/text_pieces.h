@@ -43,7 +43,7 @@ class TextPieces {
   // Returns false after the last piece.
   bool next(InputPiece& piece);
   int64_t bytes() const;  // of text that was given out
-  // Which part of the inputs has been read, from 0 to 1.
+  // Returns the part of the inputs that has been read, from 0 to 1.
   double share_read() const;
 
  private:

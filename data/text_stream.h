@@ -17,7 +17,7 @@ class TextStream {
   TextStream(const Tokenizer& tokenizer, std::vector<int32_t> tokens);
   // The text that the token adds; empty as long as a character is not complete.
   std::string next(int32_t token);
-  // What was held back at the end.
+  // Returns the text that was held back at the end.
   std::string rest();
 
  private:

@@ -82,8 +82,8 @@ std::string find_tokenizer_in(const std::string& folder);
 // Whether it may have some: a vocabulary of bytes or characters has none.
 bool has_special_tokens(const Tokenizer& tokenizer);
 
-// What the model's folder says, otherwise the special token <|endoftext|>, or what other programs have in its place, such as
-// </s>; empty: none.
+// Returns the token that the model's folder names, otherwise <|endoftext|>, or what other programs have instead, such
+// as </s>; empty: none.
 std::string end_of_text_of(const Tokenizer& tokenizer);
 // The tokens that end a text where texts follow each other in a file: those with usual names, and not what ends an answer in a
 // chat. If there are none of these, what end_of_text_of says.

@@ -29,7 +29,7 @@ class TrainingData {
   // and the image of a validation sample, if it is one.
   virtual std::string in_words(std::span<const int32_t> targets) const = 0;
   virtual std::optional<Picture> validation_picture(int64_t) const { return {}; }
-  // Of text; null and 0 otherwise.
+  // For text; null and 0 otherwise.
   virtual std::shared_ptr<Tokenizer> tokenizer() const { return nullptr; }
   virtual int64_t vocabulary_size() const { return 0; }
   virtual int64_t stream_tokens() const { return 0; }  // for training, if they are packed as a stream

@@ -2,8 +2,8 @@
 //
 //   text --added tokens--> rest --normalizer--> --added tokens--> rest --pre-tokenizer--> words --model--> ids
 //
-// What the file says and this code does not know is refused when the file is read, so a tokenizer never encodes almost as its
-// own program does.
+// Anything in the file that this code does not know is refused when the file is read, so a tokenizer never encodes
+// almost as its own program does.
 #pragma once
 
 #include <map>

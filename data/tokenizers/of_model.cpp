@@ -77,7 +77,7 @@ nlohmann::json read_role_file(const std::string& path) {
   return json;
 }
 
-// Of config.json, which may also be a file of something else, such as a config of Trivet.
+// Reads config.json, which may also be a file of something else, such as a config of Trivet.
 nlohmann::json read_if_of_model(const std::string& path) {
   try {
     return read_role_file(path);

@@ -81,7 +81,7 @@ class SentencePieceNormalizer {
   }
 
  private:
-  // What the text begins with after normalization, and how many bytes that replaces.
+  // Returns the beginning of the text after normalization, and how many bytes that replaces.
   std::pair<std::string_view, size_t> beginning(std::string_view text) const {
     if (symbols_.may_begin(text[0]))
       if (const size_t bytes = symbols_.longest_prefix(text).bytes; bytes > 0) return {text.substr(0, bytes), bytes};

@@ -19,8 +19,8 @@ bool is_other(char32_t c);      // control, format, surrogate, private use
 bool is_word_char(char32_t c);  // \w of Rust: alphabetic, marks, decimal numbers, joiners, connectors such as _
 bool is_ideograph(char32_t c);  // of the blocks that BERT calls Chinese characters
 
-// Of Unicode 16. Either: letters without a case (Lm, Lo) and marks (M*), which expressions like those of o200k_base accept
-// among both.
+// The case of a letter in Unicode 16. Either: letters without a case (Lm, Lo) and marks (M*), which expressions like
+// those of o200k_base accept among both.
 enum class LetterCase : unsigned char { None, Upper, Lower, Either };
 LetterCase letter_case(char32_t c);
 

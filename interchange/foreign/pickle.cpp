@@ -17,7 +17,7 @@ namespace trivet::foreign {
 using checkpoint::corrupt;
 namespace {
 
-// What torch.save writes into files of weights.
+// Names that torch.save writes into files of weights.
 constexpr std::array<std::string_view, 24> kNames{"collections.OrderedDict",
                                                   "torch._utils._rebuild_tensor_v2",
                                                   "torch._utils._rebuild_parameter",

@@ -153,7 +153,7 @@ AdapterConfig read_adapter_config(FileSystem& files, const std::string& folder) 
                           "layer_replication", "target_parameters"})
     file.require(file.is_off(key), key, "this is not read; merge the adapter with PEFT's merge_and_unload");
   check_beginning(json, file);
-  // How it was trained, and what follows from the tensors.
+  // Keys about the training, and those that follow from the tensors.
   file.ignore({"auto_mapping",
                "task_type",
                "inference_mode",
@@ -204,7 +204,7 @@ class AdaptedFiles final : public ModelFiles {
     note_what_is_missing(config);
   }
 
-  // What the config names and no matrix adapts.
+  // Lists what the config names although no matrix adapts it.
   const std::vector<std::string>& adapter_notes() const { return adapter_notes_; }
 
   size_t matrices() const { return matrices_.size(); }

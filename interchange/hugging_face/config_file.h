@@ -19,7 +19,7 @@ using checkpoint::Json;
 
 class ConfigFile {
  public:
-  // Of the whole file, or of an object in it, whose key then precedes names: "rope_scaling.".
+  // Reads the whole file, or an object in it, whose key then precedes names: "rope_scaling.".
   ConfigFile(const Json& object, std::string path, std::string prefix = "");
 
   bool has(const std::string& key) const;

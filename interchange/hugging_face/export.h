@@ -13,8 +13,8 @@
 
 namespace trivet::hugging_face {
 
-// What becomes of low-rank adapters (model/lora.h): they are added to the weights that they adapt, or written alone, in the
-// format of PEFT (https://huggingface.co/docs/peft).
+// The treatment of low-rank adapters (model/lora.h): they are added to the weights that they adapt, or written alone,
+// in the format of PEFT (https://huggingface.co/docs/peft).
 enum class LoraExport : uint8_t { None, Merged, Peft };
 
 struct ExportOptions {

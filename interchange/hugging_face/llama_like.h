@@ -23,7 +23,7 @@ struct LlamaDefaults {
   const char *activation_key = "hidden_act", *activation = "silu";
 };
 
-// What a descendant has that Llama has not.
+// The features of a descendant that Llama itself lacks.
 struct LlamaFeatures {
   bool qkv_bias = false, qk_norm = false;  // every model has them
   // A model may have them:

@@ -148,7 +148,7 @@ class Parts {
     to_.add(theirs, tensor.dtype, tensor.shape, tensor.run);
   }
 
-  // What nobody asked for keeps its name, which no model has: so it will be refused.
+  // Adds tensors that were not asked for under their own names, which no model has, so they will be refused.
   void add_rest() {
     used_.insert("rope.freqs");  // follows from params.json
     for (const auto& [name, tensor] : parts_.front())

@@ -30,7 +30,7 @@ inline constexpr int64_t kConfigLimitBytes = int64_t{1} << 20;
 inline constexpr int64_t kIndexLimitBytes = int64_t{64} << 20;
 inline constexpr size_t kMostShards = 10'000;
 
-// How the names of one kind of files are made.
+// The names of files of weights of one kind.
 struct WeightNames {
   const char *weights, *index;
   std::string_view ending;
