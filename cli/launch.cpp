@@ -415,7 +415,7 @@ JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start,
   }
 }
 
-// What this launcher reads, which the outputs of its ranks must not replace.
+// Lists files that this launcher reads, which the outputs of its ranks must not replace.
 std::string files_that_are_read(const LaunchRequest& request, const comm::Environment& environment) {
   std::vector<NamedFile> files;
   if (const auto outer = environment.find(kLauncherInputs); outer != environment.end()) files = named_files(outer->second);

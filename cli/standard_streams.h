@@ -1,5 +1,5 @@
-// What a long command prints does not hold up its work, and a reader that has gone does not end it: as `trivet launch` treats
-// its output (cli/launch/output.h), commands that train, search or prepare treat theirs.
+// Keeps output from holding up a long command, and a reader that has gone from ending it: commands that train, search
+// or prepare treat their output as `trivet launch` does (cli/launch/output.h).
 //
 //   printf, std::cout            --stdout--> Output --> descriptor 1
 //   Log, fmt::print(stderr, ...) --stderr--> Output --> descriptor 2      one Output if both are the same file, to keep the

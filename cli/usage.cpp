@@ -180,7 +180,7 @@ int without_separator(const CLI::App& program, int argc, char** argv) {
 
 void check_subcommand(const CLI::App& program, int argc, char** argv) { check_subcommand(program, argc, argv, 1); }
 
-// What a flag of Hugging Face's Trainer is called here; empty: it is not known.
+// Returns the name here for a flag of Hugging Face's Trainer; empty: it is not known.
 std::string known_elsewhere(const std::string& flag) {
   const std::string name = config::lower_words(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
   if (name == "resume_from_checkpoint") return "--resume [DIRECTORY]";

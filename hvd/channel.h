@@ -66,7 +66,7 @@ class Channel {
   std::string next_name(Collective collective);
 
  private:
-  // What a rank tells the others in a round.
+  // The message of a rank to the others in a round.
   struct News {
     std::string requests;
     bool joined = false, left = false, stalled = false;
@@ -103,7 +103,7 @@ class Channel {
   std::exception_ptr failure_;
   std::map<Collective, int64_t> names_given_;
 
-  // Of the thread.
+  // Members that only the thread uses.
   std::unique_ptr<Stream> stream_;
   Operations operations_;
   RequestTable table_;

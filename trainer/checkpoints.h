@@ -18,8 +18,8 @@ namespace trivet::trainer {
 // Identifies the data of a run: a run that is resumed must have the same.
 std::string data_digest(const data::TrainingData& data);
 
-// How long a start waits for another job to leave its directories: more than the launcher and its agents take to end the ranks
-// of a host that was lost (TRIVET_HOST_TIMEOUT).
+// Returns how long a start waits for another job to leave its directories: more than the launcher and its agents take
+// to end the ranks of a host that was lost (TRIVET_HOST_TIMEOUT).
 std::chrono::seconds lock_patience();
 
 class Checkpoints {

@@ -28,7 +28,7 @@ class EvaluationHistory {
   bool keeps(int64_t step) const { return keeps_best_ && state_.best_step == step; }
   bool is_out_of_patience() const { return patience_ > 0 && state_.without_improvement >= patience_; }
 
-  // What a checkpoint keeps.
+  // Return and restore the state that a checkpoint keeps.
   const EvaluationState& state() const { return state_; }
   void restore(const EvaluationState& state) { state_ = state; }
 

@@ -36,7 +36,7 @@ class Intake {
   // Before the batches of a step are filled (steps count from 0). Collective. Says what was taken up, or "".
   std::string before_step(int64_t step);
 
-  // What a checkpoint keeps.
+  // Returns the state that a checkpoint keeps.
   std::vector<DataFileState> state() const;
   // Collective. Goes on with the files that the checkpoint names. Throws DataError (exit code 18) if one is missing or has
   // changed, and ConfigError if the data of one of the two runs does not grow.

@@ -34,7 +34,7 @@ class PairReferences {
 
   // With the engine's weights, which `weights` identifies. Collective.
   void compute(Engine& engine, comm::World& world, const std::string& weights);
-  // What they were computed with; empty: nothing was computed yet.
+  // Returns the weights that they were computed with; empty: nothing was computed yet.
   const std::string& weights() const { return weights_; }
 
   const std::string& to_text() const { return text_; }

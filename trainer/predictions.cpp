@@ -82,7 +82,7 @@ int64_t Predictions::wants(const Microbatch& microbatch) const {
   return std::clamp<int64_t>(wanted - microbatch.first_sample, 0, microbatch.targets.shape[0]);
 }
 
-// What follows the last target that counts is padding.
+// Leaves out the targets after the last that counts: they are padding.
 TargetRange Predictions::wants_targets(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t sample,
                                        int64_t targets) const {
   const OnHost all(kernels, microbatch.targets);

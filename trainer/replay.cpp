@@ -180,7 +180,7 @@ std::string state_difference(const Engine& engine, const LoadedStep& step) {
   return "";
 }
 
-// What differs on this rank; empty: nothing.
+// Describes what differs on this rank; empty: nothing.
 std::string checkpoint_difference(Engine& engine, const LoadedStep& step, int rank) {
   const TensorComparison tensors = compare_with(engine, step);
   if (tensors.different > 0)

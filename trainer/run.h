@@ -42,7 +42,7 @@ struct Run {
   monitor::TargetWords target_words() const {
     return reads_images() ? monitor::kImages : references.needed() ? monitor::kPairs : monitor::kTokens;
   }
-  // Of pairs of answers; none without them.
+  // Returns the rewards of pairs of answers; none without pairs.
   std::optional<monitor::Rewards> rewards_of(const StepResult& result) const {
     if (!references.needed()) return {};
     return monitor::Rewards{result.chosen_reward, result.rejected_reward};

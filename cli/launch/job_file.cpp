@@ -33,7 +33,7 @@ constexpr std::string_view kEndingOfTuning = "-tuning";  // of the name of a job
 constexpr int kMoreSecondsToEnd = 10;
 constexpr double kMostSecondsToSave = 60000;  // Slurm takes at most 65535
 
-// What all kinds of files are filled from.
+// Facts from which all kinds of files are filled in.
 struct Job {
   std::string name;  // of the config: lower-case letters, digits and hyphens
   std::string config;
@@ -351,7 +351,7 @@ void check_azure_data(const Job& job, const std::string& key, const std::string&
                     job.config, key, printable(path), is_half ? "half of a pair of files" : "a pattern"));
 }
 
-// What is not there yet is what the config's model would read.
+// Returns the type of a path; if it does not exist yet, the type that the config's model would read.
 std::string azure_type(const Job& job, const std::string& path) {
   const bool is_folder = fs::exists(path) ? fs::is_directory(path) : job.reads_images;
   return is_folder ? "uri_folder" : "uri_file";

@@ -10,7 +10,7 @@ namespace trivet::cli {
 
 enum class JobFileKind { Slurm, Kubernetes, AzureMl, Torchrun, Mpi };
 
-// What starts the ranks of a job of Azure ML, in its words.
+// The way in which Azure ML starts the ranks of a job, in its words.
 enum class AzureDistribution { Pytorch, Mpi, TensorFlow };
 
 struct JobFileRequest {

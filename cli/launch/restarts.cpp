@@ -189,7 +189,7 @@ JobStart first_start(const LaunchRequest& request, const std::vector<Host>& cand
 
 NextStart start_again(const JobStart& before, const JobOutcome& outcome) {
   if (outcome.ended_by_signal) return {.why_not = "the launcher was told to end the job"};
-  // What a host that has just been taken in lacks, the others do not.
+  // A host that has just joined may lack something that the others have.
   const bool because_of_taken_in = !before.taken_in.empty() && (would_fail_again(outcome.exit_code) ||
                                                                 outcome.exit_code == static_cast<int>(ExitCode::Rendezvous));
   // Without the hosts that have no room for their files of a checkpoint, the others can go on.

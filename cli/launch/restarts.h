@@ -57,8 +57,8 @@ int quick_failures_after(int before, const JobOutcome& outcome, std::chrono::ste
 // A job that fails soon after each start does not keep its hosts busy with starts: 0, 0, 1, 2, 4, ... seconds, at most 30.
 std::chrono::seconds pause_before_start(int quick_failures);
 
-// What follows `outcome`: "restart 1 of 3, on 2 hosts with 6 ranks"; "it starts again on 3 hosts with 8 ranks" if a host has
-// come back, which --max_restarts does not count.
+// Describes what follows `outcome`: "restart 1 of 3, on 2 hosts with 6 ranks"; "it starts again on 3 hosts with 8
+// ranks" if a host has come back, which --max_restarts does not count.
 std::string describe(const JobStart& start, const JobOutcome& outcome);
 
 }  // namespace trivet::cli

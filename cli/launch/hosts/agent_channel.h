@@ -29,7 +29,7 @@ struct AgentMessage {
   std::string text;
 };
 
-// How often each side says that it is alive.
+// The interval at which each side says that it is alive.
 inline constexpr std::chrono::milliseconds kAliveEvery{1000};
 
 inline constexpr std::string_view kGreeting = "\ntrivet agent ";
@@ -51,7 +51,7 @@ class AgentChannel {
   std::optional<AgentMessage> next();
   // True once the other side has closed its end; messages may still be waiting.
   bool has_ended() const { return ended_; }
-  // What came before the greeting.
+  // Returns the text that came before the greeting.
   const std::string& preamble() const { return preamble_; }
   // The build of the agent; none before the greeting.
   const std::optional<std::string>& build() const { return build_; }

@@ -95,7 +95,7 @@ class HostsJob {
   void fail();
   void lose(HostOfJob& host, const std::string& why);
   void lose_the_silent();
-  // Whose ranks have said that they could not write their files of a checkpoint, if others could.
+  // Returns hosts whose ranks reported that they could not write their files of a checkpoint, if others could.
   std::vector<std::string> hosts_without_room() const;
   bool all_over() const;
   void send_to_all(const Control& control);
@@ -147,7 +147,7 @@ void HostsJob::describe_task() {
            .job_id = job_id_,
            .secret = comm::random_bytes(32),
            .request = request_};
-  // What follows a flag may be a file that the program writes.
+  // A word after a flag may name a file that the program writes.
   for (size_t i = 1; i < request_.program.size(); ++i) {
     std::error_code ignored;
     if (!request_.program[i - 1].starts_with("-") && fs::is_regular_file(request_.program[i], ignored))
@@ -247,7 +247,7 @@ void HostsJob::prepare() {
   send_to_all({.start = zero});
 }
 
-// Hosts that a further start would do without.
+// Returns an outcome that lists the hosts to leave out of the next start.
 JobOutcome HostsJob::not_started(const Error& error) const {
   JobOutcome outcome{
       .exit_code = static_cast<int>(error.exit_code()), .text = error.what(), .ended_by_signal = record_.signal != 0};
