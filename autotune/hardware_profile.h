@@ -24,7 +24,7 @@ struct OperationSample {
   bool operator==(const OperationSample&) const = default;
 };
 
-// What was measured while all of these ranks were at work.
+// Measurements that were made while all of these ranks were at work.
 struct MeasuredSetup {
   std::string machine;  // "AMD EPYC, 2 cores" or "NVIDIA H200, 139.8 GiB"
   Device device = Device::Cpu;

@@ -28,7 +28,7 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
                                 const std::string& path);
 
 // The plan's own text, JSON or page, together with the prediction.
-// `tokens`: whose time and cost is said, too; 0: of none.
+// `tokens`: a number of tokens, whose time and cost are also stated; 0: none is.
 std::string to_text(const Plan& plan, const MeasuredPrediction& prediction, double tokens = 0);
 std::string to_json(const Plan& plan, const MeasuredPrediction& prediction, double tokens = 0);
 PlanPage page_of(const Plan& plan, const MeasuredPrediction& prediction);

@@ -30,7 +30,7 @@ std::string fit_text(const StepBytes& bytes, const Cluster& cluster);
 
 // The plan's own text or JSON, together with the prediction: parts of the step, tokens/s, utilization, price, memory compared
 // with the device's.
-// `tokens`: whose time and cost is said, too; 0: of none.
+// `tokens`: a number of tokens, whose time and cost are also stated; 0: none is.
 std::string to_text(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster, double tokens = 0);
 std::string to_json(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster, double tokens = 0);
 

@@ -75,7 +75,7 @@ double waits_for_published(const Program& program, const Recording& recording, R
   return ms;
 }
 
-// How streams share the time of a rank.
+// The way in which streams share the time of a rank.
 struct StreamSharing {
   bool cores = false;   // their work keeps the program from its own work
   bool queues = false;  // gathers and reductions overlap the program

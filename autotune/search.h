@@ -55,8 +55,8 @@ struct SearchResult {
   double seconds = 0;  // that the search took
 };
 
-// What a device holds according to the plan of the searched config with these keys. Throws ConfigError if the engine refuses
-// the config.
+// Returns what a device holds according to the plan of the searched config with these keys. Throws ConfigError if the
+// engine refuses the config.
 using PlannedBytes = std::function<StepBytes(const ConfigKeys&)>;
 // Called for each layout that a search tries, with the number of devices and how many layouts were tried on them before it.
 using SearchProgress = std::function<void(int64_t devices, int64_t tried)>;
@@ -76,7 +76,7 @@ std::string shortage(const StepBytes& bytes, const Cluster& cluster);
 std::string what_would_fit(const SearchResult& result, const Cluster& cluster);
 
 // A table of the ranking and why the others lose; if nothing fits, what is short and what would fit.
-// `tokens`: whose time and cost with the first is said, too; 0: of none.
+// `tokens`: a number of tokens, whose time and cost with the first are also stated; 0: none is.
 std::string to_text(const SearchResult& result, const Cluster& cluster, double tokens = 0);
 std::string to_json(const SearchResult& result, const Cluster& cluster, double tokens = 0);
 

@@ -70,7 +70,7 @@ struct StateTypes {
 
   double weight_bytes() const { return static_cast<double>(size_of(dtype)); }
 };
-// What the engine uses with this config: precision, data_types.grad_accum_dtype, optimizer, reproducible.
+// Returns the engine's types for this config: precision, data_types.grad_accum_dtype, optimizer, reproducible.
 StateTypes state_types(const Config& config);
 
 // To be used by one thread at a time, because it caches what blocks do.

@@ -30,7 +30,7 @@ struct EvaluationPoint {
   double accuracy = std::numeric_limits<double>::quiet_NaN();  // out of 1; NaN: the model does not choose classes
 };
 
-// What a run said after this step: {"timeline", "41.20 ms measured ..."}, {"checkpoint", "its save began"}.
+// A note that a run printed after this step: {"timeline", "41.20 ms measured ..."}, {"checkpoint", "its save began"}.
 struct Note {
   int64_t step = 0;
   std::string what, text;

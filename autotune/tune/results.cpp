@@ -67,7 +67,7 @@ void writing(Work&& work) {
 
 bool is_settled(const TrialRecord& record) { return record.result.status == TrialStatus::Ok && record.measured.size() > 1; }
 
-// Of the metric that is tuned for, if a step takes this time.
+// Returns the value of the metric that is tuned for, if a step takes this time.
 double value_at(const TuningReport& report, const TrialRecord& record, double seconds) {
   return metrics_of(*record.trial, seconds, report.world_size).of(report.config->autotuning.metric);
 }

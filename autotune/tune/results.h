@@ -69,7 +69,7 @@ class ResultFolders {
   // of another program, such as DeepSpeed.
   ResultFolders(FileSystem& files, const AutotuningConfig& tuning, bool overwrite);
 
-  // How the trial ended in an earlier tuning with the same key; none if there is no such result, or if its file is invalid.
+  // Returns how the trial ended in an earlier tuning with the same key; none without such a result or a valid file.
   std::optional<EarlierTrial> find(const TrialConfig& trial, const std::string& key);
   void begin(const TrialConfig& trial, const ConfigDocument& document, int world_size);
   void end(const TrialRecord& record, const ConfigDocument& document, const std::string& key, int world_size);

@@ -23,7 +23,7 @@ namespace {
 // `examine` also measures the disk's speed, which is not needed here; in memory that costs nothing.
 constexpr const char* kQuickDirectory = "/dev/shm";
 
-// What rank 0 tells the others to do next.
+// The next task that rank 0 gives to the others.
 struct Order {
   std::optional<size_t> trial;  // none: the tuning is over
   std::string ended;

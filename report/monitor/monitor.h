@@ -17,7 +17,7 @@
 
 namespace trivet::monitor {
 
-// What the targets of a run are, in words: on the console, in files and on pages.
+// The words for the targets of a run, on the console, in files and on pages.
 struct TargetWords {
   std::string_view many, short_many;  // "tokens", "tok"
 
@@ -39,7 +39,7 @@ struct RunStart {
   bool learns_answers = false;  // prompts, and what pads a sample, are read but are no targets
 };
 
-// Of pairs of answers: the means of what the model prefers them by (kernels/preference_rule.h).
+// Means, over pairs of answers, of the scores by which the model prefers them (kernels/preference_rule.h).
 struct Rewards {
   double chosen = 0, rejected = 0;
 
@@ -67,7 +67,7 @@ struct StepMetrics {
   bool skipped = false;      // nothing was updated: because of an overflow, or for lack of targets
   // No target was counted. The loss, its bits and the norm of the gradients then have no value: they are not to be shown.
   bool without_targets = false;
-  // Of pairs of answers: those in which the preferred answer has the higher reward, and the rewards.
+  // For pairs of answers: the number in which the preferred answer has the higher reward, and the rewards.
   std::optional<int64_t> correct = {};
   std::optional<Rewards> rewards = {};
 
@@ -101,7 +101,7 @@ struct ShownPredictions {
   std::vector<ShownPrediction> samples;
 };
 
-// Of one category, on world rank 0.
+// The memory peak of one category, on world rank 0.
 struct MemoryPeak {
   std::string category;  // "parameters"
   int64_t planned_bytes = 0, measured_bytes = 0;
