@@ -63,7 +63,7 @@ namespace trivet::embed {
 
 struct Options {
   int threads = 1;                                    // for the optimizer's arithmetic; pass cores / ranks on this host
-  int64_t bucket_elements = (int64_t{25} << 20) / 4;  // of parameters without a unit: 25 MiB of float32
+  int64_t bucket_elements = (int64_t{25} << 20) / 4;  // for parameters without a unit: 25 MiB of float32
 };
 
 struct StepReport {
@@ -92,8 +92,8 @@ class ShardedOptimizer {
   int units() const { return static_cast<int>(units_.size()); }
   int unit_of(int parameter) const { return place(parameter).unit; }
   const Unit& unit(int unit) const;
-  DType dtype() const { return config_.model_dtype(); }  // of all weights, from the keys bf16 and fp16
-  int microbatches() const { return microbatches_; }     // of this rank in a step (gradient_accumulation_steps)
+  DType dtype() const { return config_.model_dtype(); }  // type of all weights, from the keys bf16 and fp16
+  int microbatches() const { return microbatches_; }     // this rank's in a step (gradient_accumulation_steps)
 
   // ---- Weights
 
@@ -206,7 +206,7 @@ class ShardedOptimizer {
   Arrivals arrivals_;
   std::vector<GradientState> gradients_;  // [parameter] in this microbatch
   bool in_step_ = false;
-  int microbatch_ = 0;  // of the step
+  int microbatch_ = 0;  // within the step
   LossScale loss_scale_;
   int64_t steps_ = 0, updates_ = 0, skipped_in_a_row_ = 0;
   int64_t audited_step_ = 0;

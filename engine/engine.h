@@ -103,7 +103,7 @@ class Engine {
   const Plan& plan() const { return plan_; }
   const model::Model& model() const { return model_; }
   const Progress& progress() const { return progress_; }
-  StepNumbers next_numbers() const { return numbers(); }  // of the next step
+  StepNumbers next_numbers() const { return numbers(); }  // for the next step
   double learning_rate() const;                           // for the next step
   double loss_scale() const;
   MemoryBytes measured_memory() const;  // this rank's peak, by category

@@ -48,7 +48,7 @@ struct StepInputs {
   StepResults* results = nullptr;  // where losses go
   uint64_t seed = 0;
   StepScalars scalars;
-  double gradient_divisor = 1;  // of the losses of a microbatch; see Worker
+  double gradient_divisor = 1;  // divides the losses of a microbatch; see Worker
   bool training = true;
   timeline::Recorder* recorder = nullptr;  // null: the step is not recorded
   MemoryPhases* memory = nullptr;          // null: nobody asks what memory the phases use

@@ -21,7 +21,7 @@ struct OffloadOptions {
   int world_rank = 0;  // names the files
   FileSystem& files;
   Backend& backend;
-  kernels::Kernels& kernels;  // of the device
+  kernels::Kernels& kernels;  // the device's
   int host_threads = 1;       // for the kernels that update what is in host memory
 };
 

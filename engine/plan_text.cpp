@@ -175,7 +175,7 @@ std::string offload_text(const Plan& plan) {
 
 // By the rank that saves most. Two steps are in memory at a time: the one that is kept, and the one that is being written.
 struct MemoryCheckpointCost {
-  int64_t bytes_in_memory = 0, bytes_sent = 0;  // of a host per rank; to other hosts per rank and save
+  int64_t bytes_in_memory = 0, bytes_sent = 0;  // on a host per rank; to other hosts per rank and save
 };
 
 MemoryCheckpointCost memory_checkpoint_cost(const Plan& plan) {

@@ -18,8 +18,8 @@ class MemoryPhases;
 
 struct RankResources {
   kernels::Kernels& kernels;
-  Allocator& allocator;  // of the memory that the kernels work on
-  MemoryMeter& meter;    // of that memory
+  Allocator& allocator;  // for the memory that the kernels work on
+  MemoryMeter& meter;    // counts that memory
   Arena& activations;
   Arena& buffers;
   const Channels& channels;

@@ -32,10 +32,10 @@ struct StepOutcome {
 };
 
 struct StepResult {
-  double loss = 0;                                // mean over the targets of the global batch; the same bits on all ranks
-                                                  // NaN without targets
-  int64_t targets = 0;                            // in the global batch; or pairs of answers
-  int64_t correct = 0;                            // of them; 0 if the model neither chooses classes nor compares answers
+  double loss = 0;      // mean over the targets of the global batch; the same bits on all ranks
+                        // NaN without targets
+  int64_t targets = 0;  // in the global batch; or pairs of answers
+  int64_t correct = 0;  // correct targets; 0 if the model neither chooses classes nor compares answers
   double chosen_reward = 0, rejected_reward = 0;  // means over pairs of answers (kernels/preference_rule.h)
   double grad_norm = 0;
   bool skipped = false;  // gradients were not finite, or there were no targets; nothing changed

@@ -74,7 +74,7 @@ class AsyncSaver {
   int failure_limit_;
   int failures_in_a_row_ = 0;
   bool report_next_failure_ = false;            // asked for, from the save that start() begins next
-  bool reports_failure_ = false;                // that of the save in flight
+  bool reports_failure_ = false;                // the same for the save in flight
   OnFailure on_failure_ = OnFailure::Continue;  // for the save in flight
   std::exception_ptr failure_;                  // from the last save
 

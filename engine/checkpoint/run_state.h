@@ -25,7 +25,7 @@ struct LossScaleState {
 struct EvaluationState {
   int64_t step = 0;                 // the last step that was evaluated; 0: none
   int64_t best_step = 0;            // the step with the lowest loss so far; 0: none
-  double best_loss = 0;             // of that step
+  double best_loss = 0;             // loss of that step
   int64_t without_improvement = 0;  // evaluations in a row up to `step`
   bool operator==(const EvaluationState&) const = default;
 };
@@ -56,7 +56,7 @@ struct RunState {
   std::string data;                            // digest; empty: saved by a program that does not give one
   std::vector<DataFileState> data_files;       // in the order of their epochs; empty: the data does not grow
   std::string tokenizer;                       // empty: none
-  std::string reference;  // what pairs of answers are compared with (trainer/pair_references.h); empty: none
+  std::string reference;                       // for pairs of answers (trainer/pair_references.h); empty: none
 
   // Whether the last step was not skipped, so that these weights were just trained.
   bool clean() const { return skipped_in_a_row == 0; }

@@ -24,7 +24,7 @@ namespace trivet::checkpoint {
 
 struct VersionId {
   int64_t start = 0, step = 0;  // as in the manifest
-  int64_t manifest_bytes = 0;   // of its text; 0: it cannot be read
+  int64_t manifest_bytes = 0;   // size of its text; 0: it cannot be read
   uint64_t manifest_xxh3 = 0;
   auto operator<=>(const VersionId&) const = default;  // NOLINT(modernize-use-nullptr): in the generated comparison
 };

@@ -29,7 +29,7 @@ struct CheckpointStoreOptions {
   // directory from an earlier one that gives no sign of life any more (kLockLease).
   std::string job = {};
   int64_t start_of_job = 0;
-  std::string section = "checkpoint";  // of the config, for messages
+  std::string section = "checkpoint";  // section of the config, for messages
   Medium medium = Medium::Disk;
   int64_t keep = 0;  // on disk: clean steps that retention keeps (retention.h); 0: all
   // The time that acquire() waits for another job to leave the directory: a killed job may take seconds to end.

@@ -30,7 +30,7 @@ std::optional<LoadedStep> find_newest(const Tier& disk, const Tier& memory, cons
     if (error.exit_code() != ExitCode::CheckpointCorrupt) throw;
     none_is_valid = std::current_exception();
   }
-  if (age_of(on_disk) < newest_on_disk)  // which has turned out to be damaged
+  if (age_of(on_disk) < newest_on_disk)  // the newest on disk has turned out to be damaged
     if (auto step = memory.store.open_newer(age_of(on_disk), memory.ranks, needed)) return step;
   if (none_is_valid) std::rethrow_exception(none_is_valid);
   return on_disk;

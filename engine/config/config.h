@@ -112,7 +112,7 @@ struct Config {
   TimelineConfig timeline;
   FlopsProfilerConfig flops_profiler;
   CommsLoggerConfig comms_logger;
-  bool wall_clock_breakdown = false, memory_breakdown = false;  // of the steps that leave a line
+  bool wall_clock_breakdown = false, memory_breakdown = false;  // for the steps that leave a line
   int64_t steps_per_print = 10;
 
   // With sequence parallelism each tensor rank already holds only its own tokens of a block's input, so there is nothing to

@@ -15,7 +15,7 @@ namespace trivet::config {
 struct GivenEntry {
   const KeyEntry* entry;
   const JsonNode* value;
-  Position at;         // of the key
+  Position at;         // position of the key
   bool takes = false;  // the value is "auto", which stands for another one (KeyEntry::take_auto)
   bool valid = true;   // false: the value is among the mistakes
 };

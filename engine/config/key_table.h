@@ -56,7 +56,7 @@ struct KeyEntry {
   std::string default_note;  // "Adagrad: 0.01"
   Effect effect = Effect::Works;
   std::string reason;   // why it is inert
-  std::string instead;  // what to use instead of a key that is not used or not implemented
+  std::string instead;  // the replacement for a key that is not used or not implemented
   Origin origin = Origin::Same;
   std::string difference;                     // "at stage 3 only": what DeepSpeed does
   std::string alias_of;                       // the main name of this key, which `explain` prints
@@ -99,7 +99,7 @@ struct Feature {
   bool on_when_empty = false;    // the presence of the section switches it on
   bool works = false;            // when it is switched on, its keys are read like those of any section
   std::string why_removed;       // why Trivet does not have it any more; empty: it never had it
-  std::string instead;           // what to use instead
+  std::string instead;           // the replacement
 };
 
 class KeyTable {

@@ -21,7 +21,7 @@ namespace trivet {
 struct StepSettings {
   StepScalars scalars;
   double unit = 1;           // targets of a microbatch, including ignored ones; stored gradients are divided by it
-  double microbatches = 1;   // of the step, over all ranks
+  double microbatches = 1;   // in the step, over all ranks
   double clipping = 0;       // 0: off
   bool check_finite = true;  // false: update even with infinities (bf16.check_grad_overflow false)
 };

@@ -36,7 +36,7 @@ struct Elements {
   const zero::FlatParameter& parameter;
   const zero::OwnedRange& range;
   int64_t first = 0, count = 0;
-  ConstTensorView gradient;  // of these elements; is overwritten after run_pending()
+  ConstTensorView gradient;  // for these elements; is overwritten after run_pending()
   Number gradient_scale;
   double weight_decay = 0;
 

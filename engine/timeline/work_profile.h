@@ -32,7 +32,7 @@ struct BlockProfile {
   std::string name, type;
   int64_t parameters = 0;  // that a tensor rank has, before ZeRO divides them
   Work forward{}, recompute{}, backward{};
-  std::map<std::string_view, Work> kernels{};  // of the forward pass; no times
+  std::map<std::string_view, Work> kernels{};  // in the forward pass; no times
 };
 
 struct WorkProfile {
