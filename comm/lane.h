@@ -32,10 +32,10 @@ class Lane {
 
   Line* lines_;
   const std::vector<int> ranks_;  // by line
-  const int line_;                // of this rank
+  const int line_;                // this rank's line
   const CounterWait& enters_;
   const CounterWait& step_wait_;
-  std::vector<SharedCounter*> counters_;  // of the other ranks, those after this one first
+  std::vector<SharedCounter*> counters_;  // the other ranks' counters, those after this one first
   std::vector<int> peers_;
   uint32_t operations_ = 0, steps_ = 0;
 };

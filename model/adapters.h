@@ -34,7 +34,7 @@ class Adapters {
  public:
   struct Part {
     std::string name;  // empty: the whole layer
-    int segment = -1;  // of W's split along dim 0; -1: the whole layer
+    int segment = -1;  // segment of W's split along dim 0; -1: the whole layer
   };
   struct Options {
     int64_t rank = 0;

@@ -31,18 +31,18 @@ class Attention : public Layer {
   struct Options {
     int64_t hidden = 0, heads = 0, key_value_heads = 0;
     int64_t head_size = 0;   // 0: hidden / heads
-    bool bias = true;        // of both projections
-    bool qkv_bias = false;   // of the first one, even without `bias`
+    bool bias = true;        // for both projections
+    bool qkv_bias = false;   // for the first one, even without `bias`
     double dropout = 0;      // on the probabilities
     bool causal = true;      // a token sees itself and those before it; otherwise all of its sequence
     int64_t window = 0;      // tokens that a token sees at most, itself among them; 0: all that causality leaves
     double rotary_base = 0;  // 0: no rotation (positions come from the embedding)
     int64_t rotated = 0;     // elements of a head; 0: all
     RotaryScaling rotary_scaling;
-    double score_scale = 0;      // of scores; 0: 1 / sqrt(D)
-    double soft_cap = 0;         // of scores (kernels/attention.h); 0: none
+    double score_scale = 0;      // scales scores; 0: 1 / sqrt(D)
+    double soft_cap = 0;         // caps scores (kernels/attention.h); 0: none
     bool qk_norm = false;        // queries and keys are normalized (model/qk_norm.h)
-    double norm_epsilon = 1e-5;  // of that
+    double norm_epsilon = 1e-5;  // for this norm
     double init_deviation = 0.02, init_deviation_out = 0.02;
     Adapters::Options qkv_adapters = {}, out_adapters = {};
   };

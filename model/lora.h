@@ -27,7 +27,7 @@ namespace trivet::model {
 struct AdapterPlace {
   std::string_view linear;  // within its block: "attention.qkv"
   std::string_view part;    // "query"; empty: the whole layer
-  int segment = -1;         // of the weight's split; -1: the whole layer
+  int segment = -1;         // segment of the weight's split; -1: the whole layer
   std::string_view theirs;  // within its block, in transformers: "self_attn.q_proj"
 };
 

@@ -13,7 +13,7 @@ namespace trivet::model {
 namespace {
 
 // With sizes up to this limit and those of listed_layer.h, numbers of elements and bytes of one sample cannot overflow 64 bits.
-constexpr int64_t kMostWeights = int64_t{1} << 40;  // of a layer
+constexpr int64_t kMostWeights = int64_t{1} << 40;  // per layer
 constexpr size_t kMostLayers = 1024;
 
 [[noreturn]] void refuse_list(const std::string& what) { throw std::invalid_argument(what); }

@@ -82,7 +82,7 @@ struct NodeOptions {
   std::string entrance;
   std::string root;                               // where to appeal
   int ranks_here = 0;                             // on its host, with itself, if known: then their Join waits for all of them
-  std::chrono::milliseconds node_deadline{5000};  // how long a rank looks for the node of its host
+  std::chrono::milliseconds node_deadline{5000};  // longest search of a rank for the node of its host
   int fan_out = Tree::kFanOut;
   std::chrono::milliseconds beat{100}, silence{5000}, join_deadline{30000};
 };

@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kGather{100};  // how long a node waits for more ranks of its host before it sends a Join
+constexpr milliseconds kGather{100};  // time that a node waits for more ranks of its host before it sends a Join
 constexpr milliseconds kPause{100};   // between two attempts to connect
 // The other ranks wait this much longer than the root, so that the root is the one to report which ranks are missing; and those
 // below a node wait this much longer than the node, which may know why.

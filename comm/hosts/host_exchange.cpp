@@ -54,7 +54,7 @@ class HostsCollectives::ExchangedAllReduce {
   const int64_t sum_bytes_;
   const int64_t ahead_, posted_;             // steps from a send to its wait; chunks whose receives are posted
   std::vector<std::pair<int, int>> others_;  // hosts, and the ranks there that communicate with this one
-  std::shared_ptr<HostTerms> terms_;         // of this host's share, from all hosts
+  std::shared_ptr<HostTerms> terms_;         // terms for this host's share, from all hosts
   std::shared_ptr<HostTerms> leaving_;       // this host's, of the others' shares
 };
 
@@ -175,7 +175,7 @@ HostsCollectives::Stages HostsCollectives::exchange_reduce_scatter(const Call& c
     return messages.keep(
         std::make_shared<HostTerms>(std::min(chunks, cut.chunks()), static_cast<int>(of_each), cut.count(0) * sum_bytes));
   };
-  const auto terms = kept(ahead + posted + 1, map.ranks.size());  // of this rank's shard
+  const auto terms = kept(ahead + posted + 1, map.ranks.size());  // terms for this rank's shard
   const auto leaving = kept(ahead + 1, shards.size());
 
   const auto post = [=, &messages](int64_t chunk) {

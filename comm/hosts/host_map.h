@@ -7,7 +7,7 @@ namespace trivet::comm {
 
 struct HostMap {
   std::vector<std::vector<int>> ranks;  // [host][line]: group ranks, ascending; hosts in the order of their first ranks
-  int host = 0, line = 0;               // of this rank
+  int host = 0, line = 0;               // this rank's
 
   int hosts() const { return static_cast<int>(ranks.size()); }
   const std::vector<int>& here() const { return ranks[host]; }

@@ -32,7 +32,7 @@ class HostMessages {
   void await_sends_before(int64_t steps);
 
  private:
-  struct Sends {  // of one step
+  struct Sends {  // the sends of one step
     std::vector<std::unique_ptr<PendingMessage>> owned;
     std::vector<PeerMessage> pending;
   };

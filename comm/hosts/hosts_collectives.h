@@ -40,7 +40,7 @@ namespace trivet::comm {
 struct HostSide {
   const GroupLink& link;  // to all ranks of the group
   const HostMap& map;
-  const Board& board;         // of the ranks here, by line
+  const Board& board;         // board of the ranks here, by line
   const CounterWait& enters;  // waits for ranks here that have not entered an operation
   const CounterWait& steps;   // waits for ranks here that may themselves wait for another host
   HostSums sums = HostSums::Chain;
@@ -96,7 +96,7 @@ class HostsCollectives {
   std::atomic<uint32_t> entered_{0};
   OperationHeader current_;
   Lane lane_;
-  GroupMeeting meeting_;       // of the first ranks of the hosts
+  GroupMeeting meeting_;       // for the first ranks of the hosts
   TransportCollectives flat_;  // for operations that gain nothing from sharing memory
   std::atomic<bool> under_way_{false};
 };

@@ -23,7 +23,7 @@ struct Contact {
   std::string library;    // "UCX 1.13.1"
   std::string interface;  // "eth0, 10.0.0.7"
   std::string address;    // the transport's
-  std::string sums;       // of floats over hosts: "chain"
+  std::string sums;       // sums of floats over hosts: "chain"
 };
 
 std::vector<Contact> exchange(const WorldRequest& request, const Contact& mine) {

@@ -39,7 +39,7 @@ class RankTransport {
   uint64_t next_group_id();
 
   const std::unique_ptr<Transport> transport;
-  const int64_t segment_bytes;  // of a sum (transport_collectives.h)
+  const int64_t segment_bytes;  // segment of a sum (transport_collectives.h)
 
  private:
   std::atomic<uint64_t> groups_named_{0};

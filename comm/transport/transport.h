@@ -38,7 +38,7 @@ class PendingMessage {
 
 class Transport {
  public:
-  static constexpr int kTagBits = 44;  // of a tag, the lowest ones; an implementation may use the others
+  static constexpr int kTagBits = 44;  // the lowest bits of a tag; an implementation may use the others
 
   // All pending messages must be destroyed before. Ends the connections: peers see PeerGone.
   virtual ~Transport() = default;

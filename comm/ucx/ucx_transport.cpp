@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kFlush{300};  // how long a rank that leaves waits until its last messages are sent
+constexpr milliseconds kFlush{300};  // longest time that a rank that leaves waits until its last messages are sent
 
 class UcxTransport;
 
@@ -86,7 +86,7 @@ class UcxTransport final : public Transport {
   const int rank_;
   const uint64_t key_;
   const Descriptor events_;   // may be polled while the worker is destroyed
-  mutable std::mutex mutex_;  // of everything below, and of all calls of UCX
+  mutable std::mutex mutex_;  // guards everything below, and all calls of UCX
   std::condition_variable changed_;
   std::unique_ptr<UcxWorker> worker_;  // null after give_up
   std::vector<Peer> peers_;
