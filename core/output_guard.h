@@ -40,8 +40,8 @@ enum class Force : uint8_t { NotOffered, No, Yes };  // whether the command has 
 
 struct Output {
   std::string path;
-  std::string key;                                       // that names it: "--metrics"; begins the message
-  std::string what;                                      // what Trivet writes there, in the plural: "metrics of trivet train"
+  std::string key;   // that names it: "--metrics"; begins the message
+  std::string what;  // the content that Trivet writes there, in the plural: "metrics of trivet train"
   bool (*is_own)(std::string_view beginning) = nullptr;  // gets a file's first 4 KiB; null: no file is Trivet's
   bool in_place = false;                                 // written where it is, so that a device or a FIFO is accepted, too
   std::string group = {};                                // outputs of one group may share places; empty: those of one key
@@ -95,7 +95,7 @@ class OutputGuard {
   void refuse_foreign(const Output& output) const;
 
   Force force_;
-  std::map<Identity, std::string> files_, data_folders_;     // what they are
+  std::map<Identity, std::string> files_, data_folders_;     // what each file or folder is
   std::map<Identity, std::string> named_folders_;            // inputs that are folders, without what is in them
   std::map<Identity, std::string> written_;                  // files that are there and will be written, with their keys
   std::vector<Place> places_;                                // where all outputs go

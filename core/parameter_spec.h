@@ -22,7 +22,7 @@ struct Init {
 struct Split {
   int dim = -1;
   std::vector<int64_t> segments;
-  std::vector<int64_t> units;  // how many each segment has; empty: each element is a unit
+  std::vector<int64_t> units;  // number in each segment; empty: each element is a unit
 };
 
 // The ranks with the same elements of a parameter; engine/sharing.h names their axes of the mesh. Dense: all ranks that
@@ -47,7 +47,7 @@ struct ParameterUpdate {
 
 struct ParameterSpec {
   std::string name;  // unique within its layer, e.g. "attention.qkv.weight"; the model puts the layer's name before it
-  Shape shape;       // of the whole parameter
+  Shape shape;       // shape of the whole parameter
   Init init;
   Split split;
   bool decay = true;      // weight decay applies (matrices yes; biases and norms no, unless the optimizer decays all)

@@ -17,7 +17,7 @@ struct ProductCuts {
     int64_t begin = 0, end = 0;
   };
   std::vector<int64_t> row_ends, col_ends;  // ends of the pieces of out; empty: one piece
-  std::vector<std::vector<Range>> leaves;   // of K; empty: one leaf that covers all of K
+  std::vector<std::vector<Range>> leaves;   // ranges of K; empty: one leaf that covers all of K
 };
 
 // out[M, N] (+)= op(a)[M, K] op(b)[K, N] (+ bias[N]). op transposes if transpose_a or transpose_b is set: a is then stored as

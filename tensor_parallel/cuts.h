@@ -22,7 +22,7 @@ inline constexpr const char* kNoDivisorOfSumChunks =
     "is not 1, 2, 4 or 8, which reproducible \"layout\" requires to add partial sums in a fixed order";
 
 struct SplitCuts {
-  std::vector<int64_t> ends;  // of the chunks in the rank's part of the dim, segment by segment
+  std::vector<int64_t> ends;  // ends of the chunks in the rank's part of the dim, segment by segment
   // For products that have the dim as their rows, as their columns, or as the dim that they sum over.
   kernels::ProductCuts rows, cols, sums;
 };

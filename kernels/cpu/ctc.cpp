@@ -28,7 +28,7 @@ namespace {
 
 constexpr int32_t kBlank = 0;
 
-constexpr int64_t kResults = 3;  // of a sample: its loss, whether it counts, whether its target is spelled
+constexpr int64_t kResults = 3;  // per sample: its loss, whether it counts, whether its target is spelled
 
 // Copies the characters of a target and returns them.
 std::span<const int32_t> characters_of(std::span<const int32_t> target, int32_t* to) {

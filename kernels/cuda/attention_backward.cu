@@ -162,7 +162,7 @@ struct QueryTiles {
   T* stages;
   float* statistics;
   int first_tile, tiles_of_head;  // queries in earlier tiles see none of the block's keys
-  int next_head, next_tile = 0;   // of the tile that is copied next
+  int next_head, next_tile = 0;   // the tile that is copied next
 
   __device__ __forceinline__ QueryTiles(const Arguments<T>& arguments, const KeyBlock& key_block, T* shared)
       : args(arguments),
@@ -190,7 +190,7 @@ struct QueryTiles {
     const T* dout = args.dout + block.sequence * sizes.tokens * sizes.out_width;
     start_copy<Pass::kThreads, Pass::kQueries>(queries(stage), qkv + next_head * D, sizes.qkv_width, first_query, sizes.tokens);
     start_copy<Pass::kThreads, Pass::kQueries>(douts(stage), dout + next_head * D, sizes.out_width, first_query, sizes.tokens);
-    constexpr int kChunks = Pass::kQueries / 4;  // of 16 bytes: offsets, then deltas
+    constexpr int kChunks = Pass::kQueries / 4;  // chunks of 16 bytes: offsets, then deltas
     const int64_t row = args.statistics.first_row(block.sequence, sizes.heads, next_head) + first_query;
     const int index = thread_index();
     if (index < 2 * kChunks)

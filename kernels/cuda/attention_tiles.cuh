@@ -34,7 +34,7 @@ struct LaneRows {
   using Tile = SharedTile<T, D>;
 
   const T* row;
-  int place;  // of the lane's chunk among those that change places
+  int place;  // place of the lane's chunk among those that change places
 
   __device__ __forceinline__ LaneRows(Tile tile, int lane_row, int odd)
       : row(tile.data + lane_row * D), place(odd ^ Tile::permutation(lane_row)) {}

@@ -28,14 +28,14 @@ struct Rows {
   const T* logits;
   const int32_t* targets;
   Out* dlogits;    // may be null
-  double* losses;  // of each row; may be null
+  double* losses;  // each row's loss; may be null
   int64_t rows;
   int cols;
   int64_t first_col, vocabulary;
   Number gradient_scale;
   SumOf<T> soft_cap;              // 0: none
-  const double* factors;          // of the gradients of rows; may be null
-  const SumOf<T>*maximum, *sums;  // of whole rows, if they are known
+  const double* factors;          // factors for the gradients of rows; may be null
+  const SumOf<T>*maximum, *sums;  // for whole rows, if they are known
   LogitChunks chunks;
 };
 

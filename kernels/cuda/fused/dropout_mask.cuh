@@ -69,7 +69,7 @@ struct Mask {
   std::conditional_t<std::is_same_v<Sum, double>, FixedDivisorOfDouble, FixedDivisor> keep;
   uint64_t key, first_sample, first_element;
   Number step;
-  uint64_t counter_high = 0;  // of the first sample; set by begin()
+  uint64_t counter_high = 0;  // for the first sample; set by begin()
 
   explicit Mask(const DropoutSite& site)
       : rate(site.rate),

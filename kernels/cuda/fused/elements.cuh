@@ -73,7 +73,7 @@ struct RangeList {
   struct Range {
     Op op;
     int64_t count;
-    unsigned end_block;  // of the grid
+    unsigned end_block;  // within the grid
     bool aligned;
   };
   static constexpr int kMost = (4096 - 16) / static_cast<int>(sizeof(Range));

@@ -96,7 +96,7 @@ class Row<T, kStreams, kGroup, 0> {
   int cols_, lane_;
 };
 
-inline constexpr int kWarpRowThreads = 128;  // of a block whose warps have a row each
+inline constexpr int kWarpRowThreads = 128;  // in a block whose warps have a row each
 
 template <int kGroup>
 inline constexpr int kRowThreads = kGroup == kWarp ? kWarpRowThreads : kGroup;

@@ -16,8 +16,8 @@ inline constexpr int kImageThreads = 256;
 inline constexpr int kImageBlocks = 4;
 
 struct WindowedImages {
-  int64_t images, channels, rows, cols;      // of x
-  int64_t out_channels, out_rows, out_cols;  // of y
+  int64_t images, channels, rows, cols;      // sizes of x
+  int64_t out_channels, out_rows, out_cols;  // sizes of y
   int64_t window_rows, window_cols, stride, padding;
 
   WindowedImages(const Shape& x, const Shape& y, const Window& window)
