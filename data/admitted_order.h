@@ -55,12 +55,12 @@ class AdmittedOrder {
   std::vector<int64_t> samples_;
   std::vector<int64_t> in_order_;  // the same samples by their numbers, unless they are shuffled anyway
   std::vector<Stage> stages_;
-  SampleOrder order_;  // of rounds that begin in the last stage
+  SampleOrder order_;  // order in rounds that begin in the last stage
   uint64_t key_;
   bool shuffle_;
 
   mutable std::mutex mutex_;
-  mutable std::vector<int64_t> first_places_{0};  // of the rounds up to the last one that was worked out, and of the next one
+  mutable std::vector<int64_t> first_places_{0};  // for the rounds up to the last one worked out, and the next one
   mutable Round round_;                           // the one that was asked for last
 };
 

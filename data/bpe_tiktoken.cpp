@@ -120,7 +120,7 @@ using Ranks = std::unordered_map<std::string_view, int32_t>;
 
 struct Halves {
   int32_t left, right;
-  bool made_by_earlier_merges;  // of tokens with lower ranks
+  bool made_by_earlier_merges;  // merges into tokens with lower ranks
 };
 
 // The two tokens that are merged into `token`: the parts that remain of its bytes after all other merges, those of the lowest

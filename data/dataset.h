@@ -21,7 +21,7 @@ struct DataOptions {
   VocabularyKind vocabulary = VocabularyKind::Bytes;
   std::string tokenizer_file = "";  // for VocabularyKind::Tokenizer; for Size: files made with another one are refused
   int64_t vocabulary_size = 0;      // for VocabularyKind::Size
-  bool pairs = false;               // of answers are wanted, and nothing else
+  bool pairs = false;               // only pairs of answers are wanted
   bool needs_prompts = false;       // data that mark none are refused
   std::string source = "";          // the config's file name, for messages
 };
@@ -31,10 +31,10 @@ struct Dataset {
   std::shared_ptr<TokenSequence> validation;  // null if there is none
   std::shared_ptr<Tokenizer> tokenizer;       // null for a token file without one
   int64_t vocabulary_size = 0;
-  std::vector<std::string> notes = {};             // what the user should know about the files
+  std::vector<std::string> notes = {};             // facts about the files for the user
   std::vector<std::string> files = {};             // where the training data are
   std::vector<std::string> validation_files = {};  // where those of data.validation are
-  std::string validation_file = {};                // whose data a mixture validates on; empty: it holds out its own
+  std::string validation_file = {};                // file that a mixture validates on; empty: it holds out its own data
   int64_t held_out_tokens = 0;                     // for validation, which the rest of the data lacks
   Packing packing = Packing::Stream;               // not Auto
 };

@@ -51,7 +51,7 @@ class DocumentSource final : public SampleSource {
   std::shared_ptr<const TokenSequence> tokens_;
   Options options_;
   SampleSpec spec_;
-  std::vector<int64_t> ends_;  // of documents
+  std::vector<int64_t> ends_;  // ends of documents
   std::vector<Sample> samples_;
   int64_t cut_documents_ = 0;
   bool may_lack_targets_;

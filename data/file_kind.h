@@ -23,7 +23,7 @@ inline bool is_json(FileKind kind) {
 struct FileLook {
   FileKind kind = FileKind::Text;
   std::string what = "";       // in words: "a Parquet file"
-  std::string advice = "";     // what to do with a file that is not read, or with JSON without documents
+  std::string advice = "";     // advice for a file that is not read, or for JSON without documents
   bool takes_pattern = false;  // the advice is good for a pattern of files, too
   bool may_be_ids = false;     // ids of tokens without a header may begin so
   std::string finding = "";    // why a file of no known kind is no text: "holds NUL at byte 12"
@@ -31,7 +31,7 @@ struct FileLook {
   // can be the text of a document (json_lines.h).
   std::string keys = "";
   bool has_documents = true;
-  int64_t bytes_elsewhere = 0;  // of the file that a pointer of Git LFS stands for
+  int64_t bytes_elsewhere = 0;  // size of the file that a pointer of Git LFS stands for
 };
 
 // Without .gz or .zst at the end.

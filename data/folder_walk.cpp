@@ -86,7 +86,7 @@ class FolderWalker {
   FolderWalk walk_;
   MetFiles met_;
   std::vector<std::string> links_;
-  size_t sorted_ = 0;  // of the links, those whose order is final
+  size_t sorted_ = 0;  // number of links whose order is final
 };
 
 }  // namespace

@@ -47,7 +47,7 @@ class GrowingData final : public TrainingData {
   // Forgets what was taken up, and takes up these instead.
   void restore(const std::vector<TakenFile>& files);
   const std::vector<TakenFile>& files() const { return files_; }  // in the order of their epochs
-  int64_t tokens() const;                                         // of all files
+  int64_t tokens() const;                                         // in all files
 
   // The rest is as for any data. Something must have been taken up.
   std::shared_ptr<const SampleSource> train() const override { return train_; }

@@ -16,7 +16,7 @@ namespace trivet::data {
 
 // A value v of a channel, from 0 to 255, becomes (v / 255 - mean) / deviation.
 struct Normalization {
-  std::vector<double> mean, deviation;  // of each channel, or one for all
+  std::vector<double> mean, deviation;  // for each channel, or one for all
 };
 
 struct Augmentation {

@@ -254,7 +254,7 @@ class FolderChoice {
     const std::string move = "move the other files out of the folder, or name those that are data, such as \"FOLDER/*.txt\"";
     if (most == left_out_.end() || most->second.advice.empty()) return move;
     const auto json = std::ranges::find_if(texts_, [](const Candidate& file) { return is_json(file.input.kind); });
-    if (most->second.advice == kReadTexts && json != texts_.end())  // which would be read as text, too
+    if (most->second.advice == kReadTexts && json != texts_.end())  // these would be read as text, too
       return fmt::format(
           "move the other files out of the folder, or name those that are data, such as \"{}\"",
           name_in_words((fs::path(json->input.path).parent_path() / ("*" + ending_with_packing(json->input.path))).string()));

@@ -21,13 +21,13 @@ namespace trivet::data {
 struct InputFile {
   std::string path;
   FileKind kind = FileKind::Text;
-  bool any_bytes = false;  // of a text: also NUL, and what is not UTF-8
+  bool any_bytes = false;  // the text may hold NUL, and bytes that are not UTF-8
 };
 
 struct InputFiles {
   std::vector<InputFile> texts;     // and objects of JSON, in the order in which they are read
   std::vector<std::string> tokens;  // files of tokens
-  std::vector<std::string> notes;   // what is read and left out of folders, in a line each
+  std::vector<std::string> notes;   // files that are read and left out of folders, in a line each
 };
 
 // The purpose for which a folder is read. Files of tokens next to texts are left out; those that Prepare finds may have

@@ -33,7 +33,7 @@ class Mixture {
 
   struct Choice {
     size_t source = 0;
-    int64_t sample = 0, epoch = 0;  // of the source
+    int64_t sample = 0, epoch = 0;  // the source's
   };
   Choice at(int64_t place) const;
   // Returns how many of the first `places` each source has.

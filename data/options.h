@@ -86,7 +86,7 @@ struct EnumNames<ReadAs> {
 struct DataConfig {
   std::string train;                 // texts, files of tokens, or images (docs/data.md)
   std::vector<DataSource> sources;   // instead of train
-  ReadAs read_as = ReadAs::Auto;     // what the files are; Auto: what their content says (data/file_kind.h)
+  ReadAs read_as = ReadAs::Auto;     // format of the files; Auto: their content decides (data/file_kind.h)
   bool grows = false;                // files that appear in train during the run are taken up (data/growing_data.h)
   std::string validation;            // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;  // with `grows`: 0
@@ -101,7 +101,7 @@ struct DataConfig {
   bool drop_last = false, drop_last_batch = false;
   // For images (data/image_source.h):
   ImageFormat format = ImageFormat::Auto;
-  std::vector<double> mean{0}, deviation{1};  // of each channel, or one for all
+  std::vector<double> mean{0}, deviation{1};  // for each channel, or one for all
   int64_t crop_padding = 0;
   bool flip = false;
 

@@ -39,7 +39,7 @@ class PairSource final : public SampleSource {
 
   std::shared_ptr<const TokenSequence> tokens_;
   SampleSpec spec_;
-  std::vector<int64_t> ends_;  // of prompts with their answers
+  std::vector<int64_t> ends_;  // ends of prompts with their answers
   int64_t cut_answers_ = 0;
 };
 

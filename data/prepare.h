@@ -31,14 +31,14 @@ struct PrepareResult {
   int64_t text_bytes = 0, tokens = 0, vocabulary_size = 0, file_bytes = 0, documents = 0;
   int64_t ignored_tokens = 0;                  // that the loss ignores
   int64_t pieces = 0, pieces_done_before = 0;  // the latter by an interrupted preparation
-  std::vector<std::string> notes = {};         // what the user should know
+  std::vector<std::string> notes = {};         // facts for the user
   std::string tokenizer = "", digest = "";
 };
 
 struct PrepareStatus {
   std::string_view phase;  // in a few words
-  double done = 0;         // of the phase, from 0 to 1
-  int64_t bytes = 0;       // of text that the phase has worked on; 0 if it works on something else
+  double done = 0;         // share of the phase, from 0 to 1
+  int64_t bytes = 0;       // text that the phase has worked on; 0 if it works on something else
 };
 using PrepareProgress = std::function<void(const PrepareStatus&)>;
 

@@ -42,9 +42,9 @@ struct TextPieces::State {
   CutText cut_text;
   size_t input = 0;  // the one that `file` reads, or the next one
   std::optional<UnpackedFile> file;
-  std::optional<JsonObjects> objects;           // of a file that does not have them on lines
-  TextCheck check;                              // of a text
-  bool at_end = false;                          // of the file
+  std::optional<JsonObjects> objects;           // for a file that does not have them on lines
+  TextCheck check;                              // for a text
+  bool at_end = false;                          // the file has ended
   std::string buffer;                           // read, but not given out
   int64_t lines = 0, bytes = 0, all_bytes = 0;  // given out: of the file, and of all
 

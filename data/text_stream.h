@@ -25,7 +25,7 @@ class TextStream {
 
   const Tokenizer& tokenizer_;
   std::vector<int32_t> tokens_;  // those that are decoded together
-  size_t known_;                 // of them, those whose text has been given out
+  size_t known_;                 // number of them whose text has been given out
 };
 
 }  // namespace trivet::data

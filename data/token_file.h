@@ -24,7 +24,7 @@ struct TokenFileInfo {
   TokenType type = TokenType::UInt8;
   int64_t tokens = 0, vocabulary_size = 0;                               // 0: unknown
   int64_t documents = 0;                                                 // 0: unknown
-  bool pairs = false;                                                    // of documents
+  bool pairs = false;                                                    // documents are pairs
   bool ignores_some = false;                                             // targets, in the loss
   std::string tokenizer_name = "", tokenizer_text = "", data_hash = "";  // trivet only
 };

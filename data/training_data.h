@@ -24,7 +24,7 @@ class TrainingData {
   virtual std::string train_digest() const = 0;
   virtual std::string validation_digest() const = 0;             // empty if there is none
   virtual std::string sizes() const = 0;                         // "60000 training images, 10000 test images"
-  virtual std::vector<std::string> notes() const { return {}; }  // what the user should know about the files
+  virtual std::vector<std::string> notes() const { return {}; }  // facts about the files for the user
   // For people who look at a run: what targets are called ("river", "7", or the text of tokens; negative targets are left out),
   // and the image of a validation sample, if it is one.
   virtual std::string in_words(std::span<const int32_t> targets) const = 0;

@@ -11,7 +11,7 @@ struct CodePointRange {
 };
 struct AddedRange {
   char32_t first, last;
-  int version;           // of Unicode, in which they were added
+  int version;           // the version of Unicode in which they were added
   const char* category;  // "Lo"
 };
 

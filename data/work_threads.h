@@ -16,7 +16,7 @@ namespace trivet::data {
 class WorkThreads {
  public:
   explicit WorkThreads(int threads);
-  ~WorkThreads();  // what has not begun is dropped
+  ~WorkThreads();  // drops work that has not begun
   WorkThreads(const WorkThreads&) = delete;
   WorkThreads& operator=(const WorkThreads&) = delete;
 
@@ -40,7 +40,7 @@ class WorkThreads {
   size_t most_waiting_;
   int64_t added_ = 0, running_ = 0;
   bool stops_ = false;
-  int64_t failed_number_ = 0;  // of error_
+  int64_t failed_number_ = 0;  // number of the work that threw error_
   std::exception_ptr error_;
   std::vector<std::thread> threads_;
 };

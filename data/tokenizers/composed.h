@@ -19,7 +19,7 @@ namespace trivet::data {
 struct Composition {
   std::string text;                        // the file
   std::vector<std::string> tokens;         // id -> token as the file writes it; "" where an id has none
-  std::vector<bool> special;               // of each id
+  std::vector<bool> special;               // for each id
   AddedTokens added_before, added_after;   // recognized in the text, and in the normalized text
   std::unique_ptr<Normalizer> normalizer;  // null: none
   std::unique_ptr<PreTokenizer> splitter;  // null: none

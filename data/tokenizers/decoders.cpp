@@ -127,7 +127,7 @@ class DecodeReplace final : public DecoderStep {
     if (pattern.is_regex) regex_.emplace(pattern.text, source);
   }
   void apply(std::vector<std::string>& tokens, const RewrittenSize& size) const override {
-    size_t bytes = 0;  // of the tokens before
+    size_t bytes = 0;  // length of the tokens before
     for (std::string& token : tokens) {
       std::string out;
       size_t done = 0;

@@ -235,7 +235,7 @@ class Pickle::Reader {
   void add_items(const std::vector<const PickleValue*>& items, PickleKind kind) {
     PickleValue& to = top();
     if (names_ == AcceptedNames::Any && to.is(PickleKind::Object))
-      return;  // of an unknown class, such as a dict with defaults: nobody reads them
+      return;  // unknown class, such as a dict with defaults: nobody reads its items
     if (to.kind != kind) fail(kind == PickleKind::List ? "appends to a value that is no list" : "sets an item of no dict");
     if (kind == PickleKind::Dict && items.size() % 2 != 0) fail("sets a key without a value");
     count_items(items.size());

@@ -38,7 +38,7 @@ struct PickleValue {
 inline constexpr const char* kStorageObject = "storage";
 // Values of one pickle: a tensor has about 20.
 inline constexpr size_t kMostPickleValues = 2'000'000;
-inline constexpr size_t kMostPickleItems = 16'000'000;  // of all values together
+inline constexpr size_t kMostPickleItems = 16'000'000;  // in all values together
 
 enum class AcceptedNames : uint8_t { OfWeights, Any };
 

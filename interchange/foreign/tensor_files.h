@@ -25,7 +25,7 @@ namespace trivet::foreign {
 struct Run {
   const ReadableFile* file = nullptr;
   int64_t offset_bytes = 0;
-  int64_t first = 0, elements = 0;  // of the tensor; 0 elements: the whole tensor
+  int64_t first = 0, elements = 0;  // range in the tensor; 0 elements: the whole tensor
   int64_t repeats = 1;
   int64_t step = 0, file_step = 0;  // elements from one repeat to the next: in the tensor, at least `elements`; in the file
   bool operator==(const Run&) const = default;

@@ -57,7 +57,7 @@ struct AdapterConfig {
   bool rank_stabilized = false;
   int64_t rank = 0;                                          // where rank_pattern names none
   std::vector<std::pair<RegularExpression, int64_t>> ranks;  // by the ends of names
-  std::optional<NamedModules> modules;                       // what is adapted; none: every linear layer
+  std::optional<NamedModules> modules;                       // the modules that are adapted; none: every linear layer
   NamedModules excluded;
   std::vector<int64_t> layers;  // numbers of the layers that are adapted; empty: all
 
@@ -339,7 +339,7 @@ class AdaptedFiles final : public ModelFiles {
 
   foreign::TensorFiles adapter_;
   std::vector<std::string> adapter_notes_;
-  std::map<std::string, Matrices> matrices_;  // of the weights that have some
+  std::map<std::string, Matrices> matrices_;  // matrices of adapted weights
   bool transposed_ = false;                   // GPT-2's are
 };
 

@@ -17,7 +17,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct Architecture {
   std::string_view model_type;  // in config.json
-  std::string_view class_name;  // what transformers calls the model with its LM head
+  std::string_view class_name;  // transformers' name for the model with its LM head
   // Before the names of all tensors but the LM head's. A file of the model without its head lacks it: "h.0.ln_1.weight".
   std::string_view prefix;
 

@@ -65,7 +65,7 @@ class ConfigFile {
   const Json& object_;
   std::string path_, prefix_;
   std::set<std::string> seen_;
-  std::vector<std::string> unread_;  // of objects in the file
+  std::vector<std::string> unread_;  // unread keys of objects in the file
 };
 
 }  // namespace trivet::hugging_face

@@ -15,7 +15,7 @@ constexpr const char* kOriginal = "original_max_position_embeddings";
 // The lengths that the keys of rotary scaling refer to.
 struct Lengths {
   int64_t positions;
-  std::optional<int64_t> original;  // of the first training, if the file states it outside of these keys
+  std::optional<int64_t> original;  // in the first training, if the file states it outside of these keys
 };
 
 // 0 has the same meaning as null.

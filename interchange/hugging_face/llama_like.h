@@ -16,7 +16,7 @@ struct LlamaDefaults {
   int64_t positions;
   double norm_epsilon, rotary_base;
   double window_rotary_base = 0;   // 0: layers with a window have no base of their own
-  int64_t original_positions = 0;  // of the first training; 0: the file or its rotary keys state them, or there are none
+  int64_t original_positions = 0;  // in the first training; 0: the file or its rotary keys state them, or none exist
   bool tied_embedding = false;
   bool only_longrope = false;  // the rotary scaling that it may have
   bool rotary_share = false;   // it may rotate a part of each head

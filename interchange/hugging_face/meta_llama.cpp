@@ -169,7 +169,7 @@ class Parts {
 
   std::string path_;
   TensorFiles& to_;
-  std::vector<std::map<std::string, PtTensor>> parts_;  // of each rank, by name
+  std::vector<std::map<std::string, PtTensor>> parts_;  // each rank's tensors, by name
   std::set<std::string> used_;
 };
 

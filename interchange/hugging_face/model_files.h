@@ -55,7 +55,7 @@ class ModelFiles : public foreign::TensorFiles {
   ModelFiles(FileSystem& files, const std::string& directory);
 
   const std::string& config() const { return config_; }             // the text of config.json
-  const std::vector<std::string>& notes() const { return notes_; }  // which weights were not read
+  const std::vector<std::string>& notes() const { return notes_; }  // weights that were not read
 
  private:
   std::string path(const std::string& name) const { return source() + "/" + name; }

@@ -17,7 +17,7 @@ namespace trivet::hugging_face {
 struct TextTokens {
   std::string begin, end;  // as the tokenizer calls them; "": none
   int32_t begin_id = -1;
-  std::vector<int32_t> end_ids;  // that of `end`, then others that end a text, too
+  std::vector<int32_t> end_ids;  // the id of `end`, then others that end a text, too
 };
 
 // Returns the tokens of a model that was trained with this tokenizer (the text of Tokenizer::to_text) and this
