@@ -109,7 +109,7 @@ class Channel {
   RequestTable table_;
   RequestWriter writer_;
   std::vector<RequestReader> readers_;      // one for each rank
-  std::map<std::string, Submission> told_;  // what this rank has told and has not run
+  std::map<std::string, Submission> told_;  // requests that this rank has told and has not run
   std::vector<bool> joined_;                // by rank
   int last_joined_ = -1;
   StallCheck stalls_;

@@ -161,7 +161,7 @@ class Communicator {
   bool homogeneous_ = true;
   Timeline timeline_;
   std::map<int, ProcessSet> sets_;                    // by id
-  std::map<int, std::unique_ptr<Channel>> channels_;  // of the sets that this rank is in
+  std::map<int, std::unique_ptr<Channel>> channels_;  // for the sets that this rank is in
   int next_set_ = 0;
 };
 

@@ -52,7 +52,7 @@ class Checkpoints {
   void remove_from_memory();
 
   int64_t last_saved() const { return last_saved_; }  // the last step given to the saver; 0: none
-  MemoryBytes staging_memory() const;                 // of saves in the background
+  MemoryBytes staging_memory() const;                 // for saves in the background
 
  private:
   checkpoint::CheckpointStoreOptions own_store_options() const;

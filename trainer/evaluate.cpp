@@ -19,7 +19,7 @@
 namespace trivet {
 namespace {
 
-constexpr int64_t kUsualLength = 1024;  // of a sample, in tokens
+constexpr int64_t kUsualLength = 1024;  // length of a sample, in tokens
 constexpr const char* kSource = "evaluate";
 
 bool gives(const std::vector<std::string>& overrides, const std::string& key) {
@@ -78,7 +78,7 @@ Config evaluation_config(const std::string& model, const std::string& data, cons
   json["data"]["validation_fraction"] = 0;
   json["training"]["steps"] = 1;
   json["train_micro_batch_size_per_gpu"] = 1;
-  json["optimizer"]["type"] = "SGD";  // which has no state
+  json["optimizer"]["type"] = "SGD";  // has no state
   const model::Description& description = saved.config().model;
   const bool any_length = description.type == model::Type::Llama && description.sequence_length > kUsualLength;
   if (any_length && !gives(overrides, "model.sequence_length")) json["model"]["sequence_length"] = kUsualLength;

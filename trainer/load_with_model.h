@@ -21,7 +21,7 @@ struct ConfigToLoad {
   std::string resume_key = "--resume";  // that has named it
   // Also refuses what only training refuses (load_for_run.h).
   bool for_run = false;
-  std::string text = {};  // what to read; empty: what the file `path` holds. Otherwise `path` only names it in messages
+  std::string text = {};  // text to read; empty: that of the file `path`. Otherwise `path` only names it in messages
 };
 
 // Config::model_from of the result names the weights, also those of init_from. Throws ConfigError as load_config does, and if

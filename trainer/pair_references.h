@@ -24,7 +24,7 @@ namespace trivet::trainer {
 
 class PairReferences {
  public:
-  explicit PairReferences(const data::TrainingData& data);  // which must outlive it
+  explicit PairReferences(const data::TrainingData& data);  // `data` must outlive it
 
   // Whether the data are pairs. Otherwise there is nothing to compute, and the sources are those of the data.
   bool needed() const { return pairs_; }

@@ -35,7 +35,7 @@ using checkpoint::Piece;
 
 struct Checkpoints {
   std::optional<LoadedStep> start;  // the newest before the step; none: the run is started over
-  std::optional<LoadedStep> end;    // of the step itself
+  std::optional<LoadedStep> end;    // the step itself
   std::optional<LoadedStep> later;  // the first after the step, if the data grows
   // The first that knows what the step read, or else the newest before it; null: there is none.
   const LoadedStep* of_data() const {

@@ -26,7 +26,7 @@ namespace trivet::cli {
 // The guardian's descriptors.
 struct GuardianEnds {
   int orders;     // the launcher's orders, one `int` each: signals, or one of those below; closed when the launcher ends
-  int reports;    // what ranks report over the link
+  int reports;    // the ranks' reports over the link
   int for_ranks;  // the ranks' side of the link
 };
 

@@ -28,14 +28,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kLongestName = 50;                      // Kubernetes adds to it and allows 63
-constexpr std::string_view kEndingOfTuning = "-tuning";  // of the name of a job that tunes
+constexpr std::string_view kEndingOfTuning = "-tuning";  // ends the name of a job that tunes
 // A launcher waits for its ranks, and they for the file system.
 constexpr int kMoreSecondsToEnd = 10;
 constexpr double kMostSecondsToSave = 60000;  // Slurm takes at most 65535
 
 // Facts from which all kinds of files are filled in.
 struct Job {
-  std::string name;  // of the config: lower-case letters, digits and hyphens
+  std::string name;  // from the config: lower-case letters, digits and hyphens
   std::string config;
   size_t hosts = 1, ranks_per_host = 1;
   bool uses_gpus = false;

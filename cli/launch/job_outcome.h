@@ -47,7 +47,7 @@ struct HostLoss {
 struct JobRecord {
   std::vector<RankEnd> ends = {};       // in the order in which they were seen
   std::vector<HostLoss> hosts = {};     // in the order in which they were lost
-  std::vector<comm::Loss> losses = {};  // what ranks reported, in order of arrival
+  std::vector<comm::Loss> losses = {};  // losses that ranks reported, in order of arrival
   int signal = 0;                       // that the launcher received; 0: none
   bool killed_by_second_signal = false;
   bool had_to_kill = false;  // something of the job still ran after patience_s, or at the second signal

@@ -34,7 +34,7 @@ struct LaunchRequest {
   // Restarts.
   int max_restarts = 0;
   int min_nodes = -1;     // hosts that a restart needs at least; -1: as many as the first start
-  int restart = 0;        // how often the job has started again
+  int restart = 0;        // the number of restarts so far
   std::string launch_id;  // the same in all starts
   // Lost hosts that the job lacks: when one of them answers again, the ranks save and end, and the job starts again with it.
   std::vector<Host> awaited_hosts = {};

@@ -219,7 +219,7 @@ NextStart start_again(const JobStart& before, const JobOutcome& outcome) {
   try {
     next.hosts = hosts_that_are_left(next);
     fit_to_config(next);
-  } catch (const ConfigError& error) {  // that of a config that has changed in the meantime, too
+  } catch (const ConfigError& error) {  // also thrown for a config that has changed in the meantime
     return {.why_not = error.what()};
   }
   next.request.master_address = next.hosts[0].host.name == next.first_host ? next.address_of_first : "";

@@ -20,17 +20,17 @@ inline constexpr std::array kWouldFailAgain{
     ExitCode::Numerics, ExitCode::DataChanged,   ExitCode::VersionSkew};
 
 struct JobStart {
-  LaunchRequest request;            // of this start: its number, the hosts that it awaits, and the program, which resumes
-  std::vector<Host> candidates;     // what the job may use, as the hostfile was when it began
-  std::vector<std::string> absent;  // those of them that were lost and have not come back
+  LaunchRequest request;            // for this start: its number, the awaited hosts, and the program, which resumes
+  std::vector<Host> candidates;     // hosts that the job may use, as the hostfile was when it began
+  std::vector<std::string> absent;  // candidates that were lost and have not come back
   std::vector<HostRanks> hosts;
-  int most_ranks = 0;                 // of the first start; the batch was chosen for them
+  int most_ranks = 0;                 // ranks of the first start; the batch was chosen for them
   std::vector<std::string> taken_in;  // by this start: hosts that had come back
   std::vector<std::string> given_up;  // hosts that had come back, but with which no start succeeded
   std::string address_of_first;       // --master_addr, which is that of the first start's first host
   std::string first_host;
   int failures = 0;        // the restarts that --max_restarts counts
-  bool owns_steps = true;  // what is in checkpoint.directory is of this job
+  bool owns_steps = true;  // the steps in checkpoint.directory are this job's
 };
 
 // Either a start, or the reason why there is none.

@@ -10,7 +10,7 @@ namespace trivet::cli {
 struct TrainCommand {
   std::string program;  // trivet, perhaps with its path
   std::string config;
-  std::vector<std::string> overrides;  // of --set
+  std::vector<std::string> overrides;  // values of --set
   std::vector<std::string> others;     // all other words after the config
 };
 

@@ -12,7 +12,7 @@ class App;
 namespace trivet::cli {
 
 struct Argument {
-  std::vector<std::string> names;    // of an option: -q, --quiet; of a positional argument: one name without dashes
+  std::vector<std::string> names;    // for an option: -q, --quiet; for a positional argument: one name without dashes
   std::string value;                 // the type of its value (INT, TEXT); empty for a flag
   std::vector<std::string> choices;  // the accepted values, if these are few
   std::string description;

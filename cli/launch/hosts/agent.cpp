@@ -116,7 +116,7 @@ void Agent::exchange_messages() {
 
 // None: the launcher is gone.
 std::optional<Control> Agent::wait_for_control() {
-  heard_at_ = Clock::now();  // what the launcher said while this host was looked at has not been read yet
+  heard_at_ = Clock::now();  // the launcher's messages since this host was looked at have not been read yet
   while (!is_abandoned()) {
     exchange_messages();
     if (const auto message = channel_->next()) {

@@ -22,7 +22,7 @@ struct AgentMessage {
   enum class Kind : uint8_t {
     Control = 1,  // JSON (agent_messages.h)
     Event,        // the end or the loss of a rank (to_message of RankEnd and comm::Loss)
-    Output,       // what ranks have printed to standard output
+    Output,       // text that ranks have printed to standard output
     Error,        // and to standard error
   };
   Kind kind = Kind::Control;

@@ -33,7 +33,7 @@ class AwaitedHosts {
   struct Awaited {
     Host host;
     Clock::time_point next_attempt;
-    std::unique_ptr<HostAgent> agent = {};  // of an attempt that has not ended
+    std::unique_ptr<HostAgent> agent = {};  // the agent of an attempt that has not ended
     bool has_task = false;
   };
   // Whether the attempt has ended.

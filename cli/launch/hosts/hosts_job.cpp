@@ -55,12 +55,12 @@ constexpr const char* kNoProgram = "; install trivet there under the same path, 
 struct HostOfJob {
   HostState state;
   std::unique_ptr<HostAgent> link;
-  std::optional<int> port;  // of rank 0's socket
+  std::optional<int> port;  // port of rank 0's socket
   bool is_greeted = false;
   bool reached = false;
   bool over = false;  // it has said how all of its ranks ended, or it was lost
   Clock::time_point heard_at = {};
-  std::array<std::string, 2> printed = {};  // what has not been passed on yet, by Relay::Target
+  std::array<std::string, 2> printed = {};  // text that has not been passed on yet, by Relay::Target
   bool has_failed_rank = false;
 };
 
@@ -110,7 +110,7 @@ class HostsJob {
   std::optional<AwaitedHosts> awaited_;
   std::optional<std::string> returned_;  // the host for which the job was ended
   JobRecord record_;
-  std::optional<JobOutcome> unexplained_;  // of the first agent that failed although none of its ranks had
+  std::optional<JobOutcome> unexplained_;  // outcome of the first agent that failed although none of its ranks had
   int look_ = 0;
   bool running_ = false;  // the ranks were told to start
   bool failed_ = false;
