@@ -26,12 +26,12 @@ constexpr int64_t default_reserve(int64_t memory_bytes) { return memory_bytes / 
 struct Accelerator {
   std::string name;
   int64_t memory_bytes = 0;       // that a process can allocate
-  int64_t reserve_bytes = 0;      // of these, what a layout must leave free (Note: memory in reserve)
+  int64_t reserve_bytes = 0;      // the part that a layout must leave free (Note: memory in reserve)
   double memory_bandwidth = 0;    // bytes/s of copies and element-wise kernels
   double matrix_flops = 0;        // per second, for dense products of bfloat16 and float16
   double float32_flops = 0;       // per second, for products of float32
   double product_efficiency = 0;  // share of these that large products reach in a run
-  double launch_seconds = 0;      // of a kernel, if the device has nothing else to do meanwhile
+  double launch_seconds = 0;      // to launch a kernel, if the device has nothing else to do meanwhile
 
   int64_t usable_bytes() const { return memory_bytes - reserve_bytes; }
 };

@@ -13,14 +13,14 @@ namespace trivet::autotune {
 enum class Health {
   Fine,
   Note,     // works, but with a limitation
-  Missing,  // what was requested will not work
+  Missing,  // the request will not work
 };
 
 struct Finding {
   std::string subject;  // "memory"
   Health health = Health::Fine;
-  std::string text;                                     // what was found
-  std::string advice;                                   // what to do; empty if all is fine
+  std::string text;                                     // the finding
+  std::string advice;                                   // the next thing to do; empty if all is fine
   std::vector<std::pair<std::string, double>> figures;  // by name, which includes the unit: "copy_bytes_per_second"
 };
 

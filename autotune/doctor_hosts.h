@@ -20,7 +20,7 @@ struct HostExamined {
 // From the rank of the row to that of the column; 0 on the diagonal.
 struct NetworkMeasured {
   int hosts = 0;
-  std::vector<double> bytes_per_second;  // of one long message
+  std::vector<double> bytes_per_second;  // for one long message
   std::vector<double> seconds;           // that a short message takes: half of the way there and back
   double all_reduce_bytes = 0, all_reduce_seconds = 0;
 

@@ -18,7 +18,7 @@ struct OperationSample {
   comm::Operation operation = comm::Operation::Barrier;
   comm::ReduceOp reduce = comm::ReduceOp::Sum;
   DType dtype = DType::Float32;
-  int64_t bytes = 0;  // of the whole tensor
+  int64_t bytes = 0;  // size of the whole tensor
   int ranks = 1;
   double seconds = 0;
   bool operator==(const OperationSample&) const = default;
@@ -36,7 +36,7 @@ struct MeasuredSetup {
 };
 
 struct HardwareProfile {
-  std::string version;  // of Trivet
+  std::string version;  // Trivet's version
   std::string date;
   std::vector<MeasuredSetup> setups;
 

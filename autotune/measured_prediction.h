@@ -16,7 +16,7 @@ struct MeasuredPrediction {
   double targets_per_second = 0;
   double product_flops = 0;            // per second, of the fastest product measured in the plan's type, on one rank
   double model_flops_utilization = 0;  // model FLOPs per second / (ranks x product_flops)
-  double unmeasured_share = 0;         // of the kernels' time, in kinds that were not measured
+  double unmeasured_share = 0;         // share of the kernels' time in kinds that were not measured
   double price_per_device_hour = 0;    // from the caller; 0: not given
   std::string unmeasured_kinds;        // the three that took most of it
 };

@@ -11,7 +11,7 @@
 
 namespace trivet::autotune {
 
-inline constexpr int64_t kMaxBoxes = 20'000;  // of a schedule's drawing, which then has some MB
+inline constexpr int64_t kMaxBoxes = 20'000;  // limit for a schedule's drawing, which then has some MB
 
 struct DrawnSchedule {
   pipeline::Timeline timeline;

@@ -14,7 +14,7 @@ struct PlanPrediction {
   Layout layout;
   StepPrediction step;           // its bytes are those of the plan's heaviest rank
   std::vector<StepBytes> ranks;  // [pipeline rank] from the plan
-  double flops_per_token = 0;    // of the model
+  double flops_per_token = 0;    // the model's
 };
 
 // Throws ConfigError for more devices than the cluster has, for offload if the cluster does not describe the host, and for what

@@ -12,7 +12,7 @@ namespace trivet::autotune {
 
 using report::NamedValue;
 std::vector<NamedValue> parts_of(const StepSeconds& seconds);
-std::vector<NamedValue> parts_of(const StepBytes& bytes);  // of the device
+std::vector<NamedValue> parts_of(const StepBytes& bytes);  // the device's memory
 
 // In the currency of the cluster's price_per_device_hour; 0 if it has none.
 double price_of_token(const Cluster& cluster, int64_t devices, const StepPrediction& step);

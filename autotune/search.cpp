@@ -132,7 +132,7 @@ class Search {
  private:
   // The best layouts with one value of a choice.
   struct OfValue {
-    std::optional<Candidate> smallest;  // of all that were tried
+    std::optional<Candidate> smallest;  // the smallest of all that were tried
     std::optional<size_t> preferred;    // the first in fitting_
   };
   double over(const Candidate& candidate) const { return bytes_over(candidate.step.bytes, cluster_); }
@@ -227,7 +227,7 @@ class Search {
   size_t ranked_;
   SearchResult result_;
   std::vector<Candidate> fitting_;  // as tried, then by preference
-  StepBytes predicted_;             // of the layout that was planned last
+  StepBytes predicted_;             // for the layout that was planned last
   // Orders numbers by size: 2 before 16.
   using Value = std::pair<size_t, std::string>;
   static Value in_order(const std::string& value) { return {std::isdigit(value.front()) ? value.size() : 0, value}; }

@@ -26,7 +26,7 @@ struct Candidate {
 struct Alternative {
   std::string choice;  // "tensor 8", "stage 1"
   bool fits = false;
-  Candidate best;   // of those with this value; the one that lacks least memory if none fits
+  Candidate best;   // the best with this value; the one that lacks least memory if none fits
   std::string why;  // "12.3 GiB over at best", "31.0 % slower: exposed tensor axis 37 % of the step, 1.2 s more"
 };
 

@@ -14,7 +14,7 @@ namespace trivet::pipeline {
 struct Caption {
   std::string schedule;  // "zb-h1"
   int ranks = 1, microbatches = 1, chunks = 1;
-  std::string unit = {};  // of time, such as "ms"
+  std::string unit = {};  // unit of time, such as "ms"
   bool is_step = false;   // a step of a run: waits have the colour of their cause, and communication is drawn below each row
 };
 

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int64_t kMostFileBytes = int64_t{64} << 20;  // of each file but those with a line per step
+constexpr int64_t kMostFileBytes = int64_t{64} << 20;  // per file, except those with a line per step
 constexpr size_t kMostLineBytes = 1 << 20;
 constexpr size_t kMostNames = 1000;  // categories, channels and facts
 constexpr size_t kMostRanks = 100'000;

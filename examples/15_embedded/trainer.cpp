@@ -117,7 +117,7 @@ int main(int argc, char** argv) try {
   train(config, *world);
   world->close();
   return 0;
-} catch (const trivet::Error& error) {  // what a user can cause: the message says what to do
+} catch (const trivet::Error& error) {  // errors that a user can cause: the message says what to do
   std::fprintf(stderr, "%s\n", error.what());
   return static_cast<int>(error.exit_code());
 }

@@ -48,8 +48,8 @@ Program insert_recompute(const Program& program, const std::vector<bool>& recomp
 struct BlockParameters {
   std::vector<std::vector<int>> weights_of;    // blocks whose weights it reads: itself first, then tied ones
   std::vector<std::vector<int>> gradients_of;  // blocks whose gradients it adds to
-  std::vector<int64_t> sharded_elements;       // of its own parameters that UNSHARD gathers (0: none)
-  std::vector<int64_t> gradient_elements;      // of its own parameters that REDUCE reduces (0: none)
+  std::vector<int64_t> sharded_elements;       // elements of its own parameters that UNSHARD gathers (0: none)
+  std::vector<int64_t> gradient_elements;      // elements of its own parameters that REDUCE reduces (0: none)
   std::vector<int> stage_of;                   // empty: a REDUCE gets the stage of the instruction before it
 };
 

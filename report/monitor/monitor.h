@@ -24,7 +24,7 @@ struct TargetWords {
   bool operator==(const TargetWords&) const = default;
 };
 inline constexpr TargetWords kTokens{"tokens", "tok"}, kImages{"images", "img"}, kPairs{"pairs", "pairs"};
-inline constexpr TargetWords kTargets{"targets", "targets"};  // of several runs that do not have the same
+inline constexpr TargetWords kTargets{"targets", "targets"};  // for several runs with different targets
 
 struct RunStart {
   // Printed one per line, with control characters escaped: {"model", "gpt, 4 layers x 128, 809,856 parameters"}, {"data", ...},
@@ -81,7 +81,7 @@ struct Evaluation {
   int64_t samples = 0;             // in the run so far, as in StepMetrics
   int64_t targets = 0;             // that were counted
   bool without_targets = false;    // none was: there is no loss
-  std::optional<int64_t> correct;  // of them, if the model chooses classes or tells answers apart
+  std::optional<int64_t> correct;  // correct targets, if the model chooses classes or tells answers apart
   std::optional<Rewards> rewards = {};
   double ms = 0;
 
@@ -93,7 +93,7 @@ struct ShownPrediction {
   int64_t sample = 0;  // its number in the validation data
   bool right = false;
   std::string png;                // bytes of its image; empty: it is text
-  std::string before;             // of text: what comes before the target
+  std::string before;             // for text: the part before the target
   std::string target, predicted;  // as people call them; of text: each token is predicted from the true ones before it
 };
 struct ShownPredictions {
