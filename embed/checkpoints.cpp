@@ -75,7 +75,7 @@ checkpoint::RunState ShardedOptimizer::run_state() const {
   return state;
 }
 
-// As an Engine does: at least one more step is attempted, however many were skipped before.
+// Restores as an Engine does: at least one more step is attempted, however many were skipped before.
 void ShardedOptimizer::restore(const checkpoint::RunState& state) {
   const int64_t limit = config_.training.stop_after_skipped;
   steps_ = audited_step_ = state.steps;

@@ -201,7 +201,7 @@ void ShardedOptimizer::set_owned_values(int parameter, int64_t first, ConstTenso
 
 ShardedOptimizer::~ShardedOptimizer() { close_streams(); }
 
-// As in Engine: work that is still queued ends before the memory that it uses is freed.
+// Waits as Engine does, so that queued work ends before the memory that it uses is freed.
 void ShardedOptimizer::close_streams() {
   if (channels_) channels_->close_streams();
 }

@@ -97,7 +97,7 @@ class ShardedOptimizer {
 
   // ---- Weights
 
-  // Whether a unit's weights are whole, so that weight() finds them: always below stage 3.
+  // Checks whether a unit's weights are whole, so that weight() finds them: always below stage 3.
   bool is_whole(int unit) const { return this->unit(unit), !states_[unit].weights.empty(); }
   // The weights of a parameter, whole. The trainer only reads them. Throws Error (Usage) if its unit is not gathered.
   ConstTensorView weight(int parameter) const;

@@ -42,7 +42,7 @@ class Divergence {
   void check_end(std::optional<double> evaluation);
   // Checks the weights alone: for a run that ends before its last step, which may be skipping steps at the moment.
   void check_weights();
-  // Whether the last step computed a finite loss. If not, the weights are not worth saving.
+  // Checks whether the last step computed a finite loss. If not, the weights are not worth saving.
   bool loss_is_finite() const { return std::isfinite(engine_.last_loss()); }
   // Adds to the engine's error what can be found out: the state of the weights and the first tensor that was not finite.
   NumericsError explained(const NumericsError& error);

@@ -94,7 +94,7 @@ class Engine {
   void record(bool on) { recorder_->record(on); }
   std::vector<pipeline::Recording> take_recordings() { return recorder_->take(); }
 
-  // The same for the memory that the phases of a step use, which are those of the last such step.
+  // Does the same for the memory that the phases of a step use, which are those of the last such step.
   void watch_memory(bool on);
   const MemoryPhases& memory_phases() const { return *memory_phases_; }
   // The log that times the operations between ranks (comms_logger); null: none are timed.
@@ -110,7 +110,7 @@ class Engine {
   // The plan determines the sizes of these arenas; peak_bytes() is the most that the steps so far have used.
   const Arena& activations() const { return *activations_; }
   const Arena& buffers() const { return *buffers_; }
-  // The same for host memory, if the device has memory of its own (RankPlan::host_memory).
+  // Returns the same for host memory, if the device has memory of its own (RankPlan::host_memory).
   MemoryBytes measured_host_memory() const;
   Backend& backend() { return *backend_; }
   kernels::Kernels& kernels() { return observed_kernels_ ? *observed_kernels_ : backend_->kernels(); }
@@ -127,7 +127,7 @@ class Engine {
   // already compared. Throws CommError (ranks disagree).
   void audit_weights();
 
-  // For checkpointing: the pieces that this rank writes (over all ranks, each element of the model exactly once) and the state.
+  // Return what a checkpoint saves: this rank's pieces (over all ranks, each element exactly once) and the state.
   std::vector<checkpoint::Piece> pieces_to_save();
   // The pieces that restore() reads on this rank. Only what they are is of use; some have no memory.
   std::vector<checkpoint::Piece> pieces_to_load();

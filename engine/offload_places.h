@@ -28,7 +28,7 @@ struct OffloadOptions {
 class OffloadPlaces {
  public:
   OffloadPlaces(const Config& config, const OffloadOptions& options);
-  // For the planner: they count, and move nothing.
+  // Makes places for the planner: they count, and move nothing.
   explicit OffloadPlaces(const Config& config);
 
   // Places that the config does not use are null. It has no ring for gathers: Parameters makes it.

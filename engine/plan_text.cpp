@@ -173,7 +173,7 @@ std::string offload_text(const Plan& plan) {
   return text;
 }
 
-// By the rank that saves most. Two steps are in memory at a time: the one that is kept, and the one that is being written.
+// The cost for the rank that saves most. Two steps are in memory at a time: the kept one, and the one being written.
 struct MemoryCheckpointCost {
   int64_t bytes_in_memory = 0, bytes_sent = 0;  // on a host per rank; to other hosts per rank and save
 };

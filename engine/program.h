@@ -20,7 +20,7 @@ struct StageMap {
   int blocks() const { return first_blocks.back(); }
   int stage_of_block(int block) const;
   int rank_of_block(int block) const { return rank_of_stage[stage_of_block(block)]; }
-  // Whether the stage before (after) `stage` runs on another rank, which sends its activations (gradients).
+  // Checks whether the stage before (after) `stage` runs on another rank, which sends its activations (gradients).
   bool receives_forward(int stage) const { return stage > 0 && rank(stage - 1) != rank(stage); }
   bool receives_backward(int stage) const { return stage + 1 < stages() && rank(stage + 1) != rank(stage); }
 

@@ -58,7 +58,7 @@ class Worker {
 
   // Runs forward_backward() and update(). `microbatches` are this rank's, one for each accumulation step.
   StepResult train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
-  // The same in two halves, for trainers with their own loop. The loss is that of all ranks.
+  // Runs the same in two halves, for trainers with their own loop. The loss is that of all ranks.
   StepLoss forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers,
                             const ProgramWatch& watch = {});
   StepOutcome update(const StepNumbers& numbers);

@@ -52,7 +52,7 @@ class AsyncSaver {
   void report_next_failure() { report_next_failure_ = true; }
   // Waits for the save in flight; throws what it threw.
   void finish();
-  // The same, but a write that failed is not thrown.
+  // Does the same, but a write that failed is not thrown.
   void wait();
 
   int64_t staging_bytes() const { return staging_.empty() ? 0 : staging_.view().bytes(); }

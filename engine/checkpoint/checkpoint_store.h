@@ -60,9 +60,9 @@ class CheckpointStore {
   // The newest step with a readable manifest that acquire() found.
   const StepAge& newest_found() const { return newest_found_; }
   const Lineage& lineage() const { return lineage_; }
-  // For steps that are saved from now on.
+  // Sets the lineage of steps that are saved from now on.
   void set_lineage(const Lineage& lineage) { lineage_ = lineage; }
-  // The same; without steps that were found, the origin is this start's run.
+  // Returns the same; without steps that were found, the origin is this start's run.
   Lineage named_lineage() const;
   // Returns this store's directory, where lineage.h remembers runs and disks.
   StoreDirectory& place() { return directory_; }

@@ -58,7 +58,7 @@ struct RunState {
   std::string tokenizer;                       // empty: none
   std::string reference;                       // for pairs of answers (trainer/pair_references.h); empty: none
 
-  // Whether the last step was not skipped, so that these weights were just trained.
+  // Checks whether the last step was not skipped, so that these weights were just trained.
   bool clean() const { return skipped_in_a_row == 0; }
   // The step that retention never removes; 0: none.
   int64_t best_step() const { return evaluations ? evaluations->best_step : 0; }

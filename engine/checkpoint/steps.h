@@ -38,7 +38,7 @@ LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFile
 // slash that shells put at its end, or `path` itself if it is anything else. Throws CheckpointError (CheckpointCorrupt) if the
 // file does not hold the name of a step.
 std::string follow_name(FileSystem& files, const std::string& path);
-// Whether `path` is such a file.
+// Checks whether `path` is such a file.
 bool names_step(FileSystem& files, const std::string& path);
 // Opens the step that `path` stands for: a step, a file that names one, or the newest step of a directory.
 LoadedStep open_path(FileSystem& files, const std::string& path, StepFiles which = StepFiles::All,

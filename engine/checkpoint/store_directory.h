@@ -51,7 +51,7 @@ inline constexpr std::string_view kTemporary = ".tmp-", kTrash = ".trash-";
 inline constexpr const char *kLock = ".lock", *kDisk = ".disk";
 inline constexpr std::chrono::milliseconds kLockInterval{50};  // between two looks at what another host or job does
 
-// Whether only a store names something so: another program's ".tmp-work" is not removed.
+// Checks whether only a store names something so: another program's ".tmp-work" is not removed.
 bool is_left_over(std::string_view name);
 
 [[noreturn]] void throw_not_written(const std::string& text);

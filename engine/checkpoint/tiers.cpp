@@ -42,7 +42,7 @@ std::string absolute(const std::string& directory) {
   return (path.empty() ? std::filesystem::path(directory) : path).string();
 }
 
-// Whether one of the hosts, or rank 0 if they share a directory, sees a directory with this path.
+// Checks whether one of the hosts, or rank 0 if they share a directory, sees a directory with this path.
 bool sees_directory(const Tier& disk, const std::string& path) {
   StoreDirectory& place = disk.store.place();
   const auto seen = place.on_leaders(disk.ranks, [&] { return place.files.kind(path) == EntryKind::Directory ? "yes" : ""; });

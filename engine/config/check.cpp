@@ -317,7 +317,7 @@ std::string start_of_section(const std::string& path) {
   return first == std::string::npos || second == std::string::npos ? "" : ": " + path.substr(0, first + 1);
 }
 
-// Whether a message mentions one of the paths, or is about the section that it is deep inside of.
+// Checks whether a message mentions one of the paths, or is about the section that it is deep inside of.
 bool mentions(const std::string& message, const std::vector<std::string>& paths) {
   return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
     const std::string start = start_of_section(path);

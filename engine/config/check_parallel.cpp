@@ -11,7 +11,7 @@
 namespace trivet::config {
 namespace {
 
-// Why the model cannot be split over this many tensor ranks; empty if it can.
+// Describes why the model cannot be split over this many tensor ranks; empty if it can.
 std::string tensor_problem(const Config& config, int64_t ranks) {
   const model::Description model = model::with_defaults(config.model);
   const bool fixed_sums = config.reproducible == Reproducible::Layout;

@@ -125,11 +125,11 @@ struct Config {
   bool offloads_to_files() const {
     return zero.offload_param.device == OffloadDevice::Nvme || zero.offload_optimizer.device == OffloadDevice::Nvme;
   }
-  // Whether master weights and optimizer states live in host memory, or pass through it, while the device has its own memory.
+  // Checks whether master weights and optimizer states live in, or pass through, host memory apart from the device's.
   bool updates_on_host() const {
     return compute_device() != Device::Cpu && zero.offload_optimizer.device != OffloadDevice::None;
   }
-  // Whether weights or states live outside the memory of a device that has its own memory (zero/host_side.h).
+  // Checks whether weights or states live outside the memory of a device that has its own memory (zero/host_side.h).
   bool uses_host_side() const {
     return updates_on_host() || (compute_device() != Device::Cpu && zero.offload_param.device != OffloadDevice::None);
   }

@@ -39,7 +39,7 @@ struct EnumNames<DifficultyType> {
       {{"value", DifficultyType::Value}, {"percentile", DifficultyType::Percentile}}};
 };
 
-// Whether a metric cuts the samples of a step, or chooses them.
+// The use of a metric: it cuts the samples of a step, or chooses them.
 enum class Clustering { SingleCluster, ScheduleBased };
 
 template <>

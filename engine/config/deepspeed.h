@@ -24,7 +24,7 @@ std::vector<std::string> warnings_of(const Config& config);
 // Returns a note on adapters for a run that begins without the weights of a model; empty: none is needed.
 std::string note_on_adapters(const Config& config);
 
-// Whether the config says which model it trains. In DeepSpeed the program has the model, so its configs do not.
+// Checks whether the config says which model it trains. In DeepSpeed the program has the model, so its configs do not.
 bool describes_model(const Config& config);
 // Throws ConfigError if it does not.
 void check_model_is_given(const Config& config);

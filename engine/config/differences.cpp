@@ -19,7 +19,7 @@ namespace {
 
 using namespace config;
 
-// In the order in which lines are printed.
+// Kinds of lines in the order in which they are printed.
 enum class Importance { Training, Rounding, Reports };
 
 // The line of a difference; empty if it does not apply.
@@ -116,7 +116,7 @@ std::string of_muon(const Config& config) {
   return defaults.empty() ? "" : "optimizer.params: not given, so " + defaults;
 }
 
-// Whether the file has this number, which stands for another value here.
+// Checks whether the file has this number, which stands for another value here.
 bool is_written(const Config& config, const std::string& path, double number) {
   const GivenKey* given = find_given(config, path);
   if (!given || is_auto_key(config, path)) return false;

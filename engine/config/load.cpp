@@ -90,7 +90,7 @@ void take_auto_values(Config& config, const Document& document) {
     config.automatic.push_back({section, "the defaults, as without the section"});
 }
 
-// As in DeepSpeed, which ignores the section below stage 3; here a line says so.
+// Ignores the section below stage 3, as DeepSpeed does; here a line says so.
 void ignore_offload_of_whole_parameters(Config& config) {
   OffloadDevice& device = config.zero.offload_param.device;
   if (config.zero.stage == 3 || device == OffloadDevice::None) return;
@@ -105,7 +105,7 @@ void widen_gradient_sums(Config& config) {
     config.grad_accum_dtype = DType::Float32;
 }
 
-// As in DeepSpeed, null is the optimizer's rate even where a schedule has another default.
+// Takes null as the optimizer's rate, as DeepSpeed does, even where a schedule has another default.
 void take_rate_for_null(Config& config) {
   const GivenKey* maximum = find_given(config, "scheduler.params.warmup_max_lr");
   if (maximum && maximum->value == "null") config.scheduler.warmup_max_lr = 0;

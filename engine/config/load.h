@@ -29,7 +29,7 @@ std::string model_from_in(std::string_view text, const std::string& source_name,
 
 // Checks the constraints between keys. load_config calls it; call it yourself for a Config built by hand. Throws ConfigError.
 void check(const Config& config);
-// The same for a model of your own layers, about which the section "model" says nothing.
+// Does the same for a model of your own layers, about which the section "model" says nothing.
 void check_without_model(const Config& config);
 
 // Checks that some number of data-parallel ranks can train the batch that the config describes; resolve_batch solves it for a
@@ -40,7 +40,7 @@ void check_batch(const Config& config);
 // Given keys that have no effect in this run, each with the reason: "optimizer.params.torch_adam: Trivet has only one Adam".
 std::vector<std::string> accepted_without_effect(const Config& config);
 
-// Whether this key, or any key of this section, was set in the file or on the command line.
+// Checks whether this key, or any key of this section, was set in the file or on the command line.
 bool is_given(const Config& config, const std::string& path);
 
 }  // namespace trivet

@@ -1,4 +1,4 @@
-// From reduced gradients to new weights: norm, overflow check, clipping, update of the owned shard, publishing.
+// Turns reduced gradients into new weights: norm, overflow check, clipping, update of the owned shard, publishing.
 //
 //   norm of the gradient of the mean loss over all targets; exact, so it has the same bits on every layout
 //   not finite, or no targets -> all ranks skip the step together; weights and states keep their bits

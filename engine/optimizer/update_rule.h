@@ -52,9 +52,9 @@ class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
 
-  // Whether one update may cover parameters of this kind that follow one another, and the padding between them.
+  // Checks whether one update may cover parameters of this kind that follow one another, and the padding between them.
   virtual bool merges_parameters() const { return true; }
-  // Whether update() writes the new weights. Otherwise it only reads the weights, and finish() writes them.
+  // Checks whether update() writes the new weights. Otherwise it only reads the weights, and finish() writes them.
   virtual bool writes_weights() const { return true; }
 
   // Updates elements on this side, or puts that off until run_pending().

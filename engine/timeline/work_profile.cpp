@@ -151,7 +151,7 @@ void add_to(std::vector<Module>& modules, const Module& part) {
   found == modules.end() ? modules.push_back(part) : add(part, *found);
 }
 
-// By type, as kernels have none of their own.
+// Groups modules by type, as kernels have none of their own.
 std::vector<Module> modules_at(const WorkProfile& profile, int64_t depth) {
   if (depth == 0) return {whole_model(profile)};
   std::vector<Module> modules;

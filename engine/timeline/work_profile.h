@@ -40,7 +40,7 @@ struct WorkProfile {
   double update_ms = 0, step_ms = 0;  // mean over the ranks, and of the rank that took longest
 };
 
-// Without times. `numbers`: of the step, which may have shorter sequences than others.
+// Counts work without times. `numbers`: those of the step, which may have shorter sequences than others.
 WorkProfile count_work(const Plan& plan, const model::Model& model, const StepNumbers& numbers);
 // `recordings`: [world rank], of the same step.
 void add_times(WorkProfile& profile, const Plan& plan, const std::vector<pipeline::Recording>& recordings);
