@@ -12,7 +12,7 @@
 
 namespace trivet::comm {
 
-// In the order of control::Message.
+// The kinds of frames, in the order of control::Message.
 enum class FrameKind : uint8_t {
   Join = 1,
   Welcome,

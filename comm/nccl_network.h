@@ -27,7 +27,7 @@ std::string expected_nccl_network(const Environment& environment, const RdmaSurr
 std::vector<std::string> nccl_files(const std::string& home_directory);
 // Throws ConfigError if somebody else than this user and root can change one of them (core/found_file.h).
 void check_nccl_files(const std::vector<std::string>& files);
-// The same for the user's home directory, where NCCL looks.
+// Does the same for the user's home directory, where NCCL looks.
 void check_nccl_files();
 
 }  // namespace trivet::comm

@@ -13,7 +13,7 @@ namespace trivet::comm {
 struct AwaitedPeers {
   std::span<const int> ranks;
   std::function<bool(size_t index)> has_arrived;  // checks ranks[index]
-  // Whether something that ranks[index] has sent may still be on its way if it has ended. Empty: nothing may.
+  // Tells whether something that ranks[index] sent may still be on its way after it has ended. Empty: nothing may.
   std::function<bool(size_t index)> may_still_arrive = {};
 };
 

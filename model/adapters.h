@@ -27,7 +27,7 @@
 
 namespace trivet::model {
 
-// Whether a parameter with this name, with or without the names of its layers, belongs to an adapter.
+// Checks whether a parameter with this name, with or without the names of its layers, belongs to an adapter.
 bool is_adapter(std::string_view parameter_name);
 
 class Adapters {

@@ -75,7 +75,7 @@ struct Description {
 // Fills in the sizes that 0 leaves open.
 Description with_defaults(const Description& description);
 
-// The same model with another vocabulary.
+// Returns the same model with another vocabulary.
 inline Description with_vocabulary(Description description, int64_t size) {
   description.vocabulary_size = size;
   return description;

@@ -103,7 +103,7 @@ Model build_network(const Description& d) {
 
 Description unchanged(const Description& d) { return d; }
 
-// Whether the list ends with a layer that computes the loss. It may have a problem elsewhere.
+// Checks whether the list ends with a layer that computes the loss. It may have a problem elsewhere.
 bool states_loss(const Description& d) {
   if (d.network.empty()) return false;
   std::string_view last = d.network.back();

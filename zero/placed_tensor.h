@@ -45,7 +45,7 @@ class PlacedTensor {
   // The objects that `resources` refers to must outlive it.
   PlacedTensor(const PlacedTensorOptions& options, const Resources& resources);
 
-  // Whether it is kept in the device's memory.
+  // Checks whether it is kept in the device's memory.
   bool on_device() const { return !home_; }
   // Without memory if it is kept elsewhere.
   TensorView view();

@@ -96,7 +96,7 @@ struct LayoutOptions {
 };
 
 struct ShardLayout {
-  // Whether any group is divided into shards.
+  // Checks whether any group is divided into shards.
   bool is_divided() const;
 
   int tensor_size = 1;              // size of the tensor axis

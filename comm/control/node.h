@@ -56,7 +56,7 @@ inline constexpr const char* kLastMeeting = "close";
 
 using LinkId = int;  // a connection, as the driver numbers it
 
-// Why a node connects to another one. It makes at most one call for each purpose at a time.
+// The reason why a node connects to another one. It makes at most one call for each purpose at a time.
 enum class Purpose { Join, Parent, Appeal };
 
 struct Actions {
@@ -76,7 +76,7 @@ struct Actions {
 };
 
 struct NodeOptions {
-  // With the node's own address if others may connect to it; its `node` is then its own rank, otherwise -1.
+  // This node, with its own address if others may connect to it; `node` is then its own rank, otherwise -1.
   Seat self;
   // Where to join: at the node of its host, or at the root; the root has none. A rank that finds no node joins at the root.
   std::string entrance;

@@ -189,7 +189,7 @@ void Node::on(LinkId id, Link& link, const Attach& attach, TimePoint now) {
   if (running()) bring_up_to_date(id);
 }
 
-// At the root: everybody has joined.
+// Announces, at the root, that everybody has joined.
 void Node::announce(TimePoint now) {
   auto table = gathering_->table(options_.fan_out);
   for (auto& [id, link] : links_) {
@@ -252,7 +252,7 @@ void Node::run(std::shared_ptr<const Table> table, TimePoint now) {
   actions_.events.emplace_back(Announce{table_});
 }
 
-// Whether the table has it, and below this node. Another process may have come as the same rank.
+// Checks whether the table has it, and below this node. Another process may have come as the same rank.
 bool Node::is_child(const Link& link) const {
   if (link.rank < 0 || link.rank >= table_->tree.size() || table_->tree.parent(link.rank) != rank()) return false;
   return link.attached || link.pid == table_->seats[link.rank].member.pid;

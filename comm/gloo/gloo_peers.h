@@ -100,7 +100,7 @@ class GlooTransport final : public Transport {
   void announce(GlooPeer& peer, const GlooAnnouncement& announcement, std::span<const std::byte> bytes);
   void try_to_announce(GlooPeer& peer, const GlooAnnouncement& announcement);
   void listen(GlooPeer& peer);
-  // Whether there may be more.
+  // Checks whether there may be more.
   bool take_announcement(GlooPeer& peer, GlooCarrier& carrier);
   void take_message(GlooPeer& peer, const GlooAnnouncement& announcement, std::span<const std::byte> bytes);
   void deliver(GlooOperation& operation, const GlooAnnouncement& announcement, std::span<const std::byte> bytes);

@@ -108,7 +108,7 @@ std::shared_ptr<std::byte> share_board(const WorldRequest& request, SharedMemory
   return board.memory;
 }
 
-// For the user: whether the fastest way was chosen.
+// Describes, for the user, whether the fastest way was chosen.
 std::string describe_network(const std::vector<int>& hosts, const Contact& here) {
   const size_t count = std::set<int>(hosts.begin(), hosts.end()).size();
   std::string text = fmt::format("{} host{}, {} over {}", count, count == 1 ? "" : "s", here.library, here.interface);

@@ -23,7 +23,7 @@ struct Announcement {
 
 class HeaderExchange {
  public:
-  // With all other ranks of the group, or only with these. The link must outlive this object.
+  // Exchanges with all other ranks of the group, or only with these. The link must outlive this object.
   HeaderExchange(const GroupLink& link, MessageKind kind);
   HeaderExchange(const GroupLink& link, MessageKind kind, const std::vector<int>& peers);
 
