@@ -119,9 +119,9 @@ class Layer {
   // Tells layers of one class apart that have the same parameters and shapes but do different work, such as attention with
   // windows of different lengths. Predictions run layers that are alike only once.
   virtual int64_t work_variant() const { return 0; }
-  // Whether the layer is correct when x holds only a rank's own tokens (sequence parallelism): it treats each token separately,
-  // or gathers and scatters as tensor_parallel/token_gather.h and tensor_parallel/axis_sum.h do. Sequence parallelism is
-  // refused for a model with a layer that returns false.
+  // Checks whether the layer is correct when x holds only a rank's own tokens (sequence parallelism): it treats each
+  // token separately, or gathers and scatters as tensor_parallel/token_gather.h and tensor_parallel/axis_sum.h do.
+  // Sequence parallelism is refused for a model with a layer that returns false.
   virtual bool allows_sequence_parallelism() const { return false; }
   // Says why the layer cannot learn from inputs of this shape, "needs ..."; empty if it can.
   virtual std::string training_problem(const Shape&) const { return ""; }

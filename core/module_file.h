@@ -32,8 +32,8 @@ struct OpenedModule {
 // The folders in which an executable file looks for its modules: after it was built, and after it was installed.
 std::vector<std::filesystem::path> module_folders(const std::filesystem::path& program);
 
-// Why the file in one of these folders is not opened: it, or a folder of it that is not also above the program, is missing or
-// could be changed by a user who could not have changed the program itself. Empty: it may be opened.
+// Returns why the file in one of these folders is not opened: it, or a folder of it that is not also above the program,
+// is absent or could be changed by a user who cannot change the program itself. Empty: it may be opened.
 std::string refusal_of_module(const std::filesystem::path& program, const std::filesystem::path& file);
 
 OpenedModule open_module(const ModuleFile& module);

@@ -31,8 +31,8 @@ struct KernelCall {
   double flops = 0, bytes = 0;
 };
 
-// Whether the matrix units limit its speed, so that its FLOPs count. Throws std::logic_error for a kernel that does not say
-// what limits it.
+// Checks whether the matrix units limit its speed, so that its FLOPs count. Throws std::logic_error for a kernel that
+// does not say what limits it.
 bool multiplies(const KernelCall& call);
 
 }  // namespace trivet::kernels

@@ -21,7 +21,7 @@ struct DeviceCount {
 };
 DeviceCount count_devices();
 
-// Whether ranks may share a GPU (TRIVET_SHARE_GPU=1), for tests on a machine with only one.
+// Checks whether ranks may share a GPU (TRIVET_SHARE_GPU=1), for tests on a machine with only one.
 bool sharing_allowed();
 
 // The GPU for the rank with this number on its host: the one with the same index. If there are too few GPUs, ranks share them

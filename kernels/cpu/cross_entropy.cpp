@@ -97,7 +97,7 @@ double row_loss(const CrossEntropy& args, const T* logits, int64_t index, int32_
   return loss_of(row);
 }
 
-// The same for a part of a row, with the maximum and sums of the whole row.
+// Returns the same for a part of a row, with the maximum and sums of the whole row.
 template <typename T, typename Out>
 double row_loss(const CrossEntropyOfPart& args, const T* logits, int64_t index, int64_t target, Out* dlogits) {
   using Sum = SumOf<T>;

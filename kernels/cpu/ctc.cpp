@@ -97,7 +97,7 @@ class CtcSample {
     }
   }
 
-  // Whether the most probable classes spell the target.
+  // Checks whether the most probable classes spell the target.
   bool spelled() const {
     size_t matched = 0;
     int64_t before = kBlank;
@@ -115,7 +115,7 @@ class CtcSample {
  private:
   int64_t states() const { return 2 * static_cast<int64_t>(characters_.size()) + 1; }
   int32_t class_of(int64_t state) const { return state % 2 == 0 ? kBlank : characters_[state / 2]; }
-  // Whether a path may go from two states before to this one.
+  // Checks whether a path may go from two states before to this one.
   bool may_skip_to(int64_t state) const { return state % 2 == 1 && state >= 3 && class_of(state) != class_of(state - 2); }
   Sum y(int64_t t, int64_t k) const { return widen<Sum>(logits_[t * classes_ + k]) - log_sums_[t]; }
 

@@ -90,7 +90,7 @@ struct Pair {
   int64_t sequence;
   int head, query, key;
 
-  // Whether the query, which exists, sees the key, and the key exists.
+  // Checks whether the query, which exists, sees the key, and the key exists.
   __device__ __forceinline__ bool sees(int tokens, const Sight& sight) const {
     return sight.causal ? key <= query && key > query - sight.window : key < tokens;
   }

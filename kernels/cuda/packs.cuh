@@ -31,7 +31,7 @@ __device__ __forceinline__ void store_pack(T* to, const Pack<T, kCount>& pack) {
   *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
 }
 
-// Whether packs of kCount elements may start at all of these addresses. Absent tensors are null and fit.
+// Checks whether packs of kCount elements may start at all of these addresses. Absent tensors are null and fit.
 template <int kCount, typename... T>
 bool aligned_for_packs(const T*... data) {
   return (... && (reinterpret_cast<uintptr_t>(data) % alignof(Pack<T, kCount>) == 0));

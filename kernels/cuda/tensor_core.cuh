@@ -67,7 +67,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
                : "memory");
 }
 
-// The same for the transposed matrices: r[m] = rows 2t and 2t + 1, column g of what the addresses point to.
+// Loads the same for the transposed matrices: r[m] = rows 2t and 2t + 1, column g of what the addresses point to.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

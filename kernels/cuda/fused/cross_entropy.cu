@@ -255,7 +255,7 @@ Rows<T, Out> rows_of(const Args& args, const TableRows& columns, const Launch& l
   return rows;
 }
 
-// Whether packs of logits and dlogits start at the same columns of all rows.
+// Checks whether packs of logits and dlogits start at the same columns of all rows.
 template <int kPack, typename T, typename Out>
 bool packs_agree(const Rows<T, Out>& rows) {
   if (rows.cols % kPack == 0 && aligned_for_packs<kPack>(rows.logits) && aligned_for_packs<kPack>(rows.dlogits)) return true;

@@ -1,5 +1,5 @@
-// For kernels in which each group of threads (a warp, or a block if rows are long) has a row and keeps it in registers, so that
-// several passes over it read memory once.
+// Helps kernels in which each group of threads (a warp, or a block if rows are long) has a row and keeps it in
+// registers, so that several passes over it read memory once.
 #pragma once
 
 #include <bit>
