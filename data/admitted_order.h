@@ -23,7 +23,7 @@ namespace trivet::data {
 // Any thread may call it at any time.
 class AdmittedOrder {
  public:
-  // From this place of the run on, so many samples are admitted.
+  // A place of the run, and how many samples are admitted from there on.
   struct Stage {
     int64_t first_place = 0, admitted = 0;
   };

@@ -44,7 +44,7 @@ const std::vector<Encoding>& encodings() {
 constexpr const char* kLlamaFile = "tokenizer.model";
 constexpr int32_t kLlamaRanks = 128'000, kLlamaSpecial = 256;
 
-// As Meta's program numbers them since Llama 3.1; before that, those that are not in this list were reserved ones as well.
+// Returns names as Meta's program has them since Llama 3.1; earlier, all that are not in this list were reserved.
 std::string llama_special(int32_t number) {
   constexpr std::array<std::string_view, 12> kNames{"<|begin_of_text|>",
                                                     "<|end_of_text|>",

@@ -39,7 +39,7 @@ struct Dataset {
   Packing packing = Packing::Stream;               // not Auto
 };
 
-// Whether some of options.data.train and options.data.sources are not files of tokens, so that a tokenizer is needed.
+// Checks whether options.data.train or one of options.data.sources is no file of tokens, so that a tokenizer is needed.
 bool reads_texts(const DataOptions& options);
 
 // Opens the data that options.data.train names.

@@ -54,7 +54,7 @@ void check_answer(const EncodedText& text, size_t documents_before) {
         "an end of text, it needs two");
 }
 
-// Whether the loss counts any of the tokens from this one on.
+// Checks whether the loss counts any of the tokens from this one on.
 bool counts_some_after(const EncodedText& text, size_t first) {
   if (text.ignored.empty()) return first < text.ids.size();
   return std::find(text.ignored.begin() + static_cast<std::ptrdiff_t>(first), text.ignored.end(), 0) != text.ignored.end();

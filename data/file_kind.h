@@ -34,7 +34,7 @@ struct FileLook {
   int64_t bytes_elsewhere = 0;  // size of the file that a pointer of Git LFS stands for
 };
 
-// Without .gz or .zst at the end.
+// Returns the name without .gz or .zst at its end.
 std::string name_without_packing(const std::string& path);
 // NAME.jsonl or NAME.ndjson; or these and NAME.json. The name may end with .gz or .zst after that.
 bool is_called_lines(const std::string& path);

@@ -14,7 +14,7 @@ namespace trivet::data {
 // Tells files and folders apart by what they are, not by their names, of which links make several.
 class MetFiles {
  public:
-  // Whether the file or folder was not met before. One that cannot be examined is not new.
+  // Checks whether the file or folder was not met before. One that cannot be examined is not new.
   bool is_new(const std::string& path);
 
  private:

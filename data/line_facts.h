@@ -28,7 +28,7 @@ struct LineFacts {
   void add_unread(std::string key);
   void add_mark(const std::string& name, const Mark& mark);
   void add(const LineFacts& more);
-  // For people; empty if there is nothing to tell.
+  // Describes the facts for people; empty if there is nothing to tell.
   std::vector<std::string> sentences() const;
 };
 

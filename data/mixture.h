@@ -53,7 +53,7 @@ class Mixture {
 // The samples of all sources: those of the first, then those of the second ...
 class JoinedSource final : public SampleSource {
  public:
-  // At least one; all with the same spec.
+  // Joins at least one source; all have the same spec.
   explicit JoinedSource(std::vector<std::shared_ptr<const SampleSource>> sources);
 
   const SampleSpec& spec() const override { return sources_[0]->spec(); }

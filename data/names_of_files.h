@@ -7,7 +7,7 @@
 
 namespace trivet::data {
 
-// In ASCII.
+// Returns the text in small letters of ASCII.
 std::string small_letters(std::string_view text);
 
 // NAME.txt, NAME.text or NAME.md, also with .gz or .zst after it.

@@ -26,7 +26,7 @@ class SampleSource {
   // `epoch`, from 0, is for sources that change their samples from epoch to epoch (augmentation); what they give is a function
   // of both numbers.
   virtual void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const = 0;
-  // Whether there may be samples of which the loss counts no target, and whether it counts any of this one.
+  // Checks whether there may be samples of which the loss counts no target, and whether it counts any of this one.
   virtual bool may_lack_targets() const { return true; }
   virtual bool has_targets(int64_t sample) const {
     std::vector<std::byte> input(static_cast<size_t>(spec().rows() * spec().input.elements() * size_of(spec().input_dtype)));

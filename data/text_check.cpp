@@ -34,7 +34,7 @@ size_t character_bytes(char first) {
 
 bool is_continuation(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
-// Whether the rest of a piece may go on as a character in the next one.
+// Checks whether the rest of a piece may go on as a character in the next one.
 bool may_go_on(std::string_view rest) {
   return rest.size() < character_bytes(rest[0]) && std::ranges::all_of(rest.substr(1), is_continuation);
 }

@@ -73,13 +73,13 @@ struct TokenizerFile {
 };
 std::optional<TokenizerFile> tokenizer_file_of(const std::string& text);
 
-// Whether two of these texts encode alike, whatever their models' folders say about their tokens.
+// Checks whether two of these texts encode alike, whatever their models' folders say about their tokens.
 bool encode_alike(const std::string& text, const std::string& other);
 
 // The path of the tokenizer's file in the folder of a model; empty: there is none.
 std::string find_tokenizer_in(const std::string& folder);
 
-// Whether it may have some: a vocabulary of bytes or characters has none.
+// Checks whether it may have some: a vocabulary of bytes or characters has none.
 bool has_special_tokens(const Tokenizer& tokenizer);
 
 // Returns the token that the model's folder names, otherwise <|endoftext|>, or what other programs have instead, such

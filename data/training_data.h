@@ -33,7 +33,7 @@ class TrainingData {
   virtual std::shared_ptr<Tokenizer> tokenizer() const { return nullptr; }
   virtual int64_t vocabulary_size() const { return 0; }
   virtual int64_t stream_tokens() const { return 0; }  // for training, if they are packed as a stream
-  // Itself, if it is data that grows; otherwise null.
+  // Returns this object if it is data that grows; otherwise null.
   virtual GrowingData* growing() { return nullptr; }
 };
 

@@ -36,7 +36,7 @@ void join(std::vector<std::string>& tokens) {
   tokens.assign(1, all);
 }
 
-// In one pass: text may be all that a model has written.
+// Replaces in one pass: text may be all that a model has written.
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   if (from.empty()) return;
   std::string out;

@@ -27,7 +27,7 @@ struct SentencePieceFile {
   int32_t unknown = -1;  // id of the only unknown piece
 };
 
-// Whether a file begins like a model of sentencepiece.
+// Checks whether a file begins like a model of sentencepiece.
 bool looks_like_sentencepiece(std::string_view bytes);
 
 // Throws DataError naming `source` if the file is damaged or is a model of words or characters.

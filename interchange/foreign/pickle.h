@@ -61,7 +61,7 @@ class Pickle {
 // The value of a text key of a Dict; null: absent, or no Dict. The last one counts, as in Python.
 const PickleValue* find_member(const PickleValue& dict, std::string_view key);
 
-// The same for many keys of one Dict, which must outlive this.
+// Finds many keys of one Dict as find_member does. The Dict must outlive this.
 class PickleMembers {
  public:
   explicit PickleMembers(const PickleValue& dict);

@@ -55,7 +55,7 @@ class TensorFiles : public checkpoint::TensorSource {
   std::vector<std::string> names() const;
   // The file that holds the tensor or its beginning; null: no such tensor.
   const ReadableFile* file_of(const std::string& name) const;
-  // Whether both are the same elements of a file.
+  // Checks whether both are the same elements of a file.
   bool share_elements(const std::string& one, const std::string& other) const;
   // Differs if names, types, shapes or places differ. The weights themselves are not read.
   virtual uint64_t digest() const;

@@ -31,7 +31,7 @@ struct Architecture {
   checkpoint::MappedSource::Table (*weights)(const model::Description&);
 };
 
-// In the order in which export tries them: the first that can store a model stores it.
+// Lists architectures in the order in which export tries them: the first that can store a model stores it.
 std::span<const Architecture> architectures();
 // Throws ConfigError that lists the known ones.
 const Architecture& architecture_of(const std::string& model_type, const std::string& path);

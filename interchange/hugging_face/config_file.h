@@ -23,9 +23,9 @@ class ConfigFile {
   ConfigFile(const Json& object, std::string path, std::string prefix = "");
 
   bool has(const std::string& key) const;
-  // Whether the key is there and null, which for some keys means something else than their default.
+  // Checks whether the key is there and null, which for some keys means something else than their default.
   bool is_null(const std::string& key);
-  // Without a fallback the key is required.
+  // Read a key; without a fallback it is required.
   int64_t count(const std::string& key, std::optional<int64_t> fallback = {});
   int64_t size(const std::string& key, std::optional<int64_t> fallback = {});  // at least 1
   double number(const std::string& key, std::optional<double> fallback = {});
@@ -51,9 +51,9 @@ class ConfigFile {
   // The keys that were neither read nor ignored, unless they are off; also those of `object`s that were handed to leave_unread.
   std::vector<std::string> unread() const;
   void leave_unread(const ConfigFile& object);
-  // Whether the key is there and this number; the key counts as unread.
+  // Checks whether the key is there and this number; the key counts as unread.
   bool is(const std::string& key, double number) const;
-  // Whether a key switches a feature off: null, false or empty.
+  // Checks whether a key switches a feature off: null, false or empty.
   bool is_off(const std::string& key) const;
   // Refuses these keys.
   void finish() const;

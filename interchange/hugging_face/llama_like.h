@@ -35,8 +35,8 @@ struct LlamaFeatures {
 OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults);
 // Reads sliding_window into the section "model": of all layers; null: none.
 void read_window(ConfigFile& file, std::optional<int64_t> fallback, OrderedJson& model);
-// Whether all layers have a window, by layer_types or max_window_layers; layers that differ are refused. `window`: the model
-// has one.
+// Checks whether all layers have a window, by layer_types or max_window_layers; layers that differ are refused.
+// `window`: the model has one.
 bool layers_slide(ConfigFile& file, int64_t layers, bool window);
 // Reads the keys of the Qwen models that say which layers have a window: all or none.
 void read_windows_of_layers(ConfigFile& file, OrderedJson& model);
