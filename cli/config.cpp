@@ -147,7 +147,7 @@ void check(const ConfigOptions& options) {
   throw *without_model;
 }
 
-// With the keys of the model that it names, if it names one.
+// Loads the config with the keys of the model that it names, if it names one.
 Config with_its_model(const std::string& path, const std::vector<std::string>& overrides = {},
                       const std::string& init_from = "") {
   const std::string text = read_config_text(path);

@@ -332,7 +332,7 @@ Way way_of(const LaunchFlags& flags, const std::vector<HostRanks>& hosts) {
   return hosts.size() == 1 && is_this_host(hosts[0].host.name) && !flags.force_multi ? Way::Here : Way::Agents;
 }
 
-// As the ranks of this host would say it when they start.
+// Checks the program as the ranks of this host would when they start.
 void check_program_here(const LaunchFlags& flags, const std::vector<HostRanks>& hosts, const comm::Environment& environment) {
   const bool runs_here = flags.request.starts_one_host ||
                          std::ranges::any_of(hosts, [](const HostRanks& on) { return is_this_host(on.host.name); });

@@ -32,7 +32,7 @@ std::string unknown_flag(const CLI::App& command, const std::string& word);
 // `train: WRONG; see trivet train --help`
 std::string with_help(const CLI::App& command, const std::string& wrong);
 
-// For CLI::Option::check: accepts a whole number from `least` to `most`.
+// Returns a check for CLI::Option::check: it accepts a whole number from `least` to `most`.
 std::function<std::string(const std::string&)> from_to(int64_t least, int64_t most);
 
 std::string describe(const CLI::App& program, const CLI::ParseError& error);

@@ -118,7 +118,7 @@ class Communicator {
   // alltoall, fail. Returns the world rank of the last one that joined (of several in one round, the highest).
   int join(const ProcessSet& = {});
 
-  // Whether the operation has ended.
+  // Checks whether the operation has ended.
   bool poll(const Handle& handle) const;
   // Waits, and returns the result or throws. A handle can be waited for once.
   Tensor synchronize(Handle& handle);

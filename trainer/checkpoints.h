@@ -45,8 +45,8 @@ class Checkpoints {
   std::optional<checkpoint::LoadedStep> open_newest();
   // Waits for the saves in flight; throws what they threw.
   void finish();
-  // Whether the step that was done last was given to the saver, or read from disk when the run resumed. A step of that number
-  // that was already there is not enough: it may be damaged, or of an earlier start.
+  // Checks whether the step that was done last was given to the saver, or read from disk when the run resumed. A step
+  // of that number that was already there is not enough: it may be damaged, or of an earlier start.
   bool is_on_disk() const;
   // After finish(), when the run has ended: removes what is in memory, if the last step is on disk.
   void remove_from_memory();

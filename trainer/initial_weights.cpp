@@ -123,7 +123,7 @@ int64_t tokens_of(const Config& config) {
   }
 }
 
-// As many characters of another text would be taken for those that the weights know.
+// Refuses weights without their characters: as many of another text would be taken for those that they know.
 void refuse_unknown_characters(const SavedModel& initial, const std::string& path, const Config& config) {
   if (config.vocabulary.kind != VocabularyKind::Characters || !initial.step() || !initial.tokenizer_path().empty() ||
       initial.config().vocabulary.kind != VocabularyKind::Characters || !data::reads_texts(trainer::data_options(config)))

@@ -19,7 +19,7 @@ struct ConfigToLoad {
   bool resumes = false;
   std::string resume_directory = {};    // empty: checkpoint.directory
   std::string resume_key = "--resume";  // that has named it
-  // Also refuses what only training refuses (load_for_run.h).
+  // Refuses, too, what only training refuses (load_for_run.h).
   bool for_run = false;
   std::string text = {};  // text to read; empty: that of the file `path`. Otherwise `path` only names it in messages
 };

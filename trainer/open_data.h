@@ -18,7 +18,7 @@ std::unique_ptr<data::TrainingData> open_image_data(const Config& config, int64_
 
 }  // namespace trivet::trainer
 
-// As programs called it that were written before trainer/ was a folder.
+// Names that programs use that were written before trainer/ was a folder.
 namespace trivet::data {
 using trainer::data_options;
 }

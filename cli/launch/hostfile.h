@@ -16,7 +16,7 @@ struct Host {
   bool slots_are_usual = false;   // nobody has said how many there are
   bool slots_are_chosen = false;  // by --include or --exclude, among others
 
-  // As ssh takes it: "me@host".
+  // Returns the name as ssh takes it: "me@host".
   std::string login() const { return user.empty() ? name : user + "@" + name; }
 };
 

@@ -158,7 +158,7 @@ std::string comment(const Job& job, const std::string& how_to_start) {
                      count_of(job.ranks_per_host, "rank"), how_to_start);
 }
 
-// As a string of YAML, which takes those of JSON.
+// Returns a string of YAML, which takes those of JSON.
 std::string yaml(const std::string& text) { return nlohmann::json(text).dump(); }
 
 // Names all flags that are missing.
@@ -384,7 +384,7 @@ std::string azure_ml(const JobFileRequest& file, const Job& job) {
   return out;
 }
 
-// For starters that bring no secret to other hosts.
+// The text for starters that bring no secret to other hosts.
 constexpr const char* kNeedsSecret =
     ": \"${TRIVET_SECRET_FILE:?must name a file of 32 random bytes, mode 600, the same on all hosts}\"\n";
 

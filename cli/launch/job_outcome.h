@@ -20,11 +20,11 @@ struct RankEnd {
   std::string host = {};  // empty: this host
 };
 
-// As one line of text, for another process. rank_end_from_message returns nullopt for any other message.
+// Writes the end as one line of text, for another process. rank_end_from_message returns nullopt for any other message.
 std::string to_message(const RankEnd& end);
 std::optional<RankEnd> rank_end_from_message(const std::string& message);
 
-// As a rank's end: says that something of the job had to be killed because it did not end in time.
+// The message, sent as a rank's end, that something of the job had to be killed because it did not end in time.
 inline constexpr const char* kHadToKillMessage = "had to kill";
 
 struct JobOutcome {

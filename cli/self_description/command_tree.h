@@ -33,7 +33,7 @@ Command describe_command(const CLI::App& command);
 // The command and all below it, each before its own subcommands. The pointers are valid as long as `command`.
 std::vector<const Command*> all_commands(const Command& command);
 
-// Whether a positional argument may be a file: it accepts more than a few values.
+// Checks whether a positional argument may be a file: it accepts more than a few values.
 bool takes_files(const Command& command);
 
 // The last word of the name.

@@ -41,9 +41,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kOneSignal{250};
-// To report, to listen, to reach rank 0's host.
+// The time to report, to listen, and to reach rank 0's host.
 constexpr seconds kPreparation{30};
-// From a failure until all agents have ended their ranks (2 s + 10 s + 10 s, supervisor.h) and said so.
+// The time from a failure until all agents have ended their ranks (2 s + 10 s + 10 s, supervisor.h) and said so.
 constexpr seconds kEnding{25};
 // An agent that is to end its ranks and says nothing for so long is lost, if that is less than --host-timeout.
 constexpr seconds kSilenceAtTheEnd{5};
@@ -194,7 +194,7 @@ JobOutcome HostsJob::run() {
   return *unexplained_;
 }
 
-// As on one host (supervisor.h): after a success it waits for the reader, otherwise it gives up when nobody reads.
+// Waits as on one host (supervisor.h): after a success for the reader; otherwise it gives up when nobody reads.
 void HostsJob::drain() {
   const int signal = record_.signal;
   const auto waiting = [&] {
@@ -433,7 +433,7 @@ void HostsJob::obey(int signal) {
   send_to_all({.order = again ? SIGKILL : signal});
 }
 
-// As at a signal to the launcher, but the ranks' end is not the job's end.
+// Ends the ranks as after a signal to the launcher, but their end is not the job's end.
 void HostsJob::end_for_a_host_that_returned() {
   if (failed_) awaited_.reset();
   if (!awaited_) return;
