@@ -76,7 +76,7 @@ ConfigKeys keys_of(const StepModel& steps, const SearchSpace& space, const Layou
 
 double seconds(const Candidate& candidate) { return candidate.step.seconds.total(); }
 
-// Whether two times are equal as far as a prediction can tell.
+// Checks whether two times are equal as far as a prediction can tell.
 bool as_fast(double seconds, double fastest) {
   constexpr double kTie = 5e-4;
   return seconds / fastest - 1 < kTie;

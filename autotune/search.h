@@ -37,8 +37,8 @@ struct Refuted {
 };
 
 struct SearchResult {
-  // Those that fit, the fastest first; of those that are as fast, within 0.05 %, the one that needs least of a device comes
-  // first. Of layouts that differ in chunks alone, the first stands for all.
+  // Layouts that fit, the fastest first; among those as fast, within 0.05 %, the one that needs least of a device comes
+  // first. For layouts that differ in chunks alone, the first stands for all.
   std::vector<Candidate> ranking;
   bool planned = false;          // the bytes of the first are from its plan
   std::vector<Refuted> refuted;  // in the order of the ranking

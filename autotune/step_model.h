@@ -47,7 +47,7 @@ struct StepBytes {
   double host = 0;  // in host memory: offloaded states and their staging
   double total() const { return parameters + gradients + optimizer + activations + buffers; }
 };
-// By how many bytes a device (less its reserve) or its share of the host is exceeded, whichever is more; at most 0 if all fits.
+// Returns how far, in bytes, a device (less its reserve) or its share of the host is exceeded at most; 0 or less: fits.
 double bytes_over(const StepBytes& bytes, const Cluster& cluster);
 inline bool fits(const StepBytes& bytes, const Cluster& cluster) { return bytes_over(bytes, cluster) <= 0; }
 
@@ -73,7 +73,7 @@ struct StateTypes {
 // Returns the engine's types for this config: precision, data_types.grad_accum_dtype, optimizer, reproducible.
 StateTypes state_types(const Config& config);
 
-// To be used by one thread at a time, because it caches what blocks do.
+// A model for one thread at a time, because it caches what blocks do.
 class StepModel {
  public:
   // Model and cluster must outlive the StepModel.

@@ -20,7 +20,7 @@ struct HttpResponse {
   std::string policy;  // for Content-Security-Policy; empty: nothing may be loaded
 };
 
-// Whether `bytes` end a request's head.
+// Checks whether `bytes` end a request's head.
 bool is_complete(std::string_view bytes);
 
 struct ParsedRequest {

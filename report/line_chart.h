@@ -40,14 +40,14 @@ struct LineChart {
   std::string note = {};     // a note about all lines; part of the words
 };
 
-// Whether there is nothing to draw.
+// Checks whether there is nothing to draw.
 bool is_empty(const LineChart& chart);
 // Where more points than pixels are drawn, a line shows their mean and a band their range. A line that ends before others has a
 // dot at its end. An empty chart is an empty text.
 std::string to_svg(const LineChart& chart);
 // "loss: 4.289 at step 1, 1.472 at step 1000; from 1.472 to 4.289"
 std::string in_words(const LineChart& chart);
-// At most `rows` steps, evenly spread, as rows of page_drawing's table().
+// Returns at most `rows` steps, evenly spread, as rows of page_drawing's table().
 std::vector<std::vector<std::string>> figures_of(const LineChart& chart, size_t rows = 12);
 // A figure with the drawing, its legend and its table. `id`: of the table, unique in the page.
 std::string figure(const LineChart& chart, const std::string& id);

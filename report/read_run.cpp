@@ -203,7 +203,7 @@ double accuracy_of(const Json& evaluation) {
 
 constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
-// Whether the line says that it counted nothing.
+// Checks whether the line says that it counted nothing.
 bool is_without_targets(const Json& json, const monitor::TargetWords& words) {
   const auto found = json.find(words.many);
   return found != json.end() && found->is_number_integer() && *found == 0;

@@ -38,13 +38,13 @@ struct Note {
 // A save in the background may still fail; the run then says so on the console.
 inline Note checkpoint_note(int64_t step) { return {step, "checkpoint", "its save began"}; }
 
-// In the recorded step of the timeline.
+// The time of a rank in the recorded step of the timeline.
 struct RankTime {
   int rank = 0;
   double compute_ms = 0, wait_ms = 0;
 };
 
-// From the plan; 0 or empty where it is not known.
+// Figures from the plan; 0 or empty where they are not known.
 struct PlanFigures {
   int64_t ranks = 0;
   int64_t samples_per_step = 0;           // over all ranks

@@ -21,7 +21,7 @@ class ThinnedSeries {
     if ((count_ - 1) % stride_ == 0) kept_.push_back(point);
   }
 
-  // In the order in which they were added.
+  // Returns the points in the order in which they were added.
   std::vector<Point> points() const {
     std::vector<Point> points = kept_;
     if (last_ && (count_ - 1) % stride_ != 0) points.push_back(*last_);

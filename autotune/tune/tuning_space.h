@@ -36,7 +36,7 @@ struct TrialConfig {
   std::string name;                    // DeepSpeed's abbreviations: "z2_gas1_tmbspg8", then "_tp2", "_pp2_zb-h1", ...
   std::vector<std::string> overrides;  // in addition to the document's
   Config config;
-  // From the plan, 0 before; memory_bytes is that of the rank that needs most.
+  // Values from the plan, 0 before; memory_bytes is that of the rank that needs most.
   int64_t memory_bytes = 0, train_batch_size = 0;
   double model_flops = 0;  // per step, over all ranks
   bool fits = true;

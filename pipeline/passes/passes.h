@@ -20,7 +20,7 @@
 
 namespace trivet::pipeline {
 
-// Whether the instruction at `at` is an I that is directly followed by the W of the same stage and microbatch.
+// Checks whether the instruction at `at` is an I that is directly followed by the W of the same stage and microbatch.
 bool weight_follows(const Program& program, size_t at);
 
 enum class BackwardSends {
