@@ -25,7 +25,7 @@ constexpr int64_t default_reserve(int64_t memory_bytes) { return memory_bytes / 
 
 struct Accelerator {
   std::string name;
-  int64_t memory_bytes = 0;       // that a process can allocate
+  int64_t memory_bytes = 0;       // the most that a process can allocate
   int64_t reserve_bytes = 0;      // the part that a layout must leave free (Note: memory in reserve)
   double memory_bandwidth = 0;    // bytes/s of copies and element-wise kernels
   double matrix_flops = 0;        // per second, for dense products of bfloat16 and float16

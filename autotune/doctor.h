@@ -28,9 +28,9 @@ struct DoctorOptions {
   std::string directory = ".";  // where checkpoints and offloaded states would go
   bool needs_gpu = false;       // report a machine without a GPU as Missing
   int threads = 1;              // for the measurements
-  int ranks = 2;                // that communicate inside the host for the measurements
+  int ranks = 2;                // ranks that communicate inside the host for the measurements
   bool measures = true;
-  bool opens_modules = true;  // those for several hosts stay loaded
+  bool opens_modules = true;  // modules for several hosts stay loaded
   std::string system_root;    // put before /proc, /sys and /dev
 };
 

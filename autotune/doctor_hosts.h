@@ -21,7 +21,7 @@ struct HostExamined {
 struct NetworkMeasured {
   int hosts = 0;
   std::vector<double> bytes_per_second;  // for one long message
-  std::vector<double> seconds;           // that a short message takes: half of the way there and back
+  std::vector<double> seconds;           // time of a short message: half of the way there and back
   double all_reduce_bytes = 0, all_reduce_seconds = 0;
 
   double bandwidth(int from, int to) const { return bytes_per_second[static_cast<size_t>(from) * hosts + to]; }

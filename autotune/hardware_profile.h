@@ -30,7 +30,7 @@ struct MeasuredSetup {
   Device device = Device::Cpu;
   int ranks = 1, threads = 1;  // on the host; kernel threads per rank
   std::vector<KernelSample> kernels;
-  double call_seconds = 0;  // that a step takes per kernel, in addition to the kernel
+  double call_seconds = 0;  // time per kernel in a step, in addition to the kernel
   std::vector<OperationSample> operations;
   double handover_seconds = 0;  // from giving work to another thread's stream to knowing that it is done, without the work
 };

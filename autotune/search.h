@@ -52,7 +52,7 @@ struct SearchResult {
   // Seconds of a step if links between nodes had half the bandwidth: of the first, and the least of those ranked.
   double with_half_network = 0, best_with_half_network = 0;
   Layout best_layout_with_half_network = {};
-  double seconds = 0;  // that the search took
+  double seconds = 0;  // duration of the search
 };
 
 // Returns what a device holds according to the plan of the searched config with these keys. Throws ConfigError if the

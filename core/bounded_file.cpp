@@ -16,7 +16,7 @@
 namespace trivet {
 namespace {
 
-constexpr std::chrono::seconds kWaitForAWriter{2};  // that is just starting
+constexpr std::chrono::seconds kWaitForAWriter{2};  // for a writer that is just starting
 
 std::string cannot_be_read() { return std::string("cannot be read: ") + std::strerror(errno); }
 

@@ -40,7 +40,7 @@ enum class Force : uint8_t { NotOffered, No, Yes };  // whether the command has 
 
 struct Output {
   std::string path;
-  std::string key;   // that names it: "--metrics"; begins the message
+  std::string key;   // names the output: "--metrics"; begins the message
   std::string what;  // the content that Trivet writes there, in the plural: "metrics of trivet train"
   bool (*is_own)(std::string_view beginning) = nullptr;  // gets a file's first 4 KiB; null: no file is Trivet's
   bool in_place = false;                                 // written where it is, so that a device or a FIFO is accepted, too

@@ -31,7 +31,7 @@ class PairSource final : public SampleSource {
 
  private:
   struct Row {
-    int64_t first, tokens;  // those that are read
+    int64_t first, tokens;  // range that is read
   };
   Row row(int64_t number) const;
   void fill_row(const Row& row, std::span<std::byte> input, std::span<int32_t> targets) const;

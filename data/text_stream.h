@@ -24,7 +24,7 @@ class TextStream {
   std::string added() const;
 
   const Tokenizer& tokenizer_;
-  std::vector<int32_t> tokens_;  // those that are decoded together
+  std::vector<int32_t> tokens_;  // tokens that are decoded together
   size_t known_;                 // number of them whose text has been given out
 };
 

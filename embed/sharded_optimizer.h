@@ -71,7 +71,7 @@ struct StepReport {
   // skipped, because there is no mean.
   double loss = 0;
   double gradient_norm = 0;  // before clipping; NaN when not finite, or if all counts are 0
-  double learning_rate = 0;  // that the step used
+  double learning_rate = 0;  // rate that the step used
   bool skipped = false;      // gradients were not finite, or all counts were 0; nothing changed
   int64_t steps = 0;         // done, including this one and skipped ones
   int64_t updates = 0;       // steps not skipped

@@ -60,7 +60,7 @@ enum class Purpose : uint8_t {
 enum class Members : uint8_t {
   All,
   Run,        // a run of ranks (runs_of)
-  AcrossRuns  // those at the same place of each run (across_runs_of)
+  AcrossRuns  // ranks at the same place of each run (across_runs_of)
 };
 
 struct ChannelSpec {

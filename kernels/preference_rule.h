@@ -35,7 +35,7 @@ struct PreferenceRule {
 
 struct AnswerRatio {
   double ratio = 0;
-  double tokens = 0;  // that count
+  double tokens = 0;  // tokens that count
 };
 
 struct PairLoss {

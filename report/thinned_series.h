@@ -28,7 +28,7 @@ class ThinnedSeries {
     return points;
   }
   bool empty() const { return count_ == 0; }
-  int64_t count() const { return count_; }    // that were added
+  int64_t count() const { return count_; }    // points that were added
   int64_t stride() const { return stride_; }  // one point in so many was kept
   const Point& last() const { return *last_; }
 

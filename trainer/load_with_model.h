@@ -12,13 +12,13 @@ namespace trivet::trainer {
 
 struct ConfigToLoad {
   std::string path;
-  std::vector<std::string> overrides;  // as those of load_config
+  std::vector<std::string> overrides;  // overrides as for load_config
   std::string init_from;               // --init-from; empty: what model.from says
   // The run resumes: if the config does not say which model, or the weights that the run began with are gone, the model is that
   // of the checkpoint.
   bool resumes = false;
   std::string resume_directory = {};    // empty: checkpoint.directory
-  std::string resume_key = "--resume";  // that has named it
+  std::string resume_key = "--resume";  // the key that named resume_directory
   // Refuses, too, what only training refuses (load_for_run.h).
   bool for_run = false;
   std::string text = {};  // text to read; empty: that of the file `path`. Otherwise `path` only names it in messages

@@ -44,7 +44,7 @@ struct TuningReport {
   std::string hardware;
   int world_size = 1;
   std::string ended;   // why it ended; empty: it continues
-  double seconds = 0;  // that the tuning has taken so far
+  double seconds = 0;  // duration of the tuning so far
   // The fastest trial; only those that were measured more than once count, if there are any. Null: none ran.
   const TrialRecord* best() const;
   // The names of trials that were measured more than once and whose measurements overlap those of the best.

@@ -48,7 +48,7 @@ struct JobRecord {
   std::vector<RankEnd> ends = {};       // in the order in which they were seen
   std::vector<HostLoss> hosts = {};     // in the order in which they were lost
   std::vector<comm::Loss> losses = {};  // losses that ranks reported, in order of arrival
-  int signal = 0;                       // that the launcher received; 0: none
+  int signal = 0;                       // signal that the launcher received; 0: none
   bool killed_by_second_signal = false;
   bool had_to_kill = false;  // something of the job still ran after patience_s, or at the second signal
   int patience_s = 0;        // time that ranks have after a signal

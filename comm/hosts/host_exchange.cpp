@@ -165,7 +165,7 @@ HostsCollectives::Stages HostsCollectives::exchange_reduce_scatter(const Call& c
   const int64_t sum_bytes = size_of(sum_type(header.dtype));
   const Cut cut = cut_for(header, side_.board.slot_bytes() / size * size_of(header.dtype) / sum_bytes);
   const int64_t stride = cut.chunk * cut.element_bytes, sum_stride = cut.chunk * sum_bytes;
-  std::vector<int> shards;  // that this rank combines
+  std::vector<int> shards;  // shards that this rank combines
   for (int rank = line(); drives() && rank < size; rank += drivers) shards.push_back(rank);
   std::vector<std::pair<int, int>> givers;  // other hosts, and the ranks there that combine this rank's shard
   for (int host = 0; host < map.hosts(); ++host)

@@ -90,7 +90,7 @@ class UcxTransport final : public Transport {
   std::condition_variable changed_;
   std::unique_ptr<UcxWorker> worker_;  // null after give_up
   std::vector<Peer> peers_;
-  std::unordered_map<const Operation*, std::shared_ptr<Operation>> under_way_;  // those with a request
+  std::unordered_map<const Operation*, std::shared_ptr<Operation>> under_way_;  // operations with a request
   bool gave_up_ = false;                                                        // although no peer was gone
   bool moving_ = false, sleeping_ = false;                                      // a thread is in move_messages, and polls there
 };

@@ -32,7 +32,7 @@ struct EvaluationState {
 
 // The record that a checkpoint keeps of a file of data that grows (data/growing_data.h).
 struct DataFileState {
-  int64_t first_epoch = 0;  // that reads it, counted from 0
+  int64_t first_epoch = 0;  // first epoch that reads it, counted from 0
   std::string name;         // in the folder data.train
   std::string digest;
   bool operator==(const DataFileState&) const = default;

@@ -17,7 +17,7 @@ namespace trivet {
 // The loss of a step or an evaluation, as an exact sum: combined over ranks it has the same bits on every layout.
 struct StepLoss {
   ExactSum loss_sum;    // over targets that count
-  int64_t targets = 0;  // that count
+  int64_t targets = 0;  // targets that count
   int64_t correct = 0;  // correct targets, if the loss layer chooses classes or compares answers (Context::correct)
   ExactSum chosen_reward_sum, rejected_reward_sum;  // over pairs of answers that count (Context::rewards)
 

@@ -22,7 +22,7 @@ struct UpdateResources {
   zero::CollectiveOptions collectives;
   zero::OffloadResources offload;
   comm::ProcessGroup& all;       // every rank
-  comm::ProcessGroup& of_stage;  // those with the same layers
+  comm::ProcessGroup& of_stage;  // ranks with the same layers
   // [Sharing] Those that divide parameters with this sharing into shards; null: no parameter has it.
   std::array<comm::ProcessGroup*, kSharings> shards;
   Stream& stream;  // runs the operations of these groups

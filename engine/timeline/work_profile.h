@@ -30,7 +30,7 @@ struct Work {
 
 struct BlockProfile {
   std::string name, type;
-  int64_t parameters = 0;  // that a tensor rank has, before ZeRO divides them
+  int64_t parameters = 0;  // parameters of a tensor rank, before ZeRO divides them
   Work forward{}, recompute{}, backward{};
   std::map<std::string_view, Work> kernels{};  // in the forward pass; no times
 };

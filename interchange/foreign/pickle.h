@@ -54,7 +54,7 @@ class Pickle {
  private:
   class Reader;
   std::deque<PickleValue> values_;  // addresses of elements stay valid
-  std::deque<std::string> texts_;   // those too
+  std::deque<std::string> texts_;   // these addresses stay valid, too
   const PickleValue* root_ = nullptr;
 };
 

@@ -79,7 +79,7 @@ struct Evaluation {
   double loss = 0;
   uint32_t loss_bits = 0;
   int64_t samples = 0;             // in the run so far, as in StepMetrics
-  int64_t targets = 0;             // that were counted
+  int64_t targets = 0;             // targets that were counted
   bool without_targets = false;    // none was: there is no loss
   std::optional<int64_t> correct;  // correct targets, if the model chooses classes or tells answers apart
   std::optional<Rewards> rewards = {};
@@ -94,7 +94,7 @@ struct ShownPrediction {
   bool right = false;
   std::string png;                // bytes of its image; empty: it is text
   std::string before;             // for text: the part before the target
-  std::string target, predicted;  // as people call them; of text: each token is predicted from the true ones before it
+  std::string target, predicted;  // as people call them; for text, each token is predicted from the true ones before it
 };
 struct ShownPredictions {
   int64_t step = 0;  // after which they were made
