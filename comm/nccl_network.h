@@ -1,8 +1,8 @@
 // Chooses the network that NCCL takes between hosts.
 //
 // NCCL has no call that tells, so this is what its documentation leads to expect: a plugin, if one is named; otherwise
-// InfiniBand verbs, which RoCE has too, if there is a device for them and nothing forbids it; otherwise TCP sockets. What
-// /etc/nccl.conf says is not looked at; NCCL_DEBUG=INFO shows what NCCL has really taken.
+// InfiniBand verbs, which RoCE has too, if there is a device for them and nothing forbids it; otherwise TCP sockets.
+// /etc/nccl.conf is not read; NCCL_DEBUG=INFO shows what NCCL has really taken.
 #pragma once
 
 #include <string>

@@ -26,7 +26,7 @@ struct ModuleFile {
 struct OpenedModule {
   void* entry = nullptr;  // the function; null if the file has none, or if no file could be opened
   std::string place;      // the file; empty if none could be opened
-  std::string failures;   // then, what the system said about every place
+  std::string failures;   // then, the system's message about every place
 };
 
 // The folders in which an executable file looks for its modules: after it was built, and after it was installed.

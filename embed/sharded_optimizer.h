@@ -79,7 +79,7 @@ struct StepReport {
 
 class ShardedOptimizer {
  public:
-  // Collective. `config` comes from load_config or parse_config. What `parameters` points to is not used after this.
+  // Collective. `config` comes from load_config or parse_config. The memory behind `parameters` is not used after this.
   ShardedOptimizer(const Config& config, std::span<const Parameter> parameters, comm::World& world,
                    const Options& options = {});
   ~ShardedOptimizer();
@@ -127,7 +127,7 @@ class ShardedOptimizer {
   double loss_scale() const { return loss_scale_.value(); }  // 1 unless fp16 is enabled
   double learning_rate() const { return numbers().lr; }      // for the next step
   int64_t steps() const { return steps_; }
-  // This rank's peak by category, in bytes. What the trainer itself allocates is not in it.
+  // This rank's peak by category, in bytes. Memory that the trainer itself allocates is not included.
   MemoryBytes measured_memory() const;
 
   // ---- Checkpoints (docs/checkpoint_format.md), between steps; collective. All ranks must see the same directory.

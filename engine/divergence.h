@@ -9,7 +9,7 @@
 //   a signal ends the run, or
 //   it has no step left to do       the weights must be finite
 //
-// All ranks know the same losses, so they make the same decision. What each rank finds out is gathered, so that all ranks
+// All ranks know the same losses, so they make the same decision. Each rank's findings are gathered, so that all ranks
 // report the same message.
 #pragma once
 

@@ -76,7 +76,7 @@ class Engine {
   StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make, LogitsReader* logits = nullptr);
 
   // Says how to load any microbatch of a step (from 0), by its number over all data ranks (core/batch_layout.h). Steps
-  // need it if audit.every_steps is given. What it returns must be valid until its next call.
+  // need it if audit.every_steps is given. Its result must be valid until its next call.
   using MicrobatchSource = std::function<Microbatch(int64_t step, int64_t number)>;
   void set_microbatch_source(MicrobatchSource source) { microbatch_source_ = std::move(source); }
 

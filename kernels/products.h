@@ -30,7 +30,7 @@ struct Matmul {
   ConstTensorView bias;               // optional [N]; not together with accumulate
   const ProductCuts* cuts = nullptr;  // optional
   // Optional, at most one of the two; [M, N], of the same type as a, b and out; not together with accumulate.
-  TensorView activated;         // receives gelu(out) (Gelu), of out before or after rounding; with cuts: after
+  TensorView activated;         // receives gelu(out) (Gelu), from out before or after rounding; with cuts: after
   ConstTensorView before_gelu;  // out = product * gelu'(before_gelu) (GeluBackward); the product may be rounded first; no bias
 
   void check() const;

@@ -5,7 +5,7 @@
 // A starts uniform in +-1 / sqrt(in) and B as zeros, as in PEFT, so that a new adapter changes nothing. The parameters of part
 // "query" are "query.lora_a" and "query.lora_b"; those of the whole layer are "lora_a" and "lora_b".
 //
-// All p parts of a layer are computed together. `low` = x A^T has p r columns, r of each part. What makes y of it is `up`, the
+// All p parts of a layer are computed together. `low` = x A^T has p r columns, r of each part. `up` makes y of it: the
 // transposes of all B, with zeros where a part of y has no adapter:
 //
 //             query   key   value                          the same products serve one part and several; r is so small that

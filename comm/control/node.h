@@ -207,7 +207,7 @@ class Node {
 
   // While joining.
   std::optional<Gathering> gathering_;  // at the root
-  std::vector<Seat> seats_;             // elsewhere: of this host, own first
+  std::vector<Seat> seats_;             // elsewhere: this host's, own first
   size_t seats_sent_ = 0;
   TimePoint started_, send_join_at_, call_again_at_[2];
   std::string joining_at_, parent_address_;

@@ -55,7 +55,7 @@ class HostsCollectives::ExchangedAllReduce {
   const int64_t ahead_, posted_;             // steps from a send to its wait; chunks whose receives are posted
   std::vector<std::pair<int, int>> others_;  // hosts, and the ranks there that communicate with this one
   std::shared_ptr<HostTerms> terms_;         // terms for this host's share, from all hosts
-  std::shared_ptr<HostTerms> leaving_;       // this host's, of the others' shares
+  std::shared_ptr<HostTerms> leaving_;       // this host's terms for the others' shares
 };
 
 HostsCollectives::ExchangedAllReduce::ExchangedAllReduce(const HostsCollectives& ranks, const Call& call,
@@ -157,7 +157,7 @@ HostsCollectives::Stages HostsCollectives::exchange_all_reduce(const Call& call,
   return messages.keep(std::make_shared<ExchangedAllReduce>(*this, call, messages))->stages();
 }
 
-// A slot has one piece for every rank of the group. What a host has combined goes to the owner of the shard.
+// A slot has one piece for every rank of the group. The owner of a shard gets what a host has combined.
 HostsCollectives::Stages HostsCollectives::exchange_reduce_scatter(const Call& call, HostMessages& messages) {
   const HostMap& map = side_.map;
   const OperationHeader header = call.header;

@@ -348,7 +348,7 @@ void config::add_contradiction_of(const std::function<void(Config&)>& step, Conf
   }
 }
 
-// Each check reports the first contradiction that it finds. Those of the model come last, because they compute with its sizes.
+// Each check reports the first contradiction that it finds. The model's come last, because they compute with its sizes.
 void config::add_contradictions(Config& config, const std::vector<std::string>& unknown_values, Mistakes& mistakes) {
   const size_t before = mistakes.size();
   const auto run = [&](Check check_one) { add_contradiction_of(check_one, config, unknown_values, mistakes); };

@@ -62,7 +62,7 @@ struct GivenKey {
 // A key whose value was "auto", and what was taken instead, as a text for the user.
 struct AutoKey {
   std::string path, taken;
-  std::string sentence = {};  // for a key that was not given: what was taken and why; empty: it was "auto"
+  std::string sentence = {};  // for a key that was not given: the value taken and why; empty: it was "auto"
 };
 
 struct Config {

@@ -224,7 +224,7 @@ std::string of_gradient_sums(const Config& config) {
 std::string of_reductions(const Config& config) {
   const DType here = config.gradient_dtype(), there = config.communication_dtype.value_or(config.model_dtype());
   if (config.reproducible == Reproducible::Layout || here == there) return "";
-  if (!config.communication_dtype && !of_gradient_sums(config).empty()) return "";  // the line about gradient sums says enough
+  if (!config.communication_dtype && !of_gradient_sums(config).empty()) return "";  // gradient sums have a line
   return fmt::format(
       "communication_data_type: {}, in which gradients are summed, is also the type in which ranks send them; "
       "DeepSpeed sends them in {}{}",

@@ -119,7 +119,7 @@ bool is_empty(const JsonNode& value) {
          std::all_of(value.members.begin(), value.members.end(), [](const JsonMember& part) { return is_empty(part.value); });
 }
 
-// Sections that DeepSpeed reads key by key, so that it never sees a key that it does not know. What else to say of such a key.
+// Sections that DeepSpeed reads key by key, so it never sees unknown ones. `advice` is for such a key.
 struct LooseSection {
   std::string_view name, advice;
 };
@@ -289,7 +289,7 @@ std::string Document::section_meant_by(const JsonMember& member) const {
 }
 
 // A section of DeepSpeed that decides how weights change and stands inside of something where no program looks for it:
-// "fp16" in {"mine": {"fp16": {"enabled": true}}}. Empty: there is none with an effect. What is deeper is other programs' own.
+// "fp16" in {"mine": {"fp16": {"enabled": true}}}. Empty: none has an effect. Deeper ones belong to other programs.
 std::string Document::section_inside(const JsonNode& value) const {
   for (const JsonMember& inner : value.members)
     if (inner.value.kind == JsonKind::Object && belongs_at_top(inner)) return inner.key;
@@ -414,8 +414,8 @@ std::string Document::reason_to_ignore_misplaced(const JsonMember& member, const
   return is_default ? fmt::format("it belongs in {}, where this is the default", quoted(section + ".params")) : "";
 }
 
-// Comments, and what DeepSpeed ignores, too, as long as it has no effect on the run. What may be a misspelt key, or a misplaced
-// one with an effect, is not ignored.
+// Checks for comments, and keys that DeepSpeed ignores, too, as long as they have no effect on the run. A key that may
+// be misspelt, or a misplaced one with an effect, is not ignored.
 bool Document::is_ignored(const JsonMember& member, const std::string& path, const std::string& section) {
   std::string what;
   if (is_comment(member.key))

@@ -122,7 +122,7 @@ class KeyTable {
   void add(Feature feature) { features_.push_back(std::move(feature)); }
   const std::vector<Feature>& features() const { return features_; }
   const Feature* find_feature(const std::string& section) const;
-  const Feature* feature_around(const std::string& path) const;  // a feature that does not work and whose section has this key
+  const Feature* feature_around(const std::string& path) const;  // one that does not work, with this key in it
 
   // DeepSpeed's other name of a key or section: "zero_optimization.max_live_parameters".
   void add_name(const std::string& other_name, const std::string& path) { names_.emplace(other_name, path); }

@@ -111,8 +111,8 @@ void take_rate_for_null(Config& config) {
   if (maximum && maximum->value == "null") config.scheduler.warmup_max_lr = 0;
 }
 
-// A number of the model that has no effect, as its line says, must have none on what builds the model, either. What builds
-// models of images reads their own keys alone.
+// A number of the model that has no effect, as its line says, must have none on what builds the model, either. Builders
+// of models of images read their own keys alone.
 void leave_out_of_other_models(Config& config) {
   if (model::family_of(config.model.type).reads_images) return;
   Config defaults;

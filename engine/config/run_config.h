@@ -1,5 +1,5 @@
 // The sections of a Config that say what a run writes and uses: training, checkpoint, run, csv_monitor, tensorboard, timeline,
-// audit, communication. What it reads is in data/options.h.
+// audit, communication. The data that it reads is in data/options.h.
 #pragma once
 
 #include <cstdint>

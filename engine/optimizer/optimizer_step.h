@@ -6,8 +6,8 @@
 //
 // The norm yields a verdict in device memory (kernels::JudgeGradients) that the updates obey. The host neither knows it nor
 // waits for it, unless something is offloaded to host memory (zero/host_side.h): then the host reads it, and a skipped step
-// moves no data. Each update touches only the range that the rank owns (zero/parameter_group.h). What is computed there is the
-// optimizer's rule (update_rule.h), or the same for all optimizers if a parameter is a running average (ParameterUpdate).
+// moves no data. Each update touches only the range that the rank owns (zero/parameter_group.h). There it applies the
+// optimizer's rule (update_rule.h), or one rule for all optimizers to a running average (ParameterUpdate).
 #pragma once
 
 #include <cstdint>

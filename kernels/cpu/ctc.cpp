@@ -161,7 +161,7 @@ class CtcSample {
   const T* logits_;
   // In the scratch memory:
   std::span<const int32_t> characters_;
-  Sum* log_sums_;  // [T], of the logits of each step
+  Sum* log_sums_;  // [T], for the logits of each step
   Sum* alpha_;     // [T, S]
   Sum* beta_;      // [S]
   Sum* occupied_;  // [V]: the probability that a path is in a class at step t

@@ -273,7 +273,7 @@ struct RunningSoftmax {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) maximum[r] = -static_cast<Sum>(INFINITY), total[r] = 0;
   }
-  // Returns 2^(score - maximum). What was summed with an earlier maximum is scaled to the new one. A row that has seen no key
+  // Returns 2^(score - maximum). Sums under an earlier maximum are scaled to the new one. A row that has seen no key
   // yet has no maximum.
   __device__ __forceinline__ Sum add(int r, Sum score) {
     const Sum highest = maximum_of_warp(score > maximum[r] ? score : maximum[r]);
