@@ -19,7 +19,7 @@ inline constexpr std::string_view kVersion = "0.1.0";
 void check_subcommand(const CLI::App& program, int argc, char** argv);
 
 // Throws ConfigError for a flag or an argument with an empty value ("--hostfile "$HOSTS"" where HOSTS is not set): it must not
-// count as not given. What belongs to the PROGRAM of trivet launch is left alone.
+// count as not given. Arguments of the PROGRAM of trivet launch are left alone.
 void check_no_empty_values(const CLI::App& program, int argc, char** argv);
 
 // Removes the "--" that may stand between the flags of `trivet launch` and PROGRAM: CLI11 would then no longer take the words

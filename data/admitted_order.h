@@ -8,8 +8,8 @@
 //   reads                   a     c  b  e       the turn of d was before it was admitted
 //
 // So no sample is read twice in a round, a round leaves out only samples whose turn came before their admission, and all
-// admitted samples are about equally likely to come next. What is at a place is a function of the seed, the admissions and the
-// place.
+// admitted samples are about equally likely to come next. The sample at a place is a function of the seed, the
+// admissions and the place.
 #pragma once
 
 #include <cstdint>

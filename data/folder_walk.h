@@ -31,7 +31,7 @@ struct FolderWalk {
   std::vector<std::string> repeated;  // links to what is listed under another path
   std::vector<std::string> broken;    // links that lead nowhere
   std::vector<std::string> special;   // pipes, devices and sockets
-  int64_t hidden = 0;                 // entries; what is in hidden folders is not counted
+  int64_t hidden = 0;                 // entries, without those in hidden folders
 };
 
 // Throws DataError for a folder that cannot be read.

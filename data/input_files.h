@@ -1,6 +1,6 @@
 // Chooses the files that are read as data, out of those that a config or a command names, and reports the rest.
 //
-// A file that is named is read as what it is (file_kind.h), or refused. Of a folder (folder_walk.h), these are read:
+// A file that is named is read as what it is (file_kind.h), or refused. In a folder (folder_walk.h), these are read:
 //
 //   objects of JSON          whatever the names of their files, if the first one has a key of documents; any .jsonl
 //   texts                    whose names end with .txt, .text or .md, also with .gz or .zst after it

@@ -31,7 +31,7 @@ std::vector<int64_t> mixture_quotas(const std::vector<DataSource>& sources) {
   double sum = 0;
   for (const DataSource& source : sources) sum += source.weight;
   std::vector<int64_t> quotas;
-  std::vector<std::pair<double, size_t>> rests;  // negative, so that the largest comes first and, of equal ones, the earliest
+  std::vector<std::pair<double, size_t>> rests;  // negative: the largest comes first, the earliest among equal ones
   for (size_t i = 0; i < sources.size(); ++i) {
     const double share = sources[i].weight / sum * kMixtureBlock;
     quotas.push_back(static_cast<int64_t>(std::floor(share)));

@@ -61,8 +61,8 @@ class Tokenizer {
 std::shared_ptr<Tokenizer> bytes_tokenizer();
 std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text);
 
-// `path` is a file, or a folder such as that of a model, which has a tokenizer.json or one of the others. What the folder says
-// about its tokens belongs to it, whichever of both is named.
+// `path` is a file, or a folder such as that of a model, which has a tokenizer.json or one of the others. The folder's
+// facts about its tokens belong to it, whichever of both is named.
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path);
 // `source` names the file in messages.
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source);

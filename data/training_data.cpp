@@ -24,7 +24,7 @@ std::string words_of(const Dataset& dataset, std::span<const int32_t> targets) {
   return fmt::format("{}", fmt::join(tokens, " "));
 }
 
-// Makes a source of the training data. What is wrong with them may be how much of them is held out.
+// Makes a source of the training data. An error may come from how much of them is held out.
 template <typename Make>
 auto naming_held_out(const Dataset& dataset, Make make) {
   try {

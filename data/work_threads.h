@@ -20,7 +20,7 @@ class WorkThreads {
   WorkThreads(const WorkThreads&) = delete;
   WorkThreads& operator=(const WorkThreads&) = delete;
 
-  // Waits until a thread has room for it. What was added before an error is still done, and what is added after it is dropped.
+  // Waits until a thread has room for it. Work added before an error is still done; later work is dropped.
   void add(std::function<void()> work);
   bool has_failed() const;
   // Waits until all is done; then throws the error of the earliest work that failed.

@@ -36,7 +36,7 @@ class ZstdStream {
   void* stream_ = nullptr;
   bool may_end_ = true;
   size_t packed_bytes_ = 0, unpacked_bytes_ = 0;
-  size_t frames_end_ = 0;  // packed, of the frames that are complete
+  size_t frames_end_ = 0;  // packed size of the complete frames
 };
 
 }  // namespace trivet::data

@@ -56,7 +56,7 @@ class Channel {
   // This rank contributes nothing until all ranks have joined. The future has the world rank of the last one, or a CommError
   // (RanksDisagree) if a rank leaves without joining.
   std::future<int> join();
-  // Says that this rank submits nothing more. What others then submit alone fails, and so do their joins.
+  // Says that this rank submits nothing more. Requests that others then submit alone fail, and so do joins.
   void leave();
   // leave(), and the regular end, which all ranks reach together. Throws what has ended the thread, if it was something else.
   void shut_down();

@@ -23,9 +23,9 @@
 // is computed in float64: prescale before the tensor is rounded to its wire type, postscale (and the division of Average) after
 // it is back in its own type.
 //
-// Errors. What the user can see before anything is sent is a ConfigError. A lost rank is a CommError in all calls that wait, on
-// all ranks; after it the Communicator cannot be used any more. Thread-safe, except for construction, process sets and
-// shutdown().
+// Errors. A mistake seen before anything is sent is a ConfigError. A lost rank is a CommError in all calls that wait,
+// on all ranks; after it the Communicator cannot be used any more. Thread-safe, except for construction, process sets
+// and shutdown().
 #pragma once
 
 #include <map>
@@ -125,8 +125,8 @@ class Communicator {
   Tensor synchronize(Handle&& handle) { return synchronize(handle); }
   std::vector<Tensor> synchronize(std::vector<Handle>& handles);  // waits for all, then throws the first error
 
-  // Collective over all ranks of the job, with the same world ranks (ascending). Those of Options::process_sets exist already,
-  // in their order: process_set(1) ...
+  // Collective over all ranks of the job, with the same world ranks (ascending). The sets of Options::process_sets
+  // exist already, in their order: process_set(1) ...
   ProcessSet add_process_set(const std::vector<int>& ranks);
   ProcessSet process_set(int id) const;
   // Collective over the ranks of the set; its tensors in flight are run first.

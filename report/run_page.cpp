@@ -46,7 +46,7 @@ std::string tile(const std::string& name, const std::string& value, const std::s
                      more.empty() ? "" : "<dd class=\"more\">" + escaped(more) + "</dd>");
 }
 
-// The time that the other steps will take. What else the run will do is not known.
+// The time that the other steps will take. Other work of the run is not known.
 std::string time_left(const RunData& run) {
   if (run.steps.count() < 2 || run.total_steps <= run.steps.last().step) return "";
   const double seconds = static_cast<double>(run.total_steps - run.steps.last().step) * median_step_ms(run) / 1000;

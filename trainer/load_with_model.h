@@ -13,7 +13,7 @@ namespace trivet::trainer {
 struct ConfigToLoad {
   std::string path;
   std::vector<std::string> overrides;  // overrides as for load_config
-  std::string init_from;               // --init-from; empty: what model.from says
+  std::string init_from;               // --init-from; empty: the value of model.from
   // The run resumes: if the config does not say which model, or the weights that the run began with are gone, the model is that
   // of the checkpoint.
   bool resumes = false;

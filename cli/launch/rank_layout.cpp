@@ -261,7 +261,7 @@ std::string row_of_host(std::span<const RankLayout> ranks, const comm::Environme
   return row + "\n";
 }
 
-// A row for each host. What all ranks have alike, and what each has for itself, stands once.
+// A row for each host. Facts that all ranks share, and those of each rank, appear once.
 std::string rows_of_hosts(const std::vector<RankLayout>& ranks) {
   const comm::Environment of_all = common_of(ranks);
   std::string out, alike, own;

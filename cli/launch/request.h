@@ -25,7 +25,7 @@ struct LaunchRequest {
   // --host-timeout: a host is lost if its agent says nothing for so long, and an agent gives up its ranks if the launcher says
   // nothing. The same time for both, so that what is lost has ended when its place is taken.
   int host_timeout_s = 6;
-  int ssh_port = 0;                // 0: what ssh's own configuration says
+  int ssh_port = 0;                // 0: that of ssh's own configuration
   std::string launcher_arguments;  // --launcher_args: further words for ssh, pdsh, mpirun or srun
   bool copy_program = false;
   bool starts_one_host = false;   // --no_ssh: starts only the ranks of the host `node_rank`

@@ -48,7 +48,7 @@ JobStart first_start(const LaunchRequest& request, const std::vector<Host>& cand
 
 // The next start after one that did not succeed. There is none if the job was ended by a signal to the launcher, if the failure
 // would only happen again (a wrong config, data that changed), if all --max_restarts are used up, or if fewer than --min_nodes
-// hosts are left. Of `trivet train`, as many ranks start as the config's batch and grid allow, and the batch stays the same.
+// hosts are left. `trivet train` starts as many ranks as the config's batch and grid allow; the batch stays the same.
 NextStart start_again(const JobStart& before, const JobOutcome& outcome);
 
 // The number of failures in a row that came within a minute of their start, after one more start that ran for `ran`. Without

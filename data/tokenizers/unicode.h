@@ -13,7 +13,7 @@ namespace trivet::data {
 bool is_white_space(char32_t c);  // the property White_Space
 bool is_number(char32_t c);       // N*
 bool is_punctuation(char32_t c);  // P*, and the punctuation of ASCII, such as $ and ~
-bool is_mark(char32_t c);         // M*, of Unicode 9
+bool is_mark(char32_t c);         // M* in Unicode 9
 bool is_nonspacing_mark(char32_t c);
 bool is_other(char32_t c);      // control, format, surrogate, private use
 bool is_word_char(char32_t c);  // \w of Rust: alphabetic, marks, decimal numbers, joiners, connectors such as _

@@ -2,9 +2,9 @@
 //
 // A pickle is a program whose instructions build objects, and some of them call functions by name. This reader knows the
 // instructions that torch.save writes (protocol 2), and a list of names. A call of a name on the list becomes an Object: the
-// name and the arguments, as data. Any other name, and any other instruction, is refused by name. What an Object means is up to
-// who reads it (pt_file.h knows tensors). Checkpoints hold objects of the program that saved them, so there a call of any name
-// may become an Object (AcceptedNames::Any).
+// name and the arguments, as data. Any other name, and any other instruction, is refused by name. The meaning of an
+// Object is up to who reads it (pt_file.h knows tensors). Checkpoints hold objects of the program that saved them, so
+// there a call of any name may become an Object (AcceptedNames::Any).
 //
 // Errors are CheckpointErrors: CheckpointCorrupt for a pickle that contradicts itself, Usage for what is refused.
 #pragma once

@@ -45,7 +45,7 @@ class ConfigFile {
     if (!holds) refuse(key, accepted);
   }
   // Refuses a key if `other_key` of `other`, an object in the same file, says something else; and each key of both objects
-  // whose values differ. Which of two values transformers takes depends on its version.
+  // whose values differ. Versions of transformers differ in which one they take.
   void require_same(const std::string& key, const ConfigFile& other, const std::string& other_key) const;
   void require_agreement(const ConfigFile& other) const;
   // The keys that were neither read nor ignored, unless they are off; also those of `object`s that were handed to leave_unread.

@@ -252,7 +252,7 @@ ChatTemplate chat_template_of(const LoadedStep& step, const ExportOptions& optio
   return parse_config(step.config(), step.directory() + "/manifest.json").data.chat_template;
 }
 
-// Returns the text. What a file of the original is to say of tokens may be changed here, so a broken one is refused.
+// Returns the text. Facts about tokens in a file of the original may change here, so a broken one is refused.
 std::string checked_companion(std::string text, const std::string& path) {
   const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);
   const bool is_small =

@@ -61,7 +61,7 @@ struct StepMetrics {
   double next_loss_scale = 0;  // for the next step
   int64_t samples = 0;         // in the run, including this step
   int64_t targets = 0;         // counted in this step by all ranks
-  int64_t tokens_read = 0;     // likewise, of texts: with prompts and padding; 0 of other data
+  int64_t tokens_read = 0;     // likewise, for texts: with prompts and padding; 0 for other data
   double step_ms = 0, targets_per_second = 0;
   int64_t memory_bytes = 0;  // peak of world rank 0
   bool skipped = false;      // nothing was updated: because of an overflow, or for lack of targets

@@ -3,8 +3,8 @@
 //
 //   uint32 bytes of the text (little endian) | uint8 kind | text
 //
-// The agent first writes a greeting: kGreeting, its build, and an end of line. What precedes it was printed by a shell on that
-// host and is no message. The launcher sends nothing before it knows that the agent is of its own build.
+// The agent first writes a greeting: kGreeting, its build, and an end of line. Earlier text was printed by a shell on
+// that host and is no message. The launcher sends nothing before it knows that the agent is of its own build.
 #pragma once
 
 #include <poll.h>
