@@ -2,7 +2,7 @@
 // or prepare treat their output as `trivet launch` does (cli/launch/output.h).
 //
 //   printf, std::cout            --stdout--> Output --> descriptor 1
-//   Log, fmt::print(stderr, ...) --stderr--> Output --> descriptor 2    one Output if both are one file, to keep the order
+//   Log, fmt::print(stderr, ...) --stderr--> Output --> descriptor 2    one Output for one file, to keep the order
 //
 // Text that the reader takes is written at once, so that it is not lost if the process ends abruptly. Other text stays in a
 // queue, which a thread empties; what the queue has no room for is dropped, counted and reported at the end.

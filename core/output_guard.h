@@ -95,7 +95,7 @@ class OutputGuard {
   void refuse_foreign(const Output& output) const;
 
   Force force_;
-  std::map<Identity, std::string> files_, data_folders_;     // what each file or folder is
+  std::map<Identity, std::string> files_, data_folders_;     // names of both, for messages
   std::map<Identity, std::string> named_folders_;            // inputs that are folders, without what is in them
   std::map<Identity, std::string> written_;                  // files that are there and will be written, with their keys
   std::vector<Place> places_;                                // where all outputs go

@@ -1,11 +1,10 @@
 // Recognizes a file by its content: its first bytes, unpacked if it is gzip or zstd. The name of a file decides nothing here
 // but in a contradiction: a file that is called .json, or .parquet, and is something else.
 //
-//   text                                 in UTF-8, without NUL
-//   objects of JSON                      one on each line, one after another over several lines, or in one list
-//   ids of tokens                        the formats of token_file.h
-//   what is not read                     columns (Parquet, Arrow), archives, images, models, programs, bytes of no known kind
-//   ...
+//   text              in UTF-8, without NUL
+//   objects of JSON   one on each line, one after another over several lines, or in one list
+//   ids of tokens     the formats of token_file.h
+//   not read          columns (Parquet, Arrow), archives, images, models, programs, bytes of no known kind ...
 #pragma once
 
 #include <cstdint>

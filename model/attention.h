@@ -1,8 +1,8 @@
 // Self-attention, causal or not, with grouped queries: one fused projection to queries, keys and values, the attention core,
 // and an output projection.
 //
-//   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--norm-->) (--rotary-->) --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B,
-//   S, H]
+//   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--norm-->) (--rotary-->)
+//              --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B, S, H]
 //
 // With selective recomputation (Korthikanti et al. 2022; Context::recompute_attention) forward keeps qkv but not the core's
 // results, and backward runs the core again. It gives the same bits: the core's random draws and results depend only on qkv and

@@ -1,8 +1,7 @@
 // A trainer outside of Trivet's source tree, with its own model and its own gradients, that takes ZeRO, the optimizer, sums
 // over ranks and checkpoints from an installed Trivet.
 //
-//   trivet launch --num_gpus 2 trainer CONFIG.json [KEY=VALUE...]     each process is one rank; on its own, the program is the
-//   only rank
+//   trivet launch --num_gpus 2 trainer CONFIG.json [KEY=VALUE...]   each process is one rank; alone, it is the only one
 //
 // It runs until training.steps, saves into checkpoint.directory at its end, and continues from what it finds there at its
 // start.
