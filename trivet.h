@@ -5,7 +5,7 @@
 #pragma once
 
 #include "comm/world.h"                    // run_threads, connect: the ranks of a job
-#include "core/error.h"                    // what can go wrong, as types with exit codes
+#include "core/error.h"                    // the errors, as types with exit codes
 #include "core/layer.h"                    // the interface for your own layers
 #include "data/dataset.h"                  // text or token file -> tokens
 #include "data/microbatch_loader.h"        // samples -> this rank's microbatches

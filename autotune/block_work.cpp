@@ -21,7 +21,7 @@ class CallLog final : public kernels::KernelObserver {
     to_->operations.push_back(operation);
   }
   void waits(const PassWork* work, size_t operations) {
-    if (work == to_) note(PassWork::Kind::Wait, operations);  // what another part started has ended with that part
+    if (work == to_) note(PassWork::Kind::Wait, operations);  // operations of another part have ended with that part
   }
   void write_to(PassWork& work) { to_ = &work; }
   const PassWork& work() const { return *to_; }

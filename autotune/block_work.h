@@ -24,7 +24,7 @@ struct PassWork {
   enum class Kind : uint8_t { Kernel, Operation, Wait };
   struct Item {
     Kind kind = Kind::Kernel;
-    size_t index = 0;  // of the call or operation; for a wait: how many operations it waits for
+    size_t index = 0;  // the call's or operation's; for a wait: how many operations it waits for
   };
   std::vector<kernels::KernelCall> calls;
   std::vector<AxisOperation> operations;
@@ -34,9 +34,9 @@ struct PassWork {
 struct BlockWork {
   PassWork forward, backward;   // the block that computes the loss has all in backward: it computes the gradients at once
   int64_t parameters = 0;       // elements on this tensor rank, without tied ones
-  int64_t tied_parameters = 0;  // whose owner is another block
-  int64_t trained = 0, tied_trained = 0;  // those of them that are not frozen
-  int64_t output_elements = 0;            // of the output to the next block, on this rank; 0 if it computes the loss
+  int64_t tied_parameters = 0;  // elements that another block owns
+  int64_t trained = 0, tied_trained = 0;  // the elements above that are not frozen
+  int64_t output_elements = 0;            // elements passed to the next block, on this rank; 0 if it computes the loss
   int64_t saved_bytes = 0;                // kept from forward to backward, including the block's input
   int64_t pending_bytes = 0;  // kept from backward_input to backward_weight if these run separately, including the input
   int64_t peak_bytes = 0;     // the most at any time while it computes

@@ -16,22 +16,22 @@
 namespace trivet::autotune {
 
 // [Note: memory in reserve]
-// What a plan or a prediction counts may not fill a device: NCCL takes buffers for each communicator (hundreds of MiB, and a
-// rank has one for each of its axes), libraries and the driver allocate in large pieces, and a prediction may be too low by
-// some percent. Megatron-LM's estimate of memory adds 5 %; that share of the device is the default reserve here, 3.9 GiB of 78.
-// Ranks on CPUs keep it, too: the program, its threads' stacks, page tables and the files that are being read also take memory,
-// and where memory runs out, the kernel of the operating system kills a rank instead of refusing an allocation.
+// A device needs more memory than a plan or a prediction counts: NCCL takes buffers for each communicator (hundreds of
+// MiB, and a rank has one for each of its axes), libraries and the driver allocate in large pieces, and predictions may
+// be a few percent too low. Megatron-LM's estimate of memory adds 5 %; that share of the device is the default reserve
+// here, 3.9 GiB of 78. Ranks on CPUs keep it, too: the program, its threads' stacks, page tables and the files that are
+// being read also take memory, and where memory runs out, the system kills a rank instead of refusing an allocation.
 constexpr int64_t default_reserve(int64_t memory_bytes) { return memory_bytes / 20; }
 
 struct Accelerator {
   std::string name;
-  int64_t memory_bytes = 0;       // that a process can allocate
-  int64_t reserve_bytes = 0;      // of these, what a layout must leave free (Note: memory in reserve)
+  int64_t memory_bytes = 0;       // the most that a process can allocate
+  int64_t reserve_bytes = 0;      // the part that a layout must leave free (Note: memory in reserve)
   double memory_bandwidth = 0;    // bytes/s of copies and element-wise kernels
   double matrix_flops = 0;        // per second, for dense products of bfloat16 and float16
   double float32_flops = 0;       // per second, for products of float32
   double product_efficiency = 0;  // share of these that large products reach in a run
-  double launch_seconds = 0;      // of a kernel, if the device has nothing else to do meanwhile
+  double launch_seconds = 0;      // to launch a kernel, if the device has nothing else to do meanwhile
 
   int64_t usable_bytes() const { return memory_bytes - reserve_bytes; }
 };

@@ -12,9 +12,9 @@ namespace trivet::autotune {
 
 struct OperationCall {
   comm::Operation operation = comm::Operation::Barrier;
-  comm::ReduceOp reduce = comm::ReduceOp::Sum;  // of an all_reduce or reduce_scatter
+  comm::ReduceOp reduce = comm::ReduceOp::Sum;  // for an all_reduce or reduce_scatter
   DType dtype = DType::Float32;
-  int64_t bytes = 0;  // of the whole tensor: for an all_gather, a rank's own part times the ranks
+  int64_t bytes = 0;  // size of the whole tensor: for an all_gather, a rank's own part times the ranks
   int ranks = 1;
 };
 

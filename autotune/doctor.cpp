@@ -186,7 +186,7 @@ Finding ranks(const DoctorOptions& options) {
   return finding;
 }
 
-// What carries messages between hosts is in modules (comm/transport/transport_module.h).
+// Looks for the modules that carry messages between hosts (comm/transport/transport_module.h).
 Finding hosts(const DoctorOptions&) {
   std::string found, absent;
   for (const char* name : {"ucx", "gloo"}) try {

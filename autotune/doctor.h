@@ -13,14 +13,14 @@ namespace trivet::autotune {
 enum class Health {
   Fine,
   Note,     // works, but with a limitation
-  Missing,  // what was requested will not work
+  Missing,  // the request will not work
 };
 
 struct Finding {
   std::string subject;  // "memory"
   Health health = Health::Fine;
-  std::string text;                                     // what was found
-  std::string advice;                                   // what to do; empty if all is fine
+  std::string text;                                     // the finding
+  std::string advice;                                   // the next thing to do; empty if all is fine
   std::vector<std::pair<std::string, double>> figures;  // by name, which includes the unit: "copy_bytes_per_second"
 };
 
@@ -28,9 +28,9 @@ struct DoctorOptions {
   std::string directory = ".";  // where checkpoints and offloaded states would go
   bool needs_gpu = false;       // report a machine without a GPU as Missing
   int threads = 1;              // for the measurements
-  int ranks = 2;                // that communicate inside the host for the measurements
+  int ranks = 2;                // ranks that communicate inside the host for the measurements
   bool measures = true;
-  bool opens_modules = true;  // those for several hosts stay loaded
+  bool opens_modules = true;  // modules for several hosts stay loaded
   std::string system_root;    // put before /proc, /sys and /dev
 };
 

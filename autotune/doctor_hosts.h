@@ -17,11 +17,11 @@ struct HostExamined {
   std::vector<Finding> findings;  // examine()
 };
 
-// From the rank of the row to that of the column; 0 on the diagonal.
+// Measurements from the rank of the row to that of the column; 0 on the diagonal.
 struct NetworkMeasured {
   int hosts = 0;
-  std::vector<double> bytes_per_second;  // of one long message
-  std::vector<double> seconds;           // that a short message takes: half of the way there and back
+  std::vector<double> bytes_per_second;  // for one long message
+  std::vector<double> seconds;           // time of a short message: half of the way there and back
   double all_reduce_bytes = 0, all_reduce_seconds = 0;
 
   double bandwidth(int from, int to) const { return bytes_per_second[static_cast<size_t>(from) * hosts + to]; }
@@ -34,7 +34,7 @@ std::vector<std::vector<std::pair<int, int>>> rounds_of_pairs(int hosts);
 // Called by all ranks of the group; each gets the result of all. The pairs of a round are measured at the same time.
 NetworkMeasured measure_network(comm::ProcessGroup& group);
 
-// The same text from every rank, on all ranks, in rank order.
+// Returns the texts of all ranks in rank order; the same on all ranks.
 std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::string& text);
 
 // "node3: memory: copy_bytes_per_second 9.1e+09, and half of the hosts have 1.8e+10 or more": figures below kOddOneOut times

@@ -18,25 +18,25 @@ struct OperationSample {
   comm::Operation operation = comm::Operation::Barrier;
   comm::ReduceOp reduce = comm::ReduceOp::Sum;
   DType dtype = DType::Float32;
-  int64_t bytes = 0;  // of the whole tensor
+  int64_t bytes = 0;  // size of the whole tensor
   int ranks = 1;
   double seconds = 0;
   bool operator==(const OperationSample&) const = default;
 };
 
-// What was measured while all of these ranks were at work.
+// Measurements that were made while all of these ranks were at work.
 struct MeasuredSetup {
   std::string machine;  // "AMD EPYC, 2 cores" or "NVIDIA H200, 139.8 GiB"
   Device device = Device::Cpu;
   int ranks = 1, threads = 1;  // on the host; kernel threads per rank
   std::vector<KernelSample> kernels;
-  double call_seconds = 0;  // that a step takes per kernel, in addition to the kernel
+  double call_seconds = 0;  // time per kernel in a step, in addition to the kernel
   std::vector<OperationSample> operations;
   double handover_seconds = 0;  // from giving work to another thread's stream to knowing that it is done, without the work
 };
 
 struct HardwareProfile {
-  std::string version;  // of Trivet
+  std::string version;  // Trivet's version
   std::string date;
   std::vector<MeasuredSetup> setups;
 

@@ -8,7 +8,7 @@ namespace trivet::autotune {
 // The text after the colon of the first line that begins with `key`; without a key, the file's first line. Empty if there is no
 // such line.
 std::string line_of(const std::string& path, const std::string& key = "");
-// For example "AMD EPYC". `root` is put before /proc, for tests.
+// Returns the processor's name, for example "AMD EPYC". `root` is put before /proc, for tests.
 std::string processor_name(const std::string& root = "");
 
 }  // namespace trivet::autotune

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kNearest = 14;
 constexpr double kRidge = 0.05;   // pulls slopes to 0 where few points determine them
-constexpr double kBeyond = 0.25;  // how far, in log pace, a plane may leave the range of its points
+constexpr double kBeyond = 0.25;  // the most, in log pace, by which a plane may leave the range of its points
 constexpr size_t kDims = 5;
 
 // The work that the pace refers to: FLOPs of kernels that multiply, otherwise bytes.

@@ -18,8 +18,8 @@ struct Layout {
   int64_t microbatch = 1, microbatches = 1;  // samples; per data rank and step
   Recompute recompute = Recompute::None;
   bool sequence_parallel = false;
-  bool overlap = true;             // of the data axis with computation
-  bool overlap_tensor = true;      // of the tensor axis, where layers start operations before they need the results
+  bool overlap = true;             // the data axis overlaps computation
+  bool overlap_tensor = true;      // so does the tensor axis, where layers start operations before they need results
   bool offload_optimizer = false;  // master weights and optimizer states in host memory, updated there
   // ZeRO-3: the next block's weights are gathered while a block computes, so two blocks are whole instead of one.
   bool prefetch = true;

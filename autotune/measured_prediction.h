@@ -16,7 +16,7 @@ struct MeasuredPrediction {
   double targets_per_second = 0;
   double product_flops = 0;            // per second, of the fastest product measured in the plan's type, on one rank
   double model_flops_utilization = 0;  // model FLOPs per second / (ranks x product_flops)
-  double unmeasured_share = 0;         // of the kernels' time, in kinds that were not measured
+  double unmeasured_share = 0;         // share of the kernels' time in kinds that were not measured
   double price_per_device_hour = 0;    // from the caller; 0: not given
   std::string unmeasured_kinds;        // the three that took most of it
 };
@@ -28,7 +28,7 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
                                 const std::string& path);
 
 // The plan's own text, JSON or page, together with the prediction.
-// `tokens`: whose time and cost is said, too; 0: of none.
+// `tokens`: a number of tokens, whose time and cost are also stated; 0: none is.
 std::string to_text(const Plan& plan, const MeasuredPrediction& prediction, double tokens = 0);
 std::string to_json(const Plan& plan, const MeasuredPrediction& prediction, double tokens = 0);
 PlanPage page_of(const Plan& plan, const MeasuredPrediction& prediction);

@@ -6,8 +6,8 @@
 
 namespace trivet::autotune {
 
-// What DeepSpeed's estimators (estimate_zero2_model_states_mem_needs, estimate_zero3_model_states_mem_needs) say, by the
-// formulas of its code; the tables in its documentation are from an older version. Activations and buffers are not included.
+// Options of DeepSpeed's estimators (estimate_zero2_model_states_mem_needs, estimate_zero3_model_states_mem_needs), by
+// the formulas of its code; its documentation has tables of an older version. Activations and buffers are not included.
 struct EstimatorOptions {
   double parameters = 0;
   double largest_layer_parameters = 0;  // stage 3

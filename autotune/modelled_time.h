@@ -24,8 +24,8 @@ class ModelledTime final : kernels::KernelObserver {
   void go_to(double moment) { now_ = moment; }
 
   kernels::Kernels& kernels() { return *kernels_; }
-  // What these functions make must not outlive this object. `shares_cores`: the stream's work also takes the caller's time, if
-  // the cost model's streams share cores.
+  // The objects that these functions make must not outlive this one. `shares_cores`: the stream's work also takes the
+  // caller's time, if the cost model's streams share cores.
   std::unique_ptr<Stream> make_stream(bool overlaps, bool shares_cores = true);
   std::unique_ptr<StreamClock> make_clock();
   // `meta` counts what is sent.

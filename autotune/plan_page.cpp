@@ -22,8 +22,8 @@ using report::page_style;
 using report::stacked_bars;
 using report::table;
 
-// How many microbatches of a step are drawn, so that the drawing is not too large: all of them, or a multiple of the ranks. 0:
-// not even one for each rank.
+// Returns how many microbatches of a step are drawn, so that the drawing is not too large: all of them, or a multiple
+// of the ranks. 0: not even one for each rank.
 int64_t drawn_microbatches(const Layout& layout) {
   const int64_t each = 3 * layout.pipeline * layout.chunks, most = kMaxBoxes / each;
   return layout.microbatches <= most ? layout.microbatches : most / layout.pipeline * layout.pipeline;

@@ -11,7 +11,7 @@
 
 namespace trivet::autotune {
 
-inline constexpr int64_t kMaxBoxes = 20'000;  // of a schedule's drawing, which then has some MB
+inline constexpr int64_t kMaxBoxes = 20'000;  // limit for a schedule's drawing, which then has some MB
 
 struct DrawnSchedule {
   pipeline::Timeline timeline;
@@ -22,7 +22,7 @@ struct PlanPage {
   std::string title;
   std::string layout;            // in words
   std::vector<StepBytes> ranks;  // [pipeline rank]
-  double usable_bytes = 0;       // that a run can use of a device; 0: not known
+  double usable_bytes = 0;       // the part of a device that a run can use; 0: not known
   std::optional<StepPrediction> step;
   std::string price;  // in words; empty: none
   std::optional<DrawnSchedule> schedule;

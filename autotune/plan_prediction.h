@@ -14,7 +14,7 @@ struct PlanPrediction {
   Layout layout;
   StepPrediction step;           // its bytes are those of the plan's heaviest rank
   std::vector<StepBytes> ranks;  // [pipeline rank] from the plan
-  double flops_per_token = 0;    // of the model
+  double flops_per_token = 0;    // the model's
 };
 
 // Throws ConfigError for more devices than the cluster has, for offload if the cluster does not describe the host, and for what
@@ -30,7 +30,7 @@ std::string fit_text(const StepBytes& bytes, const Cluster& cluster);
 
 // The plan's own text or JSON, together with the prediction: parts of the step, tokens/s, utilization, price, memory compared
 // with the device's.
-// `tokens`: whose time and cost is said, too; 0: of none.
+// `tokens`: a number of tokens, whose time and cost are also stated; 0: none is.
 std::string to_text(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster, double tokens = 0);
 std::string to_json(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster, double tokens = 0);
 

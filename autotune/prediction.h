@@ -12,9 +12,9 @@ namespace trivet::autotune {
 
 using report::NamedValue;
 std::vector<NamedValue> parts_of(const StepSeconds& seconds);
-std::vector<NamedValue> parts_of(const StepBytes& bytes);  // of the device
+std::vector<NamedValue> parts_of(const StepBytes& bytes);  // the device's memory
 
-// In the currency of the cluster's price_per_device_hour; 0 if it has none.
+// Returns the price in the currency of the cluster's price_per_device_hour; 0 if it has none.
 double price_of_token(const Cluster& cluster, int64_t devices, const StepPrediction& step);
 // "1.1e-06 per token, 1.1e+03 for 1e9 and 1.1e+06 for 1e12 tokens, at 2.5 per device and hour"
 std::string price_text(const Cluster& cluster, int64_t devices, const StepPrediction& step);

@@ -75,7 +75,7 @@ double waits_for_published(const Program& program, const Recording& recording, R
   return ms;
 }
 
-// How streams share the time of a rank.
+// The way in which streams share the time of a rank.
 struct StreamSharing {
   bool cores = false;   // their work keeps the program from its own work
   bool queues = false;  // gathers and reductions overlap the program
@@ -96,7 +96,7 @@ StepSeconds parts_of(const Program& program, const Timeline& timeline, size_t ra
   for (const TimedWait& wait : timeline.waits[rank])  // without queues: the entire instruction
     if (wait.queue == Queue::Gather || wait.queue == Queue::Reduce) own.data += wait.end - wait.start;
   if (sharing.queues) own.data += busy(program, recording, {Op::Unshard, Op::Reshard, Op::Reduce});
-  // As recorded for the rank alone; the rest of such a wait is for neighbours.
+  // Time as recorded for the rank alone; the rest of such a wait is for neighbours.
   own.data += spent(recording, Kind::Wait, Queue::Meet, false) + busy(program, recording, {Op::Tie, Op::SumLoss});
   const double tensor = spent(recording, kind, queue_of(Axis::Tensor), true);
   const double data = spent(recording, kind, Queue::Gather, true) + spent(recording, kind, Queue::Reduce, true) +

@@ -76,7 +76,7 @@ ConfigKeys keys_of(const StepModel& steps, const SearchSpace& space, const Layou
 
 double seconds(const Candidate& candidate) { return candidate.step.seconds.total(); }
 
-// Whether two times are equal as far as a prediction can tell.
+// Checks whether two times are equal as far as a prediction can tell.
 bool as_fast(double seconds, double fastest) {
   constexpr double kTie = 5e-4;
   return seconds / fastest - 1 < kTie;
@@ -132,7 +132,7 @@ class Search {
  private:
   // The best layouts with one value of a choice.
   struct OfValue {
-    std::optional<Candidate> smallest;  // of all that were tried
+    std::optional<Candidate> smallest;  // the smallest of all that were tried
     std::optional<size_t> preferred;    // the first in fitting_
   };
   double over(const Candidate& candidate) const { return bytes_over(candidate.step.bytes, cluster_); }
@@ -227,7 +227,7 @@ class Search {
   size_t ranked_;
   SearchResult result_;
   std::vector<Candidate> fitting_;  // as tried, then by preference
-  StepBytes predicted_;             // of the layout that was planned last
+  StepBytes predicted_;             // for the layout that was planned last
   // Orders numbers by size: 2 before 16.
   using Value = std::pair<size_t, std::string>;
   static Value in_order(const std::string& value) { return {std::isdigit(value.front()) ? value.size() : 0, value}; }

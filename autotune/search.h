@@ -26,7 +26,7 @@ struct Candidate {
 struct Alternative {
   std::string choice;  // "tensor 8", "stage 1"
   bool fits = false;
-  Candidate best;   // of those with this value; the one that lacks least memory if none fits
+  Candidate best;   // the best with this value; the one that lacks least memory if none fits
   std::string why;  // "12.3 GiB over at best", "31.0 % slower: exposed tensor axis 37 % of the step, 1.2 s more"
 };
 
@@ -37,8 +37,8 @@ struct Refuted {
 };
 
 struct SearchResult {
-  // Those that fit, the fastest first; of those that are as fast, within 0.05 %, the one that needs least of a device comes
-  // first. Of layouts that differ in chunks alone, the first stands for all.
+  // Layouts that fit, the fastest first; among those as fast, within 0.05 %, the one that needs least of a device comes
+  // first. For layouts that differ in chunks alone, the first stands for all.
   std::vector<Candidate> ranking;
   bool planned = false;          // the bytes of the first are from its plan
   std::vector<Refuted> refuted;  // in the order of the ranking
@@ -52,11 +52,11 @@ struct SearchResult {
   // Seconds of a step if links between nodes had half the bandwidth: of the first, and the least of those ranked.
   double with_half_network = 0, best_with_half_network = 0;
   Layout best_layout_with_half_network = {};
-  double seconds = 0;  // that the search took
+  double seconds = 0;  // duration of the search
 };
 
-// What a device holds according to the plan of the searched config with these keys. Throws ConfigError if the engine refuses
-// the config.
+// Returns what a device holds according to the plan of the searched config with these keys. Throws ConfigError if the
+// engine refuses the config.
 using PlannedBytes = std::function<StepBytes(const ConfigKeys&)>;
 // Called for each layout that a search tries, with the number of devices and how many layouts were tried on them before it.
 using SearchProgress = std::function<void(int64_t devices, int64_t tried)>;
@@ -76,7 +76,7 @@ std::string shortage(const StepBytes& bytes, const Cluster& cluster);
 std::string what_would_fit(const SearchResult& result, const Cluster& cluster);
 
 // A table of the ranking and why the others lose; if nothing fits, what is short and what would fit.
-// `tokens`: whose time and cost with the first is said, too; 0: of none.
+// `tokens`: a number of tokens, whose time and cost with the first are also stated; 0: none is.
 std::string to_text(const SearchResult& result, const Cluster& cluster, double tokens = 0);
 std::string to_json(const SearchResult& result, const Cluster& cluster, double tokens = 0);
 

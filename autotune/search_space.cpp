@@ -56,7 +56,7 @@ std::vector<int64_t> tensor_sizes(const model::Model& model, const Cluster& clus
   return sizes;
 }
 
-// Whether some layout divides this number of devices.
+// Checks whether some layout divides this number of devices.
 bool divides(const std::vector<int64_t>& tensors, int64_t blocks, const SearchSpace& space, int64_t devices) {
   for (const int64_t tensor : tensors)
     for (int64_t pipeline = 1; devices % tensor == 0 && pipeline <= std::min(blocks, devices / tensor); ++pipeline)

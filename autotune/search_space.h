@@ -16,7 +16,7 @@ struct SearchSpace {
   int64_t most_tensor = 0;        // 0: the size of a node
   bool sequence_parallel = true;  // with tensor ranks, if they divide the tokens
   bool fixed_sums = false;        // reproducible "layout": only tensor sizes for which model::check_fixed_sums holds
-  bool offload = true;            // of optimizer states if they do not fit, on clusters whose host is described
+  bool offload = true;            // offloads optimizer states that do not fit, on clusters whose host is described
   bool sets_device = true;        // config keys set "device": "cuda"
   std::vector<int> zero_stages{0, 1, 2, 3};
   StateTypes types;

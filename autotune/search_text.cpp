@@ -10,7 +10,7 @@
 namespace trivet::autotune {
 namespace {
 
-// What all rows show times and memory in.
+// The units of time and memory in all rows.
 struct Units {
   explicit Units(const Candidate& first)
       : time(unit_of_time(first.step.seconds.total())), memory(unit_of_memory(first.step.bytes.total())) {}
@@ -77,7 +77,7 @@ std::string nothing_fits(const SearchResult& result, const Cluster& cluster) {
   return text + head(Units(*result.nearest)) + row(*result.nearest, Units(*result.nearest));
 }
 
-// How much of the first's communication computation hides, and what a slower network costs; nothing on one device.
+// Describes how much of the first's communication is hidden, and a slower network's cost; nothing on one device.
 std::string network_text(const SearchResult& result, const Cluster& cluster) {
   const Candidate& best = result.ranking.front();
   const StepSeconds& s = best.step.seconds;

@@ -31,10 +31,10 @@ namespace trivet::autotune {
 inline double as_double(int64_t number) { return static_cast<double>(number); }
 
 struct StepSeconds {
-  double compute = 0;    // of the model's products and kernels
+  double compute = 0;    // the model's products and kernels
   double recompute = 0;  // forwards that are computed again
   double tensor = 0;     // on the tensor axis, as far as it is not hidden
-  double bubble = 0;     // of the pipeline, including transfers of the first microbatch
+  double bubble = 0;     // idle time in the pipeline, including transfers of the first microbatch
   double data = 0;       // on the data axis, as far as it is not hidden
   double optimizer = 0;  // on the device
   double offload = 0;    // for states in host memory: copies and the update there
@@ -47,20 +47,20 @@ struct StepBytes {
   double host = 0;  // in host memory: offloaded states and their staging
   double total() const { return parameters + gradients + optimizer + activations + buffers; }
 };
-// By how many bytes a device (less its reserve) or its share of the host is exceeded, whichever is more; at most 0 if all fits.
+// Returns how far, in bytes, a device (less its reserve) or its share of the host is exceeded at most; 0 or less: fits.
 double bytes_over(const StepBytes& bytes, const Cluster& cluster);
 inline bool fits(const StepBytes& bytes, const Cluster& cluster) { return bytes_over(bytes, cluster) <= 0; }
 
 struct StepPrediction {
   StepSeconds seconds;
-  StepBytes bytes;  // of the stage that holds most
+  StepBytes bytes;  // memory of the stage that needs most
   double targets_per_second = 0;
   double model_flops_utilization = 0;  // model::flops_per_sample x samples/s / (devices x matrix rate)
 };
 
 // The types of a model's weights and states, and their bytes per parameter.
 struct StateTypes {
-  DType dtype = DType::BFloat16;                       // of weights and activations
+  DType dtype = DType::BFloat16;                       // type of weights and activations
   double gradient_bytes = 2, sent_gradient_bytes = 2;  // as summed; as sent on the data axis
   double optimizer_bytes = 12;                         // master weights and two moments
 
@@ -70,10 +70,10 @@ struct StateTypes {
 
   double weight_bytes() const { return static_cast<double>(size_of(dtype)); }
 };
-// What the engine uses with this config: precision, data_types.grad_accum_dtype, optimizer, reproducible.
+// Returns the engine's types for this config: precision, data_types.grad_accum_dtype, optimizer, reproducible.
 StateTypes state_types(const Config& config);
 
-// To be used by one thread at a time, because it caches what blocks do.
+// A model for one thread at a time, because it caches what blocks do.
 class StepModel {
  public:
   // Model and cluster must outlive the StepModel.
@@ -98,7 +98,7 @@ class StepModel {
     double forward = 0, backward = 0;                  // kernels
     double weights = 0;                                // the part of backward that makes weight gradients
     double forward_axis = 0, backward_axis = 0;        // waiting for the tensor axis
-    double forward_again = 0, forward_again_axis = 0;  // of what is recomputed
+    double forward_again = 0, forward_again_axis = 0;  // recomputation
     double hidden_axis = 0;                            // operations of the tensor axis that nothing waits for
     double total() const { return forward + backward + forward_axis + backward_axis + forward_again + forward_again_axis; }
     BlockSeconds& operator+=(const BlockSeconds& other);
@@ -107,9 +107,9 @@ class StepModel {
   struct Stage {
     BlockSeconds seconds;
     double blocks = 0;
-    double parameters = 0, tied_parameters = 0, most_parameters = 0;  // of all blocks; owned elsewhere; of the largest block
-    double trained = 0, tied_trained = 0, most_trained = 0;           // those of them that are not frozen
-    double saved_bytes = 0, pending_bytes = 0;                        // of a microbatch in flight (block_work.h)
+    double parameters = 0, tied_parameters = 0, most_parameters = 0;  // all blocks'; owned elsewhere; largest block's
+    double trained = 0, tied_trained = 0, most_trained = 0;           // the parameters above that are not frozen
+    double saved_bytes = 0, pending_bytes = 0;                        // per microbatch in flight (block_work.h)
     double transient_bytes = 0;                                       // in addition, while a block computes
   };
   // Caches of what does not depend on the number of data ranks and microbatches.

@@ -7,7 +7,7 @@ namespace trivet::autotune {
 
 inline constexpr double kGib = 1 << 30, kMib = 1 << 20;
 
-// What figures are shown in, so that small ones are not "0.00".
+// The unit in which figures are shown, so that small ones are not "0.00".
 struct Unit {
   double size;
   const char* name;

@@ -13,12 +13,12 @@ namespace {
 
 using trivet::bench::TuningTable;
 
-constexpr int kSeeds = 200;  // of the random search; the mean is shown
+constexpr int kSeeds = 200;  // runs of the random search; the mean is shown
 
 struct Curve {
   const char* name;
   const char* color;
-  std::vector<double> share;          // of the best throughput, after each trial
+  std::vector<double> share;          // share of the best throughput, after each trial
   double to_98 = 0, to_the_best = 0;  // trials; for random searches the mean
 };
 

@@ -24,7 +24,7 @@ struct TuningTable {
   std::string hardware;
   std::vector<std::string> names;
   std::vector<autotune::Point> points;
-  std::vector<double> seconds;  // of a step; all have the same batch
+  std::vector<double> seconds;  // times of a step; all have the same batch
 };
 
 inline TuningTable read_tuning_table(const std::string& path) {

@@ -88,7 +88,7 @@ void add_absent_folders(const Config& config, std::vector<std::string>& needed) 
   add("offload_optimizer", config.zero.offload_optimizer.device, config.zero.offload_optimizer.nvme_path);
 }
 
-// What `trivet train` will ask for, although the config may go without.
+// Lists the keys that `trivet train` will ask for, although the config may go without.
 std::vector<std::string> needed_for_training(const Config& config) {
   std::vector<std::string> needed;
   add_absent_tokenizer(config, needed);
@@ -147,7 +147,7 @@ void check(const ConfigOptions& options) {
   throw *without_model;
 }
 
-// With the keys of the model that it names, if it names one.
+// Loads the config with the keys of the model that it names, if it names one.
 Config with_its_model(const std::string& path, const std::vector<std::string>& overrides = {},
                       const std::string& init_from = "") {
   const std::string text = read_config_text(path);

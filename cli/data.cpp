@@ -70,7 +70,7 @@ class ProgressLine {
   static constexpr double kQuietSeconds = 30;
   std::string phase_;
   int percent_ = -1;
-  Clock::time_point begin_, shown_;  // of the phase; when the last line was shown
+  Clock::time_point begin_, shown_;  // start of the phase; when the last line was shown
 };
 
 struct PrepareArguments {

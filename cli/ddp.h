@@ -13,7 +13,7 @@ namespace trivet::cli {
 // if the config asks for more than data parallelism.
 std::vector<std::string> ddp_overrides(const Config& config);
 
-// What a run with these keys does, for people; `config` has them, and `set` is what ddp_overrides returned.
+// Describes, for people, what a run with these keys does; `config` has them, and `set` is what ddp_overrides returned.
 std::string describe_ddp(const Config& config, const std::vector<std::string>& set);
 
 }  // namespace trivet::cli

@@ -169,8 +169,8 @@ void check_earlier(const std::string& directory, const std::string& config) {
     refuse(directory, "is not empty, and not from an earlier demo with this text; remove it, or give another directory");
 }
 
-// Makes the directory the current one, with the config and without checkpoints. That of an earlier demo may be used again; it
-// is known by its config, which is therefore the first file that a demo writes.
+// Makes the directory the current one, with the config and without checkpoints. The directory of an earlier demo may be
+// used again; it is known by its config, which is therefore the first file that a demo writes.
 void enter_directory(const std::string& directory, const std::string& config) {
   std::error_code error;
   if (fs::exists(fs::symlink_status(directory, error))) check_earlier(directory, config);

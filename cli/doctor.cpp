@@ -28,7 +28,7 @@ struct DoctorArguments {
   autotune::DoctorOptions options;
   bool quick = false, json = false;
   bool cluster = false;  // print a cluster for trivet plan
-  int slots = 0;         // of each host, for the cluster
+  int slots = 0;         // per host, for the cluster
   std::string hostfile, launcher_arguments;
   int ssh_port = 0;
   bool copy_program = false;

@@ -52,7 +52,7 @@ Device device_of(const std::string& choice) {
   return device;
 }
 
-void write(const std::string& text) {  // which may contain zeros
+void write(const std::string& text) {  // may contain zeros
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }

@@ -332,7 +332,7 @@ Way way_of(const LaunchFlags& flags, const std::vector<HostRanks>& hosts) {
   return hosts.size() == 1 && is_this_host(hosts[0].host.name) && !flags.force_multi ? Way::Here : Way::Agents;
 }
 
-// As the ranks of this host would say it when they start.
+// Checks the program as the ranks of this host would when they start.
 void check_program_here(const LaunchFlags& flags, const std::vector<HostRanks>& hosts, const comm::Environment& environment) {
   const bool runs_here = flags.request.starts_one_host ||
                          std::ranges::any_of(hosts, [](const HostRanks& on) { return is_this_host(on.host.name); });
@@ -415,7 +415,7 @@ JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start,
   }
 }
 
-// What this launcher reads, which the outputs of its ranks must not replace.
+// Lists files that this launcher reads, which the outputs of its ranks must not replace.
 std::string files_that_are_read(const LaunchRequest& request, const comm::Environment& environment) {
   std::vector<NamedFile> files;
   if (const auto outer = environment.find(kLauncherInputs); outer != environment.end()) files = named_files(outer->second);

@@ -140,8 +140,8 @@ int fail_with_json(int argc, char** argv, const char* message) {
   return fail(trivet::ExitCode::Internal, message);
 }
 
-// What a command prints is its result, so a full disk in `> file` must not look like success. The results of training are not
-// on standard output. Returns the exit code.
+// Returns the exit code. Printed text is a command's result, so a full disk in `> file` must not look like success; but
+// the results of training are not on standard output.
 int check_output(const CLI::App& program) { return program.got_subcommand("train") ? 0 : check_printed(); }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 namespace trivet::cli {
 
-// For CLI::Option::check: accepts a number from `least` to `most`.
+// Returns a check for CLI::Option::check: it accepts a number from `least` to `most`.
 inline std::function<std::string(const std::string&)> number_from_to(double least, double most) {
   return [least, most](const std::string& text) -> std::string {
     double value = 0;

@@ -57,7 +57,7 @@ void check_report_page(const ReportArguments& arguments) {
   guard.check({.path = arguments.output, .key = "--output", .what = "a page of trivet", .is_own = is_own_page});
 }
 
-// That of one run is where the run writes it when it ends.
+// Returns the usual path of a page: for one run, where the run writes it when it ends.
 std::string usual_page(const std::vector<std::string>& runs) {
   std::error_code absent;
   const bool is_folder = runs.size() == 1 && std::filesystem::is_directory(runs[0], absent);

@@ -18,10 +18,10 @@ struct RankBody {
 // (ConfigError if that is not a number).
 int threads_per_rank(int local_ranks);
 
-// How the config's ranks find, reach and wait for each other.
+// Returns options for how the config's ranks find, reach and wait for each other.
 comm::WorldOptions world_options(const CommunicationConfig& communication);
 
-// Whether the environment makes this process a task that is no rank (comm::idle_task). Prints why; the command should then end.
+// Checks whether this process is a task that is no rank (comm::idle_task). Prints why; the command should then end.
 bool is_idle_task();
 
 // With ranks = 0 this process is one rank, which the environment describes (a job of one rank if it describes none). Throws

@@ -1,9 +1,8 @@
-// What a long command prints does not hold up its work, and a reader that has gone does not end it: as `trivet launch` treats
-// its output (cli/launch/output.h), commands that train, search or prepare treat theirs.
+// Keeps output from holding up a long command, and a reader that has gone from ending it: commands that train, search
+// or prepare treat their output as `trivet launch` does (cli/launch/output.h).
 //
 //   printf, std::cout            --stdout--> Output --> descriptor 1
-//   Log, fmt::print(stderr, ...) --stderr--> Output --> descriptor 2      one Output if both are the same file, to keep the
-//   order
+//   Log, fmt::print(stderr, ...) --stderr--> Output --> descriptor 2    one Output for one file, to keep the order
 //
 // Text that the reader takes is written at once, so that it is not lost if the process ends abruptly. Other text stays in a
 // queue, which a thread empties; what the queue has no room for is dropped, counted and reported at the end.
@@ -15,7 +14,7 @@ namespace trivet::cli {
 
 enum class Printing {
   Progress,  // the command's results are elsewhere
-  Result,    // what is printed is the result, and perhaps the reason for the command
+  Result,    // the printed text is the result, and perhaps the reason for the command
 };
 
 // Runs the command with such streams. An output that cannot be written (the reader has gone, the disk is full) is reported once

@@ -139,8 +139,8 @@ void StopSignals::end_at_once(int signal) const {
   std::_Exit(128 + signal);
 }
 
-// What was saved by then is reported elsewhere. The deadline may also pass after the last save, while the run evaluates or
-// ends.
+// Ends the run; what it has saved is reported elsewhere. The deadline may also pass after the last save, while the run
+// evaluates or ends.
 void StopSignals::end_at_deadline() const {
   const std::string time = fmt::format("checkpoint.stop_seconds {}", std::chrono::duration<double>(options_.deadline).count());
   std::string what = fmt::format("the run was not over after {}; it ends now", time);

@@ -64,7 +64,7 @@ autotune::ConfigDocument read_document(const TuneArguments& arguments) {
   return {read.text, arguments.config, overrides};
 }
 
-// What trivet tune replaces or removes in its folders: the results, and the trials of an earlier tuning.
+// Checks files that trivet tune replaces or removes in its folders: the results, and the trials of an earlier tuning.
 void check_results(const TuneArguments& arguments, const Config& config) {
   OutputGuard guard;
   trainer::add_inputs_of_run(guard, config, arguments.init_from.empty() ? config.model_from : arguments.init_from);

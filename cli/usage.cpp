@@ -18,7 +18,7 @@
 namespace trivet::cli {
 namespace {
 
-// Those that are meant for people.
+// Lists the subcommands that are meant for people.
 std::vector<std::string> names_of_subcommands(const CLI::App& group) {
   std::vector<std::string> names;
   for (const CLI::App* subcommand : group.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); }))
@@ -26,7 +26,7 @@ std::vector<std::string> names_of_subcommands(const CLI::App& group) {
   return names;
 }
 
-// Whether a word that is not a subcommand can be a value: `trivet report runs/first`.
+// Checks whether a word that is not a subcommand can be a value: `trivet report runs/first`.
 bool takes_words(const CLI::App& command) {
   const auto options = command.get_options();
   return std::any_of(options.begin(), options.end(), [](const CLI::Option* option) { return option->get_positional(); });
@@ -180,7 +180,7 @@ int without_separator(const CLI::App& program, int argc, char** argv) {
 
 void check_subcommand(const CLI::App& program, int argc, char** argv) { check_subcommand(program, argc, argv, 1); }
 
-// What a flag of Hugging Face's Trainer is called here; empty: it is not known.
+// Returns the name here for a flag of Hugging Face's Trainer; empty: it is not known.
 std::string known_elsewhere(const std::string& flag) {
   const std::string name = config::lower_words(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
   if (name == "resume_from_checkpoint") return "--resume [DIRECTORY]";

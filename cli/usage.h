@@ -19,7 +19,7 @@ inline constexpr std::string_view kVersion = "0.1.0";
 void check_subcommand(const CLI::App& program, int argc, char** argv);
 
 // Throws ConfigError for a flag or an argument with an empty value ("--hostfile "$HOSTS"" where HOSTS is not set): it must not
-// count as not given. What belongs to the PROGRAM of trivet launch is left alone.
+// count as not given. Arguments of the PROGRAM of trivet launch are left alone.
 void check_no_empty_values(const CLI::App& program, int argc, char** argv);
 
 // Removes the "--" that may stand between the flags of `trivet launch` and PROGRAM: CLI11 would then no longer take the words
@@ -32,7 +32,7 @@ std::string unknown_flag(const CLI::App& command, const std::string& word);
 // `train: WRONG; see trivet train --help`
 std::string with_help(const CLI::App& command, const std::string& wrong);
 
-// For CLI::Option::check: accepts a whole number from `least` to `most`.
+// Returns a check for CLI::Option::check: it accepts a whole number from `least` to `most`.
 std::function<std::string(const std::string&)> from_to(int64_t least, int64_t most);
 
 std::string describe(const CLI::App& program, const CLI::ParseError& error);

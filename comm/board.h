@@ -18,8 +18,8 @@
 
 namespace trivet::comm {
 
-// What a rank publishes when it enters an operation. An address is what SharedMemory::publish returned for a pointer; 0 means
-// that others cannot reach it.
+// The message that a rank publishes when it enters an operation. Its addresses come from
+// SharedMemory::publish; 0 means that others cannot reach the memory.
 struct Entry {
   OperationHeader header;
   uint64_t in = 0, out = 0;
@@ -51,7 +51,7 @@ class Board {
   Line* data_lane() const { return reinterpret_cast<Line*>(memory_.get() + sizeof(Disagreement)); }
   Line* control_lane() const { return data_lane() + size_; }
   Mailbox& mailbox(int from, int to) const { return reinterpret_cast<Mailbox*>(data_lane() + 2 * size_)[from * size_ + to]; }
-  // What `rank` sends to and receives from each rank, in the operation of this number of the data lane.
+  // Return how much `rank` sends to and receives from each rank, in the operation of this number of the data lane.
   std::span<int64_t> sent_counts(int rank, uint32_t operation) const { return counts(2 * (2 * rank + operation % 2)); }
   std::span<int64_t> received_counts(int rank, uint32_t operation) const { return counts(2 * (2 * rank + operation % 2) + 1); }
   int64_t slot_bytes() const { return slot_bytes_; }  // 0: no slots

@@ -31,8 +31,8 @@ struct Cut {
   int64_t bytes(int64_t index) const { return count(index) * element_bytes; }
 };
 
-// How many steps after sending a chunk's messages a rank waits for those of the others: enough that links have work while ranks
-// wait for each other, and no more than there are chunks, because every step costs a meeting.
+// Returns how many steps after sending a chunk's messages a rank waits for those of the others: enough that links have
+// work while ranks wait for each other, and no more than there are chunks, because every step costs a meeting.
 inline int64_t steps_ahead(const Cut& cut) { return std::clamp<int64_t>(cut.chunks() - 1, 1, 2); }
 
 // Chunks that take at most this many bytes, of whole cache lines unless they are smaller than one.

@@ -28,7 +28,7 @@ class CounterWait {
   // throws, and RanksDisagree when a rank of the group has recorded a disagreement.
   void await(std::span<SharedCounter* const> counters, std::span<const int> peers, uint32_t target,
              const OperationHeader& during) const;
-  // The same for one peer.
+  // Does the same for one peer.
   void await(SharedCounter& counter, int peer, uint32_t target, const OperationHeader& during) const;
   // Throws CommError RanksDisagree that names both group ranks, and tells the rest of the group and of the job.
   [[noreturn]] void disagree(int first, const OperationHeader& by_first, int second, const OperationHeader& by_second) const {

@@ -28,7 +28,7 @@ class EnvironmentReader {
 // {"cluster": {"chief": [...], "worker": [...], "ps": [...]}, "task": {"type": "worker", "index": 0}}: the chief is rank 0, and
 // the workers follow. Parameter servers ("ps") and the evaluator are tasks but no ranks: ConfigError.
 Place place_from_tf_config(const std::string& json);
-// For those two, a line that says why they have nothing to do.
+// Returns, for those two, a line that says why they have nothing to do.
 std::optional<std::string> idle_task_of_tf_config(const std::string& json);
 
 // A task of a step that srun has started. Rank 0 is on the first node of the step's list.

@@ -12,7 +12,7 @@
 
 namespace trivet::comm {
 
-// In the order of control::Message.
+// The kinds of frames, in the order of control::Message.
 enum class FrameKind : uint8_t {
   Join = 1,
   Welcome,
@@ -37,8 +37,8 @@ struct Frame {
 
 constexpr size_t kFrameHeaderBytes = 5;
 
-// What is accepted on a connection. Lists of ranks may be as long as the world is large; a table is accepted only on
-// connections that this rank has made, because it comes from above.
+// The limits for frames on a connection. Lists of ranks may be as long as the world is large; a table is accepted only
+// on connections that this rank has made, because it comes from above.
 struct FrameLimits {
   int world_size = 1;
   bool table = false;

@@ -15,7 +15,7 @@
 
 namespace trivet::comm {
 
-// What a rank knows of its job; the same in all of its groups.
+// A rank's view of its job; the same in all of its groups.
 struct JobView {
   std::chrono::milliseconds deadline{600000};  // for a rank that never enters an operation
   std::shared_ptr<JobState> state;

@@ -28,7 +28,7 @@ std::string proof_of(std::string_view who, std::string_view first, std::string_v
   return proof;
 }
 
-// In a time that does not depend on where they differ. Both have kProofBytes.
+// Compares in a time that does not depend on where they differ. Both have kProofBytes.
 bool proves(std::string_view proof, const std::string& expected) {
   return ::sodium_memcmp(proof.data(), expected.data(), kProofBytes) == 0;
 }

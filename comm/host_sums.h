@@ -1,4 +1,4 @@
-// In which order floats of ranks on several hosts are added (docs/communication.md). All ranks of a job must choose the same.
+// The order in which floats are added over several hosts (docs/communication.md). All ranks of a job choose the same.
 #pragma once
 
 #include <cstdint>

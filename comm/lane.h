@@ -20,7 +20,7 @@ class Lane {
   void enter(const Entry& entry);
   // Returns when all ranks have stepped as often as this one.
   void step();
-  // What the rank of this line published when it last entered. Valid until this rank enters the next operation.
+  // Returns the message of the rank of this line when it last entered. Valid until this rank enters the next operation.
   const Entry& entry(int line) const { return lines_[line].entries[operations_ % 2]; }
   uint32_t operations() const { return operations_; }  // entered by this rank
   // The operation that the rank of this line has entered and this rank has not. Call it only while this rank is in no operation
@@ -32,10 +32,10 @@ class Lane {
 
   Line* lines_;
   const std::vector<int> ranks_;  // by line
-  const int line_;                // of this rank
+  const int line_;                // this rank's line
   const CounterWait& enters_;
   const CounterWait& step_wait_;
-  std::vector<SharedCounter*> counters_;  // of the other ranks, those after this one first
+  std::vector<SharedCounter*> counters_;  // the other ranks' counters, those after this one first
   std::vector<int> peers_;
   uint32_t operations_ = 0, steps_ = 0;
 };

@@ -40,7 +40,7 @@ inline constexpr const char* kGuardianName = "rank-guardian";
 
 struct Guardian {
   int64_t pid = 0;                        // 0: it may be stopped for as long as anybody likes
-  std::chrono::milliseconds patience{0};  // how long it may be stopped
+  std::chrono::milliseconds patience{0};  // the longest that it may be stopped
 };
 // TRIVET_GUARDIAN_PID and TRIVET_HOST_TIMEOUT. Throws ConfigError if they are not numbers.
 Guardian guardian_from_environment(const Environment& environment);

@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kFarewell{1000};  // how long a closing rank waits for the others' last messages
+constexpr milliseconds kFarewell{1000};  // longest time that a closing rank waits for the others' last messages
 constexpr milliseconds kTelling{200};
 constexpr milliseconds kStep{100};       // the longest step, and the time between two looks for stopped ranks
 constexpr milliseconds kRootStays{500};  // after an accusation, if others may have lost the ranks between them and the root

@@ -1,8 +1,8 @@
 // Chooses the network that NCCL takes between hosts.
 //
 // NCCL has no call that tells, so this is what its documentation leads to expect: a plugin, if one is named; otherwise
-// InfiniBand verbs, which RoCE has too, if there is a device for them and nothing forbids it; otherwise TCP sockets. What
-// /etc/nccl.conf says is not looked at; NCCL_DEBUG=INFO shows what NCCL has really taken.
+// InfiniBand verbs, which RoCE has too, if there is a device for them and nothing forbids it; otherwise TCP sockets.
+// /etc/nccl.conf is not read; NCCL_DEBUG=INFO shows what NCCL has really taken.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace trivet::comm {
 
-// What there is on this host.
+// The devices and libraries for RDMA on this host.
 struct RdmaSurroundings {
   std::string devices = "/sys/class/infiniband";  // a folder for each device, as Linux has it
   bool verbs_library = true;                      // whether libibverbs can be loaded, without which NCCL uses no device
@@ -27,7 +27,7 @@ std::string expected_nccl_network(const Environment& environment, const RdmaSurr
 std::vector<std::string> nccl_files(const std::string& home_directory);
 // Throws ConfigError if somebody else than this user and root can change one of them (core/found_file.h).
 void check_nccl_files(const std::vector<std::string>& files);
-// The same for the user's home directory, where NCCL looks.
+// Does the same for the user's home directory, where NCCL looks.
 void check_nccl_files();
 
 }  // namespace trivet::comm

@@ -12,8 +12,8 @@ namespace trivet::comm {
 // The ranks that are waited for, as group ranks. A rank that has arrived stays arrived.
 struct AwaitedPeers {
   std::span<const int> ranks;
-  std::function<bool(size_t index)> has_arrived;  // of ranks[index]
-  // Whether something that ranks[index] has sent may still be on its way if it has ended. Empty: nothing may.
+  std::function<bool(size_t index)> has_arrived;  // checks ranks[index]
+  // Tells whether something that ranks[index] sent may still be on its way after it has ended. Empty: nothing may.
   std::function<bool(size_t index)> may_still_arrive = {};
 };
 
@@ -22,7 +22,7 @@ using WaitsElsewhere = std::function<std::optional<OperationHeader>(int peer, co
 
 class OperationWait {
  public:
-  static constexpr std::chrono::milliseconds kSlice{20};  // how late a failure may be noticed
+  static constexpr std::chrono::milliseconds kSlice{20};  // longest delay until a failure is noticed
 
   // Records that this rank has entered the operation. All arguments must outlive the wait; `waits_elsewhere` may be empty.
   OperationWait(const GroupErrors& errors, const WaitsElsewhere& waits_elsewhere, const OperationHeader& during);

@@ -50,7 +50,7 @@ struct Traffic {
   int64_t bytes_sent = 0;  // by this rank, as the formula counts them
 };
 
-// How many elements a rank sends to, and receives from, each rank of the group in all_to_all_v; by group rank.
+// Numbers of elements that a rank sends to, and receives from, each rank of the group in all_to_all_v; by group rank.
 struct ExchangeCounts {
   std::vector<int64_t> sent, received;
 };

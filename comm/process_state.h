@@ -17,7 +17,7 @@ struct ProcessState {
 std::optional<ProcessState> parse_process_state(std::string_view stat);
 // Returns nullopt if there is no such process, or if it cannot be seen from here.
 std::optional<ProcessState> state_of_process(int64_t pid);
-// Also returns false if the process cannot be seen, or if `pid` is a different process by now.
+// Returns false, too, if the process cannot be seen, or if `pid` is a different process by now.
 bool is_stopped(int64_t pid, int64_t started);
 
 }  // namespace trivet::comm

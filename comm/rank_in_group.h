@@ -9,7 +9,7 @@ namespace trivet::comm {
 struct RankInGroup {
   std::string group;
   int rank = 0;
-  std::vector<int> world_ranks;  // of the group's ranks
+  std::vector<int> world_ranks;  // by rank in the group
   std::string host;
 
   int size() const { return static_cast<int>(world_ranks.size()); }

@@ -12,7 +12,7 @@
 
 namespace trivet::comm {
 
-// Whether sum and max are defined on this dtype.
+// Checks whether sum and max are defined on this dtype.
 bool can_reduce(DType dtype);
 // Targets may be sources (the same addresses); otherwise they must not overlap. `from` must not be empty.
 void reduce(DType dtype, ReduceOp op, std::span<const void* const> from, std::span<void* const> to, int64_t count);

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kStep{100};
-constexpr milliseconds kTellingAll{1000};  // how long a rank that gives up may take to tell those below it
+constexpr milliseconds kTellingAll{1000};  // time that a rank that gives up may take to tell those below it
 constexpr size_t kVisitors = 256,
                  kMostVisitors = 2048;  // at a listener; all hosts' nodes may come to the root at the same time
 
@@ -206,7 +206,7 @@ class Joining {
   const TimePoint started_;
   TimePoint report_;
   StoppedWatch stopped_;
-  StoppedForLong host_stopped_;  // of the rank that has received this one's Join
+  StoppedForLong host_stopped_;  // host of the rank that has received this one's Join
   std::unique_ptr<control::Driver> driver_;
 };
 

@@ -38,8 +38,8 @@ struct RendezvousOptions {
   int star_ranks = kStarRanks, fan_out = control::Tree::kFanOut;
   std::chrono::milliseconds beat{100}, silence{5000};  // while the job runs
   std::chrono::milliseconds join_deadline{30000};
-  std::chrono::milliseconds node_deadline{5000};   // how long a rank looks for the node of its host before it joins at the root
-  std::chrono::milliseconds progress_every{5000};  // how often rank 0 logs who is missing
+  std::chrono::milliseconds node_deadline{5000};   // search for the node of its host; then a rank joins at the root
+  std::chrono::milliseconds progress_every{5000};  // interval at which rank 0 logs who is missing
   // May be empty. Returns the ranks of this job on this host that were stopped; called repeatedly while ranks are missing.
   std::function<std::vector<StoppedRank>()> find_stopped;
 };
@@ -47,7 +47,7 @@ struct RendezvousOptions {
 struct Joined {
   std::vector<Member> members;  // by rank
   std::string job_id;
-  std::unique_ptr<control::Driver> driver;  // of this rank's node, which runs
+  std::unique_ptr<control::Driver> driver;  // runs this rank's node
 };
 
 // The name at which the ranks of a host find its node. All of them compute it from what they were started with.

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kShortest = 16, kLongest = Secret::kMostBytes;
 
-// What a file contains, in memory that is overwritten afterwards.
+// The contents of a file, in memory that is overwritten afterwards.
 class Contents {
  public:
   Contents() = default;

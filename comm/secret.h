@@ -46,8 +46,8 @@ Secret secret_from_descriptor(int descriptor);
 // that others could have created first, as under /tmp.
 enum class Links { Followed, Refused };
 
-// Also refuses a file of another user, one that others may read or write, and with Links::Refused a symbolic link. `source`
-// names the file in errors.
+// Reads a secret. Refuses, too, a file of another user, one that others may read or write, and with Links::Refused a
+// symbolic link. `source` names the file in errors.
 Secret secret_from_file(const std::string& path, const std::string& source, Links links = Links::Followed);
 
 std::string random_bytes(size_t count);

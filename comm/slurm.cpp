@@ -42,7 +42,7 @@ std::vector<int> tasks_of_nodes(const std::string& name, const std::string& valu
   return tasks;
 }
 
-// How many tasks run on this node.
+// Returns how many tasks run on this node.
 int tasks_here(const EnvironmentReader& environment, int tasks, int nodes) {
   if (nodes == 1) return tasks;
   const char* name = environment.has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";

@@ -42,9 +42,9 @@ struct SocketAddress {
   std::string bytes;  // a sockaddr
 };
 
-// What an address stands for: "host:port" (the part before the last colon is a name or an address), or "@name", a name of this
-// host that needs no port. It has no address yet if the name is unknown: that of a pod in Kubernetes, until it is ready. Throws
-// CommError (Rendezvous) if it cannot become known.
+// Looks up "host:port" (the part before the last colon is a name or an address), or "@name", a name of this host that
+// needs no port. Returns nothing while the name is unknown, such as that of a pod in Kubernetes until it is ready.
+// Throws CommError (Rendezvous) if it cannot become known.
 std::vector<SocketAddress> look_up(const std::string& address);
 // Ranks of this host find it by this name, in its network namespace. Returns nullopt if the name is taken.
 std::optional<Descriptor> listen_on_this_host(const std::string& name);

@@ -42,7 +42,7 @@ class Store {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
-  size_t bytes_ = 0;  // of all keys and values
+  size_t bytes_ = 0;  // size of all keys and values
   bool interrupted_ = false;
 };
 

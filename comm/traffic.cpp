@@ -3,7 +3,7 @@
 namespace trivet::comm {
 
 int64_t bytes_sent(const OperationHeader& header, int rank, int size) {
-  const int64_t bytes = header.count * size_of(header.dtype);  // of the data, of one shard, or of what one rank sends another
+  const int64_t bytes = header.count * size_of(header.dtype);  // the data's, a shard's, or what one rank sends another
   switch (header.operation) {
     case Operation::AllReduce: return 2 * (size - 1) * bytes / size;
     case Operation::ReduceScatter:

@@ -6,7 +6,7 @@
 namespace trivet::comm {
 
 int64_t bytes_sent(const OperationHeader& header, int rank, int size);
-// The same for all_to_all_v.
+// Returns the same for all_to_all_v.
 int64_t bytes_sent(const ExchangeCounts& counts, DType dtype, int rank);
 
 }  // namespace trivet::comm

@@ -17,7 +17,7 @@ std::string cut(const std::string& text) {
   return text.size() <= kLongestReason ? text : text.substr(0, kLongestReason - 3) + "...";
 }
 
-// Whether a failed rank may exit with `code`. Any other number would be read as success, or as something unknown.
+// Checks whether a failed rank may exit with `code`. Others would be read as success, or as something unknown.
 bool is_failure(int64_t code) {
   if (code < 0 || code > 255) return false;
   switch (static_cast<ExitCode>(code)) {
@@ -145,7 +145,7 @@ Attach read_attach(PayloadReader& in, int world_size) {
   return attach;
 }
 
-// What all members have in common is written once.
+// Writes data that all members share only once.
 void write(PayloadWriter& out, const Announce& announce) {
   const Table& table = *announce.table;
   const Member& zero = table.seats.at(0).member;

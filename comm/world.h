@@ -30,7 +30,7 @@ struct Place {
   std::string source;  // where it was found: "RANK", "OMPI_COMM_WORLD_RANK", "none" ...
   // Also set by a launcher (docs/environment.md); -1 or empty: not set.
   std::string job_id;             // the same on all ranks of one job; if empty, rank 0 makes one up
-  int64_t epoch = 0;              // how often the job was started again; ranks of an older epoch are refused
+  int64_t epoch = 0;              // number of restarts of the job; ranks of an older epoch are refused
   int listen_descriptor = -1;     // rank 0's listening socket, so that nobody can take the port in between
   int secret_descriptor = -1;     // the job's secret
   std::string secret_file;        // a file with the secret, mode 600
@@ -74,7 +74,7 @@ class World {
   int size() const { return group().size(); }
   virtual ProcessGroup& group() const = 0;  // "world"
   virtual std::string host() const = 0;
-  // How ranks on different hosts communicate: "2 hosts, UCX 1.13.1 over eth0 (10.1.0.7)". Empty if all are on one host.
+  // Describes how ranks on different hosts communicate: "2 hosts, UCX 1.13.1 over eth0 (10.1.0.7)". Empty on one host.
   virtual std::string network() const { return ""; }
   // For buffers that are communicated every step: between processes, operations on them need no staging copies. All of them
   // must be released before the world ends.

@@ -32,7 +32,7 @@
 
 namespace trivet::comm {
 
-// What a rank does: an operation of a group, as it is stored in shared memory.
+// The activity of a rank: an operation of a group, as it is stored in shared memory.
 struct Activity {
   OperationHeader header;
   char group[40] = {};  // cut if longer

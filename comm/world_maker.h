@@ -17,10 +17,10 @@
 
 namespace trivet::comm {
 
-// What a rank has when it makes its world. The references are valid as long as the world.
+// The facts that a rank needs to make its world. The references are valid as long as the world.
 struct WorldRequest {
   int rank = 0;
-  const std::vector<Member>& members;  // of all ranks, by rank
+  const std::vector<Member>& members;  // all ranks, by rank
   std::string job_id;
   std::string master_address;
   const WorldOptions& options;

@@ -47,7 +47,7 @@ class Arena {
   int64_t capacity_;
   int64_t used_ = 0, peak_ = 0;
   std::map<int64_t, int64_t> blocks_;  // offset -> bytes, used blocks only
-  int64_t end_ = 0;                    // of the last block
+  int64_t end_ = 0;                    // end of the last block
   // offset -> bytes, between blocks. There are few, so that an allocation among thousands of blocks is quick.
   std::map<int64_t, int64_t> gaps_;
 };

@@ -16,18 +16,18 @@
 namespace trivet {
 namespace {
 
-constexpr std::chrono::seconds kWaitForAWriter{2};  // that is just starting
+constexpr std::chrono::seconds kWaitForAWriter{2};  // for a writer that is just starting
 
 std::string cannot_be_read() { return std::string("cannot be read: ") + std::strerror(errno); }
 
-// By the mark at the beginning; empty: none that is known.
+// Returns the encoding by the mark at the beginning; empty: none that is known.
 std::string_view other_encoding_of(std::string_view text) {
   constexpr std::string_view kLittle32("\xFF\xFE\0\0", 4), kBig32("\0\0\xFE\xFF", 4);
   if (text.starts_with(kLittle32) || text.starts_with(kBig32)) return "UTF-32";
   return text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF") ? "UTF-16" : "";
 }
 
-// Whether something can be read, or the end was reached. A signal may make the wait a little longer.
+// Checks whether something can be read, or the end was reached. A signal may make the wait a little longer.
 bool wait_for_input(const Descriptor& file, std::chrono::milliseconds silence) {
   pollfd input{.fd = file.number(), .events = POLLIN, .revents = 0};
   int ready = -1;

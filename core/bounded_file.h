@@ -15,7 +15,7 @@ struct BoundedText {
   std::string problem;  // "has 20000000 bytes; a config may have at most 1048576"; empty on success
 };
 
-// How long a pipe may stay silent.
+// The longest time that a pipe may stay silent.
 inline constexpr std::chrono::seconds kSilenceOfAPipe{30};
 
 // Reads a file or a pipe up to its end. Throws Error if this process can open no more files (core/open_files.h). `kind` says in

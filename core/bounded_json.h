@@ -12,7 +12,7 @@
 namespace trivet {
 
 struct JsonLimits {
-  int levels = 16;             // how deeply lists and objects may be nested
+  int levels = 16;             // limit to nested lists and objects
   int64_t values = 2'000'000;  // each list and object counts, too; empty ones twice
 };
 

@@ -82,7 +82,7 @@ inline constexpr std::chrono::seconds kLockLease{5};
 
 struct LockAttempt {
   std::unique_ptr<FileLock> lock;  // null if somebody else holds it
-  std::string holder;              // what the holder wrote
+  std::string holder;              // the holder's own text
   bool has_lapsed = false;         // the holder's lease; what is told by the clock of the file system, which all hosts share
 };
 

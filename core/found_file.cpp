@@ -49,7 +49,7 @@ FoundFile open_regular(const Descriptor& folder, const std::string& name, bool o
   return {std::move(file), ""};
 }
 
-// Why others could lead a link with this target elsewhere, by what they may change in the folders that it names.
+// Returns why others could lead a link with this target elsewhere, by what they may change in the folders on its path.
 std::string why_target_is_not_safe(const fs::path& folder_path, const fs::path& target) {
   fs::path at = target.is_absolute() ? fs::path() : folder_path;
   for (const fs::path& part : target.parent_path()) {

@@ -28,12 +28,12 @@ int64_t number_of(const std::string& path, const std::string& name, int64_t othe
   return otherwise;
 }
 
-// What the two versions of control groups call the same things.
+// The names that the two versions of control groups give to the same things.
 struct Version {
   const char *limit, *used, *inactive_files, *active_files;
 };
 constexpr Version kVersion2{"/memory.max", "/memory.current", "inactive_file", "active_file"};
-// Its names without "total_" leave out what the groups below have.
+// Names of version 1 without "total_" would leave out the groups below.
 constexpr Version kVersion1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file", "total_active_file"};
 
 int64_t left_in_group(const std::string& group, const Version& version) {
@@ -44,8 +44,8 @@ int64_t left_in_group(const std::string& group, const Version& version) {
   return std::max<int64_t>(0, limit - number_in(group + version.used, 0) + cached);
 }
 
-// Of the group "/job/step" of a hierarchy: the least that it, "/job" and "/" leave. In a container that sees only its own part
-// of the hierarchy, the first ones are not there and set no limit.
+// Returns, for the group "/job/step" of a hierarchy, the least that it, "/job" and "/" leave. In a container that sees
+// only its own part of the hierarchy, the first ones are not there and set no limit.
 int64_t left_in_hierarchy(const std::string& hierarchy, std::string group, const Version& version) {
   int64_t least = left_in_group(hierarchy, version);
   for (; group.size() > 1; group.resize(group.rfind('/'))) least = std::min(least, left_in_group(hierarchy + group, version));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostShown = 20;
 
-// What follows the mark in the text of an error, up to the next quote.
+// Returns the text after the mark in the text of an error, up to the next quote.
 std::string_view quoted_after(std::string_view text, std::string_view mark) {
   const size_t at = text.find(mark);
   if (at == std::string_view::npos) return {};
@@ -33,7 +33,7 @@ struct Word {
   std::string_view word, advice;
 };
 
-// What other languages and other writers of JSON have in the place of a value.
+// Words that other languages and other writers of JSON have in the place of a value.
 constexpr std::array kWords{Word{"NaN", "is no number of JSON; write null, or leave the key out"},
                             Word{"nan", "is no number of JSON; write null, or leave the key out"},
                             Word{"-Infinity", "is no number of JSON; write null, or leave the key out"},

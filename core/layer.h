@@ -86,8 +86,8 @@ struct Context {
   // int32 [B, S]: the place of each token in its sequence, if some tokens are left out (model/dropped_tokens.h). Absent: they
   // are 0, 1, ..., S - 1. Must have the same values in a microbatch's forward and backward.
   ConstTensorView positions;
-  // How many tokens the sequences have, if x has more (padding at their ends, which layers may compute, too, because nobody
-  // reads the results) or fewer (`positions`); 0: as many as x. Rotary frequencies may depend on the length of a sequence.
+  // The number of tokens of sequences, if x has more (padding at their ends, whose results, if computed, are not read)
+  // or fewer (`positions`); 0: as many as x. Rotary frequencies may depend on the length of a sequence.
   int64_t present_tokens = 0;
   // The axes over which layers communicate. Axis::Tensor: the ranks that hold the other parts of split parameters; if it splits
   // tokens, x, y, dy and dx hold only the rank's own tokens, [B, S / size, H], and operations that treat each token separately
@@ -119,9 +119,9 @@ class Layer {
   // Tells layers of one class apart that have the same parameters and shapes but do different work, such as attention with
   // windows of different lengths. Predictions run layers that are alike only once.
   virtual int64_t work_variant() const { return 0; }
-  // Whether the layer is correct when x holds only a rank's own tokens (sequence parallelism): it treats each token separately,
-  // or gathers and scatters as tensor_parallel/token_gather.h and tensor_parallel/axis_sum.h do. Sequence parallelism is
-  // refused for a model with a layer that returns false.
+  // Checks whether the layer is correct when x holds only a rank's own tokens (sequence parallelism): it treats each
+  // token separately, or gathers and scatters as tensor_parallel/token_gather.h and tensor_parallel/axis_sum.h do.
+  // Sequence parallelism is refused for a model with a layer that returns false.
   virtual bool allows_sequence_parallelism() const { return false; }
   // Says why the layer cannot learn from inputs of this shape, "needs ..."; empty if it can.
   virtual std::string training_problem(const Shape&) const { return ""; }

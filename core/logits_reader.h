@@ -22,11 +22,11 @@ class LogitsReader {
   static constexpr int64_t kMostRows = 32;  // the most that one call of read() has of a sample
 
   virtual ~LogitsReader() = default;
-  // How many samples of the microbatch, from its first on, the reader wants; it may be given more. It must be a function of the
-  // argument, because ranks that share the vocabulary compute logits together.
+  // Returns how many samples of the microbatch, from its first on, the reader wants; it may be given more. The number
+  // must be a function of the argument, because ranks that share the vocabulary compute logits together.
   virtual int64_t wants(const Microbatch& microbatch) const = 0;
-  // Which targets of a sample that is wanted, of which there are `targets`, the reader wants from a layer that predicts many:
-  // the last ones, unless the reader says otherwise. It must be a function of the arguments, as above.
+  // Returns which of the `targets` of a wanted sample the reader wants from a layer that predicts many: the last ones,
+  // unless overridden. The range must be a function of the arguments, as above.
   virtual TargetRange wants_targets(kernels::Kernels& /*kernels*/, const Microbatch& /*microbatch*/, int64_t /*sample*/,
                                     int64_t targets) const {
     const int64_t count = targets < kMostRows ? targets : kMostRows;

@@ -41,7 +41,7 @@ class MemoryMeter {
   void add(MemoryCategory category, int64_t bytes);
   void remove(MemoryCategory category, int64_t bytes) { now_[static_cast<size_t>(category)] -= bytes; }
   MemoryBytes now() const;
-  MemoryBytes peak() const;  // of each category by itself; the peaks may be at different moments
+  MemoryBytes peak() const;  // each category's own; the peaks may be at different moments
 
  private:
   std::array<std::atomic<int64_t>, kMemoryCategories> now_{};

@@ -26,14 +26,14 @@ struct ModuleFile {
 struct OpenedModule {
   void* entry = nullptr;  // the function; null if the file has none, or if no file could be opened
   std::string place;      // the file; empty if none could be opened
-  std::string failures;   // then, what the system said about every place
+  std::string failures;   // then, the system's message about every place
 };
 
 // The folders in which an executable file looks for its modules: after it was built, and after it was installed.
 std::vector<std::filesystem::path> module_folders(const std::filesystem::path& program);
 
-// Why the file in one of these folders is not opened: it, or a folder of it that is not also above the program, is missing or
-// could be changed by a user who could not have changed the program itself. Empty: it may be opened.
+// Returns why the file in one of these folders is not opened: it, or a folder of it that is not also above the program,
+// is absent or could be changed by a user who cannot change the program itself. Empty: it may be opened.
 std::string refusal_of_module(const std::filesystem::path& program, const std::filesystem::path& file);
 
 OpenedModule open_module(const ModuleFile& module);

@@ -127,7 +127,7 @@ void OutputGuard::reads_tree(const std::string& folder, const std::string& name,
     open.pop_back();
     const auto own = status_of(at);
     if (!own || !seen.emplace(Identity{own->st_dev, own->st_ino}, name).second) continue;
-    std::error_code unreadable;  // who reads the data will say so
+    std::error_code unreadable;  // reported when the data are read
     for (const fs::directory_entry& entry : fs::directory_iterator(at, unreadable)) {
       std::error_code ignored;
       if (entry.is_regular_file(ignored) && !entry.is_symlink(ignored) && ++regular > kMostFiles) continue;

@@ -12,9 +12,9 @@
 // Trivet did not write is replaced only if the user forces it; Trivet knows its own files by how they begin, not by their
 // names. Force never covers inputs or other outputs.
 //
-// What the launcher of this process reads and writes (core/named_files.h) counts, too.
+// Files that the launcher of this process reads and writes (core/named_files.h) count, too.
 //
-// Who could change the links between the check and the write could also write to the files: this guards against mistakes.
+// Whoever can change links between check and write can also write to the files: this guards against mistakes.
 #pragma once
 
 #include <sys/types.h>
@@ -40,8 +40,8 @@ enum class Force : uint8_t { NotOffered, No, Yes };  // whether the command has 
 
 struct Output {
   std::string path;
-  std::string key;                                       // that names it: "--metrics"; begins the message
-  std::string what;                                      // what Trivet writes there, in the plural: "metrics of trivet train"
+  std::string key;   // names the output: "--metrics"; begins the message
+  std::string what;  // the content that Trivet writes there, in the plural: "metrics of trivet train"
   bool (*is_own)(std::string_view beginning) = nullptr;  // gets a file's first 4 KiB; null: no file is Trivet's
   bool in_place = false;                                 // written where it is, so that a device or a FIFO is accepted, too
   std::string group = {};                                // outputs of one group may share places; empty: those of one key
@@ -51,7 +51,7 @@ class OutputGuard {
  public:
   explicit OutputGuard(Force force = Force::NotOffered);
 
-  // What is read. `name` says in messages what it is: "data.train". Nothing happens if the path is empty or does not exist.
+  // Registers inputs. `name` says in messages what one is: "data.train". Ignores a path that is empty or absent.
   void reads(const std::string& path, const std::string& name);  // a file, or the files in a folder
   // A folder counts with all that will be in it. Throws ConfigError if an output of the launcher is among that.
   void reads_data(const std::string& path, const std::string& name);
@@ -95,7 +95,7 @@ class OutputGuard {
   void refuse_foreign(const Output& output) const;
 
   Force force_;
-  std::map<Identity, std::string> files_, data_folders_;     // what they are
+  std::map<Identity, std::string> files_, data_folders_;     // names of both, for messages
   std::map<Identity, std::string> named_folders_;            // inputs that are folders, without what is in them
   std::map<Identity, std::string> written_;                  // files that are there and will be written, with their keys
   std::vector<Place> places_;                                // where all outputs go

@@ -9,28 +9,28 @@
 
 namespace trivet {
 
-// How initial values are drawn. They depend on (seed, name, element) alone, never on the layout.
+// The way in which initial values are drawn. They depend on (seed, name, element) alone, never on the layout.
 struct Init {
   enum class Kind { Zeros, Ones, Normal, Uniform };
   Kind kind = Kind::Normal;
   double scale = 0.02;  // Normal: standard deviation. Uniform: values in [-scale, scale).
 };
 
-// How tensor parallelism divides a parameter. `segments` are lengths along `dim`, each divided separately: a fused [query, key,
-// value] projection has three. A segment is cut only between its `units` (heads); with fewer units than ranks, neighbouring
-// ranks hold the same unit. If `dim` is -1, every rank holds the whole parameter. tensor_parallel/split.h does the arithmetic.
+// The division of a parameter over tensor ranks. `segments` are lengths along `dim`, each divided separately: a fused
+// [query, key, value] projection has three. A segment is cut only between its `units` (heads); with too few, neighbours
+// hold the same unit. If `dim` is -1, every rank holds it whole. tensor_parallel/split.h does the arithmetic.
 struct Split {
   int dim = -1;
   std::vector<int64_t> segments;
-  std::vector<int64_t> units;  // how many each segment has; empty: each element is a unit
+  std::vector<int64_t> units;  // number in each segment; empty: each element is a unit
 };
 
-// Which ranks hold the same elements of a parameter; engine/sharing.h says along which axes of the mesh they lie. Dense: all
-// ranks that work on different samples, or on different parts of one. Expert: those among them that have the same experts.
+// The ranks with the same elements of a parameter; engine/sharing.h names their axes of the mesh. Dense: all ranks that
+// work on different samples, or on different parts of one. Expert: those among them that have the same experts.
 enum class Sharing : uint8_t { Dense, Expert };
 inline constexpr int kSharings = 2;
 
-// How a step changes a parameter.
+// The way in which a step changes a parameter.
 //
 //   Optimizer       by its gradient, as the optimizer says
 //   RunningAverage  value = (1 - momentum) * value + momentum * average, where the average is that of what the microbatches of
@@ -47,7 +47,7 @@ struct ParameterUpdate {
 
 struct ParameterSpec {
   std::string name;  // unique within its layer, e.g. "attention.qkv.weight"; the model puts the layer's name before it
-  Shape shape;       // of the whole parameter
+  Shape shape;       // shape of the whole parameter
   Init init;
   Split split;
   bool decay = true;      // weight decay applies (matrices yes; biases and norms no, unless the optimizer decays all)

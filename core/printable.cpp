@@ -7,7 +7,7 @@
 namespace trivet {
 namespace {
 
-// Whether a terminal acts on `c` instead of showing it: C0 and C1 controls, line and paragraph separators, direction marks.
+// Checks whether a terminal acts on `c`: C0 and C1 controls, line and paragraph separators, direction marks.
 bool is_control(char32_t c) {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) ||
          (c >= 0x2066 && c <= 0x2069);

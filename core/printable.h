@@ -13,7 +13,7 @@ namespace trivet {
 // Shows at most `most` characters; "..." stands for the rest.
 std::string printable(std::string_view text, size_t most = 200);
 
-// For a whole message: keeps its line breaks and cuts nothing.
+// Prints a whole message: keeps its line breaks and cuts nothing.
 std::string printable_lines(std::string_view text);
 
 }  // namespace trivet

@@ -12,8 +12,8 @@ namespace trivet {
 class HeldDirectory {
  public:
   HeldDirectory(std::string path, Descriptor descriptor) : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
-  // Whether the path still names this directory, and it still belongs to this user alone. It may have been removed, and in
-  // /dev/shm anyone may then create another one with its name.
+  // Checks whether the path still names this directory, and it still belongs to this user alone. It may have been
+  // removed, and in /dev/shm anyone may then create another one with its name.
   bool is_in_place() const;
 
  private:
@@ -27,8 +27,8 @@ class HeldDirectory {
 // which begins with `key`, if any of this is not so.
 HeldDirectory make_private_directory(const std::string& path, const std::string& key);
 
-// Whether files below this path are in memory (tmpfs, ramfs). Throws ConfigError, which begins with `key`, if neither the path
-// nor its parent exists.
+// Checks whether files below this path are in memory (tmpfs, ramfs). Throws ConfigError, which begins with `key`, if
+// neither the path nor its parent exists.
 bool is_in_memory(const std::string& path, const std::string& key);
 
 }  // namespace trivet

@@ -9,7 +9,7 @@
 namespace trivet {
 namespace {
 
-// What one comparison may take.
+// The most steps and memory that one comparison may take.
 constexpr uint32_t kMostSteps = 100'000, kMostKibibytes = 1024;
 
 std::string message_of(int error) {

@@ -16,7 +16,7 @@ struct RisingNumber {
   int64_t least = 0, most = 0;
   int64_t steps = 1;     // from the least to the most, at least 1
   int64_t multiple = 1;  // at least 1
-  double degree = 1;     // of the root
+  double degree = 1;     // degree of the root
 
   int64_t at(int64_t step) const;
 };

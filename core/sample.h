@@ -4,8 +4,7 @@
 //   images    input float32 [C, H, W]           targets [1], a class
 //   words     input float32 [C, H, W]           targets [L], characters from 1 on, then -1 in unused places
 //   pairs     two rows of text: a prompt with the answer that is preferred, and with the one that is rejected. The loss
-//   compares
-//             them with each other and with what a reference model thinks of them (kernels/preference.h)
+//             compares the model's probabilities of both with a reference model's (kernels/preference.h)
 //
 // The model states what a sample is (model::Model::sample), a source fills samples (data/sample_source.h), and the
 // engine takes all shapes from here.
@@ -21,14 +20,14 @@ struct Microbatch;
 
 struct SampleSpec {
   DType input_dtype = DType::Int32;
-  Shape input, targets;      // of one sample; targets are int32, and negative ones do not count
+  Shape input, targets;      // one sample's; targets are int32, and negative ones do not count
   int64_t input_values = 0;  // integer inputs are below this
   int64_t classes = 0;       // targets are below this
   bool spelled = false;      // the targets of a sample are the characters of one text, which are right or wrong together
   bool pairs = false;        // a sample is two rows, each with `input` and `targets`; the loss counts the pair once
 
-  int64_t rows() const { return pairs ? 2 : 1; }  // of a sample
-  // How many targets of a sample the loss can count.
+  int64_t rows() const { return pairs ? 2 : 1; }  // per sample
+  // Returns how many targets of a sample the loss can count.
   int64_t counted_targets() const { return spelled || pairs ? 1 : targets.elements(); }
   // The shapes of the rows of `samples` samples: with one more dim, the outermost. So a row has at most Shape::kMaxDims - 1
   // dims; more throw std::invalid_argument.
@@ -48,7 +47,7 @@ struct Microbatch {
   ConstTensorView input;           // [B, ...SampleSpec::input]
   ConstTensorView targets;         // int32 [B, ...SampleSpec::targets]; negative targets do not count
   int64_t first_sample = 0;        // number of the first of the B rows within the step's global batch
-  ConstTensorView reference = {};  // of pairs, float64 [B]: the log-probabilities of the answers in the reference model
+  ConstTensorView reference = {};  // for pairs, float64 [B]: log-probabilities of the answers in the reference model
 };
 
 // Throws DataError if the microbatch does not have `samples` samples of this kind: another shape or

@@ -6,7 +6,7 @@
 
 namespace trivet {
 
-// As one word of a shell's command line, in single quotes if it needs them.
+// Returns one word of a shell's command line, in single quotes if it needs them.
 std::string quoted(const std::string& word);
 std::string quoted(const std::vector<std::string>& words);
 

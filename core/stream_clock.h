@@ -14,7 +14,7 @@ class StreamClock {
  public:
   using Moment = int64_t;
   virtual ~StreamClock() = default;
-  // How far the caller's work is: on a device, the moment when its current stream has done all work enqueued so far.
+  // Returns the caller's progress: on a device, the moment when its current stream has done all work enqueued so far.
   virtual Moment now() = 0;
   // The moment when work that begins now got its turn, on a stream that was free at `free` and received the work at `queued`.
   virtual Moment turn(Moment queued, Moment free) = 0;

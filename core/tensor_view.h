@@ -34,7 +34,7 @@ struct ConstTensorView {
     if (kDTypeOf<T> != dtype) refuse_type(dtype, kDTypeOf<T>);
     return static_cast<const T*>(data);
   }
-  // The same elements under another shape.
+  // Returns the same elements under another shape.
   ConstTensorView reshaped(const Shape& other) const {
     if (other.elements() != elements())
       throw std::logic_error("tensor view: " + to_string(shape) + " does not reshape to " + to_string(other));

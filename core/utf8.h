@@ -17,7 +17,7 @@ struct CodePoint {
 CodePoint decode_utf8(std::string_view text, size_t position);
 void append_utf8(std::string& text, char32_t code_point);
 bool is_utf8(std::string_view text);
-// For messages: "\"q\" (U+0071)"
+// Describes a code point for messages: "\"q\" (U+0071)"
 std::string describe_code_point(char32_t code_point);
 
 }  // namespace trivet

@@ -11,7 +11,7 @@
 
 namespace trivet::data {
 
-// Whose turn it is: samples come in the order of their numbers `at`.
+// The turn of a sample: samples come in the order of their numbers `at`.
 struct AdmittedOrder::Turn {
   uint64_t at;
   int64_t sample;

@@ -8,8 +8,8 @@
 //   reads                   a     c  b  e       the turn of d was before it was admitted
 //
 // So no sample is read twice in a round, a round leaves out only samples whose turn came before their admission, and all
-// admitted samples are about equally likely to come next. What is at a place is a function of the seed, the admissions and the
-// place.
+// admitted samples are about equally likely to come next. The sample at a place is a function of the seed, the
+// admissions and the place.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace trivet::data {
 // Any thread may call it at any time.
 class AdmittedOrder {
  public:
-  // From this place of the run on, so many samples are admitted.
+  // A place of the run, and how many samples are admitted from there on.
   struct Stage {
     int64_t first_place = 0, admitted = 0;
   };
@@ -55,12 +55,12 @@ class AdmittedOrder {
   std::vector<int64_t> samples_;
   std::vector<int64_t> in_order_;  // the same samples by their numbers, unless they are shuffled anyway
   std::vector<Stage> stages_;
-  SampleOrder order_;  // of rounds that begin in the last stage
+  SampleOrder order_;  // order in rounds that begin in the last stage
   uint64_t key_;
   bool shuffle_;
 
   mutable std::mutex mutex_;
-  mutable std::vector<int64_t> first_places_{0};  // of the rounds up to the last one that was worked out, and of the next one
+  mutable std::vector<int64_t> first_places_{0};  // for the rounds up to the last one worked out, and the next one
   mutable Round round_;                           // the one that was asked for last
 };
 

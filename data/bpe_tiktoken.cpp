@@ -16,7 +16,7 @@
 namespace trivet::data {
 namespace {
 
-// What a file of ranks does not say: how text is split into words, and the special tokens, by their distance from the ranks.
+// Facts that a file of ranks lacks: how text is split into words, and special tokens, by distance from the ranks.
 struct Encoding {
   std::vector<std::string_view> names;  // parts of file names
   const char* pattern;
@@ -44,7 +44,7 @@ const std::vector<Encoding>& encodings() {
 constexpr const char* kLlamaFile = "tokenizer.model";
 constexpr int32_t kLlamaRanks = 128'000, kLlamaSpecial = 256;
 
-// As Meta's program numbers them since Llama 3.1; before that, those that are not in this list were reserved ones as well.
+// Returns names as Meta's program has them since Llama 3.1; earlier, all that are not in this list were reserved.
 std::string llama_special(int32_t number) {
   constexpr std::array<std::string_view, 12> kNames{"<|begin_of_text|>",
                                                     "<|end_of_text|>",
@@ -120,7 +120,7 @@ using Ranks = std::unordered_map<std::string_view, int32_t>;
 
 struct Halves {
   int32_t left, right;
-  bool made_by_earlier_merges;  // of tokens with lower ranks
+  bool made_by_earlier_merges;  // merges into tokens with lower ranks
 };
 
 // The two tokens that are merged into `token`: the parts that remain of its bytes after all other merges, those of the lowest

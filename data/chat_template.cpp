@@ -18,7 +18,7 @@ DocumentPart special_part(std::string_view token, bool ignored) { return {std::s
 
 [[noreturn]] void refuse_messages(const std::string& message) { throw DataError(ExitCode::Usage, message); }
 
-// As Python's str.strip(): what Unicode calls white space, and the separators of ASCII.
+// Checks as Python's str.strip() does: white space of Unicode, and the separators of ASCII.
 bool is_stripped(char32_t point) { return (point >= 0x1C && point <= 0x1F) || class_of(point) == CharacterClass::Space; }
 
 std::string stripped(std::string_view text) {

@@ -24,7 +24,7 @@ class Tokenizer;
 struct Message {
   std::string role;  // "system", "user" or "assistant"
   std::string content;
-  bool learned = true;  // of the assistant
+  bool learned = true;  // for the assistant's messages
 };
 
 // Throws DataError if the template has no place for the messages in this order.

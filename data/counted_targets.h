@@ -20,10 +20,10 @@ struct PairCounts {
 // `most`: compares only so many tokens of each answer with its prompt; 0: all.
 PairCounts count_pairs(const TokenSequence& tokens, int64_t most = 0);
 
-// Whether the loss counts any of the tokens.
+// Checks whether the loss counts any of the tokens.
 bool counts_any(const TokenSequence& tokens);
 
-// Of the first `most` samples; 0: of all. The first function reads only as far as it must.
+// Look at the first `most` samples; 0: at all. The first function reads only as far as it must.
 bool has_any_target(const SampleSource& source, int64_t most = 0);
 int64_t samples_without_targets(const SampleSource& source, int64_t most = 0);
 

@@ -10,7 +10,7 @@
 
 namespace trivet::data {
 
-// From this step on (counted from 0), so many samples are admitted.
+// A step (counted from 0), and how many samples are admitted from there on.
 struct AdmittingStep {
   int64_t step = 0, samples = 0;
   bool operator==(const AdmittingStep&) const = default;

@@ -25,7 +25,7 @@ class DataFile {
   // Fills `out` with the bytes at `offset`. Throws DataError (exit code 18) if the size of the file has changed since it was
   // opened. Thread-safe.
   void read(int64_t offset, std::span<std::byte> out) const;
-  // At most `bytes` bytes, fewer at the end of the file.
+  // Returns at most `bytes` bytes, fewer at the end of the file.
   std::string text(int64_t offset, int64_t bytes) const;
   // XXH3-64 of `bytes` bytes at `offset`.
   uint64_t hash(int64_t offset, int64_t bytes) const;

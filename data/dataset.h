@@ -21,7 +21,7 @@ struct DataOptions {
   VocabularyKind vocabulary = VocabularyKind::Bytes;
   std::string tokenizer_file = "";  // for VocabularyKind::Tokenizer; for Size: files made with another one are refused
   int64_t vocabulary_size = 0;      // for VocabularyKind::Size
-  bool pairs = false;               // of answers are wanted, and nothing else
+  bool pairs = false;               // only pairs of answers are wanted
   bool needs_prompts = false;       // data that mark none are refused
   std::string source = "";          // the config's file name, for messages
 };
@@ -31,25 +31,25 @@ struct Dataset {
   std::shared_ptr<TokenSequence> validation;  // null if there is none
   std::shared_ptr<Tokenizer> tokenizer;       // null for a token file without one
   int64_t vocabulary_size = 0;
-  std::vector<std::string> notes = {};             // what the user should know about the files
+  std::vector<std::string> notes = {};             // facts about the files for the user
   std::vector<std::string> files = {};             // where the training data are
   std::vector<std::string> validation_files = {};  // where those of data.validation are
-  std::string validation_file = {};                // whose data a mixture validates on; empty: it holds out its own
+  std::string validation_file = {};                // file that a mixture validates on; empty: it holds out its own data
   int64_t held_out_tokens = 0;                     // for validation, which the rest of the data lacks
   Packing packing = Packing::Stream;               // not Auto
 };
 
-// Whether some of options.data.train and options.data.sources are not files of tokens, so that a tokenizer is needed.
+// Checks whether options.data.train or one of options.data.sources is no file of tokens, so that a tokenizer is needed.
 bool reads_texts(const DataOptions& options);
 
-// What options.data.train names.
+// Opens the data that options.data.train names.
 Dataset open_dataset(const DataOptions& options);
-// What each of options.data.sources names, or options.data.train alone. All have the same tokenizer; if it is "characters", it
-// is that of the first. Sources that are the same are refused, and a note says which files are in two of them.
-// options.data.validation, if it is given, is the validation of the first.
+// Opens each of options.data.sources, or options.data.train alone. All share one tokenizer; if it is "characters", it
+// is made from the first. Sources that are the same are refused, and a note says which files are in two of them.
+// options.data.validation, if given, is the validation of the first.
 std::vector<Dataset> open_sources(const DataOptions& options);
 
-// What the tokenizer of files must be equal to: that of a file that was opened before them.
+// The tokenizer of a file that was opened before; further files must have an equal one.
 struct OpenedBefore {
   std::shared_ptr<Tokenizer> tokenizer = nullptr;  // null: nothing was
   std::string path = "";

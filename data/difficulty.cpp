@@ -25,7 +25,7 @@ uint64_t fixed_log2(uint64_t number) {
   return static_cast<uint64_t>(whole) << kFractionBits | fraction;
 }
 
-// How many inputs of a row come before its last target that counts, and that one's input.
+// Counts the inputs of a row up to that of its last target that counts.
 int64_t counted(std::span<const int32_t> targets) {
   int64_t count = static_cast<int64_t>(targets.size());
   while (count > 0 && targets[static_cast<size_t>(count - 1)] < 0) --count;

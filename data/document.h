@@ -17,7 +17,7 @@ struct DocumentPart {
 
 using Document = std::vector<DocumentPart>;
 
-// What a line of JSON is read as.
+// The content that a line of JSON is read as.
 enum class LineKind {
   Text,  // one document
   Pair   // two documents: a prompt with the answer that is preferred, and with the one that is rejected

@@ -54,7 +54,7 @@ void check_answer(const EncodedText& text, size_t documents_before) {
         "an end of text, it needs two");
 }
 
-// Whether the loss counts any of the tokens from this one on.
+// Checks whether the loss counts any of the tokens from this one on.
 bool counts_some_after(const EncodedText& text, size_t first) {
   if (text.ignored.empty()) return first < text.ids.size();
   return std::find(text.ignored.begin() + static_cast<std::ptrdiff_t>(first), text.ignored.end(), 0) != text.ignored.end();
@@ -82,7 +82,7 @@ int64_t count_of(std::string_view part, std::string_view text) {
   return count;
 }
 
-// What a template writes around messages, if the tokenizer has tokens for it, and what ends its texts.
+// Returns the marks of templates that the tokenizer has tokens for, and what ends its texts.
 std::vector<std::string> marks_of_conversations(const Tokenizer& tokenizer, const std::vector<std::string>& ends) {
   std::vector<std::string> names{end_of_text_of(tokenizer)};
   for (const ChatTemplate chat_template : {ChatTemplate::ChatMl, ChatTemplate::Llama3})
@@ -149,7 +149,7 @@ void DocumentEncoder::add(const Document& document, EncodedText& out) const {
   if (end > (out.document_ends.empty() ? 0 : out.document_ends.back())) out.document_ends.push_back(end);
 }
 
-// What ended a document at the end of the text is not ended twice.
+// Ends a text, but not twice if a document has just ended at its end.
 void DocumentEncoder::end_text(EncodedText& out) const {
   const bool has_ended = ends_with_document(out);
   if (has_ended) out.document_ends.pop_back();

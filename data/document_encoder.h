@@ -43,7 +43,7 @@ class DocumentEncoder {
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool special_tokens_;
   std::vector<std::string> ends_;   // the names of tokens that end a document in a text
-  std::vector<std::string> marks_;  // those of other tokens that texts of conversations hold
+  std::vector<std::string> marks_;  // other tokens that texts of conversations hold
   LineOptions line_options_;
 };
 

@@ -37,7 +37,7 @@ class DocumentSource final : public SampleSource {
   std::string digest() const override;
 
   int64_t documents() const { return static_cast<int64_t>(ends_.size()); }
-  int64_t cut_documents() const { return cut_documents_; }  // those that do not fit into a sample
+  int64_t cut_documents() const { return cut_documents_; }  // documents that do not fit into a sample
   double padding() const;                                   // share of the places of all samples
 
  private:
@@ -51,7 +51,7 @@ class DocumentSource final : public SampleSource {
   std::shared_ptr<const TokenSequence> tokens_;
   Options options_;
   SampleSpec spec_;
-  std::vector<int64_t> ends_;  // of documents
+  std::vector<int64_t> ends_;  // ends of documents
   std::vector<Sample> samples_;
   int64_t cut_documents_ = 0;
   bool may_lack_targets_;

@@ -26,7 +26,7 @@ class EncodedParts {
 
   // The file of the piece with this number.
   std::string file_of(int64_t number, const InputPiece& piece) const;
-  // Whether the file exists and is undamaged.
+  // Checks whether the file exists and is undamaged.
   static bool holds(const std::string& file);
   // Any thread may write any part.
   void write(const std::string& file, const EncodedText& text) const;

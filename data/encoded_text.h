@@ -13,7 +13,7 @@ struct EncodedText {
   std::vector<int32_t> ids;
   std::vector<uint8_t> ignored;        // for each id, 1 if the loss ignores it as a target; empty: it ignores none
   std::vector<int64_t> document_ends;  // ids up to the end of each document; ascending
-  LineFacts facts = {};                // of the lines of JSON that the texts come from
+  LineFacts facts = {};                // facts about the lines of JSON that the texts come from
 };
 
 // Adds the tokens and documents of `more` after those of `text`.

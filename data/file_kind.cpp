@@ -113,7 +113,7 @@ struct Beginning {
   bool is_whole = false;     // the file has no more bytes
 };
 
-// Whether the file ends before the mark of gzip, or that of zstd in a file called so, is complete.
+// Checks whether the file ends before the mark of gzip, or that of zstd in a file called so, is complete.
 bool is_cut_magic(const Beginning& file) {
   const std::string_view bytes = file.bytes;
   return "\x1F\x8B\x08"sv.starts_with(bytes) || ("\x28\xB5\x2F\xFD"sv.starts_with(bytes) && file.path.ends_with(".zst"));
@@ -302,7 +302,7 @@ size_t end_of_object(std::string_view text) {
   return std::string_view::npos;
 }
 
-// Whether the text begins as an object of JSON does: {"key": or {}.
+// Checks whether the text begins as an object of JSON does: {"key": or {}.
 bool begins_object(std::string_view text) {
   if (!text.starts_with('{')) return false;
   text = without_spaces(text.substr(1));
@@ -347,7 +347,7 @@ FileLook no_json(const Beginning& file) {
   return {.kind = FileKind::Text, .what = "text"};
 }
 
-// Whether another object follows the first one: at once, or after a comma or the like (JsonObjects).
+// Checks whether another object follows the first one: at once, or after a comma or the like (JsonObjects).
 bool goes_on_as_sequence(std::string_view next) {
   const bool is_separated = !next.empty() && is_between_objects(next[0]);
   if (is_separated) next = without_spaces(next.substr(1));
@@ -391,8 +391,8 @@ bool is_list_of_numbers(std::string_view text) {
          text.find_first_not_of("0123456789+-.eE,[] \t\r\n") == std::string_view::npos;
 }
 
-// Whether the text begins with a string of JSON that is an element of a list: what follows it goes on with the list, or ends
-// it together with the file.
+// Checks whether the text begins with a string of JSON that is an element of a list: what follows it goes on with the
+// list, or ends it together with the file.
 bool begins_list_of_strings(const Beginning& file, std::string_view element) {
   const size_t end = element.starts_with('"') ? end_of_string(element) : std::string_view::npos;
   if (end == std::string_view::npos) return false;
@@ -460,7 +460,7 @@ bool is_called_lines(const std::string& path) {
 
 bool is_called_json(const std::string& path) { return is_called_lines(path) || name_without_packing(path).ends_with(".json"); }
 
-// Whether it is called NAME.npy and does not begin as such a file does. OLMo's files of ids are called so.
+// Checks whether it is called NAME.npy and does not begin as such a file does. OLMo's files of ids are called so.
 bool is_no_array(const std::string& path) { return !begins_token_file(DataFile(path).text(0, 8)); }
 
 FileLook look_into(const std::string& path) {

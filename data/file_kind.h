@@ -1,11 +1,10 @@
 // Recognizes a file by its content: its first bytes, unpacked if it is gzip or zstd. The name of a file decides nothing here
 // but in a contradiction: a file that is called .json, or .parquet, and is something else.
 //
-//   text                                 in UTF-8, without NUL
-//   objects of JSON                      one on each line, one after another over several lines, or in one list
-//   ids of tokens                        the formats of token_file.h
-//   what is not read                     columns (Parquet, Arrow), archives, images, models, programs, bytes of no known kind
-//   ...
+//   text              in UTF-8, without NUL
+//   objects of JSON   one on each line, one after another over several lines, or in one list
+//   ids of tokens     the formats of token_file.h
+//   not read          columns (Parquet, Arrow), archives, images, models, programs, bytes of no known kind ...
 #pragma once
 
 #include <cstdint>
@@ -23,18 +22,18 @@ inline bool is_json(FileKind kind) {
 struct FileLook {
   FileKind kind = FileKind::Text;
   std::string what = "";       // in words: "a Parquet file"
-  std::string advice = "";     // what to do with a file that is not read, or with JSON without documents
+  std::string advice = "";     // advice for a file that is not read, or for JSON without documents
   bool takes_pattern = false;  // the advice is good for a pattern of files, too
   bool may_be_ids = false;     // ids of tokens without a header may begin so
   std::string finding = "";    // why a file of no known kind is no text: "holds NUL at byte 12"
-  // Of JSON: the keys of the first object, if it ends within the bytes that were looked at, and whether one of them can be the
-  // text of a document (json_lines.h).
+  // For JSON: the keys of the first object, if it ends within the bytes that were looked at, and whether one of them
+  // can be the text of a document (json_lines.h).
   std::string keys = "";
   bool has_documents = true;
-  int64_t bytes_elsewhere = 0;  // of the file that a pointer of Git LFS stands for
+  int64_t bytes_elsewhere = 0;  // size of the file that a pointer of Git LFS stands for
 };
 
-// Without .gz or .zst at the end.
+// Returns the name without .gz or .zst at its end.
 std::string name_without_packing(const std::string& path);
 // NAME.jsonl or NAME.ndjson; or these and NAME.json. The name may end with .gz or .zst after that.
 bool is_called_lines(const std::string& path);

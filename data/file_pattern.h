@@ -21,16 +21,16 @@ struct MatchingFiles {
 // ranks are left out. Throws DataError if no file matches.
 MatchingFiles matching_files(const std::string& path);
 
-// Whether it is a name with a "*" in its last part, and not that of a file.
+// Checks whether it is a name with a "*" in its last part, and not that of a file.
 bool is_pattern(const std::string& path);
 
 // Names what is read to who checks outputs: a file, all of a folder, or what matches.
 void name_inputs(OutputGuard& guard, const std::string& path, const std::string& key);
 
-// Whether neither the file nor, for a pattern, its folder exists.
+// Checks whether neither the file nor, for a pattern, its folder exists.
 bool is_absent(const std::string& path);
 
-// Whether the name matches the pattern.
+// Checks whether the name matches the pattern.
 bool matches(std::string_view pattern, std::string_view name);
 
 }  // namespace trivet::data

@@ -17,7 +17,7 @@ class FolderWalker {
   FolderWalk run(const std::string& folder) {
     is_new(folder);
     add_folder(folder);
-    // What no link leads to comes first, so that a link to it is the one that is left out.
+    // Files that no link leads to come first, so that a link to one is left out instead.
     for (size_t next = 0; next < links_.size(); ++next) {
       if (next == sorted_) sort_rest();
       add_link(std::string(links_[next]));
@@ -86,7 +86,7 @@ class FolderWalker {
   FolderWalk walk_;
   MetFiles met_;
   std::vector<std::string> links_;
-  size_t sorted_ = 0;  // of the links, those whose order is final
+  size_t sorted_ = 0;  // number of links whose order is final
 };
 
 }  // namespace

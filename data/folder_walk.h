@@ -14,7 +14,7 @@ namespace trivet::data {
 // Tells files and folders apart by what they are, not by their names, of which links make several.
 class MetFiles {
  public:
-  // Whether the file or folder was not met before. One that cannot be examined is not new.
+  // Checks whether the file or folder was not met before. One that cannot be examined is not new.
   bool is_new(const std::string& path);
 
  private:
@@ -31,7 +31,7 @@ struct FolderWalk {
   std::vector<std::string> repeated;  // links to what is listed under another path
   std::vector<std::string> broken;    // links that lead nowhere
   std::vector<std::string> special;   // pipes, devices and sockets
-  int64_t hidden = 0;                 // entries; what is in hidden folders is not counted
+  int64_t hidden = 0;                 // entries, without those in hidden folders
 };
 
 // Throws DataError for a folder that cannot be read.

@@ -215,7 +215,7 @@ std::vector<int64_t> MegatronTokens::document_ends() const {
   return ends;
 }
 
-// What the dictionary of a NumPy file says: {'descr': '<u2', 'fortran_order': False, 'shape': (2, 3), }
+// The dictionary of a NumPy file: {'descr': '<u2', 'fortran_order': False, 'shape': (2, 3), }
 struct NumpyHeader {
   std::string descr;
   bool fortran_order = false;

@@ -4,8 +4,8 @@
 //              and the sequences at which documents begin
 //   llm.c      256 x int32 (magic 20240520, version 1, count; or 20240801, 7, count), then uint16 or uint32 ids; each document
 //              begins with id 50256 (or 128000)
-//   NumPy      "\x93NUMPY", version, a dictionary with type and shape, then the values: one dimension, or a document in each
-//   row
+//   NumPy      "\x93NUMPY", version, a dictionary with type and shape, then the values: one dimension, or a
+//              document in each row
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // The .tokens files of a folder to which another program adds files while a run trains on them (data.grows).
 //
 // Files that are taken up together, before the same epoch, follow each other like those that a pattern names, and are a source
-// of their own. From that epoch on, an epoch has the samples of all sources. What earlier epochs read does not change.
+// of their own. From that epoch on, an epoch has the samples of all sources. Earlier epochs read the same as before.
 //
 //   epoch     0         1         2                              3 ...
 //   sources   a.tokens  a.tokens  a.tokens, b.tokens c.tokens    the same until more are taken up
@@ -47,7 +47,7 @@ class GrowingData final : public TrainingData {
   // Forgets what was taken up, and takes up these instead.
   void restore(const std::vector<TakenFile>& files);
   const std::vector<TakenFile>& files() const { return files_; }  // in the order of their epochs
-  int64_t tokens() const;                                         // of all files
+  int64_t tokens() const;                                         // in all files
 
   // The rest is as for any data. Something must have been taken up.
   std::shared_ptr<const SampleSource> train() const override { return train_; }

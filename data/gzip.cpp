@@ -63,8 +63,8 @@ struct GzipStream::State {
   std::string path;
   z_stream stream = {};
   size_t packed_bytes = 0, unpacked_bytes = 0;
-  size_t member_bytes = 0;  // packed, of the member that is being read
-  int64_t members = 0;      // that are complete
+  size_t member_bytes = 0;  // packed size of the member that is being read
+  int64_t members = 0;      // complete members
 };
 
 GzipStream::GzipStream(std::string path) : state_(std::make_unique<State>(std::move(path))) {}

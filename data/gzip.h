@@ -10,7 +10,7 @@
 
 namespace trivet::data {
 
-// Whether a file with these first bytes is packed with gzip.
+// Checks whether a file with these first bytes is packed with gzip.
 bool is_gzip(std::string_view start);
 
 class GzipStream {
@@ -24,7 +24,7 @@ class GzipStream {
   // Unpacks into `out` until it is full or `packed` is used up, and removes from `packed` what was used. Returns the number of
   // bytes written. Throws DataError for damaged data, and for anything else that follows a member.
   size_t unpack(std::string_view& packed, std::span<char> out);
-  // Whether the data may end here: no member has begun that is not complete.
+  // Checks whether the data may end here: no member has begun that is not complete.
   bool may_end() const;
 
  private:

@@ -17,7 +17,7 @@ double of_channel(const std::vector<double>& values, int64_t channel) {
   return values.size() == 1 ? values[0] : values.at(static_cast<size_t>(channel));
 }
 
-// Which part of the image, surrounded by black pixels, is taken: its first row and column in the image's coordinates.
+// The part of the image, surrounded by black pixels, that is taken: first row and column in image coordinates.
 struct Crop {
   int64_t row = 0, col = 0;
   bool mirrored = false;

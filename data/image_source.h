@@ -1,8 +1,8 @@
 // Images as samples: input float32 [C, H, W], normalized, and the class as the only target, or the
 // characters of a text.
 //
-// A training source can change what it gives in each epoch (augmentation). What it draws is a function of the seed, the epoch
-// and the sample, so that every layout, and a resumed run, sees the same images.
+// A training source can change what it gives in each epoch (augmentation). Its random choices are a function of the
+// seed, the epoch and the sample, so that every layout, and a resumed run, sees the same images.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace trivet::data {
 
 // A value v of a channel, from 0 to 255, becomes (v / 255 - mean) / deviation.
 struct Normalization {
-  std::vector<double> mean, deviation;  // of each channel, or one for all
+  std::vector<double> mean, deviation;  // for each channel, or one for all
 };
 
 struct Augmentation {
@@ -37,10 +37,10 @@ class ImageSource final : public SampleSource {
   void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override;
   bool may_lack_targets() const override { return false; }  // a class, or a text, which may be empty
   std::string digest() const override;
-  // A sample for people to look at: neither normalized nor augmented. Of images that are neither gray nor RGB, the first
-  // channel.
+  // A sample for people to look at: neither normalized nor augmented. For images that are neither gray nor RGB, the
+  // first channel.
   Picture picture(int64_t sample) const;
-  // What a text or a class is called: "river", or the number of the class.
+  // Returns the name of a text or a class: "river", or the number of the class.
   std::string in_words(std::span<const int32_t> classes) const;
 
  private:

@@ -19,14 +19,14 @@
 
 namespace trivet::data {
 
-inline constexpr int64_t kMaxImageBytes = int64_t{16} << 30;  // of a file, unpacked
+inline constexpr int64_t kMaxImageBytes = int64_t{16} << 30;  // size of a file, unpacked
 
 struct Images {
   int64_t channels = 0, rows = 0, cols = 0;
   std::vector<uint8_t> pixels;   // [images, channels, rows, cols]
   std::vector<int32_t> classes;  // [images, places]; unused places have -1
   int64_t places = 1;            // numbers of a target
-  std::string characters;        // of texts: character number n is characters[n - 1]; empty for classes
+  std::string characters;        // for texts: character number n is characters[n - 1]; empty for classes
 
   int64_t count() const { return static_cast<int64_t>(classes.size()) / places; }
   bool spelled() const { return !characters.empty(); }
@@ -49,7 +49,7 @@ Images read_image_folder(const std::string& path, std::vector<std::string>& clas
 struct OpenedImages {
   Images train;
   std::optional<Images> test;
-  std::vector<std::string> class_names = {};  // of folders of PNG files, in order
+  std::vector<std::string> class_names = {};  // names of folders of PNG files, in order
 };
 
 // Opens a folder of an archive, or a file. ImageFormat::Auto recognizes what it is by names and content. `class_names`: the

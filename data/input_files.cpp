@@ -247,14 +247,14 @@ class FolderChoice {
     return read;
   }
 
-  // What to do about the largest group.
+  // Advises what to do about the largest group.
   std::string advice() const {
     if (!left_out_advice_.empty()) return left_out_advice_;
     const auto most = std::ranges::max_element(left_out_, {}, [](const auto& one) { return one.second.bytes; });
     const std::string move = "move the other files out of the folder, or name those that are data, such as \"FOLDER/*.txt\"";
     if (most == left_out_.end() || most->second.advice.empty()) return move;
     const auto json = std::ranges::find_if(texts_, [](const Candidate& file) { return is_json(file.input.kind); });
-    if (most->second.advice == kReadTexts && json != texts_.end())  // which would be read as text, too
+    if (most->second.advice == kReadTexts && json != texts_.end())  // these would be read as text, too
       return fmt::format(
           "move the other files out of the folder, or name those that are data, such as \"{}\"",
           name_in_words((fs::path(json->input.path).parent_path() / ("*" + ending_with_packing(json->input.path))).string()));
@@ -296,7 +296,7 @@ class FolderChoice {
                                     in_words(folder_, left_out_), advice()));
   }
 
-  // What names the files alone that are called so: their folder, or a pattern for the files next to this one.
+  // Returns a path that names only the files with this name: their folder, or a pattern for the files next to this one.
   std::string named_alone(const std::string& name, bool (*is_so)(const std::set<std::string>&)) const {
     fs::path found = folder_;
     const fs::path path(name);
@@ -360,7 +360,7 @@ class FolderChoice {
     if (!left_out.empty()) inputs.notes.push_back(fmt::format("{}: leaves out {}", folder_, left_out));
   }
 
-  // What is not read.
+  // Describes the files that are not read.
   std::string rest_in_words() const {
     FileGroups rest = left_out_;
     for (const auto& [what, group] : not_data_) rest[what] = group;

@@ -201,8 +201,8 @@ Document conversation_with(std::vector<Message> prompt, const std::vector<Messag
   return document;
 }
 
-// What two texts begin with is their prompt, as in TRL (extract_prompt): up to where they differ, without a space in front of
-// that. If one of them begins with all of the other, its last character is left to the answers. Characters stay whole.
+// Returns the common start of two texts as their prompt, as in TRL (extract_prompt), without a space before the
+// answers. If one text is the start of the other, its last character goes to the answers. Characters stay whole.
 std::string common_prompt(std::string_view chosen, std::string_view rejected) {
   const std::string_view shorter = chosen.size() < rejected.size() ? chosen : rejected;
   auto same = static_cast<size_t>(std::ranges::mismatch(chosen, rejected).in1 - chosen.begin());

@@ -57,7 +57,7 @@ constexpr std::array<UnusableKey, 15> kOfMessages{{{"tool_calls", kToolAdvice},
                                                    {"ignore", kMaskAdvice},
                                                    {"no_loss", kMaskAdvice},
                                                    {"skip", kMaskAdvice}}};
-// Whether the loss counts a message: 1 or true, 0 or false.
+// Keys that say whether the loss counts a message: 1 or true, 0 or false.
 constexpr std::array<std::string_view, 11> kWeights{"weight",    "weights", "train",       "training",   "trainable",   "learn",
                                                     "loss_mask", "loss",    "loss_weight", "loss_scale", "compute_loss"};
 
@@ -92,7 +92,7 @@ std::optional<bool> weight_in(const MessageJson& value) {
   return {};
 }
 
-// Whether the value of a key that says what is to be learned says that this is not: false, 0, less, or a text of them.
+// Checks whether the value of a key about what is to be learned says no: false, 0, less, or a text of them.
 bool says_no(const MessageJson& value) {
   if (value.is_boolean()) return !value.get<bool>();
   if (value.is_number()) return value.get<double>() <= 0;

@@ -47,7 +47,7 @@ class JsonObjects {
   std::string path_;
   Place place_ = Place::BeforeList;
   int64_t bytes_ = 0, objects_ = 0;  // so far
-  int64_t depth_ = 0;                // of the object
+  int64_t depth_ = 0;                // depth of the object
   bool escaped_ = false;             // the next byte of a string
   bool has_texts_ = false;           // a list of strings
 };

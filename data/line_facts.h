@@ -18,7 +18,7 @@ struct LineFacts {
   int64_t documents = 0, without_targets = 0;
   int64_t conversations = 0;   // lists of messages
   int64_t without_prompt = 0;  // pairs of answers that nothing precedes
-  // How often texts hold the names of special tokens, and whether a token ends a document where it is read as one.
+  // The number of times that texts name a special token, and whether it ends a document where it is read as a token.
   struct Mark {
     int64_t times = 0;
     bool ends_document = false;
@@ -28,7 +28,7 @@ struct LineFacts {
   void add_unread(std::string key);
   void add_mark(const std::string& name, const Mark& mark);
   void add(const LineFacts& more);
-  // For people; empty if there is nothing to tell.
+  // Describes the facts for people; empty if there is nothing to tell.
   std::vector<std::string> sentences() const;
 };
 

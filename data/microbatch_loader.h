@@ -14,7 +14,7 @@ namespace trivet::data {
 struct HostMicrobatch {
   std::vector<std::byte> input;
   std::vector<int32_t> targets;
-  std::vector<double> reference;  // of pairs
+  std::vector<double> reference;  // for pairs
   Microbatch view;
 };
 

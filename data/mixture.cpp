@@ -20,7 +20,7 @@ std::vector<int64_t> ends_of(const std::vector<int64_t>& sizes) {
   return ends;
 }
 
-// Which source a number falls into, when each has the numbers up to its end.
+// Returns the source that a number falls into, when each has the numbers up to its end.
 size_t source_of(const std::vector<int64_t>& ends, int64_t number) {
   return static_cast<size_t>(std::ranges::upper_bound(ends, number) - ends.begin());
 }
@@ -31,7 +31,7 @@ std::vector<int64_t> mixture_quotas(const std::vector<DataSource>& sources) {
   double sum = 0;
   for (const DataSource& source : sources) sum += source.weight;
   std::vector<int64_t> quotas;
-  std::vector<std::pair<double, size_t>> rests;  // negative, so that the largest comes first and, of equal ones, the earliest
+  std::vector<std::pair<double, size_t>> rests;  // negative: the largest comes first, the earliest among equal ones
   for (size_t i = 0; i < sources.size(); ++i) {
     const double share = sources[i].weight / sum * kMixtureBlock;
     quotas.push_back(static_cast<int64_t>(std::floor(share)));

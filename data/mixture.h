@@ -33,10 +33,10 @@ class Mixture {
 
   struct Choice {
     size_t source = 0;
-    int64_t sample = 0, epoch = 0;  // of the source
+    int64_t sample = 0, epoch = 0;  // the source's
   };
   Choice at(int64_t place) const;
-  // How many of the first `places` each source has.
+  // Returns how many of the first `places` each source has.
   std::vector<int64_t> counts(int64_t places) const;
 
  private:
@@ -53,7 +53,7 @@ class Mixture {
 // The samples of all sources: those of the first, then those of the second ...
 class JoinedSource final : public SampleSource {
  public:
-  // At least one; all with the same spec.
+  // Joins at least one source; all have the same spec.
   explicit JoinedSource(std::vector<std::shared_ptr<const SampleSource>> sources);
 
   const SampleSpec& spec() const override { return sources_[0]->spec(); }

@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether what follows the word readme, license or licence in a name without its ending makes a variant of such a file:
-// nothing, or a sign and a license or a language: "-MIT", "_apache-2.0", ".zh", "_zh-CN".
+// Checks whether what follows the word readme, license or licence in a name without its ending makes a variant of such
+// a file: nothing, or a sign and a license or a language: "-MIT", "_apache-2.0", ".zh", "_zh-CN".
 bool is_variant(std::string_view rest) {
   constexpr std::array<std::string_view, 40> kKnown{
       "agpl", "apache", "asl", "bsd", "bsl",  "cc",   "cdla",      "code", "epl", "eupl",    "gpl", "isc", "lgpl", "llama",

@@ -7,7 +7,7 @@
 
 namespace trivet::data {
 
-// In ASCII.
+// Returns the text in small letters of ASCII.
 std::string small_letters(std::string_view text);
 
 // NAME.txt, NAME.text or NAME.md, also with .gz or .zst after it.
@@ -17,10 +17,10 @@ bool has_name_of_text(const std::string& path);
 // notice-1.txt, and texts about something, such as license-plates.txt, are not among them.
 bool comes_with_data(const std::string& path);
 
-// What editors, downloads and writers leave next to the file itself: "a.jsonl~", "a.jsonl.tmp".
+// Recognizes files that editors, downloads and writers leave next to the file itself: "a.jsonl~", "a.jsonl.tmp".
 bool is_draft(const std::string& path);
 
-// What `trivet launch --enable_each_rank_log` writes: "rank_0.out", "rank_12.err".
+// Recognizes files that `trivet launch --enable_each_rank_log` writes: "rank_0.out", "rank_12.err".
 bool is_log_of_rank(const std::string& path);
 
 // The words of a name between anything but letters, in small letters: "data/test-00000-of-00001.parquet" has data, test, of and

@@ -1,4 +1,4 @@
-// What the section "data" of a config says, and which tokens texts become (model.vocabulary).
+// The section "data" of a config, and which tokens texts become (model.vocabulary).
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct EnumNames<SamplerKind> {
       {{"trivet", SamplerKind::Trivet}, {"pytorch", SamplerKind::PyTorch}}};
 };
 
-// How the messages of a conversation become one text (data/chat_template.h).
+// The way in which the messages of a conversation become one text (data/chat_template.h).
 enum class ChatTemplate { None, ChatMl, Llama2, Llama3 };
 template <>
 struct EnumNames<ChatTemplate> {
@@ -31,8 +31,8 @@ struct EnumNames<ChatTemplate> {
                                                                                    {"llama-3", ChatTemplate::Llama3}}};
 };
 
-// Which tokens are a sample of text (data/document_source.h).
-// Auto: Single for data that mark prompts, otherwise Stream (data/dataset.h).
+// The tokens that make a sample of text (data/document_source.h). Auto: Single for data that mark prompts, otherwise
+// Stream (data/dataset.h).
 enum class Packing { Auto, Stream, Whole, Single };
 template <>
 struct EnumNames<Packing> {
@@ -40,7 +40,7 @@ struct EnumNames<Packing> {
       {{"auto", Packing::Auto}, {"stream", Packing::Stream}, {"whole", Packing::Whole}, {"single", Packing::Single}}};
 };
 
-// Which tokens the loss expects from the model, if the data says which are completions.
+// The tokens that the loss expects from the model, if the data says which are completions.
 enum class LossOn { Completions, All };
 template <>
 struct EnumNames<LossOn> {
@@ -59,7 +59,7 @@ struct EnumNames<ImageFormat> {
                                                                                   {"words", ImageFormat::Words}}};
 };
 
-// What the tokens of the data are. Its key is model.vocabulary.
+// The kind of the data's tokens. Its key is model.vocabulary.
 struct VocabularyConfig {
   VocabularyKind kind = VocabularyKind::Bytes;  // Size: model.vocabulary_size says it
   // For VocabularyKind::Tokenizer. For Size: that of the weights that a run begins with; empty: they have none.
@@ -72,7 +72,7 @@ struct DataSource {
   double weight = 1;  // its share of the samples of a run is this part of the sum of all weights
 };
 
-// What files of text and of tokens are taken for.
+// The format that files of text and of tokens are read in.
 enum class ReadAs { Auto, Text, Bytes, UInt16, UInt32 };
 template <>
 struct EnumNames<ReadAs> {
@@ -86,7 +86,7 @@ struct EnumNames<ReadAs> {
 struct DataConfig {
   std::string train;                 // texts, files of tokens, or images (docs/data.md)
   std::vector<DataSource> sources;   // instead of train
-  ReadAs read_as = ReadAs::Auto;     // what the files are; Auto: what their content says (data/file_kind.h)
+  ReadAs read_as = ReadAs::Auto;     // format of the files; Auto: their content decides (data/file_kind.h)
   bool grows = false;                // files that appear in train during the run are taken up (data/growing_data.h)
   std::string validation;            // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;  // with `grows`: 0
@@ -99,9 +99,9 @@ struct DataConfig {
   bool only_evaluated = false;                // no key: set by who trains on nothing
   // With the sampler PyTorch: leave out samples that cannot be divided evenly among the ranks, and the last, shorter batch.
   bool drop_last = false, drop_last_batch = false;
-  // Of images (data/image_source.h):
+  // For images (data/image_source.h):
   ImageFormat format = ImageFormat::Auto;
-  std::vector<double> mean{0}, deviation{1};  // of each channel, or one for all
+  std::vector<double> mean{0}, deviation{1};  // for each channel, or one for all
   int64_t crop_padding = 0;
   bool flip = false;
 

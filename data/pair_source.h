@@ -31,7 +31,7 @@ class PairSource final : public SampleSource {
 
  private:
   struct Row {
-    int64_t first, tokens;  // those that are read
+    int64_t first, tokens;  // range that is read
   };
   Row row(int64_t number) const;
   void fill_row(const Row& row, std::span<std::byte> input, std::span<int32_t> targets) const;
@@ -39,7 +39,7 @@ class PairSource final : public SampleSource {
 
   std::shared_ptr<const TokenSequence> tokens_;
   SampleSpec spec_;
-  std::vector<int64_t> ends_;  // of prompts with their answers
+  std::vector<int64_t> ends_;  // ends of prompts with their answers
   int64_t cut_answers_ = 0;
 };
 

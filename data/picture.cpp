@@ -47,7 +47,7 @@ std::string stored_rows(const Picture& picture) {
 }  // namespace
 
 Picture reduced(const Picture& picture, int64_t most) {
-  const int64_t side = (std::max(picture.rows, picture.cols) + most - 1) / most;  // of a square that becomes one pixel
+  const int64_t side = (std::max(picture.rows, picture.cols) + most - 1) / most;  // edge of a pixel's square
   if (side <= 1) return picture;
   Picture small{.channels = picture.channels,
                 .rows = (picture.rows + side - 1) / side,

@@ -13,7 +13,7 @@ namespace trivet::data {
 namespace {
 
 constexpr std::string_view kSignature("\x89PNG\r\n\x1a\n", 8);
-constexpr size_t kHeaderBytes = 13;  // of IHDR
+constexpr size_t kHeaderBytes = 13;  // size of IHDR
 enum Colour : uint8_t { kGray = 0, kRgb = 2, kPalette = 3, kGrayAlpha = 4, kRgbAlpha = 6 };
 
 uint32_t number_at(std::string_view bytes, size_t at) {
@@ -26,7 +26,7 @@ struct Chunk {
   std::string_view type, data;
 };
 
-// What is in the file, before the pixels are unpacked.
+// The contents of the file, before the pixels are unpacked.
 struct PngParts {
   int64_t rows = 0, cols = 0;
   int depth = 0;  // bits
@@ -68,7 +68,7 @@ class Reader {
 
   // The rows as they are stored, each after the number of its filter.
   std::vector<uint8_t> unpack(const PngParts& parts) const {
-    constexpr int64_t kBestRatio = 1032;  // of the packing; what claims more needs no memory to be refused
+    constexpr int64_t kBestRatio = 1032;  // at best; a file that claims more is refused without taking memory
     const int64_t bytes = parts.rows * (1 + parts.bytes_of_row());
     if (bytes / kBestRatio > static_cast<int64_t>(parts.packed.size())) refuse("its pixels are incomplete");
     std::vector<uint8_t> rows(bytes);

@@ -13,7 +13,7 @@ namespace trivet::data {
 
 inline constexpr int64_t kMaxPngPixels = int64_t{1} << 24;
 
-// Whether a file begins as a PNG image does.
+// Checks whether a file begins as a PNG image does.
 bool is_png(std::string_view bytes);
 
 // `path` is for messages. Throws DataError for bytes that are not such an image.

@@ -213,7 +213,7 @@ class Preparation {
     facts_.add(facts);
   }
 
-  // What is prepared with nothing to learn would be refused by every training that counts completions.
+  // Refuses prepared data with nothing to learn: every training that counts completions would refuse it.
   void refuse_without_targets(const TokenFileWriter& writer) const {
     if (writer.tokens() == 0)
       bad_file(options_.inputs[0], "has no text, so there is nothing to prepare; name texts that have some");

@@ -22,23 +22,23 @@ struct PrepareOptions {
   bool special_tokens = false;       // recognized in texts, and those of the tokenizer's frame are put around each text
   ChatTemplate chat_template = ChatTemplate::None;
   bool pairs = false;  // lines of JSON are pairs of answers (json_lines.h)
-  int threads = 0;     // that encode; 0: as many as the machine has processors, at most 16
+  int threads = 0;     // threads that encode; 0: as many as the machine has processors, at most 16
   size_t piece_bytes = size_t{1} << 24;
   bool replace = false;  // an existing output is replaced
 };
 
 struct PrepareResult {
   int64_t text_bytes = 0, tokens = 0, vocabulary_size = 0, file_bytes = 0, documents = 0;
-  int64_t ignored_tokens = 0;                  // that the loss ignores
+  int64_t ignored_tokens = 0;                  // tokens that the loss ignores
   int64_t pieces = 0, pieces_done_before = 0;  // the latter by an interrupted preparation
-  std::vector<std::string> notes = {};         // what the user should know
+  std::vector<std::string> notes = {};         // facts for the user
   std::string tokenizer = "", digest = "";
 };
 
 struct PrepareStatus {
   std::string_view phase;  // in a few words
-  double done = 0;         // of the phase, from 0 to 1
-  int64_t bytes = 0;       // of text that the phase has worked on; 0 if it works on something else
+  double done = 0;         // share of the phase, from 0 to 1
+  int64_t bytes = 0;       // text that the phase has worked on; 0 if it works on something else
 };
 using PrepareProgress = std::function<void(const PrepareStatus&)>;
 

@@ -1,4 +1,4 @@
-// Pairs of answers together with what the reference model thinks of them.
+// Pairs of answers together with their log-probabilities in the reference model.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// In which order a run reads the samples of an epoch.
+// The order in which a run reads the samples of an epoch.
 //
 // Sample number n of a run (n = step x global batch + position in the batch) is found with a computed permutation of the
 // samples of an epoch. So what a step reads depends only on the seed and the step, never on the layout, and there is no index
@@ -9,7 +9,7 @@
 
 namespace trivet::data {
 
-// From this epoch on, each epoch has so many samples.
+// An epoch, and how many samples each has from there on.
 struct EpochSize {
   int64_t first_epoch = 0, samples = 0;
   bool operator==(const EpochSize&) const = default;

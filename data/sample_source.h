@@ -20,13 +20,13 @@ class SampleSource {
   virtual int64_t samples() const = 0;
   // The samples of each source of a mixture, whose samples follow each other; otherwise one number.
   virtual std::vector<int64_t> sizes_of_sources() const { return {samples()}; }
-  // How many samples the epochs have: more than one size if the data has grown (growing_data.h).
+  // Returns how many samples the epochs have: more than one size if the data has grown (growing_data.h).
   virtual std::vector<EpochSize> epoch_sizes() const { return {{0, samples()}}; }
   // Fills the input and the targets of one sample, 0 .. samples() - 1, as spec() says: of all of its rows, one after another.
   // `epoch`, from 0, is for sources that change their samples from epoch to epoch (augmentation); what they give is a function
   // of both numbers.
   virtual void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const = 0;
-  // Whether there may be samples of which the loss counts no target, and whether it counts any of this one.
+  // Checks whether there may be samples of which the loss counts no target, and whether it counts any of this one.
   virtual bool may_lack_targets() const { return true; }
   virtual bool has_targets(int64_t sample) const {
     std::vector<std::byte> input(static_cast<size_t>(spec().rows() * spec().input.elements() * size_of(spec().input_dtype)));
@@ -34,7 +34,7 @@ class SampleSource {
     fill(sample, 0, input, targets);
     return std::ranges::any_of(targets, [](int32_t target) { return target >= 0; });
   }
-  // Of pairs of answers: their log-probabilities in the reference model, which only the run itself can know (ReferencedSource).
+  // Fills log-probabilities of pairs of answers in the reference model, which only a run can know (ReferencedSource).
   virtual void fill_reference(int64_t /*sample*/, std::span<double> log_probabilities) const {
     std::ranges::fill(log_probabilities, 0);
   }

@@ -31,20 +31,20 @@ class Sampler {
   virtual Visit visit(int64_t step, int64_t microbatch, int64_t row) const = 0;
   // The first step (counted from 1) after which this many epochs are complete.
   virtual int64_t steps_of(double epochs) const = 0;
-  // How many epochs are complete after this many steps.
+  // Returns how many epochs are complete after this many steps.
   virtual int64_t epochs_in(int64_t steps) const = 0;
   // 0: an epoch is not a whole number of steps.
   virtual int64_t steps_per_epoch() const { return 0; }
-  // Whether some rows of an epoch have no sample.
+  // Checks whether some rows of an epoch have no sample.
   virtual bool has_empty_rows() const { return false; }
-  // How many samples of each source of a mixture these steps read; empty without a mixture.
+  // Returns how many samples of each source of a mixture these steps read; empty without a mixture.
   virtual std::vector<int64_t> samples_of_sources(int64_t /*steps*/) const { return {}; }
 };
 
 // Rounds up, to at most 10^12, the most steps that a checkpoint can have.
 int64_t whole_steps(double steps);
 
-// Whether step `step` (counted from 1) completes an epoch whose number, counted from 1, is a multiple of `every`. 0: never.
+// Checks whether step `step` (from 1) completes an epoch whose number, from 1, is a multiple of `every`. 0: never.
 inline bool completes_epoch(const Sampler& sampler, int64_t step, int64_t every) {
   return every > 0 && sampler.epochs_in(step) / every > sampler.epochs_in(step - 1) / every;
 }

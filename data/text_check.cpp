@@ -10,7 +10,7 @@
 namespace trivet::data {
 namespace {
 
-// How many bytes at the beginning are ASCII without NUL. Eight at once, because most text is.
+// Counts the bytes at the beginning that are ASCII without NUL. Eight at once, because most text is.
 size_t plain_bytes(std::string_view text) {
   constexpr uint64_t kOnes = 0x0101010101010101, kHigh = 0x8080808080808080;
   size_t count = 0;
@@ -24,7 +24,7 @@ size_t plain_bytes(std::string_view text) {
   return count;
 }
 
-// How many bytes a character has that begins so; 0: none does.
+// Returns how many bytes a character that begins so has; 0: none begins so.
 size_t character_bytes(char first) {
   const auto byte = static_cast<uint8_t>(first);
   if (byte >= 0xC2 && byte <= 0xDF) return 2;
@@ -34,7 +34,7 @@ size_t character_bytes(char first) {
 
 bool is_continuation(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
-// Whether the rest of a piece may go on as a character in the next one.
+// Checks whether the rest of a piece may go on as a character in the next one.
 bool may_go_on(std::string_view rest) {
   return rest.size() < character_bytes(rest[0]) && std::ranges::all_of(rest.substr(1), is_continuation);
 }

@@ -7,7 +7,7 @@
 
 namespace trivet::data {
 
-// What some editors write in front of a text in UTF-8. It is no part of the text.
+// The mark that some editors write in front of a text in UTF-8. It is no part of the text.
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 class TextCheck {
@@ -18,7 +18,7 @@ class TextCheck {
   void finish();
 
   bool is_text() const { return place_ < 0; }
-  int64_t place() const { return place_; }  // of the first byte that no text has there; -1: there is none
+  int64_t place() const { return place_; }  // the first byte that no text has there; -1: there is none
   // "holds NUL at byte 12", "is not UTF-8 at byte 3 (0xe9)"
   std::string in_words() const;
 
@@ -27,7 +27,7 @@ class TextCheck {
   void complete(std::string_view& piece);
   void add_whole(std::string_view piece);
 
-  int64_t bytes_ = 0;       // of all pieces before
+  int64_t bytes_ = 0;       // bytes of all earlier pieces
   std::string incomplete_;  // the first bytes of a character, at the end of a piece
   int64_t place_ = -1;
   uint8_t byte_ = 0;

@@ -42,9 +42,9 @@ struct TextPieces::State {
   CutText cut_text;
   size_t input = 0;  // the one that `file` reads, or the next one
   std::optional<UnpackedFile> file;
-  std::optional<JsonObjects> objects;           // of a file that does not have them on lines
-  TextCheck check;                              // of a text
-  bool at_end = false;                          // of the file
+  std::optional<JsonObjects> objects;           // for a file that does not have them on lines
+  TextCheck check;                              // for a text
+  bool at_end = false;                          // the file has ended
   std::string buffer;                           // read, but not given out
   int64_t lines = 0, bytes = 0, all_bytes = 0;  // given out: of the file, and of all
 
@@ -86,7 +86,7 @@ struct TextPieces::State {
     if (!check.is_text()) refuse_bytes(inputs[input].path, check.in_words());
   }
 
-  // How much of the buffer is the next piece; reads as much as is needed to know.
+  // Returns how much of the buffer is the next piece; reads as much as is needed to know.
   size_t next_bytes(bool is_lines) {
     for (size_t wanted = piece_bytes + 1;; wanted *= 2) {
       read_until(wanted);

@@ -13,13 +13,13 @@
 namespace trivet::data {
 
 struct InputPiece {
-  std::string path;  // of the input
+  std::string path;  // the input's
   std::string text;
   bool lines = false;                                   // each line is a document in JSON (json_lines.h), and no line is cut
   bool objects = false;                                 // the lines are objects that the file does not have on lines
   bool begins_document = false, ends_document = false;  // a text begins or ends here
-  int64_t first_line = 1;                               // of lines
-  int64_t first_byte = 0;                               // of a text
+  int64_t first_line = 1;                               // for lines
+  int64_t first_byte = 0;                               // for a text
 };
 
 // Bytes of a piece at the beginning of a text that can be encoded by itself: about `limit`, or as many as it takes. More text
@@ -42,8 +42,8 @@ class TextPieces {
 
   // Returns false after the last piece.
   bool next(InputPiece& piece);
-  int64_t bytes() const;  // of text that was given out
-  // Which part of the inputs has been read, from 0 to 1.
+  int64_t bytes() const;  // size of the text that was given out
+  // Returns the part of the inputs that has been read, from 0 to 1.
   double share_read() const;
 
  private:

@@ -17,15 +17,15 @@ class TextStream {
   TextStream(const Tokenizer& tokenizer, std::vector<int32_t> tokens);
   // The text that the token adds; empty as long as a character is not complete.
   std::string next(int32_t token);
-  // What was held back at the end.
+  // Returns the text that was held back at the end.
   std::string rest();
 
  private:
   std::string added() const;
 
   const Tokenizer& tokenizer_;
-  std::vector<int32_t> tokens_;  // those that are decoded together
-  size_t known_;                 // of them, those whose text has been given out
+  std::vector<int32_t> tokens_;  // tokens that are decoded together
+  size_t known_;                 // number of them whose text has been given out
 };
 
 }  // namespace trivet::data

@@ -21,7 +21,7 @@ inline int64_t bytes_of(TokenType type) { return static_cast<int64_t>(type); }
 // Ids that are stored back to back in a file. The file must outlive this struct.
 struct StoredTokens {
   const DataFile* file = nullptr;
-  int64_t offset = 0;  // of the first id
+  int64_t offset = 0;  // where the first id is
   TokenType type = TokenType::UInt8;
   int64_t count = 0;
 
@@ -101,7 +101,7 @@ class JoinedTokens : public TokenSequence {
   void over_parts(int64_t first, std::span<int32_t> values, Work work) const;
 
   std::vector<std::shared_ptr<TokenSequence>> parts_;
-  std::vector<int64_t> ends_;  // of each part
+  std::vector<int64_t> ends_;  // end of each part
 };
 
 }  // namespace trivet::data

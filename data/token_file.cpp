@@ -149,7 +149,7 @@ class TrivetTokens : public StoredTokenFile {
   StoredTokens ids_;
 };
 
-// Whether the sizes in a header can be added.
+// Checks whether the sizes in a header can be added.
 bool may_be_added(const TokenHeader& header) {
   const uint64_t sizes[] = {header.tokens_offset, header.tokens, header.documents, header.ignored_bytes};
   return header.bytes_per_token <= 4 && std::ranges::all_of(sizes, [](uint64_t size) { return size <= kMostTokenBytes; });

@@ -24,7 +24,7 @@ struct TokenFileInfo {
   TokenType type = TokenType::UInt8;
   int64_t tokens = 0, vocabulary_size = 0;                               // 0: unknown
   int64_t documents = 0;                                                 // 0: unknown
-  bool pairs = false;                                                    // of documents
+  bool pairs = false;                                                    // documents are pairs
   bool ignores_some = false;                                             // targets, in the loss
   std::string tokenizer_name = "", tokenizer_text = "", data_hash = "";  // trivet only
 };
@@ -38,10 +38,10 @@ class StoredTokenFile : public TokenSequence {
 // The format of the file, by its name or its content; nullopt for plain text, gzip and everything unknown.
 enum class TokenFormat { Trivet, Megatron, LlmC, Numpy };
 std::optional<TokenFormat> token_format_of(const std::string& path);
-// Whether a file that begins so is one of them, whatever its name.
+// Checks whether a file that begins so is one of them, whatever its name.
 bool begins_token_file(std::string_view start);
 
-// Whether somebody is still writing a .tokens file: it is shorter than its header says, or has no header yet (or one of zeros).
+// Checks whether a .tokens file is still being written: it is shorter than its header says, or has none (or zeros) yet.
 bool is_incomplete(const std::string& path);
 
 // Opens any of the formats; ids are read from the disk when they are requested. Throws DataError: exit code 2 for a file

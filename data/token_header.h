@@ -27,7 +27,7 @@ struct TokenHeader {
   uint64_t ignored_bytes = 0;  // 0, or one bit for each token
   uint64_t ignored_xxh3 = 0;
   char reserved[8] = {};     // zeros
-  uint64_t header_xxh3 = 0;  // of the 120 bytes before it
+  uint64_t header_xxh3 = 0;  // hash of the 120 bytes before it
 };
 static_assert(sizeof(TokenHeader) == 128 && std::endian::native == std::endian::little);
 

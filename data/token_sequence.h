@@ -19,9 +19,9 @@ class TokenSequence {
   // Where documents end: how many tokens precede the end of each, ascending; the last is tokens(). Empty if the data does not
   // say. Reads all of an index or a file.
   virtual std::vector<int64_t> document_ends() const { return {}; }
-  // Whether documents come in pairs: a prompt with the answer that is preferred, then with the one that is rejected.
+  // Checks whether documents come in pairs: a prompt with the preferred answer, then with the rejected one.
   virtual bool has_pairs() const { return false; }
-  // Whether the loss ignores any tokens.
+  // Checks whether the loss ignores any tokens.
   virtual bool marks_prompts() const { return false; }
   // Sets to -1 those of the targets first, first + 1 ... that the loss ignores.
   virtual void ignore(int64_t /*first*/, std::span<int32_t> /*targets*/) const {}

@@ -39,7 +39,7 @@ struct TokenFileWriter::State {
     if (end > before) document_ends.push_back(static_cast<int64_t>(end));
   }
 
-  // What follows the ids in version 2.
+  // Writes the part that follows the ids in version 2.
   void write_documents() {
     if (document_ends.empty() && ignored.empty()) return;
     if (!document_ends.empty()) end_document(header.tokens);

@@ -61,8 +61,8 @@ class Tokenizer {
 std::shared_ptr<Tokenizer> bytes_tokenizer();
 std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text);
 
-// `path` is a file, or a folder such as that of a model, which has a tokenizer.json or one of the others. What the folder says
-// about its tokens belongs to it, whichever of both is named.
+// `path` is a file, or a folder such as that of a model, which has a tokenizer.json or one of the others. The folder's
+// facts about its tokens belong to it, whichever of both is named.
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path);
 // `source` names the file in messages.
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source);
@@ -73,17 +73,17 @@ struct TokenizerFile {
 };
 std::optional<TokenizerFile> tokenizer_file_of(const std::string& text);
 
-// Whether two of these texts encode alike, whatever their models' folders say about their tokens.
+// Checks whether two of these texts encode alike, whatever their models' folders say about their tokens.
 bool encode_alike(const std::string& text, const std::string& other);
 
 // The path of the tokenizer's file in the folder of a model; empty: there is none.
 std::string find_tokenizer_in(const std::string& folder);
 
-// Whether it may have some: a vocabulary of bytes or characters has none.
+// Checks whether it may have some: a vocabulary of bytes or characters has none.
 bool has_special_tokens(const Tokenizer& tokenizer);
 
-// What the model's folder says, otherwise the special token <|endoftext|>, or what other programs have in its place, such as
-// </s>; empty: none.
+// Returns the token that the model's folder names, otherwise <|endoftext|>, or what other programs have instead, such
+// as </s>; empty: none.
 std::string end_of_text_of(const Tokenizer& tokenizer);
 // The tokens that end a text where texts follow each other in a file: those with usual names, and not what ends an answer in a
 // chat. If there are none of these, what end_of_text_of says.

@@ -14,7 +14,7 @@
 namespace trivet::data {
 namespace {
 
-// Without a tokenizer, or if one of the tokens is unknown to it: the tokens' numbers.
+// Returns the tokens' numbers if there is no tokenizer, or if one of the tokens is unknown to it.
 std::string words_of(const Dataset& dataset, std::span<const int32_t> targets) {
   std::vector<int32_t> tokens(targets.begin(), targets.end());
   std::erase_if(tokens, [](int32_t token) { return token < 0; });
@@ -24,7 +24,7 @@ std::string words_of(const Dataset& dataset, std::span<const int32_t> targets) {
   return fmt::format("{}", fmt::join(tokens, " "));
 }
 
-// Makes a source of the training data. What is wrong with them may be how much of them is held out.
+// Makes a source of the training data. An error may come from how much of them is held out.
 template <typename Make>
 auto naming_held_out(const Dataset& dataset, Make make) {
   try {

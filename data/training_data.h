@@ -24,16 +24,16 @@ class TrainingData {
   virtual std::string train_digest() const = 0;
   virtual std::string validation_digest() const = 0;             // empty if there is none
   virtual std::string sizes() const = 0;                         // "60000 training images, 10000 test images"
-  virtual std::vector<std::string> notes() const { return {}; }  // what the user should know about the files
+  virtual std::vector<std::string> notes() const { return {}; }  // facts about the files for the user
   // For people who look at a run: what targets are called ("river", "7", or the text of tokens; negative targets are left out),
   // and the image of a validation sample, if it is one.
   virtual std::string in_words(std::span<const int32_t> targets) const = 0;
   virtual std::optional<Picture> validation_picture(int64_t) const { return {}; }
-  // Of text; null and 0 otherwise.
+  // For text; null and 0 otherwise.
   virtual std::shared_ptr<Tokenizer> tokenizer() const { return nullptr; }
   virtual int64_t vocabulary_size() const { return 0; }
   virtual int64_t stream_tokens() const { return 0; }  // for training, if they are packed as a stream
-  // Itself, if it is data that grows; otherwise null.
+  // Returns this object if it is data that grows; otherwise null.
   virtual GrowingData* growing() { return nullptr; }
 };
 

@@ -11,7 +11,7 @@ struct CodePointRange {
 };
 struct AddedRange {
   char32_t first, last;
-  int version;           // of Unicode, in which they were added
+  int version;           // the version of Unicode in which they were added
   const char* category;  // "Lo"
 };
 
@@ -19,6 +19,6 @@ std::span<const CodePointRange> letter_ranges();  // \p{L}
 std::span<const CodePointRange> number_ranges();  // \p{N}
 std::span<const AddedRange> added_ranges();       // after Unicode 8
 
-const AddedRange* added_range_of(char32_t c);  // null: of Unicode 8 or none
+const AddedRange* added_range_of(char32_t c);  // null: in Unicode 8 or none
 
 }  // namespace trivet::data

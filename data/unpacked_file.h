@@ -23,7 +23,7 @@ class UnpackedFile {
   size_t read(std::span<char> out);
   // Appends at most `bytes` bytes to `text`; returns false at the end of the file.
   bool append(std::string& text, size_t bytes);
-  // Which part of the file has been read, from 0 to 1.
+  // Returns the part of the file that has been read, from 0 to 1.
   double share_read() const;
   std::string_view packing() const;  // "gzip", "zstd", or empty
 

@@ -85,7 +85,7 @@ size_t space_bytes(std::string_view text, size_t position) {
   return end == text.size() || only_one ? end - position : end - position - last_bytes;
 }
 
-// The same in any case. The long s is an s in another case.
+// Does the same in any case. The long s is an s in another case.
 size_t contraction_bytes_in_any_case(std::string_view rest) {
   if (rest.starts_with("'\u017F")) return 3;
   std::string start(rest.substr(0, 3));

@@ -16,11 +16,11 @@ namespace trivet::data {
 class WorkThreads {
  public:
   explicit WorkThreads(int threads);
-  ~WorkThreads();  // what has not begun is dropped
+  ~WorkThreads();  // drops work that has not begun
   WorkThreads(const WorkThreads&) = delete;
   WorkThreads& operator=(const WorkThreads&) = delete;
 
-  // Waits until a thread has room for it. What was added before an error is still done, and what is added after it is dropped.
+  // Waits until a thread has room for it. Work added before an error is still done; later work is dropped.
   void add(std::function<void()> work);
   bool has_failed() const;
   // Waits until all is done; then throws the error of the earliest work that failed.
@@ -40,7 +40,7 @@ class WorkThreads {
   size_t most_waiting_;
   int64_t added_ = 0, running_ = 0;
   bool stops_ = false;
-  int64_t failed_number_ = 0;  // of error_
+  int64_t failed_number_ = 0;  // number of the work that threw error_
   std::exception_ptr error_;
   std::vector<std::thread> threads_;
 };

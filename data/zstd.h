@@ -10,7 +10,7 @@
 
 namespace trivet::data {
 
-// Whether a file with these first bytes is packed with zstd.
+// Checks whether a file with these first bytes is packed with zstd.
 bool is_zstd(std::string_view start);
 
 class ZstdStream {
@@ -24,7 +24,7 @@ class ZstdStream {
   // Unpacks into `out` until it is full or `packed` is used up, and removes from `packed` what was used. Returns the number of
   // bytes written. Throws DataError for damaged data.
   size_t unpack(std::string_view& packed, std::span<char> out);
-  // Whether the data may end here: no frame has begun that is not complete.
+  // Checks whether the data may end here: no frame has begun that is not complete.
   bool may_end() const { return may_end_; }
 
  private:
@@ -36,7 +36,7 @@ class ZstdStream {
   void* stream_ = nullptr;
   bool may_end_ = true;
   size_t packed_bytes_ = 0, unpacked_bytes_ = 0;
-  size_t frames_end_ = 0;  // packed, of the frames that are complete
+  size_t frames_end_ = 0;  // packed size of the complete frames
 };
 
 }  // namespace trivet::data

@@ -23,7 +23,7 @@ const char* name_of(Init::Kind kind) {
   return "";
 }
 
-// What an update depends on, besides the shape. Where the values come from decides whether a rank waits for those of rank 0.
+// Describes what an update depends on, besides the shape. Where values come from decides whether ranks wait for rank 0.
 std::string kind_of(const Parameter& parameter) {
   std::string kind = fmt::format("{}{}", parameter.decay ? "" : ", no decay", parameter.trainable ? "" : ", frozen");
   if (parameter.role != LayerRole::Hidden)

@@ -16,8 +16,8 @@
 namespace trivet::embed {
 namespace {
 
-// What buffers can need at most, for each element: a whole copy of the weights and, in layout mode, integer sums and a float32
-// contribution, each staged once more by a collective. Only addresses are reserved (embed/reserved_memory.h).
+// The bytes that buffers need at most, per element: a copy of the weights and, in layout mode, integer sums and a
+// float32 contribution, each also staged by a collective. Only addresses are reserved (embed/reserved_memory.h).
 constexpr int64_t kReservedPerElement = 48, kReservedAtLeast = int64_t{64} << 20;
 
 std::vector<int> ranks_of(const comm::World& world) {
@@ -201,7 +201,7 @@ void ShardedOptimizer::set_owned_values(int parameter, int64_t first, ConstTenso
 
 ShardedOptimizer::~ShardedOptimizer() { close_streams(); }
 
-// As in Engine: work that is still queued ends before the memory that it uses is freed.
+// Waits as Engine does, so that queued work ends before the memory that it uses is freed.
 void ShardedOptimizer::close_streams() {
   if (channels_) channels_->close_streams();
 }

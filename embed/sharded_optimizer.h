@@ -62,7 +62,7 @@ namespace trivet::embed {
 
 struct Options {
   int threads = 1;                                    // for the optimizer's arithmetic; pass cores / ranks on this host
-  int64_t bucket_elements = (int64_t{25} << 20) / 4;  // of parameters without a unit: 25 MiB of float32
+  int64_t bucket_elements = (int64_t{25} << 20) / 4;  // for parameters without a unit: 25 MiB of float32
 };
 
 struct StepReport {
@@ -70,7 +70,7 @@ struct StepReport {
   // skipped, because there is no mean.
   double loss = 0;
   double gradient_norm = 0;  // before clipping; NaN when not finite, or if all counts are 0
-  double learning_rate = 0;  // that the step used
+  double learning_rate = 0;  // rate that the step used
   bool skipped = false;      // gradients were not finite, or all counts were 0; nothing changed
   int64_t steps = 0;         // done, including this one and skipped ones
   int64_t updates = 0;       // steps not skipped
@@ -78,7 +78,7 @@ struct StepReport {
 
 class ShardedOptimizer {
  public:
-  // Collective. `config` comes from load_config or parse_config. What `parameters` points to is not used after this.
+  // Collective. `config` comes from load_config or parse_config. The memory behind `parameters` is not used after this.
   ShardedOptimizer(const Config& config, std::span<const Parameter> parameters, comm::World& world,
                    const Options& options = {});
   ~ShardedOptimizer();
@@ -91,12 +91,12 @@ class ShardedOptimizer {
   int units() const { return static_cast<int>(units_.size()); }
   int unit_of(int parameter) const { return place(parameter).unit; }
   const Unit& unit(int unit) const;
-  DType dtype() const { return config_.model_dtype(); }  // of all weights, from the keys bf16 and fp16
-  int microbatches() const { return microbatches_; }     // of this rank in a step (gradient_accumulation_steps)
+  DType dtype() const { return config_.model_dtype(); }  // type of all weights, from the keys bf16 and fp16
+  int microbatches() const { return microbatches_; }     // this rank's in a step (gradient_accumulation_steps)
 
   // ---- Weights
 
-  // Whether a unit's weights are whole, so that weight() finds them: always below stage 3.
+  // Checks whether a unit's weights are whole, so that weight() finds them: always below stage 3.
   bool is_whole(int unit) const { return this->unit(unit), !states_[unit].weights.empty(); }
   // The weights of a parameter, whole. The trainer only reads them. Throws Error (Usage) if its unit is not gathered.
   ConstTensorView weight(int parameter) const;

@@ -12,7 +12,7 @@
 namespace trivet::embed {
 namespace {
 
-constexpr int64_t kMostElements = int64_t{1} << 48;  // of a parameter: numbers of bytes must not overflow
+constexpr int64_t kMostElements = int64_t{1} << 48;  // per parameter: numbers of bytes must not overflow
 
 bool is_accepted(const Shape& shape) {
   int64_t elements = 1;

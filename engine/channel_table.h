@@ -40,8 +40,8 @@ namespace trivet {
 struct Config;
 
 enum class Purpose : uint8_t {
-  Control,       // loss, norm, and what is said once a step
-  Data,          // what the optimizer needs of the other ranks that share a parameter's shards
+  Control,       // loss, norm, and numbers that are reported once a step
+  Data,          // data that the optimizer needs of the other ranks that share a parameter's shards
   Gather,        // whole weights from shards
   Reduce,        // gradients
   Replicas,      // gradients of a shard that several ranks hold
@@ -49,23 +49,23 @@ enum class Purpose : uint8_t {
   ReduceNear,    // quantized gradients within a run of ranks
   ReduceFar,     // and between runs
   Part,          // sums over the ranks that have the same blocks
-  Layers,        // what layers exchange over an axis
+  Layers,        // data that layers exchange over an axis
   LayersReduce,  // gradients that are sums over an axis of layers
   Forward,       // activations to the next stage
   Backward,      // gradients to the previous stage
   Tied           // gradients and values of a weight that two stages share
 };
 
-// Which of the ranks along the axes of a channel are in one group.
+// The ranks, among those along the axes of a channel, that form one group.
 enum class Members : uint8_t {
   All,
   Run,        // a run of ranks (runs_of)
-  AcrossRuns  // those at the same place of each run (across_runs_of)
+  AcrossRuns  // ranks at the same place of each run (across_runs_of)
 };
 
 struct ChannelSpec {
   Purpose purpose = Purpose::Control;
-  std::string name;  // of its groups, in messages
+  std::string name;  // name of its groups, in messages
   // A group has the ranks that differ along these axes of the mesh (Mesh::view of the sharing) only, or some of them. Between
   // stages it has two ranks instead: those at one of these pairs of pipeline coordinates, and equal on all other axes.
   AxisSet axes;
@@ -78,7 +78,7 @@ struct ChannelSpec {
   pipeline::Queue queue = pipeline::Queue::Meet;
   bool overlaps = false;       // operations run in parallel with the program
   bool sums_floats = false;    // in rank order, for which a device needs staging memory
-  bool splits_tokens = false;  // of layers: each rank has only its own tokens between blocks (comm/rank_axis.h)
+  bool splits_tokens = false;  // for layers: each rank has only its own tokens between blocks (comm/rank_axis.h)
   std::string traffic;         // the line of a plan that counts what the channel sends; empty: none does
   std::optional<Axis> axis;    // layers find it under this name
 };

@@ -7,7 +7,7 @@
 namespace trivet {
 namespace {
 
-using RanksOfGroups = std::vector<std::vector<int>>;  // of the groups of a channel, in the order of their first ranks
+using RanksOfGroups = std::vector<std::vector<int>>;  // by the channel's groups, in the order of their first ranks
 
 RanksOfGroups ranks_at(const Mesh& mesh, std::pair<int, int> stages) {
   RanksOfGroups pairs;

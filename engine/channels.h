@@ -45,7 +45,7 @@ class Channels {
   std::span<const Channel> all() const { return channels_; }
   // The channel with this purpose; std::logic_error if there is none, or more than one.
   const Channel& operator[](Purpose purpose) const;
-  // The same; null if there is none.
+  // Returns the same; null if there is none.
   const Channel* find(Purpose purpose) const;
   comm::ProcessGroup& group(Purpose purpose) const { return *(*this)[purpose].group; }
   Stream& stream(Purpose purpose) const { return *(*this)[purpose].stream; }

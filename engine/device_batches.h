@@ -15,8 +15,8 @@ class DeviceBatches {
   Microbatch copy(kernels::Kernels& kernels, int place, const Microbatch& host);
 
  private:
-  Shape input_shape_, targets_shape_, reference_shape_;  // of a microbatch
-  Buffer inputs_, targets_, references_;                 // of all microbatches, one after another
+  Shape input_shape_, targets_shape_, reference_shape_;  // one microbatch's
+  Buffer inputs_, targets_, references_;                 // all microbatches, one after another
 };
 
 }  // namespace trivet

@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kCureOfTheBeginning =
     "look at the weights that the run began with, and at what multiplies, such as model.lora.alpha and dpo.beta,";
 
-// What sets the scale that a run begins with.
+// Returns the key that sets the scale at the start of a run.
 const char* scale_key(const Config& config) {
   return config.fp16.loss_scale == 0 ? "fp16.initial_scale_power" : "fp16.loss_scale";
 }

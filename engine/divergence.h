@@ -9,7 +9,7 @@
 //   a signal ends the run, or
 //   it has no step left to do       the weights must be finite
 //
-// All ranks know the same losses, so they make the same decision. What each rank finds out is gathered, so that all ranks
+// All ranks know the same losses, so they make the same decision. Each rank's findings are gathered, so that all ranks
 // report the same message.
 #pragma once
 
@@ -26,8 +26,8 @@
 
 namespace trivet {
 
-// What to do if gradients are not finite again and again, with the config's keys: "lower optimizer.params.lr or
-// gradient_clipping". `updates`: how many steps were not skipped; before the first, no learning rate is at fault.
+// Advises, with the config's keys, what to do if gradients are not finite again and again: "lower optimizer.params.lr
+// or gradient_clipping". `updates`: how many steps were not skipped; before the first, no learning rate is at fault.
 std::string cure_of_overflows(const Config& config, int64_t updates);
 
 class Divergence {
@@ -42,7 +42,7 @@ class Divergence {
   void check_end(std::optional<double> evaluation);
   // Checks the weights alone: for a run that ends before its last step, which may be skipping steps at the moment.
   void check_weights();
-  // Whether the last step computed a finite loss. If not, the weights are not worth saving.
+  // Checks whether the last step computed a finite loss. If not, the weights are not worth saving.
   bool loss_is_finite() const { return std::isfinite(engine_.last_loss()); }
   // Adds to the engine's error what can be found out: the state of the weights and the first tensor that was not finite.
   NumericsError explained(const NumericsError& error);

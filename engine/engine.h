@@ -69,11 +69,11 @@ class Engine {
   StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make, LogitsReader* logits = nullptr);
 
   // Says how to load any microbatch of a step (from 0), by its number over all data ranks (core/batch_layout.h). Steps
-  // need it if audit.every_steps is given. What it returns must be valid until its next call.
+  // need it if audit.every_steps is given. Its result must be valid until its next call.
   using MicrobatchSource = std::function<Microbatch(int64_t step, int64_t number)>;
   void set_microbatch_source(MicrobatchSource source) { microbatch_source_ = std::move(source); }
 
-  // Of the last step that had targets; it may have been skipped. 0 if there was none.
+  // Returns the loss of the last step that had targets; it may have been skipped. 0 if there was none.
   double last_loss() const { return last_loss_; }
   // Repeats the last step of this engine on the same microbatches, with the current weights, and returns the first tensor on
   // this rank that is not finite. Changes nothing that a step does not overwrite. An empty result means that each microbatch
@@ -87,7 +87,7 @@ class Engine {
   void record(bool on) { recorder_->record(on); }
   std::vector<pipeline::Recording> take_recordings() { return recorder_->take(); }
 
-  // The same for the memory that the phases of a step use, which are those of the last such step.
+  // Does the same for the memory that the phases of a step use, which are those of the last such step.
   void watch_memory(bool on);
   const MemoryPhases& memory_phases() const { return *memory_phases_; }
   // The log that times the operations between ranks (comms_logger); null: none are timed.
@@ -103,7 +103,7 @@ class Engine {
   // The plan determines the sizes of these arenas; peak_bytes() is the most that the steps so far have used.
   const Arena& activations() const { return *activations_; }
   const Arena& buffers() const { return *buffers_; }
-  // The same for host memory, if the device has memory of its own (RankPlan::host_memory).
+  // Returns the same for host memory, if the device has memory of its own (RankPlan::host_memory).
   MemoryBytes measured_host_memory() const;
   Backend& backend() { return *backend_; }
   kernels::Kernels& kernels() { return observed_kernels_ ? *observed_kernels_ : backend_->kernels(); }
@@ -122,7 +122,7 @@ class Engine {
   // already compared. Throws CommError (ranks disagree).
   void audit_weights();
 
-  // For checkpointing: the pieces that this rank writes (over all ranks, each element of the model exactly once) and the state.
+  // Return what a checkpoint saves: this rank's pieces (over all ranks, each element exactly once) and the state.
   std::vector<checkpoint::Piece> pieces_to_save();
   // The pieces that restore() reads on this rank. Only what they are is of use; some have no memory.
   std::vector<checkpoint::Piece> pieces_to_load();

@@ -33,7 +33,7 @@ struct ExecutorOptions {
   bool partitions_inputs = false;  // splits inputs of fully recomputed blocks over the tensor axis (engine/partitioned_input.h)
 };
 
-// What a rank's programs run on.
+// The parts that a rank's programs run on.
 struct ExecutorParts {
   const model::Model& model;
   zero::Parameters& parameters;
@@ -48,7 +48,7 @@ struct StepInputs {
   StepResults* results = nullptr;  // where losses go
   uint64_t seed = 0;
   StepScalars scalars;
-  double gradient_divisor = 1;  // of the losses of a microbatch; see Worker
+  double gradient_divisor = 1;  // divides the losses of a microbatch; see Worker
   bool training = true;
   timeline::Recorder* recorder = nullptr;  // null: the step is not recorded
   MemoryPhases* memory = nullptr;          // null: nobody asks what memory the phases use
@@ -58,7 +58,7 @@ struct StepInputs {
 
 class Executor {
  public:
-  // What `parts` refers to and `resources` must outlive it.
+  // The objects that `parts` refers to and `resources` must outlive it.
   Executor(const ExecutorParts& parts, const RankResources& resources, const ExecutorOptions& options);
 
   // `recompute` [block]: with Full, a forward keeps only its input; with Selective, it does not keep what attention computes

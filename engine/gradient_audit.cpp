@@ -20,7 +20,7 @@ using zero::GradientDigest;
 
 // ---- sums over all parameters, which are compared first
 
-// What the digests of a rank add up to; each is linear, so a sum differs if one of its terms does.
+// Sums over the digests of a rank; each is linear, so a sum differs if one of its terms does.
 struct Totals {
   uint64_t chosen = 0, recomputed = 0, contributed = 0, accumulated = 0, total = 0;
 };
@@ -113,7 +113,7 @@ RankDigests rank_digests_of(const std::string& text) {
   return of_rank;
 }
 
-// What is wrong, and on which of these ranks.
+// A mistake that an audit found, and the ranks that made it.
 struct Mistake {
   std::string what;
   std::vector<int> ranks;

@@ -35,7 +35,7 @@ AuditChoice choose_audit(uint64_t seed, int64_t step, int microbatches, int data
 // Another distance, for a third opinion; needs at least 3 data ranks.
 int other_distance(int distance, int data_ranks);
 
-// What an audit compares, on one rank.
+// The inputs of an audit on one rank.
 struct GradientAudit {
   const Mesh& mesh;
   int holders = 1;  // ranks that have the sum over ranks of an element

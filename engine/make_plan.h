@@ -15,8 +15,8 @@ namespace trivet {
 // for it, and the most microbatches in a step.
 inline constexpr int64_t kMaxValues = int64_t{1} << 31, kMaxOutputs = int64_t{1} << 46, kMaxMicrobatches = int64_t{1} << 16;
 
-// What the stages of a pipeline are divided by: the cost of each block is its measured time or, without a cost file, the FLOPs
-// of its kernels for `samples` samples, most of which are products.
+// Returns the costs by which the stages of a pipeline are divided: the cost of each block is its measured time or,
+// without a cost file, the FLOPs of its kernels for `samples` samples, most of which are products.
 std::vector<pipeline::BlockFacts> block_facts(const PipelineConfig& config, const model::Model& model, int64_t samples);
 
 // Throws ConfigError for an impossible mesh or batch, and for what this version does not implement.

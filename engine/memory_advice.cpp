@@ -17,7 +17,7 @@ struct Change {
 
 std::string gibibytes(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30)); }
 
-// The same global batch in microbatches of half the size.
+// Keeps the global batch, in microbatches of half the size.
 bool halve_microbatch(const Plan& plan, Config& config) {
   const int64_t micro = config.batch.micro_batch_size > 0 ? config.batch.micro_batch_size : plan.batch.micro_batch_size;
   if (micro % 2 != 0) return false;

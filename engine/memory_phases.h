@@ -5,8 +5,8 @@
 //   phases.end();                         // the optimizer step
 //   phases.table()
 //
-// What is in use is looked at after each instruction, so it does not include what a layer needs only while it computes. What an
-// instruction that does not compute allocates (gathers, reductions, transfers) counts in the phase before it; a program begins
+// The memory in use is read after each instruction, so it leaves out what a layer needs only while it computes. Memory
+// that other instructions allocate (gathers, reductions, transfers) counts in the phase before them; a program begins
 // in the forward phase. One thread.
 #pragma once
 

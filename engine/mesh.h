@@ -24,7 +24,7 @@ struct Coordinates {
   int& operator[](Axis axis) { return by_axis[static_cast<size_t>(axis)]; }
   int operator[](Axis axis) const { return by_axis[static_cast<size_t>(axis)]; }
   auto operator<=>(const Coordinates&) const = default;  // NOLINT(modernize-use-nullptr): in the generated comparison
-  // The same place with coordinate 0 on these axes.
+  // Returns the same place with coordinate 0 on these axes.
   Coordinates without(AxisSet axes) const;
 };
 

@@ -17,7 +17,7 @@
 namespace trivet {
 
 struct NotFinite {
-  // What comes first in this order is the cause of what comes later.
+  // Findings are ordered by pass, microbatch, place and rank; the first is the cause of the later ones.
   enum class Pass : uint8_t { Forward, Backward };
   Pass pass = Pass::Forward;
   int64_t microbatch = 0;

@@ -15,20 +15,20 @@ namespace trivet {
 
 struct Config;
 
-// What makes the places of a run; all of it must outlive them.
+// The objects that make the places of a run; all of them must outlive the places.
 struct OffloadOptions {
   const RankPlan& planned;
   int world_rank = 0;  // names the files
   FileSystem& files;
   Backend& backend;
-  kernels::Kernels& kernels;  // of the device
+  kernels::Kernels& kernels;  // the device's
   int host_threads = 1;       // for the kernels that update what is in host memory
 };
 
 class OffloadPlaces {
  public:
   OffloadPlaces(const Config& config, const OffloadOptions& options);
-  // For the planner: they count, and move nothing.
+  // Makes places for the planner: they count, and move nothing.
   explicit OffloadPlaces(const Config& config);
 
   // Places that the config does not use are null. It has no ring for gathers: Parameters makes it.

@@ -28,7 +28,7 @@ struct Plan {
   int64_t parameters = 0;           // in the model
   double model_flops_per_step = 0;  // all ranks, model::flops_per_sample
 
-  std::optional<std::string> found_device;  // what device "auto" became, and why; set in config.device, too
+  std::optional<std::string> found_device;  // the device that "auto" became, and why; set in config.device, too
   StepGraph step_graph;
 
   const RankPlan& rank(int world_rank) const { return rank(mesh.coordinates_of(world_rank)); }

@@ -173,9 +173,9 @@ std::string offload_text(const Plan& plan) {
   return text;
 }
 
-// By the rank that saves most. Two steps are in memory at a time: the one that is kept, and the one that is being written.
+// The cost for the rank that saves most. Two steps are in memory at a time: the kept one, and the one being written.
 struct MemoryCheckpointCost {
-  int64_t bytes_in_memory = 0, bytes_sent = 0;  // of a host per rank; to other hosts per rank and save
+  int64_t bytes_in_memory = 0, bytes_sent = 0;  // on a host per rank; to other hosts per rank and save
 };
 
 MemoryCheckpointCost memory_checkpoint_cost(const Plan& plan) {
@@ -207,7 +207,7 @@ struct ReleaseCost {
   int64_t gather_bytes = 0, whole_bytes = 0;
 };
 
-// What a rank sends to gather a block: from its shards, or from the second copy.
+// Bytes that a rank sends to gather a block: from its shards, or from the second copy.
 struct GatherBytes {
   int64_t from_shards = 0, from_second_copy = 0;
 };

@@ -11,7 +11,7 @@
 
 namespace trivet {
 
-// Which blocks each stage has, and which pipeline rank runs it.
+// The blocks of each stage, and the pipeline rank that runs it.
 struct StageMap {
   std::vector<int> first_blocks;   // [stage + 1]; the last entry is the number of blocks
   std::vector<int> rank_of_stage;  // [stage]
@@ -20,7 +20,7 @@ struct StageMap {
   int blocks() const { return first_blocks.back(); }
   int stage_of_block(int block) const;
   int rank_of_block(int block) const { return rank_of_stage[stage_of_block(block)]; }
-  // Whether the stage before (after) `stage` runs on another rank, which sends its activations (gradients).
+  // Checks whether the stage before (after) `stage` runs on another rank, which sends its activations (gradients).
   bool receives_forward(int stage) const { return stage > 0 && rank(stage - 1) != rank(stage); }
   bool receives_backward(int stage) const { return stage + 1 < stages() && rank(stage + 1) != rank(stage); }
 
@@ -39,7 +39,7 @@ struct Programs {
 // The compute order of all pipeline ranks with their sends and receives, validated.
 pipeline::Schedule make_schedule(const Config& config, int microbatches);
 
-// What the passes need to know about the layout.
+// Returns what the passes need to know about the layout.
 pipeline::BlockParameters block_parameters(const zero::ShardLayout& layout, int zero_stage);
 
 // Makes and validates the programs of one pipeline rank. Throws std::logic_error if the passes made one that cannot run.

@@ -23,15 +23,15 @@ struct FilePlan {
 };
 
 struct RankPlan {
-  Coordinates coordinates;  // of the first rank that has this plan: 0 on the axes along which plans are equal
+  Coordinates coordinates;  // the first rank's with this plan: 0 on the axes along which plans are equal
   zero::ShardLayout layout;
   Programs programs;
   int64_t activation_arena_bytes = 0, buffer_arena_bytes = 0;
   int64_t workspace_bytes = 0;   // scratch memory of kernels on a GPU
-  int64_t checkpoint_bytes = 0;  // what this rank saves in a checkpoint, without the header of its file
+  int64_t checkpoint_bytes = 0;  // size of this rank's part of a checkpoint, without the header of its file
   // Device memory at its peak. On a CPU, buffers include the staging buffers of asynchronous saves, to disk and to memory.
   MemoryBytes memory;
-  // What is sent in one step, line by line, in the order of the table of channels (engine/channel_table.h).
+  // Traffic of one step, line by line, in the order of the table of channels (engine/channel_table.h).
   std::vector<std::pair<std::string, comm::Traffic>> traffic;
   const comm::Traffic& traffic_of(std::string_view line) const;  // std::logic_error if there is no such line
   MemoryBytes host_memory;                                       // offloaded weights and states, and buffers that stage them

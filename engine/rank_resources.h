@@ -18,8 +18,8 @@ class MemoryPhases;
 
 struct RankResources {
   kernels::Kernels& kernels;
-  Allocator& allocator;  // of the memory that the kernels work on
-  MemoryMeter& meter;    // of that memory
+  Allocator& allocator;  // for the memory that the kernels work on
+  MemoryMeter& meter;    // counts that memory
   Arena& activations;
   Arena& buffers;
   const Channels& channels;
@@ -36,7 +36,7 @@ struct RankResources {
 
 // The options of zero_optimization that bound collectives.
 zero::CollectiveOptions collective_options(const ZeroConfig& zero);
-// How pieces of offloaded tensors are staged.
+// Returns how pieces of offloaded tensors are staged.
 zero::StagingOptions staging_options(const Config& config);
 
 }  // namespace trivet

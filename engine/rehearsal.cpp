@@ -29,7 +29,7 @@ ChannelMakers makers_of(const RehearsalParts& parts) {
   return makers;
 }
 
-// For the memory that a layer takes to show its logits.
+// A reader of all logits, to count the memory that a layer takes to show them.
 class WantsAllLogits final : public LogitsReader {
  public:
   int64_t wants(const Microbatch& microbatch) const override { return microbatch.targets.shape[0]; }

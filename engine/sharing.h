@@ -35,7 +35,7 @@ constexpr AxisSet equal_over(Sharing) { return {Axis::Data, Axis::Context}; }
 // the global batch. Context ranks read different parts of the same samples.
 constexpr AxisSet batch_axes() { return Axis::Data; }
 
-// How the ranks that hold the same elements of dense parameters divide them.
+// The way in which the ranks that hold the same elements of dense parameters divide them.
 struct Sharding {
   int shards = 1;     // ranks of a run
   int replicas = 1;   // ranks that hold the same shard

@@ -8,7 +8,7 @@
 namespace trivet {
 namespace {
 
-// What prevents a graph; empty if nothing does.
+// Describes what prevents a graph; empty if nothing does.
 std::string obstacle(const Config& config, const Mesh& mesh) {
   if (mesh.size() > 1) return fmt::format("{} ranks, whose communication this version does not capture", mesh.size());
   if (config.model.token_drop.enabled) return "random_ltd, which changes the number of tokens from step to step";

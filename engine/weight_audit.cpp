@@ -77,7 +77,7 @@ std::optional<Disagreement> compare_along_tensor(const Mesh& mesh, int, std::spa
   return std::nullopt;
 }
 
-// What a rank sends to the others when the totals differ.
+// The message that a rank sends to the others when the totals differ.
 struct Details {
   std::string host;
   std::vector<WeightDigest> digests;

@@ -7,7 +7,7 @@
 //   - shards that have replicas (zero/shard_axis.h), with their master weights and optimizer states,
 //   - parameters that the tensor axis does not split (norms, some biases), with their master weights and optimizer states: each
 //     tensor rank updates its own copy.
-// What only one rank holds cannot be compared, and neither can what is offloaded.
+// Weights that only one rank holds cannot be compared, and neither can offloaded ones.
 //
 // The digests (kernels/element_digest.h) of a parameter's shards add up to that of the whole, so the ranks may split a
 // parameter into shards differently.

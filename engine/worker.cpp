@@ -15,7 +15,7 @@
 namespace trivet {
 namespace {
 
-// How often a step does this with each block.
+// Counts how often a step executes `op` with each block.
 std::vector<int> times_of_blocks(const pipeline::Program& program, pipeline::Op op, size_t blocks) {
   std::vector<int> times(blocks, 0);
   for (const pipeline::Instruction& i : program) times[std::max(i.block, 0)] += i.op == op;
@@ -183,8 +183,8 @@ void Worker::run_optimizer(const StepScalars& scalars) {
   if (MemoryPhases* const memory = memory_phases()) memory->end();
 }
 
-// What a step launches is a function of the config and of this key: arenas with the same number of bytes in use hand out the
-// same views.
+// Returns the key that, with the config, determines what a step launches: arenas with the same number of bytes in use
+// hand out the same views.
 RepeatKey Worker::repeat_key(const Step& step) const {
   RepeatKey key{resources_.activations.used_bytes(), resources_.buffers.used_bytes(), static_cast<int64_t>(step.seed)};
   for (const Microbatch& microbatch : step.microbatches) {

@@ -32,17 +32,17 @@ struct StepOutcome {
 };
 
 struct StepResult {
-  double loss = 0;                                // mean over the targets of the global batch; the same bits on all ranks
-                                                  // NaN without targets
-  int64_t targets = 0;                            // in the global batch; or pairs of answers
-  int64_t correct = 0;                            // of them; 0 if the model neither chooses classes nor compares answers
+  double loss = 0;      // mean over the targets of the global batch; the same bits on all ranks
+                        // NaN without targets
+  int64_t targets = 0;  // in the global batch; or pairs of answers
+  int64_t correct = 0;  // correct targets; 0 if the model neither chooses classes nor compares answers
   double chosen_reward = 0, rejected_reward = 0;  // means over pairs of answers (kernels/preference_rule.h)
   double grad_norm = 0;
   bool skipped = false;  // gradients were not finite, or there were no targets; nothing changed
 };
 StepResult result_of(const StepLoss& loss, const StepOutcome& outcome = {});
 
-// What looks at a step while its program runs.
+// The observers of a step while its program runs.
 struct ProgramWatch {
   NotFiniteSearch* search = nullptr;      // null: none
   std::optional<int> audited_microbatch;  // digests gradients, and those of this microbatch of the rank by themselves
@@ -58,7 +58,7 @@ class Worker {
 
   // Runs forward_backward() and update(). `microbatches` are this rank's, one for each accumulation step.
   StepResult train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
-  // The same in two halves, for trainers with their own loop. The loss is that of all ranks.
+  // Runs the same in two halves, for trainers with their own loop. The loss is that of all ranks.
   StepLoss forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers,
                             const ProgramWatch& watch = {});
   StepOutcome update(const StepNumbers& numbers);
@@ -98,8 +98,8 @@ class Worker {
   const Programs& programs_;
   const SampleSpec& sample_;
   ResolvedBatch batch_;
-  // What is summed are gradients of each microbatch's losses, divided by this: its targets, counting or not. How many count is
-  // known only after the program; the optimizer makes gradients of the mean over them from both numbers.
+  // The number of targets of a microbatch, counting or not, by which the gradients of its losses are divided. How many
+  // count is known only after the program; the optimizer makes gradients of the mean over them from both numbers.
   double gradient_divisor_;
   const RankResources resources_;
   std::array<std::optional<comm::RankAxis>, kAxes> layer_axes_;

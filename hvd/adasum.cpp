@@ -5,7 +5,7 @@
 namespace trivet::hvd {
 namespace {
 
-struct Products {  // of two vectors
+struct Products {  // products of two vectors
   double ab = 0, aa = 0, bb = 0;
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 std::chrono::nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-// What ranks say of their news before they send them.
+// The header that ranks send before their news.
 struct Header {
   int64_t bytes = 0, joined = 0, left = 0, stalled = 0;
 };

@@ -56,7 +56,7 @@ class Channel {
   // This rank contributes nothing until all ranks have joined. The future has the world rank of the last one, or a CommError
   // (RanksDisagree) if a rank leaves without joining.
   std::future<int> join();
-  // Says that this rank submits nothing more. What others then submit alone fails, and so do their joins.
+  // Says that this rank submits nothing more. Requests that others then submit alone fail, and so do joins.
   void leave();
   // leave(), and the regular end, which all ranks reach together. Throws what has ended the thread, if it was something else.
   void shut_down();
@@ -66,7 +66,7 @@ class Channel {
   std::string next_name(Collective collective);
 
  private:
-  // What a rank tells the others in a round.
+  // The message of a rank to the others in a round.
   struct News {
     std::string requests;
     bool joined = false, left = false, stalled = false;
@@ -103,13 +103,13 @@ class Channel {
   std::exception_ptr failure_;
   std::map<Collective, int64_t> names_given_;
 
-  // Of the thread.
+  // Members that only the thread uses.
   std::unique_ptr<Stream> stream_;
   Operations operations_;
   RequestTable table_;
   RequestWriter writer_;
   std::vector<RequestReader> readers_;      // one for each rank
-  std::map<std::string, Submission> told_;  // what this rank has told and has not run
+  std::map<std::string, Submission> told_;  // requests that this rank has told and has not run
   std::vector<bool> joined_;                // by rank
   int last_joined_ = -1;
   StallCheck stalls_;

@@ -16,7 +16,7 @@
 namespace trivet::hvd {
 namespace {
 
-constexpr int64_t kHostBytes = 256;  // of a host's name
+constexpr int64_t kHostBytes = 256;  // length of a host's name
 
 std::string set_name(int id) { return id == 0 ? "" : fmt::format("set{}", id); }
 

@@ -23,9 +23,9 @@
 // is computed in float64: prescale before the tensor is rounded to its wire type, postscale (and the division of Average) after
 // it is back in its own type.
 //
-// Errors. What the user can see before anything is sent is a ConfigError. A lost rank is a CommError in all calls that wait, on
-// all ranks; after it the Communicator cannot be used any more. Thread-safe, except for construction, process sets and
-// shutdown().
+// Errors. A mistake seen before anything is sent is a ConfigError. A lost rank is a CommError in all calls that wait,
+// on all ranks; after it the Communicator cannot be used any more. Thread-safe, except for construction, process sets
+// and shutdown().
 #pragma once
 
 #include <map>
@@ -118,15 +118,15 @@ class Communicator {
   // alltoall, fail. Returns the world rank of the last one that joined (of several in one round, the highest).
   int join(const ProcessSet& = {});
 
-  // Whether the operation has ended.
+  // Checks whether the operation has ended.
   bool poll(const Handle& handle) const;
   // Waits, and returns the result or throws. A handle can be waited for once.
   Tensor synchronize(Handle& handle);
   Tensor synchronize(Handle&& handle) { return synchronize(handle); }
   std::vector<Tensor> synchronize(std::vector<Handle>& handles);  // waits for all, then throws the first error
 
-  // Collective over all ranks of the job, with the same world ranks (ascending). Those of Options::process_sets exist already,
-  // in their order: process_set(1) ...
+  // Collective over all ranks of the job, with the same world ranks (ascending). The sets of Options::process_sets
+  // exist already, in their order: process_set(1) ...
   ProcessSet add_process_set(const std::vector<int>& ranks);
   ProcessSet process_set(int id) const;
   // Collective over the ranks of the set; its tensors in flight are run first.
@@ -161,7 +161,7 @@ class Communicator {
   bool homogeneous_ = true;
   Timeline timeline_;
   std::map<int, ProcessSet> sets_;                    // by id
-  std::map<int, std::unique_ptr<Channel>> channels_;  // of the sets that this rank is in
+  std::map<int, std::unique_ptr<Channel>> channels_;  // for the sets that this rank is in
   int next_set_ = 0;
 };
 

@@ -56,7 +56,7 @@ class DistributedOptimizer {
   std::function<void()> optimizer_step_;
   std::vector<NamedTensor> gradients_;
   DistributedOptimizerOptions options_;
-  std::vector<int> passes_;      // of each gradient since the last step
+  std::vector<int> passes_;      // for each gradient since the last step
   std::vector<bool> started_;    // since the last step
   std::vector<Handle> handles_;  // in flight
 };

@@ -16,7 +16,7 @@
 
 namespace trivet::hvd {
 
-// What an operation has made; `tensor` has no elements if the result is in the user's own tensor.
+// The result of an operation; `tensor` has no elements if it is in the user's own tensor.
 struct Result {
   Tensor tensor;
   std::vector<int64_t> received_splits;  // alltoall only: rows that came from each rank

@@ -14,7 +14,7 @@ namespace {
 struct Slicing {
   std::span<const int64_t> counts;  // elements of each tensor
   std::vector<int64_t> lengths;     // elements of a slice of each
-  int64_t total = 0;                // of all slices of one rank
+  int64_t total = 0;                // sum over all slices of one rank
 
   Slicing(std::span<const int64_t> of_tensors, int ranks) : counts(of_tensors) {
     for (int64_t count : counts) lengths.push_back((count + ranks - 1) / ranks);

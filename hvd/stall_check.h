@@ -18,7 +18,7 @@ class StallCheck {
 
   // The line to print, "" if there is nothing new. To be called after every round.
   std::string warning(const std::vector<Waiting>& waiting, std::chrono::nanoseconds now);
-  // Whether a tensor has waited so long that all of them shall fail.
+  // Checks whether a tensor has waited so long that all of them shall fail.
   bool failed(const std::vector<Waiting>& waiting, std::chrono::nanoseconds now) const;
 
  private:

@@ -11,7 +11,7 @@
 
 namespace trivet::hvd {
 
-// How the values of the ranks are combined, element by element; Adasum combines whole tensors (adasum.h).
+// The way in which the values of the ranks are combined, element by element; Adasum combines whole tensors (adasum.h).
 enum class ReduceOp : uint8_t { Average, Sum, Min, Max, Product, Adasum };
 // The names that Horovod gives them: hvd::Average ...
 inline constexpr ReduceOp Average = ReduceOp::Average, Sum = ReduceOp::Sum, Min = ReduceOp::Min, Max = ReduceOp::Max,

@@ -40,8 +40,8 @@ struct Attention {
   int64_t heads = 0, key_value_heads = 0;
   bool causal = true;
   int64_t window = 0;   // keys that a query sees at most, its own among them; 0: all that causality leaves
-  double scale = 0;     // of scores; 0: 1 / sqrt(D)
-  double soft_cap = 0;  // of scores; 0: none
+  double scale = 0;     // scales scores; 0: 1 / sqrt(D)
+  double soft_cap = 0;  // caps scores; 0: none
   DropoutSite dropout;
 
   bool hides_early_keys() const { return window > 0 && window < qkv.shape[1]; }
@@ -58,8 +58,8 @@ struct AttentionBackward {
   int64_t heads = 0, key_value_heads = 0;
   bool causal = true;
   int64_t window = 0;   // keys that a query sees at most, its own among them; 0: all that causality leaves
-  double scale = 0;     // of scores; 0: 1 / sqrt(D)
-  double soft_cap = 0;  // of scores; 0: none
+  double scale = 0;     // scales scores; 0: 1 / sqrt(D)
+  double soft_cap = 0;  // caps scores; 0: none
   DropoutSite dropout;
 
   bool hides_early_keys() const { return window > 0 && window < qkv.shape[1]; }

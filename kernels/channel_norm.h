@@ -13,13 +13,13 @@
 
 namespace trivet::kernels {
 
-// Which elements are normalized together.
+// The sets of elements that are normalized together.
 struct NormSets {
   static constexpr int64_t kBatch = 0;
-  int64_t groups = kBatch;  // of channels; kBatch: batch norm
+  int64_t groups = kBatch;  // groups of channels; kBatch: batch norm
 
   int64_t count(const Shape& x) const { return groups == kBatch ? x[1] : x[0] * groups; }
-  int64_t elements(const Shape& x) const { return count(x) == 0 ? 0 : x.elements() / count(x); }  // of one set
+  int64_t elements(const Shape& x) const { return count(x) == 0 ? 0 : x.elements() / count(x); }  // in one set
 };
 
 // y = (x - mean) * rstd * gain + bias, rstd = 1 / sqrt(variance + epsilon); mean, rstd: float32 [sets], kept for backward.
@@ -63,14 +63,14 @@ struct NormalizeWith {
   KernelCall describe() const;
 };
 
-// What a microbatch adds to the sums from which running statistics are made (core/parameter_spec.h, ParameterUpdate):
+// The share of a microbatch in the sums behind running statistics (core/parameter_spec.h, ParameterUpdate):
 //   mean_sum (+)= scale * mean,   variance_sum (+)= scale * variance * n / (n - 1)     n = elements of a set, at least 2
 // The variance is that of a sample (unbiased), as PyTorch keeps it. For n = 1 it is taken as it is.
 struct AddStatistics {
-  ConstTensorView mean, rstd;         // of ChannelNorm
+  ConstTensorView mean, rstd;         // from ChannelNorm
   TensorView mean_sum, variance_sum;  // [sets], of a gradient's type; each is optional
   int64_t elements = 1;               // n
-  float epsilon = 1e-5f;              // of ChannelNorm
+  float epsilon = 1e-5f;              // as in ChannelNorm
   Number scale = 1.0;
   bool accumulate_mean = true, accumulate_variance = true;
 

@@ -27,7 +27,7 @@ void check_pooling(const Rules& rules, const Window& window, const Shape& x, con
                 "the padding must be at most half of the window");
 }
 
-// As a product: rows are output channels, columns are all output pixels, and the sum is over the window's pixels.
+// Sizes as a product: rows are output channels, columns are all output pixels, and the sum is over the window's pixels.
 Sizes product_sizes(const Shape& y, int64_t channels, const Window& window) {
   return {y[1], y[0] * y[2] * y[3], channels * window.pixels()};
 }

@@ -40,7 +40,7 @@ struct CtcScratch {
 struct Ctc {
   ConstTensorView logits;   // [B, T, V], T >= 1, V >= 2
   ConstTensorView targets;  // int32 [B, L], below V
-  TensorView dlogits;       // optional [B, T, V], of the type of logits; may be logits
+  TensorView dlogits;       // optional [B, T, V], the type of logits; may be logits
   Number gradient_scale = 1.0;
   TensorView loss;     // optional float64 [2]
   TensorView correct;  // optional float64 [1]

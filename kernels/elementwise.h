@@ -21,7 +21,7 @@ struct DropoutSite {
 };
 
 class Rules;
-// For the check() of a kernel that drops elements of x.
+// Checks dropout in the check() of a kernel that drops elements of x.
 void check_dropout(const Rules& rules, const DropoutSite& site, ConstTensorView x);
 
 // out = residual + dropout(x); out may be residual. residual is optional (without it, out = dropout(x)); x is [B, ...].

@@ -12,15 +12,15 @@
 
 namespace trivet::kernels {
 
-enum class Bound : uint8_t { Unstated, Memory, Products, Attention };  // what limits its speed: memory or the matrix units
-enum class Result : uint8_t { Other, InputGradient, WeightGradient };  // of a layer
+enum class Bound : uint8_t { Unstated, Memory, Products, Attention };  // limit to its speed: memory or the matrix units
+enum class Result : uint8_t { Other, InputGradient, WeightGradient };  // a layer's
 
 struct KernelCall {
   std::string_view kernel;  // its name, in messages and profiles; lives as long as the program
   // For products: which operands are transposed ("nn", "nt", "tn", "tt"), "+" if they accumulate, "gelu" with an activation.
   // Other kernels have variants such as "sum" and "drops".
   std::string_view variant;
-  DType dtype = DType::Float32;  // of the main input
+  DType dtype = DType::Float32;  // type of the main input
   // Products: M, N, K. Attention: B, S, N, G, D. Kernels on rows: rows, columns. Kernels on flat ranges: elements.
   std::array<int64_t, 5> sizes{};
   Bound bound = Bound::Unstated;
@@ -31,8 +31,8 @@ struct KernelCall {
   double flops = 0, bytes = 0;
 };
 
-// Whether the matrix units limit its speed, so that its FLOPs count. Throws std::logic_error for a kernel that does not say
-// what limits it.
+// Checks whether the matrix units limit its speed, so that its FLOPs count. Throws std::logic_error for a kernel that
+// does not say what limits it.
 bool multiplies(const KernelCall& call);
 
 }  // namespace trivet::kernels

@@ -55,8 +55,8 @@ struct RowSums {
 };
 
 struct CrossEntropyOfPart {
-  ConstTensorView logits, targets, maximum, sums;  // maximum and sums: of whole rows
-  TensorView dlogits;                              // optional, of this part; may be logits
+  ConstTensorView logits, targets, maximum, sums;  // maximum and sums: over whole rows
+  TensorView dlogits;                              // optional, for this part; may be logits
   TableRows columns;
   Number gradient_scale = 1.0;
   TensorView loss;              // optional float64 [2], as in CrossEntropy
@@ -104,7 +104,7 @@ struct SumLosses {
 //
 // In a step without targets, norm and factor have T = 1; it is not applied, because weight decay would move the weights.
 struct JudgeGradients {
-  ConstTensorView square_sum;  // int64 [ExactSum::kWords], of the stored gradients
+  ConstTensorView square_sum;  // int64 [ExactSum::kWords], from the stored gradients
   ConstTensorView losses;      // int64 [ExactSum::kWords + 1]
   TensorView verdict;          // float64 [3]: norm (NaN when not finite), factor, apply
   double unit = 1, clipping = 0;

@@ -9,7 +9,7 @@
 
 namespace trivet::kernels {
 
-// For Adam and LAMB. LAMB's step has the learning rate 1 and no decoupled decay.
+// Numbers for Adam and LAMB. LAMB's step has the learning rate 1 and no decoupled decay.
 struct AdamNumbers {
   Number gradient_scale, lr, beta1, beta2, correction1, correction2;
   double epsilon, weight_decay;

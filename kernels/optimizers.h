@@ -125,7 +125,7 @@ struct RunningAverage {
   TensorView master, copy_out;
   ConstTensorView gradient, verdict;
   double momentum = 0.1;
-  double share = 1;  // of a contribution in the average
+  double share = 1;  // share of a contribution in the average
   Number gradient_scale = 1.0;
 
   void check() const;

@@ -21,7 +21,7 @@ struct PreferenceLoss {
   ConstTensorView reference;  // float64 [2 P]: log-probabilities of the answers in the reference model
   PreferenceRule rule;
   TensorView factors;            // optional float64 [2 P, S]: of the gradient of each token; may be row_losses
-  TensorView log_probabilities;  // optional float64 [2 P], of the answers
+  TensorView log_probabilities;  // optional float64 [2 P], one for each answer
   TensorView loss;               // optional float64 [2]
   TensorView correct;            // optional float64 [1]
   TensorView rewards;            // optional float64 [2]

@@ -3,11 +3,10 @@
 // The ratio of an answer is log p(answer | prompt) - log p_reference(answer | prompt), with the log-probabilities of all of its
 // tokens added up. c, r: ratios of the preferred (chosen) and the rejected answer; m = beta (c - r)
 //
-//   sigmoid   -log sigmoid(m)                                                      Rafailov et al. 2023
-//   hinge     max(0, 1 - m)                                                        Zhao et al. 2023
-//   ipo       (c / tokens of c - r / tokens of r - 1 / (2 beta))^2                 Azar et al. 2023, by token as its authors
-//   say robust    (-(1 - e) log sigmoid(m) + e log sigmoid(-m)) / (1 - 2 e)            Chowdhury et al. 2024; e: label
-//   smoothing
+//   sigmoid   -log sigmoid(m)                                            Rafailov et al. 2023
+//   hinge     max(0, 1 - m)                                              Zhao et al. 2023
+//   ipo       (c / tokens of c - r / tokens of r - 1 / (2 beta))^2       Azar et al. 2023, by token as its authors say
+//   robust    (-(1 - e) log sigmoid(m) + e log sigmoid(-m)) / (1 - 2 e)  Chowdhury et al. 2024; e: label smoothing
 //
 // beta c and beta r are called rewards. The gradient of the logits of an answer is that of its cross-entropy times a factor:
 // the derivative of the loss by minus the log-probability of the answer.
@@ -36,7 +35,7 @@ struct PreferenceRule {
 
 struct AnswerRatio {
   double ratio = 0;
-  double tokens = 0;  // that count
+  double tokens = 0;  // tokens that count
 };
 
 struct PairLoss {

@@ -16,8 +16,8 @@ namespace trivet::kernels {
 // algorithm depends on it.
 inline constexpr int64_t kCublasWorkspaceBytes = int64_t{32} << 20;
 
-// How many rows of out are computed at a time when partial sums are kept. The bits depend on it, so it depends only on the
-// columns.
+// Returns how many rows of out are computed at a time when partial sums are kept. The bits depend on it, so it depends
+// only on the columns.
 inline int64_t rows_of_block(int64_t cols) {
   constexpr int64_t kElements = int64_t{4} << 20, kRows = 128;
   return std::max(kElements / std::max<int64_t>(cols, 1) / kRows * kRows, kRows);

@@ -8,16 +8,16 @@
 
 namespace trivet::kernels {
 
-// How a product is divided so that its bits do not depend on how many ranks share one of its dims. Every piece of out is
-// computed as a separate product. A sum over K adds up the ranges of each leaf, in their order, and then the leaves in a
-// balanced tree, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), all in float32 (float64), before bias and rounding. A leaf without
-// elements adds nothing.
+// The division of a product so that its bits do not depend on how many ranks share one of its dims. Every piece of out
+// is computed as a separate product. A sum over K adds up the ranges of each leaf, in their order, and then the leaves
+// in a balanced tree, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), all in float32 (float64), before bias and rounding. A
+// leaf without elements adds nothing.
 struct ProductCuts {
   struct Range {
     int64_t begin = 0, end = 0;
   };
   std::vector<int64_t> row_ends, col_ends;  // ends of the pieces of out; empty: one piece
-  std::vector<std::vector<Range>> leaves;   // of K; empty: one leaf that covers all of K
+  std::vector<std::vector<Range>> leaves;   // ranges of K; empty: one leaf that covers all of K
 };
 
 // out[M, N] (+)= op(a)[M, K] op(b)[K, N] (+ bias[N]). op transposes if transpose_a or transpose_b is set: a is then stored as
@@ -30,7 +30,7 @@ struct Matmul {
   ConstTensorView bias;               // optional [N]; not together with accumulate
   const ProductCuts* cuts = nullptr;  // optional
   // Optional, at most one of the two; [M, N], of the same type as a, b and out; not together with accumulate.
-  TensorView activated;         // receives gelu(out) (Gelu), of out before or after rounding; with cuts: after
+  TensorView activated;         // receives gelu(out) (Gelu), from out before or after rounding; with cuts: after
   ConstTensorView before_gelu;  // out = product * gelu'(before_gelu) (GeluBackward); the product may be rounded first; no bias
 
   void check() const;

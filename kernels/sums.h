@@ -53,7 +53,7 @@ struct FixedPointAdd {
   KernelCall describe() const;
 };
 
-// The same with = instead of +=, so that the sum need not be zeroed before the first contribution.
+// Stores with = instead of +=, so that the sum need not be zeroed before the first contribution.
 struct FixedPointStore {
   ConstTensorView x;
   Number scale = 1;

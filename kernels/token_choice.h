@@ -12,8 +12,8 @@
 namespace trivet::kernels {
 
 // Chooses, in sequence b, the K tokens with the smallest random words and writes their places, ascending. The word of token s
-// is that of an element of dropout: word s % 4 of philox(key, s / 4, step 2^32 + first_sample + b). Of equal words, the
-// earlier one is smaller.
+// is that of an element of dropout: word s % 4 of philox(key, s / 4, step 2^32 + first_sample + b). Among equal words,
+// the earlier one is smaller.
 struct ChooseTokens {
   TensorView chosen;     // int32 [B, K]
   int64_t sequence = 0;  // S, at least K

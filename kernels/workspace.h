@@ -11,7 +11,7 @@
 
 namespace trivet::kernels {
 
-inline constexpr int64_t kWorkspaceAlignment = 256;  // of a workspace, and of the parts into which a kernel divides it
+inline constexpr int64_t kWorkspaceAlignment = 256;  // for a workspace and the parts into which a kernel divides it
 constexpr int64_t aligned_workspace(int64_t bytes) {
   return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
 }

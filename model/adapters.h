@@ -5,7 +5,7 @@
 // A starts uniform in +-1 / sqrt(in) and B as zeros, as in PEFT, so that a new adapter changes nothing. The parameters of part
 // "query" are "query.lora_a" and "query.lora_b"; those of the whole layer are "lora_a" and "lora_b".
 //
-// All p parts of a layer are computed together. `low` = x A^T has p r columns, r of each part. What makes y of it is `up`, the
+// All p parts of a layer are computed together. `low` = x A^T has p r columns, r of each part. `up` makes y of it: the
 // transposes of all B, with zeros where a part of y has no adapter:
 //
 //             query   key   value                          the same products serve one part and several; r is so small that
@@ -27,14 +27,14 @@
 
 namespace trivet::model {
 
-// Whether a parameter with this name, with or without the names of its layers, belongs to an adapter.
+// Checks whether a parameter with this name, with or without the names of its layers, belongs to an adapter.
 bool is_adapter(std::string_view parameter_name);
 
 class Adapters {
  public:
   struct Part {
     std::string name;  // empty: the whole layer
-    int segment = -1;  // of W's split along dim 0; -1: the whole layer
+    int segment = -1;  // segment of W's split along dim 0; -1: the whole layer
   };
   struct Options {
     int64_t rank = 0;

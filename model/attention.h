@@ -1,8 +1,8 @@
 // Self-attention, causal or not, with grouped queries: one fused projection to queries, keys and values, the attention core,
 // and an output projection.
 //
-//   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--norm-->) (--rotary-->) --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B,
-//   S, H]
+//   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--norm-->) (--rotary-->)
+//              --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B, S, H]
 //
 // With selective recomputation (Korthikanti et al. 2022; Context::recompute_attention) forward keeps qkv but not the core's
 // results, and backward runs the core again. It gives the same bits: the core's random draws and results depend only on qkv and
@@ -31,18 +31,18 @@ class Attention : public Layer {
   struct Options {
     int64_t hidden = 0, heads = 0, key_value_heads = 0;
     int64_t head_size = 0;   // 0: hidden / heads
-    bool bias = true;        // of both projections
-    bool qkv_bias = false;   // of the first one, even without `bias`
+    bool bias = true;        // for both projections
+    bool qkv_bias = false;   // for the first one, even without `bias`
     double dropout = 0;      // on the probabilities
     bool causal = true;      // a token sees itself and those before it; otherwise all of its sequence
     int64_t window = 0;      // tokens that a token sees at most, itself among them; 0: all that causality leaves
     double rotary_base = 0;  // 0: no rotation (positions come from the embedding)
     int64_t rotated = 0;     // elements of a head; 0: all
     RotaryScaling rotary_scaling;
-    double score_scale = 0;      // of scores; 0: 1 / sqrt(D)
-    double soft_cap = 0;         // of scores (kernels/attention.h); 0: none
+    double score_scale = 0;      // scales scores; 0: 1 / sqrt(D)
+    double soft_cap = 0;         // caps scores (kernels/attention.h); 0: none
     bool qk_norm = false;        // queries and keys are normalized (model/qk_norm.h)
-    double norm_epsilon = 1e-5;  // of that
+    double norm_epsilon = 1e-5;  // for this norm
     double init_deviation = 0.02, init_deviation_out = 0.02;
     Adapters::Options qkv_adapters = {}, out_adapters = {};
   };
@@ -74,7 +74,7 @@ class Attention : public Layer {
   kernels::DropoutSite dropout(const Context& context, int64_t sequence) const;
 
   Options options_;
-  // Of rotary positions, in sequences up to the original length of their scaling and in longer ones; empty: no rotation.
+  // Rotary frequencies, for sequences up to the original length of their scaling and longer ones; empty: no rotation.
   std::vector<double> frequencies_, long_frequencies_;
   std::string dropout_name_;
   QkvProjection qkv_;

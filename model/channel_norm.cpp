@@ -18,7 +18,7 @@ ChannelNorm::ChannelNorm(const Options& options)
   parameters_.push_back({.name = "running_var", .shape = channels, .init = ones, .decay = false, .update = average});
 }
 
-// Of a single value, the normalized value is 0, and its gradient too.
+// The normalized value of a single value is 0, and so is its gradient.
 std::string ChannelNorm::training_problem(const Shape& input) const {
   if (sets_.elements(input) != 1) return "";
   return fmt::format("needs at least 2 values to normalize, but has 1 of {}; use larger {}", to_string(input),

@@ -19,7 +19,7 @@ class ChannelNorm : public Layer {
     int64_t channels = 0;
     int64_t groups = kernels::NormSets::kBatch;
     double epsilon = 1e-5;
-    double momentum = 0.1;  // of running statistics (batch norm)
+    double momentum = 0.1;  // for running statistics (batch norm)
   };
   explicit ChannelNorm(const Options& options);
 

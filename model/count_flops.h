@@ -9,8 +9,8 @@
 namespace trivet::model {
 
 struct LayerFlops {
-  double all = 0;       // of all kernels
-  double products = 0;  // of matrix products and attention alone
+  double all = 0;       // all kernels
+  double products = 0;  // matrix products and attention alone
 };
 
 // [layer] FLOPs of one microbatch of `samples` samples, forward and backward.

@@ -13,24 +13,24 @@
 namespace trivet::model {
 
 enum class Type { Gpt, Llama, Sequential };  // the families
-enum class GateActivation { Silu, Gelu };    // of an MLP with a gate
+enum class GateActivation { Silu, Gelu };    // for an MLP with a gate
 
-// What a model of text is trained for: the cross-entropy of the next tokens; the same, of data that mark prompts, whose tokens
-// do not count; or to tell a preferred answer from a rejected one (kernels/preference_rule.h).
+// The aim that a model of text is trained for: the cross-entropy of the next tokens; the same, for data that mark
+// prompts, whose tokens do not count; or to tell a preferred answer from a rejected one (kernels/preference_rule.h).
 enum class Objective { NextToken, Sft, Dpo };
 
 // Steps leave tokens out of some blocks (model/dropped_tokens.h).
 struct TokenDrop {
   bool enabled = false;
   std::vector<int64_t> blocks;             // from 0
-  int64_t min_tokens = 0, max_tokens = 0;  // of a sequence, that these blocks compute in the first step and in the end
+  int64_t min_tokens = 0, max_tokens = 0;  // tokens per sequence that these blocks compute at first and in the end
   int64_t steps = 0, multiple = 0;         // from the minimum to the maximum, by multiples of this number
 };
 
 // Low-rank adapters (model/lora.h). With adapters all other parameters are frozen.
 struct Lora {
   int64_t rank = 0;  // 0: no adapters
-  double alpha = 8;  // what an adapter adds is multiplied by alpha / rank
+  double alpha = 8;  // the output of an adapter is multiplied by alpha / rank
   std::vector<std::string> targets;
 
   bool enabled() const { return rank > 0; }
@@ -48,8 +48,8 @@ struct Description {
   int64_t vocabulary_size = 0;
   double dropout = 0;             // on embeddings, attention probabilities and residuals
   bool tied_embedding = true;     // the LM head uses the embedding's table
-  bool bias = true;               // of projections and norms
-  bool qkv_bias = false;          // of the projection to queries, keys and values alone, in a family without `bias`
+  bool bias = true;               // for projections and norms
+  bool qkv_bias = false;          // for the projection to queries, keys and values alone, in a family without `bias`
   bool qk_norm = false;           // queries and keys are normalized, head by head
   double query_scale_size = 0;    // scores of attention are divided by its square root; 0: head_size
   double attention_soft_cap = 0;  // scores and
@@ -57,25 +57,25 @@ struct Description {
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
   double window_rotary_base = 0;  // in layers with a window, which then have no scaling; 0: as in the others
-  double rotary_share = 1;        // of the elements of a head, which are rotated; the first ones
+  double rotary_share = 1;        // share of a head's elements that are rotated; the first ones
   RotaryScaling rotary_scaling;
   double embedding_scale = 1;
   GateActivation gate_activation = GateActivation::Silu;
-  bool post_norm = false;           // what attention and MLP add is normalized, too
+  bool post_norm = false;           // the outputs of attention and MLP are normalized, too
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
   TokenDrop token_drop;             // in the blocks of a transformer
-  Lora lora;                        // of linear layers in these blocks
+  Lora lora;                        // for linear layers in these blocks
   Objective objective = Objective::NextToken;
   kernels::PreferenceRule preference;  // Objective::Dpo
   // Sequential:
-  std::vector<int64_t> input;        // of a sample: channels, rows, columns
+  std::vector<int64_t> input;        // shape of a sample: channels, rows, columns
   std::vector<std::string> network;  // its layers (model/sequential.h)
 };
 
 // Fills in the sizes that 0 leaves open.
 Description with_defaults(const Description& description);
 
-// The same model with another vocabulary.
+// Returns the same model with another vocabulary.
 inline Description with_vocabulary(Description description, int64_t size) {
   description.vocabulary_size = size;
   return description;
@@ -83,7 +83,7 @@ inline Description with_vocabulary(Description description, int64_t size) {
 
 // A size that does not fit the others.
 struct Problem {
-  std::string key;   // of the section "model": "heads"
+  std::string key;   // key in the section "model": "heads"
   std::string text;  // "5 heads do not divide model.hidden_size 768; use a divisor"
 };
 // Checks everything but the vocabulary, which a config may leave to the data.

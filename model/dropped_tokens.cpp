@@ -20,7 +20,7 @@ Context of_chosen(const Context& context, ConstTensorView chosen, int64_t length
 }  // namespace
 
 int64_t kept_tokens(const TokenDrop& drop, int64_t step) {
-  if (drop.min_tokens == drop.max_tokens) return drop.max_tokens;  // which need not be a multiple
+  if (drop.min_tokens == drop.max_tokens) return drop.max_tokens;  // need not be a multiple
   return RisingNumber{.least = drop.min_tokens, .most = drop.max_tokens, .steps = drop.steps, .multiple = drop.multiple}.at(
       step);
 }

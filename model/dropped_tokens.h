@@ -22,7 +22,7 @@ namespace trivet::model {
 // K(t), for steps from 0.
 int64_t kept_tokens(const TokenDrop& drop, int64_t step);
 
-// For each K in turn, the first step that has it; the last one has the most tokens.
+// Returns, for each K in turn, the first step that has it; the last one has the most tokens.
 std::vector<int64_t> steps_of_new_kept_tokens(const TokenDrop& drop);
 
 // The model as it is in the end, for steps that are only timed.

@@ -19,7 +19,7 @@ class Embedding : public Layer {
   struct Options {
     int64_t vocabulary = 0, hidden = 0;
     int64_t positions = 0;  // the longest sequence; 0: no learned positions
-    double scale = 1;       // of the sum of both
+    double scale = 1;       // multiplies the sum of both
     double dropout = 0;
     double init_deviation = 0.02;
     bool frozen = false;  // nothing is trained

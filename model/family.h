@@ -25,7 +25,7 @@ struct Family {
   int64_t (*block_count)(const Description&);
   std::string (*blocks_in_words)(const Description&);
   std::string (*in_words)(const Description&);  // without the name: "12 layers x 768, vocabulary 256"
-  // Of a description with defaults.
+  // Finds a problem in a description whose defaults are filled in.
   std::optional<Problem> (*find_problem)(const Description&);
   Model (*build)(const Description&);  // it has no problem
   // See model::tensor_problem.

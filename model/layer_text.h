@@ -29,7 +29,7 @@ struct LayerKind {
 
 struct LayerText {
   const LayerKind* kind = nullptr;
-  std::map<std::string, double, std::less<>> numbers;  // of the options that are given or have a default, and of `number`
+  std::map<std::string, double, std::less<>> numbers;  // options that are given or have a default, and `number`
   bool bias = true;
 
   double operator[](std::string_view name) const { return numbers.find(name)->second; }

@@ -25,13 +25,13 @@ class Linear : public Layer {
     bool bias = true;
     double init_deviation = 0.02;
     double init_bound = 0;  // > 0: weight and bias are uniform in [-init_bound, init_bound) instead
-    Split split;            // of the weight; along dim 0 the bias is split, too
+    Split split;            // splits the weight; along dim 0 the bias is split, too
     Adapters::Options adapters = {};
   };
   explicit Linear(const Options& options);
 
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
-  Shape output_shape(const Shape& input) const override;  // of the unsplit layer
+  Shape output_shape(const Shape& input) const override;  // shape for the unsplit layer
   bool allows_sequence_parallelism() const override { return true; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;

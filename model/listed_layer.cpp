@@ -32,7 +32,7 @@ constexpr LayerNumber kPatchOptions[] = {{.name = "size", .least = 1, .most = kM
 constexpr LayerNumber kBlockOptions[] = {{.name = "feed_forward", .least = 1, .most = kMostChannels, .standard = {}},
                                          {.name = "dropout", .least = 0, .most = 0.99, .integer = false, .standard = 0},
                                          kEpsilon};
-constexpr double kBlockDeviation = 0.02;  // of the initial weights of a transformer block
+constexpr double kBlockDeviation = 0.02;  // for initial weights of a transformer block
 constexpr LayerNumber kChannels{.name = "channels", .least = 1, .most = kMostChannels, .standard = {}};
 constexpr LayerNumber kSize{.name = "size", .least = 1, .most = kMostPixels, .standard = {}};
 constexpr LayerNumber kGroups{.name = "groups", .least = 1, .most = kMostChannels, .standard = {}};

@@ -11,7 +11,7 @@
 namespace trivet::model {
 
 inline constexpr int64_t kMostListedChannels = 1 << 18;
-inline constexpr int64_t kMostListedElements = int64_t{1} << 31;  // of what a layer computes for one sample
+inline constexpr int64_t kMostListedElements = int64_t{1} << 31;  // limit to a layer's output for one sample
 inline constexpr std::string_view kCtc = "ctc";                   // the layer that computes a loss
 
 // Both throw std::invalid_argument that says what is wrong and what is accepted.

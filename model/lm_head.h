@@ -44,7 +44,7 @@ class LmHead : public Layer, public GivesLogits {
     std::string tied_to;        // full name of the table that serves as W; empty: W is the head's own
     int64_t rows_of_chunk = 0;  // 0: chosen from the vocabulary and the rows
     bool frozen = false;        // nothing is trained
-    double soft_cap = 0;        // of logits: they become soft_cap tanh(logit / soft_cap); 0: none
+    double soft_cap = 0;        // caps logits: they become soft_cap tanh(logit / soft_cap); 0: none
     std::optional<kernels::PreferenceRule> preference = {};  // none: the loss is the cross-entropy of all targets
   };
   LmHead(const Options& options, std::unique_ptr<Norm> norm);
@@ -61,7 +61,7 @@ class LmHead : public Layer, public GivesLogits {
 
   void logits(Context&, Weights, ConstTensorView x, TensorView logits) const override;
 
-  int64_t rows_of_chunk(int64_t rows) const;  // of a microbatch of so many rows
+  int64_t rows_of_chunk(int64_t rows) const;  // for a microbatch of so many rows
 
  private:
   enum Slot { kHidden, kDlogits, kDhidden };  // the places of Saved that this layer uses

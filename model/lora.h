@@ -27,7 +27,7 @@ namespace trivet::model {
 struct AdapterPlace {
   std::string_view linear;  // within its block: "attention.qkv"
   std::string_view part;    // "query"; empty: the whole layer
-  int segment = -1;         // of the weight's split; -1: the whole layer
+  int segment = -1;         // segment of the weight's split; -1: the whole layer
   std::string_view theirs;  // within its block, in transformers: "self_attn.q_proj"
 };
 
@@ -43,10 +43,10 @@ AdaptedPlaces adapted_places(const Description& description);
 Adapters::Options adapters_of(const Description& description, const AdaptedPlaces& places, int64_t block,
                               std::string_view linear);
 
-// What an adapter adds is multiplied by this.
+// The factor that multiplies the output of an adapter.
 double adapter_scale(const Lora& lora);
 
-// What is wrong with model.lora, if anything: a target that is no regular expression or that no place has ...
+// Describes the first mistake in model.lora, if any: a target that is no regular expression or that no place has ...
 std::optional<Problem> find_lora_problem(const Description& description);
 
 // "rank 8 on 14 linear layers"

@@ -27,7 +27,7 @@ class PointwiseLayer : public Layer {
   Pointwise function_;
 };
 
-// In training, drops elements with probability `rate` and divides the others by 1 - rate (kernels/elementwise.h).
+// Drops elements in training with probability `rate` and divides the others by 1 - rate (kernels/elementwise.h).
 class Dropout : public Layer {
  public:
   // `name`: of the layer in the model, which identifies its random numbers.

@@ -36,7 +36,7 @@ class QkNorm : public Layer {
   enum Slot { kX, kDy, kRstd };  // the places of Saved that this layer uses
 
   Options options_;
-  std::vector<ParameterSpec> parameters_;  // of queries, of keys
+  std::vector<ParameterSpec> parameters_;  // for queries, for keys
 };
 
 }  // namespace trivet::model

@@ -13,7 +13,7 @@ namespace trivet::model {
 namespace {
 
 // With sizes up to this limit and those of listed_layer.h, numbers of elements and bytes of one sample cannot overflow 64 bits.
-constexpr int64_t kMostWeights = int64_t{1} << 40;  // of a layer
+constexpr int64_t kMostWeights = int64_t{1} << 40;  // per layer
 constexpr size_t kMostLayers = 1024;
 
 [[noreturn]] void refuse_list(const std::string& what) { throw std::invalid_argument(what); }
@@ -103,7 +103,7 @@ Model build_network(const Description& d) {
 
 Description unchanged(const Description& d) { return d; }
 
-// Whether the list ends with a layer that computes the loss. It may have a problem elsewhere.
+// Checks whether the list ends with a layer that computes the loss. It may have a problem elsewhere.
 bool states_loss(const Description& d) {
   if (d.network.empty()) return false;
   std::string_view last = d.network.back();

@@ -5,7 +5,7 @@
 namespace trivet::model {
 namespace {
 
-constexpr double kPositionDeviation = 0.02;  // of initial values, as in GPT-2 and in vision transformers
+constexpr double kPositionDeviation = 0.02;  // for initial values, as in GPT-2 and in vision transformers
 
 // Maps [B, W, P, Q] as a matrix for each sample, [B, W, P Q].
 template <typename View>

@@ -17,7 +17,7 @@ namespace trivet::model {
 class Patches : public Layer {
  public:
   struct Options {
-    int64_t channels = 0, width = 0;  // of the image, and of a token
+    int64_t channels = 0, width = 0;  // channels of the image, width of a token
     int64_t size = 4;                 // pixels along an edge of a square
     bool bias = true;
   };

@@ -102,7 +102,7 @@ void append(Model& model, const std::string& name, std::unique_ptr<Layer> layer)
 
 // A frozen matrix takes 4 operations per element and token: it has no product for its gradient.
 double flops_of_sample(const Model& model, const Description& d) {
-  double products = 0;  // of a token
+  double products = 0;  // FLOPs per token
   for (const auto& layer : model.layers)
     for (const ParameterSpec& parameter : layer->parameters())
       if (layer->role() != LayerRole::Input && parameter.shape.dims() >= 2)
@@ -113,7 +113,7 @@ double flops_of_sample(const Model& model, const Description& d) {
   double seen = 0;  // in all layers
   for (int64_t layer = 0; layer < d.layers; ++layer)
     seen += has_window(d, layer) ? window - window * window / (2 * sequence) : sequence / 2;
-  const double attention = 12.0 * static_cast<double>(d.heads * d.head_size) * seen;  // of a token
+  const double attention = 12.0 * static_cast<double>(d.heads * d.head_size) * seen;  // per token
   return (products + attention) * static_cast<double>(d.sequence_length * model.sample.rows());
 }
 

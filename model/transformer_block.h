@@ -18,8 +18,8 @@ class TransformerBlock : public Layer {
     NormKind norm = NormKind::LayerNorm;
     double norm_epsilon = 1e-5;
     bool norm_bias = true;   // LayerNorm only
-    bool post_norm = false;  // what attention and MLP add is normalized, too
-    double dropout = 0;      // of both residuals
+    bool post_norm = false;  // the outputs of attention and MLP are normalized, too
+    double dropout = 0;      // for both residuals
     bool frozen = false;     // only adapters are trained
   };
   TransformerBlock(const std::string& name, const Options& options);
@@ -39,7 +39,7 @@ class TransformerBlock : public Layer {
 
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
 
-  int64_t window_;  // of its attention
+  int64_t window_;  // window of its attention
   Residual attention_, mlp_;
   SubLayers sub_layers_;
   int attention_index_, mlp_index_;

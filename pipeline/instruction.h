@@ -51,7 +51,7 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
-using Program = std::vector<Instruction>;  // what one rank runs, in order
+using Program = std::vector<Instruction>;  // instructions that one rank runs, in order
 using Schedule = std::vector<Program>;     // index: pipeline rank
 
 constexpr bool computes(Op op) { return op <= Op::Recompute; }

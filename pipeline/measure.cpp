@@ -15,7 +15,7 @@ void extend(std::optional<Interval>& interval, const Interval& part) {
   interval = interval ? Interval{std::min(interval->start, part.start), std::max(interval->end, part.end)} : part;
 }
 
-// What was recorded for one instruction.
+// The times that were recorded for one instruction.
 struct Step {
   Interval whole;
   double ready = -std::numeric_limits<double>::infinity();  // end of the last wait; sums over the tensor axis are computation

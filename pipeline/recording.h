@@ -26,7 +26,7 @@ struct Recording {
     bool operator==(const Span&) const = default;
   };
 
-  double begin = 0, program_end = 0, end = 0;  // of the step; program_end: the program and all transfers are done
+  double begin = 0, program_end = 0, end = 0;  // times of the step; program_end: the program and all transfers are done
   std::vector<Span> spans;                     // steps in the order in which they ran
   bool operator==(const Recording&) const = default;
 

@@ -14,7 +14,7 @@ namespace trivet::pipeline {
 struct Caption {
   std::string schedule;  // "zb-h1"
   int ranks = 1, microbatches = 1, chunks = 1;
-  std::string unit = {};  // of time, such as "ms"
+  std::string unit = {};  // unit of time, such as "ms"
   bool is_step = false;   // a step of a run: waits have the colour of their cause, and communication is drawn below each row
 };
 
@@ -22,7 +22,7 @@ struct Caption {
 // bubble: `measured: 28.01 ms, 1 microbatch, 74.7 % without computation`.
 std::string to_string(const Caption& caption, const Timeline& timeline);
 
-// Whether a drawing shows the instruction: it computes and takes time.
+// Checks whether a drawing shows the instruction: it computes and takes time.
 inline bool drawn(const TimedInstruction& timed) { return computes(timed.instruction.op) && timed.end > timed.start; }
 
 // Draws one row per rank, with computation only; stages are named if ranks have several. Throws ConfigError if the text would

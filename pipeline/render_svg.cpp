@@ -32,7 +32,7 @@ Colour colour_of(Op op) {
   }
 }
 
-// What a rank waits for, or what runs next to its program, by the axis that it is for.
+// The cause of a rank's wait, or of what runs next to its program, by the axis that it is for.
 struct Cause {
   const char* colour;
   const char* waits;

@@ -54,7 +54,7 @@ bool is_of_all_replicas(const Schedule& schedule, const Event& event) {
   return event.queue == Queue::Gather || event.queue == Queue::Reduce;
 }
 
-// Makes one copy of the graph per replica. What all replicas do together waits for everything that any of them waits for.
+// Makes one copy of the graph per replica. Joint operations wait for everything that any replica waits for.
 EventGraph replicated(const EventGraph& one, size_t copies, const Schedule& schedule) {
   EventGraph all;
   const auto count = static_cast<int>(one.events.size()), end = count * static_cast<int>(copies);

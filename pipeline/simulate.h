@@ -14,8 +14,8 @@ namespace trivet::pipeline {
 struct SimulateOptions {
   // A transfer takes as long as its SEND costs, a meeting as long as its instruction costs on the first of its ranks.
   std::function<double(int rank, const Instruction&)> cost;
-  // How long the program itself is busy with an instruction whose work runs elsewhere, for example with enqueueing a transfer
-  // or a gather. Empty: no time.
+  // The time that the program itself is busy with an instruction whose work runs elsewhere, for example with enqueueing
+  // a transfer or a gather. Empty: no time.
   std::function<double(int rank, const Instruction&)> issue = {};
   std::vector<double> starts = {};                  // [rank] when its program begins; empty: 0
   BackwardSends sends = BackwardSends::AfterInput;  // if the schedule has no transfers, they are inserted in this way

@@ -23,7 +23,7 @@ struct Transfer {
   size_t send_at = 0, receive_at = 0;  // positions in their programs
 };
 
-using LinkTransfers = std::vector<Transfer>;  // those of one link, in order
+using LinkTransfers = std::vector<Transfer>;  // one link's, in order
 
 bool has_sends(const Schedule& schedule);
 

@@ -18,7 +18,7 @@ struct Unit {
   const char* letter = "";
 };
 
-// What the numbers up to `largest` count, if neighbours at this distance are still told apart by a few digits.
+// Returns the unit for numbers up to `largest` if a few digits still tell apart neighbours at this distance.
 Unit unit_of(double largest, double distance) {
   for (const Unit unit : {Unit{1e12, "T"}, Unit{1e9, "G"}, Unit{1e6, "M"}})
     if (largest >= unit.size && distance >= 1e-3 * unit.size) return unit;

@@ -16,7 +16,7 @@
 namespace trivet::report {
 namespace {
 
-using Curve = std::map<int64_t, double>;  // [step] value; of a step that was repeated the last one
+using Curve = std::map<int64_t, double>;  // [step] value; the last one if a step was repeated
 
 // Curves without steps do not count.
 std::optional<int64_t> last_common_step(const std::vector<Curve>& curves) {

@@ -27,7 +27,7 @@ std::string line_of(const nlohmann::ordered_json& event) {
 
 void EventLog::on_start(const monitor::RunStart& start) {
   if (start.steps_done == 0) {
-    std::error_code none;  // that there is no file is no error
+    std::error_code none;  // a missing file is no error
     std::filesystem::remove(path_, none);
   }
   monitor::cut_incomplete_line(path_);

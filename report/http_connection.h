@@ -54,7 +54,7 @@ class HttpConnection {
   OwnedDescriptor socket_;
   State state_ = State::Asking;
   std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::now() + kPatience;
-  std::string bytes_;  // of the request, later of the answer
+  std::string bytes_;  // the request, later the answer
   size_t sent_ = 0;
 };
 

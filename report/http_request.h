@@ -10,7 +10,7 @@ inline constexpr size_t kMostRequestBytes = 8192;
 
 struct HttpRequest {
   std::string path;   // "/metrics", without what follows a "?"
-  std::string token;  // of "?token=..." or of "Authorization: Bearer ..."; empty: none
+  std::string token;  // from "?token=..." or "Authorization: Bearer ..."; empty: none
 };
 
 struct HttpResponse {
@@ -20,7 +20,7 @@ struct HttpResponse {
   std::string policy;  // for Content-Security-Policy; empty: nothing may be loaded
 };
 
-// Whether `bytes` end a request's head.
+// Checks whether `bytes` end a request's head.
 bool is_complete(std::string_view bytes);
 
 struct ParsedRequest {

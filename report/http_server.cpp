@@ -84,7 +84,7 @@ class HttpServer::Loop {
   int port() const { return port_of(listener_); }
 
   void run() {
-    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kLowestPriority);  // of this thread alone
+    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kLowestPriority);  // for this thread alone
     while (!stopped_) turn();
   }
 

@@ -15,7 +15,7 @@ namespace trivet::report {
 
 class HttpServer {
  public:
-  // Called in the server's thread. What it throws is answered with 500.
+  // Called in the server's thread. Exceptions are answered with 500.
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
 
   // Listens on 127.0.0.1:`port`; 0: any port that is free. Throws ConfigError if that is not possible.

@@ -34,7 +34,7 @@ double sum_of(const Bar& bar) {
 
 double width_of(const std::string& text) { return kCharacter * static_cast<double>(text.size()); }
 
-// As wide as the longest text, but not narrower than `least`.
+// Returns a margin as wide as the longest text, but not narrower than `least`.
 double margin_for(const std::vector<std::string>& texts, double least) {
   for (const std::string& text : texts) least = std::max(least, width_of(text) + 10);
   return least;

@@ -48,9 +48,9 @@ std::string heat_map(const HeatMap& map);
 
 // Draws a table with the first row as its header.
 std::string table(const std::vector<std::vector<std::string>>& rows);
-// The same with all columns but the first aligned to the right.
+// Returns the same with all columns but the first aligned to the right.
 std::string table_of_figures(const std::vector<std::vector<std::string>>& rows);
-// The same with names of runs, which may be long, in the first column.
+// Returns the same with names of runs, which may be long, in the first column.
 std::string table_of_runs(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace trivet::report

@@ -14,7 +14,7 @@ namespace {
 // An empty text would look like a mistake of the page.
 std::string shown_word(const std::string& text) { return text.empty() ? "nothing" : escaped(text); }
 
-// What is wrong is said in words, not only by the colour of the frame.
+// Describes a mistake in words, too, not only by the colour of the frame.
 std::string image_item(const monitor::ShownPrediction& sample) {
   const std::string words = sample.right
                                 ? shown_word(sample.target)

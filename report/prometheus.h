@@ -9,7 +9,7 @@
 
 namespace trivet::report {
 
-// Of the steps since this start of the program, as counters must be: they only grow.
+// Counts of the steps since this start of the program; as counters must, they only grow.
 struct StepCounters {
   static constexpr std::array<double, 12> kBounds{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600};  // seconds
 

@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int64_t kMostFileBytes = int64_t{64} << 20;  // of each file but those with a line per step
+constexpr int64_t kMostFileBytes = int64_t{64} << 20;  // per file, except those with a line per step
 constexpr size_t kMostLineBytes = 1 << 20;
 constexpr size_t kMostNames = 1000;  // categories, channels and facts
 constexpr size_t kMostRanks = 100'000;
@@ -204,7 +204,7 @@ double accuracy_of(const Json& evaluation) {
 
 constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
-// Whether the line says that it counted nothing.
+// Checks whether the line says that it counted nothing.
 bool is_without_targets(const Json& json, const monitor::TargetWords& words) {
   const auto found = json.find(words.many);
   return found != json.end() && found->is_number_integer() && *found == 0;

@@ -18,7 +18,7 @@ std::vector<LineChart> charts_of(std::span<const RunData> runs, const ChartOptio
 // The training loss as the chart of the losses shows it.
 std::vector<std::pair<double, double>> loss_curve(const RunData& run, const ChartOptions& options);
 
-// What the targets of all these runs are.
+// Returns the words for the targets of all these runs.
 monitor::TargetWords targets_of(std::span<const RunData> runs);
 
 // Counts only the steps in `range` that were timed (timed_steps.h); returns 0 if there is none.

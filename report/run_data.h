@@ -30,7 +30,7 @@ struct EvaluationPoint {
   double accuracy = std::numeric_limits<double>::quiet_NaN();  // out of 1; NaN: the model does not choose classes
 };
 
-// What a run said after this step: {"timeline", "41.20 ms measured ..."}, {"checkpoint", "its save began"}.
+// A note that a run printed after this step: {"timeline", "41.20 ms measured ..."}, {"checkpoint", "its save began"}.
 struct Note {
   int64_t step = 0;
   std::string what, text;
@@ -38,18 +38,18 @@ struct Note {
 // A save in the background may still fail; the run then says so on the console.
 inline Note checkpoint_note(int64_t step) { return {step, "checkpoint", "its save began"}; }
 
-// In the recorded step of the timeline.
+// The time of a rank in the recorded step of the timeline.
 struct RankTime {
   int rank = 0;
   double compute_ms = 0, wait_ms = 0;
 };
 
-// From the plan; 0 or empty where it is not known.
+// Figures from the plan; 0 or empty where they are not known.
 struct PlanFigures {
   int64_t ranks = 0;
-  int64_t samples_per_step = 0;           // of all ranks
-  double flops_per_step = 0;              // of all ranks
-  double peak_flops = 0;                  // of one rank's device, in a second
+  int64_t samples_per_step = 0;           // over all ranks
+  double flops_per_step = 0;              // over all ranks
+  double peak_flops = 0;                  // peak of one rank's device, in a second
   std::vector<NamedValue> memory;         // bytes of each category on the rank that needs most
   std::vector<NamedValue> communication;  // bytes that a rank sends in one step, by line of the plan
 };
@@ -65,9 +65,9 @@ struct RunData {
   std::string name;
   RunState state = RunState::Unfinished;
   int64_t total_steps = 0;                                     // 0: not known
-  int64_t starts = 0;                                          // how often it was started; 0: not known
+  int64_t starts = 0;                                          // number of starts; 0: not known
   std::vector<KnownStart> known_starts;                        // the newest of them, oldest first
-  std::vector<std::pair<std::string, std::string>> facts;      // of the last start
+  std::vector<std::pair<std::string, std::string>> facts;      // from the last start
   std::vector<std::pair<std::string, std::string>> end_facts;  // such as measured memory
   monitor::TargetWords targets = monitor::kTokens;
   ThinnedSeries<StepPoint> steps;
@@ -77,7 +77,7 @@ struct RunData {
   int64_t best_validation_step = 0;
   double best_accuracy = std::numeric_limits<double>::quiet_NaN();  // NaN: none is known
   int64_t best_accuracy_step = 0;
-  monitor::ShownPredictions predictions;  // of the last evaluation that had some
+  monitor::ShownPredictions predictions;  // from the last evaluation that had some
   std::vector<Note> notes;
   std::vector<monitor::MemoryPeak> memory;  // known at the end
   PlanFigures plan;

@@ -46,7 +46,7 @@ std::string tile(const std::string& name, const std::string& value, const std::s
                      more.empty() ? "" : "<dd class=\"more\">" + escaped(more) + "</dd>");
 }
 
-// The time that the other steps will take. What else the run will do is not known.
+// The time that the other steps will take. Other work of the run is not known.
 std::string time_left(const RunData& run) {
   if (run.steps.count() < 2 || run.total_steps <= run.steps.last().step) return "";
   const double seconds = static_cast<double>(run.total_steps - run.steps.last().step) * median_step_ms(run) / 1000;
@@ -187,7 +187,7 @@ std::string ranks_section(const RunData& run) {
          drawing(stacked_bars(bars, {.unit_name = "ms"})) + table_of_figures(rows);
 }
 
-// As an image, because that cannot run scripts or change the style of the page, whatever the file contains.
+// Shows the file as an image, which cannot run scripts or change the page's style, whatever the file contains.
 std::string timeline_section(const RunData& run) {
   if (run.timeline_svg.empty()) return "";
   std::string words;
@@ -262,7 +262,7 @@ std::string differences_section(std::span<const RunData> runs) {
   return rows.size() == 1 ? "" : "<h2>Where the configs differ</h2>\n<div class=\"values\">\n" + table(rows) + "</div>\n";
 }
 
-// Without those that have only a name.
+// Returns the rows without columns that have only a name.
 Rows without_empty_columns(Rows rows) {
   for (size_t column = rows[0].size(); column-- > 0;)
     if (std::ranges::all_of(rows.begin() + 1, rows.end(), [&](const auto& row) { return row[column].empty(); }))

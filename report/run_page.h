@@ -21,7 +21,7 @@ std::string to_scaling_page(std::span<const RunData> runs);
 // also in the policy which the server sends.
 std::string to_live_page(const RunData& run, const std::string& nonce);
 std::string live_policy(const std::string& nonce);  // for Content-Security-Policy
-// What such a page shows, without its frame.
+// Returns the content of such a page, without its frame.
 std::string page_content(std::span<const RunData> runs, const ChartOptions& options = {});
 
 }  // namespace trivet::report

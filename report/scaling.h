@@ -22,7 +22,7 @@ struct ScalingRow {
   double samples_per_second = 0, targets_per_second = 0;
   monitor::TargetWords targets = monitor::kTokens;
   double speedup = 0, ideal = 0, efficiency = 0;
-  std::string note;  // which steps count, if the run was started several times; else empty
+  std::string note;  // the steps that count, if the run was started several times; else empty
 };
 
 // Strong: all runs have the same batch. Weak: the batch of each rank is the same.

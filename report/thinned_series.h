@@ -21,14 +21,14 @@ class ThinnedSeries {
     if ((count_ - 1) % stride_ == 0) kept_.push_back(point);
   }
 
-  // In the order in which they were added.
+  // Returns the points in the order in which they were added.
   std::vector<Point> points() const {
     std::vector<Point> points = kept_;
     if (last_ && (count_ - 1) % stride_ != 0) points.push_back(*last_);
     return points;
   }
   bool empty() const { return count_ == 0; }
-  int64_t count() const { return count_; }    // that were added
+  int64_t count() const { return count_; }    // points that were added
   int64_t stride() const { return stride_; }  // one point in so many was kept
   const Point& last() const { return *last_; }
 

@@ -16,7 +16,7 @@ namespace trivet::report {
 
 struct TimedSteps {
   std::vector<StepPoint> steps;
-  std::string note;  // which steps these are, for people; empty for a run that was started once
+  std::string note;  // names these steps for people; empty for a run that was started once
 };
 
 TimedSteps timed_steps(const RunData& run);

@@ -1,5 +1,5 @@
-// For layers whose parameters tensor ranks share (Shoeybi et al. 2019): sums over the ranks and, in layout mode, the fixed
-// chunks of every product along a split dim (tensor_parallel/cuts.h).
+// Helps layers whose parameters tensor ranks share (Shoeybi et al. 2019): sums over the ranks and, in layout mode, the
+// fixed chunks of every product along a split dim (tensor_parallel/cuts.h).
 //
 //   AxisSum sum(context, axis, y, bias);
 //   product into sum.partial() with bias sum.partial_bias();  sum.start();  (other work)  sum.finish();      y is whole

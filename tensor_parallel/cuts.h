@@ -17,12 +17,12 @@ namespace trivet::tensor_parallel {
 
 // All tensor sizes that divide this give the same bits in layout mode.
 inline constexpr int kSumChunks = 8;
-// What a message says of a number of ranks that does not divide it.
+// The text for messages about a number of ranks that does not divide kSumChunks.
 inline constexpr const char* kNoDivisorOfSumChunks =
     "is not 1, 2, 4 or 8, which reproducible \"layout\" requires to add partial sums in a fixed order";
 
 struct SplitCuts {
-  std::vector<int64_t> ends;  // of the chunks in the rank's part of the dim, segment by segment
+  std::vector<int64_t> ends;  // ends of the chunks in the rank's part of the dim, segment by segment
   // For products that have the dim as their rows, as their columns, or as the dim that they sum over.
   kernels::ProductCuts rows, cols, sums;
 };

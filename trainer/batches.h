@@ -22,8 +22,8 @@ class Batches {
 
   const BatchLayout& layout() const { return loader_.layout(); }
   const data::Sampler& sampler() const { return *sampler_; }
-  int64_t samples() const { return samples_->samples(); }  // of the training data
-  // Goes on with these samples, in this order. What earlier steps read must be the same.
+  int64_t samples() const { return samples_->samples(); }  // in the training data
+  // Goes on with these samples, in this order. Earlier steps must have read the same.
   void replace(std::shared_ptr<const data::SampleSource> samples, std::shared_ptr<const data::Sampler> sampler);
   // The number of the last step, also if the config says how many epochs.
   int64_t total_steps() const { return total_steps_; }

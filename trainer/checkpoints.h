@@ -18,8 +18,8 @@ namespace trivet::trainer {
 // Identifies the data of a run: a run that is resumed must have the same.
 std::string data_digest(const data::TrainingData& data);
 
-// How long a start waits for another job to leave its directories: more than the launcher and its agents take to end the ranks
-// of a host that was lost (TRIVET_HOST_TIMEOUT).
+// Returns how long a start waits for another job to leave its directories: more than the launcher and its agents take
+// to end the ranks of a host that was lost (TRIVET_HOST_TIMEOUT).
 std::chrono::seconds lock_patience();
 
 class Checkpoints {
@@ -45,14 +45,14 @@ class Checkpoints {
   std::optional<checkpoint::LoadedStep> open_newest();
   // Waits for the saves in flight; throws what they threw.
   void finish();
-  // Whether the step that was done last was given to the saver, or read from disk when the run resumed. A step of that number
-  // that was already there is not enough: it may be damaged, or of an earlier start.
+  // Checks whether the step that was done last was given to the saver, or read from disk when the run resumed. A step
+  // of that number that was already there is not enough: it may be damaged, or of an earlier start.
   bool is_on_disk() const;
   // After finish(), when the run has ended: removes what is in memory, if the last step is on disk.
   void remove_from_memory();
 
   int64_t last_saved() const { return last_saved_; }  // the last step given to the saver; 0: none
-  MemoryBytes staging_memory() const;                 // of saves in the background
+  MemoryBytes staging_memory() const;                 // for saves in the background
 
  private:
   checkpoint::CheckpointStoreOptions own_store_options() const;

@@ -19,14 +19,14 @@
 namespace trivet {
 namespace {
 
-constexpr int64_t kUsualLength = 1024;  // of a sample, in tokens
+constexpr int64_t kUsualLength = 1024;  // length of a sample, in tokens
 constexpr const char* kSource = "evaluate";
 
 bool gives(const std::vector<std::string>& overrides, const std::string& key) {
   return std::ranges::any_of(overrides, [&](const std::string& one) { return one.starts_with(key + "="); });
 }
 
-// What the config of a run says about how its data are read and how its model computes.
+// Returns what a run's config says about how its data are read and how its model computes.
 nlohmann::ordered_json settings_of(const Config& saved) {
   nlohmann::ordered_json json;
   json["training"]["objective"] = name_of(saved.model.objective);
@@ -43,7 +43,7 @@ nlohmann::ordered_json settings_of(const Config& saved) {
   return json;
 }
 
-// What the command names must be what is evaluated, all of it.
+// Refuses keys for another model or other data than the command names, and for only a part of the data.
 void refuse_other_keys(const Config& config, const std::string& model, const std::string& data) {
   const auto refuse = [&](const char* key, const char* advice) {
     throw ConfigError(fmt::format("--set {}: trivet evaluate {} {} says what is evaluated; {}", key, printable(model),
@@ -78,7 +78,7 @@ Config evaluation_config(const std::string& model, const std::string& data, cons
   json["data"]["validation_fraction"] = 0;
   json["training"]["steps"] = 1;
   json["train_micro_batch_size_per_gpu"] = 1;
-  json["optimizer"]["type"] = "SGD";  // which has no state
+  json["optimizer"]["type"] = "SGD";  // has no state
   const model::Description& description = saved.config().model;
   const bool any_length = description.type == model::Type::Llama && description.sequence_length > kUsualLength;
   if (any_length && !gives(overrides, "model.sequence_length")) json["model"]["sequence_length"] = kUsualLength;

@@ -20,9 +20,9 @@ Config evaluation_config(const std::string& model, const std::string& data, cons
 struct Evaluation {
   double loss = 0;  // mean over the targets; the same bits on all ranks, and with reproducible "layout" on all layouts
   int64_t targets = 0, samples = 0;
-  std::optional<int64_t> correct;  // of the targets, if the model chooses classes
+  std::optional<int64_t> correct;  // correct targets, if the model chooses classes
   std::string model, data;         // in words
-  std::vector<std::string> notes;  // what the user should know about the data
+  std::vector<std::string> notes;  // facts about the data for the user
 };
 
 struct EvaluationOptions {

@@ -19,16 +19,16 @@ class EvaluationHistory {
   EvaluationHistory(const TrainingConfig& training, bool keeps_best)
       : patience_(training.early_stopping_patience), threshold_(training.early_stopping_threshold), keeps_best_(keeps_best) {}
 
-  // Whether evaluations decide anything.
+  // Checks whether evaluations decide anything.
   bool decides() const { return keeps_best_ || patience_ > 0; }
   void add(int64_t step, double loss);
   // An evaluation in which no target was counted has no loss, so it decides nothing.
   void add_nothing(int64_t step) { state_.step = step; }
-  // Whether this step is to be kept as the best so far.
+  // Checks whether this step is to be kept as the best so far.
   bool keeps(int64_t step) const { return keeps_best_ && state_.best_step == step; }
   bool is_out_of_patience() const { return patience_ > 0 && state_.without_improvement >= patience_; }
 
-  // What a checkpoint keeps.
+  // Return and restore the state that a checkpoint keeps.
   const EvaluationState& state() const { return state_; }
   void restore(const EvaluationState& state) { state_ = state; }
 

@@ -32,7 +32,7 @@ namespace {
 
 constexpr int64_t kBytes = 256;
 
-// What names the weights, for messages.
+// Returns the key that names the weights, for messages.
 const char* key_in(const Config& config) { return is_given(config, "model.from") ? "model.from" : "--init-from"; }
 
 [[noreturn]] void refuse_without_tokenizer(const SavedModel& initial, const std::string& path, const Config& config) {
@@ -111,7 +111,7 @@ std::vector<std::string> keys_of(const SavedModel& initial) {
   return keys;
 }
 
-// How many tokens texts have, if that is known without the tokenizer of a model; 0: it is not, or there are no texts here.
+// Returns how many tokens texts have, if it is known without a model's tokenizer; 0: it is not, or none are here.
 int64_t tokens_of(const Config& config) {
   if (config.vocabulary.kind == VocabularyKind::Bytes) return kBytes;
   const data::DataOptions options = trainer::data_options(config);
@@ -123,7 +123,7 @@ int64_t tokens_of(const Config& config) {
   }
 }
 
-// As many characters of another text would be taken for those that the weights know.
+// Refuses weights without their characters: as many of another text would be taken for those that they know.
 void refuse_unknown_characters(const SavedModel& initial, const std::string& path, const Config& config) {
   if (config.vocabulary.kind != VocabularyKind::Characters || !initial.step() || !initial.tokenizer_path().empty() ||
       initial.config().vocabulary.kind != VocabularyKind::Characters || !data::reads_texts(trainer::data_options(config)))

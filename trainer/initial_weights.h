@@ -22,7 +22,7 @@ std::vector<std::string> model_keys_of_run(const std::string& directory, const s
 // weights.
 void settle_with_weights(const std::string& path, Config& config, Weights weights = Weights::Needed);
 
-// What the run begins with: options.init_from, or model.from of the config; empty: random weights.
+// Returns the weights that the run begins with: options.init_from, or model.from of the config; empty: random weights.
 const std::string& initial_weights_of(const Config& config, const TrainOptions& options);
 
 // Throws ConfigError if the weights at `path` are of another model than `ours`, the model of `config`.
@@ -32,11 +32,11 @@ void check_initial_weights(const std::string& path, const Config& config, const 
 // weights are those of another model, CommError if ranks found different ones. Collective.
 std::string load_initial_weights_if_asked(Run& run);
 
-// Of pairs of answers: what the engine's weights, with which the run begins, think of them (pair_references.h). Returns what
-// was computed, in words; empty if there was nothing to compute, or a checkpoint had it. Collective.
+// Computes log-probabilities of pairs of answers with the weights that the run begins with (pair_references.h).
+// Describes what was computed; empty if there was nothing to compute, or a checkpoint had it. Collective.
 std::string compute_references_if_needed(Run& run);
-// Of a run that resumes: takes them from the checkpoint. Throws ConfigError if the run is given other weights to
-// begin with than those that the run began with.
+// Takes them from the checkpoint when a run resumes. Throws ConfigError if the run is given other weights to begin with
+// than those that the run began with.
 void restore_references(Run& run, const checkpoint::LoadedStep& step);
 
 }  // namespace trivet::trainer

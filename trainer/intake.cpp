@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What a rank tells the others: a list of texts, or why it has none.
+// Returns the text that a rank sends to the others: a list of texts, or why it has none.
 template <typename Work>
 std::string told(Work work) {
   try {
@@ -56,7 +56,7 @@ std::vector<std::string> list_new_files(const data::GrowingData& data, const com
                               path, zero, rank, other));
 }
 
-// Those of the files that all ranks can read; a rank of another host may see a file later.
+// Returns those files that all ranks can read; a rank of another host may see a file later.
 std::vector<std::string> complete_files(const data::GrowingData& data, const std::vector<std::string>& names,
                                         const comm::Participants& ranks) {
   const auto look = [&] {

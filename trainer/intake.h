@@ -36,12 +36,12 @@ class Intake {
   // Before the batches of a step are filled (steps count from 0). Collective. Says what was taken up, or "".
   std::string before_step(int64_t step);
 
-  // What a checkpoint keeps.
+  // Returns the state that a checkpoint keeps.
   std::vector<DataFileState> state() const;
   // Collective. Goes on with the files that the checkpoint names. Throws DataError (exit code 18) if one is missing or has
   // changed, and ConfigError if the data of one of the two runs does not grow.
   void restore(const checkpoint::LoadedStep& step);
-  // For a replay: takes up what this later checkpoint says, and nothing else. Null: no checkpoint says anything.
+  // Takes up, for a replay, what this later checkpoint says, and nothing else. Null: no checkpoint says anything.
   void follow(const checkpoint::LoadedStep* step);
 
  private:

@@ -12,8 +12,8 @@ namespace trivet::trainer {
 
 struct ConfigToLoad {
   std::string path;
-  std::vector<std::string> overrides;  // as those of load_config
-  std::string init_from;               // --init-from; empty: what model.from says
+  std::vector<std::string> overrides;  // overrides as for load_config
+  std::string init_from;               // --init-from; empty: the value of model.from
   // The run resumes: if the config does not say which model, or the weights that the run began with are gone, the model is that
   // of the checkpoint.
   bool resumes = false;
@@ -23,7 +23,7 @@ struct ConfigToLoad {
   bool for_plan = false;
   // Also refuses what only training refuses (load_for_run.h).
   bool for_run = false;
-  std::string text = {};  // what to read; empty: what the file `path` holds. Otherwise `path` only names it in messages
+  std::string text = {};  // text to read; empty: that of the file `path`. Otherwise `path` only names it in messages
 };
 
 // Config::model_from of the result names the weights, also those of init_from. Throws ConfigError as load_config does, and if

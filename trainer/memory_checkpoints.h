@@ -21,7 +21,7 @@ class MemoryCheckpoints {
   // that resumes is only warned of that.
   MemoryCheckpoints(Run& run, const std::string& run_id, const checkpoint::Tier& disk, checkpoint::Staging staging);
 
-  // With the stores of steps on disk: the newest step of either.
+  // Opens the newest step, here or in the stores of steps on disk.
   std::optional<checkpoint::LoadedStep> open_newest(const checkpoint::Tier& disk);
   bool is_due() const;
   // A save that fails does not end the run: steps are saved on disk, too.
@@ -31,7 +31,7 @@ class MemoryCheckpoints {
   // Waits for the save in flight.
   void finish() { saver_->wait(); }
   void remove();
-  // For a start that is refused: removes the directory if no step was in it.
+  // Removes the directory, for a start that is refused, if no step was in it.
   void remove_if_empty();
 
   const checkpoint::CheckpointStore& store() const { return *store_; }

@@ -83,7 +83,7 @@ std::optional<data::Images> validation_images(const Config& config, int64_t plac
   return images;
 }
 
-// Which of the test images, data.validation and data.validation_fraction is not used, if there are several.
+// Notes which of the test images, data.validation and data.validation_fraction is not used, if there are several.
 std::vector<std::string> notes_on_validation(const Config& config, const data::OpenedImages& opened) {
   std::error_code absent;
   if (!config.data.validation.empty() && std::filesystem::equivalent(config.data.validation, config.data.train, absent))

@@ -11,14 +11,14 @@ namespace trivet::trainer {
 
 data::DataOptions data_options(const Config& config);
 
-// What config.data names, for models of text and of images. Throw DataError for files that are not what the model reads.
+// Open the data that config.data names, of text and of images. Throw DataError for files that the model cannot read.
 std::unique_ptr<data::TrainingData> open_text_data(const Config& config);
 // `places`: numbers of a target of the model; more than one for texts.
 std::unique_ptr<data::TrainingData> open_image_data(const Config& config, int64_t places = 1);
 
 }  // namespace trivet::trainer
 
-// As programs called it that were written before trainer/ was a folder.
+// Names that programs use that were written before trainer/ was a folder.
 namespace trivet::data {
 using trainer::data_options;
 }

@@ -130,8 +130,8 @@ bool holds_steps(const std::string& folder) {
   return false;
 }
 
-// What another program's file, or link, of this name leads to, such as "global_step200" in DeepSpeed's "latest". Empty if there
-// is none.
+// Returns the place that another program's file, or link, of this name leads to, such as "global_step200" in
+// DeepSpeed's "latest". Empty if there is none.
 std::string named_by_others(const std::string& path) {
   constexpr int64_t kMostBytes = 4096;
   std::error_code none;

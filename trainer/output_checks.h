@@ -16,8 +16,8 @@ void add_inputs_of_run(OutputGuard& guard, const Config& config, const std::stri
 // nobody would look for steps, or checkpoints of another program, the name of whose newest one would be lost.
 void refuse_steps_among_others(const std::string& folder, const std::string& key);
 
-// For the rank that writes them, the first one. Throws ConfigError. `force`: whether files that Trivet did not write may be
-// replaced.
+// Checks outputs on the rank that writes them, the first one. Throws ConfigError. `force`: whether files that Trivet
+// did not write may be replaced.
 void check_outputs(const Config& config, const TrainOptions& options, Force force);
 
 }  // namespace trivet::trainer

@@ -62,7 +62,7 @@ std::string text_of(const ReferenceTable& table) {
   return to_base64({reinterpret_cast<const char*>(table.data()), table.size() * sizeof(double)});
 }
 
-// Whether the text is that of a table of this size.
+// Checks whether the text is that of a table of this size.
 bool read_table(const std::string& text, ReferenceTable& table, size_t size) {
   const auto bytes = from_base64(text);
   if (!bytes || bytes->size() != size * sizeof(double)) return false;

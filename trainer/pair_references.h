@@ -24,17 +24,17 @@ namespace trivet::trainer {
 
 class PairReferences {
  public:
-  explicit PairReferences(const data::TrainingData& data);  // which must outlive it
+  explicit PairReferences(const data::TrainingData& data);  // `data` must outlive it
 
-  // Whether the data are pairs. Otherwise there is nothing to compute, and the sources are those of the data.
+  // Checks whether the data are pairs. Otherwise there is nothing to compute, and the sources are those of the data.
   bool needed() const { return pairs_; }
   // The pairs with their references; they can be read after compute() or restore(). There may be no validation data: null.
   std::shared_ptr<const data::SampleSource> train() const { return pairs_ ? train_ : data_.train(); }
   std::shared_ptr<const data::SampleSource> validation() const { return pairs_ ? validation_ : data_.validation(); }
 
-  // With the engine's weights, which `weights` identifies. Collective.
+  // Computes them with the engine's weights, which `weights` identifies. Collective.
   void compute(Engine& engine, comm::World& world, const std::string& weights);
-  // What they were computed with; empty: nothing was computed yet.
+  // Returns the weights that they were computed with; empty: nothing was computed yet.
   const std::string& weights() const { return weights_; }
 
   const std::string& to_text() const { return text_; }

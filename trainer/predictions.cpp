@@ -48,13 +48,13 @@ std::vector<int32_t> spelled_by(std::span<const int32_t> path) {
   return text;
 }
 
-// Whether the targets are these classes, apart from targets that do not count.
+// Checks whether the targets are these classes, apart from targets that do not count.
 bool are_right(std::span<const int32_t> classes, std::span<const int32_t> targets) {
   return std::equal(classes.begin(), classes.end(), targets.begin(), targets.end(),
                     [](int32_t chosen, int32_t target) { return target < 0 || chosen == target; });
 }
 
-// The same for a text, whose characters are the positive targets.
+// Checks a text, whose characters are the positive targets, in the same way.
 bool is_spelled_right(const std::vector<int32_t>& text, std::span<const int32_t> targets) {
   std::vector<int32_t> characters(targets.begin(), targets.end());
   std::erase_if(characters, [](int32_t target) { return target <= kBlank; });
@@ -82,7 +82,7 @@ int64_t Predictions::wants(const Microbatch& microbatch) const {
   return std::clamp<int64_t>(wanted - microbatch.first_sample, 0, microbatch.targets.shape[0]);
 }
 
-// What follows the last target that counts is padding.
+// Leaves out the targets after the last that counts: they are padding.
 TargetRange Predictions::wants_targets(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t sample,
                                        int64_t targets) const {
   const OnHost all(kernels, microbatch.targets);

@@ -48,10 +48,10 @@ class Predictions final : public LogitsReader {
   std::vector<Prediction> kept_;
 };
 
-// Those to show of what ranks have kept: wrong ones first, each sample once, in the order of their numbers. At most `most`.
+// Chooses which kept ones to show, at most `most`: wrong ones first, each sample once, in order of their numbers.
 std::vector<Prediction> shown_first(std::vector<Prediction> kept, int64_t most = Predictions::kJudged);
 
-// For sending them between ranks. from_text throws std::invalid_argument for another text.
+// Convert for sending between ranks. from_text throws std::invalid_argument for another text.
 std::string to_text(const std::vector<Prediction>& predictions);
 std::vector<Prediction> predictions_from_text(const std::string& text);
 

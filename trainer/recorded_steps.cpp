@@ -51,7 +51,7 @@ bool RecordedSteps::is_in_timeline(int64_t step) const {
   return first_ > 0 && step >= first_ && step < first_ + run_.config.timeline.steps;
 }
 
-// Those that monitor::Console prints.
+// Checks whether monitor::Console prints the step.
 bool RecordedSteps::leaves_line(int64_t step) const {
   const int64_t every = run_.config.steps_per_print;
   return step == begin_ + 1 || (every > 0 && step % every == 0) || step == run_.total_steps();

@@ -44,10 +44,10 @@ class RecordedSteps {
   std::vector<std::vector<pipeline::Recording>> gather(const std::vector<pipeline::Recording>& own);
 
   Run& run_;
-  int64_t first_ = 0;                   // of the timeline; 0: none
+  int64_t first_ = 0;                   // first step of the timeline; 0: none
   int64_t profiled_ = 0;                // the step of flops_profiler; 0: none
   int64_t begin_ = 0;                   // steps done when this run began
-  std::optional<StepNumbers> numbers_;  // of the step that is profiled
+  std::optional<StepNumbers> numbers_;  // for the step that is profiled
   std::vector<pipeline::Recording> for_timeline_;
   timeline::OperationTotals totals_;
 };

@@ -35,7 +35,7 @@ using checkpoint::Piece;
 
 struct Checkpoints {
   std::optional<LoadedStep> start;  // the newest before the step; none: the run is started over
-  std::optional<LoadedStep> end;    // of the step itself
+  std::optional<LoadedStep> end;    // the step itself
   std::optional<LoadedStep> later;  // the first after the step, if the data grows
   // The first that knows what the step read, or else the newest before it; null: there is none.
   const LoadedStep* of_data() const {
@@ -180,7 +180,7 @@ std::string state_difference(const Engine& engine, const LoadedStep& step) {
   return "";
 }
 
-// What differs on this rank; empty: nothing.
+// Describes what differs on this rank; empty: nothing.
 std::string checkpoint_difference(Engine& engine, const LoadedStep& step, int rank) {
   const TensorComparison tensors = compare_with(engine, step);
   if (tensors.different > 0)

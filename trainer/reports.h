@@ -13,9 +13,9 @@ namespace trivet::trainer {
 std::string add_monitors(Run& run);
 struct StartFacts {
   std::string resumed_from;  // the directory of the step that the run continues from; empty: none
-  std::string weights_from;  // what the initial weights were read from; empty: they are random, or the run resumes
-  std::string reference;     // of pairs of answers: what was computed for them; empty: nothing
-  std::string address;       // of the live page; empty: none
+  std::string weights_from;  // source of the initial weights; empty: they are random, or the run resumes
+  std::string reference;     // for pairs of answers: what was computed for them; empty: nothing
+  std::string address;       // address of the live page; empty: none
 };
 void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints);
 void report_end(Run& run, const TrainEnd& end, Checkpoints& checkpoints);

@@ -41,7 +41,7 @@ void refuse_to_mix_runs(const Run& run, Checkpoints& checkpoints) {
     refuse_steps(checkpoints.memory()->store(), "checkpoint.memory.directory", "remove this directory on all hosts");
 }
 
-// Which part of the data is trained on, and as what samples, the config says, too.
+// Refuses changed keys that choose which part of the data is trained on, and as what samples.
 void refuse_other_keys_of_data(const Config& config, const checkpoint::LoadedStep& step) {
   if (step.config().empty()) return;
   for (const ConfigDifference& change : diff(parse_config(step.config(), step.directory()), config)) {

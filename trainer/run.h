@@ -33,16 +33,16 @@ struct Run {
   Run& operator=(const Run&) = delete;
 
   bool is_first_rank() const { return world.rank() == 0; }
-  // Whether --resume continues from the directory that this run saves to.
+  // Checks whether --resume continues from the directory that this run saves to.
   bool resumes_own() const;
   int64_t steps_done() const { return engine.progress().steps; }
   bool reads_images() const { return model::family_of(config.model.type).reads_images; }
-  // Whether the model chooses classes, or tells preferred answers from rejected ones, so that some of its choices are correct.
+  // Checks whether the model chooses classes, or the preferred one of two answers, so that choices can be correct.
   bool counts_correct() const { return reads_images() || references.needed(); }
   monitor::TargetWords target_words() const {
     return reads_images() ? monitor::kImages : references.needed() ? monitor::kPairs : monitor::kTokens;
   }
-  // Of pairs of answers; none without them.
+  // Returns the rewards of pairs of answers; none without pairs.
   std::optional<monitor::Rewards> rewards_of(const StepResult& result) const {
     if (!references.needed()) return {};
     return monitor::Rewards{result.chosen_reward, result.rejected_reward};

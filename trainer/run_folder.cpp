@@ -86,7 +86,7 @@ void replace(const Run& run, const char* name, const std::string& text) {
     config::refuse(run.config, "run.directory", fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
 }
 
-// A launcher has started the job again. What its earlier starts have left in the folder belongs to the same run.
+// A launcher has started the job again. Files that earlier starts left in the folder belong to the same run.
 bool is_restart() {
   const comm::Environment all = comm::current_environment();
   return std::any_of(kRestartCounts.begin(), kRestartCounts.end(), [&](const char* name) {

@@ -33,7 +33,7 @@ class SavedModel {
   // Where its tokenizer is, and that tokenizer; empty and null: it has none.
   std::string tokenizer_path() const;
   std::shared_ptr<data::Tokenizer> tokenizer() const;
-  // What was ignored, and newer steps that are damaged, one sentence each.
+  // Lists what was ignored, and newer steps that are damaged, one sentence each.
   std::vector<std::string> notes() const { return pretrained_ ? pretrained_->notes() : passed_over_; }
 
  private:

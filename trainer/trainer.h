@@ -26,7 +26,7 @@ struct TrainOptions {
   // Kept in run.directory: the command line, and the version of the program.
   std::vector<std::string> command;
   std::string version;
-  std::optional<int> serve_port;  // of the live page (report/live_run.h); 0: any free port; none: there is no page
+  std::optional<int> serve_port;  // port of the live page (report/live_run.h); 0: any free port; none: there is no page
   StopRequest* stop = nullptr;    // checked after each step; null on all ranks or on none
 };
 

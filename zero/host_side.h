@@ -21,8 +21,8 @@ namespace trivet::zero {
 struct HostSideOptions {
   kernels::Kernels& device;          // copies between device and host
   kernels::Kernels& host;            // works on host memory
-  Allocator& allocator;              // of host memory that the device copies from and to at full speed
-  std::unique_ptr<Stream> to, from;  // of the device: for copies to the host and from it
+  Allocator& allocator;              // for host memory that the device copies from and to at full speed
+  std::unique_ptr<Stream> to, from;  // the device's, for copies to the host and from it
   int64_t staging_bytes = 0;         // the peak that the planner found
 };
 
@@ -36,8 +36,8 @@ class HostSide {
   kernels::Kernels& kernels() { return host_; }
   kernels::Kernels& device() { return device_; }
   Allocator& allocator() { return allocator_; }
-  MemoryMeter& meter() { return meter_; }  // of host memory
-  Arena& staging() { return staging_; }    // of host memory
+  MemoryMeter& meter() { return meter_; }  // counts host memory
+  Arena& staging() { return staging_; }    // host memory
   // Copy between views of the same dtype and size. The copy begins after the work that the device's kernels were given before
   // it. It is done when the event has happened: call wait_on_host() before the host uses the result, synchronize() before the
   // device's kernels do.

@@ -20,7 +20,7 @@ struct OwnedRange {
   std::vector<PlacedView> states;
   HostSide* host = nullptr;  // the range is for the kernels of this host; null: for the device's
 
-  // Whether tensors that are written have to be staged.
+  // Checks whether tensors that are written have to be staged.
   bool staged() const {
     return master.staged || copy_out.staged ||
            std::ranges::any_of(states, [](const PlacedView& state) { return state.staged; });

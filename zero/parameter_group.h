@@ -36,13 +36,13 @@ namespace trivet::zero {
 
 struct GroupOptions {
   Lifetimes lifetimes;
-  DType dtype = DType::Float32;           // of weights as layers see them
-  DType gradient_dtype = DType::Float32;  // of accumulated gradients in run mode
+  DType dtype = DType::Float32;           // type of weights as layers see them
+  DType gradient_dtype = DType::Float32;  // type of accumulated gradients in run mode
   bool fixed_point = false;               // layout mode
   int64_t fixed_point_terms = 1;          // contributions that may be added to one element in a step, over all ranks
-  int contributions = 0;                  // of this rank in a step; 0: any number
+  int contributions = 0;                  // this rank's in a step; 0: any number
   int gathers = 0;           // in a step; 0: any number. After a single one, a second copy of the weights would not be read
-  int reductions = 0;        // of this rank in a step; 0: any number, so that each sums over the replicas of a shard, too
+  int reductions = 0;        // this rank's in a step; 0: any number, so each sums over the replicas of a shard, too
   int optimizer_states = 0;  // float32 tensors per parameter in addition to the master weights
 };
 
@@ -139,7 +139,7 @@ class ParameterGroup {
   bool total_is_in_flight() const {
     return options_.lifetimes.shard_gradients && gradient_shard_dtype() != accumulator_dtype();
   }
-  double contribution_limit() const;  // of values that can be put on the fixed-point grid
+  double contribution_limit() const;  // limit to values on the fixed-point grid
   void add_contribution(size_t index, Number scale);
   void digest_contribution(size_t index, Number scale, int microbatch);
   void clear_unwritten(TensorView whole);
@@ -158,7 +158,7 @@ class ParameterGroup {
   PlacedTensor gradients_;                    // whole accumulator, or the shard when gradients are sharded
   ScopedTensor gathered_;                     // whole weights between unshard and reshard
   ScopedTensor in_flight_;                    // whole gradients of this microbatch when gradients are sharded
-  InFlight gather_scratch_, reduce_scratch_;  // of quantized collectives
+  InFlight gather_scratch_, reduce_scratch_;  // for quantized collectives
   ScopedTensor scratch_;                      // float32 gradient of one contribution in layout mode
   Event gathered_event_, reduced_event_;
   bool secondary_valid_ = false;  // secondary_ holds the weights of this step

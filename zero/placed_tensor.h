@@ -42,10 +42,10 @@ struct PlacedTensorOptions {
 class PlacedTensor {
  public:
   PlacedTensor() = default;  // no tensor
-  // What `resources` refers to must outlive it.
+  // The objects that `resources` refers to must outlive it.
   PlacedTensor(const PlacedTensorOptions& options, const Resources& resources);
 
-  // Whether it is kept in the device's memory.
+  // Checks whether it is kept in the device's memory.
   bool on_device() const { return !home_; }
   // Without memory if it is kept elsewhere.
   TensorView view();

@@ -17,9 +17,9 @@ namespace trivet::zero {
 class HostSide;
 class StagingRing;
 
-// How visits stage tensors that are not in memory.
+// The way in which visits stage tensors that are not in memory.
 struct StagingOptions {
-  int64_t most_elements = 1'000'000'000;          // of a piece
+  int64_t most_elements = 1'000'000'000;          // per piece
   bool read_ahead = false, write_behind = false;  // while another piece is used
 };
 

@@ -35,7 +35,7 @@ int64_t sum_block_of(const ParameterSpec& spec) {
   return block;
 }
 
-// What the parameters of one group have in common.
+// Properties that all parameters of one group share.
 struct Kind {
   Sharing sharing;
   bool trainable, persistent, summed_over_tensor, shared;

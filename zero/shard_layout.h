@@ -96,10 +96,10 @@ struct LayoutOptions {
 };
 
 struct ShardLayout {
-  // Whether any group is divided into shards.
+  // Checks whether any group is divided into shards.
   bool is_divided() const;
 
-  int tensor_size = 1;              // of the tensor axis
+  int tensor_size = 1;              // size of the tensor axis
   std::vector<BlockLayout> blocks;  // all blocks of the model
   std::vector<TiedWeight> ties;     // only those that concern this rank
 };

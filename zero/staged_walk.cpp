@@ -15,7 +15,7 @@ bool writes(Access access) { return access == Access::Write || access == Access:
 struct VisitedTensor {
   StagedTensor* staged = nullptr;
   Access access = Access::None;
-  TensorView* view = nullptr;  // of the piece's range
+  TensorView* view = nullptr;  // view of the piece's range
   int64_t first = 0, count = 0, skipped = 0;
   TensorView memory;
 

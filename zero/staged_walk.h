@@ -25,9 +25,9 @@ struct OwnedPiece {
 
 enum class Access : uint8_t { None, Read, Write, ReadWrite };
 
-// What a visit does with each tensor. Tensors with None may have no memory during the visit. With Write the old values are not
-// read, so all of the tensor must be written. Pieces that are written begin at multiples of kPieceAlignment elements, and they
-// end at one or at the end of the range.
+// The access that a visit needs to each tensor. Tensors with None may have no memory during the visit. With Write the
+// old values are not read, so all of the tensor must be written. Pieces that are written begin at multiples of
+// kPieceAlignment elements, and they end at one or at the end of the range.
 struct RangeAccess {
   Access master = Access::None, copy_out = Access::None;
   std::vector<Access> states;  // states without an entry have None

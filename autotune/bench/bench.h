@@ -32,7 +32,7 @@ MeasuredSetup measure_operations(comm::World& world, const BenchOptions& options
 
 struct MeasuredSteps {
   std::string machine;
-  std::vector<double> seconds;  // of each step on the slowest rank; the same on all ranks
+  std::vector<double> seconds;  // each step's, on the slowest rank; the same on all ranks
 };
 
 struct StepKernels {

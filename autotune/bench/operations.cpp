@@ -71,8 +71,8 @@ class Operations {
     }
   }
 
-  // How much longer an operation takes on a stream of its own when all ranks have computed before: a thread must wake up on
-  // each of them.
+  // Measures how much longer an operation takes on a stream of its own when all ranks have computed before: a thread
+  // must wake up on each of them.
   double handover() {
     const std::unique_ptr<comm::ProcessGroup> group = group_of(world_.size());
     const std::unique_ptr<Stream> own = backend_->make_stream(pipeline::Queue::Gather, true);

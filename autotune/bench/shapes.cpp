@@ -45,7 +45,7 @@ class Choices {
   size_t asked_ = 0;
 };
 
-// For a step of one rank: about a fifth of a second on a core, and almost nothing on a GPU.
+// Returns the most FLOPs for a step of one rank: about a fifth of a second on a core, and almost nothing on a GPU.
 double most_flops(DeviceChoice device) { return device == DeviceChoice::Cpu ? 12e9 : 4e12; }
 
 Config config_of(int n, int ranks, DeviceChoice device) {

@@ -15,7 +15,7 @@ namespace {
 
 using report::escaped;
 
-// In addition to the style of all pages.
+// The style of this page, in addition to that of all pages.
 constexpr const char* kStyle = R"(
 .trials td:nth-child(2), .trials th:nth-child(2), .trials td:last-child, .trials th:last-child { text-align: left; }
 .trials td:last-child { white-space: normal; min-width: 18em; } tr.best { font-weight: 600; } tr.not { color: var(--soft); }
@@ -26,7 +26,7 @@ double metric_of(const TuningReport& report, const TrialRecord& record) {
   return metrics_of(*record.trial, record.result.seconds, report.world_size).of(report.config->autotuning.metric);
 }
 
-// In the units of metric_text.
+// Draws a chart in the units of metric_text.
 report::LineChart chart_of(const TuningReport& report) {
   const TuningMetric metric = report.config->autotuning.metric;
   const MetricUnit unit = unit_of(metric);

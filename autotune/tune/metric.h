@@ -29,7 +29,7 @@ double log_cost(TuningMetric metric, const TrialConfig& trial, double seconds);
 struct MetricUnit {
   double size = 1;
   const char* name = "";
-  int digits = 0;  // after the point, of values below 1000
+  int digits = 0;  // after the point, for values below 1000
 };
 MetricUnit unit_of(TuningMetric metric);
 

@@ -38,7 +38,7 @@ std::vector<size_t> evenly_spread(size_t count, size_t most) {
   return chosen;
 }
 
-// What trials that differ only in the microbatch have in common.
+// Returns the overrides shared by trials that differ only in the microbatch.
 std::string layout_of(const TrialConfig& trial) {
   std::string text;
   for (const std::string& override_ : trial.overrides)

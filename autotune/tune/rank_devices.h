@@ -13,18 +13,18 @@ namespace trivet::autotune {
 struct RankDevices {
   std::string hardware;  // for all ranks: "4 x AMD EPYC ..., 2 threads"
   bool gpus = false;
-  // What a trial may take on every rank: the least that is free on any of them, less the reserve (autotune/cluster.h, Note:
-  // memory in reserve). Host memory is divided among the host's CPU ranks.
+  // The memory that a trial may take on every rank: the least that is free on any of them, less the reserve
+  // (autotune/cluster.h, Note: memory in reserve). Host memory is divided among the host's CPU ranks.
   int64_t memory_bytes = 0;
 };
 
-// What one rank finds.
+// The device that one rank finds.
 struct RankDevice {
   std::string host, hardware;
   int64_t free_bytes = 0;
   bool shared = false;  // by the ranks of the host
 };
-// What all ranks have together.
+// Returns the devices common to all ranks.
 RankDevices combine(const std::vector<RankDevice>& ranks);
 
 // All ranks call it together. Throws what the backend of the config's device throws if that device is missing.

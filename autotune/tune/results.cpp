@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int64_t kMaxResultBytes = int64_t{64} << 20;  // of a file that is read back
+constexpr int64_t kMaxResultBytes = int64_t{64} << 20;  // limit for a file that is read back
 constexpr JsonLimits kResultLimits{.levels = 72};       // a config may have 64
 constexpr const char* kWriter = "trivet tune";
 constexpr const char* kReportTitle = "<title>trivet tune</title>";
@@ -67,7 +67,7 @@ void writing(Work&& work) {
 
 bool is_settled(const TrialRecord& record) { return record.result.status == TrialStatus::Ok && record.measured.size() > 1; }
 
-// Of the metric that is tuned for, if a step takes this time.
+// Returns the value of the metric that is tuned for, if a step takes this time.
 double value_at(const TuningReport& report, const TrialRecord& record, double seconds) {
   return metrics_of(*record.trial, seconds, report.world_size).of(report.config->autotuning.metric);
 }
@@ -191,7 +191,7 @@ void ResultFolders::end(const TrialRecord& record, const ConfigDocument& documen
   const TrialResult& result = record.result;
   const std::string folder = results_ + "/" + trial.name;
   writing([&] {
-    if (files_.kind(folder) == EntryKind::Directory) clear_trial(folder);  // of a different setup
+    if (files_.kind(folder) == EntryKind::Directory) clear_trial(folder);  // removes results of a different setup
     create_directories(files_, folder);
   });
   write_atomically(folder + "/ds_config.json", document.json(trial.overrides));

@@ -44,7 +44,7 @@ struct TuningReport {
   std::string hardware;
   int world_size = 1;
   std::string ended;   // why it ended; empty: it continues
-  double seconds = 0;  // that the tuning has taken so far
+  double seconds = 0;  // duration of the tuning so far
   // The fastest trial; only those that were measured more than once count, if there are any. Null: none ran.
   const TrialRecord* best() const;
   // The names of trials that were measured more than once and whose measurements overlap those of the best.
@@ -69,7 +69,7 @@ class ResultFolders {
   // of another program, such as DeepSpeed.
   ResultFolders(FileSystem& files, const AutotuningConfig& tuning, bool overwrite);
 
-  // How the trial ended in an earlier tuning with the same key; none if there is no such result, or if its file is invalid.
+  // Returns how the trial ended in an earlier tuning with the same key; none without such a result or a valid file.
   std::optional<EarlierTrial> find(const TrialConfig& trial, const std::string& key);
   void begin(const TrialConfig& trial, const ConfigDocument& document, int world_size);
   void end(const TrialRecord& record, const ConfigDocument& document, const std::string& key, int world_size);

@@ -23,7 +23,7 @@ namespace {
 // `examine` also measures the disk's speed, which is not needed here; in memory that costs nothing.
 constexpr const char* kQuickDirectory = "/dev/shm";
 
-// What rank 0 tells the others to do next.
+// The next task that rank 0 gives to the others.
 struct Order {
   std::optional<size_t> trial;  // none: the tuning is over
   std::string ended;
@@ -246,7 +246,7 @@ class Director {
   std::vector<double> predicted_;  // [the tuner's point] seconds
   std::unique_ptr<Tuner> tuner_;
   std::vector<Observation> history_;
-  size_t point_ = 0;  // of the running trial
+  size_t point_ = 0;  // point of the running trial
   bool has_searched_ = false;
   std::string ended_;              // why the search ended
   std::vector<size_t> finalists_;  // places in the report's records

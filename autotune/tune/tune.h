@@ -25,11 +25,11 @@ struct TuneOptions {
 
 struct TuneResult {
   std::string best;            // the trial's name
-  double seconds = 0;          // of a step
+  double seconds = 0;          // time of a step
   std::string spread;          // range of its measurements (spread_text)
-  std::string ties;            // which others may be as good (ties_text)
+  std::string ties;            // others that may be as good (ties_text)
   std::string optimal_config;  // its file
-  int64_t trials = 0;          // that were run or reused
+  int64_t trials = 0;          // trials that were run or reused
   std::string ended;           // why the tuning ended
 };
 

@@ -1,8 +1,8 @@
 // The configs that `trivet tune` may choose from. Each is the user's document with some keys replaced.
 //
-// What the document gives is kept: a stage, a mesh or a schedule that it states is not searched. The exceptions are the
-// microbatch and gradient accumulation, which the document must give one way or another, and which have ranges of their own in
-// the section `autotuning`. train_batch_size is kept if it is given, because a layout does not change what is trained.
+// Settings in the document are kept: a stage, a mesh or a schedule that it states is not searched. The exceptions are
+// the microbatch and gradient accumulation, which the document must give one way or another, and whose ranges are in
+// the section `autotuning`. train_batch_size is kept if given, because a layout does not change what is trained.
 //
 //   fast   mesh x ZeRO stage x microbatch
 //   full   the same x schedule and chunks x recomputation x overlap_comm x sequence_parallel, where these have an effect
@@ -36,7 +36,7 @@ struct TrialConfig {
   std::string name;                    // DeepSpeed's abbreviations: "z2_gas1_tmbspg8", then "_tp2", "_pp2_zb-h1", ...
   std::vector<std::string> overrides;  // in addition to the document's
   Config config;
-  // From the plan, 0 before; memory_bytes is that of the rank that needs most.
+  // Values from the plan, 0 before; memory_bytes is that of the rank that needs most.
   int64_t memory_bytes = 0, train_batch_size = 0;
   double model_flops = 0;  // per step, over all ranks
   bool fits = true;

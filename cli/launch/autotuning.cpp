@@ -51,7 +51,7 @@ const TrainFlag& flag_named(const std::string& word) {
       fmt::format("--autotuning: \"{}\" is not a flag of trivet train; see trivet train --help", printable(word)));
 }
 
-// How many words the flag takes that begins at words[at].
+// Returns how many words belong to the flag that begins at words[at].
 size_t words_of(const TrainFlag& flag, const std::vector<std::string>& words, size_t at) {
   const bool in_one_word = words[at].find('=') != std::string::npos;
   const bool value_follows = at + 1 < words.size() && (flag.value == Value::Required || !words[at + 1].starts_with("-"));

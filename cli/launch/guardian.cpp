@@ -205,7 +205,7 @@ std::optional<JobOutcome> wait_for_outcome(const SignalQueue& signals, int guard
   return std::nullopt;
 }
 
-// How it ended. One that has not reported may be stopped, and so not have seen that nobody wants the job any more.
+// Returns how the guardian ended. One that has not reported may be stopped, and so not have seen that the job must end.
 int status_at_end_of(pid_t guardian, bool has_reported) {
   int status = 0;
   if (!has_reported) {

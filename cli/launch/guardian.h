@@ -26,7 +26,7 @@ namespace trivet::cli {
 // The guardian's descriptors.
 struct GuardianEnds {
   int orders;     // the launcher's orders, one `int` each: signals, or one of those below; closed when the launcher ends
-  int reports;    // what ranks report over the link
+  int reports;    // the ranks' reports over the link
   int for_ranks;  // the ranks' side of the link
 };
 
@@ -35,7 +35,7 @@ constexpr int kFailedElsewhere = 0;
 // No order: whoever gives them is still there (SupervisorOptions::launcher_silence).
 constexpr int kStillHere = -1;
 
-// What the launcher's own process does while the guardian runs the job, other than to pass on its signals.
+// The work of the launcher's own process while the guardian runs the job, apart from passing on signals.
 class LauncherSide {
  public:
   virtual ~LauncherSide() = default;
@@ -44,7 +44,7 @@ class LauncherSide {
   // Called once in the launcher: the guardian holds copies of everything by now.
   virtual void guardian_runs() {}
   virtual void add_to(std::vector<pollfd>&) const {}
-  // How long a wait may last; -1: until something happens.
+  // Returns how long a wait may last; -1: until something happens.
   virtual int patience_ms() const { return -1; }
   // Called after every wait.
   virtual void step() {}

@@ -70,7 +70,7 @@ bool is_same_host(const std::string& a, const std::string& b) {
   return ::strcasecmp(plain(a).c_str(), plain(b).c_str()) == 0;
 }
 
-// How filters and the world write it.
+// Writes an address as filters and the world do.
 std::string bracketed(const std::string& name) { return name.find(':') == std::string::npos ? name : "[" + name + "]"; }
 
 // "a, b and 3 others"
@@ -171,7 +171,7 @@ std::string read_hostfile(const std::string& path) {
   throw ConfigError(fmt::format("{}: \"{}\" is not accepted{}; write \"host slots=N\"", where, printable(part), why));
 }
 
-// Which other way to write hosts this may be.
+// Suggests which other way to write hosts was meant.
 std::string advice_on_host(const std::string& name) {
   const size_t bracket = name.find('['), colon = name.find(':');
   if (bracket == 0 || (colon != std::string::npos && name.find(':', colon + 1) != std::string::npos))

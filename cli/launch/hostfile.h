@@ -12,11 +12,11 @@ namespace trivet::cli {
 struct Host {
   std::string name;  // an address of version 6 without brackets
   std::vector<int> slots;
-  std::string user = {};          // empty: what ssh's own configuration says
+  std::string user = {};          // empty: that of ssh's own configuration
   bool slots_are_usual = false;   // nobody has said how many there are
   bool slots_are_chosen = false;  // by --include or --exclude, among others
 
-  // As ssh takes it: "me@host".
+  // Returns the name as ssh takes it: "me@host".
   std::string login() const { return user.empty() ? name : user + "@" + name; }
 };
 

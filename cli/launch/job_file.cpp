@@ -29,14 +29,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kLongestName = 50;                      // Kubernetes adds to it and allows 63
-constexpr std::string_view kEndingOfTuning = "-tuning";  // of the name of a job that tunes
+constexpr std::string_view kEndingOfTuning = "-tuning";  // ends the name of a job that tunes
 // A launcher waits for its ranks, and they for the file system.
 constexpr int kMoreSecondsToEnd = 10;
 constexpr double kMostSecondsToSave = 60000;  // Slurm takes at most 65535
 
-// What all kinds of files are filled from.
+// Facts from which all kinds of files are filled in.
 struct Job {
-  std::string name;  // of the config: lower-case letters, digits and hyphens
+  std::string name;  // from the config: lower-case letters, digits and hyphens
   std::string config;
   size_t hosts = 1, ranks_per_host = 1;
   bool uses_gpus = false;
@@ -183,7 +183,7 @@ std::string comment(const Job& job, const std::string& how_to_start) {
                      count_of(job.ranks_per_host, "rank"), how_to_start);
 }
 
-// As a string of YAML, which takes those of JSON.
+// Returns a string of YAML, which takes those of JSON.
 std::string yaml(const std::string& text) { return nlohmann::json(text).dump(); }
 
 // Names all flags that are missing.
@@ -377,7 +377,7 @@ void check_azure_data(const Job& job, const std::string& key, const std::string&
                     job.config, key, printable(path), is_half ? "half of a pair of files" : "a pattern"));
 }
 
-// What is not there yet is what the config's model would read.
+// Returns the type of a path; if it does not exist yet, the type that the config's model would read.
 std::string azure_type(const Job& job, const std::string& path) {
   const bool is_folder = fs::exists(path) ? fs::is_directory(path) : job.reads_images;
   return is_folder ? "uri_folder" : "uri_file";
@@ -410,7 +410,7 @@ std::string azure_ml(const JobFileRequest& file, const Job& job) {
   return out;
 }
 
-// For starters that bring no secret to other hosts.
+// The text for starters that bring no secret to other hosts.
 constexpr const char* kNeedsSecret =
     ": \"${TRIVET_SECRET_FILE:?must name a file of 32 random bytes, mode 600, the same on all hosts}\"\n";
 

@@ -10,12 +10,12 @@ namespace trivet::cli {
 
 enum class JobFileKind { Slurm, Kubernetes, AzureMl, Torchrun, Mpi };
 
-// What starts the ranks of a job of Azure ML, in its words.
+// The way in which Azure ML starts the ranks of a job, in its words.
 enum class AzureDistribution { Pytorch, Mpi, TensorFlow };
 
 struct JobFileRequest {
   JobFileKind kind = JobFileKind::Slurm;
-  std::string image;    // of the container, for Kubernetes and Azure ML
+  std::string image;    // container image, for Kubernetes and Azure ML
   std::string compute;  // Azure ML's name of the cluster
   AzureDistribution distribution = AzureDistribution::Pytorch;
   std::string volume;          // the claim of the Kubernetes volume with the config and everything that it names

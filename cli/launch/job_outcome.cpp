@@ -116,7 +116,7 @@ namespace {
 
 JobOutcome cause_and_code(const JobRecord& job) {
   const RankEnd* cause = root_cause(job.ends);
-  // What ranks on other hosts do after the loss of a host is a consequence, unless one of them had failed before.
+  // Whatever ranks on other hosts do after a host is lost is a consequence, unless one of them failed earlier.
   if (!job.hosts.empty() && (cause == nullptr || kind_of(*cause) != Kind::ByItself || job.hosts[0].look < cause->look))
     return host_lost(job);
   if (job.signal != 0 && (cause == nullptr || cause->by_us)) return ended_by_signal(job);

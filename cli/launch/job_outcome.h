@@ -20,11 +20,11 @@ struct RankEnd {
   std::string host = {};  // empty: this host
 };
 
-// As one line of text, for another process. rank_end_from_message returns nullopt for any other message.
+// Writes the end as one line of text, for another process. rank_end_from_message returns nullopt for any other message.
 std::string to_message(const RankEnd& end);
 std::optional<RankEnd> rank_end_from_message(const std::string& message);
 
-// As a rank's end: says that something of the job had to be killed because it did not end in time.
+// The message, sent as a rank's end, that something of the job had to be killed because it did not end in time.
 inline constexpr const char* kHadToKillMessage = "had to kill";
 
 struct JobOutcome {
@@ -47,8 +47,8 @@ struct HostLoss {
 struct JobRecord {
   std::vector<RankEnd> ends = {};       // in the order in which they were seen
   std::vector<HostLoss> hosts = {};     // in the order in which they were lost
-  std::vector<comm::Loss> losses = {};  // what ranks reported, in order of arrival
-  int signal = 0;                       // that the launcher received; 0: none
+  std::vector<comm::Loss> losses = {};  // losses that ranks reported, in order of arrival
+  int signal = 0;                       // signal that the launcher received; 0: none
   bool killed_by_second_signal = false;
   bool had_to_kill = false;  // something of the job still ran after patience_s, or at the second signal
   int patience_s = 0;        // time that ranks have after a signal

@@ -9,7 +9,7 @@ namespace trivet::cli {
 
 struct Meeting {
   std::string job_id = {};   // empty: the ranks' environment says it, or rank 0 chooses one
-  std::string address = {};  // of rank 0
+  std::string address = {};  // rank 0's address
   int port = 0;
   Descriptor listener =
       {};                  // rank 0's socket on that port, opened before any rank starts; none where rank 0 is on another host

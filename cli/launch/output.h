@@ -34,9 +34,9 @@ class Output {
   bool is_full() const;
   size_t waiting_bytes() const { return queue_.size() - done_; }
   size_t dropped_bytes() const { return dropped_bytes_; }
-  // Why nothing can be written any more ("Broken pipe"); empty: all is well.
+  // Returns why nothing can be written any more ("Broken pipe"); empty: all is well.
   const std::string& fault() const { return fault_; }
-  // Whether that is because nobody reads any more.
+  // Checks whether that is because nobody reads any more.
   bool reader_has_gone() const { return reader_has_gone_; }
 
   void add_to(std::vector<pollfd>& entries) const;

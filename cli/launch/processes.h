@@ -22,9 +22,9 @@ std::vector<Process> descendants(const std::vector<Process>& others = {});
 bool is_stopped(pid_t pid);
 // False if the process has ended in the meantime, or belongs to somebody else.
 bool send_signal(const Process& process, int signal);
-// Those that have a handler for the signal, or block it so that sigwait or signalfd can take it: it does not simply end them.
-// Looks twice, some milliseconds apart, because a process that is about to start a program has its parent's handlers and may
-// block signals for a moment.
+// Returns processes that have a handler for the signal, or block it so that sigwait or signalfd can take it: it does
+// not simply end them. Looks twice, some milliseconds apart, because a process that is about to start a program has its
+// parent's handlers and may block signals for a moment.
 std::vector<Process> those_that_handle(int signal, const std::vector<Process>& processes);
 
 // Kills every descendant except `others` and everything below them, and waits until they have ended. Returns those that are

@@ -61,7 +61,7 @@ void become_rank(const Start& how, pid_t launcher, const cpu_set_t& cores, int n
   ::execve(how.file.c_str(), arguments, environment);
 }
 
-// What to do with a file of this folder that the system cannot start.
+// Advises what to do with a file of this folder that the system cannot start.
 std::string how_to_start(const std::string& name) {
   const std::string path = name.find('/') == std::string::npos ? "./" + name : name;
   std::error_code absent;

@@ -94,9 +94,9 @@ bool needs_a_gpu_for_each_rank(const LaunchRequest& request, const comm::Environ
   return (shares == inherited.end() || shares->second != "1") && !runs_on_cpu(request.program);
 }
 
-// What CUDA_VISIBLE_DEVICES is to be for the ranks of a host. Slots count the GPUs that the host's own environment shows.
-// Empty: the variable stays as it is, because nobody has chosen among these GPUs and the ranks use the first of them, or
-// because none is shown.
+// Returns the value of CUDA_VISIBLE_DEVICES for the ranks of a host. Slots count the GPUs that the host's own
+// environment shows. Empty: the variable stays as it is, because nobody has chosen among these GPUs and the ranks use
+// the first of them, or because none is shown.
 std::optional<std::string> gpus_of_ranks(const LaunchRequest& request, const Host& host, const comm::Environment& inherited) {
   const bool chosen = host.slots_are_chosen || !are_the_first(host.slots);
   const auto list = inherited.find("CUDA_VISIBLE_DEVICES");
@@ -261,7 +261,7 @@ std::string row_of_host(std::span<const RankLayout> ranks, const comm::Environme
   return row + "\n";
 }
 
-// A row for each host. What all ranks have alike, and what each has for itself, stands once.
+// A row for each host. Facts that all ranks share, and those of each rank, appear once.
 std::string rows_of_hosts(const std::vector<RankLayout>& ranks) {
   const comm::Environment of_all = common_of(ranks);
   std::string out, alike, own;

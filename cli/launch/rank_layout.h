@@ -41,7 +41,7 @@ std::vector<HostRanks> deal_ranks(std::vector<Host> hosts);
 // The ranks of one host, which share `cores`; none: they are not known here. `inherited` is the environment of that host.
 std::vector<RankLayout> lay_out(const LaunchRequest& request, const HostRanks& on, const std::vector<int>& cores,
                                 const comm::Environment& inherited);
-// The same with the cores that this process may use, or those of --bind_core_list.
+// Does the same with the cores that this process may use, or those of --bind_core_list.
 std::vector<RankLayout> lay_out_here(const LaunchRequest& request, const HostRanks& on, const comm::Environment& inherited);
 
 std::string layout_as_json(const std::vector<RankLayout>& ranks);

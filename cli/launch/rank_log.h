@@ -1,5 +1,5 @@
-// The files of --enable_each_rank_log. What ranks print may hold the address of a live page with its token, so nobody but the
-// user may read it, and the folder may be one in which others can create files, such as one in /tmp.
+// The files of --enable_each_rank_log. Ranks' text may hold the address of a live page with its token, so nobody but
+// the user may read it, and the folder may be one in which others can create files, such as one in /tmp.
 //
 // A launcher replaces only logs that a launcher has written. It knows them by the sticky bit of their mode (1600), which Linux
 // gives no meaning for files, and which no copy or editor sets; where a file system does not keep it, earlier logs have to be

@@ -1,5 +1,5 @@
-// Passes on what ranks print. What rank 0 prints is passed on as it comes; what the other ranks print is passed on in complete
-// lines with the rank in front.
+// Passes on what ranks print: text of rank 0 as it comes; text of the other ranks in complete lines with the rank in
+// front.
 //
 //   rank 1 stdout --pipe--+
 //   rank 2 stdout --pipe--+--> Output --> stdout

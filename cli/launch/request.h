@@ -25,7 +25,7 @@ struct LaunchRequest {
   // --host-timeout: a host is lost if its agent says nothing for so long, and an agent gives up its ranks if the launcher says
   // nothing. The same time for both, so that what is lost has ended when its place is taken.
   int host_timeout_s = 6;
-  int ssh_port = 0;                // 0: what ssh's own configuration says
+  int ssh_port = 0;                // 0: that of ssh's own configuration
   std::string launcher_arguments;  // --launcher_args: further words for ssh, pdsh, mpirun or srun
   bool copy_program = false;
   bool starts_one_host = false;   // --no_ssh: starts only the ranks of the host `node_rank`
@@ -34,7 +34,7 @@ struct LaunchRequest {
   // Restarts.
   int max_restarts = 0;
   int min_nodes = -1;     // hosts that a restart needs at least; -1: as many as the first start
-  int restart = 0;        // how often the job has started again
+  int restart = 0;        // the number of restarts so far
   std::string launch_id;  // the same in all starts
   // Lost hosts that the job lacks: when one of them answers again, the ranks save and end, and the job starts again with it.
   std::vector<Host> awaited_hosts = {};

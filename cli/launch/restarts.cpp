@@ -33,7 +33,7 @@ int64_t batch_of(const Config& config, int ranks) {
   }
 }
 
-// Whether mics_shard_size and zero_hpz_partition_size fit this number of ranks.
+// Checks whether mics_shard_size and zero_hpz_partition_size fit this number of ranks.
 bool can_be_sharded(const Config& config, int ranks) {
   try {
     sharding_of(config, Mesh(config.parallel, ranks));
@@ -43,7 +43,7 @@ bool can_be_sharded(const Config& config, int ranks) {
   }
 }
 
-// At most `most` ranks; 0 if none can train the same batch as `before`.
+// Returns a number of ranks, at most `most`; 0 if none can train the same batch as `before`.
 int ranks_with_the_same_batch(const Config& config, int before, int most) {
   const int64_t batch = batch_of(config, before);
   if (batch == 0) return 0;
@@ -70,9 +70,9 @@ bool holds_a_step(const std::string& directory) {
   return false;
 }
 
-// Whether a start continues from the job's own steps. If every host has a directory of its own, or steps in memory, this host's
-// may lack what the others have; a restart then takes --resume in any case, which starts at step 1 if there is no step. A run
-// that began with --resume OTHER cannot be told to look for both.
+// Checks whether a start continues from the job's own steps. If every host has a directory of its own, or steps in
+// memory, this host's may lack what the others have; a restart then takes --resume in any case, which starts at step 1
+// if there is no step. A run that began with --resume OTHER cannot be told to look for both.
 bool resumes_from_own(const TrainCommand& command, const Config& config, const JobStart& start) {
   if (!start.owns_steps || config.checkpoint.directory.empty()) return false;
   const bool from_other = std::any_of(command.others.begin(), command.others.end(),
@@ -104,7 +104,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// As one of --max_restarts; not if the job was only ended to take a host in.
+// Checks whether the start counts for --max_restarts; not if the job was only ended to take a host in.
 bool is_counted(const JobOutcome& outcome) { return outcome.returned_hosts.empty() || !outcome.lost_hosts.empty(); }
 
 int hosts_wanted(const JobStart& job) {
@@ -189,7 +189,7 @@ JobStart first_start(const LaunchRequest& request, const std::vector<Host>& cand
 
 NextStart start_again(const JobStart& before, const JobOutcome& outcome) {
   if (outcome.ended_by_signal) return {.why_not = "the launcher was told to end the job"};
-  // What a host that has just been taken in lacks, the others do not.
+  // A host that has just joined may lack something that the others have.
   const bool because_of_taken_in = !before.taken_in.empty() && (would_fail_again(outcome.exit_code) ||
                                                                 outcome.exit_code == static_cast<int>(ExitCode::Rendezvous));
   // Without the hosts that have no room for their files of a checkpoint, the others can go on.
@@ -219,7 +219,7 @@ NextStart start_again(const JobStart& before, const JobOutcome& outcome) {
   try {
     next.hosts = hosts_that_are_left(next);
     fit_to_config(next);
-  } catch (const ConfigError& error) {  // that of a config that has changed in the meantime, too
+  } catch (const ConfigError& error) {  // also thrown for a config that has changed in the meantime
     return {.why_not = error.what()};
   }
   next.request.master_address = next.hosts[0].host.name == next.first_host ? next.address_of_first : "";

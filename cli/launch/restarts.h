@@ -20,17 +20,17 @@ inline constexpr std::array kWouldFailAgain{
     ExitCode::Numerics, ExitCode::DataChanged,   ExitCode::VersionSkew};
 
 struct JobStart {
-  LaunchRequest request;            // of this start: its number, the hosts that it awaits, and the program, which resumes
-  std::vector<Host> candidates;     // what the job may use, as the hostfile was when it began
-  std::vector<std::string> absent;  // those of them that were lost and have not come back
+  LaunchRequest request;            // for this start: its number, the awaited hosts, and the program, which resumes
+  std::vector<Host> candidates;     // hosts that the job may use, as the hostfile was when it began
+  std::vector<std::string> absent;  // candidates that were lost and have not come back
   std::vector<HostRanks> hosts;
-  int most_ranks = 0;                 // of the first start; the batch was chosen for them
+  int most_ranks = 0;                 // ranks of the first start; the batch was chosen for them
   std::vector<std::string> taken_in;  // by this start: hosts that had come back
   std::vector<std::string> given_up;  // hosts that had come back, but with which no start succeeded
   std::string address_of_first;       // --master_addr, which is that of the first start's first host
   std::string first_host;
   int failures = 0;        // the restarts that --max_restarts counts
-  bool owns_steps = true;  // what is in checkpoint.directory is of this job
+  bool owns_steps = true;  // the steps in checkpoint.directory are this job's
 };
 
 // Either a start, or the reason why there is none.
@@ -48,7 +48,7 @@ JobStart first_start(const LaunchRequest& request, const std::vector<Host>& cand
 
 // The next start after one that did not succeed. There is none if the job was ended by a signal to the launcher, if the failure
 // would only happen again (a wrong config, data that changed), if all --max_restarts are used up, or if fewer than --min_nodes
-// hosts are left. Of `trivet train`, as many ranks start as the config's batch and grid allow, and the batch stays the same.
+// hosts are left. `trivet train` starts as many ranks as the config's batch and grid allow; the batch stays the same.
 NextStart start_again(const JobStart& before, const JobOutcome& outcome);
 
 // The number of failures in a row that came within a minute of their start, after one more start that ran for `ran`. Without
@@ -57,8 +57,8 @@ int quick_failures_after(int before, const JobOutcome& outcome, std::chrono::ste
 // A job that fails soon after each start does not keep its hosts busy with starts: 0, 0, 1, 2, 4, ... seconds, at most 30.
 std::chrono::seconds pause_before_start(int quick_failures);
 
-// What follows `outcome`: "restart 1 of 3, on 2 hosts with 6 ranks"; "it starts again on 3 hosts with 8 ranks" if a host has
-// come back, which --max_restarts does not count.
+// Describes what follows `outcome`: "restart 1 of 3, on 2 hosts with 6 ranks"; "it starts again on 3 hosts with 8
+// ranks" if a host has come back, which --max_restarts does not count.
 std::string describe(const JobStart& start, const JobOutcome& outcome);
 
 }  // namespace trivet::cli

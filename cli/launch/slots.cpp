@@ -74,7 +74,7 @@ int usual_slots(const std::string& include) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   const int gpus = count_gpus("/dev", visible ? std::optional<std::string>(visible) : std::nullopt);
   if (gpus > 0 && !visible) return gpus;
-  // Whether there are GPUs for the slots that are named is said with the value of the variable (rank_layout.cpp).
+  // If there are no GPUs for the named slots, rank_layout.cpp reports it, with the value of the variable.
   return std::max(gpus > 0 ? gpus : memory_nodes(), slots_named_in(include));
 }
 

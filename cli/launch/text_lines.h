@@ -17,7 +17,7 @@ struct TextLine {
 // ConfigError for text in UTF-16 or with a NUL character.
 std::vector<TextLine> lines_of(std::string_view text, const std::string& path);
 
-// Without the blanks at its ends.
+// Returns the text without the blanks at its ends.
 std::string_view trimmed(std::string_view text);
 
 // The parts between the separators, empty ones as well: "a,,b," has four.

@@ -10,7 +10,7 @@ namespace trivet::cli {
 struct TrainCommand {
   std::string program;  // trivet, perhaps with its path
   std::string config;
-  std::vector<std::string> overrides;  // of --set
+  std::vector<std::string> overrides;  // values of --set
   std::vector<std::string> others;     // all other words after the config
 };
 
@@ -20,7 +20,7 @@ std::optional<TrainCommand> train_command(const std::vector<std::string>& progra
 // Throws ConfigError if the program is `trivet train` or `trivet tune` and its config is not there or has mistakes.
 void check_config_of(const std::vector<std::string>& program);
 
-// Whether the program is known to use no GPU: `trivet train` or `trivet tune` with a config whose device is the CPU.
+// Checks whether the program surely uses no GPU: `trivet train` or `trivet tune` with a config whose device is the CPU.
 bool runs_on_cpu(const std::vector<std::string>& program);
 
 }  // namespace trivet::cli

@@ -12,7 +12,7 @@ class App;
 namespace trivet::cli {
 
 struct Argument {
-  std::vector<std::string> names;    // of an option: -q, --quiet; of a positional argument: one name without dashes
+  std::vector<std::string> names;    // for an option: -q, --quiet; for a positional argument: one name without dashes
   std::string value;                 // the type of its value (INT, TEXT); empty for a flag
   std::vector<std::string> choices;  // the accepted values, if these are few
   std::string description;
@@ -33,7 +33,7 @@ Command describe_command(const CLI::App& command);
 // The command and all below it, each before its own subcommands. The pointers are valid as long as `command`.
 std::vector<const Command*> all_commands(const Command& command);
 
-// Whether a positional argument may be a file: it accepts more than a few values.
+// Checks whether a positional argument may be a file: it accepts more than a few values.
 bool takes_files(const Command& command);
 
 // The last word of the name.

@@ -31,7 +31,7 @@ std::vector<std::string> names_of_options(const Command& command) {
   return names;
 }
 
-// What may stand where no option does.
+// Returns words that may stand where no option does.
 std::vector<std::string> names_of_commands_or_choices(const Command& command) {
   std::vector<std::string> names;
   for (const Command& below : command.commands) names.push_back(last_word(below));

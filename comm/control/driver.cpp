@@ -16,8 +16,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kLookUpAgain{1000};
-constexpr size_t kMostUnsent = size_t{64} << 20;  // of a connection; the table and the whole store are less
-constexpr milliseconds kLastWords{1000};          // how long a connection that ends may take to send what is unsent
+constexpr size_t kMostUnsent = size_t{64} << 20;  // per connection; the table and the whole store are less
+constexpr milliseconds kLastWords{1000};          // longest time that a connection that ends may take to send the rest
 
 // A name of this host alone (socket.h).
 bool is_of_this_host(const std::string& address) { return address.starts_with("@"); }
@@ -229,7 +229,7 @@ void Driver::read_messages(LinkId id, TimePoint now) {
 void Driver::act() {
   const TimePoint now = steady_clock::now();
   bool acts = true;
-  while (acts) {  // what is done may lead to further actions
+  while (acts) {  // an action may lead to further ones
     Actions actions = node_.take_actions();
     acts = !actions.sends.empty() || !actions.ends.empty() || !actions.calls.empty();
     for (const auto& action : actions.sends) send(action, now);

@@ -94,7 +94,7 @@ class Driver {
   };
   std::map<std::string, LookUp> known_addresses_;
 
-  // Of the last attempt to join.
+  // State of the last attempt to join.
   std::string joining_at_;
   std::string joining_error_;
   int sent_away_ = 0;

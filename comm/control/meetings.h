@@ -17,7 +17,7 @@ class Meetings {
   // False if one of the ranks has come before: ranks come to a meeting once.
   bool arrive(const std::string& meeting, const std::vector<int>& ranks);
   bool complete(const std::string& meeting) const;
-  // What the parent has not been told: of all meetings, or only of those to which everybody below this node has come.
+  // Takes the arrivals not yet told to the parent: of all meetings, or only of those complete below this node.
   std::vector<Arrive> take_untold(bool only_complete);
   // The ranks of the world that have not come, as far as this node knows.
   std::vector<int> missing(const std::string& meeting, int world_size) const;

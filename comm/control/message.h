@@ -31,7 +31,7 @@ struct Table {
   Tree tree;
 };
 
-constexpr size_t kMostSeats = 512;  // of a Join
+constexpr size_t kMostSeats = 512;  // seats in a Join
 struct Join {                       // up: these ranks ask to be let in; one message for a host, or more if some ranks come late
   std::vector<Seat> seats;
 };

@@ -56,7 +56,7 @@ inline constexpr const char* kLastMeeting = "close";
 
 using LinkId = int;  // a connection, as the driver numbers it
 
-// Why a node connects to another one. It makes at most one call for each purpose at a time.
+// The reason why a node connects to another one. It makes at most one call for each purpose at a time.
 enum class Purpose { Join, Parent, Appeal };
 
 struct Actions {
@@ -76,13 +76,13 @@ struct Actions {
 };
 
 struct NodeOptions {
-  // With the node's own address if others may connect to it; its `node` is then its own rank, otherwise -1.
+  // This node, with its own address if others may connect to it; `node` is then its own rank, otherwise -1.
   Seat self;
   // Where to join: at the node of its host, or at the root; the root has none. A rank that finds no node joins at the root.
   std::string entrance;
   std::string root;                               // where to appeal
   int ranks_here = 0;                             // on its host, with itself, if known: then their Join waits for all of them
-  std::chrono::milliseconds node_deadline{5000};  // how long a rank looks for the node of its host
+  std::chrono::milliseconds node_deadline{5000};  // longest search of a rank for the node of its host
   int fan_out = Tree::kFanOut;
   std::chrono::milliseconds beat{100}, silence{5000}, join_deadline{30000};
 };
@@ -207,7 +207,7 @@ class Node {
 
   // While joining.
   std::optional<Gathering> gathering_;  // at the root
-  std::vector<Seat> seats_;             // elsewhere: of this host, own first
+  std::vector<Seat> seats_;             // elsewhere: this host's, own first
   size_t seats_sent_ = 0;
   TimePoint started_, send_join_at_, call_again_at_[2];
   std::string joining_at_, parent_address_;

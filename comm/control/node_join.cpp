@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kGather{100};  // how long a node waits for more ranks of its host before it sends a Join
+constexpr milliseconds kGather{100};  // time that a node waits for more ranks of its host before it sends a Join
 constexpr milliseconds kPause{100};   // between two attempts to connect
 // The other ranks wait this much longer than the root, so that the root is the one to report which ranks are missing; and those
 // below a node wait this much longer than the node, which may know why.
@@ -189,7 +189,7 @@ void Node::on(LinkId id, Link& link, const Attach& attach, TimePoint now) {
   if (running()) bring_up_to_date(id);
 }
 
-// At the root: everybody has joined.
+// Announces, at the root, that everybody has joined.
 void Node::announce(TimePoint now) {
   auto table = gathering_->table(options_.fan_out);
   for (auto& [id, link] : links_) {
@@ -252,7 +252,7 @@ void Node::run(std::shared_ptr<const Table> table, TimePoint now) {
   actions_.events.emplace_back(Announce{table_});
 }
 
-// Whether the table has it, and below this node. Another process may have come as the same rank.
+// Checks whether the table has it, and below this node. Another process may have come as the same rank.
 bool Node::is_child(const Link& link) const {
   if (link.rank < 0 || link.rank >= table_->tree.size() || table_->tree.parent(link.rank) != rank()) return false;
   return link.attached || link.pid == table_->seats[link.rank].member.pid;
@@ -297,7 +297,7 @@ void Node::ended_while_joining(const Link& link, const std::string& why) {
   }
 }
 
-// What a peer above this one has sent cannot be sent again, so there is no other attempt.
+// Data that a peer above this one has sent cannot be sent again, so there is no other attempt.
 void Node::reject_while_joining(const Link& link, const CommError& why) {
   if (link.role == Role::Below) return ended_while_joining(link, why.what());
   const std::string who = link.role == Role::Entrance ? name_of_entrance() : fmt::format("rank {}", link.rank);

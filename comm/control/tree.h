@@ -22,8 +22,8 @@ class Tree {
   // node_of[r] is the node of rank r's host; node_of[0] is 0, and the node of a node is itself.
   explicit Tree(const std::vector<int>& node_of, int fan_out = kFanOut);
   int size() const { return static_cast<int>(ranks_.size()); }
-  int parent(int rank) const { return ranks_[rank].parent; }  // of the root: -1
-  int depth(int rank) const { return ranks_[rank].depth; }    // of the root: 0
+  int parent(int rank) const { return ranks_[rank].parent; }  // the root's is -1
+  int depth(int rank) const { return ranks_[rank].depth; }    // the root's is 0
   // The number of ranks in the part of the tree that begins at this rank, with itself.
   int below(int rank) const { return ranks_[rank].below; }
   int fan_out() const { return fan_out_; }

@@ -17,7 +17,7 @@
 
 namespace trivet::comm {
 
-// What an error of gloo says, without the place in gloo's source.
+// Returns the text of an error of gloo, without the place in gloo's source.
 std::string said_by_gloo(const std::exception& error);
 
 class GlooBuffer {

@@ -27,7 +27,7 @@ class GlooMesh {
 
   // Throws CommError (Rendezvous).
   GlooMesh(const NetworkInterface& interface, int rank, int size);
-  ~GlooMesh();  // what gloo has written still arrives
+  ~GlooMesh();  // data that gloo has written still arrives
   GlooMesh(const GlooMesh&) = delete;
   GlooMesh& operator=(const GlooMesh&) = delete;
 

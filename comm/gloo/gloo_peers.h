@@ -25,16 +25,16 @@
 
 namespace trivet::comm {
 
-inline constexpr size_t kShortBytes = 8 << 10;  // of a message that its announcement contains
+inline constexpr size_t kShortBytes = 8 << 10;  // size up to which an announcement contains its message
 inline constexpr uint64_t kAnnouncements = GlooMesh::kFirstFreeSlot, kFirstData = kAnnouncements + 1;  // gloo's numbers
 
-// What an announcement has in the place of the slot if no data follows under one.
+// Values of an announcement's slot if no data follows under a slot of its own.
 inline constexpr uint64_t kBytesFollow = 0, kLeaving = 1, kHasRead = 2;
 
 struct GlooAnnouncement {
   uint64_t tag = 0;
   uint64_t bytes = 0;
-  uint64_t slot = 0;  // of the data, or kBytesFollow, kLeaving, kHasRead
+  uint64_t slot = 0;  // slot of the data, or kBytesFollow, kLeaving, kHasRead
 };
 
 // An announcement in memory of its own, on its way.
@@ -54,7 +54,7 @@ struct GlooOperation {
   int peer = 0;
   bool is_receive = false;
   uint64_t tag = 0;
-  std::span<std::byte> bytes;          // of a receive
+  std::span<std::byte> bytes;          // memory of a receive
   std::unique_ptr<GlooBuffer> buffer;  // once gloo knows the bytes
   MessageState state = MessageState::Pending;
   bool wrong_size = false;
@@ -100,7 +100,7 @@ class GlooTransport final : public Transport {
   void announce(GlooPeer& peer, const GlooAnnouncement& announcement, std::span<const std::byte> bytes);
   void try_to_announce(GlooPeer& peer, const GlooAnnouncement& announcement);
   void listen(GlooPeer& peer);
-  // Whether there may be more.
+  // Checks whether there may be more.
   bool take_announcement(GlooPeer& peer, GlooCarrier& carrier);
   void take_message(GlooPeer& peer, const GlooAnnouncement& announcement, std::span<const std::byte> bytes);
   void deliver(GlooOperation& operation, const GlooAnnouncement& announcement, std::span<const std::byte> bytes);
@@ -111,7 +111,7 @@ class GlooTransport final : public Transport {
   void lose(GlooPeer& peer, const std::string& why);
 
   std::vector<std::unique_ptr<GlooPeer>> peers_;
-  mutable std::mutex mutex_;  // of everything but waits in gloo's buffers
+  mutable std::mutex mutex_;  // guards everything but waits in gloo's buffers
   std::condition_variable changed_;
   bool gave_up_ = false;  // although no peer was gone
   bool leaving_ = false;

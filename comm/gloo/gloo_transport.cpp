@@ -12,7 +12,7 @@
 namespace trivet::comm {
 namespace {
 
-constexpr std::chrono::milliseconds kFarewell{300};  // how long a rank that leaves waits for others to read what it sent
+constexpr std::chrono::milliseconds kFarewell{300};  // time that a leaving rank gives others to read what it sent
 constexpr int kExpected = 4;  // announcements of a rank that can arrive before the first of them was read
 
 class GlooBeforeConnecting final : public UnconnectedTransport {

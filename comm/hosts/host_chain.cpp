@@ -99,7 +99,7 @@ HostsCollectives::Stages HostsCollectives::chain_reduce_scatter(const Call& call
   const int64_t sum_bytes = size_of(sum_type(header.dtype)), stride = cut.chunk * cut.element_bytes;
   const bool first = map.host == 0, last = map.host + 1 == map.hosts();
   const int before = drives() && !first ? partner(map.host - 1) : -1, after = drives() && !last ? partner(map.host + 1) : -1;
-  std::vector<int> shards;  // that this rank sums
+  std::vector<int> shards;  // shards that this rank sums
   for (int rank = line(); drives() && rank < size; rank += drivers) shards.push_back(rank);
   const auto shard_count = static_cast<int64_t>(shards.size());
   const int giver = map.ranks.back()[self % drivers];  // has this rank's shard in the end

@@ -39,7 +39,7 @@ class HostsCollectives::ExchangedAllReduce {
   ElementRange part(int64_t chunk, int line) const {
     return part_of(cut_.count(chunk), cut_.element_bytes, line, map_.fewest());
   }
-  // Those of this rank's part that a host finishes.
+  // Returns the elements of this rank's part that a host finishes.
   ElementRange share(int64_t chunk, int host) const;
   std::span<std::byte> in_tensor(int64_t chunk, const ElementRange& range) const {
     return bytes(data_ + cut_.offset(chunk) + range.first * cut_.element_bytes, range.count * cut_.element_bytes);
@@ -54,8 +54,8 @@ class HostsCollectives::ExchangedAllReduce {
   const int64_t sum_bytes_;
   const int64_t ahead_, posted_;             // steps from a send to its wait; chunks whose receives are posted
   std::vector<std::pair<int, int>> others_;  // hosts, and the ranks there that communicate with this one
-  std::shared_ptr<HostTerms> terms_;         // of this host's share, from all hosts
-  std::shared_ptr<HostTerms> leaving_;       // this host's, of the others' shares
+  std::shared_ptr<HostTerms> terms_;         // terms for this host's share, from all hosts
+  std::shared_ptr<HostTerms> leaving_;       // this host's terms for the others' shares
 };
 
 HostsCollectives::ExchangedAllReduce::ExchangedAllReduce(const HostsCollectives& ranks, const Call& call,
@@ -98,7 +98,7 @@ ElementRange HostsCollectives::ExchangedAllReduce::share(int64_t chunk, int host
   return {all.first + range.first, range.count};
 }
 
-// What the others send in the step in which they combine this chunk, in that order: terms, and the result of an earlier one.
+// Posts the receives of the step in which this chunk is combined: terms, then the result of an earlier chunk.
 void HostsCollectives::ExchangedAllReduce::post(int64_t chunk) {
   for (const auto& [host, rank] : others_) {
     if (cut_.has(chunk)) messages_.post(rank, bytes(terms_->at(chunk, host), share(chunk, map_.host).count * sum_bytes_));
@@ -157,7 +157,7 @@ HostsCollectives::Stages HostsCollectives::exchange_all_reduce(const Call& call,
   return messages.keep(std::make_shared<ExchangedAllReduce>(*this, call, messages))->stages();
 }
 
-// A slot has one piece for every rank of the group. What a host has combined goes to the owner of the shard.
+// A slot has one piece for every rank of the group. The owner of a shard gets what a host has combined.
 HostsCollectives::Stages HostsCollectives::exchange_reduce_scatter(const Call& call, HostMessages& messages) {
   const HostMap& map = side_.map;
   const OperationHeader header = call.header;
@@ -165,7 +165,7 @@ HostsCollectives::Stages HostsCollectives::exchange_reduce_scatter(const Call& c
   const int64_t sum_bytes = size_of(sum_type(header.dtype));
   const Cut cut = cut_for(header, side_.board.slot_bytes() / size * size_of(header.dtype) / sum_bytes);
   const int64_t stride = cut.chunk * cut.element_bytes, sum_stride = cut.chunk * sum_bytes;
-  std::vector<int> shards;  // that this rank combines
+  std::vector<int> shards;  // shards that this rank combines
   for (int rank = line(); drives() && rank < size; rank += drivers) shards.push_back(rank);
   std::vector<std::pair<int, int>> givers;  // other hosts, and the ranks there that combine this rank's shard
   for (int host = 0; host < map.hosts(); ++host)
@@ -175,7 +175,7 @@ HostsCollectives::Stages HostsCollectives::exchange_reduce_scatter(const Call& c
     return messages.keep(
         std::make_shared<HostTerms>(std::min(chunks, cut.chunks()), static_cast<int>(of_each), cut.count(0) * sum_bytes));
   };
-  const auto terms = kept(ahead + posted + 1, map.ranks.size());  // of this rank's shard
+  const auto terms = kept(ahead + posted + 1, map.ranks.size());  // terms for this rank's shard
   const auto leaving = kept(ahead + 1, shards.size());
 
   const auto post = [=, &messages](int64_t chunk) {

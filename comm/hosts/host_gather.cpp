@@ -17,7 +17,7 @@ std::vector<int> carried_by(const HostMap& map, int host, int line) {
   return carried;
 }
 
-// Of all ranks: how many shards a slot needs room for.
+// Returns how many shards a slot needs room for, over all ranks.
 size_t most_carried(const HostMap& map) {
   size_t most = 0;
   for (int host = 0; host < map.hosts(); ++host) most = std::max(most, carried_by(map, host, 0).size());

@@ -32,7 +32,7 @@ class HostMessages {
   void await_sends_before(int64_t steps);
 
  private:
-  struct Sends {  // of one step
+  struct Sends {  // the sends of one step
     std::vector<std::unique_ptr<PendingMessage>> owned;
     std::vector<PeerMessage> pending;
   };
@@ -40,7 +40,7 @@ class HostMessages {
   const GroupLink& link_;
   const OperationHeader& during_;
   std::vector<std::shared_ptr<void>> kept_;                              // destroyed last
-  std::map<int, std::deque<std::unique_ptr<PendingMessage>>> receives_;  // by sender; null: of no bytes
+  std::map<int, std::deque<std::unique_ptr<PendingMessage>>> receives_;  // by sender; null: without bytes
   std::deque<Sends> sends_{1};                                           // the newest last
 };
 

@@ -37,12 +37,12 @@ void HostsCollectives::run(const Call& call) {
   under_way_ = false;  // stays true after a failure: the group cannot be used any more
 }
 
-// Whether hosts add one after another, so that the sum is in rank order.
+// Checks whether hosts add one after another, so that the sum is in rank order.
 bool HostsCollectives::is_chain(const OperationHeader& header) const {
   return header.reduce == ReduceOp::Sum && is_float(header.dtype) && side_.sums == HostSums::Chain;
 }
 
-// Whether ranks exchange data directly, each with every other.
+// Checks whether ranks exchange data directly, each with every other.
 bool HostsCollectives::is_direct(const OperationHeader& header) const {
   if (header.operation == Operation::AllToAll || header.operation == Operation::AllToAllV) return true;
   const bool sums = header.operation == Operation::AllReduce || header.operation == Operation::ReduceScatter;

@@ -1,7 +1,7 @@
 // Blocking collective operations of one rank of a group whose ranks are on several hosts, several of them on each.
 //
 // Ranks on one host share a board, as in [Note: direct and staged] of collectives.h; tensors pass through its slots in chunks.
-// What crosses between hosts is sent by lines: rank p of a host communicates with rank p of the others, and handles its part of
+// Data crosses between hosts by lines: rank p of a host communicates with rank p of the others, and handles its part of
 // every chunk. `fewest` ranks of each host do this, as many as the host with the fewest has. So all connections between two
 // hosts carry the same amount, and each byte crosses once. [Note: sums over hosts]
 //
@@ -36,11 +36,11 @@
 
 namespace trivet::comm {
 
-// What the ranks of a host work with. All of it outlives the operations.
+// The objects that the ranks of a host work with. All of them outlive the operations.
 struct HostSide {
   const GroupLink& link;  // to all ranks of the group
   const HostMap& map;
-  const Board& board;         // of the ranks here, by line
+  const Board& board;         // board of the ranks here, by line
   const CounterWait& enters;  // waits for ranks here that have not entered an operation
   const CounterWait& steps;   // waits for ranks here that may themselves wait for another host
   HostSums sums = HostSums::Chain;
@@ -53,14 +53,14 @@ class HostsCollectives {
   void run(const Call& call);
   // The operation in which `rank` waits for this rank, while this rank is in no collective operation; known for ranks here.
   std::optional<OperationHeader> ahead(int rank) const;
-  // How many operations this rank has entered. On any thread.
+  // Returns how many operations this rank has entered. On any thread.
   uint32_t entered() const { return entered_; }
   bool under_way() const { return under_way_; }
   // The operation that is under way. On a thread that waits in it.
   const OperationHeader& current() const { return current_; }
 
  private:
-  // What is done with a chunk, `lag` steps after the first stage.
+  // The work on a chunk `lag` steps after the first stage.
   struct Stage {
     int64_t lag = 0;
     std::function<void(int64_t chunk)> work;
@@ -96,7 +96,7 @@ class HostsCollectives {
   std::atomic<uint32_t> entered_{0};
   OperationHeader current_;
   Lane lane_;
-  GroupMeeting meeting_;       // of the first ranks of the hosts
+  GroupMeeting meeting_;       // for the first ranks of the hosts
   TransportCollectives flat_;  // for operations that gain nothing from sharing memory
   std::atomic<bool> under_way_{false};
 };

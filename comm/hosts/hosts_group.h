@@ -11,10 +11,10 @@
 
 namespace trivet::comm {
 
-// What all groups of a rank share.
+// The objects that all groups of a rank share.
 struct RankSurroundings {
   std::shared_ptr<RankTransport> transport;
-  std::shared_ptr<SharedMemory> memory;  // of the ranks on this host
+  std::shared_ptr<SharedMemory> memory;  // shared by the ranks on this host
   std::vector<int> hosts;                // by world rank: equal numbers mean the same host
   HostSums sums = HostSums::Chain;
   std::string network = {};  // World::network()

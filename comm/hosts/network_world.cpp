@@ -18,12 +18,12 @@
 namespace trivet::comm {
 namespace {
 
-// What a rank tells the others before they communicate.
+// The facts that a rank tells the others before they communicate.
 struct Contact {
   std::string library;    // "UCX 1.13.1"
   std::string interface;  // "eth0, 10.0.0.7"
   std::string address;    // the transport's
-  std::string sums;       // of floats over hosts: "chain"
+  std::string sums;       // sums of floats over hosts: "chain"
 };
 
 std::vector<Contact> exchange(const WorldRequest& request, const Contact& mine) {
@@ -108,7 +108,7 @@ std::shared_ptr<std::byte> share_board(const WorldRequest& request, SharedMemory
   return board.memory;
 }
 
-// For the user: whether the fastest way was chosen.
+// Describes, for the user, whether the fastest way was chosen.
 std::string describe_network(const std::vector<int>& hosts, const Contact& here) {
   const size_t count = std::set<int>(hosts.begin(), hosts.end()).size();
   std::string text = fmt::format("{} host{}, {} over {}", count, count == 1 ? "" : "s", here.library, here.interface);

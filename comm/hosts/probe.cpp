@@ -77,7 +77,7 @@ class Probe {
 
 std::vector<int> probe_partners(int rank, const std::vector<int>& hosts) {
   std::map<int, int> ranks_of;  // by host
-  std::vector<int> places;      // of each rank on its host
+  std::vector<int> places;      // each rank's place on its host
   for (int host : hosts) places.push_back(ranks_of[host]++);
   const int here = ranks_of[hosts[rank]];
   std::vector<int> partners;

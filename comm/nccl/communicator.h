@@ -22,8 +22,8 @@ namespace trivet::comm {
 
 class NcclWatch;
 
-// How long to wait for all ranks: when the communicator is created, and in each operation (the first use of a connection waits
-// for the peer).
+// The longest waits for all ranks: when the communicator is created, and in each operation (the first use of a
+// connection waits for the peer).
 struct CommunicatorDeadlines {
   std::chrono::milliseconds join, operation;
 };

@@ -20,7 +20,7 @@ namespace trivet::comm {
 struct NcclOptions {
   std::chrono::milliseconds join_deadline{120000};       // for all ranks to create a communicator
   std::chrono::milliseconds operation_deadline{600000};  // for an operation on the device
-  std::chrono::milliseconds heartbeat{100};              // how often the ranks' watches meet
+  std::chrono::milliseconds heartbeat{100};              // interval at which the ranks' watches meet
   int64_t staging_bytes = int64_t{32} << 20;             // per group that sums floats; see nccl_staging_bytes
   int64_t one_exchange_bytes = 32 << 10;                 // an all_reduce up to this size is summed by every rank
   // Compares headers over the host before each collective operation, so that ranks that disagree get an error, as in other

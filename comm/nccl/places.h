@@ -25,9 +25,9 @@ std::vector<GpuPlace> gather_places(ProcessGroup& host, const GpuPlace& mine);
 // ConfigError if two ranks are on one GPU. With `share_gpu`, ranks in separate processes may share a GPU.
 void check_places(const std::vector<GpuPlace>& places, bool share_gpu);
 
-// Whether TRIVET_SHARE_GPU=1 allows several ranks on one GPU, for tests.
+// Checks whether TRIVET_SHARE_GPU=1 allows several ranks on one GPU, for tests.
 bool shares_gpu();
-// Whether two ranks are on one GPU.
+// Checks whether two ranks are on one GPU.
 bool any_shares_a_gpu(const std::vector<GpuPlace>& places);
 // Prepares NCCL for a shared GPU; must come before the first call of NCCL. Sets variables in this process's environment, so
 // that every rank counts as a separate host and ranks communicate over loopback sockets. Variables that are already set stay.

@@ -43,7 +43,7 @@ class NcclWatch {
 
   // Throws the failure, if there is one; a lost peer is reported as an error of `during`.
   void check(const RankInGroup& self, const std::string& during);
-  // The same outside of an operation: after the host has waited for the device.
+  // Does the same outside of an operation: after the host has waited for the device.
   void check();
   // Collective: all ranks stop watching. Throws the failure, if there is one.
   void close();

@@ -15,7 +15,7 @@
 namespace trivet::comm {
 namespace {
 
-// What all ranks of one call share.
+// State that all ranks of one call share.
 struct Job {
   explicit Job(int ranks) : ended(ranks) {}
 

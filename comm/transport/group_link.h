@@ -31,7 +31,7 @@ enum class MessageKind : uint64_t {
 
 inline constexpr int kKindBits = 4;
 
-// What all groups of a rank share. Thread-safe.
+// The transport that all groups of a rank share. Thread-safe.
 class RankTransport {
  public:
   RankTransport(std::unique_ptr<Transport> owned, int64_t segment) : transport(std::move(owned)), segment_bytes(segment) {}
@@ -39,7 +39,7 @@ class RankTransport {
   uint64_t next_group_id();
 
   const std::unique_ptr<Transport> transport;
-  const int64_t segment_bytes;  // of a sum (transport_collectives.h)
+  const int64_t segment_bytes;  // segment of a sum (transport_collectives.h)
 
  private:
   std::atomic<uint64_t> groups_named_{0};

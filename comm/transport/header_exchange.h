@@ -12,7 +12,7 @@
 
 namespace trivet::comm {
 
-// What a rank sends when it enters an operation. All ranks run the same build, so it is sent as it is in memory.
+// The message that a rank sends when it enters an operation. All ranks run the same build, so it is sent as raw memory.
 struct Announcement {
   OperationHeader header;
   uint64_t group_id = 0;           // from the first rank of a new subgroup
@@ -23,7 +23,7 @@ struct Announcement {
 
 class HeaderExchange {
  public:
-  // With all other ranks of the group, or only with these. The link must outlive this object.
+  // Exchanges with all other ranks of the group, or only with these. The link must outlive this object.
   HeaderExchange(const GroupLink& link, MessageKind kind);
   HeaderExchange(const GroupLink& link, MessageKind kind, const std::vector<int>& peers);
 

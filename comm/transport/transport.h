@@ -38,7 +38,7 @@ class PendingMessage {
 
 class Transport {
  public:
-  static constexpr int kTagBits = 44;  // of a tag, the lowest ones; an implementation may use the others
+  static constexpr int kTagBits = 44;  // the lowest bits of a tag; an implementation may use the others
 
   // All pending messages must be destroyed before. Ends the connections: peers see PeerGone.
   virtual ~Transport() = default;
@@ -49,7 +49,7 @@ class Transport {
   virtual std::unique_ptr<PendingMessage> receive(int peer, uint64_t tag, std::span<std::byte> bytes) = 0;
   // Does what can be done now, for a rank that waits for something else.
   virtual void progress() = 0;
-  // Whether this rank has ended all of its connections itself, by cancelling a message.
+  // Checks whether this rank has ended all of its connections itself, by cancelling a message.
   virtual bool has_given_up() const = 0;
   // After PeerGone, what an error says: "its connection ended: Connection reset by peer".
   virtual std::string why_gone(int peer) const = 0;

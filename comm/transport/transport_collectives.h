@@ -36,7 +36,7 @@ class TransportCollectives {
     std::vector<std::unique_ptr<PendingMessage>> owned;
     std::vector<PeerMessage> pending;
   };
-  // What this rank receives from, or sends to, another rank; may be empty.
+  // The memory for what this rank receives from, or sends to, another rank; may be empty.
   using Incoming = std::function<std::span<std::byte>(int rank)>;
   using Outgoing = std::function<std::span<const std::byte>(int rank)>;
 

@@ -17,7 +17,7 @@ std::string upper(std::string name) {
   return name;
 }
 
-// What libraries read from the environment when they are loaded. Variables that the user has set stay.
+// Sets variables that libraries read when they are loaded, except those that the user has set.
 void set_environment() {
   ::setenv("UCX_ERROR_SIGNALS", "", 0);                             // UCX would replace the program's signal handlers
   if (!std::getenv("UCX_TLS")) ::setenv("UCX_MEM_EVENTS", "n", 0);  // its hooks in mmap and munmap are of no use to TCP

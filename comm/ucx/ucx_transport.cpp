@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kFlush{300};  // how long a rank that leaves waits until its last messages are sent
+constexpr milliseconds kFlush{300};  // longest time that a rank that leaves waits until its last messages are sent
 
 class UcxTransport;
 
@@ -86,11 +86,11 @@ class UcxTransport final : public Transport {
   const int rank_;
   const uint64_t key_;
   const Descriptor events_;   // may be polled while the worker is destroyed
-  mutable std::mutex mutex_;  // of everything below, and of all calls of UCX
+  mutable std::mutex mutex_;  // guards everything below, and all calls of UCX
   std::condition_variable changed_;
   std::unique_ptr<UcxWorker> worker_;  // null after give_up
   std::vector<Peer> peers_;
-  std::unordered_map<const Operation*, std::shared_ptr<Operation>> under_way_;  // those with a request
+  std::unordered_map<const Operation*, std::shared_ptr<Operation>> under_way_;  // operations with a request
   bool gave_up_ = false;                                                        // although no peer was gone
   bool moving_ = false, sleeping_ = false;                                      // a thread is in move_messages, and polls there
 };
@@ -303,7 +303,7 @@ void UcxTransport::give_up(const std::string& why) {
   changed_.notify_all();
 }
 
-// What UCX has taken may still be in its memory, even if the send is complete.
+// Data that UCX has accepted may still be in its memory, even if the send is complete.
 void UcxTransport::close_endpoints(bool send_the_rest, milliseconds patience) {
   std::vector<void*> requests;
   for (Peer& peer : peers_) {

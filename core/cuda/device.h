@@ -14,14 +14,14 @@ struct DeviceInfo {
   int capability_major = 0, capability_minor = 0;
 };
 
-// How many GPUs this process sees and, if there are none, the reason. Does not throw.
+// The number of GPUs that this process sees and, if there are none, the reason. Counting does not throw.
 struct DeviceCount {
   int count = 0;
   std::string reason;
 };
 DeviceCount count_devices();
 
-// Whether ranks may share a GPU (TRIVET_SHARE_GPU=1), for tests on a machine with only one.
+// Checks whether ranks may share a GPU (TRIVET_SHARE_GPU=1), for tests on a machine with only one.
 bool sharing_allowed();
 
 // The GPU for the rank with this number on its host: the one with the same index. If there are too few GPUs, ranks share them

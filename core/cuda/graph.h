@@ -42,7 +42,7 @@ class RepeatedWork {
 
  private:
   Streams& streams_;
-  std::optional<std::vector<int64_t>> key_;  // of the last work
+  std::optional<std::vector<int64_t>> key_;  // key of the last work
   std::optional<Graph> graph_;
 };
 

@@ -27,7 +27,7 @@ class AddedTokens {
  public:
   explicit AddedTokens(std::vector<AddedToken> tokens = {});
   bool empty() const { return tokens_.empty(); }
-  // Whether they are found alike in a text that is cut between a visible character and a space.
+  // Checks whether they are found alike in a text that is cut between a visible character and a space.
   bool can_cut_at_space() const;
 
   // Calls `rest` for the text between tokens, if there is any, and `token` for each token.

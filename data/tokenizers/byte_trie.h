@@ -55,8 +55,8 @@ class ByteTrie {
   void grow();
 
   std::vector<uint32_t> first_;  // children of the root, node 0
-  std::vector<Edge> edges_;      // of the other nodes; open addressing
-  std::vector<int32_t> values_;  // of each node; -1: none
+  std::vector<Edge> edges_;      // children of the other nodes; open addressing
+  std::vector<int32_t> values_;  // value of each node; -1: none
   size_t used_ = 0;
 };
 

@@ -17,7 +17,7 @@ class Charsmap {
   Charsmap(std::string_view bytes, const std::string& source);
 
   struct Entry {
-    size_t bytes;  // of the text that it replaces
+    size_t bytes;  // length of the text that it replaces
     std::string_view replacement;
   };
   // The entry for the shortest or the longest beginning of `text`.

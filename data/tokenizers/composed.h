@@ -2,8 +2,8 @@
 //
 //   text --added tokens--> rest --normalizer--> --added tokens--> rest --pre-tokenizer--> words --model--> ids
 //
-// What the file says and this code does not know is refused when the file is read, so a tokenizer never encodes almost as its
-// own program does.
+// Anything in the file that this code does not know is refused when the file is read, so a tokenizer never encodes
+// almost as its own program does.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ namespace trivet::data {
 struct Composition {
   std::string text;                        // the file
   std::vector<std::string> tokens;         // id -> token as the file writes it; "" where an id has none
-  std::vector<bool> special;               // of each id
+  std::vector<bool> special;               // for each id
   AddedTokens added_before, added_after;   // recognized in the text, and in the normalized text
   std::unique_ptr<Normalizer> normalizer;  // null: none
   std::unique_ptr<PreTokenizer> splitter;  // null: none

@@ -36,7 +36,7 @@ void join(std::vector<std::string>& tokens) {
   tokens.assign(1, all);
 }
 
-// In one pass: text may be all that a model has written.
+// Replaces in one pass: text may be all that a model has written.
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   if (from.empty()) return;
   std::string out;
@@ -127,7 +127,7 @@ class DecodeReplace final : public DecoderStep {
     if (pattern.is_regex) regex_.emplace(pattern.text, source);
   }
   void apply(std::vector<std::string>& tokens, const RewrittenSize& size) const override {
-    size_t bytes = 0;  // of the tokens before
+    size_t bytes = 0;  // length of the tokens before
     for (std::string& token : tokens) {
       std::string out;
       size_t done = 0;

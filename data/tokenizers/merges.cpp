@@ -70,7 +70,7 @@ void MergeTable::apply(std::vector<int32_t>& symbols) const {
 }
 
 void MergeTable::apply_to_few(std::vector<int32_t>& symbols) const {
-  std::array<int32_t, kFew> rank, result;  // [i]: of the merge of symbols i and i + 1
+  std::array<int32_t, kFew> rank, result;  // [i]: for the merge of symbols i and i + 1
   size_t count = symbols.size();
   const auto look_up = [&](size_t i) {
     const Merge* merge = find(symbols[i], symbols[i + 1]);

@@ -31,7 +31,7 @@ std::unique_ptr<WordModel> make_bpe_model(BpeOptions options);
 
 struct UnigramOptions {
   TokenIds ids;
-  std::vector<double> scores;  // of each id: logarithms of probabilities
+  std::vector<double> scores;  // for each id: logarithms of probabilities
   int32_t unknown = 0;
   bool byte_fallback = false;
 };
@@ -40,7 +40,7 @@ std::unique_ptr<WordModel> make_unigram_model(UnigramOptions options);
 struct WordPieceOptions {
   TokenIds ids;
   int32_t unknown = 0;            // the id for a word that cannot be split
-  std::string prefix = "##";      // of tokens within a word
+  std::string prefix = "##";      // begins tokens within a word
   int64_t most_characters = 100;  // a longer word is unknown
 };
 std::unique_ptr<WordModel> make_word_piece_model(WordPieceOptions options);

@@ -77,7 +77,7 @@ nlohmann::json read_role_file(const std::string& path) {
   return json;
 }
 
-// Of config.json, which may also be a file of something else, such as a config of Trivet.
+// Reads config.json, which may also be a file of something else, such as a config of Trivet.
 nlohmann::json read_if_of_model(const std::string& path) {
   try {
     return read_role_file(path);
@@ -96,7 +96,7 @@ std::string named_token(const nlohmann::json& json, const char* key, const std::
 }
 
 struct TokenOfIds {
-  std::string name;     // of the first id that the tokenizer has a token for; "" if there is none
+  std::string name;     // name of the first id that has a token; "" if there is none
   std::string unknown;  // the ids, if there are some and the tokenizer has a token for none
 };
 

@@ -28,8 +28,8 @@ std::string newer(std::string_view category) {
   return ranges;
 }
 
-// What stands for a set within brackets. PCRE2's \s contains U+180E, and its \w is smaller than that of Oniguruma. Empty: the
-// escape is no set, or means the same in PCRE2.
+// Returns the text that replaces a set within brackets. PCRE2's \s contains U+180E, and its \w is smaller than that of
+// Oniguruma. Empty: the escape is no set, or means the same in PCRE2.
 std::string set_of(char escape) {
   switch (escape) {
     case 's': return "\\p{White_Space}";

@@ -1,7 +1,7 @@
 // Regular expressions of tokenizer files, matched by PCRE2.
 //
-// The files are written for Oniguruma (tokenizers) and fancy-regex (tiktoken). What means the same there and in PCRE2 is
-// accepted; \s and \w are replaced by the properties that they stand for there; the rest is refused.
+// The files are written for Oniguruma (tokenizers) and fancy-regex (tiktoken). Syntax that means the same there and in
+// PCRE2 is accepted; \s and \w are replaced by the properties that they stand for there; the rest is refused.
 #pragma once
 
 #include <functional>

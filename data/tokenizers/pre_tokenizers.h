@@ -7,7 +7,7 @@
 
 namespace trivet::data {
 
-// What happens to the places where a text is split.
+// The treatment of the places where a text is split.
 enum class SplitBehavior { Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous };
 
 // Splits where a regular expression matches. The expressions of GPT-2, GPT-4, GPT-4o, Llama 3 and Qwen are matched without

@@ -81,7 +81,7 @@ class SentencePieceNormalizer {
   }
 
  private:
-  // What the text begins with after normalization, and how many bytes that replaces.
+  // Returns the beginning of the text after normalization, and how many bytes that replaces.
   std::pair<std::string_view, size_t> beginning(std::string_view text) const {
     if (symbols_.may_begin(text[0]))
       if (const size_t bytes = symbols_.longest_prefix(text).bytes; bytes > 0) return {text.substr(0, bytes), bytes};
@@ -232,7 +232,7 @@ class BpeSegmentation final : public Segmentation {
       ids_.add(file.pieces[id].text, static_cast<int32_t>(id));
       joined_.add(file.pieces[id].text);
     }
-    std::map<float, int32_t, std::greater<>> rank;  // of each score: pieces of one score are joined from left to right
+    std::map<float, int32_t, std::greater<>> rank;  // pieces of one score are joined from left to right
     for (const SentencePiece& piece : file.pieces) rank.emplace(piece.score, 0);
     int32_t next = 0;
     for (auto& [score, number] : rank) number = next++;
@@ -332,7 +332,7 @@ class BpeSegmentation final : public Segmentation {
   Unknowns unknowns_;
   ByteTrie user_defined_;
   TokenIds ids_, characters_;
-  std::vector<std::string> texts_;  // of characters_
+  std::vector<std::string> texts_;  // texts of characters_
   MergeTable merges_{0};
   JoinedCharacters joined_;
   mutable WordCaches caches_;

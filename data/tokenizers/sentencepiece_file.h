@@ -21,13 +21,13 @@ struct SentencePieceFile {
   bool bpe = false;                   // otherwise unigram
   bool byte_fallback = false;
   bool whitespace_as_suffix = false;
-  std::string unknown_surface = " \u2047 ";  // what the unknown piece is decoded to
+  std::string unknown_surface = " \u2047 ";  // the text for the unknown piece
   std::string charsmap;                      // empty: text is not normalized
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
   int32_t unknown = -1;  // id of the only unknown piece
 };
 
-// Whether a file begins like a model of sentencepiece.
+// Checks whether a file begins like a model of sentencepiece.
 bool looks_like_sentencepiece(std::string_view bytes);
 
 // Throws DataError naming `source` if the file is damaged or is a model of words or characters.

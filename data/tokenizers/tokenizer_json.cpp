@@ -29,7 +29,7 @@ constexpr size_t kMostGaps = 1024;         // ids below the highest that no toke
 
 Json member_or_null(const Json& json, const char* key) { return json.value(key, Json()); }
 
-// How many components there are, also within others: each object with a type is one.
+// Counts the components, also within others: each object with a type is one.
 size_t steps_of(const Json& json) {
   if (!json.is_structured()) return 0;
   size_t steps = json.is_object() && json.contains("type") ? 1 : 0;
@@ -242,7 +242,7 @@ class Reader {
     parts_.added_after = AddedTokens(std::move(after));
   }
 
-  // What is put around a text: <s> ... </s>
+  // Reads the tokens that are put around a text: <s> ... </s>
   void read_frame(const Json& json, const std::string& place) {
     if (json.is_null()) return;
     const JsonPart part(json, place, source_);

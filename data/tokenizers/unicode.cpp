@@ -65,8 +65,8 @@ bool is_mark_of_any_age(char32_t c) {
   return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
 }
 
-// Whether a code point stays as it is in the normal form, whatever its neighbours are. The parts of Hangul syllables do not,
-// because they combine.
+// Checks whether a code point stays as it is in the normal form, whatever its neighbours are. The parts of Hangul
+// syllables do not, because they combine.
 bool is_stable(char32_t c, NormalForm form) {
   if (c < 0x80 || c >= kNotUtf8) return true;
   const bool composed = form == NormalForm::NFC || form == NormalForm::NFKC;

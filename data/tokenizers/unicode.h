@@ -13,14 +13,14 @@ namespace trivet::data {
 bool is_white_space(char32_t c);  // the property White_Space
 bool is_number(char32_t c);       // N*
 bool is_punctuation(char32_t c);  // P*, and the punctuation of ASCII, such as $ and ~
-bool is_mark(char32_t c);         // M*, of Unicode 9
+bool is_mark(char32_t c);         // M* in Unicode 9
 bool is_nonspacing_mark(char32_t c);
 bool is_other(char32_t c);      // control, format, surrogate, private use
 bool is_word_char(char32_t c);  // \w of Rust: alphabetic, marks, decimal numbers, joiners, connectors such as _
-bool is_ideograph(char32_t c);  // of the blocks that BERT calls Chinese characters
+bool is_ideograph(char32_t c);  // in the blocks that BERT calls Chinese characters
 
-// Of Unicode 16. Either: letters without a case (Lm, Lo) and marks (M*), which expressions like those of o200k_base accept
-// among both.
+// The case of a letter in Unicode 16. Either: letters without a case (Lm, Lo) and marks (M*), which expressions like
+// those of o200k_base accept among both.
 enum class LetterCase : unsigned char { None, Upper, Lower, Either };
 LetterCase letter_case(char32_t c);
 

@@ -34,7 +34,7 @@ struct Staging {
   static void copy_in_host_memory(ConstTensorView from, TensorView to);
 };
 
-// What a failed write means to the run: it goes on and saves again later, or it ends with this save.
+// The consequence of a failed write for the run: it goes on and saves again later, or it ends with this save.
 enum class OnFailure : uint8_t { Continue, End };
 
 class AsyncSaver {
@@ -52,7 +52,7 @@ class AsyncSaver {
   void report_next_failure() { report_next_failure_ = true; }
   // Waits for the save in flight; throws what it threw.
   void finish();
-  // The same, but a write that failed is not thrown.
+  // Does the same, but a write that failed is not thrown.
   void wait();
 
   int64_t staging_bytes() const { return staging_.empty() ? 0 : staging_.view().bytes(); }
@@ -74,7 +74,7 @@ class AsyncSaver {
   int failure_limit_;
   int failures_in_a_row_ = 0;
   bool report_next_failure_ = false;            // asked for, from the save that start() begins next
-  bool reports_failure_ = false;                // that of the save in flight
+  bool reports_failure_ = false;                // the same for the save in flight
   OnFailure on_failure_ = OnFailure::Continue;  // for the save in flight
   std::exception_ptr failure_;                  // from the last save
 

@@ -11,7 +11,7 @@
 #include "engine/checkpoint/async_saver.h"       // saving while training continues
 #include "engine/checkpoint/checkpoint_store.h"  // the directory: save, newest valid step, lock, retention
 #include "engine/checkpoint/compare.h"           // two checkpoints, tensor by tensor
-#include "engine/checkpoint/job_hosts.h"         // which ranks share a host
+#include "engine/checkpoint/job_hosts.h"         // the ranks that share a host
 #include "engine/checkpoint/loaded_step.h"       // a committed step, open for reading
-#include "engine/checkpoint/piece.h"             // what a rank holds of a tensor
+#include "engine/checkpoint/piece.h"             // the part of a tensor that a rank holds
 #include "engine/checkpoint/together.h"          // the ranks, and how they meet

@@ -101,7 +101,7 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
     kept_.apply_agreed_retention(request.step, ranks);
 }
 
-// What is saved must be loadable; anything else is a bug in the caller.
+// Checks that the request can be loaded later; a request that cannot is a bug in the caller.
 CheckpointStore::Described CheckpointStore::describe(const SaveRequest& request) {
   try {
     check_config(request.config, "what is to be saved");
@@ -115,7 +115,7 @@ CheckpointStore::Described CheckpointStore::describe(const SaveRequest& request)
   }
 }
 
-// For the message of a save that failed. The last step is opened again: whatever broke this save may have broken it, too.
+// Describes the last step for the message of a save that failed. Opens it again: the cause may have broken it, too.
 std::string CheckpointStore::state_of_last_step(const Participants& ranks) {
   if (last_committed_ < 0) return "";
   if (directory_.per_host())

@@ -60,11 +60,11 @@ class CheckpointStore {
   // The newest step with a readable manifest that acquire() found.
   const StepAge& newest_found() const { return newest_found_; }
   const Lineage& lineage() const { return lineage_; }
-  // For steps that are saved from now on.
+  // Sets the lineage of steps that are saved from now on.
   void set_lineage(const Lineage& lineage) { lineage_ = lineage; }
-  // The same; without steps that were found, the origin is this start's run.
+  // Returns the same; without steps that were found, the origin is this start's run.
   Lineage named_lineage() const;
-  // What this store's files are, for what is remembered there (lineage.h).
+  // Returns this store's directory, where lineage.h remembers runs and disks.
   StoreDirectory& place() { return directory_; }
   // The job has gone on from this step, which is not in this directory. The next save sets those with a greater number aside:
   // they are of an earlier start, or damaged.

@@ -13,7 +13,7 @@ enum class Difference : uint8_t { None, OnlyInFirst, OnlyInSecond, Type, Values 
 struct TensorDifference {
   std::string name;
   Difference kind = Difference::None;
-  int64_t different_elements = 0;  // whose bits differ
+  int64_t different_elements = 0;  // elements whose bits differ
   double largest = 0;              // largest |first - second|; NaN if either value is
 };
 

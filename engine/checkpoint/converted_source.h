@@ -28,7 +28,7 @@ class ConvertedSource final : public TensorSource {
   const TensorSource& stored_;
   std::optional<DType> shown_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, TensorInfo> infos_;  // of the tensors that were asked for, if `shown`
+  mutable std::map<std::string, TensorInfo> infos_;  // the tensors that were asked for, if `shown`
 };
 
 }  // namespace trivet::checkpoint

@@ -14,13 +14,13 @@
 
 namespace trivet::checkpoint {
 
-inline constexpr int64_t kTransferBytes = int64_t{4} << 20;  // of a chunk
+inline constexpr int64_t kTransferBytes = int64_t{4} << 20;  // size of a chunk
 
 struct FileTransfer {
   int from = 0, to = 0;        // ranks
   std::string source, target;  // paths, on their hosts
-  int64_t bytes = 0;           // of the file
-  uint64_t xxh3 = 0;           // of its contents
+  int64_t bytes = 0;           // size of the file
+  uint64_t xxh3 = 0;           // hash of its contents
 };
 
 // Collective: all ranks give the same list. The targets are written and synced, their directories are not. If a file cannot be

@@ -30,7 +30,7 @@ struct HostDirectory {
 
 // The hosts that hold the file of a rank: its own, and `replicas` after it, or all if there are fewer.
 std::vector<int> holders_of(int rank, const JobHosts& hosts, int replicas);
-// What each host is given of a step that all ranks save.
+// Returns the files that each host is given of a step that all ranks save.
 std::vector<HostFiles> files_by_host(const JobHosts& hosts, int replicas);
 // Copies what this rank has written (`own`) into `temporary` of its host's directory to the same place on the hosts after it.
 void copy_to_neighbours(const HostDirectory& directory, const std::string& temporary, const StoredFile& own, int replicas);

@@ -1,4 +1,4 @@
-// Which steps of a directory on disk stay, and which ones its files `latest` and `best` name.
+// Decides which steps of a directory on disk stay, and which ones its files `latest` and `best` name.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class KeptSteps {
   std::optional<SavedStep::Content> content_of(const StepDirectory& step);
 
   StoreDirectory& directory_;
-  int64_t best_step_ = 0;                           // of the last save
+  int64_t best_step_ = 0;                           // best step at the last save
   std::map<int64_t, SavedStep::Content> contents_;  // known steps, on rank 0
 };
 

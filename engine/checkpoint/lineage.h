@@ -1,4 +1,4 @@
-// Which run the steps of a directory belong to, and which start of it made them.
+// Finds out which run the steps of a directory belong to, and which start of it made them.
 #pragma once
 
 #include <compare>
@@ -11,7 +11,7 @@
 
 namespace trivet::checkpoint {
 
-// What all steps of a job have in common, however often it was started.
+// The facts that all steps of a job share, however often it was started.
 struct Lineage {
   std::string origin;  // the run_id of its first start; empty: no step was found, so this start may be the first
   int64_t start = 0;   // the number of this start, from 1: more than that of any start before it
@@ -32,8 +32,8 @@ struct FoundSteps {
 
 // The functions with `ranks` are called by all ranks together.
 FoundSteps find_steps(StoreDirectory& directory, const Participants& ranks);
-// Of the start that found these steps; without origin if there are none. `known`: that of the job's other store. Throws
-// ConfigError if hosts hold steps of different runs, or of another run than `known`.
+// Returns the lineage of the start that found these steps; without origin if there are none. `known`: the lineage of
+// the job's other store. Throws ConfigError if hosts hold steps of different runs, or of another run than `known`.
 Lineage lineage_after(const StoreDirectory& directory, const FoundSteps& found, const Lineage& known);
 
 // A file in the directory tells of starts that have saved nothing in it. The first function writes the lineage of this start;

@@ -49,7 +49,7 @@ void add_copies(std::vector<BlockJob>& jobs, size_t piece, const CommonElements&
   }
 }
 
-// For the caller, an error while reading is the same as a damaged file.
+// Reports an error while reading as a damaged file, because it is the same to the caller.
 template <typename Work>
 void reading(Work&& work) {
   try {

@@ -22,7 +22,7 @@ namespace trivet::checkpoint {
 // The run_id of what a trainer with a model of its own saves (embed/).
 inline constexpr const char* kEmbeddedRunId = "embedded";
 
-// Which files of a step must be there. With checkpoint.replicas, a host's directory has only some of them.
+// The files of a step that must be there. With checkpoint.replicas, a host's directory has only some of them.
 enum class StepFiles : uint8_t { All, ThoseHere };
 
 class LoadedStep final : public TensorSource {

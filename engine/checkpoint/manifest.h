@@ -27,7 +27,7 @@ struct TensorInfo {
 
 struct StoredPiece {
   std::string tensor;
-  std::string file, entry;  // which tensor of which safetensors file
+  std::string file, entry;  // a safetensors file, and the tensor in it
   Shape box_start, box_shape;
   int64_t first = 0, count = 0;        // elements of the flattened box
   std::vector<uint32_t> block_crc32c;  // one per kBlockBytes of the piece
@@ -39,7 +39,7 @@ struct StoredFile {
   uint64_t xxh3 = 0;  // hash of the complete file
 };
 
-// What a host was given of a step, if each host has a directory of its own (checkpoint.replicas).
+// The files of a step that a host was given, if each host has a directory of its own (checkpoint.replicas).
 struct HostFiles {
   std::string host;
   std::vector<std::string> files;
@@ -56,8 +56,8 @@ struct Manifest {
   std::string config, state;
   std::vector<HostFiles> hosts;  // empty: the directory was the same for all ranks
   std::string origin;            // the run_id of the first start of the job; empty: not stored
-  int64_t start = 0;  // how often the job had been started on what it found, 1: the first time; 0: not stored, as origin
-  std::string xxh3;   // hash of the text that it was read from; empty if it was not read
+  int64_t start = 0;             // number of this start of the job on what it found, from 1; 0: not stored, as origin
+  std::string xxh3;              // hash of the text that it was read from; empty if it was not read
 
   int64_t bytes() const;  // all files except the manifest
   // The hosts that were given this file: "node1, node2"; empty if there is no such list.

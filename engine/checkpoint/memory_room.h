@@ -18,14 +18,14 @@ struct MemoryRoom {
   int64_t left() const { return available - needed; }
 };
 
-// Of files of a rank, without their headers.
+// Returns the size of a rank's files, without their headers.
 int64_t bytes_of(std::span<const Piece> pieces);
-// What each host keeps, by what each rank saves. `replicas` as in CheckpointStoreOptions.
+// Returns how much each host keeps, given how much each rank saves. `replicas` as in CheckpointStoreOptions.
 std::vector<int64_t> bytes_by_host(const std::vector<int64_t>& bytes_of_ranks, const JobHosts& hosts, int replicas);
-// What steps may take on this host: what is free both in the file system of their directory and in the host's memory
-// (`host_bytes`, core/host_memory.h), and what is in the directory already, which gives way.
+// Returns how many bytes steps may take on this host: those that are free both in the file system of their directory
+// and in the host's memory (`host_bytes`, core/host_memory.h), and those in the directory already, which give way.
 int64_t room_for_steps(FileSystem& files, const std::string& directory, int64_t host_bytes);
-// Collective: by host. `saved` is what this rank saves; `available`, on leaders, is room_for_steps of the host.
+// Collective. Returns the room by host. `saved`: what this rank saves; `available`, on leaders: room_for_steps there.
 std::vector<MemoryRoom> gather_room(int64_t saved, int64_t available, const Participants& ranks, const JobHosts& hosts,
                                     int replicas);
 

@@ -22,7 +22,7 @@ struct Piece {
   // Where the data is if it has no memory: elements [staged_first, staged_first + count) of this tensor. Only for saving.
   zero::StagedTensor* staged = nullptr;
   int64_t staged_first = 0;
-  DType used_as = DType::Float32;  // what layers compute with; weights must be finite in it, too.
+  DType used_as = DType::Float32;  // type that layers compute with; weights must be finite in it, too.
 };
 
 inline Piece whole_box_piece(std::string name, const Shape& shape, int64_t first, TensorView data) {

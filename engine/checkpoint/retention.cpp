@@ -8,7 +8,7 @@ namespace {
 
 bool is_clean(const SavedStep& step) { return step.content && step.content->clean; }
 
-// Whether each step stays, leaving out the steps that are not clean, except the newest.
+// Returns whether each step stays, leaving out the steps that are not clean, except the newest.
 std::vector<bool> clean_and_damaged_that_stay(const std::vector<SavedStep>& steps, int64_t keep) {
   std::vector<bool> stays(steps.size());
   int64_t clean_steps = 0;    // newer than the current one
@@ -29,7 +29,7 @@ std::vector<bool> clean_and_damaged_that_stay(const std::vector<SavedStep>& step
   return stays;
 }
 
-// Also keeps steps that are not clean but hold weights of their own, as long as fewer than `keep` newer weights stay.
+// Keeps, too, steps that are not clean but hold weights of their own, as long as fewer than `keep` newer weights stay.
 void keep_weights_of_unclean_steps(const std::vector<SavedStep>& steps, int64_t keep, std::vector<bool>& stays) {
   std::set<int64_t> kept, newer;  // numbers of updates; equal numbers mean equal weights
   for (size_t i = 0; i < steps.size(); ++i)

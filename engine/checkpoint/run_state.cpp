@@ -47,13 +47,13 @@ class Fields {
     if (!object_.at(name).is_string()) refuse(name, object_.at(name), "a string");
     return object_.at(name).get<std::string>();
   }
-  // That is not empty.
+  // Reads a text that is not empty.
   std::string text(const char* name) const {
     const Json& value = member(object_, name, where_);
     if (!value.is_string() || value.get<std::string>().empty()) refuse(name, value, "a string that is not empty");
     return value.get<std::string>();
   }
-  // Of a file in some folder.
+  // Reads the name of a file in some folder.
   std::string file_name(const char* name) const {
     std::string file = text(name);
     if (file.starts_with(".") || file.find('/') != std::string::npos)

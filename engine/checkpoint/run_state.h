@@ -13,7 +13,7 @@
 
 namespace trivet {
 
-// What a checkpoint keeps of a LossScale (engine/optimizer/loss_scale.h).
+// The part of a LossScale (engine/optimizer/loss_scale.h) that a checkpoint keeps.
 struct LossScaleState {
   double scale = 1;
   int64_t clean_steps = 0;  // since the last overflow
@@ -21,18 +21,18 @@ struct LossScaleState {
   bool operator==(const LossScaleState&) const = default;
 };
 
-// What a checkpoint keeps of the evaluations of a run that chooses its best step or ends early.
+// The record of evaluations that a checkpoint keeps if the run chooses its best step or ends early.
 struct EvaluationState {
   int64_t step = 0;                 // the last step that was evaluated; 0: none
   int64_t best_step = 0;            // the step with the lowest loss so far; 0: none
-  double best_loss = 0;             // of that step
+  double best_loss = 0;             // loss of that step
   int64_t without_improvement = 0;  // evaluations in a row up to `step`
   bool operator==(const EvaluationState&) const = default;
 };
 
-// What a checkpoint keeps of a file of data that grows (data/growing_data.h).
+// The record that a checkpoint keeps of a file of data that grows (data/growing_data.h).
 struct DataFileState {
-  int64_t first_epoch = 0;  // that reads it, counted from 0
+  int64_t first_epoch = 0;  // first epoch that reads it, counted from 0
   std::string name;         // in the folder data.train
   std::string digest;
   bool operator==(const DataFileState&) const = default;
@@ -56,9 +56,9 @@ struct RunState {
   std::string data;                            // digest; empty: saved by a program that does not give one
   std::vector<DataFileState> data_files;       // in the order of their epochs; empty: the data does not grow
   std::string tokenizer;                       // empty: none
-  std::string reference;  // what pairs of answers are compared with (trainer/pair_references.h); empty: none
+  std::string reference;                       // for pairs of answers (trainer/pair_references.h); empty: none
 
-  // Whether the last step was not skipped, so that these weights were just trained.
+  // Checks whether the last step was not skipped, so that these weights were just trained.
   bool clean() const { return skipped_in_a_row == 0; }
   // The step that retention never removes; 0: none.
   int64_t best_step() const { return evaluations ? evaluations->best_step : 0; }

@@ -19,7 +19,7 @@ constexpr int64_t kHeaderLimitBytes = 100'000'000;
 constexpr int64_t kMostHeaderValues = 4'000'000;  // a tensor has about 9
 constexpr const char* kMetadata = "__metadata__";
 
-// In the order in which a file holds them: by alignment, so that every tensor is aligned to the size of its elements.
+// Types in the order in which a file holds them: by alignment, so that tensors are aligned to their elements' size.
 constexpr std::array<std::pair<std::string_view, DType>, 8> kFormatNames{{{"I64", DType::Int64},
                                                                           {"F64", DType::Float64},
                                                                           {"F32", DType::Float32},

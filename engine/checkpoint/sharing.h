@@ -1,4 +1,4 @@
-// Whether the hosts of a job share a directory of checkpoints.
+// Checks whether the hosts of a job share a directory of checkpoints.
 #pragma once
 
 #include "engine/checkpoint/store_directory.h"

@@ -24,7 +24,7 @@ namespace trivet::checkpoint {
 
 struct VersionId {
   int64_t start = 0, step = 0;  // as in the manifest
-  int64_t manifest_bytes = 0;   // of its text; 0: it cannot be read
+  int64_t manifest_bytes = 0;   // size of its text; 0: it cannot be read
   uint64_t manifest_xxh3 = 0;
   auto operator<=>(const VersionId&) const = default;  // NOLINT(modernize-use-nullptr): in the generated comparison
 };
@@ -68,9 +68,9 @@ class StepCopies {
   std::map<std::string, FromManifest> known_;  // by the name of the directory
 };
 
-// Collective: the versions of all hosts, newest first. Those of a later start are newer, whatever their steps: what an earlier
-// start has saved after the step from which a later one went on is of no use any more. Throws CheckpointError
-// (CheckpointCorrupt) if a host's directory cannot be listed.
+// Collective: the versions of all hosts, newest first. Versions of a later start are newer, whatever their steps: what
+// an earlier start has saved after the step from which a later one went on is of no use any more. Throws
+// CheckpointError (CheckpointCorrupt) if a host's directory cannot be listed.
 std::vector<StepVersion> gather_versions(StepCopies& copies, const JobHosts& hosts, const Participants& ranks);
 
 }  // namespace trivet::checkpoint

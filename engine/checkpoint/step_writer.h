@@ -16,7 +16,7 @@ namespace trivet::checkpoint {
 struct SaveRequest {
   int64_t step = 0;
   std::span<const Piece> pieces;  // this rank's; all ranks together give each element of a tensor exactly once
-  std::string state;              // to_text(RunState), of the same step; rank 0's is stored
+  std::string state;              // to_text(RunState) of the same step; rank 0's is stored
   std::string config;             // the resolved config; rank 0's is stored
 };
 

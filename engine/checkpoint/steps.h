@@ -28,9 +28,9 @@ struct StepDirectory {
 std::vector<StepDirectory> list_steps(FileSystem& files, const std::string& directory);
 // The same for callers that will read a step: throws CheckpointError (CheckpointCorrupt) if the directory cannot be listed.
 std::vector<StepDirectory> readable_steps(FileSystem& files, const std::string& directory);
-// Opens the newest step whose manifest, sizes and headers are valid, without reading its data. For one process that only reads.
-// What is wrong with newer steps, which are passed over, is added to `passed_over` for the caller to tell; null: nobody would
-// read it.
+// Opens the newest step whose manifest, sizes and headers are valid, without reading its data. For one process that
+// only reads. Adds to `passed_over`, unless it is null, what is wrong with newer steps, which are skipped; the caller
+// reports it.
 LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFiles which = StepFiles::All,
                        std::vector<std::string>* passed_over = nullptr);
 
@@ -38,7 +38,7 @@ LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFile
 // slash that shells put at its end, or `path` itself if it is anything else. Throws CheckpointError (CheckpointCorrupt) if the
 // file does not hold the name of a step.
 std::string follow_name(FileSystem& files, const std::string& path);
-// Whether `path` is such a file.
+// Checks whether `path` is such a file.
 bool names_step(FileSystem& files, const std::string& path);
 // Opens the step that `path` stands for: a step, a file that names one, or the newest step of a directory.
 LoadedStep open_path(FileSystem& files, const std::string& path, StepFiles which = StepFiles::All,

@@ -7,7 +7,7 @@
 
 namespace trivet::checkpoint {
 
-// Whether only a store names something so: another program's ".tmp-work" is not removed.
+// Checks whether only a store names something so: another program's ".tmp-work" is not removed.
 bool is_left_over(std::string_view name) {
   const auto is_of_step = [](std::string_view rest) {
     constexpr size_t kName = std::string_view("step-").size();

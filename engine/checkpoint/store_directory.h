@@ -29,10 +29,10 @@ struct CheckpointStoreOptions {
   // directory from an earlier one that gives no sign of life any more (kLockLease).
   std::string job = {};
   int64_t start_of_job = 0;
-  std::string section = "checkpoint";  // of the config, for messages
+  std::string section = "checkpoint";  // section of the config, for messages
   Medium medium = Medium::Disk;
   int64_t keep = 0;  // on disk: clean steps that retention keeps (retention.h); 0: all
-  // How long acquire() waits for another job to leave the directory: a killed job may take seconds to end.
+  // The time that acquire() waits for another job to leave the directory: a killed job may take seconds to end.
   std::chrono::milliseconds lock_patience{0};
   // Above 0: every host has a directory of its own and keeps a copy of the files of that many hosts before it. Any
   // that many hosts next to each other can be lost.
@@ -46,12 +46,12 @@ struct CheckpointStoreOptions {
   const Clock* clock = &system_clock();
 };
 
-// What a step is written under, and what one is renamed to before it is removed; then the names of files.
+// Prefixes for a step that is being written, and for one that is about to be removed; then the names of files.
 inline constexpr std::string_view kTemporary = ".tmp-", kTrash = ".trash-";
 inline constexpr const char *kLock = ".lock", *kDisk = ".disk";
 inline constexpr std::chrono::milliseconds kLockInterval{50};  // between two looks at what another host or job does
 
-// Whether only a store names something so: another program's ".tmp-work" is not removed.
+// Checks whether only a store names something so: another program's ".tmp-work" is not removed.
 bool is_left_over(std::string_view name);
 
 [[noreturn]] void throw_not_written(const std::string& text);

@@ -23,7 +23,7 @@ constexpr int64_t kCountLimit = int64_t{1} << 62;
 // after each of them that is an object itself, so a header of many tensors would take quadratic time.
 class KeysOnce final : public nlohmann::json_sax<Json> {
  public:
-  // The first one, if there is one. Of malformed text, only what comes before the first error counts.
+  // The first one, if there is one. In malformed text, only the part before the first error counts.
   std::optional<std::string> first_repeated(std::string_view text) {
     Json::sax_parse(text.begin(), text.end(), this);
     return repeated_;

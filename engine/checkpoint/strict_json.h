@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 // CheckpointError (CheckpointCorrupt): "<where>: <what>". Text from the file is escaped and truncated.
 [[noreturn]] void corrupt(std::string_view where, std::string_view what);
 
-// At most so many values (core/bounded_json.h), unless the caller says otherwise.
+// The most values (core/bounded_json.h), unless the caller says otherwise.
 inline constexpr int64_t kMostStrictValues = 2'000'000;
 
 Json parse_strict(std::string_view text, std::string_view where, int64_t most_values = kMostStrictValues);

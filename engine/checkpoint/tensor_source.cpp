@@ -78,7 +78,7 @@ MappedSource::MappedSource(const TensorSource& theirs, Table table) : theirs_(th
   check_all_is_used();
 }
 
-// What nobody uses of a tensor belongs to another model.
+// Refuses tensors of which some rows are not used: they belong to another model.
 void MappedSource::check_all_is_used() const {
   struct Use {
     int64_t first, end;
@@ -132,7 +132,7 @@ TensorInfo MappedSource::combined(const std::string& name, std::vector<TheirRows
   return whole;
 }
 
-// Of the whole tensor, as we see it.
+// Returns the shape of the whole tensor, as we see it.
 Shape MappedSource::shape_of(const TheirRows& rows) const {
   Shape shape = theirs_.find(rows.tensor)->shape;
   if (rows.transposed) std::swap(shape[0], shape[1]);

@@ -30,7 +30,7 @@ std::optional<LoadedStep> find_newest(const Tier& disk, const Tier& memory, cons
     if (error.exit_code() != ExitCode::CheckpointCorrupt) throw;
     none_is_valid = std::current_exception();
   }
-  if (age_of(on_disk) < newest_on_disk)  // which has turned out to be damaged
+  if (age_of(on_disk) < newest_on_disk)  // the newest on disk has turned out to be damaged
     if (auto step = memory.store.open_newer(age_of(on_disk), memory.ranks, needed)) return step;
   if (none_is_valid) std::rethrow_exception(none_is_valid);
   return on_disk;
@@ -42,7 +42,7 @@ std::string absolute(const std::string& directory) {
   return (path.empty() ? std::filesystem::path(directory) : path).string();
 }
 
-// Whether one of the hosts, or rank 0 if they share a directory, sees a directory with this path.
+// Checks whether one of the hosts, or rank 0 if they share a directory, sees a directory with this path.
 bool sees_directory(const Tier& disk, const std::string& path) {
   StoreDirectory& place = disk.store.place();
   const auto seen = place.on_leaders(disk.ranks, [&] { return place.files.kind(path) == EntryKind::Directory ? "yes" : ""; });

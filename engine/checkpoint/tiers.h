@@ -4,8 +4,8 @@
 //   disk     every 100 steps:   step-00000100
 //
 // A resume takes the newest step of either that is valid; of the same step, the one on disk. Both belong to one run: steps in
-// memory that another run has left are refused. Whose steps they are and which start is the latest is known from manifests,
-// and from a file on disk that each start writes, because a start may be lost before it has saved anything there.
+// memory that another run has left are refused. Manifests, and a file on disk that each start writes, tell whose steps
+// they are and which start is the latest, because a start may be lost before it has saved anything there.
 #pragma once
 
 #include <optional>

@@ -12,7 +12,7 @@ namespace trivet::checkpoint {
 
 using comm::Participants;
 
-// What is thrown on a rank whose own work failed; the other ranks throw a CheckpointError with the same text.
+// The error that a rank throws if its own work failed; the other ranks throw a CheckpointError with the same text.
 class FailedHere final : public CheckpointError {
  public:
   using CheckpointError::CheckpointError;

@@ -133,7 +133,7 @@ void check_precision(const Config& config) {
   check_param_dtype(config);
 }
 
-// What a rank adds to a running average is no gradient.
+// Checks gradient_allreduce_op "sum". It does not suit batch_norm, whose running averages are no gradients.
 void check_gradient_sum(const Config& config) {
   if (!config::sums_gradients(config)) return;
   const auto refuse_with = [&](const std::string& what) {
@@ -317,7 +317,7 @@ std::string start_of_section(const std::string& path) {
   return first == std::string::npos || second == std::string::npos ? "" : ": " + path.substr(0, first + 1);
 }
 
-// Whether a message mentions one of the paths, or is about the section that it is deep inside of.
+// Checks whether a message mentions one of the paths, or is about the section that it is deep inside of.
 bool mentions(const std::string& message, const std::vector<std::string>& paths) {
   return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
     const std::string start = start_of_section(path);
@@ -348,7 +348,7 @@ void config::add_contradiction_of(const std::function<void(Config&)>& step, Conf
   }
 }
 
-// Each check reports the first contradiction that it finds. Those of the model come last, because they compute with its sizes.
+// Each check reports the first contradiction that it finds. The model's come last, because they compute with its sizes.
 void config::add_contradictions(Config& config, const std::vector<std::string>& unknown_values, Mistakes& mistakes) {
   const size_t before = mistakes.size();
   const auto run = [&](Check check_one) { add_contradiction_of(check_one, config, unknown_values, mistakes); };

@@ -11,7 +11,7 @@
 namespace trivet::config {
 namespace {
 
-// Why the model cannot be split over this many tensor ranks; empty if it can.
+// Describes why the model cannot be split over this many tensor ranks; empty if it can.
 std::string tensor_problem(const Config& config, int64_t ranks) {
   const model::Description model = model::with_defaults(config.model);
   const bool fixed_sums = config.reproducible == Reproducible::Layout;
@@ -96,7 +96,7 @@ void check_rank_order(const Config& config) {
   check(Axis::Tensor, config.parallel.tensor);
 }
 
-// How many ranks there are is known only to the plan (engine/sharing.h).
+// Checks only how the two sizes fit each other; the number of ranks is known only to the plan (engine/sharing.h).
 void check_shard_sizes(const Config& config) {
   const int64_t shards = config.zero.mics_shard_size, secondary = config.zero.zero_hpz_partition_size;
   if (config.zero.stage == 3 && shards > 0 && shards % secondary != 0)

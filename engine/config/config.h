@@ -62,7 +62,7 @@ struct GivenKey {
 // A key whose value was "auto", and what was taken instead, as a text for the user.
 struct AutoKey {
   std::string path, taken;
-  std::string sentence = {};  // for a key that was not given: what was taken and why; empty: it was "auto"
+  std::string sentence = {};  // for a key that was not given: the value taken and why; empty: it was "auto"
 };
 
 struct Config {
@@ -112,7 +112,7 @@ struct Config {
   TimelineConfig timeline;
   FlopsProfilerConfig flops_profiler;
   CommsLoggerConfig comms_logger;
-  bool wall_clock_breakdown = false, memory_breakdown = false;  // of the steps that leave a line
+  bool wall_clock_breakdown = false, memory_breakdown = false;  // for the steps that leave a line
   int64_t steps_per_print = 10;
 
   // With sequence parallelism each tensor rank already holds only its own tokens of a block's input, so there is nothing to
@@ -125,11 +125,11 @@ struct Config {
   bool offloads_to_files() const {
     return zero.offload_param.device == OffloadDevice::Nvme || zero.offload_optimizer.device == OffloadDevice::Nvme;
   }
-  // Whether master weights and optimizer states live in host memory, or pass through it, while the device has its own memory.
+  // Checks whether master weights and optimizer states live in, or pass through, host memory apart from the device's.
   bool updates_on_host() const {
     return compute_device() != Device::Cpu && zero.offload_optimizer.device != OffloadDevice::None;
   }
-  // Whether weights or states live outside the memory of a device that has its own memory (zero/host_side.h).
+  // Checks whether weights or states live outside the memory of a device that has its own memory (zero/host_side.h).
   bool uses_host_side() const {
     return updates_on_host() || (compute_device() != Device::Cpu && zero.offload_param.device != OffloadDevice::None);
   }

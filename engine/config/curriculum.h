@@ -20,15 +20,15 @@ struct Config;
 //   fixed_discrete             the first difficulty whose last step is not before t
 int64_t difficulty_at(const CurriculumConfig& curriculum, int64_t step);
 
-// For each difficulty in turn, the first step that has it. The last one has the longest sequences.
+// Returns, for each difficulty in turn, the first step that has it. The last one has the longest sequences.
 std::vector<int64_t> steps_of_new_difficulty(const CurriculumConfig& curriculum);
 
 // The samples of a step, counted from 0: the model's, cut to the difficulty of the step if there is a curriculum.
 SampleSpec sample_of_step(const CurriculumConfig& curriculum, const SampleSpec& sample, int64_t step);
-// Those of the longest step.
+// Returns the shapes of the samples of the longest step.
 SampleSpec longest_sample(const CurriculumConfig& curriculum, const SampleSpec& sample);
 
-// For steps that are only timed: all of them are the longest.
+// Makes all steps the longest, for steps that are only timed.
 void use_longest_samples(CurriculumConfig& curriculum);
 
 namespace config {
@@ -39,7 +39,7 @@ void check_curriculum(const Config& config, int64_t longest);
 // Checks the difficulties of a schedule whose keys are in `section`; see check_curriculum for those of curriculum_learning.
 void check_difficulties(const Config& config, const CurriculumConfig& curriculum, const std::string& section);
 
-// As JSON.
+// Writes the values as JSON.
 std::string integers_json(const std::vector<int64_t>& values);
 
 }  // namespace config

@@ -19,8 +19,8 @@ struct EnumNames<DifficultySchedule> {
        {"fixed_discrete", DifficultySchedule::FixedDiscrete}}};
 };
 
-// How the difficulty rises. Of Config::curriculum, short sequences first: the difficulty of a step is the number of tokens of
-// its sequences (engine/config/curriculum.h). Numbers that are 0 are not given.
+// The way in which the difficulty rises. In Config::curriculum, with short sequences first, the difficulty of a step is
+// the number of tokens of its sequences (engine/config/curriculum.h). Numbers that are 0 are not given.
 struct CurriculumConfig {
   bool enabled = false;
   int64_t min_difficulty = 0, max_difficulty = 0;
@@ -39,7 +39,7 @@ struct EnumNames<DifficultyType> {
       {{"value", DifficultyType::Value}, {"percentile", DifficultyType::Percentile}}};
 };
 
-// Whether a metric cuts the samples of a step, or chooses them.
+// The use of a metric: it cuts the samples of a step, or chooses them.
 enum class Clustering { SingleCluster, ScheduleBased };
 
 template <>

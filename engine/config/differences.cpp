@@ -19,7 +19,7 @@ namespace {
 
 using namespace config;
 
-// In the order in which lines are printed.
+// Kinds of lines in the order in which they are printed.
 enum class Importance { Training, Rounding, Reports };
 
 // The line of a difference; empty if it does not apply.
@@ -116,7 +116,7 @@ std::string of_muon(const Config& config) {
   return defaults.empty() ? "" : "optimizer.params: not given, so " + defaults;
 }
 
-// Whether the file has this number, which stands for another value here.
+// Checks whether the file has this number, which stands for another value here.
 bool is_written(const Config& config, const std::string& path, double number) {
   const GivenKey* given = find_given(config, path);
   if (!given || is_auto_key(config, path)) return false;
@@ -224,7 +224,7 @@ std::string of_gradient_sums(const Config& config) {
 std::string of_reductions(const Config& config) {
   const DType here = config.gradient_dtype(), there = config.communication_dtype.value_or(config.model_dtype());
   if (config.reproducible == Reproducible::Layout || here == there) return "";
-  if (!config.communication_dtype && !of_gradient_sums(config).empty()) return "";  // that line says enough
+  if (!config.communication_dtype && !of_gradient_sums(config).empty()) return "";  // gradient sums have a line
   return fmt::format(
       "communication_data_type: {}, in which gradients are summed, is also the type in which ranks send them; "
       "DeepSpeed sends them in {}{}",
@@ -268,7 +268,7 @@ constexpr std::array<Difference, 17> kDifferences{{
     {Importance::Reports, of_reports},
 }};
 
-// A file without a single key of DeepSpeed has nothing that DeepSpeed would do otherwise.
+// Checks whether the file has a key of DeepSpeed; without any, DeepSpeed could not treat the file differently.
 bool has_key_of_deepspeed(const Config& config) {
   return std::any_of(config.given.begin(), config.given.end(), [](const GivenKey& given) {
     const KeyEntry* entry = key_table().find(given.path);

@@ -33,8 +33,8 @@ std::vector<std::string> likely_names(const std::string& unknown, const std::vec
   return near;
 }
 
-// Whether an unknown name must be a misspelt one of a section that decides how weights change, whatever its keys are:
-// "zero_optimisation", "optimiser".
+// Checks whether an unknown name must be a misspelt one of a section that decides how weights change, whatever its keys
+// are: "zero_optimisation", "optimiser".
 bool is_close_to(const std::string& unknown, const std::string& section) {
   constexpr size_t kLettersPerEdit = 8;
   return changes_weights(section + ".") && edit_distance(lower_words(unknown), section) <=
@@ -55,7 +55,7 @@ const RemovedName* find_removed(const KeyEntry& entry, const JsonNode& value) {
 
 bool is_auto(const JsonNode& value) { return value.kind == JsonKind::String && value.text == "auto"; }
 
-// Whether "auto" stands for another value: as in DeepSpeed, where keys are dropped or filled in by Hugging Face's Trainer.
+// Checks whether "auto" stands for another value: as in DeepSpeed, keys are dropped or filled in by the Trainer.
 bool takes_auto(const KeyEntry& entry, const JsonNode& value) {
   return is_auto(value) && entry.origin != Origin::Own && entry.auto_refused.empty() && entry.default_json != "\"auto\"" &&
          !contains(entry.names, "auto", false);
@@ -78,7 +78,7 @@ bool has_type(const KeyEntry& entry, const JsonNode& value) {
   return false;
 }
 
-// What is wrong with the value; empty if nothing is.
+// Describes what is wrong with the value; empty if nothing is.
 std::string problem(const KeyEntry& entry, const JsonNode& value) {
   if (value.kind == JsonKind::Null && entry.nullable) return "";
   const bool is_default = same_value(value, read_json(entry.default_json, entry.path));
@@ -103,8 +103,8 @@ std::string problem(const KeyEntry& entry, const JsonNode& value) {
   return "";
 }
 
-// Whether a section that has no keys of its own in the table, such as compression_training, says "enabled": false in all of its
-// parts.
+// Checks whether a section that has no keys of its own in the table, such as compression_training, says "enabled":
+// false in all of its parts.
 bool switched_off(const JsonNode& value) {
   if (value.kind != JsonKind::Object) return false;
   if (const JsonNode* enabled = value.find("enabled")) return enabled->kind == JsonKind::Bool && !enabled->boolean;
@@ -113,13 +113,13 @@ bool switched_off(const JsonNode& value) {
                      [](const JsonMember& part) { return switched_off(part.value); });
 }
 
-// Whether an object holds no value, at any depth.
+// Checks whether an object holds no value, at any depth.
 bool is_empty(const JsonNode& value) {
   return value.kind == JsonKind::Object &&
          std::all_of(value.members.begin(), value.members.end(), [](const JsonMember& part) { return is_empty(part.value); });
 }
 
-// Sections that DeepSpeed reads key by key, so that it never sees a key that it does not know. What else to say of such a key.
+// Sections that DeepSpeed reads key by key, so it never sees unknown ones. `advice` is for such a key.
 struct LooseSection {
   std::string_view name, advice;
 };
@@ -150,8 +150,8 @@ bool is_comment(const std::string& name) {
          is("description") || is("note") || is("notes");
 }
 
-// Whether a value that a top-level name of another program has must not be left out. Texts may be names of that program's
-// files.
+// Checks whether a value that a top-level name of another program has must not be left out. Texts may be names of that
+// program's files.
 bool matters(const std::string& meant, const JsonNode& value) {
   const bool is_of_model = meant.starts_with("model.") && !meant.starts_with("model.lora.") && meant != "model.sequence_length";
   const bool is_of_layout = meant.starts_with("parallel.") && value.number > 1;
@@ -193,8 +193,8 @@ const GivenEntry* Document::find(const std::string& path) const {
   return nullptr;
 }
 
-// Whether the type is refused by name, as in {"type": "RAdam", "params": {...}}. Errors about its parameters would then add
-// nothing.
+// Checks whether the type is refused by name, as in {"type": "RAdam", "params": {...}}. Errors about its parameters
+// would then add nothing.
 bool Document::refuses_type(const JsonNode& object, const std::string& section) const {
   const KeyEntry* entry = table_.find(section + ".type");
   const JsonNode* type = object.find("type");
@@ -259,8 +259,8 @@ void Document::collect_feature(const JsonMember& member, const Feature& feature)
           : fmt::format("{} was removed: {}; {}, and use {}", feature.name, feature.why_removed, advice, feature.instead));
 }
 
-// Whether a section of another program only sounds like one of those: "trainium" is not a misspelt "training" when none of its
-// keys is, either.
+// Checks whether a section of another program only sounds like one of those: "trainium" is not a misspelt "training"
+// when none of its keys is, either.
 bool Document::has_keys_of(const JsonNode& value, const std::vector<std::string>& sections) const {
   return std::any_of(sections.begin(), sections.end(), [&](const std::string& section) {
     const std::vector<std::string>& known = table_.names_in(section);
@@ -289,14 +289,14 @@ std::string Document::section_meant_by(const JsonMember& member) const {
 }
 
 // A section of DeepSpeed that decides how weights change and stands inside of something where no program looks for it:
-// "fp16" in {"mine": {"fp16": {"enabled": true}}}. Empty: there is none with an effect. What is deeper is other programs' own.
+// "fp16" in {"mine": {"fp16": {"enabled": true}}}. Empty: none has an effect. Deeper ones belong to other programs.
 std::string Document::section_inside(const JsonNode& value) const {
   for (const JsonMember& inner : value.members)
     if (inner.value.kind == JsonKind::Object && belongs_at_top(inner)) return inner.key;
   return "";
 }
 
-// Whether this is a section of the top level that decides how weights change, and would have an effect there.
+// Checks whether this is a section of the top level that decides how weights change, and would have an effect there.
 bool Document::belongs_at_top(const JsonMember& member) const {
   return changes_weights(member.key + ".") && table_.is_section(member.key) && has_effect_in(member.value, member.key);
 }
@@ -309,7 +309,7 @@ std::vector<std::string> Document::sections_named_in(const std::string& name) co
   return sections;
 }
 
-// Whether something in the value would have an effect, if this section were its place.
+// Checks whether something in the value would have an effect, if this section were its place.
 bool Document::has_effect_in(const JsonNode& value, const std::string& section) const {
   return std::any_of(value.members.begin(), value.members.end(), [&](const JsonMember& inner) {
     const std::string path = table_.canonical(section + "." + inner.key);
@@ -320,15 +320,15 @@ bool Document::has_effect_in(const JsonNode& value, const std::string& section) 
   });
 }
 
-// Whether a section that says "enabled": false sets something of the section that it is a misspelt name of, which has no such
-// switch: {"zero_optimisation": {"enabled": false, "stage": 2}}.
+// Checks whether a section that says "enabled": false sets something of the section that it is a misspelt name of,
+// which has no such switch: {"zero_optimisation": {"enabled": false, "stage": 2}}.
 bool Document::is_on_without_switch(const JsonNode& value, const std::vector<std::string>& near) const {
   return std::ranges::any_of(near, [&](const std::string& section) {
     return table_.is_section(section) && !table_.find(section + ".enabled") && has_effect_in(value, section);
   });
 }
 
-// Why an unknown section at the top level is the same to the run whatever is in it; empty if it may not be.
+// Returns why an unknown section at the top level is the same to the run whatever is in it; empty if it may not be.
 std::string Document::reason_to_ignore_section(const JsonMember& member, const std::vector<std::string>& near) const {
   const bool is_of_other = !advice_on_other_section(member.key).empty();
   const std::vector<std::string> named = sections_named_in(member.key);
@@ -349,9 +349,9 @@ std::string Document::reason_to_ignore_section(const JsonMember& member, const s
   return has_effect ? "" : with_advice("a section of another program");
 }
 
-// Why a top-level key that is not in the table is the same to the run whatever its value is; empty if it may not be. Numbers
-// may be settings that were meant to have an effect ("max_norm": 1.0), so only those that programs have for themselves
-// ("num_processes": 8) are ignored.
+// Returns why a top-level key outside the table is the same to the run whatever its value is; empty if it may not be.
+// Numbers may be settings that were meant to have an effect ("max_norm": 1.0), so only those that programs have for
+// themselves ("num_processes": 8) are ignored.
 std::string Document::reason_to_ignore(const JsonMember& member) const {
   const bool from_command_line = member.at.line == 0;  // where nobody has sections of other programs
   if (from_command_line && member.value.kind == JsonKind::Object) return "";
@@ -384,7 +384,7 @@ std::string Document::reason_to_ignore(const JsonMember& member) const {
   return renamed.empty() ? ignored : ignored + "; " + renamed;
 }
 
-// Why an unknown key of this section is the same to the run; empty if it may not be: it is misspelt, or belongs elsewhere.
+// Returns why an unknown key of this section has no effect; empty if it may: it is misspelt, or belongs elsewhere.
 std::string Document::reason_to_ignore_in(const std::string& section, const JsonMember& member) const {
   if (member.value.kind == JsonKind::Object && belongs_at_top(member)) return "";
   const std::vector<std::string>& elsewhere = table_.sections_with(member.key);
@@ -414,8 +414,8 @@ std::string Document::reason_to_ignore_misplaced(const JsonMember& member, const
   return is_default ? fmt::format("it belongs in {}, where this is the default", quoted(section + ".params")) : "";
 }
 
-// Comments, and what DeepSpeed ignores, too, as long as it has no effect on the run. What may be a misspelt key, or a misplaced
-// one with an effect, is not ignored.
+// Checks for comments, and keys that DeepSpeed ignores, too, as long as they have no effect on the run. A key that may
+// be misspelt, or a misplaced one with an effect, is not ignored.
 bool Document::is_ignored(const JsonMember& member, const std::string& path, const std::string& section) {
   std::string what;
   if (is_comment(member.key))

@@ -15,7 +15,7 @@ namespace trivet::config {
 struct GivenEntry {
   const KeyEntry* entry;
   const JsonNode* value;
-  Position at;         // of the key
+  Position at;         // position of the key
   bool takes = false;  // the value is "auto", which stands for another one (KeyEntry::take_auto)
   bool valid = true;   // false: the value is among the mistakes
 };
@@ -38,7 +38,7 @@ class Document {
 
   // Sections that are accepted as a whole, because they are switched off or change no weight.
   const std::vector<GivenFeature>& features() const { return features_; }
-  // What neither DeepSpeed nor Trivet reads: "_comment: not used here: a comment".
+  // Keys that neither DeepSpeed nor Trivet reads: "_comment: not used here: a comment".
   const std::vector<std::string>& not_used() const { return not_used_; }
   // Sections whose value is "auto".
   const std::vector<std::string>& auto_sections() const { return auto_sections_; }

@@ -14,7 +14,7 @@ struct Config;
 
 struct ElasticBatch {
   int64_t train_batch_size = 0;              // 0: there is none
-  std::vector<int64_t> data_parallel_sizes;  // that can train it with one of the microbatches, ascending
+  std::vector<int64_t> data_parallel_sizes;  // sizes that can train it with one of the microbatches, ascending
 };
 
 // Returns the batch up to max_train_batch_size that the most data-parallel sizes can train; of equal ones the larger

@@ -13,7 +13,7 @@ namespace {
 
 using namespace config;
 
-// Whether the key applies: a parameter of an optimizer or scheduler that is not selected does not.
+// Checks whether the key applies: a parameter of an optimizer or scheduler that is not selected does not.
 bool applies(const KeyEntry& entry, const Config& config) {
   if (entry.selected_by.empty()) return true;
   const std::string selected = key_table().find(entry.selector)->get(config);

@@ -18,7 +18,7 @@ struct ExplainedKey {
 // Every key that applies, and every other key that was given, in the order of the table.
 std::vector<ExplainedKey> explain(const Config& config);
 
-// The same values as a JSON document, which load_config reads back to an equal Config.
+// Writes the same values as a JSON document, which load_config reads back to an equal Config.
 std::string explain_as_json(const Config& config);
 
 struct ConfigDifference {

@@ -38,14 +38,14 @@ struct JsonMember {
   JsonNode value;
 };
 
-// Whether a key is empty, or spaces alone.
+// Checks whether a key is empty, or spaces alone.
 bool is_blank(const std::string& key);
 
 // The value as compact JSON. Numbers are printed as they were written.
 std::string to_json(const JsonNode& node);
 std::string quoted(const std::string& text);
 
-// Whether two values are equal, however they are written (1e3 equals 1000.0; members may be in any order).
+// Checks whether two values are equal, however they are written (1e3 equals 1000.0; members may be in any order).
 bool same_value(const JsonNode& a, const JsonNode& b);
 
 }  // namespace trivet::config

@@ -140,7 +140,7 @@ void KeyTable::index_names() {
     const size_t dot = other_name.rfind('.');
     if (dot != std::string::npos) by_other_name[other_name.substr(dot + 1)].push_back(other_name.substr(0, dot));
   }
-  sections_with_.merge(by_other_name);  // which leaves the names of keys as they are
+  sections_with_.merge(by_other_name);  // leaves the names of keys as they are
 }
 
 // The path "a.b.c" puts "a" into "", "b" into "a" and "c" into "a.b".

@@ -27,7 +27,7 @@ enum class Effect {
   NotImplemented,  // a key of DeepSpeed for which only the default is accepted
 };
 
-// What DeepSpeed does with the key.
+// The effect of the key in DeepSpeed.
 enum class Origin {
   Same,       // the same
   Different,  // something else; `difference` says what
@@ -56,7 +56,7 @@ struct KeyEntry {
   std::string default_note;  // "Adagrad: 0.01"
   Effect effect = Effect::Works;
   std::string reason;   // why it is inert
-  std::string instead;  // what to use instead of a key that is not used or not implemented
+  std::string instead;  // the replacement for a key that is not used or not implemented
   Origin origin = Origin::Same;
   std::string difference;                     // "at stage 3 only": what DeepSpeed does
   std::string alias_of;                       // the main name of this key, which `explain` prints
@@ -74,8 +74,8 @@ struct KeyEntry {
   std::function<bool(const Config&)> active;  // false: has no effect in this run, because `active_when` does not hold
   std::string active_when;
 
-  // What "auto" means. Empty: the default, as in DeepSpeed, which drops such keys. Otherwise it sets the value that Hugging
-  // Face's Trainer would fill in, and returns a text for the user: "0.00005, the default of ...". Not for keys of Trivet.
+  // Applies "auto". Empty: the default, as in DeepSpeed, which drops such keys. Otherwise sets the value that Hugging
+  // Face's Trainer would, and returns a text for the user: "0.00005, the default of ...". Not for keys of Trivet.
   std::function<std::string(Config&)> take_auto;
   std::string auto_refused;  // why "auto" is refused although the key is DeepSpeed's
 
@@ -99,7 +99,7 @@ struct Feature {
   bool on_when_empty = false;    // the presence of the section switches it on
   bool works = false;            // when it is switched on, its keys are read like those of any section
   std::string why_removed;       // why Trivet does not have it any more; empty: it never had it
-  std::string instead;           // what to use instead
+  std::string instead;           // the replacement
 };
 
 class KeyTable {
@@ -122,14 +122,14 @@ class KeyTable {
   void add(Feature feature) { features_.push_back(std::move(feature)); }
   const std::vector<Feature>& features() const { return features_; }
   const Feature* find_feature(const std::string& section) const;
-  const Feature* feature_around(const std::string& path) const;  // that does not work and whose section has this key
+  const Feature* feature_around(const std::string& path) const;  // one that does not work, with this key in it
 
   // DeepSpeed's other name of a key or section: "zero_optimization.max_live_parameters".
   void add_name(const std::string& other_name, const std::string& path) { names_.emplace(other_name, path); }
   const std::map<std::string, std::string>& other_names() const { return names_; }
   std::string canonical(const std::string& path) const;
 
-  // What to say of an unknown name in this section, if it is not a misspelt one.
+  // Sets the advice for an unknown name in this section that is not a misspelt one.
   void advise(const std::string& section, const std::string& advice) { advice_.emplace(section, advice); }
   std::string advice_on(const std::string& section) const;
 

@@ -90,7 +90,7 @@ void take_auto_values(Config& config, const Document& document) {
     config.automatic.push_back({section, "the defaults, as without the section"});
 }
 
-// As in DeepSpeed, which ignores the section below stage 3; here a line says so.
+// Ignores the section below stage 3, as DeepSpeed does; here a line says so.
 void ignore_offload_of_whole_parameters(Config& config) {
   OffloadDevice& device = config.zero.offload_param.device;
   if (config.zero.stage == 3 || device == OffloadDevice::None) return;
@@ -105,14 +105,14 @@ void widen_gradient_sums(Config& config) {
     config.grad_accum_dtype = DType::Float32;
 }
 
-// As in DeepSpeed, null is the optimizer's rate even where a schedule has another default.
+// Takes null as the optimizer's rate, as DeepSpeed does, even where a schedule has another default.
 void take_rate_for_null(Config& config) {
   const GivenKey* maximum = find_given(config, "scheduler.params.warmup_max_lr");
   if (maximum && maximum->value == "null") config.scheduler.warmup_max_lr = 0;
 }
 
-// A number of the model that has no effect, as its line says, must have none on what builds the model, either. What builds
-// models of images reads their own keys alone.
+// A number of the model that has no effect, as its line says, must have none on what builds the model, either. Builders
+// of models of images read their own keys alone.
 void leave_out_of_other_models(Config& config) {
   if (model::family_of(config.model.type).reads_images) return;
   Config defaults;
@@ -147,7 +147,7 @@ Config config_of(const Document& document, const std::string& source) {
   return config;
 }
 
-// What is checked in addition to the contradictions between keys.
+// The checks that come in addition to those for contradictions between keys.
 using Checks = std::vector<std::function<void(const Config&)>>;
 
 // Goes on after a mistake, so that all of them are reported together.
@@ -205,7 +205,7 @@ void check_written_values(const Config& config) {
   if (!config.data.is_given()) refuse_written("data.train", "\"\"", "name the data to train on (docs/data.md)");
 }
 
-// How many tokens the other vocabularies have, only their files say.
+// Checks the rows of a vocabulary of bytes; the sizes of other vocabularies are known only from their files.
 void check_rows_of_bytes(const Config& config) {
   if (model::family_of(config.model.type).reads_images) return;
   if (config.vocabulary.kind == VocabularyKind::Bytes) vocabulary_rows(config, kTokensOfBytes);
@@ -220,7 +220,7 @@ void check_profiled_step(const Config& config) {
                        steps - 1));
 }
 
-// What ranks add to running averages is summed with gradients, so they must fit what becomes of those.
+// Checks batch_norm: its running averages are summed with gradients, so they must fit what becomes of those.
 void check_running_averages(const Config& config) {
   const std::vector<std::string>& network = config.model.network;
   const auto is_batch_norm = [](const std::string& layer) { return layer.starts_with("batch_norm"); };

@@ -20,7 +20,7 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
 Config parse_config(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides = {},
                     const std::vector<std::string>& defaults = {});
 
-// What load_config reads from `path`. Throws ConfigError if it cannot be read, or is too long for a config.
+// Reads the text of a config from `path`. Throws ConfigError if it cannot be read, or is too long for a config.
 std::string read_config_text(const std::string& path);
 // The value of model.from in this text with these overrides; empty: it is not given. Throws ConfigError if the text is not
 // JSON. Such a config is complete only with the keys of that model (trainer/load_with_model.h); without them, load_config
@@ -29,7 +29,7 @@ std::string model_from_in(std::string_view text, const std::string& source_name,
 
 // Checks the constraints between keys. load_config calls it; call it yourself for a Config built by hand. Throws ConfigError.
 void check(const Config& config);
-// The same for a model of your own layers, about which the section "model" says nothing.
+// Does the same for a model of your own layers, about which the section "model" says nothing.
 void check_without_model(const Config& config);
 
 // Checks that some number of data-parallel ranks can train the batch that the config describes; resolve_batch solves it for a
@@ -40,7 +40,7 @@ void check_batch(const Config& config);
 // Given keys that have no effect in this run, each with the reason: "optimizer.params.torch_adam: Trivet has only one Adam".
 std::vector<std::string> accepted_without_effect(const Config& config);
 
-// Whether this key, or any key of this section, was set in the file or on the command line.
+// Checks whether this key, or any key of this section, was set in the file or on the command line.
 bool is_given(const Config& config, const std::string& path);
 
 }  // namespace trivet

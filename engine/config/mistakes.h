@@ -26,7 +26,7 @@ class Mistakes {
   // Adds a whole line.
   void add(Position at, const std::string& line);
   size_t size() const { return found_; }
-  // Whether a mistake at this position would be shown, going by the mistakes found so far. Later finds may still displace it.
+  // Checks whether a mistake here would be shown, going by those found so far. Later finds may still displace it.
   bool shows(Position at) const;
   void throw_if_any();  // a ConfigError with one line per mistake
 

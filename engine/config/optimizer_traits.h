@@ -23,6 +23,6 @@ OptimizerTraits traits_of(OptimizerType type);
 
 // OptimizerTraits::states, without the momentum of an SGD that has none.
 std::vector<std::string> optimizer_state_names(const OptimizerConfig& config);
-int optimizer_states(const OptimizerConfig& config);  // how many
+int optimizer_states(const OptimizerConfig& config);  // number of states
 
 }  // namespace trivet

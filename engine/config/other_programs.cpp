@@ -20,7 +20,7 @@ using Names = std::vector<std::string_view>;
 struct Meaning {
   std::string_view path;             // Trivet's key
   Names names;                       // its names in Hugging Face's Trainer, Megatron, Lightning and others
-  std::string_view difference = {};  // what the value of Trivet's key is, where the same number would be wrong
+  std::string_view difference = {};  // meaning of Trivet's value, where the same number would be wrong
 };
 
 const std::vector<Meaning>& meanings() {
@@ -217,7 +217,7 @@ std::string of_wrapper(const JsonNode& root) {
           "\"{}\" names another file, {}, which is not read from here; give that file, or put its keys at the "
           "top level of this one",
           printable(member.key), quoted(printable(member.value.text)));
-    const bool is_section = key_table().is_section(member.key);  // whose brace may be missing
+    const bool is_section = key_table().is_section(member.key);  // its brace may be missing
     if (member.value.kind != JsonKind::Object || is_section) continue;
     const Names inside = given_of(member.value, kSectionsOfConfigs);
     if (inside.size() >= (names_a_config ? 1u : 2u))

@@ -10,7 +10,7 @@
 namespace trivet::config {
 
 void apply_overrides(JsonNode& root, const std::vector<std::string>& overrides);  // throws ConfigError
-// The same for keys that the document does not have. A section that is something else than an object is left as it is.
+// Does the same for keys that the document does not have. Leaves a section that is something else than an object.
 void apply_defaults(JsonNode& root, const std::vector<std::string>& defaults);
 
 }  // namespace trivet::config

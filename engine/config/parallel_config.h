@@ -36,9 +36,9 @@ constexpr int64_t chunks_of(const PipelineConfig& pipeline) {
 
 struct BatchConfig {  // 0: not given
   int64_t train_batch_size = 0, micro_batch_size = 0, gradient_accumulation_steps = 0;
-  // Of elasticity; otherwise empty. The largest of these microbatches that fits is taken.
+  // Microbatches of elasticity, otherwise empty. The largest that fits is taken.
   std::vector<int64_t> micro_batch_sizes = {};
-  std::vector<int64_t> data_parallel_sizes = {};  // that are accepted
+  std::vector<int64_t> data_parallel_sizes = {};  // accepted sizes
 };
 
 // A batch that many numbers of ranks can train (config/elasticity.h). `ranks` are called GPUs in DeepSpeed.

@@ -1,5 +1,5 @@
 // The sections of a Config that say what a run writes and uses: training, checkpoint, run, csv_monitor, tensorboard, timeline,
-// audit, communication. What it reads is in data/options.h.
+// audit, communication. The data that it reads is in data/options.h.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct TrainingConfig {
 // Checkpoints in the memory of the hosts, as well as those on disk.
 struct MemoryCheckpointConfig {
   int64_t every_steps = 0;  // 0: none
-  std::string directory;    // of each host, on a file system in memory
+  std::string directory;    // each host's, on a file system in memory
   int replicas = 1;         // hosts that hold each file in addition to the one that wrote it
 };
 
@@ -79,14 +79,14 @@ struct AuditConfig {
 // Between ranks on several hosts; ranks on one host share memory.
 struct CommunicationConfig {
   TransportChoice transport = TransportChoice::Auto;
-  std::string interface;                // of this host: a name or a network; empty: the one that reaches rank 0's host
-  SumsChoice sums = SumsChoice::Chain;  // of floats
+  std::string interface;                // this host's: a name or a network; empty: the one that reaches rank 0's host
+  SumsChoice sums = SumsChoice::Chain;  // for floats
   double join_seconds = 30;             // until all ranks have joined
   double silence_seconds = 4.25;        // until a rank that sends no heartbeats is lost
   double progress_seconds = 600;        // until a rank that is alive but does not enter an operation ends the job
 };
 
-// Of csv_monitor and of tensorboard.
+// The settings of csv_monitor and of tensorboard.
 struct MonitorConfig {
   bool enabled = false;
   std::string output_path;
@@ -94,8 +94,8 @@ struct MonitorConfig {
 };
 
 struct RunConfig {
-  std::string directory;   // what made the run and what it measured (report/run_files.h); empty: nothing is kept
-  double peak_tflops = 0;  // of one rank's device, for model FLOPs utilization; 0: not known
+  std::string directory;   // for the run's inputs and measurements (report/run_files.h); empty: nothing is kept
+  double peak_tflops = 0;  // peak of one rank's device, for model FLOPs utilization; 0: not known
 };
 
 struct TimelineConfig {
@@ -104,7 +104,7 @@ struct TimelineConfig {
   std::string directory = "timeline";
 };
 
-// What the operations of one step cost, block by block (engine/timeline/work_profile.h).
+// The report on the cost of one step's operations, block by block (engine/timeline/work_profile.h).
 struct FlopsProfilerConfig {
   bool enabled = false;
   int64_t profile_step = 1;   // steps before the one that is profiled

@@ -17,7 +17,7 @@ using config::section_of_metric;
 constexpr const char* kSampling = "data_efficiency.data_sampling.curriculum_learning";
 constexpr const char* kEnabled = "data_efficiency.data_sampling.curriculum_learning.enabled";
 
-// Whether a section says anything that is no default.
+// Checks whether a section says anything that is no default.
 bool is_asked_for(CurriculumConfig schedule) {
   schedule.enabled = false;
   return !(schedule == CurriculumConfig{});

@@ -35,7 +35,7 @@ class KeyRefiner {
   KeyRefiner& default_note(std::string note) { return entry_.default_note = std::move(note), *this; }
   KeyRefiner& default_json(std::string json) { return entry_.default_json = std::move(json), *this; }
   KeyRefiner& instead(std::string key) { return entry_.instead = std::move(key), *this; }
-  // What DeepSpeed does with the key, if that differs; and whether it is a key of Trivet, which DeepSpeed does not have.
+  // Say what DeepSpeed does with the key if that differs, or that the key is Trivet's own, unknown to DeepSpeed.
   KeyRefiner& deepspeed(std::string difference) {
     entry_.origin = Origin::Different;
     return entry_.difference = std::move(difference), *this;

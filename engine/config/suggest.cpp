@@ -27,7 +27,7 @@ std::string lower(std::string text) {
 // lacks. Rare letters count as one.
 int least_edits(std::string_view a, std::string_view b) {
   constexpr size_t kKinds = 32;
-  std::array<int, kKinds> surplus{};  // how many more a has of each kind
+  std::array<int, kKinds> surplus{};  // surplus of a in each kind
   for (const unsigned char letter : a) ++surplus[letter % kKinds];
   for (const unsigned char letter : b) --surplus[letter % kKinds];
   int of_a = 0, of_b = 0;

@@ -10,7 +10,7 @@ namespace trivet::config {
 // The least number of insertions, deletions, replacements and swaps of neighbouring letters that turn one word into the other.
 int edit_distance(std::string_view a, std::string_view b);
 
-// At most three names that are close enough to be what the user meant, the one with the fewest edits first.
+// Returns at most three names that are close enough to be what the user meant, the one with the fewest edits first.
 std::vector<std::string> nearest_names(const std::string& unknown, const std::vector<std::string>& known);
 
 // `"a"`, `"a" or "b"`, `"a", "b" or "c"`.

@@ -5,7 +5,7 @@
 namespace trivet::config {
 namespace {
 
-// How DeepSpeed writes, and the services that it can write to.
+// Adds the keys for how DeepSpeed writes, and for the services that it can write to.
 void add_writers(KeyTable& table) {
   SectionBase(table, "checkpoint.parallel_write")
       .inert("pipeline_stage", "false", "data-parallel ranks share the writing", "every rank writes what it owns");

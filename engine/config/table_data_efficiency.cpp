@@ -27,7 +27,7 @@ struct ScheduleKeys {
   std::string section;
   std::string main;  // the section whose keys these are other names of, or the section itself
   Part part;
-  std::string least, most, steps;  // what the difficulties are, for people
+  std::string least, most, steps;  // descriptions of the difficulties, for people
 };
 
 void add_schedule(KeyTable& table, const ScheduleKeys& keys) {

@@ -58,7 +58,7 @@ void set_stages(Config& config, const JsonNode& node) {
   config.parallel.pipeline = node.integer;
 }
 
-// Whether a rank may have several microbatches per step. If both batch sizes are given, the world size decides (resolve_batch).
+// Checks for several microbatches per step on a rank. With both batch sizes, the world size decides (resolve_batch).
 bool accumulates(const BatchConfig& batch) {
   if (batch.gradient_accumulation_steps > 0) return batch.gradient_accumulation_steps > 1;
   return batch.micro_batch_size > 0 && batch.train_batch_size > batch.micro_batch_size;

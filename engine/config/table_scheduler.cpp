@@ -9,7 +9,7 @@ namespace {
 using S = SchedulerConfig;
 using Names = std::vector<std::string>;
 const char* const kSchedulerType = "scheduler.type";
-constexpr double kRateOfTrainer = 5e-5;  // of Hugging Face's, which it fills in
+constexpr double kRateOfTrainer = 5e-5;  // the value that Hugging Face's Trainer fills in
 
 // PyTorch's schedulers, which DeepSpeed accepts by name.
 Names schedulers_of_deepspeed() {

@@ -11,7 +11,7 @@ namespace trivet {
 // Rows of the embedding for a vocabulary of so many tokens. Throws ConfigError if the config states fewer.
 int64_t vocabulary_rows(const Config& config, int64_t tokens);
 
-// What model.vocabulary says, for messages: "\"./chat\"", "50257".
+// Returns the value of model.vocabulary for messages: "\"./chat\"", "50257".
 std::string vocabulary_in_words(const Config& config);
 
 }  // namespace trivet

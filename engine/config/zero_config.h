@@ -35,7 +35,7 @@ struct OffloadParamConfig {
   int64_t max_in_cpu = 1'000'000'000;                   // elements per rank that stay in host memory
 };
 
-// How the files of offloaded data are read and written.
+// The way in which the files of offloaded data are read and written.
 struct AioConfig {
   int64_t block_size = 1048576, queue_depth = 8, intra_op_parallelism = 1;
 };

@@ -17,7 +17,7 @@ struct Config;
 // `base_lr` is optimizer.params.lr.
 double lr_at(const SchedulerConfig& scheduler, double base_lr, int64_t step);
 
-// The same for a complete config, scaled with the batch as optimizer.lr_scaling says.
+// Returns the same for a complete config, scaled with the batch as optimizer.lr_scaling says.
 double lr_at(const Config& config, int64_t train_batch_size, int64_t step);
 
 // Throws ConfigError if the schedule depends on epochs whose number of steps nobody has set (Config::lr_scaling_warmup_steps,
@@ -28,7 +28,7 @@ void check_steps_are_known(const Config& config);
 // did not mean that: lines, each beginning with a key.
 std::vector<std::string> warnings_of_rates(const Config& config);
 
-// For steps that are only timed: a constant learning rate, which depends on no number of epochs.
+// Sets a constant learning rate, which depends on no number of epochs, for steps that are only timed.
 void use_constant_rate(Config& config);
 
 // The factor by which learning rates are multiplied when a step has `batch` samples instead of `base_batch`.

@@ -22,8 +22,8 @@ bool is_running_average(const zero::FlatParameter& parameter) {
   return parameter.spec.update.kind == ParameterUpdate::Kind::RunningAverage;
 }
 
-// Whether a piece from for_gradient_pieces is the stored gradient itself, which stays, rather than a copy read from the grid,
-// which the next piece overwrites.
+// Checks whether a piece from for_gradient_pieces is the stored gradient itself, which stays, rather than a copy read
+// from the grid, which the next piece overwrites.
 bool is_stored(const ConstTensorView& piece, const zero::OwnedRange& range) { return piece.dtype == range.gradient.dtype; }
 
 }  // namespace

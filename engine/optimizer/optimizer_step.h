@@ -1,4 +1,4 @@
-// From reduced gradients to new weights: norm, overflow check, clipping, update of the owned shard, publishing.
+// Turns reduced gradients into new weights: norm, overflow check, clipping, update of the owned shard, publishing.
 //
 //   norm of the gradient of the mean loss over all targets; exact, so it has the same bits on every layout
 //   not finite, or no targets -> all ranks skip the step together; weights and states keep their bits
@@ -6,8 +6,8 @@
 //
 // The norm yields a verdict in device memory (kernels::JudgeGradients) that the updates obey. The host neither knows it nor
 // waits for it, unless something is offloaded to host memory (zero/host_side.h): then the host reads it, and a skipped step
-// moves no data. Each update touches only the range that the rank owns (zero/parameter_group.h). What is computed there is the
-// optimizer's rule (update_rule.h), or the same for all optimizers if a parameter is a running average (ParameterUpdate).
+// moves no data. Each update touches only the range that the rank owns (zero/parameter_group.h). There it applies the
+// optimizer's rule (update_rule.h), or one rule for all optimizers to a running average (ParameterUpdate).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace trivet {
 struct StepSettings {
   StepScalars scalars;
   double unit = 1;           // targets of a microbatch, including ignored ones; stored gradients are divided by it
-  double microbatches = 1;   // of the step, over all ranks
+  double microbatches = 1;   // in the step, over all ranks
   double clipping = 0;       // 0: off
   bool check_finite = true;  // false: update even with infinities (bf16.check_grad_overflow false)
 };
@@ -38,8 +38,8 @@ class OptimizerStep {
   void run(const StepSettings& settings);
 
  private:
-  // What one update covers of a visited range: adjacent elements, of one parameter or of several with the same decay and
-  // update.
+  // The part of a visited range that one update covers: adjacent elements, of one parameter or of several with the same
+  // decay and update.
   struct Segment {
     const zero::FlatParameter* parameter = nullptr;  // the first
     int64_t first = 0, count = 0;                    // within the range

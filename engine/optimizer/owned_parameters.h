@@ -21,7 +21,7 @@ struct OwnedParameter {
 // A trainable group.
 struct OwnedGroup {
   zero::ParameterGroup* group = nullptr;
-  LayerRole role = LayerRole::Hidden;  // of the layer that has these parameters
+  LayerRole role = LayerRole::Hidden;  // role of the layer that has these parameters
   size_t first_parameter = 0;          // where its parameters begin in OwnedParameters::all()
 };
 

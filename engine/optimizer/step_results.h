@@ -17,8 +17,8 @@ namespace trivet {
 // The loss of a step or an evaluation, as an exact sum: combined over ranks it has the same bits on every layout.
 struct StepLoss {
   ExactSum loss_sum;    // over targets that count
-  int64_t targets = 0;  // that count
-  int64_t correct = 0;  // of them, if the loss layer chooses classes or compares answers (Context::correct)
+  int64_t targets = 0;  // targets that count
+  int64_t correct = 0;  // correct targets, if the loss layer chooses classes or compares answers (Context::correct)
   ExactSum chosen_reward_sum, rejected_reward_sum;  // over pairs of answers that count (Context::rewards)
 
   double mean() const { return mean_of(loss_sum); }
@@ -33,7 +33,7 @@ class StepResults {
   bool has_rewards() const { return rewards_ > 0; }
   TensorView losses(int microbatches);  // float64 [microbatches, 3, or 5 with rewards], see kernels::SumLosses
   TensorView loss_words();              // int64, see kernels::SumLosses
-  TensorView target_words();            // those of them that JudgeGradients reads
+  TensorView target_words();            // the part of loss_words() that JudgeGradients reads
   TensorView square_sum();              // int64 [ExactSum::kWords]
   TensorView refused();                 // int64 [1]: contributions that do not fit on the fixed-point grid
   TensorView verdict();                 // float64 [3], see kernels::JudgeGradients

@@ -10,7 +10,7 @@
 
 namespace trivet {
 
-// What the caller of a step gives it; equal on all ranks.
+// Numbers that the caller of a step provides; equal on all ranks.
 struct StepNumbers {
   uint64_t seed = 0;
   int64_t step = 0;    // from 0; random numbers depend on it
@@ -19,7 +19,7 @@ struct StepNumbers {
   double loss_scale = 1.0;
 };
 
-// What a step's kernels are given.
+// Numbers that a step's kernels receive.
 struct StepScalars {
   Number step = 0.0, loss_scale = 1.0, inverse_loss_scale = 1.0;
   Number update = 1.0, lr = 0.0;

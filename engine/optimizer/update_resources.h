@@ -1,4 +1,4 @@
-// What updates need of a rank: kernels and memory, places for what is offloaded, and the ranks that they sum over.
+// Parts of a rank that updates need: kernels, memory, places for what is offloaded, and ranks to sum over.
 #pragma once
 
 #include <array>
@@ -16,16 +16,16 @@ namespace trivet {
 // Owns nothing.
 struct UpdateResources {
   kernels::Kernels& kernels;
-  Allocator& allocator;  // of the memory that the kernels work on
-  MemoryMeter& meter;    // of that memory
+  Allocator& allocator;  // for the memory that the kernels work on
+  MemoryMeter& meter;    // counts that memory
   Arena& buffers;
   zero::CollectiveOptions collectives;
   zero::OffloadResources offload;
   comm::ProcessGroup& all;       // every rank
-  comm::ProcessGroup& of_stage;  // those with the same layers
+  comm::ProcessGroup& of_stage;  // ranks with the same layers
   // [Sharing] Those that divide parameters with this sharing into shards; null: no parameter has it.
   std::array<comm::ProcessGroup*, kSharings> shards;
-  Stream& stream;  // of the operations of these groups
+  Stream& stream;  // runs the operations of these groups
 
   comm::ProcessGroup& shard_group(Sharing sharing) const { return *shards[static_cast<size_t>(sharing)]; }
 };

@@ -4,7 +4,7 @@
 //   OptimizerStep   visits all that the rank owns:   update, update, run_pending | update, update, run_pending | ...
 //                   when everything was visited:     finish
 //
-// Which states an optimizer has is said in engine/config/optimizer_traits.cpp, for code that only needs to know that.
+// For code that only needs to know which states an optimizer has, engine/config/optimizer_traits.cpp lists them.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace trivet {
 
-// What rules are made from; all of it outlives them.
+// The parts that rules are made from; all of them outlive the rules.
 struct RuleContext {
   const OptimizerConfig& config;
   const OwnedParameters& owned;
@@ -36,7 +36,7 @@ struct Elements {
   const zero::FlatParameter& parameter;
   const zero::OwnedRange& range;
   int64_t first = 0, count = 0;
-  ConstTensorView gradient;  // of these elements; is overwritten after run_pending()
+  ConstTensorView gradient;  // for these elements; is overwritten after run_pending()
   Number gradient_scale;
   double weight_decay = 0;
 
@@ -52,9 +52,9 @@ class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
 
-  // Whether one update may cover parameters of this kind that follow one another, and the padding between them.
+  // Checks whether one update may cover parameters of this kind that follow one another, and the padding between them.
   virtual bool merges_parameters() const { return true; }
-  // Whether update() writes the new weights. Otherwise it only reads the weights, and finish() writes them.
+  // Checks whether update() writes the new weights. Otherwise it only reads the weights, and finish() writes them.
   virtual bool writes_weights() const { return true; }
 
   // Updates elements on this side, or puts that off until run_pending().

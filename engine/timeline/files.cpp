@@ -42,7 +42,7 @@ void write_file(const Config& config, const std::string& name, const std::string
     config::refuse(config, "timeline.directory", fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
 }
 
-// What each rank did in the measured step, in ms: [{"rank": 0, "compute_ms": 30.2, "wait_ms": 4.1}, ...]
+// Returns what each rank did in the measured step, in ms: [{"rank": 0, "compute_ms": 30.2, "wait_ms": 4.1}, ...]
 std::string rank_times(const pipeline::Timeline& timeline) {
   auto json = nlohmann::ordered_json::array();
   for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {

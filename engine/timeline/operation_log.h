@@ -25,8 +25,8 @@ namespace trivet::timeline {
 struct LoggedOperation {
   comm::Operation operation = comm::Operation::Barrier;
   std::string group;
-  int ranks = 1;      // of the group
-  int64_t bytes = 0;  // of the whole tensor: what all ranks together contribute to all_gather, what each has for all_reduce
+  int ranks = 1;      // in the group
+  int64_t bytes = 0;  // whole tensor: what all ranks together contribute to all_gather, what each has for all_reduce
   double ms = 0;
 
   // Gbit/s. The first is the bytes divided by the time, except that all_reduce counts them twice, as DeepSpeed does. The second

@@ -124,7 +124,7 @@ double percent(double part, double whole) { return whole > 0 ? 100 * part / whol
 
 constexpr const char* kProfileRow = "{:<28} {:>10} {:>6} {:>10} {:>6} {:>11} {:>6} {:>15} {:>12} {:>12}";
 
-// What all modules at one depth, or all of one type, have together.
+// The sums over all modules at one depth, or over all of one type.
 struct Module {
   std::string name;
   int64_t parameters = 0;
@@ -151,7 +151,7 @@ void add_to(std::vector<Module>& modules, const Module& part) {
   found == modules.end() ? modules.push_back(part) : add(part, *found);
 }
 
-// By type, as kernels have none of their own.
+// Groups modules by type, as kernels have none of their own.
 std::vector<Module> modules_at(const WorkProfile& profile, int64_t depth) {
   if (depth == 0) return {whole_model(profile)};
   std::vector<Module> modules;

@@ -30,9 +30,9 @@ struct Work {
 
 struct BlockProfile {
   std::string name, type;
-  int64_t parameters = 0;  // that a tensor rank has, before ZeRO divides them
+  int64_t parameters = 0;  // parameters of a tensor rank, before ZeRO divides them
   Work forward{}, recompute{}, backward{};
-  std::map<std::string_view, Work> kernels{};  // of the forward pass; no times
+  std::map<std::string_view, Work> kernels{};  // in the forward pass; no times
 };
 
 struct WorkProfile {
@@ -40,7 +40,7 @@ struct WorkProfile {
   double update_ms = 0, step_ms = 0;  // mean over the ranks, and of the rank that took longest
 };
 
-// Without times. `numbers`: of the step, which may have shorter sequences than others.
+// Counts work without times. `numbers`: those of the step, which may have shorter sequences than others.
 WorkProfile count_work(const Plan& plan, const model::Model& model, const StepNumbers& numbers);
 // `recordings`: [world rank], of the same step.
 void add_times(WorkProfile& profile, const Plan& plan, const std::vector<pipeline::Recording>& recordings);

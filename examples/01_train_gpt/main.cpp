@@ -87,8 +87,8 @@ class Loader {
 };
 
 struct Losses {
-  double first = 0, last = 0;  // of training
-  double saved = 0;            // of a batch after training
+  double first = 0, last = 0;  // in training
+  double saved = 0;            // on a batch after training
 };
 
 Losses train(const Job& job, comm::World& world, const std::string& directory) {

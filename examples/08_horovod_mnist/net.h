@@ -220,8 +220,8 @@ class Net {
 
   trivet::kernels::Kernels& kernels_;
   int64_t batch_ = 0;     // images of the present chunk
-  uint64_t dropout_ = 0;  // of the present chunk
+  uint64_t dropout_ = 0;  // for the present chunk
   Values pixels_, patches1_, conv1_, patches2_, conv2_, flat_, dense1_, logits_;
   Values ddense1_, dflat_, dconv2_, dpatches2_, dconv1_;
-  std::vector<size_t> source_;  // of the pooled values, in conv2_
+  std::vector<size_t> source_;  // places of the pooled values in conv2_
 };

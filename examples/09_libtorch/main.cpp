@@ -21,7 +21,7 @@
 namespace {
 
 constexpr GptSize kSize;
-constexpr int kSteps = 40, kMicrobatches = 4, kSamples = 4;  // of a step, over all ranks; of a microbatch
+constexpr int kSteps = 40, kMicrobatches = 4, kSamples = 4;  // per step, over all ranks; per microbatch
 
 trivet::Config config(int stage, int ranks) {
   return trivet::parse_config(

@@ -16,7 +16,7 @@ inline constexpr int kRows = 32, kColumns = 128;
 // Gray, row by row: 0 is paper, 255 is ink.
 using Image = std::vector<uint8_t>;
 
-// How a word is written; all numbers are from 0 to 1.
+// The style in which a word is written; all numbers are from 0 to 1.
 struct Hand {
   double size = 0.5, slant = 0.5, left = 0.5, height = 0.5, ink = 1;
 };

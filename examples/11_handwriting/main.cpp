@@ -32,7 +32,7 @@ using handwriting::Hand;
 
 constexpr size_t kShortest = 2, kLongest = 10;  // letters of a word
 constexpr size_t kTestShare = 10;               // one word of ten is for tests
-constexpr size_t kMostImages = 1'000'000;       // of a part
+constexpr size_t kMostImages = 1'000'000;       // in one part
 constexpr int kNoFont = 77;
 
 struct Options {

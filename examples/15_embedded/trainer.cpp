@@ -1,8 +1,7 @@
 // A trainer outside of Trivet's source tree, with its own model and its own gradients, that takes ZeRO, the optimizer, sums
 // over ranks and checkpoints from an installed Trivet.
 //
-//   trivet launch --num_gpus 2 trainer CONFIG.json [KEY=VALUE...]     each process is one rank; on its own, the program is the
-//   only rank
+//   trivet launch --num_gpus 2 trainer CONFIG.json [KEY=VALUE...]   each process is one rank; alone, it is the only one
 //
 // It runs until training.steps, saves into checkpoint.directory at its end, and continues from what it finds there at its
 // start.
@@ -117,7 +116,7 @@ int main(int argc, char** argv) try {
   train(config, *world);
   world->close();
   return 0;
-} catch (const trivet::Error& error) {  // what a user can cause: the message says what to do
+} catch (const trivet::Error& error) {  // errors that a user can cause: the message says what to do
   std::fprintf(stderr, "%s\n", error.what());
   return static_cast<int>(error.exit_code());
 }

@@ -1,5 +1,5 @@
-// A file of numbers without names: a header of 32-bit integers, then tensors one after another. What is where follows from the
-// header alone, so everything is checked against the size of the file.
+// A file of numbers without names: a header of 32-bit integers, then tensors one after another. Their places follow
+// from the header alone, so everything is checked against the size of the file.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@
 
 namespace trivet::foreign {
 
-// Whether the file begins like one with a version, or is as long as one without must be.
+// Checks whether the file begins like one with a version, or is as long as one without must be.
 bool is_llama2_c(const ReadableFile& file);
 ModelSource open_llama2_c(FileSystem& files, const std::string& path);
 

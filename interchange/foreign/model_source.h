@@ -18,9 +18,9 @@ struct ModelSource {
   std::string format;            // "llama2.c, version 1"; empty: transformers saved the model itself
   // Its matrices are stored [outputs, inputs], where transformers' GPT-2 stores [inputs, outputs].
   bool outputs_first = false;
-  std::vector<std::string> notes;  // what a user should know
+  std::vector<std::string> notes;  // facts for the user
 
-  std::string digest() const;  // of the config and of what the files say of their tensors
+  std::string digest() const;  // covers the config and what the files say of their tensors
 };
 
 }  // namespace trivet::foreign

@@ -21,7 +21,7 @@ std::string first_bytes(const ReadableFile& file) {
   return bytes;
 }
 
-// What to do with a file that is no text.
+// Advises what to do with a file that is no text.
 std::string advice_for(std::string_view what) {
   if (what.starts_with("packed with")) return "unpack it";
   if (what.find("archive") != std::string_view::npos) return "unpack it, and put the files of the model here";

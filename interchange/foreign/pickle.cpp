@@ -17,7 +17,7 @@ namespace trivet::foreign {
 using checkpoint::corrupt;
 namespace {
 
-// What torch.save writes into files of weights.
+// Names that torch.save writes into files of weights.
 constexpr std::array<std::string_view, 24> kNames{"collections.OrderedDict",
                                                   "torch._utils._rebuild_tensor_v2",
                                                   "torch._utils._rebuild_parameter",
@@ -235,7 +235,7 @@ class Pickle::Reader {
   void add_items(const std::vector<const PickleValue*>& items, PickleKind kind) {
     PickleValue& to = top();
     if (names_ == AcceptedNames::Any && to.is(PickleKind::Object))
-      return;  // of an unknown class, such as a dict with defaults: nobody reads them
+      return;  // unknown class, such as a dict with defaults: nobody reads its items
     if (to.kind != kind) fail(kind == PickleKind::List ? "appends to a value that is no list" : "sets an item of no dict");
     if (kind == PickleKind::Dict && items.size() % 2 != 0) fail("sets a key without a value");
     count_items(items.size());

@@ -2,9 +2,9 @@
 //
 // A pickle is a program whose instructions build objects, and some of them call functions by name. This reader knows the
 // instructions that torch.save writes (protocol 2), and a list of names. A call of a name on the list becomes an Object: the
-// name and the arguments, as data. Any other name, and any other instruction, is refused by name. What an Object means is up to
-// who reads it (pt_file.h knows tensors). Checkpoints hold objects of the program that saved them, so there a call of any name
-// may become an Object (AcceptedNames::Any).
+// name and the arguments, as data. Any other name, and any other instruction, is refused by name. The meaning of an
+// Object is up to who reads it (pt_file.h knows tensors). Checkpoints hold objects of the program that saved them, so
+// there a call of any name may become an Object (AcceptedNames::Any).
 //
 // Errors are CheckpointErrors: CheckpointCorrupt for a pickle that contradicts itself, Usage for what is refused.
 #pragma once
@@ -38,7 +38,7 @@ struct PickleValue {
 inline constexpr const char* kStorageObject = "storage";
 // Values of one pickle: a tensor has about 20.
 inline constexpr size_t kMostPickleValues = 2'000'000;
-inline constexpr size_t kMostPickleItems = 16'000'000;  // of all values together
+inline constexpr size_t kMostPickleItems = 16'000'000;  // in all values together
 
 enum class AcceptedNames : uint8_t { OfWeights, Any };
 
@@ -54,14 +54,14 @@ class Pickle {
  private:
   class Reader;
   std::deque<PickleValue> values_;  // addresses of elements stay valid
-  std::deque<std::string> texts_;   // those too
+  std::deque<std::string> texts_;   // these addresses stay valid, too
   const PickleValue* root_ = nullptr;
 };
 
 // The value of a text key of a Dict; null: absent, or no Dict. The last one counts, as in Python.
 const PickleValue* find_member(const PickleValue& dict, std::string_view key);
 
-// The same for many keys of one Dict, which must outlive this.
+// Finds many keys of one Dict as find_member does. The Dict must outlive this.
 class PickleMembers {
  public:
   explicit PickleMembers(const PickleValue& dict);

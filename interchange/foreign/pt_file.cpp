@@ -27,7 +27,7 @@ struct StorageType {
   std::string_view name;
   DType dtype;
 };
-// What no weight can be is only told apart by its size.
+// The types of storages. Those that no weight can have are only told apart by their size.
 constexpr std::array<StorageType, 10> kStorageTypes{{{"torch.FloatStorage", DType::Float32},
                                                      {"torch.BFloat16Storage", DType::BFloat16},
                                                      {"torch.HalfStorage", DType::Float16},

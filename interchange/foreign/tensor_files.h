@@ -25,7 +25,7 @@ namespace trivet::foreign {
 struct Run {
   const ReadableFile* file = nullptr;
   int64_t offset_bytes = 0;
-  int64_t first = 0, elements = 0;  // of the tensor; 0 elements: the whole tensor
+  int64_t first = 0, elements = 0;  // range in the tensor; 0 elements: the whole tensor
   int64_t repeats = 1;
   int64_t step = 0, file_step = 0;  // elements from one repeat to the next: in the tensor, at least `elements`; in the file
   bool operator==(const Run&) const = default;
@@ -55,7 +55,7 @@ class TensorFiles : public checkpoint::TensorSource {
   std::vector<std::string> names() const;
   // The file that holds the tensor or its beginning; null: no such tensor.
   const ReadableFile* file_of(const std::string& name) const;
-  // Whether both are the same elements of a file.
+  // Checks whether both are the same elements of a file.
   bool share_elements(const std::string& one, const std::string& other) const;
   // Differs if names, types, shapes or places differ. The weights themselves are not read.
   virtual uint64_t digest() const;

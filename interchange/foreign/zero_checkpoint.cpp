@@ -109,7 +109,7 @@ class Parts {
       runs.push_back(run);
     }
   }
-  // Of all parts; nothing: they differ, or there are none.
+  // Returns the type of all parts; nothing: they differ, or there are none.
   std::optional<DType> dtype() const {
     for (const Part& part : parts_)
       if (part.tensor.dtype != parts_.front().tensor.dtype) return {};

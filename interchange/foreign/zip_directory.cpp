@@ -101,7 +101,7 @@ struct Central {
   uint16_t flags = 0, method = 0;
 };
 
-// Replaces numbers that are said to be elsewhere by those of the entry's extra fields.
+// Takes numbers that are marked as stored elsewhere from the entry's extra fields.
 void take_64_bits(std::string_view extra, Central& entry, const std::string& where) {
   if (entry.bytes != kIn64Bits && entry.stored_bytes != kIn64Bits && entry.header != kIn64Bits) return;
   Fields fields(extra);
@@ -176,7 +176,7 @@ std::map<std::string, ZipEntry> read_zip_directory(const ReadableFile& file) {
   const std::string text = read_at(file, begin, static_cast<int64_t>(found.bytes));
   Fields directory(text);
   std::map<std::string, ZipEntry> entries;
-  std::vector<std::pair<int64_t, int64_t>> ranges;  // of header and content
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // ranges of header and content
   while (directory.left() > 0) {
     const Central central = next_central(directory, path);
     const std::string where = fmt::format("{}: entry \"{}\"", path, printable(central.name));

@@ -21,10 +21,10 @@ struct ZipEntry {
   uint32_t crc32 = 0;
 };
 
-// Whether the file begins as a zip archive does.
+// Checks whether the file begins as a zip archive does.
 bool is_zip(const ReadableFile& file);
 
-// By name. The entries' contents lie in the file and do not overlap.
+// Returns the entries by name. Their contents lie in the file and do not overlap.
 std::map<std::string, ZipEntry> read_zip_directory(const ReadableFile& file);
 
 }  // namespace trivet::foreign

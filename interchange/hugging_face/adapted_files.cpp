@@ -57,7 +57,7 @@ struct AdapterConfig {
   bool rank_stabilized = false;
   int64_t rank = 0;                                          // where rank_pattern names none
   std::vector<std::pair<RegularExpression, int64_t>> ranks;  // by the ends of names
-  std::optional<NamedModules> modules;                       // what is adapted; none: every linear layer
+  std::optional<NamedModules> modules;                       // the modules that are adapted; none: every linear layer
   NamedModules excluded;
   std::vector<int64_t> layers;  // numbers of the layers that are adapted; empty: all
 
@@ -153,7 +153,7 @@ AdapterConfig read_adapter_config(FileSystem& files, const std::string& folder) 
                           "layer_replication", "target_parameters"})
     file.require(file.is_off(key), key, "this is not read; merge the adapter with PEFT's merge_and_unload");
   check_beginning(json, file);
-  // How it was trained, and what follows from the tensors.
+  // Keys about the training, and those that follow from the tensors.
   file.ignore({"auto_mapping",
                "task_type",
                "inference_mode",
@@ -204,7 +204,7 @@ class AdaptedFiles final : public ModelFiles {
     note_what_is_missing(config);
   }
 
-  // What the config names and no matrix adapts.
+  // Lists what the config names although no matrix adapts it.
   const std::vector<std::string>& adapter_notes() const { return adapter_notes_; }
 
   size_t matrices() const { return matrices_.size(); }
@@ -339,7 +339,7 @@ class AdaptedFiles final : public ModelFiles {
 
   foreign::TensorFiles adapter_;
   std::vector<std::string> adapter_notes_;
-  std::map<std::string, Matrices> matrices_;  // of the weights that have some
+  std::map<std::string, Matrices> matrices_;  // matrices of adapted weights
   bool transposed_ = false;                   // GPT-2's are
 };
 

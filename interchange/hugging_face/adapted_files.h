@@ -12,7 +12,7 @@
 
 namespace trivet::hugging_face {
 
-// Whether the folder holds an adapter or a part of one.
+// Checks whether the folder holds an adapter or a part of one.
 bool holds_adapter(FileSystem& files, const std::string& folder);
 
 // Throws ConfigError naming the key of adapter_config.json, and CheckpointError naming the file.

@@ -17,7 +17,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct Architecture {
   std::string_view model_type;  // in config.json
-  std::string_view class_name;  // what transformers calls the model with its LM head
+  std::string_view class_name;  // transformers' name for the model with its LM head
   // Before the names of all tensors but the LM head's. A file of the model without its head lacks it: "h.0.ln_1.weight".
   std::string_view prefix;
 
@@ -31,7 +31,7 @@ struct Architecture {
   checkpoint::MappedSource::Table (*weights)(const model::Description&);
 };
 
-// In the order in which export tries them: the first that can store a model stores it.
+// Lists architectures in the order in which export tries them: the first that can store a model stores it.
 std::span<const Architecture> architectures();
 // Throws ConfigError that lists the known ones.
 const Architecture& architecture_of(const std::string& model_type, const std::string& path);

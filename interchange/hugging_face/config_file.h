@@ -19,13 +19,13 @@ using checkpoint::Json;
 
 class ConfigFile {
  public:
-  // Of the whole file, or of an object in it, whose key then precedes names: "rope_scaling.".
+  // Reads the whole file, or an object in it, whose key then precedes names: "rope_scaling.".
   ConfigFile(const Json& object, std::string path, std::string prefix = "");
 
   bool has(const std::string& key) const;
-  // Whether the key is there and null, which for some keys means something else than their default.
+  // Checks whether the key is there and null, which for some keys means something else than their default.
   bool is_null(const std::string& key);
-  // Without a fallback the key is required.
+  // Read a key; without a fallback it is required.
   int64_t count(const std::string& key, std::optional<int64_t> fallback = {});
   int64_t size(const std::string& key, std::optional<int64_t> fallback = {});  // at least 1
   double number(const std::string& key, std::optional<double> fallback = {});
@@ -45,15 +45,15 @@ class ConfigFile {
     if (!holds) refuse(key, accepted);
   }
   // Refuses a key if `other_key` of `other`, an object in the same file, says something else; and each key of both objects
-  // whose values differ. Which of two values transformers takes depends on its version.
+  // whose values differ. Versions of transformers differ in which one they take.
   void require_same(const std::string& key, const ConfigFile& other, const std::string& other_key) const;
   void require_agreement(const ConfigFile& other) const;
   // The keys that were neither read nor ignored, unless they are off; also those of `object`s that were handed to leave_unread.
   std::vector<std::string> unread() const;
   void leave_unread(const ConfigFile& object);
-  // Whether the key is there and this number; the key counts as unread.
+  // Checks whether the key is there and this number; the key counts as unread.
   bool is(const std::string& key, double number) const;
-  // Whether a key switches a feature off: null, false or empty.
+  // Checks whether a key switches a feature off: null, false or empty.
   bool is_off(const std::string& key) const;
   // Refuses these keys.
   void finish() const;
@@ -65,7 +65,7 @@ class ConfigFile {
   const Json& object_;
   std::string path_, prefix_;
   std::set<std::string> seen_;
-  std::vector<std::string> unread_;  // of objects in the file
+  std::vector<std::string> unread_;  // unread keys of objects in the file
 };
 
 }  // namespace trivet::hugging_face

@@ -219,7 +219,7 @@ bool is_of_export(std::string_view name) {
          name == kAdapterConfigName || name == kAdapterWeightsName || name == kUnfinished;
 }
 
-// What an export that was interrupted has left is removed, but nothing that somebody has added to it.
+// Removes what an interrupted export has left, but nothing that somebody has added to it.
 void begin_directory(FileSystem& files, const std::string& output) {
   create_directories(files, output);
   const std::vector<DirectoryEntry> entries = files.list(output);
@@ -239,7 +239,7 @@ void end_directory(FileSystem& files, const std::string& output) {
   files.remove(output + "/" + kUnfinished);
 }
 
-// What goes with the weights: taken from `like`, or made here.
+// The files that go with the weights: taken from `like`, or made here.
 struct Companions {
   const Architecture* architecture = nullptr;
   std::string config;
@@ -252,7 +252,7 @@ ChatTemplate chat_template_of(const LoadedStep& step, const ExportOptions& optio
   return parse_config(step.config(), step.directory() + "/manifest.json").data.chat_template;
 }
 
-// Returns the text. What a file of the original is to say of tokens may be changed here, so a broken one is refused.
+// Returns the text. Facts about tokens in a file of the original may change here, so a broken one is refused.
 std::string checked_companion(std::string text, const std::string& path) {
   const std::string_view name = std::string_view(path).substr(path.rfind('/') + 1);
   const bool is_small =
@@ -326,7 +326,7 @@ Companions companions_like(FileSystem& models, const LoadedStep& step, const mod
   return companions;
 }
 
-// What a program that generates text would miss.
+// Adds notes on tokens that a program that generates text would miss.
 void add_notes_on_tokens(const TextTokens& tokens, const std::string& tokenizer, ChatTemplate chat_template,
                          std::vector<std::string>& notes) {
   if (chat_template != ChatTemplate::None) {

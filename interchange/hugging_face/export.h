@@ -13,8 +13,8 @@
 
 namespace trivet::hugging_face {
 
-// What becomes of low-rank adapters (model/lora.h): they are added to the weights that they adapt, or written alone, in the
-// format of PEFT (https://huggingface.co/docs/peft).
+// The treatment of low-rank adapters (model/lora.h): they are added to the weights that they adapt, or written alone,
+// in the format of PEFT (https://huggingface.co/docs/peft).
 enum class LoraExport : uint8_t { None, Merged, Peft };
 
 struct ExportOptions {
@@ -23,19 +23,19 @@ struct ExportOptions {
   FileSystem* models = nullptr;        // where `like` is; null: where the checkpoint is
   std::string model_type;              // "": the first architecture that can store the model
   std::optional<DType> dtype = {};     // Float32, BFloat16 or Float16; none: as ExportOptions::like says, or the run
-  std::string dtype_from = "--dtype";  // what chose dtype, for messages
+  std::string dtype_from = "--dtype";  // the source of dtype, for messages
   LoraExport lora = LoraExport::None;  // None if the model has no adapters, otherwise one of the others
   ChatTemplate chat_template = ChatTemplate::None;  // None: that of the config, data.chat_template
-  bool keep_template = false;                       // that of `like` stays, which may write other tokens than the training
-  int64_t shard_bytes = 5'000'000'000;              // a file is no larger, unless a single tensor is
+  bool keep_template = false;           // the template of `like` stays, which may write other tokens than the training
+  int64_t shard_bytes = 5'000'000'000;  // a file is no larger, unless a single tensor is
 };
 
 struct Exported {
   std::string model_type;
   DType dtype = DType::Float32;
   std::vector<std::string> files;
-  int64_t bytes = 0;               // of all tensors
-  std::vector<std::string> notes;  // what a user of the model may miss
+  int64_t bytes = 0;               // size of all tensors
+  std::vector<std::string> notes;  // things that a user of the model may miss
 };
 
 // With `like`, its config.json is kept as it is except for the dtype, after a check that it describes the same model, and its

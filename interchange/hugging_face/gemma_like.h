@@ -14,7 +14,7 @@ inline constexpr const char* kLogitsCap = "final_logit_softcapping";
 void read_gemma_like(ConfigFile& file, int64_t usual_pattern, OrderedJson& model);
 // The limit of attention's scores or of the logits; 0: none, which is null in the file. `fallback`: if the key is absent.
 double read_soft_cap(ConfigFile& file, const char* key, double fallback);
-// Why such a model cannot be stored as a Gemma. `rest`: what it has in common with Llama, to be checked as such.
+// Returns why such a model cannot be stored as a Gemma. `rest`: its part in common with Llama, to be checked as such.
 std::string gemma_obstacle(const model::Description& d, model::Description& rest);
 void write_gemma_like(const model::Description& d, OrderedJson& json);
 checkpoint::MappedSource::Table gemma_like_weights(const model::Description& d);

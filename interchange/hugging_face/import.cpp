@@ -88,7 +88,7 @@ std::vector<TensorInFile> tensors_of(const checkpoint::TensorSource& source, con
   return tensors;
 }
 
-// Without a tokenizer, nothing else reads them.
+// Notes files that are broken; without a tokenizer, nothing else reads them.
 void note_broken_role_file(const std::string& directory, std::vector<std::string>& notes) {
   try {
     data::check_role_files(directory);

@@ -13,7 +13,7 @@ inline constexpr const char* kImportedRunId = "imported";
 
 struct Imported {
   std::string step;                // its directory
-  std::vector<std::string> notes;  // what was left out
+  std::vector<std::string> notes;  // parts that were left out
 };
 
 // `output`: a directory of checkpoints without steps, in `files`. Throws ConfigError if it has some. `models`

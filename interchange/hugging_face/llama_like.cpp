@@ -12,10 +12,10 @@ namespace {
 
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
-// What the keys of rotary scaling refer to.
+// The lengths that the keys of rotary scaling refer to.
 struct Lengths {
   int64_t positions;
-  std::optional<int64_t> original;  // of the first training, if the file states it outside of these keys
+  std::optional<int64_t> original;  // in the first training, if the file states it outside of these keys
 };
 
 // 0 has the same meaning as null.
@@ -121,7 +121,7 @@ struct RotaryKeys {
   }
 };
 
-// Of both keys transformers takes rope_scaling. Only with two bases it takes both: then one of them is for some layers alone.
+// Returns the keys transformers reads: rope_scaling if given; with two bases both, one of them for some layers alone.
 std::vector<const char*> keys_of_rotary(const ConfigFile& file, bool two_bases) {
   if (two_bases) return {"rope_parameters", "rope_scaling"};
   return {file.is_off("rope_scaling") ? "rope_parameters" : "rope_scaling"};

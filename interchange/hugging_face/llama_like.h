@@ -16,14 +16,14 @@ struct LlamaDefaults {
   int64_t positions;
   double norm_epsilon, rotary_base;
   double window_rotary_base = 0;   // 0: layers with a window have no base of their own
-  int64_t original_positions = 0;  // of the first training; 0: the file or its rotary keys state them, or there are none
+  int64_t original_positions = 0;  // in the first training; 0: the file or its rotary keys state them, or none exist
   bool tied_embedding = false;
   bool only_longrope = false;  // the rotary scaling that it may have
   bool rotary_share = false;   // it may rotate a part of each head
   const char *activation_key = "hidden_act", *activation = "silu";
 };
 
-// What a descendant has that Llama has not.
+// The features of a descendant that Llama itself lacks.
 struct LlamaFeatures {
   bool qkv_bias = false, qk_norm = false;  // every model has them
   // A model may have them:
@@ -35,8 +35,8 @@ struct LlamaFeatures {
 OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults);
 // Reads sliding_window into the section "model": of all layers; null: none.
 void read_window(ConfigFile& file, std::optional<int64_t> fallback, OrderedJson& model);
-// Whether all layers have a window, by layer_types or max_window_layers; layers that differ are refused. `window`: the model
-// has one.
+// Checks whether all layers have a window, by layer_types or max_window_layers; layers that differ are refused.
+// `window`: the model has one.
 bool layers_slide(ConfigFile& file, int64_t layers, bool window);
 // Reads the keys of the Qwen models that say which layers have a window: all or none.
 void read_windows_of_layers(ConfigFile& file, OrderedJson& model);

@@ -31,7 +31,7 @@ class MergedSource final : public checkpoint::TensorSource {
 
   const checkpoint::TensorSource& weights_;
   double scale_;
-  std::map<std::string, std::vector<Adapter>> adapters_;  // of the weights that have some
+  std::map<std::string, std::vector<Adapter>> adapters_;  // adapters by weight
 };
 
 }  // namespace trivet::hugging_face

@@ -148,7 +148,7 @@ class Parts {
     to_.add(theirs, tensor.dtype, tensor.shape, tensor.run);
   }
 
-  // What nobody asked for keeps its name, which no model has: so it will be refused.
+  // Adds tensors that were not asked for under their own names, which no model has, so they will be refused.
   void add_rest() {
     used_.insert("rope.freqs");  // follows from params.json
     for (const auto& [name, tensor] : parts_.front())
@@ -169,7 +169,7 @@ class Parts {
 
   std::string path_;
   TensorFiles& to_;
-  std::vector<std::map<std::string, PtTensor>> parts_;  // of each rank, by name
+  std::vector<std::map<std::string, PtTensor>> parts_;  // each rank's tensors, by name
   std::set<std::string> used_;
 };
 

@@ -69,7 +69,7 @@ std::vector<std::string> weights_in(FileSystem& files, const std::string& direct
   return found;
 }
 
-// What the folder has that looks like weights.
+// Lists the files of the folder that look like weights.
 std::vector<std::string> others_like_weights(FileSystem& files, const std::string& directory) {
   std::vector<std::string> found;
   for (const DirectoryEntry& entry : files.list(directory)) {

@@ -30,7 +30,7 @@ inline constexpr int64_t kConfigLimitBytes = int64_t{1} << 20;
 inline constexpr int64_t kIndexLimitBytes = int64_t{64} << 20;
 inline constexpr size_t kMostShards = 10'000;
 
-// How the names of one kind of files are made.
+// The names of files of weights of one kind.
 struct WeightNames {
   const char *weights, *index;
   std::string_view ending;
@@ -55,7 +55,7 @@ class ModelFiles : public foreign::TensorFiles {
   ModelFiles(FileSystem& files, const std::string& directory);
 
   const std::string& config() const { return config_; }             // the text of config.json
-  const std::vector<std::string>& notes() const { return notes_; }  // which weights were not read
+  const std::vector<std::string>& notes() const { return notes_; }  // weights that were not read
 
  private:
   std::string path(const std::string& name) const { return source() + "/" + name; }

@@ -14,7 +14,7 @@ namespace trivet::hugging_face {
 struct ModelFormat {
   std::string_view name;  // trivet checkpoint import NAME
   std::string_view what;  // for --help: "a folder in Hugging Face's format"
-  std::string_view path;  // for --help: what the file or folder holds
+  std::string_view path;  // for --help: the contents of the file or folder
   std::string_view example;
   bool (*is_format)(FileSystem& files, const std::string& path);
   // `config`: a config.json that is somewhere else; empty: there is none. Only some formats need one.

@@ -30,7 +30,7 @@ std::string phi3_obstacle(const model::Description& d) {
   return llama_like_obstacle(d, {.window = true, .rotary_share = true, .only_longrope = true});
 }
 
-// As in the published files, which older versions of transformers demand: three keys, unless others say something else.
+// Writes as the published files do, which older transformers demand: three keys, unless others say something else.
 void write_longrope(const model::Description& d, OrderedJson& json) {
   OrderedJson& scaling = json["rope_scaling"];
   json["original_max_position_embeddings"] = d.rotary_scaling.original_length;

@@ -79,7 +79,7 @@ constexpr std::array<std::string_view, 5> kKeysOfLoading{"quantization_config", 
 // The architectures read each key that transformers' class of the model reads; no other changes a result.
 void add_unread_keys(const Json& json, const ConfigFile& file, const Architecture& architecture,
                      std::vector<std::string>& notes) {
-  if (json.contains("is_causal") && json["is_causal"] == false)  // what makes the masks of all classes asks for it
+  if (json.contains("is_causal") && json["is_causal"] == false)  // read where masks of all classes are made
     file.refuse("is_causal", "the models that are read here see the tokens before each alone; use true");
   for (const std::string_view key : kKeysOfLoading)
     if (!file.is_off(std::string(key)))

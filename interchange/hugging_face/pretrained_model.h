@@ -38,7 +38,7 @@ class PretrainedModel {
   std::string digest() const { return source_.digest(); }
   std::string kind() const;    // "llama", "llama, llama2.c, version 1"
   std::string folder() const;  // where its tokenizer may be
-  // What was ignored, one sentence each.
+  // Lists what was ignored, one sentence each.
   const std::vector<std::string>& notes() const { return described_.notes; }
 
  private:

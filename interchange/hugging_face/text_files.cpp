@@ -68,7 +68,7 @@ std::string template_of(const OrderedJson& tokenizer_config) {
   return found != tokenizer_config.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// Whether a template writes the special tokens of ours.
+// Checks whether a template writes the special tokens of ours.
 bool writes_tokens_of(const std::string& jinja, ChatTemplate chat_template) {
   const std::vector<std::string> names = data::special_tokens_of(chat_template);
   const bool brackets = chat_template == ChatTemplate::Llama2;  // others have its <s> as bos_token

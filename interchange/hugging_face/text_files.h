@@ -17,11 +17,11 @@ namespace trivet::hugging_face {
 struct TextTokens {
   std::string begin, end;  // as the tokenizer calls them; "": none
   int32_t begin_id = -1;
-  std::vector<int32_t> end_ids;  // that of `end`, then others that end a text, too
+  std::vector<int32_t> end_ids;  // the id of `end`, then others that end a text, too
 };
 
-// Of a model that was trained with this tokenizer (the text of Tokenizer::to_text) and this template. An answer ends with the
-// token of the template, a text with the one that the tokenizer has for it.
+// Returns the tokens of a model that was trained with this tokenizer (the text of Tokenizer::to_text) and this
+// template. An answer ends with the token of the template, a text with the one that the tokenizer has for it.
 TextTokens text_tokens_of(const std::string& tokenizer, ChatTemplate chat_template);
 
 // The template as transformers evaluates it: the texts are those of data::render. "": None.
@@ -40,9 +40,9 @@ std::string tokenizer_config_text(const TextTokens& tokens, const std::string& t
 std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, bool keep,
                                            std::string& config_json, std::map<std::string, std::string>& files);
 
-// Which of our templates the folder of a model has, to the character, as our exports do. None: it has another one, or none.
+// Returns which of our templates the folder of a model has, exact to the character. None: it has another one, or none.
 ChatTemplate chat_template_in(FileSystem& files, const std::string& folder);
-// Whose tokens the template of the folder writes, whatever else it does. None: those of none or of several of ours.
+// Returns which of our templates uses the tokens that the folder's template writes. None: none or several of ours do.
 ChatTemplate likely_template_in(FileSystem& files, const std::string& folder);
 
 // A template whose special tokens this tokenizer has; None: there is none.

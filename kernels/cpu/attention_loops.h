@@ -56,7 +56,7 @@ struct TileDropout {
 template <typename Sum>
 struct SoftmaxTile {
   int64_t rows = 0, width = 0;
-  int64_t keys = kTile;     // that exist
+  int64_t keys = kTile;     // keys that exist
   bool diagonal = false;    // row r sees only the keys up to r
   int64_t hidden = -kTile;  // row r does not see the first hidden + r keys
   Sum soft_cap = 0;         // 0: none; otherwise the scores that are meant are soft_cap tanh(score / soft_cap)
@@ -68,7 +68,7 @@ struct SoftmaxTile {
 template <typename Sum>
 struct ScoreGradientTile {
   int64_t rows = 0;
-  int64_t keys = kTile;     // that exist
+  int64_t keys = kTile;     // keys that exist
   bool diagonal = false;    // row r sees only the keys up to r
   int64_t hidden = -kTile;  // row r does not see the first hidden + r keys
   Sum soft_cap = 0;         // as in SoftmaxTile; dscores becomes the gradient of scores without the cap

@@ -141,7 +141,7 @@ void pair_softmax(const PairSoftmax& x) {
   for (int64_t row = 0; row < x.tile.rows; ++row) pair_softmax_row(x, row);
 }
 
-// For 16 keys of a row: the probability after dropout, and dscore, both rounded.
+// Values for 16 keys of a row: the probability after dropout, and dscore, both rounded.
 struct RoundedGradients {
   HalfWords probability, dscore;
 };

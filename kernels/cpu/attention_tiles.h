@@ -56,7 +56,7 @@ struct AttentionSizes {
   int64_t hidden(int64_t first_query, int64_t first_key) const {
     return window > 0 ? first_query - first_key - window + 1 : -kTile;
   }
-  // Whether causality hides some keys of this tile from some of its queries.
+  // Checks whether causality hides some keys of this tile from some of its queries.
   bool on_diagonal(int64_t first_query, int64_t first_key) const { return causal && first_query == first_key; }
   template <typename Sum>
   Sum score_scale() const {

@@ -43,8 +43,8 @@ namespace {
 
 // Sizes of one image and of what a convolution makes of it.
 struct ImageSizes {
-  int64_t images, channels, rows, cols;      // of x
-  int64_t out_channels, out_rows, out_cols;  // of y
+  int64_t images, channels, rows, cols;      // sizes of x
+  int64_t out_channels, out_rows, out_cols;  // sizes of y
   Window window;
 
   ImageSizes(const Shape& x, const Shape& y, const Window& given)
@@ -95,10 +95,10 @@ struct Inside {
   }
 };
 
-// What a block takes from one channel for one pixel of its windows: rows of pixels of the image, `stride` pixels apart in both
-// directions, which are adjacent in the columns.
+// The pixels that a block takes from one channel for one pixel of its windows: rows of the image, `stride` pixels apart
+// in both directions, which are adjacent in the columns.
 struct Rectangle {
-  int64_t rows, cols;                // of output pixels whose window has this pixel inside of the image
+  int64_t rows, cols;                // output pixels whose window has this pixel inside of the image
   int64_t rows_before, cols_before;  // output pixels of the block outside of the image, above and to the left
   int64_t pixel;                     // the first element of the image
 };

@@ -27,7 +27,7 @@ struct RowLoops {
                                                                 &v4::exponentials_of_row<T>);
 };
 
-// What must be known about a row before its gradient is computed.
+// Statistics of a row that must be known before its gradient is computed.
 template <typename Sum>
 struct RowStatistics {
   Sum maximum;
@@ -48,7 +48,7 @@ double sum_of_exponentials(const RowLoops<T>& loops, const T* logits, int64_t co
   return balanced_sum<Sum>(0, static_cast<int64_t>(chunk_ends.size()), chunk).value_or(Sum{0});
 }
 
-// What a row's gradient depends on, apart from its logits.
+// Values that determine a row's gradient, apart from its logits.
 struct GradientOfRow {
   int64_t target;  // may be in another part of the row
   double scale, soft_cap;
@@ -97,7 +97,7 @@ double row_loss(const CrossEntropy& args, const T* logits, int64_t index, int32_
   return loss_of(row);
 }
 
-// The same for a part of a row, with the maximum and sums of the whole row.
+// Returns the same for a part of a row, with the maximum and sums of the whole row.
 template <typename T, typename Out>
 double row_loss(const CrossEntropyOfPart& args, const T* logits, int64_t index, int64_t target, Out* dlogits) {
   using Sum = SumOf<T>;

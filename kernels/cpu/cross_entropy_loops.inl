@@ -44,7 +44,7 @@ void scale_row(const Sum* exponentials, int64_t vocabulary, Sum factor, Out* dlo
   for (int64_t v = 0; v < vocabulary; ++v) dlogits[v] = write<Out>(exponentials[v] * factor);
 }
 
-// The same, times the derivative of a soft cap by its argument, 1 - (logit / soft_cap)^2. dlogits may be logits.
+// Does the same, times the derivative of a soft cap by its argument, 1 - (logit / soft_cap)^2. dlogits may be logits.
 template <typename T, typename Out>
 void scale_capped_row(const SumOf<T>* exponentials, const T* logits, int64_t vocabulary, SumOf<T> factor, SumOf<T> soft_cap,
                       Out* dlogits) {

@@ -28,7 +28,7 @@ namespace {
 
 constexpr int32_t kBlank = 0;
 
-constexpr int64_t kResults = 3;  // of a sample: its loss, whether it counts, whether its target is spelled
+constexpr int64_t kResults = 3;  // per sample: its loss, whether it counts, whether its target is spelled
 
 // Copies the characters of a target and returns them.
 std::span<const int32_t> characters_of(std::span<const int32_t> target, int32_t* to) {
@@ -97,7 +97,7 @@ class CtcSample {
     }
   }
 
-  // Whether the most probable classes spell the target.
+  // Checks whether the most probable classes spell the target.
   bool spelled() const {
     size_t matched = 0;
     int64_t before = kBlank;
@@ -115,7 +115,7 @@ class CtcSample {
  private:
   int64_t states() const { return 2 * static_cast<int64_t>(characters_.size()) + 1; }
   int32_t class_of(int64_t state) const { return state % 2 == 0 ? kBlank : characters_[state / 2]; }
-  // Whether a path may go from two states before to this one.
+  // Checks whether a path may go from two states before to this one.
   bool may_skip_to(int64_t state) const { return state % 2 == 1 && state >= 3 && class_of(state) != class_of(state - 2); }
   Sum y(int64_t t, int64_t k) const { return widen<Sum>(logits_[t * classes_ + k]) - log_sums_[t]; }
 
@@ -161,7 +161,7 @@ class CtcSample {
   const T* logits_;
   // In the scratch memory:
   std::span<const int32_t> characters_;
-  Sum* log_sums_;  // [T], of the logits of each step
+  Sum* log_sums_;  // [T], for the logits of each step
   Sum* alpha_;     // [T, S]
   Sum* beta_;      // [S]
   Sum* occupied_;  // [V]: the probability that a path is in a class at step t

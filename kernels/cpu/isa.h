@@ -34,7 +34,7 @@ Function* by_isa(Function* baseline, Function* v3, Function* v4) {
   return isa == Isa::V4 ? v4 : isa == Isa::V3 ? v3 : baseline;
 }
 
-// For tests: the whole process uses `isa` (or the best one, if that is lower) while this object exists.
+// Forces, for tests, `isa` (or the best one, if that is lower) on the whole process while this object exists.
 class ForcedIsa {
  public:
   explicit ForcedIsa(Isa isa);

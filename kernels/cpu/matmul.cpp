@@ -56,7 +56,7 @@ Operand operand(const ConstTensorView& x, bool transposed) {
   return {x.data, x.dtype, std::max<int64_t>(x.shape[1], 1), transposed};
 }
 
-// How `out` is cut into tiles. It depends only on the sizes; the last tile of a row or column may be smaller.
+// The division of `out` into tiles. It depends only on the sizes; the last tile of a row or column may be smaller.
 struct Tiling {
   int64_t tile_m = 0, tile_n = 0, rows = 0, cols = 0;
 

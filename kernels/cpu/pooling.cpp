@@ -20,7 +20,7 @@ struct WindowRow {
   const Sum* pixels;     // the first pixel of the first window
   int64_t pitch;         // from a row of pixels to the next
   int64_t count;         // windows
-  int64_t rows_outside;  // of each window, above the image
+  int64_t rows_outside;  // each window's rows above the image
   Window window;
 };
 

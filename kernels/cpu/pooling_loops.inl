@@ -20,9 +20,9 @@ template <typename Sum>
 }
 
 // places[q] = where the largest pixel of window q is, counted from the window's first pixel: pixel (i, j) has the place
-// i place_pitch + j. Of equal pixels, the first is the largest; a NaN is larger than every number, and the first NaN counts.
-// Pixels outside of the image are -infinity; where the others are, too, the place is that of the first pixel inside.
-// Whole vectors of places are written.
+// i place_pitch + j. The first of equal pixels is the largest; a NaN is larger than every number, and the first NaN
+// counts. Pixels outside of the image are -infinity; where the others are, too, the place is that of the first pixel
+// inside. Whole vectors of places are written.
 template <typename Sum>
 void places_of_maxima(const WindowRow<Sum>& row, int64_t place_pitch, PlaceOf<Sum>* places) {
   using Vector = typename Lanes<Sum>::type;

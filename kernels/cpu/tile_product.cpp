@@ -138,8 +138,7 @@ void dense_product(const TileSize& size, const double* a, const double* b, doubl
   }
 }
 
-// For types that are converted before they are multiplied: a strip of K at a time, so that the converted tiles stay in the
-// cache.
+// Multiplies types that are converted first: a strip of K at a time, so that the converted tiles stay in the cache.
 template <typename Sum>
 void converted_product(const TileSize& size, const Operand& a, const Operand& b, Sum* c, int64_t c_stride, bool accumulate) {
   constexpr int64_t kStrip = 512;

@@ -11,7 +11,7 @@
 namespace trivet::kernels::cuda {
 namespace {
 
-// How the work is divided: queries of a block, keys of a tile, and the blocks that a multiprocessor holds at a time.
+// The division of the work: queries of a block, keys of a tile, and the blocks that a multiprocessor holds at a time.
 template <int kQueriesOfBlock, int kWarps, int kKeysOfTile, int kBlocksAtATime>
 struct Division {
   static constexpr int kQueries = kQueriesOfBlock, kThreads = kWarps * kWarpThreads, kKeys = kKeysOfTile;

@@ -44,7 +44,7 @@ struct StatisticsOfRows {
         deltas[r][half] = statistics.deltas[row];
       }
   }
-  // Those of the query of c[r][n][e].
+  // Return the statistics of the query of c[r][n][e].
   __device__ __forceinline__ float offset(int r, int, int e) const { return offsets[r][e / 2]; }
   __device__ __forceinline__ float delta(int r, int, int e) const { return deltas[r][e / 2]; }
 };
@@ -107,8 +107,8 @@ struct Operands {
   int first_partner;
 };
 
-// What both passes compute for a warp's rows and some of their partners: probabilities and the gradients of scores. first_row
-// and first_col are tokens.
+// The matrices that both passes compute for a warp's rows and some of their partners: probabilities and the gradients
+// of scores. first_row and first_col are tokens.
 template <typename T, RowsAre kRows, bool kDropout, int kRowTiles, int kColTiles>
 struct ScoreTile {
   const Arguments<T>& args;
@@ -162,7 +162,7 @@ struct QueryTiles {
   T* stages;
   float* statistics;
   int first_tile, tiles_of_head;  // queries in earlier tiles see none of the block's keys
-  int next_head, next_tile = 0;   // of the tile that is copied next
+  int next_head, next_tile = 0;   // the tile that is copied next
 
   __device__ __forceinline__ QueryTiles(const Arguments<T>& arguments, const KeyBlock& key_block, T* shared)
       : args(arguments),
@@ -177,7 +177,7 @@ struct QueryTiles {
   __device__ __forceinline__ SharedTile<T, D> douts(int stage) const {
     return {stages + stage * Pass::kTileElements + Pass::kQueries * D};
   }
-  // Those of the tile's queries from `first` on.
+  // Returns the statistics of the tile's queries from `first` on.
   __device__ __forceinline__ StatisticsOfCols statistics_of(int stage, int first) const {
     const float* offsets = statistics + stage * 2 * Pass::kQueries + first;
     return {offsets, offsets + Pass::kQueries};
@@ -190,7 +190,7 @@ struct QueryTiles {
     const T* dout = args.dout + block.sequence * sizes.tokens * sizes.out_width;
     start_copy<Pass::kThreads, Pass::kQueries>(queries(stage), qkv + next_head * D, sizes.qkv_width, first_query, sizes.tokens);
     start_copy<Pass::kThreads, Pass::kQueries>(douts(stage), dout + next_head * D, sizes.out_width, first_query, sizes.tokens);
-    constexpr int kChunks = Pass::kQueries / 4;  // of 16 bytes: offsets, then deltas
+    constexpr int kChunks = Pass::kQueries / 4;  // chunks of 16 bytes: offsets, then deltas
     const int64_t row = args.statistics.first_row(block.sequence, sizes.heads, next_head) + first_query;
     const int index = thread_index();
     if (index < 2 * kChunks)

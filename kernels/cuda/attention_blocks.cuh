@@ -8,7 +8,7 @@ namespace trivet::kernels::cuda {
 
 inline constexpr int kWarpThreads = 32;
 
-// For one-dimensional blocks.
+// Indices in one-dimensional blocks.
 __device__ __forceinline__ int lane_index() { return thread_index() % kWarpThreads; }
 __device__ __forceinline__ int warp_index() { return thread_index() / kWarpThreads; }
 

@@ -64,8 +64,8 @@ __device__ __forceinline__ uint32_t kept_of_tile(const HeadDropout& dropout, int
   }
 }
 
-// Which probabilities are kept in kRowTiles x kColTiles matrices C, at most 8 of them side by side: one word for each row of
-// matrices.
+// Flags of the probabilities that are kept in kRowTiles x kColTiles matrices C, at most 8 of them side by side: one
+// word for each row of matrices.
 template <int kRowTiles>
 struct KeptProbabilities {
   uint32_t words[kRowTiles];

@@ -56,7 +56,7 @@ struct CappedScore {
 __device__ __forceinline__ float hyperbolic_tangent(float x) { return tanhf(x); }
 __device__ __forceinline__ double hyperbolic_tangent(double x) { return tanh(x); }
 
-// What a product of a query and a key becomes: scaled and, with a cap, capped.
+// The rule that turns the product of a query and a key into a score: scaled and, with a cap, capped.
 template <typename Sum>
 struct ScoreRule {
   ScoreScale<Sum> scale;
@@ -72,7 +72,7 @@ struct ScoreRule {
   }
 };
 
-// Which keys a query sees: those of its token and before it, the last `window` of them, or all.
+// The keys that a query sees: those of its token and before it, the last `window` of them, or all.
 struct Sight {
   bool causal;
   int window;  // at most S, which hides nothing
@@ -90,7 +90,7 @@ struct Pair {
   int64_t sequence;
   int head, query, key;
 
-  // Whether the query, which exists, sees the key, and the key exists.
+  // Checks whether the query, which exists, sees the key, and the key exists.
   __device__ __forceinline__ bool sees(int tokens, const Sight& sight) const {
     return sight.causal ? key <= query && key > query - sight.window : key < tokens;
   }
@@ -273,7 +273,7 @@ struct RunningSoftmax {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) maximum[r] = -static_cast<Sum>(INFINITY), total[r] = 0;
   }
-  // Returns 2^(score - maximum). What was summed with an earlier maximum is scaled to the new one. A row that has seen no key
+  // Returns 2^(score - maximum). Sums under an earlier maximum are scaled to the new one. A row that has seen no key
   // yet has no maximum.
   __device__ __forceinline__ Sum add(int r, Sum score) {
     const Sum highest = maximum_of_warp(score > maximum[r] ? score : maximum[r]);

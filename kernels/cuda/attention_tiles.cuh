@@ -27,14 +27,14 @@ struct SharedTile {
   }
 };
 
-// What one lane reads from a tile with ldmatrix; two neighbouring chunks belong to two lanes. It is made once, so that the
-// address of a matrix takes one exclusive or, which also serves all matrices that are multiples of eight rows further down.
+// Rows that a lane reads from a tile with ldmatrix; neighbouring chunks belong to two lanes. Made once, so that the
+// address of a matrix takes one exclusive or, which also serves all matrices that are multiples of eight rows below.
 template <typename T, int D>
 struct LaneRows {
   using Tile = SharedTile<T, D>;
 
   const T* row;
-  int place;  // of the lane's chunk among those that change places
+  int place;  // place of the lane's chunk among those that change places
 
   __device__ __forceinline__ LaneRows(Tile tile, int lane_row, int odd)
       : row(tile.data + lane_row * D), place(odd ^ Tile::permutation(lane_row)) {}

@@ -19,10 +19,10 @@ namespace trivet::kernels {
 struct CudaKernelsOptions {
   // These must outlive the kernels.
   const trivet::cuda::Streams* streams = nullptr;
-  Allocator* allocator = nullptr;  // of the device; workspaces are reported to the meter as Buffers
+  Allocator* allocator = nullptr;  // device memory; workspaces are reported to the meter as Buffers
   MemoryMeter* meter = nullptr;
 
-  int64_t workspace_bytes = 0;               // of each stream
+  int64_t workspace_bytes = 0;               // per stream
   std::function<void()> after_wait;          // called after to_host has waited; to_host passes on its exceptions
   int64_t staging_bytes = int64_t{4} << 20;  // pinned, for each direction
 };

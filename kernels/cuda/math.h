@@ -12,7 +12,7 @@
 
 namespace trivet::kernels::cuda {
 
-// What every kernel needs in addition to its arguments.
+// Arguments that every kernel needs in addition to its own.
 struct Launch {
   cudaStream_t stream = nullptr;
   int multiprocessors = 1;

@@ -17,8 +17,8 @@ struct alignas(std::min<size_t>(kAccessBytes, sizeof(T) * kCount)) Pack {
   __device__ __forceinline__ const T& operator[](int i) const { return values[i]; }
 };
 
-// How many elements a thread moves at a time in a kernel on tensors of these types: 16 bytes of the widest type, so that what a
-// warp moves with one instruction is contiguous in all of them.
+// The number of elements that a thread moves at a time in a kernel on tensors of these types: 16 bytes of the widest
+// type, so that a warp moves contiguous elements of each tensor with one instruction.
 template <typename... T>
 inline constexpr int kPackOf = kAccessBytes / static_cast<int>(std::max({sizeof(T)...}));
 
@@ -31,7 +31,7 @@ __device__ __forceinline__ void store_pack(T* to, const Pack<T, kCount>& pack) {
   *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
 }
 
-// Whether packs of kCount elements may start at all of these addresses. Absent tensors are null and fit.
+// Checks whether packs of kCount elements may start at all of these addresses. Absent tensors are null and fit.
 template <int kCount, typename... T>
 bool aligned_for_packs(const T*... data) {
   return (... && (reinterpret_cast<uintptr_t>(data) % alignof(Pack<T, kCount>) == 0));

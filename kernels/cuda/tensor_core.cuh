@@ -2,8 +2,8 @@
 // "cp.async"; sm_80 and later), one function each. All lanes of a warp must call the functions on matrices together. The fake
 // device of the tests has the same functions in plain C++ (tests/cuda/shim/tensor_core_emulation.h).
 //
-// How a warp holds matrices, with lane = 4 g + t (the ISA's groupID and threadID_in_group), two 16-bit numbers to a register,
-// the first in its lower half:
+// A warp holds matrices as follows, with lane = 4 g + t (the ISA's groupID and threadID_in_group), two 16-bit numbers
+// to a register, the first in its lower half:
 //
 //   A [16, 16]:  a[0] = row g,     columns 2t, 2t + 1        B [16, 8]:  b0 = rows 2t, 2t + 1,     column g
 //                a[1] = row g + 8, columns 2t, 2t + 1                    b1 = rows 2t + 8, 2t + 9, column g
@@ -67,7 +67,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
                : "memory");
 }
 
-// The same for the transposed matrices: r[m] = rows 2t and 2t + 1, column g of what the addresses point to.
+// Loads the same for the transposed matrices: r[m] = rows 2t and 2t + 1, column g of what the addresses point to.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

@@ -30,7 +30,7 @@ class MetaKernels final : public Kernels {
     counters_.flops += call.flops;
     counters_.bytes += call.bytes;
     ++counters_.launches;
-    if constexpr (requires { workspace_bytes(args); })  // that a GPU would need
+    if constexpr (requires { workspace_bytes(args); })  // workspace that a GPU would need
       counters_.workspace_bytes = std::max(counters_.workspace_bytes, workspace_bytes(args));
   }
 

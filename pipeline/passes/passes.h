@@ -20,7 +20,7 @@
 
 namespace trivet::pipeline {
 
-// Whether the instruction at `at` is an I that is directly followed by the W of the same stage and microbatch.
+// Checks whether the instruction at `at` is an I that is directly followed by the W of the same stage and microbatch.
 bool weight_follows(const Program& program, size_t at);
 
 enum class BackwardSends {
@@ -48,8 +48,8 @@ Program insert_recompute(const Program& program, const std::vector<bool>& recomp
 struct BlockParameters {
   std::vector<std::vector<int>> weights_of;    // blocks whose weights it reads: itself first, then tied ones
   std::vector<std::vector<int>> gradients_of;  // blocks whose gradients it adds to
-  std::vector<int64_t> sharded_elements;       // of its own parameters that UNSHARD gathers (0: none)
-  std::vector<int64_t> gradient_elements;      // of its own parameters that REDUCE reduces (0: none)
+  std::vector<int64_t> sharded_elements;       // elements of its own parameters that UNSHARD gathers (0: none)
+  std::vector<int64_t> gradient_elements;      // elements of its own parameters that REDUCE reduces (0: none)
   std::vector<int> stage_of;                   // empty: a REDUCE gets the stage of the instruction before it
 };
 

@@ -26,7 +26,7 @@ class CsvMonitor : public Monitor {
   std::map<std::string, OutputFile, std::less<>> files_;  // by tag
 };
 
-// Whether a file that begins like this is of this monitor.
+// Checks whether a file that begins like this is of this monitor.
 bool is_csv_of_monitor(std::string_view beginning);
 
 }  // namespace trivet::monitor

@@ -18,8 +18,8 @@
 namespace trivet::monitor {
 
 // Encoded events. `wall_time`: seconds since 1970.
-std::string first_event(double wall_time);  // what every file begins with: the version of the format
-// From this file on, whatever earlier files say about `step` and later steps is void.
+std::string first_event(double wall_time);  // the start of every file: the version of the format
+// Declares that from this file on, whatever earlier files say about `step` and later steps is void.
 std::string session_start_event(double wall_time, int64_t step);
 std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar> scalars);
 std::string text_event(double wall_time, int64_t step, std::string_view tag, std::string_view markdown);

@@ -38,7 +38,7 @@ class JsonlMonitor : public Monitor {
   std::optional<OutputFile> steps_, evaluations_;
 };
 
-// Whether a file that begins like this is of this monitor: its first line is a step or an evaluation, perhaps half of one.
+// Checks whether a file that begins so is this monitor's: its first line is a step or an evaluation, or half of one.
 bool is_metrics(std::string_view beginning);
 
 std::string to_json_line(const StepMetrics& metrics, const TargetWords& words = kTokens);

@@ -12,7 +12,7 @@ namespace trivet::monitor {
 // without targets are left out. Throws DataError (Usage) that
 // names `source`, the line and what is wrong with it.
 std::map<int64_t, uint32_t> read_loss_bits(std::istream& lines, const std::string& source, int64_t first, int64_t last);
-// The same from a file, or a DataError that says why it cannot be read.
+// Reads the same from a file; throws a DataError that says why it cannot be read.
 std::map<int64_t, uint32_t> read_loss_bits(const std::string& path, int64_t first, int64_t last);
 
 }  // namespace trivet::monitor

@@ -17,14 +17,14 @@
 
 namespace trivet::monitor {
 
-// What the targets of a run are, in words: on the console, in files and on pages.
+// The words for the targets of a run, on the console, in files and on pages.
 struct TargetWords {
   std::string_view many, short_many;  // "tokens", "tok"
 
   bool operator==(const TargetWords&) const = default;
 };
 inline constexpr TargetWords kTokens{"tokens", "tok"}, kImages{"images", "img"}, kPairs{"pairs", "pairs"};
-inline constexpr TargetWords kTargets{"targets", "targets"};  // of several runs that do not have the same
+inline constexpr TargetWords kTargets{"targets", "targets"};  // for several runs with different targets
 
 struct RunStart {
   // Printed one per line, with control characters escaped: {"model", "gpt, 4 layers x 128, 809,856 parameters"}, {"data", ...},
@@ -39,7 +39,7 @@ struct RunStart {
   bool learns_answers = false;  // prompts, and what pads a sample, are read but are no targets
 };
 
-// Of pairs of answers: the means of what the model prefers them by (kernels/preference_rule.h).
+// Means, over pairs of answers, of the scores by which the model prefers them (kernels/preference_rule.h).
 struct Rewards {
   double chosen = 0, rejected = 0;
 
@@ -61,13 +61,13 @@ struct StepMetrics {
   double next_loss_scale = 0;  // for the next step
   int64_t samples = 0;         // in the run, including this step
   int64_t targets = 0;         // counted in this step by all ranks
-  int64_t tokens_read = 0;     // likewise, of texts: with prompts and padding; 0 of other data
+  int64_t tokens_read = 0;     // likewise, for texts: with prompts and padding; 0 for other data
   double step_ms = 0, targets_per_second = 0;
   int64_t memory_bytes = 0;  // peak of world rank 0
   bool skipped = false;      // nothing was updated: because of an overflow, or for lack of targets
   // No target was counted. The loss, its bits and the norm of the gradients then have no value: they are not to be shown.
   bool without_targets = false;
-  // Of pairs of answers: those in which the preferred answer has the higher reward, and the rewards.
+  // For pairs of answers: the number in which the preferred answer has the higher reward, and the rewards.
   std::optional<int64_t> correct = {};
   std::optional<Rewards> rewards = {};
 
@@ -79,9 +79,9 @@ struct Evaluation {
   double loss = 0;
   uint32_t loss_bits = 0;
   int64_t samples = 0;             // in the run so far, as in StepMetrics
-  int64_t targets = 0;             // that were counted
+  int64_t targets = 0;             // targets that were counted
   bool without_targets = false;    // none was: there is no loss
-  std::optional<int64_t> correct;  // of them, if the model chooses classes or tells answers apart
+  std::optional<int64_t> correct;  // correct targets, if the model chooses classes or tells answers apart
   std::optional<Rewards> rewards = {};
   double ms = 0;
 
@@ -93,15 +93,15 @@ struct ShownPrediction {
   int64_t sample = 0;  // its number in the validation data
   bool right = false;
   std::string png;                // bytes of its image; empty: it is text
-  std::string before;             // of text: what comes before the target
-  std::string target, predicted;  // as people call them; of text: each token is predicted from the true ones before it
+  std::string before;             // for text: the part before the target
+  std::string target, predicted;  // as people call them; for text, each token is predicted from the true ones before it
 };
 struct ShownPredictions {
   int64_t step = 0;  // after which they were made
   std::vector<ShownPrediction> samples;
 };
 
-// Of one category, on world rank 0.
+// The memory peak of one category, on world rank 0.
 struct MemoryPeak {
   std::string category;  // "parameters"
   int64_t planned_bytes = 0, measured_bytes = 0;

@@ -19,7 +19,7 @@ class OutputFile {
  public:
   // Creates the folders above the file, and opens the file for appending. Throws Error (Usage) if it cannot.
   explicit OutputFile(const std::string& path);
-  // The same in the middle of a run: does not throw.
+  // Opens a file in the middle of a run: does not throw.
   static OutputFile opened_late(const std::string& path);
   bool write(std::string_view text);  // returns whether all of it was written
 

@@ -1,8 +1,8 @@
 // Computes what DeepSpeed's monitors write about a step and an evaluation: one number per tag, at the number of samples so far.
 //
 // Tags: Train/Samples/{lr, loss_scale, train_loss, eval_loss} as DeepSpeed's engines write them, and Train/Samples/grad_norm.
-// Of pairs of answers also Train/Samples/{rewards, eval_rewards}/{chosen, rejected, margins} and
-// Train/Samples/rewards/accuracies. What is a mean over targets is left out of a step and an evaluation that have none.
+// Pairs of answers add Train/Samples/{rewards, eval_rewards}/{chosen, rejected, margins} and
+// Train/Samples/rewards/accuracies. Means over targets are left out of a step or an evaluation that has none.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // Writes a run for TensorBoard: DeepSpeed's tags (scalars.h) at the number of samples so far, in the folder that DeepSpeed's
 // keys name, <output_path>/<job_name>; and Train/Samples/{tokens_per_second (or images_per_second), step_ms, memory_bytes}.
-// What the console prints about the run is in the tab "Text".
+// The tab "Text" shows what the console prints about the run.
 //
 // Each run writes a file of its own. It declares void what earlier files of the folder say about the samples that this run will
 // see again, so that TensorBoard shows one line for a run that was resumed from an earlier step, or begun anew.

@@ -29,10 +29,10 @@ using std::chrono::seconds;
 
 // kFirstTask: until the launcher has said what to do; --host-timeout applies from then on.
 constexpr seconds kFirstTask{30}, kConnecting{10}, kTimeToSayAll{10};
-// What ranks have printed to a stream and the launcher has not yet passed on. When it is this much, they wait.
+// The most bytes that ranks print to a stream before they wait for the launcher to pass them on.
 constexpr int64_t kMostUnprinted = int64_t{1} << 20;
 constexpr size_t kReadFromRanksAtOnce = size_t{1} << 16;
-// How long the beginning of a line waits for its end. Without that, lines of several hosts would mix.
+// The time that the beginning of a line waits for its end. Without that, lines of several hosts would mix.
 constexpr std::chrono::milliseconds kLineMayTake{100};
 
 // The launcher's end of standard input and output, under numbers that nothing else uses.
@@ -55,7 +55,7 @@ class Channel {
   AgentChannel messages_{AgentChannel::Side::Agent, in_.number(), out_.number()};
 };
 
-// What the ranks print to one of the two streams.
+// The output of the ranks to one of the two streams.
 struct Stream {
   AgentMessage::Kind kind;
   Pipe pipe = {};
@@ -116,7 +116,7 @@ void Agent::exchange_messages() {
 
 // None: the launcher is gone.
 std::optional<Control> Agent::wait_for_control() {
-  heard_at_ = Clock::now();  // what the launcher said while this host was looked at has not been read yet
+  heard_at_ = Clock::now();  // the launcher's messages since this host was looked at have not been read yet
   while (!is_abandoned()) {
     exchange_messages();
     if (const auto message = channel_->next()) {

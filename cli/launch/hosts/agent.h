@@ -10,7 +10,7 @@
 
 namespace trivet::cli {
 
-// What happens is told to the launcher, not thrown.
+// Runs an agent. It reports events to the launcher and throws nothing.
 void run_agent();
 
 }  // namespace trivet::cli

@@ -3,8 +3,8 @@
 //
 //   uint32 bytes of the text (little endian) | uint8 kind | text
 //
-// The agent first writes a greeting: kGreeting, its build, and an end of line. What precedes it was printed by a shell on that
-// host and is no message. The launcher sends nothing before it knows that the agent is of its own build.
+// The agent first writes a greeting: kGreeting, its build, and an end of line. Earlier text was printed by a shell on
+// that host and is no message. The launcher sends nothing before it knows that the agent is of its own build.
 #pragma once
 
 #include <poll.h>
@@ -22,14 +22,14 @@ struct AgentMessage {
   enum class Kind : uint8_t {
     Control = 1,  // JSON (agent_messages.h)
     Event,        // the end or the loss of a rank (to_message of RankEnd and comm::Loss)
-    Output,       // what ranks have printed to standard output
+    Output,       // text that ranks have printed to standard output
     Error,        // and to standard error
   };
   Kind kind = Kind::Control;
   std::string text;
 };
 
-// How often each side says that it is alive.
+// The interval at which each side says that it is alive.
 inline constexpr std::chrono::milliseconds kAliveEvery{1000};
 
 inline constexpr std::string_view kGreeting = "\ntrivet agent ";
@@ -51,7 +51,7 @@ class AgentChannel {
   std::optional<AgentMessage> next();
   // True once the other side has closed its end; messages may still be waiting.
   bool has_ended() const { return ended_; }
-  // What came before the greeting.
+  // Returns the text that came before the greeting.
   const std::string& preamble() const { return preamble_; }
   // The build of the agent; none before the greeting.
   const std::optional<std::string>& build() const { return build_; }

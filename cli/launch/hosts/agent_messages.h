@@ -18,9 +18,9 @@ struct HostTask {
   std::string directory;           // in which the ranks run
   comm::Environment environment;   // added to that of the agent
   std::vector<std::string> files;  // arguments of the program that are files on the launcher's host
-  bool one_output = false;         // what is printed to stdout and stderr goes to the same file
+  bool one_output = false;         // stdout and stderr go to the same file
   std::string job_id, secret;      // the secret's bytes
-  LaunchRequest request;           // of which only what concerns the start of ranks is sent
+  LaunchRequest request;           // only the parts that concern the start of ranks are sent
 };
 
 // Agent to launcher: what the task found on the host.

@@ -38,7 +38,7 @@ void AwaitedHosts::step() {
       }
     }
     if (!awaited.agent || !(step(awaited) || Clock::now() >= awaited.next_attempt)) continue;
-    awaited.agent.reset();  // which ends the agent there, too
+    awaited.agent.reset();  // also ends the agent there
     awaited.next_attempt = Clock::now() + kLookForHostEvery;
   }
 }

@@ -14,7 +14,7 @@
 
 namespace trivet::cli {
 
-// From the loss of a host, or the end of an attempt, to the next attempt.
+// The time from the loss of a host, or the end of an attempt, to the next attempt.
 inline constexpr std::chrono::seconds kLookForHostEvery{10};
 
 class AwaitedHosts {
@@ -33,10 +33,10 @@ class AwaitedHosts {
   struct Awaited {
     Host host;
     Clock::time_point next_attempt;
-    std::unique_ptr<HostAgent> agent = {};  // of an attempt that has not ended
+    std::unique_ptr<HostAgent> agent = {};  // the agent of an attempt that has not ended
     bool has_task = false;
   };
-  // Whether the attempt has ended.
+  // Checks whether the attempt has ended.
   bool step(Awaited& awaited);
 
   const LaunchRequest& request_;

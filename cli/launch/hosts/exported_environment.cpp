@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 7> kPrefixes{"NCCL", "UCX", "PYTHON", "ML
 constexpr std::array<std::string_view, 6> kOfOneProcess{"TRIVET_SECRET_FD",   "TRIVET_SECRET_FILE", "TRIVET_LISTEN_FD",
                                                         "TRIVET_LAUNCHER_FD", "TRIVET_JOB_ID",      "TRIVET_EPOCH"};
 
-// What the launcher says to each rank itself (rank_layout.cpp, rank_starter.cpp); the file would have no effect.
+// Variables that the launcher sets for each rank (rank_layout.cpp, rank_starter.cpp); the file would have no effect.
 constexpr std::array<std::string_view, 15> kOfRanks{
     "RANK",          "WORLD_SIZE",   "LOCAL_RANK",       "LOCAL_SIZE",         "LOCAL_WORLD_SIZE",
     "NODE_RANK",     "CROSS_RANK",   "CROSS_SIZE",       "MASTER_ADDR",        "MASTER_PORT",

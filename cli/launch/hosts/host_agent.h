@@ -35,7 +35,7 @@ class HostAgent {
   const std::optional<std::string>& build() const { return channel_->build(); }
   // The agent is gone and has said everything.
   bool has_ended() const { return channel_->has_ended(); }
-  // Why, once it has ended: "ssh: connect to host b port 22: No route to host", "exit code 127".
+  // Returns why the agent ended: "ssh: connect to host b port 22: No route to host", "exit code 127".
   std::string why_it_ended();
   // True if a shell on the other host said, by its exit code, that it cannot run the agent.
   bool found_no_program() const;

@@ -5,7 +5,7 @@
 
 namespace trivet::cli {
 
-// To be called in the task's directory; `environment` is that of the ranks.
+// Inspects this host. Call it in the task's directory; `environment` is that of the ranks.
 HostReport inspect_host(const HostTask& task, const comm::Environment& environment);
 
 }  // namespace trivet::cli

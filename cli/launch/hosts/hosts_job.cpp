@@ -41,9 +41,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kOneSignal{250};
-// To report, to listen, to reach rank 0's host.
+// The time to report, to listen, and to reach rank 0's host.
 constexpr seconds kPreparation{30};
-// From a failure until all agents have ended their ranks (2 s + 10 s + 10 s, supervisor.h) and said so.
+// The time from a failure until all agents have ended their ranks (2 s + 10 s + 10 s, supervisor.h) and said so.
 constexpr seconds kEnding{25};
 // An agent that is to end its ranks and says nothing for so long is lost, if that is less than --host-timeout.
 constexpr seconds kSilenceAtTheEnd{5};
@@ -55,12 +55,12 @@ constexpr const char* kNoProgram = "; install trivet there under the same path, 
 struct HostOfJob {
   HostState state;
   std::unique_ptr<HostAgent> link;
-  std::optional<int> port;  // of rank 0's socket
+  std::optional<int> port;  // port of rank 0's socket
   bool is_greeted = false;
   bool reached = false;
   bool over = false;  // it has said how all of its ranks ended, or it was lost
   Clock::time_point heard_at = {};
-  std::array<std::string, 2> printed = {};  // what has not been passed on yet, by Relay::Target
+  std::array<std::string, 2> printed = {};  // text that has not been passed on yet, by Relay::Target
   bool has_failed_rank = false;
 };
 
@@ -95,7 +95,7 @@ class HostsJob {
   void fail();
   void lose(HostOfJob& host, const std::string& why);
   void lose_the_silent();
-  // Whose ranks have said that they could not write their files of a checkpoint, if others could.
+  // Returns hosts whose ranks reported that they could not write their files of a checkpoint, if others could.
   std::vector<std::string> hosts_without_room() const;
   bool all_over() const;
   void send_to_all(const Control& control);
@@ -110,7 +110,7 @@ class HostsJob {
   std::optional<AwaitedHosts> awaited_;
   std::optional<std::string> returned_;  // the host for which the job was ended
   JobRecord record_;
-  std::optional<JobOutcome> unexplained_;  // of the first agent that failed although none of its ranks had
+  std::optional<JobOutcome> unexplained_;  // outcome of the first agent that failed although none of its ranks had
   int look_ = 0;
   bool running_ = false;  // the ranks were told to start
   bool failed_ = false;
@@ -147,7 +147,7 @@ void HostsJob::describe_task() {
            .job_id = job_id_,
            .secret = comm::random_bytes(32),
            .request = request_};
-  // What follows a flag may be a file that the program writes.
+  // A word after a flag may name a file that the program writes.
   for (size_t i = 1; i < request_.program.size(); ++i) {
     std::error_code ignored;
     if (!request_.program[i - 1].starts_with("-") && fs::is_regular_file(request_.program[i], ignored))
@@ -194,7 +194,7 @@ JobOutcome HostsJob::run() {
   return *unexplained_;
 }
 
-// As on one host (supervisor.h): after a success it waits for the reader, otherwise it gives up when nobody reads.
+// Waits as on one host (supervisor.h): after a success for the reader; otherwise it gives up when nobody reads.
 void HostsJob::drain() {
   const int signal = record_.signal;
   const auto waiting = [&] {
@@ -247,7 +247,7 @@ void HostsJob::prepare() {
   send_to_all({.start = zero});
 }
 
-// Hosts that a further start would do without.
+// Returns an outcome that lists the hosts to leave out of the next start.
 JobOutcome HostsJob::not_started(const Error& error) const {
   JobOutcome outcome{
       .exit_code = static_cast<int>(error.exit_code()), .text = error.what(), .ended_by_signal = record_.signal != 0};
@@ -433,7 +433,7 @@ void HostsJob::obey(int signal) {
   send_to_all({.order = again ? SIGKILL : signal});
 }
 
-// As at a signal to the launcher, but the ranks' end is not the job's end.
+// Ends the ranks as after a signal to the launcher, but their end is not the job's end.
 void HostsJob::end_for_a_host_that_returned() {
   if (failed_) awaited_.reset();
   if (!awaited_) return;

@@ -15,7 +15,7 @@ struct HostState {
   std::optional<HostReport> report = {};  // none: the host has not answered
   double clock_ahead_s = 0;               // its clock against the launcher's
   std::vector<std::string> problems = {};
-  ExitCode code = ExitCode::Rendezvous;  // of the first problem
+  ExitCode code = ExitCode::Rendezvous;  // code of the first problem
 };
 
 void add_problem(HostState& host, ExitCode code, std::string text);

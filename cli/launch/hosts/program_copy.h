@@ -9,7 +9,7 @@
 
 namespace trivet::cli {
 
-// How a shell on the other host names the copy: a path in ~/.cache/trivet, in a folder of this build.
+// Returns the shell's name for the copy on the other host: a path in ~/.cache/trivet, in a folder of this build.
 std::string copied_program();
 
 // Copies to all hosts but this one at the same time; what is already there is left. Throws Error (Rendezvous) with what the

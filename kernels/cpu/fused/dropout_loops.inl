@@ -22,7 +22,7 @@ void add_drop_words(const T* residual, const T* x, const uint32_t* words, float 
   for (int64_t e = 0; e < count; ++e) out[e] = write<T>(read(residual[e]) + drop(read(x[e]), words[e], rate, keep));
 }
 
-// For rate 0, which needs no random words.
+// Adds at rate 0, which needs no random words.
 template <typename T>
 void add_into(const T* residual, const T* x, T* out, int64_t count) {
 #pragma GCC ivdep

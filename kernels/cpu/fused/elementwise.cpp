@@ -94,7 +94,7 @@ void add_squares(const Squares& term, TensorView sum, int threads) {
     const T* data = term.x.as<T>();
     const double factor = term.scale.value();
     for_each_range(term.x.elements(), threads, kSumBlock, 1, [&](int64_t begin, int64_t end) {
-      ExactSum own;  // of this thread; an exact sum does not depend on the order of threads
+      ExactSum own;  // this thread's; an exact sum does not depend on the order of threads
       for (int64_t e = begin; e < end; e += term.block) own.add(loop(data + e, factor, std::min(term.block, end - e)));
 #pragma omp critical(trivet_sum_of_squares)
       total.add(own);

@@ -68,7 +68,7 @@ bool all_zero(const T* x, int64_t count) {
   return !other;
 }
 
-// For stretches of zeros only x is read: an embedding's gradient is mostly zeros, and the sums are twice as wide as x.
+// Reads only x for stretches of zeros: an embedding's gradient is mostly zeros, and the sums are twice as wide as x.
 template <typename T>
 int64_t add_fixed(const T* x, double scale, double limit, int64_t* sum, int64_t count) {
   constexpr int64_t kStretch = 64;

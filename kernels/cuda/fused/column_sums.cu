@@ -18,7 +18,7 @@ struct Columns {
   const SumOf<T>*mean, *rstd;  // a null mean counts as 0
   SumOf<T>*gain_sums, *bias_sums;
   int64_t rows, cols, chunks;
-  // Of the columns, each `cols_of_statistic` have statistics of their own, and a row of dy and x has `stride` elements.
+  // Each `cols_of_statistic` columns have statistics of their own, and a row of dy and x has `stride` elements.
   int64_t stride = cols, cols_of_statistic = cols;
 };
 

@@ -28,18 +28,18 @@ struct Rows {
   const T* logits;
   const int32_t* targets;
   Out* dlogits;    // may be null
-  double* losses;  // of each row; may be null
+  double* losses;  // each row's loss; may be null
   int64_t rows;
   int cols;
   int64_t first_col, vocabulary;
   Number gradient_scale;
   SumOf<T> soft_cap;              // 0: none
-  const double* factors;          // of the gradients of rows; may be null
-  const SumOf<T>*maximum, *sums;  // of whole rows, if they are known
+  const double* factors;          // factors for the gradients of rows; may be null
+  const SumOf<T>*maximum, *sums;  // for whole rows, if they are known
   LogitChunks chunks;
 };
 
-// What must be known about a row before its gradient is computed.
+// Statistics of a row that must be known before its gradient is computed.
 template <typename Sum>
 struct Statistics {
   Sum maximum;
@@ -66,7 +66,7 @@ __device__ __forceinline__ Sum slope_of_cap(Sum logit, Sum soft_cap) {
   return Sum(1) - share * share;
 }
 
-// What a row's gradient depends on, apart from its logits and statistics. target: a column of this part.
+// Values that determine a row's gradient, apart from its logits and statistics. target: a column of this part.
 template <typename Sum>
 struct GradientOfRow {
   double scale;
@@ -255,7 +255,7 @@ Rows<T, Out> rows_of(const Args& args, const TableRows& columns, const Launch& l
   return rows;
 }
 
-// Whether packs of logits and dlogits start at the same columns of all rows.
+// Checks whether packs of logits and dlogits start at the same columns of all rows.
 template <int kPack, typename T, typename Out>
 bool packs_agree(const Rows<T, Out>& rows) {
   if (rows.cols % kPack == 0 && aligned_for_packs<kPack>(rows.logits) && aligned_for_packs<kPack>(rows.dlogits)) return true;

@@ -27,7 +27,7 @@ struct FixedDivisor {
     for (int step = 0; step < 2; ++step) quotient = __fmaf_rn(__fmaf_rn(-quotient, divisor, x), inverse, quotient);
     return copysignf(quotient, x);  // -0, too
   }
-  // Whether quotient_of_usual(x) is right: for 0, and from 2^-80 to 2^100.
+  // Checks whether quotient_of_usual(x) is right: for 0, and from 2^-80 to 2^100.
   static __device__ __forceinline__ bool usual(float x) {
     constexpr unsigned kLeast = (127u - 80) << 23, kMost = (127u + 100) << 23;
     const unsigned magnitude = __float_as_uint(x) & 0x7fffffffu;
@@ -69,7 +69,7 @@ struct Mask {
   std::conditional_t<std::is_same_v<Sum, double>, FixedDivisorOfDouble, FixedDivisor> keep;
   uint64_t key, first_sample, first_element;
   Number step;
-  uint64_t counter_high = 0;  // of the first sample; set by begin()
+  uint64_t counter_high = 0;  // for the first sample; set by begin()
 
   explicit Mask(const DropoutSite& site)
       : rate(site.rate),
@@ -108,7 +108,7 @@ struct Mask {
   }
 };
 
-// Whether packs of T that begin at multiples of their size share Philox blocks as Mask::apply requires.
+// Checks whether packs of T that begin at multiples of their size share Philox blocks as Mask::apply requires.
 template <typename T>
 bool mask_fits_packs(const DropoutSite& site) {
   return site.rate == 0 || site.first_element % std::min(kPackOf<T>, 4) == 0;

@@ -73,7 +73,7 @@ struct RangeList {
   struct Range {
     Op op;
     int64_t count;
-    unsigned end_block;  // of the grid
+    unsigned end_block;  // within the grid
     bool aligned;
   };
   static constexpr int kMost = (4096 - 16) / static_cast<int>(sizeof(Range));
@@ -115,8 +115,8 @@ void launch_ranges(size_t size, const Make& make, const Launch& launch) {
   }
 }
 
-// The same for [rows, cols]: the Op has load<N>(row, col) and finish<N>(row, col, loaded). A thread keeps its columns. kPack
-// divides cols. begin() is optional, returns nothing, and is not called by threads without columns.
+// Does the same for [rows, cols]: the Op has load<N>(row, col) and finish<N>(row, col, loaded). A thread keeps its
+// columns. kPack divides cols. begin() is optional, returns nothing, and is not called by threads without columns.
 template <int kPack, int kUnroll, typename Op>
 __global__ void __launch_bounds__(kElementThreads) for_each_row_pack(int64_t rows, int64_t cols, Op op) {
   const int64_t col = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kPack;

@@ -39,7 +39,7 @@ struct Lists {
 
 struct Tokens {
   const int32_t* ids;
-  int count, rows;  // rows: of this part of the table
+  int count, rows;  // rows: in this part of the table
   int64_t first_row;
 
   // The token's row in this part of the table, or -1 if another part has it.

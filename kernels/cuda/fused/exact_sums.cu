@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
   Words words;
   int term = 0;
-  int64_t first_group = 0;  // of the term
+  int64_t first_group = 0;  // first group of the term
   double factor = read(list.terms[0].scale);
   // Both halves of a warp stay in the loop together, as the shuffles require.
   for (int64_t group = first, of_warp = first - first % kGroupsOfWarp; of_warp < groups; group += step, of_warp += step) {

@@ -11,7 +11,7 @@ struct Heads {
   T* out;
   SumOf<T>* rstd;
   int64_t rows;                           // all heads of all tokens
-  int heads, normalized, all, head_size;  // of a token: query heads, with key heads, with value heads
+  int heads, normalized, all, head_size;  // per token: query heads, with key heads, with value heads
   float epsilon;
 
   template <typename Args>

@@ -1,4 +1,4 @@
-// How a block of threads walks over a row of logits, which may be long and have any length and alignment.
+// Walks with a block of threads over a row of logits, which may be long and have any length and alignment.
 #pragma once
 
 #include "kernels/cuda/packs.cuh"

@@ -52,7 +52,7 @@ struct Addition {
   }
 };
 
-// What a norm adds before it normalizes.
+// The terms that a norm adds before it normalizes.
 enum class Adds { Nothing, Residual, ResidualAndDropout };
 
 template <typename T, bool kCentred, Adds kAdds, int kGroup, int kPacks>

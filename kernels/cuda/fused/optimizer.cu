@@ -302,7 +302,7 @@ void launch_step(const Args& args, ConstTensorView gradient, TensorView master, 
   });
 }
 
-// How many updates at the front of the list have gradients of one type.
+// Counts the updates at the front of the list that have gradients of one type.
 size_t of_one_type(std::span<const Adam> updates) {
   const auto same = [&](const Adam& update) { return update.gradient.dtype == updates.front().gradient.dtype; };
   return static_cast<size_t>(std::find_if_not(updates.begin(), updates.end(), same) - updates.begin());

@@ -1,5 +1,5 @@
-// For kernels in which each group of threads (a warp, or a block if rows are long) has a row and keeps it in registers, so that
-// several passes over it read memory once.
+// Helps kernels in which each group of threads (a warp, or a block if rows are long) has a row and keeps it in
+// registers, so that several passes over it read memory once.
 #pragma once
 
 #include <bit>
@@ -96,7 +96,7 @@ class Row<T, kStreams, kGroup, 0> {
   int cols_, lane_;
 };
 
-inline constexpr int kWarpRowThreads = 128;  // of a block whose warps have a row each
+inline constexpr int kWarpRowThreads = 128;  // in a block whose warps have a row each
 
 template <int kGroup>
 inline constexpr int kRowThreads = kGroup == kWarp ? kWarpRowThreads : kGroup;

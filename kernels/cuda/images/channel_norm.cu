@@ -9,7 +9,7 @@ namespace {
 // The elements of sets and of channels. A plane is one channel of one image.
 struct PlaneSets {
   int64_t images, channels, pixels;  // pixels of a plane
-  int64_t sets, of_a_set;            // how many sets, and elements of each
+  int64_t sets, of_a_set;            // number of sets, and elements of each
   bool batch;
 
   PlaneSets(const Shape& x, const NormSets& norm)

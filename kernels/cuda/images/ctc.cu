@@ -38,7 +38,7 @@ struct CtcArguments {
   double* results;
 };
 
-// What the block of a sample reads and writes.
+// The data that the block of a sample reads and writes.
 template <typename T>
 struct CtcSample {
   using Sum = SumOf<T>;
@@ -67,14 +67,14 @@ struct CtcSample {
         results(a.results + sample * kResults) {}
 
   __device__ Sum y(int64_t t, int64_t k) const { return widen(logits[t * classes + k]) - log_sums[t]; }
-  // Whether a path may go from two states before to this one.
+  // Checks whether a path may go from two states before to this one.
   __device__ bool may_skip_to(int64_t s) const { return s % 2 == 1 && s >= 3 && class_of[s] != class_of[s - 2]; }
   __device__ void fill_gradient(float value) const {
     for (int64_t e = threadIdx.x; dlogits != nullptr && e < steps * classes; e += kCtcThreads) dlogits[e] = narrow<T>(value);
   }
 };
 
-// What the first thread finds out about a target and tells the others.
+// Facts about a target that the first thread finds out and tells the others.
 struct CtcTarget {
   int64_t states;
   bool counts, valid;
@@ -171,7 +171,7 @@ __device__ void write_gradient(const CtcSample<T>& s, int64_t states, SumOf<T> l
     }
 }
 
-// Whether the most probable classes spell the target.
+// Checks whether the most probable classes spell the target.
 template <typename T>
 __device__ bool is_spelled(const CtcSample<T>& s, int64_t states) {
   int64_t matched = 0;

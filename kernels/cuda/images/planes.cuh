@@ -11,13 +11,13 @@
 namespace trivet::kernels::cuda {
 
 inline constexpr int kImageThreads = 256;
-// How many blocks a multiprocessor shall hold at a time. Without this number, ptxas aims at more blocks with so few registers
-// that some are spilled.
+// The number of blocks that a multiprocessor shall hold at a time. Without this number, ptxas aims at more blocks with
+// so few registers that some are spilled.
 inline constexpr int kImageBlocks = 4;
 
 struct WindowedImages {
-  int64_t images, channels, rows, cols;      // of x
-  int64_t out_channels, out_rows, out_cols;  // of y
+  int64_t images, channels, rows, cols;      // sizes of x
+  int64_t out_channels, out_rows, out_cols;  // sizes of y
   int64_t window_rows, window_cols, stride, padding;
 
   WindowedImages(const Shape& x, const Shape& y, const Window& window)

@@ -25,7 +25,7 @@
 
 namespace trivet::kernels::cuda {
 
-// What is done to a sum, in float32, before it is rounded: nothing (None), out = gelu(sum) and aux = sum (Forward), or
+// The operation on a sum, in float32, before it is rounded: nothing (None), out = gelu(sum) and aux = sum (Forward), or
 // out = sum gelu'(aux) (Backward).
 enum class GeluEpilogue { None, Forward, Backward };
 

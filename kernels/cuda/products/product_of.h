@@ -7,8 +7,8 @@
 
 namespace trivet::kernels::cuda {
 
-// For calls without cuts. The product includes the GELU (with the bias) if an epilogue supports it; otherwise the bias, if one
-// supports that.
+// Returns the product of a call without cuts. It includes the GELU (with the bias) if an epilogue supports it;
+// otherwise the bias, if one supports that.
 Product first_product(const Matmul& args);
 // The product to request if the first one has no algorithm. A kernel of our own then computes the GELU.
 Product product_without_gelu(const Matmul& args);
