@@ -141,7 +141,7 @@ class DecodeReplace final : public DecoderStep {
         regex_->for_each_match(token, replace);
       else
         for_each_occurrence(token, replace);
-      if (done > 0) token = out.append(token, done);
+      if (done > 0 || !out.empty()) token = out.append(token, done);
       bytes += token.size();
     }
   }

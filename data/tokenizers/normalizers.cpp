@@ -154,11 +154,13 @@ class ReplaceAll final : public NormalizerStep {
   std::string apply(std::string text, const RewrittenSize& size) const override {
     std::string out;
     size_t done = 0;
+    bool replaced = false;
     const auto replace = [&](size_t begin, size_t end) {
       out.append(text, done, begin - done);
       out += content_;
       size.check(out.size());
       done = end;
+      replaced = true;
     };
     if (regex_) {
       regex_->for_each_match(text, replace);
@@ -166,7 +168,7 @@ class ReplaceAll final : public NormalizerStep {
       for (size_t at = text.find(text_); at != std::string::npos; at = text.find(text_, at + text_.size()))
         replace(at, at + text_.size());
     }
-    if (done == 0) return text;
+    if (!replaced) return text;
     out.append(text, done);
     return out;
   }

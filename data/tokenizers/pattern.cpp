@@ -29,22 +29,47 @@ std::string newer(std::string_view category) {
 }
 
 // Returns the text that replaces a set within brackets. PCRE2's \s contains U+180E, and its \w is smaller than that of
-// Oniguruma. Empty: the escape is no set, or means the same in PCRE2.
-std::string set_of(char escape) {
+// Oniguruma, which has some digits only outside of brackets. Empty: the escape is no set, or means the same in PCRE2.
+std::string set_of(char escape, bool in_class) {
   switch (escape) {
     case 's': return "\\p{White_Space}";
     case 'd': return "\\p{Nd}" + newer("Nd");
     case 'w':
-      return "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}" + newer("L") + newer("M") + newer("Nd");
+      return std::string("\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}") + (in_class ? "" : "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}") +
+             newer("L") + newer("M") + newer("Nd");
     default: return "";
   }
+}
+
+// PCRE2's \b knows fewer letters.
+std::string boundary(bool negated) {
+  const std::string word = "[" + set_of('w', false) + "]", after = "(?<=" + word + ")", before = "(?=" + word + ")",
+                    not_after = "(?<!" + word + ")", not_before = "(?!" + word + ")";
+  return negated ? fmt::format("(?:{}{}|{}{})", after, before, not_after, not_before)
+                 : fmt::format("(?:{}{}|{}{})", after, not_before, not_after, before);
+}
+
+bool compiles(const std::string& expression) {
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* const code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+                                         PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
+
+// The name of a script stands for the characters that are of that script alone, in PCRE2 also for those that it shares.
+std::string property(std::string_view name) {
+  const std::string of_script = fmt::format("\\p{{sc:{}}}", name);
+  if (name.size() > 2 && compiles(of_script)) return of_script;
+  return fmt::format("\\p{{{}}}{}", name, name.size() <= 2 ? newer(name) : "");
 }
 
 // A negated set within brackets has no equivalent if it is written out.
 void append_set(std::string& out, const std::string& set, bool negated, bool in_class, std::string_view expression,
                 const std::string& source) {
   if (negated && in_class) {
-    if (set != set_of('s')) refuse(source, expression, "a negated set, such as \\W, within brackets is not supported");
+    if (set != set_of('s', true)) refuse(source, expression, "a negated set, such as \\W, within brackets is not supported");
     out += "\\P{White_Space}";
   } else if (in_class) {
     out += set;
@@ -54,7 +79,20 @@ void append_set(std::string& out, const std::string& set, bool negated, bool in_
 }
 
 // These mean something else in Oniguruma, or exist only in PCRE2.
-constexpr std::string_view kNotSupported = "hHXRKGkgCQEyYZ";
+constexpr std::string_view kNotSupported = "hHXRKGkgCQEyYZvV";
+
+// Refuses what begins with "(?" or "[:" and means something else: (?m) lets a dot take line breaks, (?i) within a pattern ends
+// at the next "|" in PCRE2 alone, and [:punct:] has other characters.
+void check_option(std::string_view expression, size_t at, const std::string& source) {
+  if (expression.substr(at, 2) == "[:")
+    return refuse(source, expression, "classes such as [:punct:] have other characters; use \\p{P}");
+  const size_t end = expression.find_first_not_of("imsxadluU-", at + 2);
+  if (expression.substr(at, 2) != "(?" || end == at + 2 || end == std::string_view::npos) return;
+  const std::string_view options = expression.substr(at + 2, end - at - 2);
+  const bool is_of_group = expression[end] == ':', is_first = at == 0;
+  if ((expression[end] == ':' || expression[end] == ')') && (options != "i" || !(is_of_group || is_first)))
+    refuse(source, expression, fmt::format("(?{}{} is not supported; (?i:...) is", options, expression[end]));
+}
 
 std::string hexadecimal_digits(std::string_view expression, size_t at_escape, const std::string& source) {
   const std::string_view digits = expression.substr(at_escape + 1, 4);
@@ -83,13 +121,16 @@ std::string for_pcre2(std::string_view expression, const std::string& source) {
         if (i + 1 >= expression.size() || expression[i + 1] != '{' || close == std::string_view::npos)
           refuse(source, expression, "\\p without {...}");
         const std::string_view name = expression.substr(i + 2, close - i - 2);
-        append_set(out, fmt::format("\\p{{{}}}{}", name, name.size() <= 2 ? newer(name) : ""), escape == 'P', classes > 0,
-                   expression, source);
+        append_set(out, property(name), escape == 'P', classes > 0, expression, source);
         i = close;
         continue;
       }
+      if (escape == 'b' || escape == 'B') {
+        out += boundary(escape == 'B');
+        continue;
+      }
       const bool negated = escape == 'S' || escape == 'D' || escape == 'W';
-      const std::string set = set_of(negated ? static_cast<char>(escape - 'A' + 'a') : escape);
+      const std::string set = set_of(negated ? static_cast<char>(escape - 'A' + 'a') : escape, classes > 0);
       if (set.empty())
         out += {c, escape};
       else
@@ -97,8 +138,8 @@ std::string for_pcre2(std::string_view expression, const std::string& source) {
       continue;
     }
     if (c == '[') {
-      if (classes > 0 && expression.substr(i, 2) != "[:")
-        refuse(source, expression, "brackets within brackets are not supported");
+      if (classes > 0) check_option(expression, i, source);
+      if (classes > 0) refuse(source, expression, "brackets within brackets are not supported");
       ++classes;
     } else if (c == ']' && classes > 0) {
       --classes;
@@ -106,6 +147,10 @@ std::string for_pcre2(std::string_view expression, const std::string& source) {
       refuse(source, expression, "&& is not supported");
     } else if (c == '}' && classes == 0 && expression.substr(i, 2) == "}+") {
       refuse(source, expression, "{n,m}+ is not supported");
+    } else if (c == '{' && classes == 0 && expression.substr(i, 2) == "{,") {
+      refuse(source, expression, "{,n} is not supported; use {0,n}");
+    } else if (c == '(' && classes == 0 && expression.substr(i, 2) == "(?") {
+      check_option(expression, i, source);
     } else if (c == '(' && expression.substr(i, 2) == "(*") {
       refuse(source, expression, "(* is not supported");
     }
@@ -148,6 +193,7 @@ void Pattern::match_utf8(std::string_view text, size_t offset,
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
       pcre2_match_data_create_from_pattern(compiled_->code, nullptr), pcre2_match_data_free);
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  size_t last_end = std::string_view::npos;
   for (size_t from = 0; from <= text.size();) {
     int found = pcre2_match(compiled_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data.get(), nullptr);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT)
@@ -157,8 +203,9 @@ void Pattern::match_utf8(std::string_view text, size_t offset,
       throw DataError(ExitCode::Usage, fmt::format("the tokenizer's regular expression \"{}\" cannot be matched at byte {}: {}",
                                                    printable(expression_, 120), offset + from, message_of(found)));
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
+    if (bounds[1] > bounds[0] || bounds[0] != last_end) visit(offset + bounds[0], offset + bounds[1]);
+    last_end = bounds[1];
     if (bounds[1] > bounds[0]) {
-      visit(offset + bounds[0], offset + bounds[1]);
       from = bounds[1];
     } else if (bounds[1] < text.size()) {
       from = bounds[1] + static_cast<size_t>(decode_utf8(text, bounds[1]).bytes);

@@ -19,7 +19,8 @@ class Pattern {
   Pattern& operator=(const Pattern&) = delete;
   ~Pattern();
 
-  // Calls `visit` with the bounds of each match that is not empty, from left to right. A match has no bytes that are not UTF-8.
+  // Calls `visit` with the bounds of each match, from left to right; an empty one is none where another match ends, as in
+  // Oniguruma's find_iter. A match has no bytes that are not UTF-8.
   void for_each_match(std::string_view text, const std::function<void(size_t begin, size_t end)>& visit) const;
 
  private:

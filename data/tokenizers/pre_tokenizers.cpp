@@ -90,7 +90,7 @@ class SplitAtMatches : public PreTokenizer {
     std::vector<Part> parts;
     size_t done = 0;
     const auto add = [&](size_t begin, size_t end, bool match) {
-      if (end > begin) parts.push_back({begin, end, match != invert_});
+      if (end > begin || match) parts.push_back({begin, end, match != invert_});  // an empty match parts what is around it
     };
     find(piece.text, [&](size_t begin, size_t end) {
       add(done, begin, false);
@@ -99,7 +99,7 @@ class SplitAtMatches : public PreTokenizer {
     });
     add(done, piece.text.size(), false);
     for (const Part& part : arranged(std::move(parts), behavior_))
-      visit({piece.text.substr(part.begin, part.end - part.begin), piece.first && part.begin == 0});
+      if (part.end > part.begin) visit({piece.text.substr(part.begin, part.end - part.begin), piece.first && part.begin == 0});
   }
 
  private:

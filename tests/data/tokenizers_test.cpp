@@ -210,6 +210,31 @@ TEST(Pattern, RefusesWhatMeansSomethingElseInItsOwnLibrary) {
   refused("(*ACCEPT)", "(* is not supported");
   refused(R"([\W])", R"(a negated set, such as \W, within brackets is not supported)");
   refused("(a", "missing closing parenthesis");
+  refused("[[:punct:]]", "classes such as [:punct:] have other characters");
+  refused(R"(\v)", R"(\v is not supported)");
+  refused("a{,2}", "{,n} is not supported");
+  refused("(?m).", "(?m) is not supported");
+  refused("x(?i)a|b", "(?i) is not supported");
+  for (const char* same : {"(?i:'s|'t)", "(?i)a|b", "a(?=b)", "a(?<!b)", "(?<name>a)", "a{0,2}"})
+    EXPECT_NO_THROW(Pattern(same, "x"));
+}
+
+// What tokenizers 0.23 (Oniguruma) gives.
+TEST(Pattern, MeansWhatItMeansInOniguruma) {
+  const auto pieces = [](const char* expression, const std::string& text, SplitBehavior behavior = SplitBehavior::Isolated) {
+    return pieces_of(*split_by_pattern(expression, behavior, false, "x"), text);
+  };
+  // Empty matches split, as SuperBPE groups digits.
+  EXPECT_THAT(pieces(R"((?=(\d{3})+(?!\d)))", "1234567"), ElementsAre("1", "234", "567"));
+  EXPECT_THAT(pieces("(?=[A-Z])", "helloWorldFoo"), ElementsAre("hello", "World", "Foo"));
+  EXPECT_THAT(pieces("(?=[A-Z])", "helloWorld", SplitBehavior::Contiguous), ElementsAre("hello", "World"));
+  EXPECT_THAT(pieces("x*", "bbxa"), ElementsAre("b", "b", "x", "a"));
+  EXPECT_THAT(pieces("x*", "bbxa", SplitBehavior::MergedWithPrevious), ElementsAre("b", "bx", "a"));
+  EXPECT_THAT(pieces(R"(\b)", "a\u0301 b"), ElementsAre("a\u0301", " ", "b"));
+  // A script has no characters that it shares.
+  EXPECT_THAT(pieces(R"([\p{Han}]+)", "\u4f60\u597d\u3001\u4e16", SplitBehavior::Removed), ElementsAre("\u3001"));
+  EXPECT_THAT(pieces(R"([\w])", "a\u00b2", SplitBehavior::Removed), ElementsAre("\u00b2"));
+  EXPECT_THAT(pieces(R"(\w)", "a\u00b2", SplitBehavior::Removed), testing::IsEmpty());
 }
 
 TEST(Split, EachBehavior) {
