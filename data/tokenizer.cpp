@@ -13,6 +13,7 @@
 #include "core/json_error.h"
 #include "core/printable.h"
 #include "data/bpe_files.h"
+#include "data/byte_alphabet.h"
 #include "data/characters.h"
 #include "data/data_error.h"
 #include "data/text_file.h"
@@ -122,12 +123,37 @@ bool is_name_in_folder(const std::filesystem::path& path) {
   return std::ranges::find(kFilesInFolder, path.filename().string()) != kFilesInFolder.end();
 }
 
+// Merges alone have the ids of GPT-2's rule. A vocab.json beside them may have others.
+void refuse_other_ids(const Tokenizer& tokenizer, const std::string& merges) {
+  const std::string beside = (std::filesystem::path(merges).parent_path() / "vocab.json").string();
+  std::error_code none;
+  if (!std::filesystem::exists(beside, none)) return;
+  const nlohmann::json ids = nlohmann::json::parse(read_text(beside, kMaxTokenizerBytes, "a vocabulary"), nullptr, false);
+  const auto is_alike = [&](const std::string& name, const nlohmann::json& id) {
+    const bool is_id = id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(tokenizer.vocabulary_size());
+    if (!is_id) return false;
+    const std::string token = tokenizer.token_name(id.get<int32_t>());
+    return token == name || token == from_byte_alphabet(name);
+  };
+  bool alike = ids.is_object() && static_cast<int64_t>(ids.size()) == tokenizer.vocabulary_size();
+  if (alike)
+    for (const auto& [name, id] : ids.items()) alike = alike && is_alike(name, id);
+  if (!alike)
+    bad_file(merges,
+             "the vocab.json beside it has other ids than GPT-2's rule gives these merges; write both as a tokenizer.json, for "
+             "example with save_pretrained of transformers' AutoTokenizer");
+}
+
 std::shared_ptr<Tokenizer> load_alone(const std::string& path) {
   const std::string text = read_text(path, kMaxTokenizerBytes, "a tokenizer");
+  if (text.starts_with("version https://git-lfs"))
+    bad_file(path, "is a pointer of Git LFS, not the tokenizer; get the file itself: git lfs pull");
   if (looks_like_json(text) || path.ends_with(".json")) return tokenizer_from_text(text, path);
   if (looks_like_sentencepiece(text)) return sentencepiece_tokenizer(text, path);
   if (path.ends_with(".tiktoken") || looks_like_ranks(text)) return bpe_from_tiktoken(text, path);
-  return bpe_from_merges(text, path);
+  auto merges = bpe_from_merges(text, path);
+  refuse_other_ids(*merges, path);
+  return merges;
 }
 
 constexpr std::array<std::string_view, 5> kEndsOfText{kEndOfText, "<|end_of_text|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",

@@ -109,6 +109,26 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+// As save_model of the library tokenizers writes both.
+TEST(TokenizerOfModel, MergesBesideAVocabularyWithOtherIdsAreRefused) {
+  const test::TemporaryFolder folder;
+  const std::string merges = folder.write("merges.txt", "#version: 0.2\na b\n");
+  const auto tokenizer = load_tokenizer(merges);
+  nlohmann::json ids;
+  for (int32_t id = 0; id < tokenizer->vocabulary_size(); ++id) {
+    const std::string name = tokenizer->token_name(id);
+    ids[name.size() == 1 ? to_byte_alphabet(name) : name] = id;
+  }
+  folder.write("vocab.json", ids.dump());
+  EXPECT_NO_THROW(load_tokenizer(merges));
+  ids["a"] = ids["ab"], ids["ab"] = 97;
+  folder.write("vocab.json", ids.dump());
+  EXPECT_THAT([&] { load_tokenizer(merges); },
+              ThrowsMessage<DataError>(HasSubstr("the vocab.json beside it has other ids than GPT-2's rule")));
+  folder.write("merges.txt", "version https://git-lfs.github.com/spec/v1\n");
+  EXPECT_THAT([&] { load_tokenizer(merges); }, ThrowsMessage<DataError>(HasSubstr("git lfs pull")));
+}
+
 // As newer programs write them.
 TEST(TokenizerOfModel, PairsOfMergesEncodeAsTheirTextsDo) {
   const auto with_merges = [](const char* merges) {
