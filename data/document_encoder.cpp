@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "data/chat_template.h"
 #include "data/data_error.h"
 
 namespace trivet::data {
@@ -126,6 +127,14 @@ void DocumentEncoder::add_text(std::string_view text, bool ignored, EncodedText&
   add_ids(special_tokens_ ? tokenizer_->encode_with_special(text) : tokenizer_->encode(text), ignored, out);
 }
 
+// Counts a text that begins with the token that the tokenizer's frame puts there. `first`: where its ids begin, with the frame.
+void DocumentEncoder::note_begin(EncodedText& out, size_t first) const {
+  const std::vector<int32_t>& before = line_options_.frame.before;
+  const size_t text = first + before.size();
+  if (before.empty() || out.ids.size() <= text || out.ids[text] != before.back() || out.ids[text - 1] != before.back()) return;
+  ++out.facts.begun_twice[tokenizer_->token_name(before.back())];
+}
+
 // Neighbouring texts are encoded as one, unless the loss ignores only one of them.
 void DocumentEncoder::add(const Document& document, EncodedText& out) const {
   std::string text;
@@ -134,8 +143,13 @@ void DocumentEncoder::add(const Document& document, EncodedText& out) const {
     add_text(text, ignored, out);
     text.clear();
   };
+  const size_t first = out.ids.size();
   for (const DocumentPart& part : document) {
     const int32_t id = part.special ? tokenizer_->special_id(part.text) : -1;
+    if (id >= 0 && part.text == line_options_.end_of_text) {
+      flush();
+      if (out.ids.size() > first && out.ids.back() == id) continue;  // the text ended with it
+    }
     const std::span<const int32_t> ids = id >= 0 ? std::span(&id, 1) : std::span(part.ids);
     if (!ids.empty() || part.ignored != ignored) flush();
     ignored = part.ignored;
@@ -145,6 +159,7 @@ void DocumentEncoder::add(const Document& document, EncodedText& out) const {
       add_ids(ids, ignored, out);
   }
   flush();
+  note_begin(out, first);
   const auto end = static_cast<int64_t>(out.ids.size());
   if (end > (out.document_ends.empty() ? 0 : out.document_ends.back())) out.document_ends.push_back(end);
 }
@@ -166,6 +181,7 @@ EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
       const size_t before = out.document_ends.size(), tokens_before = out.ids.size();
       add(document, out);
       if (line_options_.kind == LineKind::Pair) return check_answer(out, before);
+      if (out.document_ends.size() == before) return;  // an empty text
       ++out.facts.documents;
       if (!counts_some_after(out, tokens_before)) ++out.facts.without_targets;
     };
@@ -179,6 +195,7 @@ EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
   if (piece.begins_document) add_ids(line_options_.frame.before, false, out);
   const size_t first = out.ids.size();
   naming_place(place_of(piece), [&] { add_text(piece.text, false, out); });
+  if (piece.begins_document) note_begin(out, 0);
   if (special_tokens_) add_ends_after(ids_of(ends_, *tokenizer_), out, first);
   if (!piece.ends_document) return out;
   end_text(out);

@@ -40,6 +40,8 @@ class DocumentEncoder {
   void end_text(EncodedText& out) const;
   void add_ids(std::span<const int32_t> ids, bool ignored, EncodedText& out) const;
 
+  void note_begin(EncodedText& out, size_t first) const;
+
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool special_tokens_;
   std::vector<std::string> ends_;   // the names of tokens that end a document in a text

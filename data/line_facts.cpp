@@ -28,6 +28,7 @@ void LineFacts::add(const LineFacts& more) {
   conversations += more.conversations;
   without_prompt += more.without_prompt;
   for (const auto& [name, mark] : more.marks) add_mark(name, mark);
+  for (const auto& [name, texts] : more.begun_twice) begun_twice[name] += texts;
 }
 
 std::vector<std::string> LineFacts::sentences() const {
@@ -50,6 +51,11 @@ std::vector<std::string> LineFacts::sentences() const {
                     "data.special_tokens (--special-tokens of `trivet data prepare`){}",
                     name, mark.times == 1 ? "once" : fmt::format("{} times", mark.times),
                     mark.ends_document ? ": in a file of plain text, this one then ends a document" : ""));
+  for (const auto& [name, texts] : begun_twice)
+    all.push_back(
+        fmt::format("{} with {}, which the tokenizer puts before each text, too, so that it is there twice; leave it "
+                    "out of the texts",
+                    texts == 1 ? "1 text begins" : fmt::format("{} texts begin", texts), name));
   return all;
 }
 

@@ -24,6 +24,7 @@ struct LineFacts {
     bool ends_document = false;
   };
   std::map<std::string, Mark> marks;
+  std::map<std::string, int64_t> begun_twice;  // how many texts begin with the token that the tokenizer puts before each
 
   void add_unread(std::string key);
   void add_mark(const std::string& name, const Mark& mark);

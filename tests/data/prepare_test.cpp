@@ -130,6 +130,28 @@ TEST_F(Prepare, TellsThatMarksOfConversationsAreLetters) {
   EXPECT_THAT(prepare(with).notes, IsEmpty());
 }
 
+// As apply_chat_template writes the texts of Gemma, and completions that say how they end.
+TEST_F(Prepare, TokensThatTheTokenizerAddsAreToldOrAreThereOnce) {
+  const std::string vocabulary = folder_.write("framed.json", R"({"version": "1.0", "added_tokens": [
+      {"id": 3, "content": "<bos>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},
+      {"id": 4, "content": "<eos>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+      "pre_tokenizer": {"type": "Whitespace"},
+      "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<bos>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}}], "pair": [], "special_tokens": {"<bos>": {"id": "<bos>", "ids": [3], "tokens": ["<bos>"]}}},
+      "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+      "vocab": {"[UNK]": 0, "a": 1, "b": 2, "<bos>": 3, "<eos>": 4}}})");
+  PrepareOptions with = options(vocabulary);
+  with.special_tokens = with.replace = true;
+  with.inputs = {folder_.write("twice.jsonl", R"({"prompt": "<bos>a", "completion": "b<eos>"})")};
+  EXPECT_THAT(prepare(with).notes,
+              testing::ElementsAre("1 text begins with <bos>, which the tokenizer puts before each text, too, "
+                                   "so that it is there twice; leave it out of the texts"));
+  EXPECT_EQ(open_token_file(with.output)->info().tokens, 5) << "<bos> <bos> a b <eos>";
+  with.inputs = {folder_.write("once.jsonl", R"({"prompt": "a", "completion": "b"})")};
+  EXPECT_THAT(prepare(with).notes, IsEmpty());
+  EXPECT_EQ(open_token_file(with.output)->info().tokens, 4) << "<bos> a b <eos>";
+}
+
 // As TinyStories is published: one text, in which the token that ends a text stands between the documents.
 TEST_F(Prepare, TheEndOfATextInATextIsToldOrEndsADocument) {
   const std::string text = folder_.write("stories.txt", "Once.</s>Twice.\n</s>Thrice.");
