@@ -316,12 +316,14 @@ Companions companions_like(FileSystem& models, const LoadedStep& step, const mod
   }
   settle_tokenizer(step.run_state().tokenizer, options.like, companions);
   const ChatTemplate chat_template = chat_template_of(step, options);
-  if (chat_template == ChatTemplate::None) return companions;
+  const TemplateOfOriginal kept = options.keep_template                         ? TemplateOfOriginal::Stays
+                                  : options.chat_template != ChatTemplate::None ? TemplateOfOriginal::ReplacedByFlag
+                                                                                : TemplateOfOriginal::Replaced;
   std::string tokenizer = step.run_state().tokenizer;
   if (const auto found = companions.files.find("tokenizer.json"); tokenizer.empty() && found != companions.files.end())
     tokenizer = found->second;
-  for (std::string& change : adapt_to_template(text_tokens_of(tokenizer, chat_template), chat_template, options.keep_template,
-                                               companions.config, companions.files))
+  for (std::string& change :
+       adapt_to_template(text_tokens_of(tokenizer, chat_template), chat_template, kept, companions.config, companions.files))
     companions.notes.push_back(std::move(change));
   return companions;
 }
@@ -330,9 +332,7 @@ Companions companions_like(FileSystem& models, const LoadedStep& step, const mod
 void add_notes_on_tokens(const TextTokens& tokens, const std::string& tokenizer, ChatTemplate chat_template,
                          std::vector<std::string>& notes) {
   if (chat_template != ChatTemplate::None) {
-    if (const std::string end = data::end_of_answer(chat_template); tokens.end != end)
-      notes.push_back(fmt::format("the tokenizer has no special token {}, with which answers of data.chat_template \"{}\" end",
-                                  end, name_of(chat_template)));
+    if (std::string lack = lacks_end_of_answer(tokens, chat_template); !lack.empty()) notes.push_back(std::move(lack));
   } else if (const ChatTemplate likely = template_with_tokens_of(tokenizer); likely != ChatTemplate::None) {
     notes.push_back(fmt::format(
         "the config of the run names no data.chat_template, so none was written; --chat-template {} does it", name_of(likely)));

@@ -160,10 +160,28 @@ std::string tokenizer_config_text(const TextTokens& tokens, const std::string& t
   return text_of(json);
 }
 
-std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, bool keep,
+std::string lacks_end_of_answer(const TextTokens& tokens, ChatTemplate chat_template) {
+  const std::string end = data::end_of_answer(chat_template);
+  return tokens.end == end
+             ? ""
+             : fmt::format("the tokenizer has no special token {}, with which answers of the chat template \"{}\" end", end,
+                           name_of(chat_template));
+}
+
+std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, TemplateOfOriginal original,
                                            std::string& config_json, std::map<std::string, std::string>& files) {
   std::vector<std::string> changes;
-  if (chat_template == ChatTemplate::None) return changes;
+  const bool keep = original == TemplateOfOriginal::Stays;
+  if (chat_template == ChatTemplate::None) {
+    const bool has_one = files.contains(kTemplateFile) || object_in(files, "tokenizer_config.json").contains(kTemplateKey);
+    if (has_one)
+      changes.emplace_back(
+          "the chat template is that of --like; the config of the run names no data.chat_template, so that "
+          "nobody knows whether it writes what the training did; --chat-template names another");
+    return changes;
+  }
+  const char* const said_by = original == TemplateOfOriginal::ReplacedByFlag ? "--chat-template" : "data.chat_template";
+  if (std::string lack = lacks_end_of_answer(tokens, chat_template); !lack.empty()) changes.push_back(std::move(lack));
   const std::string name_of_template(name_of(chat_template));
   OrderedJson of_tokenizer = object_in(files, "tokenizer_config.json");
   bool tokenizer_changed = false;
@@ -190,7 +208,7 @@ std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplat
     files.erase(kTemplateFile);
     of_tokenizer[kTemplateKey] = jinja_of(chat_template);
     tokenizer_changed = true;
-    changes.push_back(fmt::format("the chat template is that of the training, \"{}\"{}", name_of_template,
+    changes.push_back(fmt::format("the chat template is \"{}\", as {} says{}", name_of_template, said_by,
                                   old.empty() ? "" : ", instead of the one in --like; --chat-template original keeps that"));
   }
   if (tokenizer_changed) files["tokenizer_config.json"] = text_of(of_tokenizer);

@@ -34,11 +34,17 @@ std::string generation_config_text(const TextTokens& tokens);
 std::string tokenizer_config_text(const TextTokens& tokens, const std::string& tokenizer_file, ChatTemplate chat_template,
                                   int64_t sequence_length);
 
-// The files of an original model, by name, after a training with this template: the token that ends an answer is among those at
-// which its generation stops, and its chat template is that of the training. Returns what was changed, one sentence each.
-// `keep`: the original's template stays, which may do more (tools) and write other tokens; a sentence says so.
-std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, bool keep,
+// What becomes of the chat template of an original model. Stays: it may do more (tools) and write other tokens than the
+// training.
+enum class TemplateOfOriginal : uint8_t { Replaced, ReplacedByFlag, Stays };
+
+// Changes the files of an original model, by name, after a training with this template: the token that ends an answer is among
+// those at which its generation stops, and its chat template is that of the training. Returns what was changed and what is
+// missing, one sentence each.
+std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplate chat_template, TemplateOfOriginal original,
                                            std::string& config_json, std::map<std::string, std::string>& files);
+// Returns a sentence if the tokenizer has no token that ends the answers of the template.
+std::string lacks_end_of_answer(const TextTokens& tokens, ChatTemplate chat_template);
 
 // Returns which of our templates the folder of a model has, exact to the character. None: it has another one, or none.
 ChatTemplate chat_template_in(FileSystem& files, const std::string& folder);

@@ -87,9 +87,9 @@ TEST(TextFiles, AnOriginalsFilesAreChangedOnlyAsTheTrainingNeedsIt) {
   std::map<std::string, std::string> files{{"generation_config.json", R"({"eos_token_id": 256, "top_p": 0.5})"},
                                            {"tokenizer_config.json", R"({"eos_token": "<|endoftext|>", "x": 1})"}};
   std::string config = R"({"eos_token_id": 256})";
-  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, false, config, files),
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, TemplateOfOriginal::Replaced, config, files),
               ElementsAre("generation stops at <|im_end|>, too, with which answers of data.chat_template \"chatml\" end",
-                          "the chat template is that of the training, \"chatml\""));
+                          "the chat template is \"chatml\", as data.chat_template says"));
   EXPECT_EQ(json::parse(config), json::parse(R"({"eos_token_id": [258, 256]})"));
   EXPECT_EQ(json::parse(files.at("generation_config.json")), json::parse(R"({"eos_token_id": [258, 256], "top_p": 0.5})"));
   EXPECT_EQ(json::parse(files.at("tokenizer_config.json")).at("x"), 1);
@@ -97,21 +97,25 @@ TEST(TextFiles, AnOriginalsFilesAreChangedOnlyAsTheTrainingNeedsIt) {
   // What already fits stays as it is.
   const auto before = files;
   const std::string config_before = config;
-  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, false, config, files), IsEmpty());
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, TemplateOfOriginal::Replaced, config, files), IsEmpty());
   EXPECT_EQ(files, before);
   EXPECT_EQ(config, config_before);
-  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::None, false, config, files), IsEmpty());
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::None, TemplateOfOriginal::Replaced, config, files),
+              ElementsAre(HasSubstr("the chat template is that of --like; the config of the run names no data.chat_template")));
   // Another template is replaced, wherever it is, even if it has the same tokens (Phi-4's), unless the command keeps it.
   const std::string richer = "{{ '<|im_start|>user<|im_sep|>x<|im_end|>' }}";
   files["chat_template.jinja"] = richer;
-  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, true, config, files),
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, TemplateOfOriginal::Stays, config, files),
               ElementsAre("the chat template is still that of --like; the training wrote its conversations with \"chatml\""));
   EXPECT_EQ(files.at("chat_template.jinja"), richer);
-  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, false, config, files),
-              ElementsAre("the chat template is that of the training, \"chatml\", instead of the one in --like; "
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::ChatMl, TemplateOfOriginal::Replaced, config, files),
+              ElementsAre("the chat template is \"chatml\", as data.chat_template says, instead of the one in --like; "
                           "--chat-template original keeps that"));
   EXPECT_FALSE(files.contains("chat_template.jinja"));
   EXPECT_EQ(json::parse(files.at("tokenizer_config.json")).at("chat_template"), jinja_of(ChatTemplate::ChatMl));
+  EXPECT_THAT(adapt_to_template(tokens, ChatTemplate::Llama3, TemplateOfOriginal::ReplacedByFlag, config, files),
+              ElementsAre(HasSubstr("the tokenizer has no special token <|eot_id|>"),
+                          HasSubstr("the chat template is \"llama-3\", as --chat-template says, instead of")));
 }
 
 }  // namespace
