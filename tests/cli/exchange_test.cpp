@@ -441,7 +441,7 @@ TEST_F(Exchange, AConfigOfHuggingFaceAloneIsPlanned) {
   std::filesystem::create_directory(folder.at("described"));
   std::filesystem::copy(kGolden + "llama/config.json", folder.at("described/config.json"));
   const auto without_name = [](std::string text) {
-    for (const std::string name : {kGolden + "llama", std::string("described/config.json"), std::string("described")})
+    for (const std::string& name : {kGolden + "llama", std::string("described/config.json"), std::string("described")})
       for (size_t at = text.find(name); at != std::string::npos; at = text.find(name)) text.erase(at, name.size());
     return text;
   };
