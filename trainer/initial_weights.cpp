@@ -167,8 +167,8 @@ void settle_with_weights(const std::string& path, Config& config, Weights weight
   if (reads_texts) check_same_vocabulary(initial, path, config, tokens_of(config));
   if (config.vocabulary.kind != VocabularyKind::Size || config.model.vocabulary_size != rows) return;
   const std::string tokenizer = initial.tokenizer_path();
-  if (tokenizer.empty() && reads_texts) refuse_without_tokenizer(initial, path, config);
-  config.vocabulary = {reads_texts ? VocabularyKind::Tokenizer : VocabularyKind::Size, tokenizer};
+  if (tokenizer.empty() && reads_texts && weights == Weights::Needed) refuse_without_tokenizer(initial, path, config);
+  config.vocabulary = {reads_texts && !tokenizer.empty() ? VocabularyKind::Tokenizer : VocabularyKind::Size, tokenizer};
 }
 
 const std::string& initial_weights_of(const Config& config, const TrainOptions& options) {
