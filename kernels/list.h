@@ -1,5 +1,6 @@
-// The list of all kernels: the struct of the arguments of each and, where they are passed as they are, the method of Kernels that
-// takes it. A device's functions and the method are declared from this list. The headers named here say what each computes.
+// The list of all kernels: the struct of the arguments of each and, where they are passed as they are, the method of Kernels
+// that takes it. The method, and the function of each device, are declared from this list. The headers named here say what each
+// computes.
 #pragma once
 
 // clang-format off
