@@ -22,7 +22,7 @@ enum class Fault : uint8_t {
 // Thrown in place of the end of the process. It is not a std::exception, so that no error handler takes it for an error.
 struct Stopped {};
 
-class FaultyFileSystem final : public FileSystem {
+class FaultyFileSystem : public FileSystem {
  public:
   // `call` counts from 1.
   explicit FaultyFileSystem(FileSystem& inner, Fault fault = Fault::None, int64_t call = 0)
