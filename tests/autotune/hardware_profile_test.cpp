@@ -1,6 +1,7 @@
 // Hardware profiles: their files, and the times of operations that are predicted from them.
 #include "autotune/hardware_profile.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,6 +16,7 @@ namespace {
 
 using comm::Operation;
 using comm::ReduceOp;
+using testing::ThrowsMessage;
 
 MeasuredSetup two_ranks() {
   return {.machine = "a machine",
@@ -86,33 +88,25 @@ TEST_F(Profiles, RefuseFilesThatAreNotProfiles) {
   const std::string head = R"({"format": "trivet hardware profile 2", "version": "1", "date": "", "setups": [)";
   const std::string setup =
       R"({"machine": "m", "device": "cpu", "ranks": 1, "threads": 1, "call_seconds": 0, "handover_seconds": 0,)";
-  EXPECT_EQ(refusal(head + setup +
-                    R"("kernels": [["matmul", "nt", "float31", "products", [1,1,1,0,0], 1, 1, 1]], "operations": []}]})"),
-            path_ + ": \"float31\" is not known; `trivet bench` writes such a file");
-  EXPECT_EQ(refusal(head + setup +
-                    R"("kernels": [["matmul", "nt", "float32", "products", [1,1,1,0,0], 1, 1, -2]], "operations": []}]})"),
-            path_ + ": -2 is not a valid time; `trivet bench` writes such a file");
-  EXPECT_EQ(refusal(head + setup +
-                    R"("kernels": [["matmul", "nt", "float32", "products", [1,1,-1,0,0], 1, 1, 1]], "operations": []}]})"),
-            path_ + ": -1 is not a valid size; `trivet bench` writes such a file");
-  EXPECT_EQ(
-      refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", "products", [1,1], 1, 1, 1]], "operations": []}]})"),
-      path_ + ": [1,1] are not the 5 sizes of a kernel; `trivet bench` writes such a file");
-  EXPECT_EQ(refusal(head + setup +
-                    R"("kernels": [["matmul", "nt", "float32", "products", [1,1,1,0,0], -1, 1, 1]], "operations": []}]})"),
-            path_ + ": -1 is not a valid amount of work; `trivet bench` writes such a file");
+  const auto refusal_of_product = [&](const std::string& type_sizes_and_figures) {
+    return refusal(head + setup + R"("kernels": [["matmul", "nt", )" + type_sizes_and_figures + R"(]], "operations": []}]})");
+  };
+  const std::string advice = "; `trivet bench` writes such a file";
+  EXPECT_EQ(refusal_of_product(R"("float31", "products", [1,1,1,0,0], 1, 1, 1)"),
+            path_ + ": \"float31\" is not known" + advice);
+  EXPECT_EQ(refusal_of_product(R"("float32", "products", [1,1,1,0,0], 1, 1, -2)"), path_ + ": -2 is not a valid time" + advice);
+  EXPECT_EQ(refusal_of_product(R"("float32", "products", [1,1,-1,0,0], 1, 1, 1)"), path_ + ": -1 is not a valid size" + advice);
+  EXPECT_EQ(refusal_of_product(R"("float32", "products", [1,1], 1, 1, 1)"),
+            path_ + ": [1,1] are not the 5 sizes of a kernel" + advice);
+  EXPECT_EQ(refusal_of_product(R"("float32", "products", [1,1,1,0,0], -1, 1, 1)"),
+            path_ + ": -1 is not a valid amount of work" + advice);
   EXPECT_EQ(refusal(head + setup + R"("kernels": [], "operations": [["barrier", "sum", "float32", 1, 1e300, 1]]}]})"),
-            path_ + ": 1e+300 is not a valid number of ranks or threads; `trivet bench` writes such a file");
+            path_ + ": 1e+300 is not a valid number of ranks or threads" + advice);
   EXPECT_EQ(refusal(std::string(100'000, '[')), path_ + ": is nested deeper than 16 levels; `trivet bench` writes such a file");
   std::filesystem::resize_file(path_, (16 << 20) + 1);
-  EXPECT_THROW(
-      try { read_profile(path_); } catch (const ConfigError& error) {
-        EXPECT_EQ(error.what(), path_ +
-                                    ": has 16777217 bytes; a hardware profile may have at most 16777216; `trivet bench` "
-                                    "writes such a file");
-        throw;
-      },
-      ConfigError);
+  EXPECT_THAT([&] { read_profile(path_); },
+              ThrowsMessage<ConfigError>(path_ + ": has 16777217 bytes; a hardware profile may have at most 16777216; `trivet "
+                                                 "bench` writes such a file"));
   std::filesystem::remove(path_);
   EXPECT_THROW(read_profile(path_), ConfigError);
 }
@@ -120,13 +114,10 @@ TEST_F(Profiles, RefuseFilesThatAreNotProfiles) {
 TEST_F(Profiles, SayWhatToMeasure) {
   MeasuredSetup setup = two_ranks();
   setup.operations.clear();
-  try {
-    MeasuredCostModel(setup, "p.json");
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "p.json: has no comm measured with 2 ranks on this host; run `trivet bench comm --ranks 2 --profile p.json`");
-  }
+  EXPECT_THAT(
+      [&] { MeasuredCostModel(setup, "p.json"); },
+      ThrowsMessage<ConfigError>("p.json: has no comm measured with 2 ranks on this host; run `trivet bench comm --ranks "
+                                 "2 --profile p.json`"));
 }
 
 // Times lie on straight lines between logarithms: 1e-5 s at 1e3 bytes and 1e-4 s at 1e5 bytes give 10^-4.5 s at 1e4 bytes.

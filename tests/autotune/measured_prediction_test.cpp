@@ -107,15 +107,10 @@ TEST(MeasuredPrediction, RefusesAProfileThatDoesNotFit) {
 
 TEST(MeasuredPrediction, SaysWhatToMeasure) {
   const Config config = small_config();
-  try {
-    predict_plan(plan_of(config, 2), model_of(config), even_profile(), "p.json");
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "p.json: was measured with 1 ranks, but the plan has 2; run `trivet bench kernels --ranks 2 --profile p.json` and "
-        "`trivet bench comm` with the same flags");
-  }
+  EXPECT_THAT(
+      [&] { predict_plan(plan_of(config, 2), model_of(config), even_profile(), "p.json"); },
+      testing::ThrowsMessage<ConfigError>("p.json: was measured with 1 ranks, but the plan has 2; run `trivet bench kernels "
+                                          "--ranks 2 --profile p.json` and `trivet bench comm` with the same flags"));
 }
 
 }  // namespace

@@ -60,13 +60,6 @@ TEST(TunerPreferences, ARandomOrderMayHaveAnyPointAnywhere) {
   EXPECT_EQ(seen.size(), kPoints * kPoints);
 }
 
-TEST(TunerPreferences, OneTrialWithoutImprovementMayBeEnough) {
-  EXPECT_TRUE(stops_early(std::vector<Observation>{{0, 2.0}, {1, 2.5}}, 1));
-  EXPECT_TRUE(stops_early(std::vector<Observation>{{0, 2.0}, {1, 2.0}}, 1)) << "an equal time is no improvement";
-  EXPECT_FALSE(stops_early(std::vector<Observation>{{0, 2.0}, {1, 1.5}}, 1));
-  EXPECT_FALSE(stops_early(std::vector<Observation>{{0, 2.0}}, 1)) << "there is nothing to compare with";
-}
-
 // A user's own list of layers may have blocks of several sizes.
 TEST(UnlikeBlocks, AreCountedEachByItself) {
   const Config config = small_config();

@@ -1,6 +1,7 @@
 // Compares steps in modelled time with closed formulas over the plan's own counts.
 #include "autotune/rehearsed_step.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -189,14 +190,10 @@ TEST(RehearsedStep, FilesHaveNoModelledTime) {
   config.zero.stage = 3;
   config.zero.offload_optimizer.device = OffloadDevice::Nvme;
   config.zero.offload_optimizer.nvme_path = "/tmp";
-  try {
-    rehearse(config, 2, {});
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "small.json: zero_optimization.offload_optimizer.device: \"nvme\" cannot be predicted, because the time that "
-                 "files take is not modelled; use \"none\" or measure it with trivet bench step");
-  }
+  EXPECT_THAT([&] { rehearse(config, 2, {}); },
+              testing::ThrowsMessage<ConfigError>(
+                  "small.json: zero_optimization.offload_optimizer.device: \"nvme\" cannot be predicted, because the time that "
+                  "files take is not modelled; use \"none\" or measure it with trivet bench step"));
 }
 
 }  // namespace

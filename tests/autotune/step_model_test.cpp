@@ -15,6 +15,13 @@ model::Description small_gpt() {
       .layers = 6, .hidden_size = 512, .heads = 8, .sequence_length = 256, .vocabulary_size = 1024, .tied_embedding = false};
 }
 
+Config config_of_small_gpt() {
+  Config config;
+  config.model = small_gpt();
+  config.bf16.enabled = true;
+  return config;
+}
+
 double flops_of(const PassWork& work) {
   return std::accumulate(work.calls.begin(), work.calls.end(), 0.0,
                          [](double sum, const kernels::KernelCall& call) { return sum + call.flops; });
@@ -27,10 +34,7 @@ double bytes_of(const PassWork& work) {
 // A plan rehearses complete ranks. Its counts are the sum of the blocks plus the optimizer.
 TEST(BlockWork, AddsUpToWhatAPlanCounts) {
   const model::Model model = model::build(small_gpt());
-  Config config;
-  config.model.layers = 6, config.model.hidden_size = 512, config.model.heads = 8, config.model.sequence_length = 256;
-  config.model.tied_embedding = false;
-  config.bf16.enabled = true;
+  Config config = config_of_small_gpt();
   config.batch = {.micro_batch_size = 2, .gradient_accumulation_steps = 1};
   for (const int tensor : {1, 2, 4}) {
     config.parallel.tensor = tensor;
@@ -59,10 +63,7 @@ TEST(BlockWork, AddsUpToWhatAPlanCounts) {
 
 // Every microbatch but the first adds its gradients to existing ones and reads them for that.
 TEST(BlockWork, MovesTheBytesOfAMicrobatchThatIsNotTheFirst) {
-  Config config;
-  config.model.layers = 6, config.model.hidden_size = 512, config.model.heads = 8, config.model.sequence_length = 256;
-  config.model.tied_embedding = false;
-  config.bf16.enabled = true;
+  Config config = config_of_small_gpt();
   const model::Model model = model::build(small_gpt());
   const auto bytes_of_step = [&](int microbatches) {
     config.batch = {.micro_batch_size = 2, .gradient_accumulation_steps = microbatches};
@@ -335,10 +336,7 @@ TEST_F(OfSmallGpt, PipelinesUseTheLinksBetweenNodesOnlyWhereTheyLeaveANode) {
 // pipeline they agree within 10 %, or 30 % where the model knows the schedule only roughly and one microbatch more or less
 // shows.
 TEST_F(OfSmallGpt, BytesAreThoseOfThePlan) {
-  Config config;
-  config.model.layers = 6, config.model.hidden_size = 512, config.model.heads = 8, config.model.sequence_length = 256;
-  config.model.tied_embedding = false;
-  config.bf16.enabled = true;
+  Config config = config_of_small_gpt();
   config.zero.stage3_param_persistence_threshold = 0;
   for (const Layout& layout :
        {Layout{.microbatch = 2}, Layout{.data = 2, .zero_stage = 1, .microbatch = 2, .microbatches = 2},

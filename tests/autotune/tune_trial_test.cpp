@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "engine/make_plan.h"
 #include "tests/engine/small_plan.h"
+#include "tests/support/faulty_file_system.h"
 
 namespace trivet::autotune {
 namespace {
@@ -20,26 +21,16 @@ namespace {
 using testing::HasSubstr;
 
 // Refuses the engine's offload files: creating one calls `refuse`, which throws.
-class RefusingFiles final : public FileSystem {
+class RefusingFiles final : public support::FaultyFileSystem {
  public:
-  explicit RefusingFiles(std::function<void(const std::string&)> refuse) : refuse_(std::move(refuse)) {}
+  explicit RefusingFiles(std::function<void(const std::string&)> refuse)
+      : FaultyFileSystem(real_file_system()), refuse_(std::move(refuse)) {}
   std::unique_ptr<ScratchFile> create_scratch(const std::string& path, int64_t, bool) override {
     refuse_(path);
     return nullptr;
   }
-  std::unique_ptr<WritableFile> create(const std::string& path, int64_t bytes) override { return real().create(path, bytes); }
-  std::unique_ptr<ReadableFile> open(const std::string& path) override { return real().open(path); }
-  void create_directory(const std::string& path) override { real().create_directory(path); }
-  void sync_directory(const std::string& path) override { real().sync_directory(path); }
-  void rename(const std::string& from, const std::string& to) override { real().rename(from, to); }
-  void remove(const std::string& path) override { real().remove(path); }
-  std::vector<DirectoryEntry> list(const std::string& path) override { return real().list(path); }
-  EntryKind kind(const std::string& path) override { return real().kind(path); }
-  LockAttempt lock(const std::string& path, const std::string& holder) override { return real().lock(path, holder); }
-  int64_t free_bytes(const std::string& path) override { return real().free_bytes(path); }
 
  private:
-  static FileSystem& real() { return real_file_system(); }
   std::function<void(const std::string&)> refuse_;
 };
 

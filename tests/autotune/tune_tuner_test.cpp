@@ -122,17 +122,24 @@ TEST(Tuner, ConfigsThatCannotRunTeachNothingAndAreNotTriedAgain) {
   EXPECT_GE(land.points[second].predicted, land.points[first].predicted);
 }
 
+// Trials whose times are not known could not run.
 TEST(StopsEarly, AfterSoManyTrialsWithoutImprovement) {
-  std::vector<Observation> history{{0, 3.0}, {1, 2.0}, {2, 2.5}, {3, std::nullopt}};
-  EXPECT_TRUE(stops_early(history, 2));
-  EXPECT_FALSE(stops_early(history, 3));  // the second trial is among the last three
-  EXPECT_FALSE(stops_early(history, 0));
-  history.push_back({4, 1.9});
-  EXPECT_FALSE(stops_early(history, 2));
-  const std::vector<Observation> none{{0, std::nullopt}, {1, std::nullopt}, {2, std::nullopt}};
-  EXPECT_FALSE(stops_early(none, 1));  // nothing ran yet
-  const std::vector<Observation> better_than_the_last_but_not_than_the_best{{0, 2.0}, {1, 3.0}, {2, 2.5}};
-  EXPECT_TRUE(stops_early(better_than_the_last_but_not_than_the_best, 1));
+  const auto stops = [](const std::vector<std::optional<double>>& costs, int64_t patience) {
+    std::vector<Observation> history;
+    for (const std::optional<double>& cost : costs) history.push_back({history.size(), cost});
+    return stops_early(history, patience);
+  };
+  constexpr std::nullopt_t kFailed = std::nullopt;
+  EXPECT_TRUE(stops({3.0, 2.0, 2.5, kFailed}, 2));
+  EXPECT_FALSE(stops({3.0, 2.0, 2.5, kFailed}, 3)) << "the second trial is among the last three";
+  EXPECT_FALSE(stops({3.0, 2.0, 2.5, kFailed}, 0));
+  EXPECT_FALSE(stops({3.0, 2.0, 2.5, kFailed, 1.9}, 2));
+  EXPECT_FALSE(stops({kFailed, kFailed, kFailed}, 1)) << "nothing ran yet";
+  EXPECT_TRUE(stops({2.0, 3.0, 2.5}, 1)) << "better than the last, but not than the best";
+  EXPECT_TRUE(stops({2.0, 2.5}, 1));
+  EXPECT_TRUE(stops({2.0, 2.0}, 1)) << "an equal time is no improvement";
+  EXPECT_FALSE(stops({2.0, 1.5}, 1));
+  EXPECT_FALSE(stops({2.0}, 1)) << "there is nothing to compare with";
 }
 
 TEST(GaussianProcess, GoesThroughWhatItKnowsAndIsLessSureElsewhere) {

@@ -39,23 +39,26 @@ TEST(EvaluationHistory, AnEvaluationWithoutALossDecidesNothing) {
   EXPECT_EQ(history.state(), (EvaluationState{.step = 8, .best_step = 2, .best_loss = 5, .without_improvement = 0}));
 }
 
-TEST(EvaluationHistory, AFirstLossIsAnImprovement) {
-  EXPECT_EQ(stops_after({9}, 1), 0);
-  EXPECT_EQ(stops_after({9, 9}, 1), 2);  // an equal one is none
-  EXPECT_EQ(stops_after({9, 10}, 1), 2);
-}
+struct Patience {
+  std::vector<double> losses;
+  int64_t patience;
+  double threshold;
+  int stops_after;
+  const char* because;
+};
 
-TEST(EvaluationHistory, AnImprovementBeginsTheCountAgain) {
-  EXPECT_EQ(stops_after({5, 6, 4, 5, 5}, 2), 5);
-  EXPECT_EQ(stops_after({5, 6, 4, 5, 3, 4}, 2), 0);
-  EXPECT_EQ(stops_after({5, 6, 5.5, 5.2, 3}, 3), 4);
-}
-
-// A slow fall moves the best loss without being an improvement.
-TEST(EvaluationHistory, AnImprovementIsMoreThanTheThresholdBelowTheBest) {
-  EXPECT_EQ(stops_after({5, 4.5, 4, 3.5}, 3, 0.5), 4);
-  EXPECT_EQ(stops_after({5, 4.25, 3.5, 2.75}, 1, 0.5), 0);
-  EXPECT_EQ(stops_after({5, 4.75, 4.125}, 2, 0.5), 0);
+TEST(EvaluationHistory, ARunEndsAfterAsManyEvaluationsWithoutImprovementAsItsPatience) {
+  for (const Patience& row : {Patience{{9}, 1, 0, 0, "a first loss is an improvement"},
+                              {{9, 9}, 1, 0, 2, "an equal loss is none"},
+                              {{9, 10}, 1, 0, 2, "a higher loss is none"},
+                              {{5, 6, 4, 5, 5}, 2, 0, 5, "an improvement begins the count again"},
+                              {{5, 6, 4, 5, 3, 4}, 2, 0, 0, "each improvement does"},
+                              {{5, 6, 5.5, 5.2, 3}, 3, 0, 4, "falling again is not falling below the best"},
+                              {{5, 4.5, 4, 3.5}, 3, 0.5, 4, "a slow fall moves the best without being an improvement"},
+                              {{5, 4.25, 3.5, 2.75}, 1, 0.5, 0, "an improvement is more than the threshold below the best"},
+                              {{5, 4.75, 4.125}, 2, 0.5, 0, "of which 4.75 is none, and 4.125 is one"},
+                              {{1, 2, 3, 4, 5, 6}, 0, 0, 0, "without patience a run never ends"}})
+    EXPECT_EQ(stops_after(row.losses, row.patience, row.threshold), row.stops_after) << row.because;
 }
 
 TEST(EvaluationHistory, ALossThatIsNotFiniteIsNeverTheBest) {

@@ -1,5 +1,6 @@
 #include "engine/optimizer/loss_scale.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -59,16 +60,11 @@ TEST(LossScale, AnOverflowAtTheMinimumEndsTheRun) {
   LossScale scale(dynamic(1, 2, 1));
   scale.update(true);
   EXPECT_EQ(scale.value(), 1);
-  try {
-    scale.update(true);
-    FAIL();
-  } catch (const NumericsError& error) {
-    EXPECT_EQ(error.exit_code(), ExitCode::Numerics);
-    EXPECT_STREQ(error.what(),
-                 "fp16: gradients overflow at the smallest loss scale, fp16.min_loss_scale 1; lower the learning rate, or "
-                 "train in bf16, "
-                 "which needs no loss scale");
-  }
+  EXPECT_THAT(
+      [&] { scale.update(true); },
+      testing::ThrowsMessage<NumericsError>(
+          "fp16: gradients overflow at the smallest loss scale, fp16.min_loss_scale 1; lower the learning rate, or train "
+          "in bf16, which needs no loss scale"));
 }
 
 TEST(LossScale, StopsAtAMinimumThatIsNoPowerOfTwo) {

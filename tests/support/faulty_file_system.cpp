@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 namespace trivet::support {
 namespace {
@@ -87,6 +89,9 @@ size_t FaultyFileSystem::enter(const char* operation, const std::string& path, b
       return bytes;
     case Fault::DiskFull:
       if (needs_space) throw FileError(operation, path, ENOSPC);
+      return bytes;
+    case Fault::SlowWrites:
+      if (needs_space) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       return bytes;
     case Fault::IoError:
       if (now) throw FileError(operation, path, EIO);

@@ -10,18 +10,19 @@ namespace trivet::support {
 
 enum class Fault : uint8_t {
   None,
-  Stop,          // the process is gone: this call and all later ones do nothing and throw Stopped
-  StopMidWrite,  // like Stop, but a write first transfers half of its bytes
-  NoSpace,       // ENOSPC, once
-  DiskFull,      // ENOSPC, from this call on, for every call that needs space
-  IoError,       // EIO, once
-  ShortTransfer  // one read or write transfers half of the bytes requested; other calls are not affected
+  Stop,           // the process is gone: this call and all later ones do nothing and throw Stopped
+  StopMidWrite,   // like Stop, but a write first transfers half of its bytes
+  NoSpace,        // ENOSPC, once
+  DiskFull,       // ENOSPC, from this call on, for every call that needs space
+  IoError,        // EIO, once
+  ShortTransfer,  // one read or write transfers half of the bytes requested; other calls are not affected
+  SlowWrites      // from this call on, each call that needs space takes 2 ms
 };
 
 // Thrown in place of the end of the process. It is not a std::exception, so that no error handler takes it for an error.
 struct Stopped {};
 
-class FaultyFileSystem final : public FileSystem {
+class FaultyFileSystem : public FileSystem {
  public:
   // `call` counts from 1.
   explicit FaultyFileSystem(FileSystem& inner, Fault fault = Fault::None, int64_t call = 0)

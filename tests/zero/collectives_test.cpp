@@ -1,10 +1,13 @@
-// Tests sums and gathers of a data group, in one piece and cut into buckets. Ranks are threads.
+// Tests sums and gathers of a data group, in one piece and cut into buckets. Ranks are threads. Values are checked by formula,
+// operations and staging memory are counted.
 #include "zero/collectives.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "comm/world.h"
 #include "kernels/sums.h"
@@ -12,107 +15,123 @@
 namespace trivet::zero {
 namespace {
 
-constexpr int kRanks = 3;
-constexpr int64_t kShard = 5 * kernels::kSumBlock, kWhole = kRanks * kShard;
-constexpr int64_t kTwoBlocks = kRanks * 2 * kernels::kSumBlock;  // two blocks of each shard; the last piece has one
+constexpr int64_t kBlock = kernels::kSumBlock;
+constexpr int64_t kShard = 5 * kBlock;
 
-struct Rank {
-  explicit Rank(comm::World& world) : group(world.group()) {}
-  TensorView view() { return {data.data(), DType::Float32, {kWhole}}; }
-  TensorView own() { return view().slice(group.rank() * kShard, kShard); }
-  bool holds_sum(int64_t e) const { return data[e] == static_cast<float>(6 * e); }  // 1 + 2 + 3
+// The value of element e on rank r: small integers, so that sums are exact.
+float value(int rank, int64_t e) { return static_cast<float>((rank + 1) * (e % 97 + 1)); }
 
+struct OnRank {
+  explicit OnRank(comm::World& world)
+      : ranks(world.size()), rank(world.rank()), group(world.group()), data(kShard * world.size()) {
+    for (int64_t e = 0; e < whole().elements(); ++e) data[e] = value(rank, e);
+  }
+  TensorView whole() { return {data.data(), DType::Float32, {static_cast<int64_t>(data.size())}}; }
+  TensorView own() { return whole().slice(rank * kShard, kShard); }
+  void expect_sums(int64_t first, int64_t count) const {
+    for (int64_t e = first; e < first + count; ++e)
+      ASSERT_EQ(data[e], value(ranks * (ranks + 1) / 2 - 1, e)) << "element " << e;
+  }
+  // Every element is the value of the rank whose shard it is in.
+  void expect_gathered() const {
+    for (int64_t e = 0; e < kShard * ranks; ++e) ASSERT_EQ(data[e], value(static_cast<int>(e / kShard), e)) << "element " << e;
+  }
+
+  const int ranks, rank;
   comm::ProcessGroup& group;
+  std::unique_ptr<Stream> stream = make_thread_stream("transfers");
   std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
-  std::unique_ptr<Stream> stream = make_thread_stream("test");
   MemoryMeter meter;
-  Arena buffers{"buffers", host_allocator(), meter, MemoryCategory::Buffers, 4 * kWhole};
-  std::vector<float> data = std::vector<float>(kWhole, -1.0f);
+  Arena buffers{"buffers", host_allocator(), meter, MemoryCategory::Buffers, 1 << 20};
+  std::vector<float> data;
 };
 
-// Rank r contributes (r + 1) e to element e.
-void contribute(Rank& rank) {
-  for (int64_t e = 0; e < kWhole; ++e) rank.data[e] = static_cast<float>((rank.group.rank() + 1) * e);
-}
+class Collectives : public testing::TestWithParam<int> {
+ protected:
+  int ranks() const { return GetParam(); }
+  // What an operation must do and may use.
+  struct Expected {
+    int64_t bucket, operations, staged_blocks;  // of each shard
+  };
+  // Runs `body` on each rank, and counts its operations and the bytes that it stages.
+  void run(const Expected& expected, const std::function<void(OnRank&)>& body) const {
+    SCOPED_TRACE(fmt::format("{} ranks, buckets of {}", ranks(), expected.bucket));
+    comm::run_threads(ranks(), [&](comm::World& world) {
+      OnRank rank(world);
+      body(rank);
+      EXPECT_EQ(rank.group.traffic().operations, expected.operations);
+      EXPECT_EQ(rank.buffers.peak_bytes(), 4 * ranks() * expected.staged_blocks * kBlock);
+      EXPECT_EQ(rank.buffers.used_bytes(), 0);
+    });
+  }
+  // A shard of five blocks, in pieces of as many blocks as fit into the bucket, and one at least.
+  std::vector<Expected> in_pieces() const {
+    const int64_t block = kBlock * ranks();
+    return {{1, 5, 1},         {block, 5, 1},        {2 * block, 3, 2}, {2 * block + ranks(), 3, 2}, {5 * block - 1, 2, 4},
+            {5 * block, 1, 0}, {1'000'000'000, 1, 0}};
+  }
+};
 
-void check_sums(Rank& rank, int64_t first, int64_t count) {
-  int64_t wrong = 0;
-  for (int64_t e = first; e < first + count; ++e) wrong += rank.holds_sum(e) ? 0 : 1;
-  EXPECT_EQ(wrong, 0);
-}
-
-// Checks a reduction, and returns the bytes of the largest staging tensor.
-int64_t reduce_to_shard_with(const CollectiveOptions& options) {
-  int64_t staged = 0;
-  comm::run_threads(kRanks, [&](comm::World& world) {
-    Rank rank(world);
-    contribute(rank);
-    reduce_to_shard(rank.view(), rank.group, *rank.stream, *rank.kernels, rank.buffers, options);
-    rank.stream->synchronize();
-    check_sums(rank, rank.group.rank() * kShard, kShard);
-    if (world.rank() == 0) staged = rank.buffers.peak_bytes();
-  });
-  return staged;
-}
-
-TEST(Collectives, AReductionToShardsMaySplitThemAndStagesNoMoreThanABucket) {
-  EXPECT_EQ(reduce_to_shard_with({}), 0);
-  EXPECT_EQ(reduce_to_shard_with({.reduce_bucket_elements = kWhole}), 0);
-  EXPECT_EQ(reduce_to_shard_with({.reduce_bucket_elements = kTwoBlocks}), 4 * kTwoBlocks);
-  EXPECT_EQ(reduce_to_shard_with({.reduce_bucket_elements = kTwoBlocks + kernels::kSumBlock}), 4 * kTwoBlocks);
-  EXPECT_EQ(reduce_to_shard_with({.reduce_bucket_elements = 1}), 4 * kRanks * kernels::kSumBlock) << "the smallest piece";
-  EXPECT_EQ(reduce_to_shard_with({.reduce_bucket_elements = kTwoBlocks, .reduce_scatter = false}), 0);
-}
-
-TEST(Collectives, AWholeReductionIsTheSumOfEveryElementWhateverTheBucket) {
-  for (const int64_t bucket : {int64_t{500}, kWhole - 1, kWhole, kWhole + 1})
-    comm::run_threads(kRanks, [&](comm::World& world) {
-      Rank rank(world);
-      contribute(rank);
-      reduce_whole(rank.view(), rank.group, *rank.stream, {.reduce_bucket_elements = bucket});
+TEST_P(Collectives, AReductionToShardsMaySplitThemAndStagesNoMoreThanABucket) {
+  for (const Expected& expected : in_pieces())
+    run(expected, [&](OnRank& rank) {
+      reduce_to_shard(rank.whole(), rank.group, *rank.stream, *rank.kernels, rank.buffers,
+                      {.reduce_bucket_elements = expected.bucket});
       rank.stream->synchronize();
-      check_sums(rank, 0, kWhole);
+      rank.expect_sums(rank.rank * kShard, kShard);
     });
 }
 
-void check_gathered(Rank& rank) {
-  int64_t wrong = 0;
-  for (int64_t e = 0; e < kWhole; ++e) wrong += rank.data[e] == static_cast<float>(e) ? 0 : 1;
-  EXPECT_EQ(wrong, 0);
-}
-
-TEST(Collectives, AGatherMayTakePiecesOrBroadcastsAndAShardFromElsewhere) {
-  for (const CollectiveOptions& options :
-       {CollectiveOptions{}, CollectiveOptions{.gather_bucket_elements = kTwoBlocks},
-        CollectiveOptions{.gather_bucket_elements = 1}, CollectiveOptions{.allgather_partitions = false}})
-    for (const bool elsewhere : {false, true})
-      comm::run_threads(kRanks, [&](comm::World& world) {
-        Rank rank(world);
-        std::vector<float> other(kShard);
-        const TensorView shard = elsewhere ? TensorView{other.data(), DType::Float32, {kShard}} : rank.own();
-        for (int64_t e = 0; e < kShard; ++e) shard.as<float>()[e] = static_cast<float>(rank.group.rank() * kShard + e);
-        gather_whole(shard, rank.view(), rank.group, *rank.stream, *rank.kernels, rank.buffers, options);
+TEST_P(Collectives, AWholeReductionIsTheSumOfEveryElementWhateverTheBucket) {
+  const int64_t elements = kShard * ranks();
+  for (const bool to_shard : {true, false})
+    for (const Expected& expected :
+         {Expected{elements + 1, 1, 0}, {elements, 1, 0}, {elements - 1, 2, 0}, {elements / 3, elements % 3 == 0 ? 3 : 4, 0}})
+      run(expected, [&](OnRank& rank) {
+        const CollectiveOptions options{.reduce_bucket_elements = expected.bucket, .reduce_scatter = false};
+        if (to_shard)
+          reduce_to_shard(rank.whole(), rank.group, *rank.stream, *rank.kernels, rank.buffers, options);
+        else
+          reduce_whole(rank.whole(), rank.group, *rank.stream, options);
         rank.stream->synchronize();
-        check_gathered(rank);
+        rank.expect_sums(0, elements);
       });
 }
 
+// The shard is in its place in the whole tensor, or elsewhere.
+TEST_P(Collectives, AGatherMayTakePiecesOrBroadcastsAndAShardFromElsewhere) {
+  for (const bool partitions : {true, false})
+    for (const Expected& expected : partitions ? in_pieces() : std::vector<Expected>{{1, ranks(), 0}})
+      for (const bool elsewhere : {false, true})
+        run(expected, [&](OnRank& rank) {
+          const std::vector<float> shard(rank.own().as<float>(), rank.own().as<float>() + kShard);
+          std::fill(rank.data.begin(), rank.data.end(), -1.0f);
+          std::vector<float> other = shard;
+          if (!elsewhere) std::copy(shard.begin(), shard.end(), rank.own().as<float>());
+          gather_whole(elsewhere ? TensorView{other.data(), DType::Float32, {kShard}} : rank.own(), rank.whole(), rank.group,
+                       *rank.stream, *rank.kernels, rank.buffers,
+                       {.gather_bucket_elements = expected.bucket, .allgather_partitions = partitions});
+          rank.stream->synchronize();
+          rank.expect_gathered();
+        });
+}
+
 // Rank 1 comes late, so that the streams of the others have not begun to use the staging tensor when the call could return.
-TEST(Collectives, StagingMemoryIsNotGivenBackWhileTheStreamUsesIt) {
-  comm::run_threads(kRanks, [](comm::World& world) {
-    Rank rank(world);
-    const TensorView own = rank.own();
-    for (int64_t e = 0; e < kShard; ++e) own.as<float>()[e] = static_cast<float>(rank.group.rank() * kShard + e);
+TEST(CollectivesInPieces, StagingMemoryIsNotGivenBackWhileTheStreamUsesIt) {
+  comm::run_threads(3, [](comm::World& world) {
+    OnRank rank(world);
     if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    gather_whole(own, rank.view(), rank.group, *rank.stream, *rank.kernels, rank.buffers,
-                 {.gather_bucket_elements = kTwoBlocks});
-    const ScopedTensor next(rank.buffers, DType::Float32, {kWhole});
-    std::fill_n(next.view().as<float>(), kWhole, 7.0f);
+    gather_whole(rank.own(), rank.whole(), rank.group, *rank.stream, *rank.kernels, rank.buffers,
+                 {.gather_bucket_elements = 2 * kBlock * rank.ranks});
+    const ScopedTensor next(rank.buffers, DType::Float32, rank.whole().shape);
+    std::fill_n(next.view().as<float>(), next.view().elements(), 7.0f);
     rank.stream->synchronize();
-    for (int64_t e = 0; e < kWhole; ++e) ASSERT_EQ(next.view().as<float>()[e], 7.0f);
-    check_gathered(rank);
+    for (int64_t e = 0; e < next.view().elements(); ++e) ASSERT_EQ(next.view().as<float>()[e], 7.0f);
+    rank.expect_gathered();
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(2, 3));
 
 }  // namespace
 }  // namespace trivet::zero

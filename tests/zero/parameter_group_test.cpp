@@ -8,6 +8,7 @@
 
 #include "comm/world.h"
 #include "core/fixed_point.h"
+#include "tests/zero/own_group.h"
 
 namespace trivet::zero {
 namespace {
@@ -15,8 +16,9 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
+// A group on one rank, without shards.
 struct Group {
-  std::vector<ParameterSpec> specs{{.name = "weight", .shape = {3, 5}}};
+  std::vector<ParameterSpec> specs;
   ShardLayout layout = make_shard_layout({{"net", specs}}, {.shards = ShardCounts(1)});
   std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
   std::unique_ptr<Stream> stream = make_inline_stream();
@@ -26,15 +28,23 @@ struct Group {
   Arena buffers{"buffers", host_allocator(), meter, MemoryCategory::Buffers, 1 << 16};
   ParameterGroup group;
 
-  explicit Group(int contributions)
-      : group(layout.blocks[0].groups[0], {.fixed_point = true, .fixed_point_terms = 4, .contributions = contributions},
+  Group(std::vector<ParameterSpec> parameters, const GroupOptions& options)
+      : specs(std::move(parameters)),
+        group(layout.blocks[0].groups[0], options,
               {.kernels = *kernels,
                .allocator = host_allocator(),
                .meter = meter,
                .buffers = buffers,
                .axes = {{*single, *stream, *single, *stream}},
                .collectives = {},
-               .refused = {&refused, DType::Int64, {1}}}) {
+               .refused = {&refused, DType::Int64, {1}}}) {}
+};
+
+// Its gradients are summed as integers.
+struct IntegerGroup : Group {
+  explicit IntegerGroup(int contributions)
+      : Group({{.name = "weight", .shape = {3, 5}}},
+              {.fixed_point = true, .fixed_point_terms = 4, .contributions = contributions}) {
     group.begin_step();
   }
   void contribute(float value) {
@@ -52,7 +62,7 @@ struct Group {
 };
 
 TEST(ParameterGroup, AGradientOfOneContributionIsFloat32OfTheSameValue) {
-  Group one(1), any(0);
+  IntegerGroup one(1), any(0);
   one.contribute(3.0f);
   any.contribute(3.0f);
   EXPECT_EQ(one.element(7), 10.5);
@@ -65,29 +75,29 @@ TEST(ParameterGroup, AGradientOfOneContributionIsFloat32OfTheSameValue) {
 
 TEST(ParameterGroup, CountsContributionsThatDoNotFitOnTheGrid) {
   for (const int contributions : {0, 1}) {
-    Group group(contributions);
+    IntegerGroup group(contributions);
     group.contribute(1e30f);
     EXPECT_EQ(group.refused, 14);  // element 0 is 0
   }
 }
 
 TEST(ParameterGroup, TheLimitOfTheGridLeavesRoomForAllTerms) {
-  Group group(0);
+  IntegerGroup group(0);
   group.contribute(0x1p18f);  // element 1 is 2^17, more than 2^18 / 4 terms
   EXPECT_EQ(group.refused, 14);
-  Group small(0);
+  IntegerGroup small(0);
   small.contribute(0x1p12f);
   EXPECT_EQ(small.refused, 0);
 }
 
 TEST(ParameterGroup, AnyNumberOfContributionsIsSummed) {
-  Group any(0);
+  IntegerGroup any(0);
   for (const float value : {1.0f, 2.0f, 4.0f}) any.contribute(value);
   EXPECT_EQ(any.element(14), 49.0);
 }
 
 TEST(ParameterGroup, MoreContributionsThanWereSaidAreRefused) {
-  Group one(1);
+  IntegerGroup one(1);
   one.contribute(1.0f);
   EXPECT_THAT([&] { one.contribute(1.0f); },
               ThrowsMessage<std::logic_error>(HasSubstr("net.weight gets a second contribution")));
@@ -195,11 +205,7 @@ TEST(ParameterGroup, EachStepSumsItsOwnContributionsOfAllRanks) {
 TEST(ParameterGroup, ReplicasOfAShardSumTheirGradientsToo) {
   for (const int stage : {0, 1, 2, 3})
     comm::run_threads(4, [&](comm::World& world) {
-      std::unique_ptr<comm::ProcessGroup> shards, replicas;
-      for (const std::vector<int>& ranks : {std::vector{0, 1}, {2, 3}})
-        if (auto group = world.group().subgroup(ranks, "shards")) shards = std::move(group);
-      for (const std::vector<int>& ranks : {std::vector{0, 2}, {1, 3}})
-        if (auto group = world.group().subgroup(ranks, "replicas")) replicas = std::move(group);
+      const auto shards = own_group(world, {{0, 1}, {2, 3}}), replicas = own_group(world, {{0, 2}, {1, 3}});
       RankOfGroup rank(*shards, {.lifetimes = lifetimes_of(stage, false)}, {.shards = ShardCounts(2)}, replicas.get());
       EXPECT_EQ(rank.group.axis().contributors(), 4);
       EXPECT_EQ(rank.group.axis().is_counted(), world.rank() < 2);
@@ -219,11 +225,7 @@ TEST(ParameterGroup, ReplicasOfAShardAreSummedOnceAStepIfTheNumberOfReductionsIs
   for (const bool integers : {false, true})
     for (const int reductions : {0, 2})
       comm::run_threads(4, [&](comm::World& world) {
-        std::unique_ptr<comm::ProcessGroup> shards, replicas;
-        for (const std::vector<int>& ranks : {std::vector{0, 1}, {2, 3}})
-          if (auto group = world.group().subgroup(ranks, "shards")) shards = std::move(group);
-        for (const std::vector<int>& ranks : {std::vector{0, 2}, {1, 3}})
-          if (auto group = world.group().subgroup(ranks, "replicas")) replicas = std::move(group);
+        const auto shards = own_group(world, {{0, 1}, {2, 3}}), replicas = own_group(world, {{0, 2}, {1, 3}});
         RankOfGroup rank(*shards,
                          {.lifetimes = lifetimes_of(2, false),
                           .fixed_point = integers,
@@ -250,9 +252,7 @@ TEST(ParameterGroup, ReplicasOfAShardAreSummedOnceAStepIfTheNumberOfReductionsIs
 TEST(ParameterGroup, GathersFromTheSecondCopyUntilTheStepEnds) {
   const std::vector<float> initial = initial_weights(1, 0);
   comm::run_threads(4, [&](comm::World& world) {
-    std::unique_ptr<comm::ProcessGroup> pair;
-    for (const std::vector<int>& ranks : {std::vector{0, 1}, {2, 3}})
-      if (auto group = world.group().subgroup(ranks, "pair")) pair = std::move(group);
+    const auto pair = own_group(world, {{0, 1}, {2, 3}});
     RankOfGroup rank(world.group(), {.lifetimes = lifetimes_of(3, false)}, {.shards = ShardCounts(4)}, nullptr, pair.get());
     rank.group.initialize(11);
     const auto gathers = [&] { return std::pair{world.group().traffic().operations, pair->traffic().operations}; };
@@ -287,22 +287,8 @@ TEST(ParameterGroup, GathersFromTheSecondCopyUntilTheStepEnds) {
 
 // A group in run mode with two parameters, of which a step may write only one (it is another layer's turn, or a path is
 // frozen).
-struct TwoParameters {
-  std::vector<ParameterSpec> specs{{.name = "first", .shape = {3, 5}}, {.name = "second", .shape = {7}}};
-  ShardLayout layout = make_shard_layout({{"net", specs}}, {.shards = ShardCounts(1)});
-  std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
-  std::unique_ptr<Stream> stream = make_inline_stream();
-  std::unique_ptr<comm::ProcessGroup> single = comm::make_single_group("single");
-  MemoryMeter meter;
-  Arena buffers{"buffers", host_allocator(), meter, MemoryCategory::Buffers, 1 << 16};
-  ParameterGroup group{layout.blocks[0].groups[0],
-                       {},
-                       {.kernels = *kernels,
-                        .allocator = host_allocator(),
-                        .meter = meter,
-                        .buffers = buffers,
-                        .axes = {{*single, *stream, *single, *stream}},
-                        .collectives = {}}};
+struct TwoParameters : Group {
+  TwoParameters() : Group({{.name = "first", .shape = {3, 5}}, {.name = "second", .shape = {7}}}, {}) {}
 
   // Does what a layer does: overwrites the gradient or adds to it, as it is told.
   void write(int index, float value) {

@@ -8,6 +8,7 @@
 #include "comm/world.h"
 #include "core/random.h"
 #include "kernels/quantization.h"
+#include "tests/zero/own_group.h"
 #include "zero/collectives.h"
 
 namespace trivet::zero {
@@ -102,17 +103,9 @@ TEST(ReduceQuantized, SumsInRunsAndThenBetweenThem) {
     for (const int64_t bucket : {kWholeBlock * run * runs, int64_t{1'000'000'000}})
       comm::run_threads(run * runs, [&, run = run, runs = runs, bucket = bucket](comm::World& world) {
         const int ranks = run * runs, place = world.rank() % run;
-        std::unique_ptr<comm::ProcessGroup> near, far;
-        for (int of = 0; of < runs; ++of) {
-          std::vector<int> members;
-          for (int i = 0; i < run; ++i) members.push_back(of * run + i);
-          if (auto group = world.group().subgroup(members, "near")) near = std::move(group);
-        }
-        for (int i = 0; i < run; ++i) {
-          std::vector<int> members;
-          for (int of = 0; of < runs; ++of) members.push_back(of * run + i);
-          if (auto group = world.group().subgroup(members, "far")) far = std::move(group);
-        }
+        std::vector<std::vector<int>> runs_of_ranks(runs), across_runs(run);
+        for (int of = 0; of < ranks; ++of) runs_of_ranks[of / run].push_back(of), across_runs[of % run].push_back(of);
+        const auto near = own_group(world, runs_of_ranks), far = own_group(world, across_runs);
         TransfersOfRank rank;
         Values whole = values_of(world.rank(), shard * ranks);
         reduce_quantized(view_of(whole), {world.group(), near.get(), far.get()}, *rank.stream, *rank.kernels, rank.buffers,

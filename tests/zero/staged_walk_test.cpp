@@ -4,9 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
-
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/random.h"
@@ -22,42 +19,6 @@ using trivet::support::FaultyFileSystem;
 using trivet::support::MemoryFileSystem;
 
 constexpr int64_t kElements = 13'312;  // of the one parameter: six pieces of 2048 elements and one of 1024
-
-// Writes take a while, so that they overlap with later reads.
-class SlowWrites final : public FileSystem {
- public:
-  explicit SlowWrites(FileSystem& inner) : inner_(inner) {}
-  std::unique_ptr<WritableFile> create(const std::string& p, int64_t bytes) override { return inner_.create(p, bytes); }
-  std::unique_ptr<ReadableFile> open(const std::string& path) override { return inner_.open(path); }
-  void create_directory(const std::string& path) override { inner_.create_directory(path); }
-  void sync_directory(const std::string& path) override { inner_.sync_directory(path); }
-  void rename(const std::string& from, const std::string& to) override { inner_.rename(from, to); }
-  void remove(const std::string& path) override { inner_.remove(path); }
-  std::vector<DirectoryEntry> list(const std::string& path) override { return inner_.list(path); }
-  EntryKind kind(const std::string& path) override { return inner_.kind(path); }
-  LockAttempt lock(const std::string& path, const std::string& holder) override { return inner_.lock(path, holder); }
-  int64_t free_bytes(const std::string& path) override { return inner_.free_bytes(path); }
-  std::unique_ptr<ScratchFile> create_scratch(const std::string& path, int64_t bytes, bool direct) override {
-    return std::make_unique<File>(inner_.create_scratch(path, bytes, direct));
-  }
-
- private:
-  class File final : public ScratchFile {
-   public:
-    explicit File(std::unique_ptr<ScratchFile> inner) : inner_(std::move(inner)) {}
-    const std::string& path() const override { return inner_->path(); }
-    bool direct() const override { return inner_->direct(); }
-    size_t read_some(int64_t offset, std::span<std::byte> out) const override { return inner_->read_some(offset, out); }
-    size_t write_some(int64_t offset, std::span<const std::byte> data) override {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      return inner_->write_some(offset, data);
-    }
-
-   private:
-    std::unique_ptr<ScratchFile> inner_;
-  };
-  FileSystem& inner_;
-};
 
 // A group in bfloat16 whose master weights and one state are in a file.
 struct Offloaded {
@@ -107,7 +68,7 @@ TEST(StagedWalk, GivesBackInEveryVisitWhatTheOneBeforeItLeft) {
   for (const bool read_ahead : {false, true})
     for (const bool write_behind : {false, true}) {
       MemoryFileSystem memory;
-      SlowWrites files(memory);
+      FaultyFileSystem files(memory, Fault::SlowWrites);  // so that they overlap with later reads
       Offloaded offloaded(files, 1 << 20, 8);
       const StagingOptions options{.most_elements = 2048, .read_ahead = read_ahead, .write_behind = write_behind};
       for (int round = 0; round < 3; ++round) {
