@@ -7,9 +7,11 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "data/bpe.h"
+#include "data/byte_alphabet.h"
 #include "data/document_encoder.h"
 #include "tests/support/temporary_folder.h"
 
