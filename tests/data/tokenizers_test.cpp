@@ -210,11 +210,11 @@ TEST(Pattern, RefusesWhatMeansSomethingElseInItsOwnLibrary) {
   refused("(*ACCEPT)", "(* is not supported");
   refused(R"([\W])", R"(a negated set, such as \W, within brackets is not supported)");
   refused("(a", "missing closing parenthesis");
-  refused("[[:punct:]]", "classes such as [:punct:] have other characters");
+  refused("[[:punct:]]", R"(classes such as [:punct:] have other characters; use \p{P})");
   refused(R"(\v)", R"(\v is not supported)");
-  refused("a{,2}", "{,n} is not supported");
-  refused("(?m).", "(?m) is not supported");
-  refused("x(?i)a|b", "(?i) is not supported");
+  refused("a{,2}", "{,n} is not supported; use {0,n}");
+  refused("(?m).", "(?m) is not supported; (?i:...) is");
+  refused("x(?i)a|b", "(?i) is not supported; (?i:...) is");
   for (const char* same : {"(?i:'s|'t)", "(?i)a|b", "a(?=b)", "a(?<!b)", "(?<name>a)", "a{0,2}"})
     EXPECT_NO_THROW(Pattern(same, "x"));
 }
