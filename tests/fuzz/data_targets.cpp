@@ -124,9 +124,12 @@ void pattern(std::string_view input) {
   accepts(kDataRefused, [&] {
     const Pattern expression(std::string(input.substr(1, bytes)), "input");
     size_t done = 0;
+    bool any = false;
     expression.for_each_match(text, [&](size_t begin, size_t end) {
-      require(done <= begin && begin < end && end <= text.size(), "matches follow each other and are not empty");
+      require(done <= begin && begin <= end && end <= text.size(), "matches follow each other");
+      require(begin < end || !any || begin > done, "no match is empty where another one ends");
       done = end;
+      any = true;
     });
   });
 }
