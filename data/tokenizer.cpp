@@ -128,7 +128,9 @@ void refuse_other_ids(const Tokenizer& tokenizer, const std::string& merges) {
   const std::string beside = (std::filesystem::path(merges).parent_path() / "vocab.json").string();
   std::error_code none;
   if (!std::filesystem::exists(beside, none)) return;
-  const nlohmann::json ids = nlohmann::json::parse(read_text(beside, kMaxTokenizerBytes, "a vocabulary"), nullptr, false);
+  const std::string text = read_text(beside, kMaxTokenizerBytes, "a vocabulary");
+  const bool is_bounded = json_excess(text, kTokenizerLimits).empty();
+  const nlohmann::json ids = is_bounded ? nlohmann::json::parse(text, nullptr, false) : nlohmann::json();
   const auto is_alike = [&](const std::string& name, const nlohmann::json& id) {
     const bool is_id = id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(tokenizer.vocabulary_size());
     if (!is_id) return false;

@@ -96,7 +96,7 @@ class Engine {
   const Plan& plan() const { return plan_; }
   const model::Model& model() const { return model_; }
   const Progress& progress() const { return control_.progress(); }
-  StepNumbers next_numbers() const { return control_.numbers(); }  // of the next step
+  StepNumbers next_numbers() const { return control_.numbers(); }  // for the next step
   double learning_rate() const { return next_numbers().lr; }       // for the next step
   double loss_scale() const { return control_.loss_scale(); }
   MemoryBytes measured_memory() const;  // this rank's peak, by category

@@ -26,7 +26,7 @@ class StepControl {
 
   const Progress& progress() const { return progress_; }
   double loss_scale() const { return loss_scale_.value(); }
-  StepNumbers numbers() const;  // of the next step
+  StepNumbers numbers() const;  // for the next step
 
   // Throws NumericsError when training.stop_after_skipped steps in a row were skipped. Called before a step rather than after
   // the last skipped one, so that each skipped step is reported first. The message ends with `advice`.

@@ -41,13 +41,16 @@ bool is_model(FileSystem& files, const std::string& path) {
   }
 }
 
-// The config.json of a folder that has no weights, or the file that `path` is; empty: it is something else.
+// Returns the config.json of a model of Hugging Face without weights, or the file that `path` is; empty: it is something else,
+// such as a folder of checkpoints with the config of its run.
 std::string description_alone(FileSystem& files, const std::string& path) {
   const std::string name = hugging_face::kConfigName, inside = path + "/" + name;
   if (files.kind(path) == EntryKind::File && std::filesystem::path(path).filename() == name) return path;
-  const bool is_alone = files.kind(inside) == EntryKind::File && !hugging_face::has_weights(files, path) &&
-                        !hugging_face::holds_adapter(files, path);
-  return is_alone ? inside : "";
+  if (files.kind(inside) != EntryKind::File || hugging_face::has_weights(files, path) ||
+      hugging_face::holds_adapter(files, path))
+    return "";
+  const hugging_face::ModelFormat* const format = hugging_face::format_of(files, path);
+  return format && format->name == "hf" ? inside : "";
 }
 
 // A folder that is neither a model nor one of checkpoints may hold one, as those of transformers' Trainer do.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <stdexcept>
 
 #include "comm/process_group.h"
 #include "core/arena.h"
@@ -27,7 +28,12 @@ struct UpdateResources {
   std::array<comm::ProcessGroup*, kSharings> shards;
   Stream& stream;  // runs the operations of these groups
 
-  comm::ProcessGroup& shard_group(Sharing sharing) const { return *shards[static_cast<size_t>(sharing)]; }
+  // Throws std::logic_error if no parameter has this sharing.
+  comm::ProcessGroup& shard_group(Sharing sharing) const {
+    comm::ProcessGroup* const group = shards[static_cast<size_t>(sharing)];
+    if (!group) throw std::logic_error("optimizer: no group of ranks has shards of these parameters");
+    return *group;
+  }
 };
 
 }  // namespace trivet

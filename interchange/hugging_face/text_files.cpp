@@ -176,12 +176,14 @@ std::vector<std::string> adapt_to_template(const TextTokens& tokens, ChatTemplat
     const bool has_one = files.contains(kTemplateFile) || object_in(files, "tokenizer_config.json").contains(kTemplateKey);
     if (has_one)
       changes.emplace_back(
-          "the chat template is that of --like; the config of the run names no data.chat_template, so that "
-          "nobody knows whether it writes what the training did; --chat-template names another");
+          "the chat template is that of --like; the config of the run names no data.chat_template, so it may write what the "
+          "training did not; --chat-template names another");
     return changes;
   }
   const char* const said_by = original == TemplateOfOriginal::ReplacedByFlag ? "--chat-template" : "data.chat_template";
-  if (std::string lack = lacks_end_of_answer(tokens, chat_template); !lack.empty()) changes.push_back(std::move(lack));
+  const bool is_known = !tokens.end_ids.empty();  // otherwise there was no tokenizer to look at
+  if (std::string lack = lacks_end_of_answer(tokens, chat_template); is_known && !lack.empty())
+    changes.push_back(std::move(lack));
   const std::string name_of_template(name_of(chat_template));
   OrderedJson of_tokenizer = object_in(files, "tokenizer_config.json");
   bool tokenizer_changed = false;
