@@ -418,7 +418,7 @@ TEST_F(Exchange, CharactersAreThoseOfTheRunThatSavedTheModel) {
   const std::string of_run = small + " --set model.vocabulary=characters --set run.directory=r --set checkpoint.directory=r";
   run(of_run);  // which leaves its own config.json there
   run(of_run + " --resume --set training.steps=2");
-  run("plan config.json --init-from r --set data.train=a.txt");
+  run("plan config.json --init-from r");
 }
 
 // Samples as long as all positions of a model would be mostly padding.
