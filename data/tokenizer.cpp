@@ -19,6 +19,7 @@
 #include "data/text_file.h"
 #include "data/text_pieces.h"
 #include "data/token_file.h"
+#include "data/tokenizers/folder_tokens.h"
 #include "data/tokenizers/of_model.h"
 #include "data/tokenizers/sentencepiece.h"
 #include "data/tokenizers/sentencepiece_file.h"
@@ -119,8 +120,11 @@ nlohmann::json what_encodes(const std::string& text) {
   return json;
 }
 
-bool is_name_in_folder(const std::filesystem::path& path) {
-  return std::ranges::find(kFilesInFolder, path.filename().string()) != kFilesInFolder.end();
+// "" if the name is not that of a tokenizer in a model's folder.
+std::string folder_of_model(const std::filesystem::path& path) {
+  if (std::ranges::find(kFilesInFolder, path.filename().string()) == kFilesInFolder.end()) return "";
+  const std::string folder = path.parent_path().string();
+  return folder.empty() ? "." : folder;
 }
 
 // Merges alone have the ids of GPT-2's rule. A vocab.json beside them may have others.
@@ -150,8 +154,16 @@ std::shared_ptr<Tokenizer> load_alone(const std::string& path) {
   const std::string text = read_text(path, kMaxTokenizerBytes, "a tokenizer");
   if (text.starts_with("version https://git-lfs"))
     bad_file(path, "is a pointer of Git LFS, not the tokenizer; get the file itself: git lfs pull");
-  if (looks_like_json(text) || path.ends_with(".json")) return tokenizer_from_text(text, path);
-  if (looks_like_sentencepiece(text)) return sentencepiece_tokenizer(text, path);
+  const std::string folder = folder_of_model(path);
+  if (looks_like_json(text) || path.ends_with(".json")) {
+    const bool has_folder = !folder.empty() && json_excess(text, kTokenizerLimits).empty();
+    return tokenizer_from_text(has_folder ? with_folder_tokens(text, folder, path) : text, path);
+  }
+  if (looks_like_sentencepiece(text)) {
+    auto tokenizer = sentencepiece_tokenizer(text, path);
+    if (!folder.empty()) refuse_folder_tokens(*tokenizer, folder, path);
+    return tokenizer;
+  }
   if (path.ends_with(".tiktoken") || looks_like_ranks(text)) return bpe_from_tiktoken(text, path);
   auto merges = bpe_from_merges(text, path);
   refuse_other_ids(*merges, path);
@@ -245,9 +257,9 @@ std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   if (std::filesystem::is_directory(path)) return load_tokenizer(file_in_folder(path));
   if (token_format_of(path) == TokenFormat::Trivet) return tokenizer_in_token_file(path);
   std::shared_ptr<Tokenizer> tokenizer = load_alone(path);
-  if (!is_name_in_folder(path)) return tokenizer;
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  const TokenRoles roles = roles_in_folder(folder.empty() ? "." : folder, *tokenizer, path);
+  const std::string folder = folder_of_model(path);
+  if (folder.empty()) return tokenizer;
+  const TokenRoles roles = roles_in_folder(folder, *tokenizer, path);
   return with_roles(std::move(tokenizer), roles);
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/utf8.h"
 #include "data/tokenizers/code_points.h"
@@ -18,6 +20,17 @@ void check_utf8(std::string_view text) {
                       "text in UTF-8, or a tokenizer that works on bytes",
                       bytes.data() - text.data(), static_cast<uint8_t>(bytes[0])));
   });
+}
+
+// Checks whether nothing of the first character is left, so that the first word no longer begins where the text begins. Looks
+// at the first 64 to 256 characters alone.
+bool drops_beginning(const Normalizer& normalizer, std::string_view text) {
+  size_t bytes = std::min<size_t>(text.size(), 256);
+  while (bytes < text.size() && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
+  if (bytes == 0) return false;
+  const std::string beginning(text.substr(0, bytes));
+  const size_t first = static_cast<size_t>(code_point_at(beginning, 0).bytes);
+  return normalizer.normalize(beginning) == normalizer.normalize(beginning.substr(first));
 }
 
 }  // namespace
@@ -46,6 +59,7 @@ void ComposedTokenizer::encode_rest(TextPiece rest, SpecialTokens special, WordC
   std::string_view text = rest.text;
   if (parts_.normalizer) {
     normalized = parts_.normalizer->normalize(std::string(rest.text));
+    if (rest.first) rest.first = !drops_beginning(*parts_.normalizer, rest.text);
     text = normalized;
   }
   if (parts_.added_after.empty()) return encode_normalized({text, rest.first}, cache, ids);

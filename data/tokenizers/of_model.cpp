@@ -6,15 +6,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/bounded_json.h"
 #include "core/printable.h"
 #include "data/data_error.h"
-#include "data/text_file.h"
+#include "data/tokenizers/role_file.h"
 
 namespace trivet::data {
 namespace {
 
-constexpr int kRoleFileLevels = 64;
 constexpr std::array kFilesWithNames{"tokenizer_config.json", "special_tokens_map.json"};
 constexpr std::array kFilesWithIds{"generation_config.json", "config.json"};
 
@@ -64,18 +62,6 @@ class TokenizerOfModel final : public Tokenizer {
   TokenRoles roles_;
   int32_t end_, begin_;
 };
-
-// An empty object if the folder has no such file.
-nlohmann::json read_role_file(const std::string& path) {
-  std::error_code none;
-  if (!std::filesystem::exists(std::filesystem::symlink_status(path, none))) return nlohmann::json::object();
-  const std::string text = read_text(path, kMaxTokenizerBytes, "a file of a model");
-  nlohmann::json json =
-      json_excess(text, {.levels = kRoleFileLevels}).empty() ? nlohmann::json::parse(text, nullptr, false) : nlohmann::json();
-  if (!json.is_object())
-    bad_file(path, fmt::format("is no JSON object of at most {} levels; restore or remove it", kRoleFileLevels));
-  return json;
-}
 
 // Reads config.json, which may also be a file of something else, such as a config of Trivet.
 nlohmann::json read_if_of_model(const std::string& path) {
