@@ -84,7 +84,7 @@ trivet_package(c_library libtrivet-c1 SECTION libs BINARIES
   "the checkpoints of Trivet. Programs in C++ are linked with libtrivet-dev.")
 set(CPACK_DEBIAN_C_LIBRARY_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/packages/triggers)  # ldconfig
 trivet_package(development libtrivet-dev SECTION libdevel
-  DEPENDS "libtrivet-c1 (= ${whole_version}), libdnnl-dev, libfmt-dev (>= 9), libpcre2-dev, libsodium-dev, libutf8proc-dev, nlohmann-json3-dev, zlib1g-dev"
+  DEPENDS "libtrivet-c1 (= ${whole_version}), libdnnl-dev, libfmt-dev (>= 9), libpcre2-dev, libpng-dev, libsodium-dev, libutf8proc-dev, nlohmann-json3-dev, zlib1g-dev"
   SUGGESTS "cmake, pkgconf, trivet-doc"
   DESCRIPTION "training engine for transformer models (development files)"
   "Static libraries and headers of Trivet, with files for CMake's find_package"

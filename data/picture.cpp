@@ -1,46 +1,20 @@
 #include "data/picture.h"
 
-#include <zlib.h>
+#include <png.h>
 
 #include <algorithm>
 #include <stdexcept>
-#include <string_view>
 
 namespace trivet::data {
 namespace {
 
-std::string in_big_endian(int64_t value) {
-  std::string text;
-  for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(value >> shift & 0xff);
-  return text;
-}
-
-std::string png_part(const std::string& type, const std::string& content) {
-  const std::string checked = type + content;
-  const uLong sum = ::crc32(0, reinterpret_cast<const Bytef*>(checked.data()), static_cast<uInt>(checked.size()));
-  return in_big_endian(static_cast<int64_t>(content.size())) + checked + in_big_endian(static_cast<int64_t>(sum));
-}
-
-std::string compressed(const std::string& bytes) {
-  uLongf size = ::compressBound(bytes.size());
-  std::string text(size, '\0');
-  if (::compress(reinterpret_cast<Bytef*>(text.data()), &size, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()) !=
-      Z_OK)
-    throw std::runtime_error("zlib cannot compress a picture");
-  text.resize(size);
-  return text;
-}
-
-// The rows with the channels of a pixel next to each other, each after the number of its filter: 0, none.
-std::string stored_rows(const Picture& picture) {
-  std::string rows;
+// The rows with the channels of a pixel next to each other.
+std::vector<uint8_t> stored_rows(const Picture& picture) {
+  std::vector<uint8_t> rows;
   const int64_t plane = picture.rows * picture.cols;
-  for (int64_t row = 0; row < picture.rows; ++row) {
-    rows += '\0';
-    for (int64_t col = 0; col < picture.cols; ++col)
-      for (int64_t channel = 0; channel < picture.channels; ++channel)
-        rows += static_cast<char>(picture.pixels[static_cast<size_t>(channel * plane + row * picture.cols + col)]);
-  }
+  for (int64_t pixel = 0; pixel < plane; ++pixel)
+    for (int64_t channel = 0; channel < picture.channels; ++channel)
+      rows.push_back(picture.pixels[static_cast<size_t>(channel * plane + pixel)]);
   return rows;
 }
 
@@ -67,12 +41,18 @@ Picture reduced(const Picture& picture, int64_t most) {
 }
 
 std::string to_png(const Picture& picture) {
-  constexpr std::string_view kBegin("\x89PNG\r\n\x1a\n", 8);
-  constexpr char kGray = 0, kRgb = 2;
-  const std::string header = in_big_endian(picture.cols) + in_big_endian(picture.rows) + '\x08' +
-                             (picture.channels == 3 ? kRgb : kGray) + std::string(3, '\0');
-  return std::string(kBegin) + png_part("IHDR", header) + png_part("IDAT", compressed(stored_rows(picture))) +
-         png_part("IEND", "");
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = static_cast<png_uint_32>(picture.cols);
+  image.height = static_cast<png_uint_32>(picture.rows);
+  image.format = picture.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  const std::vector<uint8_t> rows = stored_rows(picture);
+  std::string bytes(PNG_IMAGE_PNG_SIZE_MAX(image), '\0');
+  png_alloc_size_t size = bytes.size();
+  if (::png_image_write_to_memory(&image, bytes.data(), &size, 0, rows.data(), 0, nullptr) == 0)
+    throw std::runtime_error(std::string("libpng cannot write a picture: ") + image.message);
+  bytes.resize(size);
+  return bytes;
 }
 
 }  // namespace trivet::data

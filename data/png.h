@@ -1,6 +1,7 @@
-// Reads images in the PNG format (ISO/IEC 15948): gray of 1, 2, 4 or 8 bits, RGB of 8 bits, and palettes, which become RGB.
+// Reads images in the PNG format (ISO/IEC 15948) with libpng: gray, RGB and palettes of any depth, also interlaced.
 //
-// Refused, by name: transparency, 16 bits, interlacing, more than kMaxPngPixels pixels. Checksums are checked.
+// Samples of 16 bits are scaled to 8, and transparency is left out, so that the colour of each pixel stays as it is stored.
+// What libpng would mend with a warning is refused: damaged checksums, missing pixels, bytes after the end.
 #pragma once
 
 #include <cstdint>

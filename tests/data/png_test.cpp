@@ -1,9 +1,10 @@
 #include "data/png.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/data/expect_error.h"
+#include "core/error.h"
 #include "tests/support/image_files.h"
 
 namespace trivet::data {
@@ -29,26 +30,6 @@ TEST(ReadPng, GrayAndRgb) {
   EXPECT_EQ(rgb.pixels, (Pixels{1, 4, 2, 5, 3, 6}));  // channel by channel
 }
 
-// The same two rows of RGB pixels with each filter; the second row's values are differences to its predictor.
-TEST(ReadPng, EveryFilter) {
-  const Pixels expected{10, 40, 7, 90, 20, 50, 200, 60, 30, 60, 100, 1};
-  const auto pixels = [](int filter, std::initializer_list<int> second) {
-    std::string stored = bytes({0, 10, 20, 30, 40, 50, 60}) + bytes({filter}) + bytes(second);
-    return read_png(PngText{.rows = 2, .cols = 2, .colour = 2, .stored = stored}.text(), "a.png").pixels;
-  };
-  EXPECT_EQ(pixels(0, {7, 200, 100, 90, 60, 1}), expected);
-  EXPECT_EQ(pixels(1, {7, 200, 100, 83, 116, 157}), expected);   // - left
-  EXPECT_EQ(pixels(2, {253, 180, 70, 50, 10, 197}), expected);   // - up
-  EXPECT_EQ(pixels(3, {2, 190, 85, 67, 191, 177}), expected);    // - (left + up) / 2
-  EXPECT_EQ(pixels(4, {253, 180, 70, 50, 116, 157}), expected);  // - the nearest of left, up and corner
-}
-
-// 4 is left, 1 is up, and 2 in the corner: 4 + 1 - 2 is as far from left as from the corner.
-TEST(ReadPng, OfNeighboursThatAreEquallyNearTheLeftOneIsTaken) {
-  const PngText image{.rows = 2, .cols = 2, .stored = bytes({0, 2, 1, 4, 2, 0})};
-  EXPECT_EQ(read_png(image.text(), "a.png").pixels, (Pixels{2, 1, 4, 4}));
-}
-
 TEST(ReadPng, FewBitsAndPalettes) {
   const auto gray = [](char depth, uint32_t cols, const std::string& row) {
     return read_png(PngText{.cols = cols, .depth = depth, .stored = bytes({0}) + row}.text(), "a.png").pixels;
@@ -64,56 +45,71 @@ TEST(ReadPng, FewBitsAndPalettes) {
 TEST(ReadPng, SeveralPartsOfPixelsAndTextsInBetween) {
   const std::string stored = test::packed(bytes({0, 1, 2, 3}));
   const std::string text = PngText::signature() + PngText{.cols = 3}.header() + png_chunk("tEXt", "Title") +
-                           png_chunk("IDAT", stored.substr(0, 5)) + png_chunk("IDAT", stored.substr(5)) + png_chunk("IEND", "");
+                           png_chunk("iCCP", "no profile") + png_chunk("IDAT", stored.substr(0, 5)) +
+                           png_chunk("IDAT", stored.substr(5)) + png_chunk("IEND", "");
   EXPECT_EQ(read_png(text, "a.png").pixels, (Pixels{1, 2, 3}));
 }
 
-void expect_refused(const std::string& text, const std::string& message) {
-  expect_error([&] { read_png(text, "a.png"); }, ExitCode::Usage, "a.png: " + message);
+// Colours stay as they are stored, whatever is transparent, as PIL's convert("RGB") has them.
+TEST(ReadPng, LeavesTransparencyOut) {
+  const PngText gray{.cols = 2, .colour = 4, .stored = bytes({0, 7, 0, 9, 255})};
+  EXPECT_EQ(read_png(gray.text(), "a.png").channels, 1);
+  EXPECT_EQ(read_png(gray.text(), "a.png").pixels, (Pixels{7, 9}));
+  const PngText rgb{.cols = 2, .colour = 6, .stored = bytes({0, 1, 2, 3, 0, 4, 5, 6, 128})};
+  EXPECT_EQ(read_png(rgb.text(), "a.png").pixels, (Pixels{1, 4, 2, 5, 3, 6}));
+  const std::string text = PngText::signature() + PngText{.cols = 2, .colour = 3}.header() + png_chunk("PLTE", "abcdef") +
+                           png_chunk("tRNS", std::string(1, '\0')) + png_chunk("IDAT", test::packed(bytes({0, 0, 1}))) +
+                           png_chunk("IEND", "");
+  EXPECT_EQ(read_png(text, "a.png").pixels, (Pixels{'a', 'd', 'b', 'e', 'c', 'f'}));
 }
 
-TEST(ReadPng, RefusesWhatItDoesNotKnow) {
-  const std::string kinds = "; gray, RGB and palettes with up to 8 bits are accepted";
-  expect_refused(PngText{.colour = 6}.text(), "has transparency; store it without (as gray, RGB or with a palette)");
-  expect_refused(PngText{.colour = 4}.text(), "has transparency; store it without (as gray, RGB or with a palette)");
-  expect_refused(PngText{.depth = 16}.text(), "has pixels of kind 0 with 16 bits" + kinds);
-  expect_refused(PngText{.depth = 4, .colour = 2}.text(), "has pixels of kind 2 with 4 bits" + kinds);
-  expect_refused(PngText{.colour = 7}.text(), "has pixels of kind 7 with 8 bits" + kinds);
-  expect_refused(PngText{.interlaced = 1}.text(),
-                 "is interlaced or packed in a way that this version does not know; store it without interlacing");
-  expect_refused(PngText{.rows = 4097, .cols = 4096}.text(), "has 4097 x 4096 pixels; 1 to 16777216 pixels are accepted");
-  expect_refused(PngText{.rows = 0}.text(), "has 0 x 1 pixels; 1 to 16777216 pixels are accepted");
-  expect_refused(PngText::signature() + PngText{}.header() + png_chunk("tRNS", "ab"),
-                 "has transparent pixels; store it without transparency");
-  expect_refused(PngText::signature() + PngText{}.header() + png_chunk("NEWX", "ab"),
-                 "has a part \"NEWX\", which this version does not know");
+TEST(ReadPng, ScalesSixteenBitsToEight) {
+  const PngText image{.cols = 4, .depth = 16, .stored = bytes({0, 0, 0, 0xff, 0xff, 0x12, 0x34, 0x80, 0xff})};
+  EXPECT_EQ(read_png(image.text(), "a.png").pixels, (Pixels{0, 255, 18, 128}));  // value / 257, rounded
 }
 
-TEST(ReadPng, RefusesDamage) {
+// Two columns of three rows in the passes of Adam7: (0, 0) in the first, (0, 1) and (2, 1) in the sixth ...
+TEST(ReadPng, Interlaced) {
+  const PngText image{.rows = 3, .cols = 2, .interlaced = 1, .stored = bytes({0, 1, 0, 5, 0, 2, 0, 6, 0, 3, 4})};
+  EXPECT_EQ(read_png(image.text(), "a.png").pixels, (Pixels{1, 2, 3, 4, 5, 6}));
+}
+
+struct BadImage {
+  std::string text, error;
+};
+
+TEST(ReadPng, RefusesDamageAndWhatIsTooLarge) {
+  const auto damaged = [](size_t at, size_t size, const char* why) {
+    return fmt::format("is damaged, or no PNG image, at byte {} of {}: {}; copy or make it again", at, size, why);
+  };
   const std::string good = PngText{.cols = 3, .stored = bytes({0, 1, 2, 3})}.text();
   std::string flipped = good;
-  flipped[PngText::signature().size() + 10] ^= 1;
-  expect_refused(flipped, "is damaged: the checksum of \"IHDR\" at byte 8 does not match");
-  for (size_t size : {good.size() - 1, good.size() - 13, PngText::signature().size() + 5})
-    expect_refused(good.substr(0, size), fmt::format("is incomplete: it ends at byte {}, inside a part", size));
-  expect_refused(good + "more", fmt::format("ends at byte {}, but 4 more bytes follow; copy the file again", good.size()));
+  flipped[PngText::signature().size() + 11] ^= 1;  // 3 columns become 2
   const std::string pixels = test::packed(bytes({0, 1, 2, 3}));
-  expect_refused(PngText::signature() + PngText{.cols = 3}.header() + png_chunk("IDAT", pixels + "?") + png_chunk("IEND", ""),
-                 fmt::format("its packed pixels end at byte {} of {}; the rest is something else, so the file is damaged",
-                             pixels.size(), pixels.size() + 1));
-  expect_refused("GIF89a", "is not a PNG image");
-  expect_refused(PngText::signature() + png_chunk("IEND", ""), "is not a PNG image: it does not begin with a header");
-  expect_refused(PngText{.cols = 3, .stored = bytes({5, 1, 2, 3})}.text(), "is damaged: a row has an unknown filter");
-  expect_refused(PngText{.cols = 3, .stored = bytes({0, 1, 2})}.text(), "its pixels are damaged or incomplete: 3 bytes of 4");
-  expect_refused(PngText{.cols = 3, .stored = bytes({0, 1, 2, 3, 4})}.text(),
-                 "its pixels are damaged or incomplete: 0 bytes of 4");
-  expect_refused(PngText{.rows = 4096, .cols = 4096, .stored = bytes({0})}.text(), "its pixels are incomplete");
-  expect_refused(PngText{.colour = 3, .stored = bytes({0, 0})}.text(),
-                 "has a palette of 0 bytes; use 3 bytes for each of 1 to 256 colours");
-  expect_refused(PngText{.colour = 3, .palette = "abcd", .stored = bytes({0, 0})}.text(),
-                 "has a palette of 4 bytes; use 3 bytes for each of 1 to 256 colours");
-  expect_refused(PngText{.colour = 3, .palette = "abc", .stored = bytes({0, 1})}.text(),
-                 "has a pixel of colour 1, but its palette has 1");
+  const std::string more =
+      PngText::signature() + PngText{.cols = 3}.header() + png_chunk("IDAT", pixels + "?") + png_chunk("IEND", "");
+  const std::string unknown = PngText::signature() + PngText{}.header() + png_chunk("NEWX", "ab") + png_chunk("IEND", "");
+  const std::string few = PngText{.cols = 3, .stored = bytes({0, 1, 2})}.text(),
+                    many = PngText{.cols = 3, .stored = bytes({0, 1, 2, 3, 4})}.text(),
+                    filter = PngText{.cols = 3, .stored = bytes({5, 1, 2, 3})}.text();
+  const BadImage images[] = {
+      {"GIF89a", "is not a PNG image"},
+      {flipped, damaged(33, flipped.size(), "IHDR: CRC error")},
+      {good.substr(0, good.size() - 1), damaged(good.size() - 4, good.size() - 1, "it is incomplete")},
+      {good.substr(0, 20), damaged(16, 20, "it is incomplete")},
+      {good + "more", fmt::format("ends at byte {}, but 4 more bytes follow; copy the file again", good.size())},
+      {more, "compressed data"},
+      {few, "Not enough image data"},
+      {many, "image data"},
+      {filter, "bad adaptive filter value"},
+      {unknown, "NEWX: unhandled critical chunk"},
+      {PngText{.rows = 4097, .cols = 4096}.text(), "has 4097 x 4096 pixels; at most 16777216 are accepted"},
+      {PngText{.rows = 4096, .cols = 4096, .stored = bytes({0})}.text(), "bytes cannot hold 4096 x 4096 pixels"},
+      {PngText{.rows = 0}.text(), "Invalid IHDR data"},
+  };
+  for (const BadImage& image : images)
+    EXPECT_THAT([&] { read_png(image.text, "a.png"); }, testing::ThrowsMessage<DataError>(testing::AllOf(
+                                                            testing::StartsWith("a.png: "), testing::HasSubstr(image.error))));
 }
 
 }  // namespace
