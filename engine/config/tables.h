@@ -5,7 +5,8 @@ namespace trivet::config {
 
 class KeyTable;
 
-void add_run_keys(KeyTable& table);  // device, cuda_graph, reproducible, training, data, audit, communication
+void add_run_keys(KeyTable& table);  // device, cuda_graph, reproducible, training, dpo, data, audit, communication
+void add_data_keys(KeyTable& table);
 void add_model_keys(KeyTable& table);
 void add_batch_keys(KeyTable& table);
 void add_optimizer_keys(KeyTable& table);
