@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include "cli/launch/guardian.h"
+#include "cli/launch/hosts/hosts_verdict.h"
 
 namespace trivet::test {
 namespace {
@@ -44,6 +45,61 @@ TEST_P(OutcomeOfAJob, NamesTheCause) {
   std::vector<std::string> lost;
   for (const cli::HostLoss& host : GetParam().job.hosts) lost.push_back(host.host);
   EXPECT_EQ(outcome.lost_hosts, lost);
+}
+
+struct HostsCase {
+  const char* name;
+  JobRecord job;
+  cli::HostsEnd end;
+  int exit_code;
+  std::string text;
+  std::vector<std::string> lost = {}, returned = {};
+};
+
+// Two hosts, "a" with ranks 0 and 1, "b" with ranks 2 and 3.
+TEST(VerdictOfHosts, NamesWhatTheNextStartDoesWithout) {
+  const cli::HostRanks a{.host = {.name = "a", .slots = {0, 1}}, .nodes = 2, .world_size = 4},
+      b{.host = {.name = "b", .slots = {0, 1}}, .node_rank = 1, .nodes = 2, .first_rank = 2, .world_size = 4};
+  const auto full = [](int rank) {
+    return Loss{.by = rank, .rank = rank, .code = ExitCode::CheckpointNotWritten, .cause = "x"};
+  };
+  const cli::JobOutcome agent{.exit_code = 70, .text = "launch: host b: it broke"};
+  const HostsCase cases[] = {
+      {"one disk is full",
+       {.ends = {exited(2, 14)}, .losses = {full(2)}},
+       {.hosts = {a, b}},
+       14,
+       "; host b could not write a checkpoint",
+       {"b"}},
+      {"all disks are full", {.ends = {exited(2, 14)}, .losses = {full(2), full(1)}}, {.hosts = {a, b}}, 14, "rank 2"},
+      {"a host came back",
+       {.ends = {by_us(killed(0, SIGTERM))}},
+       {.returned = "c", .hosts = {a, b}},
+       143,
+       "launch: host c answers again; the ranks have ended for it",
+       {},
+       {"c"}},
+      {"a rank failed before that",
+       {.ends = {exited(1, 3), by_us(killed(0, SIGTERM))}},
+       {.returned = "c", .hosts = {a, b}},
+       3,
+       "rank 1"},
+      {"a signal ended it",
+       {.ends = {by_us(killed(0, SIGTERM))}, .signal = SIGTERM},
+       {.returned = "c", .hosts = {a, b}},
+       143,
+       "signal 15"},
+      {"an agent failed", {.ends = {exited(1, 10)}}, {.unexplained = agent, .hosts = {a, b}}, 70, "launch: host b: it broke"},
+      {"an agent failed after a rank", {.ends = {exited(1, 3)}}, {.unexplained = agent, .hosts = {a, b}}, 3, "rank 1"},
+  };
+  for (const HostsCase& given : cases) {
+    SCOPED_TRACE(given.name);
+    const cli::JobOutcome outcome = cli::verdict_of(given.job, given.end);
+    EXPECT_EQ(outcome.exit_code, given.exit_code);
+    EXPECT_THAT(outcome.text, HasSubstr(given.text));
+    EXPECT_EQ(outcome.lost_hosts, given.lost);
+    EXPECT_EQ(outcome.returned_hosts, given.returned);
+  }
 }
 
 TEST(GuardedOutcome, ArrivesAsItWas) {

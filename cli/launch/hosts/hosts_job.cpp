@@ -21,6 +21,7 @@
 #include "cli/launch/hosts/awaited_hosts.h"
 #include "cli/launch/hosts/exported_environment.h"
 #include "cli/launch/hosts/host_agent.h"
+#include "cli/launch/hosts/hosts_verdict.h"
 #include "cli/launch/hosts/preflight.h"
 #include "cli/launch/hosts/program_copy.h"
 #include "cli/launch/hosts/remote_command.h"
@@ -95,8 +96,7 @@ class HostsJob {
   void fail();
   void lose(HostOfJob& host, const std::string& why);
   void lose_the_silent();
-  // Returns hosts whose ranks reported that they could not write their files of a checkpoint, if others could.
-  std::vector<std::string> hosts_without_room() const;
+  std::vector<HostRanks> hosts_and_ranks() const;
   bool all_over() const;
   void send_to_all(const Control& control);
 
@@ -171,27 +171,7 @@ JobOutcome HostsJob::run() {
   }
   awaited_.reset();
   drain();
-  JobOutcome outcome = outcome_of(record_);
-  if (const auto full = hosts_without_room(); !full.empty() && record_.hosts.empty()) {
-    outcome.lost_hosts = full;
-    outcome.text += fmt::format("; host{} {} could not write a checkpoint", full.size() == 1 ? "" : "s", fmt::join(full, ", "));
-  }
-  // A rank that failed by itself in the meantime is what is reported.
-  const RankEnd* first = root_cause(record_.ends);
-  const bool ended_for_it = first == nullptr || first->by_us || first->exit_code == 128 + SIGTERM;
-  if (returned_ && ended_for_it && record_.signal == 0 && outcome.exit_code != 0) {
-    outcome.returned_hosts = {*returned_};
-    if (record_.hosts.empty())
-      outcome.text = fmt::format("launch: host {} answers again; the ranks have ended for it", *returned_);
-    return outcome;
-  }
-  // Without it, the others would not have failed, or only as a consequence.
-  const RankEnd* cause = root_cause(record_.ends);
-  const bool is_consequence = cause == nullptr || cause->by_us || cause->exit_code == static_cast<int>(ExitCode::PeerLost) ||
-                              cause->exit_code == static_cast<int>(ExitCode::Rendezvous);
-  if (!unexplained_ || !is_consequence || record_.signal != 0) return outcome;
-  unexplained_->lost_hosts = outcome.lost_hosts;
-  return *unexplained_;
+  return verdict_of(record_, {.unexplained = unexplained_, .returned = returned_, .hosts = hosts_and_ranks()});
 }
 
 // Waits as on one host (supervisor.h): after a success for the reader; otherwise it gives up when nobody reads.
@@ -479,16 +459,10 @@ void HostsJob::lose_the_silent() {
   }
 }
 
-std::vector<std::string> HostsJob::hosts_without_room() const {
-  std::vector<std::string> full;
-  for (const HostOfJob& host : hosts_) {
-    const HostRanks& on = host.state.on;
-    if (std::any_of(record_.losses.begin(), record_.losses.end(), [&](const comm::Loss& loss) {
-          return loss.code == ExitCode::CheckpointNotWritten && loss.rank >= on.first_rank && loss.rank <= on.last_rank();
-        }))
-      full.push_back(on.host.name);
-  }
-  return full.size() < hosts_.size() ? full : std::vector<std::string>{};
+std::vector<HostRanks> HostsJob::hosts_and_ranks() const {
+  std::vector<HostRanks> all;
+  for (const HostOfJob& host : hosts_) all.push_back(host.state.on);
+  return all;
 }
 
 bool HostsJob::all_over() const {
