@@ -21,6 +21,7 @@
 #include "data/text_file.h"
 #include "data/token_array.h"
 #include "data/token_file.h"
+#include "data/unpacked_file.h"
 
 namespace trivet::data {
 namespace {
@@ -406,22 +407,39 @@ void note_validation_that_is_trained_on(std::span<Dataset> datasets) {
         printable(shared[0]), shared.size() == 1 ? " is" : fmt::format(" and {} more files are", shared.size() - 1)));
 }
 
+// The first text of each source that has texts.
+std::vector<std::string> first_texts(const DataOptions& options) {
+  std::vector<std::string> patterns{options.data.train}, texts;
+  for (const DataSource& source : options.data.sources) patterns.push_back(source.path);
+  for (const std::string& pattern : patterns) {
+    if (pattern.empty()) continue;
+    try {
+      const InputFiles inputs = find_inputs(matching_files(pattern).paths, options.data.read_as, use_of(options));
+      if (!inputs.texts.empty()) texts.push_back(inputs.texts.front().path);
+    } catch (const DataError&) {  // whoever opens the data says what is wrong with it
+    }
+  }
+  return texts;
+}
+
 }  // namespace
 
 int64_t training_tokens(int64_t tokens, double validation_fraction) {
   return static_cast<int64_t>(std::floor(static_cast<double>(tokens) * (1.0 - validation_fraction)));
 }
 
-bool reads_texts(const DataOptions& options) {
-  std::vector<std::string> patterns{options.data.train};
-  for (const DataSource& source : options.data.sources) patterns.push_back(source.path);
-  return std::ranges::any_of(patterns, [&](const std::string& pattern) {
-    if (pattern.empty()) return false;
+bool reads_texts(const DataOptions& options) { return !first_texts(options).empty(); }
+
+bool has_conversations(const DataOptions& options) {
+  constexpr size_t kLook = size_t{1} << 16;
+  return std::ranges::any_of(first_texts(options), [](const std::string& path) {
+    std::string beginning;
     try {
-      return !find_inputs(matching_files(pattern).paths, options.data.read_as, use_of(options)).texts.empty();
+      UnpackedFile(path).append(beginning, kLook);
     } catch (const DataError&) {
       return false;  // whoever opens the data says what is wrong with it
     }
+    return beginning.find("\"role\"") != std::string::npos;
   });
 }
 

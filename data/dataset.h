@@ -41,6 +41,8 @@ struct Dataset {
 
 // Checks whether options.data.train or one of options.data.sources is no file of tokens, so that a tokenizer is needed.
 bool reads_texts(const DataOptions& options);
+// Checks whether the first of its texts begins with messages, which need a chat template.
+bool has_conversations(const DataOptions& options);
 
 // Opens the data that options.data.train names.
 Dataset open_dataset(const DataOptions& options);

@@ -21,6 +21,7 @@
 #include "interchange/hugging_face/model_format.h"
 #include "interchange/hugging_face/pretrained_model.h"
 #include "interchange/hugging_face/same_model.h"
+#include "interchange/hugging_face/text_files.h"
 #include "trainer/new_adapters.h"
 #include "trainer/open_data.h"
 #include "trainer/resume.h"
@@ -163,12 +164,27 @@ void settle_with_weights(const std::string& path, Config& config, Weights weight
       initial.config().vocabulary.kind == VocabularyKind::Characters && !initial.tokenizer_path().empty())
     config.vocabulary = {VocabularyKind::Tokenizer, initial.tokenizer_path()};
   refuse_unknown_characters(initial, path, config);
+  take_chat_template(initial, config);
   const bool reads_texts = data::reads_texts(trainer::data_options(config));
   if (reads_texts) check_same_vocabulary(initial, path, config, tokens_of(config));
   if (config.vocabulary.kind != VocabularyKind::Size || config.model.vocabulary_size != rows) return;
   const std::string tokenizer = initial.tokenizer_path();
   if (tokenizer.empty() && reads_texts && weights == Weights::Needed) refuse_without_tokenizer(initial, path, config);
   config.vocabulary = {reads_texts && !tokenizer.empty() ? VocabularyKind::Tokenizer : VocabularyKind::Size, tokenizer};
+}
+
+void take_chat_template(const SavedModel& initial, Config& config) {
+  if (is_given(config, "data.chat_template") || !data::has_conversations(trainer::data_options(config))) return;
+  ChatTemplate& ours = config.data.chat_template;
+  ours = initial.config().data.chat_template;
+  const bool is_likely = ours == ChatTemplate::None && initial.step() == nullptr;
+  if (is_likely) ours = hugging_face::likely_template_in(file_system_with_links(), initial.folder());
+  if (ours == ChatTemplate::None) return;
+  config.automatic.push_back(
+      {"data.chat_template", std::string(name_of(ours)),
+       fmt::format("data.chat_template: {}, {} {}{}", name_of(ours), is_likely ? "whose marks are in that of" : "that of",
+                   printable(initial.folder()),
+                   is_likely ? "; what this program in Jinja adds by itself, such as a system message, is left out" : "")});
 }
 
 const std::string& initial_weights_of(const Config& config, const TrainOptions& options) {

@@ -22,6 +22,10 @@ std::vector<std::string> model_keys_of_run(const std::string& directory, const s
 // weights.
 void settle_with_weights(const std::string& path, Config& config, Weights weights = Weights::Needed);
 
+// If the data have conversations, and the config names no chat template, takes that of the model's folder, or of the run of a
+// checkpoint. None stays if the folder's is not one of ours.
+void take_chat_template(const SavedModel& initial, Config& config);
+
 // Returns the weights that the run begins with: options.init_from, or model.from of the config; empty: random weights.
 const std::string& initial_weights_of(const Config& config, const TrainOptions& options);
 

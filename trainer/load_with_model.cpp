@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/error.h"
@@ -13,6 +14,7 @@
 #include "engine/config/load_for_run.h"
 #include "trainer/initial_weights.h"
 #include "trainer/resume.h"
+#include "trainer/saved_model.h"
 
 namespace trivet::trainer {
 namespace {
@@ -62,6 +64,22 @@ Config parse(const ConfigToLoad& given, const std::string& text, const std::vect
   return config;
 }
 
+// Checks whether "auto", which stands for a flag of another program, can stand for the type of the weights.
+bool leaves_type_to_weights(const Config& config) {
+  const auto is_auto = [](const AutoKey& key) { return key.path == "bf16.enabled"; };
+  return config.model_dtype() == DType::Float32 && std::ranges::any_of(config.automatic, is_auto);
+}
+
+Config with_type_of_weights(ConfigToLoad given, const std::string& text, const std::vector<std::string>& model_keys,
+                            const std::string& weights) {
+  given.overrides.emplace_back("bf16.enabled=true");
+  Config config = parse(given, text, model_keys);
+  config.automatic.push_back(
+      {"bf16.enabled", "true",
+       fmt::format("bf16.enabled: \"auto\" is true, the type of the weights in {}", printable(weights))});
+  return config;
+}
+
 }  // namespace
 
 Config load_with_model(const ConfigToLoad& given) {
@@ -75,7 +93,11 @@ Config load_with_model(const ConfigToLoad& given) {
   else if (!weights.empty())
     model_keys = model_keys_of(weights, given.init_from.empty() ? "model.from" : "--init-from", needed);
   Config config = parse(given, text, model_keys);
+  const std::string& source = resumed.empty() ? weights : resumed;
+  if (!source.empty() && leaves_type_to_weights(config) && SavedModel(source, "model.from", needed).is_bfloat16())
+    config = with_type_of_weights(given, text, model_keys, source);
   config.model_from = weights;
+  if (!resumed.empty()) take_chat_template(SavedModel(resumed, given.resume_key), config);
   if (resumed.empty() && !weights.empty()) settle_with_weights(weights, config, needed);
   return config;
 }

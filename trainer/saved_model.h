@@ -33,6 +33,10 @@ class SavedModel {
   // Where its tokenizer is, and that tokenizer; empty and null: it has none.
   std::string tokenizer_path() const;
   std::shared_ptr<data::Tokenizer> tokenizer() const;
+  // Checks whether config.json names bfloat16 as the type of the weights, or the run of a checkpoint trained with it.
+  bool is_bfloat16() const {
+    return pretrained_ ? pretrained_->stated_type() == name_of(DType::BFloat16) : config_.bf16.enabled;
+  }
   // Lists what was ignored, and newer steps that are damaged, one sentence each.
   std::vector<std::string> notes() const { return pretrained_ ? pretrained_->notes() : passed_over_; }
 

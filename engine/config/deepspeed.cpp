@@ -80,12 +80,17 @@ std::vector<std::string> auto_lines_in_short(const Config& config) {
   constexpr size_t kFew = 3;
   if (config.automatic.size() <= kFew) return auto_lines(config);
   std::string values;
+  std::vector<std::string> sentences;
   for (const AutoKey& key : most_important_first(config.automatic)) {
+    if (!key.sentence.empty()) sentences.push_back(key.sentence);
+    if (!key.sentence.empty()) continue;
     const GivenKey* given = config::find_given(config, key.path);
     const bool has_value = given && given->value != "null" && given->value != "0";  // 0: of the run, or computed from others
     values += fmt::format("{}{}{}", values.empty() ? "" : ", ", key.path, has_value ? " " + given->value : "");
   }
-  return {fmt::format("{} values of \"auto\" (`trivet config check` says why): {}", config.automatic.size(), values)};
+  const size_t count = config.automatic.size() - sentences.size();
+  if (count > 0) sentences.push_back(fmt::format("{} values of \"auto\" (`trivet config check` says why): {}", count, values));
+  return sentences;
 }
 
 std::vector<std::string> warnings_of(const Config& config) {

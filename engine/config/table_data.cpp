@@ -65,7 +65,8 @@ void add_data_keys(KeyTable& table) {
       .default_note("with data.grows: 0")
       .active_when("data.validation is empty", [](const Config& c) { return c.data.validation.empty(); });
   for_text(data.key("chat_template", &DataConfig::chat_template,
-                    "how the messages of conversations in lines of JSON become text (docs/data.md)"));
+                    "how the messages of conversations in lines of JSON become text (docs/data.md)")
+               .default_note("with model.from: that of the folder, if it is one of these"));
   for_text(
       data.key("special_tokens", &DataConfig::special_tokens,
                "names of special tokens in texts are read as those tokens, not as letters; the one that ends a text ends a "

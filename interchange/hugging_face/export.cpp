@@ -447,6 +447,19 @@ Exported write_step(FileSystem& files, const LoadedStep& step, const std::string
   return exported;
 }
 
+// Tells that the weights are wider than those with which the run began, if that model is still there.
+std::string note_on_wider_type(FileSystem& models, const LoadedStep& step, const ExportOptions& options) {
+  const std::string from = parse_config(step.config(), step.directory() + "/manifest.json").model_from;
+  const std::string path = from + "/" + kConfigName;
+  if (from.empty() || options.dtype != DType::Float32 || models.kind(path) != EntryKind::File) return "";
+  const Json config = Json::parse(read_text(models, path, kConfigLimitBytes), nullptr, false);
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (config.is_object() && config.contains(key) && config.at(key) == name_of(DType::BFloat16))
+      return fmt::format("the run trained in float32, and so are these weights; those of {} are bfloat16: --dtype bfloat16",
+                         printable(from));
+  return "";
+}
+
 // As programs that train in 16 bits save: in the type of the original, or else of the layers of the run. Adapters are small.
 void choose_usual_dtype(FileSystem& models, const LoadedStep& step, ExportOptions& options) {
   const auto choose = [&](DType dtype, std::string from) {
@@ -473,8 +486,12 @@ Exported write_all(FileSystem& files, const std::string& checkpoint, ExportOptio
   std::vector<std::string> passed_over;
   const LoadedStep step =
       checkpoint::open_path(files, checkpoint::follow_name(files, checkpoint), checkpoint::StepFiles::All, &passed_over);
-  if (!options.dtype) choose_usual_dtype(options.models ? *options.models : files, step, options);
+  FileSystem& models = options.models ? *options.models : files;
+  const bool is_chosen = options.dtype.has_value();
+  if (!is_chosen) choose_usual_dtype(models, step, options);
   Exported exported = write_step(files, step, checkpoint, options);
+  const std::string note = is_chosen || !options.like.empty() ? "" : note_on_wider_type(models, step, options);
+  if (!note.empty()) exported.notes.push_back(note);
   exported.dtype = *options.dtype;
   exported.notes.insert(exported.notes.begin(), passed_over.begin(), passed_over.end());
   return exported;

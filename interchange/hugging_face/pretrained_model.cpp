@@ -178,6 +178,13 @@ std::string PretrainedModel::kind() const {
   return source_.format.empty() ? type : fmt::format("{}, {}", type, source_.format);
 }
 
+std::string PretrainedModel::stated_type() const {
+  const Json config = Json::parse(source_.config, nullptr, false);
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (config.is_object() && config.contains(key) && config.at(key).is_string()) return config.at(key).get<std::string>();
+  return "";
+}
+
 std::string PretrainedModel::folder() const {
   if (!source_.tokenizer_folder.empty()) return source_.tokenizer_folder;
   const size_t slash = source_.config_path.rfind('/');

@@ -36,8 +36,9 @@ class PretrainedModel {
   const model::Description& description() const { return described_.config.model; }
   const checkpoint::TensorSource& weights() const { return *weights_; }
   std::string digest() const { return source_.digest(); }
-  std::string kind() const;    // "llama", "llama, llama2.c, version 1"
-  std::string folder() const;  // where its tokenizer may be
+  std::string kind() const;         // "llama", "llama, llama2.c, version 1"
+  std::string folder() const;       // where its tokenizer may be
+  std::string stated_type() const;  // "bfloat16", as dtype or torch_dtype of config.json names it; "" if it does not
   // Lists what was ignored, one sentence each.
   const std::vector<std::string>& notes() const { return described_.notes; }
 

@@ -68,11 +68,24 @@ std::string template_of(const OrderedJson& tokenizer_config) {
   return found != tokenizer_config.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// Checks whether a template writes the special tokens of ours.
+// Checks whether a template has marks such as <|im_sep|> that are not among these, nor those of texts and tools.
+bool has_other_marks(const std::string& jinja, const std::vector<std::string>& ours) {
+  constexpr std::array<std::string_view, 4> kElsewhere{"<|endoftext|>", "<|begin_of_text|>", "<|python_tag|>", "<|eom_id|>"};
+  for (size_t at = jinja.find("<|"); at != std::string::npos; at = jinja.find("<|", at + 1)) {
+    const size_t end = jinja.find("|>", at);
+    if (end == std::string::npos) return false;
+    const std::string mark = jinja.substr(at, end + 2 - at);
+    if (std::ranges::find(ours, mark) == ours.end() && std::ranges::find(kElsewhere, mark) == kElsewhere.end()) return true;
+  }
+  return false;
+}
+
+// Checks whether a template writes the special tokens of ours, and no others.
 bool writes_tokens_of(const std::string& jinja, ChatTemplate chat_template) {
   const std::vector<std::string> names = data::special_tokens_of(chat_template);
   const bool brackets = chat_template == ChatTemplate::Llama2;  // others have its <s> as bos_token
-  if (brackets) return jinja.find("[INST]") != std::string::npos;
+  if (brackets) return jinja.find("[INST]") != std::string::npos && jinja.find("<<SYS>>") != std::string::npos;
+  if (has_other_marks(jinja, names)) return false;
   return std::ranges::all_of(
       names, [&](const std::string& name) { return name == "<|begin_of_text|>" || jinja.find(name) != std::string::npos; });
 }

@@ -48,7 +48,8 @@ std::string lacks_end_of_answer(const TextTokens& tokens, ChatTemplate chat_temp
 
 // Returns which of our templates the folder of a model has, exact to the character. None: it has another one, or none.
 ChatTemplate chat_template_in(FileSystem& files, const std::string& folder);
-// Returns which of our templates uses the tokens that the folder's template writes. None: none or several of ours do.
+// Returns which of our templates uses the tokens that the folder's template writes. None: none or several of ours do, or it
+// writes other marks, too, such as <|im_sep|> of Phi-4.
 ChatTemplate likely_template_in(FileSystem& files, const std::string& folder);
 
 // A template whose special tokens this tokenizer has; None: there is none.

@@ -462,6 +462,41 @@ TEST_F(Exchange, ConversationsAreWrittenByTheTokensOfAFoldersOwnTemplate) {
               HasSubstr("chat: its template is a program in Jinja, which is not run: conversations are written as chatml"));
 }
 
+TEST_F(Exchange, TheFolderOfAModelSaysHowConversationsAreWrittenAndWithWhichTypeAutoTrains) {
+  write_padded_model(folder, "chat", 7);
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += R"({"messages": [{"role": "user", "content": "a b"}, {"role": "assistant", "content": "b"}]})"
+             "\n";
+  folder.write("chats.jsonl", lines);
+  const std::string train =
+      "train config.json --set data.train=chats.jsonl --set training.steps=2 --set training.objective=sft --set "
+      "bf16.enabled=auto ";
+  const auto begin = [&](const std::string& jinja) {
+    folder.write("chat/chat_template.jinja", jinja);
+    return train + "--init-from chat ";
+  };
+  EXPECT_THAT(refused(begin("{{ '<|im_start|>user<|im_sep|>' + content + '<|im_end|>' }}")), HasSubstr("need a chat template"));
+  const std::string ours = begin("{{ bos_token }}{{ '<|im_start|>' + role + content + '<|im_end|>' }}");
+  const std::string line = "data.chat_template: chatml, whose marks are in that of chat; what this program in Jinja adds";
+  EXPECT_THAT(run(ours + "--set checkpoint.directory=taken").text, testing::AllOf(HasSubstr(line), HasSubstr(", float32,")));
+  run(ours + "--set data.chat_template=chatml --set checkpoint.directory=named");
+  EXPECT_THAT(run("checkpoint diff taken named --json").text, HasSubstr("\"equal\": true"));
+  auto config = nlohmann::json::parse(folder.read("chat/config.json"));
+  config["dtype"] = "bfloat16";
+  folder.write("chat/config.json", config.dump());
+  const std::string text = run(ours + "--set checkpoint.directory=short").text;
+  EXPECT_THAT(text, HasSubstr("bf16.enabled: \"auto\" is true, the type of the weights in chat"));
+  EXPECT_THAT(text, HasSubstr(", bfloat16,"));
+  EXPECT_THAT(run("checkpoint export hf short --output same").text, HasSubstr("of weights in bfloat16"));
+  EXPECT_THAT(run("checkpoint export hf taken --output wide").text,
+              testing::AllOf(HasSubstr("of weights in float32"), HasSubstr("those of chat are bfloat16: --dtype bfloat16")));
+  // A run that resumes takes both from its checkpoint.
+  std::filesystem::remove_all(folder.at("chat"));
+  const std::string resumed = run(train + "--set training.steps=4 --resume short --set checkpoint.directory=longer").text;
+  EXPECT_THAT(resumed, testing::AllOf(HasSubstr("data.chat_template: chatml, that of"), HasSubstr(", bfloat16,")));
+}
+
 TEST_F(Exchange, AnEmbeddingMayHaveMoreRowsThanTheTokenizerOfItsFolderHasTokens) {
   write_padded_model(folder, "chat", 7);
   std::string text;

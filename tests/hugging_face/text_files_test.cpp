@@ -75,6 +75,9 @@ TEST(TextFiles, AFolderHasOneOfOurTemplatesOrNone) {
     EXPECT_EQ(in("tokenizer_config.json", json{{"chat_template", jinja}}.dump()), ours);
     EXPECT_EQ(in("tokenizer_config.json", json{{"chat_template", jinja + " "}}.dump()), ChatTemplate::None);
     EXPECT_EQ(likely_template_in(files, "/m"), ours);
+    if (ours == ChatTemplate::Llama2) continue;
+    in("tokenizer_config.json", json{{"chat_template", jinja + "<|im_sep|>"}}.dump());  // as Phi-4's
+    EXPECT_EQ(likely_template_in(files, "/m"), ChatTemplate::None);
   }
   for (const ChatTemplate ours : {ChatTemplate::ChatMl, ChatTemplate::Llama2, ChatTemplate::Llama3}) {
     EXPECT_EQ(in("chat_template.jinja", jinja_of(ours)), ours);
