@@ -25,8 +25,9 @@ def flagged(content, id=None, **flags):
     return token if id is None else {"id": id, **token}
 
 
-def folder(what, added=(), config=None, others=None, normalizer=None, scheme="never", texts=("a <X> b<Y>", "<X>")):
-    tokenizer = Tokenizer(models.BPE({piece: i for i, piece in enumerate(PIECES)}, [], unk_token="<unk>"))
+def folder(what, added=(), config=None, others=None, normalizer=None, scheme="never", texts=("a <X> b<Y>", "<X>", "<unk>"), unigram=False):
+    tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in PIECES], unk_id=0) if unigram else
+                          models.BPE({piece: i for i, piece in enumerate(PIECES)}, [], unk_token="<unk>"))
     if normalizer:
         tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
@@ -58,6 +59,10 @@ folder("an extra token with settings", config={"extra_special_tokens": [{"__type
 folder("an older file beside a decoder", config={"added_tokens_decoder": {"10": flagged("<Y>")}},
        others={"special_tokens_map.json": {"additional_special_tokens": ["<X>"]}})
 folder("a named token of added_tokens.json", config={"pad_token": "<X>"}, others={"added_tokens.json": {"<X>": 10}})
+
+for unigram in (False, True):
+    folder("a decoder of the first token" + " of a Unigram model" * unigram, unigram=unigram,
+           config={"added_tokens_decoder": {"0": flagged("<unk>"), "10": flagged("<X>")}})
 
 TEXTS = ("ab", " ab", "  ab", "\u0301ab", "aab", "   ")
 for name, normalizer in {"Strip": normalizers.Strip(), "Strip on the left": normalizers.Strip(right=False),
