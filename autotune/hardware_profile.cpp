@@ -8,7 +8,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "autotune/replace_file.h"
+#include "core/replace_file.h"
 #include "core/bounded_file.h"
 #include "core/bounded_json.h"
 #include "core/error.h"

@@ -12,7 +12,7 @@
 
 #include "autotune/measured_prediction.h"
 #include "autotune/plan_page.h"
-#include "autotune/replace_file.h"
+#include "core/replace_file.h"
 #include "cli/commands.h"
 #include "cli/config_model.h"
 #include "cli/usage.h"
@@ -88,7 +88,7 @@ void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), s
 
 void write_page(const std::string& path, const autotune::PlanPage& page) {
   try {
-    autotune::replace_file(real_file_system(), path, to_html(page));
+    replace_file(real_file_system(), path, to_html(page));
     std::fputs(fmt::format("plan: the page is {}\n", printable(path)).c_str(), stderr);
   } catch (const FileError& error) {
     throw ConfigError(fmt::format("--html: {}; give a file in a folder that can be written to", error.what()));

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "autotune/replace_file.h"
+#include "core/replace_file.h"
 #include "cli/commands.h"
 #include "cli/usage.h"
 #include "core/error.h"
@@ -72,7 +72,7 @@ std::vector<report::RunData> read_runs(const ReportArguments& arguments) {
 
 void write_report_page(const std::string& path, const std::string& page) {
   try {
-    autotune::replace_file(real_file_system(), path, page);
+    replace_file(real_file_system(), path, page);
   } catch (const FileError& error) {
     throw ConfigError(fmt::format("--output: {}; give a file in a folder that can be written to", error.what()));
   }

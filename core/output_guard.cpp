@@ -243,7 +243,7 @@ void OutputGuard::check(const Output& output) {
 void OutputGuard::check_not_input(const Output& output) {
   for (const char* ending : {"", ".tmp"}) refuse_input(output.path + ending, output);  // some are written under that name
   refuse_data(output.path, output.key);
-  if (!output.path.starts_with("/dev/"))  // /dev/stdout may be a log of the launcher
+  if (!output.path.starts_with("/dev/std") && !output.path.starts_with("/dev/fd/"))  // may be a log of the launcher
     writes(output.path, output.key, output.group.empty() ? output.key : output.group);
 }
 

@@ -275,6 +275,7 @@ void check_kind(const DataOptions& options, const std::string& pattern, const Op
   check_prompts(options, pattern, *opened.tokens);
   if (!options.pairs && opened.tokens->has_pairs())
     bad_file(pattern, "holds pairs of answers; set training.objective to \"dpo\", or prepare texts without --pairs");
+  if (opened.tokens->tokens() == 0) bad_file(pattern, "holds no tokens; name data that has some");
   if (options.data.loss_on == LossOn::Completions && !counts_any(*opened.tokens))
     bad_file(pattern,
              "has nothing to learn: the loss counts none of its tokens, because no conversation has an answer of the assistant "

@@ -129,8 +129,9 @@ Beginning read_beginning(const std::string& path) {
 }
 
 std::string with_name(std::string_view advice, const std::string& path) {
-  std::string text(advice);
-  const std::string name = quoted(printable(path, 4096));
+  std::string text(advice), name = quoted(printable(path, 4096));
+  if (advice.find("load_dataset") != std::string_view::npos)  // which takes a name for a pattern
+    for (size_t at = 0; (at = name.find('[', at)) != std::string::npos; at += 3) name.replace(at, 1, "[[]");
   for (size_t at = 0; (at = text.find("FILE", at)) != std::string::npos; at += name.size()) text.replace(at, 4, name);
   return text;
 }
@@ -474,8 +475,12 @@ FileLook look_into(const std::string& path) {
     return look;
   }
   if (!file.packing.empty() && begins_token_file(file.bytes))
-    return unread(file, "a file of tokens",
-                  file.packing == "gzip" ? "unpack it first (gunzip FILE)" : "unpack it first (unzstd FILE)");
+    return {
+        .kind = FileKind::Unread,
+        .what = fmt::format("a file of tokens, packed with {}", file.packing),
+        .advice = with_name(fmt::format("unpack it first ({} < FILE > NAME.{})", file.packing == "gzip" ? "gunzip" : "unzstd",
+                                        file.bytes.starts_with("\x93NUMPY") ? "npy" : "tokens"),
+                            file.path)};
   return look_into(file);
 }
 

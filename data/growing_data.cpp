@@ -1,6 +1,7 @@
 #include "data/growing_data.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include "core/printable.h"
 #include "data/data_error.h"
 #include "data/file_pattern.h"
+#include "data/folder_walk.h"
 #include "data/hash.h"
 #include "data/mixture.h"
 #include "data/token_file.h"
@@ -105,6 +107,14 @@ std::vector<std::string> GrowingData::new_files() const {
   }
   if (error) bad_file(folder_, "this folder cannot be read: " + error.message());
   std::ranges::sort(names);
+  MetFiles met;
+  for (const TakenFile& file : files_) met.is_new(path_of(file.name));
+  repeated_.clear();
+  std::erase_if(names, [&](const std::string& name) {
+    if (!fs::exists(path_of(name), none) || met.is_new(path_of(name))) return false;
+    repeated_.push_back(name);
+    return true;
+  });
   return names;
 }
 
@@ -134,6 +144,8 @@ bool GrowingData::take_up(int64_t epoch, const std::vector<std::string>& names) 
   std::vector<TakenFile> files = files_;
   for (const std::string& name : names) files.push_back({epoch, name, digest_of(name)});
   if (parts_.empty()) notes_ = dataset.notes;
+  if (parts_.empty() && !repeated_.empty())
+    notes_.push_back(fmt::format("{}: {}: other names of files that are read already", folder_, fmt::join(repeated_, ", ")));
   parts_.push_back({epoch, tokens, text_data(std::move(dataset), sequence_length_, options_.data)});
   try {
     train_ = joined();

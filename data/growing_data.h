@@ -34,8 +34,8 @@ class GrowingData final : public TrainingData {
   GrowingData(DataOptions options, int64_t sequence_length);
 
   const std::string& folder() const { return folder_; }
-  // The names of files that were not taken up, in order. Hidden files and folders are left out. Throws DataError if the folder
-  // cannot be read.
+  // The names of files that were not taken up, in order. Hidden files, folders and further names of one file are left out.
+  // Throws DataError if the folder cannot be read.
   std::vector<std::string> new_files() const;
   // Identifies the content of a file; empty: there is no such file, or somebody is still writing it. Throws DataError if it is
   // a file that this run cannot read.
@@ -76,7 +76,8 @@ class GrowingData final : public TrainingData {
   int64_t sequence_length_;
   std::vector<Part> parts_;
   std::vector<TakenFile> files_;
-  std::vector<std::string> notes_;  // on the first files
+  std::vector<std::string> notes_;             // on the first files
+  mutable std::vector<std::string> repeated_;  // names of files that the last new_files() left out for their other names
   int64_t validation_tokens_ = 0;
   std::shared_ptr<const SampleSource> train_;  // null: nothing was taken up
 };

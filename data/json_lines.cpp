@@ -136,20 +136,31 @@ void refuse_message_alone(const LineJson& json) {
       json.contains("parent_id") ? ", which are those on the path from a first message to a last reply" : ""));
 }
 
-bool is_empty_list(const LineJson& value) { return value.is_array() && value.empty(); }
+bool is_empty(const LineJson& value) {
+  return (value.is_array() && value.empty()) || (value.is_string() && value.get_ref<const std::string&>().empty());
+}
 
+// Checks whether an object has this key, and something in it. Tables that were merged have "" and [] where a line has none.
+bool holds(const LineJson& json, const char* key) { return json.contains(key) && !is_empty(json.at(key)); }
+
+// The first kind of document of which the line holds something, or the first that it has.
 Document document_of(const LineJson& json, const LineOptions& options, LineFacts& facts) {
   const bool prompts = json.contains("prompt") && json.contains("completion"), text = json.contains("text");
-  const bool other = prompts || text || json.contains("conversations");
-  if (json.contains("messages") && !(other && is_empty_list(json.at("messages"))))
+  const bool list = json.contains("conversations"), any = holds(json, "messages") || holds(json, "prompt") ||
+                                                          holds(json, "completion") || holds(json, "text") ||
+                                                          holds(json, "conversations");
+  const auto is_it = [&](bool has, std::initializer_list<const char*> keys) {
+    return has && (!any || std::ranges::any_of(keys, [&](const char* key) { return holds(json, key); }));
+  };
+  if (is_it(json.contains("messages") && (any || !(prompts || text || list)), {"messages"}))
     return conversation(json, "messages", options, facts);
-  if (prompts) return prompted(json, options, facts);
-  if (text) {
+  if (is_it(prompts, {"prompt", "completion"})) return prompted(json, options, facts);
+  if (is_it(text, {"text"})) {
     refuse_message_alone(json);
     note_unread_keys(json, {"text"}, facts);
     return in_frame({{string_at(json, "text"), false}}, options, options.end_of_each_text);
   }
-  if (json.contains("conversations")) return conversation(json, "conversations", options, facts);
+  if (is_it(list, {"conversations"})) return conversation(json, "conversations", options, facts);
   refuse_line(fmt::format("has {}; it must have \"text\", \"prompt\" and \"completion\", or \"messages\"{}", keys_of(json),
                           json.contains("chosen")
                               ? ". Pairs of answers are read with training.objective \"dpo\", or prepared with "

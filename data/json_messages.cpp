@@ -129,7 +129,7 @@ std::string checked_text(const MessageJson& value, const char* key) {
   return text;
 }
 
-std::string text_of_part(const MessageJson& part) {
+std::string text_of_part(const MessageJson& part, LineFacts& facts) {
   if (part.is_string()) return checked_text(part, "content");
   const std::string type = part.is_object() ? part.value("type", MessageJson("text")).dump() : "";
   if (type == "\"text\"" && !part.contains("text"))
@@ -138,10 +138,20 @@ std::string text_of_part(const MessageJson& part) {
     refuse_line(fmt::format("a part of \"content\" is {}; only texts are read, as in {{\"type\": \"text\", \"text\": \"...\"}}",
                             type.empty() ? part.type_name() : "of the type " + printable(type, 40)));
   refuse_unusable(part, kMedia, "a part of \"content\" ");
+  refuse_unusable(part, kOfMessages, "a part of \"content\" ");
+  for (const auto& [key, value] : part.items()) {
+    if (is_one_of(kWeights, key))
+      refuse_line(
+          fmt::format("a part of \"content\" has \"{}\", which is read of whole messages alone; give it to the message, "
+                      "or leave it out",
+                      key));
+    if (key != "type" && key != "text" && says_something(value, False::SaysSomething))
+      facts.add_unread(fmt::format("\"messages.content.{}\"", printable(key, 40)));
+  }
   return string_at(part, "text");
 }
 
-std::string content_of(const MessageJson& message, const char* key) {
+std::string content_of(const MessageJson& message, const char* key, LineFacts& facts) {
   const MessageJson& content = message.at(key);
   if (!content.is_array()) {
     if (!content.is_string())
@@ -149,7 +159,7 @@ std::string content_of(const MessageJson& message, const char* key) {
     return checked_text(content, key);
   }
   std::string text;
-  for (const MessageJson& part : content) text += text_of_part(part);
+  for (const MessageJson& part : content) text += text_of_part(part, facts);
   return text;
 }
 
@@ -173,7 +183,7 @@ Message read_message(const MessageJson& json, LineFacts& facts) {
   for (const char* key : {role_key, content_key})
     if (!json.contains(key))
       refuse_line(fmt::format("a message has no \"{}\", or one that is null; give it one, or leave the message out", key));
-  Message message{string_at(json, role_key), content_of(json, content_key)};
+  Message message{string_at(json, role_key), content_of(json, content_key, facts)};
   if (from) message.role = role_from(message.role);
   message.learned = is_learned(json, message.role, facts);
   for (const auto& [key, value] : json.items())

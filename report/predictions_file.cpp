@@ -13,6 +13,7 @@
 #include "core/bounded_file.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/replace_file.h"
 #include "report/read_run.h"
 
 namespace trivet::report {
@@ -20,20 +21,14 @@ namespace {
 
 constexpr int64_t kMostPredictionsBytes = int64_t{64} << 20;
 
-// Returns 0 or errno. Leaves no temporary file, which may be what fills the disk.
+// Returns 0 or errno.
 int replace_text(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp";
-  std::ofstream file(temporary, std::ios::binary);
-  bool replaced = static_cast<bool>(file << text << std::flush);
-  int error = errno;
-  file.close();
-  if (replaced) {
-    replaced = std::rename(temporary.c_str(), path.c_str()) == 0;
-    error = errno;
+  try {
+    replace_file(real_file_system(), path, text);
+    return 0;
+  } catch (const FileError& error) {
+    return error.error_number();
   }
-  if (replaced) return 0;
-  std::remove(temporary.c_str());
-  return error;
 }
 
 // A machine that went down may have left part of a file.

@@ -96,7 +96,12 @@ void RecordedSteps::report_timeline() {
   std::vector<std::vector<pipeline::Recording>> recordings = gather(for_timeline_);
   if (!run_.is_first_rank()) return;
   const timeline::TimelineReport report = timeline::make_timeline_report(run_.engine.plan(), std::move(recordings));
-  timeline::write(report, run_.engine.plan());
+  try {
+    timeline::write(report, run_.engine.plan());
+  } catch (const ConfigError& error) {  // the run is worth more than its drawing
+    run_.log.warning(error.what());
+    return;
+  }
   const std::filesystem::path drawing = std::filesystem::path(run_.config.timeline.directory) / "timeline.svg";
   note("timeline", {fmt::format("{}: {}", drawing.string(), timeline::summary(report))});
 }

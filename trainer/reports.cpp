@@ -173,8 +173,10 @@ void add_notes(const Run& run, std::vector<Fact>& facts) {
         {"note", fmt::format("the step after flops_profiler.profile_step {} is already done, so nothing is profiled",
                              profiler.profile_step)});
   for (const std::string& line : differences_from_deepspeed(run.config)) facts.push_back({"differs", line});
-  for (const std::string& line : warnings_of(run.config)) facts.push_back({"warning", line});
-  for (const std::string& line : warnings_of_rates(run.config)) facts.push_back({"warning", line});
+  Config with_steps = run.engine.plan().config;  // with the end of its schedule, and its steps if it counts epochs
+  with_steps.training.steps = run.total_steps();
+  for (const std::string& line : warnings_of(with_steps)) facts.push_back({"warning", line});
+  for (const std::string& line : warnings_of_rates(with_steps)) facts.push_back({"warning", line});
   for (const std::string& line : auto_lines_in_short(run.config)) facts.push_back({"taken", line});
   for (const std::string& line : in_short(accepted_without_effect(run.config))) facts.push_back({"no effect", line});
 }

@@ -13,6 +13,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
+#include "engine/optimizer/lr_schedule.h"
 #include "interchange/hugging_face/import.h"
 #include "trainer/config_checks.h"
 #include "trainer/generation.h"
@@ -170,7 +171,11 @@ std::string changed_keys(const Config& config, const checkpoint::LoadedStep& ste
                                     "zero_optimization.zenflow"};
   if (data) sections.insert(sections.end(), {"model.", "train_batch_size", "training.seed", "training.objective"});
   std::vector<std::string> changed;
-  for (const ConfigDifference& change : diff(parse_config(step.config(), step.directory()), config))
+  const Config then = parse_config(step.config(), step.directory());
+  if (ends_with_the_run(config.scheduler) && then.training.epochs != config.training.epochs)
+    changed.push_back(fmt::format("training.epochs is {}, and was {}, which moves the end of the schedule",
+                                  config.training.epochs, then.training.epochs));
+  for (const ConfigDifference& change : diff(then, config))
     if (std::ranges::any_of(sections, [&](const char* section) { return change.path.starts_with(section); }))
       changed.push_back(fmt::format("{} is {}, and was {}", change.path, change.after, change.before));
   return fmt::format("{}", fmt::join(changed, "; "));

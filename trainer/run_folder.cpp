@@ -16,6 +16,7 @@
 #include "core/bounded_file.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/replace_file.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/refuse.h"
 #include "report/event_log.h"
@@ -78,12 +79,13 @@ constexpr std::array kRestartCounts{"TRIVET_EPOCH", "TORCHELASTIC_RESTART_COUNT"
 std::string path_in_folder(const Run& run, const char* name) { return (fs::path(run.config.run.directory) / name).string(); }
 
 void replace(const Run& run, const char* name, const std::string& text) {
-  const std::string path = path_in_folder(run, name), temporary = path + ".tmp";
-  std::ofstream file(temporary, std::ios::binary);
-  const bool written = static_cast<bool>(file << text << std::flush);
-  file.close();
-  if (!written || ::rename(temporary.c_str(), path.c_str()) != 0)
-    config::refuse(run.config, "run.directory", fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
+  const std::string path = path_in_folder(run, name);
+  try {
+    replace_file(real_file_system(), path, text);
+  } catch (const FileError& error) {
+    config::refuse(run.config, "run.directory",
+                   fmt::format("{} cannot be written: {}", path, std::strerror(error.error_number())));
+  }
 }
 
 // A launcher has started the job again. Files that earlier starts left in the folder belong to the same run.

@@ -26,9 +26,11 @@ Validation::Validation(Run& run) : run_(run) {
     loader_.emplace(run.references.validation(), run.batches.layout().micro_batch, run.config.training.evaluate_samples);
     data::refuse_without_targets(*run.references.validation(), "validation", training.evaluate_samples);
   } catch (const DataError& error) {
-    throw DataError(error.exit_code(), fmt::format("validation split: {}; make data.validation_fraction larger, or "
-                                                   "do not evaluate (training.evaluate_every, training.evaluate_every_epochs)",
-                                                   error.what()));
+    throw DataError(error.exit_code(), fmt::format("validation split: {}; {}, or do not evaluate (training.evaluate_every, "
+                                                   "training.evaluate_every_epochs)",
+                                                   error.what(),
+                                                   run.config.data.validation.empty() ? "make data.validation_fraction larger"
+                                                                                      : "name more data in data.validation"));
   }
 }
 

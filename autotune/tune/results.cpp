@@ -6,12 +6,12 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 
-#include "autotune/replace_file.h"
 #include "autotune/tune/html_report.h"
 #include "autotune/tune/metric.h"
 #include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/replace_file.h"
 
 namespace trivet::autotune {
 namespace {
@@ -51,7 +51,8 @@ bool is_experiment(FileSystem& files, const std::string& path) {
 
 bool is_of_a_trial(const std::string& name) {
   constexpr const char* kNames[] = {"exp.json", "ds_config.json", "metrics.json", "stderr.log"};
-  return std::ranges::any_of(kNames, [&](const std::string& own) { return name == own || name == own + ".tmp"; });
+  return std::ranges::any_of(
+      kNames, [&](const std::string& own) { return name == own || (name.starts_with(own + ".") && name.ends_with(".tmp")); });
 }
 
 // Turns a FileError into a ConfigError, because a folder that cannot be written to, or a full disk, is for the user to change.

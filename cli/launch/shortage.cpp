@@ -18,6 +18,7 @@ std::string limit(__rlimit_resource which) {
 std::string advice(int number) {
   if (number == EMFILE) return fmt::format("; raise the limit of open files (ulimit -n, now {})", limit(RLIMIT_NOFILE));
   if (number == ENFILE) return "; the machine has no open files left";
+  if (number == EFBIG) return "; raise the limit of the size of files (ulimit -f)";
   if (number == ENOMEM) return "; the machine, or a limit (ulimit -v, a cgroup), has no memory left";
   rlimit memory{};
   ::getrlimit(RLIMIT_AS, &memory);

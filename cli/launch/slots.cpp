@@ -46,7 +46,10 @@ int count_gpus(const std::string& device_files, const std::optional<std::string>
     if (name.starts_with(kPrefix) && is_number(std::string_view(name).substr(kPrefix.size()))) ++gpus;
   }
   if (!visible_devices) return gpus;
-  return std::min(gpus, static_cast<int>(visible_gpus(*visible_devices).size()));
+  const std::vector<std::string> visible = visible_gpus(*visible_devices);
+  const bool are_parts = std::ranges::any_of(visible, [](const std::string& name) { return name.starts_with("MIG-"); });
+  const int count = static_cast<int>(visible.size());  // of parts of GPUs there are more than device files
+  return are_parts ? count : std::min(gpus, count);
 }
 
 std::vector<std::string> visible_gpus(std::string_view list) {

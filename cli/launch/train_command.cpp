@@ -1,12 +1,26 @@
 #include "cli/launch/train_command.h"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <string_view>
 
 #include "core/error.h"
 #include "engine/config/load.h"
 
 namespace trivet::cli {
 namespace {
+
+// The flags of `trivet train` (cli/train.cpp), as far as they may stand in front of the config.
+constexpr std::array<std::string_view, 3> kNamesOfConfig{"--config", "--deepspeed_config", "--deepspeed"};
+constexpr std::array<std::string_view, 3> kTakeAValue{"--ranks", "--metrics", "--init-from"};
+constexpr std::array<std::string_view, 2> kMayTakeAValue{"--resume", "--serve"};
+constexpr std::array<std::string_view, 3> kTakeNone{"--ddp", "--force", "--deepspeed"};
+
+template <size_t N>
+bool is_one_of(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
 
 std::optional<TrainCommand> training_or_tuning(std::vector<std::string> words) {
   if (words.size() > 1 && words[1] == "tune") words[1] = "train";  // their flags for the config are the same
@@ -18,19 +32,28 @@ std::optional<TrainCommand> training_or_tuning(std::vector<std::string> words) {
 std::optional<TrainCommand> train_command(const std::vector<std::string>& program) {
   if (program.size() < 3 || std::filesystem::path(program[0]).filename() != "trivet" || program[1] != "train")
     return std::nullopt;
-  const bool named = program[2] == "--config" || program[2] == "--deepspeed_config" || program[2] == "--deepspeed";
-  const size_t place = named ? 3 : 2;
-  if (program.size() <= place || program[place].starts_with("-")) return std::nullopt;
-  TrainCommand command{.program = program[0], .config = program[place]};
-  for (size_t i = place + 1; i < program.size(); ++i) {
+  TrainCommand command{.program = program[0]};
+  for (size_t i = 2; i < program.size(); ++i) {
     const std::string& word = program[i];
-    const bool in_one_word = word.starts_with("--set=");
-    if (!in_one_word && (word != "--set" || i + 1 == program.size())) {
+    const bool has_next = i + 1 < program.size(), next_is_value = has_next && !program[i + 1].starts_with("-");
+    const size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
+    const std::string name = word.substr(0, equals), joined = equals == std::string::npos ? "" : word.substr(equals + 1);
+    const bool in_one_word = equals != std::string::npos;
+    if (name == "--set" && (in_one_word || has_next)) {
+      command.overrides.push_back(in_one_word ? joined : program[++i]);
+    } else if (is_one_of(kNamesOfConfig, name) && command.config.empty() && (in_one_word || next_is_value)) {
+      command.config = in_one_word ? joined : program[++i];
+    } else if (!word.starts_with("-") && command.config.empty()) {
+      command.config = word;
+    } else {
       command.others.push_back(word);
-      continue;
+      if (in_one_word || !word.starts_with("-")) continue;
+      const bool takes = is_one_of(kTakeAValue, name), may_take = is_one_of(kMayTakeAValue, name);
+      if (!takes && !may_take && !is_one_of(kTakeNone, name) && command.config.empty()) return std::nullopt;
+      if ((takes && has_next) || (may_take && next_is_value)) command.others.push_back(program[++i]);
     }
-    command.overrides.push_back(in_one_word ? word.substr(std::string("--set=").size()) : program[++i]);
   }
+  if (command.config.empty()) return std::nullopt;
   return command;
 }
 

@@ -11,10 +11,10 @@ struct TrainCommand {
   std::string program;  // trivet, perhaps with its path
   std::string config;
   std::vector<std::string> overrides;  // values of --set
-  std::vector<std::string> others;     // all other words after the config
+  std::vector<std::string> others;     // all other words
 };
 
-// Nothing for any other program, or if flags stand in front of the config.
+// Nothing for any other program, without a config, or if a flag that is not known here stands in front of it.
 std::optional<TrainCommand> train_command(const std::vector<std::string>& program);
 
 // Throws ConfigError if the program is `trivet train` or `trivet tune` and its config is not there or has mistakes.

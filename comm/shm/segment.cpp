@@ -29,6 +29,11 @@ namespace {
 std::shared_ptr<std::byte> map(const std::string& name, int descriptor, int64_t bytes) {
   const size_t size = bytes;
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (memory == MAP_FAILED && errno == ENOMEM)
+    throw OutOfMemoryError(
+        fmt::format("comm: shared memory {}: {:.1f} MiB cannot be mapped: the machine, or a limit "
+                    "(ulimit -v, a cgroup), has no memory left",
+                    name, static_cast<double>(bytes) / (1 << 20)));
   if (memory == MAP_FAILED) fail(name, "cannot be mapped", errno);
   return {static_cast<std::byte*>(memory), [size](std::byte* data) { munmap(data, size); }};
 }

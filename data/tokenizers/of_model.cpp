@@ -91,11 +91,13 @@ TokenOfIds token_with_id(const nlohmann::json& json, const std::string& key, con
   TokenOfIds token;
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return token;
-  for (const nlohmann::json& id : found->is_array() ? *found : nlohmann::json::array({*found})) {
-    if (id.is_null() || (id.is_number_integer() && !id.is_number_unsigned())) continue;  // null and -1 stand for no token
-    if (!id.is_number_unsigned())
+  const nlohmann::json ids = found->is_array() ? *found : nlohmann::json::array({*found});
+  for (const nlohmann::json& id : ids)
+    if (!id.is_null() && !id.is_number_integer())
       bad_file(path, fmt::format("{}: {} is no id of a token; use a whole number, a list of them, or null", key,
                                  printable(id.dump(), 60)));
+  for (const nlohmann::json& id : ids) {
+    if (!id.is_number_unsigned()) continue;  // null and -1 stand for no token
     if (id.get<uint64_t>() < static_cast<uint64_t>(tokenizer.vocabulary_size()))
       if (std::string name = tokenizer.token_name(id.get<int32_t>()); !name.empty()) return {std::move(name), ""};
     token.unknown += (token.unknown.empty() ? "" : ", ") + id.dump();

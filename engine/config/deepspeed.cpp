@@ -35,7 +35,7 @@ void add_warm_up(const Config& config, std::vector<std::string>& lines) {
                     total, warm_up, warm_up));
   else if (run > 0 && warm_up > run)
     lines.push_back(
-        fmt::format("scheduler.params.warmup_num_steps: {} is more than training.steps, {}, so the learning rate "
+        fmt::format("scheduler.params.warmup_num_steps: {} is more than the {} steps of the run, so the learning rate "
                     "never reaches its maximum",
                     warm_up, run));
 }
@@ -44,8 +44,8 @@ void add_end(const Config& config, std::vector<std::string>& lines) {
   const int64_t schedule = config.scheduler.total_num_steps, run = config.training.steps;
   if (!is_given(config, "scheduler.params.total_num_steps") || run == 0 || schedule <= run) return;
   lines.push_back(
-      fmt::format("scheduler.params.total_num_steps: the schedule of {} steps is longer than the run, whose training.steps is "
-                  "{}, so the learning rate does not reach its end",
+      fmt::format("scheduler.params.total_num_steps: the schedule of {} steps is longer than the run of {} steps, so the "
+                  "learning rate does not reach its end",
                   schedule, run));
 }
 

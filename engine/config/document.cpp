@@ -175,8 +175,10 @@ bool is_switched_on(const Feature& feature, const JsonNode& value) {
   if (value.kind != JsonKind::Object) return value.kind == JsonKind::Bool && value.boolean;
   if (feature.on_when_empty) return true;
   if (feature.switch_key.empty()) return !value.members.empty() && !switched_off(value);
-  const JsonNode* given = value.find(feature.switch_key);
-  return given && given->kind == JsonKind::Bool && given->boolean;
+  return std::ranges::any_of(std::initializer_list<std::string>{feature.switch_key, "enabled"}, [&](const std::string& key) {
+    const JsonNode* given = value.find(key);
+    return given && given->kind == JsonKind::Bool && given->boolean;
+  });
 }
 
 Document::Document(const JsonNode& root, const KeyTable& table, Mistakes& mistakes) : table_(table), mistakes_(mistakes) {

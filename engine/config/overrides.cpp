@@ -27,6 +27,7 @@ JsonNode value_of(const std::string& text) {
   try {
     node = read_json(text, "--set");
   } catch (const ConfigError&) {  // not JSON: a string without quotes, such as AdamW
+    if (text.starts_with('{')) throw;
     node.kind = JsonKind::String;
     node.text = text;
   }

@@ -22,10 +22,9 @@ void set_size_and_rows(Config& config, int64_t number, const char* other_key) {
   int64_t& stated = config.model.vocabulary_size;
   if (stated > 0 && stated != number)
     throw std::invalid_argument(
-        fmt::format("the embedding has {} rows ({}, or the weights of --init-from), and a vocabulary that is a number is the "
-                    "number of rows; "
-                    "leave one of both out",
-                    stated, other_key));
+        fmt::format("{} is {}, and both are the number of rows of the embedding; leave one out (beside --init-from, the one "
+                    "that you wrote)",
+                    other_key, stated));
   stated = number;
 }
 

@@ -112,7 +112,7 @@ double warmed_up(double scaled, int64_t warmup, int64_t step) {
   return step >= warmup ? scaled : 1 + (scaled - 1) * to_double(step) / to_double(warmup);
 }
 
-bool ends_with_the_run(SchedulerType type) {
+bool has_end(SchedulerType type) {
   return type == SchedulerType::WarmupDecayLR || type == SchedulerType::WarmupCosineLR || type == SchedulerType::Linear ||
          type == SchedulerType::Cosine;
 }
@@ -141,6 +141,8 @@ int64_t first_of_last_rate(const Config& config, int64_t steps) {
 
 }  // namespace
 
+bool ends_with_the_run(const SchedulerConfig& scheduler) { return has_end(scheduler.type) && scheduler.total_num_steps == 0; }
+
 std::vector<std::string> warnings_of_rates(const Config& config) {
   const SchedulerConfig& s = config.scheduler;
   const int64_t steps = steps_to_look_at(config), run = config.training.steps;
@@ -155,12 +157,12 @@ std::vector<std::string> warnings_of_rates(const Config& config) {
   if (run == 0) return {};
   const double last = lr_at(s, config.optimizer.lr, run - 1);
   const int64_t first = first_of_last_rate(config, run);
-  const bool ends_early = ends_with_the_run(s.type) && s.total_num_steps > 0 && s.total_num_steps < run;
+  const bool ends_early = has_end(s.type) && s.total_num_steps > 0 && s.total_num_steps < run;
   if (ends_early && s.total_num_steps >= s.warmup_num_steps)
-    return {fmt::format(
-        "scheduler.params.total_num_steps: the schedule of {} steps ends before the run, whose training.steps is {}; "
-        "from step {} on the learning rate is {}",
-        s.total_num_steps, run, first, last)};
+    return {
+        fmt::format("scheduler.params.total_num_steps: the schedule of {} steps ends before the run of {} steps; "
+                    "from step {} on the learning rate is {}",
+                    s.total_num_steps, run, first, last)};
   if (last == 0)
     return {
         fmt::format("scheduler.params: from step {} of {} on the learning rate is 0, so nothing more is learned", first, run)};
@@ -193,7 +195,7 @@ void check_steps_are_known(const Config& config) {
     throw ConfigError(
         fmt::format("{}: {}: its epochs can only be counted by a trainer that knows the data; {}", config.source, key, what));
   };
-  if (ends_with_the_run(config.scheduler.type) && config.scheduler.total_num_steps == 0)
+  if (has_end(config.scheduler.type) && config.scheduler.total_num_steps == 0)
     refuse("scheduler.type", "give scheduler.params.total_num_steps or training.steps");
   if (config.lr_scaling != LrScaling::None && config.lr_scaling_warmup_epochs > 0 && config.lr_scaling_warmup_steps == 0)
     refuse("optimizer.lr_scaling.warmup_epochs", "set Config::lr_scaling_warmup_steps, or leave warmup_epochs out");

@@ -24,6 +24,9 @@ double lr_at(const Config& config, int64_t train_batch_size, int64_t step);
 // SchedulerConfig::total_num_steps).
 void check_steps_are_known(const Config& config);
 
+// Checks whether the schedule ends where the run does, because no key says where it ends.
+bool ends_with_the_run(const SchedulerConfig& scheduler);
+
 // Steps that learn nothing, because their learning rate is 0, and a schedule that ends before the run, for a user who probably
 // did not mean that: lines, each beginning with a key.
 std::vector<std::string> warnings_of_rates(const Config& config);

@@ -23,7 +23,7 @@ OrderedJson read_gemma2(ConfigFile& file) {
                                              .tied_embedding = true,
                                              .activation_key = "hidden_activation",
                                              .activation = "gelu_pytorch_tanh"});
-  read_gemma_like(file, 2, model);
+  read_gemma_like(file, 2, false, model);
   model["attention_soft_cap"] = read_soft_cap(file, kScoresCap, 50);
   model["logits_soft_cap"] = read_soft_cap(file, kLogitsCap, 30);
   return model;

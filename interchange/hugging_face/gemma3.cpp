@@ -24,7 +24,7 @@ OrderedJson read_gemma3(ConfigFile& file) {
                                              .tied_embedding = true,
                                              .activation_key = "hidden_activation",
                                              .activation = "gelu_pytorch_tanh"});
-  read_gemma_like(file, 6, model);
+  read_gemma_like(file, 6, true, model);
   if (const double cap = read_soft_cap(file, kLogitsCap, 0); cap > 0) model["logits_soft_cap"] = cap;
   model["qk_norm"] = true;
   return model;

@@ -17,10 +17,11 @@ std::vector<std::string> layer_types(int64_t layers, int64_t full_every) {
 }
 
 // Every how many layers one has no window; 0: all have one.
-int64_t read_pattern(ConfigFile& file, int64_t layers, int64_t usual) {
+int64_t read_pattern(ConfigFile& file, int64_t layers, int64_t usual, bool reads_pattern) {
   const std::vector<std::string> types = file.texts("layer_types");
   if (types.empty()) {
-    const int64_t every = file.size("sliding_window_pattern", usual);
+    if (!reads_pattern) file.ignore({"sliding_window_pattern", "_sliding_window_pattern"});
+    const int64_t every = reads_pattern ? file.size("sliding_window_pattern", usual) : usual;
     return every > layers ? 0 : every;
   }
   file.ignore({"sliding_window_pattern", "_sliding_window_pattern"});
@@ -46,7 +47,7 @@ double read_soft_cap(ConfigFile& file, const char* key, double fallback) {
   return cap;
 }
 
-void read_gemma_like(ConfigFile& file, int64_t usual_pattern, OrderedJson& model) {
+void read_gemma_like(ConfigFile& file, int64_t pattern, bool reads_pattern, OrderedJson& model) {
   file.require(!file.flag("attention_bias", false), "attention_bias", "use false");
   file.require(!file.flag("use_bidirectional_attention", false), "use_bidirectional_attention", "use false");
   const int64_t hidden = model["hidden_size"].get<int64_t>();
@@ -57,7 +58,7 @@ void read_gemma_like(ConfigFile& file, int64_t usual_pattern, OrderedJson& model
   if (scale_size != static_cast<double>(head_size)) model["query_scale_size"] = scale_size;
   if (!file.is("sliding_window", 0)) read_window(file, 4096, model);
   file.require(model.contains("attention_window"), "sliding_window", "use a number of at least 1");
-  model["full_attention_every"] = read_pattern(file, model["layers"].get<int64_t>(), usual_pattern);
+  model["full_attention_every"] = read_pattern(file, model["layers"].get<int64_t>(), pattern, reads_pattern);
   model["post_norm"] = true;
   model["gate_activation"] = "gelu";
   model["embedding_scale"] = std::sqrt(static_cast<double>(hidden));

@@ -10,8 +10,9 @@ namespace trivet::hugging_face {
 inline constexpr const char* kScoresCap = "attn_logit_softcapping";
 inline constexpr const char* kLogitsCap = "final_logit_softcapping";
 
-// Adds what read_llama_like does not read. `usual_pattern`: every how many layers one has no window, if the file does not say.
-void read_gemma_like(ConfigFile& file, int64_t usual_pattern, OrderedJson& model);
+// Adds what read_llama_like does not read. `pattern`: every how many layers one has no window, if layer_types does not say;
+// with `reads_pattern`, sliding_window_pattern may.
+void read_gemma_like(ConfigFile& file, int64_t pattern, bool reads_pattern, OrderedJson& model);
 // The limit of attention's scores or of the logits; 0: none, which is null in the file. `fallback`: if the key is absent.
 double read_soft_cap(ConfigFile& file, const char* key, double fallback);
 // Returns why such a model cannot be stored as a Gemma. `rest`: its part in common with Llama, to be checked as such.

@@ -675,6 +675,38 @@ TEST_F(Train, AStepToProfileThatIsNotInTheRunIsRefused) {
                                     "has only 8; use at most 7"));
 }
 
+// Also of a run that counts epochs, whose steps are known only at its start.
+TEST_F(Train, ASchedulesEndIsComparedWithTheStepsOfTheRun) {
+  int runs = 0;
+  const auto told = [&](const std::string& arguments) {
+    const Output run = folder.run("train config.json --set training.steps=0 --set training.epochs=0.1 " + arguments +
+                                  " --set checkpoint.directory=run" + std::to_string(++runs));
+    EXPECT_EQ(run.code, 0) << run.errors;
+    return run.text + run.errors;
+  };
+  const auto schedule = [](const std::string& type, const std::string& params) {
+    return "--set 'scheduler={\"type\":\"" + type + "\",\"params\":{" + params + "}}' ";
+  };
+  EXPECT_THAT(told(schedule("WarmupDecayLR", R"("total_num_steps":9000)")),
+              HasSubstr("the schedule of 9000 steps is longer than the run of "));
+  EXPECT_THAT(told(schedule("WarmupDecayLR", R"("total_num_steps":2,"warmup_num_steps":1)")),
+              HasSubstr("the schedule of 2 steps ends before the run of "));
+  EXPECT_THAT(told(schedule("WarmupLR", R"("warmup_num_steps":9000)")), HasSubstr("warmup_num_steps: 9000 is more than the "));
+  const std::string decay = schedule("WarmupDecayLR", R"("warmup_num_steps":1)");
+  told(decay);
+  EXPECT_THAT(told(decay + "--set training.epochs=0.2 --resume run4"),
+              HasSubstr("training.epochs is 0.2, and was 0.1, which moves the end of the schedule"));
+}
+
+// The run is worth more than its drawing.
+TEST_F(Train, GoesOnWithoutATimelineThatCannotBeWritten) {
+  const Output run =
+      folder.run("launch --num_gpus 1 sh -c 'ulimit -f 2; exec " TRIVET_BINARY_DIR
+                 "/trivet train config.json --set timeline.step=2 --set timeline.directory=drawn --set checkpoint={}'");
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("timeline.directory: drawn/timeline.svg cannot be written: File too large"));
+}
+
 TEST_F(Train, ATimelineThatCannotBeIsRefusedBeforeTheFirstStep) {
   Output run = folder.run("train config.json --set timeline.step=7");
   EXPECT_EQ(run.code, 2);

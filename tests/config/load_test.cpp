@@ -128,6 +128,10 @@ TEST(ParseConfig, PipelineStagesAndAutotpSizeAreTheSameAsParallel) {
 TEST(ParseConfig, ASwitchedOffFeatureMayKeepItsSettings) {
   const Config config = parse_config(R"({"wandb": {"enabled": false, "project": "mine"}})", "a");
   EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{"wandb: is not switched on"});
+  EXPECT_THAT(accepted_without_effect(parse_config(R"({"compile": {"enabled": true, "backend": "inductor"}})", "a")),
+              testing::Not(testing::Contains(testing::HasSubstr("is not switched on"))));
+  EXPECT_THAT([] { parse_config("{}", "a", {R"(fp16={"enabled": true, "enabled": false})"}); },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr("enabled")));
   EXPECT_EQ(accepted_without_effect(parse_config(R"({"wandb": {"enabled": false}})", "a")), std::vector<std::string>{});
 }
 

@@ -160,6 +160,8 @@ TEST_F(OutputGuardTest, NoTwoOutputsAreOneFileOrLieInEachOther) {
                                          {"run/", "run/m.jsonl", true},
                                          {"run/", "run2/", true},
                                          {"x", "y", true},
+                                         {"/dev/shm/trivet-guard", "/dev/shm/trivet-guard", false},
+                                         {"/dev/stdout", "/dev/stdout", true},
                                          {"/dev/null", "/dev/null", true}}) {
     OutputGuard guard(Force::Yes);
     const auto add = [&](const std::string& name, const std::string& key) {

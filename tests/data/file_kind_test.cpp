@@ -218,7 +218,8 @@ TEST(FileKinds, WhatIsNotReadIsNamedWithWhatToDo) {
                 AllOf(HasSubstr("a.json.gz > NAME), then "), HasSubstr("unpack it (unxz < NAME > NAME_2)")));
   EXPECT_THAT(outcome(reading(folder.write("a.gz", gzip_of(gzip_of("text"))))),
               HasSubstr("is packed with gzip, and then with gzip, which is not read; unpack it, and pack the text only once"));
-  EXPECT_THAT(outcome(reading(folder.write("a.gz", gzip_of("TRIVTOK\n\0\0"s)))), HasSubstr("unpack it first (gunzip "));
+  EXPECT_THAT(outcome(reading(folder.write("a.gz", gzip_of("TRIVTOK\n\0\0"s)))),
+              AllOf(HasSubstr("a.gz > NAME.tokens)"), testing::Not(HasSubstr("then"))));
 }
 
 TEST(FileKinds, AFileIsNoFileOfTokensByItsNameAlone) {

@@ -134,6 +134,7 @@ TEST_F(GrowingFolder, ListsTokenFilesButNoneThatAreHiddenOrTemporary) {
   for (const char* name : {"b.tokens", "a.tokens"}) write(name, "01234");
   for (const char* name : {".c.tokens", "d.tokens.tmp", "e.tokens.123.tmp", "readme.txt"}) folder.write(name, "x");
   std::filesystem::create_directory(folder.at("f.tokens"));
+  std::filesystem::create_symlink("a.tokens", folder.at("g.tokens"));  // one file by two names is read once
   GrowingData data = growing(config);
   EXPECT_THAT(data.new_files(), ElementsAre("a.tokens", "b.tokens"));
   data.take_up(0, {"b.tokens"});

@@ -52,10 +52,32 @@ std::string conversation_with(const std::string& keys) {
 }
 std::string pair_with(const std::string& keys) { return R"({"prompt": "q", "chosen": "b", "rejected": "c", )" + keys + "}"; }
 
+TEST(KeysOfLines, OfPartsOfAContentAreReadOrTold) {
+  const auto part_with = [](const std::string& keys) {
+    return fmt::format(R"({{"messages": [{}, {{"role": "assistant", "content": [{{"type": "text", "text": "a"{}}}]}}]}})",
+                       kAsked, keys);
+  };
+  EXPECT_EQ(read_line(part_with("")).text, read_line(answer_with(R"("name": null)")).text);
+  EXPECT_THAT(read_line(part_with(R"(, "id": 3)")).unread, ElementsAre("\"messages.content.id\""));
+  for (const char* keys : {R"(, "weight": 0)", R"(, "train": true)"})
+    EXPECT_THAT(refusal(part_with(keys)), HasSubstr("which is read of whole messages alone")) << keys;
+  EXPECT_THAT(refusal(part_with(R"(, "mask": 1)")), HasSubstr("a part of \"content\" has \"mask\""));
+}
+
+TEST(KeysOfLines, AnEmptyTextHidesNoConversation) {
+  const std::string told = read_line(fmt::format(R"({{"messages": [{}, {}]}})", kAsked, kAnswered)).text;
+  for (const char* keys : {R"("text": "")", R"("prompt": "", "completion": "")", R"("text": "", "conversations": [])"})
+    EXPECT_EQ(read_line(conversation_with(keys)).text, told) << keys;
+  const std::string shared = R"("conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}])";
+  EXPECT_EQ(read_line(R"({"text": "", )" + shared + "}").text, told);
+  EXPECT_EQ(read_line(R"({"messages": [], "prompt": "", "completion": "", )" + shared + "}").text, told);
+}
+
 TEST(KeysOfLines, ThatAreNullOrEmptyAreAbsent) {
   const std::string plain = read_line(R"({"text": "one two"})").text;
   for (const char* keys : {R"("messages": null, "prompt": null)", R"("messages": [], "prompt": null)",
-                           R"("conversations": null, "prompt": "", "completion": null)", R"("images": [null], "id": null)"}) {
+                           R"("conversations": null, "prompt": "", "completion": null)", R"("prompt": "", "completion": "")",
+                           R"("messages": "", "conversations": [])", R"("images": [null], "id": null)"}) {
     const ReadLine read = read_line(fmt::format(R"({{"text": "one two", {}}})", keys));
     EXPECT_EQ(read.text, plain) << keys;
     EXPECT_THAT(read.unread, IsEmpty()) << keys;

@@ -185,6 +185,8 @@ TEST(TokenizerOfModel, NamesAFileOfTheModelThatCannotBeRead) {
     for (const std::string id : {"\"2\"", "2.0", "true", "{\"a\":1}", "[2]"}) {
       folder.write(file, R"({"eos_token_id": [)" + id + "]}");
       expect_named(file, ": eos_token_id: " + id + " is no id of a token; use a whole number");
+      folder.write(file, R"({"eos_token_id": [2, )" + id + "]}");
+      expect_named(file, ": eos_token_id: " + id + " is no id of a token; use a whole number");
     }
   }
 }

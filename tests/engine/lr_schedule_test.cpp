@@ -161,7 +161,7 @@ TEST(RateWarnings, SayWhichStepsLearnNothing) {
            {R"("type": "WarmupLR", "params": {"warmup_num_steps": 10})", 0.1, 3, ""},
            {R"("type": "WarmupDecayLR", "params": {"total_num_steps": 5, "warmup_num_steps": 2})", 0.1, 5, ""},
            {R"("type": "WarmupDecayLR", "params": {"total_num_steps": 3, "warmup_num_steps": 2})", 0.1, 9,
-            "scheduler.params.total_num_steps: the schedule of 3 steps ends before the run, whose training.steps is 9; from "
+            "scheduler.params.total_num_steps: the schedule of 3 steps ends before the run of 9 steps; from "
             "step 5 on the learning rate is 0"},
            {R"("type": "Cosine", "params": {"total_num_steps": 3, "end_ratio": 0.5})", 0.1, 9, "on the learning rate is 0.05"},
            {R"("type": "WarmupDecayLR", "params": {"total_num_steps": 1, "warmup_num_steps": 2})", 0.1, 9, rest},

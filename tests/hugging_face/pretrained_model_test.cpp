@@ -152,6 +152,9 @@ TEST_F(PretrainedModelTest, ReadsGemma3) {
   deep.replace(deep.find("\"num_hidden_layers\": 1"), 22, "\"num_hidden_layers\": 7");
   EXPECT_EQ(describe(deep, R"("rope_theta": 1e6)").config.model.full_attention_every, 6);
   EXPECT_EQ(describe(deep, R"("sliding_window_pattern": 3)").config.model.full_attention_every, 3);
+  std::string second = deep;  // Gemma 2 in transformers has no such key
+  second.replace(second.find("gemma3_text"), 11, "gemma2");
+  EXPECT_EQ(describe(second, R"("sliding_window_pattern": 3, "rope_theta": 1e4)").config.model.full_attention_every, 2);
   EXPECT_EQ(describe(gemma, R"("rope_parameters": {"full_attention": {"rope_theta": 5e5},
                               "sliding_attention": {"rope_theta": 500}})")
                 .config.model.window_rotary_base,

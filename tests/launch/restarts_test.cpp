@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "cli/launch/guardian.h"
+#include "cli/launch/train_command.h"
 #include "core/error.h"
 #include "tests/launch/launched_job.h"
 #include "tests/support/temporary_folder.h"
@@ -15,6 +16,28 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+TEST(TrainCommand, HasItsFlagsAnywhere) {
+  using Words = std::vector<std::string>;
+  const auto read = [](Words words) {
+    words.insert(words.begin(), {"/bin/trivet", "train"});
+    return cli::train_command(words);
+  };
+  for (const Words& words : {Words{"c.json", "--ddp", "--metrics", "m", "--set", "a=1", "--resume"},
+                             {"--ddp", "--metrics", "m", "--set", "a=1", "c.json", "--resume"},
+                             {"--set=a=1", "--ddp", "--config", "c.json", "--metrics", "m", "--resume"},
+                             {"--ddp", "--metrics", "m", "--deepspeed_config=c.json", "--set=a=1", "--resume"}}) {
+    const auto command = read(words);
+    ASSERT_TRUE(command) << words[0];
+    EXPECT_EQ(command->config, "c.json");
+    EXPECT_THAT(command->overrides, ElementsAre("a=1"));
+    EXPECT_THAT(command->others, ElementsAre("--ddp", "--metrics", "m", "--resume"));
+  }
+  EXPECT_THAT(read({"--resume", "d", "--serve", "--ranks", "2", "c.json"})->others,
+              ElementsAre("--resume", "d", "--serve", "--ranks", "2"));
+  for (const Words& words : {Words{"--ddp"}, {"--metrics", "m"}, {"--unknown", "c.json"}})
+    EXPECT_FALSE(read(words)) << words[0];
+}
 
 class StartAgain : public ::testing::Test {
  protected:

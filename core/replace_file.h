@@ -6,9 +6,10 @@
 
 #include "core/file_system.h"
 
-namespace trivet::autotune {
+namespace trivet {
 
-// Writes `path`.tmp, then renames it to `path`. Throws FileError, also if `path` is a directory.
+// Writes `path`.tmp, or `path`.PID.tmp if somebody has a file of that name, then renames it to `path`. Follows no link. Leaves
+// no temporary file. Throws FileError, also if `path` is a directory.
 void replace_file(FileSystem& files, const std::string& path, std::string_view text);
 
-}  // namespace trivet::autotune
+}  // namespace trivet
