@@ -8,13 +8,13 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "core/replace_file.h"
 #include "core/bounded_file.h"
 #include "core/bounded_json.h"
 #include "core/error.h"
 #include "core/file_system.h"
 #include "core/json_error.h"
 #include "core/printable.h"
+#include "core/replace_file.h"
 
 namespace trivet::autotune {
 namespace {

@@ -12,7 +12,6 @@
 
 #include "autotune/measured_prediction.h"
 #include "autotune/plan_page.h"
-#include "core/replace_file.h"
 #include "cli/commands.h"
 #include "cli/config_model.h"
 #include "cli/usage.h"
@@ -21,6 +20,7 @@
 #include "core/log.h"
 #include "core/output_guard.h"
 #include "core/printable.h"
+#include "core/replace_file.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/load.h"
 #include "engine/config/suggest.h"

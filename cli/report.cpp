@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "core/replace_file.h"
 #include "cli/commands.h"
 #include "cli/usage.h"
 #include "core/error.h"
 #include "core/file_system.h"
 #include "core/output_guard.h"
 #include "core/printable.h"
+#include "core/replace_file.h"
 #include "report/chart_options.h"
 #include "report/monitor/jsonl.h"
 #include "report/read_run.h"

@@ -442,14 +442,12 @@ TEST(Warnings, OfSchedulesThatAreProbablyNotMeant) {
       Lines{"scheduler.params.total_num_steps: 100 is less than warmup_num_steps, 200, so the learning rate rises until step "
             "200 and then drops to the end of its schedule"});
   EXPECT_EQ(warnings("WarmupCosineLR", 100, 101, 300).size(), 1u);
-  EXPECT_EQ(
-      warnings("WarmupLR", 0, 200, 100),
-      Lines{"scheduler.params.warmup_num_steps: 200 is more than the 100 steps of the run, so the learning rate never reaches its "
-            "maximum"});
-  EXPECT_EQ(
-      warnings("WarmupDecayLR", 11, 2, 10),
-      Lines{"scheduler.params.total_num_steps: the schedule of 11 steps is longer than the run of 10 steps, "
-            "so the learning rate does not reach its end"});
+  EXPECT_EQ(warnings("WarmupLR", 0, 200, 100), Lines{"scheduler.params.warmup_num_steps: 200 is more than the 100 steps of the "
+                                                     "run, so the learning rate never reaches its "
+                                                     "maximum"});
+  EXPECT_EQ(warnings("WarmupDecayLR", 11, 2, 10),
+            Lines{"scheduler.params.total_num_steps: the schedule of 11 steps is longer than the run of 10 steps, "
+                  "so the learning rate does not reach its end"});
 }
 
 TEST(Auto, LinesBeginWithWhatDecidesMost) {
