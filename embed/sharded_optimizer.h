@@ -66,8 +66,8 @@ struct Options {
 };
 
 struct StepReport {
-  // The sum of all losses divided by the sum of all counts; the same bits on all ranks. NaN if all counts are 0: such a step is
-  // skipped, because there is no mean.
+  // The sum of all losses divided by the sum of all counts; the same bits on all ranks. NaN if a loss was not finite, or 2^95
+  // or more, or if all counts are 0: such a step is skipped, because there is no mean.
   double loss = 0;
   double gradient_norm = 0;  // before clipping; NaN when not finite, or if all counts are 0
   double learning_rate = 0;  // rate that the step used

@@ -106,7 +106,7 @@ typedef struct trivet_options {
 typedef struct trivet_step_report {
   size_t size; /**< sizeof(trivet_step_report), set by the caller. */
   double loss; /**< Sum of the losses of all ranks divided by the sum of their counts; the same bits on all ranks. NaN if
-                    all counts are 0: such a step is skipped. */
+                    all counts are 0: such a step is skipped; or if a loss was not finite, or 2^95 or more. */
   double gradient_norm; /**< Before clipping; NaN when not finite. */
   double learning_rate; /**< That the step used. */
   int64_t steps;        /**< Steps done, including this one and skipped ones. */

@@ -174,12 +174,13 @@ std::string read_hostfile(const std::string& path) {
 // Suggests which other way to write hosts was meant.
 std::string advice_on_host(const std::string& name) {
   const size_t bracket = name.find('['), colon = name.find(':');
+  if (bracket == 0 && name.find("]:") != std::string::npos) return "; the port of ssh is --ssh_port's, the same for all hosts";
   if (bracket == 0 || (colon != std::string::npos && name.find(':', colon + 1) != std::string::npos))
     return "; an address of IP version 6 has up to 8 groups of digits and \"::\" at most once, as in fd00::1 or [fd00::1]";
   const bool is_list = bracket != std::string::npos && name.find_first_not_of("0123456789,-]", bracket + 1) == name.npos;
   if (is_list) return "; give each host a line of its own (scontrol show hostnames)";
   if (bracket != std::string::npos || colon == 0 || colon == std::string::npos) return "";
-  return fmt::format("; slots follow as \"slots={}\"", printable(name.substr(colon + 1)));
+  return fmt::format("; slots follow as \"slots={}\", and a port of ssh is --ssh_port's", printable(name.substr(colon + 1)));
 }
 
 // "me@host", "[fd00::1]"
