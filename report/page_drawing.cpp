@@ -48,6 +48,12 @@ std::string figure(double value, const std::string& unit_name) {
 
 std::string written_value(double value) { return fmt::format("{:.3g}", value); }
 
+// The attribute that fills a part: with the colour of its category, or with one of the page's by its number.
+std::string fill_of(const NamedValue& part, size_t number) {
+  const std::string_view colour = colour_of(part.name);
+  return colour.empty() ? fmt::format("class=\"c{}\"", number % kColors) : fmt::format("fill=\"{}\"", colour);
+}
+
 struct Legend {
   std::string text;
   double height = kLegendRow;
@@ -66,8 +72,7 @@ Legend legend(const std::vector<NamedValue>& parts, const std::string& mark, dou
   };
   for (size_t i = 0; i < parts.size(); ++i)
     add(parts[i].name, [&](double y) {
-      return fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>\n", i % kColors, x,
-                         y - 11);
+      return fmt::format("<rect {} x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>\n", fill_of(parts[i], i), x, y - 11);
     });
   if (!mark.empty())
     add(mark, [&](double y) {
@@ -102,7 +107,11 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string_view page_style() { return kPageCss; }
+std::string page_style() {
+  std::string colours;
+  for (size_t i = 0; i < kSeriesColours.size(); ++i) colours += fmt::format(" --c{}: {};", i, kSeriesColours[i]);
+  return fmt::format("{}:root {{{} }}\n", kPageCss, colours);
+}
 
 std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options) {
   const auto shown = [&](double value) { return figure(value / options.unit, options.unit_name); };
@@ -125,9 +134,8 @@ std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options
     text += text_at(left - 8, y + 15, bars[b].label, "end");
     for (size_t i = 0; i < bars[b].parts.size(); ++i) {
       const NamedValue& part = bars[b].parts[i];
-      text += fmt::format(
-          "<rect class=\"c{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"><title>{}: {}</title></rect>\n",
-          i % kColors, x, y, part.value * scale, kBox, escaped(part.name), escaped(shown(part.value)));
+      text += fmt::format("<rect {} x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"><title>{}: {}</title></rect>\n",
+                          fill_of(part, i), x, y, part.value * scale, kBox, escaped(part.name), escaped(shown(part.value)));
       x += part.value * scale;
     }
     if (bars[b].mark)

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <limits>
+#include <set>
 
+#include "core/colours.h"
 #include "report/common_steps.h"
 #include "report/line_chart.h"
 #include "report/run_charts.h"
@@ -238,6 +242,34 @@ TEST(PageDrawing, ManyPartsOfABarHaveColoursAndNamesInsideTheDrawing) {
   EXPECT_EQ(count_of(svg, "class=\"c6\""), 2 * 2);  // in the bar and in the legend: parts 6 and 13
   EXPECT_EQ(count_of(svg, "class=\"c7\""), 0);
   for (const std::string& x : all_between(svg, "<text x=\"", "\"")) EXPECT_LE(std::stod(x), 856);  // that of the bar's sum
+}
+
+TEST(PageDrawing, ACategoryHasItsColourInEveryPlace) {
+  const std::string svg = stacked_bars({{"step", {{"compute", 1}, {"data", 1}, {"bubble", 1}}}}, {.unit_name = "s"});
+  for (const char* category : {"data", "bubble"})
+    EXPECT_EQ(count_of(svg, fmt::format("fill=\"{}\"", colour_of(category))), 2)
+        << category << ", in the bar and in the legend";
+}
+
+// Categories that one picture shows next to each other.
+TEST(Colours, CategoriesAreToldApart) {
+  for (const std::vector<std::string>& together : std::vector<std::vector<std::string>>{
+           {"parameters", "gradients", "optimizer", "activations", "buffers", "bubble"},
+           {"compute", "recompute", "tensor", "data", "bubble", "optimizer", "offload", "waits"},
+           {"forward", "backward_input", "backward_weight", "backward", "loss", "recompute", "bubble", "data", "tensor",
+            "context", "expert", "meet", "offload", "optimizer", "communication", "start", "unknown"}}) {
+    std::set<std::string_view> colours;
+    for (const std::string& category : together) colours.insert(colour_of(category));
+    EXPECT_EQ(colours.size(), together.size()) << together.front();
+    EXPECT_FALSE(colours.contains("")) << together.front();
+  }
+}
+
+TEST(Colours, ThePictureOfZeroHasThoseOfThePages) {
+  std::ifstream file(TRIVET_SOURCE_DIR "/scripts/draw_zero");
+  const std::string script(std::istreambuf_iterator<char>(file), {});
+  for (const char* category : {"parameters", "gradients", "optimizer", "activations", "buffers"})
+    EXPECT_THAT(script, HasSubstr(fmt::format("\"{}\": \"{}\"", category, colour_of(category))));
 }
 
 TEST(PageDrawing, LongLabelsAndSumsAreNotClipped) {
