@@ -1,4 +1,5 @@
-// Drawings for a page: SVG and HTML in the colours of the page's style sheet (light and dark).
+// Drawings for a page: SVG and HTML in the colours of the page's style sheet (light and dark). A drawing keeps its size, so
+// that its texts can be read; on a narrow screen it scrolls in a box of its own.
 #pragma once
 
 #include <optional>
@@ -43,7 +44,7 @@ struct HeatMap {
   std::vector<std::string> rows, columns;                  // names; empty names of columns are not shown
   std::vector<std::vector<std::optional<double>>> values;  // [row][column]; none: an empty field
   std::string unit_name;
-  bool writes_values = true;  // into the fields
+  bool writes_values = true;  // into the fields; otherwise the peak of each row next to it, and a legend
   bool marks_least = false;   // a frame around the smallest value
 };
 // Draws larger values darker. Fields are as wide as what is written into them.

@@ -139,7 +139,7 @@ std::string charts(std::span<const RunData> runs, const ChartOptions& options) {
 }
 
 // The table says the same in words, so the drawing is hidden from readers of the page's text.
-std::string drawing(const std::string& svg) { return "<div class=\"wide\" aria-hidden=\"true\">" + svg + "</div>\n"; }
+std::string drawing(const std::string& svg) { return "<div aria-hidden=\"true\">" + svg + "</div>\n"; }
 
 std::string mebibytes(double bytes) { return fmt::format("{:.2f}", bytes / kMib); }
 

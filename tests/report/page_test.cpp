@@ -288,6 +288,26 @@ TEST(PageDrawing, ASumAboveTheLimitIsMarked) {
   EXPECT_EQ(count_of(svg(10.5), "class=\"over\""), 2) << "the part of the bar, and the figure";
 }
 
+TEST(PageDrawing, FieldsWithoutNumbersHaveThePeakOfEachRowAndALegend) {
+  const std::string svg = heat_map({.rows = {"rank 0", "rank 1"},
+                                    .columns = {"", ""},
+                                    .values = {{4.5, 9}, {2, 3.25}},
+                                    .unit_name = "GiB",
+                                    .writes_values = false});
+  EXPECT_THAT(all_between(svg, "text-anchor=\"start\">", "</text>"),
+              ElementsAre("peak", "9 GiB", "3.25 GiB", "2 GiB", "9 GiB"));
+  EXPECT_EQ(count_of(svg, "class=\"field\""), 4 + 5) << "the values, and the legend from the smallest to the largest";
+}
+
+// Otherwise texts of 11 pixels would have 3 on a phone.
+TEST(PageDrawing, AWideDrawingScrollsInItsOwnBoxInsteadOfShrinking) {
+  const std::string box = "<div class=\"wide\"><svg class=\"drawn\"";
+  EXPECT_EQ(count_of(stacked_bars({{"all", {{"all", 1}}}}, {}), box), 1);
+  EXPECT_EQ(count_of(heat_map({.rows = {"a"}, .columns = {"b"}, .values = {{1}}, .unit_name = "s"}), box), 1);
+  for (const std::string& rule : all_between(page_style(), "svg.drawn {", "}")) EXPECT_THAT(rule, Not(HasSubstr("width")));
+  for (const std::string& rule : all_between(page_style(), ".picture img {", "}")) EXPECT_THAT(rule, Not(HasSubstr("width")));
+}
+
 TEST(PageDrawing, FieldsHaveRoomForWhatIsWrittenIntoThem) {
   const std::string svg = heat_map({.rows = {"tensor 1"},
                                     .columns = {"pp 1", "pp 2"},
