@@ -105,12 +105,13 @@ std::string to_json(const Plan& plan, const MeasuredPrediction& prediction, doub
   return json.dump(2);
 }
 
-PlanPage page_of(const Plan& plan, const MeasuredPrediction& prediction) {
+PlanPage page_of(const Plan& plan, const MeasuredPrediction& prediction, double tokens) {
   PlanPage page = page_of(plan);
   page.title += fmt::format(", on {}", prediction.source);
   page.step = step_of(prediction);
   page.step->bytes = heaviest_of(page.ranks);
   if (prediction.price_per_device_hour > 0) page.price = price_text(priced(prediction), plan.mesh.size(), *page.step);
+  if (tokens > 0) page.run = tokens_text(tokens, priced(prediction), plan.mesh.size(), *page.step);
   const pipeline::Timeline& timeline = prediction.step.timelines.front();
   int64_t boxes = 0;
   for (const auto& rank : timeline.ranks) boxes += static_cast<int64_t>(rank.size());

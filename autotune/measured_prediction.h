@@ -31,6 +31,6 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
 // `tokens`: a number of tokens, whose time and cost are also stated; 0: none is.
 std::string to_text(const Plan& plan, const MeasuredPrediction& prediction, double tokens = 0);
 std::string to_json(const Plan& plan, const MeasuredPrediction& prediction, double tokens = 0);
-PlanPage page_of(const Plan& plan, const MeasuredPrediction& prediction);
+PlanPage page_of(const Plan& plan, const MeasuredPrediction& prediction, double tokens = 0);
 
 }  // namespace trivet::autotune

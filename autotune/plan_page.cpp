@@ -93,9 +93,11 @@ std::string step_section(const PlanPage& page) {
   for (const NamedValue& part : parts_of(seconds))
     rows.push_back({part.name, fmt::format("{:.4g}", part.value), fmt::format("{:.1f}", 100 * part.value / seconds.total())});
   rows.push_back({"step", fmt::format("{:.4g}", seconds.total()), "100.0"});
-  return fmt::format("<h2>Time of a step</h2>\n<p>{:.4g} tokens/s, {:.1f} % model FLOPs utilization{}</p>\n",
+  std::string more = page.run.empty() ? "" : fmt::format("<p>{}</p>\n", escaped(page.run));
+  for (const std::string& line : page.network) more += fmt::format("<p>{}</p>\n", escaped(line));
+  return fmt::format("<h2>Time of a step</h2>\n<p>{:.4g} tokens/s, {:.1f} % model FLOPs utilization{}</p>\n{}",
                      page.step->targets_per_second, 100 * page.step->model_flops_utilization,
-                     page.price.empty() ? "" : "; " + escaped(page.price)) +
+                     page.price.empty() ? "" : "; " + escaped(page.price), more) +
          stacked_bars({{"step", parts_of(seconds)}}, {.limit_name = {}, .unit_name = "s"}) + table(rows);
 }
 
@@ -180,7 +182,8 @@ PlanPage page_of(const Plan& plan) {
   return page;
 }
 
-PlanPage page_of(const Plan& plan, const PlanPrediction& prediction, const model::Model& model, const Cluster& cluster) {
+PlanPage page_of(const Plan& plan, const PlanPrediction& prediction, const model::Model& model, const Cluster& cluster,
+                 double tokens) {
   const Layout& layout = prediction.layout;
   const StepModel steps(model, cluster, state_types(plan.config));
   return {.title = fmt::format("Plan of {} x {}", layout.devices(), cluster.device.name),
@@ -189,10 +192,12 @@ PlanPage page_of(const Plan& plan, const PlanPrediction& prediction, const model
           .usable_bytes = as_double(cluster.device.usable_bytes()),
           .step = prediction.step,
           .price = cluster.price_per_device_hour > 0 ? price_text(cluster, layout.devices(), prediction.step) : "",
+          .run = tokens > 0 ? tokens_text(tokens, cluster, layout.devices(), prediction.step) : "",
           .schedule = schedule_of(steps, layout)};
 }
 
-PlanPage page_of(const SearchResult& result, const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
+PlanPage page_of(const SearchResult& result, const model::Model& model, const Cluster& cluster, const SearchSpace& space,
+                 double tokens) {
   const bool some_fit = !result.ranking.empty();
   const Candidate& shown = some_fit ? result.ranking.front() : result.nearest ? *result.nearest : result.smallest;
   const StepModel steps(model, cluster, space.types);
@@ -204,6 +209,8 @@ PlanPage page_of(const SearchResult& result, const model::Model& model, const Cl
           .usable_bytes = as_double(cluster.device.usable_bytes()),
           .step = shown.step,
           .price = cluster.price_per_device_hour > 0 ? price_text(cluster, shown.layout.devices(), shown.step) : "",
+          .run = tokens > 0 ? tokens_text(tokens, cluster, shown.layout.devices(), shown.step) : "",
+          .network = network_lines(result, cluster),
           .schedule = schedule_of(steps, shown.layout),
           .search = &result};
 }

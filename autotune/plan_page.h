@@ -24,16 +24,20 @@ struct PlanPage {
   std::vector<StepBytes> ranks;  // [pipeline rank]
   double usable_bytes = 0;       // the part of a device that a run can use; 0: not known
   std::optional<StepPrediction> step;
-  std::string price;  // in words; empty: none
+  std::string price, run;            // in words: what a token costs, how long a run takes and what it costs; empty: not known
+  std::vector<std::string> network;  // in words, for a search
   std::optional<DrawnSchedule> schedule;
   const SearchResult* search = nullptr;
 };
 
 // The page of a plan alone, whose stages count as equally long; of a plan on a cluster; of a search, which draws the best
 // layout or, if none fits, the nearest. The result of a search must outlive its page.
+// `tokens`: a number of tokens, whose time and cost are also stated; 0: none is.
 PlanPage page_of(const Plan& plan);
-PlanPage page_of(const Plan& plan, const PlanPrediction& prediction, const model::Model& model, const Cluster& cluster);
-PlanPage page_of(const SearchResult& result, const model::Model& model, const Cluster& cluster, const SearchSpace& space);
+PlanPage page_of(const Plan& plan, const PlanPrediction& prediction, const model::Model& model, const Cluster& cluster,
+                 double tokens = 0);
+PlanPage page_of(const SearchResult& result, const model::Model& model, const Cluster& cluster, const SearchSpace& space,
+                 double tokens = 0);
 
 std::string to_html(const PlanPage& page);
 

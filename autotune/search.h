@@ -69,6 +69,8 @@ SearchResult search(const model::Model& model, const Cluster& cluster, const Sea
 
 // "pipeline 8 x ..., interleaved with 2 chunks, ... (slower: 4, 8)": the layout, and the chunks that are slower.
 std::string layout_text(const Candidate& candidate);
+// How much of the first's communication is hidden, and what a slower network costs; nothing on one device.
+std::vector<std::string> network_lines(const SearchResult& result, const Cluster& cluster);
 // "12.3 GiB over", "1.5 GiB over in host memory"; for what does not fit.
 std::string shortage(const StepBytes& bytes, const Cluster& cluster);
 // "64 devices are enough: pipeline 8 x ..., with train_batch_size 64 instead of 16"; or that no number is. For a search in

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "autotune/prediction.h"
 #include "autotune/search.h"
@@ -77,27 +78,25 @@ std::string nothing_fits(const SearchResult& result, const Cluster& cluster) {
   return text + head(Units(*result.nearest)) + row(*result.nearest, Units(*result.nearest));
 }
 
-// Describes how much of the first's communication is hidden, and a slower network's cost; nothing on one device.
-std::string network_text(const SearchResult& result, const Cluster& cluster) {
+}  // namespace
+
+std::vector<std::string> network_lines(const SearchResult& result, const Cluster& cluster) {
+  if (result.ranking.empty()) return {};
   const Candidate& best = result.ranking.front();
   const StepSeconds& s = best.step.seconds;
-  if (best.layout.data * best.layout.tensor == 1) return "";
-  std::string text = fmt::format(
-      "network   tensor and data axes communicate for {:.1f} % of the first's step while it computes, and "
-      "for {:.1f} % while it waits\n",
-      100 * s.hidden / s.total(), 100 * (s.tensor + s.data) / s.total());
-  if (best.layout.devices() > cluster.devices_per_node)
-    text += fmt::format(
-        "          with half the bandwidth between nodes its step takes {:.1f} % longer, and that of the fastest "
-        "of these layouts {:.1f} %{}\n",
-        100 * (result.with_half_network / s.total() - 1), 100 * (result.best_with_half_network / s.total() - 1),
-        result.best_layout_with_half_network == best.layout
-            ? ""
-            : fmt::format(": {}", to_string(result.best_layout_with_half_network)));
-  return text;
+  if (best.layout.data * best.layout.tensor == 1) return {};
+  std::vector<std::string> lines{fmt::format(
+      "tensor and data axes communicate for {:.1f} % of the first's step while it computes, and for {:.1f} % while it waits",
+      100 * s.hidden / s.total(), 100 * (s.tensor + s.data) / s.total())};
+  if (best.layout.devices() <= cluster.devices_per_node) return lines;
+  const Layout& with_half = result.best_layout_with_half_network;
+  lines.push_back(
+      fmt::format("with half the bandwidth between nodes its step takes {:.1f} % longer, and that of the fastest of these "
+                  "layouts {:.1f} %{}",
+                  100 * (result.with_half_network / s.total() - 1), 100 * (result.best_with_half_network / s.total() - 1),
+                  with_half == best.layout ? "" : fmt::format(": {}", to_string(with_half))));
+  return lines;
 }
-
-}  // namespace
 
 std::string layout_text(const Candidate& candidate) {
   return to_string(candidate.layout) +
@@ -131,7 +130,10 @@ std::string to_text(const SearchResult& result, const Cluster& cluster, double t
   if (cluster.price_per_device_hour > 0)
     text += fmt::format("price     {}\n", price_text(cluster, best.layout.devices(), best.step));
   const Units units(best);
-  text += network_text(result, cluster) + head(units);
+  const char* name = "network";
+  for (const std::string& line : network_lines(result, cluster))
+    text += fmt::format("{:<9} {}\n", std::exchange(name, ""), line);
+  text += head(units);
   for (const Candidate& candidate : result.ranking) text += row(candidate, units);
   text += result.planned ? "the first fits by its plan, too; the memory of the others is predicted\n"
                          : "memory is predicted; --verify plans the first\n";

@@ -5,57 +5,62 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/colours.h"
 #include "pipeline/render.h"
 
 namespace trivet::pipeline {
 namespace {
 
-constexpr double kLeft = 64, kRight = 76, kTop = 44, kRow = 30, kBox = 24, kTime = 30, kLegend = 36;
+constexpr double kLeft = 64, kRight = 76, kTop = 44, kRow = 30, kBox = 24, kTime = 30, kLegend = 36, kLegendLine = 18;
 constexpr double kStrip = 5;
-constexpr const char* kStripColour = "#8a7f6d";
 
-struct Colour {
-  double red, green, blue;
+// What a drawing shows: its colour is that of the category (core/colours.h), the legend explains it.
+struct Shown {
+  std::string_view category;
+  std::string words;
 };
 
-Colour colour_of(Op op) {
+Shown shown(Op op) {
   switch (op) {
-    case Op::Forward: return {74, 134, 214};
-    case Op::BackwardInput: return {62, 168, 128};
-    case Op::BackwardWeight: return {240, 162, 60};
-    case Op::Backward: return {44, 142, 152};
-    case Op::Loss: return {206, 88, 112};
-    default: return {152, 128, 200};
+    case Op::Forward: return {"forward", "F forward"};
+    case Op::BackwardInput: return {"backward_input", "I backward_input"};
+    case Op::BackwardWeight: return {"backward_weight", "W backward_weight"};
+    case Op::Backward: return {"backward", "B backward (I, W)"};
+    case Op::Loss: return {"loss", "L loss"};
+    default: return {"recompute", "R forward again"};
   }
 }
 
-// The cause of a rank's wait, or of what runs next to its program, by the axis that it is for.
-struct Cause {
-  const char* colour;
-  const char* waits;
-};
-Cause cause_of(Queue queue) {
-  if (queue == Queue::Meet) return {"#e3a7b4", "waits for loss, norm or ties"};
-  if (queue == Queue::Copy) return {"#b9b2a0", "waits for copies"};
-  const auto axis = axis_of(queue);
-  if (axis == Axis::Pipeline) return {"#c9bce0", "waits for a neighbour"};
-  if (axis == Axis::Tensor) return {"#a9cfd4", "waits for the tensor axis"};
-  return {"#f2cf9d", "waits for the data axis"};
+// The cause of a rank's wait, by the axis that it is for.
+Shown cause_of(Queue queue) {
+  if (queue == Queue::Meet) return {"meet", "waits for loss, norm or ties"};
+  if (queue == Queue::Copy) return {"offload", "waits for copies"};
+  const Axis axis = axis_of(queue).value_or(Axis::Data);
+  if (axis == Axis::Pipeline) return {"bubble", "waits for a neighbour (bubble)"};
+  return {name_of(axis), fmt::format("waits for the {} axis", name_of(axis))};
 }
 
+const Shown kBubble{"bubble", "bubble"}, kCommunication{"communication", "communication"},
+    kUpdate{"optimizer", "optimizer step"}, kStart{"start", "starts communication"}, kUnknown{"unknown", "no cause recorded"};
+
 constexpr const char* kDark =
-    "<style>@media (prefers-color-scheme: dark) { .steps .paper { fill: #16181d; } .steps .idle { fill: #2b2e36; } "
+    "<style>@media (prefers-color-scheme: dark) { .steps .paper { fill: #16181d; } .steps .unknown { fill: #2b2e36; } "
     ".steps text { fill: #ddd; } .steps .soft { fill: #999; } .steps .inside { fill: #222; } }</style>\n";
 
 // The first of several chunks has the full colour, the last one is the lightest.
 std::string shade(Op op, int chunk, int chunks) {
   const double light = chunks > 1 ? 0.55 * chunk / (chunks - 1) : 0;
-  const Colour c = colour_of(op);
-  const auto mix = [&](double part) { return static_cast<int>(std::lround(part + (255 - part) * light)); };
-  return fmt::format("#{:02x}{:02x}{:02x}", mix(c.red), mix(c.green), mix(c.blue));
+  const std::string_view full = colour_of(shown(op).category);  // "#4a86d6"
+  std::string colour = "#";
+  for (const size_t at : {1, 3, 5}) {
+    const double part = std::stoi(std::string(full.substr(at, 2)), nullptr, 16);
+    colour += fmt::format("{:02x}", std::lround(part + (255 - part) * light));
+  }
+  return colour;
 }
 
 std::string text_at(double x, double y, const std::string& text, const std::string& attributes = "") {
@@ -66,6 +71,34 @@ std::string escaped(const std::string& text) {
   std::string out;
   for (char c : text) out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
   return out;
+}
+
+// The times of a rank in which it neither computes nor waits.
+std::vector<Interval> other_times(const Timeline& timeline, size_t rank) {
+  std::vector<Interval> known;
+  for (const TimedInstruction& timed : timeline.ranks[rank])
+    if (drawn(timed)) known.push_back({timed.start, timed.end});
+  for (const TimedWait& wait : timeline.waits[rank]) known.push_back({wait.start, wait.end});
+  known.push_back({timeline.makespan, timeline.makespan});
+  std::ranges::sort(known, {}, &Interval::start);
+  std::vector<Interval> others;
+  double end = 0;
+  for (const Interval& each : known) {
+    if (each.start > end) others.push_back({end, each.start});
+    end = std::max(end, each.end);
+  }
+  return others;
+}
+
+// A step begins with the optimizer step that precedes its program (pipeline/measure.h). Later, a program that neither computes
+// nor waits executes the other instructions: it hands tensors to the streams that send, gather or reduce them.
+Shown cause_of(const Interval& time, const std::vector<TimedInstruction>& rank) {
+  if (time.start == 0) return kUpdate;
+  const double least = 1e-3 * (time.end - time.start);  // clocks of the program and of its streams are read one after another
+  const bool starts = std::ranges::any_of(rank, [&](const TimedInstruction& timed) {
+    return !computes(timed.instruction.op) && timed.start >= time.start - least && timed.start <= time.end + least;
+  });
+  return starts ? kStart : kUnknown;
 }
 
 class Picture {
@@ -84,20 +117,18 @@ class Picture {
 
   std::string draw() {
     const double width = kLeft + makespan_ * scale_ + kRight;
-    double height = kLegend;
-    for (const Panel& panel : panels_) height += height_of(panel);
-    out_ = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-        "class=\"steps\" font-family=\"system-ui, sans-serif\" font-size=\"11\" fill=\"#222\">\n{2}"
-        "<rect class=\"paper\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-        width, height, kDark);
     double top = 0;
     for (const Panel& panel : panels_) {
       draw_panel(panel, top, width);
       top += height_of(panel);
     }
-    draw_legend(top + 16);
-    return out_ + "</svg>\n";
+    const double height = draw_legend(top + 16, width) + kLegend - 16;
+    return fmt::format(
+               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+               "height=\"{1:.0f}\" class=\"steps\" font-family=\"system-ui, sans-serif\" font-size=\"11\" "
+               "fill=\"#222\">\n{2}<rect class=\"paper\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+               width, height, kDark) +
+           out_ + "</svg>\n";
   }
 
  private:
@@ -124,8 +155,10 @@ class Picture {
     const Timeline& timeline = panel.timeline;
     const double middle = y + kBox / 2 + 4;
     out_ += text_at(kLeft - 8, middle, fmt::format("rank {}", rank), " text-anchor=\"end\"");
-    out_ += fmt::format("<rect class=\"idle\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"#eee\"/>\n",
-                        kLeft, y, timeline.makespan * scale_, kBox);
+    const Shown& rest = panel.caption.is_step ? kUnknown : kBubble;
+    causes_[rest.words] = rest.category;
+    out_ += fmt::format("<rect class=\"{0}\" x=\"{1:.1f}\" y=\"{2:.1f}\" width=\"{3:.1f}\" height=\"{4}\" fill=\"{5}\"/>\n",
+                        rest.category, kLeft, y, timeline.makespan * scale_, kBox, colour_of(rest.category));
     if (panel.caption.is_step) draw_waits(timeline, rank, y);
     std::set<int> stages;
     for (const TimedInstruction& timed : timeline.ranks[rank])
@@ -136,22 +169,28 @@ class Picture {
     out_ += text_at(kLeft + timeline.makespan * scale_ + 8, middle, std::to_string(timeline.peak_microbatches[rank]));
   }
 
-  // Waits are drawn behind the boxes, and the other work of a rank as a strip below them.
+  // Waits and other times are drawn behind the boxes, and the other work of a rank as a strip below them.
   void draw_waits(const Timeline& timeline, size_t rank, double y) {
     for (const TimedWait& wait : timeline.waits[rank]) {
       if (wait.end <= wait.start) continue;
-      const Cause cause = cause_of(wait.queue);
-      causes_[cause.waits] = cause.colour;
-      draw_span(wait.start, wait.end, y, kBox, cause.colour, cause.waits);
+      draw_cause(wait.start, wait.end, y, cause_of(wait.queue));
     }
+    for (const Interval& other : other_times(timeline, rank))
+      if (const Shown cause = cause_of(other, timeline.ranks[rank]); cause.category != kUnknown.category)
+        draw_cause(other.start, other.end, y, cause);
     for (const TimedInstruction& timed : timeline.ranks[rank]) {
       if (computes(timed.instruction.op) || timed.end <= timed.start) continue;
-      has_strips_ = true;
-      draw_span(timed.start, timed.end, y + kBox + 1, kStrip, kStripColour, to_string(timed.instruction));
+      causes_[kCommunication.words] = kCommunication.category;
+      draw_span(timed.start, timed.end, y + kBox + 1, kStrip, colour_of(kCommunication.category), to_string(timed.instruction));
     }
   }
 
-  void draw_span(double start, double end, double y, double height, const char* colour, const std::string& name) {
+  void draw_cause(double start, double end, double y, const Shown& cause) {
+    causes_[cause.words] = cause.category;
+    draw_span(start, end, y, kBox, colour_of(cause.category), cause.words);
+  }
+
+  void draw_span(double start, double end, double y, double height, std::string_view colour, const std::string& name) {
     out_ += fmt::format(
         "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"><title>{} from {:.6g} to "
         "{:.6g}</title></rect>\n",
@@ -184,39 +223,36 @@ class Picture {
                     " class=\"soft\" text-anchor=\"end\" fill=\"#666\"");
   }
 
-  void draw_legend(double y) {
-    static const std::map<Op, const char*> names{{Op::Forward, "F forward"},
-                                                 {Op::BackwardInput, "I backward_input"},
-                                                 {Op::BackwardWeight, "W backward_weight"},
-                                                 {Op::Backward, "B backward (I, W)"},
-                                                 {Op::Loss, "L loss"},
-                                                 {Op::Recompute, "R forward again"}};
+  // Begins a new line where the next entry would not fit. Returns the height of the last line.
+  double draw_legend(double y, double width) {
     double x = kLeft;
-    for (Op op : kinds_) {
-      for (int chunk = 0; chunk < chunks_; ++chunk, x += 14)
-        out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"13\" height=\"13\" fill=\"{}\"/>\n", x, y - 11,
-                            shade(op, chunk, chunks_));
-      out_ += text_at(x + 4, y, names.at(op));
-      x += 124;
-    }
-    const auto entry = [&](const char* colour, const char* name) {
-      out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"13\" height=\"13\" fill=\"{}\"/>\n", x, y - 11, colour);
-      out_ += text_at(x + 18, y, name);
-      x += 34 + 6.2 * static_cast<double>(std::string_view(name).size());
+    const auto entry = [&](const std::vector<std::string>& boxes, const std::string& words, const char* style = "") {
+      const double wide = 14 * static_cast<double>(boxes.size()) + 20 + 6.2 * static_cast<double>(words.size());
+      if (x > kLeft && x + wide > width) x = kLeft, y += kLegendLine;
+      for (const std::string& colour : boxes) {
+        out_ += fmt::format("<rect{} x=\"{:.1f}\" y=\"{:.1f}\" width=\"13\" height=\"13\" fill=\"{}\"/>\n", style, x, y - 11,
+                            colour);
+        x += 14;
+      }
+      out_ += text_at(x + 4, y, words);
+      x += wide - 14 * static_cast<double>(boxes.size());
     };
-    for (const auto& [name, colour] : causes_) entry(colour, name.data());
-    if (has_strips_) entry(kStripColour, "communication");
-    out_ +=
-        fmt::format("<rect class=\"idle\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"13\" height=\"13\" fill=\"#eee\"/>\n", x, y - 11);
-    out_ += text_at(x + 18, y, chunks_ > 1 ? "idle (lighter: later chunks of a rank)" : "idle");
+    for (const Op op : kinds_) {
+      std::vector<std::string> boxes;
+      for (int chunk = 0; chunk < chunks_; ++chunk) boxes.push_back(shade(op, chunk, chunks_));
+      entry(boxes, shown(op).words);
+    }
+    for (const auto& [words, category] : causes_)
+      entry({std::string(colour_of(category))}, words, category == kUnknown.category ? " class=\"unknown\"" : "");
+    if (chunks_ > 1) entry({}, "(lighter: later chunks of a rank)");
+    return y;
   }
 
   std::span<const Panel> panels_;
   double makespan_ = 0, scale_ = 1;
   int chunks_ = 1;
   std::set<Op> kinds_;
-  std::map<std::string_view, const char*> causes_;  // colours
-  bool has_strips_ = false;
+  std::map<std::string, std::string_view> causes_;  // categories
   std::string out_;
 };
 

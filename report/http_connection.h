@@ -36,6 +36,7 @@ class HttpConnection {
 
   int descriptor() const { return socket_.get(); }
   short events() const;  // for poll
+  bool is_answering() const { return state_ == State::Answering; }
   std::chrono::steady_clock::time_point deadline() const { return deadline_; }
 
   // Both return whether the connection goes on. advance: it is ready. expire: the deadline is over.

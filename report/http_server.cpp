@@ -86,6 +86,8 @@ class HttpServer::Loop {
   void run() {
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kLowestPriority);  // for this thread alone
     while (!stopped_) turn();
+    connections_.remove_if([](const HttpConnection& connection) { return !connection.is_answering(); });
+    while (is_answering()) turn();
   }
 
   void stop() {
@@ -96,10 +98,12 @@ class HttpServer::Loop {
 
  private:
   void turn() {
-    std::vector<pollfd> waiting{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    constexpr int kIgnored = -1;
+    std::vector<pollfd> waiting{{stopped_ ? kIgnored : wake_.get(), POLLIN, 0},
+                                {stopped_ ? kIgnored : listener_.get(), POLLIN, 0}};
     for (const HttpConnection& connection : connections_) waiting.push_back({connection.descriptor(), connection.events(), 0});
     if (::poll(waiting.data(), waiting.size(), milliseconds_to_wait()) < 0) return;
-    stopped_ = waiting[0].revents != 0;
+    stopped_ = stopped_ || waiting[0].revents != 0;
     size_t at = 2;
     for (auto connection = connections_.begin(); connection != connections_.end(); ++at) {
       const bool ready = waiting[at].revents != 0, expired = std::chrono::steady_clock::now() >= connection->deadline();
@@ -108,6 +112,8 @@ class HttpServer::Loop {
     }
     if (waiting[1].revents != 0) accept_one();
   }
+
+  bool is_answering() const { return std::ranges::any_of(connections_, &HttpConnection::is_answering); }
 
   int milliseconds_to_wait() const {
     if (connections_.empty()) return -1;

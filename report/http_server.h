@@ -20,7 +20,7 @@ class HttpServer {
 
   // Listens on 127.0.0.1:`port`; 0: any port that is free. Throws ConfigError if that is not possible.
   HttpServer(int port, Handler handler);
-  ~HttpServer();  // ends the connections
+  ~HttpServer();  // sends the answers that were begun, for 5 seconds at most, and ends the connections
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 

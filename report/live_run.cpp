@@ -15,6 +15,7 @@ namespace trivet::report {
 namespace {
 
 constexpr size_t kMostLivePoints = 4000;
+constexpr std::chrono::seconds kBetweenLooks{3};  // a page that is looked at asks every two seconds
 
 // 128 bits that nobody can guess, as hexadecimal digits.
 std::string random_word() {
@@ -93,6 +94,13 @@ LiveRun::LiveRun(int port, RunData run)
       run_(prepared(std::move(run))),
       server_(port, [this](const HttpRequest& request) { return answer(request); }) {}
 
+LiveRun::~LiveRun() {
+  std::unique_lock lock(mutex_);
+  make_changes();
+  const bool is_watched = last_look_ && std::chrono::steady_clock::now() - *last_look_ < kBetweenLooks;
+  if (run_.state == RunState::Ended && is_watched) end_shown_.wait_for(lock, kBetweenLooks, [this] { return end_is_shown_; });
+}
+
 std::string LiveRun::address() const { return fmt::format("http://127.0.0.1:{}/?token={}", server_.port(), token_); }
 
 void LiveRun::on_start(const monitor::RunStart& start) {
@@ -144,13 +152,19 @@ void LiveRun::on_end(const monitor::RunEnd& end) {
 void LiveRun::change(std::function<void()> change) {
   waiting_.push_back(std::move(change));
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return;
+  if (lock) make_changes();
+}
+
+void LiveRun::make_changes() {
   for (const auto& each : waiting_) each();
   waiting_.clear();
 }
 
-RunData LiveRun::copy_of_run() {
+RunData LiveRun::copy_of_run(bool is_page) {
   const std::lock_guard lock(mutex_);
+  if (is_page) last_look_ = std::chrono::steady_clock::now();
+  if (is_page && run_.state == RunState::Ended) end_is_shown_ = true;
+  end_shown_.notify_all();
   return run_;
 }
 
@@ -160,7 +174,7 @@ HttpResponse LiveRun::answer(const HttpRequest& request) {
     const std::lock_guard lock(mutex_);
     return {.status = 200, .type = kPrometheusType, .body = to_prometheus(run_, counters_), .policy = ""};
   }
-  const RunData run = copy_of_run();
+  const RunData run = copy_of_run(request.path == "/content" || request.path == "/");
   if (request.path == "/metrics.json") return {.status = 200, .type = "application/json", .body = to_json(run), .policy = ""};
   if (request.path == "/content") return page_response(page_content({&run, 1}), "");
   if (request.path != "/") return refusal(404);

@@ -8,10 +8,14 @@
 // All of them need the token that is in the address, as "?token=..." or as "Authorization: Bearer ...".
 //
 // The training never waits for the server: while the server copies what it shows, changes are kept, and made with the next one.
+// A run that has ended waits a few seconds for a page that somebody looks at, so that the page learns how it ended.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +30,7 @@ class LiveRun : public monitor::Monitor {
  public:
   // `port` as for HttpServer. `run`: what is known before the run starts.
   LiveRun(int port, RunData run);
+  ~LiveRun() override;
 
   // "http://127.0.0.1:41234/?token=...". Whoever knows it can watch the run.
   std::string address() const;
@@ -40,8 +45,9 @@ class LiveRun : public monitor::Monitor {
 
  private:
   HttpResponse answer(const HttpRequest& request);
-  RunData copy_of_run();
+  RunData copy_of_run(bool is_page);
   void change(std::function<void()> change);
+  void make_changes();
 
   const std::string token_;
   std::vector<std::function<void()>> waiting_;  // changes that could not be made yet; the training thread alone uses it
@@ -49,6 +55,9 @@ class LiveRun : public monitor::Monitor {
   RunData run_;
   StepCounters counters_;
   int64_t step_ = 0;
+  std::optional<std::chrono::steady_clock::time_point> last_look_;  // when a page was answered last
+  bool end_is_shown_ = false;                                       // a page was told how the run ended
+  std::condition_variable end_shown_;
   HttpServer server_;  // last: its thread uses all of the above
 };
 

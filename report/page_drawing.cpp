@@ -21,8 +21,9 @@ std::string text_at(double x, double y, const std::string& text, const char* anc
 
 std::string svg(double width, double height, const std::string& content) {
   return fmt::format(
-      "<svg class=\"drawn\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
-      "height=\"{1:.0f}\">\n{2}</svg>\n",
+      "<div class=\"wide\"><svg class=\"drawn\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
+      "width=\"{0:.0f}\" "
+      "height=\"{1:.0f}\">\n{2}</svg></div>\n",
       width, height, content);
 }
 
@@ -48,6 +49,12 @@ std::string figure(double value, const std::string& unit_name) {
 
 std::string written_value(double value) { return fmt::format("{:.3g}", value); }
 
+// The attribute that fills a part: with the colour of its category, or with one of the page's by its number.
+std::string fill_of(const NamedValue& part, size_t number) {
+  const std::string_view colour = colour_of(part.name);
+  return colour.empty() ? fmt::format("class=\"c{}\"", number % kColors) : fmt::format("fill=\"{}\"", colour);
+}
+
 struct Legend {
   std::string text;
   double height = kLegendRow;
@@ -66,8 +73,7 @@ Legend legend(const std::vector<NamedValue>& parts, const std::string& mark, dou
   };
   for (size_t i = 0; i < parts.size(); ++i)
     add(parts[i].name, [&](double y) {
-      return fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>\n", i % kColors, x,
-                         y - 11);
+      return fmt::format("<rect {} x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>\n", fill_of(parts[i], i), x, y - 11);
     });
   if (!mark.empty())
     add(mark, [&](double y) {
@@ -75,6 +81,23 @@ Legend legend(const std::vector<NamedValue>& parts, const std::string& mark, dou
                          y + 2);
     });
   return legend;
+}
+
+// A field of a heat map whose value is `share` of the way from the smallest to the largest.
+std::string field_at(double x, double y, double width, double share, const std::string& title) {
+  return fmt::format(
+      "<rect class=\"field\" fill-opacity=\"{:.3f}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
+      "height=\"{}\"><title>{}</title></rect>\n",
+      0.08 + 0.62 * share, x, y, width, kRow, escaped(title));
+}
+
+// From the smallest to the largest value of a heat map, from left to right.
+std::string scale_of_fields(double left, double y, const std::string& least, const std::string& most) {
+  constexpr int kSteps = 5;
+  std::string text = text_at(left, y + 17, least);
+  double x = left + width_of(least) + 8;
+  for (int step = 0; step < kSteps; ++step, x += kBox) text += field_at(x, y, kBox, step / (kSteps - 1.0), "");
+  return text + text_at(x + 8, y + 17, most);
 }
 
 std::string rows_of_table(const std::vector<std::vector<std::string>>& rows) {
@@ -102,7 +125,11 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string_view page_style() { return kPageCss; }
+std::string page_style() {
+  std::string colours;
+  for (size_t i = 0; i < kSeriesColours.size(); ++i) colours += fmt::format(" --c{}: {};", i, kSeriesColours[i]);
+  return fmt::format("{}:root {{{} }}\n", kPageCss, colours);
+}
 
 std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options) {
   const auto shown = [&](double value) { return figure(value / options.unit, options.unit_name); };
@@ -125,9 +152,8 @@ std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options
     text += text_at(left - 8, y + 15, bars[b].label, "end");
     for (size_t i = 0; i < bars[b].parts.size(); ++i) {
       const NamedValue& part = bars[b].parts[i];
-      text += fmt::format(
-          "<rect class=\"c{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"><title>{}: {}</title></rect>\n",
-          i % kColors, x, y, part.value * scale, kBox, escaped(part.name), escaped(shown(part.value)));
+      text += fmt::format("<rect {} x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"><title>{}: {}</title></rect>\n",
+                          fill_of(part, i), x, y, part.value * scale, kBox, escaped(part.name), escaped(shown(part.value)));
       x += part.value * scale;
     }
     if (bars[b].mark)
@@ -174,19 +200,28 @@ std::string heat_map(const HeatMap& map) {
     for (size_t column = 0; column < map.columns.size(); ++column) {
       const auto& value = map.values[row][column];
       const double x = left + field * static_cast<double>(column);
-      const double shade = value && most > least ? 0.08 + 0.62 * (*value - least) / (most - least) : 0.08;
-      text += fmt::format(
-          "<rect class=\"{}\" fill-opacity=\"{:.3f}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
-          "height=\"{}\"><title>{}</title></rect>\n",
-          value ? "field" : "none", shade, x, y, field, kRow, value ? escaped(figure(*value, map.unit_name)) : "none fits");
-      if (map.writes_values && value) text += text_at(x + field / 2, y + 17, written_value(*value), "middle");
-      if (map.marks_least && value && *value == least)
+      if (!value) {
+        text += fmt::format(
+            "<rect class=\"none\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"><title>none fits</title></rect>\n",
+            x, y, field, kRow);
+        continue;
+      }
+      text += field_at(x, y, field, most > least ? (*value - least) / (most - least) : 0, figure(*value, map.unit_name));
+      if (map.writes_values) text += text_at(x + field / 2, y + 17, written_value(*value), "middle");
+      if (map.marks_least && *value == least)
         text += fmt::format("<rect class=\"best\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"/>\n", x + 1, y + 1,
                             field - 2, kRow - 2);
     }
   }
-  return svg(left + field * static_cast<double>(map.columns.size()) + 10, kRow * static_cast<double>(map.rows.size()) + 26,
-             text);
+  const double right = left + field * static_cast<double>(map.columns.size());
+  const double bottom = kRow * static_cast<double>(map.rows.size()) + 26;
+  if (map.writes_values) return svg(right + 10, bottom, text);
+  std::vector<std::string> peaks{"peak"};
+  for (const auto& row : map.values) peaks.push_back(figure(std::ranges::max_element(row)->value_or(0), map.unit_name));
+  for (size_t row = 0; row < peaks.size(); ++row)
+    text += text_at(right + 8, row == 0 ? 14 : kRow * static_cast<double>(row) + 11, peaks[row]);
+  text += scale_of_fields(left, bottom, figure(least, map.unit_name), figure(most, map.unit_name));
+  return svg(right + margin_for(peaks, kTotal), bottom + kRow + 8, text);
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {

@@ -1,4 +1,5 @@
-// Drawings for a page: SVG and HTML in the colours of the page's style sheet (light and dark).
+// Drawings for a page: SVG and HTML in the colours of the page's style sheet (light and dark). A drawing keeps its size, so
+// that its texts can be read; on a narrow screen it scrolls in a box of its own.
 #pragma once
 
 #include <optional>
@@ -6,9 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "core/colours.h"
+
 namespace trivet::report {
 
-inline constexpr int kColors = 7;  // classes of the style sheet, c0 to c6
+inline constexpr int kColors = static_cast<int>(kSeriesColours.size());  // classes of the style sheet, c0 to c6
 
 struct NamedValue {
   std::string name;
@@ -18,8 +21,8 @@ struct NamedValue {
 // Escapes text and attributes of HTML and SVG.
 std::string escaped(std::string_view text);
 
-// The style sheet (page.css): the colours c0, c1 ... of parts, the text, and the width of the page.
-std::string_view page_style();
+// The style sheet: page.css, and the colours c0, c1 ... of lines and parts.
+std::string page_style();
 
 struct Bar {
   std::string label;
@@ -33,14 +36,15 @@ struct BarOptions {
   std::string unit_name;  // "GiB"
 };
 // Draws the bars below each other, on one scale. The sum of its parts is written to the right of each bar, in red if it is
-// above the limit. Each part shows its name and value when pointed at, and a legend names the colours and the mark.
+// above the limit. Each part shows its name and value when pointed at, and a legend names the colours and the mark. A part
+// whose name is a category (core/colours.h) has that colour.
 std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options);
 
 struct HeatMap {
   std::vector<std::string> rows, columns;                  // names; empty names of columns are not shown
   std::vector<std::vector<std::optional<double>>> values;  // [row][column]; none: an empty field
   std::string unit_name;
-  bool writes_values = true;  // into the fields
+  bool writes_values = true;  // into the fields; otherwise the peak of each row next to it, and a legend
   bool marks_least = false;   // a frame around the smallest value
 };
 // Draws larger values darker. Fields are as wide as what is written into them.

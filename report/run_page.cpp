@@ -53,11 +53,27 @@ std::string time_left(const RunData& run) {
   return fmt::format(", {} left for the steps", monitor::duration(seconds));
 }
 
+bool all_steps_are_done(const RunData& run) {
+  return !run.steps.empty() && run.total_steps > 0 && run.steps.last().step >= run.total_steps;
+}
+
+// The trainer's fact about the end begins like this if evaluations ended the run.
+bool stopped_early(const RunData& run) {
+  return std::ranges::any_of(run.end_facts,
+                             [](const auto& fact) { return fact.first == "stopped" && fact.second.starts_with("early"); });
+}
+
 std::string state_text(const RunData& run) {
-  if (run.state == RunState::Running) return "running" + time_left(run);
+  if (run.state == RunState::Running) return all_steps_are_done(run) ? "all steps done" : "running" + time_left(run);
   if (run.state == RunState::Unfinished) return "not ended: it is running, or was killed";
-  const bool complete = run.steps.empty() || run.total_steps == 0 || run.steps.last().step >= run.total_steps;
-  return complete ? "complete" : "stopped before its end";
+  if (run.steps.empty() || run.total_steps == 0 || all_steps_are_done(run)) return "complete";
+  return stopped_early(run) ? "complete: stopped early" : "stopped before its end";
+}
+
+// For the script of the live page, which says what it means that the run does not answer any more.
+const char* state_name(const RunData& run) {
+  if (run.state == RunState::Ended) return "ended";
+  return all_steps_are_done(run) ? "done" : "running";
 }
 
 std::string steps_text(const RunData& run) {
@@ -95,7 +111,8 @@ std::string best_accuracy_text(const RunData& run) {
 }
 
 std::string tiles(const RunData& run) {
-  std::string text = "<dl class=\"tiles\">\n" + tile("Steps", steps_text(run), state_text(run));
+  std::string text = fmt::format("<dl class=\"tiles\" data-state=\"{}\">\n", state_name(run)) +
+                     tile("Steps", steps_text(run), state_text(run));
   if (!run.steps.empty()) text += tile("Loss", loss_text(run));
   if (!run.evaluations.empty()) text += tile("Validation loss", validation_text(run), "best " + best_text(run));
   if (const std::string accuracy = accuracy_text(run); !accuracy.empty())
@@ -122,7 +139,7 @@ std::string charts(std::span<const RunData> runs, const ChartOptions& options) {
 }
 
 // The table says the same in words, so the drawing is hidden from readers of the page's text.
-std::string drawing(const std::string& svg) { return "<div class=\"wide\" aria-hidden=\"true\">" + svg + "</div>\n"; }
+std::string drawing(const std::string& svg) { return "<div aria-hidden=\"true\">" + svg + "</div>\n"; }
 
 std::string mebibytes(double bytes) { return fmt::format("{:.2f}", bytes / kMib); }
 
@@ -245,8 +262,16 @@ std::string drawn_steps_note(std::span<const RunData> runs, const StepRange& ran
   return text.empty() ? "" : "<p class=\"soft\">" + text + "</p>\n";
 }
 
+// Below the tiles of a live page.
+std::string report_note(const RunData& run) {
+  if (run.report_path.empty()) return "";
+  return fmt::format("<p class=\"soft\">{} <code>{}</code></p>\n",
+                     run.state == RunState::Ended ? "This page is kept as" : "When the run ends, this page is kept as",
+                     escaped(run.report_path));
+}
+
 std::string one_run(const RunData& run, const ChartOptions& options) {
-  return fmt::format("<h1>{}</h1>\n", escaped(run.name)) + tiles(run) + charts({&run, 1}, options) +
+  return fmt::format("<h1>{}</h1>\n", escaped(run.name)) + tiles(run) + report_note(run) + charts({&run, 1}, options) +
          drawn_steps_note({&run, 1}, options.steps) + to_section(run.predictions) + memory_section(run) +
          communication_section(run) + timeline_section(run) + ranks_section(run) + notes_section(run) + facts_section(run);
 }

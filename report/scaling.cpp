@@ -124,9 +124,8 @@ std::string to_section(const std::vector<ScalingRow>& rows) {
   std::string notes;
   for (const ScalingRow& row : rows)
     if (!row.note.empty()) notes += fmt::format("\n<p>{}: {}.</p>", escaped(row.run), row.note);
-  return fmt::format("<h2>Scaling</h2>\n<p>{}</p>\n<div class=\"wide\" aria-hidden=\"true\">{}</div>\n{}{}",
-                     kind_in_words(kind_of(rows)), stacked_bars(bars, {.unit_name = "samples/s"}),
-                     table_of_figures(cells_of(rows)), notes);
+  return fmt::format("<h2>Scaling</h2>\n<p>{}</p>\n<div aria-hidden=\"true\">{}</div>\n{}{}", kind_in_words(kind_of(rows)),
+                     stacked_bars(bars, {.unit_name = "samples/s"}), table_of_figures(cells_of(rows)), notes);
 }
 
 }  // namespace trivet::report

@@ -212,6 +212,13 @@ std::string name_of_run(const Config& config) {
   return folder.has_filename() ? folder.filename().string() : folder.parent_path().filename().string();
 }
 
+// Empty if the run leaves no page. A browser does not know the folder in which the run was started.
+std::string absolute_report_path(const Run& run) {
+  std::error_code none;
+  const std::string path = report_path(run);
+  return path.empty() ? "" : std::filesystem::absolute(path, none).lexically_normal().string();
+}
+
 // Returns its address.
 std::string add_live_page(Run& run) {
   const Plan& plan = run.engine.plan();
@@ -221,6 +228,7 @@ std::string add_live_page(Run& run) {
   known.plan.peak_flops = 1e12 * run.config.run.peak_tflops;
   known.plan_text = to_text(plan);
   known.config_json = run.options.config_text;
+  known.report_path = absolute_report_path(run);
   auto page = std::make_unique<report::LiveRun>(*run.options.serve_port, std::move(known));
   std::string address = page->address();
   run.monitors.add(std::move(page));
@@ -297,6 +305,7 @@ void report_end(Run& run, const TrainEnd& end, Checkpoints& checkpoints) {
     facts.push_back({"stopped", fmt::format("early, after step {} of {}: {}", monitor::with_commas(run.steps_done()),
                                             monitor::with_commas(run.total_steps()), why_it_ended_early(run))});
   if (end.signal != 0) facts.push_back({"stopped", how_to_go_on(run, end.signal, checkpoints)});
+  if (const std::string path = report_path(run); !path.empty()) facts.push_back({"report", path});
   run.monitors.on_end({facts, memory_peaks(run, checkpoints)});
   write_report(run);
 }

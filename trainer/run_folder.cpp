@@ -207,6 +207,10 @@ void open_run_folder(Run& run) {
   run.monitors.add(std::make_unique<report::PredictionsFile>(path_in_folder(run, report::kPredictionsFile)));
 }
 
+std::string report_path(const Run& run) {
+  return run.config.run.directory.empty() ? "" : path_in_folder(run, report::kReportFile);
+}
+
 void write_report(Run& run) {
   if (run.config.run.directory.empty() || !run.is_first_rank()) return;
   try {

@@ -2,6 +2,8 @@
 // measures while it goes, and a page of all that at its end.
 #pragma once
 
+#include <string>
+
 #include "trainer/run.h"
 
 namespace trivet::trainer {
@@ -10,6 +12,9 @@ namespace trivet::trainer {
 // monitors that write the rest. Does nothing if the config names no folder. Throws ConfigError if the folder cannot be written,
 // or if it holds another run and this one does not resume.
 void open_run_folder(Run& run);
+
+// Returns where report.html is; empty if the config names no folder.
+std::string report_path(const Run& run);
 
 // Writes report.html. A page that cannot be written is a warning: the run itself is done.
 void write_report(Run& run);

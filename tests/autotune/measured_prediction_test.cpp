@@ -84,6 +84,9 @@ TEST(MeasuredPrediction, PricesTokens) {
   const double token = 36 / 3600.0 / prediction.targets_per_second;
   EXPECT_NEAR(nlohmann::json::parse(to_json(plan, prediction))["price"]["per_token"].get<double>(), token, 1e-12 * token);
   EXPECT_THAT(to_text(plan, prediction), HasSubstr("\nprice     "));
+  const std::string page = to_html(page_of(plan, prediction, 1e12));
+  EXPECT_THAT(page, HasSubstr(" per token, "));
+  EXPECT_THAT(page, HasSubstr("<p>1 T tokens: "));
 }
 
 TEST(MeasuredPrediction, RefusesAProfileThatDoesNotFit) {

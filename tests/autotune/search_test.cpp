@@ -13,7 +13,9 @@
 #include <tuple>
 #include <vector>
 
+#include "autotune/plan_page.h"
 #include "core/error.h"
+#include "report/page_drawing.h"
 
 namespace trivet::autotune {
 namespace {
@@ -466,6 +468,20 @@ TEST(Search, SaysWhatHalfTheNetworkAndOverlapAreWorth) {
   EXPECT_THAT(to_text(result, cluster),
               HasSubstr(fmt::format("for {:.1f} % of the first's step while it computes, and for {:.1f} % while it waits\n",
                                     100 * s.hidden / s.total(), 100 * (s.tensor + s.data) / s.total())));
+}
+
+TEST(Search, ThePageSaysInWordsWhatTheTextSays) {
+  const model::Model model = gpt(24, 2048);
+  Cluster cluster = cluster_named("h100");
+  cluster.price_per_device_hour = 2.5;
+  const SearchSpace space{.devices = 64, .train_batch_size = 64};
+  const SearchResult result = search(model, cluster, space);
+  const std::string text = to_text(result, cluster, 1e12), page = to_html(page_of(result, model, cluster, space, 1e12));
+  for (const char* name : {"run       ", "network   ", "          with half the bandwidth "}) {
+    const size_t line = text.find(name) + 10;
+    EXPECT_THAT(page, HasSubstr("<p>" + report::escaped(text.substr(line, text.find('\n', line) - line)) + "</p>")) << name;
+  }
+  EXPECT_THAT(page, HasSubstr(" days, "));
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ TEST_F(Watching, TheFolderOfARunHoldsWhatMadeItAndWhatItMeasured) {
   const Output run = folder.run_in("TRIVET_SECRET_FILE=/etc/secret TRIVET_JOB_ID=ab12 HOME=/nowhere",
                                    "train config.json --ranks 2 --set run.directory=runs/one --set timeline.step=2");
   ASSERT_EQ(run.code, 0) << run.errors;
+  EXPECT_THAT(run.text, HasSubstr("\nreport  runs/one/report.html\n"));
   EXPECT_THAT(folder.read("runs/one/config.json"), HasSubstr("\"train_batch_size\": 4"));
   EXPECT_THAT(folder.read("runs/one/plan.txt"), StartsWith("mesh      data 2, 2 ranks\n"));
   EXPECT_THAT(folder.read("runs/one/plan.json"), HasSubstr("\"model_flops_per_step\""));
@@ -201,6 +202,8 @@ TEST_F(Watching, ARunIsServedWhileItTrainsToWhoeverHasTheToken) {
   report::Client silent(port);  // holds a connection until the end
   EXPECT_THAT(get(port, "/"), StartsWith("HTTP/1.1 401 "));
   EXPECT_THAT(get(port, "/?token=" + token), HasSubstr("of 100,000,000</dd><dd class=\"more\">running"));
+  EXPECT_THAT(get(port, "/content?token=" + token),
+              HasSubstr("kept as <code>" + folder.at("runs/one/report.html") + "</code>"));
   EXPECT_THAT(get(port, "/metrics?token=" + token), HasSubstr("\ntrivet_loss{run=\"one\"} "));
   const std::string in_use =
       folder.run("train config.json --set checkpoint.directory=others --serve " + std::to_string(port)).errors;

@@ -1,8 +1,10 @@
 #include "pipeline/render.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/colours.h"
 #include "core/error.h"
 #include "pipeline/schedules/schedules.h"
 #include "pipeline/simulate.h"
@@ -55,6 +57,10 @@ TEST(Render, SvgHasABoxForEachComputation) {
   EXPECT_THAT(svg, HasSubstr("<title>1W1 from 6 to 7</title>"));
   EXPECT_THAT(svg, HasSubstr("W backward_weight"));
   EXPECT_THAT(svg, Not(HasSubstr("L loss")));
+  EXPECT_THAT(svg,
+              HasSubstr(fmt::format("<rect class=\"bubble\" x=\"64.0\" y=\"44.0\" width=\"900.0\" height=\"24\" fill=\"{}\"/>",
+                                    colour_of("bubble"))));
+  EXPECT_THAT(svg, HasSubstr(">bubble</text>"));
 }
 
 TEST(Render, ChromeTraceHasAThreadForEachLink) {
@@ -80,19 +86,23 @@ TEST(Render, PanelsShareOneScale) {
 // Simulated schedules have no costs of communication, so that only steps of runs say what the gaps are.
 TEST(Render, SvgOfAStepNamesWhatIsWaitedFor) {
   Timeline step;
-  step.ranks = {{{.instruction = {Op::Backward, 0, 0}, .start = 0, .end = 1},
-                 {.instruction = {Op::Reduce, 0, -1, 2}, .queue = Queue::Reduce, .start = 1, .end = 3}}};
-  step.waits = {{{Queue::Reduce, 1, 3}, {Queue::Meet, 3, 4}}};
-  step.makespan = 4;
+  step.ranks = {{{.instruction = {Op::Backward, 0, 0}, .start = 0.5, .end = 1},
+                 {.instruction = {Op::Reduce, 0, -1, 2}, .queue = Queue::Reduce, .start = 1, .end = 3},
+                 {.instruction = {Op::SendForward, 0, 0}, .queue = Queue::Send, .peer = 1, .start = 4, .end = 4.25}}};
+  step.waits = {{{Queue::Reduce, 1, 3}, {Queue::Meet, 3, 4}, {Queue::Send, 5, 6}, {queue_of(Axis::Context), 6, 7}}};
+  step.makespan = 8;
   step.bubble_fraction = 0.75;
   step.peak_microbatches = {1};
   const Caption caption{.schedule = "measured", .unit = "ms", .is_step = true};
   const std::string svg = to_svg(step, caption);
   for (const char* part :
-       {"measured: 4 ms, 1 microbatch, 75.0 % without computation", "<title>waits for the data axis from 1 to 3</title>",
-        "<title>waits for loss, norm or ties from 3 to 4</title>", "height=\"5\" fill=\"#8a7f6d\"", ">communication</text>",
-        "prefers-color-scheme: dark"})
+       {"measured: 8 ms, 1 microbatch, 75.0 % without computation", "<title>optimizer step from 0 to 0.5</title>",
+        "<title>starts communication from 4 to 5</title>", "<title>waits for a neighbour (bubble) from 5 to 6</title>",
+        "<title>waits for the context axis from 6 to 7</title>", ">no cause recorded</text>",
+        "<title>waits for the data axis from 1 to 3</title>", "<title>waits for loss, norm or ties from 3 to 4</title>",
+        "height=\"5\" fill=\"#8a7f6d\"", ">communication</text>", "prefers-color-scheme: dark"})
     EXPECT_THAT(svg, HasSubstr(part));
+  EXPECT_THAT(svg, Not(HasSubstr("from 7 to 8"))) << "nothing was recorded then";
   EXPECT_THAT(to_svg(step, {"1f1b", 1, 1}), Not(testing::ContainsRegex("waits|communication")));
 }
 

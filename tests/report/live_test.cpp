@@ -4,8 +4,10 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "core/error.h"
@@ -131,6 +133,22 @@ TEST(HttpServer, APortThatIsInUseIsNamed) {
   }
 }
 
+// The handler is called when the server is already ending; its answer is larger than what a socket holds.
+TEST(HttpServer, AnAnswerThatWasBegunIsSentBeforeTheEnd) {
+  std::atomic<bool> asked = false;
+  auto server = std::make_unique<HttpServer>(0, [&](const HttpRequest&) -> HttpResponse {
+    asked = true;
+    return {.body = std::string(20'000'000, 'x')};
+  });
+  Client client(server->port());
+  client.send("GET / HTTP/1.1\r\n\r\n");
+  while (!asked) std::this_thread::yield();
+  std::thread end([&] { server.reset(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_GT(client.receive().size(), 20'000'000u);
+  end.join();
+}
+
 TEST(HttpServer, EndsWhileClientsAreConnected) {
   auto server = std::make_unique<HttpServer>(0, say_path);
   Client client(server->port());
@@ -159,6 +177,7 @@ struct LiveExample {
   static RunData named() {
     RunData data;
     data.name = "demo";
+    data.report_path = "/runs/demo/report.html";
     return data;
   }
   LiveExample() {
@@ -221,6 +240,50 @@ TEST(LiveRun, ThePageMayRunOnlyItsOwnScript) {
   ASSERT_NE(nonce, std::string::npos);
   EXPECT_THAT(page, HasSubstr("<script nonce=\"" + page.substr(nonce + 18, 32) + "\">"));
   EXPECT_THAT(get(example.port, "/content?token=" + example.token), Not(HasSubstr("<script")));
+}
+
+TEST(LiveRun, SaysHowFarTheRunIsAndHowItEnded) {
+  struct Case {
+    int64_t steps;
+    std::optional<monitor::RunEnd> end;
+    std::string state, text;
+  };
+  const std::vector<Case> cases{
+      {9, std::nullopt, "running", "running, "},
+      {10, std::nullopt, "done", "all steps done</dd>"},
+      {10, monitor::RunEnd{}, "ended", "complete</dd>"},
+      {9, monitor::RunEnd{{{"stopped", "early, after step 9 of 10"}}}, "ended", "complete: stopped early</dd>"},
+      {9, monitor::RunEnd{{{"stopped", "by signal 15 after step 9 of 10"}}}, "ended", "stopped before its end</dd>"}};
+  for (const Case& each : cases) {
+    LiveExample example;
+    example.run.on_step(live_step(each.steps));
+    if (each.end) example.run.on_end(*each.end);
+    const std::string content = get(example.port, "/content?token=" + example.token);
+    EXPECT_THAT(content, HasSubstr("data-state=\"" + each.state + "\"")) << each.text;
+    EXPECT_THAT(content, HasSubstr("of 10</dd><dd class=\"more\">" + each.text));
+    EXPECT_THAT(content, HasSubstr(each.end ? "This page is kept as <code>/runs/demo/report.html</code>"
+                                            : "When the run ends, this page is kept as <code>/runs/demo/report.html</code>"));
+  }
+}
+
+TEST(LiveRun, WaitsForAPageThatIsLookedAtToShowTheEnd) {
+  auto example = std::make_unique<LiveExample>();
+  const int port = example->port;
+  const std::string content = "/content?token=" + example->token;
+  get(port, content);
+  example->run.on_end({.facts = {}, .memory = {}});
+  const std::jthread end([&] { example.reset(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_THAT(get(port, content), HasSubstr("data-state=\"ended\""));
+}
+
+TEST(LiveRun, EndsAtOnceIfNobodyLooks) {
+  auto example = std::make_unique<LiveExample>();
+  get(example->port, "/metrics?token=" + example->token);
+  example->run.on_end({.facts = {}, .memory = {}});
+  const auto begin = std::chrono::steady_clock::now();
+  example.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
 }
 
 TEST(LiveRun, GivesItsFiguresAsJson) {

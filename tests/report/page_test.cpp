@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <limits>
+#include <set>
 
+#include "core/colours.h"
 #include "report/common_steps.h"
 #include "report/line_chart.h"
 #include "report/run_charts.h"
@@ -240,6 +244,34 @@ TEST(PageDrawing, ManyPartsOfABarHaveColoursAndNamesInsideTheDrawing) {
   for (const std::string& x : all_between(svg, "<text x=\"", "\"")) EXPECT_LE(std::stod(x), 856);  // that of the bar's sum
 }
 
+TEST(PageDrawing, ACategoryHasItsColourInEveryPlace) {
+  const std::string svg = stacked_bars({{"step", {{"compute", 1}, {"data", 1}, {"bubble", 1}}}}, {.unit_name = "s"});
+  for (const char* category : {"data", "bubble"})
+    EXPECT_EQ(count_of(svg, fmt::format("fill=\"{}\"", colour_of(category))), 2)
+        << category << ", in the bar and in the legend";
+}
+
+// Categories that one picture shows next to each other.
+TEST(Colours, CategoriesAreToldApart) {
+  for (const std::vector<std::string>& together : std::vector<std::vector<std::string>>{
+           {"parameters", "gradients", "optimizer", "activations", "buffers", "bubble"},
+           {"compute", "recompute", "tensor", "data", "bubble", "optimizer", "offload", "waits"},
+           {"forward", "backward_input", "backward_weight", "backward", "loss", "recompute", "bubble", "data", "tensor",
+            "context", "expert", "meet", "offload", "optimizer", "communication", "start", "unknown"}}) {
+    std::set<std::string_view> colours;
+    for (const std::string& category : together) colours.insert(colour_of(category));
+    EXPECT_EQ(colours.size(), together.size()) << together.front();
+    EXPECT_FALSE(colours.contains("")) << together.front();
+  }
+}
+
+TEST(Colours, ThePictureOfZeroHasThoseOfThePages) {
+  std::ifstream file(TRIVET_SOURCE_DIR "/scripts/draw_zero");
+  const std::string script(std::istreambuf_iterator<char>(file), {});
+  for (const char* category : {"parameters", "gradients", "optimizer", "activations", "buffers"})
+    EXPECT_THAT(script, HasSubstr(fmt::format("\"{}\": \"{}\"", category, colour_of(category))));
+}
+
 TEST(PageDrawing, LongLabelsAndSumsAreNotClipped) {
   const std::string label(60, 'W');
   const std::string svg = stacked_bars({{label, {{"all", 1234567}}}}, {.unit_name = "samples/s"});
@@ -254,6 +286,26 @@ TEST(PageDrawing, ASumAboveTheLimitIsMarked) {
   const auto svg = [](double sum) { return stacked_bars({{"rank 0", {{"all", sum}}}}, {.limit = 10, .limit_name = "limit"}); };
   EXPECT_EQ(count_of(svg(10), "class=\"over\""), 0);
   EXPECT_EQ(count_of(svg(10.5), "class=\"over\""), 2) << "the part of the bar, and the figure";
+}
+
+TEST(PageDrawing, FieldsWithoutNumbersHaveThePeakOfEachRowAndALegend) {
+  const std::string svg = heat_map({.rows = {"rank 0", "rank 1"},
+                                    .columns = {"", ""},
+                                    .values = {{4.5, 9}, {2, 3.25}},
+                                    .unit_name = "GiB",
+                                    .writes_values = false});
+  EXPECT_THAT(all_between(svg, "text-anchor=\"start\">", "</text>"),
+              ElementsAre("peak", "9 GiB", "3.25 GiB", "2 GiB", "9 GiB"));
+  EXPECT_EQ(count_of(svg, "class=\"field\""), 4 + 5) << "the values, and the legend from the smallest to the largest";
+}
+
+// Otherwise texts of 11 pixels would have 3 on a phone.
+TEST(PageDrawing, AWideDrawingScrollsInItsOwnBoxInsteadOfShrinking) {
+  const std::string box = "<div class=\"wide\"><svg class=\"drawn\"";
+  EXPECT_EQ(count_of(stacked_bars({{"all", {{"all", 1}}}}, {}), box), 1);
+  EXPECT_EQ(count_of(heat_map({.rows = {"a"}, .columns = {"b"}, .values = {{1}}, .unit_name = "s"}), box), 1);
+  for (const std::string& rule : all_between(page_style(), "svg.drawn {", "}")) EXPECT_THAT(rule, Not(HasSubstr("width")));
+  for (const std::string& rule : all_between(page_style(), ".picture img {", "}")) EXPECT_THAT(rule, Not(HasSubstr("width")));
 }
 
 TEST(PageDrawing, FieldsHaveRoomForWhatIsWrittenIntoThem) {
