@@ -93,8 +93,8 @@ std::string step_section(const PlanPage& page) {
   for (const NamedValue& part : parts_of(seconds))
     rows.push_back({part.name, fmt::format("{:.4g}", part.value), fmt::format("{:.1f}", 100 * part.value / seconds.total())});
   rows.push_back({"step", fmt::format("{:.4g}", seconds.total()), "100.0"});
-  return fmt::format("<h2>Time of a step</h2>\n<p>{:.4g} tokens/s, {:.1f} % model FLOPs utilization{}</p>\n",
-                     page.step->targets_per_second, 100 * page.step->model_flops_utilization,
+  return fmt::format("<h2>Time of a step</h2>\n<p>{}, {:.1f} % model FLOPs utilization{}</p>\n",
+                     rate_text(page.step->targets_per_second), 100 * page.step->model_flops_utilization,
                      page.price.empty() ? "" : "; " + escaped(page.price)) +
          stacked_bars({{"step", parts_of(seconds)}}, {.limit_name = {}, .unit_name = "s"}) + table(rows);
 }
