@@ -188,6 +188,10 @@ const Names kTrainerArguments{"output_dir",
                               "per_gpu_train_batch_size",
                               "ddp_find_unused_parameters",
                               "load_best_model_at_end"};
+// Keys of a model's config.json: those of Llama and its kin, and those of GPT-2.
+const Names kSizesOfModels{
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "n_embd", "n_layer",
+    "n_head",      "n_positions"};
 // Keys of Accelerate's configs.
 const Names kAccelerate{"compute_environment",    "distributed_type", "deepspeed_config", "machine_rank", "main_process_port",
                         "main_training_function", "num_machines",     "rdzv_backend",     "same_network", "downcast_bf16"};
@@ -224,6 +228,12 @@ std::string where_the_config_is(const JsonNode& object) {
       return fmt::format("; give the object \"{}\" as a file of its own", member.key);
   }
   return "";
+}
+
+std::string of_model(const JsonNode& root) {
+  if (!describes_model_of_hugging_face(root)) return "";
+  return "this is the config.json of a model in Hugging Face's format, not a config of a run; give a config, and name the "
+         "folder of this file with --init-from FOLDER or \"model\": {\"from\": \"FOLDER\"} (docs/hugging_face.md)";
 }
 
 // Accelerate's plugin of DeepSpeed has a few keys of its own: {"zero_stage": 2, "gradient_accumulation_steps": 1}.
@@ -449,9 +459,17 @@ std::string advice_on_dtype(const std::string& section, const std::string& name)
   return "bf16.enabled or fp16.enabled says it, at the top level; without them float32 trains";
 }
 
+bool describes_model_of_hugging_face(const JsonNode& root) {
+  const JsonNode* type = root.find("model_type");
+  const JsonNode* architectures = root.find("architectures");
+  const bool is_named = (type && type->kind == JsonKind::String) || (architectures && architectures->kind == JsonKind::List);
+  return is_named && given_of(root, kSizesOfModels).size() >= 2 && given_of(root, kSectionsOfConfigs).empty() &&
+         !root.find("model");
+}
+
 std::string why_not_a_config(const JsonNode& root) {
   if (root.kind != JsonKind::Object) return "";
-  for (const std::string& why : {of_accelerate(root), of_trainer(root), of_wrapper(root)})
+  for (const std::string& why : {of_model(root), of_accelerate(root), of_trainer(root), of_wrapper(root)})
     if (!why.empty()) return why;
   return "";
 }

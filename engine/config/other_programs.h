@@ -47,8 +47,11 @@ std::string advice_on_data_axis(const std::string& section, const std::string& n
 // Advises on a key of this section ("": the top level) that names the number format of the model: "dtype". Empty: it is none.
 std::string advice_on_dtype(const std::string& section, const std::string& name);
 
-// Says why this JSON is no config, and what to do: arguments of Hugging Face's Trainer, a config of Accelerate, or a
-// config inside another object. Empty if it may be a config.
+// Checks whether this is the config.json of a model in Hugging Face's format.
+bool describes_model_of_hugging_face(const JsonNode& root);
+
+// Says why this JSON is no config, and what to do: a model's config.json, arguments of Hugging Face's Trainer, a config of
+// Accelerate, or a config inside another object. Empty if it may be a config.
 std::string why_not_a_config(const JsonNode& root);
 
 // Says the same for a text that is not JSON, such as Accelerate's YAML.
