@@ -207,13 +207,18 @@ Finding hosts(const DoctorOptions&) {
           {}};
 }
 
+// "none: the module libtrivet_cuda.so was not found (docs/cuda.md)": where it was looked for matters only to who needs it.
+std::string no_gpu_in_short(std::string reason) {
+  if (reason.starts_with("cuda: ")) reason.erase(0, std::string_view("cuda: ").size());
+  return fmt::format("none: {} (docs/cuda.md)", reason.substr(0, std::min(reason.find("; "), reason.find(" ("))));
+}
+
 Finding gpus(const DoctorOptions& options) {
   Finding finding{"GPUs", Health::Fine, "", "", {}};
   const auto none = [&](const std::string& reason) {
     finding.health = options.needs_gpu ? Health::Missing : Health::Note;
-    // Where a module was looked for matters only to who needs it.
-    finding.text = "none: " + (options.needs_gpu ? reason : reason.substr(0, std::min(reason.find("; "), reason.find(" ("))));
-    finding.advice = "device \"cpu\" works; for \"cuda\" see docs/cuda.md";
+    finding.text = options.needs_gpu ? "none: " + reason : no_gpu_in_short(reason);
+    if (options.needs_gpu) finding.advice = "device \"cpu\" works; for \"cuda\" see docs/cuda.md";
     return finding;
   };
   std::string reason;

@@ -75,15 +75,12 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
 
 std::string to_text(const Plan& plan, const MeasuredPrediction& prediction, double tokens) {
   const RehearsedStep& step = prediction.step;
-  std::string text = to_text(plan) + fmt::format("\non {}; a prediction\nstep      {:.4g} s, {:.4g} tokens/s\n",
-                                                 prediction.source, step.seconds, prediction.targets_per_second);
-  for (const NamedValue& part : parts_of(step.parts))
-    text += fmt::format("  {:<12} {:>8.4g} s   {:>6.1f} %\n", part.name, part.value, 100 * part.value / step.seconds);
+  std::string text = to_text(plan) + fmt::format("\non {}; a prediction\n", prediction.source) +
+                     step_text(step.parts, prediction.targets_per_second);
   if (prediction.product_flops > 0)
-    text +=
-        fmt::format("MFU       {:.1f} % = {:.4g} FLOP a step / ({:.4g} s x {} ranks x {:.4g} FLOP/s, the fastest product)\n",
-                    100 * prediction.model_flops_utilization, plan.model_flops_per_step, step.seconds, plan.mesh.size(),
-                    prediction.product_flops);
+    text += fmt::format("MFU       {:.1f} % = {} a step / ({:.4g} s x {} ranks x {}/s, the fastest product)\n",
+                        100 * prediction.model_flops_utilization, flop_text(plan.model_flops_per_step), step.seconds,
+                        plan.mesh.size(), flop_text(prediction.product_flops));
   if (prediction.price_per_device_hour > 0)
     text += fmt::format("price     {}\n", price_text(priced(prediction), plan.mesh.size(), step_of(prediction)));
   if (tokens > 0)

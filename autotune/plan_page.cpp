@@ -95,8 +95,8 @@ std::string step_section(const PlanPage& page) {
   rows.push_back({"step", fmt::format("{:.4g}", seconds.total()), "100.0"});
   std::string more = page.run.empty() ? "" : fmt::format("<p>{}</p>\n", escaped(page.run));
   for (const std::string& line : page.network) more += fmt::format("<p>{}</p>\n", escaped(line));
-  return fmt::format("<h2>Time of a step</h2>\n<p>{:.4g} tokens/s, {:.1f} % model FLOPs utilization{}</p>\n{}",
-                     page.step->targets_per_second, 100 * page.step->model_flops_utilization,
+  return fmt::format("<h2>Time of a step</h2>\n<p>{}, {:.1f} % model FLOPs utilization{}</p>\n{}",
+                     rate_text(page.step->targets_per_second), 100 * page.step->model_flops_utilization,
                      page.price.empty() ? "" : "; " + escaped(page.price), more) +
          stacked_bars({{"step", parts_of(seconds)}}, {.limit_name = {}, .unit_name = "s"}) + table(rows);
 }

@@ -27,11 +27,12 @@ StepBytes bytes_of(const RankPlan& rank) {
 std::string memory_text(const PlanPrediction& prediction, const Cluster& cluster) {
   const StepBytes& bytes = prediction.step.bytes;
   const double limit = as_double(cluster.device.usable_bytes());
+  const Unit unit = unit_of_memory(bytes.total());
   std::string text = fmt::format(
       "memory of the rank that needs most, out of {:.2f} GiB on each device ({:.2f} GiB less a reserve of {:.2f} GiB)\n",
       limit / kGib, as_double(cluster.device.memory_bytes) / kGib, as_double(cluster.device.reserve_bytes) / kGib);
   const auto line = [&](const std::string& name, double value) {
-    return fmt::format("  {:<12} {:>8.2f} GiB {:>6.1f} %", name, value / kGib, 100 * value / limit);
+    return fmt::format("  {:<12} {:>8.2f} {} {:>6.1f} %", name, value / unit.size, unit.name, 100 * value / limit);
   };
   for (const NamedValue& part : parts_of(bytes)) text += line(part.name, part.value) + "\n";
   if (bytes.host > 0)
@@ -40,14 +41,12 @@ std::string memory_text(const PlanPrediction& prediction, const Cluster& cluster
   return text + line("total", bytes.total()) + fmt::format(": {}\n", fit_text(bytes, cluster));
 }
 
-std::string step_text(const PlanPrediction& prediction, const Cluster& cluster) {
+std::string time_text(const PlanPrediction& prediction, const Cluster& cluster) {
   const StepPrediction& step = prediction.step;
-  std::string text = fmt::format("step      {:.4g} s, {:.4g} tokens/s\n", step.seconds.total(), step.targets_per_second);
-  for (const NamedValue& part : parts_of(step.seconds))
-    text += fmt::format("  {:<12} {:>8.4g} s   {:>6.1f} %\n", part.name, part.value, 100 * part.value / step.seconds.total());
-  text += fmt::format("MFU       {:.1f} % = {:.4g} FLOP a token x {:.4g} tokens/s / ({} devices x {:.4g} FLOP/s)\n",
-                      100 * step.model_flops_utilization, prediction.flops_per_token, step.targets_per_second,
-                      prediction.layout.devices(), cluster.device.matrix_flops);
+  std::string text = step_text(step.seconds, step.targets_per_second);
+  text += fmt::format("MFU       {:.1f} % = {} a token x {} / ({} devices x {}/s)\n", 100 * step.model_flops_utilization,
+                      flop_text(prediction.flops_per_token), rate_text(step.targets_per_second), prediction.layout.devices(),
+                      flop_text(cluster.device.matrix_flops));
   if (cluster.price_per_device_hour > 0)
     text += fmt::format("price     {}\n", price_text(cluster, prediction.layout.devices(), step));
   return text;
@@ -98,7 +97,7 @@ std::string to_text(const Plan& plan, const PlanPrediction& prediction, const Cl
                                                  cluster.name, cluster.device.name, cluster.devices_per_node);
   if (plan.config.compute_device() == Device::Cpu)
     text += "memory is counted for \"device\": \"cpu\"; --set device=cuda adds what a GPU's backend takes\n";
-  text += memory_text(prediction, cluster) + step_text(prediction, cluster);
+  text += memory_text(prediction, cluster) + time_text(prediction, cluster);
   if (tokens > 0)
     text += fmt::format("run       {}\n", tokens_text(tokens, cluster, prediction.layout.devices(), prediction.step));
   return text;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "autotune/units.h"
 #include "report/monitor/number_text.h"
 
 namespace trivet::autotune {
@@ -22,17 +23,43 @@ std::vector<NamedValue> parts_of(const StepBytes& bytes) {
           {"buffers", bytes.buffers}};
 }
 
+std::string figure(double value, int digits) {
+  if (value <= 0) return "0";
+  const double unit = std::pow(10, std::floor(std::log10(value)) - digits + 1), rounded = std::round(value / unit) * unit;
+  return rounded < 1000 || rounded > 1e15 ? fmt::format("{:.{}g}", value, digits) : monitor::with_commas(std::llround(rounded));
+}
+
+std::string rate_text(double targets_per_second) { return figure(targets_per_second) + " tokens/s"; }
+
+std::string flop_text(double flop) {
+  for (const auto& [size, name] : {std::pair(1e18, "E"), {1e15, "P"}, {1e12, "T"}, {1e9, "G"}})
+    if (flop >= size) return fmt::format("{} {}FLOP", figure(flop / size), name);
+  return fmt::format("{} MFLOP", figure(flop / 1e6));
+}
+
+std::string step_text(const StepSeconds& seconds, double targets_per_second) {
+  const Unit unit = unit_of_time(seconds.total());
+  std::string text =
+      fmt::format("step      {} {}, {}\n", figure(seconds.total() / unit.size), unit.name, rate_text(targets_per_second));
+  for (const NamedValue& part : parts_of(seconds))
+    text += fmt::format("  {:<12} {:>8.3f} {:<2} {:>7.1f} %\n", part.name, part.value / unit.size, unit.name,
+                        100 * part.value / seconds.total());
+  return text;
+}
+
 double price_of_token(const Cluster& cluster, int64_t devices, const StepPrediction& step) {
   return cluster.price_per_device_hour * as_double(devices) / 3600 / step.targets_per_second;
 }
 
 std::string price_text(const Cluster& cluster, int64_t devices, const StepPrediction& step) {
   const double price = price_of_token(cluster, devices, step);
-  return fmt::format("{:.4g} per token, {:.4g} for 1e9 and {:.4g} for 1e12 tokens, at {} per device and hour", price,
-                     1e9 * price, 1e12 * price, cluster.price_per_device_hour);
+  return fmt::format("{} for 1 M tokens, {} for 1 B and {} for 1 T, at {} per device and hour", figure(1e6 * price),
+                     figure(1e9 * price), figure(1e12 * price), cluster.price_per_device_hour);
 }
 
 namespace {
+
+constexpr int kDigitsOfCost = 3;  // all that a prediction can have
 
 std::string number_of_tokens(double tokens) {
   for (const auto& [size, name] : {std::pair(1e12, "T"), {1e9, "B"}, {1e6, "M"}})
@@ -48,20 +75,13 @@ std::string time_in_words(double seconds) {
                               : fmt::format("{:.3g} days", seconds / kDay);
 }
 
-// Three digits are all that a prediction can have.
-std::string money(double amount) {
-  const double unit = std::pow(10, std::floor(std::log10(amount)) - 2);
-  return amount < 100 || amount > 1e15 ? fmt::format("{:.3g}", amount)
-                                       : monitor::with_commas(std::llround(std::round(amount / unit) * unit));
-}
-
 }  // namespace
 
 std::string tokens_text(double tokens, const Cluster& cluster, int64_t devices, const StepPrediction& step) {
   std::string text = fmt::format("{} tokens: {}", number_of_tokens(tokens), time_in_words(tokens / step.targets_per_second));
   if (cluster.price_per_device_hour > 0)
-    text += fmt::format(", {} at {} per device and hour", money(tokens * price_of_token(cluster, devices, step)),
-                        cluster.price_per_device_hour);
+    text += fmt::format(", {} at {} per device and hour",
+                        figure(tokens * price_of_token(cluster, devices, step), kDigitsOfCost), cluster.price_per_device_hour);
   return text;
 }
 

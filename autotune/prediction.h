@@ -14,9 +14,16 @@ using report::NamedValue;
 std::vector<NamedValue> parts_of(const StepSeconds& seconds);
 std::vector<NamedValue> parts_of(const StepBytes& bytes);  // the device's memory
 
+// A number above 0 in so many digits: "697,300", "0.07236".
+std::string figure(double value, int digits = 4);
+std::string rate_text(double targets_per_second);  // "697,300 tokens/s"
+std::string flop_text(double flop);                // "51.47 GFLOP"
+// The total with its tokens/s, and a row for each part with its share: "step      3.415 s, 614,200 tokens/s\n  compute ...".
+std::string step_text(const StepSeconds& seconds, double targets_per_second);
+
 // Returns the price in the currency of the cluster's price_per_device_hour; 0 if it has none.
 double price_of_token(const Cluster& cluster, int64_t devices, const StepPrediction& step);
-// "1.1e-06 per token, 1.1e+03 for 1e9 and 1.1e+06 for 1e12 tokens, at 2.5 per device and hour"
+// "0.07236 for 1 M tokens, 72.36 for 1 B and 72,360 for 1 T, at 2.5 per device and hour"
 std::string price_text(const Cluster& cluster, int64_t devices, const StepPrediction& step);
 
 // "1 T tokens: 162 days, 624,000 at 2.5 per device and hour", the cost only if there is a price.

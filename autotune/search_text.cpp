@@ -125,7 +125,7 @@ std::string to_text(const SearchResult& result, const Cluster& cluster, double t
       result.fitting);
   if (result.ranking.empty()) return text + nothing_fits(result, cluster);
   const Candidate& best = result.ranking.front();
-  text += fmt::format("first     {:.4g} tokens/s\n", best.step.targets_per_second);
+  text += fmt::format("first     {}\n", rate_text(best.step.targets_per_second));
   if (tokens > 0) text += fmt::format("run       {}\n", tokens_text(tokens, cluster, best.layout.devices(), best.step));
   if (cluster.price_per_device_hour > 0)
     text += fmt::format("price     {}\n", price_text(cluster, best.layout.devices(), best.step));

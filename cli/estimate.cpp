@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -11,12 +12,14 @@
 #include <vector>
 
 #include "autotune/model_states.h"
+#include "autotune/units.h"
 #include "cli/commands.h"
 #include "cli/config_model.h"
 #include "cli/number_range.h"
 #include "cli/usage.h"
 #include "core/error.h"
 #include "engine/config/deepspeed.h"
+#include "report/monitor/number_text.h"
 #include "trainer/load_with_model.h"
 
 namespace trivet::cli {
@@ -52,17 +55,26 @@ std::vector<Row> rows_of(autotune::EstimatorOptions options) {
   return rows;
 }
 
+double most_bytes(const std::vector<Row>& rows) {
+  double most = 0;
+  for (const Row& row : rows) most = std::max({most, row.estimate.host_bytes, row.estimate.gpu_bytes});
+  return most;
+}
+
+std::string whole(double number) { return monitor::with_commas(std::llround(number)); }
+
 std::string to_text(const autotune::EstimatorOptions& options) {
+  const std::vector<Row> rows = rows_of(options);
+  const autotune::Unit unit = autotune::unit_of_memory(most_bytes(rows));
   std::string text = fmt::format(
-      "weights, gradients and optimizer states of {:.0f} M parameters, {:.0f} M in the largest layer,\n"
+      "weights, gradients and optimizer states of {} parameters, {} in the largest layer,\n"
       "on {} node{} of {} GPUs, according to DeepSpeed's estimators; activations and buffers are not included\n\n"
-      "stage     host GiB      GPU GiB\n          per node      per GPU\n",
-      options.parameters / 1e6, options.largest_layer_parameters / 1e6, options.nodes, options.nodes == 1 ? "" : "s",
-      options.gpus_per_node);
-  constexpr double kGib = 1 << 30;
-  for (const Row& row : rows_of(options))
-    text += fmt::format("{:5} {:13.2f} {:12.2f}   {}\n", row.stage, row.estimate.host_bytes / kGib,
-                        row.estimate.gpu_bytes / kGib, row.options);
+      "stage     host {}      GPU {}\n          per node      per GPU\n",
+      whole(options.parameters), whole(options.largest_layer_parameters), options.nodes, options.nodes == 1 ? "" : "s",
+      options.gpus_per_node, unit.name, unit.name);
+  for (const Row& row : rows)
+    text += fmt::format("{:5} {:13.2f} {:12.2f}   {}\n", row.stage, row.estimate.host_bytes / unit.size,
+                        row.estimate.gpu_bytes / unit.size, row.options);
   return text;
 }
 

@@ -341,6 +341,37 @@ void check_program_here(const LaunchFlags& flags, const std::vector<HostRanks>& 
   check_config_of(flags.request.program);
 }
 
+// Hosts whose agents have commands that differ by the name of the host only.
+struct AgentsAlike {
+  Host first;
+  bool is_here;
+  int others = 0;
+};
+
+std::vector<AgentsAlike> agents_of(const std::vector<HostRanks>& hosts) {
+  std::vector<AgentsAlike> agents;
+  for (const HostRanks& on : hosts) {
+    const bool is_here = is_this_host(on.host.name);
+    const auto same = std::ranges::find_if(
+        agents, [&](const AgentsAlike& one) { return one.is_here == is_here && one.first.user == on.host.user; });
+    if (same == agents.end())
+      agents.push_back({on.host, is_here});
+    else
+      ++same->others;
+  }
+  return agents;
+}
+
+void print_agents(const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
+  for (const AgentsAlike& agents : agents_of(hosts)) {
+    const std::string more = agents.others == 0 ? ""
+                                                : fmt::format(" (and on {} more host{}, with the name of each)", agents.others,
+                                                              agents.others == 1 ? "" : "s");
+    std::printf("agent on %s%s: %s\n", agents.first.name.c_str(), more.c_str(),
+                quoted(agent_command(request, agents.first)).c_str());
+  }
+}
+
 void print_dry_run(const LaunchFlags& flags, Way way, const std::vector<LaunchRequest>& jobs,
                    const std::vector<HostRanks>& hosts, const comm::Environment& environment) {
   if (way == Way::OtherLauncher) {
@@ -368,8 +399,7 @@ void print_dry_run(const LaunchFlags& flags, Way way, const std::vector<LaunchRe
   if (first.json) return;
   for (const LaunchRequest& job : jobs) std::fputs(layout_as_text(ranks, job).c_str(), stdout);
   if (way != Way::Agents) return;
-  for (const HostRanks& on : hosts)
-    std::printf("agent on %s: %s\n", on.host.name.c_str(), quoted(agent_command(first, on.host)).c_str());
+  print_agents(first, hosts);
   std::vector<std::string> names;  // their values may be secrets
   for (const auto& [name, value] : exported) names.push_back(name);
   if (!names.empty())

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/config_model.h"
 #include "cli/usage.h"
+#include "core/bounded_file.h"
 #include "core/error.h"
 #include "core/file_system.h"
 #include "core/log.h"
@@ -22,7 +25,9 @@
 #include "core/printable.h"
 #include "core/replace_file.h"
 #include "engine/config/deepspeed.h"
+#include "engine/config/json_reader.h"
 #include "engine/config/load.h"
+#include "engine/config/other_programs.h"
 #include "engine/config/suggest.h"
 #include "engine/make_plan.h"
 #include "trainer/load_with_model.h"
@@ -60,6 +65,7 @@ const CLI::Validator tokens_of_a_run(
 
 struct PlanArguments {
   std::string config, init_from;
+  std::string text;  // of the config; empty: that of the file `config`
   std::vector<std::string> overrides;
   int world_size = 1;
   bool json = false, search = false, verify = false;
@@ -71,6 +77,43 @@ struct PlanArguments {
   bool force = false;   // the page replaces any file
   std::string profile;  // empty: no prediction for this machine
 };
+
+// A model in Hugging Face's format, by its folder or its config.json, stands in the place of the config.
+bool names_a_model(const std::string& path) {
+  std::error_code absent;
+  const std::string file = std::filesystem::is_directory(path, absent) ? path + "/config.json" : path;
+  const BoundedText read = read_bounded(file, config::kMaxConfigBytes, "a config");
+  try {
+    return read.problem.empty() && config::describes_model_of_hugging_face(config::read_json(read.text, file));
+  } catch (const ConfigError&) {  // is no JSON; whoever loads it says so
+    return false;
+  }
+}
+
+bool gives_a_batch(const std::vector<std::string>& overrides) {
+  return std::ranges::any_of(overrides, [](const std::string& one) {
+    return one.starts_with("train_batch_size=") || one.starts_with("train_micro_batch_size_per_gpu=");
+  });
+}
+
+// Plans a model that is named in the place of a config as --init-from with the least config that can be planned.
+void take_model_for_config(PlanArguments& arguments) {
+  if (!arguments.init_from.empty() || !names_a_model(arguments.config)) return;
+  arguments.init_from = arguments.config;
+  arguments.text = gives_a_batch(arguments.overrides) ? "{}" : R"({"train_micro_batch_size_per_gpu": 1})";
+  std::fputs(fmt::format("plan: {} is a model, planned as with --init-from and the config {}; --set gives other keys\n",
+                         printable(arguments.config), arguments.text)
+                 .c_str(),
+             stderr);
+}
+
+Config load(const PlanArguments& arguments, const std::vector<std::string>& overrides) {
+  return trainer::load_with_model({.path = arguments.config,
+                                   .overrides = overrides,
+                                   .init_from = arguments.init_from,
+                                   .for_plan = true,
+                                   .text = arguments.text});
+}
 
 autotune::Cluster cluster_of(const PlanArguments& arguments) {
   autotune::Cluster cluster = autotune::find_cluster(arguments.cluster);
@@ -122,9 +165,7 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
     lines.say([] { return "plans one of the fastest layouts"; });
     std::vector<std::string> overrides = arguments.overrides;
     for (const auto& [key, value] : keys) overrides.push_back(key + "=" + value);
-    const Config one = trainer::load_with_model(
-        {.path = arguments.config, .overrides = overrides, .init_from = arguments.init_from, .for_plan = true});
-    const Plan plan = make_plan(one, model, arguments.world_size);
+    const Plan plan = make_plan(load(arguments, overrides), model, arguments.world_size);
     return autotune::heaviest_of(autotune::bytes_of_ranks(plan));
   };
   const auto progress = [&](int64_t devices, int64_t tried) {
@@ -166,10 +207,10 @@ void check_page(const PlanArguments& arguments, const Config& config) {
   guard.check({.path = arguments.html, .key = "--html", .what = "a page of trivet", .is_own = is_own_page});
 }
 
-void run(const PlanArguments& arguments) {
+void run(PlanArguments arguments) {
   check_prediction(arguments);
-  const Config config = trainer::load_with_model(
-      {.path = arguments.config, .overrides = arguments.overrides, .init_from = arguments.init_from, .for_plan = true});
+  take_model_for_config(arguments);
+  const Config config = load(arguments, arguments.overrides);
   check_page(arguments, config);
   tell_keys_not_given(config);
   const model::Model model = model_of(config);
@@ -200,7 +241,10 @@ void add_plan(CLI::App& program) {
       "  trivet plan gpt.json --world-size 8 --cluster h100 --price 2.5\n"
       "  trivet plan llama.json --world-size 1024 --cluster h100 --search\n"
       "  trivet plan gpt.json --world-size 2 --profile trivet_profile.json");
-  command->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
+  command
+      ->add_option("config", arguments->config,
+                   "JSON file (docs/config.md), or a model in Hugging Face's format: its folder or its config.json")
+      ->required();
   command->add_option("--world-size", arguments->world_size, "number of ranks (1)")->check(from_to(1, 1000000));
   command
       ->add_option("--set", arguments->overrides,

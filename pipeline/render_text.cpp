@@ -43,16 +43,23 @@ std::string row(const std::vector<TimedInstruction>& rank, double columns, const
   return text;
 }
 
+// A second and more is shown in seconds: "12.0 s", "1.24 s", "4.3 ms".
+std::string makespan_text(const Caption& caption, const Timeline& timeline) {
+  const double seconds = timeline.makespan / 1000;
+  if (caption.unit == "ms" && seconds >= 1) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 2 : 1);
+  return fmt::format("{:.6g}{}", timeline.makespan, caption.unit.empty() ? "" : " " + caption.unit);
+}
+
 }  // namespace
 
 std::string to_string(const Caption& caption, const Timeline& timeline) {
   if (caption.is_step && caption.ranks == 1)
-    return fmt::format("{}: {:.6g}{}, {} microbatch{}, {:.1f} % without computation", caption.schedule, timeline.makespan,
-                       caption.unit.empty() ? "" : " " + caption.unit, caption.microbatches,
-                       caption.microbatches == 1 ? "" : "es", 100 * timeline.bubble_fraction);
-  return fmt::format("{}: P {}, M {}{}, makespan {:.6g}{}, bubble {:.1f} %", caption.schedule, caption.ranks,
-                     caption.microbatches, caption.chunks > 1 ? fmt::format(", V {}", caption.chunks) : "", timeline.makespan,
-                     caption.unit.empty() ? "" : " " + caption.unit, 100 * timeline.bubble_fraction);
+    return fmt::format("{}: {}, {} microbatch{}, {:.1f} % without computation", caption.schedule,
+                       makespan_text(caption, timeline), caption.microbatches, caption.microbatches == 1 ? "" : "es",
+                       100 * timeline.bubble_fraction);
+  return fmt::format("{}: P {}, M {}{}, makespan {}, bubble {:.1f} %", caption.schedule, caption.ranks, caption.microbatches,
+                     caption.chunks > 1 ? fmt::format(", V {}", caption.chunks) : "", makespan_text(caption, timeline),
+                     100 * timeline.bubble_fraction);
 }
 
 std::string to_text(const Timeline& timeline, const Caption& caption) {

@@ -228,16 +228,6 @@ std::string layout_as_json(const std::vector<RankLayout>& ranks) {
 
 namespace {
 
-std::string rows_of_ranks(const std::vector<RankLayout>& ranks) {
-  std::string out;
-  for (const RankLayout& rank : ranks) {
-    out += fmt::format("rank {} on {} slot {}{}\n", rank.rank, rank.host, rank.slot,
-                       rank.cores.empty() ? "" : fmt::format(" cores {}", core_list_text(rank.cores)));
-    for (const auto& [name, value] : rank.environment) out += fmt::format("  {}={}\n", name, printable(value, 4096));
-  }
-  return out;
-}
-
 // The variables that all of these ranks have with one value.
 comm::Environment common_of(std::span<const RankLayout> ranks) {
   comm::Environment common = ranks[0].environment;
@@ -249,6 +239,14 @@ comm::Environment common_of(std::span<const RankLayout> ranks) {
   return common;
 }
 
+// " cores 0-1 2-3": those of each rank. Empty: the ranks are not bound.
+std::string cores_of(std::span<const RankLayout> ranks) {
+  std::string text;
+  for (const RankLayout& rank : ranks)
+    if (!rank.cores.empty()) text += " " + core_list_text(rank.cores);
+  return text.empty() ? "" : " cores" + text;
+}
+
 std::string row_of_host(std::span<const RankLayout> ranks, const comm::Environment& of_all) {
   std::vector<int> slots;
   for (const RankLayout& rank : ranks) slots.push_back(rank.slot);
@@ -256,12 +254,13 @@ std::string row_of_host(std::span<const RankLayout> ranks, const comm::Environme
   std::string row = ranks.size() == 1 ? fmt::format("{}: rank {} on slot {}", ranks[0].host, ranks[0].rank, slots[0])
                                       : fmt::format("{}: ranks {}-{} on slots {}", ranks[0].host, ranks.front().rank,
                                                     ranks.back().rank, core_list_text(slots));
+  row += cores_of(ranks);
   for (const auto& [name, value] : common_of(ranks))
     if (!of_all.contains(name)) row += fmt::format(" {}={}", name, printable(value, 4096));
   return row + "\n";
 }
 
-// A row for each host. Facts that all ranks share, and those of each rank, appear once.
+// A row for each host. Variables that all ranks share appear once, and so do the others, with their values on rank 0.
 std::string rows_of_hosts(const std::vector<RankLayout>& ranks) {
   const comm::Environment of_all = common_of(ranks);
   std::string out, alike, own;
@@ -272,11 +271,9 @@ std::string rows_of_hosts(const std::vector<RankLayout>& ranks) {
     rest = rest.subspan(of_host.size());
   }
   for (const auto& [name, value] : ranks[0].environment)
-    if (of_all.contains(name))
-      alike += fmt::format(" {}={}", name, printable(value, 4096));
-    else
-      own += fmt::format("{}{}", own.empty() ? "" : ", ", name);
-  return out + "all ranks:" + alike + "\nof each host or rank (--json shows all): " + own + "\n";
+    (of_all.contains(name) ? alike : own) += fmt::format(" {}={}", name, printable(value, 4096));
+  out += "all ranks:" + alike + "\n";
+  return own.empty() ? out : out + "different on each host or rank, here on rank 0 (--json shows all):" + own + "\n";
 }
 
 }  // namespace
@@ -284,8 +281,7 @@ std::string rows_of_hosts(const std::vector<RankLayout>& ranks) {
 std::string layout_as_text(const std::vector<RankLayout>& ranks, const LaunchRequest& request) {
   std::string out =
       fmt::format("{} ranks of: {}\n", ranks.size(), printable(fmt::format("{}", fmt::join(request.program, " ")), 4096));
-  const bool on_several_hosts = ranks.front().node_rank != ranks.back().node_rank;
-  out += on_several_hosts ? rows_of_hosts(ranks) : rows_of_ranks(ranks);
+  out += rows_of_hosts(ranks);
   if (request.master_port == 0) out += "MASTER_PORT=0: a free port is chosen when the ranks start\n";
   return out;
 }

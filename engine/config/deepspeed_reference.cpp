@@ -14,7 +14,7 @@ using namespace config;
 const char* const kDeepSpeedIntroduction = R"(# DeepSpeed's keys
 
 Generated from the key table in `engine/config`: `trivet config reference --deepspeed > docs/deepspeed.md`. A test fails when this page is
-out of date.
+out of date. See also: [models of Hugging Face](hugging_face.md) and [PyTorch's DDP](ddp.md).
 
 A config that was written for DeepSpeed is used as it is: `trivet train ds_config.json`. Only what DeepSpeed leaves to the Python program has
 to be added, in the file or with `--set`: the sections `model`, `data` and `training` ([config.md](config.md); a whole example is in

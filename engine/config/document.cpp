@@ -158,6 +158,18 @@ bool matters(const std::string& meant, const JsonNode& value) {
   return changes_weights(meant) || (value.kind == JsonKind::Number && (is_of_model || is_of_layout));
 }
 
+// "tensorboard.enabled is the key here (true or false ...)"
+std::string key_here(const std::string& name, const std::string& meant) {
+  const std::string note = difference_in_meaning(name);
+  return fmt::format("{} is the key here{}", meant, note.empty() ? "" : fmt::format(" ({})", note));
+}
+
+// {"bf16": true} for {"bf16": {"enabled": true}}.
+std::string advice_on_switch(const KeyTable& table, const std::string& section, const JsonNode& value) {
+  const bool is_switch = value.kind == JsonKind::Bool && table.find(section + ".enabled");
+  return is_switch ? fmt::format(": {{\"enabled\": {}}}", value.boolean) : "";
+}
+
 JsonNode integer_node(int64_t value, Position at) {
   JsonNode node;
   node.kind = JsonKind::Number;
@@ -375,15 +387,17 @@ std::string Document::reason_to_ignore(const JsonMember& member) const {
   const bool is_default = flat ? same_value(member.value, read_json(flat->default_json, flat->path)) : is_off;
   const bool says_nothing = member.value.kind == JsonKind::Null || is_auto(member.value) || is_default;
   if (!meant.empty())
-    return matters(meant, member.value) && !says_nothing ? "" : fmt::format("{}; {} is the key here", ignored, meant);
+    return matters(meant, member.value) && !says_nothing ? "" : fmt::format("{}; {}", ignored, key_here(member.key, meant));
   if (!near.empty()) {
     const bool all_in_vain = std::ranges::all_of(near, [&](const auto& name) { return table_.has_no_effect(name); });
     return all_in_vain ? fmt::format("if it is a misspelt {}, that has no effect, either", one_of(near)) : "";
   }
   const bool may_be_setting = member.value.kind == JsonKind::Number || member.value.kind == JsonKind::List;
   if (may_be_setting && !is_setting_of_a_program(member.key)) return "";
-  const std::string renamed = advice_on_renaming(member.key);
-  return renamed.empty() ? ignored : ignored + "; " + renamed;
+  for (const std::string& advice :
+       {advice_on_renaming(member.key), advice_without_key(member.key), advice_on_dtype("", member.key)})
+    if (!advice.empty()) return ignored + "; " + advice;
+  return ignored;
 }
 
 // Returns why an unknown key of this section has no effect; empty if it may: it is misspelt, or belongs elsewhere.
@@ -446,9 +460,9 @@ void Document::collect_section(const JsonMember& member, const std::string& path
     mistakes_.add(value.at, path, "\"auto\" is not accepted; state the section's values or remove it");
   } else if (value.kind != JsonKind::Null) {
     const std::string advice = table_.advice_on(path);
-    mistakes_.add(
-        value.at, path,
-        fmt::format("{} is not accepted; an object is expected{}", shown(value), advice.empty() ? "" : "; " + advice));
+    mistakes_.add(value.at, path,
+                  fmt::format("{} is not accepted; an object is expected{}{}", shown(value),
+                              advice_on_switch(table_, path, value), advice.empty() ? "" : "; " + advice));
   }
 }
 
@@ -477,6 +491,7 @@ std::string Document::advice_on_unknown(const JsonMember& member, const std::str
   const std::string within = section.empty() ? "" : section + ".";
   if (const std::string advice = advice_on_data_axis(section, member.key); !advice.empty()) return "; " + advice;
   if (const std::string advice = advice_on_dtype(section, member.key); !advice.empty()) return "; " + advice;
+  if (const std::string advice = advice_without_key(member.key); !advice.empty()) return "; " + advice;
   const bool is_elsewhere = !section.empty() && !table_.sections_with(member.key).empty();  // as it is: "block_size" of aio
   if (const std::string meant = key_meant_by(member.key); !meant.empty() && !is_elsewhere) {
     unknown_values_.push_back(meant);
@@ -492,6 +507,7 @@ std::string Document::advice_on_unknown(const JsonMember& member, const std::str
   if (section.empty() && member.value.kind == JsonKind::Object) {
     if (const std::string advice = advice_on_other_section(member.key); !advice.empty()) return "; " + advice;
   }
+  if (const std::string advice = advice_on_renaming(member.key); !advice.empty()) return "; " + advice;
   if (const std::string inside = section.empty() ? section_inside(member.value) : ""; !inside.empty()) {
     unknown_values_.push_back(inside);
     return fmt::format("; {} in it belongs at the top level", quoted(inside));

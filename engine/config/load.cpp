@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 
 #include "core/bounded_file.h"
@@ -245,6 +246,10 @@ void check_running_averages(const Config& config) {
 
 std::string read_config_text(const std::string& path) {
   const BoundedText read = read_bounded(path, kMaxConfigBytes, "a config");
+  std::error_code absent;
+  if (std::filesystem::exists(path + "/config.json", absent))
+    throw ConfigError(
+        path + ": is the folder of a model, not a config; give a config, and name this folder with --init-from or model.from");
   if (!read.problem.empty()) throw ConfigError(path + ": " + read.problem);
   return read.text;
 }

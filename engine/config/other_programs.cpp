@@ -36,23 +36,25 @@ const std::vector<Meaning>& meanings() {
       {"scheduler.params.warmup_num_steps",
        {"warmup_steps", "num_warmup_steps", "warmup_iters", "warmup_iterations", "warmup_step", "lr_warmup_steps",
         "lr_warmup_iters"}},
-      {"scheduler.params.warmup_num_steps", {"warmup_ratio", "warmup_proportion"}, "steps, not a share of the run"},
+      {"scheduler.params.warmup_num_steps",
+       {"warmup_ratio", "warmup_proportion", "lr_warmup_fraction"},
+       "steps, not a share of the run"},
       {"scheduler.params.total_num_steps",
        {"total_steps", "num_training_steps", "total_training_steps", "total_iters", "decay_steps", "lr_decay_iters",
         "num_total_steps"}},
       {"scheduler.params.cos_min_ratio",
-       {"min_lr", "lr_min"},
+       {"min_lr", "lr_min", "min_lr_factor"},
        "the rate at the end as a share of lr, for WarmupCosineLR; Cosine and Linear have end_ratio"},
       {"scheduler.params.warmup_max_lr", {"max_lr", "lr_max"}},
       {"train_micro_batch_size_per_gpu",
        {"batch_size", "micro_batch_size", "micro_batch_size_per_gpu", "per_device_train_batch_size", "train_micro_batch_size",
-        "batch_size_per_gpu", "per_gpu_train_batch_size", "device_batch_size", "microbatch_size"}},
+        "batch_size_per_gpu", "per_gpu_train_batch_size", "device_batch_size", "microbatch_size", "local_batch_size"}},
       {"train_batch_size", {"global_batch_size", "total_batch_size", "effective_batch_size", "global_train_batch_size"}},
       {"gradient_accumulation_steps",
        {"accumulate_grad_batches", "gradient_accumulation", "grad_accum_steps", "grad_accumulation_steps",
         "accumulation_steps"}},
       {"zero_optimization.stage", {"zero_stage", "zero_level"}},
-      {"scheduler.type", {"lr_scheduler_type", "lr_scheduler"}},
+      {"scheduler.type", {"lr_scheduler_type", "lr_scheduler", "lr_decay_style", "decay_type"}},
       {"zero_optimization.offload_optimizer.device", {"offload_optimizer_device"}},
       {"zero_optimization.offload_param.device", {"offload_param_device"}},
       {"training.epochs", {"num_epochs", "n_epochs", "n_epoches", "num_epoches", "num_train_epochs", "max_epochs", "nepochs"}},
@@ -69,7 +71,11 @@ const std::vector<Meaning>& meanings() {
       {"model.feed_forward_size",
        {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "d_ff", "mlp_size", "mlp_dim", "feed_forward_dim"}},
       {"model.sequence_length", {"max_position_embeddings", "n_positions", "n_ctx", "block_size"}},
-      {"model.vocabulary", {"vocab_size", "vocab", "tokenizer", "tokenizer_name", "tokenizer_path", "padded_vocab_size"}},
+      {"model.vocabulary",
+       {"vocab_size", "vocab", "tokenizer", "tokenizer_name", "tokenizer_path", "tokenizer_model", "padded_vocab_size"}},
+      {"model.vocabulary_rows",
+       {"make_vocab_size_divisible_by", "pad_vocab_size_multiple"},
+       "the number of rows itself, such as 50304"},
       {"model.type", {"model_type", "architecture", "arch"}},
       {"model.norm_epsilon", {"rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "layernorm_epsilon", "norm_eps"}},
       {"model.rotary_base", {"rope_theta", "rotary_emb_base", "rope_base"}},
@@ -83,20 +89,52 @@ const std::vector<Meaning>& meanings() {
       {"model.lora.alpha", {"lora_alpha"}},
       {"model.lora.targets", {"target_modules", "lora_target_modules"}},
       {"model.lora.dropout", {"lora_dropout"}},
-      {"training.seed", {"random_seed", "manual_seed"}},
-      {"steps_per_print", {"logging_steps", "log_interval", "log_steps", "print_interval"}},
+      {"model.tied_embedding", {"untie_embeddings_and_output_weights"}, "the opposite: true shares the weights"},
+      {"model.initializer_range", {"init_method_std", "initializer_std"}},
+      {"model.qk_norm", {"qk_layernorm"}},
+      {"model.qkv_bias", {"add_qkv_bias"}},
+      {"model.bias", {"add_bias_linear"}},
+      {"model.bias", {"disable_bias_linear"}, "the opposite: false leaves biases out"},
+      {"model.rotary_share", {"rotary_percent", "partial_rotary_factor"}, "a share from 0 to 1"},
+      {"training.seed", {"random_seed", "manual_seed", "data_seed"}},
+      {"steps_per_print", {"logging_steps", "log_interval", "log_steps", "print_interval", "log_freq"}},
       {"checkpoint.every_steps", {"save_steps", "save_interval"}},
-      {"checkpoint.keep", {"save_total_limit"}},
+      {"checkpoint.every_steps", {"save_strategy"}, "a number of steps; checkpoint.every_epochs counts epochs"},
+      {"checkpoint.keep", {"save_total_limit", "keep_latest_k"}},
       {"checkpoint.keep_best", {"load_best_model_at_end"}},
+      {"checkpoint.keep_best", {"metric_for_best_model"}, "true or false; the best has the lowest loss of an evaluation"},
+      {"checkpoint.asynchronous", {"async_mode", "async_save"}, "true or false"},
+      {"activation_checkpointing.mode",
+       {"recompute_granularity", "recompute_method", "recompute_activations"},
+       "\"full\", \"selective\" or \"none\""},
+      {"activation_checkpointing.every", {"recompute_num_layers"}, "one of so many layers is recomputed"},
+      {"pipeline.chunks",
+       {"virtual_pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage",
+        "num_virtual_stages_per_pipeline_rank"},
+       "stages per rank"},
+      {"data.train", {"train_file", "data_path", "train_data_path", "dataset_path"}},
+      {"data.validation", {"validation_file", "valid_data_path"}},
+      {"tensorboard.enabled", {"report_to", "enable_tensorboard"}, "true or false; csv_monitor.enabled writes tables"},
+      {"tensorboard.output_path", {"logging_dir", "tensorboard_dir"}},
+      {"tensorboard.job_name", {"run_name", "wandb_project"}},
+      {"run.directory", {"dump_folder"}},
+      {"timeline.step", {"profile_freq"}, "the first step that is recorded"},
+      {"device", {"use_cpu", "no_cuda"}, "\"cpu\" or \"cuda\""},
       {"data.loss_on", {"completion_only_loss", "assistant_only_loss", "train_on_inputs"}, "\"completions\" or \"all\""},
-      {"model.from", {"model_name_or_path", "model_name", "pretrained_model_name_or_path", "base_model"}},
+      {"model.from",
+       {"model_name_or_path", "model_name", "pretrained_model_name_or_path", "base_model", "base_model_name_or_path",
+        "hf_assets_path"}},
       {"checkpoint.directory", {"output_dir", "save_dir"}},
       {"training.evaluate_every", {"eval_steps", "eval_interval"}},
+      {"training.evaluate_every",
+       {"eval_strategy", "evaluation_strategy"},
+       "a number of steps; training.evaluate_every_epochs counts epochs"},
       {"parallel.tensor",
        {"tp", "tp_size", "tp_degree", "tensor_parallel_size", "tensor_parallel_degree", "tensor_model_parallel_size", "mp_size",
         "model_parallel_size"}},
       {"parallel.pipeline",
        {"pp", "pp_size", "pp_degree", "pipeline_parallel_size", "pipeline_parallel_degree", "pipeline_model_parallel_size"}},
+      {"fp16.initial_scale_power", {"initial_loss_scale"}, "the power of two"},
       {"fp16.enabled", {"use_fp16"}},
       {"bf16.enabled", {"use_bf16"}},
   };
@@ -150,6 +188,10 @@ const Names kTrainerArguments{"output_dir",
                               "per_gpu_train_batch_size",
                               "ddp_find_unused_parameters",
                               "load_best_model_at_end"};
+// Keys of a model's config.json: those of Llama and its kin, and those of GPT-2.
+const Names kSizesOfModels{
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "n_embd", "n_layer",
+    "n_head",      "n_positions"};
 // Keys of Accelerate's configs.
 const Names kAccelerate{"compute_environment",    "distributed_type", "deepspeed_config", "machine_rank", "main_process_port",
                         "main_training_function", "num_machines",     "rdzv_backend",     "same_network", "downcast_bf16"};
@@ -186,6 +228,12 @@ std::string where_the_config_is(const JsonNode& object) {
       return fmt::format("; give the object \"{}\" as a file of its own", member.key);
   }
   return "";
+}
+
+std::string of_model(const JsonNode& root) {
+  if (!describes_model_of_hugging_face(root)) return "";
+  return "this is the config.json of a model in Hugging Face's format, not a config of a run; give a config, and name the "
+         "folder of this file with --init-from FOLDER or \"model\": {\"from\": \"FOLDER\"} (docs/hugging_face.md)";
 }
 
 // Accelerate's plugin of DeepSpeed has a few keys of its own: {"zero_stage": 2, "gradient_accumulation_steps": 1}.
@@ -321,6 +369,15 @@ bool has_words_of(const std::string& name, const std::string& words) {
   return ("_" + lower_words(name) + "_").find("_" + words + "_") != std::string::npos;
 }
 
+std::string advice_without_key(const std::string& name) {
+  const std::string plain = lower_words(name);
+  if (has({"resume_from_checkpoint", "resume", "auto_resume"}, plain))
+    return "no key resumes a run, but the flag --resume [DIRECTORY] of `trivet train`";
+  if (has({"modules_to_save"}, plain))
+    return "with model.lora.rank only the adapters of model.lora.targets are trained; everything else stays frozen";
+  return "";
+}
+
 std::string advice_on_renaming(const std::string& name) {
   const std::string section = section_called(lower_words(name));
   return section.empty() ? "" : fmt::format("the section is called {} here", section);
@@ -382,23 +439,37 @@ std::string advice_on_other_section(const std::string& name) {
 
 std::string advice_on_data_axis(const std::string& section, const std::string& name) {
   const std::string plain = lower_words(name);
-  if (!has({"dp", "dp_size", "dp_degree", "data_parallel", "data_parallel_degree", "data_parallel_world_size"}, plain) &&
-      !(section == "parallel" && plain == "data"))
-    return "";
+  static const Names names{"dp",
+                           "dp_size",
+                           "dp_degree",
+                           "data_parallel",
+                           "data_parallel_degree",
+                           "data_parallel_world_size",
+                           "data_parallel_shard_degree",
+                           "data_parallel_replicate_degree"};
+  if (!has(names, plain) && !(section == "parallel" && plain == "data")) return "";
   return "no key says how many ranks are data-parallel: it is those that parallel.tensor and parallel.pipeline leave of all "
          "(--ranks, or trivet launch); remove the key";
 }
 
 std::string advice_on_dtype(const std::string& section, const std::string& name) {
-  if (section != "model" && section != "training") return "";
+  if (!section.empty() && section != "model" && section != "training") return "";
   if (!has({"dtype", "torch_dtype", "param_dtype", "params_dtype", "precision", "mixed_precision"}, lower_words(name)))
     return "";
   return "bf16.enabled or fp16.enabled says it, at the top level; without them float32 trains";
 }
 
+bool describes_model_of_hugging_face(const JsonNode& root) {
+  const JsonNode* type = root.find("model_type");
+  const JsonNode* architectures = root.find("architectures");
+  const bool is_named = (type && type->kind == JsonKind::String) || (architectures && architectures->kind == JsonKind::List);
+  return is_named && given_of(root, kSizesOfModels).size() >= 2 && given_of(root, kSectionsOfConfigs).empty() &&
+         !root.find("model");
+}
+
 std::string why_not_a_config(const JsonNode& root) {
   if (root.kind != JsonKind::Object) return "";
-  for (const std::string& why : {of_accelerate(root), of_trainer(root), of_wrapper(root)})
+  for (const std::string& why : {of_model(root), of_accelerate(root), of_trainer(root), of_wrapper(root)})
     if (!why.empty()) return why;
   return "";
 }

@@ -24,6 +24,9 @@ std::vector<std::string> paths_with_underscores(const std::string& path);
 // Checks whether the words of a name hold those of another one in a row: "my_optimizer" has those of "optimizer".
 bool has_words_of(const std::string& name, const std::string& words);
 
+// Says what to do for a name that no key stands for: "resume_from_checkpoint" is a flag here. Empty: not known.
+std::string advice_without_key(const std::string& name);
+
 // "the section is called fp16 here" for "float16". Empty: not known.
 std::string advice_on_renaming(const std::string& name);
 
@@ -41,11 +44,14 @@ std::string advice_on_other_section(const std::string& name);
 // Advises on a key of this section that holds the number of data-parallel ranks in other programs. Empty: it is none.
 std::string advice_on_data_axis(const std::string& section, const std::string& name);
 
-// Advises on a key of this section that names the number format of the model: "dtype". Empty: it is none.
+// Advises on a key of this section ("": the top level) that names the number format of the model: "dtype". Empty: it is none.
 std::string advice_on_dtype(const std::string& section, const std::string& name);
 
-// Says why this JSON is no config, and what to do: arguments of Hugging Face's Trainer, a config of Accelerate, or a
-// config inside another object. Empty if it may be a config.
+// Checks whether this is the config.json of a model in Hugging Face's format.
+bool describes_model_of_hugging_face(const JsonNode& root);
+
+// Says why this JSON is no config, and what to do: a model's config.json, arguments of Hugging Face's Trainer, a config of
+// Accelerate, or a config inside another object. Empty if it may be a config.
 std::string why_not_a_config(const JsonNode& root);
 
 // Says the same for a text that is not JSON, such as Accelerate's YAML.

@@ -66,7 +66,8 @@ TEST_F(Doctor, SaysWhatAContainerMayUse) {
 
 TEST_F(Doctor, AMissingGpuIsMissingOnlyWhereOneIsNeeded) {
   EXPECT_EQ(of("GPUs").health, Health::Note);
-  EXPECT_EQ(of("GPUs").text, "none: cuda: the module libtrivet_cuda.so was not found");
+  EXPECT_EQ(of("GPUs").text, "none: the module libtrivet_cuda.so was not found (docs/cuda.md)");
+  EXPECT_EQ(of("GPUs").advice, "") << "one line";
   options.needs_gpu = true;
   EXPECT_EQ(of("GPUs").health, Health::Missing);
   EXPECT_THAT(of("GPUs").text, HasSubstr("/nowhere/libtrivet_cuda.so")) << "where it was looked for";

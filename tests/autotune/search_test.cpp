@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "autotune/plan_page.h"
+#include "autotune/prediction.h"
 #include "core/error.h"
 #include "report/page_drawing.h"
 
@@ -432,9 +433,8 @@ TEST(Search, TextAndJsonSayTheSame) {
   EXPECT_DOUBLE_EQ(price["per_token"], token);
   EXPECT_DOUBLE_EQ(price["per_1e9_tokens"], 1e9 * token);
   EXPECT_DOUBLE_EQ(price["per_1e12_tokens"], 1e12 * token);
-  EXPECT_THAT(text, HasSubstr(fmt::format("price     {:.4g} per token, {:.4g} for 1e9 and {:.4g} for 1e12 tokens, at 3 per "
-                                          "device and hour\n",
-                                          token, 1e9 * token, 1e12 * token)));
+  EXPECT_THAT(text, HasSubstr(fmt::format("price     {} for 1 M tokens, {} for 1 B and {} for 1 T, at 3 per device and hour\n",
+                                          figure(1e6 * token), figure(1e9 * token), figure(1e12 * token))));
   EXPECT_DOUBLE_EQ(json["run"]["price"], 2e13 * token);
   const int64_t price_of_run = std::llround(2e13 * token / 100) * 100;
   const double days = 2e13 / json["ranking"][0]["tokens_per_second"].get<double>() / 86400;
@@ -482,6 +482,19 @@ TEST(Search, ThePageSaysInWordsWhatTheTextSays) {
     EXPECT_THAT(page, HasSubstr("<p>" + report::escaped(text.substr(line, text.find('\n', line) - line)) + "</p>")) << name;
   }
   EXPECT_THAT(page, HasSubstr(" days, "));
+}
+
+TEST(Figures, HaveSeparatorsAndUnits) {
+  EXPECT_EQ(figure(697312.4), "697,300");
+  EXPECT_EQ(figure(271.83), "271.8");
+  EXPECT_EQ(figure(999.96), "1,000");
+  EXPECT_EQ(figure(624161, 3), "624,000");
+  EXPECT_EQ(figure(0), "0");
+  EXPECT_EQ(flop_text(5.147e10), "51.47 GFLOP");
+  EXPECT_EQ(flop_text(989e12), "989 TFLOP");
+  EXPECT_EQ(flop_text(2.5e5), "0.25 MFLOP");
+  EXPECT_THAT(step_text({.compute = 0.012, .data = 0.004}, 3358.2),
+              testing::StartsWith("step      16 ms, 3,358 tokens/s\n  compute        12.000 ms    75.0 %\n"));
 }
 
 }  // namespace

@@ -451,6 +451,25 @@ TEST_F(Exchange, AConfigOfHuggingFaceAloneIsPlanned) {
       EXPECT_EQ(without_name(run(command + alone).text), without_name(run(command + kGolden + "llama").text))
           << command << alone;
   EXPECT_THAT(refused("train config.json --init-from described"), HasSubstr("put the weights there"));
+  // Such a model stands in the place of a config, too.
+  folder.write("batch.json", R"({"train_micro_batch_size_per_gpu": 1})");
+  const std::string planned = without_name(run("plan batch.json --init-from described").text);
+  for (const char* alone : {"described", "described/config.json"}) {
+    const Output plan = run(std::string("plan ") + alone);
+    EXPECT_EQ(without_name(plan.text), planned) << alone;
+    EXPECT_THAT(plan.errors, HasSubstr(std::string("plan: ") + alone +
+                                       " is a model, planned as with --init-from and the "
+                                       "config {\"train_micro_batch_size_per_gpu\": 1}; --set gives other keys\n"));
+  }
+  EXPECT_THAT(run("plan described --set train_batch_size=4 --world-size 2").errors, HasSubstr("the config {};"));
+  for (const char* command : {"train ", "tune ", "config check ", "estimate "}) {
+    EXPECT_THAT(refused(std::string(command) + "described/config.json"),
+                testing::AllOf(HasSubstr("described/config.json: this is the config.json of a model in Hugging Face's format"),
+                               testing::Not(HasSubstr("unknown key"))))
+        << command;
+    EXPECT_THAT(refused(std::string(command) + "described"), HasSubstr("described: is the folder of a model, not a config"))
+        << command;
+  }
 }
 
 TEST_F(Exchange, ConversationsAreWrittenByTheTokensOfAFoldersOwnTemplate) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
@@ -14,6 +15,14 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
+
+// "614,200" for 614234, up to a million.
+std::string in_four_digits(double value) {
+  if (value < 1000) return fmt::format("{:.4g}", value);
+  const double unit = std::pow(10, std::floor(std::log10(value)) - 3);
+  const long long rounded = std::llround(std::round(value / unit) * unit);
+  return fmt::format("{},{:03}", rounded / 1000, rounded % 1000);
+}
 
 class Planning : public testing::Test {
  protected:
@@ -53,7 +62,7 @@ TEST_F(Planning, SearchTakesAClusterFromAFile) {
   const Output output = folder.run("plan llama.json --world-size 32 --cluster ours.json --search");
   EXPECT_EQ(output.code, 0) << output.errors;
   EXPECT_THAT(output.text, HasSubstr("cluster   ours: NVIDIA H200"));
-  EXPECT_THAT(output.text, HasSubstr(" for 1e12 tokens, at 2 per device and hour"));
+  EXPECT_THAT(output.text, HasSubstr(" for 1 T, at 2 per device and hour"));
   for (const char* search : {"", " --search"})
     refused(std::string("plan llama.json --world-size 64 --cluster ours.json") + search, 2,
             "cluster \"ours\": 64 devices are more than it has (4 nodes of 8); use at most 32");
@@ -111,10 +120,10 @@ TEST_F(Planning, PageHasTheNumbersOfThePlan) {
   for (const auto& [name, value] : data["seconds"].items())
     EXPECT_THAT(page, HasSubstr(fmt::format("<tr><td>{}</td><td>{:.4g}</td><td>{:.1f}</td></tr>", name, value.get<double>(),
                                             100 * value.get<double>() / step)));
-  EXPECT_THAT(
-      page, HasSubstr(fmt::format("{:.4g} tokens/s, {:.1f} % model FLOPs utilization; {:.4g} per token",
-                                  data["tokens_per_second"].get<double>(), 100 * data["model_flops_utilization"].get<double>(),
-                                  data["price"]["per_token"].get<double>())));
+  EXPECT_THAT(page, HasSubstr(fmt::format("{} tokens/s, {:.1f} % model FLOPs utilization; {:.4g} for 1 M tokens",
+                                          in_four_digits(data["tokens_per_second"]),
+                                          100 * data["model_flops_utilization"].get<double>(),
+                                          1e6 * data["price"]["per_token"].get<double>())));
   EXPECT_THAT(page, HasSubstr("zb-h1: P 4, M 32, makespan "));
   // Where most microbatches are in flight, the map of memory over the schedule shows the planned total.
   EXPECT_THAT(page, HasSubstr("<h2>Memory over the schedule</h2>"));
@@ -201,9 +210,10 @@ TEST_F(Planning, OfOneConfigSaysWhereTheTimeGoesAndWhetherItFits) {
   EXPECT_EQ(data["fits"], true);
   EXPECT_EQ(data["over_bytes"], 0);
   EXPECT_THAT(text.text, HasSubstr("mesh      pipeline 2 x data 2 x tensor 8, 32 ranks"));  // the plan itself
-  EXPECT_THAT(text.text, HasSubstr(fmt::format("step      {:.4g} s, {:.4g} tokens/s\n", step, tokens)));
+  EXPECT_THAT(text.text, HasSubstr(fmt::format("step      {:.4g} s, {} tokens/s\n", step, in_four_digits(tokens))));
+  EXPECT_THAT(text.text, Not(testing::ContainsRegex("[0-9]e[+-][0-9]"))) << "numbers as people write them";
   for (const auto& [name, value] : data["seconds"].items())
-    EXPECT_THAT(text.text, HasSubstr(fmt::format("  {:<12} {:>8.4g} s   {:>6.1f} %\n", name, value.get<double>(),
+    EXPECT_THAT(text.text, HasSubstr(fmt::format("  {:<12} {:>8.3f} s  {:>7.1f} %\n", name, value.get<double>(),
                                                  100 * value.get<double>() / step)));
   const double total = data["memory_bytes"]["total"].get<double>() / (1 << 30);
   EXPECT_THAT(text.text, HasSubstr(fmt::format("  total        {:>8.2f} GiB {:>6.1f} %: fits\n", total, 100 * total / 74.1)));
@@ -290,6 +300,10 @@ TEST_F(Planning, EstimateSaysWhatDeepSpeedsEstimatorsSay) {
   EXPECT_THAT(output.text,
               HasSubstr("    3         71.69         0.12   offload_param=cpu, offload_optimizer=cpu, zero_init=1\n"));
   EXPECT_THAT(output.text, HasSubstr("    2        127.45        11.28   offload_optimizer=none\n"));
+  EXPECT_THAT(output.text, HasSubstr(" of 2,851,000,000 parameters, 32,000,000 in the largest layer,\n"));
+  const Output small = folder.run("estimate --parameters 106880 --largest-layer 16384 --gpus-per-node 1");
+  EXPECT_THAT(small.text, HasSubstr(" of 106,880 parameters, 16,384 in the largest layer,\n"));
+  EXPECT_THAT(small.text, HasSubstr("stage     host MiB      GPU MiB\n"));
   // The largest module of the config's model is an embedding: 128256 x 4096.
   const auto data = nlohmann::json::parse(folder.run("estimate llama.json --json").text);
   EXPECT_EQ(data["largest_layer_parameters"].get<double>(), 128256.0 * 4096);

@@ -22,6 +22,17 @@ TEST(DeepSpeedReference, DocsDeepspeedMdIsUpToDate) {
       << "docs/deepspeed.md does not match the key table; run trivet config reference --deepspeed > docs/deepspeed.md";
 }
 
+// Whoever opens one of the pages for newcomers finds the others without reading on.
+TEST(PagesForNewcomers, NameEachOtherBeforeTheirFirstSection) {
+  const std::vector<std::string> pages{"from_the_trainer.md", "deepspeed.md", "hugging_face.md", "ddp.md"};
+  for (size_t page = 1; page < pages.size(); ++page) {
+    const std::string text = read_file(TRIVET_SOURCE_DIR "/docs/" + pages[page]);
+    const std::string start = text.substr(0, text.find("\n## "));
+    for (const std::string& other : pages)
+      if (other != pages[page]) EXPECT_NE(start.find("](" + other + ")"), std::string::npos) << pages[page] << ": " << other;
+  }
+}
+
 TEST(DeepSpeedReference, SaysWhatBecomesOfEachKey) {
   const std::string text = deepspeed_reference();
   for (const char* row :

@@ -474,11 +474,31 @@ TEST_F(HostFile, OfSeveralHostsNumbersRanksFromHostToHost) {
   EXPECT_EQ(first.at("ranks").size(), 2u);
   EXPECT_EQ(first.at("ranks").at(1).at("host"), "node17");
   EXPECT_THAT(run({"-H", path, "--num_gpus", "2", "/bin/true"}).output, HasSubstr("host \"node17\" has only 1 slots"));
-  EXPECT_THAT(run({"-H", path, "--dry-run", "/bin/true"}).output,
-              AllOf(testing::StartsWith("6 ranks of: /bin/true\nlocalhost: ranks 0-1 on slots 0-1 CROSS_RANK=0 LOCAL_SIZE=2 "),
-                    HasSubstr("\nnode17: rank 2 on slot 0 CROSS_RANK=1 LOCAL_RANK=0 "),
-                    HasSubstr("\nnode18: ranks 3-5 on slots 0-2 CROSS_RANK=2 LOCAL_SIZE=3 "),
-                    HasSubstr("\nall ranks: CROSS_SIZE=3 "), HasSubstr("--json shows all): CROSS_RANK, LOCAL_RANK, ")));
+  EXPECT_THAT(
+      run({"-H", path, "--dry-run", "/bin/true"}).output,
+      AllOf(testing::StartsWith("6 ranks of: /bin/true\nlocalhost: ranks 0-1 on slots 0-1 CROSS_RANK=0 LOCAL_SIZE=2 "),
+            HasSubstr("\nnode17: rank 2 on slot 0 CROSS_RANK=1 LOCAL_RANK=0 "),
+            HasSubstr("\nnode18: ranks 3-5 on slots 0-2 CROSS_RANK=2 LOCAL_SIZE=3 "), HasSubstr("\nall ranks: CROSS_SIZE=3 "),
+            HasSubstr("--json shows all): CROSS_RANK=0 LOCAL_RANK=0 "),
+            HasSubstr("\nagent on localhost: trivet launch-agent\nagent on node17 (and on 1 more host, with the name of "
+                      "each): ssh ")));
+}
+
+TEST_F(HostFile, OfManyHostsADryRunPrintsOneRowEach) {
+  constexpr int kHosts = 200;
+  std::string hosts;
+  for (int host = 0; host < kHosts; ++host) hosts += "node" + std::to_string(host) + " slots=8\n";
+  const std::string output = run({"-H", with(hosts), "--dry-run", "/bin/true"}).output;
+  EXPECT_THAT(output, HasSubstr("\nagent on node0 (and on 199 more hosts, with the name of each): ssh "));
+  EXPECT_LT(std::ranges::count(output, '\n'), kHosts + 10);
+}
+
+TEST(Launch, ADryRunOnOneHostIsOneRow) {
+  EXPECT_THAT(run({"--num_gpus", "4", "--dry-run", "/bin/true"}).output,
+              AllOf(testing::StartsWith("4 ranks of: /bin/true\nlocalhost: ranks 0-3 on slots 0-3\nall ranks: CROSS_RANK=0 "),
+                    HasSubstr("\ndifferent on each host or rank, here on rank 0 (--json shows all): LOCAL_RANK=0 RANK=0\n")));
+  EXPECT_THAT(run({"--num_gpus", "1", "--bind_core_list", "0", "--dry-run", "/bin/true"}).output,
+              HasSubstr("\nlocalhost: rank 0 on slot 0 cores 0\n"));
 }
 
 // The same command on every host, with another --node_rank.

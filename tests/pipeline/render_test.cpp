@@ -81,6 +81,8 @@ TEST(Render, PanelsShareOneScale) {
   EXPECT_THAT(svg, HasSubstr("<rect x=\"64.0\" y=\"44.0\" width=\"100.0\" height=\"24\" fill=\"#4a86d6\""));
   EXPECT_THAT(svg, HasSubstr("<rect x=\"64.0\" y=\"178.0\" width=\"50.0\" height=\"24\" fill=\"#4a86d6\""));
   EXPECT_THAT(svg, HasSubstr(">ms</text>"));
+  const Timeline long_one = two_by_two({.forward = 1332, .backward_input = 1332, .backward_weight = 1332});
+  EXPECT_THAT(to_svg(long_one, measured), HasSubstr("measured 1f1b: P 2, M 2, makespan 12.0 s, bubble"));
 }
 
 // Simulated schedules have no costs of communication, so that only steps of runs say what the gaps are.
