@@ -173,8 +173,8 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
   };
   const autotune::SearchResult result =
       autotune::search(model, cluster, space, arguments.top, arguments.verify ? planned : autotune::PlannedBytes{}, progress);
-  if (!arguments.html.empty()) write_page(arguments.html, page_of(result, model, cluster, space));
   const double tokens = tokens_of(arguments, config, model, space.train_batch_size);
+  if (!arguments.html.empty()) write_page(arguments.html, page_of(result, model, cluster, space, tokens));
   print(arguments.json ? to_json(result, cluster, tokens) + "\n" : to_text(result, cluster, tokens));
   if (result.ranking.empty())
     throw OutOfMemoryError(fmt::format("--search: no layout of {} devices fits; the smallest is {}, {}; {}",
@@ -193,8 +193,8 @@ void predict_here(const PlanArguments& arguments, const Plan& plan, const model:
   const autotune::HardwareProfile profile = autotune::read_profile(arguments.profile);
   autotune::MeasuredPrediction prediction = autotune::predict_plan(plan, model, profile, arguments.profile);
   prediction.price_per_device_hour = arguments.price;
-  if (!arguments.html.empty()) write_page(arguments.html, page_of(plan, prediction));
   const double tokens = tokens_of(arguments, plan.config, model, plan.batch.train_batch_size);
+  if (!arguments.html.empty()) write_page(arguments.html, page_of(plan, prediction, tokens));
   print(arguments.json ? to_json(plan, prediction, tokens) + "\n" : to_text(plan, prediction, tokens));
 }
 
@@ -225,8 +225,8 @@ void run(PlanArguments arguments) {
   }
   const autotune::Cluster cluster = cluster_of(arguments);
   const autotune::PlanPrediction prediction = autotune::predict_plan(plan, model, cluster);
-  if (!arguments.html.empty()) write_page(arguments.html, page_of(plan, prediction, model, cluster));
   const double tokens = tokens_of(arguments, config, model, plan.batch.train_batch_size);
+  if (!arguments.html.empty()) write_page(arguments.html, page_of(plan, prediction, model, cluster, tokens));
   print(arguments.json ? to_json(plan, prediction, cluster, tokens) + "\n" : to_text(plan, prediction, cluster, tokens));
 }
 

@@ -57,11 +57,12 @@ void check_report_page(const ReportArguments& arguments) {
   guard.check({.path = arguments.output, .key = "--output", .what = "a page of trivet", .is_own = is_own_page});
 }
 
-// Returns the usual path of a page: for one run, where the run writes it when it ends.
+// Returns the usual path of a page: for one run, next to its files, where the run writes it when it ends.
 std::string usual_page(const std::vector<std::string>& runs) {
+  if (runs.size() > 1) return report::kReportFile;
   std::error_code absent;
-  const bool is_folder = runs.size() == 1 && std::filesystem::is_directory(runs[0], absent);
-  return is_folder ? (std::filesystem::path(runs[0]) / report::kReportFile).string() : report::kReportFile;
+  const std::filesystem::path run(runs[0]);
+  return ((std::filesystem::is_directory(run, absent) ? run : run.parent_path()) / report::kReportFile).string();
 }
 
 std::vector<report::RunData> read_runs(const ReportArguments& arguments) {
@@ -134,7 +135,7 @@ void add_report(CLI::App& program) {
       "  trivet report scaling runs/ranks1 runs/ranks4           speedup and efficiency");
   command->add_option("runs", arguments->runs, "folders that run.directory named, or files that trivet train --metrics wrote");
   command->add_option("-o,--output", arguments->output,
-                      "the page to write (report.html in the folder of the run, or here for several runs)");
+                      "the page to write (report.html next to the files of the run, or here for several runs)");
   command->add_flag("--force", arguments->force,
                     "let the page replace a file that Trivet did not write, unless it is an input");
   command

@@ -136,12 +136,13 @@ TEST_F(Planning, PageHasTheNumbersOfThePlan) {
 TEST_F(Planning, PageOfASearchHasItsRankingAndWhyNot) {
   folder.write("odd.json", R"({"like": "h100", "device": {"name": "<b>&\"fast\"</b>"}})");
   const Output output =
-      folder.run("plan llama.json --world-size 64 --cluster odd.json --search --top 3 --json --html page.html");
+      folder.run("plan llama.json --world-size 64 --cluster odd.json --search --top 3 --json --html page.html --tokens 1T");
   ASSERT_EQ(output.code, 0) << output.errors;
   const auto data = nlohmann::json::parse(output.text);
   const std::string page = folder.read("page.html");
   EXPECT_THAT(page, HasSubstr("<title>Search of 64 x &lt;b&gt;&amp;&quot;fast&quot;&lt;/b&gt;</title>"));
   EXPECT_THAT(page, Not(HasSubstr("<b>")));
+  EXPECT_THAT(page, HasSubstr("<p>1 T tokens: "));
   for (const auto& of : data["ranking"])
     EXPECT_THAT(page,
                 HasSubstr(fmt::format("<tr><td>{:.3f}</td><td>{:.1f}</td><td>{:.1f}</td><td>pipeline {} x data {} x tensor {}",

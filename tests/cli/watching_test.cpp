@@ -168,6 +168,8 @@ TEST_F(Watching, ReportShowsOneRunOrSeveralAndNamesWhatIsNone) {
   EXPECT_EQ(report.text, "both.html\n") << report.errors;
   EXPECT_THAT(folder.read("both.html"), HasSubstr("<td>two.jsonl</td>"));
   EXPECT_EQ(folder.run("report runs/one").text, "runs/one/report.html\n");
+  EXPECT_EQ(folder.run("report runs/one/metrics.jsonl").text, "runs/one/report.html\n");
+  EXPECT_EQ(folder.run("report two.jsonl").text, "report.html\n");
   EXPECT_EQ(folder.run("report runs/one two.jsonl").text, "report.html\n");
   EXPECT_EQ(folder.run("report runs/one two.jsonl -o some.html --smooth 2 --steps 4: --log").code, 0);
   for (const char* part :
@@ -182,6 +184,9 @@ TEST_F(Watching, ReportShowsOneRunOrSeveralAndNamesWhatIsNone) {
   const Output nowhere = folder.run("report runs/one -o no/such/page.html");
   EXPECT_EQ(nowhere.code, 2);
   EXPECT_THAT(nowhere.errors, HasSubstr("--output: "));
+  folder.write("runs/one/report.html", "mine");
+  EXPECT_EQ(folder.run("report runs/one/metrics.jsonl").code, 2);
+  EXPECT_EQ(folder.read("runs/one/report.html"), "mine");
 }
 
 TEST_F(Watching, TensorBoardFilesAreWhereTheConfigSays) {
