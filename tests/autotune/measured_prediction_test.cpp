@@ -85,7 +85,7 @@ TEST(MeasuredPrediction, PricesTokens) {
   EXPECT_NEAR(nlohmann::json::parse(to_json(plan, prediction))["price"]["per_token"].get<double>(), token, 1e-12 * token);
   EXPECT_THAT(to_text(plan, prediction), HasSubstr("\nprice     "));
   const std::string page = to_html(page_of(plan, prediction, 1e12));
-  EXPECT_THAT(page, HasSubstr(" per token, "));
+  EXPECT_THAT(page, HasSubstr(" for 1 M tokens, "));
   EXPECT_THAT(page, HasSubstr("<p>1 T tokens: "));
 }
 

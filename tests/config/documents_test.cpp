@@ -28,8 +28,10 @@ TEST(PagesForNewcomers, NameEachOtherBeforeTheirFirstSection) {
   for (size_t page = 1; page < pages.size(); ++page) {
     const std::string text = read_file(TRIVET_SOURCE_DIR "/docs/" + pages[page]);
     const std::string start = text.substr(0, text.find("\n## "));
-    for (const std::string& other : pages)
-      if (other != pages[page]) EXPECT_NE(start.find("](" + other + ")"), std::string::npos) << pages[page] << ": " << other;
+    for (const std::string& other : pages) {
+      if (other == pages[page]) continue;
+      EXPECT_NE(start.find("](" + other + ")"), std::string::npos) << pages[page] << ": " << other;
+    }
   }
 }
 
