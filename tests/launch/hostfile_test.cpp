@@ -84,10 +84,11 @@ TEST(HostFileLines, ThatSayAnythingElseAreRefusedWithTheirPlace) {
 }
 
 TEST(HostFileLines, MayBeWrittenAsOtherProgramsAndEditorsDo) {
-  for (const char* text : {"me@a slots=2", "a slots=2 max_slots=2", "a slots=2 max-slots=8", "a max_slots=2 slots=2",
-                           "a slots = 2", "\ta  slots=2\t", "a slots=2#x", "a slots=2\r\n", "\r\na slots=2\r",
-                           "\xEF\xBB\xBF"
-                           "a slots=2\n"})
+  const std::string mark = "\xEF\xBB\xBF";
+  for (const std::string& text :
+       {std::string("me@a slots=2"), std::string("a slots=2 max_slots=2"), std::string("a slots=2 max-slots=8"),
+        std::string("a max_slots=2 slots=2"), std::string("a slots = 2"), std::string("\ta  slots=2\t"),
+        std::string("a slots=2#x"), std::string("a slots=2\r\n"), std::string("\r\na slots=2\r"), mark + "a slots=2\n"})
     EXPECT_EQ(slots_of(parse_hosts(text, "hosts")), "a:01") << text;
   EXPECT_EQ(parse_hosts("me@a slots=1", "hosts").at(0).login(), "me@a");
   for (const char* text : {"fd00::1 slots=1", "[fd00::1] slots=1", "FD00:0::1 slots=1"})
