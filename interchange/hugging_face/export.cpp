@@ -447,24 +447,23 @@ Exported write_step(FileSystem& files, const LoadedStep& step, const std::string
   return exported;
 }
 
-// Tells that the weights are wider than those with which the run began, if that model is still there.
-std::string note_on_wider_type(FileSystem& models, const LoadedStep& step, const ExportOptions& options) {
-  const std::string from = parse_config(step.config(), step.directory() + "/manifest.json").model_from;
-  const std::string path = from + "/" + kConfigName;
-  if (from.empty() || options.dtype != DType::Float32 || models.kind(path) != EntryKind::File) return "";
+// Checks whether the config.json of a folder names bfloat16.
+bool states_bfloat16(FileSystem& models, const std::string& folder) {
+  const std::string path = folder + "/" + kConfigName;
+  if (folder.empty() || models.kind(path) != EntryKind::File) return false;
   const Json config = Json::parse(read_text(models, path, kConfigLimitBytes), nullptr, false);
-  for (const char* key : {"dtype", "torch_dtype"})
-    if (config.is_object() && config.contains(key) && config.at(key) == name_of(DType::BFloat16))
-      return fmt::format("the run trained in float32, and so are these weights; those of {} are bfloat16: --dtype bfloat16",
-                         printable(from));
-  return "";
+  return std::ranges::any_of(std::array{"dtype", "torch_dtype"}, [&](const char* key) {
+    return config.is_object() && config.contains(key) && config.at(key) == name_of(DType::BFloat16);
+  });
 }
 
-// As programs that train in 16 bits save: in the type of the original, or else of the layers of the run. Adapters are small.
-void choose_usual_dtype(FileSystem& models, const LoadedStep& step, ExportOptions& options) {
+// As programs that train in 16 bits save: in the type of the original, or of the model that the run began with if that is still
+// there, or else of the layers of the run. Adapters are small. Returns a sentence if that is narrower than what was trained.
+std::string choose_usual_dtype(FileSystem& models, const LoadedStep& step, ExportOptions& options) {
   const auto choose = [&](DType dtype, std::string from) {
     options.dtype = dtype;
     options.dtype_from = std::move(from);
+    return "";
   };
   if (options.lora == LoraExport::Peft) return choose(DType::Float32, "the type of adapters");
   if (const std::string path = options.like + "/" + kConfigName;
@@ -477,9 +476,13 @@ void choose_usual_dtype(FileSystem& models, const LoadedStep& step, ExportOption
             return choose(dtype, fmt::format("{} of {},", key, printable(path)));
     return choose(DType::Float32, fmt::format("the default type of {},", printable(path)));
   }
-  const DType of_run = parse_config(step.config(), step.directory() + "/manifest.json").model_dtype();
+  const Config run = parse_config(step.config(), step.directory() + "/manifest.json");
   // float16 cannot hold all weights
-  choose(of_run == DType::BFloat16 ? DType::BFloat16 : DType::Float32, "the type of the run,");
+  if (run.model_dtype() != DType::Float32 || !states_bfloat16(models, run.model_from))
+    return choose(run.model_dtype() == DType::BFloat16 ? DType::BFloat16 : DType::Float32, "the type of the run,");
+  choose(DType::BFloat16, fmt::format("the type of {},", printable(run.model_from)));
+  return fmt::format("the run trained in float32, and the weights are in bfloat16, as those of {}; --dtype float32 keeps them",
+                     printable(run.model_from));
 }
 
 Exported write_all(FileSystem& files, const std::string& checkpoint, ExportOptions options) {
@@ -487,10 +490,8 @@ Exported write_all(FileSystem& files, const std::string& checkpoint, ExportOptio
   const LoadedStep step =
       checkpoint::open_path(files, checkpoint::follow_name(files, checkpoint), checkpoint::StepFiles::All, &passed_over);
   FileSystem& models = options.models ? *options.models : files;
-  const bool is_chosen = options.dtype.has_value();
-  if (!is_chosen) choose_usual_dtype(models, step, options);
+  const std::string note = options.dtype ? "" : choose_usual_dtype(models, step, options);
   Exported exported = write_step(files, step, checkpoint, options);
-  const std::string note = is_chosen || !options.like.empty() ? "" : note_on_wider_type(models, step, options);
   if (!note.empty()) exported.notes.push_back(note);
   exported.dtype = *options.dtype;
   exported.notes.insert(exported.notes.begin(), passed_over.begin(), passed_over.end());

@@ -508,8 +508,9 @@ TEST_F(Exchange, TheFolderOfAModelSaysHowConversationsAreWrittenAndWithWhichType
   EXPECT_THAT(text, HasSubstr("bf16.enabled: \"auto\" is true, the type of the weights in chat"));
   EXPECT_THAT(text, HasSubstr(", bfloat16,"));
   EXPECT_THAT(run("checkpoint export hf short --output same").text, HasSubstr("of weights in bfloat16"));
-  EXPECT_THAT(run("checkpoint export hf taken --output wide").text,
-              testing::AllOf(HasSubstr("of weights in float32"), HasSubstr("those of chat are bfloat16: --dtype bfloat16")));
+  EXPECT_THAT(run("checkpoint export hf taken --output narrow").text,
+              testing::AllOf(HasSubstr("of weights in bfloat16"), HasSubstr("as those of chat; --dtype float32 keeps them")));
+  EXPECT_THAT(run("checkpoint export hf taken --output wide --dtype float32").text, HasSubstr("of weights in float32"));
   // A run that resumes takes both from its checkpoint.
   std::filesystem::remove_all(folder.at("chat"));
   const std::string resumed = run(train + "--set training.steps=4 --resume short --set checkpoint.directory=longer").text;
