@@ -65,7 +65,7 @@ const CLI::Validator tokens_of_a_run(
 
 struct PlanArguments {
   std::string config, init_from;
-  std::string text;  // of the config; empty: that of the file `config`
+  std::string text;  // text of the config; empty: the file `config` has it
   std::vector<std::string> overrides;
   int world_size = 1;
   bool json = false, search = false, verify = false;

@@ -106,7 +106,7 @@ Picture read_png(std::string_view bytes, const std::string& path) {
   const int64_t rows = decoder.rows(), cols = decoder.cols();
   if (rows > kMaxPngPixels / cols)
     bad_file(path, fmt::format("has {} x {} pixels; at most {} are accepted", rows, cols, kMaxPngPixels));
-  constexpr int64_t kBestRatio = 1032;  // of deflate; a file that claims more is refused without taking memory
+  constexpr int64_t kBestRatio = 1032;  // deflate packs no better; a file that claims more is refused without taking memory
   if (rows * decoder.row_bytes() / kBestRatio > static_cast<int64_t>(bytes.size()))
     bad_file(path, fmt::format("is incomplete: {} bytes cannot hold {} x {} pixels", bytes.size(), rows, cols));
   check(decoder.begin_pixels());

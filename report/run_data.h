@@ -63,7 +63,7 @@ enum class RunState : uint8_t { Unfinished, Running, Ended };  // Unfinished: it
 
 struct RunData {
   std::string name;
-  std::string report_path;  // of the page that the run leaves; empty: it leaves none, or this is that page
+  std::string report_path;  // path of the page that the run leaves; empty: it leaves none, or this is that page
   RunState state = RunState::Unfinished;
   int64_t total_steps = 0;                                     // 0: not known
   int64_t starts = 0;                                          // number of starts; 0: not known

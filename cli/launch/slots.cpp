@@ -48,7 +48,7 @@ int count_gpus(const std::string& device_files, const std::optional<std::string>
   if (!visible_devices) return gpus;
   const std::vector<std::string> visible = visible_gpus(*visible_devices);
   const bool are_parts = std::ranges::any_of(visible, [](const std::string& name) { return name.starts_with("MIG-"); });
-  const int count = static_cast<int>(visible.size());  // of parts of GPUs there are more than device files
+  const int count = static_cast<int>(visible.size());  // a GPU in parts has one device file
   return are_parts ? count : std::min(gpus, count);
 }
 

@@ -242,12 +242,23 @@ void check_running_averages(const Config& config) {
                 "true", "its running averages would be rounded with numbers of another size; use false");
 }
 
+// Checks whether a folder holds the config.json of a model. That of a run holds a config of the same name.
+bool is_folder_of_model(const std::string& path) {
+  std::error_code absent;
+  if (!std::filesystem::is_directory(path, absent)) return false;
+  const BoundedText inside = read_bounded(path + "/config.json", kMaxConfigBytes, "a config");
+  try {
+    return inside.problem.empty() && describes_model_of_hugging_face(read_json(inside.text, path));
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::string read_config_text(const std::string& path) {
   const BoundedText read = read_bounded(path, kMaxConfigBytes, "a config");
-  std::error_code absent;
-  if (std::filesystem::exists(path + "/config.json", absent))
+  if (is_folder_of_model(path))
     throw ConfigError(
         path + ": is the folder of a model, not a config; give a config, and name this folder with --init-from or model.from");
   if (!read.problem.empty()) throw ConfigError(path + ": " + read.problem);

@@ -470,6 +470,10 @@ TEST_F(Exchange, AConfigOfHuggingFaceAloneIsPlanned) {
     EXPECT_THAT(refused(std::string(command) + "described"), HasSubstr("described: is the folder of a model, not a config"))
         << command;
   }
+  // The folder of a run holds its config, which has the same name.
+  std::filesystem::create_directory(folder.at("run"));
+  folder.write("run/config.json", folder.read("config.json"));
+  EXPECT_THAT(refused("config check run"), testing::Not(HasSubstr("the folder of a model")));
 }
 
 TEST_F(Exchange, ConversationsAreWrittenByTheTokensOfAFoldersOwnTemplate) {

@@ -20,6 +20,7 @@ TEST(Slots, AreTheGpusThatAProcessSees) {
   EXPECT_EQ(count_gpus(folder.path(), "0,1,2,3"), 3);
   EXPECT_EQ(count_gpus(folder.path(), "-1"), 0);
   EXPECT_EQ(count_gpus(folder.path(), "GPU-1f, GPU-2e"), 2);
+  EXPECT_EQ(count_gpus(folder.path(), "MIG-1,MIG-2,MIG-3,MIG-4"), 4);  // parts of GPUs
   EXPECT_EQ(count_gpus(folder.path() + "/none", std::nullopt), 0);
 }
 

@@ -10,7 +10,7 @@
 
 namespace trivet::cli {
 
-// What the launcher knows about the end of a job on hosts, beside the record of its ranks.
+// Facts about the end of a job on hosts that the record of its ranks does not hold.
 struct HostsEnd {
   std::optional<JobOutcome> unexplained;  // outcome of the first agent that failed although none of its ranks had
   std::optional<std::string> returned;    // the host for which the job was ended
