@@ -165,6 +165,8 @@ void read_starts(std::istream& lines, const std::string& source, RunData& run) {
 }
 
 void read_metrics(const fs::path& path, RunData& run) {
+  if (const fs::path folder = path.parent_path(); fs::exists(folder) && !fs::is_directory(folder))
+    refuse(folder.string(), "is a pipe or a device");
   if (!is_file(path)) refuse(path.string(), "there is no such file, so this is not the folder of a run that has begun");
   read_lines(path, read_steps, run);
   read_lines(monitor::evaluation_path(path.string()), read_evaluations, run);

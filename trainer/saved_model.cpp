@@ -30,7 +30,8 @@ bool is_step(FileSystem& files, const std::string& path) {
       "steps";
   if (files.kind(path) == EntryKind::Missing)
     throw ConfigError(fmt::format("{} {}: there is no such file or directory; {}", key, printable(path), kGive));
-  throw ConfigError(fmt::format("{} {}: is a file, but none of llm.c or llama2.c; {}", key, printable(path), kGive));
+  const char* what = files.kind(path) == EntryKind::File ? "is a file, but none of llm.c or llama2.c" : "is a pipe or a device";
+  throw ConfigError(fmt::format("{} {}: {}; {}", key, printable(path), what, kGive));
 }
 
 bool is_model(FileSystem& files, const std::string& path) {

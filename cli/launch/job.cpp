@@ -108,6 +108,8 @@ JobOutcome run_ranks(const JobOnThisHost& job, LauncherSide& side) {
         starter.reset();
         meeting.reset();
         const JobOutcome outcome = supervisor.run();
+        if (const std::string lost = lines_that_may_be_lost(request.log_folder); !lost.empty())
+          print_error_in_time(fmt::format("{}: {}\n", job.speaker, lost));
         if (pids) pids->remove();
         return outcome;
       },

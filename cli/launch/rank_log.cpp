@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -136,6 +137,13 @@ Descriptor open_rank_log(const std::string& folder_path, int rank, const std::st
   if (!why.empty()) refuse_log(folder_path, path, why + kRemoveIt);
   if (!file) refuse_log(folder_path, path, std::strerror(errno));
   return file;
+}
+
+std::string lines_that_may_be_lost(const std::string& folder) {
+  constexpr unsigned long kOneWrite = 64 << 10;  // a rank's buffer may need more than the few blocks that are left
+  struct statvfs disk {};
+  if (folder.empty() || ::statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0 || disk.f_bavail * disk.f_frsize >= kOneWrite) return "";
+  return fmt::format("--enable_each_rank_log {}: its disk is full, so lines of the ranks may be missing from their logs", printable(folder));
 }
 
 }  // namespace trivet::cli

@@ -28,4 +28,8 @@ void check_rank_logs(const std::string& folder, const std::vector<int>& ranks, c
 // in which all users may replace files.
 Descriptor open_rank_log(const std::string& folder, int rank, const std::string& what, bool is_restart);
 
+// Ranks write to their logs themselves, and few programs notice that a write failed. Returns a line for the user if the disk of
+// the folder is full, else nothing, as for no folder.
+std::string lines_that_may_be_lost(const std::string& folder);
+
 }  // namespace trivet::cli

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,11 +22,12 @@ namespace {
 
 Descriptor open_for_append(const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
-  std::error_code ignored;  // open will say why
-  if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
+  std::error_code no_folder;
+  if (!folder.empty()) std::filesystem::create_directories(folder, no_folder);
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666));
   struct stat status {};
   if (file && ::fstat(file.number(), &status) == 0 && !S_ISFIFO(status.st_mode)) ::fcntl(file.number(), F_SETFL, O_APPEND);
+  if (!file && no_folder) errno = no_folder.value();  // open only knows that the folder is not there
   return file;
 }
 
@@ -33,6 +35,15 @@ std::string why_not(int error) {
   if (error == ENXIO) return "nobody reads this FIFO; start its reader first, or name a file";
   if (error == EAGAIN) return "the reader of this FIFO does not keep up";
   return std::strerror(error);
+}
+
+// Two runs that were given one file by mistake mix their lines. A rank that lives on after it was given up may hold the file, too,
+// so this is not an error. Where locks do not work, nothing is told.
+void warn_if_shared(const Descriptor& file, const std::string& path) {
+  struct stat status {};
+  if (::fstat(file.number(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    Log().warning(fmt::format("{}: another process writes to this file, too; the lines of both will be mixed", escape_control(path)));
 }
 
 // Returns whether all of it was written; otherwise errno says why.
@@ -52,6 +63,7 @@ bool write_all(int file, std::string_view text) {
 OutputFile::OutputFile(const std::string& path) : path_(path), file_(open_for_append(path)) {
   if (!file_) check_open_files(path_, errno);
   if (!file_) throw Error(ExitCode::Usage, path_ + ": cannot be written: " + why_not(errno));
+  warn_if_shared(file_, path_);
 }
 
 OutputFile OutputFile::opened_late(const std::string& path) {

@@ -1,5 +1,6 @@
 // A launcher whose output nobody reads, or nobody reads any more, still obeys signals, sees its ranks end, and loses nothing
 // that somebody reads late.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -77,6 +78,26 @@ TEST(FullDisk, DoesNotEndTheJob) {
                       full.number());
   EXPECT_EQ(job.wait(), 0) << job.output();
   EXPECT_THAT(job.output(), HasSubstr("standard output cannot be written: No space left on device"));
+}
+
+// A file system of 100 KiB. The ranks write to their logs themselves.
+TEST(FullDisk, OfTheLogsOfRanksIsTold) {
+  const TemporaryFolder folder;
+  const std::string in_small_folder = "mount -t tmpfs -o size=100k none " + folder.path() +
+                                      " && exec \"$0\" launch --num_gpus 1 --enable_each_rank_log " + folder.path() +
+                                      " /bin/sh -c \"$1\"";
+  const auto run = [&](const std::string& script) {
+    LaunchedProcess job(
+        {"/usr/bin/env", "unshare", "--map-root-user", "--mount", "/bin/sh", "-c", in_small_folder, kTrivet, script});
+    const int code = job.wait();
+    return fmt::format("{}: {}", code, job.output());
+  };
+  const std::string small = run("echo line");
+  if (small.find("unshare") != std::string::npos || small.find("mount") != std::string::npos)
+    GTEST_SKIP() << "no file system can be mounted here: " << small;
+  EXPECT_EQ(small, "0: ");
+  EXPECT_THAT(run("seq 30000"),
+              HasSubstr(folder.path() + ": its disk is full, so lines of the ranks may be missing from their logs"));
 }
 
 // Rank 1's output goes through the launcher, which gets an error. A file that a rank writes itself is the rank's affair.

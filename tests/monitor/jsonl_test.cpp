@@ -181,6 +181,33 @@ TEST(OutputFile, ThatCannotBeWrittenAnyMoreIsNamedOnceAndDoesNotEndTheRun) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("/proc/no/such.jsonl: cannot be written: "));
 }
 
+TEST(OutputFile, ThatAnotherRunWritesIsTold) {
+  const TemporaryFolder folder;
+  const auto said_by_opening = [](const std::string& path) {
+    testing::internal::CaptureStderr();
+    OutputFile second(path);
+    return testing::internal::GetCapturedStderr();
+  };
+  {
+    OutputFile first(folder.at("m.jsonl"));
+    EXPECT_THAT(said_by_opening(folder.at("m.jsonl")),
+                testing::HasSubstr("m.jsonl: another process writes to this file, too; the lines of both will be mixed"));
+    OutputFile device("/dev/null");
+    EXPECT_EQ(said_by_opening("/dev/null"), "");
+  }
+  EXPECT_EQ(said_by_opening(folder.at("m.jsonl")), "") << "the other run has ended";
+}
+
+// In /sys nobody can create a folder; that it is not there is not the reason.
+TEST(OutputFile, InAFolderThatCannotBeCreatedSaysWhyNot) {
+  try {
+    OutputFile file("/sys/trivet/m.csv");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::Not(testing::HasSubstr("No such file")));
+  }
+}
+
 TEST(OutputFile, NeverWaitsForTheReaderOfAFifo) {
   const test::TemporaryFolder folder;
   const std::string path = folder.at("fifo");

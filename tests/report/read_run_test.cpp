@@ -340,6 +340,8 @@ TEST(ReadRun, AFolderOfNoRunIsNamed) {
             folder.at("metrics.jsonl") +
                 ": there is no such file, so this is not the folder of a run that has begun; use a "
                 "folder that run.directory names, as trivet train left it");
+  EXPECT_EQ(error_of([&] { read_run("/dev/null"); }),
+            "/dev/null: is a pipe or a device; use a folder that run.directory names, as trivet train left it");
 }
 
 // To open a pipe would wait for its other end.
