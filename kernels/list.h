@@ -52,6 +52,8 @@
   KERNEL(ChooseTokens, choose_tokens) \
   KERNEL(GatherTokens, gather_tokens) \
   KERNEL(ScatterTokens, scatter_tokens) \
+  /* kernels/memory.h */ \
+  KERNEL(CopyRuns, copy_runs) \
   /* kernels/losses.h */ \
   KERNEL(CrossEntropy, cross_entropy) \
   KERNEL(RowMaxima, row_maxima) \

@@ -70,6 +70,36 @@ KernelCall Transpose::describe() const {
           .bytes = total_bytes({from, out})};
 }
 
+namespace {
+
+// The elements from the first to the last one of all runs.
+int64_t span_of(const CopyRuns& args, const std::array<int64_t, 3>& steps) {
+  int64_t last = 0;
+  for (size_t i = 0; i < steps.size(); ++i) last += (args.counts[i] - 1) * steps[i];
+  return last + args.run;
+}
+
+}  // namespace
+
+void CopyRuns::check() const {
+  const Rules rules("copy_runs", {{"from", from}, {"out", out}});
+  rules.floating(from.dtype);
+  rules.types(from.dtype, {out});
+  bool positive = run > 0;
+  for (size_t i = 0; i < counts.size(); ++i) positive = positive && counts[i] > 0 && from_steps[i] >= 0 && out_steps[i] >= 0;
+  rules.require(positive, "counts and runs must be positive, and steps not negative");
+  rules.require(span_of(*this, from_steps) <= from.elements() && span_of(*this, out_steps) <= out.elements(),
+                "the runs must lie within the tensors");
+}
+
+KernelCall CopyRuns::describe() const {
+  return {.kernel = "copy_runs",
+          .dtype = from.dtype,
+          .sizes = {runs(), run},
+          .bound = Bound::Memory,
+          .bytes = 2.0 * static_cast<double>(runs() * run * static_cast<int64_t>(size_of(from.dtype)))};
+}
+
 void Initialize::check() const { Rules("initialize", {{"x", out}}).floating(out.dtype); }
 
 KernelCall Initialize::describe() const {
