@@ -142,8 +142,11 @@ Descriptor open_rank_log(const std::string& folder_path, int rank, const std::st
 std::string lines_that_may_be_lost(const std::string& folder) {
   constexpr unsigned long kOneWrite = 64 << 10;  // a rank's buffer may need more than the few blocks that are left
   struct statvfs disk {};
-  if (folder.empty() || ::statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0 || disk.f_bavail * disk.f_frsize >= kOneWrite) return "";
-  return fmt::format("--enable_each_rank_log {}: its disk is full, so lines of the ranks may be missing from their logs", printable(folder));
+  if (folder.empty() || ::statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0 ||
+      disk.f_bavail * disk.f_frsize >= kOneWrite)
+    return "";
+  return fmt::format("--enable_each_rank_log {}: its disk is full, so lines of the ranks may be missing from their logs",
+                     printable(folder));
 }
 
 }  // namespace trivet::cli

@@ -37,13 +37,14 @@ std::string why_not(int error) {
   return std::strerror(error);
 }
 
-// Two runs that were given one file by mistake mix their lines. A rank that lives on after it was given up may hold the file, too,
-// so this is not an error. Where locks do not work, nothing is told.
+// Two runs that were given one file by mistake mix their lines. A rank that lives on after it was given up may hold the file,
+// too, so this is not an error. Where locks do not work, nothing is told.
 void warn_if_shared(const Descriptor& file, const std::string& path) {
   struct stat status {};
   if (::fstat(file.number(), &status) != 0 || !S_ISREG(status.st_mode)) return;
   if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    Log().warning(fmt::format("{}: another process writes to this file, too; the lines of both will be mixed", escape_control(path)));
+    Log().warning(
+        fmt::format("{}: another process writes to this file, too; the lines of both will be mixed", escape_control(path)));
 }
 
 // Returns whether all of it was written; otherwise errno says why.

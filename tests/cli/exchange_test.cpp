@@ -297,7 +297,8 @@ TEST_F(Exchange, RefusesWeightsOfAnotherModel) {
               HasSubstr("--init-from nowhere: there is no such file or directory"));
   EXPECT_THAT(refused("train config.json --init-from text.txt"),
               HasSubstr("--init-from text.txt: is a file, but none of llm.c"));
-  EXPECT_THAT(refused("train config.json --init-from /dev/null"), HasSubstr("--init-from /dev/null: is a pipe or a device; give"));
+  EXPECT_THAT(refused("train config.json --init-from /dev/null"),
+              HasSubstr("--init-from /dev/null: is a pipe or a device; give"));
   std::filesystem::create_directories(folder.at("trainer/checkpoint-5"));
   EXPECT_THAT(refused("train config.json --init-from trainer"), HasSubstr("it holds checkpoint-5"));
   std::filesystem::copy(kGolden + "gpt2", folder.at("trainer/checkpoint-5"), std::filesystem::copy_options::recursive);
