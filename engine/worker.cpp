@@ -108,10 +108,13 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                  .counts_loss = rank.coordinates[Axis::Tensor] == 0,
                  .partitions_inputs = config.partitions_inputs()}),
       optimizer_(config.optimizer, parameters_, results_, resources_.for_updates()) {
-  if (config.compute_device() == Device::Cpu) return;
-  batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), batch.micro_batch_size,
-                   model.sample);
-  scalars_.emplace(resources.allocator, resources.meter);
+  SequencePart part;
+  if (const comm::RankAxis* context = axes()[Axis::Context]) part = {context->rank(), context->size()};
+  const bool reads_callers_memory = config.compute_device() == Device::Cpu;
+  if (!reads_callers_memory || part.ranks > 1)
+    batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), batch.micro_batch_size,
+                     model.sample, part);
+  if (!reads_callers_memory) scalars_.emplace(resources.allocator, resources.meter);
 }
 
 RankAxes Worker::axes() const {
@@ -121,7 +124,7 @@ RankAxes Worker::axes() const {
   return axes;
 }
 
-std::vector<Microbatch> Worker::on_device(std::span<const Microbatch> microbatches) {
+std::vector<Microbatch> Worker::own_part(std::span<const Microbatch> microbatches) {
   std::vector<Microbatch> views(microbatches.begin(), microbatches.end());
   for (size_t i = 0; batches_ && i < views.size(); ++i)
     views[i] = batches_->copy(resources_.kernels, static_cast<int>(i), microbatches[i]);
@@ -145,7 +148,7 @@ Worker::Step Worker::begin_step(std::span<const Microbatch> microbatches, const 
   const SampleSpec sample = sample_of_step(config_.curriculum, sample_, numbers.step);
   for (const Microbatch& microbatch : microbatches) check(microbatch, sample, batch_.micro_batch_size);
   if (resources_.recorder) resources_.recorder->begin_step();
-  return {.microbatches = on_device(microbatches), .seed = numbers.seed, .scalars = on_device(numbers)};
+  return {.microbatches = own_part(microbatches), .seed = numbers.seed, .scalars = on_device(numbers)};
 }
 
 // `step` must outlive the result.
@@ -216,7 +219,7 @@ StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, cons
 // Its loss goes where evaluations put theirs, and is not used.
 void Worker::recompute(const Microbatch& microbatch, const StepNumbers& numbers) {
   check(microbatch, sample_of_step(config_.curriculum, sample_, numbers.step), batch_.micro_batch_size);
-  const Step step{.microbatches = on_device({&microbatch, 1}), .seed = numbers.seed, .scalars = on_device(numbers)};
+  const Step step{.microbatches = own_part({&microbatch, 1}), .seed = numbers.seed, .scalars = on_device(numbers)};
   parameters_.begin_recomputation();
   executor_.run(programs_.audit, programs_.recompute, training_inputs(step, evaluation_));
 }
@@ -238,7 +241,7 @@ StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch
   for (int64_t i = 0; i < microbatches; ++i) {
     const Microbatch microbatch = make(i);
     check(microbatch, sample_, batch_.micro_batch_size);
-    const std::vector<Microbatch> batch = on_device({&microbatch, 1});
+    const std::vector<Microbatch> batch = own_part({&microbatch, 1});
     executor_.run(programs_.evaluate, programs_.recompute,
                   {.microbatches = batch, .results = &evaluation_, .training = false, .logits = logits});
   }

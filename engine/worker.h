@@ -13,12 +13,12 @@
 
 #include "comm/rank_axis.h"
 #include "engine/config/parallel_config.h"
-#include "engine/device_batches.h"
 #include "engine/executor.h"
 #include "engine/optimizer/optimizer_step.h"
 #include "engine/optimizer/step_results.h"
 #include "engine/optimizer/step_scalars.h"
 #include "engine/program.h"
+#include "engine/rank_batches.h"
 #include "engine/rank_plan.h"
 #include "engine/rank_resources.h"
 #include "zero/parameters.h"
@@ -50,7 +50,8 @@ struct ProgramWatch {
 
 class Worker {
  public:
-  // `config`, `stages`, `rank` and `model` must outlive it. `batch`: as planned.
+  // `config`, `stages`, `rank` and `model` must outlive it. `batch`: as planned. Microbatches of all methods have whole
+  // samples; the worker takes this rank's part of each sequence.
   Worker(const Config& config, const StageMap& stages, const RankPlan& rank, const model::Model& model,
          const ResolvedBatch& batch, const RankResources& resources);
   Worker(const Worker&) = delete;
@@ -74,7 +75,7 @@ class Worker {
   zero::Parameters& parameters() { return parameters_; }
 
  private:
-  // A step's inputs, in memory that kernels can read.
+  // A step's inputs: the rank's own, in memory that kernels can read.
   struct Step {
     std::vector<Microbatch> microbatches;
     uint64_t seed = 0;
@@ -88,7 +89,7 @@ class Worker {
   void run_whole(const Step& step);
   RepeatKey repeat_key(const Step& step) const;
   RankAxes axes() const;
-  std::vector<Microbatch> on_device(std::span<const Microbatch> microbatches);
+  std::vector<Microbatch> own_part(std::span<const Microbatch> microbatches);
   StepScalars on_device(const StepNumbers& numbers);
   // Null: nobody asks what memory the phases of this step use.
   MemoryPhases* memory_phases() const { return resources_.memory ? *resources_.memory : nullptr; }
@@ -104,7 +105,7 @@ class Worker {
   const RankResources resources_;
   std::array<std::optional<comm::RankAxis>, kAxes> layer_axes_;
   StepResults results_, evaluation_;
-  std::optional<DeviceBatches> batches_;  // if kernels cannot read the caller's memory
+  std::optional<RankBatches> batches_;    // if kernels cannot read the caller's memory, or a rank reads only a part of it
   std::optional<DeviceScalars> scalars_;  // likewise
   StageLinks links_;
   zero::Parameters parameters_;
