@@ -72,6 +72,8 @@ void check_described(const Config& config) {
     if (value != described)
       refuse(key, fmt::format("{} is not described by the cost model; use {}, or leave --cluster out", value, described));
   };
+  expect("parallel.context", config.parallel.context, 1);
+  expect("parallel.expert", config.parallel.expert, 1);
   if (zero.stage > 0 && zero.mics_shard_size > 0) expect("zero_optimization.mics_shard_size", zero.mics_shard_size, -1);
   if (zero.stage == 3) expect("zero_optimization.zero_hpz_partition_size", zero.zero_hpz_partition_size, 1);
   for (const auto& [key, given] :

@@ -123,6 +123,9 @@ class Layer {
   // token separately, or gathers and scatters as tensor_parallel/token_gather.h and tensor_parallel/axis_sum.h do.
   // Sequence parallelism is refused for a model with a layer that returns false.
   virtual bool allows_sequence_parallelism() const { return false; }
+  // Checks whether the layer is correct when context ranks share the tokens of each sequence, x[B, S / c, H]: it treats each
+  // token separately, or communicates over context.axes[Axis::Context]. Otherwise parallel.context is refused.
+  virtual bool allows_context_parallelism() const { return false; }
   // Says why the layer cannot learn from inputs of this shape, "needs ..."; empty if it can.
   virtual std::string training_problem(const Shape&) const { return ""; }
 

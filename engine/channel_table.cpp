@@ -82,6 +82,13 @@ std::vector<ChannelSpec> channel_table(const Config& config, const Mesh& mesh, c
                    .sums_floats = sums_gradients && config.parallel.sequence_parallel,
                    .traffic = "tensor",
                    .axis = Axis::Tensor});
+  if (mesh.size(Axis::Context) > 1)
+    table.push_back({.purpose = Purpose::Layers,
+                     .name = "context",
+                     .axes = Axis::Context,
+                     .queue = queue_of(Axis::Context),
+                     .traffic = "context",
+                     .axis = Axis::Context});
   const ChannelSpec link{
       .between_stages = true, .stage_pairs = neighbours(stages), .queue = Queue::Send, .overlaps = true, .traffic = "pipeline"};
   for (const auto& [purpose, name] :

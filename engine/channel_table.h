@@ -14,10 +14,11 @@
 //   part             all with the same blocks       meet     no                  no                     -
 //   tensor           tensor axis                    tensor   more than 1 rank    yes                    tensor
 //   tensor.reduce    tensor axis                    reduce   overlap_comm        run mode, own tokens   tensor
+//   context          context axis                   context  no                  no                     context
 //   pipeline.*       two neighbours of a pipeline    send     yes                 no                     pipeline
 //   tied             two stages of a tied weight    meet     no                  no                     -
 //
-// The last four of data are there only if the config asks for them (engine/sharing.h).
+// The last four of data are there only if the config asks for them (engine/sharing.h), and so is that of context ranks.
 //
 // Channels with the same ranks are separate process groups, because the operations of one group have one order on all its
 // ranks, and work on different queues has none.

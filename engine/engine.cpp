@@ -224,7 +224,8 @@ StepLoss Engine::audited_program(std::span<const Microbatch> microbatches, const
   const StepLoss loss = worker_->forward_backward(microbatches, numbers, {.audited_microbatch = choice.microbatch});
   const comm::Participants all_ranks = comm::over_group(*checkpoint_group_);
   audit_gradients({.mesh = plan_.mesh,
-                   .holders = plan_.mesh.size(Axis::Data) / (plan_.config.zero.stage > 0 ? plan_.shards(Sharing::Dense) : 1),
+                   .holders = plan_.mesh.size(equal_over(Sharing::Dense)) /
+                              (plan_.config.zero.stage > 0 ? plan_.shards(Sharing::Dense) : 1),
                    .choice = choice,
                    .step = numbers.step + 1,
                    .host = world_.host(),

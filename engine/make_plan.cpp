@@ -137,6 +137,20 @@ void check_own_tokens(const Config& config, const model::Model& model) {
   if (!problem.empty()) config::refuse(config, "parallel.sequence_parallel", "true " + problem);
 }
 
+// Likewise. Attention itself refuses numbers of ranks that do not divide its heads.
+void check_own_context(const Config& config, const model::Model& model) {
+  const int64_t ranks = config.parallel.context;
+  if (ranks == 1) return;
+  const auto refuse = [&](const std::string& what) {
+    config::refuse(config, "parallel.context", fmt::format("{} is not accepted: {}; use 1", ranks, what));
+  };
+  if (!model.sample.is_sequence()) refuse("the samples of the model are no sequences of tokens");
+  if (model.sample.input[0] % ranks != 0) refuse(fmt::format("it does not divide {} tokens", model.sample.input[0]));
+  for (size_t layer = 0; layer < model.layers.size(); ++layer)
+    if (!model.layers[layer]->allows_context_parallelism())
+      refuse(fmt::format("layer {} needs all tokens (Layer::allows_context_parallelism in core/layer.h)", model.names[layer]));
+}
+
 StageMap make_stages(const Config& config, const model::Model& model, const ResolvedBatch& batch,
                      const pipeline::Schedule& schedule) {
   StageMap stages;
@@ -249,6 +263,7 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
   check_batch(config, model, plan.batch);
   model::check_tensor_size(model, plan.mesh.size(Axis::Tensor));
   check_own_tokens(config, model);
+  check_own_context(config, model);
   if (config.reproducible == Reproducible::Layout) model::check_fixed_sums(model, plan.mesh.size(Axis::Tensor));
   const int microbatches = static_cast<int>(plan.batch.gradient_accumulation_steps);
   plan.schedule = make_schedule(config, microbatches);

@@ -83,7 +83,7 @@ int64_t span_of(const CopyRuns& args, const std::array<int64_t, 3>& steps) {
 
 void CopyRuns::check() const {
   const Rules rules("copy_runs", {{"from", from}, {"out", out}});
-  rules.floating(from.dtype);
+  if (from.dtype != DType::Int32) rules.floating(from.dtype);
   rules.types(from.dtype, {out});
   bool positive = run > 0;
   for (size_t i = 0; i < counts.size(); ++i) positive = positive && counts[i] > 0 && from_steps[i] >= 0 && out_steps[i] >= 0;

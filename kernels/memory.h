@@ -58,7 +58,8 @@ struct Transpose {
 //   out[i o0 + j o1 + k o2 + e] = from[i f0 + j f1 + k f2 + e]     (f0, f1, f2) = from_steps, (o0, o1, o2) = out_steps
 //   for i < counts[0], j < counts[1], k < counts[2], e < run
 //
-// Both have one float dtype and different memory; runs of out must not overlap. What lies between them keeps its values.
+// Both have one dtype, a float or int32, and different memory; runs of out must not overlap. What lies between them keeps its
+// values.
 struct CopyRuns {
   ConstTensorView from;
   TensorView out;

@@ -1,5 +1,10 @@
 #include "model/attention.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
 #include "kernels/kernels.h"
 #include "tensor_parallel/token_gather.h"
 
@@ -55,15 +60,48 @@ Attention::Attention(std::string name, const Options& options)
   qk_norm_index_ = sub_layers_.add("", *qk_norm_);
 }
 
+HeadRange Attention::heads_of(const Context& context) const { return qkv_.heads_of(split_axis(context)); }
+
+// With more context ranks than key/value heads, neighbours have the same one.
+HeadRange Attention::core_heads_of(const Context& context) const {
+  HeadRange heads = heads_of(context);
+  const comm::RankAxis* const sequence = context.axes[Axis::Context];
+  if (!sequence) return heads;
+  const int64_t ranks = sequence->size();
+  if (heads.count % ranks != 0)
+    throw ConfigError(fmt::format("parallel.context: {} ranks do not divide the {} heads of attention; use a divisor of {}",
+                                  ranks, heads.count, heads.count));
+  heads.count /= ranks;
+  heads.first += sequence->rank() * heads.count;
+  heads.first_key_value += sequence->rank() * heads.key_value_count / ranks;
+  heads.key_value_count = std::max<int64_t>(heads.key_value_count / ranks, 1);
+  return heads;
+}
+
+Shape Attention::own_shape(const Context& context, const Shape& x) const {
+  const HeadRange heads = heads_of(context);
+  return {x[0], all_tokens(context, x)[1], (heads.count + 2 * heads.key_value_count) * head_size()};
+}
+
 void Attention::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
-  const HeadRange heads = qkv_.heads_of(split_axis(context));
+  const Shape own = own_shape(context, x.shape);
+  const comm::RankAxis* const sequence = context.axes[Axis::Context];
+  const int64_t ranks = sequence ? sequence->size() : 1;
+  const HeadRange heads = core_heads_of(context);
   const int64_t width = (heads.count + 2 * heads.key_value_count) * head_size();
-  const TensorView qkv = saved.keep(context.arena, kQkv, x.dtype, {x.shape[0], all_tokens(context, x.shape)[1], width});
-  make_qkv(context, weights, x, qkv, saved);
+  const TensorView qkv = saved.keep(context.arena, kQkv, x.dtype, {own[0], own[1] * ranks, width});
+  if (sequence) {
+    const ScopedTensor own_qkv(context.arena, x.dtype, own);
+    make_qkv(context, weights, x, own_qkv, saved);
+    const auto segments = segments_of_qkv(context);
+    HeadExchange(context, *sequence, segments).to_heads(own_qkv, qkv);
+  } else {
+    make_qkv(context, weights, x, qkv, saved);
+  }
   rotate(context, qkv, false);
   Saved* keeper = context.recompute_attention ? nullptr : &saved;
   const Core core = run_core(context, qkv, keeper, keeper);
-  out_.forward(context, sub_layers_.of(out_index_, weights), core.out, y, saved.child(out_index_));
+  out_.forward(context, sub_layers_.of(out_index_, weights), core.out_of_own_tokens(), y, saved.child(out_index_));
 }
 
 void Attention::make_qkv(Context& context, Weights weights, ConstTensorView x, TensorView qkv, Saved& saved) const {
@@ -71,6 +109,12 @@ void Attention::make_qkv(Context& context, Weights weights, ConstTensorView x, T
   qkv_.forward(context, sub_layers_.of(qkv_index_, weights), x, projected, saved.child(qkv_index_));
   if (qk_norm_)
     qk_norm_->forward(context, sub_layers_.of(qk_norm_index_, weights), projected, qkv, saved.child(qk_norm_index_));
+}
+
+std::array<Heads, 3> Attention::segments_of_qkv(const Context& context) const {
+  const HeadRange heads = heads_of(context);
+  const Heads keys{heads.key_value_count, head_size()};
+  return {Heads{heads.count, head_size()}, keys, keys};
 }
 
 void Attention::through_qkv(const BackwardPass& pass, ConstTensorView dqkv, TensorView dx) const {
@@ -82,10 +126,14 @@ void Attention::through_qkv(const BackwardPass& pass, ConstTensorView dqkv, Tens
 
 Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out,
                                     Saved* keeper_of_statistics) const {
-  const HeadRange heads = qkv_.heads_of(split_axis(context));
-  const int64_t batch = qkv.shape[0], sequence = qkv.shape[1];
-  Core core{{context.arena, keeper_of_out, kOut, qkv.dtype, {batch, sequence, heads.count * head_size()}},
-            {context.arena, keeper_of_statistics, kLogSumExp, statistics_dtype(qkv.dtype), {batch, heads.count, sequence}}};
+  const HeadRange heads = core_heads_of(context);
+  const int64_t batch = qkv.shape[0], sequence = qkv.shape[1], width = heads.count * head_size();
+  const comm::RankAxis* const ranks = context.axes[Axis::Context];
+  // Nobody reads the core's own result after the exchange but the core's backward, as its statistics.
+  Saved* const keeper_of_core = ranks ? keeper_of_statistics : keeper_of_out;
+  Core core{{context.arena, keeper_of_core, kOut, qkv.dtype, {batch, sequence, width}},
+            {context.arena, keeper_of_statistics, kLogSumExp, statistics_dtype(qkv.dtype), {batch, heads.count, sequence}},
+            std::nullopt};
   context.kernels.attention({.qkv = qkv,
                              .out = core.out,
                              .log_sum_exp = core.log_sum_exp,
@@ -96,48 +144,75 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
                              .scale = options_.score_scale,
                              .soft_cap = options_.soft_cap,
                              .dropout = dropout(context, sequence)});
+  if (!ranks) return core;
+  core.own_out.emplace(context.arena, keeper_of_out, kOwnOut, qkv.dtype,
+                       Shape{batch, sequence / ranks->size(), width * ranks->size()});
+  const Heads results{heads_of(context).count, head_size()};
+  HeadExchange(context, *ranks, {&results, 1}).to_tokens(core.out, *core.own_out);
   return core;
 }
 
-// Keeps `out`, which the output projection's weight gradient reads; nothing reads log_sum_exp after this pass.
+// Keeps the result, which the output projection's weight gradient reads; nothing reads log_sum_exp after this pass.
 Attention::Core Attention::core_again(const BackwardPass& pass) const {
   Core core = run_core(pass.context(), pass.saved()[kQkv], pass.keeper(), nullptr);
-  out_.renew_input(core.out, pass.saved().child(out_index_));
+  out_.renew_input(core.out_of_own_tokens(), pass.saved().child(out_index_));
   return core;
 }
 
 void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   Context& context = pass.context();
   const Saved& saved = pass.saved();
-  const HeadRange heads = qkv_.heads_of(split_axis(context));
+  const comm::RankAxis* const sequence = context.axes[Axis::Context];
   const TensorView qkv = saved[kQkv];
-  const IntermediateGradient dqkv(pass, kDqkv, dy.dtype, qkv.shape);
+  const IntermediateGradient dqkv(pass, kDqkv, dy.dtype, own_shape(context, dy.shape));
   {
     std::optional<Core> again;
     if (context.recompute_attention) again = core_again(pass);
-    const TensorView out = again ? again->out : saved[kOut];
-    const ScopedTensor dout(context.arena, dy.dtype, out.shape);
+    const Shape own{dqkv.view().shape[0], dqkv.view().shape[1], heads_of(context).count * head_size()};
+    ScopedTensor dout(context.arena, dy.dtype, own);
     pass.through(out_, sub_layers_, out_index_, dy, dout);
-    context.kernels.attention_backward({.dout = dout,
-                                        .qkv = qkv,
-                                        .out = out,
-                                        .log_sum_exp = again ? again->log_sum_exp : saved[kLogSumExp],
-                                        .dqkv = dqkv,
-                                        .heads = heads.count,
-                                        .key_value_heads = heads.key_value_count,
-                                        .causal = options_.causal,
-                                        .window = options_.window,
-                                        .scale = options_.score_scale,
-                                        .soft_cap = options_.soft_cap,
-                                        .dropout = dropout(context, qkv.shape[1])});
+    const TensorView out = again ? again->out.view() : saved[kOut];
+    ScopedTensor dout_of_core, dqkv_of_core;
+    if (sequence) {
+      const Heads results{heads_of(context).count, head_size()};
+      dout_of_core = ScopedTensor(context.arena, dy.dtype, out.shape);
+      HeadExchange(context, *sequence, {&results, 1}).to_heads(dout, dout_of_core);
+      dout.reset();
+      dqkv_of_core = ScopedTensor(context.arena, dy.dtype, qkv.shape);
+    }
+    const TensorView to = sequence ? dqkv_of_core.view() : dqkv.view();
+    run_core_backward(pass, again ? &*again : nullptr, sequence ? dout_of_core : dout, to);
+    rotate(context, to, true);
+    if (sequence) {
+      const auto segments = segments_of_qkv(context);
+      HeadExchange(context, *sequence, segments).to_tokens(to, dqkv);
+    }
   }
-  rotate(context, dqkv, true);
   through_qkv(pass, dqkv, dx);
+}
+
+// `again`: the core's results if they were not kept.
+void Attention::run_core_backward(const BackwardPass& pass, const Core* again, ConstTensorView dout, TensorView dqkv) const {
+  Context& context = pass.context();
+  const Saved& saved = pass.saved();
+  const HeadRange heads = core_heads_of(context);
+  context.kernels.attention_backward({.dout = dout,
+                                      .qkv = saved[kQkv],
+                                      .out = again ? again->out.view() : saved[kOut],
+                                      .log_sum_exp = again ? again->log_sum_exp.view() : saved[kLogSumExp],
+                                      .dqkv = dqkv,
+                                      .heads = heads.count,
+                                      .key_value_heads = heads.key_value_count,
+                                      .causal = options_.causal,
+                                      .window = options_.window,
+                                      .scale = options_.score_scale,
+                                      .soft_cap = options_.soft_cap,
+                                      .dropout = dropout(context, dqkv.shape[1])});
 }
 
 void Attention::rotate(Context& context, TensorView qkv, bool backward) const {
   if (frequencies_.empty()) return;
-  const HeadRange heads = qkv_.heads_of(split_axis(context));
+  const HeadRange heads = core_heads_of(context);
   const int64_t length = context.present_tokens > 0 ? context.present_tokens : qkv.shape[1];
   context.kernels.rotary({.qkv = qkv,
                           .heads = heads.count,
@@ -151,7 +226,7 @@ void Attention::rotate(Context& context, TensorView qkv, bool backward) const {
 // A head gets the same random draws on whichever rank it is.
 kernels::DropoutSite Attention::dropout(const Context& context, int64_t sequence) const {
   kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout);
-  site.first_element = qkv_.heads_of(split_axis(context)).first * sequence * sequence;
+  site.first_element = core_heads_of(context).first * sequence * sequence;
   return site;
 }
 

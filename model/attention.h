@@ -12,12 +12,18 @@
 //
 // Tensor ranks share the heads: each has N / size query heads and their key/value heads. With more ranks than key/value heads,
 // neighbours hold the same one (model/qkv_projection.h).
+//
+// Context ranks share the tokens of a sequence. For the core, they exchange them for heads (model/head_exchange.h): after the
+// norm of queries and keys and before rotary, so that both rotary and the core see whole sequences. N and G above are then
+// those of the core's heads, N / t / c on each of c context and t tensor ranks.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "model/head_exchange.h"
 #include "model/linear.h"
 #include "model/qk_norm.h"
 #include "model/qkv_projection.h"
@@ -52,24 +58,33 @@ class Attention : public Layer {
   std::span<const ParameterSpec> parameters() const override { return sub_layers_.parameters(); }
   Shape output_shape(const Shape& input) const override { return input; }
   bool allows_sequence_parallelism() const override { return true; }
+  bool allows_context_parallelism() const override { return true; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
-  enum Slot { kQkv, kOut, kLogSumExp, kDqkv, kProjected, kDprojected };  // the places of Saved that this layer uses
+  enum Slot { kQkv, kOut, kLogSumExp, kDqkv, kProjected, kDprojected, kOwnOut };  // the places of Saved that this layer uses
 
   // The core's results.
   struct Core {
-    Intermediate out, log_sum_exp;  // [B, S, N D], [B, N, S]
+    Intermediate out, log_sum_exp;        // [B, S, N D], [B, N, S]
+    std::optional<Intermediate> own_out;  // with context ranks: all heads of the rank's own tokens
+    TensorView out_of_own_tokens() const { return own_out ? own_out->view() : out.view(); }
   };
+  // Heads of the projections, and of the core.
+  HeadRange heads_of(const Context& context) const;
+  HeadRange core_heads_of(const Context& context) const;
+  Shape own_shape(const Context& context, const Shape& x) const;  // [B, S / c, (N + 2G) D] of the projections
   Core run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out, Saved* keeper_of_statistics) const;
   Core core_again(const BackwardPass& pass) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   int64_t head_size() const { return options_.head_size; }
   void make_qkv(Context& context, Weights weights, ConstTensorView x, TensorView qkv, Saved& saved) const;
   void through_qkv(const BackwardPass& pass, ConstTensorView dqkv, TensorView dx) const;
+  std::array<Heads, 3> segments_of_qkv(const Context& context) const;
+  void run_core_backward(const BackwardPass& pass, const Core* again, ConstTensorView dout, TensorView dqkv) const;
   void rotate(Context& context, TensorView qkv, bool backward) const;
   kernels::DropoutSite dropout(const Context& context, int64_t sequence) const;
 

@@ -9,7 +9,7 @@
 namespace trivet::model {
 
 using tensor_parallel::AxisSum;
-using tensor_parallel::sequence_axis;
+using tensor_parallel::first_own_token;
 using tensor_parallel::split_axis;
 using tensor_parallel::TokenGather;
 namespace {
@@ -46,14 +46,15 @@ kernels::TableRows Embedding::rows_of(const Context& context) const {
 // Only the first rank of the axis adds the positions.
 void Embedding::forward(Context& context, Weights weights, ConstTensorView tokens, TensorView y, Saved& saved) const {
   saved.reference(kTokens, tokens);
-  const int64_t length = tokens.shape[1];
+  const comm::RankAxis* const sequence = context.axes[Axis::Context];
+  const int64_t own = tokens.shape[1], length = sequence ? own * sequence->size() : own;
   ConstTensorView positions;
   if (options_.positions > 0) {
     if (length > options_.positions)
       throw ConfigError("model.sequence_length: a sequence of " + std::to_string(length) +
                         " tokens was given, but the model has " + std::to_string(options_.positions) +
                         " learned positions; shorten the sequence");
-    positions = weights[1].row_range(0, length);
+    positions = weights[1].row_range(sequence ? sequence->rank() * own : 0, own);
   }
   const comm::RankAxis* axis = split_axis(context);
   if (axis && axis->rank() != 0) positions = {};
@@ -99,8 +100,7 @@ void Embedding::backward_weight(Context& context, Gradients gradients, const Sav
 void Embedding::add_position_gradient(Context& context, const Gradient& gradient, ConstTensorView tokens,
                                       ConstTensorView dy) const {
   const int64_t sequences = dy.shape[0], length = dy.shape[1];
-  const comm::RankAxis* axis = sequence_axis(context);
-  const Gradient used = rows_used(context, gradient, axis ? axis->rank() * length : 0, length);
+  const Gradient used = rows_used(context, gradient, first_own_token(context, length), length);
   context.kernels.embedding_backward({.tokens = tokens.slice(0, sequences * length).reshaped({sequences, length}),
                                       .dy = dy,
                                       .dpositions = used.view,

@@ -34,6 +34,7 @@ class Embedding : public Layer {
   LayerRole role() const override { return LayerRole::Input; }
   std::string_view type() const override { return "embedding"; }
   bool allows_sequence_parallelism() const override { return true; }
+  bool allows_context_parallelism() const override { return true; }
   void forward(Context&, Weights, ConstTensorView tokens, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;

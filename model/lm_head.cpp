@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/kernels.h"
+#include "model/whole_sequences.h"
 #include "tensor_parallel/axis_sum.h"
 #include "tensor_parallel/split.h"
 #include "tensor_parallel/token_gather.h"
@@ -136,24 +137,29 @@ ScopedTensor LmHead::compare_answers(Context& context, ConstTensorView h, ConstT
   for (const Chunk& chunk : chunks_of(h.shape[0]))
     loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weight, targets_of(context).slice(chunk.first, chunk.rows),
                  {.row_losses = rows.view().slice(chunk.first, chunk.rows)});
-  const TensorView by_answer = rows.view().reshaped(batch.targets.shape);
-  kernels::PreferenceLoss loss{.row_losses = by_answer,
-                               .targets = batch.targets,
+  const comm::RankAxis* const sequence = context.axes[Axis::Context];
+  const TensorView own = rows.view().reshaped(batch.targets.shape);
+  ScopedTensor all_rows, all_targets;
+  if (sequence) {
+    all_rows = gather_sequences(context, *sequence, own);
+    all_targets = gather_sequences(context, *sequence, batch.targets);
+  }
+  kernels::PreferenceLoss loss{.row_losses = sequence ? all_rows.view() : own,
+                               .targets = sequence ? all_targets : batch.targets,
                                .reference = batch.reference,
                                .rule = *preference_,
-                               .factors = by_answer};
-  if (!reports) {
-    context.kernels.preference_loss(loss);
-    return rows;
-  }
+                               .factors = sequence ? all_rows.view() : own};
   ScopedTensor answers;
-  if (context.logits) answers = ScopedTensor(context.arena, DType::Float64, batch.reference.shape);
-  loss.loss = context.loss;
-  loss.correct = context.correct;
-  loss.rewards = context.rewards;
+  if (reports && context.logits) answers = ScopedTensor(context.arena, DType::Float64, batch.reference.shape);
   loss.log_probabilities = answers.view();
+  if (reports && (!sequence || sequence->rank() == 0)) {  // one of the ranks that have the answer counts it
+    loss.loss = context.loss;
+    loss.correct = context.correct;
+    loss.rewards = context.rewards;
+  }
   context.kernels.preference_loss(loss);
-  if (context.logits) context.logits->read_answers(context.kernels, batch, answers);
+  if (!answers.empty()) context.logits->read_answers(context.kernels, batch, answers);
+  if (sequence) take_own_part(context, *sequence, all_rows, own);
   return rows;
 }
 
@@ -189,16 +195,29 @@ void LmHead::forward(Context& context, Weights weights, ConstTensorView x, Tenso
   if (context.logits) show_logits(context, h, weights[weight_]);
 }
 
-// A few rows at a time: all of them would be the largest tensor of the model.
+// A few rows at a time: all of them would be the largest tensor of the model. Context ranks compute the rows of their own
+// tokens; with zeros for the others, the sum over ranks is exact.
 void LmHead::show_logits(Context& context, ConstTensorView h, ConstTensorView weight) const {
-  const Microbatch& batch = *context.microbatch;
-  const int64_t samples = batch.targets.shape[0], length = h.shape[0] / samples;
+  const comm::RankAxis* const sequence = context.axes[Axis::Context];
+  Microbatch batch = *context.microbatch;
+  const int64_t samples = batch.targets.shape[0], own = h.shape[0] / samples, first_own = sequence ? sequence->rank() * own : 0;
+  const int64_t length = sequence ? sequence->size() * own : own;
+  ScopedTensor all_targets;
+  if (sequence) {
+    all_targets = gather_sequences(context, *sequence, batch.targets);
+    batch.targets = all_targets;
+  }
   for (int64_t sample = 0; sample < std::min(samples, context.logits->wants(batch)); ++sample) {
     const TargetRange wanted = context.logits->wants_targets(context.kernels, batch, sample, length);
     for (int64_t done = 0; done < wanted.count; done += LogitsReader::kMostRows) {
       const int64_t rows = std::min(wanted.count - done, LogitsReader::kMostRows), first = wanted.first + done;
       const ScopedTensor logits(context.arena, statistics_dtype(h.dtype), {rows, vocabulary_});
-      logits_of_rows(context, h.row_range(sample * length + first, rows), weight, logits);
+      const int64_t begin = std::max(first, first_own), end = std::min(first + rows, first_own + own);
+      if (sequence) context.kernels.zero(logits);
+      if (begin < end)
+        logits_of_rows(context, h.row_range(sample * own + begin - first_own, end - begin), weight,
+                       logits.view().row_range(begin - first, end - begin));
+      if (sequence) reduce_over(*sequence, logits);
       context.logits->read(context.kernels, batch, sample, logits.view().reshaped({1, rows, vocabulary_}), first);
     }
   }

@@ -54,6 +54,7 @@ class LmHead : public Layer, public GivesLogits {
   LayerRole role() const override { return LayerRole::Loss; }
   std::string_view type() const override { return "lm_head"; }
   bool allows_sequence_parallelism() const override { return true; }
+  bool allows_context_parallelism() const override { return true; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;

@@ -17,6 +17,7 @@ class Norm : public Layer {
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
   Shape output_shape(const Shape& input) const override { return input; }
   bool allows_sequence_parallelism() const override { return true; }
+  bool allows_context_parallelism() const override { return true; }
   void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
     run(context, weights, x, {}, y, saved);
   }

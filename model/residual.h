@@ -24,6 +24,7 @@ class Residual : public Layer {
   std::span<const ParameterSpec> parameters() const override { return sub_layers_.parameters(); }
   Shape output_shape(const Shape& input) const override { return input; }
   bool allows_sequence_parallelism() const override { return inner_->allows_sequence_parallelism(); }
+  bool allows_context_parallelism() const override { return inner_->allows_context_parallelism(); }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;

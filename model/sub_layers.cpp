@@ -6,7 +6,7 @@
 
 namespace trivet::model {
 
-using tensor_parallel::sequence_axis;
+using tensor_parallel::first_own_token;
 
 int SubLayers::add(const std::string& name, const Layer& layer) {
   const size_t first = parameters_.size();
@@ -51,8 +51,8 @@ kernels::DropoutSite dropout_site(const Context& context, const std::string& nam
 
 kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate, const Shape& own_tokens) {
   kernels::DropoutSite site = dropout_site(context, name, rate);
-  if (const comm::RankAxis* axis = sequence_axis(context))
-    site.first_element = axis->rank() * (own_tokens.elements() / own_tokens[0]);
+  if (const int64_t first = first_own_token(context, own_tokens[1]); first > 0)
+    site.first_element = first * (own_tokens.elements() / (own_tokens[0] * own_tokens[1]));
   return site;
 }
 

@@ -28,6 +28,7 @@ class TransformerBlock : public Layer {
   Shape output_shape(const Shape& input) const override { return input; }
   std::string_view type() const override { return "transformer_block"; }
   bool allows_sequence_parallelism() const override { return true; }
+  bool allows_context_parallelism() const override { return true; }
   int64_t work_variant() const override { return window_; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;

@@ -9,6 +9,13 @@ const comm::RankAxis* sequence_axis(const Context& context) {
   return axis && axis->splits_tokens ? axis : nullptr;
 }
 
+int64_t first_own_token(const Context& context, int64_t own) {
+  const comm::RankAxis* const of_part = sequence_axis(context);
+  const comm::RankAxis* const of_sequence = context.axes[Axis::Context];
+  const int64_t part = of_part ? own * of_part->size() : own;
+  return (of_sequence ? of_sequence->rank() * part : 0) + (of_part ? of_part->rank() * own : 0);
+}
+
 Shape all_tokens(const Context& context, Shape own) {
   if (const comm::RankAxis* axis = sequence_axis(context)) own[1] *= axis->size();
   return own;

@@ -38,7 +38,8 @@ class AnswerReader final : public LogitsReader {
   ReferenceTable& table_;
 };
 
-// Each number comes from one rank, the first tensor rank of the last stage that has the pair; the others contribute zeros.
+// Each number comes from one rank, the first context and tensor rank of the last stage that has the pair; the others contribute
+// zeros.
 ReferenceTable log_probabilities(Engine& engine, comm::World& world, const std::shared_ptr<const data::SampleSource>& pairs) {
   const BatchLayout layout = engine.plan().batch_layout(world.rank());
   const data::EvaluationLoader loader(pairs, layout.micro_batch);
@@ -51,7 +52,8 @@ ReferenceTable log_probabilities(Engine& engine, comm::World& world, const std::
     return batch.view;
   };
   engine.evaluate(rounds, next, &reader);
-  if (engine.plan().mesh.coordinate_of(world.rank(), Axis::Tensor) != 0) std::ranges::fill(table, 0);
+  const Coordinates place = engine.plan().mesh.coordinates_of(world.rank());
+  if (place[Axis::Tensor] != 0 || place[Axis::Context] != 0) std::ranges::fill(table, 0);
   if (world.size() == 1) return table;
   const auto stream = make_inline_stream();
   world.group().all_reduce({table.data(), DType::Float64, {static_cast<int64_t>(table.size())}}, comm::ReduceOp::Sum, *stream);

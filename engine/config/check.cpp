@@ -268,7 +268,6 @@ void check_implemented(const Config& config) {
   const auto axis = [&](const char* key, int64_t size) {
     if (size > 1) refuse(config, key, fmt::format("{} is not implemented in this version; use 1", size));
   };
-  axis("parallel.context", config.parallel.context);
   axis("parallel.expert", config.parallel.expert);
 }
 

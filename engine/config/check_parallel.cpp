@@ -7,6 +7,7 @@
 #include "engine/config/config.h"
 #include "engine/config/optimizer_traits.h"
 #include "engine/config/refuse.h"
+#include "model/family.h"
 
 namespace trivet::config {
 namespace {
@@ -44,6 +45,56 @@ void check_sequence_parallel(const Config& config) {
     refuse(config, "parallel.sequence_parallel",
            "true is not accepted with reproducible \"layout\": gradients of norms would be rounded once per rank; use false, "
            "or reproducible \"run\"");
+}
+
+// Checks what no number of context ranks can do in this version.
+void check_context(const Config& config) {
+  if (config.parallel.context == 1) return;
+  const auto refuse_it = [&](const char* what) {
+    refuse(config, "parallel.context", fmt::format("{} {}", config.parallel.context, what));
+  };
+  if (config.reproducible == Reproducible::Layout)
+    refuse_it(
+        "is not accepted with reproducible \"layout\": gradients would be rounded once per context rank; use 1, or "
+        "reproducible "
+        "\"run\"");
+  if (config.model.token_drop.enabled)
+    refuse_it(
+        "is not accepted with data_efficiency.data_routing.random_ltd.enabled true, with which a rank needs all tokens to "
+        "choose "
+        "from; use 1, or false for that");
+}
+
+// Describes why this many ranks cannot share the sequences of the model; empty if they can.
+std::string context_problem(const Config& config, int64_t ranks) {
+  const model::Description model = model::with_defaults(config.model);
+  if (model::family_of(model.type).reads_images) return "needs a model that reads sequences of tokens";
+  const int64_t tensor = config.parallel.tensor, of_tokens = ranks * (config.parallel.sequence_parallel ? tensor : 1);
+  const auto of_all = [&](int64_t parts) {
+    return tensor == 1 ? fmt::format("{}", ranks) : fmt::format("{} (with parallel.tensor {}: {})", ranks, tensor, parts);
+  };
+  if (model.heads % (ranks * tensor) != 0)
+    return fmt::format("is not accepted: {} does not divide model.heads {}, which context ranks share in attention",
+                       of_all(ranks * tensor), model.heads);
+  if (const int64_t keys = std::max<int64_t>(model.key_value_heads / tensor, 1); keys % ranks != 0 && ranks % keys != 0)
+    return fmt::format("is not accepted: {} and the {} of model.key_value_heads on a tensor rank do not divide each other",
+                       ranks, keys);
+  if (model.sequence_length % of_tokens != 0)
+    return fmt::format("is not accepted: {} does not divide model.sequence_length {}", of_all(of_tokens),
+                       model.sequence_length);
+  return "";
+}
+
+void check_context_of_model(const Config& config) {
+  const int64_t ranks = config.parallel.context;
+  if (ranks == 1) return;
+  const std::string problem = context_problem(config, ranks);
+  if (problem.empty()) return;
+  std::string accepted = "1";
+  for (int64_t size = 2; size <= config.model.heads; ++size)
+    if (context_problem(config, size).empty()) accepted += fmt::format(", {}", size);
+  refuse(config, "parallel.context",
+         fmt::format("{} {}; use {}{}", ranks, problem, accepted == "1" ? "" : "one of ", accepted));
 }
 
 void check_optimizer(const Config& config) {
@@ -133,6 +184,7 @@ void check_parallel(const Config& config) {
   check_shard_sizes(config);
   check_quantized(config);
   check_sequence_parallel(config);
+  check_context(config);
   check_optimizer(config);
   check_chunks(config);
   check_rank_order(config);
@@ -140,6 +192,7 @@ void check_parallel(const Config& config) {
 
 void check_layout_of_model(const Config& config) {
   check_tensor(config);
+  check_context_of_model(config);
   check_stages(config);
 }
 

@@ -92,6 +92,10 @@ void add_elasticity(KeyTable& table) {
   elasticity.inert("min_time", "0", "minimum minutes between changes", "a lost host is left out at once").at_least(0);
 }
 
+void set_sequence_parallel_size(Config& config, const JsonNode& node) {
+  if (node.integer > 1) config.parallel.context = node.integer;  // 1, DeepSpeed's default: off
+}
+
 }  // namespace
 
 void add_batch_keys(KeyTable& table) {
@@ -121,7 +125,11 @@ void add_batch_keys(KeyTable& table) {
       .deepspeed("false: the program ends a step whenever it calls step()");
   top.unsupported("data_parallel_size", "null", "data-parallel ranks; in Trivet these are the ranks that the other axes leave")
       .instead("--ranks or trivet launch");
-  top.unsupported("sequence_parallel_size", "1", "ranks that share a sequence").nullable();
+  top.custom("sequence_parallel_size", KeyType::Integer, "the same as parallel.context", set_sequence_parallel_size,
+             [](const Config& c) { return std::to_string(c.parallel.context); })
+      .nullable()
+      .at_least(1)
+      .alias_of("parallel.context");
   const std::string mean = "the result is the same mean; only its rounding differs";
   top.inert("prescale_gradients", "false", "divide gradients before the reduction instead of after it", mean);
   top.inert("gradient_predivide_factor", "1.0", "split the division into a part before and a part after the reduction", mean);

@@ -82,7 +82,11 @@ void add_parallel_keys(KeyTable& table) {
   parallel.own();
   parallel.key("tensor", &P::tensor, "ranks that share each layer").at_least(1);
   parallel.key("pipeline", &P::pipeline, "pipeline ranks that share the layers").at_least(1);
-  parallel.key("context", &P::context, "ranks that share each sequence").at_least(1);
+  parallel
+      .key("context", &P::context,
+           "ranks that share the tokens of each sequence; in attention each has some heads of all tokens (Ulysses), so it "
+           "divides heads and key/value heads; not with reproducible \"layout\"")
+      .at_least(1);
   parallel.key("expert", &P::expert, "ranks that share the experts").at_least(1);
   parallel
       .key("sequence_parallel", &P::sequence_parallel,

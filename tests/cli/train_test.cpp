@@ -521,7 +521,8 @@ TEST_F(Train, MistakesAreExitCode2AndNamedOnce) {
   refused("train config.json --set zero_optimisation.stage=2", "did you mean \"zero_optimization");
   refused("train config.json --set data.train=missing.txt", "missing.txt");
   refused("train config.json --ranks 5", "train_batch_size");
-  refused("train config.json --set parallel.context=2 --ranks 2", "parallel.context: 2 is not implemented");
+  refused("train config.json --set parallel.context=2 --set reproducible=layout --ranks 2",
+          "parallel.context: 2 is not accepted with reproducible");
   refused("train config.json --set parallel.pipeline=2 --ranks 3", "mesh: ");
   refused("train config.json --set data.validation_fraction=0.0001", "validation split");
   refused("plan config.json --world-size 7", "train_batch_size");

@@ -22,7 +22,7 @@
 namespace trivet {
 namespace {
 
-constexpr int kRuns = 80, kMaxDraws = 4000;
+constexpr int kRuns = 90, kMaxDraws = 4000;
 
 struct Choice {
   std::string key;
@@ -39,6 +39,7 @@ const std::vector<Choice>& choices() {
                                        {"parallel.pipeline", {"1", "2", "3", "4"}},
                                        {"parallel.tensor", {"1", "2", "4"}},
                                        {"parallel.sequence_parallel", {"true", "false"}},
+                                       {"parallel.context", {"1", "1", "2"}},
                                        {"pipeline.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-2p", "zb-v"}},
                                        {"pipeline.chunks", {"0", "0", "1", "2", "3"}},
                                        {"train_batch_size", {"6", "12", "24"}},
@@ -92,7 +93,7 @@ class Dice {
   }
 
  private:
-  std::mt19937 random_{2026};
+  std::mt19937 random_{2027};
 };
 
 model::Model model_as_configured(const Config& config) { return model::build(config.model); }
@@ -112,6 +113,11 @@ std::set<std::string> situations(const Plan& plan) {
       plan.channels(), [](const ChannelSpec& c) { return c.purpose == Purpose::Tied && !c.stage_pairs.empty(); });
   add_if(has_tie, "a weight on two ranks");
   add_if(tensor > 1 && config.parallel.sequence_parallel, "sequence parallelism");
+  const int context = plan.mesh.size(Axis::Context);
+  add_if(context > 1 && data > 1, "context ranks of several data ranks");
+  add_if(context > 1 && tensor > 1, "context ranks with tensor ranks");
+  add_if(context > 1 && pipeline > 1, "context ranks in a pipeline");
+  add_if(context > 1 && config.recompute == Recompute::Selective, "context ranks that recompute attention");
   add_if(config.partitions_inputs(), "partitioned inputs");
   add_if(plan.batch.gradient_accumulation_steps == 1, "one microbatch");
   add_if(plan.sharding().replicas > 1, "shards with replicas");
@@ -146,6 +152,10 @@ const std::vector<std::string> kSituations{"pipeline 1 data 1 tensor 1",
                                            "stage 3 in a pipeline",
                                            "a weight on two ranks",
                                            "sequence parallelism",
+                                           "context ranks of several data ranks",
+                                           "context ranks with tensor ranks",
+                                           "context ranks in a pipeline",
+                                           "context ranks that recompute attention",
                                            "partitioned inputs",
                                            "one microbatch",
                                            "shards with replicas",

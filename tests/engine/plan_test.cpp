@@ -393,7 +393,7 @@ TEST(Plan, RefusesByNameWhatThisVersionCannotDo) {
     change(config);
     EXPECT_THAT([&] { plan_of(config, 4); }, ThrowsMessage<ConfigError>(HasSubstr(message)));
   };
-  refused([](Config& c) { c.parallel.context = 2; }, "parallel.context: 2 is not implemented in this version; use 1");
+  refused([](Config& c) { c.parallel.expert = 2; }, "parallel.expert: 2 is not implemented in this version; use 1");
   refused([](Config& c) { c.optimizer.type = OptimizerType::Muon, c.parallel.tensor = 2; },
           "small.json: parallel.tensor: 2 is not accepted with optimizer Muon, which needs whole matrices; use 1");
   refused([](Config& c) { c.batch = {.train_batch_size = 10, .micro_batch_size = 3}; }, "train_batch_size");
@@ -490,7 +490,23 @@ class Mixing final : public model::Mlp {
  public:
   Mixing() : Mlp({.hidden = 64, .feed_forward = 64}) {}
   bool allows_sequence_parallelism() const override { return false; }
+  bool allows_context_parallelism() const override { return false; }
 };
+
+TEST(Plan, RefusesLayersThatCannotShareTheContextAxis) {
+  Config config = small_config();
+  config.parallel.context = 2;
+  const auto expect_refused = [&](const model::Model& model, const std::string& message) {
+    EXPECT_THAT([&] { make_plan(config, model, 2); }, ThrowsMessage<ConfigError>(HasSubstr(message)));
+  };
+  model::Model model = model_of(config);
+  make_plan(config, model, 2);
+  model.layers[2] = std::make_unique<Mixing>();
+  expect_refused(model, "parallel.context: 2 is not accepted: layer " + model.names[2] + " needs all tokens");
+  model = model_of(config);
+  model.sample.input = model.sample.targets = {31};
+  expect_refused(model, "parallel.context: 2 is not accepted: it does not divide 31 tokens; use 1");
+}
 
 TEST(Plan, RefusesLayersThatCannotShareTheTensorAxis) {
   Config config = small_config();

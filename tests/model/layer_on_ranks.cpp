@@ -18,14 +18,14 @@ Values draw(int64_t count, const std::string& name, double spread) {
   return values;
 }
 
-bool shares_tokens(const RankAxis* axis) { return axis && axis->splits_tokens; }
-
-// The tokens of [B, S, H] that a rank holds.
-Values own_tokens(const Values& whole, const Shape& shape, int rank, int size) {
-  Values own;
-  const auto part = static_cast<std::ptrdiff_t>(shape[1] / size * shape[2]);
+// The tokens of [B, S, ...] that a rank holds.
+template <typename T>
+std::vector<T> own_tokens(const std::vector<T>& whole, const Shape& shape, int rank, int size) {
+  std::vector<T> own;
+  const int64_t sequence_elements = shape.elements() / shape[0];
+  const auto part = static_cast<std::ptrdiff_t>(sequence_elements / size);
   for (int64_t sequence = 0; sequence < shape[0]; ++sequence) {
-    const auto first = whole.begin() + static_cast<std::ptrdiff_t>(sequence * shape[1] * shape[2]) + rank * part;
+    const auto first = whole.begin() + static_cast<std::ptrdiff_t>(sequence * sequence_elements) + rank * part;
     own.insert(own.end(), first, first + part);
   }
   return own;
@@ -52,19 +52,27 @@ void expect_near(const Values& actual, const Values& expected, const std::string
   EXPECT_LE(worst / largest, kTolerance) << what;
 }
 
-Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAxis* axis) {
-  const int rank = axis ? axis->rank() : 0, size = axis ? axis->size() : 1;
+Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAxis* axis, Axis name) {
+  const bool is_context = axis && name == Axis::Context, shares_tokens = axis && (is_context || axis->splits_tokens);
+  const int place = axis ? axis->rank() : 0, ranks = axis ? axis->size() : 1;
+  const int rank = is_context ? 0 : place, size = is_context ? 1 : ranks;  // of split parameters
   const int64_t tokens = it.input_shape[0] * it.input_shape[1];
   Batch batch = random_batch(it.input_shape[0], it.input_shape[1], std::max(it.vocabulary, it.targets_below) + 1, 3);
   for (int32_t& token : batch.tokens) token = std::min(token, static_cast<int32_t>(it.vocabulary) - 1);
   for (int32_t& target : batch.targets) target -= 1;  // some do not count
+  if (is_context) {
+    const Shape all{it.input_shape[0], it.input_shape[1]};
+    batch.tokens = own_tokens(batch.tokens, all, place, ranks);
+    batch.targets = own_tokens(batch.targets, all, place, ranks);
+    batch.length /= ranks;
+  }
   const Microbatch microbatch = batch.view();
 
   Shape x_shape = it.input_shape, y_shape = layer.output_shape(it.input_shape);
   Values x = draw(it.vocabulary > 0 ? 0 : tokens * it.input_shape[-1], "x", 1), dy = draw(y_shape.elements(), "dy", 1);
-  if (shares_tokens(axis)) {
-    if (!x.empty()) x = own_tokens(x, x_shape, rank, size), x_shape[1] /= size;
-    if (!dy.empty()) dy = own_tokens(dy, y_shape, rank, size), y_shape[1] /= size;
+  if (shares_tokens) {
+    if (!x.empty()) x = own_tokens(x, x_shape, place, ranks), x_shape[1] /= ranks;
+    if (!dy.empty()) dy = own_tokens(dy, y_shape, place, ranks), y_shape[1] /= ranks;
   }
   Outcome outcome{Values(dy.size(), kGarbage), Values(x.size(), kGarbage), {}, 0, 0, {}};
   std::vector<Values> weights;
@@ -89,7 +97,7 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAx
   MemoryMeter meter;
   Arena arena("layer", host_allocator(), meter, MemoryCategory::Activations, 1 << 22);
   Context context{*kernels, arena, &microbatch, {11, 3, 5}, way != Way::Evaluated};
-  context.axes[Axis::Tensor] = axis;
+  context.axes[name] = axis;
   double loss_of_layer[2] = {};
   context.loss = {loss_of_layer, DType::Float64, {2}};
   Saved saved;
@@ -122,31 +130,35 @@ void on_axis(int size, const std::function<void(const RankAxis&)>& body, bool se
   });
 }
 
-std::vector<Outcome> run_ranks(const Layer& layer, const LayerCase& it, Way way, int size, bool sequence_parallel) {
+std::vector<Outcome> run_ranks(const Layer& layer, const LayerCase& it, Way way, int size, bool sequence_parallel, Axis name) {
   std::vector<Outcome> outcomes(size);
   on_axis(
-      size, [&](const RankAxis& axis) { outcomes[axis.rank()] = run_layer(layer, it, way, &axis); }, sequence_parallel);
+      size, [&](const RankAxis& axis) { outcomes[axis.rank()] = run_layer(layer, it, way, &axis, name); }, sequence_parallel);
   return outcomes;
 }
 
-void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int size) {
+void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int size, Axis name) {
   const Shape y_shape = layer.output_shape(it.input_shape);
   for (Way way : {Way::Fused, Way::Apart, Way::Accumulated, Way::Evaluated}) {
     const Outcome whole = run_layer(layer, it, way, nullptr);
-    const std::vector<Outcome> ranks = run_ranks(layer, it, way, size, true);
+    const std::vector<Outcome> ranks = run_ranks(layer, it, way, size, name == Axis::Tensor, name);
     for (int rank = 0; rank < size; ++rank) {
       const Outcome& outcome = ranks[rank];
       const std::string where =
           " of rank " + std::to_string(rank) + " of " + std::to_string(size) + " way " + std::to_string(static_cast<int>(way));
       if (!whole.y.empty() && it.targets_below == 0)
         expect_near(outcome.y, own_tokens(whole.y, y_shape, rank, size), "y" + where);
-      EXPECT_NEAR(outcome.loss_sum, whole.loss_sum, kTolerance * std::abs(whole.loss_sum)) << where;
-      EXPECT_EQ(outcome.loss_tokens, whole.loss_tokens) << where;
+      double loss_sum = outcome.loss_sum;
+      int64_t loss_tokens = outcome.loss_tokens;
+      for (int other = 0; name == Axis::Context && other < size; ++other)
+        if (other != rank) loss_sum += ranks[other].loss_sum, loss_tokens += ranks[other].loss_tokens;
+      EXPECT_NEAR(loss_sum, whole.loss_sum, kTolerance * std::abs(whole.loss_sum)) << where;
+      EXPECT_EQ(loss_tokens, whole.loss_tokens) << where;
       if (way == Way::Evaluated) continue;
       if (!whole.dx.empty()) expect_near(outcome.dx, own_tokens(whole.dx, it.input_shape, rank, size), "dx" + where);
       for (size_t i = 0; i < whole.gradients.size(); ++i) {
         const ParameterSpec& spec = layer.parameters()[i];
-        const bool split = spec.split.dim >= 0;
+        const bool split = spec.split.dim >= 0 && name == Axis::Tensor;
         expect_near(split ? outcome.gradients[i] : sum_over_tokens(ranks, i, way),
                     split ? local_values(whole.gradients[i], spec, rank, size) : whole.gradients[i], spec.name + where);
       }

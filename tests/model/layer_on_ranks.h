@@ -1,4 +1,5 @@
-// Runs one microbatch of a layer on ranks that share its split parameters, and compares them with one rank that holds all.
+// Runs one microbatch of a layer on ranks that share its split parameters, or its sequences, and compares them with one rank
+// that has all of it.
 // Ranks are threads.
 //
 // In float64 the two differ only by the order of sums: 1e-10 of the largest value of a tensor is generous for sums of at most a
@@ -45,18 +46,19 @@ struct Outcome {
 
 inline TensorView view_of(Values& values, const Shape& shape) { return {values.data(), DType::Float64, shape}; }
 
-// Runs the layer on this rank of `axis`; without an axis, on one rank that holds everything.
-Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAxis* axis);
+// Runs the layer on this rank of `axis`, a tensor axis or a context axis; without an axis, on one rank that holds everything.
+Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAxis* axis, Axis name = Axis::Tensor);
 
 // Runs `body` on `size` ranks that are a tensor axis with a stream of its own.
 void on_axis(int size, const std::function<void(const RankAxis&)>& body, bool sequence_parallel = false);
 
-std::vector<Outcome> run_ranks(const Layer& layer, const LayerCase& it, Way way, int size, bool sequence_parallel = false);
+std::vector<Outcome> run_ranks(const Layer& layer, const LayerCase& it, Way way, int size, bool sequence_parallel = false,
+                               Axis name = Axis::Tensor);
 
 // Every rank must have all of y and dx, the loss, and its part of each gradient.
 void expect_as_one_rank(const Layer& layer, const LayerCase& it, int size);
-// With sequence parallelism, every rank must have its tokens of y and dx.
-void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int size);
+// With sequence parallelism, every rank must have its tokens of y and dx; as context ranks, also their part of the loss.
+void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int size, Axis name = Axis::Tensor);
 
 // A rank sends 2 (n - 1) / n of the bytes that are reduced.
 inline int64_t bytes_of_all_reduce(int64_t elements, int64_t element_bytes, int size) {

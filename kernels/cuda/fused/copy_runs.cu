@@ -42,10 +42,12 @@ bool packs_fit(const std::array<int64_t, 3>& steps) {
 }  // namespace
 
 void compute(const CopyRuns& args, const Launch& launch) {
-  dispatch_device_float(args.from.dtype, [&]<typename T>() {
+  ConstTensorView from = args.from;
+  TensorView out = args.out;
+  if (from.dtype == DType::Int32) from.dtype = out.dtype = DType::Float32;  // bits are moved, whatever they mean
+  dispatch_device_float(from.dtype, [&]<typename T>() {
     constexpr int kPack = kPackOf<T>;
-    const CopyRun<T> op{data_of<T>(args.from), data_of<T>(args.out), steps_of(args, args.from_steps),
-                        steps_of(args, args.out_steps)};
+    const CopyRun<T> op{data_of<T>(from), data_of<T>(out), steps_of(args, args.from_steps), steps_of(args, args.out_steps)};
     const bool aligned = packs_fit<kPack>(args.from_steps) && packs_fit<kPack>(args.out_steps) &&
                          aligned_for_packs<kPack>(op.from, static_cast<const T*>(op.to));
     launch_rows<kPack, 2>(op, args.runs(), args.run, aligned, launch);

@@ -1,0 +1,126 @@
+// Context ranks share the tokens of each sequence. In run mode the number of context ranks determines the order of sums, as
+// that of data ranks does; nothing else of the layout changes a bit, and the training is that of one rank.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "core/error.h"
+#include "tests/equivalence/tiny_run.h"
+#include "tests/support/temporary_folder.h"
+
+namespace trivet::test {
+namespace {
+
+struct ContextLayout {
+  int context = 1, data = 1, tensor = 1, pipeline = 1, stage = 0;
+  bool sequence_parallel = false;
+  ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
+  Recompute recompute = Recompute::None;
+  bool overlap = false;
+};
+
+std::string to_string(const ContextLayout& layout) {
+  return fmt::format("context {} data {} tensor {}{} pipeline {} stage {} {} recompute {}", layout.context, layout.data,
+                     layout.tensor, layout.sequence_parallel ? " sequence parallel" : "", layout.pipeline, layout.stage,
+                     name_of(layout.schedule), name_of(layout.recompute));
+}
+
+TinyRun with_context(Config config, const ContextLayout& layout) {
+  config.parallel.context = layout.context;
+  config.parallel.tensor = layout.tensor;
+  config.parallel.pipeline = layout.pipeline;
+  config.parallel.sequence_parallel = layout.sequence_parallel;
+  config.pipeline.schedule = layout.schedule;
+  config.zero.stage = layout.stage;
+  config.zero.overlap_comm = layout.overlap;
+  config.recompute = layout.recompute;
+  return {.ranks = layout.context * layout.data * layout.tensor * layout.pipeline, .steps = 3, .config = config};
+}
+
+struct ContextModel {
+  const char* name;
+  model::Type type;
+  bool bf16 = false;
+  model::Objective objective = model::Objective::NextToken;
+  int64_t key_value_heads = 0;
+};
+
+class ContextEquivalence : public testing::TestWithParam<ContextModel> {
+ protected:
+  Config config() const {
+    Config config = tiny_config(GetParam().type);
+    config.model.heads = 8;
+    config.model.key_value_heads = GetParam().key_value_heads;
+    config.model.objective = GetParam().objective;
+    config.bf16.enabled = GetParam().bf16;
+    return config;
+  }
+};
+
+// The first step's losses differ by rounding, later ones by what Adam makes of that (axes_test.cpp). Logits of one row are the
+// same, so the predictions of the evaluation are.
+TEST_P(ContextEquivalence, IsTheTrainingOfOneRankButForRounding) {
+  const Trace one = run(with_context(config(), {}));
+  const double rounding = GetParam().bf16 ? 0x1p-8 : 0x1p-23;
+  for (const ContextLayout& layout :
+       {ContextLayout{.context = 2}, ContextLayout{.context = 4, .stage = 1},
+        ContextLayout{.context = 2, .data = 2, .stage = 3, .overlap = true},
+        ContextLayout{.context = 2, .tensor = 2, .stage = 2, .sequence_parallel = true, .recompute = Recompute::Selective},
+        ContextLayout{
+            .context = 2, .tensor = 2, .pipeline = 2, .schedule = ScheduleKind::ZeroBubbleH1, .recompute = Recompute::Full}}) {
+    const Trace shared = run(with_context(config(), layout));
+    EXPECT_NEAR(loss_of(shared, 0), loss_of(one, 0), 8 * rounding * loss_of(one, 0)) << to_string(layout);
+    EXPECT_NEAR(shared.grad_norms[0], one.grad_norms[0], 16 * rounding * one.grad_norms[0]) << to_string(layout);
+    EXPECT_NEAR(loss_of(shared, 2), loss_of(one, 2), (GetParam().bf16 ? 0.03 : 3e-4) * loss_of(one, 2)) << to_string(layout);
+    EXPECT_NEAR(shared.evaluation, one.evaluation, (GetParam().bf16 ? 0.03 : 3e-4) * one.evaluation) << to_string(layout);
+    if (!GetParam().bf16) {
+      EXPECT_EQ(shared.predictions, one.predictions) << to_string(layout);
+    }
+  }
+}
+
+TEST_P(ContextEquivalence, OnlyTheRanksThatShareSumsChangeBits) {
+  std::map<int, Trace> plain;  // by stage
+  for (const ContextLayout& moved : {ContextLayout{.schedule = ScheduleKind::GPipe, .recompute = Recompute::Full},
+                                     ContextLayout{.pipeline = 2, .recompute = Recompute::Selective},
+                                     ContextLayout{.pipeline = 2, .stage = 1, .schedule = ScheduleKind::Interleaved},
+                                     ContextLayout{.stage = 3, .recompute = Recompute::Full, .overlap = true},
+                                     ContextLayout{.pipeline = 2, .stage = 2, .overlap = true}}) {
+    ContextLayout layout = moved;
+    layout.context = layout.data = 2;
+    Trace& reference = plain[layout.stage];
+    if (reference.loss_bits.empty()) reference = run(with_context(config(), {.context = 2, .data = 2, .stage = layout.stage}));
+    EXPECT_EQ(difference(reference, run(with_context(config(), layout))), "") << to_string(layout);
+  }
+}
+
+// A checkpoint says nothing about who had which tokens.
+TEST_P(ContextEquivalence, ACheckpointGoesOnWithAnotherNumberOfContextRanks) {
+  const TemporaryFolder folder;
+  TinyRun first = with_context(config(), {.context = 4, .stage = 2});
+  first.steps = 2;
+  first.save_to = folder.path();
+  run(first);
+  const auto resumed = [&](const ContextLayout& layout) {
+    TinyRun rest = with_context(config(), layout);
+    rest.load_from = folder.path();
+    return run(rest);
+  };
+  const Trace one = resumed({});
+  for (const ContextLayout& layout :
+       {ContextLayout{.context = 2, .data = 2, .stage = 3}, ContextLayout{.context = 2, .pipeline = 2}})
+    EXPECT_NEAR(loss_of(resumed(layout), 0), loss_of(one, 0), (GetParam().bf16 ? 0x1p-5 : 0x1p-20) * loss_of(one, 0))
+        << to_string(layout);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ContextEquivalence,
+                         testing::Values(ContextModel{"gpt_fp32", model::Type::Gpt},
+                                         ContextModel{"llama_fp32_2_keys", model::Type::Llama, false,
+                                                      model::Objective::NextToken, 2},
+                                         ContextModel{"llama_bf16", model::Type::Llama, true, model::Objective::NextToken, 8},
+                                         ContextModel{"pairs_fp32", model::Type::Gpt, false, model::Objective::Dpo}),
+                         [](const auto& which) { return which.param.name; });
+
+}  // namespace
+}  // namespace trivet::test
