@@ -27,7 +27,7 @@ namespace trivet::test {
 namespace {
 
 struct Grid {
-  int data = 1, tensor = 1, pipeline = 1, stage = 0;
+  int data = 1, tensor = 1, pipeline = 1, stage = 0, context = 1;
   bool overlap = false, recompute = false;
 };
 
@@ -43,11 +43,12 @@ class CudaEngine : public testing::TestWithParam<model::Type> {
   static TinyRun on(DeviceChoice device, const Grid& grid, Config config) {
     config.device = device;
     config.parallel.tensor = grid.tensor;
+    config.parallel.context = grid.context;
     config.parallel.pipeline = grid.pipeline;
     config.zero.stage = grid.stage;
     config.zero.overlap_comm = grid.overlap;
     config.recompute = grid.recompute ? Recompute::Full : Recompute::None;
-    return {.ranks = grid.data * grid.tensor * grid.pipeline, .steps = 2, .config = config};
+    return {.ranks = grid.data * grid.tensor * grid.pipeline * grid.context, .steps = 2, .config = config};
   }
 };
 
@@ -57,6 +58,15 @@ TEST_P(CudaEngine, TrainsAsTheCpuDoesWithinRounding) {
   EXPECT_NE(difference(cpu, cuda), "");  // so it was another device
   EXPECT_EQ(difference_beyond_rounding(cpu, cuda), "");
   EXPECT_EQ(difference(cuda, run(on(DeviceChoice::Cuda, {}, config))), "");
+}
+
+// Four context ranks of the Llama model share its two key/value heads.
+TEST_P(CudaEngine, ContextRanksTrainAsTheCpuDoesWithinRounding) {
+  const Config config = tiny_config(GetParam());
+  const Grid grid = GetParam() == model::Type::Gpt ? Grid{.data = 2, .stage = 3, .context = 2} : Grid{.context = 4};
+  const Trace cpu = run(on(DeviceChoice::Cpu, {}, config)), cuda = run(on(DeviceChoice::Cuda, grid, config));
+  EXPECT_NE(difference(cpu, cuda), "");
+  EXPECT_EQ(difference_beyond_rounding(cpu, cuda), "");
 }
 
 TEST_P(CudaEngine, ComparesPairsOfAnswersAsTheCpuDoesAndKeepsTheirBits) {
@@ -271,6 +281,7 @@ TEST_P(CudaEngine, MemoryIsWhatThePlanSays) {
       Config config = tiny_config(GetParam());
       config.zero.stage = ranks == 1 ? 0 : 2;
       config.parallel.pipeline = ranks == 4 ? 2 : 1;
+      config.parallel.context = ranks > 1 && mode == Reproducible::Run ? 2 : 1;
       config.reproducible = mode;
       with_engine(config, ranks, [](Engine& engine, const auto& step, int rank) {
         step();
