@@ -61,6 +61,16 @@ class RankAxes {
   std::array<const comm::RankAxis*, kAxes> axes_{};
 };
 
+// In layout mode the tokens of each sequence are cut into leaves, so that sums over tokens do not depend on how many context
+// ranks share them: each leaf is summed by itself, and the leaves in a balanced tree (kernels/leaf_kernels.h).
+struct TokenLeaves {
+  struct Range {
+    int64_t begin = 0, end = 0;
+  };
+  kernels::Kernels& within;                // for sums over a part of a leaf, by layers that do not sum all rows at once
+  std::vector<std::vector<Range>> ranges;  // [leaf of this rank][sequence] rows of the microbatch
+};
+
 struct Context {
   kernels::Kernels& kernels;
   Arena& arena;  // for ScopedTensor and Saved::keep
@@ -89,6 +99,9 @@ struct Context {
   // The number of tokens of sequences, if x has more (padding at their ends, whose results, if computed, are not read)
   // or fewer (`positions`); 0: as many as x. Rotary frequencies may depend on the length of a sequence.
   int64_t present_tokens = 0;
+  // Null: sums over tokens need no fixed order. Otherwise `kernels` see to it, and a layer that sums over rows in several calls
+  // has to do as they do.
+  const TokenLeaves* leaves = nullptr;
   // The axes over which layers communicate. Axis::Tensor: the ranks that hold the other parts of split parameters; if it splits
   // tokens, x, y, dy and dx hold only the rank's own tokens, [B, S / size, H], and operations that treat each token separately
   // need no change.

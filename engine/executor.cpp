@@ -19,7 +19,9 @@ Executor::Executor(const ExecutorParts& parts, const RankResources& resources, c
       axes_(parts.axes),
       resources_(resources),
       options_(options),
-      reducer_(options.reductions_in_flight) {}
+      reducer_(options.reductions_in_flight) {
+  if (options.leaves > 0) leaf_kernels_.emplace(resources.kernels, resources.activations, options.leaves);
+}
 
 void Executor::run(const pipeline::Program& program, const std::vector<Recompute>& recompute, const StepInputs& inputs) {
   inputs_ = inputs;
@@ -33,6 +35,7 @@ void Executor::run(const pipeline::Program& program, const std::vector<Recompute
   for (const auto& [name, axis] : EnumNames<Axis>::table)
     if (const comm::RankAxis* shared = axes_[axis]; shared && shared->splits_tokens)
       for (size_t block = 1; block < shapes_.size(); ++block) shapes_[block][1] /= shared->size();
+  if (leaf_kernels_) leaf_kernels_->set_rows(shapes_[0][0], shapes_[0][1]);
   flights_.clear();
   flights_.resize(inputs.microbatches.size());
   for (Flight& flight : flights_) {
@@ -142,7 +145,7 @@ void Executor::loss(int block, int microbatch) {
                                 flight(microbatch).saved[block]);
   if (inputs_.search && options_.counts_loss) inputs_.search->look_at_loss(block, microbatch, c.loss);
   look_at_gradients(block, microbatch, gradients, dx);
-  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale, microbatch);
+  end_contribution(block, microbatch, gradients);
   pass_gradient_on(block, microbatch, std::move(dx));
   finish_block(block, microbatch);
 }
@@ -154,7 +157,7 @@ void Executor::backward(int block, int microbatch) {
   layer(block).backward(c, parameters_.weights(block), gradients, output_gradient(block, microbatch), dx,
                         flight(microbatch).saved[block]);
   look_at_gradients(block, microbatch, gradients, dx);
-  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale, microbatch);
+  end_contribution(block, microbatch, gradients);
   pass_gradient_on(block, microbatch, std::move(dx));
   finish_block(block, microbatch);
 }
@@ -173,13 +176,14 @@ void Executor::backward_weight(int block, int microbatch) {
   const std::vector<Gradient> gradients = parameters_.gradients(block);
   layer(block).backward_weight(c, gradients, flight(microbatch).saved[block]);
   look_at_gradients(block, microbatch, gradients, {});
-  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale, microbatch);
+  end_contribution(block, microbatch, gradients);
   finish_block(block, microbatch);
 }
 
 Context Executor::context(int block, int microbatch) {
   const Microbatch& batch = inputs_.microbatches[microbatch];
-  Context c{.kernels = resources_.kernels, .arena = resources_.activations};
+  Context c{.kernels = leaf_kernels_ ? *leaf_kernels_ : resources_.kernels, .arena = resources_.activations};
+  if (leaf_kernels_) c.leaves = &leaf_kernels_->leaves();
   c.microbatch = &batch;
   c.random = {inputs_.seed, inputs_.scalars.step, batch.first_sample};
   c.training = inputs_.training;
@@ -236,6 +240,19 @@ void Executor::finish_block(int block, int microbatch) {
   f.saved[block].clear();
   f.inputs[block].reset();
   f.output_gradients[block].reset();
+}
+
+// Where sums over tokens have a fixed order, the context ranks' gradients of a microbatch are leaves of one tree, which is
+// rounded once: the first of them contributes the sum, and the others nothing.
+void Executor::end_contribution(int block, int microbatch, const std::vector<Gradient>& gradients) {
+  const comm::RankAxis* const sequence = axes_[Axis::Context];
+  for (const Gradient& gradient : gradients) {
+    if (!leaf_kernels_ || !sequence || gradient.view.absent()) continue;
+    sequence->group.all_reduce(gradient.view, comm::ReduceOp::TreeSum, sequence->stream);
+    sequence->stream.record().synchronize();
+    if (sequence->rank() > 0) resources_.kernels.zero(gradient.view);
+  }
+  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale, microbatch);
 }
 
 void Executor::look_at_gradients(int block, int microbatch, const std::vector<Gradient>& gradients, ConstTensorView input) {

@@ -19,6 +19,7 @@
 #include "engine/program.h"
 #include "engine/rank_resources.h"
 #include "engine/timeline/recorder.h"
+#include "kernels/leaf_kernels.h"
 #include "model/model.h"
 #include "pipeline/instruction.h"
 #include "zero/gradient_reducer.h"
@@ -30,6 +31,7 @@ struct ExecutorOptions {
   DType dtype = DType::Float32;  // activations have this dtype
   int reductions_in_flight = 0;
   bool counts_loss = true;         // false: another tensor rank does
+  int leaves = 0;                  // of each sequence on this rank (kernels/leaf_kernels.h); 0: sums have no fixed order
   bool partitions_inputs = false;  // splits inputs of fully recomputed blocks over the tensor axis (engine/partitioned_input.h)
 };
 
@@ -103,6 +105,7 @@ class Executor {
   void finish_block(int block, int microbatch);
   Flight& flight(int microbatch) { return flights_[microbatch]; }
   void add_losses();
+  void end_contribution(int block, int microbatch, const std::vector<Gradient>& gradients);
   void look_at_gradients(int block, int microbatch, const std::vector<Gradient>& gradients, ConstTensorView input);
 
   const model::Model& model_;
@@ -113,6 +116,7 @@ class Executor {
   const RankResources& resources_;
   ExecutorOptions options_;
   zero::GradientReducer reducer_;
+  std::optional<kernels::LeafKernels> leaf_kernels_;  // if sums over tokens have a fixed order
 
   StepInputs inputs_;
   int microbatches_ = 0;

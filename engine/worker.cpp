@@ -102,11 +102,13 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                    .refused = results_.refused(),
                    .offload = resources.offload},
                   tie_channels(rank.layout, resources.channels)),
-      executor_({.model = model, .parameters = parameters_, .stages = stages, .links = links_, .axes = axes()}, resources_,
-                {.dtype = config.model_dtype(),
-                 .reductions_in_flight = config.zero.overlap_comm ? pipeline::kReductionsInFlight : 0,
-                 .counts_loss = rank.coordinates[Axis::Tensor] == 0,
-                 .partitions_inputs = config.partitions_inputs()}),
+      executor_(
+          {.model = model, .parameters = parameters_, .stages = stages, .links = links_, .axes = axes()}, resources_,
+          {.dtype = config.model_dtype(),
+           .reductions_in_flight = config.zero.overlap_comm ? pipeline::kReductionsInFlight : 0,
+           .counts_loss = rank.coordinates[Axis::Tensor] == 0,
+           .leaves = config.fixes_token_sums() ? static_cast<int>(config.parallel.context_grain / config.parallel.context) : 0,
+           .partitions_inputs = config.partitions_inputs()}),
       optimizer_(config.optimizer, parameters_, results_, resources_.for_updates()) {
   SequencePart part;
   if (const comm::RankAxis* context = axes()[Axis::Context]) part = {context->rank(), context->size()};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/kernels.h"
+#include "kernels/leaf_sum.h"
 #include "model/whole_sequences.h"
 #include "tensor_parallel/axis_sum.h"
 #include "tensor_parallel/split.h"
@@ -40,6 +41,24 @@ ParameterSpec weight_spec(const LmHead::Options& options) {
   return weight;
 }
 
+Context with_kernels(const Context& context, kernels::Kernels& kernels) {
+  return {.kernels = kernels,
+          .arena = context.arena,
+          .microbatch = context.microbatch,
+          .random = context.random,
+          .training = context.training,
+          .gradient_scale = context.gradient_scale,
+          .loss = context.loss,
+          .correct = context.correct,
+          .rewards = context.rewards,
+          .logits = context.logits,
+          .recompute_attention = context.recompute_attention,
+          .positions = context.positions,
+          .present_tokens = context.present_tokens,
+          .leaves = nullptr,
+          .axes = context.axes};
+}
+
 ConstTensorView targets_of(const Context& context) {
   const ConstTensorView targets = context.microbatch->targets;
   return targets.reshaped({targets.elements()});
@@ -68,11 +87,57 @@ ConstTensorView LmHead::factors_of(const ScopedTensor& factors, const Chunk& chu
   return factors.view().slice(chunk.first, chunk.rows);
 }
 
-std::vector<LmHead::Chunk> LmHead::chunks_of(int64_t rows) const {
-  std::vector<Chunk> chunks;
-  const int64_t most = rows_of_chunk(rows);
-  for (int64_t first = 0; first < rows; first += most) chunks.push_back({first, std::min(most, rows - first)});
-  return chunks;
+std::vector<std::vector<LmHead::Chunk>> LmHead::chunks_of(const Context& context, int64_t rows) const {
+  std::vector<std::vector<Chunk>> groups;
+  const auto add = [](std::vector<Chunk>& chunks, int64_t begin, int64_t end, int64_t most) {
+    for (int64_t first = begin; first < end; first += most) chunks.push_back({first, std::min(most, end - first)});
+  };
+  if (!context.leaves) {
+    add(groups.emplace_back(), 0, rows, rows_of_chunk(rows));
+    return groups;
+  }
+  const auto leaves = static_cast<int64_t>(context.leaves->ranges.size());
+  for (const auto& ranges : context.leaves->ranges) {
+    std::vector<Chunk>& chunks = groups.emplace_back();
+    for (const TokenLeaves::Range& range : ranges) add(chunks, range.begin, range.end, rows_of_chunk(rows / leaves));
+  }
+  return groups;
+}
+
+// Context ranks have consecutive leaves. One of them reports the loss of all.
+template <typename Work>
+void LmHead::sum_leaves(Context& context, int64_t rows, const Gradient& weight, TensorView loss, const Work& work) const {
+  const auto groups = chunks_of(context, rows);
+  if (!context.leaves) {
+    for (const Chunk& chunk : groups[0])
+      work(context, chunk, Gradient{weight.view, weight.accumulate || chunk.first > 0}, loss);
+    return;
+  }
+  Context within = with_kernels(context, context.leaves->within);
+  kernels::LeafSum gradients(within.kernels, within.arena, weight.view.dtype, weight.view.shape);
+  kernels::LeafSum losses(within.kernels, within.arena, DType::Float64, {2});
+  for (const std::vector<Chunk>& chunks : groups) {
+    Gradient of_leaf;
+    TensorView loss_of_leaf;
+    if (!weight.view.absent()) of_leaf = {gradients.begin_leaf(), false};
+    if (!loss.absent()) {
+      loss_of_leaf = losses.begin_leaf();
+      within.kernels.zero(loss_of_leaf);
+    }
+    for (const Chunk& chunk : chunks) {
+      work(within, chunk, of_leaf, loss_of_leaf);
+      of_leaf.accumulate = true;
+    }
+    if (!weight.view.absent()) gradients.end_leaf();
+    if (!loss.absent()) losses.end_leaf();
+  }
+  if (!weight.view.absent()) gradients.store(weight.view, weight.accumulate);
+  if (loss.absent()) return;
+  const ScopedTensor own(within.arena, DType::Float64, {2});
+  losses.store(own, false);
+  const comm::RankAxis* const sequence = context.axes[Axis::Context];
+  if (sequence) reduce_over(*sequence, own, comm::ReduceOp::TreeSum);
+  if (!sequence || sequence->rank() == 0) within.kernels.add(own, loss);
 }
 
 // Returns the columns of the logits that this rank computes.
@@ -134,9 +199,10 @@ void LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTensorView w
 ScopedTensor LmHead::compare_answers(Context& context, ConstTensorView h, ConstTensorView weight, bool reports) const {
   const Microbatch& batch = *context.microbatch;
   ScopedTensor rows(context.arena, DType::Float64, {h.shape[0]});  // their losses, then their factors
-  for (const Chunk& chunk : chunks_of(h.shape[0]))
-    loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weight, targets_of(context).slice(chunk.first, chunk.rows),
+  sum_leaves(context, h.shape[0], {}, {}, [&](Context& within, const Chunk& chunk, const Gradient&, TensorView) {
+    loss_of_rows(within, h.row_range(chunk.first, chunk.rows), weight, targets_of(within).slice(chunk.first, chunk.rows),
                  {.row_losses = rows.view().slice(chunk.first, chunk.rows)});
+  });
   const comm::RankAxis* const sequence = context.axes[Axis::Context];
   const TensorView own = rows.view().reshaped(batch.targets.shape);
   ScopedTensor all_rows, all_targets;
@@ -163,15 +229,14 @@ ScopedTensor LmHead::compare_answers(Context& context, ConstTensorView h, ConstT
   return rows;
 }
 
-// dW[V, H] += dlogits^T[V, R] h[R, H]; the first chunk follows the gradient's own flag, later chunks always add.
-void LmHead::add_weight_gradient(Context& context, const Gradient& weight, bool first, ConstTensorView dlogits,
-                                 ConstTensorView h) const {
+// dW[V, H] (+)= dlogits^T[V, R] h[R, H]
+void LmHead::add_weight_gradient(Context& context, const Gradient& weight, ConstTensorView dlogits, ConstTensorView h) const {
   if (weight.view.absent()) return;
   context.kernels.matmul({.a = dlogits,
                           .b = h,
                           .out = weight.view,
                           .transpose_a = true,
-                          .accumulate = weight.accumulate || !first,
+                          .accumulate = weight.accumulate,
                           .cuts = AxisCuts(context, split()).rows()});
 }
 
@@ -189,9 +254,10 @@ void LmHead::forward(Context& context, Weights weights, ConstTensorView x, Tenso
     compare_answers(context, h, weights[weight_], true);
     return;
   }
-  for (const Chunk& chunk : chunks_of(h.shape[0]))
-    loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
-                 targets_of(context).slice(chunk.first, chunk.rows), {.loss = context.loss});
+  sum_leaves(context, h.shape[0], {}, context.loss, [&](Context& within, const Chunk& chunk, const Gradient&, TensorView loss) {
+    loss_of_rows(within, h.row_range(chunk.first, chunk.rows), weights[weight_],
+                 targets_of(within).slice(chunk.first, chunk.rows), {.loss = loss});
+  });
   if (context.logits) show_logits(context, h, weights[weight_]);
 }
 
@@ -232,13 +298,13 @@ void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, 
   ScopedTensor factors;
   if (preference_) factors = compare_answers(context, h, weights[weight_], false);
   AxisSum sum(context, split_axis(context), dh);
-  for (const Chunk& chunk : chunks_of(h.shape[0])) {
+  sum_leaves(context, h.shape[0], {}, {}, [&](Context& within, const Chunk& chunk, const Gradient&, TensorView) {
     const TensorView dlogits_rows = dlogits.row_range(chunk.first, chunk.rows);
-    loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
-                 targets_of(context).slice(chunk.first, chunk.rows),
+    loss_of_rows(within, h.row_range(chunk.first, chunk.rows), weights[weight_],
+                 targets_of(within).slice(chunk.first, chunk.rows),
                  {.dlogits = dlogits_rows, .gradient_scale = scale, .row_factors = factors_of(factors, chunk)});
-    make_input_gradient(context, weights[weight_], dlogits_rows, as_rows(sum.partial()).row_range(chunk.first, chunk.rows));
-  }
+    make_input_gradient(within, weights[weight_], dlogits_rows, as_rows(sum.partial()).row_range(chunk.first, chunk.rows));
+  });
   sum.start();
   sum.finish();
   norm_->backward_input(context, sub_layers_.of(norm_index_, weights), dh, dx, saved.child(norm_index_));
@@ -247,9 +313,11 @@ void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, 
 void LmHead::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
   TokenGather all(context, saved[kHidden], !gradients[weight_].view.absent());
   const ConstTensorView h = as_rows(all.view()), dlogits = saved[kDlogits];
-  for (const Chunk& chunk : chunks_of(h.shape[0]))
-    add_weight_gradient(context, gradients[weight_], chunk.first == 0, dlogits.row_range(chunk.first, chunk.rows),
-                        h.row_range(chunk.first, chunk.rows));
+  sum_leaves(context, h.shape[0], gradients[weight_], {},
+             [&](Context& within, const Chunk& chunk, const Gradient& weight, TensorView) {
+               add_weight_gradient(within, weight, dlogits.row_range(chunk.first, chunk.rows),
+                                   h.row_range(chunk.first, chunk.rows));
+             });
   norm_->backward_weight(context, sub_layers_.of(norm_index_, gradients), saved.child(norm_index_));
 }
 
@@ -266,14 +334,17 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
   if (preference_) factors = compare_answers(context, h, weights[weight_], true);
   const TensorView loss = preference_ ? TensorView{} : context.loss;
   AxisSum sum(context, split_axis(context), own);
-  for (const Chunk& chunk : chunks_of(h.shape[0])) {
-    const ConstTensorView h_rows = h.row_range(chunk.first, chunk.rows);
-    const ScopedTensor dlogits(context.arena, h.dtype, {chunk.rows, weights[weight_].shape[0]});
-    loss_of_rows(context, h_rows, weights[weight_], targets_of(context).slice(chunk.first, chunk.rows),
-                 {.loss = loss, .dlogits = dlogits, .gradient_scale = scale, .row_factors = factors_of(factors, chunk)});
-    add_weight_gradient(context, gradients[weight_], chunk.first == 0, dlogits, h_rows);
-    make_input_gradient(context, weights[weight_], dlogits, as_rows(sum.partial()).row_range(chunk.first, chunk.rows));
-  }
+  sum_leaves(
+      context, h.shape[0], gradients[weight_], loss,
+      [&](Context& within, const Chunk& chunk, const Gradient& weight, TensorView loss_of_leaf) {
+        const ConstTensorView h_rows = h.row_range(chunk.first, chunk.rows);
+        const ScopedTensor dlogits(within.arena, h.dtype, {chunk.rows, weights[weight_].shape[0]});
+        loss_of_rows(
+            within, h_rows, weights[weight_], targets_of(within).slice(chunk.first, chunk.rows),
+            {.loss = loss_of_leaf, .dlogits = dlogits, .gradient_scale = scale, .row_factors = factors_of(factors, chunk)});
+        add_weight_gradient(within, weight, dlogits, h_rows);
+        make_input_gradient(within, weights[weight_], dlogits, as_rows(sum.partial()).row_range(chunk.first, chunk.rows));
+      });
   sum.start();
   sum.finish();
   norm_->backward(context, sub_layers_.of(norm_index_, weights), sub_layers_.of(norm_index_, gradients), own, dx,

@@ -70,7 +70,12 @@ class LmHead : public Layer, public GivesLogits {
   struct Chunk {
     int64_t first, rows;
   };
-  std::vector<Chunk> chunks_of(int64_t rows) const;
+  // The chunks of each leaf of the rows (core/layer.h, TokenLeaves); without leaves, one group of all chunks.
+  std::vector<std::vector<Chunk>> chunks_of(const Context& context, int64_t rows) const;
+  // Runs work(context, chunk, is_first, weight gradient, loss) for the chunks of each leaf in turn, and adds the leaves'
+  // gradients and losses in a balanced tree. The gradient and the loss may be absent.
+  template <typename Work>
+  void sum_leaves(Context& context, int64_t rows, const Gradient& weight, TensorView loss, const Work& work) const;
   static ConstTensorView factors_of(const ScopedTensor& factors, const Chunk& chunk);  // absent if `factors` is empty
   kernels::TableRows columns_of(const Context&) const;
   void show_logits(Context&, ConstTensorView h, ConstTensorView weight) const;
@@ -89,7 +94,7 @@ class LmHead : public Layer, public GivesLogits {
   ScopedTensor compare_answers(Context&, ConstTensorView h, ConstTensorView weight, bool reports) const;
   const Split& split() const { return sub_layers_.parameters()[weight_].split; }
   void make_input_gradient(Context&, ConstTensorView weight, ConstTensorView dlogits, TensorView dh) const;
-  void add_weight_gradient(Context&, const Gradient& weight, bool first, ConstTensorView dlogits, ConstTensorView h) const;
+  void add_weight_gradient(Context&, const Gradient& weight, ConstTensorView dlogits, ConstTensorView h) const;
 
   int64_t vocabulary_, rows_of_chunk_;
   double soft_cap_;

@@ -36,6 +36,9 @@ class QkNorm : public Layer {
  private:
   enum Slot { kX, kDy, kRstd };  // the places of Saved that this layer uses
 
+  void sum_over_tokens_and_heads(Context& context, const Saved& saved, const std::vector<TokenLeaves::Range>& ranges,
+                                 TensorView sums) const;
+
   Options options_;
   std::vector<ParameterSpec> parameters_;  // for queries, for keys
 };

@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include "core/enum_names.h"
 #include "engine/config/config.h"
 #include "engine/config/optimizer_traits.h"
 #include "engine/config/refuse.h"
 #include "model/family.h"
+#include "model/lora.h"
 
 namespace trivet::config {
 namespace {
@@ -50,19 +53,34 @@ void check_sequence_parallel(const Config& config) {
 // Checks what no number of context ranks can do in this version.
 void check_context(const Config& config) {
   if (config.parallel.context == 1) return;
-  const auto refuse_it = [&](const char* what) {
-    refuse(config, "parallel.context", fmt::format("{} {}", config.parallel.context, what));
-  };
-  if (config.reproducible == Reproducible::Layout)
-    refuse_it(
-        "is not accepted with reproducible \"layout\": gradients would be rounded once per context rank; use 1, or "
-        "reproducible "
-        "\"run\"");
   if (config.model.token_drop.enabled)
-    refuse_it(
-        "is not accepted with data_efficiency.data_routing.random_ltd.enabled true, with which a rank needs all tokens to "
-        "choose "
-        "from; use 1, or false for that");
+    refuse(
+        config, "parallel.context",
+        fmt::format("{} is not accepted with data_efficiency.data_routing.random_ltd.enabled true, with which a rank needs all "
+                    "tokens to choose from; use 1, or false for that",
+                    config.parallel.context));
+}
+
+// Checks sums over tokens whose bits do not depend on the number of context ranks.
+void check_context_grain(const Config& config) {
+  if (config.reproducible != Reproducible::Layout) return;
+  const int64_t grain = config.parallel.context_grain, ranks = config.parallel.context;
+  const auto refuse_grain = [&](const std::string& what) {
+    refuse(config, "parallel.context_grain", fmt::format("{} {}", grain, what));
+  };
+  if (!std::has_single_bit(static_cast<uint64_t>(grain))) refuse_grain("is not a power of two; use 1, 2, 4 or 8");
+  if (grain % ranks != 0)
+    refuse(config, "parallel.context",
+           fmt::format("{} does not divide parallel.context_grain {}, which reproducible \"layout\" requires to add sums over "
+                       "tokens in a fixed order; use {} for that, another number of ranks, or reproducible \"run\"",
+                       ranks, grain, std::has_single_bit(static_cast<uint64_t>(ranks)) ? ranks : 8));
+  if (grain == 1) return;
+  const double scale = config.model.lora.rank > 0 ? model::adapter_scale(config.model.lora) : 1;
+  if (int exponent = 0; std::frexp(scale, &exponent) != 0.5)
+    refuse_grain(
+        fmt::format("is not accepted with a LoRA whose alpha / r is {}, by which sums over tokens are scaled: only a "
+                    "power of two does not round; use another alpha, 1 for this, or reproducible \"run\"",
+                    scale));
 }
 
 // Describes why this many ranks cannot share the sequences of the model; empty if they can.
@@ -79,6 +97,11 @@ std::string context_problem(const Config& config, int64_t ranks) {
   if (const int64_t keys = std::max<int64_t>(model.key_value_heads / tensor, 1); keys % ranks != 0 && ranks % keys != 0)
     return fmt::format("is not accepted: {} and the {} of model.key_value_heads on a tensor rank do not divide each other",
                        ranks, keys);
+  if (const int64_t keys = model.key_value_heads / tensor; config.fixes_token_sums() && keys < ranks)
+    return fmt::format(
+        "is not accepted with reproducible \"layout\": it is more than the {} of model.key_value_heads on a tensor rank, whose "
+        "gradients several ranks would sum",
+        std::max<int64_t>(keys, 1));
   if (model.sequence_length % of_tokens != 0)
     return fmt::format("is not accepted: {} does not divide model.sequence_length {}", of_all(of_tokens),
                        model.sequence_length);
@@ -86,7 +109,13 @@ std::string context_problem(const Config& config, int64_t ranks) {
 }
 
 void check_context_of_model(const Config& config) {
-  const int64_t ranks = config.parallel.context;
+  const int64_t ranks = config.parallel.context, grain = config.parallel.context_grain;
+  const model::Description model = model::with_defaults(config.model);
+  if (config.fixes_token_sums() && (model::family_of(model.type).reads_images || model.sequence_length % grain != 0))
+    refuse(config, "parallel.context_grain",
+           model::family_of(model.type).reads_images
+               ? fmt::format("{} needs a model that reads sequences of tokens; use 1", grain)
+               : fmt::format("{} does not divide model.sequence_length {}; use a divisor", grain, model.sequence_length));
   if (ranks == 1) return;
   const std::string problem = context_problem(config, ranks);
   if (problem.empty()) return;
@@ -185,6 +214,7 @@ void check_parallel(const Config& config) {
   check_quantized(config);
   check_sequence_parallel(config);
   check_context(config);
+  check_context_grain(config);
   check_optimizer(config);
   check_chunks(config);
   check_rank_order(config);

@@ -115,6 +115,8 @@ struct Config {
   bool wall_clock_breakdown = false, memory_breakdown = false;  // for the steps that leave a line
   int64_t steps_per_print = 10;
 
+  // Whether sums over tokens are made of leaves, so that they do not depend on the number of context ranks.
+  bool fixes_token_sums() const { return reproducible == Reproducible::Layout && parallel.context_grain > 1; }
   // With sequence parallelism each tensor rank already holds only its own tokens of a block's input, so there is nothing to
   // split.
   bool partitions_inputs() const {

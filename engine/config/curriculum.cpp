@@ -87,22 +87,24 @@ class Section {
   std::string section_;
 };
 
-// Ranks that share the tokens of a sequence need equal parts.
+// Ranks that share the tokens of a sequence need equal parts, and so do leaves of sums.
 void check_parts(const Config& config) {
   const bool by_tensor_ranks = config.parallel.tensor > 1 && config.parallel.sequence_parallel;
-  const int64_t context = config.parallel.context, ranks = (by_tensor_ranks ? config.parallel.tensor : 1) * context;
+  const int64_t context = config.fixes_token_sums() ? config.parallel.context_grain : config.parallel.context;
+  const int64_t ranks = (by_tensor_ranks ? config.parallel.tensor : 1) * context;
   const std::string of =
-      !by_tensor_ranks ? "parallel.context cannot share evenly"
-      : context == 1   ? "parallel.tensor cannot share evenly, as parallel.sequence_parallel requires"
-                       : "parallel.context and parallel.tensor cannot share evenly, as parallel.sequence_parallel requires";
+      config.fixes_token_sums() ? "parts of parallel.context_grain cannot share evenly"
+      : !by_tensor_ranks        ? "ranks of parallel.context cannot share evenly"
+      : context == 1            ? "ranks of parallel.tensor cannot share evenly, as parallel.sequence_parallel requires"
+                     : "ranks of parallel.context and parallel.tensor cannot share evenly, as parallel.sequence_parallel "
+                       "requires";
   if (ranks == 1) return;
   for (const int64_t step : steps_of_new_difficulty(config.curriculum))
     if (const int64_t length = difficulty_at(config.curriculum, step); length % ranks != 0)
       refuse(config, config::switch_of_lengths(config),
-             fmt::format(
-                 "true gives step {} sequences of {} tokens, which the {} ranks of {}; use difficulties that are multiples of "
-                 "{}",
-                 step, length, ranks, of, ranks));
+             fmt::format("true gives step {} sequences of {} tokens, which the {} {}; use difficulties that are multiples of "
+                         "{}",
+                         step, length, ranks, of, ranks));
 }
 
 }  // namespace

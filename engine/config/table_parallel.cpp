@@ -85,8 +85,15 @@ void add_parallel_keys(KeyTable& table) {
   parallel
       .key("context", &P::context,
            "ranks that share the tokens of each sequence; in attention each has some heads of all tokens (Ulysses), so it "
-           "divides heads and key/value heads; not with reproducible \"layout\"")
+           "divides heads; with reproducible \"layout\" it has to divide parallel.context_grain")
       .at_least(1);
+  parallel
+      .key("context_grain", &P::context_grain,
+           "leaves of each sequence, a power of two: sums over tokens add the leaves in a balanced tree, so that every "
+           "parallel.context that divides this gives the same bits; part of the mathematics, like the microbatch; 1: only "
+           "parallel.context 1 keeps its bits, and nothing is added in leaves")
+      .between(1, 64)
+      .active_when("reproducible is \"layout\"", [](const Config& c) { return c.reproducible == Reproducible::Layout; });
   parallel.key("expert", &P::expert, "ranks that share the experts").at_least(1);
   parallel
       .key("sequence_parallel", &P::sequence_parallel,

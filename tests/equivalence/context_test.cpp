@@ -44,6 +44,7 @@ struct ContextModel {
   bool bf16 = false;
   model::Objective objective = model::Objective::NextToken;
   int64_t key_value_heads = 0;
+  bool normalized_queries = false, lora = false;
 };
 
 class ContextEquivalence : public testing::TestWithParam<ContextModel> {
@@ -53,6 +54,9 @@ class ContextEquivalence : public testing::TestWithParam<ContextModel> {
     config.model.heads = 8;
     config.model.key_value_heads = GetParam().key_value_heads;
     config.model.objective = GetParam().objective;
+    config.model.qk_norm = GetParam().normalized_queries;
+    if (GetParam().lora)
+      config.model.lora = {.rank = 2, .alpha = 4, .targets = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"}};
     config.bf16.enabled = GetParam().bf16;
     return config;
   }
@@ -95,6 +99,25 @@ TEST_P(ContextEquivalence, OnlyTheRanksThatShareSumsChangeBits) {
   }
 }
 
+// With leaves, sums over tokens are the same for every number of context ranks, and so are all bits.
+TEST_P(ContextEquivalence, LayoutModeGivesTheBitsOfOneRank) {
+  Config fixed = config();
+  fixed.reproducible = Reproducible::Layout;
+  fixed.parallel.context_grain = 8;
+  if (GetParam().key_value_heads == 2) fixed.model.key_value_heads = 4;
+  const Trace one = run(with_context(fixed, {}));
+  for (const ContextLayout& layout :
+       {ContextLayout{.context = 2}, ContextLayout{.context = 4, .stage = 1},
+        ContextLayout{.data = 2, .recompute = Recompute::Full},
+        ContextLayout{.context = 2, .data = 3, .stage = 3, .overlap = true},
+        ContextLayout{.context = 2, .tensor = 2, .stage = 2, .recompute = Recompute::Selective},
+        ContextLayout{.context = 4, .pipeline = 2, .schedule = ScheduleKind::ZeroBubbleH1, .recompute = Recompute::Full}})
+    EXPECT_EQ(difference(one, run(with_context(fixed, layout))), "") << to_string(layout);
+  if (GetParam().type == model::Type::Gpt) {
+    EXPECT_EQ(difference(one, run(with_context(fixed, {.context = 8}))), "");
+  }
+}
+
 // A checkpoint says nothing about who had which tokens.
 TEST_P(ContextEquivalence, ACheckpointGoesOnWithAnotherNumberOfContextRanks) {
   const TemporaryFolder folder;
@@ -114,13 +137,16 @@ TEST_P(ContextEquivalence, ACheckpointGoesOnWithAnotherNumberOfContextRanks) {
         << to_string(layout);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ContextEquivalence,
-                         testing::Values(ContextModel{"gpt_fp32", model::Type::Gpt},
-                                         ContextModel{"llama_fp32_2_keys", model::Type::Llama, false,
-                                                      model::Objective::NextToken, 2},
-                                         ContextModel{"llama_bf16", model::Type::Llama, true, model::Objective::NextToken, 8},
-                                         ContextModel{"pairs_fp32", model::Type::Gpt, false, model::Objective::Dpo}),
-                         [](const auto& which) { return which.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, ContextEquivalence,
+    testing::Values(
+        ContextModel{"gpt_fp32", model::Type::Gpt},
+        ContextModel{.name = "llama_fp32_2_keys", .type = model::Type::Llama, .key_value_heads = 2},
+        ContextModel{
+            .name = "llama_bf16", .type = model::Type::Llama, .bf16 = true, .key_value_heads = 8, .normalized_queries = true},
+        ContextModel{.name = "llama_lora", .type = model::Type::Llama, .key_value_heads = 8, .lora = true},
+        ContextModel{.name = "pairs_fp32", .type = model::Type::Gpt, .objective = model::Objective::Dpo}),
+    [](const auto& which) { return which.param.name; });
 
 }  // namespace
 }  // namespace trivet::test

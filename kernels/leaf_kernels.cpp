@@ -1,0 +1,109 @@
+#include "kernels/leaf_kernels.h"
+
+#include <stdexcept>
+
+#include "kernels/kernels.h"
+#include "kernels/leaf_sum.h"
+
+namespace trivet::kernels {
+
+void LeafKernels::set_rows(int64_t batch, int64_t tokens) {
+  if (tokens % leaves_ != 0) throw std::logic_error("leaf kernels: the leaves do not divide the tokens of a sequence");
+  const int64_t of_leaf = tokens / leaves_;
+  all_rows_ = batch * tokens;
+  rows_.ranges.assign(static_cast<size_t>(leaves_), {});
+  piece_ends_.clear();
+  for (int leaf = 0; leaf < leaves_; ++leaf) {
+    for (int64_t sequence = 0; sequence < batch; ++sequence) {
+      const int64_t first = sequence * tokens + leaf * of_leaf;
+      rows_.ranges[static_cast<size_t>(leaf)].push_back({first, first + of_leaf});
+    }
+    piece_ends_.push_back((leaf + 1) * batch * of_leaf);
+  }
+}
+
+void LeafKernels::run_product(const Matmul& product) {
+  ProductCuts cuts = product.cuts ? *product.cuts : ProductCuts{};
+  if (!product.transpose_a) {
+    cuts.row_ends = piece_ends_;
+  } else {
+    for (const auto& ranges : rows_.ranges) {
+      auto& leaf = cuts.leaves.emplace_back();
+      for (const TokenLeaves::Range& range : ranges) leaf.push_back({range.begin, range.end});
+    }
+  }
+  Matmul cut = product;
+  cut.cuts = &cuts;
+  inner_.run(&cut);
+}
+
+template <typename Sum>
+void LeafKernels::sum_leaves(TensorView out, bool accumulate, const Sum& sum) {
+  LeafSum tree(inner_, arena_, out.dtype, out.shape);
+  for (const auto& ranges : rows_.ranges) {
+    const TensorView leaf = tree.begin_leaf();
+    for (const TokenLeaves::Range& range : ranges) sum(range, leaf, &range != &ranges.front());
+    tree.end_leaf();
+  }
+  tree.store(out, accumulate);
+}
+
+void LeafKernels::run(const KernelArguments& arguments) {
+  const auto rows_of = [](ConstTensorView view, const TokenLeaves::Range& range) {
+    return view.row_range(range.begin, range.end - range.begin);
+  };
+  const auto part_of = [](ConstTensorView statistics, const TokenLeaves::Range& range) {
+    return statistics.slice(range.begin, range.end - range.begin);
+  };
+  if (const auto* const* product = std::get_if<const Matmul*>(&arguments); product && are_all_rows((*product)->a))
+    return run_product(**product);
+  if (const auto* const* bias = std::get_if<const BiasGradient*>(&arguments); bias && are_all_rows((*bias)->dy))
+    return sum_leaves((*bias)->dbias, (*bias)->accumulate, [&](const auto& range, TensorView out, bool accumulate) {
+      inner_.bias_gradient({.dy = rows_of((*bias)->dy, range), .dbias = out, .accumulate = accumulate});
+    });
+  if (const auto* const* norm = std::get_if<const RmsNormBackwardWeight*>(&arguments); norm && are_all_rows((*norm)->x))
+    return sum_leaves((*norm)->dgain, (*norm)->accumulate, [&](const auto& range, TensorView out, bool accumulate) {
+      inner_.rms_norm_backward_weight({.dy = rows_of((*norm)->dy, range),
+                                       .x = rows_of((*norm)->x, range),
+                                       .rstd = part_of((*norm)->rstd, range),
+                                       .dgain = out,
+                                       .accumulate = accumulate});
+    });
+  if (const auto* const* norm = std::get_if<const LayerNormBackwardWeight*>(&arguments); norm && are_all_rows((*norm)->x)) {
+    const LayerNormBackwardWeight& both = **norm;
+    const int64_t hidden = both.dgain.elements();
+    const ScopedTensor sums(arena_, both.dgain.dtype, {2, hidden});
+    sum_leaves(sums, false, [&](const auto& range, TensorView out, bool accumulate) {
+      inner_.layer_norm_backward_weight({.dy = rows_of(both.dy, range),
+                                         .x = rows_of(both.x, range),
+                                         .mean = part_of(both.mean, range),
+                                         .rstd = part_of(both.rstd, range),
+                                         .dgain = out.slice(0, hidden),
+                                         .dbias = out.slice(hidden, hidden),
+                                         .accumulate_gain = accumulate,
+                                         .accumulate_bias = accumulate});
+    });
+    const auto store = [&](ConstTensorView sum, TensorView out, bool accumulate) {
+      accumulate ? inner_.add(sum, out) : inner_.copy(sum, out);
+    };
+    store(sums.view().slice(0, hidden), both.dgain, both.accumulate_gain);
+    store(sums.view().slice(hidden, hidden), both.dbias, both.accumulate_bias);
+    return;
+  }
+  if (const auto* const* table = std::get_if<const EmbeddingBackward*>(&arguments);
+      table && (*table)->dpositions.absent() && are_all_rows((*table)->dy)) {
+    const EmbeddingBackward& all = **table;
+    const ConstTensorView dy = as_rows(all.dy);
+    return sum_leaves(all.dtable, all.accumulate_table, [&](const auto& range, TensorView out, bool accumulate) {
+      const int64_t count = range.end - range.begin;
+      inner_.embedding_backward({.tokens = part_of(all.tokens, range).reshaped({1, count}),
+                                 .dy = rows_of(dy, range).reshaped({1, count, dy.shape.cols()}),
+                                 .dtable = out,
+                                 .accumulate_table = accumulate,
+                                 .rows = all.rows});
+    });
+  }
+  inner_.run(arguments);
+}
+
+}  // namespace trivet::kernels
