@@ -89,8 +89,12 @@ void refuse_another_run(const Config& config, const ResolvedBatch& batch, const 
   };
   must_continue("train_batch_size", state.train_batch_size, batch.train_batch_size);  // the data order depends on these two
   must_continue("training.seed", state.seed, config.training.seed);
-  if (config.reproducible == Reproducible::Layout)  // gradients are rounded per microbatch
+  if (config.reproducible == Reproducible::Layout) {  // gradients are rounded per microbatch, whose sums are made of leaves
     must_continue("train_micro_batch_size_per_gpu", state.micro_batch_size, batch.micro_batch_size);
+    if (!step.config().empty())
+      if (const Config then = parse_config(step.config(), step.directory()); then.reproducible == Reproducible::Layout)
+        must_continue("parallel.context_grain", then.parallel.context_grain, config.parallel.context_grain);
+  }
   refuse_another_model(config, step);
   refuse_another_optimizer(config, step);
 }

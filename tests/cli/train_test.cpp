@@ -411,6 +411,8 @@ TEST_F(Train, ResumesNoOtherModelAndSaysWhenNothingIsLeftToDo) {
                   "model.heads: 4 does not match checkpoints/step-00000008, which was saved with 2; set it to 2"},
         {"model.norm_epsilon=0.1", "model.norm_epsilon: 0.1 does not match"},
         {"model.sequence_length=8", "model.sequence_length: 8 does not match"},
+        {"parallel.context_grain=2",
+         "parallel.context_grain: 2 does not match checkpoints/step-00000008, which was saved with 1; set it to 1"},
         {"data.shuffle=false", "data.shuffle: false does not match"}}) {
     const Output output = folder.run(std::string("train config.json --resume --set training.steps=9 --set ") + change);
     EXPECT_EQ(output.code, 2);
@@ -422,6 +424,19 @@ TEST_F(Train, ResumesNoOtherModelAndSaysWhenNothingIsLeftToDo) {
   EXPECT_THAT(done.text, HasSubstr("nothing to do: step 9 is already done, and the run ends at step 8"));
   EXPECT_THAT(folder.run("train config.json --resume --set checkpoint.directory=elsewhere").errors,
               HasSubstr("elsewhere holds no checkpoint; starting at step 1"));
+}
+
+// The second half of the run has another number of context ranks.
+TEST_F(Train, ContextRanksHaveTheBitsOfOneRank) {
+  const std::string train = "train config.json --set parallel.context_grain=2 --metrics ";
+  ASSERT_EQ(folder.run(train + "one.jsonl --set checkpoint.directory=").code, 0);
+  const std::string shared = train + "shared.jsonl --ranks 2 --set parallel.context=2 --set training.steps=";
+  const Output half = folder.run(shared + "4");
+  ASSERT_EQ(half.code, 0) << half.errors;
+  const Output rest = folder.run(train + "shared.jsonl --resume --ranks 3");
+  ASSERT_EQ(rest.code, 0) << rest.errors;
+  EXPECT_EQ(losses("shared.jsonl"), losses("one.jsonl"));
+  EXPECT_EQ(losses("shared.evaluation.jsonl"), losses("one.evaluation.jsonl"));
 }
 
 TEST_F(Train, GoesBackToAnEarlierStepInAnotherDirectory) {
@@ -521,8 +536,10 @@ TEST_F(Train, MistakesAreExitCode2AndNamedOnce) {
   refused("train config.json --set zero_optimisation.stage=2", "did you mean \"zero_optimization");
   refused("train config.json --set data.train=missing.txt", "missing.txt");
   refused("train config.json --ranks 5", "train_batch_size");
-  refused("train config.json --set parallel.context=2 --set reproducible=layout --ranks 2",
-          "parallel.context: 2 is not accepted with reproducible");
+  refused(
+      "train config.json --set parallel.context=2 --ranks 2",
+      "parallel.context: 2 does not divide parallel.context_grain 1, which reproducible \"layout\" requires to add sums over "
+      "tokens in a fixed order; use 2 for that, another number of ranks, or reproducible \"run\"");
   refused("train config.json --set parallel.pipeline=2 --ranks 3", "mesh: ");
   refused("train config.json --set data.validation_fraction=0.0001", "validation split");
   refused("plan config.json --world-size 7", "train_batch_size");

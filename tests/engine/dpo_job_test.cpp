@@ -115,6 +115,15 @@ TEST_F(DpoJob, ReportsRewardsAndAccuracyAndBeginsWithMarginsOfZero) {
   EXPECT_GT(lines.evaluations[1].at("rewards/margins").get<double>(), 0);
 }
 
+// Each context rank has a part of every answer; the reference model's probabilities are those of whole ones.
+TEST_F(DpoJob, OnContextRanksBeginsWithMarginsOfZeroToo) {
+  const Lines one = train(config({"parallel.context_grain=2"}));
+  const Lines two =
+      train(config({"parallel.context_grain=2", "parallel.context=2", "checkpoint.directory=" + folder.at("two")}), 2);
+  EXPECT_EQ(two.steps.front().at("loss").get<double>(), std::log(2.0));
+  for (size_t i = 0; i < one.steps.size(); ++i) EXPECT_EQ(facts_of(two.steps[i]), facts_of(one.steps[i]));
+}
+
 TEST_F(DpoJob, ResumesWithTheReferenceOfItsBeginningOnAnotherLayout) {
   const Lines whole = train(config());
   train(config({"training.steps=3", "checkpoint.directory=" + folder.at("half")}));
