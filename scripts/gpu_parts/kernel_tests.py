@@ -11,6 +11,7 @@ from gpu_parts.session import last_lines
 NEVER_LAUNCHED = {
     "preference.cu": ["CudaPreferenceLoss.*"],
     "token_choice.cu": ["CudaTokenChoice.*"],
+    "copy_runs.cu": ["CudaCopyRuns.*"],
     "soft cap of an activation": ["CudaActivation.ASoftCap*"],
     "soft cap of attention": ["*CudaAttention.*_C*"],
     "soft cap of cross-entropy": ["CudaCrossEntropy.TheGradientThroughASoftCap*"],
