@@ -35,7 +35,9 @@ void Executor::run(const pipeline::Program& program, const std::vector<Recompute
   for (const auto& [name, axis] : EnumNames<Axis>::table)
     if (const comm::RankAxis* shared = axes_[axis]; shared && shared->splits_tokens)
       for (size_t block = 1; block < shapes_.size(); ++block) shapes_[block][1] /= shared->size();
-  if (leaf_kernels_) leaf_kernels_->set_rows(shapes_[0][0], shapes_[0][1]);
+  const comm::RankAxis* const tensor = axes_[Axis::Tensor];
+  if (leaf_kernels_)
+    leaf_kernels_->set_rows(shapes_[0][0], shapes_[0][1], tensor && tensor->splits_tokens ? tensor->size() : 1);
   flights_.clear();
   flights_.resize(inputs.microbatches.size());
   for (Flight& flight : flights_) {
@@ -242,15 +244,23 @@ void Executor::finish_block(int block, int microbatch) {
   f.output_gradients[block].reset();
 }
 
-// Where sums over tokens have a fixed order, the context ranks' gradients of a microbatch are leaves of one tree, which is
-// rounded once: the first of them contributes the sum, and the others nothing.
+// Where sums over tokens have a fixed order, a microbatch's gradients of ranks that share tokens are parts of one tree, which
+// is rounded once: of tensor ranks for parameters that they do not split, then of context ranks, the first of which contributes
+// the sum, and the others nothing.
 void Executor::end_contribution(int block, int microbatch, const std::vector<Gradient>& gradients) {
-  const comm::RankAxis* const sequence = axes_[Axis::Context];
-  for (const Gradient& gradient : gradients) {
-    if (!leaf_kernels_ || !sequence || gradient.view.absent()) continue;
-    sequence->group.all_reduce(gradient.view, comm::ReduceOp::TreeSum, sequence->stream);
-    sequence->stream.record().synchronize();
-    if (sequence->rank() > 0) resources_.kernels.zero(gradient.view);
+  const auto parameters = layer(block).parameters();
+  for (size_t i = 0; leaf_kernels_ && i < gradients.size(); ++i) {
+    const TensorView gradient = gradients[i].view;
+    if (gradient.absent()) continue;
+    const auto sum_over = [&](const comm::RankAxis& axis) {
+      axis.group.all_reduce(gradient, comm::ReduceOp::TreeSum, axis.stream);
+      axis.stream.record().synchronize();
+    };
+    const comm::RankAxis *const tensor = axes_[Axis::Tensor], *const sequence = axes_[Axis::Context];
+    if (tensor && tensor->splits_tokens && parameters[i].split.dim < 0) sum_over(*tensor);
+    if (!sequence) continue;
+    sum_over(*sequence);
+    if (sequence->rank() > 0) resources_.kernels.zero(gradient);
   }
   parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale, microbatch);
 }

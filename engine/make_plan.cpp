@@ -189,7 +189,7 @@ zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, const
       .persistence_limit = config.zero.stage3_model_persistence_threshold,
       .tensor_rank = rank[Axis::Tensor],
       .tensor_size = plan.mesh.size(Axis::Tensor),
-      .sequence_parallel = config.parallel.sequence_parallel,
+      .sequence_parallel = config.parallel.sequence_parallel && !layout_mode,  // there, sums over tokens are complete
       .pipeline_rank = rank[Axis::Pipeline],
       .quantized = config.zero.stage == 3 && config.zero.zero_quantized_weights,
       .quantized_frozen =

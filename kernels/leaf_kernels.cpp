@@ -7,27 +7,43 @@
 
 namespace trivet::kernels {
 
-void LeafKernels::set_rows(int64_t batch, int64_t tokens) {
-  if (tokens % leaves_ != 0) throw std::logic_error("leaf kernels: the leaves do not divide the tokens of a sequence");
-  const int64_t of_leaf = tokens / leaves_;
-  all_rows_ = batch * tokens;
-  rows_.ranges.assign(static_cast<size_t>(leaves_), {});
-  piece_ends_.clear();
-  for (int leaf = 0; leaf < leaves_; ++leaf) {
+LeafKernels::Rows LeafKernels::rows_of(int64_t batch, int64_t tokens, int leaves) const {
+  if (leaves == 0 || tokens % leaves != 0)
+    throw std::logic_error("leaf kernels: the leaves do not divide the tokens of a sequence");
+  const int64_t of_leaf = tokens / leaves;
+  Rows rows{batch * tokens, {inner_, std::vector<std::vector<TokenLeaves::Range>>(static_cast<size_t>(leaves))}, {}};
+  for (int leaf = 0; leaf < leaves; ++leaf) {
     for (int64_t sequence = 0; sequence < batch; ++sequence) {
       const int64_t first = sequence * tokens + leaf * of_leaf;
-      rows_.ranges[static_cast<size_t>(leaf)].push_back({first, first + of_leaf});
+      rows.leaves.ranges[static_cast<size_t>(leaf)].push_back({first, first + of_leaf});
     }
-    piece_ends_.push_back((leaf + 1) * batch * of_leaf);
+    rows.piece_ends.push_back((leaf + 1) * batch * of_leaf);
   }
+  return rows;
 }
 
-void LeafKernels::run_product(const Matmul& product) {
+void LeafKernels::set_rows(int64_t batch, int64_t tokens, int tensor_ranks) {
+  const auto keep = [](Rows& to, Rows&& from) {
+    to.count = from.count;
+    to.leaves.ranges = std::move(from.leaves.ranges);
+    to.piece_ends = std::move(from.piece_ends);
+  };
+  keep(all_, rows_of(batch, tokens, leaves_));
+  keep(own_, rows_of(batch, tokens / tensor_ranks, leaves_ / tensor_ranks));
+}
+
+const LeafKernels::Rows* LeafKernels::find(ConstTensorView tensor) const {
+  if (tensor.elements() == 0) return nullptr;
+  if (tensor.shape.rows() == all_.count) return &all_;
+  return tensor.shape.rows() == own_.count ? &own_ : nullptr;
+}
+
+void LeafKernels::run_product(const Matmul& product, const Rows& rows) {
   ProductCuts cuts = product.cuts ? *product.cuts : ProductCuts{};
   if (!product.transpose_a) {
-    cuts.row_ends = piece_ends_;
+    cuts.row_ends = rows.piece_ends;
   } else {
-    for (const auto& ranges : rows_.ranges) {
+    for (const auto& ranges : rows.leaves.ranges) {
       auto& leaf = cuts.leaves.emplace_back();
       for (const TokenLeaves::Range& range : ranges) leaf.push_back({range.begin, range.end});
     }
@@ -38,9 +54,9 @@ void LeafKernels::run_product(const Matmul& product) {
 }
 
 template <typename Sum>
-void LeafKernels::sum_leaves(TensorView out, bool accumulate, const Sum& sum) {
+void LeafKernels::sum_leaves(const Rows& rows, TensorView out, bool accumulate, const Sum& sum) {
   LeafSum tree(inner_, arena_, out.dtype, out.shape);
-  for (const auto& ranges : rows_.ranges) {
+  for (const auto& ranges : rows.leaves.ranges) {
     const TensorView leaf = tree.begin_leaf();
     for (const TokenLeaves::Range& range : ranges) sum(range, leaf, &range != &ranges.front());
     tree.end_leaf();
@@ -55,25 +71,29 @@ void LeafKernels::run(const KernelArguments& arguments) {
   const auto part_of = [](ConstTensorView statistics, const TokenLeaves::Range& range) {
     return statistics.slice(range.begin, range.end - range.begin);
   };
-  if (const auto* const* product = std::get_if<const Matmul*>(&arguments); product && are_all_rows((*product)->a))
-    return run_product(**product);
-  if (const auto* const* bias = std::get_if<const BiasGradient*>(&arguments); bias && are_all_rows((*bias)->dy))
-    return sum_leaves((*bias)->dbias, (*bias)->accumulate, [&](const auto& range, TensorView out, bool accumulate) {
-      inner_.bias_gradient({.dy = rows_of((*bias)->dy, range), .dbias = out, .accumulate = accumulate});
-    });
-  if (const auto* const* norm = std::get_if<const RmsNormBackwardWeight*>(&arguments); norm && are_all_rows((*norm)->x))
-    return sum_leaves((*norm)->dgain, (*norm)->accumulate, [&](const auto& range, TensorView out, bool accumulate) {
-      inner_.rms_norm_backward_weight({.dy = rows_of((*norm)->dy, range),
-                                       .x = rows_of((*norm)->x, range),
-                                       .rstd = part_of((*norm)->rstd, range),
-                                       .dgain = out,
-                                       .accumulate = accumulate});
-    });
-  if (const auto* const* norm = std::get_if<const LayerNormBackwardWeight*>(&arguments); norm && are_all_rows((*norm)->x)) {
+  if (const auto* const* product = std::get_if<const Matmul*>(&arguments); product) {
+    const Rows* const rows = find((*product)->a);
+    return rows ? run_product(**product, *rows) : inner_.run(arguments);
+  }
+  if (const auto* const* bias = std::get_if<const BiasGradient*>(&arguments); bias && find((*bias)->dy))
+    return sum_leaves(*find((*bias)->dy), (*bias)->dbias, (*bias)->accumulate,
+                      [&](const auto& range, TensorView out, bool accumulate) {
+                        inner_.bias_gradient({.dy = rows_of((*bias)->dy, range), .dbias = out, .accumulate = accumulate});
+                      });
+  if (const auto* const* norm = std::get_if<const RmsNormBackwardWeight*>(&arguments); norm && find((*norm)->x))
+    return sum_leaves(*find((*norm)->x), (*norm)->dgain, (*norm)->accumulate,
+                      [&](const auto& range, TensorView out, bool accumulate) {
+                        inner_.rms_norm_backward_weight({.dy = rows_of((*norm)->dy, range),
+                                                         .x = rows_of((*norm)->x, range),
+                                                         .rstd = part_of((*norm)->rstd, range),
+                                                         .dgain = out,
+                                                         .accumulate = accumulate});
+                      });
+  if (const auto* const* norm = std::get_if<const LayerNormBackwardWeight*>(&arguments); norm && find((*norm)->x)) {
     const LayerNormBackwardWeight& both = **norm;
     const int64_t hidden = both.dgain.elements();
     const ScopedTensor sums(arena_, both.dgain.dtype, {2, hidden});
-    sum_leaves(sums, false, [&](const auto& range, TensorView out, bool accumulate) {
+    sum_leaves(*find(both.x), sums, false, [&](const auto& range, TensorView out, bool accumulate) {
       inner_.layer_norm_backward_weight({.dy = rows_of(both.dy, range),
                                          .x = rows_of(both.x, range),
                                          .mean = part_of(both.mean, range),
@@ -91,10 +111,10 @@ void LeafKernels::run(const KernelArguments& arguments) {
     return;
   }
   if (const auto* const* table = std::get_if<const EmbeddingBackward*>(&arguments);
-      table && (*table)->dpositions.absent() && are_all_rows((*table)->dy)) {
+      table && (*table)->dpositions.absent() && find((*table)->dy)) {
     const EmbeddingBackward& all = **table;
     const ConstTensorView dy = as_rows(all.dy);
-    return sum_leaves(all.dtable, all.accumulate_table, [&](const auto& range, TensorView out, bool accumulate) {
+    return sum_leaves(*find(all.dy), all.dtable, all.accumulate_table, [&](const auto& range, TensorView out, bool accumulate) {
       const int64_t count = range.end - range.begin;
       inner_.embedding_backward({.tokens = part_of(all.tokens, range).reshaped({1, count}),
                                  .dy = rows_of(dy, range).reshaped({1, count, dy.shape.cols()}),

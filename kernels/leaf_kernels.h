@@ -25,9 +25,10 @@ class LeafKernels final : public Kernels {
   // `leaves`: that a rank has, a power of two. `arena` is for sums in progress. Both references must outlive this object.
   LeafKernels(Kernels& inner, Arena& arena, int leaves) : inner_(inner), arena_(arena), leaves_(leaves) {}
 
-  // The shape of this rank's part of the microbatch, whose tokens the leaves must divide: else std::logic_error.
-  void set_rows(int64_t batch, int64_t tokens);
-  const TokenLeaves& leaves() const { return rows_; }
+  // The shape of this context rank's part of the microbatch, whose tokens the leaves must divide: else std::logic_error. Each
+  // of `tensor_ranks` has its own tokens of that between blocks, and an equal power of two of the leaves.
+  void set_rows(int64_t batch, int64_t tokens, int tensor_ranks = 1);
+  const TokenLeaves& leaves() const { return all_.leaves; }
 
   Device device() const override { return inner_.device(); }
   Counters counters() const override { return inner_.counters(); }
@@ -37,18 +38,23 @@ class LeafKernels final : public Kernels {
   void copy_pinned(ConstTensorView from, TensorView out) override { inner_.copy_pinned(from, out); }
 
  private:
-  bool are_all_rows(ConstTensorView rows) const { return rows.elements() > 0 && rows.shape.rows() == all_rows_; }
-  void run_product(const Matmul& product);
+  struct Rows {
+    int64_t count = 0;
+    TokenLeaves leaves;
+    std::vector<int64_t> piece_ends;
+  };
+  Rows rows_of(int64_t batch, int64_t tokens, int leaves) const;
+  // Null: the tensor has another number of rows.
+  const Rows* find(ConstTensorView tensor) const;
+  void run_product(const Matmul& product, const Rows& rows);
   // Runs `sum(range, out, accumulate)` for the ranges of each leaf; out (+)= the sum of the leaves.
   template <typename Sum>
-  void sum_leaves(TensorView out, bool accumulate, const Sum& sum);
+  void sum_leaves(const Rows& rows, TensorView out, bool accumulate, const Sum& sum);
 
   Kernels& inner_;
   Arena& arena_;
   int leaves_;
-  int64_t all_rows_ = 0;
-  TokenLeaves rows_{inner_, {}};
-  std::vector<int64_t> piece_ends_;
+  Rows all_{0, {inner_, {}}, {}}, own_{0, {inner_, {}}, {}};
 };
 
 }  // namespace trivet::kernels

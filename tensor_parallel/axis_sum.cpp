@@ -30,9 +30,11 @@ void AxisSum::start() {
   if (!axis_) return;
   if (scatters()) {
     const int64_t own = y_.elements() / y_.shape[0], all = own * axis_->size();
+    if (rounds_after()) own_sum_ = ScopedTensor(context_->arena, statistics_dtype(y_.dtype), y_.shape);
+    const TensorView to = rounds_after() ? own_sum_.view() : y_;
     for (int64_t sequence = 0; sequence < y_.shape[0]; ++sequence)
-      axis_->group.reduce_scatter(partial().slice(sequence * all, all), y_.slice(sequence * own, own), comm::ReduceOp::Sum,
-                                  axis_->stream);
+      axis_->group.reduce_scatter(partial().slice(sequence * all, all), to.slice(sequence * own, own),
+                                  rounds_after() ? comm::ReduceOp::TreeSum : comm::ReduceOp::Sum, axis_->stream);
   } else {
     axis_->group.all_reduce(partial(), rounds_after() ? comm::ReduceOp::TreeSum : comm::ReduceOp::Sum, axis_->stream);
   }
@@ -42,7 +44,7 @@ void AxisSum::start() {
 void AxisSum::finish() {
   started_.synchronize();
   if (rounds_after() && (!scratch_.empty() || !bias_.absent()))
-    context_->kernels.add_bias({.x = as_rows(partial()), .bias = bias_, .out = as_rows(y_)});
+    context_->kernels.add_bias({.x = as_rows(scatters() ? own_sum_.view() : partial()), .bias = bias_, .out = as_rows(y_)});
 }
 
 void reduce_over(const comm::RankAxis& axis, TensorView data, comm::ReduceOp op) {

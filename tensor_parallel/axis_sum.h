@@ -58,7 +58,7 @@ class AxisSum {
   TensorView y_;
   ConstTensorView bias_;
   Terms terms_;
-  ScopedTensor scratch_;
+  ScopedTensor scratch_, own_sum_;  // own_sum_: of a rank's own tokens, before it is rounded
   Event started_;
 };
 

@@ -44,10 +44,23 @@ void check_tensor(const Config& config) {
 }
 
 void check_sequence_parallel(const Config& config) {
-  if (config.parallel.tensor > 1 && config.parallel.sequence_parallel && config.reproducible == Reproducible::Layout)
-    refuse(config, "parallel.sequence_parallel",
-           "true is not accepted with reproducible \"layout\": gradients of norms would be rounded once per rank; use false, "
-           "or reproducible \"run\"");
+  const ParallelConfig& parallel = config.parallel;
+  if (parallel.tensor == 1 || !parallel.sequence_parallel || config.reproducible != Reproducible::Layout) return;
+  const int64_t ranks = parallel.tensor * parallel.context;
+  const auto refuse_it = [&](const std::string& what) { refuse(config, "parallel.sequence_parallel", "true " + what); };
+  if (parallel.context_grain % ranks != 0)
+    refuse_it(fmt::format(
+        "needs a parallel.context_grain that {} divides with reproducible \"layout\", so that gradients of norms are sums "
+        "over fixed parts of a sequence; set that, or use false, or reproducible \"run\"",
+        ranks == parallel.tensor ? fmt::format("parallel.tensor {}", ranks)
+                                 : fmt::format("parallel.tensor x parallel.context {}", ranks)));
+  if (config.model.qk_norm)
+    refuse_it(
+        "is not accepted with model.qk_norm and reproducible \"layout\": its gains sum over heads of tensor ranks, too; use "
+        "false, "
+        "or reproducible \"run\"");
+  if (config.model.lora.enabled())
+    refuse_it("is not accepted with a LoRA and reproducible \"layout\"; use false, or reproducible \"run\"");
 }
 
 // Checks what no number of context ranks can do in this version.

@@ -90,8 +90,8 @@ class Section {
 // Ranks that share the tokens of a sequence need equal parts, and so do leaves of sums.
 void check_parts(const Config& config) {
   const bool by_tensor_ranks = config.parallel.tensor > 1 && config.parallel.sequence_parallel;
-  const int64_t context = config.fixes_token_sums() ? config.parallel.context_grain : config.parallel.context;
-  const int64_t ranks = (by_tensor_ranks ? config.parallel.tensor : 1) * context;
+  const int64_t context = config.parallel.context, tensor = by_tensor_ranks ? config.parallel.tensor : 1;
+  const int64_t ranks = config.fixes_token_sums() ? config.parallel.context_grain : tensor * context;
   const std::string of =
       config.fixes_token_sums() ? "parts of parallel.context_grain cannot share evenly"
       : !by_tensor_ranks        ? "ranks of parallel.context cannot share evenly"

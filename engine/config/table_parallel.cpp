@@ -98,7 +98,8 @@ void add_parallel_keys(KeyTable& table) {
   parallel
       .key("sequence_parallel", &P::sequence_parallel,
            "between blocks each tensor rank holds only its own tokens, so norms, residuals, dropout and their saved "
-           "activations shrink to 1/tensor; not with reproducible \"layout\"")
+           "activations shrink to 1/tensor; with reproducible \"layout\" it needs a parallel.context_grain that "
+           "parallel.tensor divides")
       .active_when("parallel.tensor is more than 1", [](const Config& c) { return c.parallel.tensor > 1; });
   parallel.custom(
       "rank_order", KeyType::List,

@@ -22,7 +22,7 @@
 namespace trivet {
 namespace {
 
-constexpr int kRuns = 90, kMaxDraws = 4000;
+constexpr int kRuns = 90, kMaxDraws = 6000;
 
 struct Choice {
   std::string key;
@@ -40,6 +40,7 @@ const std::vector<Choice>& choices() {
                                        {"parallel.tensor", {"1", "2", "4"}},
                                        {"parallel.sequence_parallel", {"true", "false"}},
                                        {"parallel.context", {"1", "1", "2"}},
+                                       {"parallel.context_grain", {"1", "4"}},
                                        {"pipeline.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-2p", "zb-v"}},
                                        {"pipeline.chunks", {"0", "0", "1", "2", "3"}},
                                        {"train_batch_size", {"6", "12", "24"}},
@@ -115,6 +116,8 @@ std::set<std::string> situations(const Plan& plan) {
   add_if(tensor > 1 && config.parallel.sequence_parallel, "sequence parallelism");
   const int context = plan.mesh.size(Axis::Context);
   add_if(context > 1 && data > 1, "context ranks of several data ranks");
+  add_if(context > 1 && config.fixes_token_sums(), "leaves of context ranks");
+  add_if(tensor > 1 && config.parallel.sequence_parallel && config.fixes_token_sums(), "leaves of tensor ranks");
   add_if(context > 1 && tensor > 1, "context ranks with tensor ranks");
   add_if(context > 1 && pipeline > 1, "context ranks in a pipeline");
   add_if(context > 1 && config.recompute == Recompute::Selective, "context ranks that recompute attention");
@@ -153,6 +156,8 @@ const std::vector<std::string> kSituations{"pipeline 1 data 1 tensor 1",
                                            "a weight on two ranks",
                                            "sequence parallelism",
                                            "context ranks of several data ranks",
+                                           "leaves of context ranks",
+                                           "leaves of tensor ranks",
                                            "context ranks with tensor ranks",
                                            "context ranks in a pipeline",
                                            "context ranks that recompute attention",
