@@ -493,6 +493,25 @@ class Mixing final : public model::Mlp {
   bool allows_context_parallelism() const override { return false; }
 };
 
+// A rank packs T / c tokens of N + 2 G heads before the core and of N after it, and sends (c - 1) / c of that; backward is the
+// same in reverse. Neighbours that share a key/value head get a copy each.
+TEST(Plan, ContextRanksSendTheirHeadsTwiceInEachDirection) {
+  Config config = small_config();
+  config.model.type = model::Type::Llama;
+  config.model.heads = 8;
+  for (const auto& [ranks, keys] : {std::pair{2, 8}, {2, 2}, {4, 8}, {4, 2}, {8, 2}}) {
+    config.model.key_value_heads = keys;
+    config.parallel.context = ranks;
+    const Plan plan = plan_of(config, ranks);
+    const model::Description& model = config.model;
+    const int64_t copied_keys = std::max(keys, ranks), size = model.hidden_size / model.heads;
+    const int64_t tokens = plan.batch.micro_batch_size * model.sequence_length / ranks;
+    const int64_t bytes = tokens * (2 * model.heads + 2 * copied_keys) * size * 4 * (ranks - 1) / ranks;
+    EXPECT_EQ(plan.ranks[0].traffic_of("context").bytes_sent, 2 * bytes * model.layers * plan.batch.gradient_accumulation_steps)
+        << ranks << " ranks, " << keys << " key/value heads";
+  }
+}
+
 TEST(Plan, RefusesLayersThatCannotShareTheContextAxis) {
   Config config = small_config();
   config.parallel.context = 2;
