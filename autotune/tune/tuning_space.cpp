@@ -78,6 +78,12 @@ class Enumeration {
   // Meshes with most data ranks come first, as in DeepSpeed, whose tuner has no other axis.
   std::vector<MeshSizes> meshes() const {
     std::vector<MeshSizes> all;
+    if (config_.parallel.context != 1)
+      config::refuse(
+          config_, "parallel.context",
+          fmt::format("{} is not tuned: the predictions by which trials are chosen do not describe the axis; use 1, or "
+                      "compare runs with trivet train",
+                      config_.parallel.context));
     for (const int64_t tensor : divisors(world_size_))
       for (const int64_t pipeline : divisors(world_size_ / tensor)) {
         if (is_kept(config_, "parallel.tensor") && tensor != config_.parallel.tensor) continue;

@@ -64,6 +64,11 @@ TEST(TuningSpace, FastIsMeshesByStagesByMicrobatches) {
   EXPECT_FALSE(space.trials[4].config.zero.overlap_comm);
 }
 
+TEST(TuningSpace, RefusesContextRanks) {
+  EXPECT_THAT([] { enumerate(document(R"("parallel": {"context": 2}, "train_batch_size": 4)"), 2); },
+              ThrowsMessage<ConfigError>(HasSubstr("parallel.context: 2 is not tuned")));
+}
+
 TEST(TuningSpace, FullAddsWhatMeansSomethingOnEachMesh) {
   const auto all = names(enumerate(document(R"("train_batch_size": 4, "autotuning": {"fast": false})"), 2));
   EXPECT_THAT(all, Contains("z2_gas1_tmbspg2_selective_overlap"));
