@@ -176,6 +176,53 @@ TEST_P(Killed, LeavesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(OtherHosts, Killed, testing::Values("launcher", "guardian", "agent"));
 
+// The launcher and its guardian do not hold the time in which they were stopped against the agent, nor does the agent. Whoever
+// goes on first finds nothing that the others have said.
+class SuspendedJob : public testing::TestWithParam<bool> {};
+
+TEST_P(SuspendedJob, GoesOn) {
+  const Elsewhere far;
+  LaunchedProcess job(far.shell("echo ready; until test -e $TMPDIR/go; do sleep 0.02; done; echo done $TRIVET_EPOCH.",
+                                {"--num_gpus", "1", "--host_timeout", "3", "--max_restarts", "1"}),
+                      far.variables());
+  EXPECT_TRUE(job.prints("ready", 1)) << job.output();
+  std::vector<int> first{job.pid(), job.guardian()}, second;
+  for (const int process : far.processes())
+    if (std::ranges::find(first, process) == first.end()) second.push_back(process);
+  if (GetParam()) std::swap(first, second);
+  for (const int process : first) ::kill(process, SIGSTOP);
+  for (const int process : second) ::kill(process, SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(4000));
+  for (const int process : first) ::kill(process, SIGCONT);
+  std::this_thread::sleep_for(milliseconds(500));
+  for (const int process : second) ::kill(process, SIGCONT);
+  std::this_thread::sleep_for(milliseconds(500));
+  std::ofstream(job.folder() / "tmp/go");
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_EQ(job.output(), "ready\ndone 0.\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(OtherHosts, SuspendedJob, testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "AgentFirst" : "LauncherFirst"; });
+
+// The agents end their ranks when nothing is heard from the launcher, but their hosts are not lost.
+TEST(OtherHosts, AJobStartsAgainOnTheSameHostsAfterItsLauncherWasStopped) {
+  const Elsewhere far;
+  LaunchedProcess job(far.shell("echo ready $TRIVET_EPOCH; test $TRIVET_EPOCH = 1 || sleep 600",
+                                {"--num_gpus", "1", "--host_timeout", "3", "--max_restarts", "1"}),
+                      far.variables());
+  EXPECT_TRUE(job.prints("ready 0", 1)) << job.output();
+  const std::vector<int> launcher{job.pid(), job.guardian()};
+  for (const int process : launcher) ::kill(process, SIGSTOP);
+  EXPECT_TRUE(becomes_true([&] { return far.processes().size() == launcher.size(); })) << job.output();
+  for (const int process : launcher) ::kill(process, SIGCONT);
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_THAT(job.output(),
+              HasSubstr("launch: host far: nothing was heard from the launcher for 3 s, as if it were stopped; all ranks there "
+                        "were killed; restart 1 of 1, on 1 host with 1 rank\n"));
+  EXPECT_THAT(job.output(), HasSubstr("ready 1\n"));
+}
+
 TEST(OtherHosts, AHostThatCannotBeReachedIsNamedWithTheReason) {
   const Elsewhere far("echo 'ssh: connect to host far port 22: No route to host' >&2; exit 255");
   LaunchedProcess job(far.shell("echo started"), far.variables());
