@@ -8,6 +8,7 @@
 #include "cli/launch/hosts/other_launchers.h"
 #include "cli/launch/hosts/preflight.h"
 #include "cli/launch/hosts/remote_command.h"
+#include "cli/launch/rank_variables.h"
 #include "comm/member.h"
 #include "core/error.h"
 #include "core/shell_words.h"
@@ -219,6 +220,14 @@ TEST(ExportedEnvironment, NamesTheLineThatIsWrong) {
       EXPECT_THAT(error.what(), HasSubstr("f:2: "));
     }
   }
+}
+
+TEST(ExportedEnvironment, RefusesWhatTheLauncherGivesToRanks) {
+  for (const std::string_view name : kRankVariables)
+    EXPECT_THAT([&] { parse_environment_file(std::string(name) + "=1", "f"); },
+                testing::ThrowsMessage<ConfigError>(
+                    HasSubstr("f:1: \"" + std::string(name) + "=1\" is not accepted: the launcher gives this variable")));
+  EXPECT_NO_THROW(parse_environment_file("OMP_NUM_THREADS=2\nTRIVET_SHARE_GPU=1\n", "f"));
 }
 
 TEST(ExportedEnvironment, ReadsLinesAsPeopleWriteThem) {

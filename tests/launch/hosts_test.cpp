@@ -1,6 +1,7 @@
 // Jobs on other hosts. A script stands for ssh: it runs the command that it is given on this host.
 #include <gmock/gmock.h>
 
+#include "cli/launch/rank_variables.h"
 #include "tests/launch/launched_job.h"
 
 namespace trivet::test {
@@ -298,6 +299,25 @@ TEST(OtherHosts, NoSecretIsOnACommandLineOrInAnEnvironment) {
   std::vector<std::string> words;
   for (std::string line; std::getline(file, line);) words.push_back(line);
   EXPECT_THAT(words, ElementsAre("word: far", "word: exec " + fs::canonical(kTrivet).string() + " launch-agent"));
+}
+
+// The agent finds nothing in its environment, so everything comes from the launcher. A variable that is missing in the list
+// could be set by .deepspeed_env.
+TEST(OtherHosts, TheVariablesThatRanksGetAreThoseOfTheList) {
+  const Elsewhere far("exec env -i PATH=/usr/bin:/bin sh -c \"$2\"");
+  const fs::path logs = far.folder() / "logs";
+  LaunchedProcess job(far.command({"--num_gpus", "1", "--enable_each_rank_log", logs.string()}, {"/usr/bin/env", "-0"}),
+                      far.variables());
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  std::vector<std::string> defaults{"PATH", "PWD", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", kMark};
+  for (const auto& [name, value] : environment_of(::getpid())) defaults.push_back(name);  // may be exported
+  std::ifstream file(logs / "rank_0.out");
+  std::vector<std::string> given;
+  for (std::string variable; std::getline(file, variable, '\0');) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (std::ranges::find(defaults, name) == defaults.end()) given.push_back(name);
+  }
+  EXPECT_THAT(given, testing::UnorderedElementsAreArray(cli::kRankVariables));
 }
 
 TEST(OtherHosts, ChosenVariablesAreExported) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "cli/launch/rank_variables.h"
 #include "cli/launch/text_lines.h"
 #include "core/error.h"
 #include "core/found_file.h"
@@ -18,12 +19,6 @@ namespace {
 constexpr std::array<std::string_view, 7> kPrefixes{"NCCL", "UCX", "PYTHON", "MLFLOW", "MV2", "OMP_", "TRIVET_"};
 constexpr std::array<std::string_view, 6> kOfOneProcess{"TRIVET_SECRET_FD",   "TRIVET_SECRET_FILE", "TRIVET_LISTEN_FD",
                                                         "TRIVET_LAUNCHER_FD", "TRIVET_JOB_ID",      "TRIVET_EPOCH"};
-
-// Variables that the launcher sets for each rank (rank_layout.cpp, rank_starter.cpp); the file would have no effect.
-constexpr std::array<std::string_view, 15> kOfRanks{
-    "RANK",          "WORLD_SIZE",   "LOCAL_RANK",       "LOCAL_SIZE",         "LOCAL_WORLD_SIZE",
-    "NODE_RANK",     "CROSS_RANK",   "CROSS_SIZE",       "MASTER_ADDR",        "MASTER_PORT",
-    "TRIVET_JOB_ID", "TRIVET_EPOCH", "TRIVET_LISTEN_FD", "TRIVET_LAUNCHER_FD", "TRIVET_SECRET_FD"};
 
 bool is_exported(std::string_view name) {
   return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) { return name.starts_with(prefix); }) &&
@@ -86,10 +81,10 @@ comm::Environment parse_environment_file(const std::string& text, const std::str
     const size_t equals = rest.find('=');
     const std::string name(trimmed(rest.substr(0, equals)));
     if (equals == std::string_view::npos || !is_name(name)) refuse_variable(line, "is not accepted; write NAME=VALUE");
-    if (std::find(kOfRanks.begin(), kOfRanks.end(), name) != kOfRanks.end())
+    if (std::find(kRankVariables.begin(), kRankVariables.end(), name) != kRankVariables.end())
       refuse_variable(line,
                       "is not accepted: the launcher gives this variable to each rank itself (hostfile, --master_addr, "
-                      "--master_port); remove the line");
+                      "--master_port, --host-timeout); remove the line");
     if (variables.contains(name)) refuse_variable(line, fmt::format("sets {} again; keep one of the lines", name));
     variables[name] = value_in(line, rest.substr(equals + 1));
   }
