@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/finite.h"
+#include "core/printable.h"
 #include "engine/config/explain.h"
 
 namespace trivet::embed {
@@ -64,12 +66,32 @@ void compare_facts(const std::string& zero, const std::string& other, size_t ran
   }
 }
 
+// Describes the first such value; empty: there is none.
+std::string value_that_is_not_finite(std::span<const Parameter> parameters, DType used_as) {
+  for (const Parameter& parameter : parameters) {
+    if (!parameter.values) continue;
+    const ConstTensorView values{parameter.values, DType::Float32, {parameter.shape.elements()}};
+    const int64_t element = first_not_finite(values, used_as);
+    if (element < 0) continue;
+    const bool overflows = first_not_finite(values.slice(element, 1)) < 0;
+    return fmt::format("parameter \"{}\": values[{}] is {}; {}", printable(parameter.name), element,
+                       not_finite_value(values, element, used_as),
+                       overflows ? "train in bf16 or float32, or give smaller values" : "initial values must be finite");
+  }
+  return "";
+}
+
 }  // namespace
 
 void check_agreement(const Config& config, std::span<const Parameter> parameters, std::span<const Unit> units,
                      const comm::Participants& ranks) {
-  const std::vector<std::string> all = ranks.gather(facts(config, parameters, units));
-  for (size_t rank = 1; rank < all.size(); ++rank) compare_facts(all[0], all[rank], rank);
+  // A line with the problem comes first, which is empty if there is none, and on all ranks but rank 0.
+  const std::string problem = ranks.rank == 0 ? value_that_is_not_finite(parameters, config.model_dtype()) : "";
+  const std::vector<std::string> all = ranks.gather(problem + "\n" + facts(config, parameters, units));
+  const auto facts_of = [&](size_t rank) { return all[rank].substr(all[rank].find('\n') + 1); };
+  const std::string zero = facts_of(0);
+  for (size_t rank = 1; rank < all.size(); ++rank) compare_facts(zero, facts_of(rank), rank);
+  if (const size_t end = all[0].find('\n'); end > 0) throw ConfigError(all[0].substr(0, end));
 }
 
 }  // namespace trivet::embed

@@ -15,7 +15,7 @@ struct Parameter {
   // with its neighbours that have no unit either (embed/units.h).
   std::string unit;
   // Initial values, float32 and row-major, shape.elements() of them. Only the constructor of ShardedOptimizer reads them, and
-  // only those of rank 0 count. Null, on all ranks alike: the values are drawn as `init` says.
+  // only those of rank 0 count, which must be finite. Null, on all ranks alike: the values are drawn as `init` says.
   const float* values = nullptr;
   Init init = {Init::Kind::Zeros};
   bool decay = true;                   // weight decay applies

@@ -1,4 +1,9 @@
 // Calls of Communicator that are made of others.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
 #include "hvd/channel.h"
 #include "hvd/communicator.h"
 
@@ -20,6 +25,9 @@ CallOptions step_of(const CallOptions& options, const char* step) {
 
 void Communicator::broadcast_parameters(const std::vector<NamedTensor>& parameters, int root_rank) {
   Channel& set = channel({});
+  if (std::ranges::find(set.world_ranks(), root_rank) == set.world_ranks().end())  // also if there are no parameters
+    throw ConfigError(fmt::format("hvd: broadcast_parameters: root_rank {} is not a rank of the job; use 0 to {}", root_rank,
+                                  set.size() - 1));
   std::vector<Submission> submissions;
   for (const auto& [name, tensor] : parameters) {
     submissions.push_back(broadcast_of(tensor, root_rank, {.name = name}, set));

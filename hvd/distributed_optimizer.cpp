@@ -11,13 +11,20 @@
 namespace trivet::hvd {
 namespace {
 
-void check_optimizer(const std::vector<NamedTensor>& gradients, const DistributedOptimizerOptions& options) {
+void check_optimizer(const std::function<void()>& optimizer_step, const std::vector<NamedTensor>& gradients,
+                     const DistributedOptimizerOptions& options) {
+  if (!optimizer_step)
+    throw ConfigError(
+        "hvd: DistributedOptimizer: optimizer_step is empty; give the function that takes a step with the gradients");
   if (options.backward_passes_per_step < 1)
     throw ConfigError(
         fmt::format("hvd: backward_passes_per_step: {} is not accepted; use at least 1", options.backward_passes_per_step));
   if (options.op != ReduceOp::Average && options.op != ReduceOp::Sum && options.op != ReduceOp::Adasum)
     throw ConfigError(fmt::format(
         "hvd: DistributedOptimizer: op \"{}\" is not accepted; use \"average\", \"sum\" or \"adasum\"", name_of(options.op)));
+  if (name_of(options.compression) == "?")
+    throw ConfigError(fmt::format("hvd: DistributedOptimizer: compression {} is not accepted; use {}",
+                                  static_cast<int>(options.compression), accepted_names<Compression>()));
   if (!(options.gradient_predivide_factor > 0))
     throw ConfigError(fmt::format("hvd: gradient_predivide_factor: {} is not accepted; use a number greater than 0",
                                   options.gradient_predivide_factor));
@@ -41,7 +48,7 @@ DistributedOptimizer::DistributedOptimizer(Communicator& hvd, std::function<void
       options_(options),
       passes_(gradients_.size()),
       started_(gradients_.size()) {
-  check_optimizer(gradients_, options_);
+  check_optimizer(optimizer_step_, gradients_, options_);
 }
 
 void DistributedOptimizer::gradient_ready(size_t index) {

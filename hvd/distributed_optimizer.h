@@ -33,7 +33,7 @@ struct DistributedOptimizerOptions {
 
 class DistributedOptimizer {
  public:
-  // Throws ConfigError for options that do not fit together, and for names that occur twice.
+  // Throws ConfigError for an empty function, for options that do not fit together, and for names that occur twice.
   DistributedOptimizer(Communicator& hvd, std::function<void()> optimizer_step, std::vector<NamedTensor> gradients,
                        const DistributedOptimizerOptions& options = {});
   DistributedOptimizer(const DistributedOptimizer&) = delete;

@@ -17,6 +17,13 @@ namespace {
   throw ConfigError(fmt::format("hvd: {} of \"{}\": {}", name_of(request.collective), printable(request.name), why));
 }
 
+// The other ranks would take another value for a message of another build.
+template <typename Enum>
+void check_value(const Request& request, const char* what, Enum value) {
+  if (name_of(value) == "?")
+    refuse(request, fmt::format("{} {} is not accepted; use {}", what, static_cast<int>(value), accepted_names<Enum>()));
+}
+
 constexpr int64_t kMostElements = int64_t{1} << 48;  // numbers of bytes must not overflow
 
 void check_tensor(const Request& request, const void* data) {
@@ -61,6 +68,7 @@ Request Communicator::request(Collective collective, ConstTensorView tensor, con
                   .shape = tensor.shape};
   if (request.name.size() > kMaxNameBytes)
     refuse(request, fmt::format("the name has {} bytes; use at most {}", request.name.size(), kMaxNameBytes));
+  check_value(request, "dtype", request.dtype);
   check_tensor(request, tensor.data);
   return request;
 }
@@ -72,6 +80,8 @@ Request Communicator::reduction(Collective collective, ConstTensorView tensor, c
   made.compression = options.compression;
   made.prescale_factor = options.prescale_factor;
   made.postscale_factor = options.postscale_factor;
+  check_value(made, "op", made.op);
+  check_value(made, "compression", made.compression);
   if (!comm::can_reduce(tensor.dtype))
     refuse(made,
            fmt::format("{} is not accepted; use float32, float64, float16, bfloat16, int32 or int64", name_of(tensor.dtype)));

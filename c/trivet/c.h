@@ -91,7 +91,7 @@ typedef struct trivet_parameter {
   const int64_t* shape; /**< Sizes of the dims, outermost first; `dims` of them, each at least 1. NULL if `dims` is 0. */
   int32_t dims;         /**< 0 to 6; 0: a single element. */
   uint32_t flags;       /**< TRIVET_NO_DECAY ... or-ed together; 0: none. */
-  const float* values;  /**< Initial values, row-major; rank 0's count. NULL on all ranks: zeros. */
+  const float* values;  /**< Initial values, row-major; rank 0's count and must be finite. NULL on all ranks: zeros. */
 } trivet_parameter;
 
 /** @brief Options of trivet_optimizer_create() that are not part of the config. */

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <sstream>
 
+#include "cli/launch/text_lines.h"
 #include "core/error.h"
 #include "core/printable.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 bool parse_core(const std::string& text, int& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size() && out >= 0;
+  return error == std::errc() && end == text.data() + text.size() && !text.starts_with('-');
 }
 
 }  // namespace
@@ -35,10 +35,9 @@ std::vector<int> allowed_cores() {
 }
 
 std::vector<int> parse_core_list(const std::string& text, const std::vector<int>& allowed) {
+  if (text.empty()) throw ConfigError("--bind_core_list: names no core; write cores and ranges, as in 0-3,8");
   std::vector<int> cores;
-  std::istringstream parts(text);
-  std::string part;
-  while (std::getline(parts, part, ',')) {
+  for (const std::string& part : split(text, ',')) {
     const size_t dash = part.find('-');
     int first = 0, last = 0;
     const bool good = parse_core(part.substr(0, dash), first) &&
@@ -58,7 +57,6 @@ std::vector<int> parse_core_list(const std::string& text, const std::vector<int>
       cores.push_back(core);
     }
   }
-  if (cores.empty()) throw ConfigError("--bind_core_list: names no core; write cores and ranges, as in 0-3,8");
   return cores;
 }
 

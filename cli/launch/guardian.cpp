@@ -275,7 +275,9 @@ JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job
   orders.reset();  // the guardian kills everything if it still runs
   const int status = status_at_end_of(guardian, outcome.has_value());
   const auto left = kill_descendants(kGuardianKilling, not_ours);
-  JobOutcome end = outcome ? *outcome : guardian_ended(guardian, status, left);
+  JobOutcome end = outcome                               ? *outcome
+                   : side.is_abandoned() && left.empty() ? side.when_abandoned()
+                                                         : guardian_ended(guardian, status, left);
   end.ended_by_signal = end.ended_by_signal || side.ended_by_signal;
   return end;
 }

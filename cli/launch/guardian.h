@@ -55,6 +55,8 @@ class LauncherSide {
   bool ended_by_signal = false;  // this process has received one that ends the job
   // True: nobody wants the job any more, and everything is killed.
   virtual bool is_abandoned() const { return false; }
+  // How such a job ended.
+  virtual JobOutcome when_abandoned() const { return {}; }
 };
 
 // Called by the guardian; `event` arrives at LauncherSide::hear.

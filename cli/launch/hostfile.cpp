@@ -30,7 +30,8 @@ constexpr const char* kLettersAndDigits = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJK
 int number(const std::string& text, int least, int most, const std::string& where) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+  const bool has_sign = text.starts_with('-');  // "-0"
+  if (has_sign || error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
     throw ConfigError(fmt::format("{}: \"{}\" is not a number from {} to {}", where, printable(text), least, most));
   }
   return value;

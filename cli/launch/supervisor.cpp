@@ -23,7 +23,7 @@ constexpr milliseconds kSelfEnding{2000}, kTermination{10000}, kKilling{10000};
 // timeout(1) sends its signal twice: to the launcher and to the launcher's process group.
 constexpr milliseconds kSameSignal{250};
 constexpr milliseconds kUnreadOutput{5000}, kForever{1 << 30};
-// Between two looks for a sign of the launcher. More time between them means that this process did not run itself.
+// The most time between two looks for a sign of the launcher.
 constexpr milliseconds kLookForLauncher{1000};
 
 sigset_t signal_of_children() {
@@ -38,7 +38,7 @@ bool is_warning(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
 }  // namespace
 
 Supervisor::Supervisor(SupervisorOptions options, GuardianEnds ends)
-    : options_(std::move(options)), ends_(ends), relay_(options_.speaker) {
+    : options_(std::move(options)), ends_(ends), relay_(options_.speaker), running_(2 * kLookForLauncher) {
   const sigset_t set = signal_of_children();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   child_news_ = Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
@@ -92,7 +92,7 @@ void Supervisor::read_orders() {
     int signal = 0;
     const ssize_t got = ::recv(ends_.orders, &signal, sizeof signal, MSG_DONTWAIT);
     if (got == sizeof signal) {
-      silence_ = {};
+      launcher_heard_at_ = running_.so_far();
       if (signal == kStillHere) continue;
       if (signal == kFailedElsewhere) {
         expect_the_end();
@@ -109,9 +109,8 @@ void Supervisor::read_orders() {
 }
 
 void Supervisor::lose_a_silent_launcher() {
-  const auto now = Clock::now();
-  silence_ += std::min<Clock::duration>(now - std::exchange(looked_at_, now), 2 * kLookForLauncher);
-  if (options_.launcher_silence.count() == 0 || silence_ < options_.launcher_silence || launcher_is_gone_) return;
+  const auto silence = running_.look() - launcher_heard_at_;
+  if (options_.launcher_silence.count() == 0 || silence < options_.launcher_silence || launcher_is_gone_) return;
   give_up("the agent has said nothing for too long, as if it were stopped; killing all ranks");
 }
 

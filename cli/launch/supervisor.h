@@ -21,6 +21,7 @@
 #include "cli/launch/guardian.h"
 #include "cli/launch/job_outcome.h"
 #include "cli/launch/relay.h"
+#include "cli/launch/running_time.h"
 #include "core/descriptor.h"
 
 namespace trivet::cli {
@@ -89,8 +90,8 @@ class Supervisor {
   Clock::time_point phase_ends_ = Clock::time_point::max();
   Clock::time_point signal_came_at_{};
   bool launcher_is_gone_ = false;
-  Clock::time_point looked_at_ = Clock::now();
-  Clock::duration silence_{0};
+  RunningTime running_;
+  RunningTime::Duration launcher_heard_at_{0};
 };
 
 }  // namespace trivet::cli

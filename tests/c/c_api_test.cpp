@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -193,6 +194,10 @@ TEST_F(CApiOfOneRank, RefusesParametersThatMakeNoSense) {
   changed.shape = kShape;
   changed.flags = 16;
   expect_refused({changed}, "parameter \"a\" has unknown flags 16");
+  changed.flags = 0;
+  const std::vector<float> wrong{1, std::numeric_limits<float>::quiet_NaN()};
+  changed.values = wrong.data();
+  expect_refused({parameter_named("z"), changed}, "parameter \"a\": values[1] is nan; initial values must be finite");
   expect_refused({parameter_named("a"), parameter_named("a")}, "two parameters are named \"a\"");
   expect_refused({parameter_named("a")}, "config_json", "nonsense");
   trivet_options options{};

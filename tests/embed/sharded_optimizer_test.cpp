@@ -132,6 +132,38 @@ TEST(ShardedOptimizer, TakesTheInitialValuesOfRankZero) {
     });
 }
 
+// All ranks refuse the values of rank 0 with one message, before anything depends on them, and may go on with others.
+TEST(ShardedOptimizer, RefusesInitialValuesThatAreNotFinite) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  struct Case {
+    const char* config;
+    float value;
+    int of_rank;
+    std::string text;  // empty: accepted
+  };
+  const std::string of_f16 = R"({"fp16": {"enabled": true}})";
+  const std::vector<Case> cases{{"{}", kNan, 0, "parameter \"b\": values[3] is nan; initial values must be finite"},
+                                {"{}", -kInfinite, 0, "parameter \"b\": values[3] is -inf; initial values must be finite"},
+                                {"{}", kNan, 1, ""},  // only those of rank 0 are read
+                                {"{}", 1e30f, 0, ""},
+                                {of_f16.c_str(), 1e30f, 0,
+                                 "parameter \"b\": values[3] is 1e+30, infinite in float16; train in bf16 or float32, or give "
+                                 "smaller values"}};
+  comm::run_threads(2, [&](comm::World& world) {
+    for (const Case& one : cases) {
+      std::vector<float> good(4, 1.0f), values(5, 1.0f);
+      if (world.rank() == one.of_rank) values[3] = one.value;
+      const std::vector<Parameter> parameters{{.name = "a", .shape = {4}, .values = good.data()},
+                                              {.name = "b", .shape = {5}, .values = values.data()}};
+      const auto make = [&] { ShardedOptimizer(parse_config(one.config, "t.json"), parameters, world); };
+      if (one.text.empty())
+        EXPECT_NO_THROW(make()) << one.value;
+      else
+        EXPECT_THAT(make, ThrowsMessage<ConfigError>(one.text)) << one.value;
+    }
+  });
+}
+
 TEST(ShardedOptimizer, AGradientThatNeverArrivesIsZero) {
   const std::string sgd = R"(, "optimizer": {"type": "SGD", "params": {"lr": 0.1}})";
   for (const int stage : {0, 2, 3})

@@ -1,4 +1,5 @@
 // Every operation against its closed formula, ranks as threads.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -393,6 +394,23 @@ TEST(HvdErrors, MistakesOfOneRankAreSaidBeforeAnythingIsSent) {
     EXPECT_THAT(of([&] { hvd.allgather(view(scalar, Shape{}), {.name = "g"}); }), HasSubstr("the tensor has no dims"));
     EXPECT_THAT(of([&] { hvd.allreduce_(view(floats), {.name = std::string(5000, 'n')}); }),
                 HasSubstr("the name has 5000 bytes; use at most 4096"));
+    for (const int root : {2, -1, 99}) {
+      const std::string why =
+          fmt::format("Usage: hvd: broadcast_parameters: root_rank {} is not a rank of the job; use 0 to 1", root);
+      EXPECT_EQ(of([&] { hvd.broadcast_parameters({}, root); }), why);
+      EXPECT_EQ(of([&] { hvd.broadcast_parameters({{"p", view(floats)}}, root); }), why);
+    }
+    for (const auto op : {static_cast<ReduceOp>(6), static_cast<ReduceOp>(77), static_cast<ReduceOp>(255)}) {
+      const std::string why = fmt::format(
+          "\"o\": op {} is not accepted; use \"average\", \"sum\", \"min\", \"max\", \"product\", \"adasum\"", int(op));
+      EXPECT_THAT(of([&] { hvd.allreduce_(view(floats), {.name = "o", .op = op}); }), HasSubstr(why));
+      EXPECT_THAT(of([&] { hvd.allreduce(view(floats), {.name = "o", .op = op}); }), HasSubstr(why));
+      EXPECT_THAT(of([&] { hvd.reducescatter(view(floats), {.name = "o", .op = op}); }), HasSubstr(why));
+      EXPECT_THAT(of([&] { hvd.grouped_allreduce_({view(floats)}, {.name = "o", .op = op}); }),
+                  HasSubstr(fmt::format("\"o.1of1\": op {} is not accepted", int(op))));
+    }
+    EXPECT_THAT(of([&] { hvd.allreduce_(view(floats), {.name = "k", .compression = static_cast<Compression>(3)}); }),
+                HasSubstr("\"k\": compression 3 is not accepted; use \"none\", \"fp16\", \"bf16\""));
     const auto refused_everywhere = [&](ConstTensorView tensor, const char* why) {
       const TensorView writable{const_cast<void*>(tensor.data), tensor.dtype, tensor.shape};
       EXPECT_THAT(of([&] { hvd.allreduce(tensor, {.name = "t"}); }), HasSubstr(why));
@@ -406,11 +424,15 @@ TEST(HvdErrors, MistakesOfOneRankAreSaidBeforeAnythingIsSent) {
     };
     refused_everywhere({nullptr, DType::Float32, {2}}, "the tensor of the shape [2] has no data (a null pointer)");
     refused_everywhere({floats.data(), DType::Float32, {-2}}, "the tensor has the shape [-2]; each size must be at least 0");
+    refused_everywhere({floats.data(), static_cast<DType>(99), {2}}, "dtype 99 is not accepted; use \"float32\", ");
     refused_everywhere({floats.data(), DType::Float32, {-2, -2}}, "the tensor has the shape [-2, -2]");
     refused_everywhere({floats.data(), DType::Float32, {int64_t{1} << 32, int64_t{1} << 32}}, "their product at most 2^48");
     Handle nothing;
     EXPECT_THAT(of([&] { hvd.synchronize(nothing); }), HasSubstr("stands for nothing"));
     EXPECT_THAT(of([&] { hvd.poll(nothing); }), HasSubstr("stands for nothing"));
+    std::vector<float> one{1};  // nothing of all this was sent
+    hvd.allreduce_(view(one), {.name = "s", .op = Sum});
+    EXPECT_EQ(one[0], 2);
   });
 }
 

@@ -158,6 +158,10 @@ TEST(HvdOptimizer, OptionsThatDoNotFitAreRefused) {
     EXPECT_THAT(error({.backward_passes_per_step = 0}),
                 HasSubstr("backward_passes_per_step: 0 is not accepted; use at least 1"));
     EXPECT_THAT(error({.op = Max}), HasSubstr("op \"max\" is not accepted; use \"average\", \"sum\" or \"adasum\""));
+    EXPECT_THAT(error({.compression = static_cast<Compression>(77)}),
+                HasSubstr("DistributedOptimizer: compression 77 is not accepted; use \"none\", \"fp16\", \"bf16\""));
+    EXPECT_THAT(error_of([&] { DistributedOptimizer(hvd, {}, sgd.named()); }),
+                HasSubstr("Usage: hvd: DistributedOptimizer: optimizer_step is empty"));
     EXPECT_THAT(error({.gradient_predivide_factor = 0}), HasSubstr("gradient_predivide_factor: 0 is not accepted"));
     EXPECT_THAT(error({.op = Sum, .gradient_predivide_factor = 2}), HasSubstr("2 needs op \"average\""));
     EXPECT_THAT(error_of([&] {

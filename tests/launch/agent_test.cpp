@@ -8,6 +8,7 @@
 #include "cli/launch/hosts/other_launchers.h"
 #include "cli/launch/hosts/preflight.h"
 #include "cli/launch/hosts/remote_command.h"
+#include "cli/launch/rank_variables.h"
 #include "comm/member.h"
 #include "core/error.h"
 #include "core/shell_words.h"
@@ -17,6 +18,7 @@ namespace trivet::cli {
 namespace {
 
 using test::Pipe;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using KindOfMessage = AgentMessage::Kind;
@@ -221,6 +223,25 @@ TEST(ExportedEnvironment, NamesTheLineThatIsWrong) {
   }
 }
 
+TEST(ExportedEnvironment, RefusesSeveralVariablesInOneLine) {
+  for (const std::string line : {"export A=1 B=2", "export A = 1\tB", "export A=1 B # both"})
+    EXPECT_THAT([&] { parse_environment_file("OK=1\n" + line, "f"); },
+                testing::ThrowsMessage<ConfigError>(
+                    AllOf(HasSubstr("f:2: "), HasSubstr("is not accepted: its value has a blank, at which a shell "
+                                                        "would end it; give each variable a line of its own"))))
+        << line;
+  EXPECT_THAT([] { parse_environment_file("export A='1' B=2", "f"); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr("and each variable in a line of its own")));
+}
+
+TEST(ExportedEnvironment, RefusesWhatTheLauncherGivesToRanks) {
+  for (const std::string_view name : kRankVariables)
+    EXPECT_THAT([&] { parse_environment_file(std::string(name) + "=1", "f"); },
+                testing::ThrowsMessage<ConfigError>(
+                    HasSubstr("f:1: \"" + std::string(name) + "=1\" is not accepted: the launcher gives this variable")));
+  EXPECT_NO_THROW(parse_environment_file("OMP_NUM_THREADS=2\nTRIVET_SHARE_GPU=1\n", "f"));
+}
+
 TEST(ExportedEnvironment, ReadsLinesAsPeopleWriteThem) {
   const std::vector<std::pair<std::string, std::string>> values{{"A=1", "1"},
                                                                 {"A = 1", "1"},
@@ -234,6 +255,9 @@ TEST(ExportedEnvironment, ReadsLinesAsPeopleWriteThem) {
                                                                 {"A=1 # one", "1"},
                                                                 {"A=a#b", "a#b"},
                                                                 {"A=a b", "a b"},
+                                                                {"A=1 B=2", "1 B=2"},
+                                                                {"export A='1 B=2'", "1 B=2"},
+                                                                {"export A=1 # B=2", "1"},
                                                                 {"A='a b '", "a b "},
                                                                 {"A=\"a b\"", "a b"},
                                                                 {"A='$B `c`'", "$B `c`"},

@@ -44,7 +44,8 @@ TEST(CoreList, IsReadAndWrittenAsRanges) {
   EXPECT_EQ(parse_core_list("7", range(8)), (std::vector<int>{7}));
   EXPECT_THROW(parse_core_list("8", range(8)), ConfigError);
   EXPECT_THROW(parse_core_list("6-8", range(8)), ConfigError);
-  for (const char* bad : {"", "3-1", "-1", "1-", "1--2", "a", "1,,2", "1 ", "0x1", "0,0", "0-2,2"})
+  for (const char* bad :
+       {"", "3-1", "-1", "1-", "1--2", "a", "1,,2", "0,", ",0", ",", "0--0", "-0", "1 ", "0x1", "0,0", "0-2,2"})
     EXPECT_THROW(parse_core_list(bad, range(8)), ConfigError) << bad;
 }
 

@@ -140,6 +140,7 @@ TEST(HostFilters, RefuseEmptyPartsAndSlotsThatAreNamedTwice) {
       {"a:0 ,1", "\"0 \" is not a number from 0 to 4095"},
       {"a:0-1", "\"0-1\" is not a number from 0 to 4095"},
       {"a:-1", "\"-1\" is not a number from 0 to 4095"},
+      {"a:-0", "\"-0\" is not a number from 0 to 4095"},
       {"a:0,0", "slot 0 of host \"a\" is named twice; name it once"},
       {"a:0@A:0", "slot 0 of host \"a\" is named twice; name it once"},
       {"a:1@a", "slot 1 of host \"a\" is named twice; name it once"},

@@ -1,6 +1,7 @@
 // Jobs on other hosts. A script stands for ssh: it runs the command that it is given on this host.
 #include <gmock/gmock.h>
 
+#include "cli/launch/rank_variables.h"
 #include "tests/launch/launched_job.h"
 
 namespace trivet::test {
@@ -176,6 +177,53 @@ TEST_P(Killed, LeavesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(OtherHosts, Killed, testing::Values("launcher", "guardian", "agent"));
 
+// The launcher and its guardian do not hold the time in which they were stopped against the agent, nor does the agent. Whoever
+// goes on first finds nothing that the others have said.
+class SuspendedJob : public testing::TestWithParam<bool> {};
+
+TEST_P(SuspendedJob, GoesOn) {
+  const Elsewhere far;
+  LaunchedProcess job(far.shell("echo ready; until test -e $TMPDIR/go; do sleep 0.02; done; echo done $TRIVET_EPOCH.",
+                                {"--num_gpus", "1", "--host_timeout", "3", "--max_restarts", "1"}),
+                      far.variables());
+  EXPECT_TRUE(job.prints("ready", 1)) << job.output();
+  std::vector<int> first{job.pid(), job.guardian()}, second;
+  for (const int process : far.processes())
+    if (std::ranges::find(first, process) == first.end()) second.push_back(process);
+  if (GetParam()) std::swap(first, second);
+  for (const int process : first) ::kill(process, SIGSTOP);
+  for (const int process : second) ::kill(process, SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(4000));
+  for (const int process : first) ::kill(process, SIGCONT);
+  std::this_thread::sleep_for(milliseconds(500));
+  for (const int process : second) ::kill(process, SIGCONT);
+  std::this_thread::sleep_for(milliseconds(500));
+  std::ofstream(job.folder() / "tmp/go");
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_EQ(job.output(), "ready\ndone 0.\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(OtherHosts, SuspendedJob, testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "AgentFirst" : "LauncherFirst"; });
+
+// The agents end their ranks when nothing is heard from the launcher, but their hosts are not lost.
+TEST(OtherHosts, AJobStartsAgainOnTheSameHostsAfterItsLauncherWasStopped) {
+  const Elsewhere far;
+  LaunchedProcess job(far.shell("echo ready $TRIVET_EPOCH; test $TRIVET_EPOCH = 1 || sleep 600",
+                                {"--num_gpus", "1", "--host_timeout", "3", "--max_restarts", "1"}),
+                      far.variables());
+  EXPECT_TRUE(job.prints("ready 0", 1)) << job.output();
+  const std::vector<int> launcher{job.pid(), job.guardian()};
+  for (const int process : launcher) ::kill(process, SIGSTOP);
+  EXPECT_TRUE(becomes_true([&] { return far.processes().size() == launcher.size(); })) << job.output();
+  for (const int process : launcher) ::kill(process, SIGCONT);
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_THAT(job.output(),
+              HasSubstr("launch: host far: nothing was heard from the launcher for 3 s, as if it were stopped; all ranks there "
+                        "were killed; restart 1 of 1, on 1 host with 1 rank\n"));
+  EXPECT_THAT(job.output(), HasSubstr("ready 1\n"));
+}
+
 TEST(OtherHosts, AHostThatCannotBeReachedIsNamedWithTheReason) {
   const Elsewhere far("echo 'ssh: connect to host far port 22: No route to host' >&2; exit 255");
   LaunchedProcess job(far.shell("echo started"), far.variables());
@@ -251,6 +299,25 @@ TEST(OtherHosts, NoSecretIsOnACommandLineOrInAnEnvironment) {
   std::vector<std::string> words;
   for (std::string line; std::getline(file, line);) words.push_back(line);
   EXPECT_THAT(words, ElementsAre("word: far", "word: exec " + fs::canonical(kTrivet).string() + " launch-agent"));
+}
+
+// The agent finds nothing in its environment, so everything comes from the launcher. A variable that is missing in the list
+// could be set by .deepspeed_env.
+TEST(OtherHosts, TheVariablesThatRanksGetAreThoseOfTheList) {
+  const Elsewhere far("exec env -i PATH=/usr/bin:/bin sh -c \"$2\"");
+  const fs::path logs = far.folder() / "logs";
+  LaunchedProcess job(far.command({"--num_gpus", "1", "--enable_each_rank_log", logs.string()}, {"/usr/bin/env", "-0"}),
+                      far.variables());
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  std::vector<std::string> defaults{"PATH", "PWD", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", kMark};
+  for (const auto& [name, value] : environment_of(::getpid())) defaults.push_back(name);  // may be exported
+  std::ifstream file(logs / "rank_0.out");
+  std::vector<std::string> given;
+  for (std::string variable; std::getline(file, variable, '\0');) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (std::ranges::find(defaults, name) == defaults.end()) given.push_back(name);
+  }
+  EXPECT_THAT(given, testing::UnorderedElementsAreArray(cli::kRankVariables));
 }
 
 TEST(OtherHosts, ChosenVariablesAreExported) {

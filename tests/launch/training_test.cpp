@@ -1,6 +1,7 @@
 // Trainers that run in a shell under the launcher end with their launcher.
 #include <gmock/gmock.h>
 
+#include "cli/launch/processes.h"
 #include "tests/launch/launched_job.h"
 #include "tests/support/temporary_folder.h"
 
@@ -56,9 +57,11 @@ TEST_F(LaunchedTraining, EndsItselfWhenNobodyElseCanEndIt) {
   LaunchedProcess job = start(1, "setsid $TRAIN --ranks 2; echo done");  // as threads: they watch the launcher, too
   EXPECT_TRUE(has_saved()) << job.output();
   const int guardian = job.guardian();
-  ::kill(guardian, SIGSTOP);
-  ::kill(job.pid(), SIGKILL);
+  // The launcher is stopped, and not the guardian, which the system would continue when its group lost the launcher.
+  ::kill(job.pid(), SIGSTOP);
+  ASSERT_TRUE(becomes_true([&] { return cli::is_stopped(job.pid()); }));
   ::kill(guardian, SIGKILL);
+  ::kill(job.pid(), SIGKILL);
   EXPECT_TRUE(job.prints("the launcher (trivet launch) has died and can no longer end this rank: it ends itself", 1))
       << job.output();
   EXPECT_TRUE(nothing_is_left()) << job.output();

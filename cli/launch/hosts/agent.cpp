@@ -17,6 +17,7 @@
 #include "cli/launch/job.h"
 #include "cli/launch/output.h"
 #include "cli/launch/pipe.h"
+#include "cli/launch/running_time.h"
 #include "comm/socket.h"
 #include "core/error.h"
 #include "core/printable.h"
@@ -79,7 +80,8 @@ class Agent final : public LauncherSide {
   void step() override;
   std::vector<int> orders() override;
   void hear(const std::string& event) override { channel_->send({AgentMessage::Kind::Event, event}); }
-  bool is_abandoned() const override { return channel_->has_ended() || Clock::now() - heard_at_ > patience_; }
+  bool is_abandoned() const override { return channel_->has_ended() || running_.so_far() - heard_at_ > patience_; }
+  JobOutcome when_abandoned() const override;
 
  private:
   void send(const Control& control) { channel_->send({AgentMessage::Kind::Control, encode(control)}); }
@@ -97,7 +99,9 @@ class Agent final : public LauncherSide {
   void say_all();
 
   Channel channel_;
-  Clock::time_point heard_at_ = Clock::now(), said_alive_at_ = Clock::now(), told_guardian_at_ = Clock::now();
+  RunningTime running_{2 * kAliveEvery};
+  RunningTime::Duration heard_at_{0};
+  Clock::time_point said_alive_at_ = Clock::now(), told_guardian_at_ = Clock::now();
   Clock::duration patience_ = kFirstTask;  // with a launcher that says nothing
   HostTask task_;
   comm::Environment environment_;
@@ -108,6 +112,7 @@ class Agent final : public LauncherSide {
 };
 
 void Agent::exchange_messages() {
+  running_.look();
   channel_->step();
   if (Clock::now() - said_alive_at_ < kAliveEvery) return;
   said_alive_at_ = Clock::now();
@@ -116,11 +121,11 @@ void Agent::exchange_messages() {
 
 // None: the launcher is gone.
 std::optional<Control> Agent::wait_for_control() {
-  heard_at_ = Clock::now();  // the launcher's messages since this host was looked at have not been read yet
+  heard_at_ = running_.look();  // the launcher's messages since this host was looked at have not been read yet
   while (!is_abandoned()) {
     exchange_messages();
     if (const auto message = channel_->next()) {
-      heard_at_ = Clock::now();
+      heard_at_ = running_.so_far();
       const Control control = decode_control(message->text);
       if (!control.alive) return control;
       continue;
@@ -233,7 +238,14 @@ void Agent::take_output_over() {
 
 void Agent::guardian_runs() {
   meeting_ = {};
-  heard_at_ = Clock::now();
+  heard_at_ = running_.look();
+}
+
+// The launcher hears this when it goes on. This host is as good as before then, and its ranks can start here again.
+JobOutcome Agent::when_abandoned() const {
+  return {static_cast<int>(ExitCode::PeerLost),
+          fmt::format("nothing was heard from the launcher for {} s, as if it were stopped; all ranks there were killed",
+                      task_.request.host_timeout_s)};
 }
 
 std::vector<int> Agent::orders() {
@@ -258,7 +270,7 @@ int Agent::patience_ms() const {
 void Agent::step() {
   exchange_messages();
   while (const auto message = channel_->next()) {
-    heard_at_ = Clock::now();
+    heard_at_ = running_.so_far();
     obey(decode_control(message->text));
   }
   for (Stream* stream : {&output_, &error_}) {

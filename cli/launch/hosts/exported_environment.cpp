@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "cli/launch/rank_variables.h"
 #include "cli/launch/text_lines.h"
 #include "core/error.h"
 #include "core/found_file.h"
@@ -18,12 +19,6 @@ namespace {
 constexpr std::array<std::string_view, 7> kPrefixes{"NCCL", "UCX", "PYTHON", "MLFLOW", "MV2", "OMP_", "TRIVET_"};
 constexpr std::array<std::string_view, 6> kOfOneProcess{"TRIVET_SECRET_FD",   "TRIVET_SECRET_FILE", "TRIVET_LISTEN_FD",
                                                         "TRIVET_LAUNCHER_FD", "TRIVET_JOB_ID",      "TRIVET_EPOCH"};
-
-// Variables that the launcher sets for each rank (rank_layout.cpp, rank_starter.cpp); the file would have no effect.
-constexpr std::array<std::string_view, 15> kOfRanks{
-    "RANK",          "WORLD_SIZE",   "LOCAL_RANK",       "LOCAL_SIZE",         "LOCAL_WORLD_SIZE",
-    "NODE_RANK",     "CROSS_RANK",   "CROSS_SIZE",       "MASTER_ADDR",        "MASTER_PORT",
-    "TRIVET_JOB_ID", "TRIVET_EPOCH", "TRIVET_LISTEN_FD", "TRIVET_LAUNCHER_FD", "TRIVET_SECRET_FD"};
 
 bool is_exported(std::string_view name) {
   return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) { return name.starts_with(prefix); }) &&
@@ -55,21 +50,28 @@ void refuse_what_a_shell_would_replace(const TextLine& line, std::string_view va
   }
 }
 
-// 'as it is', "with blanks at its ends ", or up to a comment.
-std::string value_in(const TextLine& line, std::string_view given) {
+// 'as it is', "with blanks at its ends ", or up to a comment. After `export`, a shell would take blanks for the end of the
+// value, as whoever wrote the line may have meant.
+std::string value_in(const TextLine& line, std::string_view given, bool is_shells) {
   const std::string_view text = trimmed(given);
   if (text.starts_with('#') && !given.starts_with('#')) return "";
   if (!text.starts_with('\'') && !text.starts_with('"')) {
     const std::string_view value = trimmed(text.substr(0, std::min(text.find(" #"), text.find("\t#"))));
     refuse_what_a_shell_would_replace(line, value);
+    if (is_shells && value.find_first_of(" \t") != std::string_view::npos)
+      refuse_variable(line,
+                      "is not accepted: its value has a blank, at which a shell would end it; give each variable a line of its "
+                      "own, or put all of the value in quotes if the blank is part of it");
     return std::string(value);
   }
   const size_t end = text.find(text[0], 1);
   if (end == std::string_view::npos) refuse_variable(line, fmt::format("opens a quote {} that has no end", text[0]));
   const std::string_view rest = trimmed(text.substr(end + 1)), value = text.substr(1, end - 1);
   if (!rest.empty() && rest[0] != '#')
-    refuse_variable(
-        line, fmt::format("goes on after the quote {} that ends its value; put all of the value between quotes", text[0]));
+    refuse_variable(line,
+                    fmt::format("goes on after the quote {} that ends its value; put all of the value between quotes, and "
+                                "each variable in a line of its own",
+                                text[0]));
   if (text[0] == '"') refuse_what_a_shell_would_replace(line, value);
   return std::string(value);
 }
@@ -82,16 +84,17 @@ comm::Environment parse_environment_file(const std::string& text, const std::str
   for (const TextLine& line : lines_of(text, path)) {
     std::string_view rest = line.text;
     if (rest[0] == '#') continue;
-    if (rest.starts_with("export ") || rest.starts_with("export\t")) rest = trimmed(rest.substr(kExport.size()));
+    const bool is_shells = rest.starts_with("export ") || rest.starts_with("export\t");
+    if (is_shells) rest = trimmed(rest.substr(kExport.size()));
     const size_t equals = rest.find('=');
     const std::string name(trimmed(rest.substr(0, equals)));
     if (equals == std::string_view::npos || !is_name(name)) refuse_variable(line, "is not accepted; write NAME=VALUE");
-    if (std::find(kOfRanks.begin(), kOfRanks.end(), name) != kOfRanks.end())
+    if (std::find(kRankVariables.begin(), kRankVariables.end(), name) != kRankVariables.end())
       refuse_variable(line,
                       "is not accepted: the launcher gives this variable to each rank itself (hostfile, --master_addr, "
-                      "--master_port); remove the line");
+                      "--master_port, --host-timeout); remove the line");
     if (variables.contains(name)) refuse_variable(line, fmt::format("sets {} again; keep one of the lines", name));
-    variables[name] = value_in(line, rest.substr(equals + 1));
+    variables[name] = value_in(line, rest.substr(equals + 1), is_shells);
   }
   return variables;
 }

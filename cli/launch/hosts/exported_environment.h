@@ -16,7 +16,7 @@ comm::Environment exported_environment(const comm::Environment& environment);
 // Where these files are, if they are there.
 std::vector<std::string> places_of_environment_files(const comm::Environment& environment);
 // The variables of one such file: "A=1", "A = 1", "export A=1", A='as it is', A="1" # comment. Refuses what a shell would
-// replace ($HOME), because no shell reads the file.
+// replace ($HOME), because no shell reads the file, and several variables after one `export`.
 comm::Environment parse_environment_file(const std::string& text, const std::string& path);
 
 }  // namespace trivet::cli

@@ -27,6 +27,7 @@
 #include "cli/launch/hosts/remote_command.h"
 #include "cli/launch/output.h"
 #include "cli/launch/relay.h"
+#include "cli/launch/running_time.h"
 #include "cli/repeated_signals.h"
 #include "comm/member.h"
 #include "comm/secret.h"
@@ -60,7 +61,7 @@ struct HostOfJob {
   bool is_greeted = false;
   bool reached = false;
   bool over = false;  // it has said how all of its ranks ended, or it was lost
-  Clock::time_point heard_at = {};
+  RunningTime::Duration heard_at = {};
   std::array<std::string, 2> printed = {};  // text that has not been passed on yet, by Relay::Target
   bool has_failed_rank = false;
 };
@@ -79,7 +80,8 @@ class HostsJob {
   JobOutcome not_started(const Error& error) const;
   std::string address_of_rank_zero() const;
   void check_hosts();
-  // Handles what comes until `condition` holds for all hosts without a problem. False after `most`, or at a signal.
+  // Handles what comes until `condition` holds for all hosts without a problem. False after `most` of running time, or at a
+  // signal.
   bool wait_until(const std::function<bool(const HostOfJob&)>& condition, Clock::duration most);
   void step(milliseconds most);
   void handle(HostOfJob& host, const AgentMessage& message);
@@ -115,8 +117,9 @@ class HostsJob {
   bool running_ = false;  // the ranks were told to start
   bool failed_ = false;
   bool launcher_is_gone_ = false;
+  RunningTime running_time_{2 * kAliveEvery};  // in which the agents' silence is measured
+  RunningTime::Duration gives_up_at_ = RunningTime::Duration::max();
   Clock::time_point said_alive_at_ = Clock::now(), signal_came_at_ = {};
-  Clock::time_point gives_up_at_ = Clock::time_point::max();
 };
 
 HostsJob::HostsJob(const LaunchRequest& request, const std::vector<HostRanks>& hosts, const comm::Environment& inherited,
@@ -133,7 +136,7 @@ void HostsJob::start_agents(const std::vector<HostRanks>& hosts) {
     // An agent on this host would take the user's own connection for the launcher's.
     if (is_this_host(on.host.name)) environment.erase("SSH_CONNECTION");
     host.link = std::make_unique<HostAgent>(agent_command(request_, on.host), environment);
-    host.heard_at = Clock::now();
+    host.heard_at = running_time_.so_far();
     hosts_.push_back(std::move(host));
   }
 }
@@ -162,7 +165,7 @@ JobOutcome HostsJob::run() {
     return not_started(error);
   }
   running_ = true;
-  for (HostOfJob& host : hosts_) host.heard_at = Clock::now();
+  for (HostOfJob& host : hosts_) host.heard_at = running_time_.so_far();
   awaited_.emplace(request_, inherited_, task_);
   while (!all_over() && !launcher_is_gone_) {
     step(kAliveEvery);
@@ -269,8 +272,8 @@ std::string HostsJob::address_of_rank_zero() const {
 }
 
 bool HostsJob::wait_until(const std::function<bool(const HostOfJob&)>& condition, Clock::duration most) {
-  const auto end = Clock::now() + most;
-  while (record_.signal == 0 && !launcher_is_gone_ && Clock::now() < end) {
+  const auto end = running_time_.so_far() + most;
+  while (record_.signal == 0 && !launcher_is_gone_ && running_time_.so_far() < end) {
     if (std::all_of(hosts_.begin(), hosts_.end(),
                     [&](const HostOfJob& host) { return !host.state.problems.empty() || condition(host); }))
       return true;
@@ -287,6 +290,7 @@ void HostsJob::step(milliseconds most) {
   if (awaited_) awaited_->add_to(entries);
   relay_.add_to(entries, failed_);
   ::poll(entries.data(), entries.size(), static_cast<int>(most.count()));
+  running_time_.look();
   ++look_;
   const bool alive = Clock::now() - said_alive_at_ >= kAliveEvery;
   if (alive) said_alive_at_ = Clock::now();
@@ -313,7 +317,7 @@ void HostsJob::step(milliseconds most) {
 }
 
 void HostsJob::handle(HostOfJob& host, const AgentMessage& message) {
-  host.heard_at = Clock::now();
+  host.heard_at = running_time_.so_far();
   switch (message.kind) {
     case AgentMessage::Kind::Control: return handle(host, decode_control(message.text));
     case AgentMessage::Kind::Event: return take_event(host, message.text);
@@ -406,7 +410,7 @@ void HostsJob::obey(int signal) {
   record_.patience_s = request_.shutdown_timeout_s;
   record_.killed_by_second_signal = again;
   signal_came_at_ = now;
-  gives_up_at_ = now + (again ? kEnding : seconds(request_.shutdown_timeout_s) + kEnding);
+  gives_up_at_ = running_time_.so_far() + (again ? kEnding : seconds(request_.shutdown_timeout_s) + kEnding);
   failed_ = true;                   // nothing waits for a reader any more
   if (returned_ && !again) return;  // the ranks are ending already, and would take another signal for the second
   // The same signal twice would be taken for one if it arrives there within a moment.
@@ -423,14 +427,14 @@ void HostsJob::end_for_a_host_that_returned() {
   if (!request_.quiet)
     relay_.say(fmt::format("host {} answers again; the ranks save and end, and start again with it", *returned_));
   failed_ = true;
-  gives_up_at_ = Clock::now() + seconds(request_.shutdown_timeout_s) + kEnding;
+  gives_up_at_ = running_time_.so_far() + seconds(request_.shutdown_timeout_s) + kEnding;
   send_to_all({.order = SIGTERM});
 }
 
 void HostsJob::fail() {
   if (failed_) return;
   failed_ = true;
-  gives_up_at_ = Clock::now() + kEnding;
+  gives_up_at_ = running_time_.so_far() + kEnding;
   send_to_all({.order = kFailedElsewhere});
 }
 
@@ -450,11 +454,11 @@ void HostsJob::lose(HostOfJob& host, const std::string& why) {
 void HostsJob::lose_the_silent() {
   for (HostOfJob& host : hosts_) {
     if (host.over) continue;
-    const auto silent = Clock::now() - host.heard_at;
+    const auto silent = running_time_.so_far() - host.heard_at;
     const seconds most(request_.host_timeout_s);
     if (silent > (failed_ ? std::min(most, kSilenceAtTheEnd) : most))
       lose(host, fmt::format("its agent has said nothing for {} s", std::chrono::duration_cast<seconds>(silent).count()));
-    else if (failed_ && Clock::now() > gives_up_at_)
+    else if (failed_ && running_time_.so_far() > gives_up_at_)
       lose(host, "its agent has not ended its ranks in time");
   }
 }
