@@ -121,6 +121,72 @@ TEST(DocumentEncoding, WritesSpecialTokensWithTheirIds) {
   EXPECT_THAT(out.document_ends, ElementsAre(static_cast<int64_t>(expected.size())));
 }
 
+// tests/golden/chat_tokens.py encoded the whole texts with the library tokenizers.
+TEST(DocumentEncoding, GivesConversationsTheIdsOfTheirWholeText) {
+  std::ifstream golden(TRIVET_SOURCE_DIR "/tests/golden/chat_tokens.jsonl");
+  int conversations = 0;
+  for (std::string line; std::getline(golden, line); ++conversations) {
+    const auto json = nlohmann::ordered_json::parse(line);
+    const std::string name = json.at("tokenizer");
+    std::ifstream file(TRIVET_SOURCE_DIR "/tests/golden/tokenizers/" + name + ".json");
+    auto described = nlohmann::ordered_json::parse(file);
+    for (const auto& [key, value] : json.at("change").items()) described[key] = value;
+    for (const auto& token : json.at("added")) described["added_tokens"].push_back(token);
+    std::vector<Message> messages;
+    for (const auto& message : json.at("messages")) messages.push_back({message.at("role"), message.at("content")});
+    const ChatTemplate chat_template = template_of(json.at("template"));
+    EncodedText out;
+    const std::shared_ptr<Tokenizer> tokenizer = tokenizer_from_text(described.dump(), name);
+    DocumentEncoder(tokenizer, {.chat_template = chat_template}).add(render(chat_template, messages), out);
+    EXPECT_EQ(out.ids, json.at("ids").get<std::vector<int32_t>>()) << line;
+    std::vector<size_t> counted;
+    for (size_t i = 0; i < out.ids.size(); ++i)
+      if (out.ignored.at(i) == 0) counted.push_back(i);
+    EXPECT_EQ(counted, json.at("counted").get<std::vector<size_t>>()) << line;
+  }
+  EXPECT_EQ(conversations, 45);
+}
+
+// A vocabulary without the marks of the template has one text for the whole conversation.
+TEST(DocumentEncoding, FindsEachAnswerInATextWithoutSpecialTokens) {
+  for (const std::string name : {"llama2_converted", "bert_cased"}) {
+    const auto tokenizer = load_tokenizer(TRIVET_SOURCE_DIR "/tests/golden/tokenizers/" + name + ".json");
+    std::vector<Message> messages;
+    for (int i = 0; i < 50; ++i) messages.insert(messages.end(), {{"user", "hello"}, {"assistant", "the king"}});
+    EncodedText out;
+    DocumentEncoder(tokenizer, {.chat_template = ChatTemplate::ChatMl}).add(render(ChatTemplate::ChatMl, messages), out);
+    std::vector<int32_t> counted;
+    for (size_t i = 0; i < out.ids.size(); ++i)
+      if (out.ignored.at(i) == 0) counted.push_back(out.ids[i]);
+    const auto answer = tokenizer->decode(tokenizer->encode("the king<|im_end|>"));
+    std::string answers;
+    for (int i = 0; i < 50; ++i) answers += answer;
+    const auto letters = [](std::string text) {
+      std::erase(text, ' ');
+      return text;
+    };
+    EXPECT_EQ(letters(tokenizer->decode(counted)), letters(answers)) << name;
+  }
+}
+
+TEST(DocumentEncoding, PutsNoSpaceInFrontOfACompletion) {
+  const auto ids_of = [&](const std::string& name, const std::string& line) {
+    const auto tokenizer = load_tokenizer(TRIVET_SOURCE_DIR "/tests/golden/tokenizers/" + name);
+    const InputPiece piece{.path = "a.jsonl", .text = line, .lines = true};
+    const EncodedText text = DocumentEncoder(tokenizer, {}).encode(piece);
+    std::vector<std::string> names;
+    for (size_t i = 0; i < text.ids.size(); ++i)
+      names.push_back((text.ignored.at(i) == 0 ? "+" : "-") + tokenizer->token_name(text.ids[i]));
+    return names;
+  };
+  EXPECT_THAT(ids_of("llama2_converted.json", R"({"prompt": "Q\n", "completion": "Z"})"),
+              ElementsAre("-\u2581", "-<0x51>", "-<0x0A>", "+<0x5A>", "+</s>"));
+  EXPECT_THAT(ids_of("bert_cased.json", R"({"prompt": "a", "completion": "b"})"), ElementsAre("-a", "+##b"));
+  EXPECT_THAT(ids_of("llama2_converted.json", R"({"prompt": "hel", "completion": "lo"})"),
+              ElementsAre("-\u2581", "-he", "-l", "+\u2581l", "+o", "+</s>"))
+      << "the token ll would belong to both";
+}
+
 TEST(DocumentEncoding, EncodesNeighboursTogetherUnlessTheLossIgnoresOne) {
   const auto tokenizer = with_special({});
   const auto ids_of = [&](const Document& document) {
