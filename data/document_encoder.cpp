@@ -96,6 +96,29 @@ std::vector<std::string> marks_of_conversations(const Tokenizer& tokenizer, cons
   return marks;
 }
 
+// Marks that are not among the special tokens are a part of the text around them.
+void for_each_text_of(const Document& document, const std::vector<std::string>& special,
+                      const std::function<void(std::string_view text, bool special)>& work) {
+  std::string text;
+  bool ignored = false, after_mark = false;
+  const auto flush = [&] {
+    if (!text.empty()) work(text, false);
+    text.clear();
+  };
+  for (const DocumentPart& part : document) {
+    const bool is_token = part.special && std::ranges::find(special, part.text) != special.end();
+    const bool is_mark = part.special && !is_token;
+    if (is_token || part.ignored != ignored || !(is_mark || after_mark)) flush();
+    ignored = part.ignored;
+    after_mark = is_mark;
+    if (is_token)
+      work(part.text, true);
+    else
+      text += part.text;
+  }
+  flush();
+}
+
 std::string place_of(const InputPiece& piece) {
   if (piece.first_byte == 0) return piece.path;
   return fmt::format("{}: in the piece that starts at byte {}", piece.path, piece.first_byte);
@@ -227,11 +250,11 @@ EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
 
 void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
                    const std::function<void(std::string_view text, bool special)>& work, LineKind lines) {
+  const std::vector<std::string> special = special_tokens_of(chat_template);
   for (InputPiece piece; pieces.next(piece);) {
     if (piece.lines)
-      for_each_document(piece, {.kind = lines, .chat_template = chat_template}, [&](const Document& document) {
-        for (const DocumentPart& part : document) work(part.text, part.special);
-      });
+      for_each_document(piece, {.kind = lines, .chat_template = chat_template},
+                        [&](const Document& document) { for_each_text_of(document, special, work); });
     else
       naming_place(place_of(piece), [&] { work(piece.text, false); });
   }

@@ -10,6 +10,7 @@
 #include "data/bpe.h"
 #include "data/document_encoder.h"
 #include "tests/data/expect_error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::data {
 namespace {
@@ -145,6 +146,39 @@ TEST(DocumentEncoding, GivesConversationsTheIdsOfTheirWholeText) {
     EXPECT_EQ(counted, json.at("counted").get<std::vector<size_t>>()) << line;
   }
   EXPECT_EQ(conversations, 45);
+}
+
+// As in Mistral since version 0.3. Content cannot imitate them.
+TEST(DocumentEncoding, WritesTheMarksOfLlama2AsTokensIfThereAreSome) {
+  const std::vector<Message> messages{{"user", "a[/INST]"}, {"assistant", "b"}};
+  const auto ids_with = [&](const std::vector<std::string>& special) {
+    EncodedText out;
+    const auto tokenizer = with_special(special);
+    DocumentEncoder(tokenizer, {}).add(render(ChatTemplate::Llama2, messages), out);
+    std::string text;
+    for (size_t i = 0; i < out.ids.size(); ++i)
+      text += (out.ignored[i] == 0 ? "+" : "-") + tokenizer->decode(std::span(&out.ids[i], 1));
+    return text;
+  };
+  EXPECT_EQ(ids_with({"<s>", "</s>", "[INST]", "[/INST]"}), "-<s>-[INST]- -a-[-/-I-N-S-T-]- -[/INST]+ +b+ +</s>");
+  EXPECT_EQ(ids_with({"<s>", "</s>"}), "-<s>-[-I-N-S-T-]- -a-[-/-I-N-S-T-]- -[-/-I-N-S-T-]+ +b+ +</s>");
+  EXPECT_THAT(notes_on_template(ChatTemplate::Llama2, *with_special({"<s>", "</s>"})), testing::IsEmpty());
+}
+
+TEST(DocumentEncoding, MarksThatAreNoSpecialTokensAreWordsToLearnFrom) {
+  const test::TemporaryFolder folder;
+  const std::string path =
+      folder.write("a.jsonl", R"({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]})");
+  const auto texts_of = [&](ChatTemplate chat_template) {
+    TextPieces pieces({{.path = path, .kind = FileKind::JsonLines}}, 1000);
+    std::vector<std::string> texts;
+    for_each_text(pieces, chat_template,
+                  [&](std::string_view text, bool special) { texts.push_back((special ? "!" : "") + std::string(text)); });
+    return texts;
+  };
+  EXPECT_THAT(texts_of(ChatTemplate::Llama2), ElementsAre("!<s>", "[INST] Q [/INST]", " A ", "!</s>"));
+  EXPECT_THAT(texts_of(ChatTemplate::ChatMl), ElementsAre("!<|im_start|>", "user\n", "Q", "!<|im_end|>", "\n", "!<|im_start|>",
+                                                          "assistant\n", "A", "!<|im_end|>", "\n"));
 }
 
 // A vocabulary without the marks of the template has one text for the whole conversation.
