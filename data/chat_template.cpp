@@ -72,7 +72,9 @@ Document llama_2(std::span<const Message> messages) {
       document.push_back(special_part("</s>", is_ignored(messages[i])));
     } else {
       document.push_back(special_part("<s>", true));
-      document.push_back({"[INST] " + stripped((i == 0 ? system : "") + messages[i].content) + " [/INST]", true});
+      document.push_back(special_part("[INST]", true));
+      document.push_back({" " + stripped((i == 0 ? system : "") + messages[i].content) + " ", true});
+      document.push_back(special_part("[/INST]", true));
     }
   }
   if (document.empty()) refuse_messages("the template \"llama-2\" has no place for a system message without a question");

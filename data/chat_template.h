@@ -37,9 +37,10 @@ Document render_for_answer(ChatTemplate chat_template, std::span<const Message> 
 // The special token that ends what the assistant says.
 std::string end_of_answer(ChatTemplate chat_template);
 
-// The special tokens that a template writes.
+// The special tokens that a template writes. The [INST] and [/INST] of llama-2 are not among them: they are letters in the
+// vocabularies of Llama 2, and special tokens in those of Mistral since its version 0.3.
 std::vector<std::string> special_tokens_of(ChatTemplate chat_template);
-// One for each of them that the vocabulary does not have.
+// One note for each of them that the vocabulary does not have.
 std::vector<std::string> notes_on_template(ChatTemplate chat_template, const Tokenizer& tokenizer);
 
 }  // namespace trivet::data

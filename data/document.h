@@ -13,6 +13,7 @@ struct DocumentPart {
   bool ignored = false;  // by the loss: the model reads it but is not asked to write it
   bool special = false;
   std::vector<int32_t> ids = {};  // instead of a text: tokens of the tokenizer's frame
+  bool apart = false;             // no token may belong to this part and to the one before it
 };
 
 using Document = std::vector<DocumentPart>;

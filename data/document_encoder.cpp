@@ -96,6 +96,29 @@ std::vector<std::string> marks_of_conversations(const Tokenizer& tokenizer, cons
   return marks;
 }
 
+// Marks that are not among the special tokens are a part of the text around them.
+void for_each_text_of(const Document& document, const std::vector<std::string>& special,
+                      const std::function<void(std::string_view text, bool special)>& work) {
+  std::string text;
+  bool ignored = false, after_mark = false;
+  const auto flush = [&] {
+    if (!text.empty()) work(text, false);
+    text.clear();
+  };
+  for (const DocumentPart& part : document) {
+    const bool is_token = part.special && std::ranges::find(special, part.text) != special.end();
+    const bool is_mark = part.special && !is_token;
+    if (is_token || part.ignored != ignored || !(is_mark || after_mark)) flush();
+    ignored = part.ignored;
+    after_mark = is_mark;
+    if (is_token)
+      work(part.text, true);
+    else
+      text += part.text;
+  }
+  flush();
+}
+
 std::string place_of(const InputPiece& piece) {
   if (piece.first_byte == 0) return piece.path;
   return fmt::format("{}: in the piece that starts at byte {}", piece.path, piece.first_byte);
@@ -106,6 +129,7 @@ std::string place_of(const InputPiece& piece) {
 DocumentEncoder::DocumentEncoder(std::shared_ptr<const Tokenizer> tokenizer, const EncoderOptions& options)
     : tokenizer_(std::move(tokenizer)),
       special_tokens_(options.special_tokens),
+      encodes_parts_alone_(tokenizer_->encodes_plain_bytes()),
       ends_(ends_of_documents(*tokenizer_)),
       marks_(marks_of_conversations(*tokenizer_, ends_)),
       line_options_(line_options(*tokenizer_, options)) {}
@@ -118,13 +142,33 @@ void DocumentEncoder::add_ids(std::span<const int32_t> ids, bool ignored, Encode
   out.ids.insert(out.ids.end(), ids.begin(), ids.end());
 }
 
+void DocumentEncoder::note_marks(std::string_view text, EncodedText& out) const {
+  if (special_tokens_) return;
+  for (const std::string& end : ends_) out.facts.add_mark(end, {count_of(end, text), true});
+  for (const std::string& mark : marks_) out.facts.add_mark(mark, {count_of(mark, text), false});
+}
+
 void DocumentEncoder::add_text(std::string_view text, bool ignored, EncodedText& out) const {
   if (text.empty()) return;
-  if (!special_tokens_) {
-    for (const std::string& end : ends_) out.facts.add_mark(end, {count_of(end, text), true});
-    for (const std::string& mark : marks_) out.facts.add_mark(mark, {count_of(mark, text), false});
-  }
+  note_marks(text, out);
   add_ids(special_tokens_ ? tokenizer_->encode_with_special(text) : tokenizer_->encode(text), ignored, out);
+}
+
+// The parts follow each other without a special token. Most tokenizers encode them as one text, as other programs do; those
+// that work on plain bytes encode them one by one, so that no token belongs to two of them.
+void DocumentEncoder::add_texts(std::span<const TextPart> parts, bool begins, EncodedText& out) const {
+  if (encodes_parts_alone_) {
+    for (const TextPart& part : parts) add_text(part.text, part.ignored, out);
+    return;
+  }
+  for (const TextPart& part : parts) note_marks(part.text, out);
+  const EncodedPiece piece = encode_parts(*tokenizer_, parts, {.special = special_tokens_, .begins = begins});
+  size_t begin = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (piece.ends[i] == begin) continue;
+    add_ids(std::span(piece.ids).subspan(begin, piece.ends[i] - begin), parts[i].ignored, out);
+    begin = piece.ends[i];
+  }
 }
 
 // Counts a text that begins with the token that the tokenizer's frame puts there. `first`: where its ids begin, with the frame.
@@ -135,13 +179,13 @@ void DocumentEncoder::note_begin(EncodedText& out, size_t first) const {
   ++out.facts.begun_twice[tokenizer_->token_name(before.back())];
 }
 
-// Neighbouring texts are encoded as one, unless the loss ignores only one of them.
+// Texts without a special token between them go to add_texts together.
 void DocumentEncoder::add(const Document& document, EncodedText& out) const {
-  std::string text;
-  bool ignored = false;
+  std::vector<TextPart> texts;
+  bool begins = true;
   const auto flush = [&] {
-    add_text(text, ignored, out);
-    text.clear();
+    if (!texts.empty()) add_texts(texts, begins, out);
+    texts.clear();
   };
   const size_t first = out.ids.size();
   for (const DocumentPart& part : document) {
@@ -151,12 +195,14 @@ void DocumentEncoder::add(const Document& document, EncodedText& out) const {
       if (out.ids.size() > first && out.ids.back() == id) continue;  // the text ended with it
     }
     const std::span<const int32_t> ids = id >= 0 ? std::span(&id, 1) : std::span(part.ids);
-    if (!ids.empty() || part.ignored != ignored) flush();
-    ignored = part.ignored;
-    if (ids.empty())
-      text += part.text;
-    else
-      add_ids(ids, ignored, out);
+    if (ids.empty()) {
+      if (texts.empty() || texts.back().ignored != part.ignored) texts.push_back({"", part.ignored, part.apart});
+      texts.back().text += part.text;
+      continue;
+    }
+    flush();
+    add_ids(ids, part.ignored, out);
+    begins = begins && id < 0;
   }
   flush();
   note_begin(out, first);
@@ -204,11 +250,11 @@ EncodedText DocumentEncoder::encode(const InputPiece& piece) const {
 
 void for_each_text(TextPieces& pieces, ChatTemplate chat_template,
                    const std::function<void(std::string_view text, bool special)>& work, LineKind lines) {
+  const std::vector<std::string> special = special_tokens_of(chat_template);
   for (InputPiece piece; pieces.next(piece);) {
     if (piece.lines)
-      for_each_document(piece, {.kind = lines, .chat_template = chat_template}, [&](const Document& document) {
-        for (const DocumentPart& part : document) work(part.text, part.special);
-      });
+      for_each_document(piece, {.kind = lines, .chat_template = chat_template},
+                        [&](const Document& document) { for_each_text_of(document, special, work); });
     else
       naming_place(place_of(piece), [&] { work(piece.text, false); });
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/document.h"
+#include "data/encoded_piece.h"
 #include "data/encoded_text.h"
 #include "data/json_lines.h"
 #include "data/text_pieces.h"
@@ -37,6 +38,8 @@ class DocumentEncoder {
 
  private:
   void add_text(std::string_view text, bool ignored, EncodedText& out) const;
+  void add_texts(std::span<const TextPart> parts, bool begins, EncodedText& out) const;
+  void note_marks(std::string_view text, EncodedText& out) const;
   void end_text(EncodedText& out) const;
   void add_ids(std::span<const int32_t> ids, bool ignored, EncodedText& out) const;
 
@@ -44,6 +47,7 @@ class DocumentEncoder {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool special_tokens_;
+  bool encodes_parts_alone_;
   std::vector<std::string> ends_;   // the names of tokens that end a document in a text
   std::vector<std::string> marks_;  // other tokens that texts of conversations hold
   LineOptions line_options_;

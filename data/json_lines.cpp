@@ -80,7 +80,7 @@ std::string what_to_do(const LineJson& json) {
 }
 
 Document prompt_and_completion(std::string prompt, std::string completion, const LineOptions& options) {
-  return in_frame({{std::move(prompt), true}, {std::move(completion), false}}, options, true);
+  return in_frame({{std::move(prompt), true}, {.text = std::move(completion), .apart = true}}, options, true);
 }
 
 // The loss counts all that follows the prompt and the beginning of the answer, as TRL's does, but for messages that are not to

@@ -197,7 +197,7 @@ class Preparation {
       report("learning merges", static_cast<double>(tokens) / static_cast<double>(of));
     });
     if (learned->vocabulary_size() < size)
-      learned_fewer_ = fmt::format("{} tokens were learned, not {}: the texts have no more pairs of tokens that occur twice",
+      learned_fewer_ = fmt::format("{} tokens were learned, not {}: the texts have no more pairs of tokens to join",
                                    learned->vocabulary_size() + static_cast<int64_t>(special.size()), options_.train_bpe);
     if (special.empty()) return learned;
     BpeVocabulary vocabulary = learned->vocabulary();

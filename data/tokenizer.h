@@ -32,6 +32,13 @@ struct SpecialFrame {
   std::vector<int32_t> before, after;
 };
 
+// How a text is encoded. `special`: the name of a special token in it becomes the token. `begins`: no special token comes
+// before it in the whole text.
+struct TextToEncode {
+  bool special = false;
+  bool begins = true;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -42,6 +49,12 @@ class Tokenizer {
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // Such a name becomes the token, as in the text of a chat template.
   virtual std::vector<int32_t> encode_with_special(std::string_view text) const { return encode(text); }
+  virtual std::vector<int32_t> encode_part(std::string_view text, const TextToEncode& how) const {
+    return how.special ? encode_with_special(text) : encode(text);
+  }
+  // Checks whether tokens are bytes of the text and nothing is put in front of it, so that parts of a text are encoded as
+  // texts.
+  virtual bool encodes_plain_bytes() const { return true; }
   // The inverse. An id outside the vocabulary is an error.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   virtual std::string to_text() const = 0;

@@ -62,6 +62,10 @@ void ZstdStream::refuse(size_t packed_bytes, size_t unpacked_bytes, const char* 
              fmt::format("its zstd data looks back farther than the 128 MiB that are accepted ({}); pack it again without "
                          "--long, as in zstd -d --long=31 FILE and zstd of the result",
                          reason));
+  if (std::string_view(reason).find("ictionary") != std::string_view::npos)
+    bad_file(path_, fmt::format("its zstd data was packed with a dictionary, without which it cannot be read ({}); unpack it "
+                                "with zstd -d -D DICTIONARY FILE, and pack it again without one",
+                                reason));
   if (frames_end_ > 0 && std::string_view(reason).find("frame descriptor") != std::string_view::npos)
     bad_file(path_, fmt::format("its zstd data ends at byte {}, after {} bytes of text, but something else follows; copy the "
                                 "file again",

@@ -40,18 +40,28 @@ ComposedTokenizer::ComposedTokenizer(Composition parts) : parts_(std::move(parts
     if (parts_.special[id]) special_ids_.emplace(parts_.tokens[id], static_cast<int32_t>(id));
 }
 
-std::vector<int32_t> ComposedTokenizer::encode_as(std::string_view text, SpecialTokens special) const {
+std::vector<int32_t> ComposedTokenizer::encode_part(std::string_view text, const TextToEncode& how) const {
+  const SpecialTokens special = how.special ? SpecialTokens::Recognized : SpecialTokens::AsText;
   if (!parts_.byte_level) check_utf8(text);
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3);
   WordCaches::Borrowed cache(caches_);
-  const auto rest = [&](std::string_view part) { encode_rest({part, part.data() == text.data()}, special, *cache, ids); };
+  const auto rest = [&](std::string_view part) {
+    encode_rest({part, how.begins && part.data() == text.data()}, special, *cache, ids);
+  };
   if (parts_.added_before.empty()) {
     if (!text.empty()) rest(text);
   } else {
     parts_.added_before.split(text, special, rest, [&](int32_t id) { ids.push_back(id); });
   }
   return ids;
+}
+
+bool ComposedTokenizer::encodes_plain_bytes() const {
+  if (!parts_.byte_level) return false;
+  std::vector<int32_t> parts = encode("\n");
+  for (const int32_t id : encode("a")) parts.push_back(id);
+  return encode("\na") == parts;
 }
 
 void ComposedTokenizer::encode_rest(TextPiece rest, SpecialTokens special, WordCache& cache, std::vector<int32_t>& ids) const {

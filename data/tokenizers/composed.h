@@ -35,10 +35,12 @@ class ComposedTokenizer final : public Tokenizer {
 
   std::string name() const override { return parts_.model->name(); }
   int64_t vocabulary_size() const override { return static_cast<int64_t>(parts_.tokens.size()); }
-  std::vector<int32_t> encode(std::string_view text) const override { return encode_as(text, SpecialTokens::AsText); }
+  std::vector<int32_t> encode(std::string_view text) const override { return encode_part(text, {}); }
   std::vector<int32_t> encode_with_special(std::string_view text) const override {
-    return encode_as(text, SpecialTokens::Recognized);
+    return encode_part(text, {.special = true});
   }
+  std::vector<int32_t> encode_part(std::string_view text, const TextToEncode& how) const override;
+  bool encodes_plain_bytes() const override;
   std::string decode(std::span<const int32_t> ids) const override;
   std::string to_text() const override { return parts_.text; }
   int32_t special_id(std::string_view content) const override;
@@ -48,7 +50,6 @@ class ComposedTokenizer final : public Tokenizer {
   size_t piece_bytes(std::string_view text, size_t limit) const override;
 
  private:
-  std::vector<int32_t> encode_as(std::string_view text, SpecialTokens special) const;
   void encode_rest(TextPiece rest, SpecialTokens special, WordCache& cache, std::vector<int32_t>& ids) const;
   void encode_normalized(TextPiece piece, WordCache& cache, std::vector<int32_t>& ids) const;
   void encode_word(std::string_view word, WordCache& cache, std::vector<int32_t>& ids) const;

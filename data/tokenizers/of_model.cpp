@@ -36,6 +36,10 @@ class TokenizerOfModel final : public Tokenizer {
   int64_t vocabulary_size() const override { return inner_->vocabulary_size(); }
   std::vector<int32_t> encode(std::string_view text) const override { return inner_->encode(text); }
   std::vector<int32_t> encode_with_special(std::string_view text) const override { return inner_->encode_with_special(text); }
+  std::vector<int32_t> encode_part(std::string_view text, const TextToEncode& how) const override {
+    return inner_->encode_part(text, how);
+  }
+  bool encodes_plain_bytes() const override { return inner_->encodes_plain_bytes(); }
   std::string decode(std::span<const int32_t> ids) const override { return inner_->decode(ids); }
   std::string to_text() const override {
     return nlohmann::ordered_json{{"trivet_tokenizer", std::string(kOfModel)},

@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMostTokens = size_t{1} << 24, kLongestToken = size_t{1} << 16;
+constexpr size_t kMostTokens = size_t{1} << 24;
 constexpr size_t kMostSteps = 100;
 constexpr size_t kMostFrameTokens = 1024;  // around a text
 constexpr size_t kMostGaps = 1024;         // ids below the highest that no token has
@@ -77,7 +77,7 @@ class Reader {
                                     entries_));
   }
 
-  void place(const Json& id, const std::string& token, size_t longest = kLongestToken) {
+  void place(const Json& id, const std::string& token, size_t longest = kLongestWrittenToken) {
     check_id(id);
     if (token.size() > longest)
       bad_file(source_,

@@ -95,6 +95,11 @@ std::string problem(const KeyEntry& entry, const JsonNode& value) {
   if (entry.type == KeyType::Integer && value.kind == JsonKind::Number && !value.is_integer &&
       std::trunc(value.number) == value.number)
     return fmt::format("{} is not accepted; an integer of at most 63 bits is expected", shown(value));
+  if (entry.path == "data.train" && value.kind == JsonKind::List)
+    return fmt::format(
+        "{} is not accepted; a string is expected. Several data are named in data.sources, each as "
+        "{{\"path\": ...}}",
+        shown(value));
   if (!has_type(entry, value))
     return entry.type == KeyType::Enum ? fmt::format("{} is not accepted; use {}", shown(value), entry.type_text())
                                        : fmt::format("{} is not accepted; {} is expected", shown(value), entry.type_text());

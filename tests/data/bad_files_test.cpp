@@ -67,6 +67,13 @@ class BadFile : public testing::Test {
 TEST_F(BadFile, Missing) {
   expect_error([&] { open_tokens(path("none.tokens")); }, kUsage, path("none.tokens") + ": no such file");
   expect_dataset(options(path("none.txt"), VocabularyKind::Bytes), path("none.txt") + ": no such file");
+  for (const std::string name : {"HuggingFaceH4/ultrachat_200k", "https://host/a.jsonl", "hf://datasets/x/a.jsonl"})
+    expect_dataset(options(name, VocabularyKind::Bytes),
+                   name +
+                       ": no such file; data is read from this machine, not from a hub or the web: download it first, and "
+                       "name the file or the folder");
+  for (const std::string name : {"data/none.txt", "none", "./none", "a/b/c"})
+    expect_dataset(options(name, VocabularyKind::Bytes), name + ": no such file");
   std::filesystem::create_symlink("nowhere", path("dead"));
   for (const ReadAs read_as : {ReadAs::Text, ReadAs::Bytes, ReadAs::UInt16, ReadAs::UInt32})
     for (const char* name : {"none.bin", "dead"}) {

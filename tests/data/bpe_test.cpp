@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -9,6 +11,7 @@
 #include "data/bpe_files.h"
 #include "data/bpe_train.h"
 #include "data/byte_alphabet.h"
+#include "data/data_error.h"
 #include "data/text_file.h"
 #include "tests/data/files.h"
 
@@ -153,6 +156,93 @@ TEST(BpeTraining, StopsWhenNothingIsLeftToMerge) {
   WordCounts words;
   words.add("ab");
   EXPECT_EQ(train_bpe(words, 1000)->vocabulary_size(), 258);
+}
+
+// Counts all pairs again after each merge: the oracle for train_bpe.
+std::vector<std::string> learned_plainly(const WordCounts& words, size_t merges) {
+  std::vector<std::pair<std::vector<std::string>, int64_t>> texts;
+  for (const auto& [word, count] : words.counts()) {
+    texts.push_back({{}, count});
+    for (const char c : word) texts.back().first.emplace_back(1, c);
+  }
+  std::vector<std::string> made;
+  while (made.size() < 2 * merges) {
+    std::map<std::pair<std::string, std::string>, int64_t> pairs;
+    for (const auto& [tokens, count] : texts)
+      for (size_t i = 0; i + 1 < tokens.size(); ++i) pairs[{tokens[i], tokens[i + 1]}] += count;
+    if (pairs.empty()) break;
+    auto best = pairs.begin();
+    for (auto pair = pairs.begin(); pair != pairs.end(); ++pair)
+      if (pair->second >= best->second) best = pair;
+    const auto [left, right] = best->first;
+    for (auto& [tokens, count] : texts)
+      for (size_t i = 0; i + 1 < tokens.size(); ++i)
+        if (tokens[i] == left && tokens[i + 1] == right) {
+          tokens[i] += right;
+          tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+        }
+    made.insert(made.end(), {left, right});
+  }
+  return made;
+}
+
+TEST(BpeTraining, MergesAsCountingAllPairsAgainDoes) {
+  std::mt19937 generator(7);
+  for (int trial = 0; trial < 60; ++trial) {
+    std::string text;
+    const size_t letters = 1 + trial % 5, size = 1 + generator() % 400;
+    while (text.size() < size)
+      text += trial % 3 > 0 && generator() % 6 == 0 ? ' ' : static_cast<char>('a' + generator() % letters);
+    WordCounts words;
+    words.add(text);
+    const auto made = learned_plainly(words, 40);
+    // Merges whose result is a token already add none, so the vocabulary that has them all may be smaller.
+    const auto vocabulary = train_bpe(words, 257 + 40)->vocabulary();
+    std::vector<std::string> learned;
+    for (const auto& [left, right] : vocabulary.merges)
+      learned.insert(learned.end(), {vocabulary.tokens[left], vocabulary.tokens[right]});
+    learned.resize(std::min(learned.size(), made.size()));
+    EXPECT_EQ(learned, made) << text;
+  }
+}
+
+// A merge once took time for the whole of each word that has the pair.
+TEST(BpeTraining, TextWithoutSpacesTakesNoLongerThanOtherText) {
+  std::mt19937 generator(3);
+  std::string text;
+  for (int i = 0; i < 400'000; ++i) text += static_cast<char>('a' + generator() % 16);
+  WordCounts words;
+  words.add(text);
+  const auto start = std::chrono::steady_clock::now();
+  const auto tokenizer = train_bpe(words, 1000);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+  EXPECT_EQ(tokenizer->vocabulary_size(), 1000);
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+}
+
+// The file writes a space as a character of two bytes.
+TEST(BpeTraining, MakesNoTokenThatCannotBeReadAgain) {
+  for (const auto& [letter, longest] : {std::pair('c', size_t{65536}), std::pair(' ', size_t{32768})}) {
+    WordCounts words;
+    words.add(std::string(600'000, letter) + std::string(3, 'x'));
+    const auto tokenizer = train_bpe(words, 300);
+    size_t bytes = 0;
+    for (const std::string& token : tokenizer->vocabulary().tokens) bytes = std::max(bytes, token.size());
+    EXPECT_EQ(bytes, longest);
+    const auto loaded = tokenizer_from_text(tokenizer->to_text(), "learned");
+    EXPECT_EQ(loaded->vocabulary_size(), tokenizer->vocabulary_size());
+  }
+}
+
+// Equal counts go to the greatest pair, so the token that begins with "z" becomes longer and longer.
+TEST(BpeTraining, RefusesAVocabularyThatIsTooLargeToBeReadAgain) {
+  std::mt19937 generator(3);
+  std::string passage = "z";
+  for (int i = 0; i < 20'000; ++i) passage += static_cast<char>('a' + generator() % 16);
+  WordCounts words;
+  words.add(passage + passage + passage);
+  EXPECT_THROW(train_bpe(words, 20'000), DataError);
+  EXPECT_LT(train_bpe(words, 2'000)->to_text().size(), 64u << 20);
 }
 
 TEST(BpeTraining, FindsTheReferenceMerges) {

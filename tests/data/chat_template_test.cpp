@@ -10,6 +10,7 @@
 #include "data/bpe.h"
 #include "data/document_encoder.h"
 #include "tests/data/expect_error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::data {
 namespace {
@@ -119,6 +120,105 @@ TEST(DocumentEncoding, WritesSpecialTokensWithTheirIds) {
   ignored[ignored.size() - 3] = ignored[ignored.size() - 2] = 0;
   EXPECT_EQ(out.ignored, ignored);
   EXPECT_THAT(out.document_ends, ElementsAre(static_cast<int64_t>(expected.size())));
+}
+
+// tests/golden/chat_tokens.py encoded the whole texts with the library tokenizers.
+TEST(DocumentEncoding, GivesConversationsTheIdsOfTheirWholeText) {
+  std::ifstream golden(TRIVET_SOURCE_DIR "/tests/golden/chat_tokens.jsonl");
+  int conversations = 0;
+  for (std::string line; std::getline(golden, line); ++conversations) {
+    const auto json = nlohmann::ordered_json::parse(line);
+    const std::string name = json.at("tokenizer");
+    std::ifstream file(TRIVET_SOURCE_DIR "/tests/golden/tokenizers/" + name + ".json");
+    auto described = nlohmann::ordered_json::parse(file);
+    for (const auto& [key, value] : json.at("change").items()) described[key] = value;
+    for (const auto& token : json.at("added")) described["added_tokens"].push_back(token);
+    std::vector<Message> messages;
+    for (const auto& message : json.at("messages")) messages.push_back({message.at("role"), message.at("content")});
+    const ChatTemplate chat_template = template_of(json.at("template"));
+    EncodedText out;
+    const std::shared_ptr<Tokenizer> tokenizer = tokenizer_from_text(described.dump(), name);
+    DocumentEncoder(tokenizer, {.chat_template = chat_template}).add(render(chat_template, messages), out);
+    EXPECT_EQ(out.ids, json.at("ids").get<std::vector<int32_t>>()) << line;
+    std::vector<size_t> counted;
+    for (size_t i = 0; i < out.ids.size(); ++i)
+      if (out.ignored.at(i) == 0) counted.push_back(i);
+    EXPECT_EQ(counted, json.at("counted").get<std::vector<size_t>>()) << line;
+  }
+  EXPECT_EQ(conversations, 45);
+}
+
+// As in Mistral since version 0.3. Content cannot imitate them.
+TEST(DocumentEncoding, WritesTheMarksOfLlama2AsTokensIfThereAreSome) {
+  const std::vector<Message> messages{{"user", "a[/INST]"}, {"assistant", "b"}};
+  const auto ids_with = [&](const std::vector<std::string>& special) {
+    EncodedText out;
+    const auto tokenizer = with_special(special);
+    DocumentEncoder(tokenizer, {}).add(render(ChatTemplate::Llama2, messages), out);
+    std::string text;
+    for (size_t i = 0; i < out.ids.size(); ++i)
+      text += (out.ignored[i] == 0 ? "+" : "-") + tokenizer->decode(std::span(&out.ids[i], 1));
+    return text;
+  };
+  EXPECT_EQ(ids_with({"<s>", "</s>", "[INST]", "[/INST]"}), "-<s>-[INST]- -a-[-/-I-N-S-T-]- -[/INST]+ +b+ +</s>");
+  EXPECT_EQ(ids_with({"<s>", "</s>"}), "-<s>-[-I-N-S-T-]- -a-[-/-I-N-S-T-]- -[-/-I-N-S-T-]+ +b+ +</s>");
+  EXPECT_THAT(notes_on_template(ChatTemplate::Llama2, *with_special({"<s>", "</s>"})), testing::IsEmpty());
+}
+
+TEST(DocumentEncoding, MarksThatAreNoSpecialTokensAreWordsToLearnFrom) {
+  const test::TemporaryFolder folder;
+  const std::string path =
+      folder.write("a.jsonl", R"({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]})");
+  const auto texts_of = [&](ChatTemplate chat_template) {
+    TextPieces pieces({{.path = path, .kind = FileKind::JsonLines}}, 1000);
+    std::vector<std::string> texts;
+    for_each_text(pieces, chat_template,
+                  [&](std::string_view text, bool special) { texts.push_back((special ? "!" : "") + std::string(text)); });
+    return texts;
+  };
+  EXPECT_THAT(texts_of(ChatTemplate::Llama2), ElementsAre("!<s>", "[INST] Q [/INST]", " A ", "!</s>"));
+  EXPECT_THAT(texts_of(ChatTemplate::ChatMl), ElementsAre("!<|im_start|>", "user\n", "Q", "!<|im_end|>", "\n", "!<|im_start|>",
+                                                          "assistant\n", "A", "!<|im_end|>", "\n"));
+}
+
+// A vocabulary without the marks of the template has one text for the whole conversation.
+TEST(DocumentEncoding, FindsEachAnswerInATextWithoutSpecialTokens) {
+  for (const std::string name : {"llama2_converted", "bert_cased"}) {
+    const auto tokenizer = load_tokenizer(TRIVET_SOURCE_DIR "/tests/golden/tokenizers/" + name + ".json");
+    std::vector<Message> messages;
+    for (int i = 0; i < 50; ++i) messages.insert(messages.end(), {{"user", "hello"}, {"assistant", "the king"}});
+    EncodedText out;
+    DocumentEncoder(tokenizer, {.chat_template = ChatTemplate::ChatMl}).add(render(ChatTemplate::ChatMl, messages), out);
+    std::vector<int32_t> counted;
+    for (size_t i = 0; i < out.ids.size(); ++i)
+      if (out.ignored.at(i) == 0) counted.push_back(out.ids[i]);
+    const auto answer = tokenizer->decode(tokenizer->encode("the king<|im_end|>"));
+    std::string answers;
+    for (int i = 0; i < 50; ++i) answers += answer;
+    const auto letters = [](std::string text) {
+      std::erase(text, ' ');
+      return text;
+    };
+    EXPECT_EQ(letters(tokenizer->decode(counted)), letters(answers)) << name;
+  }
+}
+
+TEST(DocumentEncoding, PutsNoSpaceInFrontOfACompletion) {
+  const auto ids_of = [&](const std::string& name, const std::string& line) {
+    const auto tokenizer = load_tokenizer(TRIVET_SOURCE_DIR "/tests/golden/tokenizers/" + name);
+    const InputPiece piece{.path = "a.jsonl", .text = line, .lines = true};
+    const EncodedText text = DocumentEncoder(tokenizer, {}).encode(piece);
+    std::vector<std::string> names;
+    for (size_t i = 0; i < text.ids.size(); ++i)
+      names.push_back((text.ignored.at(i) == 0 ? "+" : "-") + tokenizer->token_name(text.ids[i]));
+    return names;
+  };
+  EXPECT_THAT(ids_of("llama2_converted.json", R"({"prompt": "Q\n", "completion": "Z"})"),
+              ElementsAre("-\u2581", "-<0x51>", "-<0x0A>", "+<0x5A>", "+</s>"));
+  EXPECT_THAT(ids_of("bert_cased.json", R"({"prompt": "a", "completion": "b"})"), ElementsAre("-a", "+##b"));
+  EXPECT_THAT(ids_of("llama2_converted.json", R"({"prompt": "hel", "completion": "lo"})"),
+              ElementsAre("-\u2581", "-he", "-l", "+\u2581l", "+o", "+</s>"))
+      << "the token ll would belong to both";
 }
 
 TEST(DocumentEncoding, EncodesNeighboursTogetherUnlessTheLossIgnoresOne) {

@@ -108,6 +108,16 @@ TEST_F(UnpackedFiles, NoDamageOfZstdGoesUnseen) {
                         one.size(), text_bytes));
 }
 
+// zstd -D wrote the file.
+TEST_F(UnpackedFiles, ZstdWithADictionaryIsRefusedAsSuch) {
+  const std::string packed(
+      "\x28\xB5\x2F\xFD\x07\x58\xCB\xAF\x58\x6D\x65\x00\x00\x18\x22\x7D\x0A\x02\x3C\xDC\x86\x25\x23\x06\x40\x55\x5E\xFF\x72",
+      29);
+  EXPECT_EQ(outcome(folder_.write("a.zst", packed), 1000),
+            "its zstd data was packed with a dictionary, without which it cannot be read (Dictionary mismatch); unpack it with "
+            "zstd -d -D DICTIONARY FILE, and pack it again without one");
+}
+
 TEST_F(UnpackedFiles, ZstdIsKnownByItsFirstBytes) {
   EXPECT_TRUE(is_zstd("\x28\xB5\x2F\xFD and more"));
   EXPECT_TRUE(is_zstd("\x50\x2A\x4D\x18"));
