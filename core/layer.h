@@ -99,8 +99,9 @@ struct Context {
   // The number of tokens of sequences, if x has more (padding at their ends, whose results, if computed, are not read)
   // or fewer (`positions`); 0: as many as x. Rotary frequencies may depend on the length of a sequence.
   int64_t present_tokens = 0;
-  // Null: sums over tokens need no fixed order. Otherwise `kernels` see to it, and a layer that sums over rows in several calls
-  // has to do as they do.
+  // Null: sums over tokens need no fixed order. Otherwise `kernels` see to it: they take a tensor with as many rows as the rank
+  // has tokens for rows of tokens. Other sums, and those over a part of the rows, have to use `within`, which no field of a
+  // context but `kernels` and this one changes (LmHead).
   const TokenLeaves* leaves = nullptr;
   // The axes over which layers communicate. Axis::Tensor: the ranks that hold the other parts of split parameters; if it splits
   // tokens, x, y, dy and dx hold only the rank's own tokens, [B, S / size, H], and operations that treat each token separately

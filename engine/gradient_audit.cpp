@@ -210,6 +210,14 @@ std::optional<Difference> difference_in(const std::vector<std::pair<int, uint64_
   return found;
 }
 
+// Context ranks make the gradients of a microbatch together, and the first of them has the sum.
+std::vector<int> with_their_context_ranks(const Mesh& mesh, const std::vector<int>& ranks) {
+  std::set<int> all;
+  for (const int rank : ranks)
+    for (const int other : mesh.group_of(rank, Axis::Context)) all.insert(other);
+  return {all.begin(), all.end()};
+}
+
 std::vector<Difference> find_differences(const GradientAudit& audit, const std::vector<RankDigests>& of_rank) {
   const Mesh& mesh = audit.mesh;
   const int data_ranks = mesh.size(Axis::Data);
@@ -225,6 +233,8 @@ std::vector<Difference> find_differences(const GradientAudit& audit, const std::
       }
       auto found = difference_in(computed);
       if (!found) continue;
+      found->differing = with_their_context_ranks(mesh, found->differing);
+      found->agreeing = with_their_context_ranks(mesh, found->agreeing);
       found->block = own.block;
       found->parameter = own.parameter;
       found->microbatch = int64_t{audit.choice.microbatch} * data_ranks + mesh.coordinate_of(rank, Axis::Data);

@@ -72,7 +72,7 @@ class LmHead : public Layer, public GivesLogits {
   };
   // The chunks of each leaf of the rows (core/layer.h, TokenLeaves); without leaves, one group of all chunks.
   std::vector<std::vector<Chunk>> chunks_of(const Context& context, int64_t rows) const;
-  // Runs work(context, chunk, is_first, weight gradient, loss) for the chunks of each leaf in turn, and adds the leaves'
+  // Runs work(context, chunk, weight gradient, loss) for the chunks of each leaf in turn, and adds the leaves'
   // gradients and losses in a balanced tree. The gradient and the loss may be absent.
   template <typename Work>
   void sum_leaves(Context& context, int64_t rows, const Gradient& weight, TensorView loss, const Work& work) const;

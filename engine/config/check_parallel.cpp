@@ -81,12 +81,15 @@ void check_context_grain(const Config& config) {
   const auto refuse_grain = [&](const std::string& what) {
     refuse(config, "parallel.context_grain", fmt::format("{} {}", grain, what));
   };
-  if (!std::has_single_bit(static_cast<uint64_t>(grain))) refuse_grain("is not a power of two; use 1, 2, 4 or 8");
-  if (grain % ranks != 0)
+  const int64_t most = 64;  // of the key
+  if (!std::has_single_bit(static_cast<uint64_t>(grain))) refuse_grain("is not a power of two; use 1, 2, 4, 8, 16, 32 or 64");
+  if (grain % ranks != 0) {
+    const bool can_be_grain = std::has_single_bit(static_cast<uint64_t>(ranks)) && ranks <= most;
     refuse(config, "parallel.context",
            fmt::format("{} does not divide parallel.context_grain {}, which reproducible \"layout\" requires to add sums over "
-                       "tokens in a fixed order; use {} for that, another number of ranks, or reproducible \"run\"",
-                       ranks, grain, std::has_single_bit(static_cast<uint64_t>(ranks)) ? ranks : 8));
+                       "tokens in a fixed order; use {}another number of ranks, or reproducible \"run\"",
+                       ranks, grain, can_be_grain ? fmt::format("{} for that, ", ranks) : ""));
+  }
   if (grain == 1) return;
   const double scale = config.model.lora.rank > 0 ? model::adapter_scale(config.model.lora) : 1;
   if (int exponent = 0; std::frexp(scale, &exponent) != 0.5)
@@ -128,13 +131,15 @@ void check_context_of_model(const Config& config) {
     refuse(config, "parallel.context_grain",
            model::family_of(model.type).reads_images
                ? fmt::format("{} needs a model that reads sequences of tokens; use 1", grain)
-               : fmt::format("{} does not divide model.sequence_length {}; use a divisor", grain, model.sequence_length));
+               : fmt::format("{} does not divide model.sequence_length {}; use {}", grain, model.sequence_length,
+                             model.sequence_length & -model.sequence_length));
   if (ranks == 1) return;
   const std::string problem = context_problem(config, ranks);
   if (problem.empty()) return;
   std::string accepted = "1";
+  const bool in_leaves = config.reproducible == Reproducible::Layout;
   for (int64_t size = 2; size <= config.model.heads; ++size)
-    if (context_problem(config, size).empty()) accepted += fmt::format(", {}", size);
+    if (context_problem(config, size).empty() && (!in_leaves || grain % size == 0)) accepted += fmt::format(", {}", size);
   refuse(config, "parallel.context",
          fmt::format("{} {}; use {}{}", ranks, problem, accepted == "1" ? "" : "one of ", accepted));
 }

@@ -129,6 +129,17 @@ TEST_P(ContextEquivalence, LayoutModeGivesTheBitsOfOneRank) {
     EXPECT_EQ(difference(one, run(with_context(fixed, layout))), "") << to_string(layout);
 }
 
+// On four ranks each has as many tokens as an eighth of the heads is rows; sums over heads are not sums over tokens.
+TEST(ContextHeads, AreNotTakenForTokens) {
+  Config config = tiny_config(model::Type::Llama);
+  config.model.heads = config.model.key_value_heads = 32;
+  config.model.head_size = 2;
+  config.model.qk_norm = true;
+  config.reproducible = Reproducible::Layout;
+  config.parallel.context_grain = 8;
+  EXPECT_EQ(difference(run(with_context(config, {})), run(with_context(config, {.context = 4}))), "");
+}
+
 // A checkpoint says nothing about who had which tokens.
 TEST_P(ContextEquivalence, ACheckpointGoesOnWithAnotherNumberOfContextRanks) {
   const TemporaryFolder folder;

@@ -150,6 +150,21 @@ TEST(GradientAudit, HappensAtTheConfiguredInterval) {
   }
 }
 
+// Context ranks sum their gradients before they are compared, so the audit cannot tell them apart: it names all of them.
+TEST(GradientAudit, NamesAllContextRanksThatMadeAGradient) {
+  TinyRun run{.ranks = 6, .steps = 2, .config = audited({.data = 3, .micro_batch = 4})};
+  run.config.parallel.context = 2;
+  run.config.parallel.context_grain = 2;
+  EXPECT_EQ(audit_message(run), "");
+  for (const int rank : {2, 3}) {  // of the second data rank
+    Planted planted;
+    const std::string message = audit_message(
+        with_fault(run, {.fault = Fault::Gradient, .rank = rank, .step = 1, .moment = 5, .place = 3, .bit = 23}, planted));
+    EXPECT_TRUE(planted.done);
+    EXPECT_THAT(message, AllOf(HasSubstr("ranks 2, 3"), HasSubstr("host-2"), HasSubstr("host-3"))) << rank;
+  }
+}
+
 // ---- planted faults
 
 constexpr std::array kLayouts{AuditedGrid{1, 1, 3, 0}, AuditedGrid{1, 1, 3, 1}, AuditedGrid{1, 1, 3, 2},
