@@ -76,7 +76,7 @@ class CountedPairs {
   // there.
   std::vector<int32_t> text_;
   std::vector<int32_t> word_of_;  // for each place
-  std::vector<int64_t> counts_;   // of each word
+  std::vector<int64_t> counts_;   // [word] how often it occurs
   std::unordered_map<uint64_t, Known> pairs_;
   std::vector<uint64_t> grown_;  // pairs whose count grew since they were last queued
   std::priority_queue<Entry, std::vector<Entry>, Less> queue_{Less{&tokens_}};

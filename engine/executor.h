@@ -31,7 +31,7 @@ struct ExecutorOptions {
   DType dtype = DType::Float32;  // activations have this dtype
   int reductions_in_flight = 0;
   bool counts_loss = true;         // false: another tensor rank does
-  int leaves = 0;                  // of each sequence on this rank (kernels/leaf_kernels.h); 0: sums have no fixed order
+  int leaves = 0;                  // this rank has so many of a sequence (kernels/leaf_kernels.h); 0: no fixed order
   bool partitions_inputs = false;  // splits inputs of fully recomputed blocks over the tensor axis (engine/partitioned_input.h)
 };
 

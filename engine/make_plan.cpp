@@ -139,7 +139,10 @@ void check_own_tokens(const Config& config, const model::Model& model) {
 
 // Likewise. Attention itself refuses numbers of ranks that do not divide its heads.
 void check_own_context(const Config& config, const model::Model& model) {
-  const int64_t ranks = config.parallel.context;
+  const int64_t ranks = config.parallel.context, grain = config.parallel.context_grain;
+  if (config.fixes_token_sums() && (!model.sample.is_sequence() || model.sample.input[0] % grain != 0))
+    config::refuse(config, "parallel.context_grain",
+                   fmt::format("{} needs samples that are sequences of tokens, whose number it divides; use 1", grain));
   if (ranks == 1) return;
   const auto refuse = [&](const std::string& what) {
     config::refuse(config, "parallel.context", fmt::format("{} is not accepted: {}; use 1", ranks, what));

@@ -31,7 +31,7 @@ class LeafSum {
   Arena& arena_;
   DType dtype_;
   Shape shape_;
-  std::vector<Partial> partials_;  // of falling levels
+  std::vector<Partial> partials_;  // their levels fall
 };
 
 }  // namespace trivet::kernels

@@ -82,7 +82,7 @@ void QkNorm::backward_input(Context& context, Weights weights, ConstTensorView d
 void QkNorm::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
   if (gradients[0].view.absent() && gradients[1].view.absent()) return;
   const DType dtype = statistics_dtype(saved[kDy].dtype);
-  const ScopedTensor sums(context.arena, dtype, {2, options_.head_size});  // of queries and of keys
+  const ScopedTensor sums(context.arena, dtype, {2, options_.head_size});  // rows: queries, keys
   if (context.leaves) {
     kernels::LeafSum tree(context.kernels, context.arena, dtype, sums.view().shape);
     for (const auto& ranges : context.leaves->ranges) {

@@ -57,8 +57,7 @@ void check_sequence_parallel(const Config& config) {
   if (config.model.qk_norm)
     refuse_it(
         "is not accepted with model.qk_norm and reproducible \"layout\": its gains sum over heads of tensor ranks, too; use "
-        "false, "
-        "or reproducible \"run\"");
+        "false, or reproducible \"run\"");
   if (config.model.lora.enabled())
     refuse_it("is not accepted with a LoRA and reproducible \"layout\"; use false, or reproducible \"run\"");
 }
@@ -81,10 +80,9 @@ void check_context_grain(const Config& config) {
   const auto refuse_grain = [&](const std::string& what) {
     refuse(config, "parallel.context_grain", fmt::format("{} {}", grain, what));
   };
-  const int64_t most = 64;  // of the key
   if (!std::has_single_bit(static_cast<uint64_t>(grain))) refuse_grain("is not a power of two; use 1, 2, 4, 8, 16, 32 or 64");
   if (grain % ranks != 0) {
-    const bool can_be_grain = std::has_single_bit(static_cast<uint64_t>(ranks)) && ranks <= most;
+    const bool can_be_grain = std::has_single_bit(static_cast<uint64_t>(ranks)) && ranks <= kMaxContextGrain;
     refuse(config, "parallel.context",
            fmt::format("{} does not divide parallel.context_grain {}, which reproducible \"layout\" requires to add sums over "
                        "tokens in a fixed order; use {}another number of ranks, or reproducible \"run\"",

@@ -11,6 +11,8 @@
 
 namespace trivet {
 
+inline constexpr int64_t kMaxContextGrain = 64;
+
 struct ParallelConfig {  // the data axis gets the ranks that the other axes leave
   int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
   int64_t context_grain = 1;       // leaves of each sequence in layout mode; 1: sums over tokens have no fixed order

@@ -92,7 +92,7 @@ void add_parallel_keys(KeyTable& table) {
            "leaves of each sequence, a power of two: sums over tokens add the leaves in a balanced tree, so that every "
            "parallel.context that divides this gives the same bits; part of the mathematics, like the microbatch; 1: only "
            "parallel.context 1 keeps its bits, and nothing is added in leaves")
-      .between(1, 64)
+      .between(1, kMaxContextGrain)
       .active_when("reproducible is \"layout\"", [](const Config& c) { return c.reproducible == Reproducible::Layout; });
   parallel.key("expert", &P::expert, "ranks that share the experts").at_least(1);
   parallel

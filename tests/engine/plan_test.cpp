@@ -525,6 +525,10 @@ TEST(Plan, RefusesLayersThatCannotShareTheContextAxis) {
   model = model_of(config);
   model.sample.input = model.sample.targets = {31};
   expect_refused(model, "parallel.context: 2 is not accepted: it does not divide 31 tokens; use 1");
+  config.parallel.context = 1;
+  config.parallel.context_grain = 2;
+  config.reproducible = Reproducible::Layout;
+  expect_refused(model, "parallel.context_grain: 2 needs samples that are sequences of tokens, whose number it divides; use 1");
 }
 
 TEST(Plan, RefusesLayersThatCannotShareTheTensorAxis) {

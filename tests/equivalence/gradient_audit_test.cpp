@@ -156,7 +156,7 @@ TEST(GradientAudit, NamesAllContextRanksThatMadeAGradient) {
   run.config.parallel.context = 2;
   run.config.parallel.context_grain = 2;
   EXPECT_EQ(audit_message(run), "");
-  for (const int rank : {2, 3}) {  // of the second data rank
+  for (const int rank : {2, 3}) {  // the second data rank
     Planted planted;
     const std::string message = audit_message(
         with_fault(run, {.fault = Fault::Gradient, .rank = rank, .step = 1, .moment = 5, .place = 3, .bit = 23}, planted));

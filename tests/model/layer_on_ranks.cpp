@@ -55,7 +55,7 @@ void expect_near(const Values& actual, const Values& expected, const std::string
 Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAxis* axis, Axis name) {
   const bool is_context = axis && name == Axis::Context, shares_tokens = axis && (is_context || axis->splits_tokens);
   const int place = axis ? axis->rank() : 0, ranks = axis ? axis->size() : 1;
-  const int rank = is_context ? 0 : place, size = is_context ? 1 : ranks;  // of split parameters
+  const int rank = is_context ? 0 : place, size = is_context ? 1 : ranks;  // for split parameters
   const int64_t tokens = it.input_shape[0] * it.input_shape[1];
   Batch batch = random_batch(it.input_shape[0], it.input_shape[1], std::max(it.vocabulary, it.targets_below) + 1, 3);
   for (int32_t& token : batch.tokens) token = std::min(token, static_cast<int32_t>(it.vocabulary) - 1);
