@@ -196,7 +196,8 @@ std::optional<JobOutcome> wait_for_outcome(const SignalQueue& signals, int guard
     for (const int what : side.orders()) order(guardian, what);
     std::string message(kLongestText + 64, '\0');
     const ssize_t got = ::recv(guardian, message.data(), message.size(), MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    // The kernel says ECONNRESET once, before what is still to be read, if the guardian ended without reading its last order.
+    if (got < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) continue;
     if (got <= 0) return std::nullopt;
     message.resize(got);
     if (message[0] == kOutcome) return read_outcome(message.substr(1));

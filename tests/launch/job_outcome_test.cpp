@@ -2,7 +2,12 @@
 #include "cli/launch/job_outcome.h"
 
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <signal.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
 
 #include "cli/launch/guardian.h"
 #include "cli/launch/hosts/hosts_verdict.h"
@@ -115,6 +120,28 @@ TEST(GuardedOutcome, ArrivesAsItWas) {
     EXPECT_EQ(got.lost_hosts, sent.lost_hosts);
     EXPECT_EQ(got.returned_hosts, sent.returned_hosts);
   }
+}
+
+// A launcher's side that is busy while the guardian, which has an order, ends.
+struct LateOrder final : cli::LauncherSide {
+  void step() override { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
+  std::vector<int> orders() override { return std::exchange(orders_, {}); }
+  int patience_ms() const override { return 0; }
+
+ private:
+  std::vector<int> orders_{cli::kStillHere};
+};
+
+TEST(GuardedOutcome, ArrivesThoughTheGuardianLeftAnOrderUnread) {
+  LateOrder side;
+  const cli::JobOutcome got = cli::run_guarded(
+      [](const cli::GuardianEnds& ends) {
+        pollfd order{ends.orders, POLLIN, 0};
+        return cli::JobOutcome{.exit_code = ::poll(&order, 1, 10000), .text = "whole"};
+      },
+      side);
+  EXPECT_EQ(got.exit_code, 1);
+  EXPECT_EQ(got.text, "whole");
 }
 
 const Loss kOneIsSilent{0, 1, ExitCode::PeerLost, "silent"};
