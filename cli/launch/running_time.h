@@ -1,10 +1,10 @@
 // Measures the time in which this process has run. The silence of another process is measured with it, so that a process that
 // was stopped itself (SIGSTOP, a machine that was suspended or moved) does not hold that time against the other.
 //
-// A process that waits for a short time and wakes up much later has been stopped in between: that counts as `longest_wait`.
+// A process that waits for a short time and wakes up later than `longest_wait` has been stopped in between. That wait does not
+// count at all, because the other was perhaps stopped with it and has not spoken since.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -20,7 +20,8 @@ class RunningTime {
 
   // Called after every wait. Returns the time up to now.
   Duration look(Clock::time_point now = Clock::now()) {
-    return time_ += std::min(now - std::exchange(looked_at_, now), longest_wait_);
+    const Duration waited = now - std::exchange(looked_at_, now);
+    return time_ += waited <= longest_wait_ ? waited : Duration(0);
   }
   // The time up to the last look.
   Duration so_far() const { return time_; }

@@ -184,7 +184,7 @@ class SuspendedJob : public testing::TestWithParam<bool> {};
 TEST_P(SuspendedJob, GoesOn) {
   const Elsewhere far;
   LaunchedProcess job(far.shell("echo ready; until test -e $TMPDIR/go; do sleep 0.02; done; echo done $TRIVET_EPOCH.",
-                                {"--num_gpus", "1", "--host_timeout", "3", "--max_restarts", "1"}),
+                                {"--num_gpus", "1", "--host_timeout", "4", "--max_restarts", "1"}),
                       far.variables());
   EXPECT_TRUE(job.prints("ready", 1)) << job.output();
   std::vector<int> first{job.pid(), job.guardian()}, second;
@@ -193,7 +193,7 @@ TEST_P(SuspendedJob, GoesOn) {
   if (GetParam()) std::swap(first, second);
   for (const int process : first) ::kill(process, SIGSTOP);
   for (const int process : second) ::kill(process, SIGSTOP);
-  std::this_thread::sleep_for(milliseconds(4000));
+  std::this_thread::sleep_for(milliseconds(4500));
   for (const int process : first) ::kill(process, SIGCONT);
   std::this_thread::sleep_for(milliseconds(500));
   for (const int process : second) ::kill(process, SIGCONT);
