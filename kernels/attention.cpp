@@ -30,6 +30,10 @@ template <typename Args>
 void check_scores(const Rules& rules, const Args& a) {
   rules.require(a.window == 0 || (a.window > 0 && a.causal), "a window needs causal attention");
   rules.require(a.scale >= 0 && a.soft_cap >= 0, "scale and soft_cap must not be negative");
+  if (a.documents.absent()) return;
+  rules.require(a.causal, "documents need causal attention");
+  rules.types(DType::Int32, {a.documents});
+  rules.sizes(a.qkv.shape[0] * a.qkv.shape[1], {a.documents});
 }
 
 // B, S, N, G, D
@@ -69,7 +73,7 @@ KernelCall Rotary::describe() const {
 }
 
 void Attention::check() const {
-  const Rules rules("attention", {{"qkv", qkv}, {"out", out}, {"log_sum_exp", log_sum_exp}});
+  const Rules rules("attention", {{"qkv", qkv}, {"out", out}, {"log_sum_exp", log_sum_exp}, {"documents", documents}});
   const int64_t head_size = check_heads(rules, qkv, heads, key_value_heads);
   const int64_t tokens = qkv.shape[0] * qkv.shape[1];
   rules.types(qkv.dtype, {out});
@@ -91,8 +95,9 @@ KernelCall Attention::describe() const {
 }
 
 void AttentionBackward::check() const {
-  const Rules rules("attention_backward",
-                    {{"dout", dout}, {"qkv", qkv}, {"out", out}, {"log_sum_exp", log_sum_exp}, {"dqkv", dqkv}});
+  const Rules rules(
+      "attention_backward",
+      {{"dout", dout}, {"qkv", qkv}, {"out", out}, {"log_sum_exp", log_sum_exp}, {"dqkv", dqkv}, {"documents", documents}});
   const int64_t head_size = check_heads(rules, qkv, heads, key_value_heads);
   const int64_t tokens = qkv.shape[0] * qkv.shape[1];
   rules.types(qkv.dtype, {out, dout, dqkv});

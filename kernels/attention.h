@@ -34,6 +34,11 @@ struct Rotary {
 // it sees all keys of its sequence. qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]; out[B, S, N D];
 // log_sum_exp: float32 [B, N, S], kept for backward. Dropout acts on the probabilities: that of head n, query i and key j is
 // element first_element + (n S + i) S + j of its sample.
+//
+// With `documents`, int32 [B, S], a sequence is several documents that do not see each other: documents[b, i] is the first
+// token of token i's document, or S for padding, which sees nothing and which nothing sees. It never descends along a sequence.
+// The results of a document have the same bits as if its tokens were the whole sequence, but for dropout (on CUDA: for the
+// order of sums). Those of padding are 0.
 struct Attention {
   ConstTensorView qkv;
   TensorView out, log_sum_exp;
@@ -43,6 +48,7 @@ struct Attention {
   double scale = 0;     // scales scores; 0: 1 / sqrt(D)
   double soft_cap = 0;  // caps scores; 0: none
   DropoutSite dropout;
+  ConstTensorView documents = {};  // optional, with causal attention
 
   bool hides_early_keys() const { return window > 0 && window < qkv.shape[1]; }
   int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }
@@ -61,6 +67,7 @@ struct AttentionBackward {
   double scale = 0;     // scales scores; 0: 1 / sqrt(D)
   double soft_cap = 0;  // caps scores; 0: none
   DropoutSite dropout;
+  ConstTensorView documents = {};  // optional, with causal attention
 
   bool hides_early_keys() const { return window > 0 && window < qkv.shape[1]; }
   int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }

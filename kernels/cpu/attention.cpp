@@ -1,5 +1,6 @@
 // Attention with a running softmax (Milakov & Gimelshein 2018; FlashAttention, Dao et al. 2022): for each tile of queries, all
 // tiles of keys that it sees are visited in order. When the maximum of a row grows, its sums so far are scaled down.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -13,15 +14,14 @@
 namespace trivet::kernels::cpu {
 namespace {
 
-// Computes one query head of one sequence on the calling thread.
+// Computes one query head of one document on the calling thread.
 template <typename T>
 class HeadForward {
  public:
   using Sum = SumOf<T>;
 
-  HeadForward(const Attention& args, const AttentionSizes& sizes, int64_t sequence, int64_t head)
-      : args_(args), sizes_(sizes), sequence_(sequence), head_(head) {
-    const int64_t tokens = padded(sizes.tokens, kTile), width = sizes.padded_head_size();
+  HeadForward(const Attention& args, const AttentionPart& part, int64_t head) : args_(args), part_(part), head_(head) {
+    const int64_t tokens = padded(part.tokens, kTile), width = part.padded_head_size();
     thread_local Scratch scratch;
     Sum* memory = scratch.reserve_elements<Sum>(2 * tokens * width + 2 * kTile * width + kTile * kTile + 2 * kTile);
     const auto take = [&](int64_t count) { return std::exchange(memory, memory + count); };
@@ -31,53 +31,53 @@ class HeadForward {
   }
 
   void run() {
-    const T* qkv = args_.qkv.as<T>() + sequence_ * sizes_.tokens * sizes_.qkv_width();
-    const int64_t g = head_ / (sizes_.heads / sizes_.key_value_heads), stride = sizes_.qkv_width();
-    for (int64_t first = 0; first < sizes_.tokens; first += kTile)
-      loops_.load_transposed(qkv + sizes_.key_column(g) + first * stride, stride, sizes_.tile_tokens(first), sizes_.head_size,
-                             keys_ + first * sizes_.head_size);
-    loops_.load_rows(qkv + sizes_.value_column(g), stride, sizes_.tokens, sizes_.head_size, Sum{1}, values_);
-    for (int64_t first = 0; first < sizes_.tokens; first += kTile) query_tile(qkv, first);
+    const T* qkv = args_.qkv.as<T>() + part_.first_row() * part_.qkv_width();
+    const int64_t g = head_ / (part_.heads / part_.key_value_heads), stride = part_.qkv_width();
+    for (int64_t first = 0; first < part_.tokens; first += kTile)
+      loops_.load_transposed(qkv + part_.key_column(g) + first * stride, stride, part_.tile_tokens(first), part_.head_size,
+                             keys_ + first * part_.head_size);
+    loops_.load_rows(qkv + part_.value_column(g), stride, part_.tokens, part_.head_size, Sum{1}, values_);
+    for (int64_t first = 0; first < part_.tokens; first += kTile) query_tile(qkv, first);
   }
 
  private:
   void query_tile(const T* qkv, int64_t first_query) {
-    const int64_t queries = sizes_.tile_tokens(first_query), width = sizes_.padded_head_size();
-    const Sum scale = sizes_.score_scale<Sum>();
-    loops_.load_rows(qkv + first_query * sizes_.qkv_width() + head_ * sizes_.head_size, sizes_.qkv_width(), queries,
-                     sizes_.head_size, scale, queries_);
+    const int64_t queries = part_.tile_tokens(first_query), width = part_.padded_head_size();
+    const Sum scale = part_.score_scale<Sum>();
+    loops_.load_rows(qkv + first_query * part_.qkv_width() + head_ * part_.head_size, part_.qkv_width(), queries,
+                     part_.head_size, scale, queries_);
     std::fill_n(maximum_, kTile, -std::numeric_limits<Sum>::infinity());
     std::fill_n(total_, kTile, Sum{0});
     std::fill_n(sums_, kTile * width, Sum{0});
-    for (int64_t first_key = sizes_.begin_key(first_query); first_key < sizes_.end_key(first_query); first_key += kTile)
+    for (int64_t first_key = part_.begin_key(first_query); first_key < part_.end_key(first_query); first_key += kTile)
       add_keys(first_query, queries, first_key);
     write(first_query, queries);
   }
 
   void add_keys(int64_t first_query, int64_t queries, int64_t first_key) {
-    const int64_t width = sizes_.padded_head_size(), rows = padded(queries, kProductRows);
-    const int64_t keys = padded(sizes_.tile_tokens(first_key), kProductCols);
-    const bool diagonal = sizes_.on_diagonal(first_query, first_key);
+    const int64_t width = part_.padded_head_size(), rows = padded(queries, kProductRows);
+    const int64_t keys = padded(part_.tile_tokens(first_key), kProductCols);
+    const bool diagonal = part_.on_diagonal(first_query, first_key);
     loops_.product({.m = rows,
                     .n = keys,
-                    .k = sizes_.head_size,
+                    .k = part_.head_size,
                     .a = {queries_, width},
-                    .b = keys_ + first_key * sizes_.head_size,
+                    .b = keys_ + first_key * part_.head_size,
                     .b_stride = kTile,
                     .c = scores_,
                     .c_stride = kTile,
                     .part = diagonal ? TilePart::LowerOut : TilePart::Whole});
     loops_.softmax({.rows = queries,
                     .width = width,
-                    .keys = sizes_.tile_tokens(first_key),
+                    .keys = part_.tile_tokens(first_key),
                     .diagonal = diagonal,
-                    .hidden = sizes_.hidden(first_query, first_key),
-                    .soft_cap = static_cast<Sum>(sizes_.soft_cap),
+                    .hidden = part_.hidden(first_query, first_key),
+                    .soft_cap = static_cast<Sum>(part_.soft_cap),
                     .scores = scores_,
                     .sums = sums_,
                     .maximum = maximum_,
                     .total = total_,
-                    .dropout = tile_dropout(args_.dropout, sequence_, head_, sizes_.tokens, first_query, first_key)});
+                    .dropout = part_.tile_dropout(args_.dropout, head_, first_query, first_key)});
     loops_.product({.m = rows,
                     .n = width,
                     .k = keys,
@@ -91,38 +91,64 @@ class HeadForward {
   }
 
   void write(int64_t first_query, int64_t queries) {
-    const int64_t row_stride = sizes_.out_width(), token = sequence_ * sizes_.tokens + first_query;
-    T* out = args_.out.as<T>() + token * row_stride + head_ * sizes_.head_size;
-    const int64_t statistic = (sequence_ * sizes_.heads + head_) * sizes_.tokens + first_query;
+    const int64_t row_stride = part_.out_width(), token = part_.first_row() + first_query;
+    T* out = args_.out.as<T>() + token * row_stride + head_ * part_.head_size;
+    const int64_t statistic = part_.first_statistic(head_) + first_query;
     for (int64_t row = 0; row < queries; ++row) {
-      const Sum* sums = sums_ + row * sizes_.padded_head_size();
-      loops_.store_rows(sums, 1, sizes_.head_size, Sum{1} / total_[row], out + row * row_stride, row_stride);
+      const Sum* sums = sums_ + row * part_.padded_head_size();
+      loops_.store_rows(sums, 1, part_.head_size, Sum{1} / total_[row], out + row * row_stride, row_stride);
       store_statistic(maximum_[row] + std::log(total_[row]), args_.log_sum_exp, statistic + row);
     }
   }
 
   const AttentionLoops<T>& loops_ = attention_loops<T>();
   const Attention& args_;
-  const AttentionSizes& sizes_;
-  int64_t sequence_, head_;
+  const AttentionPart& part_;
+  int64_t head_;
   Sum *keys_, *values_;    // [tiles][D, kTile], [S, D]
   Sum *queries_, *sums_;   // [kTile, D]
   Sum* scores_;            // [kTile, kTile]
   Sum *maximum_, *total_;  // [kTile]
 };
 
+// The results of padding are 0.
+void clear(const Attention& args, const AttentionPart& padding, int64_t head) {
+  dispatch_float(args.log_sum_exp.dtype, [&]<typename T>() {
+    std::fill_n(args.log_sum_exp.as<T>() + padding.first_statistic(head), padding.tokens, T{0});
+  });
+  if (head == 0) zero_rows(args.out, padding);
+}
+
 }  // namespace
+
+std::vector<AttentionPart> attention_parts(const AttentionSizes& sizes, ConstTensorView documents) {
+  std::vector<AttentionPart> parts;
+  const int64_t all = sizes.tokens;
+  for (int64_t sequence = 0; sequence < sizes.sequences; ++sequence) {
+    const int32_t* const of = documents.absent() ? nullptr : documents.as<int32_t>() + sequence * all;
+    for (int64_t begin = 0, end = 0; begin < all; begin = end) {
+      end = of ? std::find_if(of + begin, of + all, [&](int32_t first) { return first != of[begin]; }) - of : all;
+      if (of && of[begin] != begin && of[begin] != all)
+        throw std::logic_error("attention: token " + std::to_string(begin) +
+                               " of a sequence begins a document whose first is " + std::to_string(of[begin]));
+      parts.emplace_back(sizes, sequence, begin, end);
+      parts.back().padding = of && of[begin] == all;
+    }
+  }
+  return parts;
+}
 
 void compute(const Attention& args, int threads) {
   const AttentionSizes sizes(args, args.out.shape);
   if (args.out.elements() == 0) return;
-  if (const AttentionPairLoops* loops = pair_loops_for(sizes, args.qkv.dtype))
-    return for_each_piece(sizes.sequences * sizes.heads, threads, [&](int64_t piece) {
-      attention_in_pairs(*loops, args, sizes, piece / sizes.heads, piece % sizes.heads);
-    });
-  dispatch_float(args.qkv.dtype, [&]<typename T>() {
-    for_each_piece(sizes.sequences * sizes.heads, threads,
-                   [&](int64_t piece) { HeadForward<T>(args, sizes, piece / sizes.heads, piece % sizes.heads).run(); });
+  const std::vector<AttentionPart> parts = attention_parts(sizes, args.documents);
+  for_each_piece(static_cast<int64_t>(parts.size()) * sizes.heads, threads, [&](int64_t piece) {
+    const AttentionPart& part = parts[piece / sizes.heads];
+    const int64_t head = piece % sizes.heads;
+    if (part.padding) return clear(args, part, head);
+    if (const AttentionPairLoops* loops = pair_loops_for(part, args.qkv.dtype))
+      return attention_in_pairs(*loops, args, part, head);
+    dispatch_float(args.qkv.dtype, [&]<typename T>() { HeadForward<T>(args, part, head).run(); });
   });
 }
 

@@ -3,7 +3,7 @@
 //   P = exp(Q K^T / sqrt(D) - lse),  dP = dO V^T,  dS = P (dP - sum_d dO O),
 //   dV = P^T dO,  dK = dS^T Q / sqrt(D),  dQ = dS K / sqrt(D)
 //
-// One thread computes one key/value head of one sequence with all of its query heads in order, so that the sums over heads and
+// One thread computes one key/value head of one document with all of its query heads in order, so that the sums over heads and
 // over queries have the same order for any number of threads.
 #include <cmath>
 #include <utility>
@@ -22,9 +22,9 @@ class KeyValueHeadBackward {
  public:
   using Sum = SumOf<T>;
 
-  KeyValueHeadBackward(const AttentionBackward& args, const AttentionSizes& sizes, int64_t sequence, int64_t key_value_head)
-      : args_(args), sizes_(sizes), sequence_(sequence), g_(key_value_head), width_(sizes.padded_head_size()) {
-    const int64_t tokens = padded(sizes.tokens, kTile), whole = tokens * width_, tile = kTile * kTile;
+  KeyValueHeadBackward(const AttentionBackward& args, const AttentionPart& part, int64_t key_value_head)
+      : args_(args), part_(part), g_(key_value_head), width_(part.padded_head_size()) {
+    const int64_t tokens = padded(part.tokens, kTile), whole = tokens * width_, tile = kTile * kTile;
     thread_local Scratch scratch;
     Sum* memory = scratch.reserve_elements<Sum>(8 * whole + 2 * tile + 2 * tokens);
     const auto take = [&](int64_t count) { return std::exchange(memory, memory + count); };
@@ -37,77 +37,77 @@ class KeyValueHeadBackward {
 
   void run() {
     load_keys_and_values();
-    std::fill_n(dkeys_, padded(sizes_.tokens, kProductCols) * width_, Sum{0});
-    std::fill_n(dvalues_, padded(sizes_.tokens, kProductCols) * width_, Sum{0});
-    const int64_t heads = sizes_.heads / sizes_.key_value_heads;
+    std::fill_n(dkeys_, padded(part_.tokens, kProductCols) * width_, Sum{0});
+    std::fill_n(dvalues_, padded(part_.tokens, kProductCols) * width_, Sum{0});
+    const int64_t heads = part_.heads / part_.key_value_heads;
     for (int64_t head = g_ * heads; head < (g_ + 1) * heads; ++head) query_head(head);
-    store(dkeys_, sizes_.key_column(g_), Sum{1});
-    store(dvalues_, sizes_.value_column(g_), Sum{1});
+    store(dkeys_, part_.key_column(g_), Sum{1});
+    store(dvalues_, part_.value_column(g_), Sum{1});
   }
 
  private:
-  Sum scale() const { return sizes_.score_scale<Sum>(); }
+  Sum scale() const { return part_.score_scale<Sum>(); }
 
-  const T* qkv() const { return args_.qkv.as<T>() + sequence_ * sizes_.tokens * sizes_.qkv_width(); }
+  const T* qkv() const { return args_.qkv.as<T>() + part_.first_row() * part_.qkv_width(); }
 
   void load_keys_and_values() {
-    loops_.load_rows(qkv() + sizes_.key_column(g_), sizes_.qkv_width(), sizes_.tokens, sizes_.head_size, Sum{1}, keys_);
-    load_transposed(sizes_.key_column(g_), transposed_keys_);
-    load_transposed(sizes_.value_column(g_), transposed_values_);
+    loops_.load_rows(qkv() + part_.key_column(g_), part_.qkv_width(), part_.tokens, part_.head_size, Sum{1}, keys_);
+    load_transposed(part_.key_column(g_), transposed_keys_);
+    load_transposed(part_.value_column(g_), transposed_values_);
   }
 
   void load_transposed(int64_t column, Sum* to) {
-    const int64_t stride = sizes_.qkv_width();
-    for (int64_t first = 0; first < sizes_.tokens; first += kTile)
-      loops_.load_transposed(qkv() + column + first * stride, stride, sizes_.tile_tokens(first), sizes_.head_size,
-                             to + first * sizes_.head_size);
+    const int64_t stride = part_.qkv_width();
+    for (int64_t first = 0; first < part_.tokens; first += kTile)
+      loops_.load_transposed(qkv() + column + first * stride, stride, part_.tile_tokens(first), part_.head_size,
+                             to + first * part_.head_size);
   }
 
   void store(const Sum* from, int64_t column, Sum factor) {
-    T* to = args_.dqkv.as<T>() + sequence_ * sizes_.tokens * sizes_.qkv_width() + column;
-    loops_.store_rows(from, sizes_.tokens, sizes_.head_size, factor, to, sizes_.qkv_width());
+    T* to = args_.dqkv.as<T>() + part_.first_row() * part_.qkv_width() + column;
+    loops_.store_rows(from, part_.tokens, part_.head_size, factor, to, part_.qkv_width());
   }
 
   void query_head(int64_t head) {
     load_queries(head);
-    std::fill_n(dqueries_, padded(sizes_.tokens, kProductCols) * width_, Sum{0});
-    for (int64_t first_key = 0; first_key < sizes_.tokens; first_key += kTile)
-      for (int64_t first_query = sizes_.first_query(first_key); first_query < sizes_.end_query(first_key); first_query += kTile)
+    std::fill_n(dqueries_, padded(part_.tokens, kProductCols) * width_, Sum{0});
+    for (int64_t first_key = 0; first_key < part_.tokens; first_key += kTile)
+      for (int64_t first_query = part_.first_query(first_key); first_query < part_.end_query(first_key); first_query += kTile)
         tile(head, first_query, first_key);
-    store(dqueries_, head * sizes_.head_size, scale());
+    store(dqueries_, head * part_.head_size, scale());
   }
 
   void load_queries(int64_t head) {
-    const int64_t tokens = sizes_.tokens, size = sizes_.head_size, stride = sizes_.out_width();
-    loops_.load_rows(qkv() + head * size, sizes_.qkv_width(), tokens, size, scale(), queries_);
-    const T* dout = args_.dout.as<T>() + sequence_ * tokens * stride + head * size;
-    const T* out = args_.out.as<T>() + sequence_ * tokens * stride + head * size;
+    const int64_t tokens = part_.tokens, size = part_.head_size, stride = part_.out_width();
+    loops_.load_rows(qkv() + head * size, part_.qkv_width(), tokens, size, scale(), queries_);
+    const T* dout = args_.dout.as<T>() + part_.first_row() * stride + head * size;
+    const T* out = args_.out.as<T>() + part_.first_row() * stride + head * size;
     loops_.load_rows(dout, stride, tokens, size, Sum{1}, douts_);
     for (int64_t token = 0; token < tokens; ++token) {
       Sum sum = 0;
       for (int64_t d = 0; d < size; ++d) sum += douts_[token * width_ + d] * widen<Sum>(out[token * stride + d]);
       out_times_dout_[token] = sum;
     }
-    load_rows_of_statistics(args_.log_sum_exp, (sequence_ * sizes_.heads + head) * tokens, tokens, log_sum_exp_);
+    load_rows_of_statistics(args_.log_sum_exp, part_.first_statistic(head), tokens, log_sum_exp_);
   }
 
   void tile(int64_t head, int64_t first_query, int64_t first_key) {
-    const int64_t queries = sizes_.tile_tokens(first_query), rows = padded(queries, kProductRows);
-    const int64_t keys = padded(sizes_.tile_tokens(first_key), kProductCols);
-    const bool diagonal = sizes_.on_diagonal(first_query, first_key);
-    scores(rows, keys, queries_ + first_query * width_, transposed_keys_ + first_key * sizes_.head_size, probabilities_,
+    const int64_t queries = part_.tile_tokens(first_query), rows = padded(queries, kProductRows);
+    const int64_t keys = padded(part_.tile_tokens(first_key), kProductCols);
+    const bool diagonal = part_.on_diagonal(first_query, first_key);
+    scores(rows, keys, queries_ + first_query * width_, transposed_keys_ + first_key * part_.head_size, probabilities_,
            diagonal);
-    scores(rows, keys, douts_ + first_query * width_, transposed_values_ + first_key * sizes_.head_size, dscores_, diagonal);
+    scores(rows, keys, douts_ + first_query * width_, transposed_values_ + first_key * part_.head_size, dscores_, diagonal);
     loops_.score_gradients({.rows = queries,
-                            .keys = sizes_.tile_tokens(first_key),
+                            .keys = part_.tile_tokens(first_key),
                             .diagonal = diagonal,
-                            .hidden = sizes_.hidden(first_query, first_key),
-                            .soft_cap = static_cast<Sum>(sizes_.soft_cap),
+                            .hidden = part_.hidden(first_query, first_key),
+                            .soft_cap = static_cast<Sum>(part_.soft_cap),
                             .probabilities = probabilities_,
                             .dscores = dscores_,
                             .log_sum_exp = log_sum_exp_ + first_query,
                             .row_sum = out_times_dout_ + first_query,
-                            .dropout = tile_dropout(args_.dropout, sequence_, head, sizes_.tokens, first_query, first_key)});
+                            .dropout = part_.tile_dropout(args_.dropout, head, first_query, first_key)});
     const TilePart upper = diagonal ? TilePart::UpperLeft : TilePart::Whole,
                    lower = diagonal ? TilePart::LowerLeft : TilePart::Whole;
     add(keys, rows, {probabilities_, 1, kTile}, douts_ + first_query * width_, dvalues_ + first_key * width_, upper);
@@ -119,7 +119,7 @@ class KeyValueHeadBackward {
   void scores(int64_t rows, int64_t keys, const Sum* left, const Sum* right, Sum* out, bool diagonal) {
     loops_.product({.m = rows,
                     .n = keys,
-                    .k = sizes_.head_size,
+                    .k = part_.head_size,
                     .a = {left, width_},
                     .b = right,
                     .b_stride = kTile,
@@ -144,8 +144,8 @@ class KeyValueHeadBackward {
 
   const AttentionLoops<T>& loops_ = attention_loops<T>();
   const AttentionBackward& args_;
-  const AttentionSizes& sizes_;
-  int64_t sequence_, g_, width_;
+  const AttentionPart& part_;
+  int64_t g_, width_;
   Sum *keys_, *queries_, *douts_;              // [S, D]
   Sum *transposed_keys_, *transposed_values_;  // [tiles][D, kTile]
   Sum *dqueries_, *dkeys_, *dvalues_;          // [S, D]
@@ -158,14 +158,14 @@ class KeyValueHeadBackward {
 void compute(const AttentionBackward& args, int threads) {
   const AttentionSizes sizes(args, args.dout.shape);
   if (args.dout.elements() == 0) return;
-  if (const AttentionPairLoops* loops = pair_loops_for(sizes, args.qkv.dtype))
-    return for_each_piece(sizes.sequences * sizes.key_value_heads, threads, [&](int64_t piece) {
-      attention_backward_in_pairs(*loops, args, sizes, piece / sizes.key_value_heads, piece % sizes.key_value_heads);
-    });
-  dispatch_float(args.qkv.dtype, [&]<typename T>() {
-    for_each_piece(sizes.sequences * sizes.key_value_heads, threads, [&](int64_t piece) {
-      KeyValueHeadBackward<T>(args, sizes, piece / sizes.key_value_heads, piece % sizes.key_value_heads).run();
-    });
+  const std::vector<AttentionPart> parts = attention_parts(sizes, args.documents);
+  for_each_piece(static_cast<int64_t>(parts.size()) * sizes.key_value_heads, threads, [&](int64_t piece) {
+    const AttentionPart& part = parts[piece / sizes.key_value_heads];
+    const int64_t g = piece % sizes.key_value_heads;
+    if (part.padding) return g == 0 ? zero_rows(args.dqkv, part) : void();
+    if (const AttentionPairLoops* loops = pair_loops_for(part, args.qkv.dtype))
+      return attention_backward_in_pairs(*loops, args, part, g);
+    dispatch_float(args.qkv.dtype, [&]<typename T>() { KeyValueHeadBackward<T>(args, part, g).run(); });
   });
 }
 

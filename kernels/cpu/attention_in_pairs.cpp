@@ -9,24 +9,24 @@
 namespace trivet::kernels::cpu {
 namespace {
 
-// B sequences, S tokens per sequence, D head size. Tiles have kTile tokens; the last one of a sequence may have fewer.
+// One document: S tokens, D head size. Tiles have kTile tokens; the last one of a document may have fewer.
 class PairHead {
  protected:
-  PairHead(const AttentionPairLoops& loops, const AttentionSizes& sizes, int64_t sequence)
-      : loops_(loops), sizes_(sizes), sequence_(sequence), size_(sizes.head_size), width_(sizes.qkv_width()) {}
+  PairHead(const AttentionPairLoops& loops, const AttentionPart& part)
+      : loops_(loops), part_(part), size_(part.head_size), width_(part.qkv_width()) {}
 
-  float scale() const { return sizes_.score_scale<float>(); }
-  int64_t tile_tokens(int64_t first) const { return sizes_.tile_tokens(first); }
+  float scale() const { return part_.score_scale<float>(); }
+  int64_t tile_tokens(int64_t first) const { return part_.tile_tokens(first); }
 
-  // Points to `column` of token `first` in the sequence's part of qkv (or of its gradient).
+  // Points to `column` of the document's token `first` in qkv (or in its gradient).
   template <typename View>
   auto* column(const View& qkv, int64_t column, int64_t first = 0) const {
-    return qkv.template as<bfloat16>() + (sequence_ * sizes_.tokens + first) * width_ + column;
+    return qkv.template as<bfloat16>() + (part_.first_row() + first) * width_ + column;
   }
 
   // to[tiles][D / 2][tokens of the tile][2]
   void pair_cols(const bfloat16* from, bfloat16* to) const {
-    for (int64_t first = 0; first < sizes_.tokens; first += kTile)
+    for (int64_t first = 0; first < part_.tokens; first += kTile)
       loops_.pair_cols(from + first * width_, width_, tile_tokens(first), size_, to + first * size_);
   }
 
@@ -39,7 +39,7 @@ class PairHead {
                     .b = right + first_key * size_,
                     .c = out,
                     .c_stride = kTile,
-                    .part = sizes_.on_diagonal(first_query, first_key) ? TilePart::LowerOut : TilePart::Whole});
+                    .part = part_.on_diagonal(first_query, first_key) ? TilePart::LowerOut : TilePart::Whole});
   }
 
   // out[m, D] += left[m, k] right[k, D]
@@ -49,27 +49,26 @@ class PairHead {
   }
 
   const AttentionPairLoops& loops_;
-  const AttentionSizes& sizes_;
-  int64_t sequence_, size_, width_;
+  const AttentionPart& part_;
+  int64_t size_, width_;
 };
 
 class PairHeadForward : private PairHead {
  public:
-  PairHeadForward(const AttentionPairLoops& loops, const Attention& args, const AttentionSizes& sizes, int64_t sequence,
-                  int64_t head)
-      : PairHead(loops, sizes, sequence), args_(args), head_(head) {
+  PairHeadForward(const AttentionPairLoops& loops, const Attention& args, const AttentionPart& part, int64_t head)
+      : PairHead(loops, part), args_(args), head_(head) {
     thread_local Scratch sums, pairs;
     float* floats = sums.reserve_elements<float>(kTile * (size_ + kTile + 2));
     sums_ = floats, scores_ = sums_ + kTile * size_, maximum_ = scores_ + kTile * kTile, total_ = maximum_ + kTile;
-    keys_ = pairs.reserve_elements<bfloat16>(2 * sizes.tokens * size_ + kTile * kTile);
-    values_ = keys_ + sizes.tokens * size_, probabilities_ = values_ + sizes.tokens * size_;
+    keys_ = pairs.reserve_elements<bfloat16>(2 * part.tokens * size_ + kTile * kTile);
+    values_ = keys_ + part.tokens * size_, probabilities_ = values_ + part.tokens * size_;
   }
 
   void run() {
-    const int64_t g = head_ / (sizes_.heads / sizes_.key_value_heads);
-    pair_cols(column(args_.qkv, sizes_.key_column(g)), keys_);
-    loops_.pair_rows(column(args_.qkv, sizes_.value_column(g)), width_, sizes_.tokens, size_, values_);
-    for (int64_t first = 0; first < sizes_.tokens; first += kTile) query_tile(first);
+    const int64_t g = head_ / (part_.heads / part_.key_value_heads);
+    pair_cols(column(args_.qkv, part_.key_column(g)), keys_);
+    loops_.pair_rows(column(args_.qkv, part_.value_column(g)), width_, part_.tokens, size_, values_);
+    for (int64_t first = 0; first < part_.tokens; first += kTile) query_tile(first);
   }
 
  private:
@@ -77,26 +76,26 @@ class PairHeadForward : private PairHead {
     std::fill_n(maximum_, kTile, -std::numeric_limits<float>::infinity());
     std::fill_n(total_, kTile, 0.0f);
     std::fill_n(sums_, kTile * size_, 0.0f);
-    for (int64_t first_key = sizes_.begin_key(first_query); first_key < sizes_.end_key(first_query); first_key += kTile)
+    for (int64_t first_key = part_.begin_key(first_query); first_key < part_.end_key(first_query); first_key += kTile)
       add_keys(first_query, first_key);
     write(first_query);
   }
 
   void add_keys(int64_t first_query, int64_t first_key) {
-    const bool diagonal = sizes_.on_diagonal(first_query, first_key);
+    const bool diagonal = part_.on_diagonal(first_query, first_key);
     const int64_t queries = tile_tokens(first_query);
     scores(first_query, first_key, {column(args_.qkv, head_ * size_, first_query), width_}, keys_, scores_);
     loops_.softmax({.tile = {.rows = queries,
                              .width = size_,
                              .keys = tile_tokens(first_key),
                              .diagonal = diagonal,
-                             .hidden = sizes_.hidden(first_query, first_key),
-                             .soft_cap = static_cast<float>(sizes_.soft_cap),
+                             .hidden = part_.hidden(first_query, first_key),
+                             .soft_cap = static_cast<float>(part_.soft_cap),
                              .scores = scores_,
                              .sums = sums_,
                              .maximum = maximum_,
                              .total = total_,
-                             .dropout = tile_dropout(args_.dropout, sequence_, head_, sizes_.tokens, first_query, first_key)},
+                             .dropout = part_.tile_dropout(args_.dropout, head_, first_query, first_key)},
                     .scale = scale(),
                     .probabilities = probabilities_});
     add(queries, tile_tokens(first_key), {probabilities_, kTile}, values_ + first_key * size_, sums_,
@@ -104,9 +103,9 @@ class PairHeadForward : private PairHead {
   }
 
   void write(int64_t first_query) {
-    const int64_t stride = sizes_.out_width(), token = sequence_ * sizes_.tokens + first_query;
+    const int64_t stride = part_.out_width(), token = part_.first_row() + first_query;
     bfloat16* out = args_.out.as<bfloat16>() + token * stride + head_ * size_;
-    const int64_t statistic = (sequence_ * sizes_.heads + head_) * sizes_.tokens + first_query;
+    const int64_t statistic = part_.first_statistic(head_) + first_query;
     for (int64_t row = 0; row < tile_tokens(first_query); ++row) {
       attention_loops<bfloat16>().store_rows(sums_ + row * size_, 1, size_, 1 / total_[row], out + row * stride, stride);
       store_statistic(maximum_[row] + std::log(total_[row]), args_.log_sum_exp, statistic + row);
@@ -124,74 +123,73 @@ class PairHeadForward : private PairHead {
 
 class PairHeadBackward : private PairHead {
  public:
-  PairHeadBackward(const AttentionPairLoops& loops, const AttentionBackward& args, const AttentionSizes& sizes,
-                   int64_t sequence, int64_t key_value_head)
-      : PairHead(loops, sizes, sequence), args_(args), g_(key_value_head) {
-    const int64_t whole = sizes.tokens * size_, tile = kTile * kTile;
+  PairHeadBackward(const AttentionPairLoops& loops, const AttentionBackward& args, const AttentionPart& part,
+                   int64_t key_value_head)
+      : PairHead(loops, part), args_(args), g_(key_value_head) {
+    const int64_t whole = part.tokens * size_, tile = kTile * kTile;
     thread_local Scratch sums, pairs;
-    float* floats = sums.reserve_elements<float>(3 * whole + 2 * tile + 2 * sizes.tokens);
+    float* floats = sums.reserve_elements<float>(3 * whole + 2 * tile + 2 * part.tokens);
     bfloat16* halves = pairs.reserve_elements<bfloat16>(5 * whole + 3 * tile);
     const auto take = [](auto*& memory, int64_t count) { return std::exchange(memory, memory + count); };
     dqueries_ = take(floats, whole), dkeys_ = take(floats, whole), dvalues_ = take(floats, whole);
     scores_ = take(floats, tile), score_gradients_ = take(floats, tile);
-    log_sum_exp_ = take(floats, sizes.tokens), out_times_dout_ = take(floats, sizes.tokens);
+    log_sum_exp_ = take(floats, part.tokens), out_times_dout_ = take(floats, part.tokens);
     key_rows_ = take(halves, whole), key_cols_ = take(halves, whole), value_cols_ = take(halves, whole);
     query_rows_ = take(halves, whole), dout_rows_ = take(halves, whole);
     probabilities_ = take(halves, tile), dscores_ = take(halves, tile), paired_dscores_ = take(halves, tile);
   }
 
   void run() {
-    const bfloat16 *keys = column(args_.qkv, sizes_.key_column(g_)), *values = column(args_.qkv, sizes_.value_column(g_));
-    loops_.pair_rows(keys, width_, sizes_.tokens, size_, key_rows_);
+    const bfloat16 *keys = column(args_.qkv, part_.key_column(g_)), *values = column(args_.qkv, part_.value_column(g_));
+    loops_.pair_rows(keys, width_, part_.tokens, size_, key_rows_);
     pair_cols(keys, key_cols_);
     pair_cols(values, value_cols_);
-    std::fill_n(dkeys_, sizes_.tokens * size_, 0.0f);
-    std::fill_n(dvalues_, sizes_.tokens * size_, 0.0f);
-    const int64_t heads = sizes_.heads / sizes_.key_value_heads;
+    std::fill_n(dkeys_, part_.tokens * size_, 0.0f);
+    std::fill_n(dvalues_, part_.tokens * size_, 0.0f);
+    const int64_t heads = part_.heads / part_.key_value_heads;
     for (int64_t head = g_ * heads; head < (g_ + 1) * heads; ++head) query_head(head);
-    store(dkeys_, sizes_.key_column(g_), scale());
-    store(dvalues_, sizes_.value_column(g_), 1);
+    store(dkeys_, part_.key_column(g_), scale());
+    store(dvalues_, part_.value_column(g_), 1);
   }
 
  private:
   void store(const float* from, int64_t first_column, float factor) const {
-    attention_loops<bfloat16>().store_rows(from, sizes_.tokens, size_, factor, column(args_.dqkv, first_column), width_);
+    attention_loops<bfloat16>().store_rows(from, part_.tokens, size_, factor, column(args_.dqkv, first_column), width_);
   }
 
   void query_head(int64_t head) {
-    const int64_t tokens = sizes_.tokens, stride = sizes_.out_width(), place = sequence_ * tokens * stride + head * size_;
+    const int64_t tokens = part_.tokens, stride = part_.out_width(), place = part_.first_row() * stride + head * size_;
     const bfloat16* dout = args_.dout.as<bfloat16>() + place;
     loops_.pair_rows(column(args_.qkv, head * size_), width_, tokens, size_, query_rows_);
     loops_.pair_rows(dout, stride, tokens, size_, dout_rows_);
     loops_.dot_rows(dout, args_.out.as<bfloat16>() + place, stride, tokens, size_, out_times_dout_);
-    load_rows_of_statistics(args_.log_sum_exp, (sequence_ * sizes_.heads + head) * tokens, tokens, log_sum_exp_);
+    load_rows_of_statistics(args_.log_sum_exp, part_.first_statistic(head), tokens, log_sum_exp_);
     std::fill_n(dqueries_, tokens * size_, 0.0f);
     for (int64_t first_key = 0; first_key < tokens; first_key += kTile)
-      for (int64_t first_query = sizes_.first_query(first_key); first_query < sizes_.end_query(first_key); first_query += kTile)
+      for (int64_t first_query = part_.first_query(first_key); first_query < part_.end_query(first_key); first_query += kTile)
         tile(head, dout + first_query * stride, first_query, first_key);
     store(dqueries_, head * size_, scale());
   }
 
   void tile(int64_t head, const bfloat16* dout, int64_t first_query, int64_t first_key) {
     const int64_t queries = tile_tokens(first_query), keys = tile_tokens(first_key);
-    const bool diagonal = sizes_.on_diagonal(first_query, first_key);
+    const bool diagonal = part_.on_diagonal(first_query, first_key);
     scores(first_query, first_key, {column(args_.qkv, head * size_, first_query), width_}, key_cols_, scores_);
-    scores(first_query, first_key, {dout, sizes_.out_width()}, value_cols_, score_gradients_);
-    loops_.score_gradients(
-        {.tile = {.rows = queries,
-                  .keys = keys,
-                  .diagonal = diagonal,
-                  .hidden = sizes_.hidden(first_query, first_key),
-                  .soft_cap = static_cast<float>(sizes_.soft_cap),
-                  .probabilities = scores_,
-                  .dscores = score_gradients_,
-                  .log_sum_exp = log_sum_exp_ + first_query,
-                  .row_sum = out_times_dout_ + first_query,
-                  .dropout = tile_dropout(args_.dropout, sequence_, head, sizes_.tokens, first_query, first_key)},
-         .scale = scale(),
-         .paired_probabilities = probabilities_,
-         .paired_dscores = paired_dscores_,
-         .dscores = dscores_});
+    scores(first_query, first_key, {dout, part_.out_width()}, value_cols_, score_gradients_);
+    loops_.score_gradients({.tile = {.rows = queries,
+                                     .keys = keys,
+                                     .diagonal = diagonal,
+                                     .hidden = part_.hidden(first_query, first_key),
+                                     .soft_cap = static_cast<float>(part_.soft_cap),
+                                     .probabilities = scores_,
+                                     .dscores = score_gradients_,
+                                     .log_sum_exp = log_sum_exp_ + first_query,
+                                     .row_sum = out_times_dout_ + first_query,
+                                     .dropout = part_.tile_dropout(args_.dropout, head, first_query, first_key)},
+                            .scale = scale(),
+                            .paired_probabilities = probabilities_,
+                            .paired_dscores = paired_dscores_,
+                            .dscores = dscores_});
     const TilePart upper = diagonal ? TilePart::UpperLeft : TilePart::Whole,
                    lower = diagonal ? TilePart::LowerLeft : TilePart::Whole;
     add(keys, queries, {probabilities_, 2, 2 * kTile}, dout_rows_ + first_query * size_, dvalues_ + first_key * size_, upper);
@@ -216,14 +214,13 @@ const AttentionPairLoops* pair_loops_for(const AttentionSizes& sizes, DType dtyp
   return fits ? attention_pair_loops() : nullptr;
 }
 
-void attention_in_pairs(const AttentionPairLoops& loops, const Attention& args, const AttentionSizes& sizes, int64_t sequence,
-                        int64_t head) {
-  PairHeadForward(loops, args, sizes, sequence, head).run();
+void attention_in_pairs(const AttentionPairLoops& loops, const Attention& args, const AttentionPart& part, int64_t head) {
+  PairHeadForward(loops, args, part, head).run();
 }
 
-void attention_backward_in_pairs(const AttentionPairLoops& loops, const AttentionBackward& args, const AttentionSizes& sizes,
-                                 int64_t sequence, int64_t key_value_head) {
-  PairHeadBackward(loops, args, sizes, sequence, key_value_head).run();
+void attention_backward_in_pairs(const AttentionPairLoops& loops, const AttentionBackward& args, const AttentionPart& part,
+                                 int64_t key_value_head) {
+  PairHeadBackward(loops, args, part, key_value_head).run();
 }
 
 }  // namespace trivet::kernels::cpu

@@ -10,11 +10,10 @@ namespace trivet::kernels::cpu {
 // The loops to use, or null if these sizes, this type or this processor need the float32 loops.
 const AttentionPairLoops* pair_loops_for(const AttentionSizes& sizes, DType dtype);
 
-// Computes one query head of one sequence on the calling thread.
-void attention_in_pairs(const AttentionPairLoops& loops, const Attention& args, const AttentionSizes& sizes, int64_t sequence,
-                        int64_t head);
-// Computes one key/value head of one sequence on the calling thread.
-void attention_backward_in_pairs(const AttentionPairLoops& loops, const AttentionBackward& args, const AttentionSizes& sizes,
-                                 int64_t sequence, int64_t key_value_head);
+// Computes one query head of one document on the calling thread.
+void attention_in_pairs(const AttentionPairLoops& loops, const Attention& args, const AttentionPart& part, int64_t head);
+// Computes one key/value head of one document on the calling thread.
+void attention_backward_in_pairs(const AttentionPairLoops& loops, const AttentionBackward& args, const AttentionPart& part,
+                                 int64_t key_value_head);
 
 }  // namespace trivet::kernels::cpu

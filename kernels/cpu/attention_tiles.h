@@ -1,4 +1,4 @@
-// Shared by attention's forward and backward: the layout of the heads, conversions of statistics, and dropout of probabilities.
+// Shared by attention's forward and backward: the layout of the heads, documents, and conversions of statistics.
 //
 //   B sequences, S tokens per sequence, N query heads, G key/value heads, D head size
 //   qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]
@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "kernels/cpu/attention_loops.h"
 #include "kernels/cpu/numbers.h"
@@ -65,6 +67,37 @@ struct AttentionSizes {
   int64_t padded_head_size() const { return padded(head_size, kProductCols); }
 };
 
+// A document: tokens of one sequence that see each other and no others. `tokens` of the base class is their number. Without
+// documents, a sequence is one.
+struct AttentionPart : AttentionSizes {
+  int64_t sequence = 0, first = 0, all_tokens = 0;  // `first`: the document's first token, of all_tokens of the sequence
+  bool padding = false;
+
+  AttentionPart(const AttentionSizes& sizes, int64_t of_sequence, int64_t first_token, int64_t end_token)
+      : AttentionSizes(sizes), sequence(of_sequence), first(first_token), all_tokens(sizes.tokens) {
+    tokens = end_token - first_token;
+    if (window >= tokens) window = 0;
+  }
+  int64_t first_row() const { return sequence * all_tokens + first; }  // in qkv and out
+  int64_t first_statistic(int64_t head) const { return (sequence * heads + head) * all_tokens + first; }
+  // Describes dropout to the loops, for the tile of `head` that starts at this query and key of the document.
+  TileDropout tile_dropout(const DropoutSite& site, int64_t head, int64_t query, int64_t key) const {
+    const uint64_t sample = static_cast<uint64_t>(site.first_sample + sequence);
+    return {site.rate, site.key, (static_cast<uint64_t>(site.step.value()) << 32) + sample,
+            static_cast<uint64_t>(site.first_element + (head * all_tokens + first + query) * all_tokens + first + key),
+            all_tokens};
+  }
+};
+
+// Returns the documents of all sequences, and their padding. Throws std::logic_error if they are none.
+std::vector<AttentionPart> attention_parts(const AttentionSizes& sizes, ConstTensorView documents);
+
+// Zeros the document's rows of a tensor [B, S, width].
+inline void zero_rows(const TensorView& tensor, const AttentionPart& part) {
+  const int64_t row = tensor.shape.cols() * static_cast<int64_t>(size_of(tensor.dtype));
+  std::memset(static_cast<std::byte*>(tensor.data) + part.first_row() * row, 0, static_cast<size_t>(part.tokens * row));
+}
+
 // The statistics of rows are float32, or float64 for gradient checks.
 template <typename Sum>
 void load_rows_of_statistics(const ConstTensorView& from, int64_t first, int64_t count, Sum* to) {
@@ -76,14 +109,6 @@ void load_rows_of_statistics(const ConstTensorView& from, int64_t first, int64_t
 template <typename Sum>
 void store_statistic(Sum value, const TensorView& to, int64_t row) {
   dispatch_float(to.dtype, [&]<typename T>() { to.as<T>()[row] = narrow<T>(value); });
-}
-
-// Describes dropout to the loops, for the tile of `head` that starts at this query and key.
-inline TileDropout tile_dropout(const DropoutSite& site, int64_t sequence, int64_t head, int64_t tokens, int64_t query,
-                                int64_t key) {
-  const uint64_t sample = static_cast<uint64_t>(site.first_sample + sequence);
-  return {site.rate, site.key, (static_cast<uint64_t>(site.step.value()) << 32) + sample,
-          static_cast<uint64_t>(site.first_element + (head * tokens + query) * tokens + key), tokens};
 }
 
 }  // namespace trivet::kernels::cpu

@@ -1,7 +1,7 @@
 // Causal attention on tensor cores with a running softmax (Milakov & Gimelshein 2018; FlashAttention-2, Dao 2023). Each block
 // has 128 queries of a head, each warp 32 of them. Keys and values come in tiles; the next tile is copied while the current one
 // is used. Scores, probabilities and sums stay in registers. attention_simple*.cu do what tensor cores cannot, and attention
-// that is not causal, has a window or a soft cap.
+// that is not causal, has a window, a soft cap or documents.
 #include "core/cuda/launch.h"
 #include "kernels/cuda/attention_dispatch.h"
 #include "kernels/cuda/attention_dropout.cuh"
@@ -196,7 +196,7 @@ void start(const Attention& args, const Launch& launch) {
 
 void compute(const Attention& args, const Launch& launch) {
   if (args.out.elements() == 0) return;
-  if (!args.causal || args.hides_early_keys() || args.soft_cap > 0 ||
+  if (!args.causal || args.hides_early_keys() || args.soft_cap > 0 || !args.documents.absent() ||
       !on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.out}))
     return simple_attention(args, launch);
   dispatch_tensor_cores(args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0,

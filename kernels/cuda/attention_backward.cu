@@ -337,7 +337,7 @@ void start(const AttentionBackward& args, const Launch& launch) {
 
 void compute(const AttentionBackward& args, const Launch& launch) {
   if (args.dout.elements() == 0) return;
-  if (!args.causal || args.hides_early_keys() || args.soft_cap > 0 ||
+  if (!args.causal || args.hides_early_keys() || args.soft_cap > 0 || !args.documents.absent() ||
       !on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.dout, args.out, args.dqkv}))
     return simple_attention_backward(args, launch);
   dispatch_tensor_cores(args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0,

@@ -53,8 +53,9 @@ struct RunningSoftmax {
       const Sum all = sum_of_warp(total[r]);
       const int row = first_row + r;
       if (row >= out.tokens) continue;
-      store_row(sums[r], Sum{1} / all, out.head_size, out.row(row));
-      if (lane_index() == 0) log_sum_exp[row] = maximum[r] / static_cast<Sum>(kLog2E) + natural_log(all);
+      const bool is_padding = all == 0;  // it has seen no keys
+      store_row(sums[r], is_padding ? Sum{0} : Sum{1} / all, out.head_size, out.row(row));
+      if (lane_index() == 0) log_sum_exp[row] = is_padding ? Sum{0} : maximum[r] / static_cast<Sum>(kLog2E) + natural_log(all);
     }
   }
 };
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_attentio
 
   const QueryBlock block(args.order, sizes, Block::kRows);
   const int first_row = block.first_query + memory.warp_row;
-  const int begin = args.sight.first_key(block.first_query) / kPartners * kPartners;
+  const int begin = args.sight.first_key(block.sequence, block.first_query) / kPartners * kPartners;
   const int end = args.sight.causal ? min(block.first_query + Block::kRows, sizes.tokens) : sizes.tokens;
   const Side<T> partners = keys_and_values(args.qkv, sizes, block.sequence, block.group);
   copy_own(HeadColumns(args.qkv, sizes.qkv_width, sizes, block.sequence, block.head), first_row, queries);

@@ -71,17 +71,28 @@ struct ScoreRule {
   }
 };
 
-// The keys that a query sees: those of its token and before it, the last `window` of them, or all.
+// The keys that a query sees: those of its token and before it in its document, the last `window` of them, or all.
 struct Sight {
   bool causal;
   int window;  // at most S, which hides nothing
+  int tokens;
+  const int32_t* documents;  // null: each sequence is one
 
   template <typename Args>  // Attention, AttentionBackward
   explicit Sight(const Args& args)
-      : causal(args.causal), window(static_cast<int>(args.hides_early_keys() ? args.window : args.qkv.shape[1])) {}
+      : causal(args.causal),
+        window(static_cast<int>(args.hides_early_keys() ? args.window : args.qkv.shape[1])),
+        tokens(static_cast<int>(args.qkv.shape[1])),
+        documents(static_cast<const int32_t*>(args.documents.data)) {}
 
-  // The first key that this query sees.
-  __device__ __forceinline__ int first_key(int query) const { return causal ? max(query - window + 1, 0) : 0; }
+  __device__ __forceinline__ int first_of_document(int64_t sequence, int token) const {
+    if (documents == nullptr) return 0;
+    return token < tokens ? documents[sequence * tokens + token] : tokens;
+  }
+  // The first key that this query sees; not less than that of an earlier query.
+  __device__ __forceinline__ int first_key(int64_t sequence, int query) const {
+    return causal ? max(query - window + 1, first_of_document(sequence, query)) : 0;
+  }
 };
 
 // A query and a key of one head.
@@ -91,7 +102,7 @@ struct Pair {
 
   // Checks whether the query, which exists, sees the key, and the key exists.
   __device__ __forceinline__ bool sees(int tokens, const Sight& sight) const {
-    return sight.causal ? key <= query && key > query - sight.window : key < tokens;
+    return sight.causal ? key <= query && key >= sight.first_key(sequence, query) : key < tokens;
   }
 };
 

@@ -1,5 +1,5 @@
 // Attention without tensor cores: any float type, any head size up to kLargestHeadSize, any alignment, causal or not, with
-// or without a window and a soft cap.
+// or without a window, a soft cap and documents.
 #pragma once
 
 #include "kernels/cuda/math.h"

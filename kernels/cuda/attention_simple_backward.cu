@@ -43,7 +43,7 @@ struct GradientsBlock {
       const QueryBlock block(order, sizes, kRows);
       sequence = block.sequence, group = block.group;
       first_head = block.head, end_head = first_head + 1;
-      first_own = block.first_query, first_partner = sight.first_key(first_own) / kPartners * kPartners;
+      first_own = block.first_query, first_partner = sight.first_key(sequence, first_own) / kPartners * kPartners;
       end_partner = sight.causal ? min(first_own + kRows, sizes.tokens) : sizes.tokens;
     }
   }
@@ -92,6 +92,8 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_gradient
   for (int head = block.first_head; head < block.end_head; ++head) {
     const Side<T> partners = kOwnKeys ? queries_and_douts(args, sizes, block.sequence, head) : of_keys;
     for (int first = block.first_partner; first < block.end_partner; first += kPartners) {
+      if (kOwnKeys && args.sight.first_of_document(block.sequence, first) >= block.first_own + SimpleBlock<Sum>::kRows)
+        break;  // no later query sees a key of this block
       copy_partners(partners, first, memory);
       Sum scores[kRows], dprobabilities[kRows];
       products(x_own, x_tile, sizes.head_size, scores);

@@ -23,11 +23,21 @@ struct Case {
   bool causal = true;
   int64_t window = 0;
   double scale = 0, soft_cap = 0;
+  std::vector<int64_t> documents = {};  // their lengths in each sequence; the rest is padding. Empty: a sequence is one
 
   double score_scale() const { return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size)); }
   // Query i sees the keys before keys_of(i), from first_key(i) on.
   int64_t keys_of(int64_t i) const { return causal ? i + 1 : tokens; }
-  int64_t first_key(int64_t i) const { return window > 0 ? std::max(int64_t{0}, i - window + 1) : 0; }
+  int64_t first_key(int64_t i) const { return std::max(document_of(i), window > 0 ? i - window + 1 : 0); }
+  // The first token of token i's document; for padding, `tokens`.
+  int64_t document_of(int64_t i) const {
+    int64_t begin = 0;
+    for (const int64_t length : documents) {
+      if (i < begin + length) return begin;
+      begin += length;
+    }
+    return documents.empty() ? 0 : tokens;
+  }
   bool drops() const { return dropout > 0; }
 };
 
@@ -37,8 +47,8 @@ std::string name_of_case(const testing::TestParamInfo<Case>& info) {
   return std::string(name_of(c.dtype)) + "_B" + number(c.sequences) + "_S" + number(c.tokens) + "_N" + number(c.heads) + "_G" +
          number(c.key_value_heads) + "_D" + number(c.head_size) + (c.drops() ? "_dropout" : "") +
          (c.elements_before > 0 ? "_misaligned" : "") + (c.causal ? "" : "_sees_all") +
-         (c.window > 0 ? "_W" + number(c.window) : "") + (c.scale > 0 ? "_scaled" : "") +
-         (c.soft_cap > 0 ? "_C" + number(static_cast<int64_t>(10 * c.soft_cap)) : "");
+         (c.window > 0 ? "_W" + number(c.window) : "") + (c.documents.empty() ? "" : "_documents" + number(c.documents[0])) +
+         (c.scale > 0 ? "_scaled" : "") + (c.soft_cap > 0 ? "_C" + number(static_cast<int64_t>(10 * c.soft_cap)) : "");
 }
 
 DropoutSite site_of(const Case& c) {
@@ -85,6 +95,7 @@ double dropout_factor(const Case& c, int64_t b, int64_t n, int64_t i, int64_t j)
 
 // Computes row i of head n of sequence b, and adds what it contributes to gradients.
 void add_row(const Case& c, const Heads& qkv, const Heads& dout, int64_t b, int64_t n, int64_t i, Reference& r) {
+  if (c.document_of(i) == c.tokens) return;  // padding
   const int64_t D = c.head_size, k = c.heads + n / (c.heads / c.key_value_heads), v = k + c.key_value_heads;
   const double scale = c.score_scale();
   const int64_t keys = c.keys_of(i);
@@ -154,6 +165,11 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
   const DeviceTensor step_on_device(step);
   DropoutSite site = site_of(c);  // the kernels must read its step from memory
   site.step = Number(NAN, step_on_device.view().as<double>());
+  HostTensor first_tokens(DType::Int32, {c.sequences, c.tokens});
+  for (int64_t e = 0; e < first_tokens.elements(); ++e)
+    static_cast<int32_t*>(first_tokens.view().data)[e] = static_cast<int32_t>(c.document_of(e % c.tokens));
+  const DeviceTensor documents(first_tokens);
+  const ConstTensorView given = c.documents.empty() ? ConstTensorView() : documents.view();
   const AttentionBackward backward{.dout = dy.view(),
                                    .qkv = x.view(),
                                    .out = out.view(),
@@ -165,7 +181,8 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
                                    .window = c.window,
                                    .scale = c.scale,
                                    .soft_cap = c.soft_cap,
-                                   .dropout = site};
+                                   .dropout = site,
+                                   .documents = given};
   const TestLaunch device(workspace_bytes(backward));
   cuda::compute(Attention{.qkv = x.view(),
                           .out = out.view(),
@@ -176,7 +193,8 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
                           .window = c.window,
                           .scale = c.scale,
                           .soft_cap = c.soft_cap,
-                          .dropout = site},
+                          .dropout = site,
+                          .documents = given},
                 device.launch());
   cuda::compute(backward, device.launch());
   return {out.read(), log_sum_exp.read(), dx.read()};
@@ -265,6 +283,9 @@ std::vector<Case> simple_cases() {
     for (double soft_cap : {0.0, 0.5, 2.0, 50.0})
       for (const auto& [causal, window] : {std::pair<bool, int64_t>{true, 0}, {true, 40}, {false, 0}})
         list.push_back({1, 70, 2, 1, 20, dtype, 0.25f, 0, causal, window, 0.15, soft_cap});
+  for (DType dtype : {DType::Float32, DType::BFloat16, DType::Float64})
+    for (const std::vector<int64_t>& documents : {std::vector<int64_t>{1, 33, 64, 2}, {70, 32}, {110}})
+      list.push_back({2, 110, 2, 1, 64, dtype, 0.25f, 0, true, documents.size() == 2 ? 40 : 0, 0, 0, documents});
   for (int64_t head_size : {64, 128}) {
     list.push_back({1, 33, 2, 1, head_size, DType::Float32, 0.25f});
     list.push_back({1, 33, 2, 1, head_size, DType::BFloat16, 0.25f, 1});

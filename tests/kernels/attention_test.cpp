@@ -20,24 +20,35 @@ struct Case {
   bool causal = true;
   int64_t window = 0;
   double scale = 0, soft_cap = 0;
+  std::vector<int64_t> documents = {};  // their lengths in each sequence; the rest is padding. Empty: a sequence is one
 
   double score_scale() const { return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size)); }
   // Query i sees the keys before keys_of(i), from first_key(i) on.
   int64_t keys_of(int64_t i) const { return causal ? i + 1 : tokens; }
-  int64_t first_key(int64_t i) const { return window > 0 ? std::max(int64_t{0}, i - window + 1) : 0; }
+  int64_t first_key(int64_t i) const { return std::max(document_of(i), window > 0 ? i - window + 1 : 0); }
+  // The first token of token i's document; for padding, `tokens`.
+  int64_t document_of(int64_t i) const {
+    int64_t begin = 0;
+    for (const int64_t length : documents) {
+      if (i < begin + length) return begin;
+      begin += length;
+    }
+    return documents.empty() ? 0 : tokens;
+  }
 };
 
 std::string describe(const Case& c) {
   std::ostringstream text;
   text << "B " << c.sequences << ", S " << c.tokens << ", N " << c.heads << ", G " << c.key_value_heads << ", D " << c.head_size
        << ", " << name_of(c.dtype) << ", dropout " << c.dropout << (c.causal ? ", causal" : "") << ", window " << c.window
-       << ", scale " << c.scale << ", cap " << c.soft_cap;
+       << ", scale " << c.scale << ", cap " << c.soft_cap << ", documents " << c.documents.size();
   return text.str();
 }
 
 struct Problem {
   Case c;
   HostTensor qkv, dout, out, log_sum_exp, dqkv;
+  std::vector<int32_t> documents;
 
   explicit Problem(const Case& chosen)
       : c(chosen),
@@ -48,6 +59,9 @@ struct Problem {
                                          {c.sequences, c.heads, c.tokens})),
         dqkv(HostTensor::poisoned(c.dtype, {c.sequences, c.tokens, width()})) {
     for (int64_t e = 0; e < qkv.elements(); ++e) qkv.set(e, 2 * qkv.at(e));  // so that scores differ
+    if (c.documents.empty()) return;
+    for (int64_t row = 0; row < c.sequences * c.tokens; ++row)
+      documents.push_back(static_cast<int32_t>(c.document_of(row % c.tokens)));
   }
   void scale_scores(double scale) {
     for (int64_t e = 0; e < qkv.elements(); ++e)
@@ -55,6 +69,10 @@ struct Problem {
   }
   int64_t width() const { return (c.heads + 2 * c.key_value_heads) * c.head_size; }
   DropoutSite site() const { return {.rate = c.dropout, .key = random_key(5, "attention"), .step = 9, .first_sample = 2}; }
+  ConstTensorView documents_view() const {
+    if (documents.empty()) return {};
+    return {documents.data(), DType::Int32, {c.sequences, c.tokens}};
+  }
   void forward(int threads) {
     cpu::compute(Attention{.qkv = qkv.view(),
                            .out = out.view(),
@@ -65,7 +83,8 @@ struct Problem {
                            .window = c.window,
                            .scale = c.scale,
                            .soft_cap = c.soft_cap,
-                           .dropout = site()},
+                           .dropout = site(),
+                           .documents = documents_view()},
                  threads);
   }
   void backward(int threads) {
@@ -80,7 +99,8 @@ struct Problem {
                                    .window = c.window,
                                    .scale = c.scale,
                                    .soft_cap = c.soft_cap,
-                                   .dropout = site()},
+                                   .dropout = site(),
+                                   .documents = documents_view()},
                  threads);
   }
 
@@ -111,6 +131,7 @@ struct Problem {
   // The probabilities of query i of head n before dropout, followed by their log-sum-exp.
   std::vector<double> probabilities(int64_t b, int64_t n, int64_t i) const {
     std::vector<double> p;
+    if (c.document_of(i) == c.tokens) return std::vector<double>(c.keys_of(i) + 1);  // padding
     double sum = 0, largest = -std::numeric_limits<double>::infinity();
     for (int64_t j = 0; j < c.keys_of(i); ++j) {
       const bool seen = j >= c.first_key(i);
@@ -243,7 +264,61 @@ std::vector<Case> cases_with_caps() {
   return list;
 }
 
+// Documents of one token, that begin and end within tiles and at their edges, with and without padding.
+std::vector<Case> cases_with_documents() {
+  std::vector<Case> list;
+  for (DType dtype : {DType::Float32, DType::BFloat16, DType::Float64})
+    for (const auto& [window, soft_cap] : {std::pair<int64_t, double>{0, 0.0}, {20, 0.0}, {0, 2.0}})
+      for (const Case& c : {Case{2, 40, 2, 1, 8}, Case{1, 200, 4, 2, 20}, Case{1, 208, 2, 2, 32}})
+        for (const std::vector<int64_t>& documents :
+             {std::vector<int64_t>{1, 1, 1, 16, 20}, {40}, {c.tokens - 5, 5}, {3, c.tokens / 2}, {16, c.tokens - 16}}) {
+          list.push_back(c);
+          list.back().dtype = dtype;
+          list.back().window = window;
+          list.back().soft_cap = soft_cap;
+          list.back().documents = documents;
+        }
+  return list;
+}
+
+// Copies the rows of [B, S, width] that belong to a document of sequence b.
+HostTensor rows_of(const HostTensor& all, int64_t b, int64_t tokens, int64_t begin, int64_t length) {
+  const int64_t width = all.view().shape.cols();
+  HostTensor rows(all.view().dtype, {1, length, width});
+  for (int64_t e = 0; e < length * width; ++e) rows.set(e, all.at((b * tokens + begin) * width + e));
+  return rows;
+}
+
+TEST(CpuAttention, ADocumentHasTheBitsOfASequenceOfItsOwn) {
+  for (const Case& c : cases_with_documents()) {
+    Problem all(c);
+    all.forward(2);
+    all.backward(2);
+    for (int64_t b = 0; b < c.sequences; ++b) {
+      int64_t begin = 0;
+      for (const int64_t length : c.documents) {
+        Case of_document = c;
+        of_document.sequences = 1, of_document.tokens = length, of_document.documents = {};
+        Problem alone(of_document);
+        alone.qkv = rows_of(all.qkv, b, c.tokens, begin, length);
+        alone.dout = rows_of(all.dout, b, c.tokens, begin, length);
+        alone.forward(1);
+        alone.backward(1);
+        ASSERT_TRUE(alone.out == rows_of(all.out, b, c.tokens, begin, length)) << describe(c) << " " << begin;
+        ASSERT_TRUE(alone.dqkv == rows_of(all.dqkv, b, c.tokens, begin, length)) << describe(c) << " " << begin;
+        for (int64_t e = 0; e < c.heads * length; ++e)
+          ASSERT_EQ(alone.log_sum_exp.at(e), all.log_sum_exp.at((b * c.heads + e / length) * c.tokens + begin + e % length));
+        begin += length;
+      }
+      for (int64_t e = (b * c.tokens + begin) * all.width(); e < (b + 1) * c.tokens * all.width(); ++e)
+        ASSERT_EQ(all.dqkv.at(e), 0) << describe(c);
+    }
+  }
+}
+
 TEST(CpuAttention, ForwardAndBackwardMatchDoubleReference) {
+  for (DType dtype : {DType::Float32, DType::BFloat16, DType::Float64})
+    expect_matches_double_reference({2, 112, 2, 1, 32, dtype, 0.25f, true, 20, 0, 0, {1, 40, 48, 16}});
   for (const Case& c : cases()) expect_matches_double_reference(c);
   for (const Case& c : cases_with_windows()) expect_matches_double_reference(c);
   for (const Case& c : cases_with_caps()) expect_matches_double_reference(c);
