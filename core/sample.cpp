@@ -35,6 +35,29 @@ Shape batch_of(int64_t samples, const Shape& one) {
 // "fp32 [4, 8]"
 std::string text_of(ConstTensorView view) { return fmt::format("{} {}", name_of(view.dtype), to_string(view.shape)); }
 
+void check_documents(const Microbatch& microbatch, const Shape& planned) {
+  const auto fits = [&](ConstTensorView view) { return view.dtype == DType::Int32 && view.shape == planned; };
+  const ConstTensorView documents = microbatch.documents, positions = microbatch.positions;
+  if (!fits(documents) || !fits(positions))
+    throw DataError(ExitCode::Usage,
+                    fmt::format("engine: a microbatch does not say where documents begin, as the plan wants: documents and "
+                                "positions are {} and {} and must be int32 {}",
+                                text_of(documents), text_of(positions), to_string(planned)));
+  if (!documents.data || !positions.data) return;
+  const int64_t length = planned[1];
+  for (int64_t i = 0; i < documents.elements(); ++i) {
+    const int32_t first = documents.as<int32_t>()[i], place = positions.as<int32_t>()[i];
+    const int64_t token = i % length;
+    const int32_t before = token > 0 ? documents.as<int32_t>()[i - 1] : -1;
+    const bool begins = first == token && before != length, is_padding = first == length;
+    if ((begins || first == before || is_padding) && place == (is_padding ? 0 : token - first)) continue;
+    throw DataError(ExitCode::Usage,
+                    fmt::format("engine: token {} of a sequence of a microbatch has first token {} and place {} "
+                                "of a document, which no document has",
+                                token, first, place));
+  }
+}
+
 }  // namespace
 
 Shape SampleSpec::inputs_of(int64_t samples) const { return batch_of(samples * rows(), input); }
@@ -50,7 +73,9 @@ Microbatch SampleSpec::without_memory(int64_t samples) const {
   return {{nullptr, input_dtype, inputs_of(samples)},
           {nullptr, DType::Int32, targets_of(samples)},
           0,
-          {nullptr, DType::Float64, reference_of(samples)}};
+          {nullptr, DType::Float64, reference_of(samples)},
+          documents ? ConstTensorView{nullptr, DType::Int32, targets_of(samples)} : ConstTensorView(),
+          documents ? ConstTensorView{nullptr, DType::Int32, targets_of(samples)} : ConstTensorView()};
 }
 
 void check(const Microbatch& microbatch, const SampleSpec& sample, int64_t samples) {
@@ -65,6 +90,7 @@ void check(const Microbatch& microbatch, const SampleSpec& sample, int64_t sampl
     throw DataError(ExitCode::Usage,
                     fmt::format("engine: a microbatch of pairs has {} of a reference model, but the plan is for {}",
                                 text_of(microbatch.reference), text_of(planned.reference)));
+  if (sample.documents) check_documents(microbatch, planned.targets.shape);
   check_range("input", microbatch.input, 0, sample.input_values);
   check_range("target", microbatch.targets, std::numeric_limits<int32_t>::min(), sample.classes);
 }

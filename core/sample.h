@@ -24,6 +24,7 @@ struct SampleSpec {
   int64_t input_values = 0;  // integer inputs are below this
   int64_t classes = 0;       // targets are below this
   bool spelled = false;      // the targets of a sample are the characters of one text, which are right or wrong together
+  bool documents = false;    // a sample of text is several documents that do not see each other
   bool pairs = false;        // a sample is two rows, each with `input` and `targets`; the loss counts the pair once
 
   int64_t rows() const { return pairs ? 2 : 1; }  // per sample
@@ -48,6 +49,9 @@ struct Microbatch {
   ConstTensorView targets;         // int32 [B, ...SampleSpec::targets]; negative targets do not count
   int64_t first_sample = 0;        // number of the first of the B rows within the step's global batch
   ConstTensorView reference = {};  // for pairs, float64 [B]: log-probabilities of the answers in the reference model
+  // For SampleSpec::documents, int32 [B, S] of whole sequences, also if context ranks share `input`: the first token of each
+  // token's document (kernels/attention.h; S for padding), and its place in the document (0 for padding).
+  ConstTensorView documents = {}, positions = {};
 };
 
 // Throws DataError if the microbatch does not have `samples` samples of this kind: another shape or

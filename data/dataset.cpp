@@ -338,7 +338,7 @@ Dataset training_dataset(const DataOptions& options, const Opened& train, const 
     dataset.notes.push_back(
         path +
         ": each conversation, or answer to a prompt, is a sample of its own, then padding; with data.packing "
-        "\"stream\" samples are full, and what is in one attends to what is before it");
+        "\"isolated\" several share a sample without seeing each other");
   dataset.vocabulary_size =
       options.vocabulary == VocabularyKind::Size ? options.vocabulary_size : dataset.tokenizer->vocabulary_size();
   dataset.train = checked(train.tokens, dataset.vocabulary_size, path);

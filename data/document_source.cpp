@@ -3,11 +3,37 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <numeric>
 
 #include "core/error.h"
 
 namespace trivet::data {
+namespace {
+
+// Samples with free places, as the leaves of a tree whose inner nodes have the most of those below them.
+class FirstFit {
+ public:
+  FirstFit(size_t samples, int64_t places)
+      : leaves_(std::bit_ceil(std::max<size_t>(samples, 1))), free_(2 * leaves_, static_cast<int32_t>(places)) {}
+
+  // Takes so many places of the first sample that has them, and returns its number.
+  size_t take(int64_t places) {
+    size_t node = 1;
+    while (node < leaves_) node = free_[2 * node] >= places ? 2 * node : 2 * node + 1;
+    free_[node] -= static_cast<int32_t>(places);
+    const size_t sample = node - leaves_;
+    while ((node /= 2) > 0) free_[node] = std::max(free_[2 * node], free_[2 * node + 1]);
+    return sample;
+  }
+
+ private:
+  const size_t leaves_;
+  std::vector<int32_t> free_;
+};
+
+}  // namespace
 
 DocumentSource::DocumentSource(std::shared_ptr<const TokenSequence> tokens, const Options& options)
     : tokens_(std::move(tokens)),
@@ -15,7 +41,8 @@ DocumentSource::DocumentSource(std::shared_ptr<const TokenSequence> tokens, cons
       spec_{.input = {options.sequence_length},
             .targets = {options.sequence_length},
             .input_values = tokens_->vocabulary_size(),
-            .classes = tokens_->vocabulary_size()},
+            .classes = tokens_->vocabulary_size(),
+            .documents = options.packing == Packing::Isolated},
       ends_(tokens_->document_ends()),
       may_lack_targets_(options.loss_on == LossOn::Completions && tokens_->marks_prompts()) {
   const std::string packing(name_of(options.packing));
@@ -32,17 +59,39 @@ DocumentSource::DocumentSource(std::shared_ptr<const TokenSequence> tokens, cons
     begin = end;
   }
   // A single token has no target.
-  std::erase_if(samples_, [](const Sample& sample) { return sample.tokens < 2; });
+  std::erase_if(pieces_, [](const Piece& piece) { return piece.tokens < 2; });
   if (longest < 2)
     throw DataError(ExitCode::Usage, fmt::format("data: none of the {} documents has two tokens, which a sample needs with "
                                                  "data.packing \"{}\"; use longer documents or \"stream\"",
                                                  ends_.size(), packing));
+  first_pieces_.resize(pieces_.size() + 1);
+  std::iota(first_pieces_.begin(), first_pieces_.end(), int64_t{0});
+  if (spec_.documents) put_pieces_where_they_fit();
+}
+
+void DocumentSource::put_pieces_where_they_fit() {
+  FirstFit samples(pieces_.size(), options_.sequence_length);
+  std::vector<size_t> sample_of;
+  for (const Piece& piece : pieces_) sample_of.push_back(samples.take(piece.tokens - 1));
+  const size_t count = sample_of.empty() ? 0 : *std::ranges::max_element(sample_of) + 1;
+  first_pieces_.assign(count + 1, 0);
+  for (const size_t sample : sample_of) ++first_pieces_[sample + 1];
+  std::partial_sum(first_pieces_.begin(), first_pieces_.end(), first_pieces_.begin());
+  std::vector<int64_t> next(first_pieces_.begin(), first_pieces_.end() - 1);
+  std::vector<Piece> ordered(pieces_.size());
+  for (size_t i = 0; i < pieces_.size(); ++i) ordered[static_cast<size_t>(next[sample_of[i]]++)] = pieces_[i];
+  pieces_ = std::move(ordered);
+}
+
+std::span<const DocumentSource::Piece> DocumentSource::pieces_of(int64_t sample) const {
+  const auto begin = static_cast<size_t>(first_pieces_[sample]), end = static_cast<size_t>(first_pieces_[sample + 1]);
+  return std::span(pieces_).subspan(begin, end - begin);
 }
 
 void DocumentSource::add_document(int64_t begin, int64_t end) {
   const int64_t most = options_.sequence_length + 1;
-  if (options_.packing == Packing::Whole && !samples_.empty()) {
-    Sample& last = samples_.back();
+  if (options_.packing == Packing::Whole && !pieces_.empty()) {
+    Piece& last = pieces_.back();
     if (end - last.first <= most) {
       last.tokens = end - last.first;
       return;
@@ -50,26 +99,38 @@ void DocumentSource::add_document(int64_t begin, int64_t end) {
   }
   if (end - begin > most) ++cut_documents_;
   while (end - begin > most) {
-    samples_.push_back({begin, most});
+    pieces_.push_back({begin, most});
     begin += options_.sequence_length;
   }
-  samples_.push_back({begin, end - begin});
+  pieces_.push_back({begin, end - begin});
 }
 
 void DocumentSource::fill(int64_t sample, int64_t, std::span<std::byte> input, std::span<int32_t> targets) const {
-  const auto [first, count] = samples_[sample];
-  std::vector<int32_t> tokens(count);
-  tokens_->read(first, tokens);
   std::ranges::fill(input, std::byte{0});
   std::ranges::fill(targets, -1);
-  const std::span<int32_t> expected = targets.first(static_cast<size_t>(count - 1));
-  std::memcpy(input.data(), tokens.data(), expected.size_bytes());
-  std::copy(tokens.begin() + 1, tokens.end(), expected.begin());
-  ignore({first, count}, expected);
+  for (const Piece& piece : pieces_of(sample)) {
+    std::vector<int32_t> tokens(piece.tokens);
+    tokens_->read(piece.first, tokens);
+    const std::span<int32_t> expected = targets.first(static_cast<size_t>(piece.tokens - 1));
+    std::memcpy(input.data(), tokens.data(), expected.size_bytes());
+    std::copy(tokens.begin() + 1, tokens.end(), expected.begin());
+    ignore(piece, expected);
+    input = input.subspan(expected.size_bytes());
+    targets = targets.subspan(expected.size());
+  }
 }
 
-void DocumentSource::ignore(const Sample& sample, std::span<int32_t> targets) const {
-  const auto [first, count] = sample;
+void DocumentSource::fill_documents(int64_t sample, std::span<int32_t> first_tokens) const {
+  std::ranges::fill(first_tokens, static_cast<int32_t>(first_tokens.size()));
+  int64_t place = 0;
+  for (const Piece& piece : pieces_of(sample)) {
+    std::fill_n(first_tokens.begin() + place, piece.tokens - 1, static_cast<int32_t>(place));
+    place += piece.tokens - 1;
+  }
+}
+
+void DocumentSource::ignore(const Piece& piece, std::span<int32_t> targets) const {
+  const auto [first, count] = piece;
   if (options_.loss_on == LossOn::Completions) tokens_->ignore(first + 1, targets);
   // The token at the end of a document is the first of the next one.
   auto end = std::ranges::upper_bound(ends_, first);
@@ -77,9 +138,11 @@ void DocumentSource::ignore(const Sample& sample, std::span<int32_t> targets) co
 }
 
 bool DocumentSource::has_targets(int64_t sample) const {
-  std::vector<int32_t> targets(static_cast<size_t>(samples_[sample].tokens - 1), 0);
-  ignore(samples_[sample], targets);
-  return std::ranges::any_of(targets, [](int32_t target) { return target >= 0; });
+  return std::ranges::any_of(pieces_of(sample), [&](const Piece& piece) {
+    std::vector<int32_t> targets(static_cast<size_t>(piece.tokens - 1), 0);
+    ignore(piece, targets);
+    return std::ranges::any_of(targets, [](int32_t target) { return target >= 0; });
+  });
 }
 
 std::string DocumentSource::digest() const {
@@ -88,7 +151,7 @@ std::string DocumentSource::digest() const {
 
 double DocumentSource::padding() const {
   int64_t used = 0;
-  for (const Sample& sample : samples_) used += sample.tokens - 1;
+  for (const Piece& piece : pieces_) used += piece.tokens - 1;
   return 1 - static_cast<double>(used) / static_cast<double>(samples() * options_.sequence_length);
 }
 

@@ -37,6 +37,9 @@ class GrownSource final : public SampleSource {
   void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override {
     joined_.fill(sample, epoch, input, targets);
   }
+  void fill_documents(int64_t sample, std::span<int32_t> first_tokens) const override {
+    joined_.fill_documents(sample, first_tokens);
+  }
   bool may_lack_targets() const override { return joined_.may_lack_targets(); }
   bool has_targets(int64_t sample) const override { return joined_.has_targets(sample); }
   // The first epochs decide what a step reads, as the files do.

@@ -15,6 +15,8 @@ void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out
   out.input.resize(count * input_bytes);
   out.targets.resize(count * targets);
   out.reference.resize(count * references);
+  out.documents.resize(spec.documents ? count * targets : 0);
+  out.positions.resize(out.documents.size());
   for (size_t b = 0; b < count; ++b) {
     const std::span<std::byte> input(out.input.data() + b * input_bytes, input_bytes);
     const std::span<int32_t> expected(out.targets.data() + b * targets, targets);
@@ -28,9 +30,22 @@ void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out
       std::ranges::fill(expected, -1);
       std::ranges::fill(reference, 0);
     }
+    if (!spec.documents) continue;
+    const std::span<int32_t> documents(out.documents.data() + b * targets, targets);
+    if (visit.sample >= 0)
+      source.fill_documents(visit.sample, documents);
+    else
+      std::ranges::fill(documents, static_cast<int32_t>(targets));
+    for (size_t i = 0; i < targets; ++i)
+      out.positions[b * targets + i] = std::max<int32_t>(static_cast<int32_t>(i) - documents[i], 0);
   }
   out.view.input = {out.input.data(), spec.input_dtype, spec.inputs_of(samples)};
   out.view.targets = {out.targets.data(), DType::Int32, spec.targets_of(samples)};
+  out.view.documents = out.view.positions = {};
+  if (spec.documents) {
+    out.view.documents = {out.documents.data(), DType::Int32, spec.targets_of(samples)};
+    out.view.positions = {out.positions.data(), DType::Int32, spec.targets_of(samples)};
+  }
   out.view.reference = {out.reference.data(), DType::Float64, spec.reference_of(samples)};
 }
 
@@ -48,6 +63,11 @@ void cut_sequences(HostMicrobatch& microbatch, int64_t tokens) {
   cut_rows(reinterpret_cast<int32_t*>(microbatch.input.data()), shape[0], shape[1], tokens);
   cut_rows(microbatch.targets.data(), shape[0], shape[1], tokens);
   microbatch.view.input.shape = microbatch.view.targets.shape = {shape[0], tokens};
+  if (microbatch.documents.empty()) return;
+  cut_rows(microbatch.documents.data(), shape[0], shape[1], tokens);
+  cut_rows(microbatch.positions.data(), shape[0], shape[1], tokens);
+  for (int32_t& first : microbatch.documents) first = std::min(first, static_cast<int32_t>(tokens));  // of padding
+  microbatch.view.documents.shape = microbatch.view.positions.shape = {shape[0], tokens};
 }
 
 MicrobatchLoader::MicrobatchLoader(std::shared_ptr<const SampleSource> source, std::shared_ptr<const Sampler> sampler,

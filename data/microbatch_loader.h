@@ -14,7 +14,8 @@ namespace trivet::data {
 struct HostMicrobatch {
   std::vector<std::byte> input;
   std::vector<int32_t> targets;
-  std::vector<double> reference;  // for pairs
+  std::vector<double> reference;              // for pairs
+  std::vector<int32_t> documents, positions;  // for samples of several documents
   Microbatch view;
 };
 

@@ -103,6 +103,11 @@ bool JoinedSource::has_targets(int64_t sample) const {
   return sources_[source]->has_targets(sample - (ends_[source] - sources_[source]->samples()));
 }
 
+void JoinedSource::fill_documents(int64_t sample, std::span<int32_t> first_tokens) const {
+  const size_t source = source_of(ends_, sample);
+  sources_[source]->fill_documents(sample - (ends_[source] - sources_[source]->samples()), first_tokens);
+}
+
 void JoinedSource::fill_reference(int64_t sample, std::span<double> log_probabilities) const {
   const size_t source = source_of(ends_, sample);
   sources_[source]->fill_reference(sample - (ends_[source] - sources_[source]->samples()), log_probabilities);

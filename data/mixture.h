@@ -62,6 +62,7 @@ class JoinedSource final : public SampleSource {
   void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override;
   bool may_lack_targets() const override;
   bool has_targets(int64_t sample) const override;
+  void fill_documents(int64_t sample, std::span<int32_t> first_tokens) const override;
   void fill_reference(int64_t sample, std::span<double> log_probabilities) const override;
   std::string digest() const override;
 

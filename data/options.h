@@ -33,11 +33,14 @@ struct EnumNames<ChatTemplate> {
 
 // The tokens that make a sample of text (data/document_source.h). Auto: Single for data that mark prompts, otherwise
 // Stream (data/dataset.h).
-enum class Packing { Auto, Stream, Whole, Single };
+enum class Packing { Auto, Stream, Whole, Single, Isolated };
 template <>
 struct EnumNames<Packing> {
-  static constexpr std::array<std::pair<std::string_view, Packing>, 4> table{
-      {{"auto", Packing::Auto}, {"stream", Packing::Stream}, {"whole", Packing::Whole}, {"single", Packing::Single}}};
+  static constexpr std::array<std::pair<std::string_view, Packing>, 5> table{{{"auto", Packing::Auto},
+                                                                              {"stream", Packing::Stream},
+                                                                              {"whole", Packing::Whole},
+                                                                              {"single", Packing::Single},
+                                                                              {"isolated", Packing::Isolated}}};
 };
 
 // The tokens that the loss expects from the model, if the data says which are completions.

@@ -26,6 +26,9 @@ class SampleSource {
   // `epoch`, from 0, is for sources that change their samples from epoch to epoch (augmentation); what they give is a function
   // of both numbers.
   virtual void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const = 0;
+  // For samples of several documents (SampleSpec::documents): the first token of each token's document, or the number of tokens
+  // for padding (kernels/attention.h).
+  virtual void fill_documents(int64_t /*sample*/, std::span<int32_t> first_tokens) const { std::ranges::fill(first_tokens, 0); }
   // Checks whether there may be samples of which the loss counts no target, and whether it counts any of this one.
   virtual bool may_lack_targets() const { return true; }
   virtual bool has_targets(int64_t sample) const {

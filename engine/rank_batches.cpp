@@ -34,12 +34,16 @@ SampleSpec part_of(const SampleSpec& sample, int ranks) {
 RankBatches::RankBatches(Allocator& allocator, MemoryMeter& meter, int microbatches, int64_t micro_batch_size,
                          const SampleSpec& sample, SequencePart part)
     : part_(part),
+      microbatches_(microbatches),
       input_shape_(part_of(sample, part.ranks).inputs_of(micro_batch_size)),
       targets_shape_(part_of(sample, part.ranks).targets_of(micro_batch_size)),
       reference_shape_(sample.reference_of(micro_batch_size)),
       inputs_(buffer(allocator, meter, sample.input_dtype, microbatches * input_shape_.elements())),
       targets_(buffer(allocator, meter, DType::Int32, microbatches * targets_shape_.elements())) {
   if (sample.pairs) references_ = buffer(allocator, meter, DType::Float64, microbatches * reference_shape_.elements());
+  if (!sample.documents) return;
+  for (Buffer* const of_tokens : {&documents_, &positions_})
+    *of_tokens = buffer(allocator, meter, DType::Int32, microbatches * sample.targets_of(micro_batch_size).elements());
 }
 
 Microbatch RankBatches::copy(kernels::Kernels& kernels, int place, const Microbatch& whole) {
@@ -50,10 +54,21 @@ Microbatch RankBatches::copy(kernels::Kernels& kernels, int place, const Microba
                    targets = own(targets_, targets_shape_, own_shape(whole.targets.shape, part_));
   copy_own(kernels, whole.input, input, part_);
   copy_own(kernels, whole.targets, targets, part_);
-  if (references_.empty()) return {input, targets, whole.first_sample};
-  const TensorView reference = own(references_, reference_shape_, whole.reference.shape);
-  kernels.from_host(whole.reference, reference);
-  return {input, targets, whole.first_sample, reference};
+  Microbatch copied{input, targets, whole.first_sample};
+  if (!references_.empty()) {
+    const TensorView reference = own(references_, reference_shape_, whole.reference.shape);
+    kernels.from_host(whole.reference, reference);
+    copied.reference = reference;
+  }
+  const auto copy_whole = [&](Buffer& all, ConstTensorView given) -> ConstTensorView {
+    if (all.empty()) return {};
+    const TensorView tokens = own(all, {all.view().elements() / microbatches_}, given.shape);
+    kernels.from_host(given, tokens);
+    return tokens;
+  };
+  copied.documents = copy_whole(documents_, whole.documents);
+  copied.positions = copy_whole(positions_, whole.positions);
+  return copied;
 }
 
 }  // namespace trivet

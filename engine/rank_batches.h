@@ -27,8 +27,10 @@ class RankBatches {
 
  private:
   SequencePart part_;
+  int microbatches_;
   Shape input_shape_, targets_shape_, reference_shape_;  // one microbatch's
-  Buffer inputs_, targets_, references_;                 // all microbatches, one after another
+  // All microbatches, one after another. Documents and positions are those of whole sequences.
+  Buffer inputs_, targets_, references_, documents_, positions_;
 };
 
 }  // namespace trivet

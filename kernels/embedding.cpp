@@ -6,7 +6,8 @@
 namespace trivet::kernels {
 
 void Embedding::check() const {
-  const Rules rules("embedding", {{"tokens", tokens}, {"table", table}, {"positions", positions}, {"out", out}});
+  const Rules rules("embedding",
+                    {{"tokens", tokens}, {"table", table}, {"positions", positions}, {"places", places}, {"out", out}});
   rules.types(DType::Int32, {tokens});
   rules.floating(table.dtype);
   rules.types(table.dtype, {out});
@@ -14,8 +15,12 @@ void Embedding::check() const {
   rules.sizes(tokens.elements() * table.shape[1], {out});
   if (positions.absent()) return;
   rules.types(table.dtype, {positions});
-  rules.require(positions.shape.dims() == 2 && positions.shape[0] >= tokens.shape[1] && positions.shape[1] == table.shape[1],
+  rules.require(positions.shape.dims() == 2 && (positions.shape[0] >= tokens.shape[1] || !places.absent()) &&
+                    positions.shape[1] == table.shape[1],
                 "positions must be at least [S, H]");
+  if (places.absent()) return;
+  rules.types(DType::Int32, {places});
+  rules.sizes(tokens.elements(), {places});
 }
 
 KernelCall Embedding::describe() const {

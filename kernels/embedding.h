@@ -13,13 +13,14 @@ struct TableRows {
   int64_t first = 0, vocabulary = 0;
 };
 
-// out[B, S, H] = table[tokens[B, S], H] (+ positions[s, H] when present); tokens whose row is in another part of the table get
-// zeros. A token id outside [0, V) throws std::out_of_range before anything is written; on a device, where the host cannot see
-// the ids, its row becomes NaN.
+// out[B, S, H] = table[tokens[B, S], H] (+ positions[s, H] when present, or positions[places[B, S], H]); tokens whose row is in
+// another part of the table get zeros. A token id outside [0, V) throws std::out_of_range before anything is written; on a
+// device, where the host cannot see the ids, its row becomes NaN.
 struct Embedding {
   ConstTensorView tokens, table, positions;
   TensorView out;
   TableRows rows;
+  ConstTensorView places = {};  // optional int32 [B, S], rows of `positions`
 
   void check() const;
   KernelCall describe() const;

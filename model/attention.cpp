@@ -14,6 +14,13 @@ using tensor_parallel::all_tokens;
 using tensor_parallel::split_axis;
 namespace {
 
+ConstTensorView documents_of(const Context& context) {
+  return context.microbatch ? context.microbatch->documents : ConstTensorView();
+}
+ConstTensorView positions_in_documents(const Context& context) {
+  return context.microbatch ? context.microbatch->positions : ConstTensorView();
+}
+
 Attention::Options with_head_size(Attention::Options options) {
   if (options.head_size == 0) options.head_size = options.hidden / options.heads;
   return options;
@@ -143,7 +150,8 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
                              .window = options_.window,
                              .scale = options_.score_scale,
                              .soft_cap = options_.soft_cap,
-                             .dropout = dropout(context, sequence)});
+                             .dropout = dropout(context, sequence),
+                             .documents = documents_of(context)});
   if (!ranks) return core;
   core.own_out.emplace(context.arena, keeper_of_out, kOwnOut, qkv.dtype,
                        Shape{batch, sequence / ranks->size(), width * ranks->size()});
@@ -207,20 +215,22 @@ void Attention::run_core_backward(const BackwardPass& pass, const Core* again, C
                                       .window = options_.window,
                                       .scale = options_.score_scale,
                                       .soft_cap = options_.soft_cap,
-                                      .dropout = dropout(context, dqkv.shape[1])});
+                                      .dropout = dropout(context, dqkv.shape[1]),
+                                      .documents = documents_of(context)});
 }
 
 void Attention::rotate(Context& context, TensorView qkv, bool backward) const {
   if (frequencies_.empty()) return;
   const HeadRange heads = core_heads_of(context);
   const int64_t length = context.present_tokens > 0 ? context.present_tokens : qkv.shape[1];
+  const ConstTensorView positions = context.positions.absent() ? positions_in_documents(context) : context.positions;
   context.kernels.rotary({.qkv = qkv,
                           .heads = heads.count,
                           .key_value_heads = heads.key_value_count,
                           .frequencies = length > options_.rotary_scaling.original_length ? long_frequencies_ : frequencies_,
                           .backward = backward,
                           .magnitude = magnitude_of(options_.rotary_scaling),
-                          .positions = context.positions});
+                          .positions = positions});
 }
 
 // A head gets the same random draws on whichever rank it is.

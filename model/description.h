@@ -66,6 +66,7 @@ struct Description {
   TokenDrop token_drop;             // in the blocks of a transformer
   Lora lora;                        // for linear layers in these blocks
   Objective objective = Objective::NextToken;
+  bool isolated_documents = false;     // samples are several documents that do not see each other (SampleSpec::documents)
   kernels::PreferenceRule preference;  // Objective::Dpo
   // Sequential:
   std::vector<int64_t> input;        // shape of a sample: channels, rows, columns

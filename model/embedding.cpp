@@ -25,6 +25,27 @@ Gradient rows_used(Context& context, const Gradient& gradient, int64_t first, in
   return {gradient.view.row_range(first, used), gradient.accumulate};
 }
 
+// Returns the places in documents of the `own` tokens of each sequence that this rank has, from `first` on. Absent: samples are
+// not several documents.
+struct OwnPlaces {
+  ScopedTensor copied;
+  ConstTensorView view;
+
+  OwnPlaces(Context& context, int64_t first, int64_t own, bool wanted = true) {
+    const ConstTensorView all = wanted && context.microbatch ? context.microbatch->positions : ConstTensorView();
+    view = all;
+    if (all.absent() || own == all.shape[1]) return;
+    copied = ScopedTensor(context.arena, DType::Int32, {all.shape[0], own});
+    context.kernels.copy_runs({.from = all.slice(first, all.elements() - first),
+                               .out = copied,
+                               .counts = {1, 1, all.shape[0]},
+                               .run = own,
+                               .from_steps = {0, 0, all.shape[1]},
+                               .out_steps = {0, 0, own}});
+    view = copied.view();
+  }
+};
+
 }  // namespace
 
 Embedding::Embedding(const std::string& name, const Options& options) : options_(options), dropout_name_(name + ".dropout") {
@@ -54,13 +75,20 @@ void Embedding::forward(Context& context, Weights weights, ConstTensorView token
       throw ConfigError("model.sequence_length: a sequence of " + std::to_string(length) +
                         " tokens was given, but the model has " + std::to_string(options_.positions) +
                         " learned positions; shorten the sequence");
-    positions = weights[1].row_range(sequence ? sequence->rank() * own : 0, own);
+    positions = weights[1];
   }
+  const int64_t first = sequence ? sequence->rank() * own : 0;
+  const OwnPlaces places(context, first, own, options_.positions > 0);
+  if (!positions.absent() && places.view.absent()) positions = positions.row_range(first, own);
   const comm::RankAxis* axis = split_axis(context);
   if (axis && axis->rank() != 0) positions = {};
   AxisSum sum(context, axis, y, {}, AxisSum::Terms::Exact);
-  context.kernels.embedding(
-      {.tokens = tokens, .table = weights[0], .positions = positions, .out = sum.partial(), .rows = rows_of(context)});
+  context.kernels.embedding({.tokens = tokens,
+                             .table = weights[0],
+                             .positions = positions,
+                             .out = sum.partial(),
+                             .rows = rows_of(context),
+                             .places = places.view});
   sum.start();
   sum.finish();
   if (options_.scale != 1) context.kernels.scale(y, options_.scale);
@@ -95,11 +123,15 @@ void Embedding::backward_weight(Context& context, Gradients gradients, const Sav
   if (options_.positions > 0 && !gradients[1].view.absent()) add_position_gradient(context, gradients[1], tokens, dy);
 }
 
-// Adds the gradient for the rank's own tokens, which are at the same positions in all sequences. The kernel needs only their
-// number, not their values.
+// Adds the gradient for the rank's own tokens. Without documents, they are at the same positions in all sequences, and the
+// kernel needs only their number, not their values.
 void Embedding::add_position_gradient(Context& context, const Gradient& gradient, ConstTensorView tokens,
                                       ConstTensorView dy) const {
   const int64_t sequences = dy.shape[0], length = dy.shape[1];
+  const OwnPlaces places(context, first_own_token(context, length), length);
+  if (!places.view.absent())
+    return context.kernels.embedding_backward(
+        {.tokens = places.view, .dy = dy, .dtable = gradient.view, .accumulate_table = gradient.accumulate});
   const Gradient used = rows_used(context, gradient, first_own_token(context, length), length);
   context.kernels.embedding_backward({.tokens = tokens.slice(0, sequences * length).reshaped({sequences, length}),
                                       .dy = dy,

@@ -1,4 +1,5 @@
-// The first layer: tokens[B, S] (int32) -> y[B, S, H] = dropout(scale * (table[token] + positions[s])).
+// The first layer: tokens[B, S] (int32) -> y[B, S, H] = dropout(scale * (table[token] + positions[s])), where s is the place in
+// the sequence, or in the document if samples are several (Microbatch::positions).
 //
 // GPT-2 has learned positions; Llama rotates queries and keys instead. The table may also be the LM head's weight (tied).
 //

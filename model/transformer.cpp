@@ -124,6 +124,7 @@ Model build_transformer(const Description& d) {
                   .targets = {d.sequence_length},
                   .input_values = d.vocabulary_size,
                   .classes = d.vocabulary_size,
+                  .documents = d.isolated_documents,
                   .pairs = d.objective == Objective::Dpo};
   const AdaptedPlaces adapted = adapted_places(d);
   append(model, "embedding", std::make_unique<Embedding>("embedding", embedding_options(d)));

@@ -71,11 +71,18 @@ void add_data_keys(KeyTable& table) {
       data.key("special_tokens", &DataConfig::special_tokens,
                "names of special tokens in texts are read as those tokens, not as letters; the one that ends a text ends a "
                "document there, and what the tokenizer puts around a text is put around each (docs/tokenizers.md)"));
-  data.key("packing", &DataConfig::packing,
-           "what a sample is; \"auto\": \"single\" for data that mark prompts (conversations, prompts with completions), "
-           "otherwise \"stream\"; \"stream\": the next tokens, wherever documents end; \"whole\": as many whole documents "
-           "as fit, then padding; \"single\": one document, then padding, so that documents never attend to each other "
-           "(docs/data.md)")
+  data.custom(
+          "packing", KeyType::Enum,
+          "what a sample is; \"auto\": \"single\" for data that mark prompts (conversations, prompts with completions), "
+          "otherwise \"stream\"; \"stream\": the next tokens, wherever documents end; \"whole\": as many whole documents "
+          "as fit, then padding; \"single\": one document, then padding, so that documents never attend to each other; "
+          "\"isolated\": as many documents as fit, which do not attend to each other either (docs/data.md)",
+          [](Config& c, const JsonNode& node) {
+            from_json(c.data.packing, node);
+            c.model.isolated_documents = c.data.packing == Packing::Isolated;
+          },
+          [](const Config& c) { return as_json(c.data.packing); })
+      .names(names_of<Packing>())
       .active_when("the model reads text, and training.objective is not \"dpo\"", [](const Config& c) {
         return !model::family_of(c.model.type).reads_images && c.model.objective != model::Objective::Dpo;
       });

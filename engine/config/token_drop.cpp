@@ -37,6 +37,10 @@ void check_other_features(const Config& config) {
         config, "enabled",
         "true is not accepted with parallel.sequence_parallel true, with which no rank has all tokens to choose from; use "
         "false for one of them");
+  if (config.model.isolated_documents)
+    refuse_key(config, "enabled",
+               "true is not accepted with data.packing \"isolated\", whose documents a block would no longer tell apart; use "
+               "false, or another packing");
   if (config.model.objective == model::Objective::Dpo)
     refuse_key(config, "enabled",
                "true is not accepted with training.objective \"dpo\": answers are compared as a whole; use false");

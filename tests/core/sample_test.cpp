@@ -67,6 +67,33 @@ TEST_F(OfText, PairsAreTwoRowsWithAReference) {
   EXPECT_NO_THROW(check(one, pairs, 1));
 }
 
+TEST_F(OfText, DocumentsBeginWhereTheySay) {
+  SampleSpec documents = kText;
+  documents.documents = true;
+  Microbatch one = batch();
+  EXPECT_THAT([&] { check(one, documents, 2); },
+              ThrowsMessage<DataError>("engine: a microbatch does not say where documents begin, as the plan wants: documents "
+                                       "and positions are float32 [0] and float32 [0] and must be int32 [2, 3]"));
+  const auto given = [&](std::vector<int32_t> firsts, std::vector<int32_t> places) {
+    one.documents = {firsts.data(), DType::Int32, {2, 3}};
+    one.positions = {places.data(), DType::Int32, {2, 3}};
+    check(one, documents, 2);
+  };
+  given({0, 0, 2, 0, 3, 3}, {0, 1, 0, 0, 0, 0});
+  EXPECT_THAT(
+      [&] {
+        given({0, 1, 2, 0, 0, 1}, {0, 0, 0, 0, 1, 1});
+      },
+      ThrowsMessage<DataError>("engine: token 2 of a sequence of a microbatch has first token 1 and place 1 of a document, "
+                               "which no document has"));
+  for (const auto& [firsts, places] : std::vector<std::pair<std::vector<int32_t>, std::vector<int32_t>>>{
+           {{0, 0, 0, 0, 0, 0}, {0, 1, 1, 0, 1, 2}},    // a place twice
+           {{1, 1, 1, 0, 0, 0}, {0, 0, 1, 0, 1, 2}},    // begins before its first token
+           {{0, 3, 2, 0, 0, 0}, {0, 0, 0, 0, 1, 2}},    // a document after padding
+           {{0, -1, 0, 0, 0, 0}, {0, 2, 2, 0, 1, 2}}})  // of another sequence
+    EXPECT_THROW(given(firsts, places), DataError);
+}
+
 TEST(SampleSpec, AMicrobatchHasItsDtype) {
   const std::vector<double> pixels(2 * 2 * 4 * 4);
   const std::vector<int32_t> classes{0, 4};

@@ -182,8 +182,8 @@ TEST(Dataset, WhatMarksPromptsIsASampleOfItsOwnUnlessPackingIsGiven) {
     EXPECT_EQ(dataset.packing, expected) << line;
     const bool tells = std::ranges::any_of(dataset.notes, [](const std::string& note) {
       return note.ends_with(
-          "is a sample of its own, then padding; with data.packing \"stream\" samples are full, and what is in "
-          "one attends to what is before it");
+          "is a sample of its own, then padding; with data.packing \"isolated\" several share a sample without seeing each "
+          "other");
     });
     EXPECT_EQ(tells, given == Packing::Auto && expected == Packing::Single) << line;
   }

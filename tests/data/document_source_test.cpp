@@ -56,8 +56,25 @@ TEST(DocumentSource, SingleGivesEachDocumentItsOwnSample) {
   EXPECT_EQ(filled(source, 2), (Filled{{7, 8, 9, 10, 11}, {8, 9, 10, 11, 12}})) << "one token more than the sample is long";
 }
 
+// Documents take a place less than they have tokens. The third fits into the first sample, the last piece of the fifth into the
+// second.
+TEST(DocumentSource, IsolatedDocumentsGoIntoTheFirstSampleThatHasRoom) {
+  const DocumentSource source(documents({4, 5, 3, 1, 7}, {8}), {.sequence_length = 5, .packing = Packing::Isolated});
+  ASSERT_EQ(source.samples(), 3);
+  EXPECT_TRUE(source.spec().documents);
+  EXPECT_EQ(filled(source, 0), (Filled{{1, 2, 3, 10, 11}, {2, 3, 4, 11, 12}}));
+  EXPECT_EQ(filled(source, 1), (Filled{{5, 6, 7, 8, 19}, {6, 7, -1, 9, 20}}));
+  EXPECT_EQ(filled(source, 2), (Filled{{14, 15, 16, 17, 18}, {15, 16, 17, 18, 19}}));
+  std::vector<int32_t> firsts(5);
+  source.fill_documents(0, firsts);
+  EXPECT_THAT(firsts, ElementsAre(0, 0, 0, 3, 3));
+  source.fill_documents(1, firsts);
+  EXPECT_THAT(firsts, ElementsAre(0, 0, 0, 0, 4));
+  EXPECT_EQ(source.cut_documents(), 1);
+}
+
 TEST(DocumentSource, ALongDocumentIsCutSoThatEachTokenButTheFirstIsATargetOnce) {
-  for (const Packing packing : {Packing::Whole, Packing::Single}) {
+  for (const Packing packing : {Packing::Whole, Packing::Single, Packing::Isolated}) {
     for (int64_t length = 2; length < 20; ++length) {
       const DocumentSource source(documents({2, length, 3}), {.sequence_length = 4, .packing = packing});
       std::map<int32_t, int> times;

@@ -41,6 +41,7 @@ const std::vector<Choice>& choices() {
                                        {"parallel.sequence_parallel", {"true", "false"}},
                                        {"parallel.context", {"1", "1", "2"}},
                                        {"parallel.context_grain", {"1", "4"}},
+                                       {"data.packing", {"stream", "isolated"}},
                                        {"pipeline.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-2p", "zb-v"}},
                                        {"pipeline.chunks", {"0", "0", "1", "2", "3"}},
                                        {"train_batch_size", {"6", "12", "24"}},
@@ -118,6 +119,7 @@ std::set<std::string> situations(const Plan& plan) {
   add_if(context > 1 && data > 1, "context ranks of several data ranks");
   add_if(context > 1 && config.fixes_token_sums(), "leaves of context ranks");
   add_if(tensor > 1 && config.parallel.sequence_parallel && config.fixes_token_sums(), "leaves of tensor ranks");
+  add_if(context > 1 && config.model.isolated_documents, "documents of context ranks");
   add_if(context > 1 && tensor > 1, "context ranks with tensor ranks");
   add_if(context > 1 && pipeline > 1, "context ranks in a pipeline");
   add_if(context > 1 && config.recompute == Recompute::Selective, "context ranks that recompute attention");
@@ -158,6 +160,7 @@ const std::vector<std::string> kSituations{"pipeline 1 data 1 tensor 1",
                                            "context ranks of several data ranks",
                                            "leaves of context ranks",
                                            "leaves of tensor ranks",
+                                           "documents of context ranks",
                                            "context ranks with tensor ranks",
                                            "context ranks in a pipeline",
                                            "context ranks that recompute attention",
@@ -184,7 +187,13 @@ std::vector<Measured> measure(const Plan& plan) {
                 targets = sample.targets_of(plan.batch.micro_batch_size);
     const std::vector<std::byte> input_bytes(inputs.elements() * size_of(sample.input_dtype));
     const std::vector<int32_t> ids(targets.elements());
-    const Microbatch zeros{{input_bytes.data(), sample.input_dtype, inputs}, {ids.data(), DType::Int32, targets}, 0};
+    Microbatch zeros{{input_bytes.data(), sample.input_dtype, inputs}, {ids.data(), DType::Int32, targets}, 0};
+    std::vector<int32_t> documents;  // of one token each
+    for (int64_t i = 0; i < targets.elements(); ++i) documents.push_back(static_cast<int32_t>(i % sample.targets.elements()));
+    if (sample.documents) {
+      zeros.documents = {documents.data(), DType::Int32, targets};
+      zeros.positions = zeros.targets;
+    }
     const std::vector<Microbatch> batch(plan.batch.gradient_accumulation_steps, zeros);
     engine.set_microbatch_source([&](int64_t, int64_t) { return batch[0]; });  // all microbatches are the same
     for (int step = 0; step < 2; ++step)

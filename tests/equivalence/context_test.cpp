@@ -44,7 +44,7 @@ struct ContextModel {
   bool bf16 = false;
   model::Objective objective = model::Objective::NextToken;
   int64_t key_value_heads = 0;
-  bool normalized_queries = false, lora = false;
+  bool normalized_queries = false, lora = false, documents = false;
 };
 
 class ContextEquivalence : public testing::TestWithParam<ContextModel> {
@@ -55,6 +55,7 @@ class ContextEquivalence : public testing::TestWithParam<ContextModel> {
     config.model.key_value_heads = GetParam().key_value_heads;
     config.model.objective = GetParam().objective;
     config.model.qk_norm = GetParam().normalized_queries;
+    config.model.isolated_documents = GetParam().documents;
     if (GetParam().lora)
       config.model.lora = {.rank = 2, .alpha = 4, .targets = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"}};
     config.bf16.enabled = GetParam().bf16;
@@ -162,11 +163,12 @@ TEST_P(ContextEquivalence, ACheckpointGoesOnWithAnotherNumberOfContextRanks) {
 INSTANTIATE_TEST_SUITE_P(
     Models, ContextEquivalence,
     testing::Values(
-        ContextModel{"gpt_fp32", model::Type::Gpt},
+        ContextModel{.name = "gpt_documents_fp32", .type = model::Type::Gpt, .documents = true},
         ContextModel{.name = "llama_fp32_2_keys", .type = model::Type::Llama, .key_value_heads = 2},
         ContextModel{
             .name = "llama_bf16", .type = model::Type::Llama, .bf16 = true, .key_value_heads = 8, .normalized_queries = true},
-        ContextModel{.name = "llama_lora", .type = model::Type::Llama, .key_value_heads = 8, .lora = true},
+        ContextModel{
+            .name = "llama_documents_lora", .type = model::Type::Llama, .key_value_heads = 8, .lora = true, .documents = true},
         ContextModel{.name = "pairs_fp32", .type = model::Type::Gpt, .objective = model::Objective::Dpo}),
     [](const auto& which) { return which.param.name; });
 

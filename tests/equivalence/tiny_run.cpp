@@ -25,7 +25,7 @@ constexpr int64_t kClasses = 5;                      // of images
 
 // A sample depends only on its number in the run, as with real data.
 struct MadeUpBatch {
-  std::vector<int32_t> tokens, targets;
+  std::vector<int32_t> tokens, targets, documents, positions;
   std::vector<float> images;
   std::vector<double> reference;  // of pairs
   Microbatch view;
@@ -45,6 +45,7 @@ struct MadeUpBatch {
     for (int64_t row = 0; row < spec.reference_of(samples).elements(); ++row)
       reference.push_back(
           -60 - 12 * unit_float(philox(10, static_cast<uint64_t>(step), static_cast<uint64_t>(first_sample + row))[0]));
+    if (spec.documents) add_documents(spec, step, first_sample, samples);
     if (spec.pairs) view.reference = {reference.data(), DType::Float64, spec.reference_of(samples)};
   }
   void add_text(int64_t length, int64_t step, int64_t sample) {
@@ -52,6 +53,22 @@ struct MadeUpBatch {
       tokens.push_back(token(step, sample, t));
       targets.push_back(token(step, sample, t + 1));
     }
+  }
+  // Two documents of every sample, and of most of them padding.
+  void add_documents(const SampleSpec& spec, int64_t step, int64_t first_sample, int64_t samples) {
+    const auto length = static_cast<int32_t>(spec.input[0]);
+    for (int64_t s = 0; s < samples; ++s) {
+      const PhiloxBlock draw = philox(12, static_cast<uint64_t>(step), static_cast<uint64_t>(first_sample + s));
+      const auto second = static_cast<int32_t>(draw[0] % static_cast<uint32_t>(length));
+      const int32_t end = second + 1 + static_cast<int32_t>(draw[1] % static_cast<uint32_t>(length - second));
+      for (int32_t t = 0; t < length; ++t) {
+        documents.push_back(t >= end ? length : t >= second ? second : 0);
+        positions.push_back(std::max(t - documents.back(), 0));
+        if (t >= end) targets[s * length + t] = -1;
+      }
+    }
+    view.documents = {documents.data(), DType::Int32, spec.targets_of(samples)};
+    view.positions = {positions.data(), DType::Int32, spec.targets_of(samples)};
   }
   void add_image(const SampleSpec& spec, int64_t step, int64_t sample) {
     const std::vector<float> image = tiny_image(step, sample, spec.input.elements());

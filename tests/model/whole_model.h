@@ -49,10 +49,14 @@ inline void set_values(TensorView view, const std::vector<double>& values) {
 
 struct Batch {
   int64_t sequences = 0, length = 0;
-  std::vector<int32_t> tokens, targets;
+  std::vector<int32_t> tokens, targets, documents = {}, positions = {};
   Microbatch view() const {
     const Shape shape{sequences, length};
-    return {{tokens.data(), DType::Int32, shape}, {targets.data(), DType::Int32, shape}};
+    Microbatch view{{tokens.data(), DType::Int32, shape}, {targets.data(), DType::Int32, shape}};
+    if (documents.empty()) return view;
+    view.documents = {documents.data(), DType::Int32, shape};
+    view.positions = {positions.data(), DType::Int32, shape};
+    return view;
   }
 };
 

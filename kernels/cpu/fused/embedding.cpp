@@ -95,6 +95,7 @@ void compute(const Embedding& args, int threads) {
   const int64_t rows = args.table.shape[0], hidden = args.table.shape[1], sequence = args.tokens.shape[1];
   check_tokens(args.tokens, args.rows, rows, "embedding");
   const int32_t* ids = args.tokens.as<int32_t>();
+  const int32_t* places = args.places.absent() ? nullptr : args.places.as<int32_t>();
   dispatch_float(args.table.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::add_pair<T>, &v3::add_pair<T>, &v4::add_pair<T>);
     const std::vector<T> zeros(args.rows.vocabulary > 0 ? hidden : 0, T{});
@@ -106,7 +107,7 @@ void compute(const Embedding& args, int threads) {
         if (args.positions.absent())
           std::memcpy(out, row, hidden * sizeof(T));
         else
-          loop(row, args.positions.as<T>() + t % sequence * hidden, out, hidden);
+          loop(row, args.positions.as<T>() + (places ? places[t] : t % sequence) * hidden, out, hidden);
       }
     });
   });
