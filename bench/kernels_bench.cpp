@@ -1,7 +1,7 @@
 // Prints the rates of the CPU kernels that do most of the arithmetic, with the shapes of two GPTs (3.3 M and 124 M parameters)
 // and of convolutional nets.
 //
-//   kernels_bench [THREADS [SECONDS [products | others | images]]]        defaults: 1 thread, 0.3 s per line, everything
+//   kernels_bench [THREADS [SECONDS [products | others | images | attention]]]    defaults: 1 thread, 0.3 s per line, all
 //
 // Products are compared with oneDNN, with its own threading and on the same data, in turns: for float32 with sgemm and the
 // matmul primitive; for bfloat16 with the matmul primitive, with b unchanged and with b in the layout that the primitive
@@ -186,8 +186,14 @@ double time_of(const std::function<void()>& work, double budget) {
   return median(times);
 }
 
+// With `document` > 0, each sequence is documents of so many tokens.
 void measure_attention(int64_t sequences, int64_t tokens, int64_t heads, int64_t size, DType dtype, float rate, int threads,
-                       double budget) {
+                       double budget, int64_t document = 0) {
+  std::vector<int32_t> firsts;
+  for (int64_t row = 0; document > 0 && row < sequences * tokens; ++row)
+    firsts.push_back(static_cast<int32_t>(row % tokens / document * document));
+  const ConstTensorView documents =
+      firsts.empty() ? ConstTensorView() : ConstTensorView{firsts.data(), DType::Int32, {sequences, tokens}};
   const int64_t elements = sequences * tokens * heads * size;
   auto qkv = random_bytes(dtype, 3 * elements), dout = random_bytes(dtype, elements), out = random_bytes(dtype, elements);
   auto dqkv = random_bytes(dtype, 3 * elements), lse = random_bytes(DType::Float32, sequences * heads * tokens);
@@ -201,7 +207,8 @@ void measure_attention(int64_t sequences, int64_t tokens, int64_t heads, int64_t
                                .log_sum_exp = log_sum_exp,
                                .heads = heads,
                                .key_value_heads = heads,
-                               .dropout = dropout},
+                               .dropout = dropout,
+                               .documents = documents},
                      threads);
       },
       budget);
@@ -214,14 +221,17 @@ void measure_attention(int64_t sequences, int64_t tokens, int64_t heads, int64_t
                                        .dqkv = {dqkv.data(), dtype, wide},
                                        .heads = heads,
                                        .key_value_heads = heads,
-                                       .dropout = dropout},
+                                       .dropout = dropout,
+                                       .documents = documents},
                      threads);
       },
       budget);
-  const double gflop = 2e-9 * static_cast<double>(elements * (tokens + 1));  // the causal half of Q K^T and P V
+  const int64_t seen = document > 0 ? document : tokens;
+  const double gflop = 2e-9 * static_cast<double>(elements * (seen + 1));  // the causal half of Q K^T and P V
   std::printf(
-      "attention B%ld S%ld N%ld D%ld %s dropout %.1f: forward %.2f ms (%.0f GFLOP/s), backward %.2f ms (%.0f GFLOP/s)\n",
-      sequences, tokens, heads, size, dtype == DType::Float32 ? "f32" : "bf16", static_cast<double>(rate), 1e3 * forward,
+      "attention B%ld S%ld documents of %ld N%ld D%ld %s dropout %.1f: forward %.2f ms (%.0f GFLOP/s), backward %.2f ms (%.0f "
+      "GFLOP/s)\n",
+      sequences, tokens, seen, heads, size, dtype == DType::Float32 ? "f32" : "bf16", static_cast<double>(rate), 1e3 * forward,
       gflop / forward, 1e3 * backward, 2.5 * gflop / backward);
 }
 
@@ -290,7 +300,7 @@ int main(int argc, char** argv) {
   std::printf("%d thread(s)\n", threads);
   const std::string which = argc > 3 ? argv[3] : "everything";
   for (DType dtype : {DType::Float32, DType::BFloat16}) {
-    if (which == "others" || which == "images") break;
+    if (which == "others" || which == "images" || which == "attention") break;
     measure_products(products("3.3M", 2048, 256, 256, 2048), dtype, threads, budget);
     measure_products(products("124M", 512, 768, 50257, 128), dtype, threads, budget);
   }
@@ -302,7 +312,12 @@ int main(int argc, char** argv) {
       measure_attention(2, 256, 12, 64, dtype, rate, threads, budget);
       measure_attention(1, 2048, 8, 128, dtype, rate, threads, budget);
     }
+    // The same documents as sequences of their own and in one sequence, and one as long as all of them.
+    measure_attention(32, 512, 4, 64, dtype, 0, threads, budget);
+    measure_attention(1, 16384, 4, 64, dtype, 0, threads, budget, 512);
+    measure_attention(1, 16384, 4, 64, dtype, 0, threads, budget);
   }
+  if (which == "attention") return 0;
   for (DType dtype : {DType::Float32, DType::BFloat16}) {
     if (which == "images") break;
     measure_cross_entropy(2048, 256, dtype, threads, budget);

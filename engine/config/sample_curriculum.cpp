@@ -57,7 +57,7 @@ void check_length(const Config& config) {
   if (config.sample_curriculum.length.schedule.enabled && has_rows_of_one_length)
     refuse(config, section_of_metric("seqlen") + ".clustering_type",
            fmt::format("\"schedule_based\" chooses samples by their length, but those of a stream have {} tokens each; use "
-                       "\"single_cluster\", which cuts them, or data.packing \"single\" or \"whole\"",
+                       "\"single_cluster\", which cuts them, or data.packing \"single\", \"whole\" or \"isolated\"",
                        config.model.sequence_length));
 }
 

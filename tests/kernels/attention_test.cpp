@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
@@ -322,6 +325,41 @@ TEST(CpuAttention, ForwardAndBackwardMatchDoubleReference) {
   for (const Case& c : cases()) expect_matches_double_reference(c);
   for (const Case& c : cases_with_windows()) expect_matches_double_reference(c);
   for (const Case& c : cases_with_caps()) expect_matches_double_reference(c);
+}
+
+// Made by an independent implementation in float64, which wrote 12 digits: two heads share one of keys and values; one sequence
+// of 16 tokens, and the same as documents.
+TEST(CpuAttention, MatchesTheGoldenDocuments) {
+  const std::string path = TRIVET_SOURCE_DIR "/../shared/data/golden-moe/attention.json";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
+  std::ifstream file(path);
+  const nlohmann::json golden = nlohmann::json::parse(file);
+  for (const nlohmann::json& expected : golden["cases"]) {
+    Case c{.sequences = 1, .tokens = 16, .heads = 2, .key_value_heads = 1, .head_size = 4, .dtype = DType::Float64};
+    const auto ends = expected["cu_seqlens"].get<std::vector<int64_t>>();
+    for (size_t i = 1; i < ends.size(); ++i) c.documents.push_back(ends[i] - ends[i - 1]);
+    Problem p(c);
+    const auto each = [&](const auto& visit) {
+      for (int64_t n = 0; n < 2; ++n)
+        for (int64_t s = 0; s < 16; ++s)
+          for (int64_t d = 0; d < 4; ++d) visit(n, s, d);
+    };
+    each([&](int64_t n, int64_t s, int64_t d) {
+      p.qkv.set(p.query(0, s, n, d), golden["q"][n][s][d]);
+      p.qkv.set(p.key(0, s, n, d), golden["k"][0][s][d]);
+      p.qkv.set(p.value(0, s, n, d), golden["v"][0][s][d]);
+      p.dout.set(p.output(0, s, n, d), golden["dout"][n][s][d]);
+    });
+    p.forward(1);
+    p.backward(1);
+    each([&](int64_t n, int64_t s, int64_t d) {
+      EXPECT_NEAR(p.out.at(p.output(0, s, n, d)), expected["out"][n][s][d], 1e-10);
+      EXPECT_NEAR(p.log_sum_exp.at(n * 16 + s), expected["log_sum_exp"][n][s], 1e-10);
+      EXPECT_NEAR(p.dqkv.at(p.query(0, s, n, d)), expected["dq"][n][s][d], 1e-10);
+      EXPECT_NEAR(p.dqkv.at(p.key(0, s, n, d)), expected["dk"][0][s][d], 1e-10);
+      EXPECT_NEAR(p.dqkv.at(p.value(0, s, n, d)), expected["dv"][0][s][d], 1e-10);
+    });
+  }
 }
 
 TEST(CpuAttention, AWindowOfTheWholeSequenceChangesNoBit) {
