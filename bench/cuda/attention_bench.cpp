@@ -1,6 +1,6 @@
 // Compares attention forward and backward with the matrix rate measured in the same run, for the shapes of the models in
-// configs/, for heads of size 128, and for 4096 tokens. FLOPs are counted by MetaKernels: only the half of the scores that the
-// causal mask leaves.
+// configs/, for heads of size 128, for 4096 tokens, and for documents in one sequence as well as in sequences of their own.
+// FLOPs are counted by MetaKernels: only the half of the scores that the causal mask leaves.
 #include <fmt/format.h>
 
 #include <functional>
@@ -26,12 +26,13 @@ constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
 
 // B sequences, S tokens, N query heads, G key/value heads, D head size
 struct Case {
-  int64_t b, s, n, g, d;
+  int64_t b, s, n, g, d, document = 0;  // document > 0: sequences are documents of so many tokens
 };
 constexpr Case kCases[] = {{32, 1024, 12, 12, 64},  // GPT-2 124 M
                            {8, 1024, 25, 25, 64},   // GPT-2 1.5 B
                            {8, 1024, 32, 4, 64},    // Llama 1 B
-                           {8, 1024, 16, 16, 128}, {4, 4096, 16, 16, 64}, {4, 4096, 16, 16, 128}};
+                           {8, 1024, 16, 16, 128}, {4, 4096, 16, 16, 64},      {4, 4096, 16, 16, 128},
+                           {32, 512, 16, 16, 64},  {1, 16384, 16, 16, 64, 512}};
 
 class Bench {
  public:
@@ -53,21 +54,42 @@ class Bench {
     const TensorView qkv = tensor(kType, {c.b, c.s, (c.n + 2 * c.g) * c.d}), dqkv = tensor(kType, qkv.shape);
     const TensorView out = tensor(kType, {c.b, c.s, c.n * c.d}), dout = tensor(kType, out.shape);
     const TensorView sums = tensor(DType::Float32, {c.b, c.n, c.s});
-    const std::string shape = fmt::format(", B {} S {} N {} G {} D {}", c.b, c.s, c.n, c.g, c.d);
-    measure("attention" + shape, kForwardTarget, peak, [&](Kernels& k) {
-      k.attention({.qkv = qkv, .out = out, .log_sum_exp = sums, .heads = c.n, .key_value_heads = c.g});
+    const ConstTensorView documents = c.document > 0 ? documents_of(c) : ConstTensorView();
+    const std::string of = c.document > 0 ? fmt::format(", documents of {}", c.document) : "";
+    const std::string shape = fmt::format(", B {} S {} N {} G {} D {}{}", c.b, c.s, c.n, c.g, c.d, of);
+    // The scores of documents are those of sequences of their own.
+    const double scores = c.document > 0 ? static_cast<double>(c.document) / static_cast<double>(c.s) : 1.0;
+    measure("attention" + shape, scores, kForwardTarget, peak, [&](Kernels& k) {
+      k.attention({.qkv = qkv, .out = out, .log_sum_exp = sums, .heads = c.n, .key_value_heads = c.g, .documents = documents});
     });
-    measure("attention_backward" + shape, kBackwardTarget, peak, [&](Kernels& k) {
-      k.attention_backward(
-          {.dout = dout, .qkv = qkv, .out = out, .log_sum_exp = sums, .dqkv = dqkv, .heads = c.n, .key_value_heads = c.g});
+    measure("attention_backward" + shape, scores, kBackwardTarget, peak, [&](Kernels& k) {
+      k.attention_backward({.dout = dout,
+                            .qkv = qkv,
+                            .out = out,
+                            .log_sum_exp = sums,
+                            .dqkv = dqkv,
+                            .heads = c.n,
+                            .key_value_heads = c.g,
+                            .documents = documents});
     });
     buffers_.clear();
   }
-  void measure(const std::string& name, double target, double peak, const std::function<void(Kernels&)>& call) {
+  // The first tokens of the documents of all tokens.
+  ConstTensorView documents_of(const Case& c) {
+    std::vector<int32_t> firsts;
+    for (int64_t token = 0; token < c.b * c.s; ++token)
+      firsts.push_back(static_cast<int32_t>(token % c.s / c.document * c.document));
+    buffers_.emplace_back(*allocator_, meter_, MemoryCategory::Buffers, DType::Int32, Shape{c.b, c.s});
+    kernels_->from_host({firsts.data(), DType::Int32, {c.b, c.s}}, buffers_.back().view());
+    streams_.compute().synchronize();
+    return buffers_.back().view();
+  }
+  // `scores`: which share of the scores that are counted are computed.
+  void measure(const std::string& name, double scores, double target, double peak, const std::function<void(Kernels&)>& call) {
     const auto meta = make_meta_kernels();
     call(*meta);
     const double seconds = timer_.median_seconds([&](int) { call(*kernels_); });
-    const double rate = meta->counters().flops / seconds;
+    const double rate = scores * meta->counters().flops / seconds;
     print_figure(
         name, 1e-12 * rate, "TFLOP/s",
         fmt::format(", \"microseconds\": {:.1f}, \"share\": {:.3f}, \"target\": {:.2f}", seconds * 1e6, rate / peak, target));

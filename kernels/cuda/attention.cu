@@ -1,7 +1,8 @@
 // Causal attention on tensor cores with a running softmax (Milakov & Gimelshein 2018; FlashAttention-2, Dao 2023). Each block
 // has 128 queries of a head, each warp 32 of them. Keys and values come in tiles; the next tile is copied while the current one
 // is used. Scores, probabilities and sums stay in registers. attention_simple*.cu do what tensor cores cannot, and attention
-// that is not causal, has a window, a soft cap or documents.
+// that is not causal, has a window or a soft cap, or both
+// documents and dropout.
 #include "core/cuda/launch.h"
 #include "kernels/cuda/attention_dispatch.h"
 #include "kernels/cuda/attention_dropout.cuh"
@@ -19,12 +20,13 @@ struct Division {
 };
 // With D = 128, the scores of 64 keys would leave too few registers, and two blocks would be too large for sm_80's shared
 // memory; with 48 keys, registers still spill there.
-// With D = 64, tiles of 128 keys are 1.2 to 1.3 times as fast as of 64 on an H200; with dropout, registers would spill.
-template <int D, bool kDropout>
+// With D = 64, tiles of 128 keys are 1.2 to 1.3 times as fast as of 64 on an H200; with dropout or documents, registers would
+// spill.
+template <int D, bool kDropoutOrDocuments>
 using DivisionOf = Division<128, 4,
-                            D == 128               ? 32
-                            : D == 64 && !kDropout ? 128
-                                                   : 64,
+                            D == 128                          ? 32
+                            : D == 64 && !kDropoutOrDocuments ? 128
+                                                              : 64,
                             2>;
 
 template <typename T>
@@ -36,6 +38,7 @@ struct Arguments {
   ScoreScale<float> scale;
   AttentionDropout dropout;
   BlockOrder order;
+  const int32_t* documents;
 };
 
 // Maxima and sums of a lane's rows g and g + 8 of every tile. Until the end, a sum covers only this lane's columns.
@@ -61,8 +64,8 @@ __device__ __forceinline__ float sum_of_group(float x) {
 }
 
 // Scores become exp(scale * (score - maximum)); sums made with an earlier maximum are scaled to the new one. scale_log2 is
-// log2(e) / sqrt(D) or what takes its place.
-template <int kRowTiles, int kColTiles, int kOutTiles>
+// log2(e) / sqrt(D) or what takes its place. With documents, a row may not have seen a key yet.
+template <bool kDocuments, int kRowTiles, int kColTiles, int kOutTiles>
 __device__ __forceinline__ void add_to_softmax(Sums<kRowTiles, kColTiles>& scores, RowStatistics<kRowTiles>& rows,
                                                Sums<kRowTiles, kOutTiles>& out, float scale_log2) {
 #pragma unroll
@@ -74,8 +77,9 @@ __device__ __forceinline__ void add_to_softmax(Sums<kRowTiles, kColTiles>& score
       for (int n = 0; n < kColTiles; ++n)
         maximum = fmaxf(maximum, fmaxf(scores.c[r][n][2 * half], scores.c[r][n][2 * half + 1]));
       maximum = maximum_of_group(maximum);
-      const float shrink = exp2_approximate((rows.maximum[r][half] - maximum) * scale_log2);
-      const float offset = maximum * scale_log2;
+      const float subtracted = kDocuments && maximum == -INFINITY ? 0.0f : maximum;
+      const float shrink = exp2_approximate((rows.maximum[r][half] - subtracted) * scale_log2);
+      const float offset = subtracted * scale_log2;
       float total = rows.total[r][half] * shrink;
 #pragma unroll
       for (int n = 0; n < kColTiles; ++n)
@@ -110,7 +114,7 @@ __device__ __forceinline__ int warp_row() {
 
 // Divides the sums of this warp's rows by their totals, and stores them and the log-sum-exp of each row. The rows pass through
 // those of `queries` that belong to this warp, which no longer needs them.
-template <bool kDropout, int kQueries, typename T, int D, int kRowTiles>
+template <bool kDropout, bool kDocuments, int kQueries, typename T, int D, int kRowTiles>
 __device__ __forceinline__ void store(const Arguments<T>& args, const RowStatistics<kRowTiles>& rows,
                                       Sums<kRowTiles, D / 8>& out, SharedTile<T, D> queries) {
   const AttentionSizes& sizes = args.sizes;
@@ -121,17 +125,20 @@ __device__ __forceinline__ void store(const Arguments<T>& args, const RowStatist
   for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float total = sum_of_group(rows.total[r][half]), inverse = (kDropout ? args.dropout.keep : 1.0f) / total;
+      const float total = sum_of_group(rows.total[r][half]);
+      const bool is_padding = kDocuments && total == 0;
+      const float inverse = is_padding ? 0.0f : (kDropout ? args.dropout.keep : 1.0f) / total;
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) out.c[r][n][2 * half] *= inverse, out.c[r][n][2 * half + 1] *= inverse;
       const int row = first_row + 16 * r + 8 * half + lane_group();
-      if (lane_in_group() == 0 && row < sizes.tokens) log_sum_exp[row] = rows.maximum[r][half] * args.scale.plain + logf(total);
+      if (lane_in_group() == 0 && row < sizes.tokens)
+        log_sum_exp[row] = is_padding ? 0.0f : rows.maximum[r][half] * args.scale.plain + logf(total);
     }
   T* to = args.out + block.sequence * sizes.tokens * sizes.out_width + block.head * D;
   store_rows(out, 1.0f, queries, warp_row<kRowTiles>(), to, sizes.out_width, first_row, sizes.tokens);
 }
 
-template <typename T, int D, bool kDropout, typename Divided>
+template <typename T, int D, bool kDropout, bool kDocuments, typename Divided>
 __global__ void __launch_bounds__(Divided::kThreads, Divided::kBlocks) attention_kernel(const Arguments<T> args) {
   constexpr int kQueries = Divided::kQueries, kThreads = Divided::kThreads, kRowTiles = Divided::kRowTiles;
   constexpr int kKeys = Divided::kKeys, kColTiles = kKeys / 8;
@@ -142,24 +149,29 @@ __global__ void __launch_bounds__(Divided::kThreads, Divided::kBlocks) attention
   const SharedTile<T, D> queries{shared};
   const KeyTiles<T, D, kKeys, kThreads> tiles{shared + kQueries * D, qkv, block.group, sizes};
   start_copy<kThreads, kQueries>(queries, qkv + block.head * D, sizes.qkv_width, block.first_query, sizes.tokens);
-  tiles.start_copies(0);
+  const int count = tiles.count(block.first_query + kQueries);
+  int begin = 0;
+  if constexpr (kDocuments) begin = min(Documents(args, block.sequence).first_key(block.first_query) / kKeys, count - 1);
+  tiles.start_copies(begin);
 
   const auto first_row = [&] { return block.first_query + warp_row<kRowTiles>(); };
   Sums<kRowTiles, D / 8> out;
   out.clear();
   RowStatistics<kRowTiles> rows;
-  const int count = tiles.count(block.first_query + kQueries);
 #pragma unroll 1
-  for (int tile = 0; tile < count; ++tile) {
+  for (int tile = begin; tile < count; ++tile) {
     wait_for_tile();
     if (tile + 1 < count) tiles.start_copies(tile + 1);
     const int first_key = tile * kKeys;
     if (first_key >= first_row() + 16 * kRowTiles || first_row() >= sizes.tokens) continue;  // nothing for this warp
+    if (kDocuments && Documents(args, block.sequence).first_key(first_row()) >= first_key + kKeys) continue;
     Sums<kRowTiles, kColTiles> scores;
     scores.clear();
     add_product_of_rows(scores, queries, warp_row<kRowTiles>(), tiles.keys(tile), 0);
     hide_later_keys<RowsAre::Queries>(scores, first_row(), first_key);
-    add_to_softmax(scores, rows, out, args.scale.log2);
+    if constexpr (kDocuments)
+      hide_other_documents<RowsAre::Queries>(scores, Documents(args, block.sequence), first_row(), first_key);
+    add_to_softmax<kDocuments>(scores, rows, out, args.scale.log2);
     if constexpr (kDropout) {
       KeptProbabilities<kRowTiles> kept;
       kept.template make<RowsAre::Queries, kColTiles>(HeadDropout(args.dropout, sizes, block.sequence, block.head), first_row(),
@@ -168,12 +180,12 @@ __global__ void __launch_bounds__(Divided::kThreads, Divided::kBlocks) attention
     }
     add_product(out, scores, tiles.values(tile), 0);
   }
-  store<kDropout, kQueries>(args, rows, out, queries);
+  store<kDropout, kDocuments, kQueries>(args, rows, out, queries);
 }
 
-template <typename T, int D, bool kDropout>
+template <typename T, int D, bool kDropout, bool kDocuments>
 void start(const Attention& args, const Launch& launch) {
-  using Divided = DivisionOf<D, kDropout>;
+  using Divided = DivisionOf<D, kDropout || kDocuments>;
   constexpr int kQueries = Divided::kQueries;
   const AttentionSizes sizes(args.qkv.shape, args.heads, args.key_value_heads);
   const int64_t key_value_bytes = int64_t{2} * sizes.tokens * D * sizeof(T);
@@ -185,9 +197,10 @@ void start(const Attention& args, const Launch& launch) {
                                sizes,
                                ScoreScale<float>(args),
                                AttentionDropout(args.dropout),
-                               order};
+                               order,
+                               static_cast<const int32_t*>(args.documents.data)};
   const int shared_bytes = (kQueries + 4 * Divided::kKeys) * D * static_cast<int>(sizeof(T));
-  const auto kernel = &attention_kernel<T, D, kDropout, Divided>;
+  const auto kernel = &attention_kernel<T, D, kDropout, kDocuments, Divided>;
   trivet::cuda::allow_dynamic_shared(kernel, shared_bytes);
   TRIVET_LAUNCH(kernel, order.blocks(), Divided::kThreads, shared_bytes, launch.stream, arguments);
 }
@@ -196,11 +209,12 @@ void start(const Attention& args, const Launch& launch) {
 
 void compute(const Attention& args, const Launch& launch) {
   if (args.out.elements() == 0) return;
-  if (!args.causal || args.hides_early_keys() || args.soft_cap > 0 || !args.documents.absent() ||
+  if (!args.causal || args.hides_early_keys() || args.soft_cap > 0 || (args.dropout.rate > 0 && !args.documents.absent()) ||
       !on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.out}))
     return simple_attention(args, launch);
-  dispatch_tensor_cores(args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0,
-                        [&]<typename T, int D, bool kDropout>() { start<T, D, kDropout>(args, launch); });
+  dispatch_tensor_cores(
+      args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0, !args.documents.absent(),
+      [&]<typename T, int D, bool kDropout, bool kDocuments>() { start<T, D, kDropout, kDocuments>(args, launch); });
 }
 
 }  // namespace trivet::kernels::cuda

@@ -27,6 +27,7 @@ struct Arguments {
   ScoreScale<float> scale;
   AttentionDropout dropout;
   BlockOrder order;
+  const int32_t* documents;
 };
 
 // Offsets and deltas of queries that are rows: each lane keeps those of its rows g and g + 8.
@@ -109,7 +110,7 @@ struct Operands {
 
 // The matrices that both passes compute for a warp's rows and some of their partners: probabilities and the gradients
 // of scores. first_row and first_col are tokens.
-template <typename T, RowsAre kRows, bool kDropout, int kRowTiles, int kColTiles>
+template <typename T, RowsAre kRows, bool kDropout, bool kDocuments, int kRowTiles, int kColTiles>
 struct ScoreTile {
   const Arguments<T>& args;
   int64_t sequence;
@@ -125,6 +126,7 @@ struct ScoreTile {
     probabilities.clear();
     add_product_of_rows(probabilities, x.own, x.own_row, x.partners, x.first_partner);
     hide_later_keys<kRows>(probabilities, first_row, first_col);
+    if constexpr (kDocuments) hide_other_documents<kRows>(probabilities, Documents(args, sequence), first_row, first_col);
     to_probabilities(probabilities, args.scale.log2, statistics);
     if constexpr (kDropout) mark_dropped(probabilities, kept);
   }
@@ -149,13 +151,14 @@ struct KeyPass {
   static constexpr int kSharedBytes = (2 * kKeys * D + 2 * kTileElements) * 2 + 2 * kStatisticsBytes;
 };
 // With D = 64, on an H200, 64 keys per block are 1.03 to 1.12 times as fast as 128 for 1,024 tokens, and 0.97 times for 4,096.
-template <int D, bool kDropout>
-using KeyPassOf = std::conditional_t<D != 64, KeyPass<D, 128, 8, 64, 1>,
-                                     std::conditional_t<kDropout, KeyPass<D, 128, 4, 32, 2>, KeyPass<D, 64, 4, 64, 3>>>;
+template <int D, bool kDropoutOrDocuments>
+using KeyPassOf =
+    std::conditional_t<D != 64, KeyPass<D, 128, 8, 64, 1>,
+                       std::conditional_t<kDropoutOrDocuments, KeyPass<D, 128, 4, 32, 2>, KeyPass<D, 64, 4, 64, 3>>>;
 
 // The queries that see the keys of a block, with their rows of dO and their statistics. They come into shared memory in tiles
 // of kQueries, head by head. There is room for two tiles, called stages 0 and 1: while one is used, the next one is copied.
-template <typename T, int D, typename Pass>
+template <typename T, int D, bool kDocuments, typename Pass>
 struct QueryTiles {
   const Arguments<T>& args;
   const KeyBlock& block;
@@ -171,7 +174,16 @@ struct QueryTiles {
         statistics(reinterpret_cast<float*>(stages + 2 * Pass::kTileElements)),
         first_tile(block.first_key / Pass::kQueries),
         tiles_of_head((args.sizes.tokens + Pass::kQueries - 1) / Pass::kQueries - first_tile),
-        next_head(block.first_head) {}
+        next_head(block.first_head) {
+    if constexpr (kDocuments) {  // later documents see none of the block's keys; one tile remains for padding
+      const Documents documents(args, block.sequence);
+      int tiles = 1;
+      while (tiles < tiles_of_head &&
+             documents.first_key((first_tile + tiles) * Pass::kQueries) < block.first_key + Pass::kKeys)
+        ++tiles;
+      tiles_of_head = tiles;
+    }
+  }
 
   __device__ __forceinline__ SharedTile<T, D> queries(int stage) const { return {stages + stage * Pass::kTileElements}; }
   __device__ __forceinline__ SharedTile<T, D> douts(int stage) const {
@@ -201,14 +213,14 @@ struct QueryTiles {
   }
 };
 
-template <typename T, int D, bool kDropout, typename Pass>
+template <typename T, int D, bool kDropout, bool kDocuments, typename Pass>
 __global__ void __launch_bounds__(Pass::kThreads, Pass::kBlocks) key_gradients_kernel(const Arguments<T> args) {
   constexpr int kRowTiles = Pass::kRowTiles;
   TRIVET_DYNAMIC_SHARED(T, shared);
   const AttentionSizes& sizes = args.sizes;
   const KeyBlock block(args.order, sizes, Pass::kKeys);
   const SharedTile<T, D> keys{shared}, values{shared + Pass::kKeys * D};
-  QueryTiles<T, D, Pass> tiles(args, block, shared + 2 * Pass::kKeys * D);
+  QueryTiles<T, D, kDocuments, Pass> tiles(args, block, shared + 2 * Pass::kKeys * D);
   const T* from = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width + (sizes.heads + block.group) * D;
   start_copy<Pass::kThreads, Pass::kKeys>(keys, from, sizes.qkv_width, block.first_key, sizes.tokens);
   start_copy<Pass::kThreads, Pass::kKeys>(values, from + sizes.key_value_heads * D, sizes.qkv_width, block.first_key,
@@ -230,9 +242,10 @@ __global__ void __launch_bounds__(Pass::kThreads, Pass::kBlocks) key_gradients_k
     for (int part = 0; part < Pass::kQueries; part += Pass::kStep) {
       const int first_query = first_of_tile + part;
       if (first_query + Pass::kStep - 1 < first_row || first_query >= sizes.tokens) continue;  // sees none of this warp's keys
+      if (kDocuments && Documents(args, block.sequence).first_key(first_query) >= first_row + 16 * kRowTiles) continue;
       const StatisticsOfCols statistics = tiles.statistics_of(stage, part);
-      ScoreTile<T, RowsAre::Keys, kDropout, kRowTiles, Pass::kStep / 8> tile{args, block.sequence, head, first_row,
-                                                                             first_query};
+      ScoreTile<T, RowsAre::Keys, kDropout, kDocuments, kRowTiles, Pass::kStep / 8> tile{args, block.sequence, head, first_row,
+                                                                                         first_query};
       tile.recompute_probabilities(Operands<T, D>{keys, warp_row, tiles.queries(stage), part}, statistics);
       add_product(dvalues, tile.probabilities, tiles.douts(stage), part, ZeroWhereDropped<kDropout>{});
       tile.compute_score_gradients(Operands<T, D>{values, warp_row, tiles.douts(stage), part}, statistics);
@@ -257,7 +270,7 @@ struct QueryPass {
 template <int D>
 using QueryPassOf = QueryPass<D, 128, 4, D == 64 ? 64 : 32, 2>;
 
-template <typename T, int D, bool kDropout, typename Pass>
+template <typename T, int D, bool kDropout, bool kDocuments, typename Pass>
 __global__ void __launch_bounds__(Pass::kThreads, Pass::kBlocks) query_gradients_kernel(const Arguments<T> args) {
   constexpr int kRowTiles = Pass::kRowTiles;
   TRIVET_DYNAMIC_SHARED(T, shared);
@@ -269,7 +282,10 @@ __global__ void __launch_bounds__(Pass::kThreads, Pass::kBlocks) query_gradients
   const KeyTiles<T, D, Pass::kKeys, Pass::kThreads> tiles{shared + 2 * Pass::kQueries * D, qkv, block.group, sizes};
   start_copy<Pass::kThreads, Pass::kQueries>(queries, qkv + block.head * D, sizes.qkv_width, block.first_query, sizes.tokens);
   start_copy<Pass::kThreads, Pass::kQueries>(douts, dout, sizes.out_width, block.first_query, sizes.tokens);
-  tiles.start_copies(0);
+  const int count = tiles.count(block.first_query + Pass::kQueries);
+  int begin = 0;
+  if constexpr (kDocuments) begin = min(Documents(args, block.sequence).first_key(block.first_query) / Pass::kKeys, count - 1);
+  tiles.start_copies(begin);
 
   const int warp_row = warp_index() * 16 * kRowTiles, first_row = block.first_query + warp_row,
             last_row = first_row + 16 * kRowTiles - 1;
@@ -277,15 +293,15 @@ __global__ void __launch_bounds__(Pass::kThreads, Pass::kBlocks) query_gradients
                                                args.statistics.first_row(block.sequence, sizes.heads, block.head) + first_row);
   Sums<kRowTiles, D / 8> dqueries;
   dqueries.clear();
-  const int count = tiles.count(block.first_query + Pass::kQueries);
 #pragma unroll 1
-  for (int i = 0; i < count; ++i) {
+  for (int i = begin; i < count; ++i) {
     wait_for_tile();
     if (i + 1 < count) tiles.start_copies(i + 1);
     const int first_key = i * Pass::kKeys;
     if (first_key > last_row || first_row >= sizes.tokens) continue;  // nothing for this warp
-    ScoreTile<T, RowsAre::Queries, kDropout, kRowTiles, Pass::kKeys / 8> tile{args, block.sequence, block.head, first_row,
-                                                                              first_key};
+    if (kDocuments && Documents(args, block.sequence).first_key(first_row) >= first_key + Pass::kKeys) continue;
+    ScoreTile<T, RowsAre::Queries, kDropout, kDocuments, kRowTiles, Pass::kKeys / 8> tile{args, block.sequence, block.head,
+                                                                                          first_row, first_key};
     tile.recompute_probabilities(Operands<T, D>{queries, warp_row, tiles.keys(i), 0}, statistics);
     tile.compute_score_gradients(Operands<T, D>{douts, warp_row, tiles.values(i), 0}, statistics);
     add_product(dqueries, tile.dscores, tiles.keys(i), 0);
@@ -296,29 +312,29 @@ __global__ void __launch_bounds__(Pass::kThreads, Pass::kBlocks) query_gradients
   store_rows(dqueries, args.scale.plain, queries, warp_row, to, sizes.qkv_width, first_row, sizes.tokens);
 }
 
-template <typename T, int D, bool kDropout, typename Pass>
+template <typename T, int D, bool kDropout, bool kDocuments, typename Pass>
 void start_key_pass(Arguments<T> arguments, const Launch& launch) {
   const AttentionSizes& sizes = arguments.sizes;
   const int64_t head_bytes = int64_t{2} * sizes.tokens * D * sizeof(T);
   arguments.order = BlockOrder((sizes.tokens + Pass::kKeys - 1) / Pass::kKeys, sizes.sequences * sizes.key_value_heads,
                                head_bytes * (sizes.heads / sizes.key_value_heads));
-  const auto kernel = &key_gradients_kernel<T, D, kDropout, Pass>;
+  const auto kernel = &key_gradients_kernel<T, D, kDropout, kDocuments, Pass>;
   trivet::cuda::allow_dynamic_shared(kernel, Pass::kSharedBytes);
   TRIVET_LAUNCH(kernel, arguments.order.blocks(), Pass::kThreads, Pass::kSharedBytes, launch.stream, arguments);
 }
 
-template <typename T, int D, bool kDropout, typename Pass>
+template <typename T, int D, bool kDropout, bool kDocuments, typename Pass>
 void start_query_pass(Arguments<T> arguments, const Launch& launch) {
   const AttentionSizes& sizes = arguments.sizes;
   const int64_t head_bytes = int64_t{2} * sizes.tokens * D * sizeof(T);
   arguments.order = BlockOrder((sizes.tokens + Pass::kQueries - 1) / Pass::kQueries, sizes.sequences * sizes.heads,
                                head_bytes / (sizes.heads / sizes.key_value_heads) + 1);
-  const auto kernel = &query_gradients_kernel<T, D, kDropout, Pass>;
+  const auto kernel = &query_gradients_kernel<T, D, kDropout, kDocuments, Pass>;
   trivet::cuda::allow_dynamic_shared(kernel, Pass::kSharedBytes);
   TRIVET_LAUNCH(kernel, arguments.order.blocks(), Pass::kThreads, Pass::kSharedBytes, launch.stream, arguments);
 }
 
-template <typename T, int D, bool kDropout>
+template <typename T, int D, bool kDropout, bool kDocuments>
 void start(const AttentionBackward& args, const Launch& launch) {
   const AttentionSizes sizes(args.qkv.shape, args.heads, args.key_value_heads);
   const Arguments<T> arguments{static_cast<const T*>(args.qkv.data),
@@ -328,20 +344,22 @@ void start(const AttentionBackward& args, const Launch& launch) {
                                sizes,
                                ScoreScale<float>(args),
                                AttentionDropout(args.dropout),
-                               BlockOrder(1, 1, 1)};
-  start_key_pass<T, D, kDropout, KeyPassOf<D, kDropout>>(arguments, launch);
-  start_query_pass<T, D, kDropout, QueryPassOf<D>>(arguments, launch);
+                               BlockOrder(1, 1, 1),
+                               static_cast<const int32_t*>(args.documents.data)};
+  start_key_pass<T, D, kDropout, kDocuments, KeyPassOf<D, kDropout || kDocuments>>(arguments, launch);
+  start_query_pass<T, D, kDropout, kDocuments, QueryPassOf<D>>(arguments, launch);
 }
 
 }  // namespace
 
 void compute(const AttentionBackward& args, const Launch& launch) {
   if (args.dout.elements() == 0) return;
-  if (!args.causal || args.hides_early_keys() || args.soft_cap > 0 || !args.documents.absent() ||
+  if (!args.causal || args.hides_early_keys() || args.soft_cap > 0 || (args.dropout.rate > 0 && !args.documents.absent()) ||
       !on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.dout, args.out, args.dqkv}))
     return simple_attention_backward(args, launch);
-  dispatch_tensor_cores(args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0,
-                        [&]<typename T, int D, bool kDropout>() { start<T, D, kDropout>(args, launch); });
+  dispatch_tensor_cores(
+      args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0, !args.documents.absent(),
+      [&]<typename T, int D, bool kDropout, bool kDocuments>() { start<T, D, kDropout, kDocuments>(args, launch); });
 }
 
 }  // namespace trivet::kernels::cuda

@@ -24,14 +24,18 @@ inline bool on_tensor_cores(const ConstTensorView& qkv, int64_t heads, int64_t k
          (head_size == 64 || head_size == 96 || head_size == 128) && all_aligned;
 }
 
-// Calls body.operator()<T, D, dropout>().
+// Calls body.operator()<T, D, dropout, documents>(). Both together are not for tensor cores: they would be a third more
+// kernels, and who trains on documents seldom drops probabilities.
 template <typename Body>
-void dispatch_tensor_cores(const ConstTensorView& qkv, int64_t heads, int64_t key_value_heads, bool dropout, Body&& body) {
+void dispatch_tensor_cores(const ConstTensorView& qkv, int64_t heads, int64_t key_value_heads, bool dropout, bool documents,
+                           Body&& body) {
   const auto with_type_and_size = [&]<typename T, int D>() {
-    if (dropout)
-      body.template operator()<T, D, true>();
+    if (documents)
+      body.template operator()<T, D, false, true>();
+    else if (dropout)
+      body.template operator()<T, D, true, false>();
     else
-      body.template operator()<T, D, false>();
+      body.template operator()<T, D, false, false>();
   };
   const auto with_type = [&]<typename T>() {
     switch (qkv.shape[2] / (heads + 2 * key_value_heads)) {

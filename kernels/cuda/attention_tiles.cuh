@@ -1,4 +1,4 @@
-// Shared by attention's kernels for tensor cores: tiles in shared memory, products of a warp's rows, causality. T is
+// Shared by attention's kernels for tensor cores: tiles in shared memory, products of a warp's rows, what queries see. T is
 // __nv_bfloat16 or __half. See tensor_core.cuh for g, t and for how a warp holds matrices.
 #pragma once
 
@@ -199,6 +199,33 @@ __device__ __forceinline__ void hide_later_keys(Sums<kRowTiles, kColTiles>& scor
   scores.for_each([&](float& score, int r, int n, int e) {
     const int row = row_of_lane + 16 * r + e / 2 * 8, col = col_of_lane + 8 * n + e % 2;
     if (kRows == RowsAre::Queries ? col > row : row > col) score = -INFINITY;
+  });
+}
+
+// Where the documents of a sequence begin (kernels/attention.h): a query sees no key before its document.
+struct Documents {
+  const int32_t* first_tokens;  // of all tokens of the sequence
+  int tokens;
+
+  template <typename Arguments>
+  __device__ __forceinline__ Documents(const Arguments& args, int64_t sequence)
+      : first_tokens(args.documents + sequence * args.sizes.tokens), tokens(args.sizes.tokens) {}
+
+  // Never less than that of an earlier token.
+  __device__ __forceinline__ int first_key(int query) const { return query < tokens ? first_tokens[query] : tokens; }
+};
+
+// Scores of keys before the document of their query become minus infinity.
+template <RowsAre kRows, int kRowTiles, int kColTiles>
+__device__ __forceinline__ void hide_other_documents(Sums<kRowTiles, kColTiles>& scores, const Documents& documents,
+                                                     int first_row, int first_col) {
+  const int last_row = first_row + 16 * kRowTiles - 1, last_col = first_col + 8 * kColTiles - 1;
+  constexpr bool kQueries = kRows == RowsAre::Queries;
+  if (documents.first_key(kQueries ? last_row : last_col) <= (kQueries ? first_col : first_row)) return;
+  const int row_of_lane = first_row + lane_group(), col_of_lane = first_col + 2 * lane_in_group();
+  scores.for_each([&](float& score, int r, int n, int e) {
+    const int row = row_of_lane + 16 * r + e / 2 * 8, col = col_of_lane + 8 * n + e % 2;
+    if (kQueries ? col < documents.first_key(row) : row < documents.first_key(col)) score = -INFINITY;
   });
 }
 

@@ -12,6 +12,8 @@ NEVER_LAUNCHED = {
     "preference.cu": ["CudaPreferenceLoss.*"],
     "token_choice.cu": ["CudaTokenChoice.*"],
     "copy_runs.cu": ["CudaCopyRuns.*"],
+    "documents of attention": ["*CudaAttention.*_documents*"],
+    "places of an embedding": ["CudaEmbedding.LooksRowsUp"],
     "soft cap of an activation": ["CudaActivation.ASoftCap*"],
     "soft cap of attention": ["*CudaAttention.*_C*"],
     "soft cap of cross-entropy": ["CudaCrossEntropy.TheGradientThroughASoftCap*"],

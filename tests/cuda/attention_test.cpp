@@ -256,7 +256,13 @@ std::vector<Case> tensor_core_cases() {
   list.push_back({1, 260, 1, 1, 128, DType::BFloat16, 0.25f});
   list.push_back({3, 20, 8, 1, 64, DType::Float16});
   list.push_back({2, 70, 2, 1, 64, DType::BFloat16, 0.25f, 0, true, 0, 0.05});
+  // Documents of one token, that begin and end within tiles and blocks and at their edges, with and without padding.
+  for (int64_t head_size : {64, 96, 128})
+    for (const std::vector<int64_t>& documents : {std::vector<int64_t>{1, 33, 94, 2, 100}, {128, 64, 65}, {270, 30}, {300}})
+      list.push_back({2, 300, 2, 1, head_size, DType::BFloat16, 0, 0, true, 0, 0, 0, documents});
+  list.push_back({1, 129, 2, 2, 64, DType::Float16, 0, 0, true, 0, 0, 0, {1, 1, 62, 1, 63}});
   // Without tensor cores:
+  list.push_back({2, 70, 2, 1, 64, DType::BFloat16, 0.25f, 0, true, 0, 0, 0, {30, 33}});
   list.push_back({2, 70, 2, 1, 64, DType::BFloat16, 0.25f, 0, true, 0, 0.05, 1.5});
   list.push_back({2, 70, 2, 1, 64, DType::BFloat16, 0.25f, 0, false});
   list.push_back({1, 150, 2, 1, 64, DType::BFloat16, 0.25f, 0, true, 40});

@@ -40,16 +40,18 @@ std::string name(const Case& c) {
 
 TEST(CudaEmbedding, LooksRowsUp) {
   for (const Case& c : cases())
-    for (const bool positions : {false, true})
+    for (const auto& [positions, with_places] : {std::pair{false, false}, {true, false}, {true, true}})
       for (const bool part : {false, true}) {
         Twin tokens = tokens_of(c.sequences, c.positions, c.vocabulary, 0, 1);
         const TableRows rows = part ? TableRows{.first = c.vocabulary / 3, .vocabulary = c.vocabulary} : TableRows{};
         Twin table = Twin::random(c.dtype, {part ? c.vocabulary / 2 : c.vocabulary, c.hidden}, 2, c.elements_before);
-        Twin places = Twin::random(c.dtype, {c.positions + 1, c.hidden}, 3);
+        Twin table_of_positions = Twin::random(c.dtype, {c.positions + 1, c.hidden}, 3);
+        Twin places = tokens_of(c.sequences, c.positions, c.positions + 1, 0, 6);
         Twin out = Twin::poisoned(c.dtype, {c.sequences, c.positions, c.hidden});
         const auto make = [&](const auto& view) {
           Embedding args{.tokens = view(tokens), .table = view(table), .out = view(out), .rows = rows};
-          if (positions) args.positions = view(places);
+          if (positions) args.positions = view(table_of_positions);
+          if (with_places) args.places = view(places);
           return args;
         };
         run_twins<Embedding>(make);
