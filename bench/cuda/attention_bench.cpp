@@ -81,7 +81,6 @@ class Bench {
       firsts.push_back(static_cast<int32_t>(token % c.s / c.document * c.document));
     buffers_.emplace_back(*allocator_, meter_, MemoryCategory::Buffers, DType::Int32, Shape{c.b, c.s});
     kernels_->from_host({firsts.data(), DType::Int32, {c.b, c.s}}, buffers_.back().view());
-    streams_.compute().synchronize();
     return buffers_.back().view();
   }
   // `scores`: which share of the scores that are counted are computed.
