@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "data/microbatch_loader.h"
+#include "data/mixture.h"
 #include "data/token_array.h"
 #include "data/token_source.h"
 #include "data/training_data.h"
@@ -71,6 +73,26 @@ TEST(DocumentSource, IsolatedDocumentsGoIntoTheFirstSampleThatHasRoom) {
   source.fill_documents(1, firsts);
   EXPECT_THAT(firsts, ElementsAre(0, 0, 0, 0, 4));
   EXPECT_EQ(source.cut_documents(), 1);
+}
+
+// The second source of a mixture, a row without a sample, and a curriculum that cuts sequences.
+TEST(DocumentSource, ABatchSaysWhereDocumentsBegin) {
+  const DocumentSource::Options options{.sequence_length = 5, .packing = Packing::Isolated};
+  const auto joined = std::make_shared<JoinedSource>(
+      std::vector<std::shared_ptr<const SampleSource>>{std::make_shared<DocumentSource>(documents({6}), options),
+                                                       std::make_shared<DocumentSource>(documents({3, 2, 2}), options)});
+  const EvaluationLoader loader(joined, 3);
+  HostMicrobatch batch;
+  loader.fill(0, batch);
+  EXPECT_THAT(batch.documents, ElementsAre(0, 0, 0, 0, 0, 0, 0, 2, 3, 5, 5, 5, 5, 5, 5));
+  EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 3, 4, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0));
+  SampleSpec spec = joined->spec();
+  EXPECT_NO_THROW(check(batch.view, spec, 3));
+  cut_sequences(batch, 4);
+  spec = spec.cut_to(4);
+  EXPECT_NO_THROW(check(batch.view, spec, 3));
+  EXPECT_EQ(batch.documents[7], 3);
+  EXPECT_EQ(batch.documents[8], 4) << "padding begins where the sequence ends";
 }
 
 TEST(DocumentSource, ALongDocumentIsCutSoThatEachTokenButTheFirstIsATargetOnce) {

@@ -242,17 +242,20 @@ TEST_F(GrowingFolder, AllFilesHaveOneTokenizer) {
 }
 
 TEST_F(GrowingFolder, DocumentsStayWholeWithoutOnesThatNobodyKnows) {
-  config.data.packing = Packing::Single;
+  config.data.packing = Packing::Isolated;
   write("a.tokens", "ab", *bytes_tokenizer(), true);
   write("b.tokens", "cde", *bytes_tokenizer(), true);
   write("c.tokens", "fghij");
   GrowingData data = growing(config);
   data.take_up(0, {"a.tokens"});
   EXPECT_TRUE(data.take_up(1, {"b.tokens"})) << "a document need not fill a sample";
-  EXPECT_EQ(data.train()->samples(), 2);
+  ASSERT_EQ(data.train()->samples(), 2);
+  std::vector<int32_t> first_tokens(4);
+  data.train()->fill_documents(1, first_tokens);
+  EXPECT_THAT(first_tokens, testing::ElementsAre(0, 0, 4, 4));
   expect_error([&] { data.digest_of("c.tokens"); }, ExitCode::Usage,
                folder.at("c.tokens") +
-                   ": does not say where documents end, which data.packing \"single\" needs; use \"stream\", "
+                   ": does not say where documents end, which data.packing \"isolated\" needs; use \"stream\", "
                    "or prepare the texts with `trivet data prepare`");
 }
 
