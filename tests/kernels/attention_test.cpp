@@ -362,6 +362,41 @@ TEST(CpuAttention, MatchesTheGoldenDocuments) {
   }
 }
 
+// PyTorch's attention with a mask of documents (tests/golden/documents_reference.py, which says what the numbers are). 1e-9 of
+// sums of up to 20,000 terms of float64.
+TEST(CpuAttention, DocumentsAreAsWithAMaskInPyTorch) {
+  std::ifstream file(TRIVET_SOURCE_DIR "/tests/golden/documents.jsonl");
+  double number = 0;
+  for (std::string line; std::getline(file, line); ++number) {
+    const nlohmann::json golden = nlohmann::json::parse(line);
+    Case c{.sequences = 1,
+           .tokens = golden["tokens"],
+           .heads = golden["heads"],
+           .key_value_heads = golden["key_value_heads"],
+           .head_size = golden["head_size"],
+           .dtype = DType::Float64,
+           .window = golden["window"],
+           .documents = golden["documents"]};
+    Problem p(c);
+    const auto place = [](int64_t e, double factor, double square) {
+      const auto x = static_cast<double>(e);
+      return factor * x + square * x * x;
+    };
+    for (int64_t e = 0; e < p.qkv.elements(); ++e) p.qkv.set(e, 2 * std::sin(place(e, 0.7, 0.01) + number));
+    for (int64_t e = 0; e < p.dout.elements(); ++e) p.dout.set(e, std::cos(place(e, 1.3, 0.02) + number));
+    p.forward(1);
+    p.backward(1);
+    const auto checked = [&](const HostTensor& tensor) {
+      double sum = 0;
+      for (int64_t e = 0; e < tensor.elements(); ++e) sum += tensor.at(e) * std::sin(place(e, 0.9, 0));
+      return sum;
+    };
+    EXPECT_NEAR(checked(p.out), golden["out"], 1e-9) << describe(c);
+    EXPECT_NEAR(checked(p.dqkv), golden["dqkv"], 1e-9) << describe(c);
+  }
+  EXPECT_EQ(number, 20);
+}
+
 TEST(CpuAttention, AWindowOfTheWholeSequenceChangesNoBit) {
   for (const Case& c : {Case{1, 150, 2, 1, 20}, Case{1, 144, 2, 1, 32, DType::BFloat16, 0.25f}}) {
     Problem whole(c);
