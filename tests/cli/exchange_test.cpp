@@ -368,6 +368,20 @@ TEST_F(Exchange, EvaluateMeasuresTheLossOfACheckpointAndOfAModel) {
   }
   EXPECT_THAT(run("evaluate one held_out.txt").text, HasSubstr("held_out.txt: 900 tokens\nloss    "));
   EXPECT_THAT(run("evaluate one held_out.txt").errors, HasSubstr("the last 3 tokens are not scored: they fill no sample of "));
+  // Documents of one sample have the bits that each has alone, angles of rotary positions among them.
+  folder.write("documents.jsonl", R"({"text": "a b b a"}
+{"text": "b a a"}
+{"text": "b b a b a b b a"}
+{"text": "a a"}
+{"text": "b a b"}
+)");
+  const auto loss_of = [&](const std::string& how) {
+    return nlohmann::json::parse(run("evaluate --json one documents.jsonl --set data.packing=" + how).text).at("loss");
+  };
+  const auto alone = loss_of("single --set train_batch_size=4");
+  EXPECT_EQ(loss_of("isolated --set train_batch_size=4"), alone);
+  EXPECT_EQ(loss_of("isolated --ranks 2 --set train_batch_size=8"), alone);
+  EXPECT_NE(loss_of("whole --set train_batch_size=4"), alone);
   // The loss counts what the run of the checkpoint counted.
   folder.write("pairs.jsonl", "{\"prompt\": \"a a\", \"completion\": \" b\"}\n");
   run("train config.json --init-from chat --set data.train=pairs.jsonl --set training.objective=sft --set training.steps=1 "
