@@ -13,6 +13,7 @@
 #include "core/file_system.h"
 #include "core/log.h"
 #include "core/output_guard.h"
+#include "core/shell_words.h"
 #include "engine/config/explain.h"
 #include "interchange/hugging_face/export.h"
 #include "interchange/hugging_face/import.h"
@@ -58,7 +59,7 @@ void import_from(const ExchangeArguments& arguments, std::string_view format) {
   fmt::print("{} ({}) -> {}\n", escape_control(arguments.path), model.kind(), escape_control(imported.step));
   print_notes(imported.notes);
   fmt::print("next: trivet train CONFIG --init-from {}, where CONFIG needs no section \"model\"; it is\n\"model\": {}\n",
-             escape_control(output), model_section(model.config()).dump(2));
+             quoted(escape_control(output)), model_section(model.config()).dump(2));
 }
 
 void export_hugging_face(const ExchangeArguments& arguments) {

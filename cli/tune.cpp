@@ -19,6 +19,7 @@
 #include "core/bounded_file.h"
 #include "core/error.h"
 #include "core/output_guard.h"
+#include "core/shell_words.h"
 #include "engine/config/deepspeed.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/load.h"
@@ -123,8 +124,8 @@ void run(const TuneArguments& arguments) {
                                   .profile = arguments.profile,
                                   .resume = arguments.resume};
     if (arguments.seconds) options.measuring_seconds = *arguments.seconds;
-    options.command = train_command(optimal, arguments.ranks, rank.world.size());
-    if (!arguments.init_from.empty()) options.command += " --init-from " + arguments.init_from;
+    options.command = train_command(quoted(optimal), arguments.ranks, rank.world.size());
+    if (!arguments.init_from.empty()) options.command += " --init-from " + quoted(arguments.init_from);
     options.report = [](const std::string& line) {
       std::printf("%s\n", line.c_str());
       std::fflush(stdout);

@@ -107,10 +107,14 @@ void put_aside(const Run& run) {
   fs::create_directory(aside, error);
   for (const std::string& name :
        {std::string(report::kMetricsFile), monitor::evaluation_path(report::kMetricsFile), std::string(report::kEventsFile),
-        std::string(report::kStartsFile), std::string(report::kPredictionsFile), std::string(report::kReportFile)}) {
+        std::string(report::kStartsFile), std::string(report::kPredictionsFile), std::string(report::kReportFile),
+        std::string(report::kPlanTextFile), std::string(report::kPlanFile), std::string(report::kTimelineFolder)}) {
     std::error_code missing;
     if (!error && fs::exists(folder / name, missing)) fs::rename(folder / name, aside / name, error);
   }
+  std::error_code missing;  // copied, because it may be this run's input, too
+  if (!error && fs::exists(folder / report::kConfigFile, missing))
+    fs::copy_file(folder / report::kConfigFile, aside / report::kConfigFile, error);
   if (error)
     config::refuse(run.config, "run.directory",
                    fmt::format("the files of an earlier run in \"{}\" cannot be moved to \"{}\": {}", folder.string(),

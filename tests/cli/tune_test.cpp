@@ -178,6 +178,8 @@ TEST_F(Tune, TheLauncherTunesAndThenTrainsOnTheSameSlots) {
   EXPECT_THAT(tuned.text, HasSubstr("best  z")) << tuned.errors;
   EXPECT_EQ(folder.read("tuned/results/cmd_optimal.txt"),
             "trivet launch --num_gpus 2 trivet train tuned/results/ds_config_optimal.json\n");
+  ASSERT_EQ(folder.run("tune config.json --set autotuning.tuner_num_trials=1 --set \"autotuning.results_dir=a b\"").code, 0);
+  EXPECT_EQ(folder.read("a b/cmd_optimal.txt"), "trivet train 'a b/ds_config_optimal.json'\n");
   const Output both = folder.run("launch --num_gpus 2 --autotuning run " + job + " --metrics losses.jsonl");
   EXPECT_EQ(both.code, 0) << both.errors;
   const std::string losses = folder.read("losses.jsonl");

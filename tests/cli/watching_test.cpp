@@ -134,6 +134,7 @@ TEST_F(Watching, AnIncompleteLineOfAKilledRunDoesNotSpoilTheResumedOne) {
 TEST_F(Watching, ARunWithoutACheckpointToResumeKeepsTheFilesOfTheEarlierOne) {
   ASSERT_EQ(train("--set training.steps=3").code, 0);
   const std::string metrics = folder.read("runs/one/metrics.jsonl"), predictions = folder.read("runs/one/predictions.json");
+  const std::string config = folder.read("runs/one/config.json"), plan = folder.read("runs/one/plan.json");
   const Output anew = train("--resume --set checkpoint.directory=others");
   ASSERT_EQ(anew.code, 0) << anew.errors;
   EXPECT_THAT(anew.errors, HasSubstr("holds a run of which there is no checkpoint to resume; its files are now in "
@@ -142,6 +143,9 @@ TEST_F(Watching, ARunWithoutACheckpointToResumeKeepsTheFilesOfTheEarlierOne) {
   EXPECT_THAT(predictions, HasSubstr("\"step\""));
   EXPECT_EQ(folder.read("runs/one/earlier-1/predictions.json"), predictions);
   EXPECT_THAT(folder.read("runs/one/earlier-1/starts.jsonl"), HasSubstr("\"command\""));
+  EXPECT_EQ(folder.read("runs/one/earlier-1/config.json"), config);
+  EXPECT_NE(folder.read("runs/one/config.json"), config) << "it names the other directory of checkpoints";
+  EXPECT_EQ(folder.read("runs/one/earlier-1/plan.json"), plan);
   EXPECT_THAT(folder.read("runs/one/metrics.jsonl"), HasSubstr("{\"step\": 6, "));
   ASSERT_EQ(train("--resume --set checkpoint.directory=third").code, 0);
   EXPECT_THAT(folder.read("runs/one/earlier-2/metrics.jsonl"), HasSubstr("{\"step\": 6, "));
