@@ -62,12 +62,15 @@ std::vector<T> elements_of(const IdxFile& file) {
   return {bytes + file.header(), bytes + file.bytes.size()};
 }
 
-// The file itself or its packed form, whichever exists.
+// The file itself or its packed form, whichever exists. Some programs unpack files next to the packed ones.
 std::optional<std::string> find(const fs::path& folder, const std::string& name) {
-  for (const char* suffix : {"", ".gz"})
-    if (std::error_code ignored; fs::is_regular_file(folder / (name + suffix), ignored))
-      return (folder / (name + suffix)).string();
-  return {};
+  const std::string file = (folder / name).string(), packed = file + ".gz";
+  std::error_code ignored;
+  const bool exists = fs::is_regular_file(file, ignored), exists_packed = fs::is_regular_file(packed, ignored);
+  if (exists && exists_packed && read_bytes(file) != read_bytes(packed))
+    bad_file(packed, fmt::format("does not hold what {} holds; remove one of them", printable(file)));
+  if (exists) return file;
+  return exists_packed ? std::optional(packed) : std::nullopt;
 }
 
 std::string labels_of(const std::string& images_path) {

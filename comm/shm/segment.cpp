@@ -47,6 +47,11 @@ std::shared_ptr<std::byte> create_segment(const std::string& name, int64_t bytes
   if (error == 0) return map(name, file.number(), bytes);
   unlink_segment(name);
   if (error == ENOSPC || error == ENOMEM) fail_full(name, bytes);
+  if (error == EFBIG)
+    throw OutOfMemoryError(
+        fmt::format("comm: shared memory {}: {:.1f} MiB are more than the limit of the size of files; raise it "
+                    "(ulimit -f)",
+                    name, static_cast<double>(bytes) / (1 << 20)));
   fail(name, "cannot be enlarged", error);
 }
 

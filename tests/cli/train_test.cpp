@@ -725,6 +725,13 @@ TEST_F(Train, GoesOnWithoutATimelineThatCannotBeWritten) {
   EXPECT_THAT(run.errors, HasSubstr("timeline.directory: drawn/timeline.svg cannot be written: File too large"));
 }
 
+TEST_F(Train, ALimitOfFilesBelowTheMemoryThatRanksShareIsNamed) {
+  folder.write("small", "ulimit -f 300\nexec \"$@\"\n");
+  const Output run = folder.run_in("bash small", "launch --num_gpus 2 " TRIVET_BINARY_DIR "/trivet train config.json");
+  EXPECT_EQ(run.code, 19) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr(" MiB are more than the limit of the size of files; raise it (ulimit -f)"));
+}
+
 TEST_F(Train, ATimelineThatCannotBeIsRefusedBeforeTheFirstStep) {
   Output run = folder.run("train config.json --set timeline.step=7");
   EXPECT_EQ(run.code, 2);

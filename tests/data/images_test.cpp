@@ -5,6 +5,7 @@
 
 #include "tests/data/expect_error.h"
 #include "tests/data/files.h"
+#include "tests/data/packed_text.h"
 #include "tests/support/image_files.h"
 #include "tests/support/temporary_folder.h"
 
@@ -79,6 +80,15 @@ TEST_F(ImageFiles, ThatAreNotIdxAreRefused) {
   write("a-images-idx3-ubyte", "abc");
   expect_refused(images, ImageFormat::Auto,
                  images + ": is not an IDX file of images: it has 3 bytes and should begin with 00000803");
+}
+
+TEST_F(ImageFiles, UnpackedNextToPackedAreTheSame) {
+  const std::string images = write_idx("p"), packed = images + ".gz", labels = path("p-labels-idx1-ubyte");
+  write("p-labels-idx1-ubyte.gz", gzip_of(idx_text({2}, "ab")));
+  write("p-labels-idx1-ubyte", idx_text({2}, "ab"));
+  EXPECT_EQ(open_images(images, ImageFormat::Auto).train.count(), 2);
+  write("p-labels-idx1-ubyte.gz", gzip_of(idx_text({2}, "ba")));
+  expect_refused(images, ImageFormat::Auto, labels + ".gz: does not hold what " + labels + " holds; remove one of them");
 }
 
 TEST_F(ImageFiles, NeedLabels) {
