@@ -5,6 +5,7 @@
 
 #include "comm/rank_axis.h"
 #include "core/rising_number.h"
+#include "engine/rank_batches.h"
 #include "tensor_parallel/split.h"
 
 namespace trivet::autotune {
@@ -56,10 +57,10 @@ class LoggingStream final : public Stream {
   CallLog& log_;
 };
 
-// The group of the tensor axis; it logs the operations that are requested.
+// The group of an axis; it logs the operations that are requested.
 class LoggingGroup final : public comm::ProcessGroup {
  public:
-  LoggingGroup(int size, CallLog& log) : size_(size), log_(log) {}
+  LoggingGroup(Axis axis, int size, CallLog& log) : axis_(axis), size_(size), log_(log) {}
   int rank() const override { return 0; }
   int size() const override { return size_; }
   const std::string& name() const override { return name_; }
@@ -81,12 +82,13 @@ class LoggingGroup final : public comm::ProcessGroup {
 
  private:
   void note(comm::Operation operation, ConstTensorView data) {
-    if (size_ > 1) log_.started({operation, static_cast<double>(data.bytes())});
+    if (size_ > 1) log_.started({axis_, operation, static_cast<double>(data.bytes())});
   }
 
+  Axis axis_;
   int size_;
   CallLog& log_;
-  std::string name_ = "tensor";
+  std::string name_{name_of(axis_)};
 };
 
 // Runs one block at a time, without any memory.
@@ -98,15 +100,18 @@ class BlockRun {
         meta_(kernels::make_meta_kernels()),
         kernels_(kernels::make_observed_kernels(*meta_, log_)),
         stream_(log_),
-        group_(site.tensor, log_),
-        axis_{group_, stream_, site.sequence_parallel, false},
-        microbatch_(model.sample.without_memory(site.microbatch)) {}
+        tensor_group_(Axis::Tensor, site.tensor, log_),
+        context_group_(Axis::Context, site.context, log_),
+        tensor_axis_{tensor_group_, stream_, site.sequence_parallel, false},
+        context_axis_{context_group_, *inline_stream_, false, false},
+        microbatch_(part_of(model.sample, site.context).without_memory(site.microbatch)) {}
 
   Context context_of(Arena& arena) {
     Context context{.kernels = *kernels_, .arena = arena, .microbatch = &microbatch_};
     context.random.step = static_cast<double>(kStepAfterAllRuns);
     context.recompute_attention = site_.recompute_attention;
-    context.axes[Axis::Tensor] = &axis_;
+    context.axes[Axis::Tensor] = &tensor_axis_;
+    if (site_.context > 1) context.axes[Axis::Context] = &context_axis_;
     return context;
   }
 
@@ -174,8 +179,9 @@ class BlockRun {
   CallLog log_;
   std::unique_ptr<kernels::Kernels> meta_, kernels_;
   LoggingStream stream_;
-  LoggingGroup group_;
-  comm::RankAxis axis_;
+  std::unique_ptr<Stream> inline_stream_ = make_inline_stream();
+  LoggingGroup tensor_group_, context_group_;
+  comm::RankAxis tensor_axis_, context_axis_;
   Microbatch microbatch_;
 };
 

@@ -1,5 +1,5 @@
-// Records what one block of a model does for one microbatch on one tensor rank, by running its code on meta kernels and a group
-// that only counts. It contains no costs yet; these come from a cluster (autotune/step_model.h).
+// Records what one block of a model does for one microbatch on one tensor and context rank, by running its code on meta kernels
+// and groups that only count. It contains no costs yet; these come from a cluster (autotune/step_model.h).
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,21 @@
 #include <vector>
 
 #include "comm/process_group.h"
+#include "core/axis.h"
 #include "kernels/observed_kernels.h"
 #include "model/model.h"
 
 namespace trivet::autotune {
 
-// An operation on the tensor axis. `bytes` is the size of the whole tensor (S in collective_cost.h).
+// An operation on the tensor or context axis. `bytes` is the size of the whole tensor (S in collective_cost.h).
 struct AxisOperation {
+  Axis axis = Axis::Tensor;
   comm::Operation operation = comm::Operation::Barrier;
   double bytes = 0;
 };
 
-// The work of a block in program order. Each item is a kernel, the start of an operation, or a wait for all operations that
-// were started up to a given one.
+// The work of a block in program order. Each item is a kernel, the start of an operation, or a wait for all operations of the
+// tensor axis that were started up to a given one. Operations of the context axis are waited for where they start.
 struct PassWork {
   enum class Kind : uint8_t { Kernel, Operation, Wait };
   struct Item {
@@ -45,7 +47,7 @@ struct BlockWork {
 struct BlockSite {
   int64_t microbatch = 1;  // samples
   DType dtype = DType::BFloat16;
-  int tensor = 1;
+  int tensor = 1, context = 1;
   bool sequence_parallel = false;
   bool recompute_attention = false;
 };

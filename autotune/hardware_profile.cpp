@@ -236,7 +236,7 @@ double MeasuredCostModel::operation_seconds(const OperationCall& call) const {
   auto found = curve_of(call.reduce, call.dtype);
   if (found == curves_.end()) found = curve_of(comm::ReduceOp::Sum, DType::Float32);
   // Operations that the engine does not use in a step, and that are not measured, count as an all_reduce.
-  if (found == curves_.end())
+  if (found == curves_.end() && call.operation != comm::Operation::AllToAll)
     found = curves_.find({comm::Operation::AllReduce, comm::ReduceOp::Sum, DType::Float32, call.ranks});
   if (found == curves_.end())
     throw ConfigError(fmt::format("the profile has no {} among {} ranks; run `trivet bench comm` again",

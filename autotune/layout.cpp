@@ -45,7 +45,8 @@ void check_layout_described(const Config& config) {
 }  // namespace
 
 std::string to_string(const Layout& layout) {
-  std::string text = fmt::format("pipeline {} x data {} x tensor {}", layout.pipeline, layout.data, layout.tensor);
+  std::string text = fmt::format("pipeline {} x data {}{} x tensor {}", layout.pipeline, layout.data,
+                                 layout.context > 1 ? fmt::format(" x context {}", layout.context) : "", layout.tensor);
   if (layout.pipeline > 1)
     text +=
         fmt::format(", {}{}", name_of(layout.schedule), layout.chunks > 1 ? fmt::format(" with {} chunks", layout.chunks) : "");
@@ -72,7 +73,11 @@ void check_described(const Config& config) {
     if (value != described)
       refuse(key, fmt::format("{} is not described by the cost model; use {}, or leave --cluster out", value, described));
   };
-  expect("parallel.context", config.parallel.context, 1);
+  if (config.fixes_token_sums() && config.parallel.context > 1)
+    refuse("parallel.context",
+           fmt::format("{} with reproducible \"layout\" is not described by the cost model, which has no sums over leaves of a "
+                       "sequence; use 1, or leave --cluster out",
+                       config.parallel.context));
   expect("parallel.expert", config.parallel.expert, 1);
   if (zero.stage > 0 && zero.mics_shard_size > 0) expect("zero_optimization.mics_shard_size", zero.mics_shard_size, -1);
   if (zero.stage == 3) expect("zero_optimization.zero_hpz_partition_size", zero.zero_hpz_partition_size, 1);
@@ -103,6 +108,7 @@ Layout layout_of(const Plan& plan) {
   const ScheduleKind schedule = alone ? ScheduleKind::OneForwardOneBackward : config.pipeline.schedule;
   const bool can_prefetch = zero.stage3_prefetch_bucket_size >= largest && zero.stage3_max_live_parameters >= 2 * largest;
   return {.data = data,
+          .context = plan.mesh.size(Axis::Context),
           .tensor = plan.mesh.size(Axis::Tensor),
           .pipeline = plan.mesh.size(Axis::Pipeline),
           .chunks = chunks_of(config.pipeline),
@@ -124,11 +130,12 @@ ConfigKeys config_keys(const Layout& layout, const KeyOptions& options) {
   const auto quoted = [](std::string_view name) { return fmt::format("\"{}\"", name); };
   const ZeroConfig defaults;
   // Includes room for the padding of parameters and shards (zero/shard_layout.h).
-  const int64_t whole = options.largest_block + (layout.data + 64) * kernels::kSumBlock;
+  const int64_t whole = options.largest_block + (layout.shards() + 64) * kernels::kSumBlock;
   const auto bucket = [&](int64_t elements) {
     return std::to_string(elements > 0 ? elements : std::max(whole, defaults.reduce_bucket_size));
   };
-  ConfigKeys keys{{"parallel.tensor", std::to_string(layout.tensor)},
+  ConfigKeys keys{{"parallel.context", std::to_string(layout.context)},
+                  {"parallel.tensor", std::to_string(layout.tensor)},
                   {"parallel.pipeline", std::to_string(layout.pipeline)},
                   {"parallel.sequence_parallel", boolean(layout.sequence_parallel)},
                   {"pipeline.schedule", quoted(name_of(layout.schedule))},

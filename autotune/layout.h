@@ -12,7 +12,7 @@
 namespace trivet::autotune {
 
 struct Layout {
-  int64_t data = 1, tensor = 1, pipeline = 1, chunks = 1;  // chunks: stages per pipeline rank
+  int64_t data = 1, context = 1, tensor = 1, pipeline = 1, chunks = 1;  // chunks: stages per pipeline rank
   ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
   int zero_stage = 0;
   int64_t microbatch = 1, microbatches = 1;  // samples; per data rank and step
@@ -26,7 +26,8 @@ struct Layout {
   // Elements that one operation of the data axis covers; 0: a block. A larger block is sent in pieces (docs/planning.md).
   int64_t reduce_bucket = 0, gather_bucket = 0;
 
-  int64_t devices() const { return data * tensor * pipeline; }
+  int64_t devices() const { return shards() * tensor * pipeline; }
+  int64_t shards() const { return data * context; }  // ranks among which ZeRO divides the states
   int64_t global_batch() const { return data * microbatch * microbatches; }
   bool operator==(const Layout&) const = default;
 };

@@ -7,7 +7,6 @@
 
 #include "autotune/prediction.h"
 #include "core/error.h"
-#include "engine/config/refuse.h"
 
 namespace trivet::autotune {
 namespace {
@@ -50,12 +49,6 @@ double fastest_product(const MeasuredSetup& setup, DType dtype) {
 
 MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, const HardwareProfile& profile,
                                 const std::string& path) {
-  if (plan.config.parallel.context != 1)
-    config::refuse(
-        plan.config, "parallel.context",
-        fmt::format("{} is not predicted: measurements have no exchange of context ranks; use 1, or leave --profile and the "
-                    "prediction out",
-                    plan.config.parallel.context));
   const MeasuredSetup& setup = setup_for(plan, profile, path);
   if (setup.device != plan.config.compute_device())
     throw ConfigError(fmt::format("{}: was measured on {} (\"{}\"), but the plan is for device \"{}\"; measure on that device",

@@ -146,7 +146,7 @@ std::string sizes_section(const SearchResult& result) {
 std::string search_section(const PlanPage& page) {
   if (!page.search) return "";
   const SearchResult& result = *page.search;
-  std::string text;
+  std::string text = result.context.empty() ? "" : fmt::format("<p>context {}</p>\n", escaped(result.context));
   if (!result.ranking.empty()) {
     const StepPrediction& first = result.ranking.front().step;
     const Unit time = unit_of_time(first.seconds.total()), memory = unit_of_memory(first.bytes.total());

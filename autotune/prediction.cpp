@@ -11,8 +11,9 @@
 namespace trivet::autotune {
 
 std::vector<NamedValue> parts_of(const StepSeconds& seconds) {
-  return {{"compute", seconds.compute}, {"recompute", seconds.recompute}, {"tensor", seconds.tensor},  {"data", seconds.data},
-          {"bubble", seconds.bubble},   {"optimizer", seconds.optimizer}, {"offload", seconds.offload}};
+  return {{"compute", seconds.compute},     {"recompute", seconds.recompute}, {"tensor", seconds.tensor},
+          {"context", seconds.context},     {"data", seconds.data},           {"bubble", seconds.bubble},
+          {"optimizer", seconds.optimizer}, {"offload", seconds.offload}};
 }
 
 std::vector<NamedValue> parts_of(const StepBytes& bytes) {

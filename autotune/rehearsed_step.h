@@ -15,7 +15,7 @@ namespace trivet::autotune {
 struct RehearsedStep {
   double seconds = 0;
   // Means over the ranks, which add up to the step. Communication counts as the time spent waiting for it or, if it shares the
-  // kernels' cores, the time spent on it. tensor: on the tensor axis. data: gathers, reductions, ties and the sums of all
+  // kernels' cores, the time spent on it. tensor, context: on those axes. data: gathers, reductions, ties and the sums of all
   // ranks. bubble: waiting for neighbouring stages. compute has selective recomputation, too.
   StepSeconds parts;
   // [tensor rank] of its pipeline, in milliseconds; all ranks of a data group do the same.

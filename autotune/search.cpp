@@ -13,6 +13,7 @@
 
 #include "autotune/units.h"
 #include "core/error.h"
+#include "report/monitor/number_text.h"
 
 namespace trivet::autotune {
 namespace {
@@ -25,6 +26,7 @@ using Choice = std::pair<const char*, std::function<std::string(const Layout&)>>
 const std::vector<Choice>& choices() {
   static const std::vector<Choice> all{
       {"tensor", [](const Layout& l) { return std::to_string(l.tensor); }},
+      {"context", [](const Layout& l) { return std::to_string(l.context); }},
       {"pipeline", [](const Layout& l) { return std::to_string(l.pipeline); }},
       {"stage", [](const Layout& l) { return std::to_string(l.zero_stage); }},
       {"schedule", [](const Layout& l) { return std::string(name_of(l.schedule)); }},
@@ -44,7 +46,8 @@ std::string reason(const StepSeconds& best, const StepSeconds& other) {
     const char* name;
     double StepSeconds::*seconds;
   };
-  std::array<NamedSeconds, 7> parts{{{"exposed tensor axis", &StepSeconds::tensor},
+  std::array<NamedSeconds, 8> parts{{{"exposed tensor axis", &StepSeconds::tensor},
+                                     {"context axis", &StepSeconds::context},
                                      {"pipeline bubble", &StepSeconds::bubble},
                                      {"exposed data axis", &StepSeconds::data},
                                      {"recomputation", &StepSeconds::recompute},
@@ -290,6 +293,25 @@ void predict_with_half_network(const model::Model& model, Cluster cluster, const
   }
 }
 
+// Whether a space has layouts with context ranks, and why, in words.
+struct ContextChoice {
+  bool tried = false;
+  std::string why;
+};
+ContextChoice context_choice(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
+  const std::string tokens = monitor::with_commas(model.sample.is_sequence() ? model.sample.input[0] : 1);
+  switch (space.context) {
+    case ContextSearch::Never: return {false, "ranks are not tried with reproducible \"layout\""};
+    case ContextSearch::Always: return {true, "ranks are tried, because parallel.context is given"};
+    case ContextSearch::WhereItHelps: break;
+  }
+  if (is_long(model)) return {true, fmt::format("ranks are tried, because sequences have {} tokens", tokens)};
+  if (!has_layouts(model, cluster, space)) return {true, "ranks are tried, because no layout divides the devices without them"};
+  return {false, fmt::format("ranks are not tried, because some layout fits without them and sequences have {} tokens, less "
+                             "than {}; --set parallel.context=2 tries them",
+                             tokens, monitor::with_commas(kLongSequence))};
+}
+
 }  // namespace
 
 std::string shortage(const StepBytes& bytes, const Cluster& cluster) {
@@ -303,17 +325,30 @@ std::string shortage(const StepBytes& bytes, const Cluster& cluster) {
 SearchResult search(const model::Model& model, const Cluster& cluster, const SearchSpace& space, size_t ranked,
                     const PlannedBytes& planned, const SearchProgress& progress) {
   check_devices(cluster, space.devices);
-  check_divides(model, cluster, space);
+  const bool can_share = space.devices > 1 && can_share_sequences(model);
+  ContextChoice choice = can_share ? context_choice(model, cluster, space) : ContextChoice{};
+  SearchSpace tried = space;
+  tried.context = choice.tried ? ContextSearch::Always : ContextSearch::Never;
+  check_divides(model, cluster, tried);
   const auto begin = std::chrono::steady_clock::now();
   const StepModel steps(model, cluster, space.types);
-  Search search(steps, cluster, space, ranked);
-  try_all(steps, model, cluster, space, progress,
-          [&](const Layout& layout, const StepBytes& bytes) { search.add(layout, bytes); });
-  SearchResult result = search.finish(planned);
+  const auto search_layouts = [&] {
+    Search search(steps, cluster, tried, ranked);
+    try_all(steps, model, cluster, tried, progress,
+            [&](const Layout& layout, const StepBytes& bytes) { search.add(layout, bytes); });
+    return search.finish(planned);
+  };
+  SearchResult result = search_layouts();
+  if (result.ranking.empty() && can_share && space.context == ContextSearch::WhereItHelps && !choice.tried) {
+    choice.why = "ranks are tried, because no layout fits without them";
+    tried.context = ContextSearch::Always;
+    result = search_layouts();
+  }
   if (result.ranking.empty())
-    result.nearest = nearest_that_fits(steps, model, cluster, space, progress);
+    result.nearest = nearest_that_fits(steps, model, cluster, tried, progress);
   else
-    predict_with_half_network(model, cluster, space, result);
+    predict_with_half_network(model, cluster, tried, result);
+  result.context = choice.why;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

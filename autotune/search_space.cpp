@@ -56,11 +56,34 @@ std::vector<int64_t> tensor_sizes(const model::Model& model, const Cluster& clus
   return sizes;
 }
 
+// As the config and make_plan check it (context_problem).
+bool shares_sequences(const model::Model& model, int64_t context, int64_t tensor) {
+  return context == 1 ||
+         (model.description && model.sample.is_sequence() && model.sample.input[0] % context == 0 &&
+          !model.description->token_drop.enabled && model::context_problem(*model.description, context, tensor).empty());
+}
+
+// Ranks that share one sequence.
+struct Sharers {
+  int64_t tensor = 1, context = 1;
+  int64_t ranks() const { return tensor * context; }
+};
+std::vector<Sharers> sharers(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
+  const int64_t most = space.context == ContextSearch::Always && model.description ? model.description->heads : 1;
+  std::vector<Sharers> all;
+  for (const int64_t tensor : tensor_sizes(model, cluster, space))
+    for (int64_t context = 1; context <= most; ++context)
+      if (shares_sequences(model, context, tensor)) all.push_back({tensor, context});
+  return all;
+}
+
 // Checks whether some layout divides this number of devices.
-bool divides(const std::vector<int64_t>& tensors, int64_t blocks, const SearchSpace& space, int64_t devices) {
-  for (const int64_t tensor : tensors)
-    for (int64_t pipeline = 1; devices % tensor == 0 && pipeline <= std::min(blocks, devices / tensor); ++pipeline)
-      if (devices / tensor % pipeline == 0 && space.train_batch_size % (devices / tensor / pipeline) == 0) return true;
+bool divides(const std::vector<Sharers>& sharers, int64_t blocks, const SearchSpace& space, int64_t devices) {
+  for (const Sharers& sharing : sharers) {
+    const int64_t groups = devices % sharing.ranks() == 0 ? devices / sharing.ranks() : 0;
+    for (int64_t pipeline = 1; pipeline <= std::min(blocks, groups); ++pipeline)
+      if (groups % pipeline == 0 && space.train_batch_size % (groups / pipeline) == 0) return true;
+  }
   return false;
 }
 
@@ -86,6 +109,9 @@ SearchSpace search_space(const Config& config, int64_t devices) {
           .train_batch_size = config.batch.train_batch_size,
           .most_tensor = optimizer.whole_matrices ? 1 : 0,
           .sequence_parallel = !fixed_sums,
+          .context = fixed_sums                    ? ContextSearch::Never
+                     : config.parallel.context > 1 ? ContextSearch::Always
+                                                   : ContextSearch::WhereItHelps,
           .fixed_sums = fixed_sums,
           // The cost model does not describe optimizers that visit their states several times (docs/offload.md). On a CPU, host
           // memory is the device's memory.
@@ -97,12 +123,13 @@ SearchSpace search_space(const Config& config, int64_t devices) {
 void for_each_layout(const model::Model& model, const Cluster& cluster, const SearchSpace& space,
                      const std::function<void(const Layout&)>& use) {
   const auto blocks = static_cast<int64_t>(model.layers.size());
-  for (const int64_t tensor : tensor_sizes(model, cluster, space)) {
-    if (space.devices % tensor != 0) continue;
-    const bool splits_tokens =
-        space.sequence_parallel && tensor > 1 && model::token_split_problem(model, static_cast<int>(tensor)).empty();
-    for (const int64_t pipeline : divisors(space.devices / tensor, blocks)) {
-      const int64_t data = space.devices / tensor / pipeline;
+  for (const auto& [tensor, context] : sharers(model, cluster, space)) {
+    if (space.devices % (tensor * context) != 0) continue;
+    const bool splits_tokens = space.sequence_parallel && tensor > 1 &&
+                               model::token_split_problem(model, static_cast<int>(tensor)).empty() &&
+                               (context == 1 || model.sample.input[0] % (tensor * context) == 0);
+    for (const int64_t pipeline : divisors(space.devices / (tensor * context), blocks)) {
+      const int64_t data = space.devices / (tensor * context) / pipeline;
       if (space.train_batch_size % data != 0) continue;
       for (const int64_t microbatch : divisors(space.train_batch_size / data, space.most_microbatch)) {
         if (space.train_batch_size / data / microbatch > kMaxMicrobatches) continue;  // make_plan refuses it
@@ -111,8 +138,9 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
         for (const PipelineKind& kind : pipelines(pipeline, blocks))
           for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full})
             for (const int stage : space.zero_stages) {
-              if (data == 1 && stage > 0) continue;
+              if (data * context == 1 && stage > 0) continue;
               use(Layout{.data = data,
+                         .context = context,
                          .tensor = tensor,
                          .pipeline = pipeline,
                          .chunks = kind.chunks,
@@ -130,27 +158,40 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
 
 void for_each_variant(const StepModel& steps, const Cluster& cluster, const SearchSpace& space, const Layout& layout,
                       const std::function<void(const Layout&, const StepBytes&)>& use) {
-  const bool can_offload = space.offload && cluster.can_offload() && (layout.zero_stage >= 1 || layout.data == 1);
+  const bool can_offload = space.offload && cluster.can_offload() && (layout.zero_stage >= 1 || layout.shards() == 1);
   for (const bool offload : {false, true})
     for (const bool prefetch : {true, false}) {
       if ((offload && !can_offload) || (!prefetch && layout.zero_stage < 3)) continue;
       Layout variant = layout;
       variant.offload_optimizer = offload, variant.prefetch = prefetch;
-      if (offload && layout.data == 1) variant.zero_stage = 1;  // offload requires stage 1, even on one rank
+      if (offload && layout.shards() == 1) variant.zero_stage = 1;  // offload requires stage 1, even on one rank
       const StepBytes bytes = steps.bytes(variant);
       use(variant, bytes);
       if (fits(bytes, cluster)) return;
     }
 }
 
+bool is_long(const model::Model& model) { return model.sample.is_sequence() && model.sample.input[0] >= kLongSequence; }
+
+bool can_share_sequences(const model::Model& model) {
+  for (int64_t ranks = 2; model.description && ranks <= model.description->heads; ++ranks)
+    if (shares_sequences(model, ranks, 1)) return true;
+  return false;
+}
+
+bool has_layouts(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
+  return divides(sharers(model, cluster, space), static_cast<int64_t>(model.layers.size()), space, space.devices);
+}
+
 void check_divides(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
-  const std::vector<int64_t> tensors = tensor_sizes(model, cluster, space);
+  if (has_layouts(model, cluster, space)) return;
+  const std::vector<Sharers> all = sharers(model, cluster, space);
   const auto blocks = static_cast<int64_t>(model.layers.size());
-  if (divides(tensors, blocks, space, space.devices)) return;
   int64_t below = space.devices - 1, above = space.devices + 1;
-  while (below > 1 && !divides(tensors, blocks, space, below)) --below;
-  const int64_t most = blocks * tensors.back() * space.train_batch_size;  // no larger number divides
-  while (above <= most && !divides(tensors, blocks, space, above)) ++above;
+  while (below > 1 && !divides(all, blocks, space, below)) --below;
+  // No larger number divides.
+  const int64_t most = blocks * std::ranges::max(all, {}, &Sharers::ranks).ranks() * space.train_batch_size;
+  while (above <= most && !divides(all, blocks, space, above)) ++above;
   throw ConfigError(fmt::format(
       "search: no layout divides {} devices among {} blocks and a batch of {}: the data axis must divide train_batch_size, "
       "the pipeline cannot have more ranks than blocks; use {}{} devices, or another train_batch_size",

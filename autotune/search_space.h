@@ -9,15 +9,21 @@
 
 namespace trivet::autotune {
 
+// When layouts with more than one context rank are tried. There are several times as many layouts with them, so by default only
+// for sequences of kLongSequence tokens or more, and if without them no layout fits or divides the devices.
+enum class ContextSearch : uint8_t { Never, WhereItHelps, Always };
+inline constexpr int64_t kLongSequence = 16384;
+
 struct SearchSpace {
   int64_t devices = 1;
   int64_t train_batch_size = 1;   // samples per step
   int64_t most_microbatch = 64;   // samples
   int64_t most_tensor = 0;        // 0: the size of a node
   bool sequence_parallel = true;  // with tensor ranks, if they divide the tokens
-  bool fixed_sums = false;        // reproducible "layout": only tensor sizes for which model::check_fixed_sums holds
-  bool offload = true;            // offloads optimizer states that do not fit, on clusters whose host is described
-  bool sets_device = true;        // config keys set "device": "cuda"
+  ContextSearch context = ContextSearch::WhereItHelps;
+  bool fixed_sums = false;  // reproducible "layout": only tensor sizes for which model::check_fixed_sums holds
+  bool offload = true;      // offloads optimizer states that do not fit, on clusters whose host is described
+  bool sets_device = true;  // config keys set "device": "cuda"
   std::vector<int> zero_stages{0, 1, 2, 3};
   StateTypes types;
 };
@@ -29,6 +35,7 @@ SearchSpace search_space(const Config& config, int64_t devices);
 // GPipe is left out, because 1F1B takes as long and holds less (pipeline/schedules/schedules.h).
 std::vector<ScheduleKind> searched_schedules();
 
+// Has layouts with context ranks only if the space has ContextSearch::Always.
 void for_each_layout(const model::Model& model, const Cluster& cluster, const SearchSpace& space,
                      const std::function<void(const Layout&)>& use);
 
@@ -37,6 +44,11 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
 void for_each_variant(const StepModel& steps, const Cluster& cluster, const SearchSpace& space, const Layout& layout,
                       const std::function<void(const Layout&, const StepBytes&)>& use);
 
+// Checks whether some number of context ranks above 1 can share the sequences of the model.
+bool can_share_sequences(const model::Model& model);
+bool is_long(const model::Model& model);  // its sequences have kLongSequence tokens or more
+// Checks whether some layout divides the devices.
+bool has_layouts(const model::Model& model, const Cluster& cluster, const SearchSpace& space);
 // Throws ConfigError if no layout divides this number of devices; the message gives the nearest numbers that can be used.
 void check_divides(const model::Model& model, const Cluster& cluster, const SearchSpace& space);
 

@@ -64,9 +64,12 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
     for (const kernels::KernelCall& call : part.calls) sum += kernel_seconds(call);
     return sum;
   };
-  // Operations run in sequence and overlap the kernels, which wait for some of them.
-  const auto axis = [&](const PassWork& part) {
-    double now = 0, free = 0, waited = 0, all = 0;
+  // Operations of the tensor axis run in sequence and overlap the kernels, which wait for some of them.
+  struct Axes {
+    double exposed = 0, hidden = 0, context = 0;  // context: the part of the exposed time
+  };
+  const auto axis = [&](const PassWork& part) -> Axes {
+    double now = 0, free = 0, waited = 0, all = 0, context = 0;
     std::vector<double> ends;
     const auto wait = [&](double end) {
       waited += std::max(0.0, end - now);
@@ -79,7 +82,14 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
         if (item.index > 0) wait(ends[item.index - 1]);
       } else {
         const AxisOperation& operation = part.operations[item.index];
-        const double takes = operation_seconds(operation.operation, operation.bytes, layout.tensor, 1);
+        const bool exchange = operation.axis == Axis::Context;
+        const double takes = operation_seconds(operation.operation, operation.bytes, exchange ? layout.context : layout.tensor,
+                                               exchange ? layout.tensor : 1);
+        if (exchange) {
+          now += takes, context += takes;
+          ends.push_back(free);
+          continue;
+        }
         all += takes;
         free = std::max(free, now) + takes;
         ends.push_back(free);
@@ -87,13 +97,14 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
       }
     }
     wait(free);
-    return Communication{waited, std::max(0.0, all - waited)};
+    return {waited + context, std::max(0.0, all - waited), context};
   };
-  const Communication forward_axis = axis(work.forward), backward_axis = axis(work.backward);
+  const Axes forward_axis = axis(work.forward), backward_axis = axis(work.backward);
   BlockSeconds seconds{.forward = kernels(work.forward),
                        .backward = kernels(work.backward),
                        .forward_axis = forward_axis.exposed,
                        .backward_axis = backward_axis.exposed,
+                       .context_axis = (recomputed ? 2 : 1) * forward_axis.context + backward_axis.context,
                        .hidden_axis = (recomputed ? 2 : 1) * forward_axis.hidden + backward_axis.hidden};
   for (const kernels::KernelCall& call : work.backward.calls) {
     if (call.result == kernels::Result::WeightGradient) seconds.weights += kernel_seconds(call);
@@ -109,17 +120,18 @@ StepModel::BlockSeconds& StepModel::BlockSeconds::operator+=(const BlockSeconds&
   forward += other.forward, backward += other.backward, weights += other.weights;
   forward_axis += other.forward_axis, backward_axis += other.backward_axis;
   forward_again += other.forward_again, forward_again_axis += other.forward_again_axis;
-  hidden_axis += other.hidden_axis;
+  context_axis += other.context_axis, hidden_axis += other.hidden_axis;
   return *this;
 }
 
 const Works& StepModel::works_of(const Layout& layout) const {
   const bool selective = layout.recompute == Recompute::Selective;
-  Works& works = works_[{layout.microbatch, layout.tensor, layout.sequence_parallel, selective}];
+  Works& works = works_[{layout.microbatch, layout.context, layout.tensor, layout.sequence_parallel, selective}];
   if (works.empty())
     works = blocks_.at({.microbatch = layout.microbatch,
                         .dtype = types_.dtype,
                         .tensor = static_cast<int>(layout.tensor),
+                        .context = static_cast<int>(layout.context),
                         .sequence_parallel = layout.sequence_parallel,
                         .recompute_attention = selective});
   return works;
@@ -127,7 +139,7 @@ const Works& StepModel::works_of(const Layout& layout) const {
 
 const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) const {
   const int64_t count = layout.pipeline * layout.chunks;
-  std::vector<Stage>& stages = stages_[{layout.microbatch, layout.tensor, layout.sequence_parallel,
+  std::vector<Stage>& stages = stages_[{layout.microbatch, layout.context, layout.tensor, layout.sequence_parallel,
                                         static_cast<int64_t>(layout.recompute), layout.overlap_tensor, count}];
   if (!stages.empty()) return stages;
   const Works& works = works_of(layout);

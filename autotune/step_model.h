@@ -4,11 +4,13 @@
 // class, because both are sums over the same stages.
 //
 //   kernel       max(FLOPs / (matrix rate x efficiency), bytes / memory bandwidth, launch)
-//   stage        its blocks' kernels and tensor axis, forward and backward of a microbatch; the slowest stage counts
+//   stage        its blocks' kernels, tensor and context axis, forward and backward of a microbatch; the slowest stage counts
+//   context axis of c ranks: each has 1/c of the tokens of a sequence and, in attention, 1/c of the heads; it waits for four
+//                all-to-alls a layer, each of which sends (c - 1)/c of what a rank has of heads (model/head_exchange.h)
 //   pipeline     m microbatches of the slowest stage, and the schedule's idle time, by formula or simulated
-//   data axis    what the last microbatch's backward and the first one's forward cannot hide; one operation per block
-//   optimizer    bytes of the owned states at the memory bandwidth
-//   offload      the slowest of gradients down, update on the host and weights up; the first and the last piece alone
+//   data axis    with context ranks, which hold the same weights: what the last microbatch's backward and the first one's
+//   forward cannot hide; one operation per block optimizer    bytes of the owned states at the memory bandwidth offload the
+//   slowest of gradients down, update on the host and weights up; the first and the last piece alone
 #pragma once
 
 #include <array>
@@ -34,12 +36,13 @@ struct StepSeconds {
   double compute = 0;    // the model's products and kernels
   double recompute = 0;  // forwards that are computed again
   double tensor = 0;     // on the tensor axis, as far as it is not hidden
+  double context = 0;    // on the context axis
   double bubble = 0;     // idle time in the pipeline, including transfers of the first microbatch
   double data = 0;       // on the data axis, as far as it is not hidden
   double optimizer = 0;  // on the device
   double offload = 0;    // for states in host memory: copies and the update there
   double hidden = 0;     // communication on the tensor and data axes while the device computes; not a part of the total
-  double total() const { return compute + recompute + tensor + bubble + data + optimizer + offload; }
+  double total() const { return compute + recompute + tensor + context + bubble + data + optimizer + offload; }
 };
 
 struct StepBytes {
@@ -89,16 +92,17 @@ class StepModel {
   int64_t largest_block(const Layout& layout) const;  // elements on a tensor rank
 
   double kernel_seconds(const kernels::KernelCall& call) const;
-  // Seconds of an operation among `ranks` devices that are `stride` apart in the order of devices (tensor axis: 1, data axis:
-  // the tensor size).
+  // Seconds of an operation among `ranks` devices that are `stride` apart in the order of devices (tensor axis: 1, context
+  // and data axis: the tensor size).
   double operation_seconds(comm::Operation operation, double bytes, int64_t ranks, int64_t stride) const;
 
  private:
   struct BlockSeconds {
     double forward = 0, backward = 0;                  // kernels
     double weights = 0;                                // the part of backward that makes weight gradients
-    double forward_axis = 0, backward_axis = 0;        // waiting for the tensor axis
+    double forward_axis = 0, backward_axis = 0;        // waiting for the tensor and context axis
     double forward_again = 0, forward_again_axis = 0;  // recomputation
+    double context_axis = 0;                           // the part of all these waits that is for the context axis
     double hidden_axis = 0;                            // operations of the tensor axis that nothing waits for
     double total() const { return forward + backward + forward_axis + backward_axis + forward_again + forward_again_axis; }
     BlockSeconds& operator+=(const BlockSeconds& other);
@@ -113,7 +117,7 @@ class StepModel {
     double transient_bytes = 0;                                       // in addition, while a block computes
   };
   // Caches of what does not depend on the number of data ranks and microbatches.
-  using Key = std::array<int64_t, 6>;
+  using Key = std::array<int64_t, 7>;
   const Works& works_of(const Layout& layout) const;
   const std::vector<pipeline::BlockFacts>& facts_of(const Layout& layout) const;
   const std::vector<Stage>& stages_of(const Layout& layout) const;

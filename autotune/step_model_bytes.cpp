@@ -61,7 +61,7 @@ bool StepModel::stays_whole(const Layout& layout, double parameters) const {
 }
 
 StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const Stage& stage) const {
-  const auto share = [&](int sharded_from) { return layout.zero_stage >= sharded_from ? 1 / as_double(layout.data) : 1.0; };
+  const auto share = [&](int sharded_from) { return layout.zero_stage >= sharded_from ? 1 / as_double(layout.shards()) : 1.0; };
   // A tied weight is either on the rank of its owner or a replica of an owner on another rank; its gradients have memory of
   // their own.
   const bool apart = layout.pipeline > 1 && !traits_of(layout.schedule).ends_on_first_rank;
@@ -84,7 +84,7 @@ StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const
   if (layout.zero_stage >= 2) bytes.buffers += 2 * stage.most_trained * types_.gradient_bytes;
   // Staging for groups of GPUs that sum floats in the order of ranks: for gradients, for activations, and for gradients of a
   // rank's own tokens.
-  const int staged = (layout.data > 1) + (layout.tensor > 1) + (layout.tensor > 1 && layout.sequence_parallel);
+  const int staged = (layout.shards() > 1) + (layout.tensor > 1) + (layout.tensor > 1 && layout.sequence_parallel);
   bytes.buffers += staged * as_double(comm::kDeviceStagingBytes);
   // Staging from which pieces of a shard are moved to their places.
   if (layout.zero_stage >= 1 && pieces(stage, layout.reduce_bucket) > 1)

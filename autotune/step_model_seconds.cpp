@@ -11,7 +11,7 @@ namespace trivet::autotune {
 // Gradients are sent while the backward that completes them runs; whole weights arrive while a forward or a backward uses the
 // previous ones. Both share the links, with one operation per block.
 StepModel::Communication StepModel::data_axis(const Layout& layout, const Stage& stage, double forward, double backward) const {
-  if (layout.data == 1) return {};
+  if (layout.shards() == 1) return {};
   const double m = as_double(layout.microbatches);
   const double pieces_out = pieces(stage, layout.reduce_bucket), pieces_in = pieces(stage, layout.gather_bucket);
   const auto seconds = [&](comm::Operation operation, double bytes) {
@@ -19,7 +19,7 @@ StepModel::Communication StepModel::data_axis(const Layout& layout, const Stage&
     const double operations = stage.blocks * (gather ? pieces_in : pieces_out);
     // Before stage 3, frozen weights are not sent.
     const double elements = gather && layout.zero_stage == 3 ? stage.parameters : stage.trained;
-    return operations * operation_seconds(operation, elements / operations * bytes, layout.data, layout.tensor);
+    return operations * operation_seconds(operation, elements / operations * bytes, layout.shards(), layout.tensor);
   };
   const double out = layout.zero_stage == 0 ? seconds(comm::Operation::AllReduce, types_.sent_gradient_bytes)
                                             : seconds(comm::Operation::ReduceScatter, types_.sent_gradient_bytes);
@@ -52,7 +52,7 @@ double StepModel::pieces(const Stage& stage, int64_t bucket) const {
 // update moves states twice, and the copies' bytes pass through the host's memory as well.
 double StepModel::offload_seconds(const Layout& layout, const Stage& stage) const {
   const HostShare& host = cluster_.host;
-  const double updated = stage.trained / as_double(layout.data);
+  const double updated = stage.trained / as_double(layout.shards());
   const double down = updated * types_.gradient_bytes / host.link_bandwidth;
   const double up = updated * types_.weight_bytes() / host.link_bandwidth;
   const double update =
@@ -96,7 +96,7 @@ StepPrediction StepModel::predict(const Layout& layout) const {
     const Stage stage = stage_of_rank(layout, rank);
     if (rank == 0 || stage.seconds.total() > slowest.seconds.total()) slowest = stage;
     const double forward = stage.seconds.forward + stage.seconds.forward_axis;
-    const double updated = stage.trained / (layout.zero_stage >= 1 ? as_double(layout.data) : 1);
+    const double updated = stage.trained / (layout.zero_stage >= 1 ? as_double(layout.shards()) : 1);
     // If states are offloaded, the device still computes the norm of the gradients.
     const double moved = layout.offload_optimizer ? types_.gradient_bytes : all;
     const Communication data = data_axis(layout, stage, forward, stage.seconds.total() - forward);
@@ -111,11 +111,12 @@ StepPrediction StepModel::predict(const Layout& layout) const {
   const double forward = of.forward + of.forward_axis, backward = of.total() - forward;
   seconds.compute = m * (of.forward + of.backward);
   seconds.recompute = m * of.forward_again;
-  seconds.tensor = m * (of.forward_axis + of.backward_axis + of.forward_again_axis);
+  seconds.context = m * of.context_axis;
+  seconds.tensor = m * (of.forward_axis + of.backward_axis + of.forward_again_axis) - seconds.context;
   seconds.hidden += m * of.hidden_axis;
   if (layout.pipeline > 1) {
     const double message = as_double(works_of(layout)[0]->output_elements) * types_.weight_bytes();
-    const int64_t stride = layout.tensor * layout.data;
+    const int64_t stride = layout.tensor * layout.shards();
     const bool leaves_node = layout.pipeline * stride > cluster_.devices_per_node;  // for some neighbours
     const double hop = operation_seconds(comm::Operation::Send, message, 2, leaves_node ? cluster_.devices_per_node : stride);
     seconds.bubble = bubble_seconds(layout, forward, backward - of.weights, of.weights) +

@@ -1,5 +1,9 @@
 #include "model/description.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "model/family.h"
 
 namespace trivet::model {
@@ -15,6 +19,18 @@ std::string blocks_in_words(const Description& description) { return family_of(d
 
 std::string tensor_problem(const Description& description, int64_t ranks, bool fixed_sums) {
   return family_of(description.type).tensor_problem(description, ranks, fixed_sums);
+}
+
+std::string context_problem(const Description& description, int64_t ranks, int64_t tensor) {
+  const Description model = with_defaults(description);
+  if (family_of(model.type).reads_images) return "needs a model that reads sequences of tokens";
+  if (model.heads % (ranks * tensor) != 0)
+    return fmt::format("is not accepted: {}{} does not divide model.heads {}, which context ranks share in attention", ranks,
+                       tensor == 1 ? "" : fmt::format(" (with parallel.tensor {}: {})", tensor, ranks * tensor), model.heads);
+  if (const int64_t keys = std::max<int64_t>(model.key_value_heads / tensor, 1); keys % ranks != 0 && ranks % keys != 0)
+    return fmt::format("is not accepted: {} and the {} of model.key_value_heads on a tensor rank do not divide each other",
+                       ranks, keys);
+  return "";
 }
 
 }  // namespace trivet::model

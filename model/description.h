@@ -101,6 +101,10 @@ std::string blocks_in_words(const Description& description);
 // not hold the same key/value head.
 std::string tensor_problem(const Description& description, int64_t ranks, bool fixed_sums = false);
 
+// Returns why this many context ranks cannot share the heads of a tensor rank, of which there are `tensor`, or "" if they can.
+// Key/value heads must divide evenly, or several ranks must hold the same one.
+std::string context_problem(const Description& description, int64_t ranks, int64_t tensor);
+
 }  // namespace trivet::model
 
 template <>

@@ -36,6 +36,7 @@ constexpr Kind kKinds[] = {{Operation::AllReduce, ReduceOp::Sum, DType::Float32}
                            {Operation::ReduceScatter, ReduceOp::TreeSum, DType::Float32},
                            {Operation::ReduceScatter, ReduceOp::TreeSum, DType::BFloat16},
                            {Operation::AllGather},
+                           {Operation::AllToAll},
                            {Operation::Broadcast},
                            {Operation::Send}};
 constexpr int64_t kSmallest = 1 << 10, kLargest = 1 << 26;  // bytes of the whole tensor
@@ -140,6 +141,7 @@ class Operations {
       case Operation::AllReduce: return group.all_reduce(whole, kind.reduce, *stream_);
       case Operation::ReduceScatter: return group.reduce_scatter(whole, shard, kind.reduce, *stream_);
       case Operation::AllGather: return group.all_gather(shard, whole, *stream_);
+      case Operation::AllToAll: return group.all_to_all(whole, {part_.view().data, kind.dtype, whole.shape}, *stream_);
       case Operation::Broadcast: return group.broadcast(whole, 0, *stream_);
       case Operation::Send: return pass_on(group, whole);
       default: return;

@@ -76,9 +76,13 @@ Config config_of(int n, int ranks, DeviceChoice device) {
   config.zero.stage = ranks == 1 ? 0 : choose.of(std::array<int, 4>{0, 1, 2, 3});
   config.zero.overlap_comm = false;  // required by KernelTimer
   config.parallel.tensor = ranks == 1 ? 1 : choose.of(std::array<int64_t, 2>{1, ranks});
+  if (config.parallel.tensor == 1 && config.reproducible == Reproducible::Run && model.sequence_length % ranks == 0 &&
+      model::context_problem(model, ranks, 1).empty())
+    config.parallel.context = choose.of(std::array<int64_t, 3>{1, 1, ranks});
   config.gradient_clipping = 1;
   BatchConfig& batch = config.batch;
-  batch.train_batch_size = batch.micro_batch_size * batch.gradient_accumulation_steps * (ranks / config.parallel.tensor);
+  batch.train_batch_size =
+      batch.micro_batch_size * batch.gradient_accumulation_steps * (ranks / config.parallel.tensor / config.parallel.context);
   return config;
 }
 
@@ -89,7 +93,8 @@ std::optional<Config> bench_config(int n, int ranks, DeviceChoice device) {
   const auto samples = static_cast<double>(config.batch.micro_batch_size * config.batch.gradient_accumulation_steps);
   try {
     const model::Model model = model::build(config.model);
-    if (model::flops_per_sample(model) * samples / static_cast<double>(config.parallel.tensor) > most_flops(device)) return {};
+    const auto sharers = static_cast<double>(config.parallel.tensor * config.parallel.context);
+    if (model::flops_per_sample(model) * samples / sharers > most_flops(device)) return {};
     make_plan(config, model, ranks);
   } catch (const ConfigError&) {  // such as heads that the tensor ranks cannot share
     return {};

@@ -19,7 +19,8 @@ double figure(const std::vector<Finding>& findings, const std::string& name) {
 
 Layout layout_of(const Config& config, int world_size) {
   const ParallelConfig& parallel = config.parallel;
-  Layout layout{.data = world_size / parallel.tensor / parallel.pipeline,
+  Layout layout{.data = world_size / parallel.context / parallel.tensor / parallel.pipeline,
+                .context = parallel.context,
                 .tensor = parallel.tensor,
                 .pipeline = parallel.pipeline,
                 .chunks = std::max<int64_t>(chunks_of(config.pipeline), 1),

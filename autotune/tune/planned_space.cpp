@@ -105,4 +105,17 @@ TuningSpace plan_space(TuningSpace space, const Config& config, const model::Mod
   return space;
 }
 
+TuningSpace planned_space(const ConfigDocument& document, const Config& config, const model::Model& model, int64_t memory_bytes,
+                          comm::World& world) {
+  try {
+    return plan_space(enumerate(document, world.size()), config, model, memory_bytes, world);
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error&) {  // on all ranks
+    TuningSpace shared = enumerate(document, world.size(), ContextSearch::Always);
+    if (shared.context.empty() || config.model.sequence_length >= kLongSequence) throw;
+    return plan_space(std::move(shared), config, model, memory_bytes, world);
+  }
+}
+
 }  // namespace trivet::autotune

@@ -272,6 +272,7 @@ std::string summary_text(const TuningReport& report) {
                       reused);
   if (const std::string ties = ties_text(report.as_good_as_best()); !ties.empty()) text += "as good: " + ties + "\n";
   if (!report.ended.empty()) text += "ended: " + report.ended + "\n";
+  if (!report.space->context.empty()) text += "context " + report.space->context + "\n";
   for (const std::string& key : report.space->kept) text += "kept as given: " + key + "\n";
   for (const RefusedConfigs& refused : report.space->refused)
     text += fmt::format("{} configs refused, such as {}: {}\n", refused.configs, refused.example, refused.reason);

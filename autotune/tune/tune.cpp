@@ -327,7 +327,7 @@ TuneResult tune(const ConfigDocument& document, const model::Description& descri
   check_autotuning(config);
   const RankDevices devices = find_rank_devices(config, world, options.threads, options.local_rank);
   const model::Model model = model::build(description);
-  const TuningSpace space = plan_space(enumerate(document, world.size()), config, model, devices.memory_bytes, world);
+  const TuningSpace space = planned_space(document, config, model, devices.memory_bytes, world);
   std::optional<ResultFolders> folders;  // before the measurements: a folder that cannot be written to is refused at once
   if (world.rank() == 0) folders.emplace(*options.files, config.autotuning, config.autotuning.overwrite && !options.resume);
   const std::vector<double> predicted = predict(space, config, description, devices, world, options);

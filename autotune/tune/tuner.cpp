@@ -117,12 +117,13 @@ bool stops_early(std::span<const Observation> history, int64_t limit) {
 
 std::vector<double> features_of(const Config& config, int world_size) {
   const ParallelConfig& parallel = config.parallel;
-  const double data = static_cast<double>(world_size / parallel.tensor / parallel.pipeline);
+  const double data = static_cast<double>(world_size / parallel.context / parallel.tensor / parallel.pipeline);
   const ResolvedBatch batch = resolve_batch(config.batch, static_cast<int64_t>(data), config.source);
   const auto log2 = [](int64_t value) { return std::log2(static_cast<double>(value)); };
   const auto is = [](bool condition) { return condition ? 1.0 : 0.0; };
-  const bool shares = data > 1, pipelines = parallel.pipeline > 1;
+  const bool shares = data > 1 || parallel.context > 1, pipelines = parallel.pipeline > 1;
   std::vector<double> features{std::log2(data),
+                               log2(parallel.context),
                                log2(parallel.tensor),
                                log2(parallel.pipeline),
                                log2(batch.micro_batch_size) / 2,

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "autotune/search_space.h"
 #include "core/error.h"
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
@@ -41,13 +40,14 @@ struct KeyChoice {
 };
 
 struct MeshSizes {
-  int64_t data, tensor, pipeline;
+  int64_t data, context, tensor, pipeline;
+  int64_t shards() const { return data * context; }
 };
 
 class Enumeration {
  public:
-  Enumeration(const ConfigDocument& document, int world_size)
-      : document_(document), config_(document.config()), world_size_(world_size) {}
+  Enumeration(const ConfigDocument& document, int world_size, ContextSearch context)
+      : document_(document), config_(document.config()), world_size_(world_size), context_(context) {}
 
   TuningSpace run() {
     note_kept();
@@ -67,7 +67,7 @@ class Enumeration {
     const auto note = [&](const std::string& path) {
       if (const GivenKey* given = config::find_given_or_alias(config_, path)) space_.kept.push_back(path + " " + given->value);
     };
-    for (const char* path : {"parallel.tensor", "parallel.pipeline", "zero_optimization.stage"}) note(path);
+    for (const char* path : {"parallel.context", "parallel.tensor", "parallel.pipeline", "zero_optimization.stage"}) note(path);
     if (config_.reproducible == Reproducible::Layout) note("train_micro_batch_size_per_gpu");
     if (tuning().fast) return;
     for (const char* path : {"pipeline.schedule", "pipeline.chunks", "activation_checkpointing.mode",
@@ -75,22 +75,46 @@ class Enumeration {
       note(path);
   }
 
+  // All context ranks of the document, or those that divide the ranks and can share the model's sequences.
+  std::vector<int64_t> context_sizes() {
+    if (is_kept(config_, "parallel.context")) return kept_context_size();
+    const bool in_leaves = config_.reproducible == Reproducible::Layout;
+    std::vector<int64_t> sizes;
+    for (const int64_t size : divisors(world_size_))
+      if (size == 1 || (!in_leaves && !config_.model.token_drop.enabled && config_.model.sequence_length % size == 0 &&
+                        model::context_problem(config_.model, size, 1).empty()))
+        sizes.push_back(size);
+    if (sizes.size() == 1) return sizes;
+    const std::string tokens = fmt::format("sequences have {} tokens", config_.model.sequence_length);
+    const bool is_long = config_.model.sequence_length >= kLongSequence;
+    if (context_ == ContextSearch::Always) {
+      space_.context = "ranks are tried, because no config without them is accepted and fits";
+    } else if (is_long) {
+      space_.context = fmt::format("ranks are tried, because {}", tokens);
+    } else {
+      space_.context = fmt::format("ranks are not tried, because {}, less than {}", tokens, kLongSequence);
+      return {1};
+    }
+    return sizes;
+  }
+  std::vector<int64_t> kept_context_size() const {
+    if (world_size_ % config_.parallel.context == 0) return {config_.parallel.context};
+    config::refuse(config_, "parallel.context",
+                   fmt::format("{} does not divide the {} ranks; use a divisor, or start a different number of ranks",
+                               config_.parallel.context, world_size_));
+  }
+
   // Meshes with most data ranks come first, as in DeepSpeed, whose tuner has no other axis.
-  std::vector<MeshSizes> meshes() const {
+  std::vector<MeshSizes> meshes() {
     std::vector<MeshSizes> all;
-    if (config_.parallel.context != 1)
-      config::refuse(
-          config_, "parallel.context",
-          fmt::format("{} is not tuned: the predictions by which trials are chosen do not describe the axis; use 1, or "
-                      "compare runs with trivet train",
-                      config_.parallel.context));
-    for (const int64_t tensor : divisors(world_size_))
-      for (const int64_t pipeline : divisors(world_size_ / tensor)) {
-        if (is_kept(config_, "parallel.tensor") && tensor != config_.parallel.tensor) continue;
-        if (is_kept(config_, "parallel.pipeline") && pipeline != config_.parallel.pipeline) continue;
-        if (tuning().mp_size > 0 && tensor * pipeline != tuning().mp_size) continue;
-        all.push_back({world_size_ / tensor / pipeline, tensor, pipeline});
-      }
+    for (const int64_t context : context_sizes())
+      for (const int64_t tensor : divisors(world_size_ / context))
+        for (const int64_t pipeline : divisors(world_size_ / context / tensor)) {
+          if (is_kept(config_, "parallel.tensor") && tensor != config_.parallel.tensor) continue;
+          if (is_kept(config_, "parallel.pipeline") && pipeline != config_.parallel.pipeline) continue;
+          if (tuning().mp_size > 0 && tensor * pipeline != tuning().mp_size) continue;
+          all.push_back({world_size_ / context / tensor / pipeline, context, tensor, pipeline});
+        }
     if (all.empty())
       config::refuse(
           config_, "autotuning.mp_size",
@@ -100,10 +124,10 @@ class Enumeration {
     return all;
   }
 
-  // A single data rank has nothing to shard.
+  // A single rank with the same weights has nothing to shard.
   std::vector<int> stages(const MeshSizes& mesh) const {
     if (is_kept(config_, "zero_optimization.stage")) return {config_.zero.stage};
-    if (mesh.data == 1) return {0};
+    if (mesh.shards() == 1) return {0};
     return {0, 1, 2, 3};
   }
 
@@ -156,7 +180,7 @@ class Enumeration {
       all = crossed(all, {{"", {"activation_checkpointing.mode=none"}},
                           {"_selective", {"activation_checkpointing.mode=selective"}},
                           {"_full", {"activation_checkpointing.mode=full"}}});
-    if (mesh.data > 1 && !is_kept(config_, "zero_optimization.overlap_comm"))
+    if (mesh.shards() > 1 && !is_kept(config_, "zero_optimization.overlap_comm"))
       all =
           crossed(all, {{"", {"zero_optimization.overlap_comm=false"}}, {"_overlap", {"zero_optimization.overlap_comm=true"}}});
     if (mesh.tensor > 1 && !is_kept(config_, "parallel.sequence_parallel") && config_.reproducible == Reproducible::Run)
@@ -199,8 +223,10 @@ class Enumeration {
       if (!is_kept(config_, path)) trial.overrides.push_back(fmt::format("{}={}", path, value));
     };
     choose("zero_optimization.stage", stage);
+    if (mesh.context > 1) choose("parallel.context", mesh.context);
     choose("parallel.tensor", mesh.tensor);
     choose("parallel.pipeline", mesh.pipeline);
+    if (mesh.context > 1) trial.name += fmt::format("_cp{}", mesh.context);
     if (mesh.tensor > 1) trial.name += fmt::format("_tp{}", mesh.tensor);
     if (mesh.pipeline > 1) trial.name += fmt::format("_pp{}", mesh.pipeline);
     trial.name += rest.name;
@@ -216,6 +242,7 @@ class Enumeration {
   const ConfigDocument& document_;
   Config config_;
   int64_t world_size_;
+  ContextSearch context_;
   TuningSpace space_;
 };
 
@@ -262,6 +289,8 @@ void TuningSpace::count_refused(const std::string& reason, const std::string& na
   ++same->configs;
 }
 
-TuningSpace enumerate(const ConfigDocument& document, int world_size) { return Enumeration(document, world_size).run(); }
+TuningSpace enumerate(const ConfigDocument& document, int world_size, ContextSearch context) {
+  return Enumeration(document, world_size, context).run();
+}
 
 }  // namespace trivet::autotune

@@ -7,6 +7,9 @@
 //   fast   mesh x ZeRO stage x microbatch
 //   full   the same x schedule and chunks x recomputation x overlap_comm x sequence_parallel, where these have an effect
 //
+// A mesh has context ranks if the document gives parallel.context, for sequences of kLongSequence tokens or more, and if
+// otherwise no config is accepted and fits.
+//
 // Configs that make_plan refuses are counted with the reason. The plan says exactly what fits, so nothing has to be run to
 // learn that memory is short.
 #pragma once
@@ -15,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "autotune/search_space.h"
 #include "comm/world.h"
 #include "engine/config/config.h"
 #include "model/model.h"
@@ -51,6 +55,7 @@ struct RefusedConfigs {
 struct TuningSpace {
   std::vector<TrialConfig> trials;  // in the order of a grid search, including those that do not fit
   std::vector<RefusedConfigs> refused;
+  std::string context;            // whether the meshes have context ranks and why; empty: the document decides it
   std::vector<std::string> kept;  // keys that would be searched if they were not given: "zero_optimization.stage 2"
 
   void count_refused(const std::string& reason, const std::string& name);
@@ -59,13 +64,17 @@ struct TuningSpace {
 // Throws ConfigError for a section `autotuning` that contradicts itself or other sections, or requests what a tuner cannot do.
 void check_autotuning(const Config& config);
 
-// All configs that the ranges allow, not planned yet. They depend only on the document and the number of ranks.
-TuningSpace enumerate(const ConfigDocument& document, int world_size);
+// All configs that the ranges allow, not planned yet. They depend only on these arguments.
+TuningSpace enumerate(const ConfigDocument& document, int world_size, ContextSearch context = ContextSearch::WhereItHelps);
 
 // Adds the plans; all ranks call it together and share the work. `memory_bytes` is what one rank may have. For each layout,
 // num_tuning_micro_batch_sizes of the microbatch sizes that fit remain. Throws ConfigError if there is nothing to try, and
 // OutOfMemoryError if nothing fits.
 TuningSpace plan_space(TuningSpace space, const Config& config, const model::Model& model, int64_t memory_bytes,
                        comm::World& world);
+
+// Enumerates and plans; once more with context ranks if without them no config is accepted and fits.
+TuningSpace planned_space(const ConfigDocument& document, const Config& config, const model::Model& model, int64_t memory_bytes,
+                          comm::World& world);
 
 }  // namespace trivet::autotune

@@ -100,24 +100,16 @@ void check_context_grain(const Config& config) {
 // Describes why this many ranks cannot share the sequences of the model; empty if they can.
 std::string context_problem(const Config& config, int64_t ranks) {
   const model::Description model = model::with_defaults(config.model);
-  if (model::family_of(model.type).reads_images) return "needs a model that reads sequences of tokens";
   const int64_t tensor = config.parallel.tensor, of_tokens = ranks * (config.parallel.sequence_parallel ? tensor : 1);
-  const auto of_all = [&](int64_t parts) {
-    return tensor == 1 ? fmt::format("{}", ranks) : fmt::format("{} (with parallel.tensor {}: {})", ranks, tensor, parts);
-  };
-  if (model.heads % (ranks * tensor) != 0)
-    return fmt::format("is not accepted: {} does not divide model.heads {}, which context ranks share in attention",
-                       of_all(ranks * tensor), model.heads);
-  if (const int64_t keys = std::max<int64_t>(model.key_value_heads / tensor, 1); keys % ranks != 0 && ranks % keys != 0)
-    return fmt::format("is not accepted: {} and the {} of model.key_value_heads on a tensor rank do not divide each other",
-                       ranks, keys);
+  if (std::string problem = model::context_problem(config.model, ranks, tensor); !problem.empty()) return problem;
   if (const int64_t keys = model.key_value_heads / tensor; config.fixes_token_sums() && keys < ranks)
     return fmt::format(
         "is not accepted with reproducible \"layout\": it is more than the {} of model.key_value_heads on a tensor rank, whose "
         "gradients several ranks would sum",
         std::max<int64_t>(keys, 1));
   if (model.sequence_length % of_tokens != 0)
-    return fmt::format("is not accepted: {} does not divide model.sequence_length {}", of_all(of_tokens),
+    return fmt::format("is not accepted: {}{} does not divide model.sequence_length {}", ranks,
+                       tensor == 1 ? "" : fmt::format(" (with parallel.tensor {}: {})", tensor, of_tokens),
                        model.sequence_length);
   return "";
 }

@@ -58,7 +58,7 @@ TEST(BenchShapes, AreSpreadOverWhatConfigsCanBe) {
   std::set<DType> types;
   std::set<model::Type> models;
   std::set<int> stages;
-  std::set<int64_t> tensor;
+  std::set<int64_t> tensor, context;
   std::set<Reproducible> modes;
   std::set<OptimizerType> optimizers;
   int made = 0;
@@ -67,6 +67,7 @@ TEST(BenchShapes, AreSpreadOverWhatConfigsCanBe) {
       ++made;
       hidden.insert(config->model.hidden_size), layers.insert(config->model.layers), types.insert(config->model_dtype());
       models.insert(config->model.type), stages.insert(config->zero.stage), tensor.insert(config->parallel.tensor);
+      context.insert(config->parallel.context);
       modes.insert(config->reproducible), optimizers.insert(config->optimizer.type);
       EXPECT_FALSE(config->zero.overlap_comm);
     }
@@ -76,6 +77,7 @@ TEST(BenchShapes, AreSpreadOverWhatConfigsCanBe) {
   EXPECT_EQ(models.size(), 2);
   EXPECT_EQ(stages.size(), 4);
   EXPECT_EQ(tensor.size(), 2);
+  EXPECT_EQ(context.size(), 2);
   EXPECT_EQ(modes.size(), 2);
   EXPECT_GE(optimizers.size(), 3);
   const auto again = bench_config(7, 2, DeviceChoice::Cpu), once = bench_config(7, 2, DeviceChoice::Cpu);
@@ -99,7 +101,7 @@ TEST(Bench, TimesTheKernelsOfSteps) {
     kernels.insert(sample.kernel);
     EXPECT_GT(sample.seconds, 0) << sample.kernel;
   }
-  for (const char* kernel : {"matmul", "attention", "attention_backward", "embedding", "sum_of_squares"})
+  for (const char* kernel : {"matmul", "attention", "attention_backward", "embedding", "sum_of_squares", "copy_runs"})
     EXPECT_TRUE(kernels.contains(kernel)) << kernel;
   EXPECT_GT(setup.call_seconds, 0);
 }
@@ -118,7 +120,8 @@ TEST(Bench, TimesOperationsOfEachGroupSize) {
     EXPECT_GT(sample.seconds, 0);
   }
   EXPECT_EQ(sizes, (std::set<int>{2, 4}));
-  EXPECT_TRUE(operations.contains(comm::Operation::Send) && operations.contains(comm::Operation::ReduceScatter));
+  for (const auto operation : {comm::Operation::Send, comm::Operation::ReduceScatter, comm::Operation::AllToAll})
+    EXPECT_TRUE(operations.contains(operation)) << name_of(operation);
   EXPECT_GE(setup.handover_seconds, 0);  // may be 0 on a busy machine
   const auto time = [&](int64_t bytes) {
     for (const OperationSample& sample : setup.operations)

@@ -155,5 +155,15 @@ TEST_F(Profiles, CountWhatWasNotMeasured) {
   EXPECT_NEAR(costs.unmeasured_share(), 0.5, 1e-12);
 }
 
+// Profiles of versions without context ranks lack it. An all-reduce of as many bytes would be a wrong guess.
+TEST(MeasuredCosts, DoNotGuessTheExchangeOfContextRanks) {
+  MeasuredSetup setup = two_ranks();
+  const OperationCall exchange{Operation::AllToAll, ReduceOp::Sum, DType::BFloat16, 1000, 2};
+  EXPECT_THAT([&] { MeasuredCostModel(setup, "p.json").operation_seconds(exchange); },
+              ThrowsMessage<ConfigError>("the profile has no all_to_all among 2 ranks; run `trivet bench comm` again"));
+  setup.operations.push_back({Operation::AllToAll, ReduceOp::Sum, DType::Float32, 1000, 2, 3e-6});
+  EXPECT_NEAR(MeasuredCostModel(setup, "p.json").operation_seconds(exchange), 3e-6, 1e-15);
+}
+
 }  // namespace
 }  // namespace trivet::autotune

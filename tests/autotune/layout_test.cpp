@@ -36,6 +36,8 @@ TEST(Layout, IsThatOfAConfigWithItsKeys) {
        {Layout{.microbatches = 48}, Layout{.data = 4, .zero_stage = 1, .microbatch = 3, .microbatches = 4},
         Layout{.data = 4, .zero_stage = 0, .microbatch = 12, .overlap = false},
         Layout{.data = 2, .tensor = 4, .zero_stage = 2, .microbatch = 24, .recompute = Recompute::Full},
+        Layout{.data = 2, .context = 4, .tensor = 2, .zero_stage = 2, .microbatch = 24},
+        Layout{.context = 2, .zero_stage = 3, .microbatch = 48},
         Layout{.tensor = 2, .microbatch = 48, .recompute = Recompute::Selective, .sequence_parallel = true},
         Layout{.data = 2, .zero_stage = 3, .microbatch = 24},
         Layout{.data = 2, .zero_stage = 3, .microbatch = 24, .prefetch = false},

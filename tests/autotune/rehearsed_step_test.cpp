@@ -122,6 +122,24 @@ TEST(RehearsedStep, TheTensorAxisTakesItsOperations) {
   EXPECT_NEAR(step.parts.total(), step.seconds, 10 * kTick);
 }
 
+// Two ranks have half of the tokens each and, in attention, half of the heads over all tokens.
+TEST(RehearsedStep, ContextRanksShareTheWorkAndTakeTheirExchanges) {
+  Config config = small_config();
+  config.batch = {.train_batch_size = 2, .micro_batch_size = 1};
+  Costs costs;
+  costs.flop = 1e-9;
+  const RehearsedStep alone = rehearse(config, 1, costs);
+  config.parallel.context = 2;
+  EXPECT_NEAR(rehearse(config, 2, costs).parts.compute / alone.parts.compute, 0.5, 1e-3);
+  costs.latency = 1e-3;
+  const Plan plan = plan_of(config, 2);
+  const RehearsedStep step = rehearse(config, 2, costs);
+  EXPECT_EQ(plan.ranks[0].traffic_of("context").operations, 4 * config.model.layers * 2);
+  EXPECT_NEAR(step.parts.context, 1e-3 * static_cast<double>(plan.ranks[0].traffic_of("context").operations), 1e-6);
+  EXPECT_NEAR(step.parts.compute / alone.parts.compute, 0.5, 1e-3);
+  EXPECT_NEAR(step.parts.total(), step.seconds, 10 * kTick);
+}
+
 // GPipe and 1F1B with p stages of equal length and m microbatches leave (p - 1)/(m + p - 1) of a rank's time idle (Huang et al.
 // 2019, Narayanan et al. 2021). The stages of such a small model are not quite equal, and the last one has the loss.
 TEST(RehearsedStep, PipelinesHaveTheBubbleOfTheirSchedule) {

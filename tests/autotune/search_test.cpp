@@ -16,6 +16,7 @@
 #include "autotune/plan_page.h"
 #include "autotune/prediction.h"
 #include "core/error.h"
+#include "engine/config/load.h"
 #include "report/page_drawing.h"
 
 namespace trivet::autotune {
@@ -319,6 +320,97 @@ TEST(Search, OffloadsStatesThatDoNotFit) {
   EXPECT_FALSE(fitting.ranking.front().layout.offload_optimizer);
 }
 
+// 12 heads, 2 of them of keys, and 18 tokens, which 2 x 6 ranks do not share evenly.
+TEST(SearchSpace, HasTheContextRanksThatAConfigAccepts) {
+  const std::string text = R"({"model": {"type": "llama", "layers": 2, "hidden_size": 48, "heads": 12, "key_value_heads": 2,
+    "feed_forward_size": 96, "sequence_length": 18}, "data": {"train": "a.txt"}, "training": {"steps": 1},
+    "train_batch_size": 2})";
+  const auto accepted = [&](int64_t tensor, int64_t context, bool sequence_parallel) {
+    try {
+      parse_config(text, "c.json",
+                   {fmt::format("parallel.tensor={}", tensor), fmt::format("parallel.context={}", context),
+                    fmt::format("parallel.sequence_parallel={}", sequence_parallel)});
+      return true;
+    } catch (const ConfigError&) {
+      return false;
+    }
+  };
+  const model::Model model = model::build(model::with_vocabulary(parse_config(text, "c.json").model, 64));
+  int found = 0;
+  for (const int64_t tensor : {1, 2, 4, 8})
+    for (int64_t context = 1; context <= 13; ++context) {
+      const SearchSpace space{
+          .devices = tensor * context, .train_batch_size = 1, .context = ContextSearch::Always, .zero_stages = {0}};
+      bool has = false, splits = false;
+      for_each_layout(model, cluster_named("h100"), space, [&](const Layout& layout) {
+        if (layout.tensor != tensor || layout.context != context) return;
+        has = true, splits = layout.sequence_parallel;
+      });
+      found += has && context > 1 ? 1 : 0;
+      EXPECT_EQ(has, accepted(tensor, context, false)) << tensor << " x " << context;
+      if (has && tensor > 1) {
+        EXPECT_EQ(splits, accepted(tensor, context, true)) << tensor << " x " << context;
+      }
+    }
+  EXPECT_GE(found, 5);
+}
+
+// A sequence of 2.4 M tokens. Tensor ranks divide the 6 heads and the 8 devices of a node, so there are at most 2 of them.
+TEST(Search, SharesASequenceThatFitsNowhereElse) {
+  const model::Model model = model::build({.type = model::Type::Llama,
+                                           .layers = 10,
+                                           .hidden_size = 1536,
+                                           .heads = 6,
+                                           .key_value_heads = 6,
+                                           .sequence_length = 3 * 786432,
+                                           .vocabulary_size = 51200});
+  const Cluster cluster = cluster_named("h100");
+  const auto search_with = [&](ContextSearch context) {
+    return search(model, cluster, {.devices = 12, .train_batch_size = 1, .context = context, .offload = false});
+  };
+  const SearchResult result = search_with(ContextSearch::WhereItHelps), without = search_with(ContextSearch::Never);
+  EXPECT_TRUE(without.ranking.empty());
+  ASSERT_FALSE(result.ranking.empty());
+  for (const Candidate& candidate : result.ranking) EXPECT_GT(candidate.layout.context, 1);
+  const Candidate& best = result.ranking.front();
+  EXPECT_THAT(best.config,
+              testing::Contains(std::pair<std::string, std::string>("parallel.context", std::to_string(best.layout.context))));
+  EXPECT_THAT(find(result, "context 1")->why, HasSubstr(" GiB over at best"));
+  const std::string text = to_text(result, cluster);
+  EXPECT_THAT(text, HasSubstr("context   ranks are tried, because sequences have 2,359,296 tokens\n"));
+  EXPECT_THAT(text, HasSubstr(fmt::format(" x context {} x tensor ", best.layout.context)));
+  EXPECT_EQ(nlohmann::json::parse(to_json(result, cluster))["ranking"][0]["mesh"]["context"], best.layout.context);
+}
+
+// With short sequences there are context ranks only where nothing else is possible: one sequence on more devices than blocks.
+TEST(Search, TriesContextRanksForShortSequencesOnlyIfTheyAreNeeded) {
+  const model::Model model = gpt(4, 1024);  // 6 blocks
+  const Cluster cluster = cluster_named("h100");
+  const auto tried = [&](const SearchSpace& space) { return search(model, cluster, space).tried; };
+  const SearchSpace space{.devices = 8, .train_batch_size = 8};
+  SearchSpace never = space, always = space;
+  never.context = ContextSearch::Never, always.context = ContextSearch::Always;
+  EXPECT_EQ(tried(space), tried(never));
+  EXPECT_GT(tried(always), tried(never));
+  EXPECT_THAT(to_text(search(model, cluster, space), cluster),
+              HasSubstr("context   ranks are not tried, because some layout fits without them and sequences have 2,048 tokens, "
+                        "less than 16,384; --set parallel.context=2 tries them\n"));
+  const SearchResult one = search(model, cluster, {.devices = 16, .train_batch_size = 1, .most_tensor = 1});
+  EXPECT_EQ(one.context, "ranks are tried, because no layout divides the devices without them");
+  EXPECT_GT(one.ranking.front().layout.context, 1);
+  // A byte less than what two devices need without them.
+  SearchSpace two{.devices = 2, .train_batch_size = 2, .most_tensor = 1, .context = ContextSearch::Never, .offload = false};
+  Cluster small = cluster;
+  small.device.memory_bytes = static_cast<int64_t>(search(model, cluster, two).smallest.step.bytes.total()) - 1;
+  small.device.reserve_bytes = 0;
+  EXPECT_TRUE(search(model, small, two).ranking.empty());
+  two.context = ContextSearch::WhereItHelps;
+  const SearchResult needed = search(model, small, two);
+  EXPECT_EQ(needed.context, "ranks are tried, because no layout fits without them");
+  ASSERT_FALSE(needed.ranking.empty());
+  EXPECT_EQ(needed.ranking.front().layout.context, 2);
+}
+
 TEST(Search, RefusesWhatNoLayoutDivides) {
   const model::Model model = gpt(4, 1024);  // 6 blocks
   EXPECT_THAT(
@@ -411,11 +503,12 @@ TEST(Search, TextAndJsonSayTheSame) {
     const std::vector<int64_t> chunks = of.value("slower_chunks", std::vector<int64_t>{});
     const std::string slower = chunks.empty() ? "" : fmt::format(" (slower: {})", fmt::join(chunks, ", "));
     // The row of the text shows the numbers of the JSON.
-    EXPECT_THAT(text, HasSubstr(fmt::format(
-                          "{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n", 1000 * step,
-                          100 * of["model_flops_utilization"].get<double>(), of["memory_bytes"]["total"].get<double>() / kGib,
-                          percent("compute"), percent("recompute"), percent("tensor"), percent("bubble"), percent("data"),
-                          percent("optimizer") + percent("offload"), to_string(result.ranking[i].layout) + slower)));
+    EXPECT_THAT(
+        text, HasSubstr(fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:7.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n",
+                                    1000 * step, 100 * of["model_flops_utilization"].get<double>(),
+                                    of["memory_bytes"]["total"].get<double>() / kGib, percent("compute"), percent("recompute"),
+                                    percent("tensor"), percent("context"), percent("bubble"), percent("data"),
+                                    percent("optimizer") + percent("offload"), to_string(result.ranking[i].layout) + slower)));
     double sum = 0;
     for (const auto& [name, value] : seconds.items()) sum += value.get<double>();
     EXPECT_NEAR(sum, step, 1e-12 * step);  // the same terms, added in a different order

@@ -135,6 +135,53 @@ TEST(BlockWork, CountsTheTrafficOfTensorRanks) {
   EXPECT_EQ(bytes_of(block(4, true).backward), 6 * whole);
 }
 
+// A rank of c sends (c - 1) / c of T / c tokens of N query heads, G of keys and G of values before attention and of N after it,
+// D elements of two bytes each, and in the backward as much. All other work is that of T / c tokens, and attention has N / c
+// heads. N = 32, G = 8 and D = 128 in all cases.
+struct Exchange {
+  int64_t tokens;
+  int ranks;
+  double mib;  // sent by a forward
+};
+class ContextRanks : public testing::TestWithParam<Exchange> {};
+INSTANTIATE_TEST_SUITE_P(Ulysses, ContextRanks,
+                         testing::Values(Exchange{8192, 2, 40}, Exchange{32768, 4, 120}, Exchange{131072, 8, 280}));
+
+TEST_P(ContextRanks, ExchangeHeadsForTokensAndShareTheWork) {
+  const auto [tokens, ranks, mib] = GetParam();
+  const model::Model model = model::build({.type = model::Type::Llama,
+                                           .layers = 2,
+                                           .hidden_size = 4096,
+                                           .heads = 32,
+                                           .key_value_heads = 8,
+                                           .sequence_length = tokens,
+                                           .vocabulary_size = 1024});
+  const BlockWork shared = *work_of_blocks(model, {.context = ranks})[1], whole = *work_of_blocks(model, {})[1];
+  const double sends = mib * (1 << 20), kept = static_cast<double>(ranks) / (ranks - 1);
+  EXPECT_TRUE(whole.forward.operations.empty());
+  EXPECT_EQ(bytes_of(shared.forward), kept * sends);
+  EXPECT_EQ(bytes_of(shared.backward), kept * sends);
+  EXPECT_DOUBLE_EQ(ranks * flops_of(shared.forward), flops_of(whole.forward));
+  EXPECT_DOUBLE_EQ(ranks * flops_of(shared.backward), flops_of(whole.backward));
+  EXPECT_EQ(ranks * shared.output_elements, whole.output_elements);
+
+  // Neighbours in a node, or, with 8 tensor ranks in between, one rank on each of several nodes.
+  const Cluster cluster = cluster_named("h100");
+  const StepModel steps(model, cluster);
+  const auto expected = [&](const LinkRates& link, double bytes) {
+    return 2 * 3 * (4 * (ranks - 1) * link.alpha + 2 * bytes * link.beta);  // 2 layers, 3 microbatches
+  };
+  const StepSeconds near = steps.predict({.context = ranks, .microbatches = 3}).seconds;
+  EXPECT_NEAR(near.context / expected(cluster.inside, sends), 1, 1e-12);
+  EXPECT_EQ(near.tensor, 0);
+  if (ranks * 8 > 32) return;
+  // A tensor rank has 4 query heads and one of keys, of which each context rank gets a copy.
+  const double copied = static_cast<double>(tokens / ranks * (2 * 4 + 2 * ranks) * 128 * 2) / kept;
+  const StepSeconds far = steps.predict({.context = ranks, .tensor = 8, .microbatches = 3}).seconds;
+  EXPECT_NEAR(far.context / expected(cluster.outside, copied), 1, 1e-12);
+  EXPECT_GT(far.tensor, 0);
+}
+
 TEST(BlockWork, KeepsLessWithRecomputationAndTensorRanks) {
   const model::Model model = model::build(small_gpt());
   const auto saved = [&](const BlockSite& site) { return work_of_blocks(model, site)[3]->saved_bytes; };
@@ -225,6 +272,23 @@ TEST_F(OfSmallGpt, RecomputingIsAForwardMore) {
   EXPECT_DOUBLE_EQ(again.compute, kept.compute);
   EXPECT_GT(again.recompute, 0.2 * kept.compute);
   EXPECT_LT(again.recompute, 0.4 * kept.compute);
+}
+
+// Context ranks hold the same weights as data ranks, and nothing else distinguishes the two on the data axis.
+TEST_F(OfSmallGpt, GradientsAreSumsOverDataAndContextRanks) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const auto of = [&](int64_t data, int64_t context) {
+      return steps.predict({.data = data, .context = context, .zero_stage = stage, .microbatches = 2, .overlap = false});
+    };
+    const StepPrediction data = of(16, 1), both = of(4, 4);
+    EXPECT_DOUBLE_EQ(both.seconds.data, data.seconds.data) << stage;
+    EXPECT_DOUBLE_EQ(both.seconds.optimizer, data.seconds.optimizer) << stage;
+    EXPECT_GT(both.seconds.data, 0);
+    EXPECT_DOUBLE_EQ(both.bytes.parameters + both.bytes.gradients + both.bytes.optimizer,
+                     data.bytes.parameters + data.bytes.gradients + data.bytes.optimizer)
+        << stage;
+    EXPECT_LT(both.bytes.activations, data.bytes.activations / 3) << stage;
+  }
 }
 
 // Overlapped or not, the same operations take the same time.
@@ -342,6 +406,8 @@ TEST_F(OfSmallGpt, BytesAreThoseOfThePlan) {
        {Layout{.microbatch = 2}, Layout{.data = 2, .zero_stage = 1, .microbatch = 2, .microbatches = 2},
         Layout{.pipeline = 2, .microbatch = 4, .microbatches = 4},
         Layout{.tensor = 2, .microbatch = 4, .sequence_parallel = true},
+        Layout{.data = 2, .context = 2, .zero_stage = 2, .microbatch = 4, .microbatches = 2},
+        Layout{.context = 4, .tensor = 2, .pipeline = 2, .zero_stage = 1, .microbatch = 4, .microbatches = 4},
         Layout{.pipeline = 2, .chunks = 2, .schedule = ScheduleKind::Interleaved, .microbatch = 4, .microbatches = 4},
         Layout{.pipeline = 2, .schedule = ScheduleKind::ZeroBubbleH1, .microbatch = 4, .microbatches = 6},
         Layout{.pipeline = 4, .microbatch = 4, .microbatches = 6},
@@ -350,6 +416,7 @@ TEST_F(OfSmallGpt, BytesAreThoseOfThePlan) {
         Layout{.microbatch = 4, .recompute = Recompute::Full}, Layout{.microbatch = 4, .recompute = Recompute::Selective},
         Layout{.data = 2, .zero_stage = 2, .microbatch = 2, .offload_optimizer = true},
         Layout{.data = 2, .pipeline = 2, .zero_stage = 1, .microbatch = 2, .microbatches = 4, .offload_optimizer = true}}) {
+    config.parallel.context = layout.context;
     config.parallel.tensor = layout.tensor, config.parallel.pipeline = layout.pipeline;
     config.parallel.sequence_parallel = layout.sequence_parallel;
     config.pipeline.schedule = layout.schedule, config.pipeline.chunks = layout.chunks > 1 ? layout.chunks : 0;

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,9 +65,58 @@ TEST(TuningSpace, FastIsMeshesByStagesByMicrobatches) {
   EXPECT_FALSE(space.trials[4].config.zero.overlap_comm);
 }
 
-TEST(TuningSpace, RefusesContextRanks) {
-  EXPECT_THAT([] { enumerate(document(R"("parallel": {"context": 2}, "train_batch_size": 4)"), 2); },
-              ThrowsMessage<ConfigError>(HasSubstr("parallel.context: 2 is not tuned")));
+TEST(TuningSpace, KeepsTheContextRanksOfTheDocument) {
+  const ConfigDocument given = document(R"("sequence_parallel_size": 2, "train_batch_size": 4, "parallel": {"pipeline": 1})");
+  const TuningSpace space = enumerate(given, 4);
+  EXPECT_THAT(space.kept, ElementsAre("parallel.context 2", "parallel.pipeline 1"));
+  EXPECT_THAT(names(space), Contains("z3_gas2_tmbspg1_cp2"));  // 2 data ranks
+  for (const TrialConfig& trial : space.trials) EXPECT_EQ(trial.config.parallel.context, 2);
+  EXPECT_EQ(space.context, "");
+  EXPECT_THAT([&] { enumerate(given, 3); },
+              ThrowsMessage<ConfigError>(HasSubstr("sequence_parallel_size: 2 does not divide the 3 ranks; use a divisor")));
+}
+
+// With 2 heads, and only for sequences that are long.
+TEST(TuningSpace, HasContextRanksForLongSequences) {
+  ConfigDocument given = document(kDataParallel);
+  const TuningSpace without = enumerate(given, 4);
+  EXPECT_EQ(without.context, "ranks are not tried, because sequences have 8 tokens, less than 16384");
+  given.overrides = {"model.sequence_length=16384"};
+  const TuningSpace with = enumerate(given, 4);
+  EXPECT_EQ(with.context, "ranks are tried, because sequences have 16384 tokens");
+  std::set<int64_t> sizes;
+  for (const TrialConfig& trial : with.trials) sizes.insert(trial.config.parallel.context);
+  EXPECT_EQ(sizes, (std::set<int64_t>{1, 2}));
+  EXPECT_TRUE(with.refused.empty());
+  given.overrides.insert(given.overrides.end(), {"reproducible=layout", "train_micro_batch_size_per_gpu=1"});
+  for (const TrialConfig& trial : enumerate(given, 4).trials) EXPECT_EQ(trial.config.parallel.context, 1);
+}
+
+// A batch of one sequence for two ranks, or a few bytes less than what is needed without.
+TEST(TuningSpace, HasContextRanksWhereNothingElseIsAcceptedOrFits) {
+  const auto of = [](int64_t batch, int64_t memory_bytes) {
+    const ConfigDocument given =
+        document(fmt::format(R"("parallel": {{"tensor": 1, "pipeline": 1}}, "train_batch_size": {})", batch));
+    TuningSpace found;
+    comm::run_threads(2, [&](comm::World& world) {
+      const Config config = given.config();
+      const model::Model model = model::build(model::with_vocabulary(config.model, 64));
+      TuningSpace space = planned_space(given, config, model, memory_bytes, world);
+      if (world.rank() == 0) found = std::move(space);
+    });
+    return found;
+  };
+  const auto least = [](const TuningSpace& space) {
+    return std::ranges::min_element(space.trials, {}, &TrialConfig::memory_bytes)->memory_bytes;
+  };
+  constexpr int64_t kMuch = int64_t{1} << 40;
+  const TuningSpace one = of(1, kMuch), two = of(2, kMuch), less = of(2, least(two) - 1);
+  EXPECT_THAT(names(one), Contains("z1_gas1_tmbspg1_cp2"));
+  EXPECT_THAT(names(two), Not(Contains(HasSubstr("cp2"))));
+  EXPECT_EQ(less.context, "ranks are tried, because no config without them is accepted and fits");
+  for (const TrialConfig& trial : less.trials) EXPECT_EQ(trial.fits, trial.config.parallel.context == 2 && trial.fits);
+  EXPECT_LT(least(less), least(two));
+  EXPECT_THROW(of(2, 1000), OutOfMemoryError);
 }
 
 TEST(TuningSpace, FullAddsWhatMeansSomethingOnEachMesh) {
