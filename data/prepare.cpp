@@ -102,6 +102,7 @@ class Preparation {
         fmt::format("{} {} {}{}", name_of(options_.chat_template), options_.end_of_text,
                     options_.special_tokens ? "with ends of documents" : "false", options_.pairs ? " pairs" : ""),
         options_.pairs);
+    check_output(options_);  // again: another preparation may have made it before this one had the parts
     PrepareResult result{.vocabulary_size = tokenizer->vocabulary_size(), .tokenizer = tokenizer->name()};
     const std::vector<Part> encoded = encode(tokenizer, parts, result);
     if (options_.pairs) note_equal_pairs(encoded, result);

@@ -284,6 +284,24 @@ TEST_F(Prepare, PutsSpecialTokensAroundEachInputIfAsked) {
   EXPECT_LT(file->tokens(), as_text + 2);
 }
 
+// The second would otherwise take the pieces of the first away, or replace its output.
+TEST_F(Prepare, RefusesAnOutputThatAnotherPreparationIsMaking) {
+  PrepareOptions with = options("bytes");
+  with.replace = true;
+  int refused = 0;
+  prepare(with, [&](const PrepareStatus&) {
+    EXPECT_THAT([&] { prepare(with); },
+                testing::ThrowsMessage<DataError>(testing::AllOf(
+                    testing::StartsWith(fmt::format("{}.parts: is in use: process {} on ", with.output, ::getpid())),
+                    testing::HasSubstr(" is preparing the same output; wait until it has ended"))));
+    ++refused;
+  });
+  EXPECT_GT(refused, 1);
+  EXPECT_EQ(text_of(with.output), "hello hello\xC3\xA9 hallo\n");
+  prepare(with);
+  EXPECT_FALSE(std::filesystem::exists(with.output + ".parts"));
+}
+
 TEST_F(Prepare, ReportsProgressThatOnlyGrows) {
   PrepareOptions with = options("characters");
   std::vector<std::string> phases;
