@@ -138,6 +138,24 @@ TEST(TiesOfUnigram, AreDecidedAsBySentencepiece) {
   EXPECT_EQ(texts, 30);
 }
 
+// The ids are those of the library tokenizers 0.23.
+TEST(AddedTokens, OfWhiteSpaceThatAnotherTookWithItAreDroppedOrRepeatedAsInTheLibrary) {
+  const auto ids_with = [&](bool lstrip, bool rstrip) {
+    Json json = Json::parse(file_content(kFolder + "gpt2.json"));
+    json["added_tokens"].push_back({{"id", 421}, {"content", "\n"}, {"lstrip", lstrip}, {"rstrip", rstrip}, {"special", true}});
+    json["added_tokens"].push_back({{"id", 422}, {"content", "\t"}, {"special", true}});
+    const auto tokenizer = tokenizer_from_text(json.dump(), "t.json");
+    std::vector<TokenList> ids;
+    for (const char* text : {"a\n\n\nx", "a\n \nx", "\n\t x"}) ids.push_back(tokenizer->encode_with_special(text));
+    return ids;
+  };
+  const TokenList after{421, 422, 221, 88};  // a second token gives back the white space after it
+  EXPECT_THAT(ids_with(false, false), ElementsAre(TokenList{65, 421, 421, 421, 88}, TokenList{65, 421, 221, 421, 88}, after));
+  EXPECT_THAT(ids_with(false, true), ElementsAre(TokenList{65, 421, 421, 421, 88}, TokenList{65, 421, 421, 88}, after));
+  EXPECT_THAT(ids_with(true, false), ElementsAre(TokenList{65, 421, 421, 421, 88}, TokenList{65, 421, 421, 88}, after));
+  EXPECT_THAT(ids_with(true, true), ElementsAre(TokenList{65, 421, 88}, TokenList{65, 421, 88}, after));
+}
+
 std::vector<std::string> golden_files() {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder))
