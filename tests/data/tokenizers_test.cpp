@@ -156,6 +156,30 @@ TEST(AddedTokens, OfWhiteSpaceThatAnotherTookWithItAreDroppedOrRepeatedAsInTheLi
   EXPECT_THAT(ids_with(true, true), ElementsAre(TokenList{65, 421, 88}, TokenList{65, 421, 88}, after));
 }
 
+// The same: the character \u00e4 has no token for its second byte.
+TEST(ByteFallback, IsGivenUpOnlyForCharactersOfWhichAByteHasNoToken) {
+  const auto ids_of = [](const Json& model) {
+    const auto tokenizer = tokenizer_from_text(Json{{"model", model}}.dump(), "t.json");
+    std::vector<TokenList> ids;
+    for (const char* text : {"a\n\u00e9", "\u00e4\na", "b\u00e4\n\u00e4a", "\u00e4b"}) ids.push_back(tokenizer->encode(text));
+    return ids;
+  };
+  Json bpe{{"type", "BPE"},
+           {"vocab", {{"<unk>", 0}, {"a", 1}, {"<0x0A>", 2}, {"<0xC3>", 3}, {"<0xA9>", 4}}},
+           {"merges", Json::array()},
+           {"byte_fallback", true}};
+  EXPECT_THAT(ids_of(bpe), ElementsAre(TokenList{1, 2, 3, 4}, TokenList{2, 1}, TokenList{2, 1}, TokenList{}));
+  bpe["unk_token"] = "<unk>";  // which comes after bytes that follow it
+  EXPECT_THAT(ids_of(bpe), ElementsAre(TokenList{1, 2, 3, 4}, TokenList{2, 0, 1}, TokenList{0, 2, 0, 0, 1}, TokenList{0, 0}));
+  bpe["fuse_unk"] = true;
+  EXPECT_THAT(ids_of(bpe), ElementsAre(TokenList{1, 2, 3, 4}, TokenList{2, 0, 1}, TokenList{2, 0, 1}, TokenList{0}));
+  Json unigram{{"type", "Unigram"}, {"unk_id", 0}, {"vocab", Json::array()}, {"byte_fallback", true}};
+  for (const char* token : {"<unk>", "a", "<0x0A>", "<0xC3>", "<0xA9>"})
+    unigram["vocab"].push_back(Json::array({token, -static_cast<double>(unigram["vocab"].size())}));
+  EXPECT_THAT(ids_of(unigram), ElementsAre(TokenList{1, 2, 3, 4}, TokenList{0, 1}, TokenList{0, 1}, TokenList{0}))
+      << "unknown characters next to each other are one";
+}
+
 std::vector<std::string> golden_files() {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder))
