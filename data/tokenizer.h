@@ -52,9 +52,8 @@ class Tokenizer {
   virtual std::vector<int32_t> encode_part(std::string_view text, const TextToEncode& how) const {
     return how.special ? encode_with_special(text) : encode(text);
   }
-  // Checks whether tokens are bytes of the text and nothing is put in front of it, so that parts of a text are encoded as
-  // texts.
-  virtual bool encodes_plain_bytes() const { return true; }
+  // Checks whether token_name has a character for each byte that a token stands for (byte_alphabet.h).
+  virtual bool names_in_byte_alphabet() const { return false; }
   // The inverse. An id outside the vocabulary is an error.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   virtual std::string to_text() const = 0;

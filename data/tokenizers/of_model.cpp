@@ -39,7 +39,7 @@ class TokenizerOfModel final : public Tokenizer {
   std::vector<int32_t> encode_part(std::string_view text, const TextToEncode& how) const override {
     return inner_->encode_part(text, how);
   }
-  bool encodes_plain_bytes() const override { return inner_->encodes_plain_bytes(); }
+  bool names_in_byte_alphabet() const override { return inner_->names_in_byte_alphabet(); }
   std::string decode(std::span<const int32_t> ids) const override { return inner_->decode(ids); }
   std::string to_text() const override {
     return nlohmann::ordered_json{{"trivet_tokenizer", std::string(kOfModel)},
