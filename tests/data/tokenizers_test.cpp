@@ -586,6 +586,9 @@ TEST(Tiktoken, TheNameSaysHowTextIsSplit) {
   EXPECT_EQ(stored->vocabulary_size(), 280);
   EXPECT_THAT(stored->encode_with_special("1234<|endoftext|>"), ElementsAre(257, '4', 260));
   EXPECT_THAT(gpt4->encode_with_special("1234<|endoftext|>"), ElementsAre(257, '4', 260));
+  const TemporaryFolder folder;
+  const auto of_library = load_tokenizer(folder.write("tokenizer.json", gpt4->to_text()));  // an exported one, with its gap
+  EXPECT_EQ(of_library->special_id("<|endofprompt|>"), 279);
   expect_error(
       [&] { bpe_from_tiktoken(ranks, "mine.tiktoken"); }, ExitCode::Usage,
       "mine.tiktoken: a .tiktoken file does not say how text is split into words, and the name \"mine.tiktoken\" is none of "
