@@ -242,6 +242,8 @@ class Preparation {
   }
 
   void add_notes(const Tokenizer& tokenizer, PrepareResult& result) const {
+    if (std::string note = note_on_end_of_text(options_.vocabulary, tokenizer); options_.train_bpe == 0 && !note.empty())
+      result.notes.push_back(std::move(note));
     for (std::string& note : notes_on_template(options_.chat_template, tokenizer)) result.notes.push_back(std::move(note));
     result.notes.insert(result.notes.end(), inputs_.notes.begin(), inputs_.notes.end());
     if (options_.special_tokens && !has_special_tokens(tokenizer))

@@ -257,6 +257,16 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
   return read_json_tokenizer(text, source, AddedIds::AsWritten);
 }
 
+std::string note_on_end_of_text(const std::string& path, const Tokenizer& tokenizer) {
+  if (std::filesystem::is_directory(path)) return note_on_end_of_text(file_in_folder(path), tokenizer);
+  const std::string folder = folder_of_model(path);
+  const std::string ids = folder.empty() ? "" : roles_in_folder(folder, tokenizer, path).unknown_ends,
+                    end = end_of_text_of(tokenizer);
+  if (ids.empty()) return "";
+  return fmt::format("{}/config.json: eos_token_id: the tokenizer has no token for {}; {}", folder, printable(ids),
+                     end.empty() ? "nothing ends a text" : "texts end with " + printable(end) + " instead");
+}
+
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   if (std::filesystem::is_directory(path)) return load_tokenizer(file_in_folder(path));
   if (token_format_of(path) == TokenFormat::Trivet) return tokenizer_in_token_file(path);

@@ -76,6 +76,9 @@ std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text);
 // `path` is a file, or a folder such as that of a model, which has a tokenizer.json or one of the others. The folder's
 // facts about its tokens belong to it, whichever of both is named.
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path);
+// Says what ends texts if the config.json of the model's folder names a token for it that the tokenizer of this path, which
+// was loaded, does not have; otherwise empty.
+std::string note_on_end_of_text(const std::string& path, const Tokenizer& tokenizer);
 // `source` names the file in messages.
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source);
 
