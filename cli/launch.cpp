@@ -216,6 +216,11 @@ void check(const CLI::App& launch, const LaunchFlags& flags) {
     throw ConfigError("--max_restarts: only works where this launcher starts all ranks: on one host, or with --launcher ssh");
   if (request.min_nodes > 0 && request.max_restarts == 0) throw ConfigError("--min_nodes: is only used with --max_restarts");
   if (request.json && !request.dry_run) throw ConfigError("--json: prints the result of --dry-run; give both");
+  if (!request.master_address.empty() && !can_name_host(request.master_address))
+    throw ConfigError(
+        fmt::format("--master_addr \"{}\": is not the name or the address of a host; name the host alone, and its "
+                    "port with --master_port",
+                    printable(request.master_address)));
   if (request.program.empty())
     throw ConfigError("launch: no PROGRAM given; write, for example, trivet launch --num_gpus 2 trivet train gpt.json");
   if (request.program[0].starts_with("--deepspeed") || request.program[0].starts_with("--config"))

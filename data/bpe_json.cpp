@@ -1,4 +1,5 @@
 // Writes tokenizer.json (tokenizers/tokenizer_json.h reads it).
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "data/bpe.h"
@@ -22,6 +23,10 @@ std::string BpeTokenizer::to_text() const {
   std::vector<std::pair<std::string, size_t>> entries;
   for (size_t id = 0; id < vocabulary_.tokens.size(); ++id)
     if (!is_special[id] && !vocabulary_.tokens[id].empty()) entries.emplace_back(written(static_cast<int32_t>(id)), id);
+  // The library tokenizers gives added tokens that the vocabulary lacks the ids after its size, whatever the file says.
+  size_t next = entries.size();
+  if (!std::ranges::all_of(special, [&](int32_t id) { return static_cast<size_t>(id) == next++; }))
+    for (const int32_t id : special) entries.emplace_back(vocabulary_.tokens[id], id);
   auto& members = vocabulary.get_ref<Ordered::object_t&>();  // appended: looking each key up would be quadratic
   for (auto& [token, id] : entries) members.push_back({std::move(token), id});
   for (const auto& [left, right] : vocabulary_.merges) merges.push_back(written(left) + " " + written(right));

@@ -332,6 +332,9 @@ Dataset training_dataset(const DataOptions& options, const Opened& train, const 
   Dataset dataset;
   dataset.tokenizer = train.tokenizer;
   dataset.notes = train.notes;
+  if (options.vocabulary == VocabularyKind::Tokenizer)
+    if (std::string note = note_on_end_of_text(options.tokenizer_file, *dataset.tokenizer); !note.empty())
+      dataset.notes.push_back(std::move(note));
   dataset.files = train.files;
   dataset.packing = packing_of(options, train);
   if (options.data.packing == Packing::Auto && dataset.packing == Packing::Single)

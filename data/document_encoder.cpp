@@ -129,7 +129,7 @@ std::string place_of(const InputPiece& piece) {
 DocumentEncoder::DocumentEncoder(std::shared_ptr<const Tokenizer> tokenizer, const EncoderOptions& options)
     : tokenizer_(std::move(tokenizer)),
       special_tokens_(options.special_tokens),
-      encodes_parts_alone_(tokenizer_->encodes_plain_bytes()),
+      encodes_parts_alone_(!has_special_tokens(*tokenizer_)),
       ends_(ends_of_documents(*tokenizer_)),
       marks_(marks_of_conversations(*tokenizer_, ends_)),
       line_options_(line_options(*tokenizer_, options)) {}
@@ -154,8 +154,8 @@ void DocumentEncoder::add_text(std::string_view text, bool ignored, EncodedText&
   add_ids(special_tokens_ ? tokenizer_->encode_with_special(text) : tokenizer_->encode(text), ignored, out);
 }
 
-// The parts follow each other without a special token. Most tokenizers encode them as one text, as other programs do; those
-// that work on plain bytes encode them one by one, so that no token belongs to two of them.
+// The parts follow each other without a special token. Tokenizers encode them as one text, as other programs do; bytes and
+// characters are the same one by one.
 void DocumentEncoder::add_texts(std::span<const TextPart> parts, bool begins, EncodedText& out) const {
   if (encodes_parts_alone_) {
     for (const TextPart& part : parts) add_text(part.text, part.ignored, out);

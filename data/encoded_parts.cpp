@@ -9,6 +9,7 @@
 #include <span>
 
 #include "core/found_file.h"
+#include "core/printable.h"
 #include "data/data_error.h"
 #include "data/hash.h"
 
@@ -44,9 +45,19 @@ EncodedParts::EncodedParts(std::string folder, const Tokenizer& tokenizer, const
   // The pieces in it are taken as they are.
   if (const std::string why = why_others_may_change(status); !why.empty())
     bad_file(folder_, why + ", so what it holds may not be what was encoded; remove it, or choose another output");
+  try {
+    claim_.emplace(real_file_system(), folder_);
+  } catch (const FileError& failed) {
+    bad_file(folder_, fmt::format("cannot be used: {}", failed.what()));
+  }
+  if (!claim_->other().empty())
+    bad_file(folder_, fmt::format("is in use: {} is preparing the same output; wait until it has ended, or choose another "
+                                  "output",
+                                  printable(claim_->other())));
 }
 
 EncodedParts::~EncodedParts() {
+  claim_.reset();
   std::error_code not_empty;
   fs::remove(folder_, not_empty);
 }

@@ -2,12 +2,14 @@
 // that was interrupted finds them again and encodes only the rest.
 //
 // The name of a part says which piece it is, and has a hash of the piece's text and of all that decides its tokens. So a part
-// is used again only where it would be the same.
+// is used again only where it would be the same. The folder belongs to one preparation at a time (core/folder_claim.h).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "core/folder_claim.h"
 #include "data/document_encoder.h"
 #include "data/text_pieces.h"
 #include "data/token_file.h"
@@ -17,7 +19,7 @@ namespace trivet::data {
 class EncodedParts {
  public:
   // `settings` names all that decides tokens apart from the text and the tokenizer. Throws DataError if the folder cannot be
-  // made.
+  // made, or another preparation uses it.
   EncodedParts(std::string folder, const Tokenizer& tokenizer, const std::string& settings, bool pairs = false);
   // Removes the folder if it is empty.
   ~EncodedParts();
@@ -41,6 +43,7 @@ class EncodedParts {
   const Tokenizer& tokenizer_;
   std::string settings_;
   bool pairs_;
+  std::optional<FolderClaim> claim_;
 };
 
 }  // namespace trivet::data

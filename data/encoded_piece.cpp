@@ -71,8 +71,9 @@ EncodedPiece encode_parts(const Tokenizer& tokenizer, std::span<const TextPart> 
   for (const TextPart& part : parts) text += part.text;
   EncodedPiece piece{tokenizer.encode_part(text, how), {}};
   std::optional<std::vector<size_t>> token_ends;
-  if (parts.size() > 1) token_ends = ends_of_tokens(tokenizer, piece.ids, text.size(), bytes_with_spaces);
-  if (parts.size() > 1 && !token_ends) token_ends = ends_of_tokens(tokenizer, piece.ids, text.size(), characters_in);
+  if (parts.size() > 1)
+    token_ends = ends_of_tokens(tokenizer, piece.ids, text.size(),
+                                tokenizer.names_in_byte_alphabet() ? characters_in : bytes_with_spaces);
   if (!token_ends && parts.size() > kMostBeginnings) {
     const size_t half = parts.size() / 2;
     return joined(encode_parts(tokenizer, parts.first(half), how), encode_parts(tokenizer, parts.subspan(half), how));

@@ -102,6 +102,7 @@ class Preparation {
         fmt::format("{} {} {}{}", name_of(options_.chat_template), options_.end_of_text,
                     options_.special_tokens ? "with ends of documents" : "false", options_.pairs ? " pairs" : ""),
         options_.pairs);
+    check_output(options_);  // again: another preparation may have made it before this one had the parts
     PrepareResult result{.vocabulary_size = tokenizer->vocabulary_size(), .tokenizer = tokenizer->name()};
     const std::vector<Part> encoded = encode(tokenizer, parts, result);
     if (options_.pairs) note_equal_pairs(encoded, result);
@@ -241,6 +242,8 @@ class Preparation {
   }
 
   void add_notes(const Tokenizer& tokenizer, PrepareResult& result) const {
+    if (std::string note = note_on_end_of_text(options_.vocabulary, tokenizer); options_.train_bpe == 0 && !note.empty())
+      result.notes.push_back(std::move(note));
     for (std::string& note : notes_on_template(options_.chat_template, tokenizer)) result.notes.push_back(std::move(note));
     result.notes.insert(result.notes.end(), inputs_.notes.begin(), inputs_.notes.end());
     if (options_.special_tokens && !has_special_tokens(tokenizer))

@@ -150,6 +150,22 @@ void refuse_other_ids(const Tokenizer& tokenizer, const std::string& merges) {
              "example with save_pretrained of transformers' AutoTokenizer");
 }
 
+std::shared_ptr<Tokenizer> read_json_tokenizer(const std::string& text, const std::string& source, AddedIds added_ids) try {
+  const auto json = parse_bounded<nlohmann::json>(text, kTokenizerLimits);
+  if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer, which is an object ({...}); get the file again");
+  if (json.contains("trivet_tokenizer")) return own_format(json, source);
+  if (json.contains("state") && json.at("state").is_string()) return tokenizer_in_manifest(json, source);
+  if (json.contains("model") && json.at("model").is_object()) return read_tokenizer_json(json, text, source, added_ids);
+  bad_file(
+      source,
+      "is JSON, but not a tokenizer (it has neither \"model\" nor \"trivet_tokenizer\"); name a tokenizer.json, or the merges "
+      "(vocab.bpe, merges.txt) that belong to it");
+} catch (const JsonExcess& excess) {
+  bad_file(source, excess.what());
+} catch (const nlohmann::json::exception& error) {
+  bad_file(source, "is not a tokenizer: " + json_error_in_words(text, error));
+}
+
 std::shared_ptr<Tokenizer> load_alone(const std::string& path) {
   const std::string text = read_text(path, kMaxTokenizerBytes, "a tokenizer");
   if (text.starts_with("version https://git-lfs"))
@@ -157,7 +173,7 @@ std::shared_ptr<Tokenizer> load_alone(const std::string& path) {
   const std::string folder = folder_of_model(path);
   if (looks_like_json(text) || path.ends_with(".json")) {
     const bool has_folder = !folder.empty() && json_excess(text, kTokenizerLimits).empty();
-    return tokenizer_from_text(has_folder ? with_folder_tokens(text, folder, path) : text, path);
+    return read_json_tokenizer(has_folder ? with_folder_tokens(text, folder, path) : text, path, AddedIds::AsInLibrary);
   }
   if (looks_like_sentencepiece(text)) {
     auto tokenizer = sentencepiece_tokenizer(text, path);
@@ -237,20 +253,18 @@ std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text) 
   return std::make_shared<CharactersTokenizer>(distinct_characters(training_text));
 }
 
-std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source) try {
-  const auto json = parse_bounded<nlohmann::json>(text, kTokenizerLimits);
-  if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer, which is an object ({...}); get the file again");
-  if (json.contains("trivet_tokenizer")) return own_format(json, source);
-  if (json.contains("state") && json.at("state").is_string()) return tokenizer_in_manifest(json, source);
-  if (json.contains("model") && json.at("model").is_object()) return read_tokenizer_json(json, text, source);
-  bad_file(
-      source,
-      "is JSON, but not a tokenizer (it has neither \"model\" nor \"trivet_tokenizer\"); name a tokenizer.json, or the merges "
-      "(vocab.bpe, merges.txt) that belong to it");
-} catch (const JsonExcess& excess) {
-  bad_file(source, excess.what());
-} catch (const nlohmann::json::exception& error) {
-  bad_file(source, "is not a tokenizer: " + json_error_in_words(text, error));
+std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source) {
+  return read_json_tokenizer(text, source, AddedIds::AsWritten);
+}
+
+std::string note_on_end_of_text(const std::string& path, const Tokenizer& tokenizer) {
+  if (std::filesystem::is_directory(path)) return note_on_end_of_text(file_in_folder(path), tokenizer);
+  const std::string folder = folder_of_model(path);
+  const std::string ids = folder.empty() ? "" : roles_in_folder(folder, tokenizer, path).unknown_ends,
+                    end = end_of_text_of(tokenizer);
+  if (ids.empty()) return "";
+  return fmt::format("{}/config.json: eos_token_id: the tokenizer has no token for {}; {}", folder, printable(ids),
+                     end.empty() ? "nothing ends a text" : "texts end with " + printable(end) + " instead");
 }
 
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {

@@ -52,9 +52,8 @@ class Tokenizer {
   virtual std::vector<int32_t> encode_part(std::string_view text, const TextToEncode& how) const {
     return how.special ? encode_with_special(text) : encode(text);
   }
-  // Checks whether tokens are bytes of the text and nothing is put in front of it, so that parts of a text are encoded as
-  // texts.
-  virtual bool encodes_plain_bytes() const { return true; }
+  // Checks whether token_name has a character for each byte that a token stands for (byte_alphabet.h).
+  virtual bool names_in_byte_alphabet() const { return false; }
   // The inverse. An id outside the vocabulary is an error.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   virtual std::string to_text() const = 0;
@@ -77,6 +76,9 @@ std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text);
 // `path` is a file, or a folder such as that of a model, which has a tokenizer.json or one of the others. The folder's
 // facts about its tokens belong to it, whichever of both is named.
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path);
+// Says what ends texts if the config.json of the model's folder names a token for it that the tokenizer of this path, which
+// was loaded, does not have; otherwise empty.
+std::string note_on_end_of_text(const std::string& path, const Tokenizer& tokenizer);
 // `source` names the file in messages.
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source);
 

@@ -316,6 +316,8 @@ void refuse_hosts_only_for_ssh(const std::string& flag, const std::vector<Host>&
   }
 }
 
+bool can_name_host(const std::string& text) { return is_plain(text) || !address_of_version_6(text).empty(); }
+
 bool is_this_host(const std::string& name) {
   const std::string own = comm::this_host();
   return is_same_host(name, "localhost") || name == "::1" || name.starts_with("127.") || is_same_host(name, own) ||

@@ -37,6 +37,9 @@ std::vector<Host> filter_hosts(const std::vector<Host>& hosts, const std::string
 // Throws ConfigError, which begins with `flag`, for a host that other programs than ssh would take for something else.
 void refuse_hosts_only_for_ssh(const std::string& flag, const std::vector<Host>& hosts, bool takes_users);
 
+// Checks whether a text is written as the name or the address of a host is: without a scheme, a user, a port or brackets.
+bool can_name_host(const std::string& text);
+
 // "localhost", a loopback address, or a name of this machine.
 bool is_this_host(const std::string& name);
 

@@ -66,8 +66,9 @@ void AddedTokens::split(std::string_view text, SpecialTokens special, const std:
     begin = std::max(begin, done);
     if (found.rstrip) end = after_spaces(text, end);
     if (begin > done) rest(text.substr(done, begin - done));
-    token(found.id);
-    done = std::max(done, end);
+    // A token of white space that an earlier one took with it: the library tokenizers drops it only if it has lstrip.
+    if (begin < end || !found.lstrip) token(found.id);
+    done = end;
   }
   if (done < text.size()) rest(text.substr(done));
 }

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "data/tokenizers/code_points.h"
 #include "data/tokenizers/models.h"
@@ -12,14 +14,14 @@ constexpr size_t kLongWordBytes = 32;
 
 class BpeModel final : public WordModel {
  public:
-  explicit BpeModel(BpeOptions options) : options_(std::move(options)), bytes_(ids_of_bytes(options_.ids)) {
+  explicit BpeModel(BpeOptions options) : options_(std::move(options)), bytes_(options_.ids) {
     for (int byte = 0; byte < 256; ++byte) {
       const char text = static_cast<char>(byte);
       id_of_byte_[byte] = options_.ids.find({&text, 1});
     }
-    // Fused unknown characters would not be fused over a cut.
+    // Unknown characters would not be fused, or moved past bytes, over a cut.
     can_cut_ = !options_.byte_level && options_.end_of_word.empty() &&
-               (!options_.fuse_unknown || options_.unknown < 0 || (options_.byte_fallback && !bytes_.empty()));
+               (options_.unknown < 0 || (options_.byte_fallback ? bytes_.has_all() : !options_.fuse_unknown));
     if (can_cut_) options_.ids.for_each([&](const std::string& token, int32_t) { joined_.add(token); });
   }
 
@@ -60,26 +62,28 @@ class BpeModel final : public WordModel {
   }
 
   void begin_with_characters(std::string_view word, std::vector<int32_t>& symbols) const {
-    bool fusing = false;
+    bool unknown = false;  // an unknown character, which comes after bytes that follow it, as in the library tokenizers
+    const auto add_unknown = [&] {
+      if (unknown) symbols.push_back(options_.unknown);
+      unknown = false;
+    };
     for_each_code_point(word, [&](char32_t, std::string_view bytes) {
       const bool last = bytes.data() + bytes.size() == word.data() + word.size();
       const int32_t id = last && !options_.end_of_word.empty() ? options_.ids.find(std::string(bytes) + options_.end_of_word)
                                                                : options_.ids.find(bytes);
       if (id >= 0) {
+        add_unknown();
         symbols.push_back(id);
-        fusing = false;
-      } else if (options_.byte_fallback && !bytes_.empty()) {
-        for (char byte : bytes) symbols.push_back(bytes_[static_cast<uint8_t>(byte)]);
-        fusing = false;
-      } else if (options_.unknown >= 0) {
-        if (!fusing) symbols.push_back(options_.unknown);
-        fusing = options_.fuse_unknown;
+      } else if (!options_.byte_fallback || !bytes_.append(bytes, symbols)) {
+        if (!options_.fuse_unknown) add_unknown();
+        unknown = options_.unknown >= 0;
       }
     });
+    add_unknown();
   }
 
   BpeOptions options_;
-  std::vector<int32_t> bytes_;
+  ByteTokens bytes_;
   std::array<int32_t, 256> id_of_byte_{};
   JoinedCharacters joined_;
   bool can_cut_ = false;
@@ -87,14 +91,17 @@ class BpeModel final : public WordModel {
 
 }  // namespace
 
-std::vector<int32_t> ids_of_bytes(const TokenIds& ids) {
-  std::vector<int32_t> found;
-  for (int byte = 0; byte < 256; ++byte) {
-    const int32_t id = ids.find(fmt::format("<0x{:02X}>", byte));
-    if (id < 0) return {};
-    found.push_back(id);
-  }
-  return found;
+ByteTokens::ByteTokens(const TokenIds& ids) {
+  for (size_t byte = 0; byte < ids_.size(); ++byte) ids_[byte] = ids.find(fmt::format("<0x{:02X}>", byte));
+}
+
+bool ByteTokens::has_all() const { return std::ranges::find(ids_, -1) == ids_.end(); }
+
+bool ByteTokens::append(std::string_view text, std::vector<int32_t>& ids) const {
+  const auto id_of = [&](char byte) { return ids_[static_cast<uint8_t>(byte)]; };
+  if (std::ranges::any_of(text, [&](char byte) { return id_of(byte) < 0; })) return false;
+  std::ranges::transform(text, std::back_inserter(ids), id_of);
+  return true;
 }
 
 std::unique_ptr<WordModel> make_bpe_model(BpeOptions options) { return std::make_unique<BpeModel>(std::move(options)); }

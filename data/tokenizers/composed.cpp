@@ -57,13 +57,6 @@ std::vector<int32_t> ComposedTokenizer::encode_part(std::string_view text, const
   return ids;
 }
 
-bool ComposedTokenizer::encodes_plain_bytes() const {
-  if (!parts_.byte_level) return false;
-  std::vector<int32_t> parts = encode("\n");
-  for (const int32_t id : encode("a")) parts.push_back(id);
-  return encode("\na") == parts;
-}
-
 void ComposedTokenizer::encode_rest(TextPiece rest, SpecialTokens special, WordCache& cache, std::vector<int32_t>& ids) const {
   std::string normalized;
   std::string_view text = rest.text;

@@ -40,7 +40,7 @@ class ComposedTokenizer final : public Tokenizer {
     return encode_part(text, {.special = true});
   }
   std::vector<int32_t> encode_part(std::string_view text, const TextToEncode& how) const override;
-  bool encodes_plain_bytes() const override;
+  bool names_in_byte_alphabet() const override { return parts_.byte_level; }
   std::string decode(std::span<const int32_t> ids) const override;
   std::string to_text() const override { return parts_.text; }
   int32_t special_id(std::string_view content) const override;

@@ -5,6 +5,8 @@
 //   WordPiece   the longest token with which the rest of the word begins, again and again
 #pragma once
 
+#include <array>
+
 #include "data/tokenizers/byte_trie.h"
 #include "data/tokenizers/component.h"
 #include "data/tokenizers/joined_characters.h"
@@ -13,9 +15,17 @@
 
 namespace trivet::data {
 
-// The ids of "<0x00>" to "<0xFF>", with which some vocabularies write characters that they do not have. Empty if not all of
-// them are there.
-std::vector<int32_t> ids_of_bytes(const TokenIds& ids);
+// The tokens "<0x00>" to "<0xFF>", with which some vocabularies write characters that they do not have.
+class ByteTokens {
+ public:
+  explicit ByteTokens(const TokenIds& ids);
+  bool has_all() const;
+  // Appends the bytes of a text; appends nothing, and returns false, if one of them has no token.
+  bool append(std::string_view text, std::vector<int32_t>& ids) const;
+
+ private:
+  std::array<int32_t, 256> ids_{};  // -1: none
+};
 
 struct BpeOptions {
   TokenIds ids;

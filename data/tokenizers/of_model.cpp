@@ -39,7 +39,7 @@ class TokenizerOfModel final : public Tokenizer {
   std::vector<int32_t> encode_part(std::string_view text, const TextToEncode& how) const override {
     return inner_->encode_part(text, how);
   }
-  bool encodes_plain_bytes() const override { return inner_->encodes_plain_bytes(); }
+  bool names_in_byte_alphabet() const override { return inner_->names_in_byte_alphabet(); }
   std::string decode(std::span<const int32_t> ids) const override { return inner_->decode(ids); }
   std::string to_text() const override {
     return nlohmann::ordered_json{{"trivet_tokenizer", std::string(kOfModel)},
@@ -109,7 +109,7 @@ TokenOfIds token_with_id(const nlohmann::json& json, const std::string& key, con
   return token;
 }
 
-// An id of config.json may be the default of its program, which nobody chose.
+// An id of config.json may be the default of its program, which nobody chose (note_on_end_of_text).
 void refuse_unknown_end(const std::string& ids, const std::string& folder, const std::string& tokenizer_path) {
   if (ids.empty()) return;
   bad_file(folder + "/" + kFilesWithIds[0],
@@ -151,7 +151,10 @@ TokenRoles roles_in_folder(const std::string& folder, const Tokenizer& tokenizer
   RoleFiles files;
   for (size_t i = 0; i < 2; ++i) files.with_names[i] = read_role_file(folder + "/" + kFilesWithNames[i]);
   files.with_ids = {read_role_file(folder + "/" + kFilesWithIds[0]), read_if_of_model(folder + "/" + kFilesWithIds[1])};
-  return {role(files, folder, "eos_token", tokenizer, file), role(files, folder, "bos_token", tokenizer, file)};
+  TokenRoles roles{role(files, folder, "eos_token", tokenizer, file), role(files, folder, "bos_token", tokenizer, file)};
+  if (roles.end_of_text.empty())
+    roles.unknown_ends = token_with_id(files.with_ids[1], "eos_token_id", tokenizer, folder + "/" + kFilesWithIds[1]).unknown;
+  return roles;
 }
 
 std::shared_ptr<Tokenizer> with_roles(std::shared_ptr<Tokenizer> tokenizer, const TokenRoles& roles) {

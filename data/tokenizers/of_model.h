@@ -15,6 +15,7 @@ namespace trivet::data {
 
 struct TokenRoles {
   std::string end_of_text, begin_of_text;  // "": the folder names none
+  std::string unknown_ends = {};           // ids that config.json alone gives the end of a text, none of which has a token
 };
 
 // `file`: the tokenizer's own in that folder. Throws DataError if the folder names a token that the tokenizer does not have,

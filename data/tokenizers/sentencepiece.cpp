@@ -101,8 +101,6 @@ class SentencePieceTokenizer final : public Tokenizer {
     return ids;
   }
 
-  bool encodes_plain_bytes() const override { return false; }
-
   std::string decode(std::span<const int32_t> ids) const override {
     std::string text, bytes;
     bool at_start = true, space_seen = false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/json_error.h"
 #include "core/printable.h"
@@ -40,8 +41,8 @@ size_t steps_of(const Json& json) {
 // Reads the vocabulary, the model and the added tokens into a composition.
 class Reader {
  public:
-  Reader(const Json& json, const std::string& source)
-      : json_(json), model_(json.at("model"), "model", source), source_(source) {}
+  Reader(const Json& json, const std::string& source, AddedIds added_ids)
+      : json_(json), model_(json.at("model"), "model", source), source_(source), added_ids_(added_ids) {}
 
   Composition read(const std::string& text) {
     parts_.text = text;
@@ -218,12 +219,35 @@ class Reader {
     parts_.model = make_word_piece_model(std::move(options));
   }
 
+  int32_t id_in_vocabulary(const std::string& token) {
+    const Json& vocabulary = model_.json().at("vocab");
+    if (vocabulary.is_object()) return vocabulary.value(token, int32_t{-1});
+    if (!ids_of_unigram_) ids_of_unigram_ = token_ids(false);
+    return ids_of_unigram_->find(token);
+  }
+
+  void check_added_id(const Json& id, const std::string& token) {
+    if (added_ids_ == AddedIds::AsWritten) return;
+    check_id(id);
+    const auto written = id.get<size_t>();
+    const int32_t known = id_in_vocabulary(token);
+    const size_t given = known >= 0 ? known : std::max(model_.json().at("vocab").size(), ids_of_added_end_);
+    const bool is_placed = written < parts_.tokens.size() && !parts_.tokens[written].empty();  // place() compares it
+    if (written != given && !is_placed)
+      bad_file(source_, fmt::format("added_tokens: \"{}\" has the id {}, but the library tokenizers gives it {}, whatever the "
+                                    "file says; write that id, or save the tokenizer anew: "
+                                    "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) in Python",
+                                    printable(token, 60), written, given));
+    ids_of_added_end_ = std::max(ids_of_added_end_, written + 1);
+  }
+
   void read_added() {
     std::vector<AddedToken> before, after;
     if (!member_or_null(json_, "added_tokens").is_null())
       for (const JsonPart& part : JsonPart(json_, "tokenizer", source_).list("added_tokens")) {
         AddedToken token{.content = part.text("content", "")};
         if (token.content.empty()) part.refuse("content", "the text of a token");
+        check_added_id(member_or_null(part.json(), "id"), token.content);
         place(member_or_null(part.json(), "id"), token.content);
         token.id = part.json().at("id").get<int32_t>();
         token.single_word = part.flag("single_word", false);
@@ -300,12 +324,16 @@ class Reader {
   Composition parts_;
   std::vector<double> scores_;
   size_t entries_ = 0;
+  AddedIds added_ids_;
+  size_t ids_of_added_end_ = 0;  // after the highest so far
+  std::optional<TokenIds> ids_of_unigram_;
 };
 
 }  // namespace
 
-std::shared_ptr<Tokenizer> read_tokenizer_json(const Json& json, const std::string& text, const std::string& source) try {
-  return std::make_shared<ComposedTokenizer>(Reader(json, source).read(text));
+std::shared_ptr<Tokenizer> read_tokenizer_json(const Json& json, const std::string& text, const std::string& source,
+                                               AddedIds added_ids) try {
+  return std::make_shared<ComposedTokenizer>(Reader(json, source, added_ids).read(text));
 } catch (const Json::exception& error) {
   bad_file(source, "is not a tokenizer.json: " + json_error_in_words(text, error));
 }

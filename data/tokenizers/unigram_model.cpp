@@ -11,7 +11,7 @@ constexpr double kUnknownPenalty = 10;  // an unknown character is this much les
 
 class UnigramModel final : public WordModel {
  public:
-  explicit UnigramModel(UnigramOptions options) : options_(std::move(options)), bytes_(ids_of_bytes(options_.ids)) {
+  explicit UnigramModel(UnigramOptions options) : options_(std::move(options)), bytes_(options_.ids) {
     options_.ids.for_each([&](const std::string& token, int32_t id) { tokens_.add(token, id); });
     double least = std::numeric_limits<double>::infinity();
     for (double score : options_.scores) least = std::min(least, score);
@@ -74,12 +74,11 @@ class UnigramModel final : public WordModel {
   void append(std::string_view part, std::vector<int32_t>& ids) const {
     const int32_t id = options_.ids.find(part);
     if (id >= 0) return ids.push_back(id);
-    if (!options_.byte_fallback || bytes_.empty()) return ids.push_back(options_.unknown);
-    for (char byte : part) ids.push_back(bytes_[static_cast<uint8_t>(byte)]);
+    if (!options_.byte_fallback || !bytes_.append(part, ids)) ids.push_back(options_.unknown);
   }
 
   UnigramOptions options_;
-  std::vector<int32_t> bytes_;
+  ByteTokens bytes_;
   ByteTrie tokens_;
   double unknown_score_ = 0;
 };

@@ -14,6 +14,7 @@
 
 #include "core/bounded_json.h"
 #include "core/error.h"
+#include "core/folder_claim.h"
 #include "core/open_files.h"
 #include "core/printable.h"
 #include "data/chat_template.h"
@@ -219,19 +220,32 @@ bool is_of_export(std::string_view name) {
          name == kAdapterConfigName || name == kAdapterWeightsName || name == kUnfinished;
 }
 
-// Removes what an interrupted export has left, but nothing that somebody has added to it.
-void begin_directory(FileSystem& files, const std::string& output) {
-  create_directories(files, output);
-  const std::vector<DirectoryEntry> entries = files.list(output);
+// Returns what an interrupted export has left. Throws ConfigError if there is anything else.
+std::vector<DirectoryEntry> leavings(FileSystem& files, const std::string& output) {
+  std::vector<DirectoryEntry> entries = files.list(output);
+  std::erase_if(entries, [](const DirectoryEntry& entry) { return entry.name == kClaimName; });
   const bool continues = files.kind(output + "/" + kUnfinished) == EntryKind::File &&
                          std::ranges::all_of(entries, [](const DirectoryEntry& entry) {
                            return entry.kind == EntryKind::File && is_of_export(entry.name);
                          });
   if (!entries.empty() && !continues)
     throw ConfigError(fmt::format("--output {}: is not empty; choose another directory", printable(output)));
-  for (const DirectoryEntry& entry : entries)
+  return entries;
+}
+
+// Removes what an interrupted export has left, but nothing that somebody has added to it. The folder belongs to this export
+// while the result lives.
+std::unique_ptr<FolderClaim> begin_directory(FileSystem& files, const std::string& output) {
+  create_directories(files, output);
+  leavings(files, output);  // before anything is written to a folder of somebody else
+  auto claim = std::make_unique<FolderClaim>(files, output);
+  if (!claim->other().empty())
+    throw ConfigError(fmt::format("--output {}: {} is exporting to it; wait until it has ended, or choose another directory",
+                                  printable(output), printable(claim->other())));
+  for (const DirectoryEntry& entry : leavings(files, output))
     if (entry.name != kUnfinished) files.remove(output + "/" + entry.name);
   write_text(files, output + "/" + kUnfinished, "");
+  return claim;
 }
 
 void end_directory(FileSystem& files, const std::string& output) {
@@ -378,7 +392,7 @@ Exported write_adapters(FileSystem& files, const TensorSource& weights, const mo
                         const Architecture& architecture, const ExportOptions& options) {
   const PeftAdapters adapters = peft_adapters(architecture, description, options.like);
   const MappedSource source(weights, adapters.tensors);
-  begin_directory(files, options.output);
+  const auto claim = begin_directory(files, options.output);
   Exported exported{.model_type = std::string(architecture.model_type)};
   Writer writer(files, source, options);
   std::vector<std::string> names;
@@ -422,7 +436,7 @@ Exported write_step(FileSystem& files, const LoadedStep& step, const std::string
   const TensorSource& weights = merged ? static_cast<const TensorSource&>(*merged) : as_float32;
   const MappedSource source(weights, table);
   const auto shards = divide(table, source, options);
-  begin_directory(files, options.output);
+  const auto claim = begin_directory(files, options.output);
   Exported exported{.model_type = std::string(architecture.model_type)};
   Writer writer(files, source, options);
   std::vector<std::string> names;

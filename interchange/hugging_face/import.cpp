@@ -115,7 +115,10 @@ std::string find_tokenizer(FileSystem& files, const std::string& directory, int6
   }
   try {
     const auto tokenizer = data::load_tokenizer(path);
-    if (tokenizer->vocabulary_size() <= vocabulary) return tokenizer->to_text();
+    if (tokenizer->vocabulary_size() <= vocabulary) {
+      if (std::string note = data::note_on_end_of_text(path, *tokenizer); !note.empty()) notes.push_back(std::move(note));
+      return tokenizer->to_text();
+    }
     notes.push_back(
         fmt::format("the tokenizer was left out: it has {} tokens, the model {}", tokenizer->vocabulary_size(), vocabulary));
   } catch (const Error& error) {

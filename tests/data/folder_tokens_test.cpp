@@ -85,6 +85,27 @@ TEST(FolderTokens, ThatContradictTheTokenizerAreRefused) {
   }
 }
 
+// The library gives added tokens the ids of the vocabulary, and those after it in the order of the file.
+TEST(AddedIds, OtherThanThoseThatTheLibraryGivesAreRefused) {
+  const test::TemporaryFolder folder;
+  const auto load = [&](const Json& added, const std::string& type) {
+    Json model{{"type", type}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", Json::array()}};
+    const Json scores = Json::array({Json::array({"a", -1.0}), Json::array({"b", -2.0})});
+    if (type == "Unigram") model = {{"type", type}, {"unk_id", 0}, {"vocab", scores}};
+    return load_tokenizer(folder.write("t.json", Json{{"model", model}, {"added_tokens", added}}.dump()));
+  };
+  const auto token = [](int id, const char* content) { return Json{{"id", id}, {"content", content}, {"special", true}}; };
+  for (const char* type : {"BPE", "Unigram"}) {
+    EXPECT_EQ(load({token(1, "b"), token(2, "<A>"), token(3, "<B>")}, type)->special_id("<B>"), 3) << type;
+    const auto expect_refused = [&](const Json& added, const std::string& message) {
+      EXPECT_THAT([&] { load(added, type); }, ThrowsMessage<DataError>(HasSubstr("t.json: added_tokens: " + message))) << type;
+    };
+    expect_refused({token(2, "<A>"), token(4, "<B>")}, "\"<B>\" has the id 4, but the library tokenizers gives it 3, ");
+    expect_refused({token(3, "<A>"), token(2, "<B>")}, "\"<A>\" has the id 3, but the library tokenizers gives it 2, ");
+    expect_refused(Json::array({token(2, "b")}), "\"b\" has the id 2, but the library tokenizers gives it 1, ");
+  }
+}
+
 // A model of sentencepiece is not rewritten, so its file must have them.
 TEST(FolderTokens, OfASentencePieceModelMustBeInItsFile) {
   const test::TemporaryFolder folder;

@@ -284,6 +284,43 @@ TEST_F(Prepare, PutsSpecialTokensAroundEachInputIfAsked) {
   EXPECT_LT(file->tokens(), as_text + 2);
 }
 
+TEST_F(Prepare, SaysWhatEndsTextsIfTheModelsConfigNamesATokenThatIsNotThere) {
+  std::filesystem::copy_file(tokenizer_file("llama3.json"), folder_.at("tokenizer.json"));
+  PrepareOptions with = options(folder_.at("tokenizer.json"));
+  with.replace = true;
+  for (const auto& [id, noted] : {std::pair("50256", true), {"1", false}, {"-1", false}}) {
+    folder_.write("config.json", R"({"model_type": "gpt2", "eos_token_id": )" + std::string(id) + "}");
+    const auto note = testing::EndsWith(
+        "/config.json: eos_token_id: the tokenizer has no token for 50256; texts end with </s> "
+        "instead");
+    EXPECT_THAT(prepare(with).notes, Conditional(noted, ElementsAre(note), IsEmpty())) << id;
+    DataOptions training;
+    training.data.train = with.inputs[0];
+    training.data.validation_fraction = 0;
+    training.vocabulary = VocabularyKind::Tokenizer;
+    training.tokenizer_file = folder_.path();
+    EXPECT_THAT(open_dataset(training).notes, Conditional(noted, ElementsAre(note), IsEmpty())) << id;
+  }
+}
+
+// The second would otherwise take the pieces of the first away, or replace its output.
+TEST_F(Prepare, RefusesAnOutputThatAnotherPreparationIsMaking) {
+  PrepareOptions with = options("bytes");
+  with.replace = true;
+  int refused = 0;
+  prepare(with, [&](const PrepareStatus&) {
+    EXPECT_THAT([&] { prepare(with); },
+                testing::ThrowsMessage<DataError>(testing::AllOf(
+                    testing::StartsWith(fmt::format("{}.parts: is in use: process {} on ", with.output, ::getpid())),
+                    testing::HasSubstr(" is preparing the same output; wait until it has ended"))));
+    ++refused;
+  });
+  EXPECT_GT(refused, 1);
+  EXPECT_EQ(text_of(with.output), "hello hello\xC3\xA9 hallo\n");
+  prepare(with);
+  EXPECT_FALSE(std::filesystem::exists(with.output + ".parts"));
+}
+
 TEST_F(Prepare, ReportsProgressThatOnlyGrows) {
   PrepareOptions with = options("characters");
   std::vector<std::string> phases;

@@ -138,6 +138,48 @@ TEST(TiesOfUnigram, AreDecidedAsBySentencepiece) {
   EXPECT_EQ(texts, 30);
 }
 
+// The ids are those of the library tokenizers 0.23.
+TEST(AddedTokens, OfWhiteSpaceThatAnotherTookWithItAreDroppedOrRepeatedAsInTheLibrary) {
+  const auto ids_with = [&](bool lstrip, bool rstrip) {
+    Json json = Json::parse(file_content(kFolder + "gpt2.json"));
+    json["added_tokens"].push_back({{"id", 421}, {"content", "\n"}, {"lstrip", lstrip}, {"rstrip", rstrip}, {"special", true}});
+    json["added_tokens"].push_back({{"id", 422}, {"content", "\t"}, {"special", true}});
+    const auto tokenizer = tokenizer_from_text(json.dump(), "t.json");
+    std::vector<TokenList> ids;
+    for (const char* text : {"a\n\n\nx", "a\n \nx", "\n\t x"}) ids.push_back(tokenizer->encode_with_special(text));
+    return ids;
+  };
+  const TokenList after{421, 422, 221, 88};  // a second token gives back the white space after it
+  EXPECT_THAT(ids_with(false, false), ElementsAre(TokenList{65, 421, 421, 421, 88}, TokenList{65, 421, 221, 421, 88}, after));
+  EXPECT_THAT(ids_with(false, true), ElementsAre(TokenList{65, 421, 421, 421, 88}, TokenList{65, 421, 421, 88}, after));
+  EXPECT_THAT(ids_with(true, false), ElementsAre(TokenList{65, 421, 421, 421, 88}, TokenList{65, 421, 421, 88}, after));
+  EXPECT_THAT(ids_with(true, true), ElementsAre(TokenList{65, 421, 88}, TokenList{65, 421, 88}, after));
+}
+
+// The same: the character \u00e4 has no token for its second byte.
+TEST(ByteFallback, IsGivenUpOnlyForCharactersOfWhichAByteHasNoToken) {
+  const auto ids_of = [](const Json& model) {
+    const auto tokenizer = tokenizer_from_text(Json{{"model", model}}.dump(), "t.json");
+    std::vector<TokenList> ids;
+    for (const char* text : {"a\n\u00e9", "\u00e4\na", "b\u00e4\n\u00e4a", "\u00e4b"}) ids.push_back(tokenizer->encode(text));
+    return ids;
+  };
+  Json bpe{{"type", "BPE"},
+           {"vocab", {{"<unk>", 0}, {"a", 1}, {"<0x0A>", 2}, {"<0xC3>", 3}, {"<0xA9>", 4}}},
+           {"merges", Json::array()},
+           {"byte_fallback", true}};
+  EXPECT_THAT(ids_of(bpe), ElementsAre(TokenList{1, 2, 3, 4}, TokenList{2, 1}, TokenList{2, 1}, TokenList{}));
+  bpe["unk_token"] = "<unk>";  // which comes after bytes that follow it
+  EXPECT_THAT(ids_of(bpe), ElementsAre(TokenList{1, 2, 3, 4}, TokenList{2, 0, 1}, TokenList{0, 2, 0, 0, 1}, TokenList{0, 0}));
+  bpe["fuse_unk"] = true;
+  EXPECT_THAT(ids_of(bpe), ElementsAre(TokenList{1, 2, 3, 4}, TokenList{2, 0, 1}, TokenList{2, 0, 1}, TokenList{0}));
+  Json unigram{{"type", "Unigram"}, {"unk_id", 0}, {"vocab", Json::array()}, {"byte_fallback", true}};
+  for (const char* token : {"<unk>", "a", "<0x0A>", "<0xC3>", "<0xA9>"})
+    unigram["vocab"].push_back(Json::array({token, -static_cast<double>(unigram["vocab"].size())}));
+  EXPECT_THAT(ids_of(unigram), ElementsAre(TokenList{1, 2, 3, 4}, TokenList{0, 1}, TokenList{0, 1}, TokenList{0}))
+      << "unknown characters next to each other are one";
+}
+
 std::vector<std::string> golden_files() {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder))
@@ -544,6 +586,9 @@ TEST(Tiktoken, TheNameSaysHowTextIsSplit) {
   EXPECT_EQ(stored->vocabulary_size(), 280);
   EXPECT_THAT(stored->encode_with_special("1234<|endoftext|>"), ElementsAre(257, '4', 260));
   EXPECT_THAT(gpt4->encode_with_special("1234<|endoftext|>"), ElementsAre(257, '4', 260));
+  const TemporaryFolder folder;
+  const auto of_library = load_tokenizer(folder.write("tokenizer.json", gpt4->to_text()));  // an exported one, with its gap
+  EXPECT_EQ(of_library->special_id("<|endofprompt|>"), 279);
   expect_error(
       [&] { bpe_from_tiktoken(ranks, "mine.tiktoken"); }, ExitCode::Usage,
       "mine.tiktoken: a .tiktoken file does not say how text is split into words, and the name \"mine.tiktoken\" is none of "

@@ -13,10 +13,11 @@ CONVERSATIONS = [
     [("system", "Be good."), ("user", "hello world"), ("assistant", "A thing."), ("user", "Why?"), ("assistant", "12  \u6f22\U0001f642")],
     [("user", "\u6f22\U0001f642"), ("assistant", "\U0001f642 the king\n\nhello"), ("user", "x"), ("assistant", "the")],
 ]
+LINE_BREAKS = [[("user", "x"), ("assistant", "\nthe king\n")]]  # of which one before an answer and its first one are a token
 METASPACE = {"type": "Metaspace", "replacement": "\u2581", "split": False}
 CHANGES = {
     "llama2_converted": [{}] + [{"normalizer": None, "pre_tokenizer": dict(METASPACE, prepend_scheme=scheme)} for scheme in ("first", "always", "never")],
-    "t5_converted": [{}], "roberta": [{}], "bert_cased": [{}], "llama3": [{}], "gpt2": [{}],
+    "t5_converted": [{}], "roberta": [{}], "bert_cased": [{}], "llama3": [{}, {"joins": "\u010a"}], "gpt2": [{}],
 }
 
 
@@ -43,9 +44,14 @@ def main():
         for name, changes in CHANGES.items():
             for change in changes:
                 for template, marks in MARKS.items():
+                    if "joins" in change and template == "llama-2":
+                        continue  # which strips answers
                     with open(os.path.join(HERE, "tokenizers", name + ".json"), encoding="utf-8") as file:
                         described = json.load(file)
-                    described.update(change)
+                    described.update({key: value for key, value in change.items() if key != "joins"})
+                    for character in change.get("joins", ""):
+                        described["model"]["vocab"][2 * character] = len(described["model"]["vocab"])
+                        described["model"]["merges"].append([character, character])
                     ids = [token["id"] for token in described["added_tokens"]]
                     vocabulary = described["model"]["vocab"]
                     ids += range(len(vocabulary)) if isinstance(vocabulary, list) else vocabulary.values()
@@ -55,7 +61,7 @@ def main():
                               "normalized": False, "special": True} for i, mark in enumerate(marks)]
                     described["added_tokens"] += added
                     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(described))
-                    for messages in CONVERSATIONS:
+                    for messages in LINE_BREAKS if "joins" in change else CONVERSATIONS:
                         parts = list(parts_of(template, messages))
                         encoding = tokenizer.encode("".join(text for text, _ in parts), add_special_tokens=False)
                         counted, place = set(), 0

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/folder_claim.h"
 #include "engine/checkpoint/steps.h"
 #include "interchange/hugging_face/export.h"
 #include "interchange/hugging_face/import.h"
@@ -263,6 +264,23 @@ TEST_F(Exchange, WhatAnInterruptedExportLeftIsReplacedByTheNext) {
   write_text(files, "/again/notes.txt", "mine");
   EXPECT_THROW(export_model(files, "/checkpoints-of-gpt2", {.output = "/again"}), ConfigError);
   EXPECT_EQ(text("/again/notes.txt"), "mine");
+}
+
+TEST_F(Exchange, RefusesAFolderToWhichAnotherExportWrites) {
+  exported("gpt2", {.output = "/whole"});
+  create_directories(files, "/shared");
+  {
+    const FolderClaim other(files, "/shared");
+    write_text(files, "/shared/.trivet-export-unfinished", "");
+    write_text(files, "/shared/model.safetensors.tmp", "half");
+    EXPECT_THAT([&] { export_model(files, "/checkpoints-of-gpt2", {.output = "/shared"}); },
+                ThrowsMessage<ConfigError>(
+                    AllOf(HasSubstr("--output /shared: process "),
+                          HasSubstr("is exporting to it; wait until it has ended, or choose another directory"))));
+    EXPECT_EQ(text("/shared/model.safetensors.tmp"), "half");
+  }
+  export_model(files, "/checkpoints-of-gpt2", {.output = "/shared"});
+  EXPECT_EQ(files.list("/shared").size(), files.list("/whole").size());
 }
 
 TEST_F(Exchange, RefusesWhatItCannotWrite) {
