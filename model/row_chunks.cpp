@@ -19,6 +19,7 @@ Context inside_leaf(const Context& context) {
           .rewards = context.rewards,
           .logits = context.logits,
           .recompute_attention = context.recompute_attention,
+          .mlp_slice_tokens = context.mlp_slice_tokens,
           .positions = context.positions,
           .present_tokens = context.present_tokens,
           .leaves = nullptr,
