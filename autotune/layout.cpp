@@ -29,6 +29,9 @@ void check_layout_described(const Config& config) {
   if (config.recompute != Recompute::None && config.recompute_every != 1)
     refuse("activation_checkpointing.every",
            fmt::format("{} is not described by the cost model; use 1, or leave --cluster out", config.recompute_every));
+  if (config.mlp_slice_tokens > 0)
+    refuse("activation_checkpointing.mlp_slice_tokens",
+           fmt::format("{} is not described by the cost model; use 0, or leave --cluster out", config.mlp_slice_tokens));
   if (config.partitions_inputs())
     refuse("activation_checkpointing.partition_activations",
            "true is not described by the cost model; use false or parallel.sequence_parallel, or leave --cluster out");

@@ -93,6 +93,9 @@ struct Context {
   // Attention keeps its core's input and recomputes the core's output in backward (Korthikanti et al. 2022). Must have the same
   // value in a microbatch's forward and backward.
   bool recompute_attention = false;
+  // MLPs keep only their input and work on so many tokens of the rank at a time, in backward again (model/mlp.h); 0: on all,
+  // and they keep what they compute. Must have the same value in a microbatch's forward and backward.
+  int64_t mlp_slice_tokens = 0;
   // int32 [B, S]: the place of each token in its sequence, if some tokens are left out (model/dropped_tokens.h). Absent: they
   // are 0, 1, ..., S - 1. Must have the same values in a microbatch's forward and backward.
   ConstTensorView positions;

@@ -191,6 +191,7 @@ Context Executor::context(int block, int microbatch) {
   c.training = inputs_.training;
   c.gradient_scale = inputs_.scalars.loss_scale / inputs_.gradient_divisor;
   c.recompute_attention = recompute_of(block) == Recompute::Selective;
+  c.mlp_slice_tokens = options_.mlp_slice_tokens;
   c.axes = axes_;
   c.logits = inputs_.logits;
   if (options_.counts_loss) {

@@ -64,6 +64,11 @@ std::string recompute_text(const Config& config) {
                      config.partitions_inputs() ? ", kept inputs split over the tensor axis" : "");
 }
 
+std::string slices_text(const Config& config) {
+  if (config.mlp_slice_tokens == 0) return "";
+  return fmt::format("slices    of {} tokens in MLPs, which are computed again in backward\n", config.mlp_slice_tokens);
+}
+
 std::string audit_text(const Plan& plan) {
   const int64_t every = plan.config.audit.every_steps;
   if (every == 0) return "";
@@ -286,6 +291,7 @@ std::string to_text(const Plan& plan) {
   if (plan.config.parallel.sequence_parallel && plan.mesh.size(Axis::Tensor) > 1)
     text += "tokens    of every sequence are split over the tensor ranks between blocks (sequence parallelism)\n";
   text += recompute_text(plan.config);
+  text += slices_text(plan.config);
   text += audit_text(plan);
   if (const std::string samples = config::describe_sample_curriculum(plan.config); !samples.empty())
     text += fmt::format("samples   easy ones first: {}\n", samples);

@@ -92,8 +92,10 @@ void refuse_another_run(const Config& config, const ResolvedBatch& batch, const 
   if (config.reproducible == Reproducible::Layout) {  // gradients are rounded per microbatch, whose sums are made of leaves
     must_continue("train_micro_batch_size_per_gpu", state.micro_batch_size, batch.micro_batch_size);
     if (!step.config().empty())
-      if (const Config then = parse_config(step.config(), step.directory()); then.reproducible == Reproducible::Layout)
+      if (const Config then = parse_config(step.config(), step.directory()); then.reproducible == Reproducible::Layout) {
         must_continue("parallel.context_grain", then.parallel.context_grain, config.parallel.context_grain);
+        must_continue("activation_checkpointing.mlp_slice_tokens", then.mlp_slice_tokens, config.mlp_slice_tokens);
+      }
   }
   refuse_another_model(config, step);
   refuse_another_optimizer(config, step);

@@ -106,6 +106,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
           {.model = model, .parameters = parameters_, .stages = stages, .links = links_, .axes = axes()}, resources_,
           {.dtype = config.model_dtype(),
            .reductions_in_flight = config.zero.overlap_comm ? pipeline::kReductionsInFlight : 0,
+           .mlp_slice_tokens = config.mlp_slice_tokens,
            .counts_loss = rank.coordinates[Axis::Tensor] == 0,
            .leaves = config.fixes_token_sums() ? static_cast<int>(config.parallel.context_grain / config.parallel.context) : 0,
            .partitions_inputs = config.partitions_inputs()}),

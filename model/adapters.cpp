@@ -115,22 +115,25 @@ ScopedTensor Adapters::copy_of_downs(Context& context, Weights weights) const {
   return downs;
 }
 
+TensorView Adapters::keep_low(Context& context, Weights weights, ConstTensorView x, Shape y, Saved& saved) const {
+  const AxisCuts cuts(context, weight_.split);
+  y[-1] = width();
+  const TensorView low = saved.keep(context.arena, kLow, x.dtype, y);
+  const ScopedTensor downs = copy_of_downs(context, weights);
+  AxisSum sum(context, row_parallel() ? split_axis(context) : nullptr, low);
+  context.kernels.matmul({.a = as_rows(x),
+                          .b = downs.empty() ? weights[0] : downs.view(),
+                          .out = as_rows(sum.partial()),
+                          .transpose_b = true,
+                          .cuts = row_parallel() ? cuts.sums() : nullptr});
+  sum.start();
+  sum.finish();
+  return low;
+}
+
 void Adapters::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   const AxisCuts cuts(context, weight_.split);
-  Shape narrow = y.shape;
-  narrow[-1] = width();
-  const TensorView low = saved.keep(context.arena, kLow, y.dtype, narrow);
-  {
-    const ScopedTensor downs = copy_of_downs(context, weights);
-    AxisSum sum(context, row_parallel() ? split_axis(context) : nullptr, low);
-    context.kernels.matmul({.a = as_rows(x),
-                            .b = downs.empty() ? weights[0] : downs.view(),
-                            .out = as_rows(sum.partial()),
-                            .transpose_b = true,
-                            .cuts = row_parallel() ? cuts.sums() : nullptr});
-    sum.start();
-    sum.finish();
-  }
+  const TensorView low = keep_low(context, weights, x, y.shape, saved);
   const ScopedTensor up = make_up(context, weights);
   context.kernels.matmul({.a = as_rows(low),
                           .b = up.view(),

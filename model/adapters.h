@@ -47,6 +47,8 @@ class Adapters {
   bool empty() const { return options_.parts.empty(); }
   std::span<const ParameterSpec> parameters() const { return parameters_; }  // A and B of each part
 
+  // Makes what forward keeps, `low`, which has the rows of y.
+  TensorView keep_low(Context&, Weights, ConstTensorView x, Shape y, Saved&) const;
   // Adds to y. x has all tokens if W is split along dim 0.
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const;
   // Adds to dx, unless it is absent. dy has all tokens if W is split along dim 1; `x` is the shape of the layer's input.

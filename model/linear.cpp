@@ -69,6 +69,13 @@ void Linear::forward_with_gelu(Context& context, Weights weights, ConstTensorVie
   if (!activated.absent()) context.kernels.gelu({.x = as_rows(y), .y = as_rows(activated)});
 }
 
+void Linear::keep_again(Context& context, Weights weights, ConstTensorView x, const Shape& y, Saved& saved) const {
+  saved.reference(kX, x);
+  if (!adapted()) return;
+  TokenGather all_x(context, x, column_parallel());
+  adapters_.keep_low(context, weights.subspan(own_parameters()), all_x.view(), y, saved.child(kAdapters));
+}
+
 void Linear::renew_input(ConstTensorView x, Saved& saved) const { saved.reference(kX, x); }
 
 // dx[T, in] = dy[T, out] W[out, in]

@@ -47,6 +47,8 @@ class Linear : public Layer {
   void backward_with_gelu(Context&, Weights, Gradients, ConstTensorView dy, ConstTensorView before, TensorView dx,
                           Saved&) const;
 
+  // Makes what forward keeps, without y, whose shape is given.
+  void keep_again(Context&, Weights, ConstTensorView x, const Shape& y, Saved&) const;
   // Replaces the x of forward, which was not kept, by a recomputed one in other memory.
   void renew_input(ConstTensorView x, Saved& saved) const;
 

@@ -1,9 +1,10 @@
 #include "model/lm_head.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/kernels.h"
-#include "kernels/leaf_sum.h"
+#include "model/row_chunks.h"
 #include "model/whole_sequences.h"
 #include "tensor_parallel/axis_sum.h"
 #include "tensor_parallel/split.h"
@@ -41,24 +42,6 @@ ParameterSpec weight_spec(const LmHead::Options& options) {
   return weight;
 }
 
-Context with_kernels(const Context& context, kernels::Kernels& kernels) {
-  return {.kernels = kernels,
-          .arena = context.arena,
-          .microbatch = context.microbatch,
-          .random = context.random,
-          .training = context.training,
-          .gradient_scale = context.gradient_scale,
-          .loss = context.loss,
-          .correct = context.correct,
-          .rewards = context.rewards,
-          .logits = context.logits,
-          .recompute_attention = context.recompute_attention,
-          .positions = context.positions,
-          .present_tokens = context.present_tokens,
-          .leaves = nullptr,
-          .axes = context.axes};
-}
-
 ConstTensorView targets_of(const Context& context) {
   const ConstTensorView targets = context.microbatch->targets;
   return targets.reshaped({targets.elements()});
@@ -82,62 +65,28 @@ int64_t LmHead::rows_of_chunk(int64_t rows) const {
   return rows_of_chunk_ > 0 ? rows_of_chunk_ : default_rows_of_chunk(vocabulary_, rows);
 }
 
-ConstTensorView LmHead::factors_of(const ScopedTensor& factors, const Chunk& chunk) {
+ConstTensorView LmHead::factors_of(const ScopedTensor& factors, const RowChunk& chunk) {
   if (factors.empty()) return {};
   return factors.view().slice(chunk.first, chunk.rows);
 }
 
-std::vector<std::vector<LmHead::Chunk>> LmHead::chunks_of(const Context& context, int64_t rows) const {
-  std::vector<std::vector<Chunk>> groups;
-  const auto add = [](std::vector<Chunk>& chunks, int64_t begin, int64_t end, int64_t most) {
-    for (int64_t first = begin; first < end; first += most) chunks.push_back({first, std::min(most, end - first)});
-  };
-  if (!context.leaves) {
-    add(groups.emplace_back(), 0, rows, rows_of_chunk(rows));
-    return groups;
-  }
-  const auto leaves = static_cast<int64_t>(context.leaves->ranges.size());
-  for (const auto& ranges : context.leaves->ranges) {
-    std::vector<Chunk>& chunks = groups.emplace_back();
-    for (const TokenLeaves::Range& range : ranges) add(chunks, range.begin, range.end, rows_of_chunk(rows / leaves));
-  }
-  return groups;
-}
-
 // Context ranks have consecutive leaves. One of them reports the loss of all.
 template <typename Work>
-void LmHead::sum_leaves(Context& context, int64_t rows, const Gradient& weight, TensorView loss, const Work& work) const {
-  const auto groups = chunks_of(context, rows);
-  if (!context.leaves) {
-    for (const Chunk& chunk : groups[0])
-      work(context, chunk, Gradient{weight.view, weight.accumulate || chunk.first > 0}, loss);
-    return;
-  }
-  Context within = with_kernels(context, context.leaves->within);
-  kernels::LeafSum gradients(within.kernels, within.arena, weight.view.dtype, weight.view.shape);
-  kernels::LeafSum losses(within.kernels, within.arena, DType::Float64, {2});
-  for (const std::vector<Chunk>& chunks : groups) {
-    Gradient of_leaf;
-    TensorView loss_of_leaf;
-    if (!weight.view.absent()) of_leaf = {gradients.begin_leaf(), false};
-    if (!loss.absent()) {
-      loss_of_leaf = losses.begin_leaf();
-      within.kernels.zero(loss_of_leaf);
-    }
-    for (const Chunk& chunk : chunks) {
-      work(within, chunk, of_leaf, loss_of_leaf);
-      of_leaf.accumulate = true;
-    }
-    if (!weight.view.absent()) gradients.end_leaf();
-    if (!loss.absent()) losses.end_leaf();
-  }
-  if (!weight.view.absent()) gradients.store(weight.view, weight.accumulate);
-  if (loss.absent()) return;
-  const ScopedTensor own(within.arena, DType::Float64, {2});
-  losses.store(own, false);
+void LmHead::sum_chunks(Context& context, int64_t rows, const Gradient& weight, TensorView loss, const Work& work) const {
+  const auto leaves = context.leaves ? static_cast<int64_t>(context.leaves->ranges.size()) : 1;
+  ScopedTensor of_leaves;
+  if (context.leaves && !loss.absent()) of_leaves = ScopedTensor(context.arena, loss.dtype, loss.shape);
+  const std::array<Gradient, 2> sums{weight, {of_leaves.empty() ? loss : of_leaves.view(), of_leaves.empty()}};
+  for_each_chunk(context, rows, rows_of_chunk(rows / leaves), sums,
+                 [&](Context& within, const RowChunk& chunk, Gradients sums_of_leaf) {
+                   const Gradient& of_loss = sums_of_leaf[1];
+                   if (!of_loss.accumulate) within.kernels.zero(of_loss.view);  // kernels only add to losses
+                   work(within, chunk, sums_of_leaf[0], of_loss.view);
+                 });
+  if (of_leaves.empty()) return;
   const comm::RankAxis* const sequence = context.axes[Axis::Context];
-  if (sequence) reduce_over(*sequence, own, comm::ReduceOp::TreeSum);
-  if (!sequence || sequence->rank() == 0) within.kernels.add(own, loss);
+  if (sequence) reduce_over(*sequence, of_leaves, comm::ReduceOp::TreeSum);
+  if (!sequence || sequence->rank() == 0) context.kernels.add(of_leaves, loss);
 }
 
 // Returns the columns of the logits that this rank computes.
@@ -199,7 +148,7 @@ void LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTensorView w
 ScopedTensor LmHead::compare_answers(Context& context, ConstTensorView h, ConstTensorView weight, bool reports) const {
   const Microbatch& batch = *context.microbatch;
   ScopedTensor rows(context.arena, DType::Float64, {h.shape[0]});  // their losses, then their factors
-  sum_leaves(context, h.shape[0], {}, {}, [&](Context& within, const Chunk& chunk, const Gradient&, TensorView) {
+  sum_chunks(context, h.shape[0], {}, {}, [&](Context& within, const RowChunk& chunk, const Gradient&, TensorView) {
     loss_of_rows(within, h.row_range(chunk.first, chunk.rows), weight, targets_of(within).slice(chunk.first, chunk.rows),
                  {.row_losses = rows.view().slice(chunk.first, chunk.rows)});
   });
@@ -254,10 +203,11 @@ void LmHead::forward(Context& context, Weights weights, ConstTensorView x, Tenso
     compare_answers(context, h, weights[weight_], true);
     return;
   }
-  sum_leaves(context, h.shape[0], {}, context.loss, [&](Context& within, const Chunk& chunk, const Gradient&, TensorView loss) {
-    loss_of_rows(within, h.row_range(chunk.first, chunk.rows), weights[weight_],
-                 targets_of(within).slice(chunk.first, chunk.rows), {.loss = loss});
-  });
+  sum_chunks(context, h.shape[0], {}, context.loss,
+             [&](Context& within, const RowChunk& chunk, const Gradient&, TensorView loss) {
+               loss_of_rows(within, h.row_range(chunk.first, chunk.rows), weights[weight_],
+                            targets_of(within).slice(chunk.first, chunk.rows), {.loss = loss});
+             });
   if (context.logits) show_logits(context, h, weights[weight_]);
 }
 
@@ -298,7 +248,7 @@ void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, 
   ScopedTensor factors;
   if (preference_) factors = compare_answers(context, h, weights[weight_], false);
   AxisSum sum(context, split_axis(context), dh);
-  sum_leaves(context, h.shape[0], {}, {}, [&](Context& within, const Chunk& chunk, const Gradient&, TensorView) {
+  sum_chunks(context, h.shape[0], {}, {}, [&](Context& within, const RowChunk& chunk, const Gradient&, TensorView) {
     const TensorView dlogits_rows = dlogits.row_range(chunk.first, chunk.rows);
     loss_of_rows(within, h.row_range(chunk.first, chunk.rows), weights[weight_],
                  targets_of(within).slice(chunk.first, chunk.rows),
@@ -313,8 +263,8 @@ void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, 
 void LmHead::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
   TokenGather all(context, saved[kHidden], !gradients[weight_].view.absent());
   const ConstTensorView h = as_rows(all.view()), dlogits = saved[kDlogits];
-  sum_leaves(context, h.shape[0], gradients[weight_], {},
-             [&](Context& within, const Chunk& chunk, const Gradient& weight, TensorView) {
+  sum_chunks(context, h.shape[0], gradients[weight_], {},
+             [&](Context& within, const RowChunk& chunk, const Gradient& weight, TensorView) {
                add_weight_gradient(within, weight, dlogits.row_range(chunk.first, chunk.rows),
                                    h.row_range(chunk.first, chunk.rows));
              });
@@ -334,9 +284,9 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
   if (preference_) factors = compare_answers(context, h, weights[weight_], true);
   const TensorView loss = preference_ ? TensorView{} : context.loss;
   AxisSum sum(context, split_axis(context), own);
-  sum_leaves(
+  sum_chunks(
       context, h.shape[0], gradients[weight_], loss,
-      [&](Context& within, const Chunk& chunk, const Gradient& weight, TensorView loss_of_leaf) {
+      [&](Context& within, const RowChunk& chunk, const Gradient& weight, TensorView loss_of_leaf) {
         const ConstTensorView h_rows = h.row_range(chunk.first, chunk.rows);
         const ScopedTensor dlogits(within.arena, h.dtype, {chunk.rows, weights[weight_].shape[0]});
         loss_of_rows(

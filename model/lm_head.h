@@ -32,6 +32,7 @@
 #include "kernels/preference_rule.h"
 #include "model/gives_logits.h"
 #include "model/norm.h"
+#include "model/row_chunks.h"
 #include "model/sub_layers.h"
 
 namespace trivet::model {
@@ -67,16 +68,10 @@ class LmHead : public Layer, public GivesLogits {
  private:
   enum Slot { kHidden, kDlogits, kDhidden };  // the places of Saved that this layer uses
 
-  struct Chunk {
-    int64_t first, rows;
-  };
-  // The chunks of each leaf of the rows (core/layer.h, TokenLeaves); without leaves, one group of all chunks.
-  std::vector<std::vector<Chunk>> chunks_of(const Context& context, int64_t rows) const;
-  // Runs work(context, chunk, weight gradient, loss) for the chunks of each leaf in turn, and adds the leaves'
-  // gradients and losses in a balanced tree. The gradient and the loss may be absent.
+  // Runs work(context, chunk, weight gradient, loss) for each chunk of logits. The gradient and the loss may be absent.
   template <typename Work>
-  void sum_leaves(Context& context, int64_t rows, const Gradient& weight, TensorView loss, const Work& work) const;
-  static ConstTensorView factors_of(const ScopedTensor& factors, const Chunk& chunk);  // absent if `factors` is empty
+  void sum_chunks(Context& context, int64_t rows, const Gradient& weight, TensorView loss, const Work& work) const;
+  static ConstTensorView factors_of(const ScopedTensor& factors, const RowChunk& chunk);  // absent if `factors` is empty
   kernels::TableRows columns_of(const Context&) const;
   void show_logits(Context&, ConstTensorView h, ConstTensorView weight) const;
   void cap(Context&, TensorView logits) const;

@@ -5,9 +5,16 @@
 //   GeGlu:   the same with gelu(gate) * up                                                           (Gemma)
 //
 // Tensor ranks share F: each has its part of gate, of up and of the columns of down.
+//
+// [Note: MLPs in slices] Of a long sequence, [T, F] and [T, 2F] are the largest tensors of a block. With
+// Context::mlp_slice_tokens only x is kept. forward takes a slice of tokens through all of the above and drops what is between
+// x and y; backward computes that again slice by slice, without y, and uses it at once. Weight gradients are added in the order
+// of slices (model/row_chunks.h). Tensor ranks gather and sum one slice at a time. If backward_weight comes later, it has no
+// weights to compute anything again, so what it reads of each slice is kept until then.
 #pragma once
 
 #include "model/linear.h"
+#include "model/row_chunks.h"
 #include "model/sub_layers.h"
 
 namespace trivet::model {
@@ -35,9 +42,13 @@ class Mlp : public Layer {
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
-  enum Slot { kWide, kActivated, kDwide };  // the places of Saved that this layer uses
+  enum Slot { kWide, kActivated, kDwide, kX };  // the places of Saved that this layer uses; kX only in slices
 
+  void run_forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const;
+  TensorView activate(Context&, Weights, ConstTensorView x, Saved&) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
+  void run_backward_weight(Context&, Gradients, const Saved&) const;
+  void back_through_slices(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void through_gelu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const;
   void through_gate(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const;
 

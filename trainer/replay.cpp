@@ -70,8 +70,8 @@ void refuse_another_layout(const Config& config, int ranks, const LoadedStep& st
     refuse_to(fmt::format("there are {} ranks here and {} (--ranks {})", ranks, then, then));
   if (step.config().empty()) return;
   for (const ConfigDifference& change : diff(parse_config(step.config(), step.directory()), config))
-    for (const char* section :
-         {"parallel.", "zero_optimization.", "gradient_accumulation_steps", "train_micro_batch_size_per_gpu"})
+    for (const char* section : {"parallel.", "zero_optimization.", "gradient_accumulation_steps",
+                                "train_micro_batch_size_per_gpu", "activation_checkpointing.mlp_slice_tokens"})
       if (change.path.starts_with(section) && change.path != "parallel.context_grain")  // only layout mode has leaves
         refuse_to(fmt::format("{} is {} here and {}", change.path, change.after, change.before));
 }

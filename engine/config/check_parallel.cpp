@@ -62,6 +62,18 @@ void check_sequence_parallel(const Config& config) {
     refuse_it("is not accepted with a LoRA and reproducible \"layout\"; use false, or reproducible \"run\"");
 }
 
+// Leaves of several tensor ranks would be in one slice, and their sums are a tree.
+void check_mlp_slices(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  if (config.mlp_slice_tokens == 0 || config.reproducible != Reproducible::Layout) return;
+  if (parallel.tensor > 1 && parallel.sequence_parallel)
+    refuse(config, "activation_checkpointing.mlp_slice_tokens",
+           fmt::format("{} is not accepted with parallel.sequence_parallel and reproducible \"layout\": a slice would have "
+                       "tokens from several places of a sequence, whose gradients are summed in another order; use 0, or "
+                       "parallel.sequence_parallel false, or reproducible \"run\"",
+                       config.mlp_slice_tokens));
+}
+
 // Checks what no number of context ranks can do in this version.
 void check_context(const Config& config) {
   if (config.parallel.context == 1) return;
@@ -221,6 +233,7 @@ void check_parallel(const Config& config) {
   check_shard_sizes(config);
   check_quantized(config);
   check_sequence_parallel(config);
+  check_mlp_slices(config);
   check_context(config);
   check_context_grain(config);
   check_optimizer(config);

@@ -100,6 +100,7 @@ struct Config {
   AioConfig aio;
   Recompute recompute = Recompute::None;  // activation_checkpointing; Selective: attention only
   int64_t recompute_every = 1;            // every N-th block is recomputed, the others keep their activations
+  int64_t mlp_slice_tokens = 0;           // MLPs work on so many tokens at a time; 0: on all
   bool partition_activations = false;     // Recompute::Full: kept block inputs are split over the tensor axis
   CudaGraph cuda_graph = CudaGraph::Auto;
   Reproducible reproducible = Reproducible::Run;

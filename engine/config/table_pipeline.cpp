@@ -137,6 +137,13 @@ void add_activation_checkpointing(KeyTable& table) {
           [](const Config& c) {
             return c.recompute == Recompute::Full && c.parallel.tensor > 1 && !c.parallel.sequence_parallel;
           });
+  recompute
+      .key("mlp_slice_tokens", &Config::mlp_slice_tokens,
+           "the MLP of a transformer block works on at most so many tokens of a rank at a time, keeps only its input, and "
+           "computes the rest again in the backward pass, so that a long sequence needs memory for the MLP's wide "
+           "activations of one slice; part of the mathematics with reproducible \"layout\"; 0: on all tokens at once")
+      .at_least(0)
+      .own();
   recompute.unused("number_checkpoints", "null", "number of kept activations; Trivet keeps one per block");
   recompute.unused("contiguous_memory_optimization", "false", "keep activations in one buffer");
   recompute.unused("synchronize_checkpoint_boundary", "false", "wait for the device at each block");

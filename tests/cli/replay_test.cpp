@@ -129,6 +129,9 @@ TEST_F(Replay, NeedsTheLayoutOfTheRunInRunMode) {
   const Output stage = folder.run("replay config.json --step 6 --ranks 2 --set zero_optimization.stage=1" + run);
   EXPECT_EQ(stage.code, 2);
   EXPECT_THAT(stage.errors, HasSubstr("zero_optimization.stage is 1 here and 2 in run/step-00000003"));
+  EXPECT_THAT(
+      folder.run("replay config.json --step 6 --ranks 2 --set activation_checkpointing.mlp_slice_tokens=3" + run).errors,
+      HasSubstr("activation_checkpointing.mlp_slice_tokens is 3 here and 0 in run/step-00000003"));
 }
 
 }  // namespace

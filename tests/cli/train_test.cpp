@@ -413,6 +413,7 @@ TEST_F(Train, ResumesNoOtherModelAndSaysWhenNothingIsLeftToDo) {
         {"model.sequence_length=8", "model.sequence_length: 8 does not match"},
         {"parallel.context_grain=2",
          "parallel.context_grain: 2 does not match checkpoints/step-00000008, which was saved with 1; set it to 1"},
+        {"activation_checkpointing.mlp_slice_tokens=4", "activation_checkpointing.mlp_slice_tokens: 4 does not match"},
         {"data.shuffle=false", "data.shuffle: false does not match"}}) {
     const Output output = folder.run(std::string("train config.json --resume --set training.steps=9 --set ") + change);
     EXPECT_EQ(output.code, 2);

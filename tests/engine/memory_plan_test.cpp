@@ -54,6 +54,7 @@ const std::vector<Choice>& choices() {
                                        {"activation_checkpointing.mode", {"none", "selective", "full"}},
                                        {"activation_checkpointing.every", {"1", "2"}},
                                        {"activation_checkpointing.partition_activations", {"true", "false"}},
+                                       {"activation_checkpointing.mlp_slice_tokens", {"0", "0", "0", "1", "3"}},
                                        {"zero_optimization.stage", {"0", "1", "2", "3", "3"}},
                                        {"zero_optimization.mics_shard_size", {"-1", "-1", "-1", "-1", "1", "2"}},
                                        {"zero_optimization.zero_hpz_partition_size", {"1", "2"}},
@@ -95,7 +96,7 @@ class Dice {
   }
 
  private:
-  std::mt19937 random_{2027};
+  std::mt19937 random_{2028};
 };
 
 model::Model model_as_configured(const Config& config) { return model::build(config.model); }
@@ -124,6 +125,12 @@ std::set<std::string> situations(const Plan& plan) {
   add_if(context > 1 && pipeline > 1, "context ranks in a pipeline");
   add_if(context > 1 && config.recompute == Recompute::Selective, "context ranks that recompute attention");
   add_if(config.partitions_inputs(), "partitioned inputs");
+  if (config.mlp_slice_tokens > 0) {
+    add_if(config.fixes_token_sums(), "slices of leaves");
+    add_if(tensor > 1 && config.parallel.sequence_parallel, "slices with sequence parallelism");
+    add_if(pipeline > 1 && config.pipeline.schedule == ScheduleKind::ZeroBubbleH1, "slices of which weights come later");
+    add_if(config.recompute == Recompute::Full, "slices of recomputed blocks");
+  }
   add_if(plan.batch.gradient_accumulation_steps == 1, "one microbatch");
   add_if(plan.sharding().replicas > 1, "shards with replicas");
   add_if(plan.sharding().secondary > 1, "a second copy of weights");
@@ -165,6 +172,10 @@ const std::vector<std::string> kSituations{"pipeline 1 data 1 tensor 1",
                                            "context ranks in a pipeline",
                                            "context ranks that recompute attention",
                                            "partitioned inputs",
+                                           "slices of leaves",
+                                           "slices with sequence parallelism",
+                                           "slices of which weights come later",
+                                           "slices of recomputed blocks",
                                            "one microbatch",
                                            "shards with replicas",
                                            "a second copy of weights",

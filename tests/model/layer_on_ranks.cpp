@@ -74,7 +74,7 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAx
     if (!x.empty()) x = own_tokens(x, x_shape, place, ranks), x_shape[1] /= ranks;
     if (!dy.empty()) dy = own_tokens(dy, y_shape, place, ranks), y_shape[1] /= ranks;
   }
-  Outcome outcome{Values(dy.size(), kGarbage), Values(x.size(), kGarbage), {}, 0, 0, {}};
+  Outcome outcome{Values(dy.size(), kGarbage), Values(x.size(), kGarbage), {}, 0, 0, {}, 0};
   std::vector<Values> weights;
   for (const ParameterSpec& spec : layer.parameters()) {
     weights.push_back(local_values(draw(spec.shape.elements(), spec.name, 0.5), spec, rank, size));
@@ -98,6 +98,7 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAx
   Arena arena("layer", host_allocator(), meter, MemoryCategory::Activations, 1 << 22);
   Context context{*kernels, arena, &microbatch, {11, 3, 5}, way != Way::Evaluated};
   context.axes[name] = axis;
+  context.mlp_slice_tokens = it.mlp_slice_tokens;
   double loss_of_layer[2] = {};
   context.loss = {loss_of_layer, DType::Float64, {2}};
   Saved saved;
@@ -114,6 +115,7 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAx
   }
   saved.clear();
   EXPECT_EQ(arena.used_bytes(), 0);
+  outcome.peak_bytes = arena.peak_bytes();
   outcome.loss_sum = loss_of_layer[0];
   outcome.loss_tokens = static_cast<int64_t>(loss_of_layer[1]);
   if (axis) outcome.traffic = axis->group.traffic();

@@ -33,6 +33,7 @@ struct LayerCase {
   Shape input_shape;
   int64_t vocabulary = 0;     // > 0: the input is tokens
   int64_t targets_below = 0;  // > 0: the layer computes the loss
+  int64_t mlp_slice_tokens = 0;
 };
 
 // What a rank has after one microbatch.
@@ -42,6 +43,7 @@ struct Outcome {
   double loss_sum = 0;
   int64_t loss_tokens = 0;
   comm::Traffic traffic;
+  int64_t peak_bytes = 0;  // of its arena
 };
 
 inline TensorView view_of(Values& values, const Shape& shape) { return {values.data(), DType::Float64, shape}; }

@@ -100,6 +100,7 @@ class WholeModel {
   TensorView gradient(const std::string& name) { return gradients_.at(name).view(); }
 
   bool training = true, recompute_attention = false;
+  int64_t mlp_slice_tokens = 0;
   int64_t step = 0, first_sample = 0;
   std::string frozen;  // name of a parameter that has no gradient
 
@@ -198,6 +199,7 @@ class WholeModel {
   Context make_context(const Microbatch& microbatch) {
     Context context{*kernels_, *arena_, &microbatch, {seed_, static_cast<double>(step), first_sample}, training};
     context.recompute_attention = recompute_attention;
+    context.mlp_slice_tokens = mlp_slice_tokens;
     context.axes[Axis::Tensor] = tensor_;
     loss_[0] = loss_[1] = 0;
     if (device_ != Device::Meta) context.loss = {loss_, DType::Float64, {2}};
