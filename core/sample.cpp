@@ -48,9 +48,9 @@ void check_documents(const Microbatch& microbatch, const Shape& planned) {
   for (int64_t i = 0; i < documents.elements(); ++i) {
     const int32_t first = documents.as<int32_t>()[i], place = positions.as<int32_t>()[i];
     const int64_t token = i % length;
-    const int32_t before = token > 0 ? documents.as<int32_t>()[i - 1] : -1;
+    const int32_t before = token > 0 ? documents.as<int32_t>()[i - 1] : 0;
     const bool begins = first == token && before != length, is_padding = first == length;
-    if ((begins || first == before || is_padding) && place == (is_padding ? 0 : token - first)) continue;
+    if ((begins || (token > 0 && first == before) || is_padding) && place == (is_padding ? 0 : token - first)) continue;
     throw DataError(ExitCode::Usage,
                     fmt::format("engine: token {} of a sequence of a microbatch has first token {} and place {} "
                                 "of a document, which no document has",
@@ -91,6 +91,10 @@ void check(const Microbatch& microbatch, const SampleSpec& sample, int64_t sampl
                     fmt::format("engine: a microbatch of pairs has {} of a reference model, but the plan is for {}",
                                 text_of(microbatch.reference), text_of(planned.reference)));
   if (sample.documents) check_documents(microbatch, planned.targets.shape);
+  if (!sample.documents && !microbatch.documents.absent())
+    throw DataError(ExitCode::Usage,
+                    "engine: a microbatch says where documents begin, but the plan is for samples that are one text; set "
+                    "data.packing to \"isolated\"");
   check_range("input", microbatch.input, 0, sample.input_values);
   check_range("target", microbatch.targets, std::numeric_limits<int32_t>::min(), sample.classes);
 }

@@ -37,8 +37,8 @@ struct Rotary {
 //
 // With `documents`, int32 [B, S], a sequence is several documents that do not see each other: documents[b, i] is the first
 // token of token i's document, or S for padding, which sees nothing and which nothing sees. It never descends along a sequence.
-// The results of a document have the same bits as if its tokens were the whole sequence, but for dropout (on CUDA: for the
-// order of sums). Those of padding are 0.
+// The results of a document have the bits that they have alone at the beginning of a sequence of S tokens, but for dropout (on
+// CUDA: but for the order of sums). Those of padding are 0.
 struct Attention {
   ConstTensorView qkv;
   TensorView out, log_sum_exp;

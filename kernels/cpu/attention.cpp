@@ -31,7 +31,7 @@ class HeadForward {
   }
 
   void run() {
-    const T* qkv = args_.qkv.as<T>() + part_.first_row() * part_.qkv_width();
+    const T* qkv = args_.qkv.as<T>() + part_.first_row * part_.qkv_width();
     const int64_t g = head_ / (part_.heads / part_.key_value_heads), stride = part_.qkv_width();
     for (int64_t first = 0; first < part_.tokens; first += kTile)
       loops_.load_transposed(qkv + part_.key_column(g) + first * stride, stride, part_.tile_tokens(first), part_.head_size,
@@ -91,7 +91,7 @@ class HeadForward {
   }
 
   void write(int64_t first_query, int64_t queries) {
-    const int64_t row_stride = part_.out_width(), token = part_.first_row() + first_query;
+    const int64_t row_stride = part_.out_width(), token = part_.first_row + first_query;
     T* out = args_.out.as<T>() + token * row_stride + head_ * part_.head_size;
     const int64_t statistic = part_.first_statistic(head_) + first_query;
     for (int64_t row = 0; row < queries; ++row) {

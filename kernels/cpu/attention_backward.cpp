@@ -48,7 +48,7 @@ class KeyValueHeadBackward {
  private:
   Sum scale() const { return part_.score_scale<Sum>(); }
 
-  const T* qkv() const { return args_.qkv.as<T>() + part_.first_row() * part_.qkv_width(); }
+  const T* qkv() const { return args_.qkv.as<T>() + part_.first_row * part_.qkv_width(); }
 
   void load_keys_and_values() {
     loops_.load_rows(qkv() + part_.key_column(g_), part_.qkv_width(), part_.tokens, part_.head_size, Sum{1}, keys_);
@@ -64,7 +64,7 @@ class KeyValueHeadBackward {
   }
 
   void store(const Sum* from, int64_t column, Sum factor) {
-    T* to = args_.dqkv.as<T>() + part_.first_row() * part_.qkv_width() + column;
+    T* to = args_.dqkv.as<T>() + part_.first_row * part_.qkv_width() + column;
     loops_.store_rows(from, part_.tokens, part_.head_size, factor, to, part_.qkv_width());
   }
 
@@ -80,8 +80,8 @@ class KeyValueHeadBackward {
   void load_queries(int64_t head) {
     const int64_t tokens = part_.tokens, size = part_.head_size, stride = part_.out_width();
     loops_.load_rows(qkv() + head * size, part_.qkv_width(), tokens, size, scale(), queries_);
-    const T* dout = args_.dout.as<T>() + part_.first_row() * stride + head * size;
-    const T* out = args_.out.as<T>() + part_.first_row() * stride + head * size;
+    const T* dout = args_.dout.as<T>() + part_.first_row * stride + head * size;
+    const T* out = args_.out.as<T>() + part_.first_row * stride + head * size;
     loops_.load_rows(dout, stride, tokens, size, Sum{1}, douts_);
     for (int64_t token = 0; token < tokens; ++token) {
       Sum sum = 0;

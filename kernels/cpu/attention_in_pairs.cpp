@@ -1,5 +1,6 @@
 #include "kernels/cpu/attention_in_pairs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -21,7 +22,7 @@ class PairHead {
   // Points to `column` of the document's token `first` in qkv (or in its gradient).
   template <typename View>
   auto* column(const View& qkv, int64_t column, int64_t first = 0) const {
-    return qkv.template as<bfloat16>() + (part_.first_row() + first) * width_ + column;
+    return qkv.template as<bfloat16>() + (part_.first_row + first) * width_ + column;
   }
 
   // to[tiles][D / 2][tokens of the tile][2]
@@ -103,7 +104,7 @@ class PairHeadForward : private PairHead {
   }
 
   void write(int64_t first_query) {
-    const int64_t stride = part_.out_width(), token = part_.first_row() + first_query;
+    const int64_t stride = part_.out_width(), token = part_.first_row + first_query;
     bfloat16* out = args_.out.as<bfloat16>() + token * stride + head_ * size_;
     const int64_t statistic = part_.first_statistic(head_) + first_query;
     for (int64_t row = 0; row < tile_tokens(first_query); ++row) {
@@ -158,7 +159,7 @@ class PairHeadBackward : private PairHead {
   }
 
   void query_head(int64_t head) {
-    const int64_t tokens = part_.tokens, stride = part_.out_width(), place = part_.first_row() * stride + head * size_;
+    const int64_t tokens = part_.tokens, stride = part_.out_width(), place = part_.first_row * stride + head * size_;
     const bfloat16* dout = args_.dout.as<bfloat16>() + place;
     loops_.pair_rows(column(args_.qkv, head * size_), width_, tokens, size_, query_rows_);
     loops_.pair_rows(dout, stride, tokens, size_, dout_rows_);
@@ -207,20 +208,127 @@ class PairHeadBackward : private PairHead {
   float *log_sum_exp_, *out_times_dout_;                  // [S]
 };
 
+// A copy of some heads of a document whose number of tokens the loops cannot take, followed by zeros. No token sees those,
+// because they come later, and their gradients are 0.
+class PaddedHeads {
+ public:
+  // `first_head` of part's query heads and the `heads` - 1 after it, which have one key/value head.
+  PaddedHeads(const AttentionPart& part, int64_t first_head, int64_t heads)
+      : from_(part), part_(part), first_head_(first_head) {
+    part_.heads = heads, part_.key_value_heads = 1;
+    part_.tokens = part_.statistics_of_head = padded(part.tokens, kPairTokens);
+    part_.first_row = part_.statistics = 0;
+  }
+  const AttentionPart& part() const { return part_; }
+  TensorView tensor(Scratch& memory, int64_t width) const {
+    return {memory.reserve_elements<bfloat16>(part_.tokens * width), DType::BFloat16, {1, part_.tokens, width}};
+  }
+  TensorView statistics(Scratch& memory) const {
+    return {memory.reserve_elements<float>(part_.heads * part_.tokens), DType::Float32, {1, part_.heads, part_.tokens}};
+  }
+  // The heads keep their random draws.
+  DropoutSite site(DropoutSite of_all) const {
+    of_all.first_element += first_head_ * part_.all_tokens * part_.all_tokens;
+    return of_all;
+  }
+  // qkv or its gradient; out or its gradient.
+  void read_qkv(ConstTensorView all, TensorView copy) const {
+    for_each_segment([&](int64_t in_all, int64_t in_copy, int64_t width) { read(all, in_all, copy, in_copy, width); });
+  }
+  void write_qkv(ConstTensorView copy, TensorView all) const {
+    for_each_segment([&](int64_t in_all, int64_t in_copy, int64_t width) { write(copy, in_copy, all, in_all, width); });
+  }
+  void read_out(ConstTensorView all, TensorView copy) const {
+    read(all, first_head_ * part_.head_size, copy, 0, part_.out_width());
+  }
+  void write_out(ConstTensorView copy, TensorView all) const {
+    write(copy, 0, all, first_head_ * part_.head_size, part_.out_width());
+  }
+  void read_statistics(ConstTensorView all, TensorView copy) const {
+    std::fill_n(copy.as<float>(), copy.elements(), 0.0f);
+    for (int64_t head = 0; head < part_.heads; ++head)
+      std::copy_n(all.as<float>() + from_.first_statistic(first_head_ + head), from_.tokens,
+                  copy.as<float>() + part_.first_statistic(head));
+  }
+  void write_statistics(ConstTensorView copy, TensorView all) const {
+    for (int64_t head = 0; head < part_.heads; ++head)
+      std::copy_n(copy.as<float>() + part_.first_statistic(head), from_.tokens,
+                  all.as<float>() + from_.first_statistic(first_head_ + head));
+  }
+
+ private:
+  // Calls body(first column in all heads, first column in the copy, columns) for queries, keys and values.
+  template <typename Body>
+  void for_each_segment(const Body& body) const {
+    const int64_t size = part_.head_size, queries = part_.out_width();
+    const int64_t g = first_head_ / (from_.heads / from_.key_value_heads);
+    body(first_head_ * size, 0, queries);
+    body(from_.key_column(g), queries, size);
+    body(from_.value_column(g), queries + size, size);
+  }
+  void read(ConstTensorView all, int64_t column, TensorView copy, int64_t to_column, int64_t width) const {
+    const int64_t stride = copy.shape[2];
+    for (int64_t row = 0; row < part_.tokens; ++row) {
+      bfloat16* const to = copy.as<bfloat16>() + row * stride + to_column;
+      if (row < from_.tokens)
+        std::copy_n(all.as<bfloat16>() + (from_.first_row + row) * all.shape[2] + column, width, to);
+      else
+        std::fill_n(to, width, bfloat16(0.0f));
+    }
+  }
+  void write(ConstTensorView copy, int64_t column, TensorView all, int64_t to_column, int64_t width) const {
+    for (int64_t row = 0; row < from_.tokens; ++row)
+      std::copy_n(copy.as<bfloat16>() + row * copy.shape[2] + column, width,
+                  all.as<bfloat16>() + (from_.first_row + row) * all.shape[2] + to_column);
+  }
+
+  const AttentionPart& from_;
+  AttentionPart part_;
+  int64_t first_head_;
+};
+
 }  // namespace
 
-const AttentionPairLoops* pair_loops_for(const AttentionSizes& sizes, DType dtype) {
-  const bool fits = dtype == DType::BFloat16 && sizes.tokens % kPairTokens == 0 && sizes.head_size % kPairHeadSize == 0;
+// Those of the whole sequence, also for its documents: they have the bits that they would have alone in it.
+const AttentionPairLoops* pair_loops_for(const AttentionPart& part, DType dtype) {
+  const bool fits = dtype == DType::BFloat16 && part.all_tokens % kPairTokens == 0 && part.head_size % kPairHeadSize == 0;
   return fits ? attention_pair_loops() : nullptr;
 }
 
 void attention_in_pairs(const AttentionPairLoops& loops, const Attention& args, const AttentionPart& part, int64_t head) {
-  PairHeadForward(loops, args, part, head).run();
+  if (part.tokens % kPairTokens == 0) return PairHeadForward(loops, args, part, head).run();
+  thread_local Scratch of_qkv, of_out, of_statistics;
+  const PaddedHeads heads(part, head, 1);
+  Attention padded = args;
+  const TensorView qkv = heads.tensor(of_qkv, heads.part().qkv_width());
+  padded.qkv = qkv, padded.out = heads.tensor(of_out, heads.part().out_width());
+  padded.log_sum_exp = heads.statistics(of_statistics);
+  padded.dropout = heads.site(args.dropout);
+  heads.read_qkv(args.qkv, qkv);
+  PairHeadForward(loops, padded, heads.part(), 0).run();
+  heads.write_out(padded.out, args.out);
+  heads.write_statistics(padded.log_sum_exp, args.log_sum_exp);
 }
 
 void attention_backward_in_pairs(const AttentionPairLoops& loops, const AttentionBackward& args, const AttentionPart& part,
                                  int64_t key_value_head) {
-  PairHeadBackward(loops, args, part, key_value_head).run();
+  if (part.tokens % kPairTokens == 0) return PairHeadBackward(loops, args, part, key_value_head).run();
+  thread_local Scratch of_qkv, of_out, of_dout, of_dqkv, of_statistics;
+  const int64_t of_group = part.heads / part.key_value_heads;
+  const PaddedHeads heads(part, key_value_head * of_group, of_group);
+  const int64_t wide = heads.part().qkv_width(), narrow = heads.part().out_width();
+  const TensorView qkv = heads.tensor(of_qkv, wide), out = heads.tensor(of_out, narrow), dout = heads.tensor(of_dout, narrow);
+  const TensorView log_sum_exp = heads.statistics(of_statistics);
+  heads.read_qkv(args.qkv, qkv);
+  heads.read_out(args.out, out);
+  heads.read_out(args.dout, dout);
+  heads.read_statistics(args.log_sum_exp, log_sum_exp);
+  AttentionBackward padded = args;
+  padded.qkv = qkv, padded.out = out, padded.dout = dout, padded.log_sum_exp = log_sum_exp;
+  padded.dqkv = heads.tensor(of_dqkv, wide);
+  padded.dropout = heads.site(args.dropout);
+  PairHeadBackward(loops, padded, heads.part(), 0).run();
+  heads.write_qkv(padded.dqkv, args.dqkv);
 }
 
 }  // namespace trivet::kernels::cpu

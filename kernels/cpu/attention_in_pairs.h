@@ -8,7 +8,7 @@
 namespace trivet::kernels::cpu {
 
 // The loops to use, or null if these sizes, this type or this processor need the float32 loops.
-const AttentionPairLoops* pair_loops_for(const AttentionSizes& sizes, DType dtype);
+const AttentionPairLoops* pair_loops_for(const AttentionPart& part, DType dtype);
 
 // Computes one query head of one document on the calling thread.
 void attention_in_pairs(const AttentionPairLoops& loops, const Attention& args, const AttentionPart& part, int64_t head);

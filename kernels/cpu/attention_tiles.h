@@ -72,14 +72,18 @@ struct AttentionSizes {
 struct AttentionPart : AttentionSizes {
   int64_t sequence = 0, first = 0, all_tokens = 0;  // `first`: the document's first token, of all_tokens of the sequence
   bool padding = false;
+  int64_t first_row = 0;                           // in qkv and out
+  int64_t statistics = 0, statistics_of_head = 0;  // where those of head 0 are, and from there to those of the next head
 
   AttentionPart(const AttentionSizes& sizes, int64_t of_sequence, int64_t first_token, int64_t end_token)
       : AttentionSizes(sizes), sequence(of_sequence), first(first_token), all_tokens(sizes.tokens) {
     tokens = end_token - first_token;
+    first_row = sequence * all_tokens + first;
+    statistics = sequence * heads * all_tokens + first;
+    statistics_of_head = all_tokens;
     if (window >= tokens) window = 0;
   }
-  int64_t first_row() const { return sequence * all_tokens + first; }  // in qkv and out
-  int64_t first_statistic(int64_t head) const { return (sequence * heads + head) * all_tokens + first; }
+  int64_t first_statistic(int64_t head) const { return statistics + head * statistics_of_head; }
   // Describes dropout to the loops, for the tile of `head` that starts at this query and key of the document.
   TileDropout tile_dropout(const DropoutSite& site, int64_t head, int64_t query, int64_t key) const {
     const uint64_t sample = static_cast<uint64_t>(site.first_sample + sequence);
@@ -95,7 +99,7 @@ std::vector<AttentionPart> attention_parts(const AttentionSizes& sizes, ConstTen
 // Zeros the document's rows of a tensor [B, S, width].
 inline void zero_rows(const TensorView& tensor, const AttentionPart& part) {
   const int64_t row = tensor.shape.cols() * static_cast<int64_t>(size_of(tensor.dtype));
-  std::memset(static_cast<std::byte*>(tensor.data) + part.first_row() * row, 0, static_cast<size_t>(part.tokens * row));
+  std::memset(static_cast<std::byte*>(tensor.data) + part.first_row * row, 0, static_cast<size_t>(part.tokens * row));
 }
 
 // The statistics of rows are float32, or float64 for gradient checks.

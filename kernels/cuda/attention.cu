@@ -1,8 +1,7 @@
 // Causal attention on tensor cores with a running softmax (Milakov & Gimelshein 2018; FlashAttention-2, Dao 2023). Each block
 // has 128 queries of a head, each warp 32 of them. Keys and values come in tiles; the next tile is copied while the current one
 // is used. Scores, probabilities and sums stay in registers. attention_simple*.cu do what tensor cores cannot, and attention
-// that is not causal, has a window or a soft cap, or both
-// documents and dropout.
+// that is not causal, has a window or a soft cap, or both documents and dropout.
 #include "core/cuda/launch.h"
 #include "kernels/cuda/attention_dispatch.h"
 #include "kernels/cuda/attention_dropout.cuh"

@@ -87,11 +87,16 @@ TEST_F(OfText, DocumentsBeginWhereTheySay) {
       ThrowsMessage<DataError>("engine: token 2 of a sequence of a microbatch has first token 1 and place 1 of a document, "
                                "which no document has"));
   for (const auto& [firsts, places] : std::vector<std::pair<std::vector<int32_t>, std::vector<int32_t>>>{
-           {{0, 0, 0, 0, 0, 0}, {0, 1, 1, 0, 1, 2}},    // a place twice
-           {{1, 1, 1, 0, 0, 0}, {0, 0, 1, 0, 1, 2}},    // begins before its first token
-           {{0, 3, 2, 0, 0, 0}, {0, 0, 0, 0, 1, 2}},    // a document after padding
-           {{0, -1, 0, 0, 0, 0}, {0, 2, 2, 0, 1, 2}}})  // of another sequence
+           {{0, 0, 0, 0, 0, 0}, {0, 1, 1, 0, 1, 2}},     // a place twice
+           {{1, 1, 1, 0, 0, 0}, {0, 0, 1, 0, 1, 2}},     // begins before its first token
+           {{0, 3, 2, 0, 0, 0}, {0, 0, 0, 0, 1, 2}},     // a document after padding
+           {{-1, -1, -1, 0, 0, 0}, {1, 2, 3, 0, 1, 2}},  // of another sequence
+           {{0, -1, 0, 0, 0, 0}, {0, 2, 2, 0, 1, 2}}})
     EXPECT_THROW(given(firsts, places), DataError);
+  EXPECT_THAT(
+      [&] { check(one, kText, 2); },
+      ThrowsMessage<DataError>("engine: a microbatch says where documents begin, but the plan is for samples that are one "
+                               "text; set data.packing to \"isolated\""));
 }
 
 TEST(SampleSpec, AMicrobatchHasItsDtype) {

@@ -27,9 +27,8 @@ struct Lookup {
       for (int i = 0; i < N; ++i) loaded.row[i] = narrow<T>(value);
     }
     if constexpr (kPositions) {
-      const auto in_sequence = [&] {
-        return static_cast<uint32_t>(token) % static_cast<uint32_t>(sequence);
-      };  // in 32 bits: fast
+      // With 64 bits, the division would be slow.
+      const auto in_sequence = [&] { return static_cast<uint32_t>(token) % static_cast<uint32_t>(sequence); };
       const uint32_t place = places != nullptr ? static_cast<uint32_t>(places[token]) : in_sequence();
       loaded.position = load_pack<N>(positions + place * hidden + col);
     }
