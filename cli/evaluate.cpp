@@ -69,8 +69,8 @@ void add_evaluate(CLI::App& program) {
       "  trivet evaluate ./Qwen2.5-0.5B questions.jsonl --set training.objective=sft --set data.chat_template=chatml\n"
       "  trivet launch --num_gpus 4 trivet evaluate checkpoints held_out.tokens --set zero_optimization.stage=3\n"
       "What the run of a checkpoint said of objective, precision and the form of the data holds here, too. Texts are cut into\n"
-      "samples of model.sequence_length tokens (at most 1024, unless --set says more); --set data.packing=isolated scores each\n"
-      "document by itself.");
+      "samples of model.sequence_length tokens (at most 1024, unless --set says more); --set data.packing=isolated scores\n"
+      "each document by itself.");
   command
       ->add_option(
           "model", arguments->model,
