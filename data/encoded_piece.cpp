@@ -8,9 +8,10 @@ namespace {
 
 constexpr std::string_view kSpace = "\u2581";
 
-size_t characters_in(std::string_view text) {
+// Bytes of the text that a token stands for, in vocabularies that write each byte as one character.
+size_t bytes_as_characters(std::string_view token) {
   return static_cast<size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+      std::ranges::count_if(token, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 // Bytes of the text that a token stands for, in vocabularies that write a space as U+2581 and a byte as <0x0A>.
@@ -73,7 +74,7 @@ EncodedPiece encode_parts(const Tokenizer& tokenizer, std::span<const TextPart> 
   std::optional<std::vector<size_t>> token_ends;
   if (parts.size() > 1)
     token_ends = ends_of_tokens(tokenizer, piece.ids, text.size(),
-                                tokenizer.names_in_byte_alphabet() ? characters_in : bytes_with_spaces);
+                                tokenizer.names_in_byte_alphabet() ? bytes_as_characters : bytes_with_spaces);
   if (!token_ends && parts.size() > kMostBeginnings) {
     const size_t half = parts.size() / 2;
     return joined(encode_parts(tokenizer, parts.first(half), how), encode_parts(tokenizer, parts.subspan(half), how));
