@@ -62,7 +62,7 @@ class DocumentSource final : public SampleSource {
   SampleSpec spec_;
   std::vector<int64_t> ends_;          // ends of documents
   std::vector<Piece> pieces_;          // sample after sample
-  std::vector<int64_t> first_pieces_;  // of each sample; after the last one, the number of all
+  std::vector<int64_t> first_pieces_;  // by sample; after the last one, the number of all
   int64_t cut_documents_ = 0;
   bool may_lack_targets_;
 };

@@ -66,7 +66,8 @@ void cut_sequences(HostMicrobatch& microbatch, int64_t tokens) {
   if (microbatch.documents.empty()) return;
   cut_rows(microbatch.documents.data(), shape[0], shape[1], tokens);
   cut_rows(microbatch.positions.data(), shape[0], shape[1], tokens);
-  for (int32_t& first : microbatch.documents) first = std::min(first, static_cast<int32_t>(tokens));  // of padding
+  // Padding has the number of tokens.
+  for (int32_t& first : microbatch.documents) first = std::min(first, static_cast<int32_t>(tokens));
   microbatch.view.documents.shape = microbatch.view.positions.shape = {shape[0], tokens};
 }
 

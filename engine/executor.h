@@ -30,7 +30,7 @@ namespace trivet {
 struct ExecutorOptions {
   DType dtype = DType::Float32;  // activations have this dtype
   int reductions_in_flight = 0;
-  int64_t mlp_slice_tokens = 0;    // of MLPs (core/layer.h); 0: they are not sliced
+  int64_t mlp_slice_tokens = 0;    // as in Context (core/layer.h)
   bool counts_loss = true;         // false: another tensor rank does
   int leaves = 0;                  // this rank has so many of a sequence (kernels/leaf_kernels.h); 0: no fixed order
   bool partitions_inputs = false;  // splits inputs of fully recomputed blocks over the tensor axis (engine/partitioned_input.h)

@@ -204,7 +204,7 @@ __device__ __forceinline__ void hide_later_keys(Sums<kRowTiles, kColTiles>& scor
 
 // Where the documents of a sequence begin (kernels/attention.h): a query sees no key before its document.
 struct Documents {
-  const int32_t* first_tokens;  // of all tokens of the sequence
+  const int32_t* first_tokens;  // [S], by token of the sequence
   int tokens;
 
   template <typename Arguments>

@@ -90,7 +90,7 @@ TEST_F(OfText, DocumentsBeginWhereTheySay) {
            {{0, 0, 0, 0, 0, 0}, {0, 1, 1, 0, 1, 2}},     // a place twice
            {{1, 1, 1, 0, 0, 0}, {0, 0, 1, 0, 1, 2}},     // begins before its first token
            {{0, 3, 2, 0, 0, 0}, {0, 0, 0, 0, 1, 2}},     // a document after padding
-           {{-1, -1, -1, 0, 0, 0}, {1, 2, 3, 0, 1, 2}},  // of another sequence
+           {{-1, -1, -1, 0, 0, 0}, {1, 2, 3, 0, 1, 2}},  // in another sequence
            {{0, -1, 0, 0, 0, 0}, {0, 2, 2, 0, 1, 2}}})
     EXPECT_THROW(given(firsts, places), DataError);
   EXPECT_THAT(

@@ -199,7 +199,7 @@ std::vector<Measured> measure(const Plan& plan) {
     const std::vector<std::byte> input_bytes(inputs.elements() * size_of(sample.input_dtype));
     const std::vector<int32_t> ids(targets.elements());
     Microbatch zeros{{input_bytes.data(), sample.input_dtype, inputs}, {ids.data(), DType::Int32, targets}, 0};
-    std::vector<int32_t> documents;  // of one token each
+    std::vector<int32_t> documents;  // each has one token
     for (int64_t i = 0; i < targets.elements(); ++i) documents.push_back(static_cast<int32_t>(i % sample.targets.elements()));
     if (sample.documents) {
       zeros.documents = {documents.data(), DType::Int32, targets};
