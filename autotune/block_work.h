@@ -48,7 +48,7 @@ struct BlockSite {
   int64_t microbatch = 1;  // samples
   DType dtype = DType::BFloat16;
   int tensor = 1, context = 1;
-  bool sequence_parallel = false;
+  bool sequence_parallel = false, gathers_keys = false;
   bool recompute_attention = false;
 };
 

@@ -60,7 +60,7 @@ std::vector<int64_t> tensor_sizes(const model::Model& model, const Cluster& clus
 bool shares_sequences(const model::Model& model, int64_t context, int64_t tensor) {
   return context == 1 ||
          (model.description && model.sample.is_sequence() && model.sample.input[0] % context == 0 &&
-          !model.description->token_drop.enabled && model::context_problem(*model.description, context, tensor).empty());
+          !model.description->token_drop.enabled && model::ulysses_problem(*model.description, context, tensor).empty());
 }
 
 // Ranks that share one sequence.

@@ -6,9 +6,12 @@
 // tokens of every sequence, [B, S / size, H]; a layer that needs all tokens gathers them, and a layer that sums over ranks
 // scatters the sum. Gradients of unsplit parameters are then sums over a rank's own tokens only; ZeRO sums them over the axis
 // when it reduces.
+//
+// On the context axis each rank has a part of every sequence (core/sequence_part.h), and all parameters.
 #pragma once
 
 #include "comm/process_group.h"
+#include "core/sequence_part.h"
 #include "core/stream.h"
 
 namespace trivet::comm {
@@ -20,9 +23,13 @@ struct RankAxis {
   // reproducible "layout": sums over a split dim run over a fixed number of chunks in a balanced tree, so that their bits do
   // not depend on how many ranks share the dim (tensor_parallel/cuts.h).
   bool fixed_sums = false;
+  // Context ranks: attention gathers keys and values (model/gathered_attention.h), or exchanges tokens for heads.
+  bool gathers_keys = false;
+  SequencePart::Cut cut = SequencePart::Cut::InOrder;
 
   int rank() const { return group.rank(); }
   int size() const { return group.size(); }
+  SequencePart part() const { return {rank(), size(), cut}; }  // what this context rank has of each sequence
 };
 
 }  // namespace trivet::comm

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/config/context_kind.h"
 #include "engine/config/sample_curriculum.h"
 #include "engine/plan.h"
 #include "kernels/quantization.h"
@@ -290,6 +291,7 @@ std::string to_text(const Plan& plan) {
   text += sharding_text(plan);
   if (plan.config.parallel.sequence_parallel && plan.mesh.size(Axis::Tensor) > 1)
     text += "tokens    of every sequence are split over the tensor ranks between blocks (sequence parallelism)\n";
+  text += config::describe_context(plan.config);
   text += recompute_text(plan.config);
   text += slices_text(plan.config);
   text += audit_text(plan);

@@ -17,9 +17,13 @@ Shape own_shape(Shape shape, const SequencePart& part) {
 
 void copy_own(kernels::Kernels& kernels, ConstTensorView whole, TensorView own, const SequencePart& part) {
   if (part.ranks == 1) return kernels.from_host(whole, own);
-  const int64_t length = whole.shape[1], count = own.shape[1];
+  const int64_t length = whole.shape[1];
+  int64_t done = 0;
   for (int64_t row = 0; row < whole.shape[0]; ++row)
-    kernels.from_host(whole.slice(row * length + part.rank * count, count), own.slice(row * count, count));
+    for (const TokenRange& range : part.tokens(length)) {
+      kernels.from_host(whole.slice(row * length + range.begin, range.count()), own.slice(done, range.count()));
+      done += range.count();
+    }
 }
 
 }  // namespace

@@ -4,16 +4,14 @@
 
 #include "core/buffer.h"
 #include "core/layer.h"
+#include "core/sequence_part.h"
 #include "kernels/interface.h"
 
 namespace trivet {
 
-// Context ranks share each sequence: rank r of n has its tokens [r S / n, (r + 1) S / n). Equal for inputs and targets, which
-// are the next tokens already, so that no target is lost where two ranks' parts meet.
-struct SequencePart {
-  int rank = 0, ranks = 1;
-};
-// Returns the samples of such a rank. Throws std::invalid_argument for samples that are no sequences, or not divisible.
+// Context ranks share each sequence (core/sequence_part.h), equally for inputs and targets, which are the next tokens already,
+// so that no target is lost where two ranks' parts meet. Returns the samples of such a rank. Throws std::invalid_argument for
+// samples that are no sequences, or not divisible.
 SampleSpec part_of(const SampleSpec& sample, int ranks);
 
 class RankBatches {

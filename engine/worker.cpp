@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "engine/config/context_kind.h"
 #include "engine/config/curriculum.h"
 #include "engine/config/gradient_sum.h"
 #include "engine/config/optimizer_traits.h"
@@ -58,7 +59,9 @@ std::array<std::optional<comm::RankAxis>, kAxes> layer_axes(const Config& config
           comm::RankAxis{.group = *channel.group,
                          .stream = *channel.stream,
                          .splits_tokens = channel.spec.splits_tokens,
-                         .fixed_sums = config.reproducible == Reproducible::Layout});
+                         .fixed_sums = config.reproducible == Reproducible::Layout,
+                         .gathers_keys = config::gathers_keys(config),
+                         .cut = config::context_cut(config)});
   return axes;
 }
 
@@ -112,7 +115,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
            .partitions_inputs = config.partitions_inputs()}),
       optimizer_(config.optimizer, parameters_, results_, resources_.for_updates()) {
   SequencePart part;
-  if (const comm::RankAxis* context = axes()[Axis::Context]) part = {context->rank(), context->size()};
+  if (const comm::RankAxis* context = axes()[Axis::Context]) part = context->part();
   const bool reads_callers_memory = config.compute_device() == Device::Cpu;
   if (!reads_callers_memory || part.ranks > 1)
     batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), batch.micro_batch_size,

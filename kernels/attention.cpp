@@ -1,5 +1,7 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
+
 #include "kernels/costs.h"
 #include "kernels/rules.h"
 
@@ -16,6 +18,45 @@ int64_t check_heads(const Rules& rules, const ConstTensorView& qkv, int64_t head
   return qkv.shape[2] / (heads + 2 * key_value_heads);
 }
 
+// The pairs of a query and a key at least `distance` before it, with queries and keys of these ranges.
+double pairs_apart(const TokenRange& queries, const TokenRange& keys, int64_t distance) {
+  const int64_t first = keys.begin + distance - 1, most = keys.count();  // query i has min(i - first, most) of them
+  const auto before = [&](int64_t end) {                                 // those of all queries before `end`
+    const int64_t last = std::max<int64_t>(end - 1 - first, 0), growing = std::min(last, most);
+    return static_cast<double>(growing) * static_cast<double>(growing + 1) / 2 + static_cast<double>((last - growing) * most);
+  };
+  return before(queries.end) - before(queries.begin);
+}
+
+// The scores of queries and keys of these tokens that causality and the window leave.
+template <typename Args>
+double scores_of(const Args& a, const OwnTokens& queries, const OwnTokens& keys) {
+  double scores = 0;
+  for (const TokenRange& of_queries : queries.ranges)
+    for (const TokenRange& of_keys : keys.ranges) {
+      scores += a.causal ? pairs_apart(of_queries, of_keys, 0) : static_cast<double>(of_queries.count() * of_keys.count());
+      if (a.hides_early_keys()) scores -= pairs_apart(of_queries, of_keys, a.window);
+    }
+  return scores;
+}
+
+// FLOPs of one product with the scores of own queries, of own keys, and of both.
+struct OwnWork {
+  double queries = 0, keys = 0, both = 0;
+
+  template <typename Args>
+  explicit OwnWork(const Args& a) {
+    const OwnTokens all{{{{0, a.qkv.shape[1]}, {}}}};
+    const double of_score = 2.0 * static_cast<double>(a.qkv.shape[0] * a.heads * a.head_size());
+    queries = of_score * scores_of(a, a.own, all);
+    keys = of_score * scores_of(a, all, a.own);
+    both = of_score * scores_of(a, a.own, a.own);
+  }
+};
+
+// Backward computes scores and their gradients where one of both is wanted, dQ of queries, dK and dV of keys.
+double products_of(const OwnWork& own) { return 2 * (own.queries + own.keys - own.both) + own.queries + 2 * own.keys; }
+
 // Causality leaves half of the scores, and a window W a band of them: S W less the half square that the first queries lack.
 template <typename Args>
 double attention_flops(const Args& a) {
@@ -30,6 +71,7 @@ template <typename Args>
 void check_scores(const Rules& rules, const Args& a) {
   rules.require(a.window == 0 || (a.window > 0 && a.causal), "a window needs causal attention");
   rules.require(a.scale >= 0 && a.soft_cap >= 0, "scale and soft_cap must not be negative");
+  rules.require(a.own.ranges[0].end <= a.qkv.shape[1] && a.own.ranges[1].end <= a.qkv.shape[1], "own tokens must exist");
   if (a.documents.absent()) return;
   rules.require(a.causal, "documents need causal attention");
   rules.types(DType::Int32, {a.documents});
@@ -90,7 +132,7 @@ KernelCall Attention::describe() const {
           .dtype = qkv.dtype,
           .sizes = sizes_of(*this),
           .bound = Bound::Attention,
-          .flops = attention_flops(*this),
+          .flops = own.all() ? attention_flops(*this) : 2 * OwnWork(*this).queries,
           .bytes = total_bytes({qkv, out, log_sum_exp})};
 }
 
@@ -116,7 +158,7 @@ KernelCall AttentionBackward::describe() const {
           .sizes = sizes_of(*this),
           .bound = Bound::Attention,
           .result = Result::InputGradient,
-          .flops = 2.5 * attention_flops(*this),
+          .flops = own.all() ? 2.5 * attention_flops(*this) : products_of(OwnWork(*this)),
           .bytes = total_bytes({dout, qkv, out, log_sum_exp, dqkv})};
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/sequence_part.h"
 #include "kernels/elementwise.h"
 #include "kernels/kernel_call.h"
 
@@ -39,6 +40,10 @@ struct Rotary {
 // token of token i's document, or S for padding, which sees nothing and which nothing sees. It never descends along a sequence.
 // The results of a document have the bits that they have alone at the beginning of a sequence of S tokens, but for dropout (on
 // CUDA: but for the order of sums). Those of padding are 0.
+//
+// With `own`, only results of these tokens are computed, with the bits that they have among all: forward those of their
+// queries, for which the keys and values of all tokens must be there, backward dq, dk and dv of them, for which all tensors
+// must be whole. What the other rows of the results hold afterwards is not defined.
 struct Attention {
   ConstTensorView qkv;
   TensorView out, log_sum_exp;
@@ -49,6 +54,7 @@ struct Attention {
   double soft_cap = 0;  // caps scores; 0: none
   DropoutSite dropout;
   ConstTensorView documents = {};  // optional, with causal attention
+  OwnTokens own = {};
 
   bool hides_early_keys() const { return window > 0 && window < qkv.shape[1]; }
   int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }
@@ -68,6 +74,7 @@ struct AttentionBackward {
   double soft_cap = 0;  // caps scores; 0: none
   DropoutSite dropout;
   ConstTensorView documents = {};  // optional, with causal attention
+  OwnTokens own = {};
 
   bool hides_early_keys() const { return window > 0 && window < qkv.shape[1]; }
   int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }

@@ -11,13 +11,15 @@ namespace trivet::kernels {
 // Defines which elements dropout zeroes. Element e of sample s (of the step) is dropped when
 //   unit_float(philox(key, counter_low = e / 4, counter_high = (step << 32) + s)[e % 4]) < rate,
 // and the other elements are divided by (1 - rate). e counts within the sample: each of the B samples has elements / B of the
-// tensor's elements. If the tensor holds only a part of every sample, that part begins with first_element.
+// tensor's elements. If the tensor holds only a part of every sample, that part begins with first_element. If that is
+// two parts, the second one starts at `second` of the tensor's elements and leaves out `skipped` of the sample before it.
 struct DropoutSite {
   float rate = 0;    // 0: nothing is dropped
   uint64_t key = 0;  // random_key(seed, name of the site)
   Number step = 0;
   int64_t first_sample = 0;
   int64_t first_element = 0;
+  int64_t second = 0, skipped = 0;
 };
 
 class Rules;

@@ -21,6 +21,16 @@ ConstTensorView positions_in_documents(const Context& context) {
   return context.microbatch ? context.microbatch->positions : ConstTensorView();
 }
 
+// The axis of context ranks that exchange heads, and of those that gather keys; null if there are none.
+const comm::RankAxis* exchange_axis(const Context& context) {
+  const comm::RankAxis* const axis = context.axes[Axis::Context];
+  return axis && !axis->gathers_keys ? axis : nullptr;
+}
+const comm::RankAxis* gather_axis(const Context& context) {
+  const comm::RankAxis* const axis = context.axes[Axis::Context];
+  return axis && axis->gathers_keys ? axis : nullptr;
+}
+
 Attention::Options with_head_size(Attention::Options options) {
   if (options.head_size == 0) options.head_size = options.hidden / options.heads;
   return options;
@@ -72,12 +82,14 @@ HeadRange Attention::heads_of(const Context& context) const { return qkv_.heads_
 // With more context ranks than key/value heads, neighbours have the same one.
 HeadRange Attention::core_heads_of(const Context& context) const {
   HeadRange heads = heads_of(context);
-  const comm::RankAxis* const sequence = context.axes[Axis::Context];
+  const comm::RankAxis* const sequence = exchange_axis(context);
   if (!sequence) return heads;
   const int64_t ranks = sequence->size();
   if (heads.count % ranks != 0)
-    throw ConfigError(fmt::format("parallel.context: {} ranks do not divide the {} heads of attention; use a divisor of {}",
-                                  ranks, heads.count, heads.count));
+    throw ConfigError(
+        fmt::format("parallel.context: {} ranks do not divide the {} heads of attention; use a divisor of {}, or "
+                    "parallel.context_kind \"gather\"",
+                    ranks, heads.count, heads.count));
   heads.count /= ranks;
   heads.first += sequence->rank() * heads.count;
   heads.first_key_value += sequence->rank() * heads.key_value_count / ranks;
@@ -92,7 +104,7 @@ Shape Attention::own_shape(const Context& context, const Shape& x) const {
 
 void Attention::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   const Shape own = own_shape(context, x.shape);
-  const comm::RankAxis* const sequence = context.axes[Axis::Context];
+  const comm::RankAxis* const sequence = exchange_axis(context);
   const int64_t ranks = sequence ? sequence->size() : 1;
   const HeadRange heads = core_heads_of(context);
   const int64_t width = (heads.count + 2 * heads.key_value_count) * head_size();
@@ -105,7 +117,7 @@ void Attention::forward(Context& context, Weights weights, ConstTensorView x, Te
   } else {
     make_qkv(context, weights, x, qkv, saved);
   }
-  rotate(context, qkv, false);
+  if (!gather_axis(context)) rotate(context, qkv, false);
   Saved* keeper = context.recompute_attention ? nullptr : &saved;
   const Core core = run_core(context, qkv, keeper, keeper);
   out_.forward(context, sub_layers_.of(out_index_, weights), core.out_of_own_tokens(), y, saved.child(out_index_));
@@ -135,23 +147,19 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
                                     Saved* keeper_of_statistics) const {
   const HeadRange heads = core_heads_of(context);
   const int64_t batch = qkv.shape[0], sequence = qkv.shape[1], width = heads.count * head_size();
-  const comm::RankAxis* const ranks = context.axes[Axis::Context];
+  const comm::RankAxis* const ranks = exchange_axis(context);
   // Nobody reads the core's own result after the exchange but the core's backward, as its statistics.
   Saved* const keeper_of_core = ranks ? keeper_of_statistics : keeper_of_out;
   Core core{{context.arena, keeper_of_core, kOut, qkv.dtype, {batch, sequence, width}},
             {context.arena, keeper_of_statistics, kLogSumExp, statistics_dtype(qkv.dtype), {batch, heads.count, sequence}},
             std::nullopt};
-  context.kernels.attention({.qkv = qkv,
-                             .out = core.out,
-                             .log_sum_exp = core.log_sum_exp,
-                             .heads = heads.count,
-                             .key_value_heads = heads.key_value_count,
-                             .causal = options_.causal,
-                             .window = options_.window,
-                             .scale = options_.score_scale,
-                             .soft_cap = options_.soft_cap,
-                             .dropout = dropout(context, sequence),
-                             .documents = documents_of(context)});
+  if (gather_axis(context)) {
+    gathered(context, qkv.shape).forward({qkv, core.out, core.log_sum_exp});
+    return core;
+  }
+  kernels::Attention call = core_call(context, sequence);
+  call.qkv = qkv, call.out = core.out, call.log_sum_exp = core.log_sum_exp;
+  context.kernels.attention(call);
   if (!ranks) return core;
   core.own_out.emplace(context.arena, keeper_of_out, kOwnOut, qkv.dtype,
                        Shape{batch, sequence / ranks->size(), width * ranks->size()});
@@ -170,7 +178,7 @@ Attention::Core Attention::core_again(const BackwardPass& pass) const {
 void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   Context& context = pass.context();
   const Saved& saved = pass.saved();
-  const comm::RankAxis* const sequence = context.axes[Axis::Context];
+  const comm::RankAxis* const sequence = exchange_axis(context);
   const TensorView qkv = saved[kQkv];
   const IntermediateGradient dqkv(pass, kDqkv, dy.dtype, own_shape(context, dy.shape));
   {
@@ -190,7 +198,7 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
     }
     const TensorView to = sequence ? dqkv_of_core.view() : dqkv.view();
     run_core_backward(pass, again ? &*again : nullptr, sequence ? dout_of_core : dout, to);
-    rotate(context, to, true);
+    if (!gather_axis(context)) rotate(context, to, true);
     if (sequence) {
       const auto segments = segments_of_qkv(context);
       HeadExchange(context, *sequence, segments).to_tokens(to, dqkv);
@@ -203,11 +211,14 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
 void Attention::run_core_backward(const BackwardPass& pass, const Core* again, ConstTensorView dout, TensorView dqkv) const {
   Context& context = pass.context();
   const Saved& saved = pass.saved();
+  const TensorView qkv = saved[kQkv], out = again ? again->out.view() : saved[kOut],
+                   log_sum_exp = again ? again->log_sum_exp.view() : saved[kLogSumExp];
+  if (gather_axis(context)) return gathered(context, qkv.shape).backward({qkv, out, log_sum_exp}, dout, dqkv);
   const HeadRange heads = core_heads_of(context);
   context.kernels.attention_backward({.dout = dout,
-                                      .qkv = saved[kQkv],
-                                      .out = again ? again->out.view() : saved[kOut],
-                                      .log_sum_exp = again ? again->log_sum_exp.view() : saved[kLogSumExp],
+                                      .qkv = qkv,
+                                      .out = out,
+                                      .log_sum_exp = log_sum_exp,
                                       .dqkv = dqkv,
                                       .heads = heads.count,
                                       .key_value_heads = heads.key_value_count,
@@ -219,18 +230,41 @@ void Attention::run_core_backward(const BackwardPass& pass, const Core* again, C
                                       .documents = documents_of(context)});
 }
 
-void Attention::rotate(Context& context, TensorView qkv, bool backward) const {
-  if (frequencies_.empty()) return;
+// What the core's kernel needs beside tensors, in sequences of `tokens`.
+kernels::Attention Attention::core_call(const Context& context, int64_t tokens) const {
   const HeadRange heads = core_heads_of(context);
-  const int64_t length = context.present_tokens > 0 ? context.present_tokens : qkv.shape[1];
-  const ConstTensorView positions = context.positions.absent() ? positions_in_documents(context) : context.positions;
-  context.kernels.rotary({.qkv = qkv,
-                          .heads = heads.count,
-                          .key_value_heads = heads.key_value_count,
-                          .frequencies = length > options_.rotary_scaling.original_length ? long_frequencies_ : frequencies_,
-                          .backward = backward,
-                          .magnitude = magnitude_of(options_.rotary_scaling),
-                          .positions = positions});
+  return {.heads = heads.count,
+          .key_value_heads = heads.key_value_count,
+          .causal = options_.causal,
+          .window = options_.window,
+          .scale = options_.score_scale,
+          .soft_cap = options_.soft_cap,
+          .dropout = dropout(context, tokens),
+          .documents = documents_of(context)};
+}
+
+GatheredAttention Attention::gathered(Context& context, const Shape& own_qkv) const {
+  const comm::RankAxis& axis = *gather_axis(context);
+  const int64_t tokens = own_qkv[1] * axis.size();
+  return {context, axis, {core_call(context, tokens), rotary(context, tokens), head_size()}};
+}
+
+void Attention::rotate(Context& context, TensorView qkv, bool backward) const {
+  kernels::Rotary call = rotary(context, qkv.shape[1]);
+  if (call.frequencies.empty()) return;
+  call.qkv = qkv, call.backward = backward;
+  context.kernels.rotary(call);
+}
+
+// What rotary needs beside the tensor, in sequences of `tokens`.
+kernels::Rotary Attention::rotary(const Context& context, int64_t tokens) const {
+  const HeadRange heads = core_heads_of(context);
+  const int64_t length = context.present_tokens > 0 ? context.present_tokens : tokens;
+  return {.heads = heads.count,
+          .key_value_heads = heads.key_value_count,
+          .frequencies = length > options_.rotary_scaling.original_length ? long_frequencies_ : frequencies_,
+          .magnitude = magnitude_of(options_.rotary_scaling),
+          .positions = context.positions.absent() ? positions_in_documents(context) : context.positions};
 }
 
 // A head gets the same random draws on whichever rank it is.

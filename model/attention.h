@@ -15,7 +15,8 @@
 //
 // Context ranks share the tokens of a sequence. For the core, they exchange them for heads (model/head_exchange.h): after the
 // norm of queries and keys and before rotary, so that both rotary and the core see whole sequences. N and G above are then
-// those of the core's heads, N / t / c on each of c context and t tensor ranks.
+// those of the core's heads, N / t / c on each of c context and t tensor ranks. Or they gather keys and values instead
+// (model/gathered_attention.h), and the layer keeps qkv, before rotary, and the core's results of a rank's own tokens only.
 #pragma once
 
 #include <array>
@@ -23,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "model/gathered_attention.h"
 #include "model/head_exchange.h"
 #include "model/linear.h"
 #include "model/qk_norm.h"
@@ -70,7 +72,7 @@ class Attention : public Layer {
   // The core's results.
   struct Core {
     Intermediate out, log_sum_exp;        // [B, S, N D], [B, N, S]
-    std::optional<Intermediate> own_out;  // with context ranks: all heads of the rank's own tokens
+    std::optional<Intermediate> own_out;  // of ranks that exchange heads: all heads of their own tokens
     TensorView out_of_own_tokens() const { return own_out ? own_out->view() : out.view(); }
   };
   // Heads of the projections, and of the core.
@@ -86,6 +88,9 @@ class Attention : public Layer {
   std::array<Heads, 3> segments_of_qkv(const Context& context) const;
   void run_core_backward(const BackwardPass& pass, const Core* again, ConstTensorView dout, TensorView dqkv) const;
   void rotate(Context& context, TensorView qkv, bool backward) const;
+  kernels::Rotary rotary(const Context& context, int64_t tokens) const;
+  kernels::Attention core_call(const Context& context, int64_t tokens) const;
+  GatheredAttention gathered(Context& context, const Shape& own_qkv) const;
   kernels::DropoutSite dropout(const Context& context, int64_t sequence) const;
 
   Options options_;

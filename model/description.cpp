@@ -21,15 +21,14 @@ std::string tensor_problem(const Description& description, int64_t ranks, bool f
   return family_of(description.type).tensor_problem(description, ranks, fixed_sums);
 }
 
-std::string context_problem(const Description& description, int64_t ranks, int64_t tensor) {
+std::string ulysses_problem(const Description& description, int64_t ranks, int64_t tensor) {
   const Description model = with_defaults(description);
-  if (family_of(model.type).reads_images) return "needs a model that reads sequences of tokens";
+  if (family_of(model.type).reads_images) return "the model reads images";
   if (model.heads % (ranks * tensor) != 0)
-    return fmt::format("is not accepted: {}{} does not divide model.heads {}, which context ranks share in attention", ranks,
+    return fmt::format("{}{} does not divide model.heads {}, which context ranks share in attention", ranks,
                        tensor == 1 ? "" : fmt::format(" (with parallel.tensor {}: {})", tensor, ranks * tensor), model.heads);
   if (const int64_t keys = std::max<int64_t>(model.key_value_heads / tensor, 1); keys % ranks != 0 && ranks % keys != 0)
-    return fmt::format("is not accepted: {} and the {} of model.key_value_heads on a tensor rank do not divide each other",
-                       ranks, keys);
+    return fmt::format("{} and the {} of model.key_value_heads on a tensor rank do not divide each other", ranks, keys);
   return "";
 }
 

@@ -103,7 +103,7 @@ std::string tensor_problem(const Description& description, int64_t ranks, bool f
 
 // Returns why this many context ranks cannot share the heads of a tensor rank, of which there are `tensor`, or "" if they can.
 // Key/value heads must divide evenly, or several ranks must hold the same one.
-std::string context_problem(const Description& description, int64_t ranks, int64_t tensor);
+std::string ulysses_problem(const Description& description, int64_t ranks, int64_t tensor);
 
 }  // namespace trivet::model
 

@@ -1,5 +1,7 @@
 #include "model/embedding.h"
 
+#include <vector>
+
 #include "core/error.h"
 #include "model/sub_layers.h"
 #include "tensor_parallel/axis_sum.h"
@@ -9,7 +11,7 @@
 namespace trivet::model {
 
 using tensor_parallel::AxisSum;
-using tensor_parallel::first_own_token;
+using tensor_parallel::own_tokens;
 using tensor_parallel::split_axis;
 using tensor_parallel::TokenGather;
 namespace {
@@ -25,26 +27,53 @@ Gradient rows_used(Context& context, const Gradient& gradient, int64_t first, in
   return {gradient.view.row_range(first, used), gradient.accumulate};
 }
 
-// Returns the places in documents of the `own` tokens of each sequence that this rank has, from `first` on. Absent: samples are
-// not several documents.
+// Returns the places in documents of the tokens that this rank has of each sequence. Absent: samples are not several documents.
 struct OwnPlaces {
   ScopedTensor copied;
   ConstTensorView view;
 
-  OwnPlaces(Context& context, int64_t first, int64_t own, bool wanted = true) {
+  OwnPlaces(Context& context, const OwnTokens& tokens, int64_t own, bool wanted = true) {
     const ConstTensorView all = wanted && context.microbatch ? context.microbatch->positions : ConstTensorView();
     view = all;
     if (all.absent() || own == all.shape[1]) return;
     copied = ScopedTensor(context.arena, DType::Int32, {all.shape[0], own});
-    context.kernels.copy_runs({.from = all.slice(first, all.elements() - first),
-                               .out = copied,
-                               .counts = {1, 1, all.shape[0]},
-                               .run = own,
-                               .from_steps = {0, 0, all.shape[1]},
-                               .out_steps = {0, 0, own}});
+    int64_t done = 0;
+    for (const TokenRange& range : tokens) {
+      context.kernels.copy_runs({.from = all.slice(range.begin, all.elements() - range.begin),
+                                 .out = copied.view().slice(done, copied.view().elements() - done),
+                                 .counts = {1, 1, all.shape[0]},
+                                 .run = range.count(),
+                                 .from_steps = {0, 0, all.shape[1]},
+                                 .out_steps = {0, 0, own}});
+      done += range.count();
+    }
     view = copied.view();
   }
 };
+
+// Neighbouring tokens in memory of one or several sequences, all at the same places of their sequence.
+struct Block {
+  int64_t first_row = 0, sequences = 0;
+  TokenRange places;
+
+  template <typename View>  // the block's rows of [rows, ...], for tokens without columns
+  View of(const View& all, int64_t columns = 1) const {
+    const int64_t rows = sequences * places.count();
+    return all.slice(first_row * columns, rows * columns)
+        .reshaped(columns == 1 ? Shape{sequences, places.count()} : Shape{sequences, places.count(), columns});
+  }
+};
+std::vector<Block> blocks_of(const OwnTokens& tokens, int64_t sequences) {
+  if (tokens.pieces() == 1) return {{0, sequences, tokens.ranges[0]}};
+  std::vector<Block> blocks;
+  int64_t row = 0;
+  for (int64_t sequence = 0; sequence < sequences; ++sequence)
+    for (const TokenRange& range : tokens) {
+      blocks.push_back({row, 1, range});
+      row += range.count();
+    }
+  return blocks;
+}
 
 }  // namespace
 
@@ -77,18 +106,26 @@ void Embedding::forward(Context& context, Weights weights, ConstTensorView token
                         " learned positions; shorten the sequence");
     positions = weights[1];
   }
-  const int64_t first = sequence ? sequence->rank() * own : 0;
-  const OwnPlaces places(context, first, own, options_.positions > 0);
-  if (!positions.absent() && places.view.absent()) positions = positions.row_range(first, own);
+  const OwnTokens all_own = sequence ? sequence->part().tokens(length) : OwnTokens{{{{0, own}, {}}}};
+  const OwnPlaces places(context, all_own, own, options_.positions > 0);
   const comm::RankAxis* axis = split_axis(context);
   if (axis && axis->rank() != 0) positions = {};
   AxisSum sum(context, axis, y, {}, AxisSum::Terms::Exact);
-  context.kernels.embedding({.tokens = tokens,
-                             .table = weights[0],
-                             .positions = positions,
-                             .out = sum.partial(),
-                             .rows = rows_of(context),
-                             .places = places.view});
+  if (positions.absent() || !places.view.absent()) {
+    context.kernels.embedding({.tokens = tokens,
+                               .table = weights[0],
+                               .positions = positions,
+                               .out = sum.partial(),
+                               .rows = rows_of(context),
+                               .places = places.view});
+  } else {
+    for (const Block& block : blocks_of(all_own, tokens.shape[0]))
+      context.kernels.embedding({.tokens = block.of(tokens),
+                                 .table = weights[0],
+                                 .positions = positions.row_range(block.places.begin, block.places.count()),
+                                 .out = block.of(sum.partial(), options_.hidden),
+                                 .rows = rows_of(context)});
+  }
   sum.start();
   sum.finish();
   if (options_.scale != 1) context.kernels.scale(y, options_.scale);
@@ -128,15 +165,20 @@ void Embedding::backward_weight(Context& context, Gradients gradients, const Sav
 void Embedding::add_position_gradient(Context& context, const Gradient& gradient, ConstTensorView tokens,
                                       ConstTensorView dy) const {
   const int64_t sequences = dy.shape[0], length = dy.shape[1];
-  const OwnPlaces places(context, first_own_token(context, length), length);
+  const OwnTokens own = own_tokens(context, length);
+  const OwnPlaces places(context, own, length);
   if (!places.view.absent())
     return context.kernels.embedding_backward(
         {.tokens = places.view, .dy = dy, .dtable = gradient.view, .accumulate_table = gradient.accumulate});
-  const Gradient used = rows_used(context, gradient, first_own_token(context, length), length);
-  context.kernels.embedding_backward({.tokens = tokens.slice(0, sequences * length).reshaped({sequences, length}),
-                                      .dy = dy,
-                                      .dpositions = used.view,
-                                      .accumulate_positions = used.accumulate});
+  Gradient all = gradient;
+  if (own.pieces() > 1 && !gradient.accumulate) context.kernels.zero(gradient.view), all.accumulate = true;
+  for (const Block& block : blocks_of(own, sequences)) {
+    const Gradient used = rows_used(context, all, block.places.begin, block.places.count());
+    context.kernels.embedding_backward({.tokens = block.of(tokens),
+                                        .dy = block.of(dy, options_.hidden),
+                                        .dpositions = used.view,
+                                        .accumulate_positions = used.accumulate});
+  }
 }
 
 }  // namespace trivet::model

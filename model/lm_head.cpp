@@ -174,7 +174,7 @@ ScopedTensor LmHead::compare_answers(Context& context, ConstTensorView h, ConstT
   }
   context.kernels.preference_loss(loss);
   if (!answers.empty()) context.logits->read_answers(context.kernels, batch, answers);
-  if (sequence) take_own_part(context, *sequence, all_rows, own);
+  if (sequence) take_own_part(context, sequence->part(), all_rows, own);
   return rows;
 }
 
@@ -216,8 +216,9 @@ void LmHead::forward(Context& context, Weights weights, ConstTensorView x, Tenso
 void LmHead::show_logits(Context& context, ConstTensorView h, ConstTensorView weight) const {
   const comm::RankAxis* const sequence = context.axes[Axis::Context];
   Microbatch batch = *context.microbatch;
-  const int64_t samples = batch.targets.shape[0], own = h.shape[0] / samples, first_own = sequence ? sequence->rank() * own : 0;
+  const int64_t samples = batch.targets.shape[0], own = h.shape[0] / samples;
   const int64_t length = sequence ? sequence->size() * own : own;
+  const OwnTokens tokens = sequence ? sequence->part().tokens(length) : OwnTokens{{{{0, own}, {}}}};
   ScopedTensor all_targets;
   if (sequence) {
     all_targets = gather_sequences(context, *sequence, batch.targets);
@@ -228,11 +229,15 @@ void LmHead::show_logits(Context& context, ConstTensorView h, ConstTensorView we
     for (int64_t done = 0; done < wanted.count; done += LogitsReader::kMostRows) {
       const int64_t rows = std::min(wanted.count - done, LogitsReader::kMostRows), first = wanted.first + done;
       const ScopedTensor logits(context.arena, statistics_dtype(h.dtype), {rows, vocabulary_});
-      const int64_t begin = std::max(first, first_own), end = std::min(first + rows, first_own + own);
       if (sequence) context.kernels.zero(logits);
-      if (begin < end)
-        logits_of_rows(context, h.row_range(sample * own + begin - first_own, end - begin), weight,
-                       logits.view().row_range(begin - first, end - begin));
+      int64_t row = sample * own;  // of the range's first token
+      for (const TokenRange& range : tokens) {
+        const int64_t begin = std::max(first, range.begin), end = std::min(first + rows, range.end);
+        if (begin < end)
+          logits_of_rows(context, h.row_range(row + begin - range.begin, end - begin), weight,
+                         logits.view().row_range(begin - first, end - begin));
+        row += range.count();
+      }
       if (sequence) reduce_over(*sequence, logits);
       context.logits->read(context.kernels, batch, sample, logits.view().reshaped({1, rows, vocabulary_}), first);
     }

@@ -6,7 +6,7 @@
 
 namespace trivet::model {
 
-using tensor_parallel::first_own_token;
+using tensor_parallel::own_tokens;
 
 int SubLayers::add(const std::string& name, const Layer& layer) {
   const size_t first = parameters_.size();
@@ -49,10 +49,13 @@ kernels::DropoutSite dropout_site(const Context& context, const std::string& nam
           .first_sample = context.random.first_sample};
 }
 
-kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate, const Shape& own_tokens) {
+kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate, const Shape& shape) {
   kernels::DropoutSite site = dropout_site(context, name, rate);
-  if (const int64_t first = first_own_token(context, own_tokens[1]); first > 0)
-    site.first_element = first * (own_tokens.elements() / (own_tokens[0] * own_tokens[1]));
+  if (site.rate == 0 || shape.elements() == 0) return site;
+  const int64_t of_token = shape.elements() / (shape[0] * shape[1]);
+  const auto [first, second] = own_tokens(context, shape[1]).ranges;
+  site.first_element = first.begin * of_token;
+  if (second.count() > 0) site.second = first.count() * of_token, site.skipped = (second.begin - first.end) * of_token;
   return site;
 }
 

@@ -87,7 +87,7 @@ class IntermediateGradient : public Intermediate {
 
 // Returns the dropout at the place in the model that has this name; nothing is dropped outside training.
 kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate);
-// Does the same for an activation between blocks, of which a rank may have only its own tokens [B, S / size, H].
-kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate, const Shape& own_tokens);
+// Does the same for an activation between blocks, of which a rank may have only its own tokens, of this shape [B, S / size, H].
+kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate, const Shape& shape);
 
 }  // namespace trivet::model

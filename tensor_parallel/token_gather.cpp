@@ -9,11 +9,12 @@ const comm::RankAxis* sequence_axis(const Context& context) {
   return axis && axis->splits_tokens ? axis : nullptr;
 }
 
-int64_t first_own_token(const Context& context, int64_t own) {
+OwnTokens own_tokens(const Context& context, int64_t own) {
   const comm::RankAxis* const of_part = sequence_axis(context);
   const comm::RankAxis* const of_sequence = context.axes[Axis::Context];
-  const int64_t part = of_part ? own * of_part->size() : own;
-  return (of_sequence ? of_sequence->rank() * part : 0) + (of_part ? of_part->rank() * own : 0);
+  const int64_t part = of_part ? own * of_part->size() : own, first = of_part ? of_part->rank() * own : 0;
+  if (!of_sequence) return {{{{first, first + own}, {}}}};
+  return of_sequence->part().tokens(part * of_sequence->size()).within(first, own);
 }
 
 Shape all_tokens(const Context& context, Shape own) {

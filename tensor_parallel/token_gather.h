@@ -16,9 +16,9 @@ namespace trivet::tensor_parallel {
 
 // Returns the tensor axis if its ranks also share the tokens, else null.
 const comm::RankAxis* sequence_axis(const Context& context);
-// Returns the place in the sequence of the first token that this rank has between blocks, if it has `own` of each sequence:
-// context ranks share the sequence, and the tensor ranks of each may share its part.
-int64_t first_own_token(const Context& context, int64_t own);
+// Returns the tokens that this rank has between blocks, if it has `own` of each sequence: context ranks share the sequence, and
+// the tensor ranks of each may share its part.
+OwnTokens own_tokens(const Context& context, int64_t own);
 // Returns the shape of all tokens of the context rank; `own` [B, S / size, ...] is the shape of this rank's.
 Shape all_tokens(const Context& context, Shape own);
 

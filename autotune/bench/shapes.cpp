@@ -77,7 +77,7 @@ Config config_of(int n, int ranks, DeviceChoice device) {
   config.zero.overlap_comm = false;  // required by KernelTimer
   config.parallel.tensor = ranks == 1 ? 1 : choose.of(std::array<int64_t, 2>{1, ranks});
   if (config.parallel.tensor == 1 && config.reproducible == Reproducible::Run && model.sequence_length % ranks == 0 &&
-      model::context_problem(model, ranks, 1).empty())
+      model::ulysses_problem(model, ranks, 1).empty())
     config.parallel.context = choose.of(std::array<int64_t, 3>{1, 1, ranks});
   config.gradient_clipping = 1;
   BatchConfig& batch = config.batch;

@@ -82,7 +82,7 @@ class Enumeration {
     std::vector<int64_t> sizes;
     for (const int64_t size : divisors(world_size_))
       if (size == 1 || (!in_leaves && !config_.model.token_drop.enabled && config_.model.sequence_length % size == 0 &&
-                        model::context_problem(config_.model, size, 1).empty()))
+                        model::ulysses_problem(config_.model, size, 1).empty()))
         sizes.push_back(size);
     if (sizes.size() == 1) return sizes;
     const std::string tokens = fmt::format("sequences have {} tokens", config_.model.sequence_length);

@@ -7,6 +7,7 @@
 
 #include "core/enum_names.h"
 #include "engine/config/config.h"
+#include "engine/config/context_kind.h"
 #include "engine/config/optimizer_traits.h"
 #include "engine/config/refuse.h"
 #include "model/family.h"
@@ -113,12 +114,10 @@ void check_context_grain(const Config& config) {
 std::string context_problem(const Config& config, int64_t ranks) {
   const model::Description model = model::with_defaults(config.model);
   const int64_t tensor = config.parallel.tensor, of_tokens = ranks * (config.parallel.sequence_parallel ? tensor : 1);
-  if (std::string problem = model::context_problem(config.model, ranks, tensor); !problem.empty()) return problem;
-  if (const int64_t keys = model.key_value_heads / tensor; config.fixes_token_sums() && keys < ranks)
-    return fmt::format(
-        "is not accepted with reproducible \"layout\": it is more than the {} of model.key_value_heads on a tensor rank, whose "
-        "gradients several ranks would sum",
-        std::max<int64_t>(keys, 1));
+  if (model::family_of(model.type).reads_images) return "needs a model that reads sequences of tokens";
+  if (config.parallel.context_kind == ContextKind::Ulysses)
+    if (std::string problem = ulysses_problem(config, ranks); !problem.empty())
+      return fmt::format("is not accepted with parallel.context_kind \"ulysses\": {}; \"gather\" accepts it", problem);
   if (model.sequence_length % of_tokens != 0)
     return fmt::format("is not accepted: {}{} does not divide model.sequence_length {}", ranks,
                        tensor == 1 ? "" : fmt::format(" (with parallel.tensor {}: {})", tensor, of_tokens),
@@ -140,7 +139,7 @@ void check_context_of_model(const Config& config) {
   if (problem.empty()) return;
   std::string accepted = "1";
   const bool in_leaves = config.reproducible == Reproducible::Layout;
-  for (int64_t size = 2; size <= config.model.heads; ++size)
+  for (int64_t size = 2; size <= std::max(config.model.heads, kMaxContextGrain); ++size)
     if (context_problem(config, size).empty() && (!in_leaves || grain % size == 0)) accepted += fmt::format(", {}", size);
   refuse(config, "parallel.context",
          fmt::format("{} {}; use {}{}", ranks, problem, accepted == "1" ? "" : "one of ", accepted));

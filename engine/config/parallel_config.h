@@ -13,8 +13,18 @@ namespace trivet {
 
 inline constexpr int64_t kMaxContextGrain = 64;
 
+// How context ranks share attention: they exchange tokens for heads, or gather keys and values. Auto: Ulysses if heads allow
+// it.
+enum class ContextKind : uint8_t { Auto, Ulysses, Gather };
+template <>
+struct EnumNames<ContextKind> {
+  static constexpr std::array<std::pair<std::string_view, ContextKind>, 3> table{
+      {{"auto", ContextKind::Auto}, {"ulysses", ContextKind::Ulysses}, {"gather", ContextKind::Gather}}};
+};
+
 struct ParallelConfig {  // the data axis gets the ranks that the other axes leave
   int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
+  ContextKind context_kind = ContextKind::Auto;
   int64_t context_grain = 1;       // leaves of each sequence in layout mode; 1: sums over tokens have no fixed order
   bool sequence_parallel = false;  // tensor ranks also split the sequence, for norms, residuals and dropout
   // The order of the axes in rank numbering, slowest-varying first. An axis of size 1 may be left out, but not the data axis.

@@ -84,9 +84,14 @@ void add_parallel_keys(KeyTable& table) {
   parallel.key("pipeline", &P::pipeline, "pipeline ranks that share the layers").at_least(1);
   parallel
       .key("context", &P::context,
-           "ranks that share the tokens of each sequence; in attention each has some heads of all tokens (Ulysses), so it "
-           "divides heads; with reproducible \"layout\" it has to divide parallel.context_grain")
+           "ranks that share the tokens of each sequence; with reproducible \"layout\" it has to divide parallel.context_grain")
       .at_least(1);
+  parallel
+      .key("context_kind", &P::context_kind,
+           "what context ranks do for attention: \"ulysses\" exchanges tokens for heads, of which each rank needs its own; "
+           "\"gather\" collects keys and values, whatever the heads; \"auto\" is \"ulysses\", which sends less, where "
+           "heads allow it")
+      .active_when("parallel.context is more than 1", [](const Config& c) { return c.parallel.context > 1; });
   parallel
       .key("context_grain", &P::context_grain,
            "leaves of each sequence, a power of two: sums over tokens add the leaves in a balanced tree, so that every "

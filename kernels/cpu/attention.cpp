@@ -37,7 +37,8 @@ class HeadForward {
       loops_.load_transposed(qkv + part_.key_column(g) + first * stride, stride, part_.tile_tokens(first), part_.head_size,
                              keys_ + first * part_.head_size);
     loops_.load_rows(qkv + part_.value_column(g), stride, part_.tokens, part_.head_size, Sum{1}, values_);
-    for (int64_t first = 0; first < part_.tokens; first += kTile) query_tile(qkv, first);
+    for (int64_t first = 0; first < part_.tokens; first += kTile)
+      if (part_.wants(first)) query_tile(qkv, first);
   }
 
  private:

@@ -73,7 +73,7 @@ class KeyValueHeadBackward {
     std::fill_n(dqueries_, padded(part_.tokens, kProductCols) * width_, Sum{0});
     for (int64_t first_key = 0; first_key < part_.tokens; first_key += kTile)
       for (int64_t first_query = part_.first_query(first_key); first_query < part_.end_query(first_key); first_query += kTile)
-        tile(head, first_query, first_key);
+        if (part_.wants(first_key) || part_.wants(first_query)) tile(head, first_query, first_key);
     store(dqueries_, head * part_.head_size, scale());
   }
 
@@ -110,9 +110,12 @@ class KeyValueHeadBackward {
                             .dropout = part_.tile_dropout(args_.dropout, head, first_query, first_key)});
     const TilePart upper = diagonal ? TilePart::UpperLeft : TilePart::Whole,
                    lower = diagonal ? TilePart::LowerLeft : TilePart::Whole;
-    add(keys, rows, {probabilities_, 1, kTile}, douts_ + first_query * width_, dvalues_ + first_key * width_, upper);
-    add(keys, rows, {dscores_, 1, kTile}, queries_ + first_query * width_, dkeys_ + first_key * width_, upper);
-    add(rows, keys, {dscores_, kTile}, keys_ + first_key * width_, dqueries_ + first_query * width_, lower);
+    if (part_.wants(first_key)) {
+      add(keys, rows, {probabilities_, 1, kTile}, douts_ + first_query * width_, dvalues_ + first_key * width_, upper);
+      add(keys, rows, {dscores_, 1, kTile}, queries_ + first_query * width_, dkeys_ + first_key * width_, upper);
+    }
+    if (part_.wants(first_query))
+      add(rows, keys, {dscores_, kTile}, keys_ + first_key * width_, dqueries_ + first_query * width_, lower);
   }
 
   // out[rows, keys] = left[rows, D] right[D, keys]

@@ -69,7 +69,8 @@ class PairHeadForward : private PairHead {
     const int64_t g = head_ / (part_.heads / part_.key_value_heads);
     pair_cols(column(args_.qkv, part_.key_column(g)), keys_);
     loops_.pair_rows(column(args_.qkv, part_.value_column(g)), width_, part_.tokens, size_, values_);
-    for (int64_t first = 0; first < part_.tokens; first += kTile) query_tile(first);
+    for (int64_t first = 0; first < part_.tokens; first += kTile)
+      if (part_.wants(first)) query_tile(first);
   }
 
  private:
@@ -168,7 +169,7 @@ class PairHeadBackward : private PairHead {
     std::fill_n(dqueries_, tokens * size_, 0.0f);
     for (int64_t first_key = 0; first_key < tokens; first_key += kTile)
       for (int64_t first_query = part_.first_query(first_key); first_query < part_.end_query(first_key); first_query += kTile)
-        tile(head, dout + first_query * stride, first_query, first_key);
+        if (part_.wants(first_key) || part_.wants(first_query)) tile(head, dout + first_query * stride, first_query, first_key);
     store(dqueries_, head * size_, scale());
   }
 
@@ -193,9 +194,12 @@ class PairHeadBackward : private PairHead {
                             .dscores = dscores_});
     const TilePart upper = diagonal ? TilePart::UpperLeft : TilePart::Whole,
                    lower = diagonal ? TilePart::LowerLeft : TilePart::Whole;
-    add(keys, queries, {probabilities_, 2, 2 * kTile}, dout_rows_ + first_query * size_, dvalues_ + first_key * size_, upper);
-    add(keys, queries, {paired_dscores_, 2, 2 * kTile}, query_rows_ + first_query * size_, dkeys_ + first_key * size_, upper);
-    add(queries, keys, {dscores_, kTile}, key_rows_ + first_key * size_, dqueries_ + first_query * size_, lower);
+    if (part_.wants(first_key)) {
+      add(keys, queries, {probabilities_, 2, 2 * kTile}, dout_rows_ + first_query * size_, dvalues_ + first_key * size_, upper);
+      add(keys, queries, {paired_dscores_, 2, 2 * kTile}, query_rows_ + first_query * size_, dkeys_ + first_key * size_, upper);
+    }
+    if (part_.wants(first_query))
+      add(queries, keys, {dscores_, kTile}, key_rows_ + first_key * size_, dqueries_ + first_query * size_, lower);
   }
 
   const AttentionBackward& args_;

@@ -22,6 +22,7 @@ struct AttentionSizes {
   bool causal = true;
   int64_t window = 0;              // 0: queries see all earlier keys
   double scale = 0, soft_cap = 0;  // scale 0: 1 / sqrt(D)
+  OwnTokens own;                   // their results are wanted
 
   template <typename Args>  // Attention, AttentionBackward
   explicit AttentionSizes(const Args& args, const Shape& out)
@@ -30,7 +31,8 @@ struct AttentionSizes {
         causal(args.causal),
         window(args.hides_early_keys() ? args.window : 0),
         scale(args.scale),
-        soft_cap(args.soft_cap) {
+        soft_cap(args.soft_cap),
+        own(args.own) {
     const Shape& qkv = args.qkv.shape;
     const int64_t n = heads, g = key_value_heads;
     const bool fits = qkv.dims() == 3 && out.dims() == 3 && n > 0 && g > 0 && n % g == 0 && qkv[2] % (n + 2 * g) == 0 &&
@@ -83,6 +85,8 @@ struct AttentionPart : AttentionSizes {
     statistics_of_head = all_tokens;
     if (window >= tokens) window = 0;
   }
+  // Checks whether results of the document's tile that starts at `first_token` are wanted.
+  bool wants(int64_t first_token) const { return own.any_of(first + first_token, tile_tokens(first_token)); }
   int64_t first_statistic(int64_t head) const { return statistics + head * statistics_of_head; }
   // Describes dropout to the loops, for the tile of `head` that starts at this query and key of the document.
   TileDropout tile_dropout(const DropoutSite& site, int64_t head, int64_t query, int64_t key) const {

@@ -38,6 +38,7 @@ struct Arguments {
   AttentionDropout dropout;
   BlockOrder order;
   const int32_t* documents;
+  WantedTokens wanted;
 };
 
 // Maxima and sums of a lane's rows g and g + 8 of every tile. Until the end, a sum covers only this lane's columns.
@@ -144,6 +145,7 @@ __global__ void __launch_bounds__(Divided::kThreads, Divided::kBlocks) attention
   TRIVET_DYNAMIC_SHARED(T, shared);
   const AttentionSizes& sizes = args.sizes;
   const QueryBlock block(args.order, sizes, kQueries);
+  if (!args.wanted.any_of(block.first_query, kQueries)) return;
   const T* qkv = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width;
   const SharedTile<T, D> queries{shared};
   const KeyTiles<T, D, kKeys, kThreads> tiles{shared + kQueries * D, qkv, block.group, sizes};
@@ -197,7 +199,8 @@ void start(const Attention& args, const Launch& launch) {
                                ScoreScale<float>(args),
                                AttentionDropout(args.dropout),
                                order,
-                               static_cast<const int32_t*>(args.documents.data)};
+                               static_cast<const int32_t*>(args.documents.data),
+                               WantedTokens(args.own, sizes.tokens)};
   const int shared_bytes = (kQueries + 4 * Divided::kKeys) * D * static_cast<int>(sizeof(T));
   const auto kernel = &attention_kernel<T, D, kDropout, kDocuments, Divided>;
   trivet::cuda::allow_dynamic_shared(kernel, shared_bytes);

@@ -28,6 +28,7 @@ struct Arguments {
   AttentionDropout dropout;
   BlockOrder order;
   const int32_t* documents;
+  WantedTokens wanted;
 };
 
 // Offsets and deltas of queries that are rows: each lane keeps those of its rows g and g + 8.
@@ -219,6 +220,7 @@ __global__ void __launch_bounds__(Pass::kThreads, Pass::kBlocks) key_gradients_k
   TRIVET_DYNAMIC_SHARED(T, shared);
   const AttentionSizes& sizes = args.sizes;
   const KeyBlock block(args.order, sizes, Pass::kKeys);
+  if (!args.wanted.any_of(block.first_key, Pass::kKeys)) return;
   const SharedTile<T, D> keys{shared}, values{shared + Pass::kKeys * D};
   QueryTiles<T, D, kDocuments, Pass> tiles(args, block, shared + 2 * Pass::kKeys * D);
   const T* from = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width + (sizes.heads + block.group) * D;
@@ -276,6 +278,7 @@ __global__ void __launch_bounds__(Pass::kThreads, Pass::kBlocks) query_gradients
   TRIVET_DYNAMIC_SHARED(T, shared);
   const AttentionSizes& sizes = args.sizes;
   const QueryBlock block(args.order, sizes, Pass::kQueries);
+  if (!args.wanted.any_of(block.first_query, Pass::kQueries)) return;
   const T* qkv = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width;
   const T* dout = args.dout + block.sequence * sizes.tokens * sizes.out_width + block.head * D;
   const SharedTile<T, D> queries{shared}, douts{shared + Pass::kQueries * D};
@@ -345,7 +348,8 @@ void start(const AttentionBackward& args, const Launch& launch) {
                                ScoreScale<float>(args),
                                AttentionDropout(args.dropout),
                                BlockOrder(1, 1, 1),
-                               static_cast<const int32_t*>(args.documents.data)};
+                               static_cast<const int32_t*>(args.documents.data),
+                               WantedTokens(args.own, sizes.tokens)};
   start_key_pass<T, D, kDropout, kDocuments, KeyPassOf<D, kDropout || kDocuments>>(arguments, launch);
   start_query_pass<T, D, kDropout, kDocuments, QueryPassOf<D>>(arguments, launch);
 }

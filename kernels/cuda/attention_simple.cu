@@ -15,6 +15,7 @@ struct ForwardArguments {
   AttentionDropout dropout;
   BlockOrder order;
   Sight sight;
+  WantedTokens wanted;
 };
 
 template <typename Sum>
@@ -70,6 +71,7 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_attentio
   const SharedRows<Sum> queries = memory.own(0), probabilities = memory.factors(0);
 
   const QueryBlock block(args.order, sizes, Block::kRows);
+  if (!args.wanted.any_of(block.first_query, Block::kRows)) return;
   const int first_row = block.first_query + memory.warp_row;
   const int begin = args.sight.first_key(block.sequence, block.first_query) / kPartners * kPartners;
   const int end = args.sight.causal ? min(block.first_query + Block::kRows, sizes.tokens) : sizes.tokens;
@@ -112,7 +114,8 @@ void simple_attention(const Attention& args, const Launch& launch) {
                                              ScoreRule<Sum>(args),
                                              AttentionDropout(args.dropout),
                                              order_of<Sum>(sizes, sizes.heads),
-                                             Sight(args)};
+                                             Sight(args),
+                                             WantedTokens(args.own, sizes.tokens)};
     const size_t bytes = ForwardMemory<Sum>::bytes(sizes.head_size);
     trivet::cuda::allow_dynamic_shared(simple_attention_kernel<T, Sum, kColsOfLane>, bytes);
     TRIVET_LAUNCH((simple_attention_kernel<T, Sum, kColsOfLane>), arguments.order.blocks(), SimpleBlock<Sum>::kThreads, bytes,

@@ -16,6 +16,7 @@ struct BackwardArguments {
   AttentionDropout dropout;
   BlockOrder order;
   Sight sight;
+  WantedTokens wanted;
 };
 
 template <typename Sum>
@@ -82,6 +83,7 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_gradient
   const SharedRows<Sum> dscores = memory.factors(0), probabilities = memory.factors(1);
 
   const GradientsBlock<Sum, kOwnKeys> block(args.order, sizes, args.sight);
+  if (!args.wanted.any_of(block.first_own, SimpleBlock<Sum>::kRows)) return;
   const int first_row = block.first_own + memory.warp_row;
   const Side<T> of_keys = keys_and_values(args.qkv, sizes, block.sequence, block.group);
   const Side<T> own = kOwnKeys ? of_keys : queries_and_douts(args, sizes, block.sequence, block.first_head);
@@ -140,7 +142,8 @@ void simple_attention_backward(const AttentionBackward& args, const Launch& laun
                                         ScoreRule<Sum>(args),
                                         AttentionDropout(args.dropout),
                                         order_of<Sum>(sizes, sizes.key_value_heads),
-                                        Sight(args)};
+                                        Sight(args),
+                                        WantedTokens(args.own, sizes.tokens)};
     const size_t bytes = BackwardMemory<Sum>::bytes(sizes.head_size);
     trivet::cuda::allow_dynamic_shared(simple_gradients_kernel<T, Sum, kColsOfLane, true>, bytes);
     TRIVET_LAUNCH((simple_gradients_kernel<T, Sum, kColsOfLane, true>), arguments.order.blocks(), SimpleBlock<Sum>::kThreads,

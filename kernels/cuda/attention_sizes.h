@@ -29,6 +29,22 @@ struct AttentionSizes {
         padded_tokens(static_cast<int>(padded_attention_rows(qkv[1]))) {}
 };
 
+// The tokens of each sequence whose results are wanted.
+struct WantedTokens {
+  int first[2], end[2];
+
+  WantedTokens(const OwnTokens& own, int64_t tokens) {
+    for (int i = 0; i < 2; ++i) {
+      first[i] = static_cast<int>(own.ranges[i].begin);
+      end[i] = static_cast<int>(own.ranges[i].end);
+    }
+    if (own.all()) end[0] = static_cast<int>(tokens);
+  }
+  __device__ __forceinline__ bool any_of(int begin, int count) const {
+    return (begin < end[0] && begin + count > first[0]) || (begin < end[1] && begin + count > first[1]);
+  }
+};
+
 // 1 / sqrt(D) or what takes its place, and the same times log2(e), because probabilities are computed as powers of two.
 template <typename Sum>
 struct ScoreScale {

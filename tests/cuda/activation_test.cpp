@@ -65,15 +65,20 @@ TEST(CudaActivation, SwiGluIsNearTheCpus) {
 TEST(CudaDropout, MasksAndSumsAreTheCpus) {
   for (const DType dtype : kFloatTypes)
     for (const auto& [samples, size] : {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {3, 40}, {2, 33}, {2, 1032}})
-      for (const int64_t first_element : {0, 2, 3, 8})
+      for (const auto& [first_element, second] : {std::pair<int64_t, int64_t>{0, 0}, {2, 0}, {3, 0}, {8, 0}, {8, 5}, {8, 16}})
         for (const float rate : {0.0f, 0.1f}) {
           if (rate == 0 && first_element != 0) continue;
           Twin x = Twin::random(dtype, {samples, size}, 1), residual = Twin::random(dtype, {samples, size}, 2);
           Twin alone = Twin::poisoned(dtype, {samples, size}), dx = Twin::poisoned(dtype, {samples, size});
           Twin step = number_of(5);
           const auto site = [&](const auto& view) {
-            return DropoutSite{
-                .rate = rate, .key = 77, .step = number(view, step), .first_sample = 3, .first_element = first_element};
+            return DropoutSite{.rate = rate,
+                               .key = 77,
+                               .step = number(view, step),
+                               .first_sample = 3,
+                               .first_element = first_element,
+                               .second = second,
+                               .skipped = 4 * second};
           };
           const auto add = [&](const auto& view) {
             return DropoutAdd{.x = view(x), .residual = view(residual), .out = view(residual), .dropout = site(view)};
@@ -89,7 +94,7 @@ TEST(CudaDropout, MasksAndSumsAreTheCpus) {
           run_twins<DropoutBackward>(back);
           for (const Twin* twin : {&residual, &alone, &dx})
             twin->expect_same_bits("dropout " + text(dtype) + " " + std::to_string(size) + " from " +
-                                   std::to_string(first_element));
+                                   std::to_string(first_element) + " and " + std::to_string(second));
         }
 }
 

@@ -24,6 +24,7 @@ struct Case {
   int64_t window = 0;
   double scale = 0, soft_cap = 0;
   std::vector<int64_t> documents = {};  // their lengths in each sequence; the rest is padding. Empty: a sequence is one
+  OwnTokens own = {};                   // only their results are wanted
 
   double score_scale() const { return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size)); }
   // Query i sees the keys before keys_of(i), from first_key(i) on.
@@ -154,11 +155,13 @@ struct Results {
 DType statistics_of(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
 
 // Runs forward on the device, then backward with the results of forward. Outputs are NaN before.
-Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) {
+// With `given`, it runs backward only, with the results of this forward.
+Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout, const Results* given = nullptr) {
   const DeviceTensor x(qkv, c.elements_before), dy(dout, c.elements_before);
-  const DeviceTensor out(HostTensor::poisoned(c.dtype, dout.view().shape), c.elements_before);
-  const DeviceTensor log_sum_exp(HostTensor::poisoned(statistics_of(c.dtype), {c.sequences, c.heads, c.tokens}),
-                                 c.elements_before);
+  const DeviceTensor out(given ? given->out : HostTensor::poisoned(c.dtype, dout.view().shape), c.elements_before);
+  const DeviceTensor log_sum_exp(
+      given ? given->log_sum_exp : HostTensor::poisoned(statistics_of(c.dtype), {c.sequences, c.heads, c.tokens}),
+      c.elements_before);
   const DeviceTensor dx(HostTensor::poisoned(c.dtype, qkv.view().shape), c.elements_before);
   HostTensor step(DType::Float64, {1});
   step.set(0, site_of(c).step.value());
@@ -169,7 +172,7 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
   for (int64_t e = 0; e < first_tokens.elements(); ++e)
     static_cast<int32_t*>(first_tokens.view().data)[e] = static_cast<int32_t>(c.document_of(e % c.tokens));
   const DeviceTensor documents(first_tokens);
-  const ConstTensorView given = c.documents.empty() ? ConstTensorView() : documents.view();
+  const ConstTensorView of_documents = c.documents.empty() ? ConstTensorView() : documents.view();
   const AttentionBackward backward{.dout = dy.view(),
                                    .qkv = x.view(),
                                    .out = out.view(),
@@ -182,9 +185,10 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
                                    .scale = c.scale,
                                    .soft_cap = c.soft_cap,
                                    .dropout = site,
-                                   .documents = given};
+                                   .documents = of_documents,
+                                   .own = c.own};
   const TestLaunch device(workspace_bytes(backward));
-  cuda::compute(Attention{.qkv = x.view(),
+  const Attention forward{.qkv = x.view(),
                           .out = out.view(),
                           .log_sum_exp = log_sum_exp.view(),
                           .heads = c.heads,
@@ -194,8 +198,9 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
                           .scale = c.scale,
                           .soft_cap = c.soft_cap,
                           .dropout = site,
-                          .documents = given},
-                device.launch());
+                          .documents = of_documents,
+                          .own = c.own};
+  if (!given) cuda::compute(forward, device.launch());
   cuda::compute(backward, device.launch());
   return {out.read(), log_sum_exp.read(), dx.read()};
 }
@@ -327,6 +332,41 @@ INSTANTIATE_TEST_SUITE_P(All, CudaAttentionDropout,
                                          Case{1, 127, 1, 1, 128, DType::Float16, 0.5f},
                                          Case{1, 37, 2, 1, 40, DType::Float32, 0.5f}),
                          name_of_case);
+
+std::string own_rows(const Case& c, const HostTensor& tensor, bool statistics = false) {
+  std::string bits;
+  const int64_t width = statistics ? 1 : tensor.view().shape.cols(), rows = tensor.elements() / width;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t e = row * width; c.own.any_of(row % c.tokens, 1) && e < (row + 1) * width; ++e)
+      bits += std::to_string(tensor.at(e)) + " ";
+  return bits;
+}
+
+// Forward gets no queries of other tokens. Results of blocks without own tokens are not made.
+TEST(CudaAttention, OwnTokensHaveTheBitsThatTheyHaveAmongAll) {
+  for (const Case& c : {Case{1, 300, 2, 1, 64}, Case{2, 260, 2, 2, 128, DType::Float16, 0.25f},
+                        Case{1, 300, 2, 1, 96, DType::BFloat16, 0, 0, true, 0, 0, 0, {1, 33, 94, 2, 100}},
+                        Case{2, 110, 2, 1, 20, DType::Float32, 0.25f, 0, true, 32}, Case{1, 150, 2, 1, 8, DType::Float64}}) {
+    const Inputs inputs(c);
+    const Results whole = on_device(c, inputs.qkv, inputs.dout);
+    for (const OwnTokens& own :
+         {OwnTokens{{{{c.tokens / 2, c.tokens}, {}}}}, OwnTokens{{{{0, c.tokens / 5}, {c.tokens * 4 / 5, c.tokens}}}}}) {
+      Case part = c;
+      part.own = own;
+      Inputs partly(c);
+      const int64_t width = inputs.qkv.view().shape.cols();
+      for (int64_t row = 0; row < c.sequences * c.tokens; ++row)
+        for (int64_t e = 0; !own.any_of(row % c.tokens, 1) && e < c.heads * c.head_size; ++e)
+          partly.qkv.set(row * width + e, NAN);
+      const Results forward = on_device(part, partly.qkv, inputs.dout),
+                    backward = on_device(part, inputs.qkv, inputs.dout, &whole);
+      EXPECT_EQ(own_rows(part, forward.out), own_rows(part, whole.out));
+      EXPECT_EQ(own_rows(part, forward.log_sum_exp, true), own_rows(part, whole.log_sum_exp, true));
+      EXPECT_EQ(own_rows(part, backward.dqkv), own_rows(part, whole.dqkv));
+      if (own.ranges[0].begin >= 128) EXPECT_TRUE(std::isnan(backward.dqkv.at(c.tokens / 4 * width)));
+    }
+  }
+}
 
 TEST(CudaAttention, RepeatsItsBits) {
   for (const Case& c : {Case{1, 140, 4, 2, 64}, Case{1, 50, 2, 1, 24, DType::Float32}}) {

@@ -13,6 +13,7 @@
 
 #include "comm/world.h"
 #include "core/error.h"
+#include "engine/config/context_kind.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/engine.h"
@@ -22,7 +23,7 @@
 namespace trivet {
 namespace {
 
-constexpr int kRuns = 90, kMaxDraws = 6000;
+constexpr int kRuns = 100, kMaxDraws = 6000;
 
 struct Choice {
   std::string key;
@@ -40,6 +41,7 @@ const std::vector<Choice>& choices() {
                                        {"parallel.tensor", {"1", "2", "4"}},
                                        {"parallel.sequence_parallel", {"true", "false"}},
                                        {"parallel.context", {"1", "1", "2"}},
+                                       {"parallel.context_kind", {"auto", "gather"}},
                                        {"parallel.context_grain", {"1", "4"}},
                                        {"data.packing", {"stream", "isolated"}},
                                        {"pipeline.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-2p", "zb-v"}},
@@ -121,6 +123,8 @@ std::set<std::string> situations(const Plan& plan) {
   add_if(context > 1 && config.fixes_token_sums(), "leaves of context ranks");
   add_if(tensor > 1 && config.parallel.sequence_parallel && config.fixes_token_sums(), "leaves of tensor ranks");
   add_if(context > 1 && config.model.isolated_documents, "documents of context ranks");
+  add_if(config::gathers_keys(config), "context ranks that gather keys");
+  add_if(config::gathers_keys(config) && config.fixes_token_sums(), "leaves of context ranks that gather keys");
   add_if(context > 1 && tensor > 1, "context ranks with tensor ranks");
   add_if(context > 1 && pipeline > 1, "context ranks in a pipeline");
   add_if(context > 1 && config.recompute == Recompute::Selective, "context ranks that recompute attention");
@@ -168,6 +172,8 @@ const std::vector<std::string> kSituations{"pipeline 1 data 1 tensor 1",
                                            "leaves of context ranks",
                                            "leaves of tensor ranks",
                                            "documents of context ranks",
+                                           "context ranks that gather keys",
+                                           "leaves of context ranks that gather keys",
                                            "context ranks with tensor ranks",
                                            "context ranks in a pipeline",
                                            "context ranks that recompute attention",

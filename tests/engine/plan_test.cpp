@@ -512,6 +512,26 @@ TEST(Plan, ContextRanksSendTheirHeadsTwiceInEachDirection) {
   }
 }
 
+// To each other rank a rank sends keys and values of its tokens forward; backward also queries, dout, out and their statistics.
+TEST(Plan, ContextRanksThatGatherKeysSendThemToEachOther) {
+  Config config = small_config();
+  config.model.type = model::Type::Llama;
+  config.model.heads = 8;
+  config.parallel.context_kind = ContextKind::Gather;
+  for (const auto& [ranks, keys] : {std::pair{2, 8}, {4, 2}}) {
+    config.model.key_value_heads = keys;
+    config.parallel.context = ranks;
+    const Plan plan = plan_of(config, ranks);
+    const model::Description& model = config.model;
+    const int64_t size = model.hidden_size / model.heads;
+    const int64_t tokens = plan.batch.micro_batch_size * model.sequence_length / ranks;
+    const int64_t elements = tokens * ((4 * keys + 3 * model.heads) * size + model.heads);
+    EXPECT_EQ(plan.ranks[0].traffic_of("context").bytes_sent,
+              4 * elements * (ranks - 1) * model.layers * plan.batch.gradient_accumulation_steps);
+    EXPECT_THAT(to_text(plan), HasSubstr("context ranks gather keys and values; each has two chunks"));
+  }
+}
+
 TEST(Plan, RefusesLayersThatCannotShareTheContextAxis) {
   Config config = small_config();
   config.parallel.context = 2;

@@ -18,16 +18,18 @@ struct ContextLayout {
   ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
   Recompute recompute = Recompute::None;
   bool overlap = false;
+  ContextKind kind = ContextKind::Auto;
 };
 
 std::string to_string(const ContextLayout& layout) {
-  return fmt::format("context {} data {} tensor {}{} pipeline {} stage {} {} recompute {}", layout.context, layout.data,
-                     layout.tensor, layout.sequence_parallel ? " sequence parallel" : "", layout.pipeline, layout.stage,
-                     name_of(layout.schedule), name_of(layout.recompute));
+  return fmt::format("context {} {} data {} tensor {}{} pipeline {} stage {} {} recompute {}", layout.context,
+                     name_of(layout.kind), layout.data, layout.tensor, layout.sequence_parallel ? " sequence parallel" : "",
+                     layout.pipeline, layout.stage, name_of(layout.schedule), name_of(layout.recompute));
 }
 
 TinyRun with_context(Config config, const ContextLayout& layout) {
   config.parallel.context = layout.context;
+  config.parallel.context_kind = layout.kind;
   config.parallel.tensor = layout.tensor;
   config.parallel.pipeline = layout.pipeline;
   config.parallel.sequence_parallel = layout.sequence_parallel;
@@ -69,9 +71,15 @@ TEST_P(ContextEquivalence, IsTheTrainingOfOneRankButForRounding) {
   const Trace one = run(with_context(config(), {}));
   const double rounding = GetParam().bf16 ? 0x1p-8 : 0x1p-23;
   for (const ContextLayout& layout :
-       {ContextLayout{.context = 2}, ContextLayout{.context = 4, .stage = 1},
+       {ContextLayout{.context = 2}, ContextLayout{.context = 4, .stage = 1, .kind = ContextKind::Gather},
         ContextLayout{.context = 2, .data = 2, .stage = 3, .overlap = true},
         ContextLayout{.context = 2, .tensor = 2, .stage = 2, .sequence_parallel = true, .recompute = Recompute::Selective},
+        ContextLayout{.context = 2,
+        .tensor = 2,
+        .pipeline = 2,
+        .sequence_parallel = true,
+        .recompute = Recompute::Selective,
+        .kind = ContextKind::Gather},
         ContextLayout{
             .context = 2, .tensor = 2, .pipeline = 2, .schedule = ScheduleKind::ZeroBubbleH1, .recompute = Recompute::Full}}) {
     const Trace shared = run(with_context(config(), layout));
@@ -112,6 +120,8 @@ TEST_P(ContextEquivalence, LayoutModeGivesTheBitsOfOneRank) {
         ContextLayout{.data = 2, .recompute = Recompute::Full},
         ContextLayout{.context = 2, .data = 3, .stage = 3, .overlap = true},
         ContextLayout{.context = 2, .tensor = 2, .stage = 2, .recompute = Recompute::Selective},
+        ContextLayout{.context = 8, .kind = ContextKind::Gather},
+        ContextLayout{.context = 2, .tensor = 2, .recompute = Recompute::Selective, .kind = ContextKind::Gather},
         ContextLayout{.context = 4, .pipeline = 2, .schedule = ScheduleKind::ZeroBubbleH1, .recompute = Recompute::Full}})
     EXPECT_EQ(difference(one, run(with_context(fixed, layout))), "") << to_string(layout);
   if (GetParam().type == model::Type::Gpt) {

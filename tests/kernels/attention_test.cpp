@@ -52,6 +52,7 @@ struct Problem {
   Case c;
   HostTensor qkv, dout, out, log_sum_exp, dqkv;
   std::vector<int32_t> documents;
+  OwnTokens own;
 
   explicit Problem(const Case& chosen)
       : c(chosen),
@@ -87,7 +88,8 @@ struct Problem {
                            .scale = c.scale,
                            .soft_cap = c.soft_cap,
                            .dropout = site(),
-                           .documents = documents_view()},
+                           .documents = documents_view(),
+                           .own = own},
                  threads);
   }
   void backward(int threads) {
@@ -103,7 +105,8 @@ struct Problem {
                                    .scale = c.scale,
                                    .soft_cap = c.soft_cap,
                                    .dropout = site(),
-                                   .documents = documents_view()},
+                                   .documents = documents_view(),
+                                   .own = own},
                  threads);
   }
 
@@ -319,6 +322,70 @@ TEST(CpuAttention, ADocumentHasTheBitsThatItHasAloneInItsSequence) {
         ASSERT_EQ(all.dqkv.at(e), 0) << describe(c);
     }
   }
+}
+
+// The results of these tokens, in one string of bits. Statistics are those of [B, N, S].
+std::string own_rows(const Problem& p, const OwnTokens& own, const HostTensor& tensor) {
+  std::string bits;
+  const bool statistics = &tensor == &p.log_sum_exp;
+  const int64_t width = statistics ? 1 : tensor.view().shape.cols(), rows = tensor.elements() / width;
+  for (int64_t row = 0; row < rows; ++row)
+    if (own.any_of(row % p.c.tokens, 1))
+      for (int64_t e = row * width; e < (row + 1) * width; ++e) bits += std::to_string(tensor.at(e)) + " ";
+  return bits;
+}
+
+// Forward gets no queries of other tokens, as a rank that shares the sequence has none. Ranges end within tiles.
+TEST(CpuAttention, OwnTokensHaveTheBitsThatTheyHaveAmongAll) {
+  std::vector<Case> all = cases();
+  for (const auto& more : {cases_with_windows(), cases_with_caps(), cases_with_documents()})
+    all.insert(all.end(), more.begin(), more.end());
+  for (const Case& c : all) {
+    Problem whole(c);
+    whole.forward(1);
+    whole.backward(1);
+    for (const OwnTokens& own : {OwnTokens{{{{0, c.tokens / 3 + 1}, {}}}}, OwnTokens{{{{c.tokens / 2, c.tokens}, {}}}},
+                                 OwnTokens{{{{c.tokens / 4, c.tokens / 2}, {c.tokens * 3 / 4, c.tokens}}}}}) {
+      Problem part(c);
+      part.own = own;
+      for (int64_t row = 0; row < c.sequences * c.tokens; ++row)
+        for (int64_t e = 0; !own.any_of(row % c.tokens, 1) && e < c.heads * c.head_size; ++e)
+          part.qkv.set(row * part.width() + e, std::numeric_limits<double>::quiet_NaN());
+      part.forward(2);
+      EXPECT_EQ(own_rows(part, own, part.out), own_rows(whole, own, whole.out)) << describe(c);
+      EXPECT_EQ(own_rows(part, own, part.log_sum_exp), own_rows(whole, own, whole.log_sum_exp)) << describe(c);
+      part.qkv = whole.qkv, part.out = whole.out, part.log_sum_exp = whole.log_sum_exp;
+      part.backward(2);
+      EXPECT_EQ(own_rows(part, own, part.dqkv), own_rows(whole, own, whole.dqkv)) << describe(c);
+    }
+  }
+}
+
+// Counts pairs one by one: two products forward; backward two where a query or a key is wanted, one more for each wanted query,
+// and two more for each wanted key.
+TEST(Attention, ItsWorkForOwnTokensIsThatOfTheirPairs) {
+  const Problem p({2, 24, 2, 1, 4});
+  for (const bool causal : {true, false})
+    for (const int64_t window : {0, 5, 20})
+      for (const OwnTokens& own :
+           {OwnTokens{{{{0, 12}, {}}}}, OwnTokens{{{{6, 12}, {12, 18}}}}, OwnTokens{{{{3, 9}, {20, 24}}}}}) {
+        if (window > 0 && !causal) continue;
+        double forward = 0, backward = 0;
+        for (int64_t i = 0; i < 24; ++i)
+          for (int64_t j = 0; j < 24; ++j) {
+            if ((causal && j > i) || (window > 0 && j <= i - window)) continue;
+            const bool query = own.any_of(i, 1), key = own.any_of(j, 1);
+            forward += query ? 2 : 0;
+            backward += (query || key ? 2 : 0) + (query ? 1 : 0) + (key ? 2 : 0);
+          }
+        const double flops_of_pair = 2 * 2 * 2 * 4;  // B, N, D
+        const Attention call{
+            .qkv = p.qkv.view(), .heads = 2, .key_value_heads = 1, .causal = causal, .window = window, .own = own};
+        EXPECT_EQ(call.describe().flops, flops_of_pair * forward);
+        const AttentionBackward back{
+            .qkv = p.qkv.view(), .heads = 2, .key_value_heads = 1, .causal = causal, .window = window, .own = own};
+        EXPECT_EQ(back.describe().flops, flops_of_pair * backward);
+      }
 }
 
 TEST(CpuAttention, ForwardAndBackwardMatchDoubleReference) {

@@ -121,6 +121,12 @@ TEST(Dropout, OfAPartOfEachSampleIsThatPartOfTheWhole) {
   const HostTensor tail = columns_of(x, DType::Float32, 2, 3000, 1499, 3000);
   kKernels->dropout_add({.x = tail.view(), .out = part.view(), .dropout = {.rate = 0.3f, .key = 5, .first_element = 1499}});
   EXPECT_EQ(part, columns_of(whole, DType::Float32, 2, 3000, 1499, 3000));
+  HostTensor both(DType::Float32, {2, 1500}), of_both(DType::Float32, {2, 1500});  // elements [7, 1006) and [2499, 3000)
+  const auto whole_place = [](int64_t e) { return e / 1500 * 3000 + (e % 1500 < 999 ? 7 + e % 1500 : 1500 + e % 1500); };
+  for (int64_t e = 0; e < 3000; ++e) both.set(e, x.at(whole_place(e)));
+  const DropoutSite site{.rate = 0.3f, .key = 5, .first_element = 7, .second = 999, .skipped = 1493};
+  kKernels->dropout_add({.x = both.view(), .out = of_both.view(), .dropout = site});
+  for (int64_t e = 0; e < 3000; ++e) ASSERT_EQ(of_both.at(e), whole.at(whole_place(e))) << e;
 }
 
 TEST(CrossEntropyOfParts, IsThatOfTheWholeRow) {

@@ -1,4 +1,5 @@
 // Compares layers whose context ranks each have a part of every sequence with one rank that has all tokens.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "core/error.h"
@@ -8,10 +9,16 @@
 namespace trivet::model {
 namespace {
 
-class ContextParallel : public testing::TestWithParam<int> {
+enum class Shared { Heads, Keys, KeysInOrder };
+
+class ContextParallel : public testing::TestWithParam<std::tuple<int, Shared>> {
  protected:
-  void expect_same(const Layer& layer, const LayerCase& it) const {
-    expect_as_one_rank_in_parts(layer, it, GetParam(), Axis::Context);
+  int size() const { return std::get<0>(GetParam()); }
+  Shared shared() const { return std::get<1>(GetParam()); }
+  void expect_same(const Layer& layer, LayerCase it) const {
+    it.gathers_keys = shared() != Shared::Heads;
+    it.cut = shared() == Shared::Keys ? SequencePart::Cut::Balanced : SequencePart::Cut::InOrder;
+    expect_as_one_rank_in_parts(layer, it, size(), Axis::Context);
   }
   void expect_same(const TransformerBlock::Options& options, const Shape& shape) const {
     expect_same(TransformerBlock("b", options), {.input_shape = shape});
@@ -48,16 +55,39 @@ TEST_P(ContextParallel, EmbeddingAndHeadAreAsOnOneRank) {
 }
 
 // 4 N D elements of heads for each token, of which a rank keeps its own part: (N + 2 N + N) D with as many key/value heads.
+// Gathered: each of the others gets 2 G D elements forward, (3 N + 2 G) D backward, and N statistics.
 TEST_P(ContextParallel, AttentionSendsItsHeadsOnce) {
   const TransformerBlock block("b", gpt_block(0));
-  const int64_t size = GetParam(), own = 2 * (8 / size) * 24 * 8, once = own * (size - 1) / size;
-  const LayerCase it{.input_shape = {2, 8, 24}};
-  EXPECT_EQ(run_ranks(block, it, Way::Evaluated, GetParam(), false, Axis::Context)[0].traffic.bytes_sent, 4 * once);
-  EXPECT_EQ(run_ranks(block, it, Way::Fused, GetParam(), false, Axis::Context)[0].traffic.bytes_sent, 8 * once);
+  const int64_t ranks = size(), own = 2 * (8 / ranks) * 24 * 8, once = own * (ranks - 1) / ranks;
+  const LayerCase it{.input_shape = {2, 8, 24}, .gathers_keys = shared() != Shared::Heads};
+  const auto sent = [&](Way way) { return run_ranks(block, it, way, size(), false, Axis::Context)[0].traffic.bytes_sent; };
+  const int64_t statistics = 2 * (8 / ranks) * 4 * 8 * (ranks - 1);
+  EXPECT_EQ(sent(Way::Evaluated), it.gathers_keys ? 2 * own * (ranks - 1) : 4 * once);
+  EXPECT_EQ(sent(Way::Fused), it.gathers_keys ? 7 * own * (ranks - 1) + statistics : 8 * once);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, ContextParallel, testing::Values(2, 4),
-                         [](const auto& size) { return "On" + std::to_string(size.param) + "Ranks"; });
+std::string name_of_sharing(const testing::TestParamInfo<std::tuple<int, Shared>>& which) {
+  const auto& [ranks, shared] = which.param;
+  return fmt::format("{}RanksShare{}", ranks,
+                     shared == Shared::Heads  ? "Heads"
+                     : shared == Shared::Keys ? "Keys"
+                                              : "KeysInOrder");
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ContextParallel,
+                         testing::Combine(testing::Values(2, 4),
+                                          testing::Values(Shared::Heads, Shared::Keys, Shared::KeysInOrder)),
+                         name_of_sharing);
+
+// 3 ranks have 4 heads, or one key for all, and 7 tokens of each of their two chunks.
+TEST(ContextParallel, GatheredKeysNeedNoHeadsOfTheirOwn) {
+  for (const SequencePart::Cut cut : {SequencePart::Cut::InOrder, SequencePart::Cut::Balanced}) {
+    expect_as_one_rank_in_parts(TransformerBlock("b", gpt_block(0.3)),
+                                {.input_shape = {2, 42, 24}, .gathers_keys = true, .cut = cut}, 3, Axis::Context);
+    expect_as_one_rank_in_parts(TransformerBlock("b", llama_block(0, 1)),
+                                {.input_shape = {1, 42, 32}, .gathers_keys = true, .cut = cut}, 3, Axis::Context);
+  }
+}
 
 TEST(ContextParallel, RefusesHeadsThatDoNotDivide) {
   EXPECT_THAT(

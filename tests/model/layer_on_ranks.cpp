@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace trivet::model {
 namespace {
@@ -20,14 +21,14 @@ Values draw(int64_t count, const std::string& name, double spread) {
 
 // The tokens of [B, S, ...] that a rank holds.
 template <typename T>
-std::vector<T> own_tokens(const std::vector<T>& whole, const Shape& shape, int rank, int size) {
+std::vector<T> own_tokens(const std::vector<T>& whole, const Shape& shape, const SequencePart& part) {
   std::vector<T> own;
-  const int64_t sequence_elements = shape.elements() / shape[0];
-  const auto part = static_cast<std::ptrdiff_t>(sequence_elements / size);
-  for (int64_t sequence = 0; sequence < shape[0]; ++sequence) {
-    const auto first = whole.begin() + static_cast<std::ptrdiff_t>(sequence * sequence_elements) + rank * part;
-    own.insert(own.end(), first, first + part);
-  }
+  const int64_t of_token = shape.elements() / shape[0] / shape[1];
+  for (int64_t sequence = 0; sequence < shape[0]; ++sequence)
+    for (const TokenRange& range : part.tokens(shape[1])) {
+      const auto first = whole.begin() + (sequence * shape[1] + range.begin) * of_token;
+      own.insert(own.end(), first, first + range.count() * of_token);
+    }
   return own;
 }
 
@@ -52,7 +53,13 @@ void expect_near(const Values& actual, const Values& expected, const std::string
   EXPECT_LE(worst / largest, kTolerance) << what;
 }
 
-Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAxis* axis, Axis name) {
+Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAxis* given, Axis name) {
+  std::optional<RankAxis> own;
+  if (given) {
+    own.emplace(*given);
+    own->gathers_keys = it.gathers_keys, own->cut = it.cut;
+  }
+  const RankAxis* const axis = own ? &*own : nullptr;
   const bool is_context = axis && name == Axis::Context, shares_tokens = axis && (is_context || axis->splits_tokens);
   const int place = axis ? axis->rank() : 0, ranks = axis ? axis->size() : 1;
   const int rank = is_context ? 0 : place, size = is_context ? 1 : ranks;  // for split parameters
@@ -62,8 +69,8 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAx
   for (int32_t& target : batch.targets) target -= 1;  // some do not count
   if (is_context) {
     const Shape all{it.input_shape[0], it.input_shape[1]};
-    batch.tokens = own_tokens(batch.tokens, all, place, ranks);
-    batch.targets = own_tokens(batch.targets, all, place, ranks);
+    batch.tokens = own_tokens(batch.tokens, all, axis->part());
+    batch.targets = own_tokens(batch.targets, all, axis->part());
     batch.length /= ranks;
   }
   const Microbatch microbatch = batch.view();
@@ -71,8 +78,8 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAx
   Shape x_shape = it.input_shape, y_shape = layer.output_shape(it.input_shape);
   Values x = draw(it.vocabulary > 0 ? 0 : tokens * it.input_shape[-1], "x", 1), dy = draw(y_shape.elements(), "dy", 1);
   if (shares_tokens) {
-    if (!x.empty()) x = own_tokens(x, x_shape, place, ranks), x_shape[1] /= ranks;
-    if (!dy.empty()) dy = own_tokens(dy, y_shape, place, ranks), y_shape[1] /= ranks;
+    if (!x.empty()) x = own_tokens(x, x_shape, axis->part()), x_shape[1] /= ranks;
+    if (!dy.empty()) dy = own_tokens(dy, y_shape, axis->part()), y_shape[1] /= ranks;
   }
   Outcome outcome{Values(dy.size(), kGarbage), Values(x.size(), kGarbage), {}, 0, 0, {}, 0};
   std::vector<Values> weights;
@@ -149,7 +156,7 @@ void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int si
       const std::string where =
           " of rank " + std::to_string(rank) + " of " + std::to_string(size) + " way " + std::to_string(static_cast<int>(way));
       if (!whole.y.empty() && it.targets_below == 0)
-        expect_near(outcome.y, own_tokens(whole.y, y_shape, rank, size), "y" + where);
+        expect_near(outcome.y, own_tokens(whole.y, y_shape, {rank, size, it.cut}), "y" + where);
       double loss_sum = outcome.loss_sum;
       int64_t loss_tokens = outcome.loss_tokens;
       for (int other = 0; name == Axis::Context && other < size; ++other)
@@ -157,7 +164,7 @@ void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int si
       EXPECT_NEAR(loss_sum, whole.loss_sum, kTolerance * std::abs(whole.loss_sum)) << where;
       EXPECT_EQ(loss_tokens, whole.loss_tokens) << where;
       if (way == Way::Evaluated) continue;
-      if (!whole.dx.empty()) expect_near(outcome.dx, own_tokens(whole.dx, it.input_shape, rank, size), "dx" + where);
+      if (!whole.dx.empty()) expect_near(outcome.dx, own_tokens(whole.dx, it.input_shape, {rank, size, it.cut}), "dx" + where);
       for (size_t i = 0; i < whole.gradients.size(); ++i) {
         const ParameterSpec& spec = layer.parameters()[i];
         const bool split = spec.split.dim >= 0 && name == Axis::Tensor;

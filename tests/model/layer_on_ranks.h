@@ -34,6 +34,8 @@ struct LayerCase {
   int64_t vocabulary = 0;     // > 0: the input is tokens
   int64_t targets_below = 0;  // > 0: the layer computes the loss
   int64_t mlp_slice_tokens = 0;
+  bool gathers_keys = false;  // of context ranks
+  SequencePart::Cut cut = SequencePart::Cut::InOrder;
 };
 
 // What a rank has after one microbatch.

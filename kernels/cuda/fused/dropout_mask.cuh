@@ -67,7 +67,8 @@ struct Mask {
   float rate;
   uint32_t first_kept;  // words below this one drop their element: unit_float(word) < rate
   std::conditional_t<std::is_same_v<Sum, double>, FixedDivisorOfDouble, FixedDivisor> keep;
-  uint64_t key, first_sample, first_element;
+  uint64_t key, first_sample, first_element, skipped;
+  int64_t second;
   Number step;
   uint64_t counter_high = 0;  // for the first sample; set by begin()
 
@@ -78,6 +79,8 @@ struct Mask {
         key(site.key),
         first_sample(static_cast<uint64_t>(site.first_sample)),
         first_element(static_cast<uint64_t>(site.first_element)),
+        skipped(static_cast<uint64_t>(site.skipped)),
+        second(site.second),
         step(site.step) {}
 
   __device__ void begin() { counter_high = (static_cast<uint64_t>(read(step)) << 32) + first_sample; }
@@ -88,7 +91,8 @@ struct Mask {
   __device__ __forceinline__ void apply(int64_t sample, int64_t col, Sum (&values)[N]) const {
     keep.divide(values);
     const auto drop = [this](Sum kept, uint32_t word) { return word < first_kept ? Sum(0) : kept; };
-    const uint64_t element = first_element + static_cast<uint64_t>(col), high = counter_high + static_cast<uint64_t>(sample);
+    const uint64_t element = first_element + static_cast<uint64_t>(col) + (col >= second ? skipped : 0),
+                   high = counter_high + static_cast<uint64_t>(sample);
     if constexpr (N >= 4) {
 #pragma unroll
       for (int quad = 0; quad < N / 4; ++quad) {
@@ -111,7 +115,8 @@ struct Mask {
 // Checks whether packs of T that begin at multiples of their size share Philox blocks as Mask::apply requires.
 template <typename T>
 bool mask_fits_packs(const DropoutSite& site) {
-  return site.rate == 0 || site.first_element % std::min(kPackOf<T>, 4) == 0;
+  const auto fits = [](int64_t element) { return element % std::min(kPackOf<T>, 4) == 0; };
+  return site.rate == 0 || (fits(site.first_element) && fits(site.skipped) && site.second % kPackOf<T> == 0);
 }
 
 }  // namespace trivet::kernels::cuda

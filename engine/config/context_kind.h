@@ -1,0 +1,21 @@
+// What context ranks do for attention, and which tokens each has, as a config decides it.
+#pragma once
+
+#include <string>
+
+#include "core/sequence_part.h"
+#include "engine/config/config.h"
+
+namespace trivet::config {
+
+// Says why this many context ranks cannot exchange tokens for heads; empty if they can.
+std::string ulysses_problem(const Config& config, int64_t ranks);
+// Checks whether they gather keys and values (model/gathered_attention.h) instead. For a program's own model only the key
+// decides, and "auto" is "ulysses".
+bool gathers_keys(const Config& config);
+// Ranks that gather keys have balanced parts of a sequence, except where leaves of tokens are consecutive.
+SequencePart::Cut context_cut(const Config& config);
+// A line of a plan; empty without context ranks.
+std::string describe_context(const Config& config);
+
+}  // namespace trivet::config

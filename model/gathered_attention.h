@@ -1,0 +1,72 @@
+// Attention of context ranks that gather keys and values (Llama Team 2024, arXiv:2407.21783, section 3.3.2): each computes all
+// heads of its own queries. One key/value head at a time is gathered, with the query heads that share it, so that whole
+// sequences of only those exist.
+//
+//   forward    keys and values of all ranks; out of the rank's own queries
+//   backward   also queries, dout, out and their statistics of all ranks; dq of the rank's own queries from all keys, and dk
+//              and dv of its own keys from all queries
+//
+// No gradient is summed over ranks: the kernel computes each with the bits that it has on one rank, for which backward
+// multiplies up to seven matrices instead of five. With c ranks, B sequences of S tokens, N and G heads of D elements, a rank
+// receives (c - 1) / c B S elements of 2 G D forward, and of (3 N + 2 G) D backward.
+//
+// A rank's own tokens are SequencePart::tokens, in the order of the sequence.
+#pragma once
+
+#include <span>
+
+#include "comm/rank_axis.h"
+#include "core/layer.h"
+#include "kernels/attention.h"
+#include "model/whole_sequences.h"
+
+namespace trivet::model {
+
+class GatheredAttention {
+ public:
+  // What the kernels need beside tensors: `rotary` has no frequencies if nothing is rotated. Number of heads, head size and
+  // dropout are those of all heads of the rank.
+  struct Options {
+    kernels::Attention core;
+    kernels::Rotary rotary;
+    int64_t head_size = 0;
+  };
+  // What forward makes of own tokens, and backward reads: n tokens of each sequence.
+  struct OwnTensors {
+    ConstTensorView qkv;          // [B, n, (N + 2G) D], before rotary
+    TensorView out, log_sum_exp;  // [B, n, N D], [B, N, n]
+  };
+  GatheredAttention(Context& context, const comm::RankAxis& axis, const Options& options)
+      : context_(context), axis_(axis), options_(options) {}
+
+  // Complete when the call returns.
+  void forward(const OwnTensors& own) const;
+  void backward(const OwnTensors& own, ConstTensorView dout, TensorView dqkv) const;
+
+ private:
+  // TokenColumns that own tokens have here, and all tokens there.
+  struct Gathered {
+    ConstTensorView own;
+    TokenColumns from;
+    TensorView whole;
+    int64_t to = 0;  // the first column
+  };
+  int64_t length(ConstTensorView own) const { return own.shape[1] * axis_.size(); }
+  int64_t queries_per_key() const { return options_.core.heads / options_.core.key_value_heads; }
+  TokenColumns queries_of(int64_t group) const;
+  TokenColumns key_of(int64_t group) const;
+  TokenColumns value_of(int64_t group) const;
+  Shape group_shape(ConstTensorView own_qkv) const;  // [B, S, (N / G + 2) D]
+
+  void gather(std::span<const Gathered> all) const;
+  ScopedTensor gather_statistics(ConstTensorView own, int64_t group) const;
+  void copy_own_statistics(ConstTensorView whole, TensorView own, int64_t group) const;
+  kernels::Attention core_of(int64_t group, int64_t tokens) const;
+  void rotate(TensorView group_qkv, bool backward) const;
+
+  Context& context_;
+  const comm::RankAxis& axis_;
+  Options options_;
+};
+
+}  // namespace trivet::model
