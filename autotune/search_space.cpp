@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "engine/config/load.h"
 #include "engine/config/optimizer_traits.h"
+#include "engine/config/refuse.h"
 #include "engine/make_plan.h"
 
 namespace trivet::autotune {
@@ -56,7 +57,7 @@ std::vector<int64_t> tensor_sizes(const model::Model& model, const Cluster& clus
   return sizes;
 }
 
-// As the config and make_plan check it (context_problem).
+// As the config and make_plan check it for ranks that exchange heads.
 bool shares_sequences(const model::Model& model, int64_t context, int64_t tensor) {
   return context == 1 ||
          (model.description && model.sample.is_sequence() && model.sample.input[0] % context == 0 &&
@@ -102,6 +103,9 @@ SearchSpace search_space(const Config& config, int64_t devices) {
     throw ConfigError(config.source +
                       ": train_batch_size: --search needs it, because a layout must not change what is trained; give it");
   check_described(config);
+  if (config.parallel.context_kind == ContextKind::Gather)
+    config::refuse(config, "parallel.context_kind",
+                   "\"gather\" is not searched, which sends more than \"ulysses\"; use \"auto\", or leave --search out");
   const bool device_given = is_given(config, "device");
   const OptimizerTraits optimizer = traits_of(config.optimizer.type);
   const bool fixed_sums = config.reproducible == Reproducible::Layout;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/config/context_kind.h"
+
 namespace trivet {
 namespace {
 

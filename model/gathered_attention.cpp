@@ -37,58 +37,60 @@ void GatheredAttention::copy_own_statistics(ConstTensorView whole, TensorView ow
   }
 }
 
-// One exchange for all: the columns of each token are packed one after another.
-void GatheredAttention::gather(std::span<const Gathered> all) const {
+// One exchange for all of them: the columns of each token are packed one after another.
+GatheredAttention::Exchange GatheredAttention::start(std::span<const OwnColumns> all) const {
   const int64_t batch = all[0].own.shape[0], tokens = all[0].own.shape[1];
   int64_t width = 0;
-  for (const Gathered& one : all) width += one.from.width;
+  for (const OwnColumns& one : all) width += one.columns.width;
   const DType dtype = all[0].own.dtype;
-  const ScopedTensor packed(context_.arena, dtype, {batch, tokens, width});
-  const ScopedTensor received(context_.arena, dtype, {axis_.size(), batch, tokens, width});
+  Exchange exchange{{context_.arena, dtype, {batch, tokens, width}},
+                    {context_.arena, dtype, {axis_.size(), batch, tokens, width}}};
   int64_t done = 0;
-  for (const Gathered& one : all) {
-    const int64_t row = one.own.shape[2];
-    context_.kernels.copy_runs({.from = from_element(one.own, one.from.first),
-                                .out = from_element(packed.view(), done),
+  for (const OwnColumns& one : all) {
+    context_.kernels.copy_runs({.from = from_element(one.own, one.columns.first),
+                                .out = from_element(exchange.packed.view(), done),
                                 .counts = {1, 1, batch * tokens},
-                                .run = one.from.width,
-                                .from_steps = {0, 0, row},
+                                .run = one.columns.width,
+                                .from_steps = {0, 0, one.own.shape[2]},
                                 .out_steps = {0, 0, width}});
-    done += one.from.width;
+    done += one.columns.width;
   }
-  axis_.group.all_gather(packed, received, axis_.stream);
-  axis_.stream.record().synchronize();
-  const int64_t of_rank = batch * tokens * width;
-  for (int rank = 0; rank < axis_.size(); ++rank) {
-    const ConstTensorView part = received.view().slice(rank * of_rank, of_rank).reshaped({batch, tokens, width});
-    done = 0;
-    for (const Gathered& one : all) {
-      place_tokens(context_, axis_.part(), rank, part, {done, one.from.width}, one.whole, one.to);
-      done += one.from.width;
-    }
-  }
+  start(exchange);
+  return exchange;
 }
 
-// own[B, N, n] -> [B, N / G, S] of the group's query heads
-ScopedTensor GatheredAttention::gather_statistics(ConstTensorView own, int64_t group) const {
-  const int64_t batch = own.shape[0], tokens = own.shape[2], heads = queries_per_key(), sequence = tokens * axis_.size();
-  ScopedTensor whole(context_.arena, own.dtype, {batch, heads, sequence});
-  const ScopedTensor packed(context_.arena, own.dtype, {batch, heads, tokens});
-  const ScopedTensor received(context_.arena, own.dtype, {axis_.size(), batch, heads, tokens});
+// Of a group's query heads: own[B, N, n], received [c][B, N / G, n].
+GatheredAttention::Exchange GatheredAttention::start_statistics(ConstTensorView own, int64_t group) const {
+  const int64_t batch = own.shape[0], tokens = own.shape[2], heads = queries_per_key();
+  Exchange exchange{{context_.arena, own.dtype, {batch * heads, tokens, 1}},
+                    {context_.arena, own.dtype, {axis_.size(), batch * heads, tokens, 1}}};
   context_.kernels.copy_runs({.from = from_element(own, group * heads * tokens),
-                              .out = packed,
+                              .out = exchange.packed,
                               .counts = {1, 1, batch},
                               .run = heads * tokens,
                               .from_steps = {0, 0, own.shape[1] * tokens},
                               .out_steps = {0, 0, heads * tokens}});
-  axis_.group.all_gather(packed, received, axis_.stream);
-  axis_.stream.record().synchronize();
-  const TensorView rows = whole.view().reshaped({batch * heads, sequence, 1});
-  const int64_t of_rank = batch * heads * tokens;
-  for (int rank = 0; rank < axis_.size(); ++rank)
-    place_tokens(context_, axis_.part(), rank,
-                 received.view().slice(rank * of_rank, of_rank).reshaped({batch * heads, tokens, 1}), {0, 1}, rows, 0);
-  return whole;
+  start(exchange);
+  return exchange;
+}
+
+void GatheredAttention::start(Exchange& exchange) const {
+  axis_.group.all_gather(exchange.packed, exchange.received, axis_.stream);
+  exchange.arrived = axis_.stream.record();
+}
+
+void GatheredAttention::finish(Exchange& exchange, std::span<const Destination> to) const {
+  exchange.arrived.synchronize();
+  const Shape shape = exchange.packed.view().shape;
+  for (int rank = 0; rank < axis_.size(); ++rank) {
+    const ConstTensorView part = exchange.received.view().slice(rank * shape.elements(), shape.elements()).reshaped(shape);
+    int64_t done = 0;
+    for (const Destination& one : to) {
+      place_tokens(context_, axis_.part(), rank, part, {done, one.columns.width}, one.whole, one.columns.first);
+      done += one.columns.width;
+    }
+  }
+  exchange = {};
 }
 
 kernels::Attention GatheredAttention::core_of(int64_t group, int64_t tokens) const {
@@ -108,13 +110,20 @@ void GatheredAttention::rotate(TensorView group_qkv, bool backward) const {
   context_.kernels.rotary(rotary);
 }
 
+GatheredAttention::Exchange GatheredAttention::start_forward(const OwnTensors& own, int64_t group) const {
+  const std::array<OwnColumns, 2> keys_and_values{{{own.qkv, key_of(group)}, {own.qkv, value_of(group)}}};
+  return start(keys_and_values);
+}
+
 void GatheredAttention::forward(const OwnTensors& own) const {
   const int64_t batch = own.qkv.shape[0], tokens = length(own.qkv), heads = queries_per_key(), size = options_.head_size;
-  for (int64_t group = 0; group < options_.core.key_value_heads; ++group) {
+  const int64_t groups = options_.core.key_value_heads;
+  Exchange next = start_forward(own, 0);
+  for (int64_t group = 0; group < groups; ++group) {
     const ScopedTensor qkv(context_.arena, own.qkv.dtype, group_shape(own.qkv));
-    const std::array<Gathered, 2> keys_and_values{
-        {{own.qkv, key_of(group), qkv, heads * size}, {own.qkv, value_of(group), qkv, (heads + 1) * size}}};
-    gather(keys_and_values);
+    const std::array<Destination, 1> keys_and_values{{{qkv, {heads * size, 2 * size}}}};
+    finish(next, keys_and_values);
+    if (group + 1 < groups) next = start_forward(own, group + 1);
     place_tokens(context_, axis_.part(), axis_.rank(), own.qkv, queries_of(group), qkv, 0);
     rotate(qkv, false);
     const ScopedTensor out(context_.arena, own.out.dtype, {batch, tokens, heads * size});
@@ -127,21 +136,29 @@ void GatheredAttention::forward(const OwnTensors& own) const {
   }
 }
 
+GatheredAttention::BackwardExchange GatheredAttention::start_backward(const OwnTensors& own, ConstTensorView dout,
+                                                                      int64_t group) const {
+  const TokenColumns queries = queries_of(group);
+  const std::array<OwnColumns, 5> all{
+      {{own.qkv, queries}, {own.qkv, key_of(group)}, {own.qkv, value_of(group)}, {dout, queries}, {own.out, queries}}};
+  return {start(all), start_statistics(own.log_sum_exp, group)};
+}
+
 void GatheredAttention::backward(const OwnTensors& own, ConstTensorView dout, TensorView dqkv) const {
   const int64_t batch = own.qkv.shape[0], tokens = length(own.qkv), heads = queries_per_key(), size = options_.head_size;
-  for (int64_t group = 0; group < options_.core.key_value_heads; ++group) {
-    const Shape narrow{batch, tokens, heads * size};
+  const int64_t groups = options_.core.key_value_heads, width = heads * size;
+  BackwardExchange next = start_backward(own, dout, 0);
+  for (int64_t group = 0; group < groups; ++group) {
     const ScopedTensor qkv(context_.arena, own.qkv.dtype, group_shape(own.qkv));
-    const ScopedTensor all_dout(context_.arena, dout.dtype, narrow), out(context_.arena, own.out.dtype, narrow);
-    const TokenColumns queries = queries_of(group), key = key_of(group), value = value_of(group);
-    const std::array<Gathered, 5> all{{{own.qkv, queries, qkv, 0},
-                                       {own.qkv, key, qkv, queries.width},
-                                       {own.qkv, value, qkv, queries.width + size},
-                                       {dout, queries, all_dout, 0},
-                                       {own.out, queries, out, 0}}};
-    gather(all);
+    const ScopedTensor all_dout(context_.arena, dout.dtype, {batch, tokens, width});
+    const ScopedTensor out(context_.arena, own.out.dtype, {batch, tokens, width});
+    const ScopedTensor log_sum_exp(context_.arena, own.log_sum_exp.dtype, {batch, heads, tokens});
+    const std::array<Destination, 3> tensors{{{qkv, {0, width + 2 * size}}, {all_dout, {0, width}}, {out, {0, width}}}};
+    const std::array<Destination, 1> statistics{{{log_sum_exp.view().reshaped({batch * heads, tokens, 1}), {0, 1}}}};
+    finish(next.tensors, tensors);
+    finish(next.statistics, statistics);
+    if (group + 1 < groups) next = start_backward(own, dout, group + 1);
     rotate(qkv, false);
-    const ScopedTensor log_sum_exp = gather_statistics(own.log_sum_exp, group);
     const ScopedTensor group_dqkv(context_.arena, dqkv.dtype, qkv.view().shape);
     const kernels::Attention core = core_of(group, tokens);
     context_.kernels.attention_backward({.dout = all_dout,
@@ -159,9 +176,9 @@ void GatheredAttention::backward(const OwnTensors& own, ConstTensorView dout, Te
                                          .documents = core.documents,
                                          .own = core.own});
     rotate(group_dqkv, true);
-    take_tokens(context_, axis_.part(), group_dqkv, 0, dqkv, queries);
-    take_tokens(context_, axis_.part(), group_dqkv, queries.width, dqkv, key);
-    take_tokens(context_, axis_.part(), group_dqkv, queries.width + size, dqkv, value);
+    take_tokens(context_, axis_.part(), group_dqkv, 0, dqkv, queries_of(group));
+    take_tokens(context_, axis_.part(), group_dqkv, width, dqkv, key_of(group));
+    take_tokens(context_, axis_.part(), group_dqkv, width + size, dqkv, value_of(group));
   }
 }
 

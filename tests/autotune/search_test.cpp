@@ -321,7 +321,7 @@ TEST(Search, OffloadsStatesThatDoNotFit) {
 }
 
 // 12 heads, 2 of them of keys, and 18 tokens, which 2 x 6 ranks do not share evenly.
-TEST(SearchSpace, HasTheContextRanksThatAConfigAccepts) {
+TEST(SearchSpace, HasTheContextRanksThatCanExchangeHeads) {
   const std::string text = R"({"model": {"type": "llama", "layers": 2, "hidden_size": 48, "heads": 12, "key_value_heads": 2,
     "feed_forward_size": 96, "sequence_length": 18}, "data": {"train": "a.txt"}, "training": {"steps": 1},
     "train_batch_size": 2})";
@@ -329,6 +329,7 @@ TEST(SearchSpace, HasTheContextRanksThatAConfigAccepts) {
     try {
       parse_config(text, "c.json",
                    {fmt::format("parallel.tensor={}", tensor), fmt::format("parallel.context={}", context),
+                    "parallel.context_kind=ulysses",
                     fmt::format("parallel.sequence_parallel={}", sequence_parallel)});
       return true;
     } catch (const ConfigError&) {
