@@ -103,10 +103,11 @@ class BlockRun {
         tensor_group_(Axis::Tensor, site.tensor, log_),
         context_group_(Axis::Context, site.context, log_),
         tensor_axis_{tensor_group_, stream_, site.sequence_parallel, false},
-        context_axis_{.group = context_group_,
-                      .stream = *inline_stream_,
-                      .gathers_keys = site.gathers_keys,
-                      .cut = site.gathers_keys ? SequencePart::Cut::Balanced : SequencePart::Cut::InOrder},
+        context_axis_{
+            .group = context_group_,
+            .stream = *inline_stream_,
+            .context_kind = site.context_kind,
+            .cut = site.context_kind == ContextKind::Ulysses ? SequencePart::Cut::InOrder : SequencePart::Cut::Balanced},
         microbatch_(part_of(model.sample, site.context).without_memory(site.microbatch)) {}
 
   Context context_of(Arena& arena) {

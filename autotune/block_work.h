@@ -8,6 +8,7 @@
 
 #include "comm/process_group.h"
 #include "core/axis.h"
+#include "core/sequence_part.h"
 #include "kernels/observed_kernels.h"
 #include "model/model.h"
 
@@ -48,7 +49,8 @@ struct BlockSite {
   int64_t microbatch = 1;  // samples
   DType dtype = DType::BFloat16;
   int tensor = 1, context = 1;
-  bool sequence_parallel = false, gathers_keys = false;
+  bool sequence_parallel = false;
+  ContextKind context_kind = ContextKind::Ulysses;
   bool recompute_attention = false;
 };
 

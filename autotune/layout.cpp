@@ -122,7 +122,7 @@ Layout layout_of(const Plan& plan) {
           .microbatches = plan.batch.gradient_accumulation_steps,
           .recompute = config.recompute,
           .sequence_parallel = config.parallel.sequence_parallel && config.parallel.tensor > 1,
-          .gathers_keys = config::gathers_keys(config),
+          .context_kind = config::context_kind(config),
           .overlap = zero.overlap_comm,
           .offload_optimizer = offload,
           .prefetch = stage < 3 || can_prefetch,
@@ -155,7 +155,7 @@ ConfigKeys config_keys(const Layout& layout, const KeyOptions& options) {
                   {"zero_optimization.allgather_bucket_size", bucket(layout.gather_bucket)},
                   {"zero_optimization.offload_optimizer.device", quoted(layout.offload_optimizer ? "cpu" : "none")}};
   const auto add = [&](const char* key, const std::string& value) { keys.emplace_back(key, value); };
-  if (layout.gathers_keys) add("parallel.context_kind", quoted(name_of(ContextKind::Gather)));
+  if (layout.context_kind != ContextKind::Ulysses) add("parallel.context_kind", quoted(name_of(layout.context_kind)));
   if (layout.recompute != Recompute::None) add("activation_checkpointing.every", "1");
   if (layout.recompute == Recompute::Full) add("activation_checkpointing.partition_activations", "false");
   if (layout.zero_stage == 3) {

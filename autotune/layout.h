@@ -17,8 +17,9 @@ struct Layout {
   int zero_stage = 0;
   int64_t microbatch = 1, microbatches = 1;  // samples; per data rank and step
   Recompute recompute = Recompute::None;
-  bool sequence_parallel = false, gathers_keys = false;  // gathers_keys: what context ranks do for attention
-  bool overlap = true;                                   // the data axis overlaps computation
+  bool sequence_parallel = false;
+  ContextKind context_kind = ContextKind::Ulysses;  // not Auto
+  bool overlap = true;                              // the data axis overlaps computation
   bool overlap_tensor = true;      // so does the tensor axis, where layers start operations before they need results
   bool offload_optimizer = false;  // master weights and optimizer states in host memory, updated there
   // ZeRO-3: the next block's weights are gathered while a block computes, so two blocks are whole instead of one.

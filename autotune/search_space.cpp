@@ -103,9 +103,11 @@ SearchSpace search_space(const Config& config, int64_t devices) {
     throw ConfigError(config.source +
                       ": train_batch_size: --search needs it, because a layout must not change what is trained; give it");
   check_described(config);
-  if (config.parallel.context_kind == ContextKind::Gather)
-    config::refuse(config, "parallel.context_kind",
-                   "\"gather\" is not searched, which sends more than \"ulysses\"; use \"auto\", or leave --search out");
+  if (const ContextKind kind = config.parallel.context_kind; kind == ContextKind::Gather || kind == ContextKind::Ring)
+    config::refuse(
+        config, "parallel.context_kind",
+        fmt::format("\"{}\" is not searched, because it sends more than \"ulysses\"; use \"auto\", or leave --search out",
+                    name_of(kind)));
   const bool device_given = is_given(config, "device");
   const OptimizerTraits optimizer = traits_of(config.optimizer.type);
   const bool fixed_sums = config.reproducible == Reproducible::Layout;

@@ -126,24 +126,24 @@ StepModel::BlockSeconds& StepModel::BlockSeconds::operator+=(const BlockSeconds&
 
 const Works& StepModel::works_of(const Layout& layout) const {
   const bool selective = layout.recompute == Recompute::Selective;
-  Works& works =
-      works_[{layout.microbatch, layout.context, layout.tensor, layout.sequence_parallel, layout.gathers_keys, selective}];
+  Works& works = works_[{layout.microbatch, layout.context, layout.tensor, layout.sequence_parallel,
+                         static_cast<int64_t>(layout.context_kind), selective}];
   if (works.empty())
     works = blocks_.at({.microbatch = layout.microbatch,
                         .dtype = types_.dtype,
                         .tensor = static_cast<int>(layout.tensor),
                         .context = static_cast<int>(layout.context),
                         .sequence_parallel = layout.sequence_parallel,
-                        .gathers_keys = layout.gathers_keys,
+                        .context_kind = layout.context_kind,
                         .recompute_attention = selective});
   return works;
 }
 
 const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) const {
   const int64_t count = layout.pipeline * layout.chunks;
-  std::vector<Stage>& stages =
-      stages_[{layout.microbatch, layout.context, layout.tensor, layout.sequence_parallel, layout.gathers_keys,
-               static_cast<int64_t>(layout.recompute), layout.overlap_tensor, count}];
+  std::vector<Stage>& stages = stages_[{layout.microbatch, layout.context, layout.tensor, layout.sequence_parallel,
+                                        static_cast<int64_t>(layout.context_kind), static_cast<int64_t>(layout.recompute),
+                                        layout.overlap_tensor, count}];
   if (!stages.empty()) return stages;
   const Works& works = works_of(layout);
   const std::vector<int> first_blocks =

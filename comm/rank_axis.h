@@ -23,8 +23,7 @@ struct RankAxis {
   // reproducible "layout": sums over a split dim run over a fixed number of chunks in a balanced tree, so that their bits do
   // not depend on how many ranks share the dim (tensor_parallel/cuts.h).
   bool fixed_sums = false;
-  // Context ranks: attention gathers keys and values (model/gathered_attention.h), or exchanges tokens for heads.
-  bool gathers_keys = false;
+  ContextKind context_kind = ContextKind::Ulysses;  // of context ranks; not Auto
   SequencePart::Cut cut = SequencePart::Cut::InOrder;
 
   int rank() const { return group.rank(); }

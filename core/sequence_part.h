@@ -9,6 +9,8 @@
 #include <array>
 #include <cstdint>
 
+#include "core/enum_names.h"
+
 namespace trivet {
 
 // Tokens of a sequence, [begin, end).
@@ -42,6 +44,17 @@ struct OwnTokens {
   bool any_of(int64_t first, int64_t tokens) const {
     return all() || ranges[0].overlaps(first, tokens) || ranges[1].overlaps(first, tokens);
   }
+};
+
+// How context ranks share attention: they exchange tokens for heads (model/head_exchange.h), gather keys and values
+// (model/gathered_attention.h), or hand them on (model/ring_attention.h). Auto: Ulysses if heads allow it, else Gather.
+enum class ContextKind : uint8_t { Auto, Ulysses, Gather, Ring };
+template <>
+struct EnumNames<ContextKind> {
+  static constexpr std::array<std::pair<std::string_view, ContextKind>, 4> table{{{"auto", ContextKind::Auto},
+                                                                                  {"ulysses", ContextKind::Ulysses},
+                                                                                  {"gather", ContextKind::Gather},
+                                                                                  {"ring", ContextKind::Ring}}};
 };
 
 struct SequencePart {

@@ -89,6 +89,7 @@ std::vector<ChannelSpec> channel_table(const Config& config, const Mesh& mesh, c
                      .name = "context",
                      .axes = Axis::Context,
                      .queue = queue_of(Axis::Context),
+                     .overlaps = config::context_kind(config) != ContextKind::Ulysses,
                      .traffic = "context",
                      .axis = Axis::Context});
   const ChannelSpec link{

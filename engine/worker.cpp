@@ -60,7 +60,7 @@ std::array<std::optional<comm::RankAxis>, kAxes> layer_axes(const Config& config
                          .stream = *channel.stream,
                          .splits_tokens = channel.spec.splits_tokens,
                          .fixed_sums = config.reproducible == Reproducible::Layout,
-                         .gathers_keys = config::gathers_keys(config),
+                         .context_kind = config::context_kind(config),
                          .cut = config::context_cut(config)});
   return axes;
 }

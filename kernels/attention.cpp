@@ -99,6 +99,8 @@ void Rotary::check() const {
   const Rules rules("rotary", {{"qkv", qkv}, {"positions", positions}});
   const int64_t head_size = check_heads(rules, qkv, heads, key_value_heads);
   rules.require(2 * pairs() <= head_size, "a head has too few elements for so many frequencies");
+  rules.require(first >= 0 && (first == 0 || positions.absent()),
+                "`first` must not be negative, and is not for given positions");
   if (positions.absent()) return;
   rules.types(DType::Int32, {positions});
   rules.sizes(qkv.shape[0] * qkv.shape[1], {positions});
@@ -134,6 +136,25 @@ KernelCall Attention::describe() const {
           .bound = Bound::Attention,
           .flops = own.all() ? attention_flops(*this) : 2 * OwnWork(*this).queries,
           .bytes = total_bytes({qkv, out, log_sum_exp})};
+}
+
+void MergeAttention::check() const {
+  const Rules rules("merge_attention",
+                    {{"more", more}, {"more_log_sum_exp", more_log_sum_exp}, {"out", out}, {"log_sum_exp", log_sum_exp}});
+  rules.floating(more.dtype);
+  rules.require(more.shape.dims() == 3 && heads > 0 && more.shape[2] % heads == 0, "more must be [B, S, N D]");
+  rules.types(statistics_type(more.dtype), {more_log_sum_exp, out, log_sum_exp});
+  rules.sizes(more.elements(), {out});
+  rules.sizes(more.shape[0] * more.shape[1] * heads, {more_log_sum_exp, log_sum_exp});
+}
+
+KernelCall MergeAttention::describe() const {
+  return {.kernel = "merge_attention",
+          .dtype = more.dtype,
+          .sizes = rows_of(more),
+          .bound = Bound::Memory,
+          .flops = 3 * elements(more),
+          .bytes = total_bytes({more, out, out, more_log_sum_exp, log_sum_exp, log_sum_exp})};
 }
 
 void AttentionBackward::check() const {

@@ -13,7 +13,8 @@ namespace trivet::kernels {
 
 // Rotates the first 2P elements of the query and key heads of qkv[B, S, (N + 2G) D] in place (RoFormer, Su et al. 2021), and
 // multiplies them by `magnitude`. The pairs are (i, i + P), their angles position * frequencies[i], where position counts
-// within the sequence, unless `positions` are given. `backward` rotates in the other direction, which gives the gradient.
+// within the sequence from `first` on, unless `positions` are given. `backward` rotates in the other direction, which gives the
+// gradient.
 struct Rotary {
   TensorView qkv;
   int64_t heads = 0, key_value_heads = 0;  // N, G
@@ -21,6 +22,7 @@ struct Rotary {
   bool backward = false;
   double magnitude = 1;
   ConstTensorView positions = {};  // optional int32 [B, S], none negative
+  int64_t first = 0;               // the position of the first token
 
   int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }
   int64_t pairs() const { return static_cast<int64_t>(frequencies.size()); }  // P
@@ -59,6 +61,20 @@ struct Attention {
   bool hides_early_keys() const { return window > 0 && window < qkv.shape[1]; }
   int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }
   double score_scale() const { return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size())); }
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// Merges attention of the same queries over other keys into `out`, as one softmax over all of these keys gives it (ring
+// attention, Liu et al. 2023):
+//   L = log(e^log_sum_exp + e^more_log_sum_exp),  out = e^(log_sum_exp - L) out + e^(more_log_sum_exp - L) more,  log_sum_exp =
+//   L
+// more[B, S, N D]; out like it, and both log_sum_exp[B, N, S], in float32 (float64 if `more` is). All are finite.
+struct MergeAttention {
+  ConstTensorView more, more_log_sum_exp;
+  TensorView out, log_sum_exp;
+  int64_t heads = 0;
 
   void check() const;
   KernelCall describe() const;

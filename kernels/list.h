@@ -45,6 +45,7 @@
   KERNEL(Rotary, rotary) \
   KERNEL(Attention, attention) \
   KERNEL(AttentionBackward, attention_backward) \
+  KERNEL(MergeAttention, merge_attention) \
   /* kernels/embedding.h */ \
   KERNEL(Embedding, embedding) \
   KERNEL(EmbeddingBackward, embedding_backward) \

@@ -21,14 +21,13 @@ ConstTensorView positions_in_documents(const Context& context) {
   return context.microbatch ? context.microbatch->positions : ConstTensorView();
 }
 
-// The axis of context ranks that exchange heads, and of those that gather keys; null if there are none.
+// The axis of context ranks that exchange heads, and of those that keep their own tokens; null if there are none.
 const comm::RankAxis* exchange_axis(const Context& context) {
   const comm::RankAxis* const axis = context.axes[Axis::Context];
-  return axis && !axis->gathers_keys ? axis : nullptr;
+  return axis && axis->context_kind == ContextKind::Ulysses ? axis : nullptr;
 }
-const comm::RankAxis* gather_axis(const Context& context) {
-  const comm::RankAxis* const axis = context.axes[Axis::Context];
-  return axis && axis->gathers_keys ? axis : nullptr;
+const comm::RankAxis* own_tokens_axis(const Context& context) {
+  return exchange_axis(context) ? nullptr : context.axes[Axis::Context];
 }
 
 Attention::Options with_head_size(Attention::Options options) {
@@ -117,7 +116,7 @@ void Attention::forward(Context& context, Weights weights, ConstTensorView x, Te
   } else {
     make_qkv(context, weights, x, qkv, saved);
   }
-  if (!gather_axis(context)) rotate(context, qkv, false);
+  if (!own_tokens_axis(context)) rotate(context, qkv, false);
   Saved* keeper = context.recompute_attention ? nullptr : &saved;
   const Core core = run_core(context, qkv, keeper, keeper);
   out_.forward(context, sub_layers_.of(out_index_, weights), core.out_of_own_tokens(), y, saved.child(out_index_));
@@ -153,8 +152,11 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
   Core core{{context.arena, keeper_of_core, kOut, qkv.dtype, {batch, sequence, width}},
             {context.arena, keeper_of_statistics, kLogSumExp, statistics_dtype(qkv.dtype), {batch, heads.count, sequence}},
             std::nullopt};
-  if (gather_axis(context)) {
-    gathered(context, qkv.shape).forward({qkv, core.out, core.log_sum_exp});
+  if (const comm::RankAxis* const axis = own_tokens_axis(context)) {
+    const OwnTensors own{qkv, core.out, core.log_sum_exp};
+    const CoreOptions options = core_options(context, qkv.shape[1] * axis->size());
+    axis->context_kind == ContextKind::Ring ? RingAttention(context, *axis, options).forward(own)
+                                            : GatheredAttention(context, *axis, options).forward(own);
     return core;
   }
   kernels::Attention call = core_call(context, sequence);
@@ -198,7 +200,7 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
     }
     const TensorView to = sequence ? dqkv_of_core.view() : dqkv.view();
     run_core_backward(pass, again ? &*again : nullptr, sequence ? dout_of_core : dout, to);
-    if (!gather_axis(context)) rotate(context, to, true);
+    if (!own_tokens_axis(context)) rotate(context, to, true);
     if (sequence) {
       const auto segments = segments_of_qkv(context);
       HeadExchange(context, *sequence, segments).to_tokens(to, dqkv);
@@ -213,7 +215,12 @@ void Attention::run_core_backward(const BackwardPass& pass, const Core* again, C
   const Saved& saved = pass.saved();
   const TensorView qkv = saved[kQkv], out = again ? again->out.view() : saved[kOut],
                    log_sum_exp = again ? again->log_sum_exp.view() : saved[kLogSumExp];
-  if (gather_axis(context)) return gathered(context, qkv.shape).backward({qkv, out, log_sum_exp}, dout, dqkv);
+  if (const comm::RankAxis* const axis = own_tokens_axis(context)) {
+    const OwnTensors own{qkv, out, log_sum_exp};
+    const CoreOptions options = core_options(context, qkv.shape[1] * axis->size());
+    return axis->context_kind == ContextKind::Ring ? RingAttention(context, *axis, options).backward(own, dout, dqkv)
+                                                   : GatheredAttention(context, *axis, options).backward(own, dout, dqkv);
+  }
   const HeadRange heads = core_heads_of(context);
   context.kernels.attention_backward({.dout = dout,
                                       .qkv = qkv,
@@ -243,10 +250,14 @@ kernels::Attention Attention::core_call(const Context& context, int64_t tokens) 
           .documents = documents_of(context)};
 }
 
-GatheredAttention Attention::gathered(Context& context, const Shape& own_qkv) const {
-  const comm::RankAxis& axis = *gather_axis(context);
-  const int64_t tokens = own_qkv[1] * axis.size();
-  return {context, axis, {core_call(context, tokens), rotary(context, tokens), head_size()}};
+// For context ranks that keep their own tokens, in sequences of `tokens`.
+CoreOptions Attention::core_options(const Context& context, int64_t tokens) const {
+  if (own_tokens_axis(context)->context_kind == ContextKind::Ring && options_.window > 0 && options_.window < tokens)
+    throw ConfigError(
+        fmt::format("parallel.context_kind: \"ring\" is not accepted with windows, and a layer has one of {} "
+                    "tokens; use \"ulysses\" or \"gather\"",
+                    options_.window));
+  return {core_call(context, tokens), rotary(context, tokens), head_size()};
 }
 
 void Attention::rotate(Context& context, TensorView qkv, bool backward) const {

@@ -16,7 +16,8 @@
 // Context ranks share the tokens of a sequence. For the core, they exchange them for heads (model/head_exchange.h): after the
 // norm of queries and keys and before rotary, so that both rotary and the core see whole sequences. N and G above are then
 // those of the core's heads, N / t / c on each of c context and t tensor ranks. Or they gather keys and values instead
-// (model/gathered_attention.h), and the layer keeps qkv, before rotary, and the core's results of a rank's own tokens only.
+// (model/gathered_attention.h), or hand them on (model/ring_attention.h), and the layer keeps qkv, before rotary, and the
+// core's results of a rank's own tokens only.
 #pragma once
 
 #include <array>
@@ -24,11 +25,11 @@
 #include <string>
 #include <vector>
 
-#include "model/gathered_attention.h"
 #include "model/head_exchange.h"
 #include "model/linear.h"
 #include "model/qk_norm.h"
 #include "model/qkv_projection.h"
+#include "model/ring_attention.h"
 #include "model/rotary_scaling.h"
 #include "model/sub_layers.h"
 
@@ -90,7 +91,7 @@ class Attention : public Layer {
   void rotate(Context& context, TensorView qkv, bool backward) const;
   kernels::Rotary rotary(const Context& context, int64_t tokens) const;
   kernels::Attention core_call(const Context& context, int64_t tokens) const;
-  GatheredAttention gathered(Context& context, const Shape& own_qkv) const;
+  CoreOptions core_options(const Context& context, int64_t tokens) const;
   kernels::DropoutSite dropout(const Context& context, int64_t sequence) const;
 
   Options options_;

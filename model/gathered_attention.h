@@ -23,21 +23,22 @@
 
 namespace trivet::model {
 
+// What the kernels need beside tensors: `rotary` has no frequencies if nothing is rotated. Number of heads, head size and
+// dropout are those of all heads of the rank.
+struct CoreOptions {
+  kernels::Attention core;
+  kernels::Rotary rotary;
+  int64_t head_size = 0;
+};
+// What forward makes of own tokens, and backward reads: n tokens of each sequence.
+struct OwnTensors {
+  ConstTensorView qkv;          // [B, n, (N + 2G) D], before rotary
+  TensorView out, log_sum_exp;  // [B, n, N D], [B, N, n]
+};
+
 class GatheredAttention {
  public:
-  // What the kernels need beside tensors: `rotary` has no frequencies if nothing is rotated. Number of heads, head size and
-  // dropout are those of all heads of the rank.
-  struct Options {
-    kernels::Attention core;
-    kernels::Rotary rotary;
-    int64_t head_size = 0;
-  };
-  // What forward makes of own tokens, and backward reads: n tokens of each sequence.
-  struct OwnTensors {
-    ConstTensorView qkv;          // [B, n, (N + 2G) D], before rotary
-    TensorView out, log_sum_exp;  // [B, n, N D], [B, N, n]
-  };
-  GatheredAttention(Context& context, const comm::RankAxis& axis, const Options& options)
+  GatheredAttention(Context& context, const comm::RankAxis& axis, const CoreOptions& options)
       : context_(context), axis_(axis), options_(options) {}
 
   // Complete when the call returns. After an exception the axis's stream must finish before the arena is destroyed.
@@ -80,7 +81,7 @@ class GatheredAttention {
 
   Context& context_;
   const comm::RankAxis& axis_;
-  Options options_;
+  CoreOptions options_;
 };
 
 }  // namespace trivet::model

@@ -29,7 +29,7 @@ Layout layout_of(const Config& config, int world_size) {
                 .zero_stage = config.zero.stage,
                 .recompute = config.recompute,
                 .sequence_parallel = parallel.sequence_parallel && parallel.tensor > 1,
-                .gathers_keys = config::gathers_keys(config),
+                .context_kind = config::context_kind(config),
                 .overlap = config.zero.overlap_comm};
   const ResolvedBatch batch = resolve_batch(config.batch, layout.data, config.source);
   layout.microbatch = batch.micro_batch_size;

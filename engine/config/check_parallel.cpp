@@ -75,9 +75,22 @@ void check_mlp_slices(const Config& config) {
                        config.mlp_slice_tokens));
 }
 
+void check_ring(const Config& config) {
+  if (config.parallel.context_kind != ContextKind::Ring) return;
+  const auto refuse_ring = [&](const std::string& what) {
+    refuse(config, "parallel.context_kind", "\"ring\" is not accepted with " + what + "; use \"ulysses\" or \"gather\"");
+  };
+  if (config.reproducible == Reproducible::Layout)
+    refuse_ring("reproducible \"layout\", because results over the keys of the ranks are merged in another order on each");
+  if (config.model.attention_window > 0) refuse_ring("model.attention_window, because windows begin within the keys of a rank");
+  if (config.model.isolated_documents)
+    refuse_ring("data.packing \"isolated\", because documents begin within the keys of a rank");
+}
+
 // Checks what no number of context ranks can do in this version.
 void check_context(const Config& config) {
   if (config.parallel.context == 1) return;
+  check_ring(config);
   if (config.model.token_drop.enabled)
     refuse(
         config, "parallel.context",

@@ -20,23 +20,27 @@ std::string ulysses_problem(const Config& config, int64_t ranks) {
   return "";
 }
 
-bool gathers_keys(const Config& config) {
+ContextKind context_kind(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
-  if (parallel.context == 1 || parallel.context_kind == ContextKind::Ulysses) return false;
-  return parallel.context_kind == ContextKind::Gather || !ulysses_problem(config, parallel.context).empty();
+  if (parallel.context == 1) return ContextKind::Ulysses;
+  if (parallel.context_kind != ContextKind::Auto) return parallel.context_kind;
+  return ulysses_problem(config, parallel.context).empty() ? ContextKind::Ulysses : ContextKind::Gather;
 }
 
 SequencePart::Cut context_cut(const Config& config) {
-  return gathers_keys(config) && !config.fixes_token_sums() ? SequencePart::Cut::Balanced : SequencePart::Cut::InOrder;
+  return context_kind(config) != ContextKind::Ulysses && !config.fixes_token_sums() ? SequencePart::Cut::Balanced
+                                                                                    : SequencePart::Cut::InOrder;
 }
 
 std::string describe_context(const Config& config) {
   const int64_t ranks = config.parallel.context;
   if (ranks == 1) return "";
-  if (!gathers_keys(config)) return fmt::format("attention {} context ranks exchange tokens for heads (ulysses)\n", ranks);
-  const bool given = config.parallel.context_kind == ContextKind::Gather;
-  std::string text = fmt::format("attention {} context ranks gather keys and values", ranks);
-  if (!given) text += fmt::format(", because {}", ulysses_problem(config, ranks));
+  const ContextKind kind = context_kind(config);
+  if (kind == ContextKind::Ulysses)
+    return fmt::format("attention {} context ranks exchange tokens for heads (ulysses)\n", ranks);
+  std::string text =
+      fmt::format("attention {} context ranks {} keys and values", ranks, kind == ContextKind::Gather ? "gather" : "hand on");
+  if (config.parallel.context_kind == ContextKind::Auto) text += fmt::format(", because {}", ulysses_problem(config, ranks));
   if (context_cut(config) == SequencePart::Cut::Balanced)
     text += "; each has two chunks of a sequence, an early and a late one, so that all see as many keys";
   return text + "\n";

@@ -10,10 +10,10 @@ namespace trivet::config {
 
 // Says why this many context ranks cannot exchange tokens for heads; empty if they can.
 std::string ulysses_problem(const Config& config, int64_t ranks);
-// Checks whether they gather keys and values (model/gathered_attention.h) instead. For a program's own model only the key
-// decides, and "auto" is "ulysses".
-bool gathers_keys(const Config& config);
-// Ranks that gather keys have balanced parts of a sequence, except where leaves of tokens are consecutive.
+// Returns what they do, which is not Auto. For a program's own model, whose heads are not known, Auto is what the default
+// model's heads allow.
+ContextKind context_kind(const Config& config);
+// Ranks that keep their own tokens have balanced parts of a sequence, except where leaves of tokens are consecutive.
 SequencePart::Cut context_cut(const Config& config);
 // A line of a plan; empty without context ranks.
 std::string describe_context(const Config& config);

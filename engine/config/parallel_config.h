@@ -6,21 +6,13 @@
 #include <vector>
 
 #include "core/axis.h"
+#include "core/sequence_part.h"
 #include "pipeline/partition_method.h"
 #include "pipeline/schedules/schedule_kind.h"
 
 namespace trivet {
 
 inline constexpr int64_t kMaxContextGrain = 64;
-
-// How context ranks share attention: they exchange tokens for heads, or gather keys and values. Auto: Ulysses if heads allow
-// it.
-enum class ContextKind : uint8_t { Auto, Ulysses, Gather };
-template <>
-struct EnumNames<ContextKind> {
-  static constexpr std::array<std::pair<std::string_view, ContextKind>, 3> table{
-      {{"auto", ContextKind::Auto}, {"ulysses", ContextKind::Ulysses}, {"gather", ContextKind::Gather}}};
-};
 
 struct ParallelConfig {  // the data axis gets the ranks that the other axes leave
   int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;

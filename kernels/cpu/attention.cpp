@@ -122,6 +122,26 @@ void clear(const Attention& args, const AttentionPart& padding, int64_t head) {
 
 }  // namespace
 
+void compute(const MergeAttention& args, int threads) {
+  const int64_t tokens = args.more.shape[1], heads = args.heads, size = args.more.shape[2] / heads;
+  dispatch_float(args.more.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    const T* more = args.more.as<T>();
+    Sum *out = args.out.as<Sum>(), *log_sum_exp = args.log_sum_exp.as<Sum>();
+    for_each_piece(args.more.shape[0] * heads, threads, [&](int64_t piece) {
+      const int64_t sequence = piece / heads, head = piece % heads;
+      for (int64_t token = 0; token < tokens; ++token) {
+        Sum& sum = log_sum_exp[piece * tokens + token];
+        const Sum distance = args.more_log_sum_exp.as<Sum>()[piece * tokens + token] - sum;
+        const Sum weight = 1 / (1 + std::exp(-distance));
+        sum += std::max(distance, Sum{0}) + std::log1p(std::exp(-std::abs(distance)));
+        const int64_t first = ((sequence * tokens + token) * heads + head) * size;
+        for (int64_t e = first; e < first + size; ++e) out[e] += weight * (widen<Sum>(more[e]) - out[e]);
+      }
+    });
+  });
+}
+
 std::vector<AttentionPart> attention_parts(const AttentionSizes& sizes, ConstTensorView documents) {
   std::vector<AttentionPart> parts;
   const int64_t all = sizes.tokens;

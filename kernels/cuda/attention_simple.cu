@@ -1,5 +1,6 @@
 // The forward of attention without tensor cores.
 #include "kernels/cuda/attention_simple.cuh"
+#include "kernels/cuda/numbers.cuh"
 
 namespace trivet::kernels::cuda {
 namespace simple {
@@ -100,8 +101,46 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_attentio
                 args.log_sum_exp + (block.sequence * sizes.heads + block.head) * sizes.tokens, first_row);
 }
 
+template <typename Sum>
+__device__ __forceinline__ Sum power_of_e(Sum x) {
+  return power_of_2(x * static_cast<Sum>(kLog2E));
+}
+
+// A block has one token of one sequence.
+template <typename T, typename Sum>
+__global__ void merge_kernel(const T* more, const Sum* more_log_sum_exp, Sum* out, Sum* log_sum_exp, int tokens, int heads,
+                             int head_size) {
+  const int64_t row = blockIdx.x, sequence = row / tokens, width = int64_t{heads} * head_size;
+  const int token = static_cast<int>(row % tokens);
+  const auto statistic = [&](int head) { return (sequence * heads + head) * tokens + token; };
+  for (int e = static_cast<int>(threadIdx.x); e < width; e += static_cast<int>(blockDim.x)) {
+    const int64_t place = statistic(e / head_size);
+    const Sum weight = 1 / (1 + power_of_e(log_sum_exp[place] - more_log_sum_exp[place]));
+    Sum& sum = out[row * width + e];
+    sum += weight * (widen(more[row * width + e]) - sum);
+  }
+  __syncthreads();  // the weights have been read
+  for (int head = static_cast<int>(threadIdx.x); head < heads; head += static_cast<int>(blockDim.x)) {
+    const Sum distance = more_log_sum_exp[statistic(head)] - log_sum_exp[statistic(head)];
+    log_sum_exp[statistic(head)] +=
+        (distance > 0 ? distance : Sum{0}) + natural_log(1 + power_of_e(distance > 0 ? -distance : distance));
+  }
+}
+
 }  // namespace
 }  // namespace simple
+
+void compute(const MergeAttention& args, const Launch& launch) {
+  if (args.more.elements() == 0) return;
+  const Shape& shape = args.more.shape;
+  dispatch_device_float(args.more.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    TRIVET_LAUNCH((simple::merge_kernel<T, Sum>), static_cast<unsigned>(shape[0] * shape[1]), 128, 0, launch.stream,
+                  static_cast<const T*>(args.more.data), static_cast<const Sum*>(args.more_log_sum_exp.data),
+                  static_cast<Sum*>(args.out.data), static_cast<Sum*>(args.log_sum_exp.data), static_cast<int>(shape[1]),
+                  static_cast<int>(args.heads), static_cast<int>(shape[2] / args.heads));
+  });
+}
 
 void simple_attention(const Attention& args, const Launch& launch) {
   using namespace simple;

@@ -11,6 +11,7 @@
 #include "kernels/cuda/math.h"
 #include "kernels/workspace.h"
 #include "tests/cuda/device_tensor.h"
+#include "tests/cuda/twins.h"
 
 namespace trivet::kernels::attention_test {
 namespace {
@@ -365,6 +366,22 @@ TEST(CudaAttention, OwnTokensHaveTheBitsThatTheyHaveAmongAll) {
       EXPECT_EQ(own_rows(part, backward.dqkv), own_rows(part, whole.dqkv));
       if (own.ranges[0].begin >= 128) EXPECT_TRUE(std::isnan(backward.dqkv.at(c.tokens / 4 * width)));
     }
+  }
+}
+
+// The functions of the two libraries differ in the last bits.
+TEST(CudaAttention, MergesResultsAsTheCpu) {
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16, DType::Float64}) {
+    const DType wide = statistics_of(dtype);
+    Twin more = Twin::random(dtype, {2, 70, 3 * 50}, 1), out = Twin::random(wide, {2, 70, 3 * 50}, 2);
+    Twin more_sums = Twin::random(wide, {2, 3, 70}, 3), sums = Twin::random(wide, {2, 3, 70}, 4);
+    run_twins<MergeAttention>([&](const auto& view) {
+      return MergeAttention{
+          .more = view(more), .more_log_sum_exp = view(more_sums), .out = view(out), .log_sum_exp = view(sums), .heads = 3};
+    });
+    const double u = wide == DType::Float64 ? 0x1p-50 : 0x1p-21;
+    out.expect_near("out", u, u);
+    sums.expect_near("log_sum_exp", u, u);
   }
 }
 

@@ -41,7 +41,7 @@ const std::vector<Choice>& choices() {
                                        {"parallel.tensor", {"1", "2", "4"}},
                                        {"parallel.sequence_parallel", {"true", "false"}},
                                        {"parallel.context", {"1", "1", "2"}},
-                                       {"parallel.context_kind", {"auto", "gather"}},
+                                       {"parallel.context_kind", {"auto", "gather", "ring"}},
                                        {"parallel.context_grain", {"1", "4"}},
                                        {"data.packing", {"stream", "isolated"}},
                                        {"pipeline.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-2p", "zb-v"}},
@@ -123,8 +123,10 @@ std::set<std::string> situations(const Plan& plan) {
   add_if(context > 1 && config.fixes_token_sums(), "leaves of context ranks");
   add_if(tensor > 1 && config.parallel.sequence_parallel && config.fixes_token_sums(), "leaves of tensor ranks");
   add_if(context > 1 && config.model.isolated_documents, "documents of context ranks");
-  add_if(config::gathers_keys(config), "context ranks that gather keys");
-  add_if(config::gathers_keys(config) && config.fixes_token_sums(), "leaves of context ranks that gather keys");
+  add_if(config::context_kind(config) == ContextKind::Gather, "context ranks that gather keys");
+  add_if(config::context_kind(config) == ContextKind::Ring, "context ranks in a ring");
+  add_if(config::context_kind(config) == ContextKind::Gather && config.fixes_token_sums(),
+         "leaves of context ranks that gather keys");
   add_if(context > 1 && tensor > 1, "context ranks with tensor ranks");
   add_if(context > 1 && pipeline > 1, "context ranks in a pipeline");
   add_if(context > 1 && config.recompute == Recompute::Selective, "context ranks that recompute attention");
@@ -173,6 +175,7 @@ const std::vector<std::string> kSituations{"pipeline 1 data 1 tensor 1",
                                            "leaves of tensor ranks",
                                            "documents of context ranks",
                                            "context ranks that gather keys",
+                                           "context ranks in a ring",
                                            "leaves of context ranks that gather keys",
                                            "context ranks with tensor ranks",
                                            "context ranks in a pipeline",

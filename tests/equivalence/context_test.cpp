@@ -68,11 +68,12 @@ class ContextEquivalence : public testing::TestWithParam<ContextModel> {
 // The first step's losses differ by rounding, later ones by what Adam makes of that (axes_test.cpp). Logits of one row are the
 // same, so the predictions of the evaluation are.
 TEST_P(ContextEquivalence, IsTheTrainingOfOneRankButForRounding) {
-  const Trace one = run(with_context(config(), {}));
   const double rounding = GetParam().bf16 ? 0x1p-8 : 0x1p-23;
   for (const ContextLayout& layout :
        {ContextLayout{.context = 2}, ContextLayout{.context = 4, .stage = 1, .kind = ContextKind::Gather},
         ContextLayout{.context = 2, .data = 2, .stage = 3, .overlap = true},
+        ContextLayout{.context = 4, .kind = ContextKind::Ring},
+        ContextLayout{.context = 2, .tensor = 2, .recompute = Recompute::Full, .kind = ContextKind::Ring},
         ContextLayout{.context = 2, .tensor = 2, .stage = 2, .sequence_parallel = true, .recompute = Recompute::Selective},
         ContextLayout{.context = 2,
         .tensor = 2,
@@ -82,7 +83,11 @@ TEST_P(ContextEquivalence, IsTheTrainingOfOneRankButForRounding) {
         .kind = ContextKind::Gather},
         ContextLayout{
             .context = 2, .tensor = 2, .pipeline = 2, .schedule = ScheduleKind::ZeroBubbleH1, .recompute = Recompute::Full}}) {
-    const Trace shared = run(with_context(config(), layout));
+    const bool ring = layout.kind == ContextKind::Ring;
+    if (ring && GetParam().documents) continue;
+    Config same = config();
+    if (ring) same.model.dropout = 0;  // of probabilities has draws of its own
+    const Trace one = run(with_context(same, {})), shared = run(with_context(same, layout));
     EXPECT_NEAR(loss_of(shared, 0), loss_of(one, 0), 8 * rounding * loss_of(one, 0)) << to_string(layout);
     EXPECT_NEAR(shared.grad_norms[0], one.grad_norms[0], 16 * rounding * one.grad_norms[0]) << to_string(layout);
     EXPECT_NEAR(loss_of(shared, 2), loss_of(one, 2), (GetParam().bf16 ? 0.03 : 3e-4) * loss_of(one, 2)) << to_string(layout);
@@ -94,16 +99,21 @@ TEST_P(ContextEquivalence, IsTheTrainingOfOneRankButForRounding) {
 }
 
 TEST_P(ContextEquivalence, OnlyTheRanksThatShareSumsChangeBits) {
-  std::map<int, Trace> plain;  // by stage
-  for (const ContextLayout& moved : {ContextLayout{.schedule = ScheduleKind::GPipe, .recompute = Recompute::Full},
-                                     ContextLayout{.pipeline = 2, .recompute = Recompute::Selective},
-                                     ContextLayout{.pipeline = 2, .stage = 1, .schedule = ScheduleKind::Interleaved},
-                                     ContextLayout{.stage = 3, .recompute = Recompute::Full, .overlap = true},
-                                     ContextLayout{.pipeline = 2, .stage = 2, .overlap = true}}) {
+  std::map<std::pair<int, ContextKind>, Trace> plain;  // by stage and kind
+  for (const ContextLayout& moved :
+       {ContextLayout{.schedule = ScheduleKind::GPipe, .recompute = Recompute::Full},
+        ContextLayout{.pipeline = 2, .recompute = Recompute::Selective},
+        ContextLayout{.pipeline = 2, .recompute = Recompute::Selective, .kind = ContextKind::Gather},
+        ContextLayout{.pipeline = 2, .recompute = Recompute::Selective, .kind = ContextKind::Ring},
+        ContextLayout{.pipeline = 2, .stage = 1, .schedule = ScheduleKind::Interleaved},
+        ContextLayout{.stage = 3, .recompute = Recompute::Full, .overlap = true},
+        ContextLayout{.pipeline = 2, .stage = 2, .overlap = true}}) {
+    if (moved.kind == ContextKind::Ring && GetParam().documents) continue;
     ContextLayout layout = moved;
     layout.context = layout.data = 2;
-    Trace& reference = plain[layout.stage];
-    if (reference.loss_bits.empty()) reference = run(with_context(config(), {.context = 2, .data = 2, .stage = layout.stage}));
+    Trace& reference = plain[{layout.stage, layout.kind}];
+    if (reference.loss_bits.empty())
+      reference = run(with_context(config(), {.context = 2, .data = 2, .stage = layout.stage, .kind = layout.kind}));
     EXPECT_EQ(difference(reference, run(with_context(config(), layout))), "") << to_string(layout);
   }
 }

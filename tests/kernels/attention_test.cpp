@@ -361,6 +361,32 @@ TEST(CpuAttention, OwnTokensHaveTheBitsThatTheyHaveAmongAll) {
   }
 }
 
+// Two softmaxes become one: weights e^log_sum_exp, from which the larger one is taken here. Those that differ by 2000 must not
+// overflow.
+TEST(CpuAttention, MergesResultsOverTwoSetsOfKeys) {
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float64}) {
+    const DType wide = dtype == DType::Float64 ? DType::Float64 : DType::Float32;
+    const HostTensor more = HostTensor::random(dtype, {2, 3, 10}, 1), before = HostTensor::random(wide, {2, 3, 10}, 2);
+    HostTensor out = before, sums = HostTensor::random(wide, {2, 2, 3}, 3), more_sums = HostTensor::random(wide, {2, 2, 3}, 4);
+    more_sums.set(1, 2000), more_sums.set(2, -2000), more_sums.set(5, sums.at(5));
+    const HostTensor sums_before = sums;
+    cpu::compute(MergeAttention{.more = more.view(),
+                                .more_log_sum_exp = more_sums.view(),
+                                .out = out.view(),
+                                .log_sum_exp = sums.view(),
+                                .heads = 2},
+                 2);
+    const double u = wide == DType::Float64 ? 0x1p-50 : 0x1p-21;  // a few roundings of numbers of about one, or of 2000
+    for (int64_t e = 0; e < out.elements(); ++e) {
+      const int64_t place = (e / 30 * 2 + e % 10 / 5) * 3 + e / 10 % 3;
+      const double a = sums_before.at(place), b = more_sums.at(place), largest = std::max(a, b);
+      const double of_a = std::exp(a - largest), of_b = std::exp(b - largest);
+      EXPECT_NEAR(out.at(e), (of_a * before.at(e) + of_b * more.at(e)) / (of_a + of_b), 4 * u);
+      EXPECT_NEAR(sums.at(place), largest + std::log(of_a + of_b), 4 * u * std::max(1.0, std::abs(largest)));
+    }
+  }
+}
+
 // Counts pairs one by one: two products forward; backward two where a query or a key is wanted, one more for each wanted query,
 // and two more for each wanted key.
 TEST(Attention, ItsWorkForOwnTokensIsThatOfTheirPairs) {

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <array>
+#include <cmath>
+
 #include "core/error.h"
 #include "model/embedding.h"
 #include "tests/model/layer_on_ranks.h"
@@ -9,19 +12,28 @@
 namespace trivet::model {
 namespace {
 
-enum class Shared { Heads, Keys, KeysInOrder };
+enum class Shared { Heads, Keys, KeysInOrder, Ring, RingInOrder };
 
 class ContextParallel : public testing::TestWithParam<std::tuple<int, Shared>> {
  protected:
   int size() const { return std::get<0>(GetParam()); }
   Shared shared() const { return std::get<1>(GetParam()); }
+  ContextKind kind() const {
+    if (shared() == Shared::Heads) return ContextKind::Ulysses;
+    return shared() == Shared::Ring || shared() == Shared::RingInOrder ? ContextKind::Ring : ContextKind::Gather;
+  }
+  // In a ring, dropout of probabilities has draws of its own.
+  TransformerBlock::Options as_on_one_rank(TransformerBlock::Options options) const {
+    if (kind() == ContextKind::Ring) options.attention.dropout = 0;
+    return options;
+  }
   void expect_same(const Layer& layer, LayerCase it) const {
-    it.gathers_keys = shared() != Shared::Heads;
-    it.cut = shared() == Shared::Keys ? SequencePart::Cut::Balanced : SequencePart::Cut::InOrder;
+    it.context_kind = kind();
+    it.cut = shared() == Shared::Keys || shared() == Shared::Ring ? SequencePart::Cut::Balanced : SequencePart::Cut::InOrder;
     expect_as_one_rank_in_parts(layer, it, size(), Axis::Context);
   }
   void expect_same(const TransformerBlock::Options& options, const Shape& shape) const {
-    expect_same(TransformerBlock("b", options), {.input_shape = shape});
+    expect_same(TransformerBlock("b", as_on_one_rank(options)), {.input_shape = shape});
   }
 };
 
@@ -37,7 +49,7 @@ TEST_P(ContextParallel, AttentionOfEveryKindIsAsOnOneRank) {
   TransformerBlock::Options normalized = llama_block(0, 8);
   normalized.attention.qk_norm = true;
   TransformerBlock::Options window = llama_block(0, 4);
-  window.attention.window = 3;
+  window.attention.window = kind() == ContextKind::Ring ? 0 : 3;
   window.attention.soft_cap = 2;
   window.attention.head_size = 6;
   TransformerBlock::Options both_ways = gpt_block(0.2);
@@ -55,38 +67,60 @@ TEST_P(ContextParallel, EmbeddingAndHeadAreAsOnOneRank) {
 }
 
 // 4 N D elements of heads for each token, of which a rank keeps its own part: (N + 2 N + N) D with as many key/value heads.
-// Gathered: each of the others gets 2 G D elements forward, (3 N + 2 G) D backward, and N statistics.
+// Gathered: each of the others gets 2 G D elements forward, (3 N + 2 G) D backward, and N statistics. In a ring 2 G D go on
+// c - 1 times in each pass, and gradients of as many c times.
 TEST_P(ContextParallel, AttentionSendsItsHeadsOnce) {
   const TransformerBlock block("b", gpt_block(0));
-  const int64_t ranks = size(), own = 2 * (8 / ranks) * 24 * 8, once = own * (ranks - 1) / ranks;
-  const LayerCase it{.input_shape = {2, 8, 24}, .gathers_keys = shared() != Shared::Heads};
+  const int64_t ranks = size(), others = ranks - 1, own = 2 * (8 / ranks) * 24 * 8, statistics = 2 * (8 / ranks) * 4 * 8;
+  const LayerCase it{.input_shape = {2, 8, 24}, .context_kind = kind()};
   const auto sent = [&](Way way) { return run_ranks(block, it, way, size(), false, Axis::Context)[0].traffic.bytes_sent; };
-  const int64_t statistics = 2 * (8 / ranks) * 4 * 8 * (ranks - 1);
-  EXPECT_EQ(sent(Way::Evaluated), it.gathers_keys ? 2 * own * (ranks - 1) : 4 * once);
-  EXPECT_EQ(sent(Way::Fused), it.gathers_keys ? 7 * own * (ranks - 1) + statistics : 8 * once);
+  if (kind() == ContextKind::Ulysses) {
+    EXPECT_EQ(sent(Way::Evaluated), 4 * own * others / ranks);
+    EXPECT_EQ(sent(Way::Fused), 8 * own * others / ranks);
+  } else {
+    EXPECT_EQ(sent(Way::Evaluated), 2 * own * others);
+    EXPECT_EQ(sent(Way::Fused),
+              kind() == ContextKind::Ring ? 4 * own * others + 2 * own * ranks : (7 * own + statistics) * others);
+  }
 }
 
 std::string name_of_sharing(const testing::TestParamInfo<std::tuple<int, Shared>>& which) {
-  const auto& [ranks, shared] = which.param;
-  return fmt::format("{}RanksShare{}", ranks,
-                     shared == Shared::Heads  ? "Heads"
-                     : shared == Shared::Keys ? "Keys"
-                                              : "KeysInOrder");
+  constexpr std::array kNames{"Heads", "Keys", "KeysInOrder", "ARing", "ARingInOrder"};
+  return fmt::format("{}RanksShare{}", std::get<0>(which.param), kNames[static_cast<size_t>(std::get<1>(which.param))]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ContextParallel,
                          testing::Combine(testing::Values(2, 4),
-                                          testing::Values(Shared::Heads, Shared::Keys, Shared::KeysInOrder)),
+                                          testing::Values(Shared::Heads, Shared::Keys, Shared::KeysInOrder, Shared::Ring,
+                                                          Shared::RingInOrder)),
                          name_of_sharing);
 
 // 3 ranks have 4 heads, or one key for all, and 7 tokens of each of their two chunks.
-TEST(ContextParallel, GatheredKeysNeedNoHeadsOfTheirOwn) {
-  for (const SequencePart::Cut cut : {SequencePart::Cut::InOrder, SequencePart::Cut::Balanced}) {
-    expect_as_one_rank_in_parts(TransformerBlock("b", gpt_block(0.3)),
-                                {.input_shape = {2, 42, 24}, .gathers_keys = true, .cut = cut}, 3, Axis::Context);
-    expect_as_one_rank_in_parts(TransformerBlock("b", llama_block(0, 1)),
-                                {.input_shape = {1, 42, 32}, .gathers_keys = true, .cut = cut}, 3, Axis::Context);
-  }
+TEST(ContextParallel, OwnTokensNeedNoHeadsOfTheirOwn) {
+  for (const ContextKind kind : {ContextKind::Gather, ContextKind::Ring})
+    for (const SequencePart::Cut cut : {SequencePart::Cut::InOrder, SequencePart::Cut::Balanced}) {
+      const auto expect_same = [&](const TransformerBlock::Options& options, const Shape& shape) {
+        expect_as_one_rank_in_parts(TransformerBlock("b", options), {.input_shape = shape, .context_kind = kind, .cut = cut}, 3,
+                                    Axis::Context);
+      };
+      expect_same(gpt_block(kind == ContextKind::Gather ? 0.3 : 0), {2, 42, 24});
+      expect_same(llama_block(0, 1), {1, 42, 32});
+    }
+}
+
+// Draws of the two pieces of two ranks do not repeat.
+TEST(ContextParallel, ARingDropsProbabilities) {
+  TransformerBlock::Options options = gpt_block(0);
+  const auto mean_of = [&](double dropout) {
+    options.attention.dropout = dropout;
+    double sum = 0;
+    for (const Outcome& rank :
+         run_ranks(TransformerBlock("b", options), {.input_shape = {2, 8, 24}, .context_kind = ContextKind::Ring}, Way::Fused,
+                   2, false, Axis::Context))
+      for (const double value : rank.dx) sum += std::abs(value);
+    return sum;
+  };
+  EXPECT_NE(mean_of(0.5), mean_of(0));
 }
 
 TEST(ContextParallel, RefusesHeadsThatDoNotDivide) {

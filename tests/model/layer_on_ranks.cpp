@@ -57,7 +57,7 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAx
   std::optional<RankAxis> own;
   if (given) {
     own.emplace(*given);
-    own->gathers_keys = it.gathers_keys, own->cut = it.cut;
+    own->context_kind = it.context_kind, own->cut = it.cut;
   }
   const RankAxis* const axis = own ? &*own : nullptr;
   const bool is_context = axis && name == Axis::Context, shares_tokens = axis && (is_context || axis->splits_tokens);

@@ -34,7 +34,7 @@ struct LayerCase {
   int64_t vocabulary = 0;     // > 0: the input is tokens
   int64_t targets_below = 0;  // > 0: the layer computes the loss
   int64_t mlp_slice_tokens = 0;
-  bool gathers_keys = false;  // of context ranks
+  ContextKind context_kind = ContextKind::Ulysses;
   SequencePart::Cut cut = SequencePart::Cut::InOrder;
 };
 

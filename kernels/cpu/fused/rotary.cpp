@@ -58,12 +58,12 @@ void compute(const Rotary& args, int threads) {
     const auto loop = by_isa(&baseline::rotate_heads<T>, &v3::rotate_heads<T>, &v4::rotate_heads<T>);
     const int32_t* given = args.positions.absent() ? nullptr : args.positions.as<int32_t>();
     const int64_t rows = args.qkv.shape[0] * sequence;
-    const int64_t most = given && rows > 0 ? *std::max_element(given, given + rows) + int64_t{1} : sequence;
+    const int64_t most = given && rows > 0 ? *std::max_element(given, given + rows) + int64_t{1} : args.first + sequence;
     const RotaryTable<Sum>& table = RotaryTable<Sum>::of(most, args.frequencies, args.magnitude);
     T* qkv = args.qkv.as<T>();
     for_each_range(rows, threads, 1, width, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        const int64_t position = given ? given[row] : row % sequence;
+        const int64_t position = given ? given[row] : args.first + row % sequence;
         loop(qkv + row * width, args.heads + args.key_value_heads, args.head_size(), args.pairs(), table.cosine(position),
              table.sine(position), args.backward ? Sum(-1) : Sum(1));
       }

@@ -22,6 +22,7 @@ struct Heads {
   SumOf<T> direction;                     // 1, or -1 for the other direction
   double magnitude;
   const int32_t* given;  // positions, or null
+  int64_t first;         // the first position, if they are not given
   double frequencies[kMostPairs];
 };
 
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ Heads
   TRIVET_DYNAMIC_SHARED(Sum, cosine);
   Sum* const sine = cosine + a.half;
   const int64_t position = blockIdx.x;
-  if constexpr (!kGiven) fill_table(a, position, cosine, sine);
+  if constexpr (!kGiven) fill_table(a, a.first + position, cosine, sine);
   const int packs = a.half / kPack, of_sequence = a.heads * packs;
   for (int64_t sequence = blockIdx.y; sequence < a.sequences; sequence += gridDim.y) {
     if constexpr (kGiven) {
@@ -95,6 +96,7 @@ void compute(const Rotary& args, const Launch& launch) {
                    .direction = args.backward ? Sum(-1) : Sum(1),
                    .magnitude = args.magnitude,
                    .given = data_of<int32_t>(args.positions),
+                   .first = args.first,
                    .frequencies = {}};
     std::ranges::copy(args.frequencies, heads.frequencies);
     const bool packs = half % kPack == 0 && head_size % kPack == 0 && aligned_for_packs<kPack>(heads.qkv);
