@@ -87,6 +87,7 @@ std::vector<ChannelSpec> channel_table(const Config& config, const Mesh& mesh, c
                      .name = "context",
                      .axes = Axis::Context,
                      .queue = queue_of(Axis::Context),
+                     .sums_floats = config.fixes_token_sums(),
                      .traffic = "context",
                      .axis = Axis::Context});
   const ChannelSpec link{
