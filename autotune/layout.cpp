@@ -72,6 +72,9 @@ void check_described(const Config& config) {
     refuse("zero_optimization.offload_param.device",
            fmt::format("\"{}\" is not described by the cost model; use \"none\", or leave --cluster out",
                        name_of(config.zero.offload_param.device)));
+  if (config.cpu_checkpointing)
+    refuse("activation_checkpointing.cpu_checkpointing",
+           "true is not described by the cost model; use false, or leave --cluster out");
   const ZeroConfig& zero = config.zero;
   const auto expect = [&](const char* key, int64_t value, int64_t described) {
     if (value != described)

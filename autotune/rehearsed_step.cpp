@@ -45,6 +45,10 @@ void check_modelled(const Config& config) {
   };
   check("zero_optimization.offload_optimizer.device", config.zero.offload_optimizer.device);
   check("zero_optimization.offload_param.device", config.zero.offload_param.device);
+  if (config.offloads_inputs())
+    config::refuse(config, "activation_checkpointing.cpu_checkpointing",
+                   "true cannot be predicted, because the time that copies from and to the host take is not modelled; use "
+                   "false or measure it with trivet bench step");
 }
 
 double spent(const Recording& recording, Recording::Kind kind, Queue queue, bool in_update) {

@@ -90,6 +90,7 @@ std::vector<ChannelSpec> channel_table(const Config& config, const Mesh& mesh, c
                      .axes = Axis::Context,
                      .queue = queue_of(Axis::Context),
                      .overlaps = config::context_kind(config) != ContextKind::Ulysses,
+                     .sums_floats = config.fixes_token_sums(),
                      .traffic = "context",
                      .axis = Axis::Context});
   const ChannelSpec link{

@@ -105,6 +105,8 @@ class Engine {
   const Arena& buffers() const { return *buffers_; }
   // Returns the same for host memory, if the device has memory of its own (RankPlan::host_memory).
   MemoryBytes measured_host_memory() const;
+  // Bytes of blocks' inputs copied to host memory so far (RankPlan::offloaded_bytes); as many are copied back.
+  int64_t offloaded_bytes() const { return worker_->offloaded_bytes(); }
   Backend& backend() { return *backend_; }
   kernels::Kernels& kernels() { return observed_kernels_ ? *observed_kernels_ : backend_->kernels(); }
   zero::Parameters& parameters() { return worker_->parameters(); }

@@ -5,6 +5,7 @@
 #include "comm/rank_axis.h"
 #include "engine/partitioned_input.h"
 #include "kernels/kernels.h"
+#include "zero/host_side.h"
 
 namespace trivet {
 
@@ -45,6 +46,8 @@ void Executor::run(const pipeline::Program& program, const std::vector<Recompute
     flight.output_gradients.resize(model_.layers.size());
     flight.input_arrived.resize(model_.layers.size());
     flight.gradient_arrived.resize(model_.layers.size());
+    flight.inputs_on_host.resize(model_.layers.size());
+    flight.input_moved.resize(model_.layers.size());
     flight.saved.resize(model_.layers.size());
   }
   for (size_t at = 0; at < program.size(); ++at) {
@@ -66,6 +69,8 @@ void Executor::run(const Instruction& i) {
     case Op::Backward: return backward(i.block, i.microbatch);
     case Op::BackwardInput: return backward_input(i.block, i.microbatch);
     case Op::BackwardWeight: return backward_weight(i.block, i.microbatch);
+    case Op::Offload: return offload(i.block, i.microbatch);
+    case Op::Fetch: return fetch(i.block, i.microbatch);
     case Op::Unshard: return parameters_.unshard(i.block);
     case Op::Reshard: return parameters_.reshard(i.block);
     case Op::Reduce: return parameters_.reduce(i.block, reducer_);
@@ -110,6 +115,30 @@ void Executor::receive_backward(int stage, int microbatch) {
       links_.receive(Direction::Backward, stages_.rank_of_stage[stage + 1], gradient.view());
 }
 
+// ---- between the device and the host
+
+// The part of a fully recomputed block's input that this rank keeps.
+ConstTensorView Executor::kept_part(int block, ConstTensorView input) const {
+  return partitions_input(block) ? slice_of(input, *axes_[Axis::Tensor]) : input;
+}
+
+// The copy overlaps with the block's forward, which comes next and releases the input.
+void Executor::offload(int block, int microbatch) {
+  zero::HostSide& host = *resources_.offload.activations;
+  const ConstTensorView kept = kept_part(block, input(block, microbatch));
+  ScopedTensor& copy = flight(microbatch).inputs_on_host[block];
+  copy = ScopedTensor(host.activations(), kept.dtype, kept.shape);
+  flight(microbatch).input_moved[block] = host.to_host(kept, copy);
+  offloaded_bytes_ += kept.bytes();
+}
+
+void Executor::fetch(int block, int microbatch) {
+  const ConstTensorView copy = flight(microbatch).inputs_on_host[block];
+  ScopedTensor& input = flight(microbatch).inputs[block];
+  input = ScopedTensor(resources_.activations, copy.dtype, copy.shape);
+  flight(microbatch).input_moved[block] = resources_.offload.activations->from_host(copy, input);
+}
+
 // ---- blocks
 
 void Executor::forward(int block, int microbatch) {
@@ -127,11 +156,18 @@ void Executor::forward(int block, int microbatch) {
   if (recompute_of(block) == Recompute::Full || !inputs_.training) saved.clear();
   ScopedTensor& kept = flight(microbatch).inputs[block];
   if (!inputs_.training) kept.reset();
-  if (partitions_input(block)) kept = keep_slice(kept, *axes_[Axis::Tensor], resources_.kernels, resources_.activations);
+  if (!flight(microbatch).inputs_on_host[block].empty()) {
+    flight(microbatch).input_moved[block].synchronize();
+    kept.reset();
+  } else if (partitions_input(block)) {
+    kept = keep_slice(kept, *axes_[Axis::Tensor], resources_.kernels, resources_.activations);
+  }
 }
 
 void Executor::recompute(int block, int microbatch) {
   ScopedTensor& kept = flight(microbatch).inputs[block];
+  flight(microbatch).input_moved[block].synchronize();
+  flight(microbatch).inputs_on_host[block].reset();
   if (partitions_input(block)) kept = gather_slices(kept, input_shape(block), *axes_[Axis::Tensor], resources_.activations);
   const ConstTensorView x = input(block, microbatch);
   Context c = context(block, microbatch);

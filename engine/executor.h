@@ -3,7 +3,8 @@
 //
 // Owns the activations of the microbatches in flight (from its arena): the input of each block and what its layers saved. A
 // stage boundary is no special case: a stage sends the input of the block after its last one (or the output gradient of the
-// block before its first), and what it receives takes the same place. One thread. Training uses it, as do evaluation (with
+// block before its first), and what it receives takes the same place. An input between its OFFLOAD and its FETCH is in host
+// memory (zero/host_side.h). One thread. Training uses it, as do evaluation (with
 // programs that only run forward) and, on meta kernels, the planner.
 #pragma once
 
@@ -69,12 +70,17 @@ class Executor {
   // this one.
   void run(const pipeline::Program& program, const std::vector<Recompute>& recompute, const StepInputs& inputs);
 
+  // Bytes of inputs copied to host memory so far; as many are copied back.
+  int64_t offloaded_bytes() const { return offloaded_bytes_; }
+
  private:
   // One microbatch on its way through the blocks of this rank.
   struct Flight {
     std::vector<ScopedTensor> inputs;                    // [block]; of block 0 only if samples must be converted
     std::vector<ScopedTensor> output_gradients;          // [block], from I of the next block to W of this one
     std::vector<Event> input_arrived, gradient_arrived;  // [block]; empty where nothing is received
+    std::vector<ScopedTensor> inputs_on_host;            // [block]; from OFFLOAD to R
+    std::vector<Event> input_moved;                      // [block], to the host or from it
     std::vector<Saved> saved;                            // [block]
   };
 
@@ -89,6 +95,8 @@ class Executor {
   void receive_forward(int stage, int microbatch);
   void send_backward(int stage, int microbatch);
   void receive_backward(int stage, int microbatch);
+  void offload(int block, int microbatch);
+  void fetch(int block, int microbatch);
 
   const Layer& layer(int block) const { return *model_.layers[block]; }
   bool computes_loss(int block) const { return layer(block).role() == LayerRole::Loss; }
@@ -101,6 +109,7 @@ class Executor {
   bool partitions_input(int block) const {
     return options_.partitions_inputs && inputs_.training && block > 0 && recompute_of(block) == Recompute::Full;
   }
+  ConstTensorView kept_part(int block, ConstTensorView input) const;
   ScopedTensor input_gradient(int block);
   void pass_gradient_on(int block, int microbatch, ScopedTensor gradient);
   void finish_block(int block, int microbatch);
@@ -124,6 +133,7 @@ class Executor {
   const std::vector<Recompute>* recompute_ = nullptr;
   std::vector<Shape> shapes_;    // [block] shape of its input
   std::vector<Flight> flights_;  // [microbatch]
+  int64_t offloaded_bytes_ = 0;
 };
 
 }  // namespace trivet

@@ -61,29 +61,38 @@ OffloadPlaces::OffloadPlaces(const Config& config, const OffloadOptions& options
                                       .folder = config.zero.offload_optimizer.nvme_path,
                                       .folder_key = "zero_optimization.offload_optimizer.nvme_path",
                                       .name = "trivet-optimizer"},
-                                     config.aio, options)) {
+                                     config.aio, options)),
+      keeps_shards_(config.offloads_shards_of_device()),
+      keeps_activations_(config.offloads_inputs()) {
   if (!config.uses_host_side()) return;
   host_kernels_ = kernels::make_cpu_kernels(options.host_threads);
-  host_side_ =
-      std::make_unique<zero::HostSide>(zero::HostSideOptions{.device = options.kernels,
-                                                             .host = *host_kernels_,
-                                                             .allocator = options.backend.staging_allocator(),
-                                                             .to = options.backend.make_stream(pipeline::Queue::Copy, true),
-                                                             .from = options.backend.make_stream(pipeline::Queue::Copy, true),
-                                                             .staging_bytes = options.planned.host_staging_bytes});
+  host_side_ = std::make_unique<zero::HostSide>(
+      zero::HostSideOptions{.device = options.kernels,
+                            .host = *host_kernels_,
+                            .allocator = options.backend.staging_allocator(),
+                            .to = options.backend.make_stream(pipeline::Queue::Copy, true),
+                            .from = options.backend.make_stream(pipeline::Queue::Copy, true),
+                            .staging_bytes = options.planned.host_staging_bytes,
+                            .activation_bytes = options.planned.host_memory[MemoryCategory::Activations]});
 }
 
 OffloadPlaces::OffloadPlaces(const Config& config)
     : staging_(staging_options(config)),
       weight_files_(zero::offload::make_meta_file_store()),
-      state_files_(zero::offload::make_meta_file_store()) {
+      state_files_(zero::offload::make_meta_file_store()),
+      keeps_shards_(config.offloads_shards_of_device()),
+      keeps_activations_(config.offloads_inputs()) {
   if (!config.uses_host_side()) return;
   host_kernels_ = kernels::make_meta_kernels();
   host_side_ = std::make_unique<zero::HostSide>(*host_kernels_);
 }
 
 zero::OffloadResources OffloadPlaces::resources() const {
-  return {.weights = weight_files_.get(), .states = state_files_.get(), .host = host_side_.get(), .staging = staging_};
+  return {.weights = weight_files_.get(),
+          .states = state_files_.get(),
+          .host = keeps_shards_ ? host_side_.get() : nullptr,
+          .activations = keeps_activations_ ? host_side_.get() : nullptr,
+          .staging = staging_};
 }
 
 FilePlan OffloadPlaces::counted(const zero::offload::FileStore* files) {

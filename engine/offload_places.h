@@ -36,9 +36,10 @@ class OffloadPlaces {
   // Transferred and reserved so far.
   FilePlan weight_file() const { return counted(weight_files_.get()); }
   FilePlan state_file() const { return counted(state_files_.get()); }
-  // The peak of host memory, and of the staging memory that is not part of it; nothing without a host's side.
+  // The peak of host memory, and of two arenas, which are no part of it for the planner; nothing without a host's side.
   MemoryBytes host_memory() const { return host_side_ ? host_side_->meter().peak() : MemoryBytes{}; }
   int64_t host_staging_bytes() const { return host_side_ ? host_side_->staging().peak_bytes() : 0; }
+  int64_t host_activation_bytes() const { return host_side_ ? host_side_->activations().peak_bytes() : 0; }
 
  private:
   static FilePlan counted(const zero::offload::FileStore* files);
@@ -47,6 +48,7 @@ class OffloadPlaces {
   std::unique_ptr<zero::offload::FileStore> weight_files_, state_files_;
   std::unique_ptr<kernels::Kernels> host_kernels_;  // update what is in host memory
   std::unique_ptr<zero::HostSide> host_side_;
+  bool keeps_shards_ = false, keeps_activations_ = false;  // there
 };
 
 }  // namespace trivet

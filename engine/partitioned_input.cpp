@@ -10,10 +10,15 @@
 
 namespace trivet {
 
-ScopedTensor keep_slice(ConstTensorView whole, const comm::RankAxis& axis, kernels::Kernels& kernels, Arena& arena) {
+ConstTensorView slice_of(ConstTensorView whole, const comm::RankAxis& axis) {
   const int64_t count = whole.elements() / axis.size();
-  ScopedTensor slice(arena, whole.dtype, {count});
-  kernels.copy(whole.slice(axis.rank() * count, count), slice);
+  return whole.slice(axis.rank() * count, count);
+}
+
+ScopedTensor keep_slice(ConstTensorView whole, const comm::RankAxis& axis, kernels::Kernels& kernels, Arena& arena) {
+  const ConstTensorView own = slice_of(whole, axis);
+  ScopedTensor slice(arena, own.dtype, own.shape);
+  kernels.copy(own, slice);
   return slice;
 }
 

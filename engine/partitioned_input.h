@@ -19,7 +19,8 @@ struct Plan;
 // Throws ConfigError when the elements of a recomputed block's input cannot be split evenly over the tensor ranks.
 void check_partitioned_inputs(const Plan& plan, const model::Model& model);
 
-// This rank's slice of `whole`.
+// This rank's slice of `whole`, and a copy of it.
+ConstTensorView slice_of(ConstTensorView whole, const comm::RankAxis&);
 ScopedTensor keep_slice(ConstTensorView whole, const comm::RankAxis&, kernels::Kernels&, Arena&);
 // Gathers all slices into a tensor of `shape` and waits for it.
 ScopedTensor gather_slices(ConstTensorView slice, const Shape& shape, const comm::RankAxis&, Arena&);

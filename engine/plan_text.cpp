@@ -153,9 +153,18 @@ MemoryBytes host_memory(const Plan& plan) {
 
 std::string host_memory_line(const Plan& plan) {
   const MemoryBytes memory = host_memory(plan);
-  return fmt::format("  in memory  {:>10.2f} MiB of host memory per rank: weights {:.2f}, optimizer {:.2f}, buffers {:.2f}\n",
-                     mebibytes(memory.total()), mebibytes(memory[MemoryCategory::Parameters]),
-                     mebibytes(memory[MemoryCategory::Optimizer]), mebibytes(memory[MemoryCategory::Buffers]));
+  return fmt::format(
+      "  in memory  {:>10.2f} MiB of host memory per rank: weights {:.2f}, optimizer {:.2f}, activations {:.2f}, buffers "
+      "{:.2f}\n",
+      mebibytes(memory.total()), mebibytes(memory[MemoryCategory::Parameters]), mebibytes(memory[MemoryCategory::Optimizer]),
+      mebibytes(memory[MemoryCategory::Activations]), mebibytes(memory[MemoryCategory::Buffers]));
+}
+
+// Inputs of blocks that a step copies to host memory, on the rank that copies most.
+int64_t offloaded_bytes(const Plan& plan) {
+  int64_t most = 0;
+  for (const RankPlan& rank : plan.ranks) most = std::max(most, rank.offloaded_bytes);
+  return most;
 }
 
 std::string file_line(const Plan& plan, const char* name, FilePlan RankPlan::*file) {
@@ -168,6 +177,9 @@ std::string offload_text(const Plan& plan) {
   if (!plan.config.offloads_to_files() && !plan.config.uses_host_side()) return "";
   std::string text = plan.config.updates_on_host() ? "offloaded; optimizer states are updated on the host\n" : "offloaded\n";
   if (plan.config.uses_host_side()) text += host_memory_line(plan);
+  if (plan.config.offloads_inputs())
+    text += fmt::format("  activations{:>10.2f} MiB copied to host memory and back per rank and step\n",
+                        mebibytes(offloaded_bytes(plan)));
   if (plan.config.zero.offload_optimizer.device == OffloadDevice::Nvme)
     text += file_line(plan, "optimizer", &RankPlan::state_file);
   if (plan.config.zero.offload_param.device == OffloadDevice::Nvme) {
@@ -337,6 +349,7 @@ std::string to_json(const Plan& plan) {
     json["files"] = {{"optimizer", file_json(plan, &RankPlan::state_file)},
                      {"weights", file_json(plan, &RankPlan::weight_file)}};
   if (plan.config.uses_host_side()) json["host_memory_bytes"] = host_memory(plan).total();
+  if (plan.config.offloads_inputs()) json["offloaded_activation_bytes"] = offloaded_bytes(plan);
   if (plan.config.checkpoint.saves_to_memory()) {
     const MemoryCheckpointCost cost = memory_checkpoint_cost(plan);
     json["memory_checkpoint"] = {{"bytes_in_memory", cost.bytes_in_memory}, {"bytes_sent", cost.bytes_sent}};

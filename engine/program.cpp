@@ -64,6 +64,10 @@ std::vector<bool> wholly_recomputed(const std::vector<Recompute>& recompute) {
   return blocks;
 }
 
+Program insert_offload(const Program& program, const Config& config, const std::vector<Recompute>& recompute) {
+  return config.offloads_inputs() ? insert_offload(program, wholly_recomputed(recompute)) : program;
+}
+
 std::vector<Tie> ties_of(const zero::ShardLayout& layout) {
   std::vector<Tie> ties;
   for (const zero::TiedWeight& tied : layout.ties)
@@ -158,12 +162,13 @@ Programs make_programs(const Config& config, const Schedule& schedule, const Sta
   if (!shards_gradients) train = insert_tie(train, ties, parameters.stage_of);
   train = insert_reduce(train, parameters, shards_gradients ? ReduceWhen::EveryMicrobatch : ReduceWhen::LastMicrobatch, ties);
   if (shards_gradients) train = insert_tie(train, ties, parameters.stage_of);
-  programs.train = insert_sum_loss(lower_zero(train));
+  programs.train = insert_sum_loss(insert_offload(lower_zero(train), config, programs.recompute));
   programs.evaluate = lower_zero(expand_blocks(forward_only(stages, pipeline_rank), stages.first_blocks));
   if (config.audit.every_steps > 0) {
     const Program audit =
         fuse_loss(expand_blocks(forward_and_backward(stages, pipeline_rank), stages.first_blocks), loss_block(layout));
-    programs.audit = lower_zero(insert_recompute(audit, wholly_recomputed(programs.recompute)));
+    programs.audit =
+        insert_offload(lower_zero(insert_recompute(audit, wholly_recomputed(programs.recompute))), config, programs.recompute);
   }
 
   validate_lifetimes(programs.train, parameters);

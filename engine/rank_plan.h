@@ -34,10 +34,12 @@ struct RankPlan {
   // Traffic of one step, line by line, in the order of the table of channels (engine/channel_table.h).
   std::vector<std::pair<std::string, comm::Traffic>> traffic;
   const comm::Traffic& traffic_of(std::string_view line) const;  // std::logic_error if there is no such line
-  MemoryBytes host_memory;                                       // offloaded weights and states, and buffers that stage them
-  int64_t host_staging_bytes = 0;                                // the staging buffers alone
-  FilePlan weight_file, state_file;                              // weights; master weights and optimizer states
-  kernels::Counters step_counters;                               // for one step
+  // Offloaded weights, states and inputs of blocks, and buffers that stage them.
+  MemoryBytes host_memory;
+  int64_t host_staging_bytes = 0;    // the staging buffers alone
+  int64_t offloaded_bytes = 0;       // inputs of blocks that a step copies to host memory, and back
+  FilePlan weight_file, state_file;  // weights; master weights and optimizer states
+  kernels::Counters step_counters;   // for one step
 };
 
 }  // namespace trivet

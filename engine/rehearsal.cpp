@@ -132,6 +132,7 @@ void Rehearsal::measure(RankPlan& rank) {
   rank.host_staging_bytes = offload_.host_staging_bytes();
   rank.host_memory = offload_.host_memory();
   rank.host_memory[MemoryCategory::Buffers] += rank.host_staging_bytes;
+  rank.host_memory[MemoryCategory::Activations] = offload_.host_activation_bytes();
   rank.memory = meter_.peak();
   rank.memory[MemoryCategory::Activations] += activations_.peak_bytes();
   rank.memory[MemoryCategory::Buffers] += buffers_.peak_bytes() + staging_bytes();
@@ -142,6 +143,7 @@ void Rehearsal::count_step(RankPlan& rank) const {
   rank.step_counters = kernels_.counters();
   rank.weight_file = offload_.weight_file();
   rank.state_file = offload_.state_file();
+  rank.offloaded_bytes = worker_.offloaded_bytes();
   rank.traffic.clear();
   for (const ChannelSpec& spec : plan_.channels())
     if (!spec.traffic.empty()) line_of(rank, spec.traffic);  // also without a group of this rank

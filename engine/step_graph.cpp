@@ -18,6 +18,8 @@ std::string obstacle(const Config& config, const Mesh& mesh) {
   if (config.zero.offload_param.device != OffloadDevice::None)
     return fmt::format("zero_optimization.offload_param.device \"{}\", whose weights the host loads",
                        name_of(config.zero.offload_param.device));
+  if (config.offloads_inputs())
+    return "activation_checkpointing.cpu_checkpointing, whose copies to the host this version does not capture";
   return "";
 }
 

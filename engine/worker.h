@@ -73,6 +73,8 @@ class Worker {
   StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make, LogitsReader* logits = nullptr);
 
   zero::Parameters& parameters() { return parameters_; }
+  // Bytes of blocks' inputs copied to host memory so far; as many are copied back.
+  int64_t offloaded_bytes() const { return executor_.offloaded_bytes(); }
 
  private:
   // A step's inputs: the rank's own, in memory that kernels can read.

@@ -10,6 +10,8 @@
 //   0L3         the loss block: forward, backward_input and backward_weight in one
 //   0R3         run the forward again, to fill Saved (recomputation)
 //   0SEND_F3    send the output of microbatch 3 to the next stage; also RECV_F, SEND_B (gradients, to the previous), RECV_B
+//   0.2OFFLOAD3 copy the input of block 2 to host memory; the forward after it releases the input on the device
+//   0.2FETCH3   copy it back to the device, where the recomputation after it uses it
 //   0.2UNSHARD  make the sharded weights of block 2 whole; 0.2RESHARD releases them
 //   0.2REDUCE   reduce the gradients of block 2 over the data axis
 //   3.9TIE      sum the gradients of the weights that block 9 shares with an earlier block; the ranks of both blocks have one
@@ -36,6 +38,8 @@ enum class Op : uint8_t {
   ReceiveForward,
   SendBackward,
   ReceiveBackward,
+  Offload,
+  Fetch,
   Unshard,
   Reshard,
   Reduce,
@@ -71,7 +75,7 @@ namespace trivet {
 template <>
 struct EnumNames<pipeline::Op> {
   using Op = pipeline::Op;
-  static constexpr std::array<std::pair<std::string_view, Op>, 15> table{{{"F", Op::Forward},
+  static constexpr std::array<std::pair<std::string_view, Op>, 17> table{{{"F", Op::Forward},
                                                                           {"I", Op::BackwardInput},
                                                                           {"W", Op::BackwardWeight},
                                                                           {"B", Op::Backward},
@@ -81,6 +85,8 @@ struct EnumNames<pipeline::Op> {
                                                                           {"RECV_F", Op::ReceiveForward},
                                                                           {"SEND_B", Op::SendBackward},
                                                                           {"RECV_B", Op::ReceiveBackward},
+                                                                          {"OFFLOAD", Op::Offload},
+                                                                          {"FETCH", Op::Fetch},
                                                                           {"UNSHARD", Op::Unshard},
                                                                           {"RESHARD", Op::Reshard},
                                                                           {"REDUCE", Op::Reduce},

@@ -10,7 +10,8 @@ HostSide::HostSide(HostSideOptions options)
       allocator_(options.allocator),
       to_(std::move(options.to)),
       from_(std::move(options.from)),
-      staging_("host staging", allocator_, meter_, MemoryCategory::Buffers, options.staging_bytes) {}
+      staging_("host staging", allocator_, meter_, MemoryCategory::Buffers, options.staging_bytes),
+      activations_("host activations", allocator_, meter_, MemoryCategory::Activations, options.activation_bytes) {}
 
 HostSide::HostSide(kernels::Kernels& meta)
     : device_(meta),
@@ -18,7 +19,8 @@ HostSide::HostSide(kernels::Kernels& meta)
       allocator_(meta_allocator()),
       to_(make_inline_stream()),
       from_(make_inline_stream()),
-      staging_("host staging") {}
+      staging_("host staging"),
+      activations_("host activations") {}
 
 Event HostSide::copy(ConstTensorView from, TensorView to, Stream& stream) {
   stream.enqueue([this, from, to] { device_.copy_pinned(from, to); });

@@ -27,8 +27,9 @@ struct StagingOptions {
 struct OffloadResources {
   offload::FileStore* weights = nullptr;
   offload::FileStore* states = nullptr;
-  HostSide* host = nullptr;        // if the device has its own memory and something is placed elsewhere
-  StagingRing* gathers = nullptr;  // for reading weights before they are gathered
+  HostSide* host = nullptr;         // if the device has its own memory and something is placed elsewhere
+  HostSide* activations = nullptr;  // the same for activations
+  StagingRing* gathers = nullptr;   // for reading weights before they are gathered
   StagingOptions staging;
 };
 

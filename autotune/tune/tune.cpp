@@ -266,7 +266,8 @@ bool has_modelled_time(const Config& config, const RankDevices& devices) {
   const auto fine = [&](OffloadDevice device) {
     return device == OffloadDevice::None || (device == OffloadDevice::Cpu && !devices.gpus);
   };
-  return fine(config.zero.offload_optimizer.device) && fine(config.zero.offload_param.device);
+  return fine(config.zero.offload_optimizer.device) && fine(config.zero.offload_param.device) &&
+         !(config.cpu_checkpointing && devices.gpus);
 }
 
 // The predictions of most tuners only stand in the report, so a host that cannot be measured is tuned without them: null.

@@ -66,11 +66,21 @@ void check_offload_optimizer(const Config& config) {
   if (optimizer.device == OffloadDevice::Nvme) check_buffers(config);
 }
 
+void check_offload_of_inputs(const Config& config) {
+  if (config.cpu_checkpointing && config.recompute != Recompute::Full)
+    refuse(
+        config, "activation_checkpointing.cpu_checkpointing",
+        fmt::format("true moves the inputs of recomputed blocks, but no block is recomputed with activation_checkpointing.mode "
+                    "\"{}\"; use \"full\", or cpu_checkpointing false",
+                    name_of(config.recompute)));
+}
+
 }  // namespace
 
 void check_offload(const Config& config) {
   check_offload_param(config);
   check_offload_optimizer(config);
+  check_offload_of_inputs(config);
 }
 
 }  // namespace trivet::config

@@ -102,6 +102,7 @@ struct Config {
   int64_t recompute_every = 1;            // every N-th block is recomputed, the others keep their activations
   int64_t mlp_slice_tokens = 0;           // MLPs work on so many tokens at a time; 0: on all
   bool partition_activations = false;     // Recompute::Full: kept block inputs are split over the tensor axis
+  bool cpu_checkpointing = false;         // Recompute::Full: kept block inputs are in host memory
   CudaGraph cuda_graph = CudaGraph::Auto;
   Reproducible reproducible = Reproducible::Run;
   CheckpointConfig checkpoint;
@@ -125,6 +126,8 @@ struct Config {
   }
   // Assumes that make_plan has already replaced Auto with the device that it found.
   Device compute_device() const { return device == DeviceChoice::Cuda ? Device::Cuda : Device::Cpu; }
+  // On a CPU, host memory is the device's memory, so inputs stay where they are.
+  bool offloads_inputs() const { return cpu_checkpointing && recompute == Recompute::Full && compute_device() != Device::Cpu; }
   bool offloads_to_files() const {
     return zero.offload_param.device == OffloadDevice::Nvme || zero.offload_optimizer.device == OffloadDevice::Nvme;
   }
@@ -132,10 +135,11 @@ struct Config {
   bool updates_on_host() const {
     return compute_device() != Device::Cpu && zero.offload_optimizer.device != OffloadDevice::None;
   }
-  // Checks whether weights or states live outside the memory of a device that has its own memory (zero/host_side.h).
-  bool uses_host_side() const {
+  // Checks whether weights or states live outside the memory of a device that has its own memory.
+  bool offloads_shards_of_device() const {
     return updates_on_host() || (compute_device() != Device::Cpu && zero.offload_param.device != OffloadDevice::None);
   }
+  bool uses_host_side() const { return offloads_shards_of_device() || offloads_inputs(); }  // zero/host_side.h
   // The type in which gradients are summed over microbatches and ranks in run mode. A sum of many terms loses most in bfloat16,
   // whose significands have 8 bits (bench/gradient_sums).
   DType gradient_dtype() const {

@@ -138,6 +138,11 @@ void add_activation_checkpointing(KeyTable& table) {
             return c.recompute == Recompute::Full && c.parallel.tensor > 1 && !c.parallel.sequence_parallel;
           });
   recompute
+      .key("cpu_checkpointing", &Config::cpu_checkpointing,
+           "the inputs of recomputed blocks wait for the backward pass in host memory; the copies overlap with computation; "
+           "needs activation_checkpointing.mode \"full\"")
+      .active_when("the device has its own memory", [](const Config& c) { return c.compute_device() == Device::Cuda; });
+  recompute
       .key("mlp_slice_tokens", &Config::mlp_slice_tokens,
            "the MLP of a transformer block works on at most so many tokens of a rank at a time, keeps only its input, and "
            "computes the rest again in the backward pass, so that a long sequence needs memory for the MLP's wide "
@@ -148,7 +153,6 @@ void add_activation_checkpointing(KeyTable& table) {
   recompute.unused("contiguous_memory_optimization", "false", "keep activations in one buffer");
   recompute.unused("synchronize_checkpoint_boundary", "false", "wait for the device at each block");
   recompute.unused("profile", "false", "time forward and backward of each block").instead("timeline.step");
-  recompute.unused("cpu_checkpointing", "false", "keep activations in host memory").instead("activation_checkpointing.mode");
 }
 
 }  // namespace

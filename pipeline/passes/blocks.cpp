@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "pipeline/passes/passes.h"
 
@@ -51,6 +52,31 @@ Program insert_recompute(const Program& program, const std::vector<bool>& recomp
     const bool backward = i.op == Op::BackwardInput || i.op == Op::Backward;
     if (backward && recomputed.at(i.block)) out.push_back({Op::Recompute, i.stage, i.microbatch, i.block});
     out.push_back(i);
+  }
+  return out;
+}
+
+Program insert_offload(const Program& program, const std::vector<bool>& offloaded) {
+  std::vector<size_t> computations;                  // positions in the program
+  std::map<std::pair<int, int>, size_t> forward_of;  // (block, microbatch) -> its F, an index of `computations`
+  std::map<size_t, Program> before;                  // position in the program -> the copies that start there
+  for (size_t at = 0; at < program.size(); ++at) {
+    const Instruction& i = program[at];
+    if (!computes(i.op)) continue;
+    const size_t now = computations.size();
+    computations.push_back(at);
+    if (i.op == Op::Forward) forward_of[{i.block, i.microbatch}] = now;
+    if (i.op != Op::Recompute || !offloaded.at(i.block)) continue;
+    const size_t forward = forward_of.at({i.block, i.microbatch}), fetch = now - 1;
+    if (fetch <= forward + 1) continue;
+    before[computations[forward]].push_back({Op::Offload, i.stage, i.microbatch, i.block});
+    before[computations[fetch]].push_back({Op::Fetch, i.stage, i.microbatch, i.block});
+  }
+  Program out;
+  for (size_t at = 0; at < program.size(); ++at) {
+    if (const auto copies = before.find(at); copies != before.end())
+      out.insert(out.end(), copies->second.begin(), copies->second.end());
+    out.push_back(program[at]);
   }
   return out;
 }

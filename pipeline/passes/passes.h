@@ -9,6 +9,7 @@
 //   insert_reduce     ... 0.1REDUCE 0.0B0 0.0REDUCE         as soon as a block's gradients are complete
 //   insert_unshard    0.0UNSHARD 0.0F0 0.0RESHARD ...       ZeRO-3: weights are whole only around their uses
 //   prefetch          0.0UNSHARD 0.1UNSHARD 0.0F0 ...       gathers start early enough to overlap
+//   insert_offload    0.1OFFLOAD0 0.1F0 0.2F0 0.1FETCH0 0.3L0 0.2R0 ...  inputs of recomputed blocks wait in host memory
 //   insert_sum_loss   ... 0SUM_LOSS
 #pragma once
 
@@ -43,6 +44,11 @@ Program fuse_loss(const Program& program, int loss_block);
 // Inserts an R before each I or B of the blocks with recomputed[block]: the block's forward runs again, because its Saved was
 // cleared after the first run. An L gets no R.
 Program insert_recompute(const Program& program, const std::vector<bool>& recomputed);
+
+// Inserts an OFFLOAD before each F of the blocks with offloaded[block], which are recomputed, and a FETCH before the
+// computation that precedes the R, so that both copies overlap with a computation. An input that would be on the device during
+// all computations between F and R stays there.
+Program insert_offload(const Program& program, const std::vector<bool>& offloaded);
 
 // The weights and gradients that blocks use, for the ZeRO passes; indexed by block. Blocks of other ranks have no elements.
 struct BlockParameters {

@@ -147,13 +147,13 @@ TEST(NotUsed, KeysThatChangeNoWeightCostOneLineEach) {
       accepted_without_effect(parsed(R"({"graph_harvesting": true, "memory_breakdown": false, "dump_state": true,
       "flops_profiler": {"enabled": false, "module_depth": -1}, "comms_logger": {"enabled": true, "prof_ops": ["send"]}, "wandb": {"enabled": true, "entity": "me"},
       "checkpoint": {"use_node_local_storage": true}, "fp16": {"auto_cast": true}, "prescale_gradients": true,
-      "activation_checkpointing": {"cpu_checkpointing": true}, "compile": {"deepcompile": true}})")),
+      "activation_checkpointing": {"mode": "full", "cpu_checkpointing": true}, "compile": {"deepcompile": true}})")),
       (Lines{"graph_harvesting: not used here; use cuda_graph", "dump_state: not used here; use `trivet plan`",
              "comms_logger.prof_ops: takes effect only when comms_logger.prof_all is false",
              "checkpoint.use_node_local_storage: not used here; use checkpoint.replicas",
              "fp16.auto_cast: tokens are integers, and images are read in the model's type",
              "prescale_gradients: the result is the same mean; only its rounding differs",
-             "activation_checkpointing.cpu_checkpointing: not used here; use activation_checkpointing.mode",
+             "activation_checkpointing.cpu_checkpointing: takes effect only when the device has its own memory",
              "flops_profiler: is not switched on", "wandb: Weights & Biases is not used here; use csv_monitor or tensorboard",
              "compile: DeepCompile is not used here"}));
   const Lines trainers = accepted_without_effect(parsed(R"({"gradient_checkpointing": true})"));

@@ -151,6 +151,53 @@ TEST_P(CudaOffloadOnAxes, ChangesNoBit) {
 INSTANTIATE_TEST_SUITE_P(Axes, CudaOffloadOnAxes,
                          testing::Values(std::tuple{2, 1, OptimizerType::AdamW}, std::tuple{1, 2, OptimizerType::Lamb}));
 
+constexpr ScheduleKind k1F1B = ScheduleKind::OneForwardOneBackward;
+
+// Axes, schedules and kinds of recomputation with which inputs of blocks wait in host memory.
+struct InputsCase {
+  int pipeline, tensor, context, data, stage;
+  ScheduleKind schedule = k1F1B;
+  bool layout = false, sequence_parallel = false;
+  Offload rest = {};  // what else is offloaded
+};
+
+class CudaOffloadOfInputs : public CudaOffload, public testing::WithParamInterface<InputsCase> {};
+
+TEST_P(CudaOffloadOfInputs, ChangesNoBit) {
+  const InputsCase& c = GetParam();
+  Config config = config_of(c.stage, !c.layout);
+  config.model.layers = 7;
+  config.parallel.pipeline = c.pipeline;
+  config.parallel.tensor = c.tensor;
+  config.parallel.context = c.context;
+  config.parallel.context_grain = c.layout ? 2 : 1;
+  config.parallel.sequence_parallel = c.sequence_parallel;
+  config.pipeline.schedule = c.schedule;
+  config.reproducible = c.layout ? Reproducible::Layout : Reproducible::Run;
+  config.recompute = Recompute::Full;
+  config.partition_activations = c.data == 1;
+  config.recompute_every = c.data;
+  config.audit.every_steps = c.layout ? 1 : 0;
+  TinyRun it{.ranks = c.pipeline * c.tensor * c.context * c.data, .steps = 2, .config = config};
+  const Trace plain = run(it);
+  std::vector<int64_t> moved(it.ranks);
+  it.before_step = [&](Engine& engine, int rank, int64_t) { moved[rank] = engine.offloaded_bytes(); };
+  it.config = offloaded(config, c.rest);
+  it.config.cpu_checkpointing = true;
+  EXPECT_EQ(difference(plain, run(it)), "");
+  EXPECT_GT(*std::ranges::max_element(moved), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Runs, CudaOffloadOfInputs,
+    testing::Values(InputsCase{1, 1, 1, 1, 0}, InputsCase{1, 1, 1, 2, 3, k1F1B, false, false, {kHost, kHost}},
+                    InputsCase{1, 2, 1, 2, 2}, InputsCase{1, 2, 2, 1, 1}, InputsCase{1, 2, 1, 1, 1, k1F1B, true},
+                    InputsCase{1, 1, 2, 2, 3, k1F1B, true}, InputsCase{1, 2, 1, 1, 0, k1F1B, false, true},
+                    InputsCase{2, 1, 1, 1, 0, ScheduleKind::GPipe}, InputsCase{2, 1, 1, 2, 1},
+                    InputsCase{2, 1, 1, 2, 3, ScheduleKind::Interleaved}, InputsCase{2, 2, 1, 1, 2, ScheduleKind::ZeroBubbleH1},
+                    InputsCase{2, 1, 2, 1, 1, ScheduleKind::ZeroBubble2p},
+                    InputsCase{2, 1, 1, 1, 3, ScheduleKind::ZeroBubbleV}));
+
 // A step that is skipped leaves weights and states as they are, wherever they are.
 TEST_F(CudaOffload, SkippedStepsChangeNothing) {
   Config config = config_of(3, false);
@@ -241,19 +288,46 @@ TEST_F(CudaOffload, MemoryIsWhatThePlanSays) {
   }
 }
 
+TEST_F(CudaOffload, MemoryOfInputsIsWhatThePlanSays) {
+  for (const auto& [pipeline, tensor, rest] :
+       {std::tuple{1, 1, Offload{kHost, kHost}}, {1, 2, Offload{}}, {2, 1, Offload{kHost}}}) {
+    Config config = offloaded(config_of(3, true), rest);
+    config.model.layers = 7;
+    config.parallel.pipeline = pipeline;
+    config.parallel.tensor = tensor;
+    config.recompute = Recompute::Full;
+    config.partition_activations = config.cpu_checkpointing = true;
+    with_offloading_engine(config, pipeline * tensor, [&](Engine& engine, const auto&, int rank) {
+      const RankPlan& planned = engine.plan().rank(rank);
+      EXPECT_EQ(engine.measured_memory(), planned.memory) << rank << " of " << words(rest);
+      EXPECT_EQ(engine.measured_host_memory(), planned.host_memory) << rank << " of " << words(rest);
+      EXPECT_EQ(engine.activations().peak_bytes(), planned.activation_arena_bytes);
+      EXPECT_EQ(engine.offloaded_bytes(), 2 * planned.offloaded_bytes);
+      EXPECT_GT(planned.host_memory[MemoryCategory::Activations], 0);
+    });
+  }
+}
+
 // Weights are copied to the device on the gather stream, and back to the host after the update: the host waits for the verdict
-// and for the results only.
-TEST_F(CudaOffload, OfWeightsLetsTheHostRunAhead) {
-  const Config config = offloaded(config_of(3, true), {kNone, kHost});
-  with_offloading_engine(config, 1, [](Engine&, const auto& step, int) {
-    const cuda_shim::Counts before = cuda_shim::counts();
-    step();
-    const cuda_shim::Counts after = cuda_shim::counts();
-    EXPECT_EQ(after.host_waits - before.host_waits, 2);
-    EXPECT_EQ(after.allocations, before.allocations);
-    EXPECT_EQ(after.events_made, before.events_made);
-    EXPECT_EQ(after.pageable_copies, before.pageable_copies);
-  });
+// and for the results only. Inputs are copied on streams, too.
+TEST_F(CudaOffload, OfWeightsOrInputsLetsTheHostRunAhead) {
+  Config inputs = config_of(3, true);
+  inputs.model.layers = 4;
+  inputs.recompute = Recompute::Full;
+  inputs.cpu_checkpointing = true;
+  const auto expect_waits = [&](const Config& config, int waits) {
+    with_offloading_engine(config, 1, [&](Engine&, const auto& step, int) {
+      const cuda_shim::Counts before = cuda_shim::counts();
+      step();
+      const cuda_shim::Counts after = cuda_shim::counts();
+      EXPECT_EQ(after.host_waits - before.host_waits, waits);
+      EXPECT_EQ(after.allocations, before.allocations);
+      EXPECT_EQ(after.events_made, before.events_made);
+      EXPECT_EQ(after.pageable_copies, before.pageable_copies);
+    });
+  };
+  expect_waits(offloaded(config_of(3, true), {kNone, kHost}), 2);
+  expect_waits(inputs, 1);
 }
 
 }  // namespace

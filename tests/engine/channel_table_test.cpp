@@ -67,6 +67,8 @@ TEST(ChannelTable, LayoutModeSumsIntegersInsteadOfGradients) {
   EXPECT_THAT(Table(config).summing, ElementsAre("data.reduce", "tensor"));
   config.reproducible = Reproducible::Layout;
   EXPECT_THAT(Table(config).summing, ElementsAre("tensor"));
+  config.parallel = {.context = 2, .context_grain = 4};  // context ranks add their parts of a tree
+  EXPECT_THAT(Table(config).summing, ElementsAre("tensor", "context"));
 }
 
 }  // namespace

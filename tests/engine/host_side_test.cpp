@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <deque>
 
 #include "comm/process_group.h"
 #include "engine/worker.h"
@@ -30,6 +31,31 @@ Config config_of(OptimizerType type, bool bf16, bool layout) {
   return config;
 }
 
+// Does its work as late as it may: when somebody waits for it.
+class LateStream final : public Stream {
+ public:
+  void enqueue(std::function<void()> work) override { queue_->push_back(std::move(work)); }
+  Event record() override { return Event(std::make_shared<Moment>(queue_)); }
+  void wait(const Event& event) override {
+    enqueue([event] { event.synchronize(); });
+  }
+  void synchronize() override { record().synchronize(); }
+
+ private:
+  using Queue = std::deque<std::function<void()>>;  // work that was done is empty
+  struct Moment final : Event::State {
+    explicit Moment(std::shared_ptr<Queue> work) : queue(std::move(work)), end(queue->size()) {}
+    void synchronize() override {
+      for (size_t i = 0; i < end; ++i)
+        if (const auto work = std::exchange((*queue)[i], nullptr)) work();
+    }
+    void observe(WaitObserver&) override {}
+    std::shared_ptr<Queue> queue;
+    size_t end;
+  };
+  std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
+};
+
 // One rank of a plan, with CPU kernels.
 class Rank {
  public:
@@ -40,28 +66,32 @@ class Rank {
         activations_("activations", host_allocator(), meter_, MemoryCategory::Activations, planned().activation_arena_bytes),
         buffers_("buffers", host_allocator(), meter_, MemoryCategory::Buffers, planned().buffer_arena_bytes) {
     if (config.uses_host_side())
-      host_ = std::make_unique<zero::HostSide>(zero::HostSideOptions{.device = *kernels_,
-                                                                     .host = *host_kernels_,
-                                                                     .allocator = host_allocator(),
-                                                                     .to = make_inline_stream(),
-                                                                     .from = make_inline_stream(),
-                                                                     .staging_bytes = planned().host_staging_bytes});
+      host_ = std::make_unique<zero::HostSide>(
+          zero::HostSideOptions{.device = *kernels_,
+                                .host = *host_kernels_,
+                                .allocator = host_allocator(),
+                                .to = std::make_unique<LateStream>(),
+                                .from = std::make_unique<LateStream>(),
+                                .staging_bytes = planned().host_staging_bytes,
+                                .activation_bytes = planned().host_memory[MemoryCategory::Activations]});
     states_ = zero::offload::make_file_store(
         files_, {.path = "/states", .folder_key = "KEY", .capacity_bytes = planned().state_file.bytes});
     weights_ = zero::offload::make_file_store(
         files_, {.path = "/weights", .folder_key = "KEY", .capacity_bytes = planned().weight_file.bytes});
-    worker_ = std::make_unique<Worker>(plan_.config, plan_.stages, planned(), model_, plan_.batch,
-                                       RankResources{.kernels = *kernels_,
-                                                     .allocator = host_allocator(),
-                                                     .meter = meter_,
-                                                     .activations = activations_,
-                                                     .buffers = buffers_,
-                                                     .channels = channels_,
-                                                     .collectives = collective_options(plan_.config.zero),
-                                                     .offload = {.weights = weights_.get(),
-                                                                 .states = states_.get(),
-                                                                 .host = host_.get(),
-                                                                 .staging = staging_options(plan_.config)}});
+    worker_ =
+        std::make_unique<Worker>(plan_.config, plan_.stages, planned(), model_, plan_.batch,
+                                 RankResources{.kernels = *kernels_,
+                                               .allocator = host_allocator(),
+                                               .meter = meter_,
+                                               .activations = activations_,
+                                               .buffers = buffers_,
+                                               .channels = channels_,
+                                               .collectives = collective_options(plan_.config.zero),
+                                               .offload = {.weights = weights_.get(),
+                                                           .states = states_.get(),
+                                                           .host = config.offloads_shards_of_device() ? host_.get() : nullptr,
+                                                           .activations = config.offloads_inputs() ? host_.get() : nullptr,
+                                                           .staging = staging_options(plan_.config)}});
     worker_->parameters().initialize(7);
   }
 
@@ -98,6 +128,8 @@ class Rank {
   const Plan& plan() const { return plan_; }
   const MemoryMeter& meter() const { return meter_; }
   zero::HostSide& host() { return *host_; }
+  int64_t offloaded_bytes() const { return worker_->offloaded_bytes(); }
+  int64_t activation_peak() const { return activations_.peak_bytes(); }
 
  private:
   model::Model model_;
@@ -180,6 +212,29 @@ TEST(HostSide, TakesTheMemoryThatIsPlannedOnBothSides) {
                                     static_cast<double>(rank.planned().host_memory.total()) / (1 << 20))),
               std::string::npos);
   }
+}
+
+// 4 recomputed blocks: the input of the last stays on the device.
+TEST(HostSide, InputsThereGiveTheSameBitsAndLeaveTheMemoryOfTheDevice) {
+  for (const auto& [bf16, layout] : {std::pair{false, false}, {true, false}, {true, true}})
+    for (const OffloadDevice where : {OffloadDevice::None, OffloadDevice::Cpu}) {
+      Config config = config_of(OptimizerType::AdamW, bf16, layout);
+      config.model.layers = 4;
+      config.recompute = Recompute::Full;
+      Config there = on_a_gpu(config, where);
+      there.cpu_checkpointing = true;
+      Rank plain(config), offloaded(there);
+      for (int64_t step = 0; step < 2; ++step) EXPECT_EQ(plain.step(step).loss, offloaded.step(step).loss);
+      EXPECT_EQ(plain.values(), offloaded.values());
+      const int64_t input = 32 * 64 * (bf16 ? 2 : 4), microbatches = 3;
+      EXPECT_EQ(offloaded.planned().offloaded_bytes, 3 * input * microbatches);
+      EXPECT_EQ(offloaded.offloaded_bytes(), 2 * offloaded.planned().offloaded_bytes);
+      EXPECT_EQ(offloaded.host().meter().peak(), offloaded.planned().host_memory);
+      EXPECT_EQ(offloaded.planned().host_memory[MemoryCategory::Activations], 3 * input);
+      EXPECT_EQ(offloaded.activation_peak(), offloaded.planned().activation_arena_bytes);
+      // The one that is fetched ahead is there, too.
+      EXPECT_EQ(offloaded.activation_peak(), plain.activation_peak() - 2 * input);
+    }
 }
 
 TEST(HostSide, AStepThatIsSkippedMovesNothing) {

@@ -56,6 +56,7 @@ const std::vector<Choice>& choices() {
                                        {"activation_checkpointing.mode", {"none", "selective", "full"}},
                                        {"activation_checkpointing.every", {"1", "2"}},
                                        {"activation_checkpointing.partition_activations", {"true", "false"}},
+                                       {"activation_checkpointing.cpu_checkpointing", {"true", "false", "false"}},
                                        {"activation_checkpointing.mlp_slice_tokens", {"0", "0", "0", "1", "3"}},
                                        {"zero_optimization.stage", {"0", "1", "2", "3", "3"}},
                                        {"zero_optimization.mics_shard_size", {"-1", "-1", "-1", "-1", "1", "2"}},

@@ -23,7 +23,8 @@ Program one_rank(int microbatches, int blocks, bool recompute = false) {
 
 TEST(Instruction, PrintsAndParsesBack) {
   const std::string text =
-      "0F0 1I12 2.3W4 0.1B2 0.2L0 0SEND_F3 1RECV_F3 1SEND_B0 0RECV_B0 0.4UNSHARD 0.4RESHARD 0.4REDUCE 0.1R7";
+      "0F0 1I12 2.3W4 0.1B2 0.2L0 0SEND_F3 1RECV_F3 1SEND_B0 0RECV_B0 0.4UNSHARD 0.4RESHARD 0.4REDUCE 0.1R7 0.1OFFLOAD7 "
+      "0.1FETCH7";
   EXPECT_EQ(to_string(parse_program(text)), text);
   EXPECT_TRUE(parse_program("  \n").empty());
   EXPECT_THAT([] { parse_program("0F0 0X1"); }, ThrowsMessage<ConfigError>(HasSubstr("\"0X1\" is not an instruction")));
@@ -68,6 +69,17 @@ TEST(Passes, ReceivesStandBeforeTheComputationThatPrecedesTheirUse) {
 TEST(Passes, RecomputeComesBeforeTheGradientOfTheInputWhereWeightGradientsWait) {
   EXPECT_EQ(to_string(insert_recompute(parse_program("0.0F0 0.1F0 0.1I0 0.0I0 0.1W0 0.0W0"), {true, false})),
             "0.0F0 0.1F0 0.1I0 0.0R0 0.0I0 0.1W0 0.0W0");
+}
+
+TEST(Passes, OffloadedInputsAreFetchedOneComputationAhead) {
+  const auto offload = [](const Program& program) {
+    return to_string(insert_offload(program, {false, true, true, true, false}));
+  };
+  EXPECT_EQ(offload(one_rank(1, 5, true)),
+            "0.0F0 0.1OFFLOAD0 0.1F0 0.2OFFLOAD0 0.2F0 0.3F0 0.4L0 0.3R0 0.2FETCH0 0.3B0 0.2R0 0.1FETCH0 0.2B0 0.1R0 0.1B0 "
+            "0.0R0 0.0B0");
+  EXPECT_EQ(offload(parse_program("0.1F0 0.2F0 0.1F1 0.2F1 0.2R0 0.2I0 0.1R0 0.1I0 0.2W0")),
+            "0.1OFFLOAD0 0.1F0 0.2OFFLOAD0 0.2F0 0.1F1 0.2FETCH0 0.2F1 0.2R0 0.1FETCH0 0.2I0 0.1R0 0.1I0 0.2W0");
 }
 
 TEST(Passes, ReduceFollowsTheLastContribution) {
@@ -201,6 +213,15 @@ TEST(Validate, FindsWeightsUsedWhileSharded) {
               ThrowsMessage<std::logic_error>(HasSubstr("still whole at the end")));
   EXPECT_THAT([&] { validate_lifetimes(parse_program("0.0F0 0.0B0 0.0REDUCE 0.0B1"), whole); },
               ThrowsMessage<std::logic_error>(HasSubstr("never reduced")));
+}
+
+TEST(Validate, FindsInputsUsedWhileInHostMemory) {
+  const BlockParameters none{{{0}}, {{0}}, {0}, {0}};
+  EXPECT_NO_THROW(validate_lifetimes(parse_program("0.0OFFLOAD0 0.0F0 0.0FETCH0 0.0R0 0.0B0"), none));
+  EXPECT_THAT([&] { validate_lifetimes(parse_program("0.0OFFLOAD0 0.0F0 0.0FETCH1 0.0R0"), none); },
+              ThrowsMessage<std::logic_error>(HasSubstr("0.0FETCH1 fetches an input that is not in host memory")));
+  EXPECT_THAT([&] { validate_lifetimes(parse_program("0.0OFFLOAD0 0.0F0 0.0R0"), none); },
+              ThrowsMessage<std::logic_error>(HasSubstr("a FETCH is missing")));
 }
 
 }  // namespace
