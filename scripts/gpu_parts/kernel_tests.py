@@ -9,30 +9,30 @@ from gpu_parts.session import last_lines
 
 # What was changed and has not been launched on a GPU since: name and patterns of tests.
 NEVER_LAUNCHED = {
-    "preference.cu": ["CudaPreferenceLoss.*"],
-    "token_choice.cu": ["CudaTokenChoice.*"],
-    "copy_runs.cu": ["CudaCopyRuns.*"],
+    "preference.cu": ["KernelsOnEveryDevice.PreferenceLoss*"],
+    "token_choice.cu": ["KernelsOnEveryDevice.*Tokens*"],
+    "copy_runs.cu": ["KernelsOnEveryDevice.CopyRuns*"],
     "documents of attention": ["*CudaAttention.*_documents*"],
     "own tokens of attention": ["CudaAttention.OwnTokens*"],
     "merged attention": ["CudaAttention.MergesResultsAsTheCpu"],
-    "two parts of dropout": ["CudaDropout.MasksAndSumsAreTheCpus"],
+    "two parts of dropout": ["KernelsOnEveryDevice.DropoutAddFollows*"],
     "places of an embedding": ["CudaEmbedding.LooksRowsUp"],
-    "soft cap of an activation": ["CudaActivation.ASoftCap*"],
+    "soft cap of an activation": ["KernelsOnEveryDevice.SoftCap*"],
     "soft cap of attention": ["*CudaAttention.*_C*"],
-    "soft cap of cross-entropy": ["CudaCrossEntropy.TheGradientThroughASoftCap*"],
+    "soft cap of cross-entropy": ["KernelsOnEveryDevice.CrossEntropyGradientThroughASoftCap*"],
     "rotary.cu": ["CudaRotary.*"],
-    "add_losses with rewards": ["CudaElementwise.SumsLossesExactly", "CudaElementwise.SumsFurtherNumbersOfLossesExactly"],
-    "a step without targets": ["CudaElementwise.JudgesGradients", "CudaOptimizer.AStepWithoutTargets*"],
-    "shared prefix_of_block": ["CudaTokenChoice.*", "CudaEmbedding.Gradients*", "CudaEmbedding.RowsAroundTheLimit*", "CudaEmbedding.LongLists*"],
+    "add_losses with rewards": ["KernelsOnEveryDevice.SumLosses*"],
+    "a step without targets": ["KernelsOnEveryDevice.Verdict*"],
+    "shared prefix_of_block": ["KernelsOnEveryDevice.ChooseTokens*", "CudaEmbedding.Gradients*", "CudaEmbedding.RowsAroundTheLimit*", "CudaEmbedding.LongLists*"],
 }
 # What passed on a GPU before it was changed, and whose results after the change were lost.
 NOT_ON_RECORD = {
-    "norm": ["CudaNorm.*", "CudaHeadNorm.*", "CudaLarge.NormsOfSums*"],
-    "rows": ["CudaNorm.RowsAndSumsHaveNoOrder", "CudaCrossEntropy.RowsHaveNoOrder", "CudaCrossEntropy.PartsOfRows*", "CudaCrossEntropy.Chunks*"],
-    "column sums": ["CudaNorm.GradientsOfParameters*", "CudaNorm.SumsOfManyChunks*"],
-    "logits": ["CudaCrossEntropy.*"],
-    "dropout masks": ["CudaDropout.*", "*CudaAttentionDropout.*"],
-    "quantization": ["CudaQuantize.*"],
+    "norm": ["KernelsOnEveryDevice.Norm*", "KernelsOnEveryDevice.HeadNorm*", "CudaLarge.NormsOfSums*"],
+    "rows": ["KernelsOnEveryDevice.Norm*", "KernelsOnEveryDevice.CrossEntropy*"],
+    "column sums": ["KernelsOnEveryDevice.NormBackwardWeight*", "KernelsOnEveryDevice.BiasGradient*"],
+    "logits": ["KernelsOnEveryDevice.CrossEntropy*"],
+    "dropout masks": ["KernelsOnEveryDevice.Dropout*", "*CudaAttentionDropout.*"],
+    "quantization": ["KernelsOnEveryDevice.Quantiz*"],
     "divisions of attention": ["OnTensorCores/CudaAttention.*", "CudaAttention.*"],
 }
 MOST_CRASHES = 6      # after these, the tests that are left do not run

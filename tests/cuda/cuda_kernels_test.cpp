@@ -153,6 +153,20 @@ TEST_F(CudaKernelsTest, AStepWaitsForTheDeviceOnce) {
   EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_EQ(after.pageable_copies, before.pageable_copies);
 }
+
+TEST_F(CudaKernelsTest, AdamOfABlocksRangesIsOneLaunch) {
+  const DeviceTensor state(HostTensor::filled(DType::Float32, {600}, 0.5)), gradient(HostTensor(DType::BFloat16, {600}));
+  std::vector<Adam> updates;
+  for (int64_t i = 0; i < 12; ++i) {
+    const TensorView part = state.view().slice(50 * i, i == 7 ? 0 : 50);
+    updates.push_back(
+        {.master = part, .moment1 = part, .moment2 = part, .gradient = gradient.view().slice(50 * i, part.elements())});
+  }
+  const auto kernels = make(0);
+  const int64_t before = cuda_shim::counts().launches;
+  kernels->adam(updates);
+  EXPECT_EQ(cuda_shim::counts().launches - before, 1);
+}
 #endif
 
 }  // namespace

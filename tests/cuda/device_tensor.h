@@ -19,7 +19,7 @@ class DeviceTensor {
       : dtype_(host.view().dtype), shape_(host.view().shape), offset_bytes_(elements_before * size_of(dtype_)) {
     const int64_t bytes = host.view().bytes();
     CUDA_CHECK(cudaMalloc(&memory_, static_cast<size_t>(offset_bytes_ + bytes)));
-    if (bytes > 0) CUDA_CHECK(cudaMemcpy(view().data, host.view().data, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+    if (bytes > 0) CUDA_CHECK(cudaMemcpy(view().data, host.view().data, static_cast<size_t>(bytes), cudaMemcpyDefault));
     CUDA_CHECK(cudaDeviceSynchronize());  // a copy from pageable memory may return before it has arrived
   }
   ~DeviceTensor() { cudaFree(memory_); }
@@ -32,7 +32,7 @@ class DeviceTensor {
     CUDA_CHECK(cudaDeviceSynchronize());
     HostTensor host(dtype_, shape_);
     const auto bytes = static_cast<size_t>(host.view().bytes());
-    if (bytes > 0) CUDA_CHECK(cudaMemcpy(host.view().data, view().data, bytes, cudaMemcpyDeviceToHost));
+    if (bytes > 0) CUDA_CHECK(cudaMemcpy(host.view().data, view().data, bytes, cudaMemcpyDefault));
     return host;
   }
 

@@ -1,5 +1,5 @@
-// Products on the device are compared with sums in double and, where equal bits are promised, with each other. The fake
-// cuBLASLt refuses what the real one may refuse, and answers nearly every query with a different algorithm.
+// How products use cuBLASLt: its epilogues, its algorithms and measured choices. The fake cuBLASLt refuses what the real one
+// may refuse, and answers nearly every query with a different algorithm.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@
 #include "kernels/cuda/products/cublas.h"
 #include "kernels/workspace.h"
 #include "tests/cuda/twins.h"
+#include "tests/kernels/matmul_problem.h"
 #include "tests/support/temporary_folder.h"
 
 #if __has_include("cublas_shim.h")  // on the fake device
@@ -22,20 +23,6 @@ namespace trivet::kernels::matmul_test {
 namespace {
 
 using testing::HasSubstr;
-
-struct Case {
-  int64_t m, n, k;
-  DType dtype, out;
-  bool transpose_a, transpose_b, accumulate, bias;
-  int64_t offset = 0;  // elements past an aligned address, if the tensor's flag is set
-  bool offset_a = true, offset_b = true, offset_bias = true, offset_out = true;
-};
-
-std::string describe(const Case& c) {
-  return std::to_string(c.m) + "x" + std::to_string(c.n) + "x" + std::to_string(c.k) + " " + std::string(name_of(c.dtype)) +
-         "->" + std::string(name_of(c.out)) + (c.transpose_a ? " ta" : "") + (c.transpose_b ? " tb" : "") +
-         (c.accumulate ? " acc" : "") + (c.bias ? " bias" : "") + " offset " + std::to_string(c.offset);
-}
 
 // Hands out workspaces of the requested size at the end of one large allocation that all of them share, so that a write past
 // the end is found.
@@ -67,191 +54,6 @@ void run(const Matmul& args) {
   cuda::compute(args, {.stream = nullptr, .multiprocessors = 4, .workspace = workspace.of(workspace_bytes(args))});
   CUDA_CHECK(cudaDeviceSynchronize());
 }
-
-// A sum of K products in a format of precision u, in any order, is off by at most K u times the sum of magnitudes (Higham 2002,
-// section 3.1); rounding the result adds half a unit of the output's type. Some of cuBLASLt's kernels (seen on an H200,
-// products of fewer than 64 rows) also round the product to the output's type before they add `out` or the bias.
-void expect_matches_double_reference(const Case& c) {
-  const Shape a_shape = c.transpose_a ? Shape{c.k, c.m} : Shape{c.m, c.k};
-  const Shape b_shape = c.transpose_b ? Shape{c.n, c.k} : Shape{c.k, c.n};
-  const HostTensor a = HostTensor::random(c.dtype, a_shape, 1), b = HostTensor::random(c.dtype, b_shape, 2);
-  const HostTensor bias = HostTensor::random(c.dtype, {c.n}, 3);
-  const HostTensor before = c.accumulate ? HostTensor::random(c.out, {c.m, c.n}, 4) : HostTensor::poisoned(c.out, {c.m, c.n});
-  const DeviceTensor da(a, c.offset_a ? c.offset : 0), db(b, c.offset_b ? c.offset : 0);
-  const DeviceTensor dbias(bias, c.offset_bias ? c.offset : 0), dout(before, c.offset_out ? c.offset : 0);
-  Matmul args{.a = da.view(),
-              .b = db.view(),
-              .out = dout.view(),
-              .transpose_a = c.transpose_a,
-              .transpose_b = c.transpose_b,
-              .accumulate = c.accumulate};
-  if (c.bias) args.bias = dbias.view();
-  run(args);
-  const HostTensor got = dout.read();
-  const double u = c.dtype == DType::Float64 ? 0x1p-53 : 0x1p-24;
-  for (int64_t i = 0; i < c.m; ++i)
-    for (int64_t j = 0; j < c.n; ++j) {
-      double sum = 0, magnitude = 0;
-      for (int64_t p = 0; p < c.k; ++p) {
-        const double product =
-            a.at(c.transpose_a ? p * c.m + i : i * c.k + p) * b.at(c.transpose_b ? j * c.k + p : p * c.n + j);
-        sum += product;
-        magnitude += std::abs(product);
-      }
-      const double addend = c.accumulate ? before.at(i * c.n + j) : c.bias ? bias.at(j) : 0.0;
-      const double expected = sum + addend;
-      const double tolerance = static_cast<double>(c.k + 2) * u * (magnitude + std::abs(addend)) +
-                               half_unit(c.out) * (std::abs(expected) + (addend == 0 ? 0 : std::abs(sum)) + 1e-30);
-      ASSERT_NEAR(got.at(i * c.n + j), expected, tolerance) << describe(c) << " at " << i << ", " << j;
-    }
-}
-
-std::vector<Case> all_kinds(int64_t m, int64_t n, int64_t k, int64_t offset = 0) {
-  std::vector<Case> cases;
-  const std::pair<DType, DType> types[] = {{DType::Float32, DType::Float32},  {DType::BFloat16, DType::BFloat16},
-                                           {DType::BFloat16, DType::Float32}, {DType::Float16, DType::Float16},
-                                           {DType::Float16, DType::Float32},  {DType::Float64, DType::Float64}};
-  for (const auto& [dtype, out] : types)
-    for (int transposes = 0; transposes < 4; ++transposes)
-      for (int epilogue = 0; epilogue < 3; ++epilogue)
-        cases.push_back(
-            {m, n, k, dtype, out, (transposes & 1) != 0, (transposes & 2) != 0, epilogue == 1, epilogue == 2, offset});
-  return cases;
-}
-
-TEST_F(CudaMatmul, MatchesDoubleReference) {
-  const int64_t shapes[][3] = {{1, 1, 1}, {1, 7, 5}, {5, 1, 9}, {3, 5, 1}, {17, 33, 19}, {32, 48, 16}};
-  for (const auto& [m, n, k] : shapes)
-    for (const Case& c : all_kinds(m, n, k)) expect_matches_double_reference(c);
-}
-
-TEST_F(CudaMatmul, TakesTensorsThatBeginAnywhere) {
-  for (int64_t offset : {1, 2, 4})
-    for (Case c : all_kinds(16, 24, 8, offset)) {
-      expect_matches_double_reference(c);
-      for (int only = 0; only < 4; ++only) {
-        c.offset_a = only == 0, c.offset_b = only == 1, c.offset_bias = only == 2, c.offset_out = only == 3;
-        expect_matches_double_reference(c);
-      }
-    }
-}
-
-TEST_F(CudaMatmul, EmptySumIsZeroPlusBiasAndEmptyOutputIsNothing) {
-  for (const Case& c : all_kinds(3, 5, 0)) expect_matches_double_reference(c);
-  for (const Case& c : all_kinds(0, 5, 4)) expect_matches_double_reference(c);
-  for (const Case& c : all_kinds(3, 0, 4)) expect_matches_double_reference(c);
-}
-
-HostTensor columns_of(const HostTensor& whole, DType dtype, int64_t rows, int64_t cols, int64_t begin, int64_t end) {
-  HostTensor part(dtype, {rows, end - begin});
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t col = begin; col < end; ++col) part.set(row * (end - begin) + col - begin, whole.at(row * cols + col));
-  return part;
-}
-
-struct Options {
-  DType out = DType::Float32;
-  bool transpose_a = false, transpose_b = false;
-  const HostTensor* bias = nullptr;
-  const HostTensor* before = nullptr;  // accumulate
-};
-HostTensor product(const HostTensor& a, const HostTensor& b, const ProductCuts& cuts, const Shape& shape, const Options& o) {
-  const DeviceTensor da(a), db(b), out(o.before ? *o.before : HostTensor::poisoned(o.out, shape));
-  std::unique_ptr<DeviceTensor> bias;
-  Matmul args{.a = da.view(),
-              .b = db.view(),
-              .out = out.view(),
-              .transpose_a = o.transpose_a,
-              .transpose_b = o.transpose_b,
-              .accumulate = o.before != nullptr,
-              .cuts = &cuts};
-  if (o.bias) {
-    bias = std::make_unique<DeviceTensor>(*o.bias);
-    args.bias = bias->view();
-  }
-  run(args);
-  return out.read();
-}
-
-class CudaCuts : public testing::TestWithParam<DType> {
- protected:
-  static void TearDownTestSuite() { workspace.release(); }
-  static HostTensor random(int64_t rows, int64_t cols, uint64_t seed) {
-    return HostTensor::random(GetParam(), {rows, cols}, seed);
-  }
-};
-
-// Sizes are odd, so that the second piece begins at an address that is not aligned.
-TEST_P(CudaCuts, PiecesOfOutHaveTheSameBitsWhenComputedAlone) {
-  const int64_t m = 6, n = 29, k = 37, cut = 13;
-  const HostTensor bias = HostTensor::random(GetParam(), {n}, 3);
-  for (bool transpose_b : {false, true}) {
-    const HostTensor a = random(m, k, 1), b = transpose_b ? random(n, k, 2) : random(k, n, 2);
-    const HostTensor whole =
-        product(a, b, {.col_ends = {cut, n}}, {m, n}, {.out = GetParam(), .transpose_b = transpose_b, .bias = &bias});
-    for (const auto& ends : {std::pair(int64_t{0}, cut), std::pair(cut, n)}) {
-      const int64_t begin = ends.first, end = ends.second;
-      const HostTensor part = transpose_b ? [&] {
-        HostTensor rows(GetParam(), {end - begin, k});
-        for (int64_t e = 0; e < rows.elements(); ++e) rows.set(e, b.at(begin * k + e));
-        return rows;
-      }() : columns_of(b, GetParam(), k, n, begin, end);
-      const HostTensor part_of_bias = columns_of(bias, GetParam(), 1, n, begin, end);
-      const HostTensor alone = product(a, part, {.col_ends = {end - begin}}, {m, end - begin},
-                                       {.out = GetParam(), .transpose_b = transpose_b, .bias = &part_of_bias});
-      EXPECT_EQ(alone, columns_of(whole, GetParam(), m, n, begin, end)) << "transposed " << transpose_b << " from " << begin;
-    }
-  }
-}
-
-TEST_P(CudaCuts, RowsOfOutHaveTheSameBitsWhenComputedAlone) {
-  const int64_t m = 29, n = 10, k = 40, cut = 13;
-  const HostTensor a = random(k, m, 1), b = random(k, n, 2);
-  const HostTensor whole = product(a, b, {.row_ends = {cut, m}}, {m, n}, {.transpose_a = true});
-  for (auto [begin, end] : {std::pair(int64_t{0}, cut), std::pair(cut, m)}) {
-    const HostTensor alone = product(columns_of(a, GetParam(), k, m, begin, end), b, {.row_ends = {end - begin}},
-                                     {end - begin, n}, {.transpose_a = true});
-    for (int64_t e = 0; e < alone.elements(); ++e) ASSERT_EQ(alone.at(e), whole.at(begin * n + e)) << begin << " " << e;
-  }
-}
-
-TEST_P(CudaCuts, LeavesAddUpOverTwoPartsToTheSameBits) {
-  const int64_t m = 7, n = 9, k = 96;
-  const HostTensor a = random(m, k, 1), b = random(n, k, 2);
-  const ProductCuts cuts{.leaves = {{{0, 40}, {40, 47}}, {}, {{47, 70}}, {{70, 96}}}};
-  const ProductCuts halves[] = {{.leaves = {{{0, 40}, {40, 47}}, {}}}, {.leaves = {{{0, 23}}, {{23, 49}}}}};
-  const HostTensor whole = product(a, b, cuts, {m, n}, {.transpose_b = true});
-  HostTensor parts[2];
-  for (int rank = 0; rank < 2; ++rank) {
-    const int64_t begin = rank == 0 ? 0 : 47, end = rank == 0 ? 47 : 96;
-    parts[rank] = product(columns_of(a, GetParam(), m, k, begin, end), columns_of(b, GetParam(), n, k, begin, end),
-                          halves[rank], {m, n}, {.transpose_b = true});
-  }
-  for (int64_t e = 0; e < whole.elements(); ++e)
-    ASSERT_EQ(static_cast<float>(parts[0].at(e)) + static_cast<float>(parts[1].at(e)), static_cast<float>(whole.at(e))) << e;
-}
-
-// Leaves are added as ((0 + 1) + (2 + 3)), and the ranges of a leaf in their order. Then what is there already, or the bias, is
-// added, and the sum is rounded once.
-TEST_P(CudaCuts, AddLeavesInATreeAndRoundOnce) {
-  const int64_t k = 4;
-  const HostTensor a = HostTensor::filled(GetParam(), {1, k}, 1);
-  HostTensor b(GetParam(), {k, 1});
-  const double terms[] = {1, 0x1p-24, 0x1p-24, 0x1p-24};
-  for (int64_t p = 0; p < k; ++p) b.set(p, terms[p]);
-  const ProductCuts leaves{.leaves = {{{0, 1}}, {{1, 2}}, {{2, 3}}, {{3, 4}}}},
-      ranges{.leaves = {{{0, 1}, {1, 2}, {2, 3}, {3, 4}}}};
-  EXPECT_EQ(product(a, b, leaves, {1, 1}, {}).at(0), 1 + 0x1p-23);
-  EXPECT_EQ(product(a, b, ranges, {1, 1}, {}).at(0), 1);
-  const ProductCuts nothing{.leaves = {{}, {}}};
-  const HostTensor three = HostTensor::filled(DType::Float32, {1, 1}, 3);
-  EXPECT_EQ(product(a, b, nothing, {1, 1}, {}).at(0), 0);
-  EXPECT_EQ(product(a, b, nothing, {1, 1}, {.before = &three}).at(0), 3);
-  EXPECT_EQ(product(a, b, leaves, {1, 1}, {.before = &three}).at(0), 4);
-}
-
-INSTANTIATE_TEST_SUITE_P(Types, CudaCuts, testing::Values(DType::Float32, DType::BFloat16, DType::Float16),
-                         [](const auto& type) { return std::string(name_of(type.param)); });
 
 TEST_F(CudaMatmul, OfManyRowsWithCutsIsMadeInBlocks) {
   const int64_t cols = int64_t{4} << 20;
@@ -409,15 +211,25 @@ TEST_F(CudaMatmul, MakesGeluItselfWhereCublasLtDoesNot) {
   cuda_shim::forget_gelu_algorithms(false);
 }
 
+void expect_matches_double_reference(const MatmulCase& c) {
+  MatmulProblem problem(c);
+  const DeviceTensor a(problem.a), b(problem.b), bias(problem.bias), out(problem.out);
+  Matmul args = problem.args();
+  args.a = a.view(), args.b = b.view(), args.out = out.view();
+  if (c.bias) args.bias = bias.view();
+  run(args);
+  expect_near_double_reference(problem, problem.out, out.read(), true);
+}
+
 TEST_F(CudaMatmul, AddsTheBiasItselfWhereCublasLtDoesNot) {
   cuda_shim::forget_bias_algorithms(true);
-  for (const Case& c : all_kinds(18, 7, 11))
+  for (const MatmulCase& c : all_kinds_of_matmul(18, 7, 11))
     if (c.bias) expect_matches_double_reference(c);
   cuda_shim::forget_bias_algorithms(false);
 }
 
 TEST_F(CudaMatmul, AsksForAnAlgorithmOncePerKind) {
-  const Case c{21, 22, 23, DType::BFloat16, DType::BFloat16, false, false, false, true};
+  const MatmulCase c{21, 22, 23, DType::BFloat16, DType::BFloat16, false, false, false, true};
   expect_matches_double_reference(c);
   const int asked = cuda_shim::heuristics_asked();
   expect_matches_double_reference(c);

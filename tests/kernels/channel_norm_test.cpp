@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "tests/kernels/every_way.h"
+#include "tests/kernels/every_device.h"
 
 namespace trivet::kernels::channel_norm_test {
 namespace {
@@ -57,12 +57,12 @@ struct Images {
 std::vector<Images> cases() {
   std::vector<Images> all;
   for (const DType dtype : kFloatTypes)
-    for (const Shape& shape : {Shape{2, 4, 3, 5}, Shape{3, 6, 1, 7}, Shape{2, 2, 9, 9}, Shape{5, 4}})
+    for (const Shape& shape : {Shape{2, 4, 3, 5}, Shape{3, 6, 1, 7}, Shape{2, 2, 9, 9}, Shape{2, 2, 20, 20}, Shape{5, 4}})
       for (const int64_t groups : {NormSets::kBatch, int64_t{1}, int64_t{2}}) all.emplace_back(dtype, shape, groups);
   return all;
 }
 
-TEST(ChannelNorm, ForwardMatchesTheDefinition) {
+TEST_P(KernelsOnEveryDevice, ChannelNormForwardMatchesTheDefinition) {
   for (const Images& c : cases()) {
     const auto out = same_bits_every_way([&](Kernels& kernels) {
       HostTensor y = HostTensor::poisoned(c.dtype, c.shape);
@@ -87,7 +87,7 @@ TEST(ChannelNorm, ForwardMatchesTheDefinition) {
   }
 }
 
-TEST(ChannelNorm, InputGradientMatchesTheDefinition) {
+TEST_P(KernelsOnEveryDevice, ChannelNormInputGradientMatchesTheDefinition) {
   for (const Images& c : cases()) {
     std::vector<double> of_gradients(c.set_count()), of_products(c.set_count());
     for (int64_t e = 0; e < c.shape.elements(); ++e) {
@@ -116,7 +116,7 @@ TEST(ChannelNorm, InputGradientMatchesTheDefinition) {
   }
 }
 
-TEST(ChannelNorm, GainAndBiasGradientsAddUpOrOverwrite) {
+TEST_P(KernelsOnEveryDevice, ChannelNormGainAndBiasGradientsAddUpOrOverwrite) {
   for (const Images& c : cases())
     for (const bool accumulate : {true, false}) {
       const DType wide = statistics_of(c.dtype);
@@ -153,7 +153,7 @@ TEST(ChannelNorm, GainAndBiasGradientsAddUpOrOverwrite) {
     }
 }
 
-TEST(NormalizeWith, UsesTheGivenStatistics) {
+TEST_P(KernelsOnEveryDevice, NormalizeWithUsesTheGivenStatistics) {
   for (const DType dtype : kFloatTypes) {
     const Images c(dtype, {2, 3, 4, 5}, NormSets::kBatch);
     HostTensor mean = HostTensor::random(dtype, {3}, 7), variance = HostTensor::random(dtype, {3}, 8);
@@ -178,37 +178,52 @@ TEST(NormalizeWith, UsesTheGivenStatistics) {
 }
 
 // Mean 0.25 and a variance of 3 over 5 elements, which is 3.75 for a sample; contributions are halved.
-TEST(AddStatistics, AddsTheMeanAndTheVarianceOfASample) {
-  const float mean = 0.25f, rstd = 0.5f;
-  float mean_sum = 1, variance_sum = 10;
-  const auto view = [](auto& value) { return TensorView{const_cast<float*>(&value), DType::Float32, {1}}; };
-  AddStatistics args{.mean = view(mean),
-                     .rstd = view(rstd),
-                     .mean_sum = view(mean_sum),
-                     .variance_sum = view(variance_sum),
+TEST_P(KernelsOnEveryDevice, AddStatisticsAddsTheMeanAndTheVarianceOfASample) {
+  Values<float> mean{0.25f}, rstd{0.5f}, mean_sum{1}, variance_sum{10};
+  AddStatistics args{.mean = view_of(mean),
+                     .rstd = view_of(rstd),
+                     .mean_sum = view_of(mean_sum),
+                     .variance_sum = view_of(variance_sum),
                      .elements = 5,
                      .epsilon = 1,
-                     .scale = 0.5};
-  const auto kernels = make_cpu_kernels(1);
-  kernels->add_statistics(args);
-  EXPECT_EQ(mean_sum, 1.125f);
-  EXPECT_EQ(variance_sum, 10 + 3.75f / 2);
+                     .scale = number(kernels(), 0.5)};
+  kernels().add_statistics(args);
+  EXPECT_EQ(mean_sum[0], 1.125f);
+  EXPECT_EQ(variance_sum[0], 10 + 3.75f / 2);
   args.accumulate_mean = args.accumulate_variance = false;
   args.elements = 1;  // no sample of one has a variance: taken as it is
-  kernels->add_statistics(args);
-  EXPECT_EQ(mean_sum, 0.125f);
-  EXPECT_EQ(variance_sum, 1.5f);
+  kernels().add_statistics(args);
+  EXPECT_EQ(mean_sum[0], 0.125f);
+  EXPECT_EQ(variance_sum[0], 1.5f);
 }
 
-TEST(ChannelNorm, RefusesGroupsThatDoNotDivideTheChannels) {
+TEST_P(KernelsOnEveryDevice, AddStatisticsOfEveryTypeAreTheCpus) {
+  for (const DType dtype : kFloatTypes) {
+    const DType wide = statistics_of(dtype);
+    const HostTensor mean = HostTensor::random(wide, {5}, 5), rstd = HostTensor::filled(wide, {5}, 0.75);
+    the_cpus_bits_every_way([&](Kernels& kernels) {
+      HostTensor mean_sum = HostTensor::random(dtype, {5}, 6), variance_sum = HostTensor::poisoned(wide, {5});
+      kernels.add_statistics({.mean = mean.view(),
+                              .rstd = rstd.view(),
+                              .mean_sum = mean_sum.view(),
+                              .variance_sum = variance_sum.view(),
+                              .elements = 24,
+                              .scale = number(kernels, 0.5),
+                              .accumulate_variance = false});
+      return std::vector{mean_sum, variance_sum};
+    });
+  }
+}
+
+TEST_P(KernelsOnEveryDevice, ChannelNormRefusesGroupsThatDoNotDivideTheChannels) {
   HostTensor x(DType::Float32, {1, 3, 2, 2}), channel(DType::Float32, {3}), statistic(DType::Float32, {2});
-  EXPECT_THROW(make_cpu_kernels(1)->channel_norm({.x = x.view(),
-                                                  .gain = channel.view(),
-                                                  .bias = channel.view(),
-                                                  .y = x.view(),
-                                                  .mean = statistic.view(),
-                                                  .rstd = statistic.view(),
-                                                  .sets = {2}}),
+  EXPECT_THROW(kernels().channel_norm({.x = x.view(),
+                                       .gain = channel.view(),
+                                       .bias = channel.view(),
+                                       .y = x.view(),
+                                       .mean = statistic.view(),
+                                       .rstd = statistic.view(),
+                                       .sets = {2}}),
                std::logic_error);
 }
 

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <functional>
 
-#include "tests/kernels/every_way.h"
+#include "tests/kernels/every_device.h"
 #include "tests/kernels/image_sizes.h"
 
 namespace trivet::kernels::convolution_test {
@@ -43,9 +43,9 @@ void expect_values(const HostTensor& got, const std::vector<double>& expected, D
         << name_of(dtype) << ", element " << e;
 }
 
-TEST(Convolution, IsTheSumOverTheWindowOnEveryThreadAndInstructionSet) {
+TEST_P(KernelsOnEveryDevice, ConvolutionIsTheSumOverTheWindow) {
   for (const DType dtype : kFloatTypes)
-    for (const ImageCase& c : image_cases())
+    for (const ImageCase& c : image_cases(*this))
       for (const bool has_bias : {true, false}) {
         const Tensors t(c, dtype);
         const Shape shape = c.y(c.out_channels);
@@ -66,9 +66,9 @@ TEST(Convolution, IsTheSumOverTheWindowOnEveryThreadAndInstructionSet) {
       }
 }
 
-TEST(Convolution, InputGradientIsTheSumOverTheWindowsOfAPixel) {
+TEST_P(KernelsOnEveryDevice, ConvolutionInputGradientIsTheSumOverTheWindowsOfAPixel) {
   for (const DType dtype : kFloatTypes)
-    for (const ImageCase& c : image_cases()) {
+    for (const ImageCase& c : image_cases(*this)) {
       const Tensors t(c, dtype);
       std::vector<double> expected(c.x.elements());
       for_each_product(c, [&](int64_t x, int64_t w, int64_t y) { expected[x] += t.dy.at(y) * t.weight.at(w); });
@@ -81,9 +81,9 @@ TEST(Convolution, InputGradientIsTheSumOverTheWindowsOfAPixel) {
     }
 }
 
-TEST(Convolution, WeightGradientsAddUpOrOverwrite) {
+TEST_P(KernelsOnEveryDevice, ConvolutionWeightGradientsAddUpOrOverwrite) {
   for (const DType dtype : kFloatTypes)
-    for (const ImageCase& c : image_cases())
+    for (const ImageCase& c : image_cases(*this))
       for (const bool accumulate : {true, false}) {
         const Tensors t(c, dtype);
         const DType wide = statistics_of(dtype);
@@ -112,10 +112,9 @@ TEST(Convolution, WeightGradientsAddUpOrOverwrite) {
       }
 }
 
-TEST(Convolution, ComputesOneOfItsGradientsAlone) {
-  const ImageCase c = image_cases()[4];
+TEST_P(KernelsOnEveryDevice, ConvolutionComputesOneOfItsGradientsAlone) {
+  const ImageCase c = image_cases(*this)[4];
   const Tensors t(c, DType::Float32);
-  const auto kernels = make_cpu_kernels(1);
   HostTensor both = HostTensor::poisoned(DType::Float32, t.weight.view().shape), weight = both;
   HostTensor both_bias = HostTensor::poisoned(DType::Float32, {c.out_channels}), bias = both_bias;
   ConvolutionBackwardWeight args{.dy = t.dy.view(),
@@ -125,17 +124,17 @@ TEST(Convolution, ComputesOneOfItsGradientsAlone) {
                                  .window = c.window,
                                  .accumulate_weight = false,
                                  .accumulate_bias = false};
-  kernels->convolution_backward_weight(args);
+  kernels().convolution_backward_weight(args);
   args.dweight = weight.view(), args.dbias = {};
-  kernels->convolution_backward_weight(args);
+  kernels().convolution_backward_weight(args);
   args.dweight = {}, args.dbias = bias.view();
-  kernels->convolution_backward_weight(args);
+  kernels().convolution_backward_weight(args);
   EXPECT_TRUE(weight == both);
   EXPECT_TRUE(bias == both_bias);
 }
 
-TEST(Convolution, StatesItsFlopsAndBytes) {
-  const ImageCase c = image_cases()[2];  // 4 x 3 filters of 3 x 3 on 2 images with 3 x 5 windows
+TEST_P(KernelsOnEveryDevice, ConvolutionStatesItsFlopsAndBytes) {
+  const ImageCase c = image_cases(*this)[2];  // 4 x 3 filters of 3 x 3 on 2 images with 3 x 5 windows
   Tensors t(c, DType::Float32);
   HostTensor y(DType::Float32, c.y(4));
   const KernelCall call =
@@ -146,15 +145,14 @@ TEST(Convolution, StatesItsFlopsAndBytes) {
   EXPECT_TRUE(multiplies(call));
 }
 
-TEST(Convolution, RefusesSizesThatDoNotFit) {
-  const auto kernels = make_cpu_kernels(1);
+TEST_P(KernelsOnEveryDevice, ConvolutionRefusesSizesThatDoNotFit) {
   HostTensor x(DType::Float32, {1, 2, 5, 5}), weight(DType::Float32, {3, 2, 3, 3}), y(DType::Float32, {1, 3, 3, 3});
   Convolution args{.x = x.view(), .weight = weight.view(), .y = y.view(), .window = {.rows = 3, .cols = 3}};
-  EXPECT_NO_THROW(kernels->convolution(args));
+  EXPECT_NO_THROW(kernels().convolution(args));
   args.window.padding = 1;
-  EXPECT_THROW(kernels->convolution(args), std::logic_error);
+  EXPECT_THROW(kernels().convolution(args), std::logic_error);
   args.window = {.rows = 3, .cols = 2};
-  EXPECT_THROW(kernels->convolution(args), std::logic_error);
+  EXPECT_THROW(kernels().convolution(args), std::logic_error);
 }
 
 }  // namespace

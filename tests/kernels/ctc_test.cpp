@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/kernels/every_way.h"
+#include "tests/kernels/every_device.h"
 
 namespace trivet::kernels::ctc_test {
 namespace {
@@ -21,11 +21,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Logits and targets of a batch, and what the kernel makes of them.
 struct CtcBatch {
   HostTensor logits, gradient;
-  std::vector<int32_t> padded;  // [B, places]
+  Values<int32_t> padded;  // [B, places]
   int64_t samples, places;
   double scale = 1;
-  double loss[2] = {}, correct = 0;
-  std::vector<uint8_t> scratch;
+  Values<double> loss = Values<double>(2), correct = Values<double>(1);
+  Values<uint8_t> scratch;
 
   // A target without characters becomes {0, -1 ...}, which counts.
   CtcBatch(const HostTensor& x, const Targets& targets, int64_t room)
@@ -40,24 +40,24 @@ struct CtcBatch {
     }
   }
   Ctc arguments() {
-    const ConstTensorView targets{padded.data(), DType::Int32, {samples, places}};
+    const ConstTensorView targets = view_of(padded, {samples, places});
     const int64_t bytes = CtcScratch(logits.view(), targets).bytes;
     scratch.assign(bytes + kGuardBytes, kPoison);
     return {.logits = logits.view(),
             .targets = targets,
             .dlogits = gradient.view(),
             .gradient_scale = scale,
-            .loss = {loss, DType::Float64, {2}},
-            .correct = {&correct, DType::Float64, {1}},
+            .loss = view_of(loss),
+            .correct = view_of(correct),
             .scratch = {scratch.data(), DType::UInt8, {bytes}}};
   }
-  void run(int threads = 1) {
-    make_cpu_kernels(threads)->ctc(arguments());
+  void run(Kernels& kernels) {
+    kernels.ctc(arguments());
     EXPECT_EQ(std::count(scratch.end() - kGuardBytes, scratch.end(), kPoison), static_cast<int64_t>(kGuardBytes));
   }
-  double loss_of_run() {
-    loss[0] = loss[1] = correct = 0;
-    run();
+  double loss_of_run(Kernels& kernels) {
+    loss[0] = loss[1] = correct[0] = 0;
+    run(kernels);
     return loss[0];
   }
 };
@@ -97,31 +97,31 @@ double loss_of_all_paths(const HostTensor& logits, int64_t sample, const std::ve
 
 const Targets kTargets{{1, 2}, {1, 1}, {}, {3}, {2, 1, 2}, {3, 3, 3}, {1, 2, 3, 1, 2}};
 
-TEST(Ctc, LossIsThatOfAllPathsThatSpellTheTarget) {
+TEST_P(KernelsOnEveryDevice, CtcLossIsThatOfAllPathsThatSpellTheTarget) {
   for (const int64_t steps : {1, 2, 5}) {
     CtcBatch batch = random_batch(DType::Float64, steps, 4, kTargets);
     double expected = 0;
     for (size_t b = 0; b < kTargets.size(); ++b)
       expected += loss_of_all_paths(batch.logits, static_cast<int64_t>(b), kTargets[b]);
     if (steps < 5)
-      EXPECT_EQ(batch.loss_of_run(), kInfinity);
+      EXPECT_EQ(batch.loss_of_run(kernels()), kInfinity);
     else
-      EXPECT_NEAR(batch.loss_of_run(), expected, 1e-12 * expected);
+      EXPECT_NEAR(batch.loss_of_run(kernels()), expected, 1e-12 * expected);
     EXPECT_EQ(batch.loss[1], 7);
   }
 }
 
-TEST(Ctc, GradientMatchesDifferences) {
+TEST_P(KernelsOnEveryDevice, CtcGradientMatchesDifferences) {
   CtcBatch batch = random_batch(DType::Float64, 6, 4, kTargets, 2);
   batch.scale = 0.25;
-  batch.run();
+  batch.run(kernels());
   const HostTensor gradient = batch.gradient;
   constexpr double kStep = 1e-4;
   for (int64_t e = 0; e < gradient.elements(); ++e) {
     const double value = batch.logits.at(e);
     const auto at = [&](double offset) {
       batch.logits.set(e, value + offset);
-      return batch.loss_of_run();
+      return batch.loss_of_run(kernels());
     };
     const double slope = (at(-2 * kStep) - 8 * at(-kStep) + 8 * at(kStep) - at(2 * kStep)) / (12 * kStep);
     batch.logits.set(e, value);
@@ -130,7 +130,7 @@ TEST(Ctc, GradientMatchesDifferences) {
 }
 
 // Errors of logarithms up to 100 in float32, of which a probability's relative error is made.
-TEST(Ctc, LossesAndGradientsArePyTorchs) {
+TEST_P(KernelsOnEveryDevice, CtcLossesAndGradientsArePyTorchs) {
   std::ifstream file(TRIVET_SOURCE_DIR "/tests/golden/ctc.jsonl");
   int cases = 0;
   for (std::string line; std::getline(file, line); ++cases)
@@ -144,49 +144,59 @@ TEST(Ctc, LossesAndGradientsArePyTorchs) {
       double expected = 0;
       for (const double loss : losses) expected += loss;
       const double tolerance = dtype == DType::Float64 ? 1e-12 : 1e-5;
-      EXPECT_NEAR(batch.loss_of_run(), expected, tolerance * expected);
+      EXPECT_NEAR(batch.loss_of_run(kernels()), expected, tolerance * expected);
       EXPECT_EQ(batch.loss[1], static_cast<double>(targets.size()));
       for (int64_t e = 0; e < logits.elements(); ++e) ASSERT_NEAR(batch.gradient.at(e), gradient[e], 2 * tolerance) << line;
     }
   EXPECT_EQ(cases, 4);
 }
 
-TEST(Ctc, BitsDoNotDependOnThreads) {
-  for (const DType dtype : kFloatTypes) {
-    const CtcBatch fresh = random_batch(dtype, 20, 7, kTargets);
-    CtcBatch expected = fresh;
-    expected.run();
-    for (const int threads : {2, 4}) {
-      CtcBatch batch = fresh;
-      batch.run(threads);
-      EXPECT_TRUE(batch.gradient == expected.gradient);
-      EXPECT_EQ(batch.loss[0], expected.loss[0]);
+// Logarithms are as large as the number of steps.
+TEST_P(KernelsOnEveryDevice, CtcBitsDoNotDependOnThreadsAndAreNearTheCpus) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t steps : {1, 3, 20, 150}) {
+      const auto out = [&](Kernels& kernels) {
+        CtcBatch batch = random_batch(dtype, steps, 7, kTargets);
+        batch.run(kernels);
+        HostTensor loss(DType::Float64, {2}), correct(DType::Float64, {1});
+        for (int64_t e = 0; e < 2; ++e) loss.set(e, batch.loss[e]);
+        correct.set(0, batch.correct[0]);
+        return std::vector{batch.gradient, loss, correct};
+      };
+      const auto here = same_bits_every_way(out), of_cpu = out(*make_cpu_kernels(1));
+      const double near = 0x1p12 * sum_unit(dtype);
+      for (int64_t e = 0; e < here[0].elements(); ++e)
+        ASSERT_NEAR(here[0].at(e), of_cpu[0].at(e), near + 3 * half_unit(dtype) * (1 + std::abs(of_cpu[0].at(e))));
+      if (steps > 5) {
+        EXPECT_NEAR(here[1].at(0), of_cpu[1].at(0), near * of_cpu[1].at(0));
+      }
+      EXPECT_EQ(here[1].at(1), of_cpu[1].at(1));
+      EXPECT_EQ(here[2], of_cpu[2]);
     }
-  }
 }
 
-TEST(Ctc, SumsAreAddedToWhatIsThere) {
+TEST_P(KernelsOnEveryDevice, CtcSumsAreAddedToWhatIsThere) {
   CtcBatch batch = random_batch(DType::Float32, 6, 4, {{1}});
-  const double loss = batch.loss_of_run();
-  batch.run();
+  const double loss = batch.loss_of_run(kernels());
+  batch.run(kernels());
   EXPECT_EQ(batch.loss[0], 2 * loss);
   EXPECT_EQ(batch.loss[1], 2);
 }
 
-TEST(Ctc, TheGradientMayOverwriteTheLogits) {
+TEST_P(KernelsOnEveryDevice, CtcTheGradientMayOverwriteTheLogits) {
   CtcBatch apart = random_batch(DType::Float32, 8, 4, kTargets), together = apart;
-  apart.run();
+  apart.run(kernels());
   Ctc arguments = together.arguments();
   arguments.dlogits = together.logits.view();
-  make_cpu_kernels(1)->ctc(arguments);
+  kernels().ctc(arguments);
   EXPECT_TRUE(together.logits == apart.gradient);
 }
 
-TEST(Ctc, ATargetWithoutNumbersDoesNotCount) {
+TEST_P(KernelsOnEveryDevice, CtcATargetWithoutNumbersDoesNotCount) {
   CtcBatch all = random_batch(DType::Float64, 6, 4, {{1, 2}, {2}}), one = all;
   one.padded[5] = -1;  // the only character of the second sample
-  all.run();
-  one.run();
+  all.run(kernels());
+  one.run(kernels());
   EXPECT_EQ(one.loss[1], 1);
   EXPECT_LT(one.loss[0], all.loss[0]);
   for (int64_t e = 0; e < 24; ++e) EXPECT_EQ(one.gradient.at(e), all.gradient.at(e));
@@ -194,64 +204,74 @@ TEST(Ctc, ATargetWithoutNumbersDoesNotCount) {
 }
 
 // It needs a step for each character, and one between equal ones.
-TEST(Ctc, ATargetThatDoesNotFitHasAnInfiniteLossAndNoGradient) {
+TEST_P(KernelsOnEveryDevice, CtcATargetThatDoesNotFitHasAnInfiniteLossAndNoGradient) {
   for (const auto& [target, least] :
        std::vector<std::pair<std::vector<int32_t>, int64_t>>{{{1, 2, 3}, 3}, {{1, 1}, 3}, {{1, 1, 1, 2}, 6}}) {
     CtcBatch fits = random_batch(DType::Float32, least, 4, {target});
-    EXPECT_TRUE(std::isfinite(fits.loss_of_run()));
+    EXPECT_TRUE(std::isfinite(fits.loss_of_run(kernels())));
     CtcBatch short_of_one = random_batch(DType::Float32, least - 1, 4, {target});
-    EXPECT_EQ(short_of_one.loss_of_run(), kInfinity);
+    EXPECT_EQ(short_of_one.loss_of_run(kernels()), kInfinity);
     EXPECT_EQ(short_of_one.loss[1], 1);
     for (int64_t e = 0; e < short_of_one.gradient.elements(); ++e) EXPECT_EQ(short_of_one.gradient.at(e), 0);
   }
 }
 
-TEST(Ctc, LargeLogitsStayFinite) {
+TEST_P(KernelsOnEveryDevice, CtcLargeLogitsStayFinite) {
   CtcBatch batch = random_batch(DType::Float32, 10, 4, {{1, 2, 3}});
   for (int64_t e = 0; e < batch.logits.elements(); ++e) batch.logits.set(e, 100 * batch.logits.at(e));
-  EXPECT_TRUE(std::isfinite(batch.loss_of_run()));
+  EXPECT_TRUE(std::isfinite(batch.loss_of_run(kernels())));
   for (int64_t e = 0; e < batch.gradient.elements(); ++e) EXPECT_TRUE(std::isfinite(batch.gradient.at(e)));
 }
 
 // The number of targets that a path spells, if each step prefers the path's class.
-double spelled(const std::vector<int32_t>& path, const Targets& targets) {
+double spelled(Kernels& kernels, const std::vector<int32_t>& path, const Targets& targets) {
   HostTensor logits =
       HostTensor::filled(DType::Float32, {static_cast<int64_t>(targets.size()), static_cast<int64_t>(path.size()), 4}, 0);
   for (size_t b = 0; b < targets.size(); ++b)
     for (size_t t = 0; t < path.size(); ++t) logits.set(static_cast<int64_t>((b * path.size() + t) * 4) + path[t], 1);
   CtcBatch batch(logits, targets, 5);
-  batch.run();
-  return batch.correct;
+  batch.run(kernels);
+  return batch.correct[0];
 }
 
-TEST(Ctc, CountsTargetsThatTheMostProbableClassesSpell) {
-  EXPECT_EQ(spelled({0, 1, 1, 0, 1, 2}, {{1, 1, 2}}), 1);
-  EXPECT_EQ(spelled({0, 1, 1, 0, 1, 2}, {{1, 2}, {1, 1}, {1, 1, 2, 2}, {}, {1, 1, 2}}), 1);
-  EXPECT_EQ(spelled({0, 0, 0}, {{}, {1}}), 1);
-  EXPECT_EQ(spelled({3, 3, 3}, {{3}, {3, 3}, {}}), 1);
+TEST_P(KernelsOnEveryDevice, CtcCountsTargetsThatTheMostProbableClassesSpell) {
+  EXPECT_EQ(spelled(kernels(), {0, 1, 1, 0, 1, 2}, {{1, 1, 2}}), 1);
+  EXPECT_EQ(spelled(kernels(), {0, 1, 1, 0, 1, 2}, {{1, 2}, {1, 1}, {1, 1, 2, 2}, {}, {1, 1, 2}}), 1);
+  EXPECT_EQ(spelled(kernels(), {0, 0, 0}, {{}, {1}}), 1);
+  EXPECT_EQ(spelled(kernels(), {3, 3, 3}, {{3}, {3, 3}, {}}), 1);
 }
 
-TEST(Ctc, RefusesCharactersThatAreNoClass) {
+// The CPU sees the targets and refuses them.
+TEST_P(KernelsOnEveryDevice, CtcTargetsThatAreNoClassMakeNaN) {
   CtcBatch batch = random_batch(DType::Float32, 6, 4, {{1}, {2, 4}});
-  try {
-    batch.run();
-    FAIL();
-  } catch (const std::out_of_range& error) {
-    EXPECT_STREQ(error.what(), "ctc: target 4 of sample 1 must be below the number of classes 4");
+  if (on_cpu()) {
+    try {
+      batch.run(kernels());
+      FAIL();
+    } catch (const std::out_of_range& error) {
+      EXPECT_STREQ(error.what(), "ctc: target 4 of sample 1 must be below the number of classes 4");
+    }
+    return;
   }
+  GetParam()->every_way([&](Kernels& kernels) {
+    EXPECT_TRUE(std::isnan(batch.loss_of_run(kernels)));
+    EXPECT_EQ(batch.loss[1], 2);
+    EXPECT_FALSE(std::isnan(batch.correct[0]));
+    for (int64_t e = 0; e < 48; ++e) EXPECT_EQ(std::isnan(batch.gradient.at(e)), e >= 24) << e;
+  });
 }
 
-TEST(Ctc, RefusesShapesThatDoNotFit) {
+TEST_P(KernelsOnEveryDevice, CtcRefusesShapesThatDoNotFit) {
   CtcBatch batch = random_batch(DType::Float32, 6, 4, {{1}, {2}});
   batch.samples = 1;
-  EXPECT_THROW(batch.run(), std::logic_error);
+  EXPECT_THROW(batch.run(kernels()), std::logic_error);
 }
 
-TEST(Ctc, RefusesTooLittleScratchMemory) {
+TEST_P(KernelsOnEveryDevice, CtcRefusesTooLittleScratchMemory) {
   CtcBatch batch = random_batch(DType::Float32, 6, 4, {{1}, {2}});
   Ctc arguments = batch.arguments();
   arguments.scratch.shape = {arguments.scratch.elements() - 1};
-  EXPECT_THROW(make_cpu_kernels(1)->ctc(arguments), std::logic_error);
+  EXPECT_THROW(kernels().ctc(arguments), std::logic_error);
 }
 
 }  // namespace

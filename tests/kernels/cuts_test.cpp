@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "kernels/kernels.h"
-#include "tests/kernels/host_tensor.h"
-#include "tests/kernels/results.h"
+#include "kernels/cpu/math.h"
+#include "tests/kernels/every_way.h"
+#include "tests/kernels/matmul_problem.h"
 
 namespace trivet::kernels::cuts_test {
 namespace {
@@ -19,42 +19,10 @@ HostTensor columns_of(const HostTensor& whole, DType dtype, int64_t rows, int64_
   return part;
 }
 
-class Cuts : public testing::TestWithParam<DType> {};
-
-TEST_P(Cuts, PiecesOfOutHaveTheSameBitsWhenComputedAlone) {
-  const int64_t m = 40, n = 192, k = 768;
-  const HostTensor a = HostTensor::random(GetParam(), {m, k}, 1), b = HostTensor::random(GetParam(), {k, n}, 2);
-  HostTensor whole = HostTensor::poisoned(GetParam(), {m, n}), part = HostTensor::poisoned(GetParam(), {m, n / 2});
-  const ProductCuts cuts{.col_ends = {96, 192}}, half{.col_ends = {96}};
-  kKernels->matmul({.a = a.view(), .b = b.view(), .out = whole.view(), .cuts = &cuts});
-  const HostTensor right = columns_of(b, GetParam(), k, n, 96, 192);
-  kKernels->matmul({.a = a.view(), .b = right.view(), .out = part.view(), .cuts = &half});
-  EXPECT_EQ(part, columns_of(whole, GetParam(), m, n, 96, 192));
-}
-
-TEST_P(Cuts, LeavesAddUpOverTwoPartsToTheSameBits) {
-  const int64_t m = 33, n = 50, k = 4096;
-  const HostTensor a = HostTensor::random(GetParam(), {m, k}, 1), b = HostTensor::random(GetParam(), {n, k}, 2);
-  HostTensor whole = HostTensor::poisoned(DType::Float32, {m, n});
-  const ProductCuts cuts{.leaves = {{{0, 2000}, {2000, 2048}}, {}, {{2048, 3000}}, {{3000, 4096}}}};
-  const ProductCuts halves[] = {{.leaves = {{{0, 2000}, {2000, 2048}}, {}}}, {.leaves = {{{0, 952}}, {{952, 2048}}}}};
-  kKernels->matmul({.a = a.view(), .b = b.view(), .out = whole.view(), .transpose_b = true, .cuts = &cuts});
-  HostTensor parts[2];
-  for (int rank = 0; rank < 2; ++rank) {
-    parts[rank] = HostTensor::poisoned(DType::Float32, {m, n});
-    const HostTensor left = columns_of(a, GetParam(), m, k, rank * 2048, (rank + 1) * 2048);
-    const HostTensor right = columns_of(b, GetParam(), n, k, rank * 2048, (rank + 1) * 2048);
-    kKernels->matmul(
-        {.a = left.view(), .b = right.view(), .out = parts[rank].view(), .transpose_b = true, .cuts = &halves[rank]});
-  }
-  kKernels->add(parts[1].view(), parts[0].view());
-  EXPECT_EQ(parts[0], whole);
-}
-
 // A part of a matrix has different strides from the whole matrix, and oneDNN would choose a different kernel because of them.
 // With these sizes (on a processor with AVX-512) the bits would then differ: for bfloat16 in each of the three ways to cut, for
 // float32 in the third. The sums stay in float32, because rounding to bfloat16 hides most of the difference.
-class CutsAndStrides : public Cuts {
+class CutsAndStrides : public testing::TestWithParam<DType> {
  protected:
   static constexpr int64_t kM = 32, kN = 128, kK = 2048, kRest = 16;
 
@@ -101,17 +69,44 @@ TEST_P(CutsAndStrides, ALeafOfKGivesTheSameBitsAlone) {
 INSTANTIATE_TEST_SUITE_P(Types, CutsAndStrides, testing::Values(DType::Float32, DType::BFloat16),
                          [](const auto& type) { return std::string(name_of(type.param)); });
 
-INSTANTIATE_TEST_SUITE_P(Types, Cuts, testing::Values(DType::Float32, DType::BFloat16),
-                         [](const auto& type) { return std::string(name_of(type.param)); });
+TEST(CpuMatmul, BitsDoNotDependOnTheNumberOfThreads) {
+  const int64_t shapes[][3] = {{1, 1, 1}, {8, 8, 4096}, {1, 600, 70}, {256, 64, 64}, {130, 300, 70}, {200, 130, 300}};
+  for (const auto& [m, n, k] : shapes)
+    for (const MatmulCase& c : all_kinds_of_matmul(m, n, k)) {
+      if (c.dtype == DType::Float64 && m * n * k > 10'000'000) continue;
+      MatmulProblem one(c);
+      cpu::compute(one.args(), 1);
+      for (int threads : {2, 4}) {
+        MatmulProblem other(c);
+        cpu::compute(other.args(), threads);
+        ASSERT_TRUE(one.out == other.out) << describe(c) << " with " << threads << " threads";
+      }
+    }
+}
 
-TEST(AddBias, AddsToEachRowAndRoundsOnce) {
-  const HostTensor x = HostTensor::random(DType::Float32, {3, 5}, 1), bias = HostTensor::random(DType::BFloat16, {5}, 2);
-  HostTensor out = HostTensor::poisoned(DType::BFloat16, {3, 5});
-  kKernels->add_bias({.x = x.view(), .bias = bias.view(), .out = out.view()});
-  for (int64_t e = 0; e < 15; ++e) {
-    const float sum = static_cast<float>(x.at(e)) + static_cast<float>(bias.at(e % 5));
-    EXPECT_EQ(out.at(e), static_cast<double>(static_cast<float>(bfloat16(sum))));
-  }
+// The results equal gelu and gelu_backward of the result of the product alone.
+TEST(CpuMatmul, MakesGeluOfItsResultAndGoesBackThroughIt) {
+  const ProductCuts cuts{.col_ends = {40, 70}};
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16, DType::Float64})
+    for (const ProductCuts* cut : {static_cast<const ProductCuts*>(nullptr), &cuts})
+      for (const bool bias : {false, true}) {
+        MatmulProblem problem({65, 70, 33, dtype, dtype, false, true, false, bias});
+        Matmul args = problem.args();
+        args.cuts = cut;
+        cpu::compute(args, 2);
+        const HostTensor alone = problem.out, before = HostTensor::random(dtype, {65, 70}, 9);
+        HostTensor activated = HostTensor::poisoned(dtype, {65, 70}), expected = activated;
+        cpu::compute(Gelu{.x = alone.view(), .y = expected.view()}, 1);
+        args.activated = activated.view();
+        cpu::compute(args, 2);
+        EXPECT_TRUE(problem.out == alone && activated == expected) << name_of(dtype);
+        if (bias) continue;
+        cpu::compute(GeluBackward{.dy = alone.view(), .x = before.view(), .dx = expected.view()}, 1);
+        args.activated = {};
+        args.before_gelu = before.view();
+        cpu::compute(args, 2);
+        EXPECT_TRUE(problem.out == expected) << name_of(dtype);
+      }
 }
 
 TEST(Dropout, OfAPartOfEachSampleIsThatPartOfTheWhole) {
@@ -127,51 +122,6 @@ TEST(Dropout, OfAPartOfEachSampleIsThatPartOfTheWhole) {
   const DropoutSite site{.rate = 0.3f, .key = 5, .first_element = 7, .second = 999, .skipped = 1493};
   kKernels->dropout_add({.x = both.view(), .out = of_both.view(), .dropout = site});
   for (int64_t e = 0; e < 3000; ++e) ASSERT_EQ(of_both.at(e), whole.at(whole_place(e))) << e;
-}
-
-TEST(CrossEntropyOfParts, IsThatOfTheWholeRow) {
-  const int64_t rows = 7, vocabulary = 61;
-  const HostTensor logits = HostTensor::random(DType::Float32, {rows, vocabulary}, 1);
-  const std::vector<int32_t> ids{0, 29, 30, 31, 60, -1, 12};
-  const ConstTensorView targets{ids.data(), DType::Int32, {rows}};
-  const int64_t ends[] = {30, 61}, left_end[] = {30}, right_end[] = {31};
-  HostTensor gradient = HostTensor::poisoned(DType::Float32, {rows, vocabulary});
-  const Loss whole = loss_of(
-      CrossEntropy{
-          .logits = logits.view(), .targets = targets, .dlogits = gradient.view(), .gradient_scale = 2, .chunk_ends = ends},
-      [](const CrossEntropy& args) { kKernels->cross_entropy(args); });
-  const HostTensor parts[] = {columns_of(logits, DType::Float32, rows, vocabulary, 0, 30),
-                              columns_of(logits, DType::Float32, rows, vocabulary, 30, 61)};
-  HostTensor maxima[2], sums[2];
-  for (int p = 0; p < 2; ++p) {
-    maxima[p] = HostTensor::poisoned(DType::Float32, {rows});
-    kKernels->row_maxima({.logits = parts[p].view(), .maximum = maxima[p].view()});
-  }
-  for (int64_t row = 0; row < rows; ++row) maxima[0].set(row, std::max(maxima[0].at(row), maxima[1].at(row)));
-  for (int p = 0; p < 2; ++p) {
-    sums[p] = HostTensor::poisoned(DType::Float32, {2, rows});
-    kKernels->row_sums({.logits = parts[p].view(),
-                        .targets = targets,
-                        .maximum = maxima[0].view(),
-                        .sums = sums[p].view(),
-                        .columns = {p * 30, vocabulary},
-                        .chunk_ends = p == 0 ? left_end : right_end});
-  }
-  kKernels->add(sums[1].view(), sums[0].view());
-  for (int p = 0; p < 2; ++p) {
-    HostTensor dlogits = HostTensor::poisoned(DType::Float32, {rows, p == 0 ? 30 : 31});
-    const Loss result = loss_of(CrossEntropyOfPart{.logits = parts[p].view(),
-                                                   .targets = targets,
-                                                   .maximum = maxima[0].view(),
-                                                   .sums = sums[0].view(),
-                                                   .dlogits = dlogits.view(),
-                                                   .columns = {p * 30, vocabulary},
-                                                   .gradient_scale = 2},
-                                [](const CrossEntropyOfPart& args) { kKernels->cross_entropy_of_part(args); });
-    EXPECT_EQ(result.loss_sum, whole.loss_sum);
-    EXPECT_EQ(result.tokens, 6);
-    EXPECT_EQ(dlogits, columns_of(gradient, DType::Float32, rows, vocabulary, p == 0 ? 0 : 30, p == 0 ? 30 : 61));
-  }
 }
 
 TEST(EmbeddingOfAPart, GivesZerosForTokensOfOtherParts) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <vector>
 
 #include "kernels/cpu/isa.h"
@@ -18,17 +19,24 @@ inline std::vector<cpu::Isa> isa_levels() {
   return levels;
 }
 
+inline void for_each_way_of_the_cpu(const std::function<void(Kernels&)>& use) {
+  for (const cpu::Isa isa : isa_levels())
+    for (const int threads : {1, 2, 3}) {
+      SCOPED_TRACE(testing::Message() << "level " << static_cast<int>(isa) << ", " << threads << " threads");
+      const cpu::ForcedIsa forced(isa);
+      use(*make_cpu_kernels(threads));
+    }
+}
+
 // `run` takes a Kernels&, creates its tensors, calls the kernel and returns what was written as std::vector<HostTensor>.
 template <typename Run>
 std::vector<HostTensor> same_bits_every_way(const Run& run) {
   std::vector<HostTensor> first;
-  for (const cpu::Isa isa : isa_levels())
-    for (const int threads : {1, 2, 3}) {
-      const cpu::ForcedIsa forced(isa);
-      std::vector<HostTensor> result = run(*make_cpu_kernels(threads));
-      if (first.empty()) first = result;
-      EXPECT_TRUE(result == first) << "level " << static_cast<int>(isa) << ", " << threads << " threads";
-    }
+  for_each_way_of_the_cpu([&](Kernels& kernels) {
+    std::vector<HostTensor> result = run(kernels);
+    if (first.empty()) first = result;
+    EXPECT_TRUE(result == first);
+  });
   return first;
 }
 

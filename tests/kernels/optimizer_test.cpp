@@ -1,8 +1,10 @@
-// Checks each optimizer against its formula in double, one step at a time from float32 states.
+// Checks each optimizer against its formula in double, one step at a time from float32 states. Every device has the CPU's bits:
+// all do the same operations in the same order and round after each.
 #include <cmath>
 #include <functional>
 
-#include "tests/kernels/every_way.h"
+#include "kernels/verdict.h"
+#include "tests/kernels/every_device.h"
 
 namespace trivet::kernels::optimizer_test {
 namespace {
@@ -13,6 +15,7 @@ constexpr DType kGradientTypes[] = {DType::Float32, DType::BFloat16, DType::Floa
 // All tensors before a step; each optimizer uses the ones it needs.
 struct States {
   HostTensor master, first, second, gradient, copy;
+  Values<double> verdict;  // empty: none
 
   States(int64_t size, DType gradient_type, DType copy_type)
       : master(HostTensor::random(DType::Float32, {size}, 1)),
@@ -22,6 +25,7 @@ struct States {
         copy(HostTensor::poisoned(copy_type, {size})) {
     for (int64_t e = 0; e < size; ++e) second.set(e, std::abs(second.at(e)));
   }
+  ConstTensorView told() { return verdict.empty() ? ConstTensorView{} : view_of(verdict); }
 };
 
 // The values of one element.
@@ -37,16 +41,21 @@ void expect_near(double value, double expected, double size) {
   ASSERT_NEAR(value, expected, 16 * 0x1p-24 * (std::abs(expected) + size));
 }
 
-void expect_matches(const Step& step, const Formula& formula) {
+void expect_matches(const KernelsOnEveryDevice& test, const Step& step, const Formula& formula) {
   for (const int64_t size : kSizes)
     for (const DType gradient_type : kGradientTypes)
-      for (const DType copy_type : {DType::BFloat16, DType::Float16}) {
+      for (const DType copy_type : {DType::BFloat16, DType::Float16, DType::Float32, DType::Float64}) {
+        if (test.takes_too_long(size) || (size != 17 && size_of(copy_type) > 2)) continue;
         const States before(size, gradient_type, copy_type);
-        const auto out = same_bits_every_way([&](Kernels& kernels) {
-          States states = before;
-          step(kernels, states);
-          return std::vector{states.master, states.first, states.second, states.copy};
-        });
+        const auto after = [&](const Values<double>& verdict) {
+          return test.the_cpus_bits_every_way([&](Kernels& kernels) {
+            States states = before;
+            states.verdict = verdict;
+            step(kernels, states);
+            return std::vector{states.master, states.first, states.second, states.copy};
+          });
+        };
+        const auto out = after({});
         HostTensor rounded = HostTensor::poisoned(copy_type, {size});
         for (int64_t e = 0; e < size; ++e) {
           Element x{before.master.at(e), before.first.at(e), before.second.at(e), before.gradient.at(e)};
@@ -57,10 +66,14 @@ void expect_matches(const Step& step, const Formula& formula) {
           rounded.set(e, out[0].at(e));
         }
         EXPECT_TRUE(out[3] == rounded) << "copy_out is not the rounded master";
+        if (size != 17) continue;
+        after({1, 0.3, 1});  // verdict_test.cpp has its effect on values
+        const auto stopped = after({1, 0.3, 0});
+        EXPECT_TRUE(stopped[0] == before.master && stopped[1] == before.first && stopped[2] == before.second);
       }
 }
 
-TEST(Optimizer, AdamWMatchesItsFormula) {
+TEST_P(KernelsOnEveryDevice, AdamWMatchesItsFormula) {
   for (const int64_t step : {1, 7, 100000}) {
     Adam adam{.master = {},
               .moment1 = {},
@@ -76,7 +89,11 @@ TEST(Optimizer, AdamWMatchesItsFormula) {
               .correction1 = bias_correction(0.9, step),
               .correction2 = bias_correction(0.99, step)};
     expect_matches(
+        *this,
         [&](Kernels& kernels, States& s) {
+          adam.lr = number(kernels, 0.05), adam.beta1 = number(kernels, 0.9), adam.beta2 = number(kernels, 0.99);
+          adam.gradient_scale = number(kernels, 0.5), adam.correction1 = number(kernels, bias_correction(0.9, step));
+          adam.correction2 = number(kernels, bias_correction(0.99, step)), adam.verdict = s.told();
           adam.master = s.master.view(), adam.moment1 = s.first.view(), adam.moment2 = s.second.view();
           adam.gradient = s.gradient.view(), adam.copy_out = s.copy.view();
           kernels.adam(adam);
@@ -91,7 +108,7 @@ TEST(Optimizer, AdamWMatchesItsFormula) {
   }
 }
 
-TEST(Optimizer, AdamWithL2DecayAndWithoutCorrectionMatchesItsFormula) {
+TEST_P(KernelsOnEveryDevice, AdamWithL2DecayAndWithoutCorrectionMatchesItsFormula) {
   Adam adam{.master = {},
             .moment1 = {},
             .moment2 = {},
@@ -102,9 +119,10 @@ TEST(Optimizer, AdamWithL2DecayAndWithoutCorrectionMatchesItsFormula) {
             .weight_decay = 0.1,
             .decoupled_decay = false};
   expect_matches(
+      *this,
       [&](Kernels& kernels, States& s) {
         adam.master = s.master.view(), adam.moment1 = s.first.view(), adam.moment2 = s.second.view();
-        adam.gradient = s.gradient.view(), adam.copy_out = s.copy.view();
+        adam.gradient = s.gradient.view(), adam.copy_out = s.copy.view(), adam.verdict = s.told();
         kernels.adam(adam);
       },
       [&](Element& x) {
@@ -115,7 +133,7 @@ TEST(Optimizer, AdamWithL2DecayAndWithoutCorrectionMatchesItsFormula) {
       });
 }
 
-TEST(Optimizer, SgdMatchesItsFormula) {
+TEST_P(KernelsOnEveryDevice, SgdMatchesItsFormula) {
   for (const bool nesterov : {false, true})
     for (const int64_t step : {1, 2}) {
       Sgd sgd{.master = {},
@@ -130,9 +148,12 @@ TEST(Optimizer, SgdMatchesItsFormula) {
               .step = static_cast<double>(step),
               .nesterov = nesterov};
       expect_matches(
+          *this,
           [&](Kernels& kernels, States& s) {
             sgd.master = s.master.view(), sgd.momentum_buffer = s.first.view();
-            sgd.gradient = s.gradient.view(), sgd.copy_out = s.copy.view();
+            sgd.gradient = s.gradient.view(), sgd.copy_out = s.copy.view(), sgd.verdict = s.told();
+            sgd.lr = number(kernels, 0.1), sgd.gradient_scale = number(kernels, 2);
+            sgd.step = number(kernels, static_cast<double>(step));
             kernels.sgd(sgd);
           },
           [&](Element& x) {
@@ -143,42 +164,46 @@ TEST(Optimizer, SgdMatchesItsFormula) {
     }
 }
 
-TEST(Optimizer, FirstSgdStepIgnoresWhatIsInTheBuffer) {
+TEST_P(KernelsOnEveryDevice, FirstSgdStepIgnoresWhatIsInTheBuffer) {
   States s(100, DType::Float32, DType::BFloat16);
   HostTensor buffer = HostTensor::poisoned(DType::Float32, {100});
-  make_cpu_kernels(1)->sgd({.master = s.master.view(),
-                            .momentum_buffer = buffer.view(),
-                            .copy_out = {},
-                            .gradient = s.gradient.view(),
-                            .momentum = 0.9});
+  kernels().sgd({.master = s.master.view(),
+                 .momentum_buffer = buffer.view(),
+                 .copy_out = {},
+                 .gradient = s.gradient.view(),
+                 .momentum = 0.9});
   for (int64_t e = 0; e < 100; ++e) EXPECT_EQ(buffer.at(e), s.gradient.at(e));
 }
 
-TEST(Optimizer, SgdWithoutMomentumMatchesItsFormula) {
+TEST_P(KernelsOnEveryDevice, SgdWithoutMomentumMatchesItsFormula) {
   expect_matches(
-      [](Kernels& kernels, States& s) {
+      *this,
+      [&](Kernels& kernels, States& s) {
         kernels.sgd({.master = s.master.view(),
                      .momentum_buffer = {},
                      .copy_out = s.copy.view(),
                      .gradient = s.gradient.view(),
-                     .lr = 0.1,
+                     .verdict = s.told(),
+                     .lr = number(kernels, 0.1),
                      .weight_decay = 0.2});
       },
       [](Element& x) { x.master -= 0.1 * (x.gradient + 0.2 * x.master); });
 }
 
-TEST(Optimizer, LionMatchesItsFormula) {
+TEST_P(KernelsOnEveryDevice, LionMatchesItsFormula) {
   expect_matches(
-      [](Kernels& kernels, States& s) {
+      *this,
+      [&](Kernels& kernels, States& s) {
         kernels.lion({.master = s.master.view(),
                       .moment = s.first.view(),
                       .copy_out = s.copy.view(),
                       .gradient = s.gradient.view(),
-                      .lr = 0.01,
-                      .beta1 = 0.6,
-                      .beta2 = 0.95,
+                      .verdict = s.told(),
+                      .lr = number(kernels, 0.01),
+                      .beta1 = number(kernels, 0.6),
+                      .beta2 = number(kernels, 0.95),
                       .weight_decay = 0.5,
-                      .gradient_scale = 3});
+                      .gradient_scale = number(kernels, 3)});
       },
       [](Element& x) {
         const double g = 3 * x.gradient, blend = 0.6 * x.first + 0.4 * g;
@@ -187,17 +212,19 @@ TEST(Optimizer, LionMatchesItsFormula) {
       });
 }
 
-TEST(Optimizer, AdagradMatchesItsFormula) {
+TEST_P(KernelsOnEveryDevice, AdagradMatchesItsFormula) {
   expect_matches(
-      [](Kernels& kernels, States& s) {
+      *this,
+      [&](Kernels& kernels, States& s) {
         kernels.adagrad({.master = s.master.view(),
                          .sum_of_squares = s.second.view(),
                          .copy_out = s.copy.view(),
                          .gradient = s.gradient.view(),
-                         .lr = 0.1,
+                         .verdict = s.told(),
+                         .lr = number(kernels, 0.1),
                          .epsilon = 0.2,
                          .weight_decay = 0.3,
-                         .gradient_scale = 0.5});
+                         .gradient_scale = number(kernels, 0.5)});
       },
       [](Element& x) {
         const double g = 0.5 * x.gradient + 0.3 * x.master;
@@ -206,10 +233,11 @@ TEST(Optimizer, AdagradMatchesItsFormula) {
       });
 }
 
-TEST(Optimizer, LambUpdateMatchesItsFormula) {
+TEST_P(KernelsOnEveryDevice, LambUpdateMatchesItsFormula) {
   for (const int64_t size : kSizes) {
+    if (takes_too_long(size)) continue;
     const States before(size, DType::BFloat16, DType::BFloat16);
-    const auto out = same_bits_every_way([&](Kernels& kernels) {
+    const auto out = the_cpus_bits_every_way([&](Kernels& kernels) {
       States s = before;
       HostTensor update = HostTensor::poisoned(DType::Float32, {size});
       kernels.lamb_update({.master = s.master.view(),
@@ -217,11 +245,12 @@ TEST(Optimizer, LambUpdateMatchesItsFormula) {
                            .moment2 = s.second.view(),
                            .update = update.view(),
                            .gradient = s.gradient.view(),
+                           .verdict = s.told(),
                            .epsilon = 0.2,
                            .weight_decay = 0.1,
-                           .gradient_scale = 0.5,
-                           .correction1 = bias_correction(0.9, 2),
-                           .correction2 = bias_correction(0.999, 2)});
+                           .gradient_scale = number(kernels, 0.5),
+                           .correction1 = number(kernels, bias_correction(0.9, 2)),
+                           .correction2 = number(kernels, bias_correction(0.999, 2))});
       return std::vector{s.first, s.second, update};
     });
     for (int64_t e = 0; e < size; ++e) {
@@ -235,43 +264,75 @@ TEST(Optimizer, LambUpdateMatchesItsFormula) {
   }
 }
 
-TEST(Optimizer, ApplyUpdateMatchesItsFormula) {
+TEST_P(KernelsOnEveryDevice, ApplyUpdateMatchesItsFormula) {
   expect_matches(
-      [](Kernels& kernels, States& s) {
+      *this,
+      [&](Kernels& kernels, States& s) {
         kernels.apply_update({.master = s.master.view(),
                               .copy_out = s.copy.view(),
                               .update = s.gradient.view(),
+                              .verdict = s.told(),
                               .scale = 0.3,
                               .weight_decay = 0.01});
       },
       [](Element& x) { x.master = x.master * 0.99 - 0.3 * x.gradient; });
 }
 
-TEST(Optimizer, RunningAverageMatchesItsFormula) {
+TEST_P(KernelsOnEveryDevice, ApplyUpdateScalesByTheTrustRatio) {
+  for (const double weights : {4.0, 0.0, 1e6}) {
+    Values<int64_t> words;
+    for (const double squares : {weights, 0.5}) {
+      ExactSum sum;
+      sum.add(squares);
+      words.insert(words.end(), sum.words().begin(), sum.words().end());
+    }
+    const double ratio = weights == 0 ? 1 : std::clamp(std::sqrt(weights / 0.5), 0.01, 10.0);
+    expect_matches(
+        *this,
+        [&](Kernels& kernels, States& s) {
+          kernels.apply_update({.master = s.master.view(),
+                                .copy_out = s.copy.view(),
+                                .update = s.gradient.view(),
+                                .verdict = s.told(),
+                                .lr = number(kernels, 0.01),
+                                .scale = 40,
+                                .weight_decay = 3,
+                                .square_sums = view_of(words, {2, ExactSum::kWords}),
+                                .min_ratio = 0.01,
+                                .max_ratio = 10});
+        },
+        [&](Element& x) { x.master = x.master * (1 - 0.01 * 3) - 0.01 * 40 * ratio * x.gradient; });
+  }
+}
+
+TEST_P(KernelsOnEveryDevice, RunningAverageMatchesItsFormula) {
   expect_matches(
-      [](Kernels& kernels, States& s) {
+      *this,
+      [&](Kernels& kernels, States& s) {
         kernels.running_average({.master = s.master.view(),
                                  .copy_out = s.copy.view(),
                                  .gradient = s.gradient.view(),
+                                 .verdict = s.told(),
                                  .momentum = 0.3,
                                  .share = 0.25,
-                                 .gradient_scale = 0.5});
+                                 .gradient_scale = number(kernels, 0.5)});
       },
       [](Element& x) { x.master = 0.7 * x.master + 0.3 * 0.5 * 0.25 * x.gradient; });
 }
 
-TEST(Optimizer, MomentumUpdateMatchesItsFormula) {
+TEST_P(KernelsOnEveryDevice, MomentumUpdateMatchesItsFormula) {
   for (const bool nesterov : {true, false})
     for (const DType gradient_type : kGradientTypes) {
       const States before(2051, gradient_type, DType::BFloat16);
-      const auto out = same_bits_every_way([&](Kernels& kernels) {
+      const auto out = the_cpus_bits_every_way([&](Kernels& kernels) {
         States s = before;
         HostTensor update = HostTensor::poisoned(DType::Float32, {2051});
         kernels.momentum_update({.momentum_buffer = s.first.view(),
                                  .out = update.view(),
                                  .gradient = s.gradient.view(),
+                                 .verdict = s.told(),
                                  .momentum = 0.95,
-                                 .gradient_scale = 0.5,
+                                 .gradient_scale = number(kernels, 0.5),
                                  .nesterov = nesterov});
         return std::vector{s.first, update};
       });
@@ -283,22 +344,53 @@ TEST(Optimizer, MomentumUpdateMatchesItsFormula) {
     }
 }
 
-TEST(Optimizer, CutsOfTheRangeDoNotChangeBits) {
+TEST_P(KernelsOnEveryDevice, CutsOfTheRangeOfAdamDoNotChangeBits) {
   const States before(3000, DType::BFloat16, DType::BFloat16);
   States whole = before, parts = before;
-  const auto kernels = make_cpu_kernels(1);
   const auto step = [&](States& s, int64_t first, int64_t count) {
-    kernels->adam({.master = s.master.view().slice(first, count),
-                   .moment1 = s.first.view().slice(first, count),
-                   .moment2 = s.second.view().slice(first, count),
-                   .copy_out = s.copy.view().slice(first, count),
-                   .gradient = s.gradient.view().slice(first, count)});
+    kernels().adam({.master = s.master.view().slice(first, count),
+                    .moment1 = s.first.view().slice(first, count),
+                    .moment2 = s.second.view().slice(first, count),
+                    .copy_out = s.copy.view().slice(first, count),
+                    .gradient = s.gradient.view().slice(first, count)});
   };
   step(whole, 0, 3000);
   for (int64_t first = 0, length = 1; first < 3000; first += length, length = length * 5 % 613 + 1)
     step(parts, first, std::min(length, 3000 - first));
   EXPECT_TRUE(whole.master == parts.master && whole.first == parts.first && whole.second == parts.second);
   EXPECT_TRUE(whole.copy == parts.copy);
+}
+
+// There are runs of one type and mixed types, empty ranges, more ranges than one launch takes, and some whose verdict skips the
+// step.
+TEST_P(KernelsOnEveryDevice, AdamOfManyRangesIsThatOfEach) {
+  std::vector<States> states;
+  for (int64_t i = 0; i < 91; ++i) {
+    states.emplace_back(i == 90 ? 9000 : i % 5 == 0 ? 0 : i * 29 % 301, kGradientTypes[i < 70 ? 1 : i % 3], DType::BFloat16);
+    if (i % 7 == 3) states.back().verdict = {1, 0.3, i % 2 == 0 ? 1.0 : 0.0};
+  }
+  const auto updates = [](std::vector<States>& all) {
+    std::vector<Adam> list;
+    for (States& s : all)
+      list.push_back({.master = s.master.view(),
+                      .moment1 = s.first.view(),
+                      .moment2 = s.second.view(),
+                      .copy_out = s.copy.view(),
+                      .gradient = s.gradient.view(),
+                      .verdict = s.told(),
+                      .weight_decay = list.size() % 2 == 0 ? 0.1 : 0.0,
+                      .correction1 = bias_correction(0.9, 3),
+                      .correction2 = bias_correction(0.999, 3)});
+    return list;
+  };
+  std::vector<States> each = states;
+  for (const Adam& one : updates(each)) make_cpu_kernels(1)->adam(one);
+  kernels().adam(updates(states));
+  for (size_t i = 0; i < states.size(); ++i) {
+    const States &here = states[i], &alone = each[i];
+    EXPECT_TRUE(here.master == alone.master && here.first == alone.first && here.second == alone.second) << i;
+    EXPECT_TRUE(here.copy.same_values(alone.copy)) << i;
+  }
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
 // The loss of pairs of answers: compared with the formulas of the papers, and its factors with differences of the loss.
 #include "kernels/preference.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "kernels/kernels.h"
+#include "tests/kernels/every_device.h"
 
 namespace trivet::kernels::preference_test {
 namespace {
@@ -31,7 +29,7 @@ double loss_by_formula(const PreferenceRule& rule, double chosen, double chosen_
   return 0;
 }
 
-TEST(PreferenceRule, LossesAreThoseOfThePapers) {
+TEST_P(KernelsOnEveryDevice, PreferenceRuleLossesAreThoseOfThePapers) {
   for (const PreferenceRule& rule : kRules)
     for (const double chosen : {-7.0, 0.0, 2.5})
       for (const double rejected : {-3.0, 0.0, 6.0})
@@ -39,7 +37,7 @@ TEST(PreferenceRule, LossesAreThoseOfThePapers) {
             << name_of(rule.loss_type) << " " << chosen << " " << rejected;
 }
 
-TEST(PreferenceRule, FactorsAreDerivativesByMinusTheLogProbabilities) {
+TEST_P(KernelsOnEveryDevice, PreferenceRuleFactorsAreDerivativesByMinusTheLogProbabilities) {
   constexpr double kStep = 1e-6;
   for (const PreferenceRule& rule : kRules)
     for (const double chosen : {-7.0, 0.1, 2.5}) {
@@ -51,7 +49,7 @@ TEST(PreferenceRule, FactorsAreDerivativesByMinusTheLogProbabilities) {
     }
 }
 
-TEST(PreferenceRule, LargeMarginsStayFinite) {
+TEST_P(KernelsOnEveryDevice, PreferenceRuleLargeMarginsStayFinite) {
   const PreferenceRule sigmoid_loss{PreferenceLossType::Sigmoid, 1, 0};
   EXPECT_EQ(loss_of_pair(sigmoid_loss, {-1e4, 1}, {0, 1}).loss, 1e4);
   EXPECT_EQ(loss_of_pair(sigmoid_loss, {-1e4, 1}, {0, 1}).chosen_factor, 1);
@@ -65,34 +63,34 @@ TEST(PreferenceRule, LargeMarginsStayFinite) {
 
 // Two pairs of rows of 3 tokens and a pair that does not count, because its second row has no targets.
 struct PairBatch {
-  std::vector<double> losses{9, 1, 2, 4, 8, 9, 1, 1, 1, 7, 7, 5, 1, 1, 1, 1, 1, 1},
-      factors = std::vector<double>(18, -1), reference{-2, -20, -3, -6, -1, -1}, log_probabilities = std::vector<double>(6);
-  std::vector<int32_t> targets{-1, 3, 0, 5, 1, -1, 0, 0, 0, -1, -1, 2, 4, 4, 4, -1, -1, -1};
-  double loss[2] = {0.5, 7}, correct = 1, rewards[2] = {10, 20};
+  Values<double> losses{9, 1, 2, 4, 8, 9, 1, 1, 1, 7, 7, 5, 1, 1, 1, 1, 1, 1},
+      factors = Values<double>(18, -1), reference{-2, -20, -3, -6, -1, -1}, log_probabilities = Values<double>(6);
+  Values<int32_t> targets{-1, 3, 0, 5, 1, -1, 0, 0, 0, -1, -1, 2, 4, 4, 4, -1, -1, -1};
+  Values<double> loss{0.5, 7}, correct{1}, rewards{10, 20};
 
   PreferenceLoss arguments() {
-    return {.row_losses = {losses.data(), DType::Float64, {6, 3}},
-            .targets = {targets.data(), DType::Int32, {6, 3}},
-            .reference = {reference.data(), DType::Float64, {6}},
+    return {.row_losses = view_of(losses, {6, 3}),
+            .targets = view_of(targets, {6, 3}),
+            .reference = view_of(reference),
             .rule = {PreferenceLossType::Sigmoid, 0.5, 0},
-            .factors = {factors.data(), DType::Float64, {6, 3}},
-            .log_probabilities = {log_probabilities.data(), DType::Float64, {6}},
-            .loss = {loss, DType::Float64, {2}},
-            .correct = {&correct, DType::Float64, {1}},
-            .rewards = {rewards, DType::Float64, {2}}};
+            .factors = view_of(factors, {6, 3}),
+            .log_probabilities = view_of(log_probabilities),
+            .loss = view_of(loss),
+            .correct = view_of(correct),
+            .rewards = view_of(rewards)};
   }
 };
 
-TEST(CpuPreferenceLoss, ComparesPairsOfRows) {
+TEST_P(KernelsOnEveryDevice, PreferenceLossComparesPairsOfRows) {
   PairBatch batch;
-  make_cpu_kernels(2)->preference_loss(batch.arguments());
-  EXPECT_EQ(batch.log_probabilities, (std::vector<double>{-3, -12, -3, -5, -3, 0}));
+  kernels().preference_loss(batch.arguments());
+  EXPECT_EQ(batch.log_probabilities, (Values<double>{-3, -12, -3, -5, -3, 0}));
   // Ratios: -3 + 2 = -1 and -12 + 20 = 8; -3 + 3 = 0 and -5 + 6 = 1. So both rejected answers have the higher reward.
   const double margins[] = {0.5 * (-1 - 8), 0.5 * (0 - 1)};
   const auto minus_log_sigmoid = [](double x) { return std::log(1 + std::exp(-x)); };
   EXPECT_NEAR(batch.loss[0], 0.5 + minus_log_sigmoid(margins[0]) + minus_log_sigmoid(margins[1]), 1e-14);
   EXPECT_EQ(batch.loss[1], 9);
-  EXPECT_EQ(batch.correct, 1);
+  EXPECT_EQ(batch.correct[0], 1);
   EXPECT_EQ(batch.rewards[0], 10 + 0.5 * -1);
   EXPECT_EQ(batch.rewards[1], 20 + 0.5 * 9);
   for (int64_t row = 0; row < 6; ++row) {
@@ -102,55 +100,74 @@ TEST(CpuPreferenceLoss, ComparesPairsOfRows) {
   }
 }
 
-TEST(CpuPreferenceLoss, FactorsMayOverwriteTheLosses) {
+TEST_P(KernelsOnEveryDevice, PreferenceLossFactorsMayOverwriteTheLosses) {
   PairBatch apart, inside;
-  make_cpu_kernels(1)->preference_loss(apart.arguments());
+  kernels().preference_loss(apart.arguments());
   PreferenceLoss arguments = inside.arguments();
-  arguments.factors = {inside.losses.data(), DType::Float64, {6, 3}};
-  make_cpu_kernels(1)->preference_loss(arguments);
+  arguments.factors = view_of(inside.losses, {6, 3});
+  kernels().preference_loss(arguments);
   EXPECT_EQ(inside.losses, apart.factors);
 }
 
-TEST(CpuPreferenceLoss, CountsAnswersThatHaveTheHigherReward) {
+TEST_P(KernelsOnEveryDevice, PreferenceLossCountsAnswersThatHaveTheHigherReward) {
   PairBatch batch;
   batch.reference = {-9, -12, -3, -5, 0, 0};  // ratios 6 and 0, then 0 and 0, which is not higher
-  make_cpu_kernels(1)->preference_loss(batch.arguments());
-  EXPECT_EQ(batch.correct, 2);
+  kernels().preference_loss(batch.arguments());
+  EXPECT_EQ(batch.correct[0], 2);
 }
 
-TEST(CpuPreferenceLoss, NeedsPairs) {
+TEST_P(KernelsOnEveryDevice, PreferenceLossNeedsPairs) {
   PairBatch batch;
   PreferenceLoss arguments = batch.arguments();
   arguments.reference.shape = {5};
-  EXPECT_THROW(make_cpu_kernels(1)->preference_loss(arguments), std::logic_error);
+  EXPECT_THROW(kernels().preference_loss(arguments), std::logic_error);
   arguments = batch.arguments();
   arguments.row_losses.shape = arguments.targets.shape = {3, 6};
-  EXPECT_THROW(make_cpu_kernels(1)->preference_loss(arguments), std::logic_error);
+  EXPECT_THROW(kernels().preference_loss(arguments), std::logic_error);
 }
 
-// What cross_entropy gives and takes for it.
-TEST(CpuCrossEntropy, GivesLossesOfRowsAndTakesFactors) {
-  std::vector<float> logits{0.5f, -1, 2, 0, 1, 1, 3, -2, 0.25f}, plain(9), scaled(9);
-  std::vector<int32_t> targets{2, -1, 0};
-  std::vector<double> losses(3, 77), factors{-2, 5, 0.5};
-  double sum[2] = {};
-  const auto kernels = make_cpu_kernels(1);
-  const CrossEntropy both{.logits = {logits.data(), DType::Float32, {3, 3}},
-                          .targets = {targets.data(), DType::Int32, {3}},
-                          .dlogits = {plain.data(), DType::Float32, {3, 3}},
-                          .gradient_scale = 0.25,
-                          .loss = {sum, DType::Float64, {2}},
-                          .row_losses = {losses.data(), DType::Float64, {3}}};
-  kernels->cross_entropy(both);
-  EXPECT_EQ(losses[1], 0);
-  EXPECT_EQ(sum[0], losses[0] + losses[2]);
-  EXPECT_NEAR(losses[2], std::log(std::exp(3) + std::exp(-2) + std::exp(0.25)) - 3, 1e-6);
-  CrossEntropy with_factors = both;
-  with_factors.loss = with_factors.row_losses = {};
-  with_factors.dlogits = {scaled.data(), DType::Float32, {3, 3}};
-  with_factors.row_factors = {factors.data(), DType::Float64, {3}};
-  kernels->cross_entropy(with_factors);
-  for (size_t i = 0; i < 9; ++i) EXPECT_EQ(scaled[i], static_cast<float>(factors[i / 3]) * plain[i]) << i;  // powers of two
+// Sums of a row are made in another order, in double, and the functions of both are off by units of double.
+TEST_P(KernelsOnEveryDevice, PreferenceLossIsNearTheCpusWithEveryRule) {
+  for (PreferenceRule rule : kRules)
+    for (const auto& [rows, length] : {std::pair<int64_t, int64_t>{0, 4}, {2, 5}, {6, 37}, {4, 700}}) {
+      const HostTensor noise = HostTensor::random(DType::Float64, {rows, length}, 1);
+      const HostTensor reference = HostTensor::random(DType::Float64, {rows}, 2);
+      if (rule.loss_type == PreferenceLossType::Hinge) rule.beta = 0.03;  // otherwise most losses are 0
+      Values<double> losses;
+      Values<int32_t> targets;
+      for (int64_t e = 0; e < rows * length; ++e) {
+        const int64_t row = e / length;
+        losses.push_back(1 + noise.at(e));
+        targets.push_back((row + 2 >= rows && row % 2 == 1) || e % length < row % 3 ? -1 : 5);
+      }
+      const auto results = [&, n = rows, t = length](Kernels& kernels) {
+        HostTensor factors = HostTensor::poisoned(DType::Float64, {n, t}), sums = HostTensor::poisoned(DType::Float64, {n});
+        HostTensor loss = HostTensor::filled(DType::Float64, {2}, 0.5), rewards = HostTensor::filled(DType::Float64, {2}, 4);
+        HostTensor correct = HostTensor::filled(DType::Float64, {1}, 3);
+        kernels.preference_loss({.row_losses = view_of(losses, {n, t}),
+                                 .targets = view_of(targets, {n, t}),
+                                 .reference = reference.view(),
+                                 .rule = rule,
+                                 .factors = factors.view(),
+                                 .log_probabilities = sums.view(),
+                                 .loss = loss.view(),
+                                 .correct = correct.view(),
+                                 .rewards = rewards.view()});
+        Values<double> inside = losses;
+        kernels.preference_loss({.row_losses = view_of(inside, {n, t}),
+                                 .targets = view_of(targets, {n, t}),
+                                 .reference = reference.view(),
+                                 .rule = rule,
+                                 .factors = view_of(inside, {n, t})});
+        for (int64_t e = 0; e < n * t; ++e) EXPECT_EQ(inside[e], factors.at(e));
+        return std::vector{factors, sums, loss, rewards, correct};
+      };
+      const auto here = same_bits_every_way(results), of_cpu = results(*make_cpu_kernels(1));
+      for (size_t i = 0; i < here.size(); ++i)
+        for (int64_t e = 0; e < here[i].elements(); ++e)
+          ASSERT_NEAR(here[i].at(e), of_cpu[i].at(e), 1e-13 * (std::abs(of_cpu[i].at(e)) + (i == 3 ? 1 : 0.01))) << i;
+      EXPECT_EQ(here.back(), of_cpu.back());
+    }
 }
 
 }  // namespace

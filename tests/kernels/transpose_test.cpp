@@ -2,15 +2,15 @@
 #include <array>
 #include <vector>
 
-#include "tests/kernels/every_way.h"
+#include "tests/kernels/every_device.h"
 
 namespace trivet::kernels::transpose_test {
 namespace {
 
-TEST(Transpose, MovesEveryElementOfEveryMatrix) {
+TEST_P(KernelsOnEveryDevice, TransposeMovesEveryElementOfEveryMatrix) {
   for (const DType dtype : kFloatTypes)
-    for (const auto& sizes :
-         std::vector<std::array<int64_t, 3>>{{0, 3, 4}, {1, 1, 1}, {2, 3, 5}, {3, 16, 33}, {1, 100, 1}, {2, 70, 130}}) {
+    for (const auto& sizes : std::vector<std::array<int64_t, 3>>{
+             {0, 3, 4}, {1, 1, 1}, {2, 3, 5}, {3, 16, 33}, {3, 40, 33}, {1, 100, 1}, {2, 70, 130}}) {
       const int64_t matrices = sizes[0], rows = sizes[1], cols = sizes[2];
       const HostTensor from = HostTensor::random(dtype, {matrices, rows, cols}, 1);
       const auto out = same_bits_every_way([&](Kernels& kernels) {
@@ -25,9 +25,9 @@ TEST(Transpose, MovesEveryElementOfEveryMatrix) {
     }
 }
 
-TEST(Transpose, RefusesAnOutputOfTheSameShape) {
+TEST_P(KernelsOnEveryDevice, TransposeRefusesAnOutputOfTheSameShape) {
   HostTensor from(DType::Float32, {2, 3, 4}), out(DType::Float32, {2, 3, 4});
-  EXPECT_THROW(make_cpu_kernels(1)->transpose(from.view(), out.view()), std::logic_error);
+  EXPECT_THROW(kernels().transpose(from.view(), out.view()), std::logic_error);
 }
 
 }  // namespace

@@ -89,7 +89,9 @@ Found find(const void* data) {
 
 bool on_device(const Found& found) { return found.allocation && found.allocation->device >= 0; }
 
-cudaError_t add(void** data, size_t bytes, int device) {
+bool only_for_streams(const Allocation& allocation) { return !allocation.managed || runtime().managed_is_hidden; }
+
+cudaError_t add(void** data, size_t bytes, int device, bool managed = false) {
   *data = nullptr;
   if (const cudaError_t error = refuse_in_capture()) return error;
   if (bytes == 0) return cudaSuccess;
@@ -106,8 +108,8 @@ cudaError_t add(void** data, size_t bytes, int device) {
   *data = allocate(bytes, pages);
   if (!*data) return cudaErrorMemoryAllocation;
   const auto address = reinterpret_cast<uintptr_t>(*data);
-  runtime().allocations[address] = {bytes, device, pages};
-  if (runtime().streams_working == 0) set_access(address, runtime().allocations[address], PROT_NONE);
+  const Allocation& allocation = runtime().allocations[address] = {bytes, device, pages, managed};
+  if (runtime().streams_working == 0 && only_for_streams(allocation)) set_access(address, allocation, PROT_NONE);
   ++runtime().counts.allocations;
   return cudaSuccess;
 }
@@ -188,7 +190,16 @@ StreamWork::StreamWork() {
 StreamWork::~StreamWork() {
   const Locked lock;
   if (--runtime().streams_working > 0) return;
-  for (const auto& [data, allocation] : runtime().allocations) set_access(data, allocation, PROT_NONE);
+  for (const auto& [data, allocation] : runtime().allocations)
+    if (only_for_streams(allocation)) set_access(data, allocation, PROT_NONE);
+}
+
+void hide_managed_memory(bool hidden) {
+  const Locked lock;
+  runtime().managed_is_hidden = hidden;
+  if (runtime().streams_working > 0) return;
+  for (const auto& [data, allocation] : runtime().allocations)
+    if (allocation.managed) set_access(data, allocation, hidden ? PROT_NONE : PROT_READ | PROT_WRITE);
 }
 
 }  // namespace cuda_shim
@@ -198,6 +209,10 @@ using cuda_shim::runtime;
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   return call([&] { return cuda_shim::add(data, bytes, cuda_shim::current_device()); });
+}
+
+cudaError_t cudaMallocManaged(void** data, size_t bytes, unsigned) {
+  return call([&] { return cuda_shim::add(data, bytes, cuda_shim::current_device(), true); });
 }
 
 cudaError_t cudaFree(void* data) {

@@ -56,8 +56,9 @@ struct Recording {
 
 struct Allocation {
   size_t bytes;
-  int device;  // -1: pinned memory of the host
-  bool pages;  // it has pages of its own, which only working streams may access
+  int device;    // -1: pinned memory of the host
+  bool pages;    // it has pages of its own, which only working streams may access
+  bool managed;  // the host may access it, too, unless managed memory is hidden
 };
 
 struct Device {
@@ -75,6 +76,7 @@ struct Runtime {
   std::map<int, Device> devices;
   std::map<uintptr_t, Allocation> allocations;
   int streams_working = 0;
+  bool managed_is_hidden = false;
   std::map<std::pair<int, const void*>, int> dynamic_shared_limits;  // by device and kernel, where a program has set them
   struct {
     std::atomic<int64_t> launches, graph_launches, host_waits, allocations, events_made, streams_made, pageable_copies;

@@ -156,6 +156,7 @@ struct cudaPointerAttributes {
 enum { cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2 };
 
 cudaError_t cudaMalloc(void** data, size_t bytes);
+cudaError_t cudaMallocManaged(void** data, size_t bytes, unsigned flags = 1);
 cudaError_t cudaFree(void* data);
 cudaError_t cudaMallocHost(void** data, size_t bytes);
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned flags);

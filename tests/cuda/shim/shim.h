@@ -78,6 +78,9 @@ std::string fault_report();
 // The bytes that are allocated on the current device: 0 when a test has released everything.
 int64_t allocated_bytes();
 
+// With `protect`, decides whether the host may access managed memory while no stream works. It may, until a test hides it.
+void hide_managed_memory(bool hidden);
+
 // Waits at the named barrier `id` (bar.sync id, threads): emulates what is written in PTX under nvcc.
 void named_barrier(int id, int threads);
 
