@@ -91,6 +91,14 @@ class LoggingGroup final : public comm::ProcessGroup {
   std::string name_{name_of(axis_)};
 };
 
+// Returns a rank's own tokens, with the documents and positions of whole sequences, which attention needs.
+Microbatch microbatch_of(const SampleSpec& sample, const BlockSite& site) {
+  const Microbatch whole = sample.without_memory(site.microbatch);
+  Microbatch own = part_of(sample, site.context).without_memory(site.microbatch);
+  own.documents = whole.documents, own.positions = whole.positions;
+  return own;
+}
+
 // Runs one block at a time, without any memory.
 class BlockRun {
  public:
@@ -108,7 +116,7 @@ class BlockRun {
             .stream = *inline_stream_,
             .context_kind = site.context_kind,
             .cut = site.context_kind == ContextKind::Ulysses ? SequencePart::Cut::InOrder : SequencePart::Cut::Balanced},
-        microbatch_(part_of(model.sample, site.context).without_memory(site.microbatch)) {}
+        microbatch_(microbatch_of(model.sample, site)) {}
 
   Context context_of(Arena& arena) {
     Context context{.kernels = *kernels_, .arena = arena, .microbatch = &microbatch_};

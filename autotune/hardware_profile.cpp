@@ -15,6 +15,7 @@
 #include "core/json_error.h"
 #include "core/printable.h"
 #include "core/replace_file.h"
+#include "core/shell_words.h"
 
 namespace trivet::autotune {
 namespace {
@@ -138,6 +139,10 @@ void HardwareProfile::merge(MeasuredSetup setup) {
   *found = std::move(setup);
 }
 
+std::string bench_command(const char* what, int ranks, const std::string& path) {
+  return fmt::format("`trivet bench {} --ranks {} --profile {}`", what, ranks, quoted(path));
+}
+
 HardwareProfile parse_profile(const std::string& text, const std::string& path) {
   const auto refuse = [&](const std::string& what) {
     throw ConfigError(fmt::format("{}: {}; `trivet bench` writes such a file", path, what));
@@ -200,14 +205,14 @@ void write_profile(const HardwareProfile& profile, const std::string& path) {
 MeasuredCostModel::MeasuredCostModel(const MeasuredSetup& setup, const std::string& path)
     : table_(setup.kernels),
       device_(setup.device),
+      path_(path),
+      command_(bench_command("comm", setup.ranks, path)),
       call_seconds_(setup.call_seconds),
       handover_seconds_(setup.handover_seconds) {
   const auto require = [&](bool there, const char* what) {
     if (!there)
-      throw ConfigError(
-          fmt::format("{}: has no {} measured with {} ranks on this host; run `trivet bench {} --ranks {} "
-                      "--profile {}`",
-                      path, what, setup.ranks, what, setup.ranks, path));
+      throw ConfigError(fmt::format("{}: has no {} measured with {} ranks on this host; run {}", path, what, setup.ranks,
+                                    bench_command(what, setup.ranks, path)));
   };
   require(!setup.kernels.empty(), "kernels");
   require(setup.ranks == 1 || !setup.operations.empty(), "comm");
@@ -239,8 +244,8 @@ double MeasuredCostModel::operation_seconds(const OperationCall& call) const {
   if (found == curves_.end() && call.operation != comm::Operation::AllToAll)
     found = curves_.find({comm::Operation::AllReduce, comm::ReduceOp::Sum, DType::Float32, call.ranks});
   if (found == curves_.end())
-    throw ConfigError(fmt::format("the profile has no {} among {} ranks; run `trivet bench comm` again",
-                                  name_of(call.operation), call.ranks));
+    throw ConfigError(
+        fmt::format("{}: has no {} among {} ranks; run {} again", path_, name_of(call.operation), call.ranks, command_));
   const Curve& curve = found->second;
   const double x = std::log(std::max(1.0, static_cast<double>(call.bytes)));
   if (x <= curve.front().first) return std::exp(curve.front().second);

@@ -48,6 +48,9 @@ struct HardwareProfile {
   void merge(MeasuredSetup setup);
 };
 
+// The command that measures `what`, "kernels" or "comm", as a message quotes it: it can be pasted, whatever the path is.
+std::string bench_command(const char* what, int ranks, const std::string& path);
+
 // Throws ConfigError naming the file and what is wrong with it.
 HardwareProfile read_profile(const std::string& path);
 HardwareProfile parse_profile(const std::string& text, const std::string& path);
@@ -72,6 +75,7 @@ class MeasuredCostModel final : public CostModel {
  private:
   KernelTable table_;
   Device device_;
+  std::string path_, command_;  // measures communication
   double call_seconds_, handover_seconds_;
   using Curve = std::vector<std::pair<double, double>>;  // (log bytes, log seconds), ascending
   std::map<std::tuple<comm::Operation, comm::ReduceOp, DType, int>, Curve> curves_;

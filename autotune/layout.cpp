@@ -30,9 +30,6 @@ void check_layout_described(const Config& config) {
   if (config.recompute != Recompute::None && config.recompute_every != 1)
     refuse("activation_checkpointing.every",
            fmt::format("{} is not described by the cost model; use 1, or leave --cluster out", config.recompute_every));
-  if (config.mlp_slice_tokens > 0)
-    refuse("activation_checkpointing.mlp_slice_tokens",
-           fmt::format("{} is not described by the cost model; use 0, or leave --cluster out", config.mlp_slice_tokens));
   if (config.partitions_inputs())
     refuse("activation_checkpointing.partition_activations",
            "true is not described by the cost model; use false or parallel.sequence_parallel, or leave --cluster out");
@@ -86,6 +83,7 @@ void check_described(const Config& config) {
                        "sequence; use 1, or leave --cluster out",
                        config.parallel.context));
   expect("parallel.expert", config.parallel.expert, 1);
+  expect("activation_checkpointing.mlp_slice_tokens", config.mlp_slice_tokens, 0);
   if (zero.stage > 0 && zero.mics_shard_size > 0) expect("zero_optimization.mics_shard_size", zero.mics_shard_size, -1);
   if (zero.stage == 3) expect("zero_optimization.zero_hpz_partition_size", zero.zero_hpz_partition_size, 1);
   for (const auto& [key, given] :

@@ -18,10 +18,9 @@ const MeasuredSetup& setup_for(const Plan& plan, const HardwareProfile& profile,
   if (const MeasuredSetup* setup = profile.find(ranks)) return *setup;
   std::string known;
   for (const MeasuredSetup& setup : profile.setups) known += fmt::format("{}{}", known.empty() ? "" : ", ", setup.ranks);
-  throw ConfigError(fmt::format(
-      "{}: was measured with {} ranks, but the plan has {}; run `trivet bench kernels --ranks {} --profile "
-      "{}`{}",
-      path, known.empty() ? "no" : known, ranks, ranks, path, ranks > 1 ? " and `trivet bench comm` with the same flags" : ""));
+  throw ConfigError(fmt::format("{}: was measured with {} ranks, but the plan has {}; run {}{}", path,
+                                known.empty() ? "no" : known, ranks, bench_command("kernels", ranks, path),
+                                ranks > 1 ? " and `trivet bench comm` with the same flags" : ""));
 }
 
 StepPrediction step_of(const MeasuredPrediction& prediction) {
@@ -61,10 +60,9 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
                                 .unmeasured_share = costs.unmeasured_share(),
                                 .unmeasured_kinds = costs.unmeasured_kinds()};
   if (prediction.unmeasured_share > kMaxUnmeasured)
-    throw ConfigError(
-        fmt::format("{}: {:.0f} % of the kernels' time is in kinds that were not measured ({}); run `trivet bench kernels "
-                    "--ranks {} --profile {}` for longer (--seconds)",
-                    path, 100 * prediction.unmeasured_share, prediction.unmeasured_kinds, setup.ranks, path));
+    throw ConfigError(fmt::format(
+        "{}: {:.0f} % of the kernels' time is in kinds that were not measured ({}); run {} for longer (--seconds)", path,
+        100 * prediction.unmeasured_share, prediction.unmeasured_kinds, bench_command("kernels", setup.ranks, path)));
   const double seconds = prediction.step.seconds;
   prediction.targets_per_second = static_cast<double>(plan.batch.train_batch_size * model.sample.counted_targets()) / seconds;
   if (prediction.product_flops > 0)

@@ -110,8 +110,10 @@ void measure(const BenchArguments& arguments) {
 std::string predicted(const BenchArguments& arguments, const Plan& plan, const model::Model& model, const std::string& machine,
                       double measured) {
   if (!std::filesystem::exists(arguments.profile))
-    throw ConfigError(
-        fmt::format("{} does not exist; run `trivet bench kernels` and `trivet bench comm` to write it", arguments.profile));
+    throw ConfigError(fmt::format(
+        "{} does not exist; run {}{}", arguments.profile,
+        autotune::bench_command("kernels", plan.mesh.size(), arguments.profile),
+        plan.mesh.size() > 1 ? " and " + autotune::bench_command("comm", plan.mesh.size(), arguments.profile) : ""));
   const autotune::HardwareProfile profile = autotune::read_profile(arguments.profile);
   const autotune::MeasuredPrediction prediction = predict_plan(plan, model, profile, arguments.profile);
   const std::string& profiled = profile.find(plan.mesh.size())->machine;

@@ -18,6 +18,7 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/shell_words.h"
 #include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/compare.h"
 #include "trainer/generation.h"
@@ -163,7 +164,8 @@ void fail_if_damaged(const Arguments& arguments, const Json& steps) {
 }
 
 void print_what_was_checked(const std::string& path) {
-  fmt::print("manifest, sizes and headers were checked; trivet checkpoint verify {} reads every byte\n", escape_control(path));
+  fmt::print("manifest, sizes and headers were checked; trivet checkpoint verify {} reads every byte\n",
+             escape_control(quoted(path)));
 }
 
 void list(const Arguments& arguments) {

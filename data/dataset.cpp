@@ -9,6 +9,7 @@
 #include <span>
 
 #include "core/printable.h"
+#include "core/shell_words.h"
 #include "data/characters.h"
 #include "data/chat_template.h"
 #include "data/counted_targets.h"
@@ -76,7 +77,7 @@ void check_vocabulary(const DataOptions& options, const std::string& path, const
         mismatch(
             fmt::format("data that were prepared with that tokenizer (trivet data prepare --vocabulary {}), or, for a model "
                         "that is new, {}",
-                        options.tokenizer_file, own));
+                        quoted(options.tokenizer_file), own));
       return;
     case VocabularyKind::Size:
       if (options.vocabulary_size < info.vocabulary_size) mismatch(fmt::format("at least {}", info.vocabulary_size));
@@ -87,7 +88,7 @@ void check_vocabulary(const DataOptions& options, const std::string& path, const
                         "were prepared with that of the weights (trivet data prepare --vocabulary {}), or, if the weights are "
                         "to learn another one, {}",
                         printable(options.tokenizer_file), path, info.tokenizer_name, info.vocabulary_size,
-                        printable(options.tokenizer_file), own));
+                        quoted(options.tokenizer_file), own));
       return;
   }
 }

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/shell_words.h"
 #include "engine/checkpoint/loaded_step.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
@@ -53,8 +54,9 @@ void refuse_another_model(const Config& config, const checkpoint::LoadedStep& st
     const bool is_of_weights = !given || given->line == config::kOfWeights.line;
     if (change.path.starts_with("model.") && !config.model_from.empty() && is_of_weights)
       refuse_other_weights(config, change, step);
-    throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
-                                  change.path, change.after, step.directory(), change.before, change.before));
+    throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}",
+                                  config::source_of(config, change.path), change.path, change.after, step.directory(),
+                                  change.before, change.before));
   }
 }
 
@@ -65,12 +67,12 @@ void refuse_another_optimizer(const Config& config, const checkpoint::LoadedStep
   const OptimizerConfig then = parse_config(step.config(), step.directory()).optimizer, &now = config.optimizer;
   const bool is_of_trivet = step.run_id() != checkpoint::kEmbeddedRunId;  // another trainer has no such flag
   const auto refuse = [&](const char* key, const std::string& ours, const std::string& theirs, const std::string& why) {
-    throw ConfigError(fmt::format(
-        "{}: {}: {} cannot continue from {}, which was saved with {}: {}; set it to {}{}", config.source, key, ours,
-        step.directory(), theirs, why, theirs,
-        is_of_trivet
-            ? fmt::format(", or begin a new run with these weights and without the states: --init-from {}", step.directory())
-            : ""));
+    throw ConfigError(
+        fmt::format("{}: {}: {} cannot continue from {}, which was saved with {}: {}; set it to {}{}",
+                    config::source_of(config, key), key, ours, step.directory(), theirs, why, theirs,
+                    is_of_trivet ? fmt::format(", or begin a new run with these weights and without the states: --init-from {}",
+                                               quoted(step.directory()))
+                                 : ""));
   };
   if (!have_states_in_common(then.type, now.type))
     refuse("optimizer.type", fmt::format("\"{}\"", name_of(now.type)), fmt::format("\"{}\"", name_of(then.type)),
@@ -84,8 +86,8 @@ void refuse_another_run(const Config& config, const ResolvedBatch& batch, const 
   const checkpoint::RunState& state = step.run_state();
   const auto must_continue = [&](const char* key, int64_t then, int64_t now) {
     if (then != now)
-      throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source, key,
-                                    now, step.directory(), then, then));
+      throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}",
+                                    config::source_of(config, key), key, now, step.directory(), then, then));
   };
   must_continue("train_batch_size", state.train_batch_size, batch.train_batch_size);  // the data order depends on these two
   must_continue("training.seed", state.seed, config.training.seed);

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/shell_words.h"
 #include "data/dataset.h"
 #include "data/file_pattern.h"
 #include "data/tokenizer.h"
@@ -227,7 +228,7 @@ void restore_references(Run& run, const checkpoint::LoadedStep& step) {
     throw ConfigError(
         fmt::format("{}: {} has no log-probabilities of a reference model, which training.objective \"dpo\" needs; begin a run "
                     "with these weights: --init-from {}",
-                    run.config.source, step.directory(), step.directory()));
+                    run.config.source, step.directory(), quoted(step.directory())));
   run.references.restore(stored, step.directory());
   const std::string& path = initial_weights_of(run.config, run.options);
   if (path.empty() || real_file_system().kind(path) == EntryKind::Missing) return;  // the run needs them no more

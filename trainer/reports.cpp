@@ -251,7 +251,7 @@ std::string add_monitors(Run& run) {
     run.monitors.add(std::make_unique<monitor::Console>(std::cout, monitor::options_for_stdout(config.steps_per_print)));
   open_run_folder(run);
   if (!run.is_first_rank()) return "";
-  if (!run.options.metrics_file.empty()) run.monitors.add(std::make_unique<monitor::JsonlMonitor>(run.options.metrics_file));
+  if (!run.options.metrics_file.empty()) run.monitors.add(metrics_monitor(run.options.metrics_file));
   if (config.csv_monitor.enabled)
     run.monitors.add(std::make_unique<monitor::CsvMonitor>(config.csv_monitor.output_path, config.csv_monitor.job_name));
   if (config.tensorboard.enabled)

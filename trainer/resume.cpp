@@ -10,9 +10,11 @@
 #include "core/error.h"
 #include "core/file_system.h"
 #include "core/printable.h"
+#include "core/shell_words.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
+#include "engine/config/refuse.h"
 #include "engine/optimizer/lr_schedule.h"
 #include "interchange/hugging_face/import.h"
 #include "trainer/config_checks.h"
@@ -52,7 +54,8 @@ void refuse_other_keys_of_data(const Config& config, const checkpoint::LoadedSte
       throw DataError(ExitCode::DataChanged,
                       fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}, or start over without "
                                   "--resume",
-                                  config.source, change.path, change.after, step.directory(), change.before, change.before));
+                                  config::source_of(config, change.path), change.path, change.after, step.directory(),
+                                  change.before, change.before));
   }
 }
 
@@ -142,7 +145,7 @@ void refuse_imported(const checkpoint::LoadedStep& step, const std::string& key)
   refuse_embedded(step, key);
   if (step.run_id() != hugging_face::kImportedRunId) return;
   throw ConfigError(fmt::format("{}: {} was imported and holds weights alone; begin a run with them: --init-from {}", key,
-                                step.directory(), step.directory()));
+                                step.directory(), quoted(step.directory())));
 }
 
 std::string changed_keys(const Config& config, const checkpoint::LoadedStep& step, bool data) {

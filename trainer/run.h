@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "core/folder_claim.h"
 #include "core/log.h"
 #include "data/curriculum_sampler.h"
 #include "data/training_data.h"
@@ -60,7 +61,8 @@ struct Run {
   Intake intake;
   EvaluationHistory evaluations;
   Log log;
-  monitor::Monitors monitors;  // on the first rank (reports.h)
+  std::unique_ptr<FolderClaim> folder_claim;  // on the first rank, for run.directory; outlives the monitors that write there
+  monitor::Monitors monitors;                 // on the first rank (reports.h)
 };
 
 }  // namespace trivet::trainer

@@ -11,11 +11,13 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "comm/participants.h"
 #include "core/bounded_file.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/replace_file.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/refuse.h"
@@ -88,15 +90,6 @@ void replace(const Run& run, const char* name, const std::string& text) {
   }
 }
 
-// A launcher has started the job again. Files that earlier starts left in the folder belong to the same run.
-bool is_restart() {
-  const comm::Environment all = comm::current_environment();
-  return std::any_of(kRestartCounts.begin(), kRestartCounts.end(), [&](const char* name) {
-    const auto count = all.find(name);
-    return count != all.end() && !count->second.empty() && count->second != "0";
-  });
-}
-
 // For a run that was asked to resume and found no checkpoint: it begins anew, and the files of the earlier run are kept.
 void put_aside(const Run& run) {
   const fs::path folder(run.config.run.directory);
@@ -125,11 +118,47 @@ void put_aside(const Run& run) {
                   folder.string(), aside.string()));
 }
 
-void make_folder(const Run& run) {
+// A launcher has started the job again. Files that earlier starts left in the folder belong to the same run.
+bool is_restart() {
+  const comm::Environment all = comm::current_environment();
+  return std::any_of(kRestartCounts.begin(), kRestartCounts.end(), [&](const char* name) {
+    const auto count = all.find(name);
+    return count != all.end() && !count->second.empty() && count->second != "0";
+  });
+}
+
+// Returns which process writes to the folder, if another one does.
+std::string other_run_in(Run& run) {
+  try {
+    run.folder_claim = std::make_unique<FolderClaim>(real_file_system(), run.config.run.directory);
+    return run.folder_claim->other();
+  } catch (const FileError&) {
+    return "";  // the first file that is written says why it cannot be
+  }
+}
+
+// Another run has some seconds to die, if it was killed. A job that was started again goes on although a rank of the start
+// before may live on.
+void claim_folder(Run& run) {
+  std::string other = other_run_in(run);
+  if (is_restart()) return;
+  for (int tenths = 0; tenths < 50 && !other.empty(); ++tenths) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    other = other_run_in(run);
+  }
+  if (!other.empty())
+    config::refuse(run.config, "run.directory",
+                   fmt::format("\"{}\" is the folder of a run that is going on ({}); wait until that has ended, or use another "
+                               "folder",
+                               run.config.run.directory, printable(other)));
+}
+
+void make_folder(Run& run) {
   const std::string& folder = run.config.run.directory;
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) config::refuse(run.config, "run.directory", fmt::format("\"{}\" cannot be created: {}", folder, error.message()));
+  claim_folder(run);
   const auto bytes = fs::file_size(path_in_folder(run, report::kMetricsFile), error);
   if (error || bytes == 0 || is_restart()) return;
   if (!run.options.resume)
@@ -195,6 +224,11 @@ std::string start_line(const Run& run, const std::vector<std::string>& hosts) {
 
 }  // namespace
 
+std::unique_ptr<monitor::Monitor> metrics_monitor(const std::string& path) {
+  if (is_restart()) return std::make_unique<monitor::JsonlMonitor>(path, std::nullopt);
+  return std::make_unique<monitor::JsonlMonitor>(path);
+}
+
 void open_run_folder(Run& run) {
   if (run.config.run.directory.empty()) return;
   const auto hosts = comm::over_group(run.world.group()).gather(run.world.host());
@@ -206,7 +240,7 @@ void open_run_folder(Run& run) {
   if (run.steps_done() == 0) replace(run, report::kStartsFile, "");
   monitor::cut_incomplete_line(path_in_folder(run, report::kStartsFile));
   monitor::OutputFile(path_in_folder(run, report::kStartsFile)).write(start_line(run, hosts));
-  run.monitors.add(std::make_unique<monitor::JsonlMonitor>(path_in_folder(run, report::kMetricsFile)));
+  run.monitors.add(metrics_monitor(path_in_folder(run, report::kMetricsFile)));
   run.monitors.add(std::make_unique<report::EventLog>(path_in_folder(run, report::kEventsFile)));
   run.monitors.add(std::make_unique<report::PredictionsFile>(path_in_folder(run, report::kPredictionsFile)));
 }

@@ -2,6 +2,7 @@
 // measures while it goes, and a page of all that at its end.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "trainer/run.h"
@@ -12,6 +13,10 @@ namespace trivet::trainer {
 // monitors that write the rest. Does nothing if the config names no folder. Throws ConfigError if the folder cannot be written,
 // or if it holds another run and this one does not resume.
 void open_run_folder(Run& run);
+
+// Makes the monitor of a file of metrics. A job that was started again takes over what a rank of the start before may still
+// have.
+std::unique_ptr<monitor::Monitor> metrics_monitor(const std::string& path);
 
 // Returns where report.html is; empty if the config names no folder.
 std::string report_path(const Run& run);

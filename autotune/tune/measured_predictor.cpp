@@ -45,8 +45,8 @@ std::unique_ptr<StepPredictor> make_measured_predictor(const HardwareProfile& pr
                                                        int world_size) {
   const MeasuredSetup* setup = profile.find(world_size);
   if (!setup)
-    throw ConfigError(fmt::format("{}: has no measurements with {} ranks; run `trivet bench kernels --ranks {} --profile {}`",
-                                  source, world_size, world_size, source));
+    throw ConfigError(fmt::format("{}: has no measurements with {} ranks; run {}", source, world_size,
+                                  bench_command("kernels", world_size, source)));
   if (setup->threads != threads)
     throw ConfigError(fmt::format("{}: was measured with {} kernel threads per rank, but the trials use {}", source,
                                   setup->threads, threads));

@@ -56,6 +56,8 @@ TensorEntry parse_entry(const std::string& name, const Json& json, const std::st
   return entry;
 }
 
+constexpr const char* kTruncated = "it is truncated; get it again";
+
 void check_no_holes(const SafetensorsHeader& header, int64_t file_bytes, const std::string& path) {
   int64_t end = 0;
   for (const TensorEntry& entry : header.tensors) {
@@ -65,7 +67,9 @@ void check_no_holes(const SafetensorsHeader& header, int64_t file_bytes, const s
     end = entry.end;
   }
   if (header.data_start + end != file_bytes)
-    corrupt(path, fmt::format("the header says {} bytes, the file has {}", header.data_start + end, file_bytes));
+    corrupt(path,
+            fmt::format("the header says {} bytes, the file has {}; {}", header.data_start + end, file_bytes,
+                        header.data_start + end > file_bytes ? kTruncated : "something follows the tensors; get it again"));
 }
 
 std::map<std::string, std::string> parse_metadata(const Json& json, const std::string& path) {
@@ -91,13 +95,13 @@ std::string with_single_blanks(std::string_view json) {
 }
 
 int64_t checked_header_bytes(std::string_view first_8_bytes, int64_t file_bytes, const std::string& path) {
-  if (file_bytes < 8) corrupt(path, fmt::format("{} bytes are too few for a safetensors file", file_bytes));
+  if (file_bytes < 8) corrupt(path, fmt::format("{} bytes are too few for a safetensors file; {}", file_bytes, kTruncated));
   uint64_t bytes = 0;
   std::memcpy(&bytes, first_8_bytes.data(), 8);
   if (bytes > static_cast<uint64_t>(kHeaderLimitBytes))
     corrupt(path, fmt::format("the header says it has {} bytes; at most {} are accepted", bytes, kHeaderLimitBytes));
   if (static_cast<int64_t>(bytes) + 8 > file_bytes)
-    corrupt(path, fmt::format("the header says it has {} bytes, the file has {}", bytes, file_bytes));
+    corrupt(path, fmt::format("the header says it has {} bytes, the file has {}; {}", bytes, file_bytes, kTruncated));
   return static_cast<int64_t>(bytes);
 }
 

@@ -20,6 +20,11 @@ const GivenKey* find_given_or_alias(const Config& config, const std::string& pat
   return nullptr;
 }
 
+std::string source_of(const Config& config, const std::string& path) {
+  const GivenKey* const given = find_given_or_alias(config, path);
+  return given && given->line == 0 ? "--set" : config.source;
+}
+
 void refuse(const Config& config, const std::string& path, const std::string& what) {
   if (const GivenKey* given = find_given_or_alias(config, path)) {
     const Position at{.line = given->line, .column = given->column};

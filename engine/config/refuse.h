@@ -15,6 +15,9 @@ const GivenKey* find_given(const Config& config, const std::string& path);
 // The key as it was given, possibly under its other name (pipeline.stages for parallel.pipeline).
 const GivenKey* find_given_or_alias(const Config& config, const std::string& path);
 
+// Returns what gave the key, as messages about an earlier run begin with it: "--set", or the config.
+std::string source_of(const Config& config, const std::string& path);
+
 // Throws ConfigError: "gpt.json:3:14: parallel.tensor: what"; there is no position if the key was not given.
 [[noreturn]] void refuse(const Config& config, const std::string& path, const std::string& what);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/printable.h"
+#include "core/shell_words.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/strict_json.h"
@@ -65,7 +66,7 @@ std::string find_config(FileSystem& files, const std::string& path, const std::s
                         "does not say what its tensors are called: copy the {} of the model, as transformers writes it, into "
                         "this directory; or name it: trivet checkpoint import deepspeed {} --config FILE --output "
                         "CHECKPOINTS, and begin with --init-from CHECKPOINTS",
-                        kConfig, printable(path)));
+                        kConfig, quoted(path)));
 }
 
 void refuse_other_axes(const ZeroStep& step) {

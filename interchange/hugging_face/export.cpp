@@ -425,6 +425,7 @@ Exported write_step(FileSystem& files, const LoadedStep& step, const std::string
   const model::Description description = description_of(step, checkpoint);
   check_lora(description, options, checkpoint);
   const ConvertedSource as_float32(step, DType::Float32);  // frozen weights are stored in the dtype of the run
+  check_shapes(as_float32, description);
   const Companions companions = options.like.empty()
                                     ? make_companions(step, description, checkpoint, options)
                                     : companions_like(options.models ? *options.models : files, step, description, options);

@@ -128,7 +128,12 @@ void ModelFiles::open_all(FileSystem& files) {
   std::set<std::string> shards;
   for (const auto& [tensor, file] : index) shards.insert(file);
   note_others(files, found, shards);
-  for (const std::string& shard : shards) open_shard(files, shard);
+  for (const std::string& shard : shards) {
+    if (files.kind(path(shard)) == EntryKind::Missing)
+      throw CheckpointError(ExitCode::Usage, fmt::format("{}: names {}, which is not in the folder; get that file, too",
+                                                         path(names.index), shard));
+    open_shard(files, shard);
+  }
   check_index(index, names);
 }
 

@@ -14,6 +14,7 @@
 #include "core/printable.h"
 #include "engine/config/load.h"
 #include "interchange/hugging_face/model_files.h"
+#include "interchange/hugging_face/same_model.h"
 #include "model/model.h"
 
 namespace trivet::hugging_face {
@@ -162,7 +163,7 @@ PretrainedModel::PretrainedModel(foreign::ModelSource source)
   settle_tied_head(table);
   check_all_used(table);
   weights_ = std::make_unique<MappedSource>(tensors, std::move(table));
-  check_shapes();
+  check_shapes(*weights_, description());
 }
 
 PretrainedModel PretrainedModel::described_alone(FileSystem& files, const std::string& config_path) {
@@ -248,17 +249,6 @@ bool PretrainedModel::are_equal(const std::string& one, const std::string& other
     if (std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) != 0) return false;
   }
   return true;
-}
-
-void PretrainedModel::check_shapes() const {
-  const model::Model model = model::build(description());
-  for (size_t layer = 0; layer < model.layers.size(); ++layer)
-    for (size_t i = 0; i < model.layers[layer]->parameters().size(); ++i) {
-      const ParameterSpec& spec = model.layers[layer]->parameters()[i];
-      if (!spec.tied_to.empty()) continue;
-      checkpoint::check_stored(*weights_, checkpoint::whole_box_piece(parameter_name(model, layer, i), spec.shape, 0,
-                                                                      {nullptr, DType::Float32, {0}}));
-    }
 }
 
 }  // namespace trivet::hugging_face

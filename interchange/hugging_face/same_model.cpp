@@ -7,6 +7,7 @@
 
 #include "engine/config/config.h"
 #include "engine/config/explain.h"
+#include "model/model.h"
 
 namespace trivet::hugging_face {
 namespace {
@@ -38,6 +39,17 @@ std::string model_difference(const model::Description& ours, const model::Descri
     if (difference.path.starts_with("model.") && !unused.contains(difference.path))
       text += fmt::format("{}{} is {}, not {}", text.empty() ? "" : "; ", difference.path, difference.before, difference.after);
   return text;
+}
+
+void check_shapes(const checkpoint::TensorSource& weights, const model::Description& description) {
+  const model::Model model = model::build(description);
+  for (size_t layer = 0; layer < model.layers.size(); ++layer)
+    for (size_t i = 0; i < model.layers[layer]->parameters().size(); ++i) {
+      const ParameterSpec& spec = model.layers[layer]->parameters()[i];
+      if (!spec.tied_to.empty()) continue;
+      checkpoint::check_stored(
+          weights, checkpoint::whole_box_piece(parameter_name(model, layer, i), spec.shape, 0, {nullptr, DType::Float32, {0}}));
+    }
 }
 
 }  // namespace trivet::hugging_face

@@ -83,9 +83,9 @@ std::string evaluation_path(const std::string& path) {
 }
 
 void JsonlMonitor::on_start(const RunStart& start) {
+  steps_.emplace(wait_ ? OutputFile::of_this_run(path_, *wait_) : OutputFile(path_));
   cut_after(path_, start.steps_done);
   cut_after(evaluation_path(path_), start.steps_done);
-  steps_.emplace(path_);
   words_ = start.targets;
 }
 

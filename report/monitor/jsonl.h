@@ -13,9 +13,11 @@
 // "rewards/chosen", "rewards/rejected" and "rewards/margins"; steps also have "rewards/accuracies".
 //
 // A run that starts at step 0 empties the files first. A resumed run first cuts off the lines of the steps that it will repeat,
-// and an incomplete line that a killed run may have left.
+// and an incomplete line that a killed run may have left. So a file that another process writes to is refused. Only a job that
+// was started again takes it over with a warning, because a rank of the start before may live on.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,13 +29,16 @@ namespace trivet::monitor {
 
 class JsonlMonitor : public Monitor {
  public:
-  explicit JsonlMonitor(std::string path) : path_(std::move(path)) {}
+  // `wait`: for another process to let go of the file; none: it is taken over.
+  explicit JsonlMonitor(std::string path, std::optional<std::chrono::milliseconds> wait = std::chrono::seconds(5))
+      : path_(std::move(path)), wait_(wait) {}
   void on_start(const RunStart& start) override;
   void on_step(const StepMetrics& metrics) override;
   void on_evaluation(const Evaluation& evaluation) override;
 
  private:
   std::string path_;
+  std::optional<std::chrono::milliseconds> wait_;
   TargetWords words_ = kTokens;
   std::optional<OutputFile> steps_, evaluations_;
 };

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "core/error.h"
 #include "core/log.h"
@@ -37,14 +38,11 @@ std::string why_not(int error) {
   return std::strerror(error);
 }
 
-// Two runs that were given one file by mistake mix their lines. A rank that lives on after it was given up may hold the file,
-// too, so this is not an error. Where locks do not work, nothing is told.
-void warn_if_shared(const Descriptor& file, const std::string& path) {
+// Where locks do not work, no file is shared.
+bool is_shared(const Descriptor& file) {
   struct stat status {};
-  if (::fstat(file.number(), &status) != 0 || !S_ISREG(status.st_mode)) return;
-  if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    Log().warning(
-        fmt::format("{}: another process writes to this file, too; the lines of both will be mixed", escape_control(path)));
+  if (::fstat(file.number(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  return ::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 // Returns whether all of it was written; otherwise errno says why.
@@ -59,12 +57,34 @@ bool write_all(int file, std::string_view text) {
   return true;
 }
 
+Descriptor open_at_start(const std::string& path) {
+  Descriptor file = open_for_append(path);
+  if (!file) check_open_files(path, errno);
+  if (!file) throw Error(ExitCode::Usage, path + ": cannot be written: " + why_not(errno));
+  return file;
+}
+
 }  // namespace
 
-OutputFile::OutputFile(const std::string& path) : path_(path), file_(open_for_append(path)) {
-  if (!file_) check_open_files(path_, errno);
-  if (!file_) throw Error(ExitCode::Usage, path_ + ": cannot be written: " + why_not(errno));
-  warn_if_shared(file_, path_);
+// Two runs that were given one file by mistake mix their lines. A rank that lives on after it was given up may hold the file,
+// too, so this is not an error.
+OutputFile::OutputFile(const std::string& path) : path_(path), file_(open_at_start(path)) {
+  if (is_shared(file_))
+    Log().warning(
+        fmt::format("{}: another process writes to this file, too; the lines of both will be mixed", escape_control(path_)));
+}
+
+OutputFile OutputFile::of_this_run(const std::string& path, std::chrono::milliseconds wait) {
+  constexpr std::chrono::milliseconds kPause{100};
+  OutputFile file(path, open_at_start(path));
+  for (; is_shared(file.file_); wait -= kPause) {
+    if (wait <= wait.zero())
+      throw Error(ExitCode::Usage, path +
+                                       ": another process writes to this file, and would lose its lines; wait until it has "
+                                       "ended, or give this run a file of its own");
+    std::this_thread::sleep_for(kPause);
+  }
+  return file;
 }
 
 OutputFile OutputFile::opened_late(const std::string& path) {

@@ -8,6 +8,7 @@
 // folder has gone, training is worth more: the log says so once, nothing more is written to this file, and the run continues.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,9 @@ class OutputFile {
   explicit OutputFile(const std::string& path);
   // Opens a file in the middle of a run: does not throw.
   static OutputFile opened_late(const std::string& path);
+  // Opens a file that one run has for itself, because it cuts off what it will write again. A process that is dying has `wait`
+  // to let go of the file. Throws Error (Usage) that says what to do if another process still writes to it.
+  static OutputFile of_this_run(const std::string& path, std::chrono::milliseconds wait);
   bool write(std::string_view text);  // returns whether all of it was written
 
  private:

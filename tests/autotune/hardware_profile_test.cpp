@@ -115,9 +115,9 @@ TEST_F(Profiles, SayWhatToMeasure) {
   MeasuredSetup setup = two_ranks();
   setup.operations.clear();
   EXPECT_THAT(
-      [&] { MeasuredCostModel(setup, "p.json"); },
-      ThrowsMessage<ConfigError>("p.json: has no comm measured with 2 ranks on this host; run `trivet bench comm --ranks "
-                                 "2 --profile p.json`"));
+      [&] { MeasuredCostModel(setup, "a b.json"); },
+      ThrowsMessage<ConfigError>("a b.json: has no comm measured with 2 ranks on this host; run `trivet bench comm --ranks "
+                                 "2 --profile 'a b.json'`"));
 }
 
 // Times lie on straight lines between logarithms: 1e-5 s at 1e3 bytes and 1e-4 s at 1e5 bytes give 10^-4.5 s at 1e4 bytes.
@@ -160,7 +160,8 @@ TEST(MeasuredCosts, DoNotGuessTheExchangeOfContextRanks) {
   MeasuredSetup setup = two_ranks();
   const OperationCall exchange{Operation::AllToAll, ReduceOp::Sum, DType::BFloat16, 1000, 2};
   EXPECT_THAT([&] { MeasuredCostModel(setup, "p.json").operation_seconds(exchange); },
-              ThrowsMessage<ConfigError>("the profile has no all_to_all among 2 ranks; run `trivet bench comm` again"));
+              ThrowsMessage<ConfigError>("p.json: has no all_to_all among 2 ranks; run `trivet bench comm --ranks 2 --profile "
+                                         "p.json` again"));
   setup.operations.push_back({Operation::AllToAll, ReduceOp::Sum, DType::Float32, 1000, 2, 3e-6});
   EXPECT_NEAR(MeasuredCostModel(setup, "p.json").operation_seconds(exchange), 3e-6, 1e-15);
 }

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "autotune/tune/measured_predictor.h"
 #include "core/error.h"
 #include "kernels/kernels.h"
 #include "tests/engine/small_plan.h"
@@ -111,9 +112,12 @@ TEST(MeasuredPrediction, RefusesAProfileThatDoesNotFit) {
 TEST(MeasuredPrediction, SaysWhatToMeasure) {
   const Config config = small_config();
   EXPECT_THAT(
-      [&] { predict_plan(plan_of(config, 2), model_of(config), even_profile(), "p.json"); },
-      testing::ThrowsMessage<ConfigError>("p.json: was measured with 1 ranks, but the plan has 2; run `trivet bench kernels "
-                                          "--ranks 2 --profile p.json` and `trivet bench comm` with the same flags"));
+      [&] { predict_plan(plan_of(config, 2), model_of(config), even_profile(), "a b.json"); },
+      testing::ThrowsMessage<ConfigError>("a b.json: was measured with 1 ranks, but the plan has 2; run `trivet bench kernels "
+                                          "--ranks 2 --profile 'a b.json'` and `trivet bench comm` with the same flags"));
+  EXPECT_THAT([&] { make_measured_predictor(even_profile(), "it's.json", {}, Device::Cpu, 1, 2); },
+              testing::ThrowsMessage<ConfigError>("it's.json: has no measurements with 2 ranks; run `trivet bench kernels "
+                                                  "--ranks 2 --profile 'it'\\''s.json'`"));
 }
 
 }  // namespace

@@ -149,13 +149,14 @@ INSTANTIATE_TEST_SUITE_P(Ulysses, ContextRanks,
 
 TEST_P(ContextRanks, ExchangeHeadsForTokensAndShareTheWork) {
   const auto [tokens, ranks, mib] = GetParam();
-  const model::Model model = model::build({.type = model::Type::Llama,
-                                           .layers = 2,
-                                           .hidden_size = 4096,
-                                           .heads = 32,
-                                           .key_value_heads = 8,
-                                           .sequence_length = tokens,
-                                           .vocabulary_size = 1024});
+  model::Description description{.type = model::Type::Llama,
+                                 .layers = 2,
+                                 .hidden_size = 4096,
+                                 .heads = 32,
+                                 .key_value_heads = 8,
+                                 .sequence_length = tokens,
+                                 .vocabulary_size = 1024};
+  const model::Model model = model::build(description);
   const BlockWork shared = *work_of_blocks(model, {.context = ranks})[1], whole = *work_of_blocks(model, {})[1];
   const double sends = mib * (1 << 20), kept = static_cast<double>(ranks) / (ranks - 1);
   EXPECT_TRUE(whole.forward.operations.empty());
@@ -164,6 +165,8 @@ TEST_P(ContextRanks, ExchangeHeadsForTokensAndShareTheWork) {
   EXPECT_DOUBLE_EQ(ranks * flops_of(shared.forward), flops_of(whole.forward));
   EXPECT_DOUBLE_EQ(ranks * flops_of(shared.backward), flops_of(whole.backward));
   EXPECT_EQ(ranks * shared.output_elements, whole.output_elements);
+  description.isolated_documents = true;  // they are those of whole sequences
+  EXPECT_EQ(flops_of(work_of_blocks(model::build(description), {.context = ranks})[1]->forward), flops_of(shared.forward));
 
   // Neighbours in a node, or, with 8 tensor ranks in between, one rank on each of several nodes.
   const Cluster cluster = cluster_named("h100");

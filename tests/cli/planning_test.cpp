@@ -286,8 +286,9 @@ TEST_F(Planning, RefusesWhatTheCostModelHasNoWordFor) {
   }
   refused(plan + "--set activation_checkpointing.mode=full --set activation_checkpointing.every=2", 2,
           "activation_checkpointing.every: 2 is not described by the cost model; use 1");
-  refused(plan + "--set activation_checkpointing.mlp_slice_tokens=64", 2,
-          "activation_checkpointing.mlp_slice_tokens: 64 is not described by the cost model; use 0");
+  for (const char* search : {"", "--search "})
+    refused(plan + search + "--set activation_checkpointing.mlp_slice_tokens=64", 2,
+            "activation_checkpointing.mlp_slice_tokens: 64 is not described by the cost model; use 0");
   refused(plan + "--set activation_checkpointing.mode=full --set activation_checkpointing.cpu_checkpointing=true", 2,
           "activation_checkpointing.cpu_checkpointing: true is not described by the cost model; use false");
   refused(plan + "--set pipeline.partition=uniform --set parallel.pipeline=2", 2,

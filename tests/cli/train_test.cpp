@@ -408,7 +408,7 @@ TEST_F(Train, ResumesNoOtherModelAndSaysWhenNothingIsLeftToDo) {
   ASSERT_EQ(folder.run("train config.json").code, 0);
   for (const auto& [change, message] :
        {std::pair{"model.heads=4",
-                  "model.heads: 4 does not match checkpoints/step-00000008, which was saved with 2; set it to 2"},
+                  "--set: model.heads: 4 does not match checkpoints/step-00000008, which was saved with 2; set it to 2"},
         {"model.norm_epsilon=0.1", "model.norm_epsilon: 0.1 does not match"},
         {"model.sequence_length=8", "model.sequence_length: 8 does not match"},
         {"parallel.context_grain=2",

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "core/folder_claim.h"
 #include "report/read_run.h"
 #include "tests/cli/running_program.h"
 #include "tests/report/run_examples.h"
@@ -149,6 +150,17 @@ TEST_F(Watching, ARunWithoutACheckpointToResumeKeepsTheFilesOfTheEarlierOne) {
   EXPECT_THAT(folder.read("runs/one/metrics.jsonl"), HasSubstr("{\"step\": 6, "));
   ASSERT_EQ(train("--resume --set checkpoint.directory=third").code, 0);
   EXPECT_THAT(folder.read("runs/one/earlier-2/metrics.jsonl"), HasSubstr("{\"step\": 6, "));
+}
+
+TEST_F(Watching, TwoRunsAtATimeAreNotInOneFolder) {
+  ASSERT_EQ(train("--set training.steps=3").code, 0);
+  const std::string metrics = folder.read("runs/one/metrics.jsonl");
+  const FolderClaim live(real_file_system(), folder.at("runs/one"));
+  const Output refused = train("--resume --set checkpoint.directory=others");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("run.directory: \"runs/one\" is the folder of a run that is going on (process "));
+  EXPECT_EQ(folder.read("runs/one/metrics.jsonl"), metrics);
+  EXPECT_EQ(folder.run_in("TRIVET_EPOCH=1", "train config.json --set run.directory=runs/one --resume").code, 0);
 }
 
 // It may have been lost before its first checkpoint, and is then not asked to resume.

@@ -150,7 +150,7 @@ TEST_F(DpoJob, CanBeReplayed) {
 TEST_F(DpoJob, RefusesToGoOnWithAnotherLoss) {
   train(config({"training.steps=3"}));
   const TrainOptions resume{.resume = true};
-  EXPECT_THAT(refusal(config({"dpo.beta=0.2"}), resume), HasSubstr("job: dpo.beta: 0.2 does not match"));
+  EXPECT_THAT(refusal(config({"dpo.beta=0.2"}), resume), HasSubstr("--set: dpo.beta: 0.2 does not match"));
   EXPECT_THAT(refusal(config({"dpo.loss_type=ipo"}), resume), HasSubstr("dpo.loss_type: \"ipo\" does not match"));
 }
 

@@ -36,9 +36,9 @@ std::string refusal(const std::string& first, const std::string& second, const s
   const test::TemporaryFolder folder;
   std::string message;
   comm::run_threads(1, [&](comm::World& world) {
-    engine_with(world, first, first_params).save(folder.at("steps"));
+    engine_with(world, first, first_params).save(folder.at("all steps"));
     try {
-      engine_with(world, second, second_params).load(folder.at("steps"));
+      engine_with(world, second, second_params).load(folder.at("all steps"));
     } catch (const ConfigError& error) {
       message = error.what();
       message.replace(message.find(folder.path()), folder.path().size(), "F");
@@ -62,9 +62,10 @@ TEST(OptimizerChange, IsRefusedUnlessTheStatesAreTheSame) {
 TEST(OptimizerChange, SaysWhatToDo) {
   EXPECT_EQ(
       refusal("AdamW", "Muon"),
-      "change: optimizer.type: \"Muon\" cannot continue from F/steps/step-00000000, which was saved with \"AdamW\": what one "
+      "change: optimizer.type: \"Muon\" cannot continue from F/all steps/step-00000000, which was saved with \"AdamW\": what "
+      "one "
       "optimizer has kept of the steps so far means nothing to the other; set it to \"AdamW\", or begin a new run with these "
-      "weights and without the states: --init-from F/steps/step-00000000");
+      "weights and without the states: --init-from 'F/all steps/step-00000000'");
   const std::string momentum = R"(, "momentum": 0.9)";
   EXPECT_THAT(refusal("SGD", "SGD", momentum, ""), HasSubstr("optimizer.params.momentum: 0 cannot continue from"));
   EXPECT_THAT(refusal("SGD", "SGD", "", momentum), HasSubstr("it has no momentum; set it to 0, or"));
@@ -76,15 +77,15 @@ TEST(OptimizerChange, FromAnOptimizerThatWasRemovedIsRefusedByName) {
   const test::TemporaryFolder folder;
   comm::run_threads(1, [&](comm::World& world) {
     Engine engine = engine_with(world, "AdamW", "");
-    checkpoint::CheckpointStore store(real_file_system(), {.directory = folder.at("steps"), .run_id = "engine"});
+    checkpoint::CheckpointStore store(real_file_system(), {.directory = folder.at("all steps"), .run_id = "engine"});
     store.save({.step = 0,
                 .pieces = engine.pieces_to_save(),
                 .state = to_text(engine.state()),
                 .config = R"({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 2}}})"},
                {});
-    EXPECT_THAT([&] { engine.load(folder.at("steps")); },
+    EXPECT_THAT([&] { engine.load(folder.at("all steps")); },
                 testing::ThrowsMessage<ConfigError>(testing::StartsWith(
-                    folder.at("steps") + "/step-00000000:1:24: optimizer.type: \"OneBitAdam\" was removed")));
+                    folder.at("all steps") + "/step-00000000:1:24: optimizer.type: \"OneBitAdam\" was removed")));
   });
 }
 

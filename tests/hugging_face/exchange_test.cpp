@@ -290,6 +290,16 @@ TEST_F(Exchange, RefusesWhatItCannotWrite) {
   EXPECT_THAT([&] { export_model(files, "/out", {.output = "/x", .model_type = "gpt2"}); },
               ThrowsMessage<ConfigError>(
                   "/out: no architecture of Hugging Face can store this model: \"gpt2\": model.type is \"llama\""));
+  const std::string path = "/out/step-00000000/manifest.json", name = "blocks.0.mlp.down.weight";
+  checkpoint::Manifest manifest = checkpoint::parse_manifest(text(path), path);
+  const auto turn = [](Shape& shape) { shape = {shape[1], shape[0]}; };
+  turn(manifest.tensors.at(name).shape);
+  for (checkpoint::StoredPiece& piece : manifest.pieces)
+    if (piece.tensor == name) turn(piece.box_shape);
+  files.remove(path);
+  write_text(files, path, to_text(manifest));
+  EXPECT_THAT([&] { export_model(files, "/out", {.output = "/x"}); }, ThrowsMessage<CheckpointError>(HasSubstr("is needed")));
+  EXPECT_EQ(files.kind("/x"), EntryKind::Missing);
 }
 
 }  // namespace

@@ -301,7 +301,9 @@ TEST_F(PretrainedModelTest, ReadsShards) {
   write_text(files, "/model/model.safetensors.index.json", R"({"weight_map": {)" + map + R"(, "x": "a.safetensors"}})");
   expect_refused("/model/model.safetensors.index.json: tensor \"x\" is not in \"a.safetensors\"");
   write_text(files, "/model/b.safetensors", "<html>");
-  expect_refused(HasSubstr("/model/b.safetensors: 6 bytes are too few"));
+  expect_refused(HasSubstr("b.safetensors: 6 bytes are too few for a safetensors file; it is truncated; get it again"));
+  files.remove("/model/b.safetensors");
+  expect_refused("/model/model.safetensors.index.json: names b.safetensors, which is not in the folder; get that file, too");
   write_text(files, "/model/b.safetensors", "Entry not found\n");
   expect_refused(HasSubstr("/model/b.safetensors: is a text, not a file of safetensors; it begins with \"Entry not found\""));
   second.erase("model.norm.weight");
@@ -421,7 +423,8 @@ TEST_F(PretrainedModelTest, SaysWhichFileOfAFolderIsMissingOrBroken) {
             "is a text, not a file of safetensors; it begins with \"<!DOCTYPE html>\"; get the file again"},
            {"{\"error\": \"not found\"}",
             "is a text, not a file of safetensors; it begins with \"{\"error\": \"not found\"}\"; get the file again"},
-           {"\x00\x10\0\0\0\0\0\0{\"a\": {\"dtype\": \"F32\""s, "the header says it has 4096 bytes"},
+           {"\x00\x10\0\0\0\0\0\0{\"a\": {\"dtype\": \"F32\""s,
+            "the header says it has 4096 bytes, the file has 29; it is truncated; get it again"},
            {std::string(200, '\x90'), "the header says it has 10416984888683040912 bytes"}}) {
     write_text(files, "/model/model.safetensors", content);
     expect_refused(HasSubstr("/model/model.safetensors: " + message));

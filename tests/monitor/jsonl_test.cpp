@@ -192,6 +192,11 @@ TEST(OutputFile, ThatAnotherRunWritesIsTold) {
     OutputFile first(folder.at("m.jsonl"));
     EXPECT_THAT(said_by_opening(folder.at("m.jsonl")),
                 testing::HasSubstr("m.jsonl: another process writes to this file, too; the lines of both will be mixed"));
+    first.write(line_of(1));
+    EXPECT_THAT(
+        [&] { JsonlMonitor(folder.at("m.jsonl"), std::chrono::milliseconds(1)).on_start({}); },
+        testing::ThrowsMessage<Error>(testing::HasSubstr("m.jsonl: another process writes to this file, and would lose")));
+    EXPECT_EQ(file_content(folder.at("m.jsonl")), line_of(1)) << "nothing was cut off";
     OutputFile device("/dev/null");
     EXPECT_EQ(said_by_opening("/dev/null"), "");
   }
