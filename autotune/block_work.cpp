@@ -71,8 +71,11 @@ class LoggingGroup final : public comm::ProcessGroup {
   void all_gather(ConstTensorView, TensorView whole, Stream&) override { note(comm::Operation::AllGather, whole); }
   void broadcast(TensorView data, int, Stream&) override { note(comm::Operation::Broadcast, data); }
   void all_to_all(ConstTensorView in, TensorView, Stream&) override { note(comm::Operation::AllToAll, in); }
-  void all_to_all_v(ConstTensorView in, TensorView, const comm::ExchangeCounts&, Stream&) override {
-    note(comm::Operation::AllToAllV, in);
+  // Priced as an even exchange in which the rank sends as much to the others.
+  void all_to_all_v(ConstTensorView in, TensorView, const comm::ExchangeCounts& counts, Stream&) override {
+    if (size_ == 1) return;
+    const auto sent = static_cast<double>(in.elements() - counts.sent[0]) / (size_ - 1) * size_;
+    log_.started({axis_, comm::Operation::AllToAllV, sent * static_cast<double>(size_of(in.dtype))});
   }
   void send(ConstTensorView data, int, Stream&) override { note(comm::Operation::Send, data); }
   void receive(TensorView data, int, Stream&) override { note(comm::Operation::Receive, data); }

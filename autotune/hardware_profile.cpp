@@ -235,17 +235,19 @@ double MeasuredCostModel::kernel_seconds(const kernels::KernelCall& call) const 
 // largest, time is proportional to size.
 double MeasuredCostModel::operation_seconds(const OperationCall& call) const {
   if (call.ranks == 1 || call.operation == comm::Operation::Receive) return 0;
+  // A ring hands all of its bytes to one rank: about as long as an even exchange of as many.
+  const comm::Operation measured = call.operation == comm::Operation::AllToAllV ? comm::Operation::AllToAll : call.operation;
   const auto curve_of = [&](comm::ReduceOp reduce, DType dtype) {
-    return curves_.find(curve_key(call.operation, reduce, dtype, call.ranks));
+    return curves_.find(curve_key(measured, reduce, dtype, call.ranks));
   };
   auto found = curve_of(call.reduce, call.dtype);
   if (found == curves_.end()) found = curve_of(comm::ReduceOp::Sum, DType::Float32);
   // Operations that the engine does not use in a step, and that are not measured, count as an all_reduce.
-  if (found == curves_.end() && call.operation != comm::Operation::AllToAll)
+  if (found == curves_.end() && measured != comm::Operation::AllToAll)
     found = curves_.find({comm::Operation::AllReduce, comm::ReduceOp::Sum, DType::Float32, call.ranks});
   if (found == curves_.end())
     throw ConfigError(
-        fmt::format("{}: has no {} among {} ranks; run {} again", path_, name_of(call.operation), call.ranks, command_));
+        fmt::format("{}: has no {} among {} ranks; run {} again", path_, name_of(measured), call.ranks, command_));
   const Curve& curve = found->second;
   const double x = std::log(std::max(1.0, static_cast<double>(call.bytes)));
   if (x <= curve.front().first) return std::exp(curve.front().second);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "engine/config/context_kind.h"
 #include "engine/config/load.h"
 #include "engine/config/optimizer_traits.h"
 #include "engine/config/refuse.h"
@@ -103,11 +104,12 @@ SearchSpace search_space(const Config& config, int64_t devices) {
     throw ConfigError(config.source +
                       ": train_batch_size: --search needs it, because a layout must not change what is trained; give it");
   check_described(config);
-  if (const ContextKind kind = config.parallel.context_kind; kind == ContextKind::Gather || kind == ContextKind::Ring)
+  if (const ContextKind kind = config::context_kind(config); kind != ContextKind::Ulysses)
     config::refuse(
-        config, "parallel.context_kind",
-        fmt::format("\"{}\" is not searched, because it sends more than \"ulysses\"; use \"auto\", or leave --search out",
-                    name_of(kind)));
+        config, config.parallel.context_kind == kind ? "parallel.context_kind" : "parallel.context",
+        fmt::format("{} context ranks with \"{}\" are not searched, only those that exchange tokens for heads; use 1 "
+                    "context rank, or leave --search out",
+                    config.parallel.context, name_of(kind)));
   const bool device_given = is_given(config, "device");
   const OptimizerTraits optimizer = traits_of(config.optimizer.type);
   const bool fixed_sums = config.reproducible == Reproducible::Layout;

@@ -14,7 +14,7 @@
 //   part             all with the same blocks       meet     no                  no                     -
 //   tensor           tensor axis                    tensor   more than 1 rank    yes                    tensor
 //   tensor.reduce    tensor axis                    reduce   overlap_comm        run mode, own tokens   tensor
-//   context          context axis                   context  no                  no                     context
+//   context          context axis                   context  unless "ulysses"    layout mode            context
 //   pipeline.*       two neighbours of a pipeline    send     yes                 no                     pipeline
 //   tied             two stages of a tied weight    meet     no                  no                     -
 //

@@ -128,13 +128,13 @@ std::string context_problem(const Config& config, int64_t ranks) {
   const model::Description model = model::with_defaults(config.model);
   const int64_t tensor = config.parallel.tensor, of_tokens = ranks * (config.parallel.sequence_parallel ? tensor : 1);
   if (model::family_of(model.type).reads_images) return "needs a model that reads sequences of tokens";
-  if (config.parallel.context_kind == ContextKind::Ulysses)
-    if (std::string problem = ulysses_problem(config, ranks); !problem.empty())
-      return fmt::format("is not accepted with parallel.context_kind \"ulysses\": {}; \"gather\" accepts it", problem);
   if (model.sequence_length % of_tokens != 0)
     return fmt::format("is not accepted: {}{} does not divide model.sequence_length {}", ranks,
                        tensor == 1 ? "" : fmt::format(" (with parallel.tensor {}: {})", tensor, of_tokens),
                        model.sequence_length);
+  if (config.parallel.context_kind == ContextKind::Ulysses)
+    if (std::string problem = ulysses_problem(config, ranks); !problem.empty())
+      return fmt::format("is not accepted with parallel.context_kind \"ulysses\": {}; \"gather\" accepts it", problem);
   return "";
 }
 

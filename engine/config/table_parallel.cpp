@@ -90,7 +90,7 @@ void add_parallel_keys(KeyTable& table) {
       .key("context_kind", &P::context_kind,
            "what context ranks do for attention: \"ulysses\" exchanges tokens for heads, of which each rank needs its own; "
            "\"gather\" collects keys and values, whatever the heads; \"ring\" hands them from rank to rank; \"auto\" is "
-           "\"ulysses\", which sends least, where heads allow it, else \"gather\"")
+           "\"ulysses\" where heads allow it, else \"gather\"")
       .active_when("parallel.context is more than 1", [](const Config& c) { return c.parallel.context > 1; });
   parallel
       .key("context_grain", &P::context_grain,

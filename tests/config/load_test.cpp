@@ -341,10 +341,10 @@ TEST(CheckConfig, RefusesAConfigMadeByHandWithoutAPlaceInAFile) {
   EXPECT_EQ(refused([](Config& c) { c.parallel.tensor = 5; }),
             "config: parallel.tensor: 5 does not divide model.heads 12; use 1, 2, 3, 4, 6 or 12");
   EXPECT_EQ(refused([](Config& c) {
-              c.parallel.context = 5;
+              c.parallel.context = 8;
               c.parallel.context_kind = ContextKind::Ulysses;
             }),
-            "config: parallel.context: 5 is not accepted with parallel.context_kind \"ulysses\": 5 does not divide model.heads "
+            "config: parallel.context: 8 is not accepted with parallel.context_kind \"ulysses\": 8 does not divide model.heads "
             "12, which context ranks share in "
             "attention; \"gather\" accepts it; use one of 1, 2, 4");
   EXPECT_EQ(refused([](Config& c) { c.zero.offload_optimizer.device = OffloadDevice::Cpu; }),

@@ -22,7 +22,7 @@ void for_each_random_chunk(const DropoutSite& site, int64_t per_sample, int64_t 
     const int64_t sample = begin / per_sample, place = begin % per_sample;
     const bool in_second = place >= site.second;
     const int64_t element = site.first_element + place + (in_second ? site.skipped : 0), block = element / 4;
-    const int64_t part_end = in_second ? per_sample : site.second;
+    const int64_t part_end = in_second ? per_sample : std::min(site.second, per_sample);
     const int64_t count = std::min({end - begin, part_end - place, (block + kChunk / 4) * 4 - element});
     const uint64_t high = (static_cast<uint64_t>(site.step.value()) << 32) + static_cast<uint64_t>(site.first_sample + sample);
     make_words(site.key, static_cast<uint64_t>(block), high, words, (element + count + 3) / 4 - block);
