@@ -329,8 +329,7 @@ TEST(SearchSpace, HasTheContextRanksThatCanExchangeHeads) {
     try {
       parse_config(text, "c.json",
                    {fmt::format("parallel.tensor={}", tensor), fmt::format("parallel.context={}", context),
-                    "parallel.context_kind=ulysses",
-                    fmt::format("parallel.sequence_parallel={}", sequence_parallel)});
+                    "parallel.context_kind=ulysses", fmt::format("parallel.sequence_parallel={}", sequence_parallel)});
       return true;
     } catch (const ConfigError&) {
       return false;
