@@ -364,7 +364,9 @@ TEST(CudaAttention, OwnTokensHaveTheBitsThatTheyHaveAmongAll) {
       EXPECT_EQ(own_rows(part, forward.out), own_rows(part, whole.out));
       EXPECT_EQ(own_rows(part, forward.log_sum_exp, true), own_rows(part, whole.log_sum_exp, true));
       EXPECT_EQ(own_rows(part, backward.dqkv), own_rows(part, whole.dqkv));
-      if (own.ranges[0].begin >= 128) EXPECT_TRUE(std::isnan(backward.dqkv.at(c.tokens / 4 * width)));
+      if (own.ranges[0].begin >= 128) {
+        EXPECT_TRUE(std::isnan(backward.dqkv.at(c.tokens / 4 * width)));
+      }
     }
   }
 }
