@@ -258,6 +258,9 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
   Plan plan;
   plan.config = given;
   find_device(plan);
+  // The heads of a program's own layers are not known; attention itself says if they do not suffice.
+  if (!model.description && given.parallel.context_kind == ContextKind::Auto)
+    plan.config.parallel.context_kind = ContextKind::Ulysses;
   const Config& config = plan.config;
   check_model(config, model);
   plan.mesh = Mesh(config.parallel, world_size);

@@ -237,7 +237,7 @@ void Attention::run_core_backward(const BackwardPass& pass, const Core* again, C
                                       .documents = documents_of(context)});
 }
 
-// What the core's kernel needs beside tensors, in sequences of `tokens`.
+// Returns the arguments of the core's kernel but its tensors, for sequences of `tokens`.
 kernels::Attention Attention::core_call(const Context& context, int64_t tokens) const {
   const HeadRange heads = core_heads_of(context);
   return {.heads = heads.count,
@@ -250,7 +250,7 @@ kernels::Attention Attention::core_call(const Context& context, int64_t tokens) 
           .documents = documents_of(context)};
 }
 
-// For context ranks that keep their own tokens, in sequences of `tokens`.
+// Returns the arguments for context ranks that keep their own tokens, in sequences of `tokens`.
 CoreOptions Attention::core_options(const Context& context, int64_t tokens) const {
   if (own_tokens_axis(context)->context_kind == ContextKind::Ring && options_.window > 0 && options_.window < tokens)
     throw ConfigError(
@@ -267,7 +267,7 @@ void Attention::rotate(Context& context, TensorView qkv, bool backward) const {
   context.kernels.rotary(call);
 }
 
-// What rotary needs beside the tensor, in sequences of `tokens`.
+// Returns the arguments of rotary but its tensor, for sequences of `tokens`.
 kernels::Rotary Attention::rotary(const Context& context, int64_t tokens) const {
   const HeadRange heads = core_heads_of(context);
   const int64_t length = context.present_tokens > 0 ? context.present_tokens : tokens;

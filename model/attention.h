@@ -73,7 +73,7 @@ class Attention : public Layer {
   // The core's results.
   struct Core {
     Intermediate out, log_sum_exp;        // [B, S, N D], [B, N, S]
-    std::optional<Intermediate> own_out;  // of ranks that exchange heads: all heads of their own tokens
+    std::optional<Intermediate> own_out;  // all heads of own tokens, if ranks exchange heads
     TensorView out_of_own_tokens() const { return own_out ? own_out->view() : out.view(); }
   };
   // Heads of the projections, and of the core.

@@ -27,7 +27,7 @@ Gradient rows_used(Context& context, const Gradient& gradient, int64_t first, in
   return {gradient.view.row_range(first, used), gradient.accumulate};
 }
 
-// Returns the places in documents of the tokens that this rank has of each sequence. Absent: samples are not several documents.
+// The places in documents of the tokens that this rank has of each sequence. Absent: samples are not several documents.
 struct OwnPlaces {
   ScopedTensor copied;
   ConstTensorView view;

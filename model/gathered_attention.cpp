@@ -21,7 +21,7 @@ Shape GatheredAttention::group_shape(ConstTensorView own_qkv) const {
   return {own_qkv.shape[0], length(own_qkv), (queries_per_key() + 2) * options_.head_size};
 }
 
-// Of a group's query heads: whole[B, N / G, S], own[B, N, n].
+// Copies those of a group's query heads from whole[B, N / G, S] to own[B, N, n].
 void GatheredAttention::copy_own_statistics(ConstTensorView whole, TensorView own, int64_t group) const {
   const int64_t batch = own.shape[0], tokens = own.shape[2], sequence = whole.shape[2], heads = queries_per_key();
   int64_t done = group * heads * tokens;
@@ -59,7 +59,7 @@ GatheredAttention::Exchange GatheredAttention::start(std::span<const OwnColumns>
   return exchange;
 }
 
-// Of a group's query heads: own[B, N, n], received [c][B, N / G, n].
+// Sends those of a group's query heads, own[B, N, n]; receives [c][B, N / G, n].
 GatheredAttention::Exchange GatheredAttention::start_statistics(ConstTensorView own, int64_t group) const {
   const int64_t batch = own.shape[0], tokens = own.shape[2], heads = queries_per_key();
   Exchange exchange{{context_.arena, own.dtype, {batch * heads, tokens, 1}},

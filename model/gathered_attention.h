@@ -23,7 +23,7 @@
 
 namespace trivet::model {
 
-// What the kernels need beside tensors: `rotary` has no frequencies if nothing is rotated. Number of heads, head size and
+// The kernels' arguments but their tensors: `rotary` has no frequencies if nothing is rotated. Number of heads, head size and
 // dropout are those of all heads of the rank.
 struct CoreOptions {
   kernels::Attention core;

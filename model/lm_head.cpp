@@ -230,7 +230,7 @@ void LmHead::show_logits(Context& context, ConstTensorView h, ConstTensorView we
       const int64_t rows = std::min(wanted.count - done, LogitsReader::kMostRows), first = wanted.first + done;
       const ScopedTensor logits(context.arena, statistics_dtype(h.dtype), {rows, vocabulary_});
       if (sequence) context.kernels.zero(logits);
-      int64_t row = sample * own;  // of the range's first token
+      int64_t row = sample * own;  // where the range begins
       for (const TokenRange& range : tokens) {
         const int64_t begin = std::max(first, range.begin), end = std::min(first + rows, range.end);
         if (begin < end)

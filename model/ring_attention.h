@@ -29,7 +29,7 @@ class RingAttention {
   void backward(const OwnTensors& own, ConstTensorView dout, TensorView dqkv) const;
 
  private:
-  using Pieces = std::vector<ScopedTensor>;  // of the rank's own tokens
+  using Pieces = std::vector<ScopedTensor>;  // a tensor for each piece of the rank's tokens
 
   // What travels: keys and values of all pieces of a rank, [P][B, n / P, 2 G D], or their gradients.
   struct Travelling {

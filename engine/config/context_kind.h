@@ -10,8 +10,8 @@ namespace trivet::config {
 
 // Says why this many context ranks cannot exchange tokens for heads; empty if they can.
 std::string ulysses_problem(const Config& config, int64_t ranks);
-// Returns what they do, which is not Auto. For a program's own model, whose heads are not known, Auto is what the default
-// model's heads allow.
+// Returns what they do, which is not Auto: that is decided by the heads of the described model. For a program's own layers
+// make_plan has already replaced it with Ulysses.
 ContextKind context_kind(const Config& config);
 // Ranks that keep their own tokens have balanced parts of a sequence, except where leaves of tokens are consecutive.
 SequencePart::Cut context_cut(const Config& config);

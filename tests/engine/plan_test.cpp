@@ -540,6 +540,9 @@ TEST(Plan, RefusesLayersThatCannotShareTheContextAxis) {
   };
   model::Model model = model_of(config);
   make_plan(config, model, 2);
+  model.description.reset();
+  config.model.heads = 1;  // says nothing of a program's own layers
+  EXPECT_EQ(make_plan(config, model, 2).config.parallel.context_kind, ContextKind::Ulysses);
   model.layers[2] = std::make_unique<Mixing>();
   expect_refused(model, "parallel.context: 2 is not accepted: layer " + model.names[2] + " needs all tokens");
   model = model_of(config);

@@ -86,7 +86,7 @@ TEST_P(ContextEquivalence, IsTheTrainingOfOneRankButForRounding) {
     const bool ring = layout.kind == ContextKind::Ring;
     if (ring && GetParam().documents) continue;
     Config same = config();
-    if (ring) same.model.dropout = 0;  // of probabilities has draws of its own
+    if (ring) same.model.dropout = 0;  // a ring has draws of its own
     const Trace one = run(with_context(same, {})), shared = run(with_context(same, layout));
     EXPECT_NEAR(loss_of(shared, 0), loss_of(one, 0), 8 * rounding * loss_of(one, 0)) << to_string(layout);
     EXPECT_NEAR(shared.grad_norms[0], one.grad_norms[0], 16 * rounding * one.grad_norms[0]) << to_string(layout);
