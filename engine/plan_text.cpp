@@ -287,6 +287,14 @@ std::string release_text(const Plan& plan) {
   return text;
 }
 
+// What attention keeps for each kernel thread of a CPU.
+int64_t thread_scratch_bytes(const Plan& plan) {
+  if (plan.config.compute_device() != Device::Cpu) return 0;
+  int64_t most = 0;
+  for (const RankPlan& rank : plan.ranks) most = std::max(most, rank.step_counters.thread_scratch_bytes);
+  return most;
+}
+
 }  // namespace
 
 std::string to_text(const Plan& plan) {
@@ -315,6 +323,8 @@ std::string to_text(const Plan& plan) {
   for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
     text += fmt::format("  {:<12} {:>10.2f} MiB\n", name, mebibytes(heaviest.memory[category]));
   text += fmt::format("  {:<12} {:>10.2f} MiB\n", "total", mebibytes(heaviest.memory.total()));
+  if (const int64_t scratch = thread_scratch_bytes(plan); scratch > 0)
+    text += fmt::format("  {:<12} {:>10.2f} MiB more in each kernel thread, at most\n", "attention", mebibytes(scratch));
   text += memory_checkpoint_text(plan);
   text += communication_text(plan);
   text += offload_text(plan);
@@ -335,6 +345,7 @@ std::string to_json(const Plan& plan) {
   for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
     json["memory_bytes"][std::string(name)] = plan.heaviest().memory[category];
   json["memory_bytes"]["total"] = plan.heaviest().memory.total();
+  json["thread_scratch_bytes"] = thread_scratch_bytes(plan);
   json["parameters"] = plan.parameters;
   json["train_batch_size"] = plan.batch.train_batch_size;
   json["train_micro_batch_size_per_gpu"] = plan.batch.micro_batch_size;

@@ -47,11 +47,11 @@ struct OneOf {
 using KernelArguments = OneOf<void TRIVET_NAMED_KERNELS(TRIVET_COMMA_AND) TRIVET_OTHER_KERNELS(TRIVET_COMMA_AND)>::Type;
 #undef TRIVET_COMMA_AND
 
-// FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
-// (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
+// FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU and, for
+// attention, in each thread of a CPU (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
 struct Counters {
   double flops = 0, bytes = 0;
-  int64_t launches = 0, workspace_bytes = 0;
+  int64_t launches = 0, workspace_bytes = 0, thread_scratch_bytes = 0;
 };
 
 class Kernels {

@@ -78,4 +78,8 @@ inline int64_t workspace_bytes(const AttentionBackward& args) {
   return 2 * rows * size_of(args.log_sum_exp.dtype);
 }
 
+// What each thread of a CPU keeps for attention, at most: which loops run depends on the processor.
+int64_t thread_scratch_bytes(const Attention& args);
+int64_t thread_scratch_bytes(const AttentionBackward& args);
+
 }  // namespace trivet::kernels

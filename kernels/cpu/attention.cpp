@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "kernels/cpu/attention_in_pairs.h"
+#include "kernels/cpu/attention_scratch.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/pieces.h"
-#include "kernels/cpu/scratch.h"
 
 namespace trivet::kernels::cpu {
 namespace {
@@ -22,8 +22,7 @@ class HeadForward {
 
   HeadForward(const Attention& args, const AttentionPart& part, int64_t head) : args_(args), part_(part), head_(head) {
     const int64_t tokens = padded(part.tokens, kTile), width = part.padded_head_size();
-    thread_local Scratch scratch;
-    Sum* memory = scratch.reserve_elements<Sum>(2 * tokens * width + 2 * kTile * width + kTile * kTile + 2 * kTile);
+    Sum* memory = attention_scratch().reserve_elements<Sum>(LoopScratch::forward(tokens, width));
     const auto take = [&](int64_t count) { return std::exchange(memory, memory + count); };
     keys_ = take(tokens * width), values_ = take(tokens * width);
     queries_ = take(kTile * width), sums_ = take(kTile * width), scores_ = take(kTile * kTile);

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "kernels/cpu/attention_in_pairs.h"
+#include "kernels/cpu/attention_scratch.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/pieces.h"
-#include "kernels/cpu/scratch.h"
 
 namespace trivet::kernels::cpu {
 namespace {
@@ -24,11 +24,10 @@ class KeyValueHeadBackward {
 
   KeyValueHeadBackward(const AttentionBackward& args, const AttentionPart& part, int64_t key_value_head)
       : args_(args), part_(part), g_(key_value_head), width_(part.padded_head_size()) {
-    const int64_t tokens = padded(part.tokens, kTile), whole = tokens * width_, tile = kTile * kTile;
-    thread_local Scratch scratch;
-    Sum* memory = scratch.reserve_elements<Sum>(8 * whole + 2 * tile + 2 * tokens);
+    const int64_t tokens = padded(part.tokens, kTile), whole = tokens * width_, rows = kTile * width_, tile = kTile * kTile;
+    Sum* memory = attention_scratch().reserve_elements<Sum>(LoopScratch::backward(tokens, width_));
     const auto take = [&](int64_t count) { return std::exchange(memory, memory + count); };
-    keys_ = take(whole), transposed_keys_ = take(whole), transposed_values_ = take(whole);
+    keys_ = take(rows), transposed_keys_ = take(rows), transposed_values_ = take(rows);
     queries_ = take(whole), douts_ = take(whole);
     dqueries_ = take(whole), dkeys_ = take(whole), dvalues_ = take(whole);
     probabilities_ = take(tile), dscores_ = take(tile);
@@ -36,7 +35,6 @@ class KeyValueHeadBackward {
   }
 
   void run() {
-    load_keys_and_values();
     std::fill_n(dkeys_, padded(part_.tokens, kProductCols) * width_, Sum{0});
     std::fill_n(dvalues_, padded(part_.tokens, kProductCols) * width_, Sum{0});
     const int64_t heads = part_.heads / part_.key_value_heads;
@@ -50,17 +48,13 @@ class KeyValueHeadBackward {
 
   const T* qkv() const { return args_.qkv.as<T>() + part_.first_row * part_.qkv_width(); }
 
-  void load_keys_and_values() {
-    loops_.load_rows(qkv() + part_.key_column(g_), part_.qkv_width(), part_.tokens, part_.head_size, Sum{1}, keys_);
-    load_transposed(part_.key_column(g_), transposed_keys_);
-    load_transposed(part_.value_column(g_), transposed_values_);
-  }
-
-  void load_transposed(int64_t column, Sum* to) {
-    const int64_t stride = part_.qkv_width();
-    for (int64_t first = 0; first < part_.tokens; first += kTile)
-      loops_.load_transposed(qkv() + column + first * stride, stride, part_.tile_tokens(first), part_.head_size,
-                             to + first * part_.head_size);
+  // Keys and values of the tile that starts at `first`.
+  void load_keys_and_values(int64_t first) {
+    const int64_t stride = part_.qkv_width(), rows = part_.tile_tokens(first), size = part_.head_size;
+    const T *keys = qkv() + first * stride + part_.key_column(g_), *values = qkv() + first * stride + part_.value_column(g_);
+    loops_.load_rows(keys, stride, rows, size, Sum{1}, keys_);
+    loops_.load_transposed(keys, stride, rows, size, transposed_keys_);
+    loops_.load_transposed(values, stride, rows, size, transposed_values_);
   }
 
   void store(const Sum* from, int64_t column, Sum factor) {
@@ -71,9 +65,11 @@ class KeyValueHeadBackward {
   void query_head(int64_t head) {
     load_queries(head);
     std::fill_n(dqueries_, padded(part_.tokens, kProductCols) * width_, Sum{0});
-    for (int64_t first_key = 0; first_key < part_.tokens; first_key += kTile)
+    for (int64_t first_key = 0; first_key < part_.tokens; first_key += kTile) {
+      load_keys_and_values(first_key);
       for (int64_t first_query = part_.first_query(first_key); first_query < part_.end_query(first_key); first_query += kTile)
         if (part_.wants(first_key) || part_.wants(first_query)) tile(head, first_query, first_key);
+    }
     store(dqueries_, head * part_.head_size, scale());
   }
 
@@ -95,9 +91,8 @@ class KeyValueHeadBackward {
     const int64_t queries = part_.tile_tokens(first_query), rows = padded(queries, kProductRows);
     const int64_t keys = padded(part_.tile_tokens(first_key), kProductCols);
     const bool diagonal = part_.on_diagonal(first_query, first_key);
-    scores(rows, keys, queries_ + first_query * width_, transposed_keys_ + first_key * part_.head_size, probabilities_,
-           diagonal);
-    scores(rows, keys, douts_ + first_query * width_, transposed_values_ + first_key * part_.head_size, dscores_, diagonal);
+    scores(rows, keys, queries_ + first_query * width_, transposed_keys_, probabilities_, diagonal);
+    scores(rows, keys, douts_ + first_query * width_, transposed_values_, dscores_, diagonal);
     loops_.score_gradients({.rows = queries,
                             .keys = part_.tile_tokens(first_key),
                             .diagonal = diagonal,
@@ -114,8 +109,7 @@ class KeyValueHeadBackward {
       add(keys, rows, {probabilities_, 1, kTile}, douts_ + first_query * width_, dvalues_ + first_key * width_, upper);
       add(keys, rows, {dscores_, 1, kTile}, queries_ + first_query * width_, dkeys_ + first_key * width_, upper);
     }
-    if (part_.wants(first_query))
-      add(rows, keys, {dscores_, kTile}, keys_ + first_key * width_, dqueries_ + first_query * width_, lower);
+    if (part_.wants(first_query)) add(rows, keys, {dscores_, kTile}, keys_, dqueries_ + first_query * width_, lower);
   }
 
   // out[rows, keys] = left[rows, D] right[D, keys]
@@ -149,8 +143,9 @@ class KeyValueHeadBackward {
   const AttentionBackward& args_;
   const AttentionPart& part_;
   int64_t g_, width_;
-  Sum *keys_, *queries_, *douts_;              // [S, D]
-  Sum *transposed_keys_, *transposed_values_;  // [tiles][D, kTile]
+  Sum *queries_, *douts_;                      // [S, D]
+  Sum* keys_;                                  // [kTile, D]
+  Sum *transposed_keys_, *transposed_values_;  // [D, kTile]
   Sum *dqueries_, *dkeys_, *dvalues_;          // [S, D]
   Sum *probabilities_, *dscores_;              // [kTile, kTile]
   Sum *log_sum_exp_, *out_times_dout_;         // [S]

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/attention_scratch.h"
 
 namespace trivet::kernels::cpu {
 namespace {
@@ -37,7 +37,7 @@ class PairHead {
                     .n = tile_tokens(first_key),
                     .k = size_,
                     .a = left,
-                    .b = right + first_key * size_,
+                    .b = right,
                     .c = out,
                     .c_stride = kTile,
                     .part = part_.on_diagonal(first_query, first_key) ? TilePart::LowerOut : TilePart::Whole});
@@ -58,10 +58,10 @@ class PairHeadForward : private PairHead {
  public:
   PairHeadForward(const AttentionPairLoops& loops, const Attention& args, const AttentionPart& part, int64_t head)
       : PairHead(loops, part), args_(args), head_(head) {
-    thread_local Scratch sums, pairs;
-    float* floats = sums.reserve_elements<float>(kTile * (size_ + kTile + 2));
+    const PairScratch parts = PairScratch::forward(part.tokens, size_);
+    float* const floats = static_cast<float*>(attention_scratch().reserve(parts.bytes()));
     sums_ = floats, scores_ = sums_ + kTile * size_, maximum_ = scores_ + kTile * kTile, total_ = maximum_ + kTile;
-    keys_ = pairs.reserve_elements<bfloat16>(2 * part.tokens * size_ + kTile * kTile);
+    keys_ = reinterpret_cast<bfloat16*>(floats + parts.floats);
     values_ = keys_ + part.tokens * size_, probabilities_ = values_ + part.tokens * size_;
   }
 
@@ -86,7 +86,7 @@ class PairHeadForward : private PairHead {
   void add_keys(int64_t first_query, int64_t first_key) {
     const bool diagonal = part_.on_diagonal(first_query, first_key);
     const int64_t queries = tile_tokens(first_query);
-    scores(first_query, first_key, {column(args_.qkv, head_ * size_, first_query), width_}, keys_, scores_);
+    scores(first_query, first_key, {column(args_.qkv, head_ * size_, first_query), width_}, keys_ + first_key * size_, scores_);
     loops_.softmax({.tile = {.rows = queries,
                              .width = size_,
                              .keys = tile_tokens(first_key),
@@ -128,24 +128,20 @@ class PairHeadBackward : private PairHead {
   PairHeadBackward(const AttentionPairLoops& loops, const AttentionBackward& args, const AttentionPart& part,
                    int64_t key_value_head)
       : PairHead(loops, part), args_(args), g_(key_value_head) {
-    const int64_t whole = part.tokens * size_, tile = kTile * kTile;
-    thread_local Scratch sums, pairs;
-    float* floats = sums.reserve_elements<float>(3 * whole + 2 * tile + 2 * part.tokens);
-    bfloat16* halves = pairs.reserve_elements<bfloat16>(5 * whole + 3 * tile);
+    const int64_t whole = part.tokens * size_, rows = kTile * size_, tile = kTile * kTile;
+    const PairScratch parts = PairScratch::backward(part.tokens, size_);
+    auto* floats = static_cast<float*>(attention_scratch().reserve(parts.bytes()));
+    auto* halves = reinterpret_cast<bfloat16*>(floats + parts.floats);
     const auto take = [](auto*& memory, int64_t count) { return std::exchange(memory, memory + count); };
     dqueries_ = take(floats, whole), dkeys_ = take(floats, whole), dvalues_ = take(floats, whole);
     scores_ = take(floats, tile), score_gradients_ = take(floats, tile);
     log_sum_exp_ = take(floats, part.tokens), out_times_dout_ = take(floats, part.tokens);
-    key_rows_ = take(halves, whole), key_cols_ = take(halves, whole), value_cols_ = take(halves, whole);
+    key_rows_ = take(halves, rows), key_cols_ = take(halves, rows), value_cols_ = take(halves, rows);
     query_rows_ = take(halves, whole), dout_rows_ = take(halves, whole);
     probabilities_ = take(halves, tile), dscores_ = take(halves, tile), paired_dscores_ = take(halves, tile);
   }
 
   void run() {
-    const bfloat16 *keys = column(args_.qkv, part_.key_column(g_)), *values = column(args_.qkv, part_.value_column(g_));
-    loops_.pair_rows(keys, width_, part_.tokens, size_, key_rows_);
-    pair_cols(keys, key_cols_);
-    pair_cols(values, value_cols_);
     std::fill_n(dkeys_, part_.tokens * size_, 0.0f);
     std::fill_n(dvalues_, part_.tokens * size_, 0.0f);
     const int64_t heads = part_.heads / part_.key_value_heads;
@@ -159,6 +155,15 @@ class PairHeadBackward : private PairHead {
     attention_loops<bfloat16>().store_rows(from, part_.tokens, size_, factor, column(args_.dqkv, first_column), width_);
   }
 
+  // Keys and values of the tile that starts at `first`.
+  void load_keys_and_values(int64_t first) {
+    const bfloat16* const keys = column(args_.qkv, part_.key_column(g_), first);
+    const bfloat16* const values = column(args_.qkv, part_.value_column(g_), first);
+    loops_.pair_rows(keys, width_, tile_tokens(first), size_, key_rows_);
+    loops_.pair_cols(keys, width_, tile_tokens(first), size_, key_cols_);
+    loops_.pair_cols(values, width_, tile_tokens(first), size_, value_cols_);
+  }
+
   void query_head(int64_t head) {
     const int64_t tokens = part_.tokens, stride = part_.out_width(), place = part_.first_row * stride + head * size_;
     const bfloat16* dout = args_.dout.as<bfloat16>() + place;
@@ -167,9 +172,11 @@ class PairHeadBackward : private PairHead {
     loops_.dot_rows(dout, args_.out.as<bfloat16>() + place, stride, tokens, size_, out_times_dout_);
     load_rows_of_statistics(args_.log_sum_exp, part_.first_statistic(head), tokens, log_sum_exp_);
     std::fill_n(dqueries_, tokens * size_, 0.0f);
-    for (int64_t first_key = 0; first_key < tokens; first_key += kTile)
+    for (int64_t first_key = 0; first_key < tokens; first_key += kTile) {
+      load_keys_and_values(first_key);
       for (int64_t first_query = part_.first_query(first_key); first_query < part_.end_query(first_key); first_query += kTile)
         if (part_.wants(first_key) || part_.wants(first_query)) tile(head, dout + first_query * stride, first_query, first_key);
+    }
     store(dqueries_, head * size_, scale());
   }
 
@@ -198,14 +205,14 @@ class PairHeadBackward : private PairHead {
       add(keys, queries, {probabilities_, 2, 2 * kTile}, dout_rows_ + first_query * size_, dvalues_ + first_key * size_, upper);
       add(keys, queries, {paired_dscores_, 2, 2 * kTile}, query_rows_ + first_query * size_, dkeys_ + first_key * size_, upper);
     }
-    if (part_.wants(first_query))
-      add(queries, keys, {dscores_, kTile}, key_rows_ + first_key * size_, dqueries_ + first_query * size_, lower);
+    if (part_.wants(first_query)) add(queries, keys, {dscores_, kTile}, key_rows_, dqueries_ + first_query * size_, lower);
   }
 
   const AttentionBackward& args_;
   int64_t g_;
-  bfloat16 *key_rows_, *query_rows_, *dout_rows_;         // [S / 2][D][2]
-  bfloat16 *key_cols_, *value_cols_;                      // [tiles][D / 2][kTile][2]
+  bfloat16 *query_rows_, *dout_rows_;                     // [S / 2][D][2]
+  bfloat16* key_rows_;                                    // [kTile / 2][D][2]
+  bfloat16 *key_cols_, *value_cols_;                      // [D / 2][kTile][2]
   bfloat16 *probabilities_, *paired_dscores_, *dscores_;  // [kTile / 2][kTile][2] twice, [kTile, kTile]
   float *dqueries_, *dkeys_, *dvalues_;                   // [S, D]
   float *scores_, *score_gradients_;                      // [kTile, kTile]
@@ -216,20 +223,20 @@ class PairHeadBackward : private PairHead {
 // because they come later, and their gradients are 0.
 class PaddedHeads {
  public:
-  // `first_head` of part's query heads and the `heads` - 1 after it, which have one key/value head.
-  PaddedHeads(const AttentionPart& part, int64_t first_head, int64_t heads)
+  // `first_head` of part's query heads and the `heads` - 1 after it, which have one key/value head. There is memory for as many
+  // tensors like qkv and like out.
+  PaddedHeads(const AttentionPart& part, int64_t first_head, int64_t heads, int64_t wide, int64_t narrow)
       : from_(part), part_(part), first_head_(first_head) {
     part_.heads = heads, part_.key_value_heads = 1;
     part_.tokens = part_.statistics_of_head = padded(part.tokens, kPairTokens);
     part_.first_row = part_.statistics = 0;
+    const int64_t bytes = padded_copy_bytes(part_.tokens, part_.head_size, heads, wide, narrow);
+    memory_ = static_cast<std::byte*>(padded_copies().reserve(bytes));
   }
   const AttentionPart& part() const { return part_; }
-  TensorView tensor(Scratch& memory, int64_t width) const {
-    return {memory.reserve_elements<bfloat16>(part_.tokens * width), DType::BFloat16, {1, part_.tokens, width}};
-  }
-  TensorView statistics(Scratch& memory) const {
-    return {memory.reserve_elements<float>(part_.heads * part_.tokens), DType::Float32, {1, part_.heads, part_.tokens}};
-  }
+  TensorView like_qkv() { return take(DType::BFloat16, {1, part_.tokens, part_.qkv_width()}); }
+  TensorView like_out() { return take(DType::BFloat16, {1, part_.tokens, part_.out_width()}); }
+  TensorView statistics() { return take(DType::Float32, {1, part_.heads, part_.tokens}); }
   // The heads keep their random draws.
   DropoutSite site(DropoutSite of_all) const {
     of_all.first_element += first_head_ * part_.all_tokens * part_.all_tokens;
@@ -270,6 +277,11 @@ class PaddedHeads {
     body(from_.key_column(g), queries, size);
     body(from_.value_column(g), queries + size, size);
   }
+  TensorView take(DType dtype, const Shape& shape) {
+    const TensorView tensor{memory_, dtype, shape};
+    memory_ += shape.elements() * size_of(dtype);
+    return tensor;
+  }
   void read(ConstTensorView all, int64_t column, TensorView copy, int64_t to_column, int64_t width) const {
     const int64_t stride = copy.shape[2];
     for (int64_t row = 0; row < part_.tokens; ++row) {
@@ -289,6 +301,7 @@ class PaddedHeads {
   const AttentionPart& from_;
   AttentionPart part_;
   int64_t first_head_;
+  std::byte* memory_;  // what is left of it
 };
 
 }  // namespace
@@ -301,12 +314,11 @@ const AttentionPairLoops* pair_loops_for(const AttentionPart& part, DType dtype)
 
 void attention_in_pairs(const AttentionPairLoops& loops, const Attention& args, const AttentionPart& part, int64_t head) {
   if (part.tokens % kPairTokens == 0) return PairHeadForward(loops, args, part, head).run();
-  thread_local Scratch of_qkv, of_out, of_statistics;
-  const PaddedHeads heads(part, head, 1);
+  PaddedHeads heads(part, head, 1, 1, 1);
   Attention padded = args;
-  const TensorView qkv = heads.tensor(of_qkv, heads.part().qkv_width());
-  padded.qkv = qkv, padded.out = heads.tensor(of_out, heads.part().out_width());
-  padded.log_sum_exp = heads.statistics(of_statistics);
+  const TensorView qkv = heads.like_qkv();
+  padded.qkv = qkv, padded.out = heads.like_out();
+  padded.log_sum_exp = heads.statistics();
   padded.dropout = heads.site(args.dropout);
   heads.read_qkv(args.qkv, qkv);
   PairHeadForward(loops, padded, heads.part(), 0).run();
@@ -317,19 +329,17 @@ void attention_in_pairs(const AttentionPairLoops& loops, const Attention& args, 
 void attention_backward_in_pairs(const AttentionPairLoops& loops, const AttentionBackward& args, const AttentionPart& part,
                                  int64_t key_value_head) {
   if (part.tokens % kPairTokens == 0) return PairHeadBackward(loops, args, part, key_value_head).run();
-  thread_local Scratch of_qkv, of_out, of_dout, of_dqkv, of_statistics;
   const int64_t of_group = part.heads / part.key_value_heads;
-  const PaddedHeads heads(part, key_value_head * of_group, of_group);
-  const int64_t wide = heads.part().qkv_width(), narrow = heads.part().out_width();
-  const TensorView qkv = heads.tensor(of_qkv, wide), out = heads.tensor(of_out, narrow), dout = heads.tensor(of_dout, narrow);
-  const TensorView log_sum_exp = heads.statistics(of_statistics);
+  PaddedHeads heads(part, key_value_head * of_group, of_group, 2, 2);
+  const TensorView qkv = heads.like_qkv(), out = heads.like_out(), dout = heads.like_out();
+  const TensorView dqkv = heads.like_qkv(), log_sum_exp = heads.statistics();
   heads.read_qkv(args.qkv, qkv);
   heads.read_out(args.out, out);
   heads.read_out(args.dout, dout);
   heads.read_statistics(args.log_sum_exp, log_sum_exp);
   AttentionBackward padded = args;
   padded.qkv = qkv, padded.out = out, padded.dout = dout, padded.log_sum_exp = log_sum_exp;
-  padded.dqkv = heads.tensor(of_dqkv, wide);
+  padded.dqkv = dqkv;
   padded.dropout = heads.site(args.dropout);
   PairHeadBackward(loops, padded, heads.part(), 0).run();
   heads.write_qkv(padded.dqkv, args.dqkv);

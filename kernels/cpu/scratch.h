@@ -26,6 +26,7 @@ class Scratch {
   T* reserve_elements(int64_t count) {
     return static_cast<T*>(reserve(count * static_cast<int64_t>(sizeof(T))));
   }
+  int64_t capacity() const { return capacity_; }
 
  private:
   struct Release {

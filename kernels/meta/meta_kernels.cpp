@@ -32,6 +32,8 @@ class MetaKernels final : public Kernels {
     ++counters_.launches;
     if constexpr (requires { workspace_bytes(args); })  // workspace that a GPU would need
       counters_.workspace_bytes = std::max(counters_.workspace_bytes, workspace_bytes(args));
+    if constexpr (requires { thread_scratch_bytes(args); })  // what each thread of a CPU would need
+      counters_.thread_scratch_bytes = std::max(counters_.thread_scratch_bytes, thread_scratch_bytes(args));
   }
 
   Counters counters_;

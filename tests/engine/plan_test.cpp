@@ -374,6 +374,22 @@ TEST(Plan, ShowsTheProgramOfARank) {
   EXPECT_THAT(to_json(plan_of(config, 2)), HasSubstr("\"memory_bytes\""));
 }
 
+// Five tensors of a head of the whole sequence, three of a tile of 64 tokens, two tiles of scores and two statistics
+// (kernels/cpu/attention_scratch.h), whichever part of the sequence a rank has.
+TEST(Plan, SaysWhatAttentionKeepsInEachThreadOfACpu) {
+  Config config = small_config();
+  config.model.sequence_length = 128;
+  config.model.hidden_size = 64;
+  config.model.heads = 4;
+  config.batch.train_batch_size = 1;
+  config.parallel.context = 2;
+  const int64_t bytes = 4 * (5 * 128 * 16 + 3 * 64 * 16 + 2 * 64 * 64 + 2 * 128);
+  const Plan plan = plan_of(config, 2);
+  EXPECT_EQ(nlohmann::json::parse(to_json(plan))["thread_scratch_bytes"], bytes);
+  EXPECT_THAT(to_text(plan), HasSubstr(fmt::format("attention    {:>10.2f} MiB more in each kernel thread, at most\n",
+                                                   static_cast<double>(bytes) / (1 << 20))));
+}
+
 TEST(Plan, ShowsStagesScheduleAndBubble) {
   Config config = small_config();
   config.parallel.pipeline = 4;

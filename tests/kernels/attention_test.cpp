@@ -8,10 +8,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 #include <utility>
 
+#include "kernels/cpu/attention_scratch.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/math.h"
+#include "kernels/workspace.h"
 #include "tests/kernels/host_tensor.h"
 
 namespace trivet::kernels::attention_test {
@@ -78,38 +81,38 @@ struct Problem {
     if (documents.empty()) return {};
     return {documents.data(), DType::Int32, {c.sequences, c.tokens}};
   }
-  void forward(int threads) {
-    cpu::compute(Attention{.qkv = qkv.view(),
-                           .out = out.view(),
-                           .log_sum_exp = log_sum_exp.view(),
-                           .heads = c.heads,
-                           .key_value_heads = c.key_value_heads,
-                           .causal = c.causal,
-                           .window = c.window,
-                           .scale = c.scale,
-                           .soft_cap = c.soft_cap,
-                           .dropout = site(),
-                           .documents = documents_view(),
-                           .own = own},
-                 threads);
+  Attention forward_arguments() {
+    return {.qkv = qkv.view(),
+            .out = out.view(),
+            .log_sum_exp = log_sum_exp.view(),
+            .heads = c.heads,
+            .key_value_heads = c.key_value_heads,
+            .causal = c.causal,
+            .window = c.window,
+            .scale = c.scale,
+            .soft_cap = c.soft_cap,
+            .dropout = site(),
+            .documents = documents_view(),
+            .own = own};
   }
-  void backward(int threads) {
-    cpu::compute(AttentionBackward{.dout = dout.view(),
-                                   .qkv = qkv.view(),
-                                   .out = out.view(),
-                                   .log_sum_exp = log_sum_exp.view(),
-                                   .dqkv = dqkv.view(),
-                                   .heads = c.heads,
-                                   .key_value_heads = c.key_value_heads,
-                                   .causal = c.causal,
-                                   .window = c.window,
-                                   .scale = c.scale,
-                                   .soft_cap = c.soft_cap,
-                                   .dropout = site(),
-                                   .documents = documents_view(),
-                                   .own = own},
-                 threads);
+  AttentionBackward backward_arguments() {
+    return {.dout = dout.view(),
+            .qkv = qkv.view(),
+            .out = out.view(),
+            .log_sum_exp = log_sum_exp.view(),
+            .dqkv = dqkv.view(),
+            .heads = c.heads,
+            .key_value_heads = c.key_value_heads,
+            .causal = c.causal,
+            .window = c.window,
+            .scale = c.scale,
+            .soft_cap = c.soft_cap,
+            .dropout = site(),
+            .documents = documents_view(),
+            .own = own};
   }
+  void forward(int threads) { cpu::compute(forward_arguments(), threads); }
+  void backward(int threads) { cpu::compute(backward_arguments(), threads); }
 
   int64_t query(int64_t b, int64_t s, int64_t n, int64_t d) const { return (b * c.tokens + s) * width() + n * c.head_size + d; }
   int64_t key(int64_t b, int64_t s, int64_t n, int64_t d) const {
@@ -528,6 +531,35 @@ TEST(CpuAttention, MatchesDoubleReferenceOnEveryInstructionSet) {
         if (causal) expect_matches_double_reference({1, 171, 2, 1, 24, dtype, 0.25f, causal, 30});
         expect_matches_double_reference({1, 80, 2, 1, 32, dtype, 0.25f, causal, 0, 0.5, 1.5});
       }
+  }
+}
+
+// What a new thread keeps for forward and backward, and what a plan counts for it.
+void expect_kept_as_planned(const Case& c, bool exactly) {
+  Problem problem(c);
+  int64_t kept = 0;
+  std::thread([&] {
+    problem.forward(1);
+    problem.backward(1);
+    kept = cpu::attention_scratch().capacity() + cpu::padded_copies().capacity();
+  }).join();
+  const int64_t planned =
+      std::max(thread_scratch_bytes(problem.forward_arguments()), thread_scratch_bytes(problem.backward_arguments()));
+  EXPECT_LE(kept, planned) << describe(c);
+  if (exactly) {
+    EXPECT_EQ(kept, planned) << describe(c);
+  }
+}
+
+TEST(CpuAttention, AThreadKeepsWhatAPlanCounts) {
+  for (cpu::Isa isa : {cpu::Isa::Baseline, cpu::Isa::V4}) {
+    const cpu::ForcedIsa forced(isa);
+    for (DType dtype : {DType::Float32, DType::Float16, DType::BFloat16, DType::Float64}) {
+      const bool in_pairs = dtype == DType::BFloat16 && cpu::attention_pair_loops() != nullptr;
+      expect_kept_as_planned({1, 150, 4, 2, 24, dtype}, true);
+      expect_kept_as_planned({2, 320, 4, 1, 64, dtype}, !in_pairs);
+      expect_kept_as_planned({1, 320, 8, 1, 64, dtype, 0, true, 0, 0, 0, {1, 319}}, in_pairs || dtype != DType::BFloat16);
+    }
   }
 }
 
