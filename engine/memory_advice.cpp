@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -10,9 +13,11 @@
 namespace trivet {
 namespace {
 
+// A change of any config; a superseded one is a part of the next. `apply` returns whether it has changed something.
 struct Change {
   std::string text;
-  Config config;
+  std::function<bool(Config&)> apply;
+  bool superseded = false;
 };
 
 std::string gibibytes(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30)); }
@@ -29,40 +34,101 @@ std::string microbatch_text(const Config& config) {
   return fmt::format("train_micro_batch_size_per_gpu {}", config.batch.micro_batch_size);
 }
 
+Change set_stage(int stage) {
+  return {.text = fmt::format("zero_optimization.stage {}", stage),
+          .apply = [stage](Config& config) { return std::exchange(config.zero.stage, stage) < stage; },
+          .superseded = stage < 3};
+}
+
+bool recompute_all(Config& config) { return std::exchange(config.recompute, Recompute::Full) != Recompute::Full; }
+
+// A slice of as many tokens as the hidden size has elements is large enough for fast products.
+Change cut_mlps(int64_t tokens) {
+  return {.text = fmt::format("activation_checkpointing.mlp_slice_tokens {}", tokens), .apply = [tokens](Config& config) {
+            if (config.mlp_slice_tokens != 0) return false;
+            config.mlp_slice_tokens = tokens;
+            return true;
+          }};
+}
+
+// All but smaller microbatches.
 std::vector<Change> candidates(const Plan& plan) {
   std::vector<Change> changes;
-  Config all = plan.config;
-  std::string all_text;
-  const auto also = [&](const std::string& text) { all_text += (all_text.empty() ? "" : ", ") + text; };
-  if (plan.config.zero.stage < 3 && plan.shards(Sharing::Dense) > 1)
-    for (int stage = plan.config.zero.stage + 1; stage <= 3; ++stage) {
-      Config config = plan.config;
-      config.zero.stage = stage;
-      changes.push_back({fmt::format("zero_optimization.stage {}", stage), config});
-      all.zero.stage = stage;
-      if (stage == 3) also(changes.back().text);
-    }
-  if (plan.sharding().replicas > 1 || plan.sharding().secondary > 1) {
-    Config config = plan.config;
-    all.zero.mics_shard_size = config.zero.mics_shard_size = -1;
-    all.zero.zero_hpz_partition_size = config.zero.zero_hpz_partition_size = 1;
-    changes.push_back({"zero_optimization.mics_shard_size -1 and zero_hpz_partition_size 1", config});
-    also(changes.back().text);
-  }
-  if (plan.config.recompute != Recompute::Full) {
-    Config config = plan.config;
-    config.recompute = Recompute::Full;
-    changes.push_back({"activation_checkpointing.mode \"full\"", config});
-    all.recompute = Recompute::Full;
-    also(changes.back().text);
-  }
-  for (Config config = plan.config; halve_microbatch(plan, config);) changes.push_back({microbatch_text(config), config});
-  while (halve_microbatch(plan, all)) {
-  }
-  if (all.batch.micro_batch_size > 0) also(microbatch_text(all));
-  changes.push_back({all_text, all});
+  const Config& config = plan.config;
+  if (plan.shards(Sharing::Dense) > 1)
+    for (int stage = config.zero.stage + 1; stage <= 3; ++stage) changes.push_back(set_stage(stage));
+  if (plan.sharding().replicas > 1 || plan.sharding().secondary > 1)
+    changes.push_back({"zero_optimization.mics_shard_size -1 and zero_hpz_partition_size 1", [](Config& changed) {
+                         changed.zero.mics_shard_size = -1;
+                         changed.zero.zero_hpz_partition_size = 1;
+                         return true;
+                       }});
+  if (config.model.sequence_length / plan.mesh.size(Axis::Context) >= 4 * config.model.hidden_size)
+    changes.push_back(cut_mlps(config.model.hidden_size));
+  const bool moves_inputs = config.compute_device() == Device::Cuda;
+  changes.push_back({"activation_checkpointing.mode \"full\"", recompute_all, moves_inputs});
+  if (moves_inputs)
+    changes.push_back({"activation_checkpointing.mode \"full\" and cpu_checkpointing true", [](Config& changed) {
+                         const bool moved_before = std::exchange(changed.cpu_checkpointing, true);
+                         return recompute_all(changed) || !moved_before;
+                       }});
   return changes;
 }
+
+class Advice {
+ public:
+  Advice(const Plan& plan, const model::Model& model, int64_t bytes)
+      : plan_(plan), model_(model), bytes_(bytes), least_(plan.heaviest().memory.total()) {}
+
+  void consider(const std::string& text, const Config& config) {
+    const std::optional<int64_t> needs = needs_of(config);
+    if (!needs) return;
+    if (*needs <= bytes_) fits_ += fmt::format("{}{} ({})", fits_.empty() ? "" : "; or ", text, gibibytes(*needs));
+    if (*needs < least_) least_ = *needs, smallest_ = text;
+  }
+
+  // Considers together all changes that save something when those before them are made, with the smallest microbatch.
+  void consider_together(const std::vector<Change>& changes) {
+    Config all = plan_.config;
+    int64_t least = plan_.heaviest().memory.total();
+    std::string text;
+    const auto also = [&](const std::string& change) { text += (text.empty() ? "" : ", ") + change; };
+    for (const Change& change : changes) {
+      Config more = all;
+      if (change.superseded || !change.apply(more)) continue;
+      const std::optional<int64_t> needs = needs_of(more);
+      if (!needs || *needs >= least) continue;
+      all = more, least = *needs;
+      also(change.text);
+    }
+    while (halve_microbatch(plan_, all)) {
+    }
+    if (all.batch.micro_batch_size > 0) also(microbatch_text(all));
+    if (!text.empty()) consider(text, all);
+  }
+
+  std::string text() const {
+    if (!fits_.empty()) return "what would fit: " + fits_;
+    const std::string more = "use more ranks, a smaller model or offload";
+    if (smallest_.empty()) return more;
+    return fmt::format("the smallest config that was found needs {} with {}; {}", gibibytes(least_), smallest_, more);
+  }
+
+ private:
+  // Nothing if the config is refused.
+  std::optional<int64_t> needs_of(const Config& config) const {
+    try {
+      return make_plan(config, model_, plan_.mesh.size()).heaviest().memory.total();
+    } catch (const ConfigError&) {
+      return {};
+    }
+  }
+
+  const Plan& plan_;
+  const model::Model& model_;
+  int64_t bytes_, least_;
+  std::string fits_, smallest_;
+};
 
 }  // namespace
 
@@ -75,23 +141,13 @@ std::string to_words(const MemoryBytes& memory) {
 }
 
 std::string what_would_fit(const Plan& plan, const model::Model& model, int64_t bytes) {
-  std::string fits, smallest;
-  int64_t least = plan.heaviest().memory.total();
-  for (const Change& change : candidates(plan)) {
-    if (change.text.empty()) continue;
-    int64_t needs = 0;
-    try {
-      needs = make_plan(change.config, model, plan.mesh.size()).heaviest().memory.total();
-    } catch (const ConfigError&) {  // not possible with the rest of this config
-      continue;
-    }
-    if (needs <= bytes) fits += fmt::format("{}{} ({})", fits.empty() ? "" : "; or ", change.text, gibibytes(needs));
-    if (needs < least) least = needs, smallest = change.text;
-  }
-  if (!fits.empty()) return "what would fit: " + fits;
-  const std::string more = "use more ranks, a smaller model or offload";
-  if (smallest.empty()) return more;
-  return fmt::format("the smallest config that was found needs {} with {}; {}", gibibytes(least), smallest, more);
+  Advice advice(plan, model, bytes);
+  const std::vector<Change> changes = candidates(plan);
+  for (const Change& change : changes)
+    if (Config config = plan.config; change.apply(config)) advice.consider(change.text, config);
+  for (Config config = plan.config; halve_microbatch(plan, config);) advice.consider(microbatch_text(config), config);
+  advice.consider_together(changes);
+  return advice.text();
 }
 
 void check_fits(const Plan& plan, const model::Model& model, int rank, int64_t free_bytes, const std::string& device) {

@@ -12,7 +12,8 @@ namespace trivet {
 std::string to_words(const MemoryBytes& memory);
 
 // Lists changes to the config that make every rank's plan fit into `bytes`, each with the memory that a rank then needs:
-// smaller microbatches, recomputation, a higher ZeRO stage, or all of these. If none is enough, the text says so.
+// smaller microbatches, recomputation, MLPs in slices, inputs of blocks in host memory, a higher ZeRO stage, or all of these
+// that save something. If none is enough, the text says so.
 std::string what_would_fit(const Plan& plan, const model::Model& model, int64_t bytes);
 
 // Throws OutOfMemoryError when the plan of `rank` needs more than `free_bytes` of `device`.

@@ -11,6 +11,7 @@ namespace trivet {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -46,6 +47,27 @@ TEST(MemoryAdvice, HalvesTheMicrobatchAndKeepsTheGlobalBatch) {
   half.batch = {.train_batch_size = 24, .micro_batch_size = 6};
   EXPECT_THAT(advice(config, 1, needs(half, 1)),
               AllOf(HasSubstr("train_micro_batch_size_per_gpu 6 ("), HasSubstr("train_micro_batch_size_per_gpu 3 (")));
+}
+
+// With a long sequence, what an MLP computes between its projections is most of the memory.
+TEST(MemoryAdvice, NamesWhatShortensALongSequence) {
+  Config config = small_config();
+  config.device = DeviceChoice::Cuda;
+  config.model.sequence_length = 4096;
+  config.batch = {.train_batch_size = 1};
+  Config sliced = config, all = config;
+  sliced.mlp_slice_tokens = all.mlp_slice_tokens = 64;
+  all.recompute = Recompute::Full, all.cpu_checkpointing = true;
+  ASSERT_LT(needs(all, 1), needs(sliced, 1));
+  EXPECT_THAT(advice(config, 1, needs(sliced, 1)), HasSubstr("activation_checkpointing.mlp_slice_tokens 64 ("));
+  EXPECT_EQ(
+      advice(config, 1, needs(all, 1)),
+      fmt::format("what would fit: activation_checkpointing.mlp_slice_tokens 64, activation_checkpointing.mode \"full\" and "
+                  "cpu_checkpointing true ({:.2f} GiB)",
+                  static_cast<double>(needs(all, 1)) / (1 << 30)));
+  config.device = DeviceChoice::Cpu;
+  config.model.sequence_length = 128;
+  EXPECT_THAT(advice(config, 1, 0), Not(AnyOf(HasSubstr("slice"), HasSubstr("cpu_checkpointing"))));
 }
 
 // One rank recomputes everything with microbatches of one sample, so no change needs less memory.
