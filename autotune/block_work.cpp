@@ -21,8 +21,8 @@ class CallLog final : public kernels::KernelObserver {
     note(PassWork::Kind::Operation, to_->operations.size());
     to_->operations.push_back(operation);
   }
-  void waits(const PassWork* work, size_t operations) {
-    if (work == to_) note(PassWork::Kind::Wait, operations);  // operations of another part have ended with that part
+  void waits(const PassWork* work, size_t operation) {
+    if (work == to_) note(PassWork::Kind::Wait, operation);  // operations of another part have ended with that part
   }
   void write_to(PassWork& work) { to_ = &work; }
   const PassWork& work() const { return *to_; }
@@ -33,27 +33,37 @@ class CallLog final : public kernels::KernelObserver {
   PassWork* to_ = nullptr;
 };
 
-// The stream of the tensor axis. It logs waits; the group logs its operations.
+// The stream of an axis. It logs waits; the group logs its operations.
 class LoggingStream final : public Stream {
  public:
-  explicit LoggingStream(CallLog& log) : log_(log) {}
+  LoggingStream(Axis axis, CallLog& log) : axis_(axis), log_(log) {}
   void enqueue(std::function<void()> work) override { work(); }
-  Event record() override { return Event(std::make_shared<Started>(log_)); }
+  Event record() override { return Event(std::make_shared<Started>(log_, last_operation())); }
   void wait(const Event&) override {}
   void synchronize() override { record().synchronize(); }
 
  private:
   class Started final : public Event::State {
    public:
-    explicit Started(CallLog& log) : log_(log), work_(&log.work()), operations_(log.work().operations.size()) {}
-    void synchronize() override { log_.waits(work_, operations_); }
+    Started(CallLog& log, std::optional<size_t> last) : log_(log), work_(&log.work()), last_(last) {}
+    void synchronize() override {
+      if (last_) log_.waits(work_, *last_);
+    }
     void observe(WaitObserver&) override {}
 
    private:
     CallLog& log_;
     const PassWork* work_;
-    size_t operations_;
+    std::optional<size_t> last_;
   };
+  std::optional<size_t> last_operation() const {
+    const std::vector<AxisOperation>& operations = log_.work().operations;
+    for (size_t i = operations.size(); i-- > 0;)
+      if (operations[i].axis == axis_) return i;
+    return {};
+  }
+
+  Axis axis_;
   CallLog& log_;
 };
 
@@ -110,13 +120,14 @@ class BlockRun {
         site_(site),
         meta_(kernels::make_meta_kernels()),
         kernels_(kernels::make_observed_kernels(*meta_, log_)),
-        stream_(log_),
+        tensor_stream_(Axis::Tensor, log_),
+        context_stream_(Axis::Context, log_),
         tensor_group_(Axis::Tensor, site.tensor, log_),
         context_group_(Axis::Context, site.context, log_),
-        tensor_axis_{tensor_group_, stream_, site.sequence_parallel, false},
+        tensor_axis_{tensor_group_, tensor_stream_, site.sequence_parallel, false},
         context_axis_{
             .group = context_group_,
-            .stream = *inline_stream_,
+            .stream = context_stream_,
             .context_kind = site.context_kind,
             .cut = site.context_kind == ContextKind::Ulysses ? SequencePart::Cut::InOrder : SequencePart::Cut::Balanced},
         microbatch_(microbatch_of(model.sample, site)) {}
@@ -193,8 +204,7 @@ class BlockRun {
   BlockSite site_;
   CallLog log_;
   std::unique_ptr<kernels::Kernels> meta_, kernels_;
-  LoggingStream stream_;
-  std::unique_ptr<Stream> inline_stream_ = make_inline_stream();
+  LoggingStream tensor_stream_, context_stream_;
   LoggingGroup tensor_group_, context_group_;
   comm::RankAxis tensor_axis_, context_axis_;
   Microbatch microbatch_;

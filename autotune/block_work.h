@@ -21,13 +21,13 @@ struct AxisOperation {
   double bytes = 0;
 };
 
-// The work of a block in program order. Each item is a kernel, the start of an operation, or a wait for all operations of the
-// tensor axis that were started up to a given one. Operations of the context axis are waited for where they start.
+// The work of a block in program order. Each item is a kernel, the start of an operation, or a wait for one and all before it on
+// its axis.
 struct PassWork {
   enum class Kind : uint8_t { Kernel, Operation, Wait };
   struct Item {
     Kind kind = Kind::Kernel;
-    size_t index = 0;  // the call's or operation's; for a wait: how many operations it waits for
+    size_t index = 0;  // the call's or operation's
   };
   std::vector<kernels::KernelCall> calls;
   std::vector<AxisOperation> operations;

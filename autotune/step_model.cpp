@@ -64,40 +64,45 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
     for (const kernels::KernelCall& call : part.calls) sum += kernel_seconds(call);
     return sum;
   };
-  // Operations of the tensor axis run in sequence and overlap the kernels, which wait for some of them.
+  // Operations of an axis run in sequence and overlap the kernels, which wait for some of them.
   struct Axes {
     double exposed = 0, hidden = 0, context = 0;  // context: the part of the exposed time
   };
+  struct Queue {
+    double free = 0, waited = 0, all = 0;
+  };
   const auto axis = [&](const PassWork& part) -> Axes {
-    double now = 0, free = 0, waited = 0, all = 0, context = 0;
+    double now = 0;
+    Queue tensor, context;
     std::vector<double> ends;
-    const auto wait = [&](double end) {
-      waited += std::max(0.0, end - now);
+    const auto queue_of = [&](size_t operation) -> Queue& {
+      return part.operations[operation].axis == Axis::Context ? context : tensor;
+    };
+    const auto wait = [&](Queue& queue, double end) {
+      queue.waited += std::max(0.0, end - now);
       now = std::max(now, end);
     };
-    for (const PassWork::Item& item : part.items) {
-      if (item.kind == PassWork::Kind::Kernel) {
-        now += kernel_seconds(part.calls[item.index]);
-      } else if (item.kind == PassWork::Kind::Wait) {
-        if (item.index > 0) wait(ends[item.index - 1]);
+    for (const auto& [kind, index] : part.items) {
+      if (kind == PassWork::Kind::Kernel) {
+        now += kernel_seconds(part.calls[index]);
+      } else if (kind == PassWork::Kind::Wait) {
+        wait(queue_of(index), ends[index]);
       } else {
-        const AxisOperation& operation = part.operations[item.index];
+        const AxisOperation& operation = part.operations[index];
         const bool exchange = operation.axis == Axis::Context;
+        Queue& queue = queue_of(index);
         const double takes = operation_seconds(operation.operation, operation.bytes, exchange ? layout.context : layout.tensor,
                                                exchange ? layout.tensor : 1);
-        if (exchange) {
-          now += takes, context += takes;
-          ends.push_back(free);
-          continue;
-        }
-        all += takes;
-        free = std::max(free, now) + takes;
-        ends.push_back(free);
-        if (!layout.overlap_tensor) wait(free);
+        queue.all += takes;
+        queue.free = std::max(queue.free, now) + takes;
+        ends.push_back(queue.free);
+        if (!exchange && !layout.overlap_tensor) wait(queue, queue.free);
       }
     }
-    wait(free);
-    return {waited + context, std::max(0.0, all - waited), context};
+    wait(tensor, tensor.free);
+    wait(context, context.free);
+    const double exposed = tensor.waited + context.waited;
+    return {exposed, std::max(0.0, tensor.all + context.all - exposed), context.waited};
   };
   const Axes forward_axis = axis(work.forward), backward_axis = axis(work.backward);
   BlockSeconds seconds{.forward = kernels(work.forward),

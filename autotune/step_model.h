@@ -103,7 +103,7 @@ class StepModel {
     double forward_axis = 0, backward_axis = 0;        // waiting for the tensor and context axis
     double forward_again = 0, forward_again_axis = 0;  // recomputation
     double context_axis = 0;                           // the part of all these waits that is for the context axis
-    double hidden_axis = 0;                            // operations of the tensor axis that nothing waits for
+    double hidden_axis = 0;                            // operations that nothing waits for
     double total() const { return forward + backward + forward_axis + backward_axis + forward_again + forward_again_axis; }
     BlockSeconds& operator+=(const BlockSeconds& other);
   };

@@ -185,6 +185,50 @@ TEST_P(ContextRanks, ExchangeHeadsForTokensAndShareTheWork) {
   EXPECT_GT(far.tensor, 0);
 }
 
+// Of long sequences, gather shows what the first key/value head waits for, and a ring the gradients of keys that it hands home.
+// Where links are slow, attention hides itself.
+TEST(ContextOperations, OverlapAttentionOfWhatIsThere) {
+  const model::Model model = model::build({.type = model::Type::Llama,
+                                           .layers = 1,
+                                           .hidden_size = 4096,
+                                           .heads = 32,
+                                           .key_value_heads = 8,
+                                           .sequence_length = 131072,
+                                           .vocabulary_size = 1024});
+  const Cluster fast = cluster_named("h100");
+  Cluster slow = fast;
+  slow.inside.beta = 1e-6;
+  const auto takes = [](std::span<const AxisOperation> operations, const LinkRates& link) {
+    double seconds = 0;
+    for (const AxisOperation& of : operations)
+      seconds += of.operation == comm::Operation::AllGather ? ring_all_gather(4, of.bytes, link)
+                                                            : pairwise_all_to_all(4, of.bytes, link);
+    return seconds;
+  };
+  const auto waits = [&](ContextKind kind, const Cluster& cluster) {
+    return StepModel(model, cluster).predict({.context = 4, .context_kind = kind}).seconds.context;
+  };
+  const auto operations = [&](ContextKind kind) {
+    const BlockWork work = *work_of_blocks(model, {.context = 4, .context_kind = kind})[1];
+    return std::pair(work.forward.operations, work.backward.operations);
+  };
+  const auto [gathers, gathers_back] = operations(ContextKind::Gather);
+  ASSERT_EQ(gathers.size(), 8);
+  ASSERT_EQ(gathers_back.size(), 2 * 8);  // statistics apart
+  const double first = takes(std::span(gathers).first(1), fast.inside) + takes(std::span(gathers_back).first(2), fast.inside);
+  EXPECT_NEAR(waits(ContextKind::Gather, fast) / first, 1, 0.02);  // statistics are packed while the first gather runs
+  const auto [hops, hops_back] = operations(ContextKind::Ring);
+  ASSERT_EQ(hops.size(), 3);
+  ASSERT_EQ(hops_back.size(), 3 + 4);
+  EXPECT_NEAR(waits(ContextKind::Ring, fast), takes(std::span(hops_back).last(1), fast.inside), 1e-9);
+  for (ContextKind kind : {ContextKind::Gather, ContextKind::Ring}) {
+    const auto [forward, backward] = operations(kind);
+    const double all = takes(forward, slow.inside) + takes(backward, slow.inside);
+    EXPECT_LT(waits(kind, slow), all);
+    EXPECT_GT(waits(kind, slow), 0.8 * all);
+  }
+}
+
 TEST(BlockWork, KeepsLessWithRecomputationAndTensorRanks) {
   const model::Model model = model::build(small_gpt());
   const auto saved = [&](const BlockSite& site) { return work_of_blocks(model, site)[3]->saved_bytes; };
