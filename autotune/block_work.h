@@ -21,8 +21,8 @@ struct AxisOperation {
   double bytes = 0;
 };
 
-// The work of a block in program order. Each item is a kernel, the start of an operation, or a wait for one and all before it on
-// its axis.
+// The work of a block in program order. Each item is a kernel, the start of an operation, or a wait for one and all before it
+// on its axis.
 struct PassWork {
   enum class Kind : uint8_t { Kernel, Operation, Wait };
   struct Item {
