@@ -23,8 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxListed = 8;
-// A process that a shell has just made for a program becomes that program within about this time.
-constexpr std::chrono::milliseconds kUntilAProgramStarts{20};
 
 // /proc/PID/stat: "PID (NAME) STATE PARENT GROUP ...", where NAME may hold anything, even ") ".
 std::optional<Process> read_process(pid_t pid) {
@@ -66,6 +64,14 @@ bool handles(const Process& process, int signal) {
   }
   return false;
 }
+
+std::string command_line(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Until a process starts a program of its own, it has the command line of its parent.
+bool runs_its_own_program(const Process& process) { return command_line(process.pid) != command_line(process.parent); }
 
 bool has_ended(const Process& process) { return process.state == 'Z' || process.state == 'X'; }
 
@@ -118,11 +124,8 @@ bool send_signal(const Process& process, int signal) { return try_to_send(proces
 
 std::vector<Process> those_that_handle(int signal, const std::vector<Process>& processes) {
   std::vector<Process> found = processes;
-  const auto does_not_handle = [&](const Process& process) { return !handles(process, signal); };
-  std::erase_if(found, does_not_handle);
-  if (found.empty()) return found;
-  std::this_thread::sleep_for(kUntilAProgramStarts);
-  std::erase_if(found, does_not_handle);
+  // In this order: a process that starts its program in between may no longer handle the signal.
+  std::erase_if(found, [&](const Process& process) { return !runs_its_own_program(process) || !handles(process, signal); });
   return found;
 }
 

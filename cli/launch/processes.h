@@ -23,8 +23,8 @@ bool is_stopped(pid_t pid);
 // False if the process has ended in the meantime, or belongs to somebody else.
 bool send_signal(const Process& process, int signal);
 // Returns processes that have a handler for the signal, or block it so that sigwait or signalfd can take it: it does
-// not simply end them. Looks twice, some milliseconds apart, because a process that is about to start a program has its
-// parent's handlers and may block signals for a moment.
+// not simply end them. Leaves out those that still run their parent's program: they may be about to start another one, and have
+// its handlers and blocked signals until then.
 std::vector<Process> those_that_handle(int signal, const std::vector<Process>& processes);
 
 // Kills every descendant except `others` and everything below them, and waits until they have ended. Returns those that are

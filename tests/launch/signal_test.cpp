@@ -140,13 +140,24 @@ TEST(Signal, OfWarningReachesOnlyThoseThatHandleIt) {
   LaunchedProcess job(
       command({}, "sh -c \"trap 'kill \\$!; echo warned; exit 0' USR1; sleep 100 & echo ready; wait\"; echo done"));
   ASSERT_TRUE(job.prints("ready", 2)) << job.output();
-  std::this_thread::sleep_for(milliseconds(200));  // a shell's child handles what the shell does until it runs its program
   ::kill(job.pid(), SIGUSR1);
   EXPECT_EQ(job.wait(), 0) << job.output();
   EXPECT_EQ(job.lines_with("warned").size(), 2u) << job.output();
   EXPECT_EQ(job.lines_with("done").size(), 2u) << job.output();
   EXPECT_THAT(job.output(),
               HasSubstr("signal 10 (SIGUSR1) received, passing it on to the 2 processes of the job that handle it"));
+}
+
+// The copy of the shell is as every child is before it runs its program, only for longer.
+TEST(Signal, OfWarningDoesNotReachACopyOfTheParent) {
+  LaunchedProcess job(command({},
+                              "trap 'sleep 0.3; kill $!; echo warned; exit 0' USR1; "
+                              "(trap 'echo copied' USR1; echo ready; while :; do sleep 0.02; done) & wait"));
+  ASSERT_TRUE(job.prints("ready", 2)) << job.output();
+  ::kill(job.pid(), SIGUSR1);
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_EQ(job.lines_with("warned").size(), 2u) << job.output();
+  EXPECT_EQ(job.lines_with("copied").size(), 0u) << job.output();
 }
 
 TEST(Signal, OfWarningThatNobodyHandlesIsNotPassedOn) {
