@@ -171,9 +171,18 @@ class BlockRun {
       log_.write_to(work.backward);
       layer.backward(context, weights, gradients, y, dx, saved);
       work.pending_bytes = input_bytes + bytes_between_halves(layer, weights, x, y, dx);
+      if (!first) run_again(layer, weights, x, work.again);
     }
     work.peak_bytes = arena.peak_bytes();
     return work;
+  }
+
+  void run_again(const Layer& layer, Weights weights, ConstTensorView x, PassWork& again) {
+    log_.write_to(again);
+    Arena arena("again");
+    Saved saved;
+    Context context = context_of(arena);
+    layer.forward_again(context, weights, x, saved);
   }
 
   int64_t bytes_between_halves(const Layer& layer, Weights weights, ConstTensorView x, TensorView y, TensorView dx) {

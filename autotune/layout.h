@@ -17,6 +17,7 @@ struct Layout {
   int zero_stage = 0;
   int64_t microbatch = 1, microbatches = 1;  // samples; per data rank and step
   Recompute recompute = Recompute::None;
+  bool recompute_outputs = false;  // Full repeats all of a block's forward, as Megatron-LM does, and not only what is kept
   bool sequence_parallel = false;
   ContextKind context_kind = ContextKind::Ulysses;  // not Auto
   bool overlap = true;                              // the data axis overlaps computation

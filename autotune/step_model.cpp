@@ -105,19 +105,21 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
     return {exposed, std::max(0.0, tensor.all + context.all - exposed), context.waited};
   };
   const Axes forward_axis = axis(work.forward), backward_axis = axis(work.backward);
+  const PassWork& again = layout.recompute_outputs ? work.forward : work.again;
+  const Axes again_axis = recomputed ? axis(again) : Axes{};
   BlockSeconds seconds{.forward = kernels(work.forward),
                        .backward = kernels(work.backward),
                        .forward_axis = forward_axis.exposed,
                        .backward_axis = backward_axis.exposed,
-                       .context_axis = (recomputed ? 2 : 1) * forward_axis.context + backward_axis.context,
-                       .hidden_axis = (recomputed ? 2 : 1) * forward_axis.hidden + backward_axis.hidden};
+                       .context_axis = forward_axis.context + again_axis.context + backward_axis.context,
+                       .hidden_axis = forward_axis.hidden + again_axis.hidden + backward_axis.hidden};
   for (const kernels::KernelCall& call : work.backward.calls) {
     if (call.result == kernels::Result::WeightGradient) seconds.weights += kernel_seconds(call);
     if (!repeats_forward(call)) continue;
     seconds.backward -= kernel_seconds(call);
     seconds.forward_again += kernel_seconds(call);
   }
-  if (recomputed) seconds.forward_again += seconds.forward, seconds.forward_again_axis = seconds.forward_axis;
+  if (recomputed) seconds.forward_again += kernels(again), seconds.forward_again_axis = again_axis.exposed;
   return seconds;
 }
 
@@ -148,7 +150,7 @@ const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) 
   const int64_t count = layout.pipeline * layout.chunks;
   std::vector<Stage>& stages = stages_[{layout.microbatch, layout.context, layout.tensor, layout.sequence_parallel,
                                         static_cast<int64_t>(layout.context_kind), static_cast<int64_t>(layout.recompute),
-                                        layout.overlap_tensor, count}];
+                                        layout.recompute_outputs, layout.overlap_tensor, count}];
   if (!stages.empty()) return stages;
   const Works& works = works_of(layout);
   const std::vector<int> first_blocks =

@@ -151,6 +151,11 @@ class Layer {
   virtual void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const = 0;
   virtual void backward_weight(Context&, Gradients, const Saved&) const = 0;
 
+  // Keeps what forward keeps, for the backward that follows: recomputation. Override to leave out what only y needs.
+  virtual void forward_again(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
+    const ScopedTensor y(context.arena, x.dtype, output_shape(x.shape));
+    forward(context, weights, x, y, saved);
+  }
   // Runs backward_input and backward_weight where the program has one right after the other. Override to fuse them.
   virtual void backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
                         Saved& saved) const {

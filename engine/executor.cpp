@@ -171,8 +171,7 @@ void Executor::recompute(int block, int microbatch) {
   if (partitions_input(block)) kept = gather_slices(kept, input_shape(block), *axes_[Axis::Tensor], resources_.activations);
   const ConstTensorView x = input(block, microbatch);
   Context c = context(block, microbatch);
-  ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));
-  layer(block).forward(c, parameters_.weights(block), x, y, flight(microbatch).saved[block]);
+  layer(block).forward_again(c, parameters_.weights(block), x, flight(microbatch).saved[block]);
 }
 
 void Executor::loss(int block, int microbatch) {

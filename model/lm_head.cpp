@@ -23,13 +23,14 @@ namespace {
 // Small chunks read and write all of W's gradient too often: on a CPU, 128 rows of GPT-2's vocabulary take 1.2 times as long as
 // 512; on a GPU, a step of 32,768 rows in chunks of 640 takes 1.07 times as long as in chunks of 4,096.
 constexpr int64_t kChunkBytes = int64_t{128} << 20;  // a chunk may have as many,
-constexpr int64_t kMostChunks = 8;                   // and more where there would be more chunks
+constexpr int64_t kMostChunks = 8;                   // and more where there would be more chunks,
+constexpr int64_t kMostRows = 4096;                  // but not for more rows
 constexpr int64_t kRowMultiple = 64;
 
 int64_t default_rows_of_chunk(int64_t vocabulary, int64_t rows) {
   const int64_t small = kChunkBytes / (vocabulary * 4) / kRowMultiple * kRowMultiple;
   const int64_t few = (rows + kMostChunks * kRowMultiple - 1) / (kMostChunks * kRowMultiple) * kRowMultiple;
-  return std::max({small, few, kRowMultiple});
+  return std::max({small, std::min(few, kMostRows), kRowMultiple});
 }
 
 ParameterSpec weight_spec(const LmHead::Options& options) {

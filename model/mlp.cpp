@@ -59,6 +59,12 @@ void Mlp::forward(Context& context, Weights weights, ConstTensorView x, TensorVi
   });
 }
 
+void Mlp::forward_again(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
+  if (context.mlp_slice_tokens > 0) return saved.reference(kX, x);
+  const TensorView activated = activate(context, weights, x, saved);
+  down_.keep_again(context, sub_layers_.of(down_index_, weights), activated, x.shape, saved.child(down_index_));
+}
+
 void Mlp::run_forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   const TensorView activated = activate(context, weights, x, saved);
   down_.forward(context, sub_layers_.of(down_index_, weights), activated, y, saved.child(down_index_));

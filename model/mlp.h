@@ -37,6 +37,8 @@ class Mlp : public Layer {
   bool allows_sequence_parallelism() const override { return true; }
   bool allows_context_parallelism() const override { return true; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
+  // Leaves out down; in slices, everything.
+  void forward_again(Context&, Weights, ConstTensorView x, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;

@@ -21,6 +21,10 @@ void Residual::forward(Context& context, Weights weights, ConstTensorView x, Ten
   add_inner(context, weights, x, y, saved);
 }
 
+TensorView Residual::keep_input(Context& context, ConstTensorView x, Saved& saved) const {
+  return saved.keep(context.arena, kInput, x.dtype, x.shape);
+}
+
 TensorView Residual::keep_normed(Context& context, ConstTensorView x, Saved& saved) const {
   return saved.keep(context.arena, kNormed, x.dtype, x.shape);
 }
@@ -35,6 +39,14 @@ void Residual::forward_from_sum(Context& context, Weights weights, const kernels
                                 Saved& saved) const {
   norm_->forward_of_sum(context, sub_layers_.of(norm_index_, weights), sum, saved[kNormed], saved.child(norm_index_));
   add_inner(context, weights, sum.out, y, saved);
+}
+
+void Residual::forward_again_from_sum(Context& context, Weights weights, const kernels::DropoutAdd& sum, Saved& saved) const {
+  norm_->forward_of_sum(context, sub_layers_.of(norm_index_, weights), sum, saved[kNormed], saved.child(norm_index_));
+  if (!post_norm_)
+    return inner_->forward_again(context, sub_layers_.of(inner_index_, weights), saved[kNormed], saved.child(inner_index_));
+  const ScopedTensor branch(context.arena, sum.out.dtype, sum.out.shape);
+  run_inner(context, weights, sum.out, branch, {}, saved);
 }
 
 // Runs the inner layer and returns the sum that is left to do for y.

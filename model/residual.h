@@ -33,15 +33,19 @@ class Residual : public Layer {
   // Two residuals in a row, second(first(x)): the norm at the beginning of the second also computes the sum at the end of the
   // first, in one pass over both.
   //
+  //   middle = second.keep_input(x)                      like x
   //   normed = second.keep_normed(x)                     like x; holds what the first adds, later the output of second's norm
   //   sum = first.forward_to_sum(x, normed, middle)      everything except middle = x + dropout(inner(norm(x)))
   //   second.forward_from_sum(sum, y)                    computes middle, then forward(middle)
+  //   second.forward_again_from_sum(sum)                 the same without y
+  TensorView keep_input(Context&, ConstTensorView x, Saved&) const;
   TensorView keep_normed(Context&, ConstTensorView x, Saved&) const;
   kernels::DropoutAdd forward_to_sum(Context&, Weights, ConstTensorView x, TensorView branch, TensorView y, Saved&) const;
   void forward_from_sum(Context&, Weights, const kernels::DropoutAdd& sum, TensorView y, Saved&) const;
+  void forward_again_from_sum(Context&, Weights, const kernels::DropoutAdd& sum, Saved&) const;
 
  private:
-  enum Slot { kNormed, kDinner, kDnormed, kInner, kDbranch };  // the places of Saved that this layer uses
+  enum Slot { kInput, kNormed, kDinner, kDnormed, kInner, kDbranch };  // the places of Saved that this layer uses
 
   kernels::DropoutAdd run_inner(Context&, Weights, ConstTensorView x, TensorView branch, TensorView y, Saved&) const;
   void add_inner(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const;

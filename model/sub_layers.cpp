@@ -26,10 +26,9 @@ void BackwardPass::through(const Layer& layer, const SubLayers& sub_layers, int 
                            TensorView dx) const {
   const Weights weights = sub_layers.of(index, weights_);
   Saved& saved = saved_.child(index);
-  if (fused_)
-    layer.backward(context_, weights, sub_layers.of(index, gradients_), dy, dx, saved);
-  else
-    layer.backward_input(context_, weights, dy, dx, saved);
+  if (!fused_) return layer.backward_input(context_, weights, dy, dx, saved);
+  layer.backward(context_, weights, sub_layers.of(index, gradients_), dy, dx, saved);
+  saved.clear();
 }
 
 Intermediate::Intermediate(Arena& arena, Saved* keeper, int slot, DType dtype, const Shape& shape) {

@@ -29,12 +29,20 @@ TransformerBlock::TransformerBlock(const std::string& name, const Options& optio
 }
 
 void TransformerBlock::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
-  const TensorView middle = saved.keep(context.arena, kMiddle, x.dtype, x.shape);
+  const kernels::DropoutAdd sum = forward_to_mlp(context, weights, x, saved);
+  mlp_.forward_from_sum(context, sub_layers_.of(mlp_index_, weights), sum, y, saved.child(mlp_index_));
+}
+
+void TransformerBlock::forward_again(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
+  const kernels::DropoutAdd sum = forward_to_mlp(context, weights, x, saved);
+  mlp_.forward_again_from_sum(context, sub_layers_.of(mlp_index_, weights), sum, saved.child(mlp_index_));
+}
+
+kernels::DropoutAdd TransformerBlock::forward_to_mlp(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
   Saved &of_attention = saved.child(attention_index_), &of_mlp = saved.child(mlp_index_);
+  const TensorView middle = mlp_.keep_input(context, x, of_mlp);
   const TensorView normed = mlp_.keep_normed(context, x, of_mlp);
-  const kernels::DropoutAdd sum =
-      attention_.forward_to_sum(context, sub_layers_.of(attention_index_, weights), x, normed, middle, of_attention);
-  mlp_.forward_from_sum(context, sub_layers_.of(mlp_index_, weights), sum, y, of_mlp);
+  return attention_.forward_to_sum(context, sub_layers_.of(attention_index_, weights), x, normed, middle, of_attention);
 }
 
 void TransformerBlock::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {

@@ -31,13 +31,17 @@ class TransformerBlock : public Layer {
   bool allows_context_parallelism() const override { return true; }
   int64_t work_variant() const override { return window_; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
+  // Leaves out the projection at the end of the MLP.
+  void forward_again(Context&, Weights, ConstTensorView x, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
-  enum Slot { kMiddle, kDmiddle };  // the places of Saved that this layer uses
+  enum Slot { kDmiddle };  // the places of Saved that this layer uses
 
+  // Everything before the MLP's norm and the sum that this norm computes.
+  kernels::DropoutAdd forward_to_mlp(Context& context, Weights weights, ConstTensorView x, Saved& saved) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
 
   int64_t window_;  // window of its attention

@@ -173,23 +173,24 @@ Table table_of(const std::string& name, const std::string& cluster, const std::v
 
 Table megatron_a100() {
   // Hardware TFLOP/s per GPU, which include recomputation. Everything is recomputed and nothing is overlapped.
-  const GptSeries recomputed{.sequence_length = 2048,
-                             .vocabulary = 51200,
-                             .dropout = 0.1,
-                             .stores_scores = true,
-                             .layout = {.recompute = Recompute::Full, .overlap = false, .overlap_tensor = false},
-                             .types = {.gradient_bytes = 4},
-                             .counted = RecomputedPart::Everything,
-                             .rows = {{"1.7B", 2304, 24, 24, 1, 1, 32, 512, 137},
-                                      {"3.6B", 3072, 30, 32, 2, 1, 64, 512, 138},
-                                      {"7.5B", 4096, 36, 32, 4, 1, 128, 512, 142},
-                                      {"18B", 6144, 40, 48, 8, 1, 256, 1024, 135},
-                                      {"39B", 8192, 48, 64, 8, 2, 512, 1536, 138},
-                                      {"76B", 10240, 60, 80, 8, 4, 1024, 1792, 140},
-                                      {"145B", 12288, 80, 96, 8, 8, 1536, 2304, 148},
-                                      {"310B", 16384, 96, 128, 8, 16, 1920, 2160, 155},
-                                      {"530B", 20480, 105, 128, 8, 35, 2520, 2520, 163},
-                                      {"1T", 25600, 128, 160, 8, 64, 3072, 3072, 163}}};
+  const GptSeries recomputed{
+      .sequence_length = 2048,
+      .vocabulary = 51200,
+      .dropout = 0.1,
+      .stores_scores = true,
+      .layout = {.recompute = Recompute::Full, .recompute_outputs = true, .overlap = false, .overlap_tensor = false},
+      .types = {.gradient_bytes = 4},
+      .counted = RecomputedPart::Everything,
+      .rows = {{"1.7B", 2304, 24, 24, 1, 1, 32, 512, 137},
+               {"3.6B", 3072, 30, 32, 2, 1, 64, 512, 138},
+               {"7.5B", 4096, 36, 32, 4, 1, 128, 512, 142},
+               {"18B", 6144, 40, 48, 8, 1, 256, 1024, 135},
+               {"39B", 8192, 48, 64, 8, 2, 512, 1536, 138},
+               {"76B", 10240, 60, 80, 8, 4, 1024, 1792, 140},
+               {"145B", 12288, 80, 96, 8, 8, 1536, 2304, 148},
+               {"310B", 16384, 96, 128, 8, 16, 1920, 2160, 155},
+               {"530B", 20480, 105, 128, 8, 35, 2520, 2520, 163},
+               {"1T", 25600, 128, 160, 8, 64, 3072, 3072, 163}}};
   // These rows are in percent of the peak and count the model's FLOPs alone. They use sequence parallelism and recompute
   // attention.
   GptSeries selective = recomputed;
@@ -202,7 +203,7 @@ Table megatron_a100() {
                     {"1T selective", 25600, 128, 160, 8, 64, 512, 512, 56.3, 1, 1},
                     {"530B selective, 2240", 20480, 105, 128, 8, 35, 2240, 2240, 54.2, 3, 1}};
   GptSeries full = selective;
-  full.layout = {.recompute = Recompute::Full, .overlap = false};
+  full.layout = {.recompute = Recompute::Full, .recompute_outputs = true, .overlap = false};
   full.rows = {{"530B full, 2240", 20480, 105, 128, 8, 35, 2240, 2240, 42.1, 3, 1}};
 
   return table_of("Megatron-LM, A100", "a100", {recomputed, selective, full});
