@@ -202,6 +202,7 @@ TEST(DpoReference, OfPackedPairsIsThatOfTheSamePairs) {
   };
   const DpoTrace plain = trace_of(1, {}), packed = trace_of(1, kPacked);
   EXPECT_EQ(packed.reference, plain.reference);
+  EXPECT_EQ(trace_of(3, {kPacked[0], "train_batch_size=6"}).reference, plain.reference) << "two of six samples are padding";
   EXPECT_EQ(packed.steps[0].loss, std::log(2.0));
   EXPECT_EQ(packed.steps[0].pairs, 6);
   for (const auto& [ranks, layout] : std::vector<std::pair<int, std::vector<std::string>>>{
