@@ -51,7 +51,7 @@ std::span<const size_t> FittedItems::of(int64_t sample) const {
 
 FittedItems first_fit(std::span<const int64_t> sizes, size_t rows, int64_t room) {
   const size_t items = sizes.size() / rows;
-  FreePlaces fullest(items, room);  // of the fullest row of each sample
+  FreePlaces fullest(items, room);  // counts those of each sample's fullest row
   std::vector<int64_t> used(items * rows);
   std::vector<size_t> sample_of;
   for (size_t item = 0; item < items; ++item) {

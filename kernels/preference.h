@@ -3,8 +3,8 @@
 //   logits --cross_entropy--> row_losses --preference_loss--> factors --cross_entropy--> dlogits
 //
 // P pairs of rows, S tokens per row. Row 2 p is the preferred answer of pair p with its prompt, row 2 p + 1 the rejected one.
-// With documents, a row is several answers with their prompts, and document k of row 2 p is the preferred answer to document k
-// of row 2 p + 1. Sums are made document by document, so that a pair has the bits that it has in rows of its own.
+// With documents, a row is several answers with their prompts, and document k of row 2 p is preferred to document k of row
+// 2 p + 1. Sums are made document by document, so that a pair has the bits that it has in rows of its own.
 #pragma once
 
 #include "core/tensor_view.h"

@@ -292,8 +292,7 @@ TEST(PairSource, AnAnswerWithoutAnInputIsNoDocument) {
                "prepare the pairs again with `trivet data prepare --pairs`");
 }
 
-// Of a mixture, with the pairs of its second source, and in a batch that ends with padding. What a microbatch says of each
-// answer is what it says without packing.
+// The batch has both sources of a mixture and ends with padding. It says about each answer what it says without packing.
 TEST(PairSource, IsolatedPairsAreInMicrobatchesAsTheyAreAlone) {
   constexpr int64_t kLength = 9;
   std::string lines;

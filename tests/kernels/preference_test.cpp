@@ -161,7 +161,7 @@ struct DocumentRows {
 TEST_P(KernelsOnEveryDevice, PreferenceLossOfDocumentsHasTheBitsOfRowsOfTheirOwn) {
   for (const PreferenceRule& rule : kRules) {
     DocumentRows packed{.rows = 4, .length = 750, .packed = true}, alone{.rows = 8, .length = 700, .packed = false};
-    std::array<int64_t, 8> rows{}, firsts{};  // of the answers
+    std::array<int64_t, 8> rows{}, firsts{};  // by answer
     std::array<int64_t, 4> used{};
     for (size_t answer = 0; answer < 8; ++answer) {
       rows[answer] = static_cast<int64_t>(answer / 4 * 2 + answer % 2);
