@@ -104,11 +104,11 @@ class LoggingGroup final : public comm::ProcessGroup {
   std::string name_{name_of(axis_)};
 };
 
-// Returns a rank's own tokens, with the documents and positions of whole sequences, which attention needs.
+// Returns a rank's own tokens, with the documents, positions and references of whole sequences.
 Microbatch microbatch_of(const SampleSpec& sample, const BlockSite& site) {
   const Microbatch whole = sample.without_memory(site.microbatch);
   Microbatch own = part_of(sample, site.context).without_memory(site.microbatch);
-  own.documents = whole.documents, own.positions = whole.positions;
+  own.documents = whole.documents, own.positions = whole.positions, own.reference = whole.reference;
   return own;
 }
 

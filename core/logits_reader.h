@@ -39,6 +39,7 @@ class LogitsReader {
   virtual void read(kernels::Kernels& kernels, const Microbatch& microbatch, int64_t first, ConstTensorView logits,
                     int64_t first_target = 0) = 0;
   // Instead, of a loss layer that compares pairs of answers: their log-probabilities, float64 [B], in memory of the kernels.
+  // With documents [B, S], each at the first token of its document, as in Microbatch::reference.
   virtual void read_answers(kernels::Kernels& /*kernels*/, const Microbatch& /*microbatch*/,
                             ConstTensorView /*log_probabilities*/) {}
 };

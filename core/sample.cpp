@@ -58,10 +58,34 @@ void check_documents(const Microbatch& microbatch, const Shape& planned) {
   }
 }
 
+int64_t count_documents(ConstTensorView documents, int64_t row) {
+  const int64_t length = documents.shape[1];
+  const int32_t* const firsts = documents.as<int32_t>() + row * length;
+  int64_t count = 0;
+  for (int64_t token = 0; token < length; ++token) count += firsts[token] == token ? 1 : 0;
+  return count;
+}
+
+void check_pairs_of_documents(ConstTensorView documents) {
+  for (int64_t row = 0; documents.data && row < documents.shape[0]; row += 2) {
+    const int64_t preferred = count_documents(documents, row), rejected = count_documents(documents, row + 1);
+    if (preferred == rejected) continue;
+    throw DataError(ExitCode::Usage,
+                    fmt::format("engine: rows {} and {} of a microbatch of pairs have {} and {} documents; document k of one "
+                                "is compared with document k of the other, so both need as many",
+                                row, row + 1, preferred, rejected));
+  }
+}
+
 }  // namespace
 
 Shape SampleSpec::inputs_of(int64_t samples) const { return batch_of(samples * rows(), input); }
 Shape SampleSpec::targets_of(int64_t samples) const { return batch_of(samples * rows(), targets); }
+
+Shape SampleSpec::reference_of(int64_t samples) const {
+  if (!pairs) return {0};
+  return documents ? targets_of(samples) : Shape{samples * rows()};
+}
 
 SampleSpec SampleSpec::cut_to(int64_t tokens) const {
   SampleSpec shorter = *this;
@@ -91,6 +115,7 @@ void check(const Microbatch& microbatch, const SampleSpec& sample, int64_t sampl
                     fmt::format("engine: a microbatch of pairs has {} of a reference model, but the plan is for {}",
                                 text_of(microbatch.reference), text_of(planned.reference)));
   if (sample.documents) check_documents(microbatch, planned.targets.shape);
+  if (sample.documents && sample.pairs) check_pairs_of_documents(microbatch.documents);
   if (!sample.documents && !microbatch.documents.absent())
     throw DataError(ExitCode::Usage,
                     "engine: a microbatch says where documents begin, but the plan is for samples that are one text; set "

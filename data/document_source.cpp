@@ -3,37 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <numeric>
 
 #include "core/error.h"
 
 namespace trivet::data {
-namespace {
-
-// Samples with free places, as the leaves of a tree whose inner nodes have the most of those below them.
-class FirstFit {
- public:
-  FirstFit(size_t samples, int64_t places)
-      : leaves_(std::bit_ceil(std::max<size_t>(samples, 1))), free_(2 * leaves_, static_cast<int32_t>(places)) {}
-
-  // Takes so many places of the first sample that has them, and returns its number.
-  size_t take(int64_t places) {
-    size_t node = 1;
-    while (node < leaves_) node = free_[2 * node] >= places ? 2 * node : 2 * node + 1;
-    free_[node] -= static_cast<int32_t>(places);
-    const size_t sample = node - leaves_;
-    while ((node /= 2) > 0) free_[node] = std::max(free_[2 * node], free_[2 * node + 1]);
-    return sample;
-  }
-
- private:
-  const size_t leaves_;
-  std::vector<int32_t> free_;
-};
-
-}  // namespace
 
 DocumentSource::DocumentSource(std::shared_ptr<const TokenSequence> tokens, const Options& options)
     : tokens_(std::move(tokens)),
@@ -64,28 +38,14 @@ DocumentSource::DocumentSource(std::shared_ptr<const TokenSequence> tokens, cons
     throw DataError(ExitCode::Usage, fmt::format("data: none of the {} documents has two tokens, which a sample needs with "
                                                  "data.packing \"{}\"; use longer documents or \"stream\"",
                                                  ends_.size(), packing));
-  first_pieces_.resize(pieces_.size() + 1);
-  std::iota(first_pieces_.begin(), first_pieces_.end(), int64_t{0});
+  pieces_of_samples_ = FittedItems(pieces_.size());
   if (spec_.documents) put_pieces_where_they_fit();
 }
 
 void DocumentSource::put_pieces_where_they_fit() {
-  FirstFit samples(pieces_.size(), options_.sequence_length);
-  std::vector<size_t> sample_of;
-  for (const Piece& piece : pieces_) sample_of.push_back(samples.take(piece.tokens - 1));
-  const size_t count = sample_of.empty() ? 0 : *std::ranges::max_element(sample_of) + 1;
-  first_pieces_.assign(count + 1, 0);
-  for (const size_t sample : sample_of) ++first_pieces_[sample + 1];
-  std::partial_sum(first_pieces_.begin(), first_pieces_.end(), first_pieces_.begin());
-  std::vector<int64_t> next(first_pieces_.begin(), first_pieces_.end() - 1);
-  std::vector<Piece> ordered(pieces_.size());
-  for (size_t i = 0; i < pieces_.size(); ++i) ordered[static_cast<size_t>(next[sample_of[i]]++)] = pieces_[i];
-  pieces_ = std::move(ordered);
-}
-
-std::span<const DocumentSource::Piece> DocumentSource::pieces_of(int64_t sample) const {
-  const auto begin = static_cast<size_t>(first_pieces_[sample]), end = static_cast<size_t>(first_pieces_[sample + 1]);
-  return std::span(pieces_).subspan(begin, end - begin);
+  std::vector<int64_t> sizes;
+  for (const Piece& piece : pieces_) sizes.push_back(piece.tokens - 1);
+  pieces_of_samples_ = first_fit(sizes, 1, options_.sequence_length);
 }
 
 void DocumentSource::add_document(int64_t begin, int64_t end) {
@@ -108,7 +68,8 @@ void DocumentSource::add_document(int64_t begin, int64_t end) {
 void DocumentSource::fill(int64_t sample, int64_t, std::span<std::byte> input, std::span<int32_t> targets) const {
   std::ranges::fill(input, std::byte{0});
   std::ranges::fill(targets, -1);
-  for (const Piece& piece : pieces_of(sample)) {
+  for (const size_t number : pieces_of_samples_.of(sample)) {
+    const Piece& piece = pieces_[number];
     std::vector<int32_t> tokens(piece.tokens);
     tokens_->read(piece.first, tokens);
     const std::span<int32_t> expected = targets.first(static_cast<size_t>(piece.tokens - 1));
@@ -123,7 +84,8 @@ void DocumentSource::fill(int64_t sample, int64_t, std::span<std::byte> input, s
 void DocumentSource::fill_documents(int64_t sample, std::span<int32_t> first_tokens) const {
   std::ranges::fill(first_tokens, static_cast<int32_t>(first_tokens.size()));
   int64_t place = 0;
-  for (const Piece& piece : pieces_of(sample)) {
+  for (const size_t number : pieces_of_samples_.of(sample)) {
+    const Piece& piece = pieces_[number];
     std::fill_n(first_tokens.begin() + place, piece.tokens - 1, static_cast<int32_t>(place));
     place += piece.tokens - 1;
   }
@@ -138,7 +100,8 @@ void DocumentSource::ignore(const Piece& piece, std::span<int32_t> targets) cons
 }
 
 bool DocumentSource::has_targets(int64_t sample) const {
-  return std::ranges::any_of(pieces_of(sample), [&](const Piece& piece) {
+  return std::ranges::any_of(pieces_of_samples_.of(sample), [&](size_t number) {
+    const Piece& piece = pieces_[number];
     std::vector<int32_t> targets(static_cast<size_t>(piece.tokens - 1), 0);
     ignore(piece, targets);
     return std::ranges::any_of(targets, [](int32_t target) { return target >= 0; });

@@ -18,6 +18,7 @@
 #include <memory>
 #include <vector>
 
+#include "data/first_fit.h"
 #include "data/options.h"
 #include "data/sample_source.h"
 #include "data/token_sequence.h"
@@ -35,7 +36,7 @@ class DocumentSource final : public SampleSource {
   DocumentSource(std::shared_ptr<const TokenSequence> tokens, const Options& options);
 
   const SampleSpec& spec() const override { return spec_; }
-  int64_t samples() const override { return static_cast<int64_t>(first_pieces_.size()) - 1; }
+  int64_t samples() const override { return pieces_of_samples_.samples(); }
   void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const override;
   void fill_documents(int64_t sample, std::span<int32_t> first_tokens) const override;
   bool may_lack_targets() const override { return may_lack_targets_; }
@@ -53,16 +54,15 @@ class DocumentSource final : public SampleSource {
   };
   void add_document(int64_t begin, int64_t end);
   void put_pieces_where_they_fit();
-  std::span<const Piece> pieces_of(int64_t sample) const;
   // Sets to -1 those targets of the piece that the loss does not count.
   void ignore(const Piece& piece, std::span<int32_t> targets) const;
 
   std::shared_ptr<const TokenSequence> tokens_;
   Options options_;
   SampleSpec spec_;
-  std::vector<int64_t> ends_;          // ends of documents
-  std::vector<Piece> pieces_;          // sample after sample
-  std::vector<int64_t> first_pieces_;  // by sample; after the last one, the number of all
+  std::vector<int64_t> ends_;  // ends of documents
+  std::vector<Piece> pieces_;  // in the order of the data
+  FittedItems pieces_of_samples_;
   int64_t cut_documents_ = 0;
   bool may_lack_targets_;
 };

@@ -11,7 +11,8 @@ template <typename VisitOf>
 void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out, VisitOf visit_of) {
   const SampleSpec& spec = source.spec();
   const size_t input_bytes = spec.rows() * spec.input.elements() * size_of(spec.input_dtype);
-  const size_t targets = spec.rows() * spec.targets.elements(), references = spec.reference_of(1).elements(), count = samples;
+  const size_t length = spec.targets.elements(), targets = spec.rows() * length;
+  const size_t references = spec.reference_of(1).elements(), count = samples;
   out.input.resize(count * input_bytes);
   out.targets.resize(count * targets);
   out.reference.resize(count * references);
@@ -35,9 +36,9 @@ void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out
     if (visit.sample >= 0)
       source.fill_documents(visit.sample, documents);
     else
-      std::ranges::fill(documents, static_cast<int32_t>(targets));
+      std::ranges::fill(documents, static_cast<int32_t>(length));
     for (size_t i = 0; i < targets; ++i)
-      out.positions[b * targets + i] = std::max<int32_t>(static_cast<int32_t>(i) - documents[i], 0);
+      out.positions[b * targets + i] = std::max<int32_t>(static_cast<int32_t>(i % length) - documents[i], 0);
   }
   out.view.input = {out.input.data(), spec.input_dtype, spec.inputs_of(samples)};
   out.view.targets = {out.targets.data(), DType::Int32, spec.targets_of(samples)};

@@ -108,6 +108,20 @@ void JoinedSource::fill_documents(int64_t sample, std::span<int32_t> first_token
   sources_[source]->fill_documents(sample - (ends_[source] - sources_[source]->samples()), first_tokens);
 }
 
+int64_t JoinedSource::pairs() const {
+  return std::accumulate(sources_.begin(), sources_.end(), int64_t{0},
+                         [](int64_t sum, const auto& source) { return sum + source->pairs(); });
+}
+
+void JoinedSource::fill_answers(int64_t sample, std::span<int64_t> answers) const {
+  const size_t source = source_of(ends_, sample);
+  sources_[source]->fill_answers(sample - (ends_[source] - sources_[source]->samples()), answers);
+  int64_t before = 0;
+  for (size_t i = 0; i < source; ++i) before += 2 * sources_[i]->pairs();
+  for (int64_t& answer : answers)
+    if (answer >= 0) answer += before;
+}
+
 void JoinedSource::fill_reference(int64_t sample, std::span<double> log_probabilities) const {
   const size_t source = source_of(ends_, sample);
   sources_[source]->fill_reference(sample - (ends_[source] - sources_[source]->samples()), log_probabilities);

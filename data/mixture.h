@@ -63,6 +63,8 @@ class JoinedSource final : public SampleSource {
   bool may_lack_targets() const override;
   bool has_targets(int64_t sample) const override;
   void fill_documents(int64_t sample, std::span<int32_t> first_tokens) const override;
+  int64_t pairs() const override;
+  void fill_answers(int64_t sample, std::span<int64_t> answers) const override;
   void fill_reference(int64_t sample, std::span<double> log_probabilities) const override;
   std::string digest() const override;
 

@@ -8,7 +8,7 @@
 
 namespace trivet::data {
 
-// [sample][2]: log-probabilities of the preferred and of the rejected answer.
+// [pair][2]: log-probabilities of the preferred and of the rejected answer, by their numbers (SampleSource::fill_answers).
 using ReferenceTable = std::vector<double>;
 
 class ReferencedSource final : public SampleSource {
@@ -25,9 +25,16 @@ class ReferencedSource final : public SampleSource {
   }
   bool may_lack_targets() const override { return pairs_->may_lack_targets(); }
   bool has_targets(int64_t sample) const override { return pairs_->has_targets(sample); }
+  void fill_documents(int64_t sample, std::span<int32_t> first_tokens) const override {
+    pairs_->fill_documents(sample, first_tokens);
+  }
+  int64_t pairs() const override { return pairs_->pairs(); }
+  void fill_answers(int64_t sample, std::span<int64_t> answers) const override { pairs_->fill_answers(sample, answers); }
   void fill_reference(int64_t sample, std::span<double> log_probabilities) const override {
-    for (size_t i = 0; i < log_probabilities.size(); ++i)
-      log_probabilities[i] = table_->at(static_cast<size_t>(sample) * log_probabilities.size() + i);
+    std::vector<int64_t> answers(log_probabilities.size());
+    fill_answers(sample, answers);
+    for (size_t i = 0; i < answers.size(); ++i)
+      log_probabilities[i] = answers[i] < 0 ? 0 : table_->at(static_cast<size_t>(answers[i]));
   }
   std::string digest() const override { return pairs_->digest(); }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,7 +28,7 @@ class SampleSource {
   // of both numbers.
   virtual void fill(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<int32_t> targets) const = 0;
   // For samples of several documents (SampleSpec::documents): the first token of each token's document, or the number of tokens
-  // for padding (kernels/attention.h).
+  // of a row for padding (kernels/attention.h), of all rows, one after another.
   virtual void fill_documents(int64_t /*sample*/, std::span<int32_t> first_tokens) const { std::ranges::fill(first_tokens, 0); }
   // Checks whether there may be samples of which the loss counts no target, and whether it counts any of this one.
   virtual bool may_lack_targets() const { return true; }
@@ -36,6 +37,12 @@ class SampleSource {
     std::vector<int32_t> targets(static_cast<size_t>(spec().rows() * spec().targets.elements()));
     fill(sample, 0, input, targets);
     return std::ranges::any_of(targets, [](int32_t target) { return target >= 0; });
+  }
+  // For pairs of answers: how many there are, and the number of the answer at each element of SampleSpec::reference_of(1),
+  // which is -1 where there is none. Pair p has answers 2 p, which is preferred, and 2 p + 1.
+  virtual int64_t pairs() const { return samples(); }
+  virtual void fill_answers(int64_t sample, std::span<int64_t> answers) const {
+    std::iota(answers.begin(), answers.end(), sample * static_cast<int64_t>(answers.size()));
   }
   // Fills log-probabilities of pairs of answers in the reference model, which only a run can know (ReferencedSource).
   virtual void fill_reference(int64_t /*sample*/, std::span<double> log_probabilities) const {

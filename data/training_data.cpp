@@ -104,9 +104,9 @@ class TextData final : public TrainingData {
 
 // Refuses pairs of which none teaches anything, and notes how many do not. An answer that is cut may be equal to the other.
 std::shared_ptr<const PairSource> pairs_of(const std::shared_ptr<TokenSequence>& tokens, int64_t sequence_length,
-                                           const std::string& of, std::vector<std::string>& notes) {
+                                           Packing packing, const std::string& of, std::vector<std::string>& notes) {
   if (!tokens) return nullptr;
-  auto source = std::make_shared<PairSource>(tokens, sequence_length);
+  auto source = std::make_shared<PairSource>(tokens, sequence_length, packing);
   const PairCounts counts = count_pairs(*tokens, sequence_length + 1);
   const std::string cut = source->cut_answers() == 0
                               ? ""
@@ -116,13 +116,13 @@ std::shared_ptr<const PairSource> pairs_of(const std::shared_ptr<TokenSequence>&
   return source;
 }
 
-// Pairs of answers. A row has one of them, whatever data.packing says.
+// Pairs of answers. A row has one answer, or several with packing "isolated".
 class PairData final : public TrainingData {
  public:
   PairData(Dataset dataset, int64_t sequence_length)
       : dataset_(std::move(dataset)),
-        train_(pairs_of(dataset_.train, sequence_length, "training pairs", dataset_.notes)),
-        validation_(pairs_of(dataset_.validation, sequence_length, "validation pairs", dataset_.notes)) {}
+        train_(pairs_of(dataset_.train, sequence_length, dataset_.packing, "training pairs", dataset_.notes)),
+        validation_(pairs_of(dataset_.validation, sequence_length, dataset_.packing, "validation pairs", dataset_.notes)) {}
 
   std::shared_ptr<const SampleSource> train() const override { return train_; }
   std::shared_ptr<const SampleSource> validation() const override { return validation_; }
@@ -130,9 +130,12 @@ class PairData final : public TrainingData {
   std::string validation_digest() const override { return validation_ ? validation_->digest() : ""; }
   std::string sizes() const override {
     const int64_t cut = train_->cut_answers();
-    return fmt::format("{} training pairs of answers{}, with {:.1f} % padding, {} validation pairs", train_->samples(),
-                       cut == 0 ? "" : fmt::format(", {} longer than a row and cut", cut), 100 * train_->padding(),
-                       validation_ ? validation_->samples() : 0);
+    const int64_t samples = train_->samples();
+    const std::string packed =
+        train_->spec().documents ? fmt::format(", in {} sample{}", samples, samples == 1 ? "" : "s") : ",";
+    return fmt::format("{} training pairs of answers{}{} with {:.1f} % padding, {} validation pairs", train_->pairs(),
+                       cut == 0 ? "" : fmt::format(", {} longer than a row and cut", cut), packed, 100 * train_->padding(),
+                       validation_ ? validation_->pairs() : 0);
   }
   std::vector<std::string> notes() const override { return dataset_.notes; }
   std::string in_words(std::span<const int32_t> targets) const override { return words_of(dataset_, targets); }

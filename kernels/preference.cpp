@@ -8,6 +8,7 @@ namespace trivet::kernels {
 void PreferenceLoss::check() const {
   const Rules rules("preference_loss", {{"row_losses", row_losses},
                                         {"targets", targets},
+                                        {"documents", documents},
                                         {"reference", reference},
                                         {"factors", factors},
                                         {"log_probabilities", log_probabilities},
@@ -18,14 +19,19 @@ void PreferenceLoss::check() const {
   rules.types(DType::Int32, {targets});
   rules.require(row_losses.shape.dims() == 2 && row_losses.shape[0] % 2 == 0, "row_losses must be pairs of rows");
   rules.shapes(row_losses.shape, {targets});
-  rules.sizes(row_losses.shape[0], {reference});
+  if (!documents.absent()) {
+    rules.types(DType::Int32, {documents});
+    rules.shapes(row_losses.shape, {documents});
+  }
+  const int64_t answers = documents.absent() ? row_losses.shape[0] : row_losses.elements();
+  rules.sizes(answers, {reference});
   const auto optional = [&](ConstTensorView view, int64_t elements) {
     if (view.absent()) return;
     rules.types(DType::Float64, {view});
     rules.sizes(elements, {view});
   };
   optional(factors, row_losses.elements());
-  optional(log_probabilities, row_losses.shape[0]);
+  optional(log_probabilities, answers);
   optional(loss, 2);
   optional(correct, 1);
   optional(rewards, 2);
@@ -37,7 +43,7 @@ KernelCall PreferenceLoss::describe() const {
           .sizes = rows_of(row_losses),
           .bound = Bound::Memory,
           .flops = elements(row_losses),
-          .bytes = total_bytes({row_losses, targets, reference, factors})};
+          .bytes = total_bytes({row_losses, targets, documents, reference, factors})};
 }
 
 }  // namespace trivet::kernels

@@ -162,6 +162,7 @@ ScopedTensor LmHead::compare_answers(Context& context, ConstTensorView h, ConstT
   }
   kernels::PreferenceLoss loss{.row_losses = sequence ? all_rows.view() : own,
                                .targets = sequence ? all_targets : batch.targets,
+                               .documents = batch.documents,
                                .reference = batch.reference,
                                .rule = *preference_,
                                .factors = sequence ? all_rows.view() : own};

@@ -14,10 +14,10 @@
 // The loss is added to context.loss. The gradient is that of gradient_scale * (this microbatch's sum of losses): only the
 // caller knows how many targets of the whole step count in the mean.
 //
-// [Note: pairs of answers] With a preference rule the loss is not a sum over rows: it compares pairs of rows of the microbatch
-// (kernels/preference.h), and what it makes of a row's gradient is known only when the log-probabilities of both rows are. So
-// the logits of all chunks are computed twice: for the log-probabilities, and for the gradients, which are those of
-// cross-entropy times a factor for each row. Evaluations need the first pass alone.
+// [Note: pairs of answers] With a preference rule the loss is not a sum over rows: it compares pairs of rows of the microbatch,
+// or pairs of documents in them (kernels/preference.h), and what it makes of a row's gradient is known only when the
+// log-probabilities of both answers are. So the logits of all chunks are computed twice: for the log-probabilities, and for the
+// gradients, which are those of cross-entropy times a factor for each row. Evaluations need the first pass alone.
 //
 // Tensor ranks share W's rows (the vocabulary). Each computes its columns of the logits and gets the softmax of the rows from a
 // maximum and two sums over ranks. h, the loss and, after a sum over ranks, the gradient of h are whole on every rank.

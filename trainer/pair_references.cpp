@@ -19,22 +19,32 @@ using data::ReferenceTable;
 
 constexpr const char* kNone = "-";
 
+size_t table_size(const std::shared_ptr<const data::SampleSource>& pairs) {
+  return pairs ? 2 * static_cast<size_t>(pairs->pairs()) : 0;
+}
+
 // Keeps the log-probabilities that the loss layer of this rank computes.
 class AnswerReader final : public LogitsReader {
  public:
-  explicit AnswerReader(ReferenceTable& table) : table_(table) {}
+  AnswerReader(const data::SampleSource& pairs, ReferenceTable& table) : pairs_(pairs), table_(table) {}
 
   int64_t wants(const Microbatch&) const override { return 0; }
   void read(kernels::Kernels&, const Microbatch&, int64_t, ConstTensorView, int64_t) override {}
-  // Rows after the last pair are padding.
+  // Samples after the last one are padding.
   void read_answers(kernels::Kernels& kernels, const Microbatch& microbatch, ConstTensorView log_probabilities) override {
     std::vector<double> values(static_cast<size_t>(log_probabilities.elements()));
     kernels.to_host(log_probabilities, {values.data(), DType::Float64, {log_probabilities.elements()}});
-    const auto all = static_cast<int64_t>(table_.size()), first = std::min(microbatch.first_sample, all);
-    std::copy_n(values.begin(), std::min(log_probabilities.elements(), all - first), table_.begin() + first);
+    std::vector<int64_t> answers(static_cast<size_t>(pairs_.spec().reference_of(1).elements()));
+    int64_t sample = microbatch.first_sample / pairs_.spec().rows();
+    for (size_t done = 0; done < values.size() && sample < pairs_.samples(); done += answers.size(), ++sample) {
+      pairs_.fill_answers(sample, answers);
+      for (size_t i = 0; i < answers.size(); ++i)
+        if (answers[i] >= 0) table_.at(static_cast<size_t>(answers[i])) = values[done + i];
+    }
   }
 
  private:
+  const data::SampleSource& pairs_;
   ReferenceTable& table_;
 };
 
@@ -44,8 +54,8 @@ ReferenceTable log_probabilities(Engine& engine, comm::World& world, const std::
   const BatchLayout layout = engine.plan().batch_layout(world.rank());
   const data::EvaluationLoader loader(pairs, layout.micro_batch);
   const int64_t rounds = (loader.batches() + layout.data_size - 1) / layout.data_size;
-  ReferenceTable table(static_cast<size_t>(pairs->spec().reference_of(pairs->samples()).elements()));
-  AnswerReader reader(table);
+  ReferenceTable table(table_size(pairs));
+  AnswerReader reader(*pairs, table);
   data::HostMicrobatch batch;
   const auto next = [&](int64_t round) {
     loader.fill(round * layout.data_size + layout.data_rank, batch);
@@ -76,10 +86,6 @@ bool read_table(const std::string& text, ReferenceTable& table, size_t size) {
 std::shared_ptr<const data::SampleSource> with_table(const std::shared_ptr<const data::SampleSource>& pairs,
                                                      const std::shared_ptr<ReferenceTable>& table) {
   return pairs ? std::make_shared<data::ReferencedSource>(pairs, table) : nullptr;
-}
-
-size_t table_size(const std::shared_ptr<const data::SampleSource>& pairs) {
-  return pairs ? static_cast<size_t>(pairs->spec().reference_of(pairs->samples()).elements()) : 0;
 }
 
 }  // namespace
@@ -124,7 +130,7 @@ void PairReferences::restore(const std::string& text, const std::string& where) 
     throw CheckpointError(ExitCode::CheckpointCorrupt,
                           fmt::format("{}: the log-probabilities of the reference model are not those of {} pairs; resume from "
                                       "another step",
-                                      where, train_pairs_->samples()));
+                                      where, train_pairs_->pairs()));
   weights_ = weights;
   text_ = text;
 }

@@ -2,7 +2,7 @@
 // with, which are the reference model. They are computed once, before the first step, so that no second model is in memory. A
 // checkpoint keeps them (RunState::reference), because a resumed run no longer has those weights.
 //
-// Every rank has those of all pairs: 16 bytes for each.
+// Every rank has those of all pairs: 16 bytes for each. They are in the order of the data, whatever samples are made of them.
 #pragma once
 
 #include <memory>

@@ -51,9 +51,9 @@ void check_objective(const Config& config) {
   if (objective != model::Objective::Dpo) return;
   if (config.curriculum.enabled)
     refuse_with(config::switch_of_lengths(config), "true", "answers are compared as a whole; use false");
-  if (config.data.packing != Packing::Auto && config.data.packing != Packing::Stream)
+  if (config.data.packing == Packing::Whole || config.data.packing == Packing::Single)
     refuse_with("data.packing", fmt::format("\"{}\"", name_of(config.data.packing)),
-                "each answer has a row of its own; leave it out");
+                "each answer has a row of its own; leave it out, or use \"isolated\" for several in a row");
 }
 
 void check_training(const Config& config) {

@@ -76,15 +76,17 @@ void add_data_keys(KeyTable& table) {
           "what a sample is; \"auto\": \"single\" for data that mark prompts (conversations, prompts with completions), "
           "otherwise \"stream\"; \"stream\": the next tokens, wherever documents end; \"whole\": as many whole documents "
           "as fit, then padding; \"single\": one document, then padding, so that documents never attend to each other; "
-          "\"isolated\": as many documents as fit, which do not attend to each other either (docs/data.md)",
+          "\"isolated\": as many documents as fit, which do not attend to each other either, or as many pairs of answers "
+          "(docs/data.md)",
           [](Config& c, const JsonNode& node) {
             from_json(c.data.packing, node);
             c.model.isolated_documents = c.data.packing == Packing::Isolated;
           },
           [](const Config& c) { return as_json(c.data.packing); })
       .names(names_of<Packing>())
-      .active_when("the model reads text, and training.objective is not \"dpo\"", [](const Config& c) {
-        return !model::family_of(c.model.type).reads_images && c.model.objective != model::Objective::Dpo;
+      .active_when("the model reads text; with training.objective \"dpo\", only when it is \"isolated\"", [](const Config& c) {
+        const bool packs = c.data.packing == Packing::Isolated || c.model.objective != model::Objective::Dpo;
+        return !model::family_of(c.model.type).reads_images && packs;
       });
   for_text(
       data.key("loss_on", &DataConfig::loss_on,

@@ -167,6 +167,8 @@ TEST_P(ContextRanks, ExchangeHeadsForTokensAndShareTheWork) {
   EXPECT_EQ(ranks * shared.output_elements, whole.output_elements);
   description.isolated_documents = true;  // they are those of whole sequences
   EXPECT_EQ(flops_of(work_of_blocks(model::build(description), {.context = ranks})[1]->forward), flops_of(shared.forward));
+  description.objective = model::Objective::Dpo;  // a microbatch has two rows, with references of whole sequences
+  EXPECT_EQ(flops_of(work_of_blocks(model::build(description), {.context = ranks})[1]->forward), 2 * flops_of(shared.forward));
 
   // Neighbours in a node, or, with 8 tensor ranks in between, one rank on each of several nodes.
   const Cluster cluster = cluster_named("h100");

@@ -217,8 +217,10 @@ TEST(NotUsed, InitialWeightsNeedNoDeviation) {
 }
 
 TEST(NotUsed, PairsOfAnswersAreNotPacked) {
-  EXPECT_EQ(accepted_without_effect(parsed(R"({"training": {"objective": "dpo"}, "data": {"packing": "stream"}})")),
-            (Lines{"data.packing: takes effect only when the model reads text, and training.objective is not \"dpo\""}));
+  EXPECT_EQ(
+      accepted_without_effect(parsed(R"({"training": {"objective": "dpo"}, "data": {"packing": "stream"}})")),
+      (Lines{"data.packing: takes effect only when the model reads text; with training.objective \"dpo\", only when it is "
+             "\"isolated\""}));
 }
 
 // They have neither adapters nor rows of an embedding, so that nothing more is to be said.

@@ -99,6 +99,28 @@ TEST_F(OfText, DocumentsBeginWhereTheySay) {
                                "text; set data.packing to \"isolated\""));
 }
 
+// Two rows of 3 tokens, with a reference for each token.
+TEST_F(OfText, PairsOfDocumentsHaveAsManyInBothRows) {
+  SampleSpec pairs = kText;
+  pairs.pairs = pairs.documents = true;
+  EXPECT_EQ(pairs.reference_of(2), (Shape{4, 3}));
+  const std::vector<double> reference(6);
+  Microbatch one = batch();
+  one.reference = {reference.data(), DType::Float64, {2, 3}};
+  const auto given = [&](std::vector<int32_t> firsts, std::vector<int32_t> places) {
+    one.documents = {firsts.data(), DType::Int32, {2, 3}};
+    one.positions = {places.data(), DType::Int32, {2, 3}};
+    check(one, pairs, 1);
+  };
+  given({0, 0, 2, 0, 1, 3}, {0, 1, 0, 0, 0, 0});
+  EXPECT_THAT(
+      [&] {
+        given({0, 1, 2, 0, 0, 2}, {0, 0, 0, 0, 1, 0});
+      },
+      ThrowsMessage<DataError>("engine: rows 0 and 1 of a microbatch of pairs have 3 and 2 documents; document k of one is "
+                               "compared with document k of the other, so both need as many"));
+}
+
 TEST(SampleSpec, AMicrobatchHasItsDtype) {
   const std::vector<double> pixels(2 * 2 * 4 * 4);
   const std::vector<int32_t> classes{0, 4};

@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "data/bpe_train.h"
 #include "data/document_encoder.h"
 #include "data/microbatch_loader.h"
+#include "data/mixture.h"
 #include "data/prepare.h"
 #include "data/referenced_source.h"
 #include "data/token_array.h"
@@ -249,6 +252,90 @@ TEST(PairSource, LoadsRowsAndReferencesIntoMicrobatches) {
   EXPECT_EQ(batch.reference, (std::vector<double>{-3, -4}));
 }
 
+// Documents are those of all rows of a sample, one after another.
+std::vector<int32_t> documents_of(const SampleSource& source, int64_t sample) {
+  std::vector<int32_t> documents(static_cast<size_t>(2 * source.spec().targets.elements()), 99);
+  source.fill_documents(sample, documents);
+  return documents;
+}
+
+// Inputs of the pairs: 2 and 4, 1 and 1, 3 and 1, 2 and 1. The second still fits into the first sample, the fourth into the
+// second.
+const std::string kFourPairs = kTwoPairs + R"(
+{"prompt": "k", "chosen": "lmn", "rejected": "l"}
+{"prompt": "p", "chosen": "qr", "rejected": "s"})";
+
+TEST(PairSource, IsolatedPairsGoIntoTheFirstSampleThatHasRoom) {
+  const PairSource source(array_of(kFourPairs), 5, Packing::Isolated);
+  ASSERT_EQ(source.samples(), 2);
+  EXPECT_EQ(source.pairs(), 4);
+  EXPECT_TRUE(source.spec().documents && source.spec().pairs);
+  EXPECT_EQ(rows_of(source, 0),
+            (PairRows{{'a', 'b', 'x', 0, 0, 'a', 'b', 'd', 'e', 'z'}, {-1, 'c', 'y', -1, -1, -1, 'd', 'e', 'f', 'u'}}));
+  EXPECT_EQ(rows_of(source, 1),
+            (PairRows{{'k', 'l', 'm', 'p', 'q', 'k', 'p', 0, 0, 0}, {'l', 'm', 'n', 'q', 'r', 'l', 's', -1, -1, -1}}));
+  EXPECT_THAT(documents_of(source, 0), ElementsAre(0, 0, 2, 5, 5, 0, 0, 0, 0, 4));
+  EXPECT_THAT(documents_of(source, 1), ElementsAre(0, 0, 0, 3, 3, 0, 1, 5, 5, 5));
+  std::vector<int64_t> answers(10);
+  source.fill_answers(0, answers);
+  EXPECT_THAT(answers, ElementsAre(0, -1, 2, -1, -1, 1, -1, -1, -1, 3));
+  EXPECT_DOUBLE_EQ(source.padding(), 5.0 / 20);
+  EXPECT_TRUE(source.digest().ends_with(" pairs packing isolated")) << source.digest();
+}
+
+TEST(PairSource, AnAnswerWithoutAnInputIsNoDocument) {
+  EncodedText text;
+  text.ids = {1, 2, 3, 4, 5, 6, 7};
+  text.document_ends = {2, 4, 5, 7};
+  expect_error([&] { PairSource(std::make_shared<TokenArray>(text, 256, true), 4, Packing::Isolated); }, ExitCode::Usage,
+               "data: pair 2: an answer has 1 token with its prompt, and a document of data.packing \"isolated\" needs two; "
+               "prepare the pairs again with `trivet data prepare --pairs`");
+}
+
+// The batch has both sources of a mixture and ends with padding. It says about each answer what it says without packing.
+TEST(PairSource, IsolatedPairsAreInMicrobatchesAsTheyAreAlone) {
+  constexpr int64_t kLength = 9;
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += fmt::format("{{\"prompt\": \"{}\", \"chosen\": \"{}\", \"rejected\": \"{}\"}}\n", std::string(1 + i % 3, 'p'),
+                         std::string(1 + i * 7 % 6, static_cast<char>('a' + i % 26)),
+                         std::string(1 + i * 5 % 9, static_cast<char>('A' + i % 26)));
+  const auto mixture = [&](Packing packing) {
+    std::vector<std::shared_ptr<const SampleSource>> sources;
+    for (const std::string& part : {kTwoPairs, lines})
+      sources.push_back(std::make_shared<PairSource>(array_of(part), kLength, packing));
+    const auto joined = std::make_shared<JoinedSource>(sources);
+    ReferenceTable table;
+    for (int64_t answer = 0; answer < 2 * joined->pairs(); ++answer) table.push_back(-1.0 - static_cast<double>(answer));
+    return std::make_shared<ReferencedSource>(joined, std::make_shared<ReferenceTable>(table));
+  };
+  const auto packed = mixture(Packing::Isolated), alone = mixture(Packing::Stream);
+  ASSERT_EQ(packed->pairs(), 42);
+  EXPECT_LT(packed->samples(), 35);
+  HostMicrobatch batch, expected;
+  EvaluationLoader(packed, packed->samples() + 1).fill(0, batch);
+  EvaluationLoader(alone, alone->samples()).fill(0, expected);
+  EXPECT_NO_THROW(check(batch.view, packed->spec(), packed->samples() + 1));
+  const auto* const tokens = reinterpret_cast<const int32_t*>(batch.input.data());
+  const auto* const expected_tokens = reinterpret_cast<const int32_t*>(expected.input.data());
+  std::multiset<int64_t> found;
+  for (size_t at = 0; at < batch.targets.size(); ++at) {
+    const auto first = static_cast<size_t>(batch.documents[at]);
+    if (first == kLength) {
+      EXPECT_EQ(std::tuple(tokens[at], batch.targets[at], batch.reference[at]), std::tuple(0, -1, 0.0));
+      continue;
+    }
+    const size_t begin = at / kLength * kLength + first;
+    const auto answer = static_cast<int64_t>(-1 - batch.reference[begin]);
+    const size_t of_answer = static_cast<size_t>(answer * kLength + batch.positions[at]);
+    EXPECT_EQ(at / kLength % 2, static_cast<size_t>(answer % 2));
+    EXPECT_EQ(std::tuple(tokens[at], batch.targets[at]), std::tuple(expected_tokens[of_answer], expected.targets[of_answer]));
+    if (at == begin) found.insert(answer);
+  }
+  EXPECT_EQ(found.size(), 84u);
+  EXPECT_EQ(std::set(found.begin(), found.end()).size(), 84u) << "an answer is there twice";
+}
+
 class PairFiles : public testing::Test {
  protected:
   Config config(const std::string& train) const {
@@ -278,6 +365,11 @@ TEST_F(PairFiles, ArePreparedAndGiveTheSameSamples) {
   for (int64_t pair = 0; pair < 2; ++pair) EXPECT_EQ(rows_of(*prepared->train(), pair), rows_of(*lines->train(), pair));
   for (const auto* data : {prepared.get(), lines.get()}) EXPECT_TRUE(data->train_digest().ends_with(" pairs"));
   EXPECT_EQ(lines->sizes(), "2 training pairs of answers, with 50.0 % padding, 0 validation pairs");
+  Config packed = config("a.jsonl");
+  packed.data.packing = Packing::Isolated;
+  packed.model.sequence_length = 5;
+  EXPECT_EQ(trainer::open_text_data(packed)->sizes(),
+            "2 training pairs of answers, in 1 sample with 20.0 % padding, 0 validation pairs");
 }
 
 TEST_F(PairFiles, AreDividedBetweenPairs) {

@@ -86,6 +86,9 @@ class DpoJob : public testing::Test {
     }
   }
 
+  // Compares a whole run with one that stops and goes on, on several layouts, and returns what the whole one reports.
+  Lines expect_resumes(const std::vector<std::string>& further) const;
+
   // What must be the same in two runs.
   static std::string facts_of(const nlohmann::json& line) {
     std::string facts;
@@ -124,18 +127,45 @@ TEST_F(DpoJob, OnContextRanksBeginsWithMarginsOfZeroToo) {
   for (size_t i = 0; i < one.steps.size(); ++i) EXPECT_EQ(facts_of(two.steps[i]), facts_of(one.steps[i]));
 }
 
-TEST_F(DpoJob, ResumesWithTheReferenceOfItsBeginningOnAnotherLayout) {
-  const Lines whole = train(config());
-  train(config({"training.steps=3", "checkpoint.directory=" + folder.at("half")}));
+TEST_F(DpoJob, ResumesWithTheReferenceOfItsBeginningOnAnotherLayout) { expect_resumes({}); }
+
+// The 16 training pairs of at most 9 tokens are packed into rows of 24.
+TEST_F(DpoJob, OfPackedPairsResumesOnAnotherLayoutAndCountsPairs) {
+  const std::vector<std::string> packed{"data.packing=isolated", "model.sequence_length=24", "train_batch_size=2"};
+  const Lines whole = expect_resumes(packed);
+  EXPECT_DOUBLE_EQ(whole.steps.front().at("loss").get<double>(), std::log(2.0));
+  int64_t pairs = 0;
+  for (const nlohmann::json& step : whole.steps) {
+    pairs += step.at("pairs").get<int64_t>();
+    EXPECT_EQ(step.at("rewards/accuracies").get<double>(), step.at("correct").get<double>() / step.at("pairs").get<double>());
+  }
+  EXPECT_GT(pairs, 2 * 6) << "more pairs than samples";
+  EXPECT_EQ(whole.evaluations.front().at("pairs").get<int64_t>(), 4);
+  EXPECT_GT(whole.evaluations.back().at("rewards/margins").get<double>(), 0);
+  std::string result;
+  comm::run_threads(1, [&](comm::World& world) { result = replay(config(packed), world, {.step = 6}); });
+  EXPECT_THAT(result, HasSubstr("tensors are equal to"));
+  EXPECT_THAT(refusal<Error>(config({"model.sequence_length=24", "train_batch_size=2"}), {.resume = true}),
+              HasSubstr("data.packing: \"auto\" does not match"));
+}
+
+DpoJob::Lines DpoJob::expect_resumes(const std::vector<std::string>& further) const {
+  const auto with = [&](std::vector<std::string> keys) {
+    keys.insert(keys.begin(), further.begin(), further.end());
+    return config(keys);
+  };
+  const Lines whole = train(with({}));
+  train(with({"training.steps=3", "checkpoint.directory=" + folder.at("half")}));
   for (const auto& [ranks, layout] : std::vector<std::pair<int, std::vector<std::string>>>{
            {2, {"zero_optimization.stage=3"}}, {8, {"parallel.pipeline=2", "parallel.tensor=2"}}}) {
     std::vector<std::string> keys = layout;
     keys.push_back("checkpoint.directory=" + folder.at("on" + std::to_string(ranks)));
-    const Lines rest = train(config(keys), ranks, {.resume = true, .resume_directory = folder.at("half")});
-    ASSERT_EQ(rest.steps.size(), 3u);
-    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(facts_of(rest.steps[i]), facts_of(whole.steps[3 + i]));
+    const Lines rest = train(with(keys), ranks, {.resume = true, .resume_directory = folder.at("half")});
+    EXPECT_EQ(rest.steps.size(), 3u);
+    for (size_t i = 0; i < rest.steps.size(); ++i) EXPECT_EQ(facts_of(rest.steps[i]), facts_of(whole.steps[3 + i]));
     EXPECT_EQ(facts_of(rest.evaluations.back()), facts_of(whole.evaluations.back()));
   }
+  return whole;
 }
 
 TEST_F(DpoJob, CanBeReplayed) {

@@ -75,9 +75,14 @@ DpoStep step_of(const StepResult& result) {
 }
 
 std::vector<double> table_of(const data::SampleSource& pairs) {
-  std::vector<double> table(static_cast<size_t>(2 * pairs.samples()));
-  for (int64_t pair = 0; pair < pairs.samples(); ++pair)
-    pairs.fill_reference(pair, std::span(table).subspan(static_cast<size_t>(2 * pair), 2));
+  std::vector<double> table(static_cast<size_t>(2 * pairs.pairs())), values(pairs.spec().reference_of(1).elements());
+  std::vector<int64_t> answers(values.size());
+  for (int64_t sample = 0; sample < pairs.samples(); ++sample) {
+    pairs.fill_answers(sample, answers);
+    pairs.fill_reference(sample, values);
+    for (size_t i = 0; i < values.size(); ++i)
+      if (answers[i] >= 0) table.at(answers[i]) = values[i];
+  }
   return table;
 }
 
@@ -166,6 +171,9 @@ std::vector<std::string> with_keys(const nlohmann::json& dpo, std::vector<std::s
   return overrides;
 }
 
+// The 6 pairs fit into 4 samples.
+const std::vector<std::string> kPacked{"data.packing=isolated", "train_batch_size=4"};
+
 TEST(DpoReference, LossRewardsAndGradientsAgreeWithPyTorch) {
   const std::string sgd = R"(optimizer={"type": "SGD", "params": {"lr": 16384}})";
   for (const auto& golden : dpo_golden().json.at("cases")) {
@@ -173,6 +181,8 @@ TEST(DpoReference, LossRewardsAndGradientsAgreeWithPyTorch) {
     for (const auto& [ranks, overrides] : std::vector<std::pair<int, std::vector<std::string>>>{
              {1, {sgd}},
              {1, {sgd, "train_micro_batch_size_per_gpu=2"}},
+             {1, {sgd, kPacked[0], kPacked[1]}},
+             {2, {sgd, "train_micro_batch_size_per_gpu=1", "parallel.context=2", kPacked[0], kPacked[1]}},
              {2, {sgd, "train_micro_batch_size_per_gpu=1", "zero_optimization.stage=2"}}}) {
       SCOPED_TRACE(fmt::format("{}, {} ranks, {}", name, ranks, overrides.back()));
       const DpoTrace trace = train_dpo(
@@ -180,6 +190,29 @@ TEST(DpoReference, LossRewardsAndGradientsAgreeWithPyTorch) {
       expect_golden_step(trace.steps[0], golden, kDpoTolerance);
       expect_golden_dpo_gradients(name, trace.weights);
     }
+  }
+}
+
+// Log-probabilities of answers have the bits that they have in rows of their own, on every layout and in every order of
+// samples.
+TEST(DpoReference, OfPackedPairsIsThatOfTheSamePairs) {
+  const auto trace_of = [](int ranks, std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"reproducible=layout", "parallel.context_grain=2", "train_micro_batch_size_per_gpu=1"});
+    return train_dpo({.ranks = ranks, .overrides = overrides, .steps = 3, .golden_weights = false});
+  };
+  const DpoTrace plain = trace_of(1, {}), packed = trace_of(1, kPacked);
+  EXPECT_EQ(packed.reference, plain.reference);
+  EXPECT_EQ(trace_of(3, {kPacked[0], "train_batch_size=6"}).reference, plain.reference) << "two of six samples are padding";
+  EXPECT_EQ(packed.steps[0].loss, std::log(2.0));
+  EXPECT_EQ(packed.steps[0].pairs, 6);
+  for (const auto& [ranks, layout] : std::vector<std::pair<int, std::vector<std::string>>>{
+           {2, {"parallel.context=2"}},
+           {4, {"zero_optimization.stage=3", "train_micro_batch_size_per_gpu=1"}},
+           {8, {"parallel.context=2", "parallel.pipeline=2", "parallel.tensor=2", "zero_optimization.stage=1"}},
+           {4, {"parallel.tensor=2", "zero_optimization.stage=2", "activation_checkpointing.mode=full"}}}) {
+    std::vector<std::string> overrides = layout;
+    overrides.insert(overrides.end(), kPacked.begin(), kPacked.end());
+    EXPECT_TRUE(trace_of(ranks, overrides) == packed) << layout[0];
   }
 }
 

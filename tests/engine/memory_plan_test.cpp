@@ -44,6 +44,7 @@ const std::vector<Choice>& choices() {
                                        {"parallel.context_kind", {"auto", "gather", "ring"}},
                                        {"parallel.context_grain", {"1", "4"}},
                                        {"data.packing", {"stream", "isolated"}},
+                                       {"training.objective", {"next_token", "next_token", "dpo"}},
                                        {"pipeline.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-2p", "zb-v"}},
                                        {"pipeline.chunks", {"0", "0", "1", "2", "3"}},
                                        {"train_batch_size", {"6", "12", "24"}},
@@ -124,6 +125,8 @@ std::set<std::string> situations(const Plan& plan) {
   add_if(context > 1 && config.fixes_token_sums(), "leaves of context ranks");
   add_if(tensor > 1 && config.parallel.sequence_parallel && config.fixes_token_sums(), "leaves of tensor ranks");
   add_if(context > 1 && config.model.isolated_documents, "documents of context ranks");
+  add_if(context > 1 && config.model.isolated_documents && config.model.objective == model::Objective::Dpo,
+         "pairs of documents of context ranks");
   add_if(config::context_kind(config) == ContextKind::Gather, "context ranks that gather keys");
   add_if(config::context_kind(config) == ContextKind::Ring, "context ranks in a ring");
   add_if(config::context_kind(config) == ContextKind::Gather && config.fixes_token_sums(),
@@ -175,6 +178,7 @@ const std::vector<std::string> kSituations{"pipeline 1 data 1 tensor 1",
                                            "leaves of context ranks",
                                            "leaves of tensor ranks",
                                            "documents of context ranks",
+                                           "pairs of documents of context ranks",
                                            "context ranks that gather keys",
                                            "context ranks in a ring",
                                            "leaves of context ranks that gather keys",
@@ -211,6 +215,8 @@ std::vector<Measured> measure(const Plan& plan) {
     Microbatch zeros{{input_bytes.data(), sample.input_dtype, inputs}, {ids.data(), DType::Int32, targets}, 0};
     std::vector<int32_t> documents;  // each has one token
     for (int64_t i = 0; i < targets.elements(); ++i) documents.push_back(static_cast<int32_t>(i % sample.targets.elements()));
+    const std::vector<double> reference(sample.reference_of(plan.batch.micro_batch_size).elements());
+    zeros.reference = {reference.data(), DType::Float64, sample.reference_of(plan.batch.micro_batch_size)};
     if (sample.documents) {
       zeros.documents = {documents.data(), DType::Int32, targets};
       zeros.positions = zeros.targets;

@@ -189,7 +189,13 @@ INSTANTIATE_TEST_SUITE_P(
             .name = "llama_bf16", .type = model::Type::Llama, .bf16 = true, .key_value_heads = 8, .normalized_queries = true},
         ContextModel{
             .name = "llama_documents_lora", .type = model::Type::Llama, .key_value_heads = 8, .lora = true, .documents = true},
-        ContextModel{.name = "pairs_fp32", .type = model::Type::Gpt, .objective = model::Objective::Dpo}),
+        ContextModel{.name = "pairs_fp32", .type = model::Type::Gpt, .objective = model::Objective::Dpo},
+        ContextModel{.name = "pairs_of_documents_lora",
+                     .type = model::Type::Llama,
+                     .objective = model::Objective::Dpo,
+                     .key_value_heads = 8,
+                     .lora = true,
+                     .documents = true}),
     [](const auto& which) { return which.param.name; });
 
 }  // namespace

@@ -42,9 +42,11 @@ struct MadeUpBatch {
     view = {{input, spec.input_dtype, spec.inputs_of(samples)},
             {targets.data(), DType::Int32, spec.targets_of(samples)},
             first_sample};
-    for (int64_t row = 0; row < spec.reference_of(samples).elements(); ++row)
+    const int64_t answers = spec.reference_of(samples).elements(),
+                  first_answer = spec.reference_of(first_pair_or_sample).elements();
+    for (int64_t answer = 0; answer < answers; ++answer)
       reference.push_back(
-          -60 - 12 * unit_float(philox(10, static_cast<uint64_t>(step), static_cast<uint64_t>(first_sample + row))[0]));
+          -60 - 12 * unit_float(philox(10, static_cast<uint64_t>(step), static_cast<uint64_t>(first_answer + answer))[0]));
     if (spec.documents) add_documents(spec, step, first_sample, samples);
     if (spec.pairs) view.reference = {reference.data(), DType::Float64, spec.reference_of(samples)};
   }
@@ -54,12 +56,13 @@ struct MadeUpBatch {
       targets.push_back(token(step, sample, t + 1));
     }
   }
-  // Two documents of every sample, and of most of them padding.
+  // Two documents in every row, or sometimes one if rows are no pairs, and in most rows padding.
   void add_documents(const SampleSpec& spec, int64_t step, int64_t first_sample, int64_t samples) {
     const auto length = static_cast<int32_t>(spec.input[0]);
-    for (int64_t s = 0; s < samples; ++s) {
+    for (int64_t s = 0; s < samples * spec.rows(); ++s) {
       const PhiloxBlock draw = philox(12, static_cast<uint64_t>(step), static_cast<uint64_t>(first_sample + s));
-      const auto second = static_cast<int32_t>(draw[0] % static_cast<uint32_t>(length));
+      const int32_t shortest = spec.pairs ? 1 : 0;
+      const int32_t second = shortest + static_cast<int32_t>(draw[0] % static_cast<uint32_t>(length - shortest));
       const int32_t end = second + 1 + static_cast<int32_t>(draw[1] % static_cast<uint32_t>(length - second));
       for (int32_t t = 0; t < length; ++t) {
         documents.push_back(t >= end ? length : t >= second ? second : 0);

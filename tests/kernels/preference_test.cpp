@@ -1,10 +1,12 @@
 // The loss of pairs of answers: compared with the formulas of the papers, and its factors with differences of the loss.
 #include "kernels/preference.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "core/random.h"
 #include "tests/kernels/every_device.h"
 
 namespace trivet::kernels::preference_test {
@@ -116,10 +118,80 @@ TEST_P(KernelsOnEveryDevice, PreferenceLossCountsAnswersThatHaveTheHigherReward)
   EXPECT_EQ(batch.correct[0], 2);
 }
 
+// Pairs of documents of (preferred, rejected) tokens. Some have more tokens than a block has threads, and none of the fourth
+// answer counts.
+constexpr std::array<std::array<int64_t, 2>, 4> kDocuments{{{3, 5}, {300, 1}, {1, 700}, {40, 41}}};
+
+// Rows of pairs, with documents or with one answer each, and what the kernel makes of them.
+struct DocumentRows {
+  int64_t rows, length;
+  bool packed;
+  Values<double> losses = Values<double>(rows * length), factors = Values<double>(rows * length, -1);
+  Values<int32_t> targets = Values<int32_t>(rows * length, -1), documents = Values<int32_t>(rows * length, int32_t(length));
+  Values<double> reference = Values<double>(packed ? rows * length : rows), log_probabilities = reference;
+  Values<double> sums = Values<double>(5);  // loss and pairs, correct, rewards
+
+  void put(int64_t row, int64_t first, size_t answer) {
+    for (int64_t t = 0; t < kDocuments[answer / 2][answer % 2]; ++t) {
+      const int64_t at = row * length + first + t;
+      const PhiloxBlock draw = philox(5, answer, static_cast<uint64_t>(t));
+      documents[at] = static_cast<int32_t>(first);
+      if (t > 0 && (answer == 7 || draw[0] % 3 == 0)) continue;
+      targets[at] = answer == 6 ? -1 : 2;
+      losses[at] = 0.1 * unit_float(draw[1]);
+    }
+    reference[place(row, first)] = -0.3 * static_cast<double>(answer);
+  }
+  int64_t place(int64_t row, int64_t first) const { return packed ? row * length + first : row; }
+  void compare(Kernels& kernels, const PreferenceRule& rule) {
+    const Shape answers{static_cast<int64_t>(reference.size())};
+    kernels.preference_loss({.row_losses = view_of(losses, {rows, length}),
+                             .targets = view_of(targets, {rows, length}),
+                             .documents = packed ? view_of(documents, {rows, length}) : TensorView(),
+                             .reference = view_of(reference, answers),
+                             .rule = rule,
+                             .factors = view_of(factors, {rows, length}),
+                             .log_probabilities = view_of(log_probabilities, answers),
+                             .loss = view_of(sums, {5}).slice(0, 2),
+                             .correct = view_of(sums, {5}).slice(2, 1),
+                             .rewards = view_of(sums, {5}).slice(3, 2)});
+  }
+};
+
+TEST_P(KernelsOnEveryDevice, PreferenceLossOfDocumentsHasTheBitsOfRowsOfTheirOwn) {
+  for (const PreferenceRule& rule : kRules) {
+    DocumentRows packed{.rows = 4, .length = 750, .packed = true}, alone{.rows = 8, .length = 700, .packed = false};
+    std::array<int64_t, 8> rows{}, firsts{};  // by answer
+    std::array<int64_t, 4> used{};
+    for (size_t answer = 0; answer < 8; ++answer) {
+      rows[answer] = static_cast<int64_t>(answer / 4 * 2 + answer % 2);
+      firsts[answer] = used[rows[answer]];
+      used[rows[answer]] += kDocuments[answer / 2][answer % 2];
+      packed.put(rows[answer], firsts[answer], answer);
+      alone.put(static_cast<int64_t>(answer), 0, answer);
+    }
+    packed.compare(kernels(), rule);
+    alone.compare(kernels(), rule);
+    EXPECT_EQ(packed.sums, alone.sums) << name_of(rule.loss_type);
+    EXPECT_EQ(packed.sums[1], 3);
+    for (size_t answer = 0; answer < 8; ++answer) {
+      const int64_t at = rows[answer] * packed.length + firsts[answer], other = static_cast<int64_t>(answer) * alone.length;
+      EXPECT_EQ(packed.log_probabilities[at], alone.log_probabilities[answer]) << answer;
+      for (int64_t t = 0; t < kDocuments[answer / 2][answer % 2]; ++t)
+        ASSERT_EQ(packed.factors[at + t], alone.factors[other + t]) << answer << " " << t;
+    }
+    for (int64_t row = 0; row < 4; ++row)
+      for (int64_t t = used[row]; t < packed.length; ++t) ASSERT_EQ(packed.factors[row * packed.length + t], 0) << "padding";
+  }
+}
+
 TEST_P(KernelsOnEveryDevice, PreferenceLossNeedsPairs) {
   PairBatch batch;
   PreferenceLoss arguments = batch.arguments();
   arguments.reference.shape = {5};
+  EXPECT_THROW(kernels().preference_loss(arguments), std::logic_error);
+  arguments = batch.arguments();
+  arguments.documents = arguments.targets;  // and a reference for each token
   EXPECT_THROW(kernels().preference_loss(arguments), std::logic_error);
   arguments = batch.arguments();
   arguments.row_losses.shape = arguments.targets.shape = {3, 6};

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <tuple>
+
 #include "core/error.h"
 #include "tests/model/whole_model.h"
 
@@ -109,6 +113,70 @@ TEST_P(BothModels, DocumentsOfASampleTrainAsIfEachWereAlone) {
   for (const std::string& name : model.parameter_names()) {
     const std::vector<double> gradient = values_of(model.gradient(name));
     for (size_t i = 0; i < gradient.size(); ++i) ASSERT_NEAR(targets * gradient[i], sums[name][i], 1e-12) << name << " " << i;
+  }
+}
+
+// Pairs of answers in rows of kPairLength tokens; a quarter of their targets does not count.
+constexpr int64_t kPairLength = 12;
+
+void put_answer(Batch& batch, int64_t row, int64_t first, int64_t length, uint64_t answer) {
+  batch.documents.resize(batch.targets.size(), kPairLength);
+  batch.positions.resize(batch.targets.size());
+  for (int64_t t = 0; t < length; ++t) {
+    const auto at = static_cast<size_t>(row * kPairLength + first + t);
+    const PhiloxBlock draw = philox(3, answer, static_cast<uint64_t>(t));
+    batch.tokens[at] = static_cast<int32_t>(draw[0] % 31);
+    batch.targets[at] = t > 0 && draw[2] % 4 == 0 ? -1 : static_cast<int32_t>(draw[1] % 31);
+    batch.documents[at] = static_cast<int32_t>(first);
+    batch.positions[at] = static_cast<int32_t>(t);
+  }
+}
+
+Batch padded_rows(int64_t rows) {
+  const auto places = static_cast<size_t>(rows * kPairLength);
+  return {rows, kPairLength, std::vector<int32_t>(places), std::vector<int32_t>(places, -1)};
+}
+
+// The packed pairs are (5, 3) and (4, 7) in a sample, and (12, 1) in another. In float64 the two differ by the order of sums.
+TEST_P(BothModels, PairsOfDocumentsTrainAsIfEachHadRowsOfItsOwn) {
+  Description description = tiny(GetParam());
+  description.objective = Objective::Dpo;
+  description.isolated_documents = true;
+  WholeModel model(description, DType::Float64, Device::Cpu);
+  Batch packed = padded_rows(4);
+  packed.reference.resize(packed.targets.size());
+  std::map<std::string, std::vector<double>> sums;
+  double losses = 0;
+  const auto counting = [](const Batch& batch) {
+    return static_cast<double>(std::ranges::count_if(batch.targets, [](int32_t target) { return target >= 0; }));
+  };
+  uint64_t answer = 0;
+  for (const auto& [row, firsts, lengths] :
+       {std::tuple<int64_t, std::array<int64_t, 2>, std::array<int64_t, 2>>{0, {0, 0}, {5, 3}},
+        {0, {5, 3}, {4, 7}},
+        {2, {0, 0}, {12, 1}}}) {
+    Batch alone = padded_rows(2);
+    for (const int64_t of_pair : {0, 1}) {
+      put_answer(packed, row + of_pair, firsts[of_pair], lengths[of_pair], answer);
+      put_answer(alone, of_pair, 0, lengths[of_pair], answer);
+      alone.reference.push_back(-3.0 * static_cast<double>(answer++));
+      packed.reference[(row + of_pair) * kPairLength + firsts[of_pair]] = alone.reference.back();
+    }
+    alone.documents.clear();
+    losses += model.train(alone);
+    for (const std::string& name : model.parameter_names()) {
+      const std::vector<double> gradient = values_of(model.gradient(name));
+      sums[name].resize(gradient.size());
+      for (size_t i = 0; i < gradient.size(); ++i) sums[name][i] += counting(alone) * gradient[i];
+    }
+  }
+  for (const bool fused : {true, false}) {
+    EXPECT_NEAR(3 * model.train(packed, fused), losses, 1e-12);
+    for (const std::string& name : model.parameter_names()) {
+      const std::vector<double> gradient = values_of(model.gradient(name));
+      for (size_t i = 0; i < gradient.size(); ++i)
+        ASSERT_NEAR(counting(packed) * gradient[i], sums[name][i], 1e-12) << name << " " << i;
+    }
   }
 }
 

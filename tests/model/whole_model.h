@@ -50,9 +50,11 @@ inline void set_values(TensorView view, const std::vector<double>& values) {
 struct Batch {
   int64_t sequences = 0, length = 0;
   std::vector<int32_t> tokens, targets, documents = {}, positions = {};
+  std::vector<double> reference = {};  // for pairs
   Microbatch view() const {
     const Shape shape{sequences, length};
     Microbatch view{{tokens.data(), DType::Int32, shape}, {targets.data(), DType::Int32, shape}};
+    if (!reference.empty()) view.reference = {reference.data(), DType::Float64, documents.empty() ? Shape{sequences} : shape};
     if (documents.empty()) return view;
     view.documents = {documents.data(), DType::Int32, shape};
     view.positions = {positions.data(), DType::Int32, shape};
