@@ -19,6 +19,7 @@ struct Layout {
   Recompute recompute = Recompute::None;
   bool sequence_parallel = false;
   ContextKind context_kind = ContextKind::Ulysses;  // not Auto
+  int64_t context_neighbours = 1;                   // that exchange heads; for UlyssesRing
   bool overlap = true;                              // the data axis overlaps computation
   bool overlap_tensor = true;      // so does the tensor axis, where layers start operations before they need results
   bool offload_optimizer = false;  // master weights and optimizer states in host memory, updated there
