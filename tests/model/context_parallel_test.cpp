@@ -12,6 +12,30 @@
 namespace trivet::model {
 namespace {
 
+// "0-3 12-15" of a rank.
+std::string tokens_in_words(const SequencePart& part, int64_t length) {
+  std::string text;
+  for (const TokenRange& range : part.tokens(length))
+    text += fmt::format("{}{}-{}", text.empty() ? "" : " ", range.begin, range.end - 1);
+  return text;
+}
+
+TEST(SequencePart, NeighboursShareTheTokensOfTheirRunInOrder) {
+  const auto of_ranks = [](int ranks, int neighbours, int64_t length) {
+    std::vector<std::string> words;
+    for (int rank = 0; rank < ranks; ++rank)
+      words.push_back(tokens_in_words({rank, ranks, SequencePart::Cut::Balanced, neighbours}, length));
+    return words;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(of_ranks(2, 1, 16), ElementsAre("0-3 12-15", "4-7 8-11"));
+  EXPECT_THAT(of_ranks(4, 2, 16), ElementsAre("0-3", "12-15", "4-7", "8-11"));
+  EXPECT_THAT(of_ranks(6, 3, 24), ElementsAre("0-3", "4-5 18-19", "20-23", "6-9", "10-11 12-13", "14-17"));
+  EXPECT_THAT(of_ranks(6, 2, 18), ElementsAre("0-2", "15-17", "3-5", "12-14", "6-8", "9-11"));
+  EXPECT_THAT(of_ranks(6, 3, 18), ElementsAre("0-2", "3-5", "6-8", "9-11", "12-14", "15-17"));  // not divisible by 4
+  EXPECT_THAT(of_ranks(4, 4, 16), ElementsAre("0-3", "4-7", "8-11", "12-15"));
+}
+
 enum class Shared { Heads, Keys, KeysInOrder, Ring, RingInOrder, HeadsAndRing };
 
 class ContextParallel : public testing::TestWithParam<std::tuple<int, Shared>> {
