@@ -67,10 +67,10 @@ class LoggingStream final : public Stream {
   CallLog& log_;
 };
 
-// The group of an axis; it logs the operations that are requested.
+// The group of an axis, or of ranks that are `stride` apart on it; it logs the operations that are requested.
 class LoggingGroup final : public comm::ProcessGroup {
  public:
-  LoggingGroup(Axis axis, int size, CallLog& log) : axis_(axis), size_(size), log_(log) {}
+  LoggingGroup(Axis axis, int size, CallLog& log, int stride = 1) : axis_(axis), size_(size), stride_(stride), log_(log) {}
   int rank() const override { return 0; }
   int size() const override { return size_; }
   const std::string& name() const override { return name_; }
@@ -85,7 +85,7 @@ class LoggingGroup final : public comm::ProcessGroup {
   void all_to_all_v(ConstTensorView in, TensorView, const comm::ExchangeCounts& counts, Stream&) override {
     if (size_ == 1) return;
     const auto sent = static_cast<double>(in.elements() - counts.sent[0]) / (size_ - 1) * size_;
-    log_.started({axis_, comm::Operation::AllToAllV, sent * static_cast<double>(size_of(in.dtype))});
+    start(comm::Operation::AllToAllV, sent * static_cast<double>(size_of(in.dtype)));
   }
   void send(ConstTensorView data, int, Stream&) override { note(comm::Operation::Send, data); }
   void receive(TensorView data, int, Stream&) override { note(comm::Operation::Receive, data); }
@@ -95,11 +95,12 @@ class LoggingGroup final : public comm::ProcessGroup {
 
  private:
   void note(comm::Operation operation, ConstTensorView data) {
-    if (size_ > 1) log_.started({axis_, operation, static_cast<double>(data.bytes())});
+    if (size_ > 1) start(operation, static_cast<double>(data.bytes()));
   }
+  void start(comm::Operation operation, double bytes) { log_.started({axis_, operation, bytes, size_, stride_}); }
 
   Axis axis_;
-  int size_;
+  int size_, stride_;
   CallLog& log_;
   std::string name_{name_of(axis_)};
 };
@@ -124,12 +125,16 @@ class BlockRun {
         context_stream_(Axis::Context, log_),
         tensor_group_(Axis::Tensor, site.tensor, log_),
         context_group_(Axis::Context, site.context, log_),
+        neighbours_(Axis::Context, site.context_neighbours, log_),
+        across_neighbours_(Axis::Context, site.context / site.context_neighbours, log_, site.context_neighbours),
         tensor_axis_{tensor_group_, tensor_stream_, site.sequence_parallel, false},
         context_axis_{
             .group = context_group_,
             .stream = context_stream_,
             .context_kind = site.context_kind,
-            .cut = site.context_kind == ContextKind::Ulysses ? SequencePart::Cut::InOrder : SequencePart::Cut::Balanced},
+            .cut = site.context_kind == ContextKind::Ulysses ? SequencePart::Cut::InOrder : SequencePart::Cut::Balanced,
+            .neighbours = site.context_neighbours > 1 ? &neighbours_ : nullptr,
+            .across_neighbours = site.context_neighbours > 1 ? &across_neighbours_ : nullptr},
         microbatch_(microbatch_of(model.sample, site)) {}
 
   Context context_of(Arena& arena) {
@@ -214,7 +219,7 @@ class BlockRun {
   CallLog log_;
   std::unique_ptr<kernels::Kernels> meta_, kernels_;
   LoggingStream tensor_stream_, context_stream_;
-  LoggingGroup tensor_group_, context_group_;
+  LoggingGroup tensor_group_, context_group_, neighbours_, across_neighbours_;
   comm::RankAxis tensor_axis_, context_axis_;
   Microbatch microbatch_;
 };

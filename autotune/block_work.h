@@ -19,6 +19,7 @@ struct AxisOperation {
   Axis axis = Axis::Tensor;
   comm::Operation operation = comm::Operation::Barrier;
   double bytes = 0;
+  int ranks = 1, stride = 1;  // that take part, and how far apart they are on the axis
 };
 
 // The work of a block in program order. Each item is a kernel, the start of an operation, or a wait for one and all before it
@@ -52,6 +53,7 @@ struct BlockSite {
   int tensor = 1, context = 1;
   bool sequence_parallel = false;
   ContextKind context_kind = ContextKind::Ulysses;
+  int context_neighbours = 1;  // for UlyssesRing
   bool recompute_attention = false;
 };
 

@@ -124,6 +124,7 @@ Layout layout_of(const Plan& plan) {
           .recompute = config.recompute,
           .sequence_parallel = config.parallel.sequence_parallel && config.parallel.tensor > 1,
           .context_kind = config::context_kind(config),
+          .context_neighbours = config::context_neighbours(config),
           .overlap = zero.overlap_comm,
           .offload_optimizer = offload,
           .prefetch = stage < 3 || can_prefetch,
@@ -157,6 +158,8 @@ ConfigKeys config_keys(const Layout& layout, const KeyOptions& options) {
                   {"zero_optimization.offload_optimizer.device", quoted(layout.offload_optimizer ? "cpu" : "none")}};
   const auto add = [&](const char* key, const std::string& value) { keys.emplace_back(key, value); };
   if (layout.context_kind != ContextKind::Ulysses) add("parallel.context_kind", quoted(name_of(layout.context_kind)));
+  if (layout.context_kind == ContextKind::UlyssesRing)
+    add("parallel.context_ulysses", std::to_string(layout.context_neighbours));
   if (layout.recompute != Recompute::None) add("activation_checkpointing.every", "1");
   if (layout.recompute == Recompute::Full) add("activation_checkpointing.partition_activations", "false");
   if (layout.zero_stage == 3) {

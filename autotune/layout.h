@@ -20,6 +20,7 @@ struct Layout {
   bool recompute_outputs = false;  // Full repeats all of a block's forward, as Megatron-LM does, and not only what is kept
   bool sequence_parallel = false;
   ContextKind context_kind = ContextKind::Ulysses;  // not Auto
+  int64_t context_neighbours = 1;                   // that exchange heads; for UlyssesRing
   bool overlap = true;                              // the data axis overlaps computation
   bool overlap_tensor = true;      // so does the tensor axis, where layers start operations before they need results
   bool offload_optimizer = false;  // master weights and optimizer states in host memory, updated there

@@ -104,7 +104,8 @@ SearchSpace search_space(const Config& config, int64_t devices) {
     throw ConfigError(config.source +
                       ": train_batch_size: --search needs it, because a layout must not change what is trained; give it");
   check_described(config);
-  if (const ContextKind kind = config::context_kind(config); kind != ContextKind::Ulysses)
+  const bool both = config.parallel.context > 1 && config.parallel.context_kind == ContextKind::UlyssesRing;
+  if (const ContextKind kind = both ? ContextKind::UlyssesRing : config::context_kind(config); kind != ContextKind::Ulysses)
     config::refuse(
         config, config.parallel.context_kind == kind ? "parallel.context_kind" : "parallel.context",
         fmt::format("{} context ranks with \"{}\" are not searched, only those that exchange tokens for heads; use 1 "

@@ -91,8 +91,8 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
         const AxisOperation& operation = part.operations[index];
         const bool exchange = operation.axis == Axis::Context;
         Queue& queue = queue_of(index);
-        const double takes = operation_seconds(operation.operation, operation.bytes, exchange ? layout.context : layout.tensor,
-                                               exchange ? layout.tensor : 1);
+        const double takes = operation_seconds(operation.operation, operation.bytes, operation.ranks,
+                                               operation.stride * (exchange ? layout.tensor : 1));
         queue.all += takes;
         queue.free = std::max(queue.free, now) + takes;
         ends.push_back(queue.free);
@@ -134,7 +134,7 @@ StepModel::BlockSeconds& StepModel::BlockSeconds::operator+=(const BlockSeconds&
 const Works& StepModel::works_of(const Layout& layout) const {
   const bool selective = layout.recompute == Recompute::Selective;
   Works& works = works_[{layout.microbatch, layout.context, layout.tensor, layout.sequence_parallel,
-                         static_cast<int64_t>(layout.context_kind), selective}];
+                         static_cast<int64_t>(layout.context_kind), layout.context_neighbours, selective}];
   if (works.empty())
     works = blocks_.at({.microbatch = layout.microbatch,
                         .dtype = types_.dtype,
@@ -142,15 +142,17 @@ const Works& StepModel::works_of(const Layout& layout) const {
                         .context = static_cast<int>(layout.context),
                         .sequence_parallel = layout.sequence_parallel,
                         .context_kind = layout.context_kind,
+                        .context_neighbours = static_cast<int>(layout.context_neighbours),
                         .recompute_attention = selective});
   return works;
 }
 
 const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) const {
   const int64_t count = layout.pipeline * layout.chunks;
-  std::vector<Stage>& stages = stages_[{layout.microbatch, layout.context, layout.tensor, layout.sequence_parallel,
-                                        static_cast<int64_t>(layout.context_kind), static_cast<int64_t>(layout.recompute),
-                                        layout.recompute_outputs, layout.overlap_tensor, count}];
+  std::vector<Stage>& stages =
+      stages_[{layout.microbatch, layout.context, layout.tensor, layout.sequence_parallel,
+               static_cast<int64_t>(layout.context_kind), layout.context_neighbours, static_cast<int64_t>(layout.recompute),
+               layout.recompute_outputs, layout.overlap_tensor, count}];
   if (!stages.empty()) return stages;
   const Works& works = works_of(layout);
   const std::vector<int> first_blocks =

@@ -117,7 +117,7 @@ class StepModel {
     double transient_bytes = 0;                                       // in addition, while a block computes
   };
   // Caches of what does not depend on the number of data ranks and microbatches.
-  using Key = std::array<int64_t, 9>;
+  using Key = std::array<int64_t, 10>;
   const Works& works_of(const Layout& layout) const;
   const std::vector<pipeline::BlockFacts>& facts_of(const Layout& layout) const;
   const std::vector<Stage>& stages_of(const Layout& layout) const;

@@ -7,8 +7,14 @@
 // scatters the sum. Gradients of unsplit parameters are then sums over a rank's own tokens only; ZeRO sums them over the axis
 // when it reduces.
 //
-// On the context axis each rank has a part of every sequence (core/sequence_part.h), and all parameters.
+// On the context axis each rank has a part of every sequence (core/sequence_part.h), and all parameters. For attention, ranks
+// exchange tokens for heads, or keep their own tokens and get keys and values from each other. ContextKind::UlyssesRing does
+// both, over two axes into which the context axis is cut:
+//
+//   4 ranks, 2 neighbours    exchanging_heads: {0, 1}, {2, 3}    keeping_tokens: {0, 2}, {1, 3}
 #pragma once
+
+#include <optional>
 
 #include "comm/process_group.h"
 #include "core/sequence_part.h"
@@ -25,10 +31,29 @@ struct RankAxis {
   bool fixed_sums = false;
   ContextKind context_kind = ContextKind::Ulysses;  // of context ranks; not Auto
   SequencePart::Cut cut = SequencePart::Cut::InOrder;
+  // For UlyssesRing: this rank's run of consecutive ranks, and the ranks at its place of each run. They share the stream.
+  ProcessGroup *neighbours = nullptr, *across_neighbours = nullptr;
 
   int rank() const { return group.rank(); }
   int size() const { return group.size(); }
-  SequencePart part() const { return {rank(), size(), cut}; }  // what this context rank has of each sequence
+  // What this context rank has of each sequence.
+  SequencePart part() const { return {rank(), size(), cut, neighbours ? neighbours->size() : 1}; }
+
+  // The context ranks that exchange tokens for heads; empty if none do.
+  std::optional<RankAxis> exchanging_heads() const {
+    if (context_kind == ContextKind::UlyssesRing) return part_of_axis(*neighbours, ContextKind::Ulysses);
+    return context_kind == ContextKind::Ulysses ? std::optional(*this) : std::nullopt;
+  }
+  // Those that keep their own tokens for attention, as a run of neighbours together does; empty if none do.
+  std::optional<RankAxis> keeping_tokens() const {
+    if (context_kind == ContextKind::UlyssesRing) return part_of_axis(*across_neighbours, ContextKind::Ring);
+    return context_kind == ContextKind::Ulysses ? std::nullopt : std::optional(*this);
+  }
+
+ private:
+  RankAxis part_of_axis(ProcessGroup& part, ContextKind kind) const {
+    return {.group = part, .stream = stream, .fixed_sums = fixed_sums, .context_kind = kind, .cut = cut};
+  }
 };
 
 }  // namespace trivet::comm

@@ -58,6 +58,29 @@ void add_data_channels(std::vector<ChannelSpec>& table, const Config& config, co
   add_runs(Purpose::ReduceFar, "data.far", Queue::Reduce, "far", Members::AcrossRuns);
 }
 
+void add_context_channels(std::vector<ChannelSpec>& table, const Config& config) {
+  const ChannelSpec whole{.purpose = Purpose::Layers,
+                          .name = "context",
+                          .axes = Axis::Context,
+                          .queue = queue_of(Axis::Context),
+                          .overlaps = config::context_kind(config) != ContextKind::Ulysses,
+                          .sums_floats = config.fixes_token_sums(),
+                          .traffic = "context",
+                          .axis = Axis::Context};
+  table.push_back(whole);
+  const auto run = static_cast<int>(config::context_neighbours(config));
+  if (run == 1) return;
+  const auto add = [&](Purpose purpose, const char* name, Members members) {
+    ChannelSpec& channel = table.emplace_back(whole);
+    channel.purpose = purpose;
+    channel.name = name;
+    channel.members = members;
+    channel.run = run;
+  };
+  add(Purpose::Neighbours, "context.heads", Members::Run);
+  add(Purpose::AcrossRuns, "context.ring", Members::AcrossRuns);
+}
+
 }  // namespace
 
 std::vector<ChannelSpec> channel_table(const Config& config, const Mesh& mesh, const StageMap& stages,
@@ -84,15 +107,7 @@ std::vector<ChannelSpec> channel_table(const Config& config, const Mesh& mesh, c
                    .sums_floats = sums_gradients && config.parallel.sequence_parallel,
                    .traffic = "tensor",
                    .axis = Axis::Tensor});
-  if (mesh.size(Axis::Context) > 1)
-    table.push_back({.purpose = Purpose::Layers,
-                     .name = "context",
-                     .axes = Axis::Context,
-                     .queue = queue_of(Axis::Context),
-                     .overlaps = config::context_kind(config) != ContextKind::Ulysses,
-                     .sums_floats = config.fixes_token_sums(),
-                     .traffic = "context",
-                     .axis = Axis::Context});
+  if (mesh.size(Axis::Context) > 1) add_context_channels(table, config);
   const ChannelSpec link{
       .between_stages = true, .stage_pairs = neighbours(stages), .queue = Queue::Send, .overlaps = true, .traffic = "pipeline"};
   for (const auto& [purpose, name] :

@@ -15,10 +15,13 @@
 //   tensor           tensor axis                    tensor   more than 1 rank    yes                    tensor
 //   tensor.reduce    tensor axis                    reduce   overlap_comm        run mode, own tokens   tensor
 //   context          context axis                   context  unless "ulysses"    layout mode            context
+//   context.heads    neighbours on that axis        context  yes                 no                     context
+//   context.ring     at their place in other runs   context  yes                 no                     context
 //   pipeline.*       two neighbours of a pipeline    send     yes                 no                     pipeline
 //   tied             two stages of a tied weight    meet     no                  no                     -
 //
-// The last four of data are there only if the config asks for them (engine/sharing.h), and so is that of context ranks.
+// The last four of data are there only if the config asks for them (engine/sharing.h), and so are those of context ranks, of
+// which the last two belong to "ulysses_ring".
 //
 // Channels with the same ranks are separate process groups, because the operations of one group have one order on all its
 // ranks, and work on different queues has none.
@@ -52,6 +55,8 @@ enum class Purpose : uint8_t {
   Part,          // sums over the ranks that have the same blocks
   Layers,        // data that layers exchange over an axis
   LayersReduce,  // gradients that are sums over an axis of layers
+  Neighbours,    // tokens for heads, within a run of context ranks
+  AcrossRuns,    // keys and values, between context ranks at the same place of each run
   Forward,       // activations to the next stage
   Backward,      // gradients to the previous stage
   Tied           // gradients and values of a weight that two stages share

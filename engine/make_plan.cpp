@@ -261,6 +261,11 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
   // The heads of a program's own layers are not known; attention itself says if they do not suffice.
   if (!model.description && given.parallel.context_kind == ContextKind::Auto)
     plan.config.parallel.context_kind = ContextKind::Ulysses;
+  if (!model.description && given.parallel.context_kind == ContextKind::UlyssesRing && given.parallel.context_ulysses == 0 &&
+      given.parallel.context > 1)
+    config::refuse(given, "parallel.context_ulysses",
+                   "0 is not accepted with a program's own layers, whose heads are not known; use the number of context ranks "
+                   "that exchange tokens for heads");
   const Config& config = plan.config;
   check_model(config, model);
   plan.mesh = Mesh(config.parallel, world_size);

@@ -62,6 +62,11 @@ std::array<std::optional<comm::RankAxis>, kAxes> layer_axes(const Config& config
                          .fixed_sums = config.reproducible == Reproducible::Layout,
                          .context_kind = config::context_kind(config),
                          .cut = config::context_cut(config)});
+  if (config::context_neighbours(config) > 1) {
+    comm::RankAxis& context = *axes[static_cast<size_t>(Axis::Context)];
+    context.neighbours = &channels.group(Purpose::Neighbours);
+    context.across_neighbours = &channels.group(Purpose::AcrossRuns);
+  }
   return axes;
 }
 

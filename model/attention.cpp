@@ -21,13 +21,14 @@ ConstTensorView positions_in_documents(const Context& context) {
   return context.microbatch ? context.microbatch->positions : ConstTensorView();
 }
 
-// The axis of context ranks that exchange heads, and of those that keep their own tokens; null if there are none.
-const comm::RankAxis* exchange_axis(const Context& context) {
+// The axis of context ranks that exchange heads, and of those that keep their own tokens; empty if there are none.
+std::optional<comm::RankAxis> exchange_axis(const Context& context) {
   const comm::RankAxis* const axis = context.axes[Axis::Context];
-  return axis && axis->context_kind == ContextKind::Ulysses ? axis : nullptr;
+  return axis ? axis->exchanging_heads() : std::nullopt;
 }
-const comm::RankAxis* own_tokens_axis(const Context& context) {
-  return exchange_axis(context) ? nullptr : context.axes[Axis::Context];
+std::optional<comm::RankAxis> own_tokens_axis(const Context& context) {
+  const comm::RankAxis* const axis = context.axes[Axis::Context];
+  return axis ? axis->keeping_tokens() : std::nullopt;
 }
 
 Attention::Options with_head_size(Attention::Options options) {
@@ -81,14 +82,14 @@ HeadRange Attention::heads_of(const Context& context) const { return qkv_.heads_
 // With more context ranks than key/value heads, neighbours have the same one.
 HeadRange Attention::core_heads_of(const Context& context) const {
   HeadRange heads = heads_of(context);
-  const comm::RankAxis* const sequence = exchange_axis(context);
+  const std::optional<comm::RankAxis> sequence = exchange_axis(context);
   if (!sequence) return heads;
   const int64_t ranks = sequence->size();
   if (heads.count % ranks != 0)
-    throw ConfigError(
-        fmt::format("parallel.context: {} ranks do not divide the {} heads of attention; use a divisor of {}, or "
-                    "parallel.context_kind \"gather\"",
-                    ranks, heads.count, heads.count));
+    throw ConfigError(fmt::format(
+        "{}: {} ranks do not divide the {} heads of attention; use a divisor of {}, or "
+        "parallel.context_kind \"gather\"",
+        own_tokens_axis(context) ? "parallel.context_ulysses" : "parallel.context", ranks, heads.count, heads.count));
   heads.count /= ranks;
   heads.first += sequence->rank() * heads.count;
   heads.first_key_value += sequence->rank() * heads.key_value_count / ranks;
@@ -103,7 +104,7 @@ Shape Attention::own_shape(const Context& context, const Shape& x) const {
 
 void Attention::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   const Shape own = own_shape(context, x.shape);
-  const comm::RankAxis* const sequence = exchange_axis(context);
+  const std::optional<comm::RankAxis> sequence = exchange_axis(context);
   const int64_t ranks = sequence ? sequence->size() : 1;
   const HeadRange heads = core_heads_of(context);
   const int64_t width = (heads.count + 2 * heads.key_value_count) * head_size();
@@ -146,28 +147,31 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
                                     Saved* keeper_of_statistics) const {
   const HeadRange heads = core_heads_of(context);
   const int64_t batch = qkv.shape[0], sequence = qkv.shape[1], width = heads.count * head_size();
-  const comm::RankAxis* const ranks = exchange_axis(context);
+  const std::optional<comm::RankAxis> ranks = exchange_axis(context);
   // Nobody reads the core's own result after the exchange but the core's backward, as its statistics.
   Saved* const keeper_of_core = ranks ? keeper_of_statistics : keeper_of_out;
   Core core{{context.arena, keeper_of_core, kOut, qkv.dtype, {batch, sequence, width}},
             {context.arena, keeper_of_statistics, kLogSumExp, statistics_dtype(qkv.dtype), {batch, heads.count, sequence}},
             std::nullopt};
-  if (const comm::RankAxis* const axis = own_tokens_axis(context)) {
-    const OwnTensors own{qkv, core.out, core.log_sum_exp};
-    const CoreOptions options = core_options(context, qkv.shape[1] * axis->size());
-    axis->context_kind == ContextKind::Ring ? RingAttention(context, *axis, options).forward(own)
-                                            : GatheredAttention(context, *axis, options).forward(own);
-    return core;
-  }
-  kernels::Attention call = core_call(context, sequence);
-  call.qkv = qkv, call.out = core.out, call.log_sum_exp = core.log_sum_exp;
-  context.kernels.attention(call);
+  run_core_forward(context, {qkv, core.out, core.log_sum_exp});
   if (!ranks) return core;
   core.own_out.emplace(context.arena, keeper_of_out, kOwnOut, qkv.dtype,
                        Shape{batch, sequence / ranks->size(), width * ranks->size()});
   const Heads results{heads_of(context).count, head_size()};
   HeadExchange(context, *ranks, {&results, 1}).to_tokens(core.out, *core.own_out);
   return core;
+}
+
+void Attention::run_core_forward(Context& context, const OwnTensors& own) const {
+  const int64_t tokens = own.qkv.shape[1];
+  if (const std::optional<comm::RankAxis> axis = own_tokens_axis(context)) {
+    const CoreOptions options = core_options(context, tokens * axis->size());
+    return axis->context_kind == ContextKind::Ring ? RingAttention(context, *axis, options).forward(own)
+                                                   : GatheredAttention(context, *axis, options).forward(own);
+  }
+  kernels::Attention call = core_call(context, tokens);
+  call.qkv = own.qkv, call.out = own.out, call.log_sum_exp = own.log_sum_exp;
+  context.kernels.attention(call);
 }
 
 // Keeps the result, which the output projection's weight gradient reads; nothing reads log_sum_exp after this pass.
@@ -180,7 +184,7 @@ Attention::Core Attention::core_again(const BackwardPass& pass) const {
 void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   Context& context = pass.context();
   const Saved& saved = pass.saved();
-  const comm::RankAxis* const sequence = exchange_axis(context);
+  const std::optional<comm::RankAxis> sequence = exchange_axis(context);
   const TensorView qkv = saved[kQkv];
   const IntermediateGradient dqkv(pass, kDqkv, dy.dtype, own_shape(context, dy.shape));
   {
@@ -215,7 +219,7 @@ void Attention::run_core_backward(const BackwardPass& pass, const Core* again, C
   const Saved& saved = pass.saved();
   const TensorView qkv = saved[kQkv], out = again ? again->out.view() : saved[kOut],
                    log_sum_exp = again ? again->log_sum_exp.view() : saved[kLogSumExp];
-  if (const comm::RankAxis* const axis = own_tokens_axis(context)) {
+  if (const std::optional<comm::RankAxis> axis = own_tokens_axis(context)) {
     const OwnTensors own{qkv, out, log_sum_exp};
     const CoreOptions options = core_options(context, qkv.shape[1] * axis->size());
     return axis->context_kind == ContextKind::Ring ? RingAttention(context, *axis, options).backward(own, dout, dqkv)
@@ -252,11 +256,12 @@ kernels::Attention Attention::core_call(const Context& context, int64_t tokens) 
 
 // Returns the arguments for context ranks that keep their own tokens, in sequences of `tokens`.
 CoreOptions Attention::core_options(const Context& context, int64_t tokens) const {
-  if (own_tokens_axis(context)->context_kind == ContextKind::Ring && options_.window > 0 && options_.window < tokens)
+  const ContextKind kind = context.axes[Axis::Context]->context_kind;
+  if (kind != ContextKind::Gather && options_.window > 0 && options_.window < tokens)
     throw ConfigError(
-        fmt::format("parallel.context_kind: \"ring\" is not accepted with windows, and a layer has one of {} "
+        fmt::format("parallel.context_kind: \"{}\" is not accepted with windows, and a layer has one of {} "
                     "tokens; use \"ulysses\" or \"gather\"",
-                    options_.window));
+                    name_of(kind), options_.window));
   return {core_call(context, tokens), rotary(context, tokens), head_size()};
 }
 

@@ -17,7 +17,8 @@
 // norm of queries and keys and before rotary, so that both rotary and the core see whole sequences. N and G above are then
 // those of the core's heads, N / t / c on each of c context and t tensor ranks. Or they gather keys and values instead
 // (model/gathered_attention.h), or hand them on (model/ring_attention.h), and the layer keeps qkv, before rotary, and the
-// core's results of a rank's own tokens only.
+// core's results of a rank's own tokens only. Or they do both (comm/rank_axis.h): neighbours exchange tokens for heads, and
+// then hand on keys and values of the tokens and heads that each has; S / c above is then what a run of neighbours shares.
 #pragma once
 
 #include <array>
@@ -81,6 +82,7 @@ class Attention : public Layer {
   HeadRange core_heads_of(const Context& context) const;
   Shape own_shape(const Context& context, const Shape& x) const;  // [B, S / c, (N + 2G) D] of the projections
   Core run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out, Saved* keeper_of_statistics) const;
+  void run_core_forward(Context& context, const OwnTensors& own) const;
   Core core_again(const BackwardPass& pass) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   int64_t head_size() const { return options_.head_size; }

@@ -30,6 +30,7 @@ Layout layout_of(const Config& config, int world_size) {
                 .recompute = config.recompute,
                 .sequence_parallel = parallel.sequence_parallel && parallel.tensor > 1,
                 .context_kind = config::context_kind(config),
+                .context_neighbours = config::context_neighbours(config),
                 .overlap = config.zero.overlap_comm};
   const ResolvedBatch batch = resolve_batch(config.batch, layout.data, config.source);
   layout.microbatch = batch.micro_batch_size;

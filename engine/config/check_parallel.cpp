@@ -76,9 +76,11 @@ void check_mlp_slices(const Config& config) {
 }
 
 void check_ring(const Config& config) {
-  if (config.parallel.context_kind != ContextKind::Ring) return;
+  const ContextKind kind = config.parallel.context_kind;
+  if (kind != ContextKind::Ring && kind != ContextKind::UlyssesRing) return;
   const auto refuse_ring = [&](const std::string& what) {
-    refuse(config, "parallel.context_kind", "\"ring\" is not accepted with " + what + "; use \"ulysses\" or \"gather\"");
+    refuse(config, "parallel.context_kind",
+           fmt::format("\"{}\" is not accepted with {}; use \"ulysses\" or \"gather\"", name_of(kind), what));
   };
   if (config.reproducible == Reproducible::Layout)
     refuse_ring("reproducible \"layout\", because results over the keys of the ranks are merged in another order on each");
@@ -87,10 +89,18 @@ void check_ring(const Config& config) {
     refuse_ring("data.packing \"isolated\", because documents begin within the keys of a rank");
 }
 
+bool chooses_exchanging_ranks(const Config& config) {
+  return config.parallel.context_kind == ContextKind::UlyssesRing && config.parallel.context_ulysses > 0;
+}
+
 // Checks what no number of context ranks can do in this version.
 void check_context(const Config& config) {
   if (config.parallel.context == 1) return;
   check_ring(config);
+  if (chooses_exchanging_ranks(config) && config.parallel.context % config.parallel.context_ulysses != 0)
+    refuse(config, "parallel.context_ulysses",
+           fmt::format("{} does not divide parallel.context {}; use a divisor of that, or 0 for the largest that heads allow",
+                       config.parallel.context_ulysses, config.parallel.context));
   if (config.model.token_drop.enabled)
     refuse(
         config, "parallel.context",
@@ -138,6 +148,16 @@ std::string context_problem(const Config& config, int64_t ranks) {
   return "";
 }
 
+void check_exchanging_ranks(const Config& config) {
+  if (!chooses_exchanging_ranks(config)) return;
+  const int64_t ranks = config.parallel.context_ulysses;
+  if (const std::string problem = ulysses_problem(config, ranks); !problem.empty())
+    refuse(config, "parallel.context_ulysses",
+           fmt::format("{} is not accepted: {}; use 0, for the largest that heads allow, or a smaller divisor of "
+                       "parallel.context",
+                       ranks, problem));
+}
+
 void check_context_of_model(const Config& config) {
   const int64_t ranks = config.parallel.context, grain = config.parallel.context_grain;
   const model::Description model = model::with_defaults(config.model);
@@ -149,7 +169,7 @@ void check_context_of_model(const Config& config) {
                              model.sequence_length & -model.sequence_length));
   if (ranks == 1) return;
   const std::string problem = context_problem(config, ranks);
-  if (problem.empty()) return;
+  if (problem.empty()) return check_exchanging_ranks(config);
   std::string accepted = "1";
   const bool in_leaves = config.reproducible == Reproducible::Layout;
   for (int64_t size = 2; size <= std::max(config.model.heads, kMaxContextGrain); ++size)

@@ -17,6 +17,7 @@ inline constexpr int64_t kMaxContextGrain = 64;
 struct ParallelConfig {  // the data axis gets the ranks that the other axes leave
   int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
   ContextKind context_kind = ContextKind::Auto;
+  int64_t context_ulysses = 0;     // neighbours that exchange heads, for UlyssesRing; 0: the most that heads allow
   int64_t context_grain = 1;       // leaves of each sequence in layout mode; 1: sums over tokens have no fixed order
   bool sequence_parallel = false;  // tensor ranks also split the sequence, for norms, residuals and dropout
   // The order of the axes in rank numbering, slowest-varying first. An axis of size 1 may be left out, but not the data axis.

@@ -89,9 +89,18 @@ void add_parallel_keys(KeyTable& table) {
   parallel
       .key("context_kind", &P::context_kind,
            "what context ranks do for attention: \"ulysses\" exchanges tokens for heads, of which each rank needs its own; "
-           "\"gather\" collects keys and values, whatever the heads; \"ring\" hands them from rank to rank; \"auto\" is "
-           "\"ulysses\" where heads allow it, else \"gather\"")
+           "\"gather\" collects keys and values, whatever the heads; \"ring\" hands them from rank to rank; \"ulysses_ring\" "
+           "exchanges tokens for heads among neighbours, and hands keys and values on between these; \"auto\" is \"ulysses\" "
+           "where heads allow it, else \"gather\"")
       .active_when("parallel.context is more than 1", [](const Config& c) { return c.parallel.context > 1; });
+  parallel
+      .key("context_ulysses", &P::context_ulysses,
+           "context ranks that exchange tokens for heads, for example those of one host; it has to divide parallel.context and "
+           "fit the heads; 0: as many as possible")
+      .at_least(0)
+      .active_when("parallel.context_kind is \"ulysses_ring\"", [](const Config& c) {
+        return c.parallel.context > 1 && c.parallel.context_kind == ContextKind::UlyssesRing;
+      });
   parallel
       .key("context_grain", &P::context_grain,
            "leaves of each sequence, a power of two: sums over tokens add the leaves in a balanced tree, so that every "

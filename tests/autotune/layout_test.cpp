@@ -38,6 +38,8 @@ TEST(Layout, IsThatOfAConfigWithItsKeys) {
         Layout{.data = 2, .tensor = 4, .zero_stage = 2, .microbatch = 24, .recompute = Recompute::Full},
         Layout{.data = 2, .context = 4, .tensor = 2, .zero_stage = 2, .microbatch = 24},
         Layout{.context = 2, .zero_stage = 3, .microbatch = 48},
+        Layout{
+            .context = 4, .zero_stage = 3, .microbatch = 48, .context_kind = ContextKind::UlyssesRing, .context_neighbours = 2},
         Layout{.tensor = 2, .microbatch = 48, .recompute = Recompute::Selective, .sequence_parallel = true},
         Layout{.data = 2, .zero_stage = 3, .microbatch = 24},
         Layout{.data = 2, .zero_stage = 3, .microbatch = 24, .prefetch = false},

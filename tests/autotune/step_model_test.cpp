@@ -231,6 +231,42 @@ TEST(ContextOperations, OverlapAttentionOfWhatIsThere) {
   }
 }
 
+// Runs of 2 ranks exchange heads inside a node; the 4 runs are on 4 nodes if 4 tensor ranks are in between. Two layers and
+// three microbatches wait for 4 exchanges, 2 x 3 hand-overs of keys, and 4 of their gradients in float32.
+TEST(StepModel, PricesTheRingOfRunsOverTheLinksBetweenThem) {
+  const int64_t tokens = 4096, neighbours = 2, runs = 4, ranks = 8;
+  const model::Model model = model::build({.type = model::Type::Llama,
+                                           .layers = 2,
+                                           .hidden_size = 4096,
+                                           .heads = 32,
+                                           .key_value_heads = 8,
+                                           .sequence_length = tokens,
+                                           .vocabulary_size = 1024});
+  Cluster cluster = cluster_named("h100");
+  cluster.device.memory_bandwidth = cluster.device.matrix_flops = 1e30;  // nothing to overlap with
+  cluster.device.launch_seconds = 0;
+  const StepModel steps(model, cluster);
+  for (const int64_t tensor : {1, 4}) {
+    const LinkRates& near = cluster.inside;
+    const LinkRates& far = tensor == 1 ? cluster.inside : cluster.outside;
+    const double heads = 32. / static_cast<double>(tensor), keys = 8. / static_cast<double>(tensor);
+    const double own = static_cast<double>(tokens / ranks) * 128 * 2;
+    const double exchanges = 2 * (2 * near.alpha + own * (2 * heads + 2 * keys) / 2 * near.beta);
+    // Priced as all-to-alls of as many bytes: each of the runs - 1 messages has its latency.
+    const double hand_over = (runs - 1) * far.alpha + own * 2 * keys * far.beta;
+    const double gradient = (runs - 1) * far.alpha + 2 * own * 2 * keys * far.beta;
+    const double expected = 2 * 3 * (exchanges + 2 * (runs - 1) * hand_over + runs * gradient);
+    const StepSeconds seconds = steps
+                                    .predict({.context = ranks,
+                                              .tensor = tensor,
+                                              .microbatches = 3,
+                                              .context_kind = ContextKind::UlyssesRing,
+                                              .context_neighbours = neighbours})
+                                    .seconds;
+    EXPECT_NEAR(seconds.context / expected, 1, 1e-12) << tensor << " tensor ranks";
+  }
+}
+
 TEST(BlockWork, KeepsLessWithRecomputationAndTensorRanks) {
   const model::Model model = model::build(small_gpt());
   const auto saved = [&](const BlockSite& site) { return work_of_blocks(model, site)[3]->saved_bytes; };
@@ -457,6 +493,12 @@ TEST_F(OfSmallGpt, BytesAreThoseOfThePlan) {
         Layout{.tensor = 2, .microbatch = 4, .sequence_parallel = true},
         Layout{.data = 2, .context = 2, .zero_stage = 2, .microbatch = 4, .microbatches = 2},
         Layout{.context = 4, .tensor = 2, .pipeline = 2, .zero_stage = 1, .microbatch = 4, .microbatches = 4},
+        Layout{.context = 8,
+        .zero_stage = 1,
+        .microbatch = 4,
+        .microbatches = 2,
+        .context_kind = ContextKind::UlyssesRing,
+        .context_neighbours = 4},
         Layout{.pipeline = 2, .chunks = 2, .schedule = ScheduleKind::Interleaved, .microbatch = 4, .microbatches = 4},
         Layout{.pipeline = 2, .schedule = ScheduleKind::ZeroBubbleH1, .microbatch = 4, .microbatches = 6},
         Layout{.pipeline = 4, .microbatch = 4, .microbatches = 6},
@@ -466,6 +508,8 @@ TEST_F(OfSmallGpt, BytesAreThoseOfThePlan) {
         Layout{.data = 2, .zero_stage = 2, .microbatch = 2, .offload_optimizer = true},
         Layout{.data = 2, .pipeline = 2, .zero_stage = 1, .microbatch = 2, .microbatches = 4, .offload_optimizer = true}}) {
     config.parallel.context = layout.context;
+    config.parallel.context_kind = layout.context_kind;
+    config.parallel.context_ulysses = layout.context_kind == ContextKind::UlyssesRing ? layout.context_neighbours : 0;
     config.parallel.tensor = layout.tensor, config.parallel.pipeline = layout.pipeline;
     config.parallel.sequence_parallel = layout.sequence_parallel;
     config.pipeline.schedule = layout.schedule, config.pipeline.chunks = layout.chunks > 1 ? layout.chunks : 0;

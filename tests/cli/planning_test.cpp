@@ -291,6 +291,8 @@ TEST_F(Planning, RefusesWhatTheCostModelHasNoWordFor) {
             "activation_checkpointing.mlp_slice_tokens: 64 is not described by the cost model; use 0");
   refused(plan + "--search --set parallel.context=2 --set parallel.context_kind=ring", 2,
           "parallel.context_kind: 2 context ranks with \"ring\" are not searched, only those that exchange tokens for heads");
+  refused(plan + "--search --set parallel.context=2 --set parallel.context_kind=ulysses_ring", 2,
+          "parallel.context_kind: 2 context ranks with \"ulysses_ring\" are not searched");
   refused(plan + "--set activation_checkpointing.mode=full --set activation_checkpointing.cpu_checkpointing=true", 2,
           "activation_checkpointing.cpu_checkpointing: true is not described by the cost model; use false");
   refused(plan + "--set pipeline.partition=uniform --set parallel.pipeline=2", 2,

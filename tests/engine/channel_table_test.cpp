@@ -58,6 +58,22 @@ TEST(ChannelTable, ShardsMayHaveReplicasAndWeightsASecondCopy) {
                                 fmt::format("data.far 4 across 2 {} overlaps", reduce)));
 }
 
+// 8 ranks, of which 2 are tensor ranks, and 2 x 2 context ranks.
+TEST(ChannelTable, RunsOfContextRanksExchangeHeadsAndFormRings) {
+  Config config;
+  config.parallel = {.tensor = 2, .context = 4, .context_kind = ContextKind::UlyssesRing, .context_ulysses = 2};
+  config.reproducible = Reproducible::Run;
+  std::vector<std::string> rows;
+  for (const ChannelSpec& channel : channel_table(config, Mesh(config.parallel, 8), {{0}, {0}}, {}))
+    if (channel.traffic == "context")
+      rows.push_back(fmt::format("{} members {} of runs of {}{}{}", channel.name, static_cast<int>(channel.members),
+                                 channel.run,
+                                 channel.queue == pipeline::queue_of(Axis::Context) && channel.overlaps ? "" : " alone",
+                                 channel.axes == AxisSet(Axis::Context) ? "" : " on other axes"));
+  EXPECT_THAT(rows, ElementsAre("context members 0 of runs of 0", "context.heads members 1 of runs of 2",
+                                "context.ring members 2 of runs of 2"));
+}
+
 TEST(ChannelTable, LayoutModeSumsIntegersInsteadOfGradients) {
   Config config;
   config.parallel = {.tensor = 2, .sequence_parallel = true};

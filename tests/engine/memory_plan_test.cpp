@@ -86,6 +86,11 @@ const std::vector<Choice>& choices() {
 struct Draw {
   int ranks;
   std::vector<std::string> overrides;  // "key=value" of each choice
+
+  void set(const std::string& key, const std::string& value) {
+    std::erase_if(overrides, [&](const std::string& drawn) { return drawn.starts_with(key + "="); });
+    overrides.push_back(key + "=" + value);
+  }
 };
 
 class Dice {
@@ -289,6 +294,37 @@ TEST_F(MemoryPlan, IsWhatRandomConfigsNeedToTheByte) {
   fmt::print("{} configs ran, {} were refused:", runs, draws - runs);
   for (const auto& [reason, count] : refused_) fmt::print(" {} {}", count, reason);
   fmt::print("\n");
+}
+
+// Two ranks exchange heads, and there are two such runs: too many ranks at once for the draws above.
+TEST_F(MemoryPlan, OfRunsOfContextRanksIsWhatRandomConfigsNeedToTheByte) {
+  constexpr int kRunsOfRings = 25;
+  Dice dice;
+  std::set<std::string> reached;
+  int runs = 0;
+  for (int draws = 0; runs < kRunsOfRings && draws < kMaxDraws; ++draws) {
+    Draw draw = dice.draw();
+    const int tensor = draws % 4 == 1 ? 2 : 1, pipeline = draws % 4 == 2 ? 2 : 1, data = draws % 4 == 3 ? 2 : 1;
+    draw.ranks = 4 * tensor * pipeline * data;
+    draw.set("parallel.tensor", std::to_string(tensor));
+    draw.set("parallel.pipeline", std::to_string(pipeline));
+    draw.set("parallel.context", "4");
+    draw.set("parallel.context_kind", "ulysses_ring");
+    draw.set("parallel.context_ulysses", "2");
+    draw.set("reproducible", "run");
+    draw.set("data.packing", "stream");
+    const std::optional<Plan> plan = this->plan(draw);
+    if (!plan) continue;
+    ++runs;
+    reached.merge(situations(*plan));
+    EXPECT_NO_THROW(expect_measured_as_planned(*plan));
+    ASSERT_FALSE(HasFailure()) << "draw " << draws << ", " << draw.ranks << " ranks of\n" << explain_as_json(plan->config);
+  }
+  EXPECT_EQ(runs, kRunsOfRings);
+  for (const char* situation :
+       {"context ranks of several data ranks", "context ranks with tensor ranks", "sequence parallelism",
+        "context ranks in a pipeline", "context ranks that recompute attention"})
+    EXPECT_TRUE(reached.contains(situation)) << situation;
 }
 
 // Losses and layers that take scratch memory, too: the CTC loss needs more for longer texts.

@@ -548,6 +548,55 @@ TEST(Plan, ContextRanksThatGatherKeysSendThemToEachOther) {
   }
 }
 
+// Two neighbours send each other half of the heads of their tokens. Runs hand on keys and values of the tokens of both, of half
+// of the heads, twice, and once more than there are other runs the gradients of them.
+TEST(Plan, RunsOfContextRanksExchangeHeadsAndHandKeysOn) {
+  Config config = small_config();
+  config.model.type = model::Type::Llama;
+  config.model.heads = 8;
+  config.parallel.context_kind = ContextKind::UlyssesRing;
+  config.parallel.context_ulysses = 2;
+  for (const auto& [ranks, keys] : {std::pair{4, 8}, {8, 2}, {8, 1}}) {
+    config.model.key_value_heads = keys;
+    config.parallel.context = ranks;
+    const Plan plan = plan_of(config, ranks);
+    const model::Description& model = config.model;
+    const int64_t size = model.hidden_size / model.heads, copied_keys = std::max(keys, 2), runs = ranks / 2;
+    const int64_t tokens = plan.batch.micro_batch_size * model.sequence_length / ranks;
+    const int64_t exchanged = tokens * (2 * model.heads + 2 * copied_keys) * size / 2;
+    const int64_t of_a_rank = tokens * 2 * copied_keys * size;
+    const int64_t elements = 2 * exchanged + 2 * of_a_rank * (runs - 1) + of_a_rank * runs;
+    EXPECT_EQ(plan.ranks[0].traffic_of("context").bytes_sent,
+              4 * elements * model.layers * plan.batch.gradient_accumulation_steps)
+        << ranks << " ranks, " << keys << " key/value heads";
+    EXPECT_THAT(to_text(plan),
+                HasSubstr(fmt::format("attention {} context ranks: runs of 2 exchange tokens for heads, and {} such "
+                                      "runs hand on keys and values; each run has two chunks of a sequence",
+                                      ranks, runs)));
+  }
+}
+
+TEST(Plan, SaysWhereNoRunsOfContextRanksAreLeft) {
+  Config config = small_config();
+  config.model.type = model::Type::Llama;
+  config.parallel.context = 4;
+  config.parallel.context_kind = ContextKind::UlyssesRing;
+  const auto expect_text = [&](int64_t heads, int64_t keys, int64_t ulysses, const std::string& text) {
+    config.model.heads = heads, config.model.key_value_heads = keys, config.model.head_size = 8;
+    config.parallel.context_ulysses = ulysses;
+    EXPECT_THAT(to_text(plan_of(config, 4)), HasSubstr("attention 4 context ranks" + text));
+  };
+  expect_text(6, 2, 0,
+              ": runs of 2 exchange tokens for heads, and 2 such runs hand on keys and values; each run has two chunks");
+  expect_text(8, 2, 0,
+              " exchange tokens for heads (ulysses), because the heads allow it for all, which leaves nothing for a ring\n");
+  expect_text(8, 2, 4,
+              " exchange tokens for heads (ulysses), because parallel.context_ulysses is 4, which leaves nothing for a ring\n");
+  expect_text(8, 2, 1, " hand on keys and values, because parallel.context_ulysses is 1; each has two chunks");
+  expect_text(3, 3, 0,
+              " hand on keys and values, because the heads allow no number of them to exchange tokens for heads; each has");
+}
+
 TEST(Plan, RefusesLayersThatCannotShareTheContextAxis) {
   Config config = small_config();
   config.parallel.context = 2;
@@ -559,6 +608,11 @@ TEST(Plan, RefusesLayersThatCannotShareTheContextAxis) {
   model.description.reset();
   config.model.heads = 1;  // says nothing of a program's own layers
   EXPECT_EQ(make_plan(config, model, 2).config.parallel.context_kind, ContextKind::Ulysses);
+  config.parallel.context_kind = ContextKind::UlyssesRing;
+  expect_refused(model, "parallel.context_ulysses: 0 is not accepted with a program's own layers, whose heads are not known");
+  config.parallel.context_ulysses = 2;
+  make_plan(config, model, 2);
+  config.parallel.context_kind = ContextKind::Auto;
   model.layers[2] = std::make_unique<Mixing>();
   expect_refused(model, "parallel.context: 2 is not accepted: layer " + model.names[2] + " needs all tokens");
   model = model_of(config);

@@ -18,7 +18,9 @@ struct ContextLayout {
   ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
   Recompute recompute = Recompute::None;
   bool overlap = false;
-  ContextKind kind = ContextKind::Auto;
+  ContextKind kind = ContextKind::Auto;  // UlyssesRing: with runs of two ranks
+
+  bool has_ring() const { return kind == ContextKind::Ring || kind == ContextKind::UlyssesRing; }
 };
 
 std::string to_string(const ContextLayout& layout) {
@@ -30,6 +32,7 @@ std::string to_string(const ContextLayout& layout) {
 TinyRun with_context(Config config, const ContextLayout& layout) {
   config.parallel.context = layout.context;
   config.parallel.context_kind = layout.kind;
+  config.parallel.context_ulysses = layout.kind == ContextKind::UlyssesRing ? 2 : 0;
   config.parallel.tensor = layout.tensor;
   config.parallel.pipeline = layout.pipeline;
   config.parallel.sequence_parallel = layout.sequence_parallel;
@@ -74,6 +77,12 @@ TEST_P(ContextEquivalence, IsTheTrainingOfOneRankButForRounding) {
         ContextLayout{.context = 2, .data = 2, .stage = 3, .overlap = true},
         ContextLayout{.context = 4, .kind = ContextKind::Ring},
         ContextLayout{.context = 2, .tensor = 2, .recompute = Recompute::Full, .kind = ContextKind::Ring},
+        ContextLayout{.context = 4, .data = 2, .stage = 3, .overlap = true, .kind = ContextKind::UlyssesRing},
+        ContextLayout{.context = 4,
+        .tensor = 2,
+        .sequence_parallel = true,
+        .recompute = Recompute::Selective,
+        .kind = ContextKind::UlyssesRing},
         ContextLayout{.context = 2, .tensor = 2, .stage = 2, .sequence_parallel = true, .recompute = Recompute::Selective},
         ContextLayout{.context = 2,
         .tensor = 2,
@@ -83,7 +92,7 @@ TEST_P(ContextEquivalence, IsTheTrainingOfOneRankButForRounding) {
         .kind = ContextKind::Gather},
         ContextLayout{
             .context = 2, .tensor = 2, .pipeline = 2, .schedule = ScheduleKind::ZeroBubbleH1, .recompute = Recompute::Full}}) {
-    const bool ring = layout.kind == ContextKind::Ring;
+    const bool ring = layout.has_ring();
     if (ring && GetParam().documents) continue;
     Config same = config();
     if (ring) same.model.dropout = 0;  // a ring has draws of its own
@@ -105,15 +114,18 @@ TEST_P(ContextEquivalence, OnlyTheRanksThatShareSumsChangeBits) {
         ContextLayout{.pipeline = 2, .recompute = Recompute::Selective},
         ContextLayout{.pipeline = 2, .recompute = Recompute::Selective, .kind = ContextKind::Gather},
         ContextLayout{.pipeline = 2, .recompute = Recompute::Selective, .kind = ContextKind::Ring},
+        ContextLayout{.context = 4, .pipeline = 2, .stage = 2, .recompute = Recompute::Full, .kind = ContextKind::UlyssesRing},
         ContextLayout{.pipeline = 2, .stage = 1, .schedule = ScheduleKind::Interleaved},
         ContextLayout{.stage = 3, .recompute = Recompute::Full, .overlap = true},
         ContextLayout{.pipeline = 2, .stage = 2, .overlap = true}}) {
-    if (moved.kind == ContextKind::Ring && GetParam().documents) continue;
+    if (moved.has_ring() && GetParam().documents) continue;
     ContextLayout layout = moved;
-    layout.context = layout.data = 2;
+    layout.context = std::max(layout.context, 2);
+    layout.data = 2;
     Trace& reference = plain[{layout.stage, layout.kind}];
     if (reference.loss_bits.empty())
-      reference = run(with_context(config(), {.context = 2, .data = 2, .stage = layout.stage, .kind = layout.kind}));
+      reference =
+          run(with_context(config(), {.context = layout.context, .data = 2, .stage = layout.stage, .kind = layout.kind}));
     EXPECT_EQ(difference(reference, run(with_context(config(), layout))), "") << to_string(layout);
   }
 }
@@ -161,6 +173,16 @@ TEST(ContextHeads, AreNotTakenForTokens) {
   EXPECT_EQ(difference(run(with_context(config, {})), run(with_context(config, {.context = 4}))), "");
 }
 
+// Two of four context ranks have a half of the heads each, like two tensor ranks, and draw the same for a pair of chunks.
+TEST(ContextHeads, DropProbabilitiesInARingWhicheverAxisSharesThem) {
+  Config config = tiny_config(model::Type::Gpt);
+  config.model.heads = 8;
+  const Trace both = run(with_context(config, {.context = 4, .kind = ContextKind::UlyssesRing}));
+  const Trace ring = run(with_context(config, {.context = 2, .tensor = 2, .kind = ContextKind::Ring}));
+  EXPECT_NEAR(loss_of(both, 0), loss_of(ring, 0), 0x1p-20 * loss_of(ring, 0));
+  EXPECT_NEAR(both.grad_norms[0], ring.grad_norms[0], 0x1p-19 * ring.grad_norms[0]);
+}
+
 // A checkpoint says nothing about who had which tokens.
 TEST_P(ContextEquivalence, ACheckpointGoesOnWithAnotherNumberOfContextRanks) {
   const TemporaryFolder folder;
@@ -168,16 +190,20 @@ TEST_P(ContextEquivalence, ACheckpointGoesOnWithAnotherNumberOfContextRanks) {
   first.steps = 2;
   first.save_to = folder.path();
   run(first);
-  const auto resumed = [&](const ContextLayout& layout) {
+  const auto loss_after_resuming = [&](const ContextLayout& layout, double dropout) {
     TinyRun rest = with_context(config(), layout);
+    rest.config.model.dropout = dropout;
     rest.load_from = folder.path();
-    return run(rest);
+    return loss_of(run(rest), 0);
   };
-  const Trace one = resumed({});
   for (const ContextLayout& layout :
-       {ContextLayout{.context = 2, .data = 2, .stage = 3}, ContextLayout{.context = 2, .pipeline = 2}})
-    EXPECT_NEAR(loss_of(resumed(layout), 0), loss_of(one, 0), (GetParam().bf16 ? 0x1p-5 : 0x1p-20) * loss_of(one, 0))
-        << to_string(layout);
+       {ContextLayout{.context = 2, .data = 2, .stage = 3}, ContextLayout{.context = 2, .pipeline = 2},
+        ContextLayout{.context = 4, .kind = ContextKind::UlyssesRing}}) {
+    if (layout.has_ring() && GetParam().documents) continue;
+    const double dropout = layout.has_ring() ? 0 : config().model.dropout;
+    const double one = loss_after_resuming({}, dropout);
+    EXPECT_NEAR(loss_after_resuming(layout, dropout), one, (GetParam().bf16 ? 0x1p-5 : 0x1p-20) * one) << to_string(layout);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

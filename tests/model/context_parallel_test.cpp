@@ -12,7 +12,31 @@
 namespace trivet::model {
 namespace {
 
-enum class Shared { Heads, Keys, KeysInOrder, Ring, RingInOrder };
+// "0-3 12-15" of a rank.
+std::string tokens_in_words(const SequencePart& part, int64_t length) {
+  std::string text;
+  for (const TokenRange& range : part.tokens(length))
+    text += fmt::format("{}{}-{}", text.empty() ? "" : " ", range.begin, range.end - 1);
+  return text;
+}
+
+TEST(SequencePart, NeighboursShareTheTokensOfTheirRunInOrder) {
+  const auto of_ranks = [](int ranks, int neighbours, int64_t length) {
+    std::vector<std::string> words;
+    for (int rank = 0; rank < ranks; ++rank)
+      words.push_back(tokens_in_words({rank, ranks, SequencePart::Cut::Balanced, neighbours}, length));
+    return words;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(of_ranks(2, 1, 16), ElementsAre("0-3 12-15", "4-7 8-11"));
+  EXPECT_THAT(of_ranks(4, 2, 16), ElementsAre("0-3", "12-15", "4-7", "8-11"));
+  EXPECT_THAT(of_ranks(6, 3, 24), ElementsAre("0-3", "4-5 18-19", "20-23", "6-9", "10-11 12-13", "14-17"));
+  EXPECT_THAT(of_ranks(6, 2, 18), ElementsAre("0-2", "15-17", "3-5", "12-14", "6-8", "9-11"));
+  EXPECT_THAT(of_ranks(6, 3, 18), ElementsAre("0-2", "3-5", "6-8", "9-11", "12-14", "15-17"));  // not divisible by 4
+  EXPECT_THAT(of_ranks(4, 4, 16), ElementsAre("0-3", "4-7", "8-11", "12-15"));
+}
+
+enum class Shared { Heads, Keys, KeysInOrder, Ring, RingInOrder, HeadsAndRing };
 
 class ContextParallel : public testing::TestWithParam<std::tuple<int, Shared>> {
  protected:
@@ -20,16 +44,21 @@ class ContextParallel : public testing::TestWithParam<std::tuple<int, Shared>> {
   Shared shared() const { return std::get<1>(GetParam()); }
   ContextKind kind() const {
     if (shared() == Shared::Heads) return ContextKind::Ulysses;
-    return shared() == Shared::Ring || shared() == Shared::RingInOrder ? ContextKind::Ring : ContextKind::Gather;
+    if (shared() == Shared::HeadsAndRing) return ContextKind::UlyssesRing;
+    return has_ring() ? ContextKind::Ring : ContextKind::Gather;
   }
+  bool has_ring() const { return shared() >= Shared::Ring; }
+  int neighbours() const { return shared() == Shared::HeadsAndRing ? 2 : 1; }
   // In a ring, dropout of probabilities has draws of its own.
   TransformerBlock::Options as_on_one_rank(TransformerBlock::Options options) const {
-    if (kind() == ContextKind::Ring) options.attention.dropout = 0;
+    if (has_ring()) options.attention.dropout = 0;
     return options;
   }
   void expect_same(const Layer& layer, LayerCase it) const {
+    const bool in_order = shared() == Shared::Heads || shared() == Shared::KeysInOrder || shared() == Shared::RingInOrder;
     it.context_kind = kind();
-    it.cut = shared() == Shared::Keys || shared() == Shared::Ring ? SequencePart::Cut::Balanced : SequencePart::Cut::InOrder;
+    it.neighbours = neighbours();
+    it.cut = in_order ? SequencePart::Cut::InOrder : SequencePart::Cut::Balanced;
     expect_as_one_rank_in_parts(layer, it, size(), Axis::Context);
   }
   void expect_same(const TransformerBlock::Options& options, const Shape& shape) const {
@@ -49,7 +78,7 @@ TEST_P(ContextParallel, AttentionOfEveryKindIsAsOnOneRank) {
   TransformerBlock::Options normalized = llama_block(0, 8);
   normalized.attention.qk_norm = true;
   TransformerBlock::Options window = llama_block(0, 4);
-  window.attention.window = kind() == ContextKind::Ring ? 0 : 3;
+  window.attention.window = has_ring() ? 0 : 3;
   window.attention.soft_cap = 2;
   window.attention.head_size = 6;
   TransformerBlock::Options both_ways = gpt_block(0.2);
@@ -68,15 +97,20 @@ TEST_P(ContextParallel, EmbeddingAndHeadAreAsOnOneRank) {
 
 // 4 N D elements of heads for each token, of which a rank keeps its own part: (N + 2 N + N) D with as many key/value heads.
 // Gathered: each of the others gets 2 G D elements forward, (3 N + 2 G) D backward, and N statistics. In a ring 2 G D go on
-// c - 1 times in each pass, and gradients of as many c times.
+// c - 1 times in each pass, and gradients of as many c times. Two neighbours exchange half of their heads, and hand on G / 2 of
+// the tokens of both.
 TEST_P(ContextParallel, AttentionSendsItsHeadsOnce) {
   const TransformerBlock block("b", gpt_block(0));
   const int64_t ranks = size(), others = ranks - 1, own = 2 * (8 / ranks) * 24 * 8, statistics = 2 * (8 / ranks) * 4 * 8;
-  const LayerCase it{.input_shape = {2, 8, 24}, .context_kind = kind()};
+  const LayerCase it{.input_shape = {2, 8, 24}, .context_kind = kind(), .neighbours = neighbours()};
   const auto sent = [&](Way way) { return run_ranks(block, it, way, size(), false, Axis::Context)[0].traffic.bytes_sent; };
   if (kind() == ContextKind::Ulysses) {
     EXPECT_EQ(sent(Way::Evaluated), 4 * own * others / ranks);
     EXPECT_EQ(sent(Way::Fused), 8 * own * others / ranks);
+  } else if (kind() == ContextKind::UlyssesRing) {
+    const int64_t runs = ranks / 2, exchanged = 4 * own / 2;
+    EXPECT_EQ(sent(Way::Evaluated), exchanged + 2 * own * (runs - 1));
+    EXPECT_EQ(sent(Way::Fused), 2 * exchanged + 4 * own * (runs - 1) + 2 * own * runs);
   } else {
     EXPECT_EQ(sent(Way::Evaluated), 2 * own * others);
     EXPECT_EQ(sent(Way::Fused),
@@ -85,7 +119,7 @@ TEST_P(ContextParallel, AttentionSendsItsHeadsOnce) {
 }
 
 std::string name_of_sharing(const testing::TestParamInfo<std::tuple<int, Shared>>& which) {
-  constexpr std::array kNames{"Heads", "Keys", "KeysInOrder", "ARing", "ARingInOrder"};
+  constexpr std::array kNames{"Heads", "Keys", "KeysInOrder", "ARing", "ARingInOrder", "HeadsAndARing"};
   return fmt::format("{}RanksShare{}", std::get<0>(which.param), kNames[static_cast<size_t>(std::get<1>(which.param))]);
 }
 
@@ -94,6 +128,8 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ContextParallel,
                                           testing::Values(Shared::Heads, Shared::Keys, Shared::KeysInOrder, Shared::Ring,
                                                           Shared::RingInOrder)),
                          name_of_sharing);
+INSTANTIATE_TEST_SUITE_P(Neighbours, ContextParallel,
+                         testing::Combine(testing::Values(4, 8), testing::Values(Shared::HeadsAndRing)), name_of_sharing);
 
 // 3 ranks have 4 heads, or one key for all, and 7 tokens of each of their two chunks.
 TEST(ContextParallel, OwnTokensNeedNoHeadsOfTheirOwn) {
@@ -105,6 +141,32 @@ TEST(ContextParallel, OwnTokensNeedNoHeadsOfTheirOwn) {
       };
       expect_same(gpt_block(kind == ContextKind::Gather ? 0.3 : 0), {2, 42, 24});
       expect_same(llama_block(0, 1), {1, 42, 32});
+    }
+}
+
+TransformerBlock::Options block_of_six_heads(int64_t key_value_heads) {
+  TransformerBlock::Options options = llama_block(0.3, key_value_heads);
+  options.attention.heads = 6;
+  options.attention.head_size = 4;
+  options.attention.dropout = 0;
+  return options;
+}
+
+// In runs of three, the second rank has the end of the early chunk and the beginning of the late one. With 18 tokens no cut is
+// balanced.
+TEST(ContextParallel, RunsMayHaveAnyNumberOfNeighbours) {
+  for (const int neighbours : {2, 3})
+    for (const int64_t tokens : {24, 18}) {
+      const auto expect_same = [&](const Layer& layer, LayerCase it) {
+        it.context_kind = ContextKind::UlyssesRing;
+        it.cut = SequencePart::Cut::Balanced;
+        it.neighbours = neighbours;
+        expect_as_one_rank_in_parts(layer, it, 6, Axis::Context);
+      };
+      expect_same(Embedding("e", {.vocabulary = 61, .hidden = 6, .positions = 24, .dropout = 0.3}),
+                  {.input_shape = {2, tokens}, .vocabulary = 61});
+      for (const int64_t key_value_heads : {1, 6})
+        expect_same(TransformerBlock("b", block_of_six_heads(key_value_heads)), {.input_shape = {2, tokens, 32}});
     }
 }
 

@@ -40,6 +40,26 @@ Values sum_over_tokens(const std::vector<Outcome>& ranks, size_t parameter, Way 
   return sum;
 }
 
+// The two axes into which a context axis of runs of neighbours is cut; empty without runs.
+struct ContextParts {
+  std::unique_ptr<comm::ProcessGroup> neighbours, across;
+
+  ContextParts(const RankAxis& axis, int run) {
+    if (run == 1) return;
+    const auto part = [&](int first, int count, int step, const std::string& name) {
+      std::vector<int> ranks;
+      for (int i = 0; i < count; ++i) ranks.push_back(first + i * step);
+      return axis.group.subgroup(ranks, name);
+    };
+    const int runs = axis.size() / run;
+    for (int i = 0; i < runs; ++i)
+      if (auto group = part(i * run, run, 1, "neighbours")) neighbours = std::move(group);
+    for (int place = 0; place < run; ++place)
+      if (auto group = part(place, runs, run, "across")) across = std::move(group);
+  }
+  int64_t bytes_sent() const { return neighbours ? neighbours->traffic().bytes_sent + across->traffic().bytes_sent : 0; }
+};
+
 }  // namespace
 
 void expect_near(const Values& actual, const Values& expected, const std::string& what) {
@@ -55,9 +75,12 @@ void expect_near(const Values& actual, const Values& expected, const std::string
 
 Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAxis* given, Axis name) {
   std::optional<RankAxis> own;
+  std::optional<ContextParts> parts;
   if (given) {
     own.emplace(*given);
     own->context_kind = it.context_kind, own->cut = it.cut;
+    parts.emplace(*given, it.neighbours);
+    own->neighbours = parts->neighbours.get(), own->across_neighbours = parts->across.get();
   }
   const RankAxis* const axis = own ? &*own : nullptr;
   const bool is_context = axis && name == Axis::Context, shares_tokens = axis && (is_context || axis->splits_tokens);
@@ -125,7 +148,10 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAx
   outcome.peak_bytes = arena.peak_bytes();
   outcome.loss_sum = loss_of_layer[0];
   outcome.loss_tokens = static_cast<int64_t>(loss_of_layer[1]);
-  if (axis) outcome.traffic = axis->group.traffic();
+  if (axis) {
+    outcome.traffic = axis->group.traffic();
+    outcome.traffic.bytes_sent += parts->bytes_sent();
+  }
   return outcome;
 }
 
@@ -156,7 +182,7 @@ void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int si
       const std::string where =
           " of rank " + std::to_string(rank) + " of " + std::to_string(size) + " way " + std::to_string(static_cast<int>(way));
       if (!whole.y.empty() && it.targets_below == 0)
-        expect_near(outcome.y, own_tokens(whole.y, y_shape, {rank, size, it.cut}), "y" + where);
+        expect_near(outcome.y, own_tokens(whole.y, y_shape, it.part_of(rank, size)), "y" + where);
       double loss_sum = outcome.loss_sum;
       int64_t loss_tokens = outcome.loss_tokens;
       for (int other = 0; name == Axis::Context && other < size; ++other)
@@ -164,7 +190,8 @@ void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int si
       EXPECT_NEAR(loss_sum, whole.loss_sum, kTolerance * std::abs(whole.loss_sum)) << where;
       EXPECT_EQ(loss_tokens, whole.loss_tokens) << where;
       if (way == Way::Evaluated) continue;
-      if (!whole.dx.empty()) expect_near(outcome.dx, own_tokens(whole.dx, it.input_shape, {rank, size, it.cut}), "dx" + where);
+      if (!whole.dx.empty())
+        expect_near(outcome.dx, own_tokens(whole.dx, it.input_shape, it.part_of(rank, size)), "dx" + where);
       for (size_t i = 0; i < whole.gradients.size(); ++i) {
         const ParameterSpec& spec = layer.parameters()[i];
         const bool split = spec.split.dim >= 0 && name == Axis::Tensor;

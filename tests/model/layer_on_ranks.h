@@ -36,6 +36,9 @@ struct LayerCase {
   int64_t mlp_slice_tokens = 0;
   ContextKind context_kind = ContextKind::Ulysses;
   SequencePart::Cut cut = SequencePart::Cut::InOrder;
+  int neighbours = 1;  // of context ranks that exchange heads, for UlyssesRing
+
+  SequencePart part_of(int rank, int ranks) const { return {rank, ranks, cut, neighbours}; }
 };
 
 // What a rank has after one microbatch.
@@ -44,7 +47,7 @@ struct Outcome {
   std::vector<Values> gradients;
   double loss_sum = 0;
   int64_t loss_tokens = 0;
-  comm::Traffic traffic;
+  comm::Traffic traffic;   // of the axis and of its parts
   int64_t peak_bytes = 0;  // of its arena
 };
 
