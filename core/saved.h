@@ -8,6 +8,7 @@
 #pragma once
 
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "core/arena.h"
@@ -38,6 +39,12 @@ class Saved {
   TensorView operator[](int slot) const {
     if (static_cast<size_t>(slot) >= slots_.size()) throw std::logic_error("saved: nothing was kept under this slot");
     return slots_[slot];
+  }
+  // Releases what is kept under a slot, if there is something.
+  void release(int slot) {
+    if (static_cast<size_t>(slot) >= slots_.size()) return;
+    const TensorView view = std::exchange(slots_[slot], {});
+    std::erase_if(owned_, [&](const ScopedTensor& tensor) { return tensor.view().data == view.data; });
   }
   Saved& child(int index) {
     while (children_.size() <= static_cast<size_t>(index)) children_.emplace_back();

@@ -186,13 +186,15 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
   const Saved& saved = pass.saved();
   const std::optional<comm::RankAxis> sequence = exchange_axis(context);
   const TensorView qkv = saved[kQkv];
-  const IntermediateGradient dqkv(pass, kDqkv, dy.dtype, own_shape(context, dy.shape));
+  const Shape own_dqkv = own_shape(context, dy.shape);
+  std::optional<IntermediateGradient> dqkv;
+  if (!sequence) dqkv.emplace(pass, kDqkv, dy.dtype, own_dqkv);
   {
     std::optional<Core> again;
     if (context.recompute_attention) again = core_again(pass);
-    const Shape own{dqkv.view().shape[0], dqkv.view().shape[1], heads_of(context).count * head_size()};
-    ScopedTensor dout(context.arena, dy.dtype, own);
+    ScopedTensor dout(context.arena, dy.dtype, {own_dqkv[0], own_dqkv[1], heads_of(context).count * head_size()});
     pass.through(out_, sub_layers_, out_index_, dy, dout);
+    pass.done_with(kOwnOut);
     const TensorView out = again ? again->out.view() : saved[kOut];
     ScopedTensor dout_of_core, dqkv_of_core;
     if (sequence) {
@@ -202,15 +204,18 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
       dout.reset();
       dqkv_of_core = ScopedTensor(context.arena, dy.dtype, qkv.shape);
     }
-    const TensorView to = sequence ? dqkv_of_core.view() : dqkv.view();
+    const TensorView to = sequence ? dqkv_of_core.view() : dqkv->view();
     run_core_backward(pass, again ? &*again : nullptr, sequence ? dout_of_core : dout, to);
+    for (int slot : {kQkv, kOut, kLogSumExp}) pass.done_with(slot);
+    dout.reset(), dout_of_core.reset(), again.reset();
     if (!own_tokens_axis(context)) rotate(context, to, true);
     if (sequence) {
       const auto segments = segments_of_qkv(context);
-      HeadExchange(context, *sequence, segments).to_tokens(to, dqkv);
+      dqkv.emplace(pass, kDqkv, dy.dtype, own_dqkv);
+      HeadExchange(context, *sequence, segments).to_tokens(to, *dqkv);
     }
   }
-  through_qkv(pass, dqkv, dx);
+  through_qkv(pass, *dqkv, dx);
 }
 
 // `again`: the core's results if they were not kept.

@@ -54,6 +54,10 @@ class BackwardPass {
   // Keeps what backward_weight reads; null in a fused pass, after which nothing reads it.
   Saved* keeper() const { return fused_ ? nullptr : &saved_; }
 
+  // Releases in a fused pass what nothing reads any more.
+  void done_with(int slot) const {
+    if (fused_) saved_.release(slot);
+  }
   // Runs backward_input of a sub-layer or, if fused, its backward, after which nothing that it has kept is left.
   void through(const Layer& layer, const SubLayers& sub_layers, int index, ConstTensorView dy, TensorView dx) const;
 
