@@ -44,7 +44,6 @@ const std::vector<Choice>& choices() {
                                        {"parallel.context_kind", {"auto", "gather", "ring"}},
                                        {"parallel.context_grain", {"1", "4"}},
                                        {"data.packing", {"stream", "isolated"}},
-                                       {"training.objective", {"next_token", "next_token", "dpo"}},
                                        {"pipeline.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-2p", "zb-v"}},
                                        {"pipeline.chunks", {"0", "0", "1", "2", "3"}},
                                        {"train_batch_size", {"6", "12", "24"}},
@@ -130,8 +129,6 @@ std::set<std::string> situations(const Plan& plan) {
   add_if(context > 1 && config.fixes_token_sums(), "leaves of context ranks");
   add_if(tensor > 1 && config.parallel.sequence_parallel && config.fixes_token_sums(), "leaves of tensor ranks");
   add_if(context > 1 && config.model.isolated_documents, "documents of context ranks");
-  add_if(context > 1 && config.model.isolated_documents && config.model.objective == model::Objective::Dpo,
-         "pairs of documents of context ranks");
   add_if(config::context_kind(config) == ContextKind::Gather, "context ranks that gather keys");
   add_if(config::context_kind(config) == ContextKind::Ring, "context ranks in a ring");
   add_if(config::context_kind(config) == ContextKind::Gather && config.fixes_token_sums(),
@@ -183,7 +180,6 @@ const std::vector<std::string> kSituations{"pipeline 1 data 1 tensor 1",
                                            "leaves of context ranks",
                                            "leaves of tensor ranks",
                                            "documents of context ranks",
-                                           "pairs of documents of context ranks",
                                            "context ranks that gather keys",
                                            "context ranks in a ring",
                                            "leaves of context ranks that gather keys",
@@ -359,6 +355,23 @@ TEST_F(MemoryPlan, OfModelsOfImagesIsWhatTheyNeedToTheByte) {
     grown += activations[i] > activations[i - 4] ? 1 : 0;
   }
   EXPECT_GT(grown, 0);
+}
+
+// They have references for each token of whole sequences.
+TEST_F(MemoryPlan, OfPairsOfDocumentsIsWhatTheyNeedToTheByte) {
+  for (const auto& [ranks, layout] : std::vector<std::pair<int, std::vector<std::string>>>{
+           {1, {}},
+           {2, {"parallel.context=2"}},
+           {4, {"parallel.context=2", "parallel.pipeline=2", "reproducible=layout", "parallel.context_grain=4"}},
+           {4, {"parallel.context=2", "parallel.tensor=2", "zero_optimization.stage=3"}}}) {
+    std::vector<std::string> overrides{"training.objective=dpo", "data.packing=isolated", "train_batch_size=4",
+                                       "train_micro_batch_size_per_gpu=2"};
+    overrides.insert(overrides.end(), layout.begin(), layout.end());
+    const std::optional<Plan> plan = this->plan({ranks, overrides});
+    ASSERT_TRUE(plan);
+    EXPECT_NO_THROW(expect_measured_as_planned(*plan));
+    ASSERT_FALSE(HasFailure()) << ranks << " ranks of\n" << explain_as_json(plan->config);
+  }
 }
 
 TEST_F(MemoryPlan, CountsWhatAuditsNeedToTheByte) {
