@@ -13,6 +13,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/math.h"
 #include "tests/kernels/host_tensor.h"
+#include "tests/support/golden_attention.h"
 
 namespace trivet::kernels::attention_test {
 namespace {
@@ -492,6 +493,30 @@ TEST(CpuAttention, DocumentsAreAsWithAMaskInPyTorch) {
     EXPECT_NEAR(checked(p.dqkv), golden["dqkv"], 1e-9) << describe(c);
   }
   EXPECT_EQ(number, 20);
+}
+
+TEST(CpuAttention, RandomCasesAreAsInPyTorch) {
+  for (const test::GoldenAttention& golden : test::golden_attention()) {
+    Problem p({.sequences = golden.sequences,
+               .tokens = golden.tokens,
+               .heads = golden.heads,
+               .key_value_heads = golden.key_value_heads,
+               .head_size = golden.head_size,
+               .dtype = DType::Float64,
+               .causal = golden.causal,
+               .window = golden.window,
+               .scale = golden.scale,
+               .soft_cap = golden.soft_cap});
+    p.documents = golden.documents;
+    for (int64_t e = 0; e < p.qkv.elements(); ++e) p.qkv.set(e, golden.qkv(e));
+    for (int64_t e = 0; e < p.dout.elements(); ++e) p.dout.set(e, golden.dout(e));
+    p.forward(2);
+    p.backward(2);
+    for (int64_t token = 0; token < golden.sequences * golden.tokens; ++token)
+      golden.expect_token(
+          token, [&](int64_t e) { return p.out.at(token * golden.query_width() + e); },
+          [&](int64_t e) { return p.dqkv.at(token * golden.width() + e); }, "");
+  }
 }
 
 TEST(CpuAttention, AWindowOfTheWholeSequenceChangesNoBit) {

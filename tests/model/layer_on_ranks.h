@@ -36,6 +36,8 @@ struct LayerCase {
   int64_t mlp_slice_tokens = 0;
   ContextKind context_kind = ContextKind::Ulysses;
   SequencePart::Cut cut = SequencePart::Cut::InOrder;
+  std::vector<int32_t> documents = {};  // of all tokens, [B, S] (kernels/attention.h); empty: each sequence is one
+  std::function<double(const std::string& name, int64_t element)> value = {};  // of x, dy and weights; empty: random values
 };
 
 // What a rank has after one microbatch.
