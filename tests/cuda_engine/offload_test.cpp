@@ -188,6 +188,24 @@ TEST_P(CudaOffloadOfInputs, ChangesNoBit) {
   EXPECT_GT(*std::ranges::max_element(moved), 0);
 }
 
+// "pipeline2_data2_zero3_interleaved"
+std::string name_of_inputs(const testing::TestParamInfo<InputsCase>& which) {
+  const InputsCase& c = which.param;
+  std::string name;
+  const auto add = [&](bool holds, const std::string& part) { name += holds ? (name.empty() ? "" : "_") + part : ""; };
+  add(c.pipeline > 1, fmt::format("pipeline{}", c.pipeline));
+  add(c.tensor > 1, fmt::format("tensor{}", c.tensor));
+  add(c.context > 1, fmt::format("context{}", c.context));
+  add(c.data > 1, fmt::format("data{}", c.data));
+  add(true, fmt::format("zero{}", c.stage));
+  add(c.pipeline > 1, std::string(name_of(c.schedule)));
+  add(c.layout, "layout");
+  add(c.sequence_parallel, "sequence_parallel");
+  add(c.rest.weights != kNone, "weights_too");
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Runs, CudaOffloadOfInputs,
     testing::Values(InputsCase{1, 1, 1, 1, 0}, InputsCase{1, 1, 1, 2, 3, k1F1B, false, false, {kHost, kHost}},
@@ -196,7 +214,8 @@ INSTANTIATE_TEST_SUITE_P(
                     InputsCase{2, 1, 1, 1, 0, ScheduleKind::GPipe}, InputsCase{2, 1, 1, 2, 1},
                     InputsCase{2, 1, 1, 2, 3, ScheduleKind::Interleaved}, InputsCase{2, 2, 1, 1, 2, ScheduleKind::ZeroBubbleH1},
                     InputsCase{2, 1, 2, 1, 1, ScheduleKind::ZeroBubble2p},
-                    InputsCase{2, 1, 1, 1, 3, ScheduleKind::ZeroBubbleV}));
+                    InputsCase{2, 1, 1, 1, 3, ScheduleKind::ZeroBubbleV}),
+    name_of_inputs);
 
 // A step that is skipped leaves weights and states as they are, wherever they are.
 TEST_F(CudaOffload, SkippedStepsChangeNothing) {

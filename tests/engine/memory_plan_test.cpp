@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <random>
 #include <set>
 
 #include "comm/world.h"
@@ -17,20 +16,14 @@
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/engine.h"
+#include "tests/engine/measured_run.h"
+#include "tests/engine/random_configs.h"
 #include "tests/support/optimizer_types.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet {
 namespace {
 
-constexpr int kRuns = 100, kMaxDraws = 6000;
-
-struct Choice {
-  std::string key;
-  std::vector<std::string> values;  // a value listed twice is drawn twice as often
-};
-
-// Each key is drawn independently. The engine refuses what cannot be combined.
 const std::vector<Choice>& choices() {
   static const std::vector<Choice> all{{"model.type", {"gpt", "llama"}},
                                        {"model.layers", {"2", "4", "7"}},
@@ -81,33 +74,6 @@ const std::vector<Choice>& choices() {
                                        {"zero_optimization.offload_param.buffer_size", {"500", "100000000"}}};
   return all;
 }
-
-struct Draw {
-  int ranks;
-  std::vector<std::string> overrides;  // "key=value" of each choice
-
-  void set(const std::string& key, const std::string& value) {
-    std::erase_if(overrides, [&](const std::string& drawn) { return drawn.starts_with(key + "="); });
-    overrides.push_back(key + "=" + value);
-  }
-};
-
-class Dice {
- public:
-  // Uses the random engine directly, because distributions differ between standard libraries.
-  size_t below(size_t end) { return random_() % end; }
-  Draw draw() {
-    Draw draw{1 + static_cast<int>(below(4)), {}};
-    for (const Choice& choice : choices())
-      draw.overrides.push_back(choice.key + "=" + choice.values[below(choice.values.size())]);
-    return draw;
-  }
-
- private:
-  std::mt19937 random_{2028};
-};
-
-model::Model model_as_configured(const Config& config) { return model::build(config.model); }
 
 // The situations that result from the choices together.
 std::set<std::string> situations(const Plan& plan) {
@@ -197,41 +163,6 @@ const std::vector<std::string> kSituations{"pipeline 1 data 1 tensor 1",
                                            "states in a file",
                                            "weights in a file"};
 
-// A rank's memory at its peak, and the peak use of its arenas, because those are as large as planned whether needed or not.
-struct Measured {
-  MemoryBytes memory;
-  int64_t activation_arena_bytes = 0, buffer_arena_bytes = 0;
-};
-
-// Runs two steps and an evaluation.
-std::vector<Measured> measure(const Plan& plan) {
-  std::vector<Measured> measured(plan.mesh.size());
-  comm::run_threads(plan.mesh.size(), [&](comm::World& world) {
-    Engine engine(plan, model_as_configured(plan.config), world);
-    const SampleSpec& sample = engine.model().sample;
-    const Shape inputs = sample.inputs_of(plan.batch.micro_batch_size),
-                targets = sample.targets_of(plan.batch.micro_batch_size);
-    const std::vector<std::byte> input_bytes(inputs.elements() * size_of(sample.input_dtype));
-    const std::vector<int32_t> ids(targets.elements());
-    Microbatch zeros{{input_bytes.data(), sample.input_dtype, inputs}, {ids.data(), DType::Int32, targets}, 0};
-    std::vector<int32_t> documents;  // each has one token
-    for (int64_t i = 0; i < targets.elements(); ++i) documents.push_back(static_cast<int32_t>(i % sample.targets.elements()));
-    const std::vector<double> reference(sample.reference_of(plan.batch.micro_batch_size).elements());
-    zeros.reference = {reference.data(), DType::Float64, sample.reference_of(plan.batch.micro_batch_size)};
-    if (sample.documents) {
-      zeros.documents = {documents.data(), DType::Int32, targets};
-      zeros.positions = zeros.targets;
-    }
-    const std::vector<Microbatch> batch(plan.batch.gradient_accumulation_steps, zeros);
-    engine.set_microbatch_source([&](int64_t, int64_t) { return batch[0]; });  // all microbatches are the same
-    for (int step = 0; step < 2; ++step)
-      EXPECT_FALSE(engine.train_batch(batch).skipped) << "a step without an update may need less";
-    engine.evaluate(batch);
-    measured[world.rank()] = {engine.measured_memory(), engine.activations().peak_bytes(), engine.buffers().peak_bytes()};
-  });
-  return measured;
-}
-
 class MemoryPlan : public ::testing::Test {
  protected:
   // Null if the engine refuses the draw, which is counted by its reason.
@@ -252,28 +183,19 @@ class MemoryPlan : public ::testing::Test {
       return std::nullopt;
     }
   }
-  void expect_measured_as_planned(const Plan& plan) const {
-    const std::vector<Measured> measured = measure(plan);
-    for (int rank = 0; rank < plan.mesh.size(); ++rank) {
-      const Measured& is = measured[rank];
-      const RankPlan& planned = plan.rank(rank);
-      for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
-        EXPECT_EQ(is.memory[category], planned.memory[category]) << name << " of rank " << rank;
-      EXPECT_EQ(is.activation_arena_bytes, planned.activation_arena_bytes) << "arena of rank " << rank;
-      EXPECT_EQ(is.buffer_arena_bytes, planned.buffer_arena_bytes) << "arena of rank " << rank;
-    }
-  }
 
   const test::TemporaryFolder folder_;
   std::map<std::string, int> refused_;
 };
 
 TEST_F(MemoryPlan, IsWhatRandomConfigsNeedToTheByte) {
+  const int wanted = number_from("TRIVET_RANDOM_RUNS", 100), most_draws = 60 * wanted;
   Dice dice;
   std::set<std::string> reached;
   int runs = 0, draws = 0;
-  for (; runs < kRuns && draws < kMaxDraws; ++draws) {
-    const Draw draw = dice.draw();
+  for (; runs < wanted && draws < most_draws; ++draws) {
+    const int ranks = 1 + static_cast<int>(dice.below(4));
+    const Draw draw{ranks, dice.overrides(choices())};
     const std::optional<Plan> plan = this->plan(draw);
     if (!plan) continue;
     ++runs;
@@ -282,7 +204,7 @@ TEST_F(MemoryPlan, IsWhatRandomConfigsNeedToTheByte) {
     EXPECT_NO_THROW(expect_measured_as_planned(*plan));  // an arena that is too small throws
     ASSERT_FALSE(HasFailure()) << "draw " << draws << ", " << draw.ranks << " ranks of\n" << explain_as_json(plan->config);
   }
-  EXPECT_EQ(runs, kRuns);
+  EXPECT_EQ(runs, wanted);
   for (const Choice& choice : choices())
     for (const std::string& value : choice.values)
       EXPECT_TRUE(reached.contains(choice.key + "=" + value)) << choice.key << " " << value;
@@ -298,8 +220,8 @@ TEST_F(MemoryPlan, OfRunsOfContextRanksIsWhatRandomConfigsNeedToTheByte) {
   Dice dice;
   std::set<std::string> reached;
   int runs = 0;
-  for (int draws = 0; runs < kRunsOfRings && draws < kMaxDraws; ++draws) {
-    Draw draw = dice.draw();
+  for (int draws = 0; runs < kRunsOfRings && draws < 60 * kRunsOfRings; ++draws) {
+    Draw draw{1 + static_cast<int>(dice.below(4)), dice.overrides(choices())};
     const int tensor = draws % 4 == 1 ? 2 : 1, pipeline = draws % 4 == 2 ? 2 : 1, data = draws % 4 == 3 ? 2 : 1;
     draw.ranks = 4 * tensor * pipeline * data;
     draw.set("parallel.tensor", std::to_string(tensor));

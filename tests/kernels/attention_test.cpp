@@ -16,6 +16,7 @@
 #include "kernels/cpu/math.h"
 #include "kernels/workspace.h"
 #include "tests/kernels/host_tensor.h"
+#include "tests/support/golden_attention.h"
 
 namespace trivet::kernels::attention_test {
 namespace {
@@ -131,15 +132,46 @@ struct Problem {
     const PhiloxBlock block = philox(site().key, element / 4, (uint64_t{9} << 32) + 2 + static_cast<uint64_t>(b));
     return unit_float(block[element % 4]) < c.dropout ? 0 : 1 / (1 - static_cast<double>(c.dropout));
   }
+};
+
+struct Reference {
+  std::vector<double> out, log_sum_exp, dqkv;
+};
+
+std::vector<double> values_of(const HostTensor& tensor) {
+  std::vector<double> values;
+  for (int64_t e = 0; e < tensor.elements(); ++e) values.push_back(tensor.at(e));
+  return values;
+}
+
+// The definition of attention, on a problem's inputs as doubles.
+class Definition {
+ public:
+  explicit Definition(const Problem& problem) : p_(problem), qkv_(values_of(problem.qkv)), dout_(values_of(problem.dout)) {}
+
+  Reference compute() const {
+    const Case& c = p_.c;
+    Reference r{std::vector<double>(p_.out.elements()), std::vector<double>(p_.log_sum_exp.elements()),
+                std::vector<double>(p_.qkv.elements())};
+    for (int64_t b = 0; b < c.sequences; ++b)
+      for (int64_t n = 0; n < c.heads; ++n)
+        for (int64_t i = 0; i < c.tokens; ++i) add_query(b, n, i, r);
+    return r;
+  }
+
+ private:
   double score(int64_t b, int64_t n, int64_t i, int64_t j) const {
+    const Case& c = p_.c;
+    const double *query = &qkv_[p_.query(b, i, n, 0)], *key = &qkv_[p_.key(b, j, n, 0)];
     double sum = 0;
-    for (int64_t d = 0; d < c.head_size; ++d) sum += qkv.at(query(b, i, n, d)) * qkv.at(key(b, j, n, d));
+    for (int64_t d = 0; d < c.head_size; ++d) sum += query[d] * key[d];
     return c.soft_cap > 0 ? c.soft_cap * std::tanh(sum * c.score_scale() / c.soft_cap) : sum * c.score_scale();
   }
   // The derivative of a capped score by what its cap reads.
-  double slope(double capped_score) const { return 1 - capped_score * capped_score / (c.soft_cap * c.soft_cap); }
+  double slope(double capped_score) const { return 1 - capped_score * capped_score / (p_.c.soft_cap * p_.c.soft_cap); }
   // The probabilities of query i of head n before dropout, followed by their log-sum-exp.
   std::vector<double> probabilities(int64_t b, int64_t n, int64_t i) const {
+    const Case& c = p_.c;
     std::vector<double> p;
     if (c.document_of(i) == c.tokens) return std::vector<double>(c.keys_of(i) + 1);  // padding
     double sum = 0, largest = -std::numeric_limits<double>::infinity();
@@ -153,44 +185,38 @@ struct Problem {
     p.push_back(largest + std::log(sum));
     return p;
   }
-};
-
-struct Reference {
-  std::vector<double> out, log_sum_exp, dqkv;
-};
-
-Reference reference(const Problem& p) {
-  const Case& c = p.c;
-  Reference r{std::vector<double>(p.out.elements()), std::vector<double>(p.log_sum_exp.elements()),
-              std::vector<double>(p.qkv.elements())};
-  for (int64_t b = 0; b < c.sequences; ++b)
-    for (int64_t n = 0; n < c.heads; ++n)
-      for (int64_t i = 0; i < c.tokens; ++i) {
-        const std::vector<double> prob = p.probabilities(b, n, i);
-        r.log_sum_exp[(b * c.heads + n) * c.tokens + i] = prob.back();
-        std::vector<double> dprob(c.keys_of(i));
-        double row_sum = 0;
-        for (int64_t j = 0; j < c.keys_of(i); ++j) {
-          const double dropped = prob[j] * p.factor(b, n, i, j);
-          for (int64_t d = 0; d < c.head_size; ++d) {
-            const double dout = p.dout.at(p.output(b, i, n, d));
-            r.out[p.output(b, i, n, d)] += dropped * p.qkv.at(p.value(b, j, n, d));
-            r.dqkv[p.value(b, j, n, d)] += dropped * dout;
-            dprob[j] += dout * p.qkv.at(p.value(b, j, n, d)) * p.factor(b, n, i, j);
-          }
-          row_sum += prob[j] * dprob[j];
-        }
-        for (int64_t j = 0; j < c.keys_of(i); ++j) {
-          const double slope = c.soft_cap > 0 ? p.slope(p.score(b, n, i, j)) : 1;
-          const double dproduct = prob[j] * (dprob[j] - row_sum) * slope * c.score_scale();
-          for (int64_t d = 0; d < c.head_size; ++d) {
-            r.dqkv[p.query(b, i, n, d)] += dproduct * p.qkv.at(p.key(b, j, n, d));
-            r.dqkv[p.key(b, j, n, d)] += dproduct * p.qkv.at(p.query(b, i, n, d));
-          }
-        }
+  // Adds what query i of head n contributes to the results.
+  void add_query(int64_t b, int64_t n, int64_t i, Reference& r) const {
+    const Case& c = p_.c;
+    const std::vector<double> prob = probabilities(b, n, i);
+    r.log_sum_exp[(b * c.heads + n) * c.tokens + i] = prob.back();
+    std::vector<double> dprob(c.keys_of(i));
+    double row_sum = 0;
+    const int64_t output = p_.output(b, i, n, 0), query = p_.query(b, i, n, 0);
+    for (int64_t j = 0; j < c.keys_of(i); ++j) {
+      const double factor = p_.factor(b, n, i, j), dropped = prob[j] * factor;
+      const int64_t value = p_.value(b, j, n, 0);
+      for (int64_t d = 0; d < c.head_size; ++d) {
+        r.out[output + d] += dropped * qkv_[value + d];
+        r.dqkv[value + d] += dropped * dout_[output + d];
+        dprob[j] += dout_[output + d] * qkv_[value + d] * factor;
       }
-  return r;
-}
+      row_sum += prob[j] * dprob[j];
+    }
+    for (int64_t j = 0; j < c.keys_of(i); ++j) {
+      const double by_cap = c.soft_cap > 0 ? slope(score(b, n, i, j)) : 1;
+      const double dproduct = prob[j] * (dprob[j] - row_sum) * by_cap * c.score_scale();
+      const int64_t key = p_.key(b, j, n, 0);
+      for (int64_t d = 0; d < c.head_size; ++d) {
+        r.dqkv[query + d] += dproduct * qkv_[key + d];
+        r.dqkv[key + d] += dproduct * qkv_[query + d];
+      }
+    }
+  }
+
+  const Problem& p_;
+  std::vector<double> qkv_, dout_;
+};
 
 // Values are at most 2, and so are outputs, which are averages of values; dO is at most 1. Scores have an absolute error of
 // about D u |q| |k| / sqrt(D) <= 4 sqrt(D) u, which is the relative error of a probability; sums over keys and heads add S u at
@@ -209,7 +235,7 @@ void expect_matches_double_reference(const Case& c, double scale = 1) {
   problem.scale_scores(scale);
   problem.forward(2);
   problem.backward(2);
-  const Reference expected = reference(problem);
+  const Reference expected = Definition(problem).compute();
   const double forward = forward_tolerance(c, scale * scale);
   for (int64_t e = 0; e < problem.out.elements(); ++e)
     ASSERT_NEAR(problem.out.at(e), expected.out[e], forward * (c.dropout > 0 ? 2 : 1)) << describe(c) << " out " << e;
@@ -350,7 +376,7 @@ TEST(CpuAttention, OwnTokensHaveTheBitsThatTheyHaveAmongAll) {
                                           {{{{c.tokens / 2, c.tokens}, {}}}},
                                           {{{{c.tokens / 4, c.tokens / 2}, {c.tokens * 3 / 4, c.tokens}}}}}};
     const OwnTokens& own = parts[i % parts.size()];
-    Problem whole(c), part(c);
+    Problem whole(c), part = whole;
     whole.forward(1);
     whole.backward(1);
     part.own = own;
@@ -495,6 +521,30 @@ TEST(CpuAttention, DocumentsAreAsWithAMaskInPyTorch) {
     EXPECT_NEAR(checked(p.dqkv), golden["dqkv"], 1e-9) << describe(c);
   }
   EXPECT_EQ(number, 20);
+}
+
+TEST(CpuAttention, RandomCasesAreAsInPyTorch) {
+  for (const test::GoldenAttention& golden : test::golden_attention()) {
+    Problem p({.sequences = golden.sequences,
+               .tokens = golden.tokens,
+               .heads = golden.heads,
+               .key_value_heads = golden.key_value_heads,
+               .head_size = golden.head_size,
+               .dtype = DType::Float64,
+               .causal = golden.causal,
+               .window = golden.window,
+               .scale = golden.scale,
+               .soft_cap = golden.soft_cap});
+    p.documents = golden.documents;
+    for (int64_t e = 0; e < p.qkv.elements(); ++e) p.qkv.set(e, golden.qkv(e));
+    for (int64_t e = 0; e < p.dout.elements(); ++e) p.dout.set(e, golden.dout(e));
+    p.forward(2);
+    p.backward(2);
+    for (int64_t token = 0; token < golden.sequences * golden.tokens; ++token)
+      golden.expect_token(
+          token, [&](int64_t e) { return p.out.at(token * golden.query_width() + e); },
+          [&](int64_t e) { return p.dqkv.at(token * golden.width() + e); }, "");
+  }
 }
 
 TEST(CpuAttention, AWindowOfTheWholeSequenceChangesNoBit) {
@@ -649,7 +699,7 @@ TEST(CpuAttention, LargeScoresMatchTheDoubleReferenceToo) {
   for (const Case& c : {Case{1, 70, 1, 1, 16}, Case{1, 70, 2, 1, 64, DType::BFloat16}, Case{1, 33, 1, 1, 20, DType::Float64}}) {
     Problem problem(c);
     problem.scale_scores(12);
-    EXPECT_GT(std::ranges::max(reference(problem).log_sum_exp), 150);
+    EXPECT_GT(std::ranges::max(Definition(problem).compute().log_sum_exp), 150);
     expect_matches_double_reference(c, 12);
   }
 }

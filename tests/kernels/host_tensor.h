@@ -27,8 +27,11 @@ class HostTensor {
   // Uniform in [-1, 1), rounded to dtype.
   static HostTensor random(DType dtype, const Shape& shape, uint64_t seed) {
     HostTensor tensor(dtype, shape);
-    for (int64_t e = 0; e < shape.elements(); ++e)
-      tensor.set(e, 2.0 * static_cast<double>(unit_float(philox(seed, static_cast<uint64_t>(e) / 4, 0)[e % 4])) - 1.0);
+    PhiloxBlock draws{};
+    for (int64_t e = 0; e < shape.elements(); ++e) {
+      if (e % 4 == 0) draws = philox(seed, static_cast<uint64_t>(e) / 4, 0);
+      tensor.set(e, 2.0 * static_cast<double>(unit_float(draws[e % 4])) - 1.0);
+    }
     return tensor;
   }
   static HostTensor filled(DType dtype, const Shape& shape, double value) {

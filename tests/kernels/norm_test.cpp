@@ -47,14 +47,22 @@ struct Problem {
   }
 };
 
-// A GPU processes a row by a warp, by a block of 128 or 512 threads in registers, or without keeping the row.
-std::vector<std::pair<int64_t, int64_t>> sizes_of(DType dtype) {
+using Sizes = std::vector<std::pair<int64_t, int64_t>>;  // rows, columns
+
+// A GPU processes a row by a warp, by a block of 128 or 512 threads in registers, or without keeping the row. A CPU divides the
+// last of these among two threads.
+Sizes sizes_of_rows(DType dtype) {
   const int64_t pack = 16 / size_of(dtype);
-  return {{0, 8},          {1, 1},   {3, 17},  {9, 3 * pack}, {5, 33 * pack}, {3, 130 * pack},
-          {2, 519 * pack}, {2, 515}, {130, 9}, {67, 515},     {130, 256}};
+  return {{0, 8}, {1, 1}, {3, 17}, {9, 3 * pack}, {5, 33 * pack}, {3, 130 * pack}, {2, 519 * pack}, {2, 515}, {67, 515}};
+}
+// Sums over rows: up to five chunks of 64, columns of one warp and of two, in packs and one by one. A CPU divides the columns
+// of the last of these among two threads.
+Sizes sizes_of_columns(DType dtype) {
+  const int64_t pack = 16 / size_of(dtype);
+  return {{0, 8}, {1, 1}, {3, 17}, {9, 3 * pack}, {2, 33 * pack}, {3, 33}, {66, pack}, {130, 9}, {257, 3}, {67, 515}};
 }
 
-std::vector<Case> all_cases(const KernelsOnEveryDevice& test) {
+std::vector<Case> all_cases(const KernelsOnEveryDevice& test, Sizes (*sizes_of)(DType) = sizes_of_rows) {
   std::vector<Case> cases;
   for (const DType dtype : kFloatTypes)
     for (const auto& [rows, hidden] : sizes_of(dtype))
@@ -107,7 +115,7 @@ TEST_P(KernelsOnEveryDevice, NormForwardMatchesDoubleReference) {
 // x is [B, rows of a sample, H]; y overwrites the addend, as it does in a model.
 TEST_P(KernelsOnEveryDevice, NormOfASumHasTheBitsOfTheSumAndThenTheNorm) {
   for (const DType dtype : kFloatTypes)
-    for (const auto& [all_rows, hidden] : sizes_of(dtype))
+    for (const auto& [all_rows, hidden] : sizes_of_rows(dtype))
       for (const auto& [rate, first_element] : {std::pair<float, int64_t>{0.0f, 0}, {0.3f, 4}, {0.3f, 3}}) {
         if (takes_too_long(all_rows * hidden)) continue;
         const int64_t samples = all_rows % 3 == 0 ? 3 : 1;
@@ -197,7 +205,7 @@ double column_tolerance(const Case& c, DType out, double magnitude, double value
 
 // The gain and the bias have an `accumulate` flag each: here one gradient is added to what is there, the other overwrites it.
 TEST_P(KernelsOnEveryDevice, NormBackwardWeightMatchesDoubleReference) {
-  for (Case c : all_cases(*this))
+  for (Case c : all_cases(*this, sizes_of_columns))
     for (const DType out_type : {c.dtype, c.dtype == DType::Float64 ? DType::Float64 : DType::Float32}) {
       if (takes_too_long(8 * c.rows * c.hidden)) continue;
       Problem p(c);

@@ -5,9 +5,11 @@
 #include <array>
 
 #include "core/error.h"
+#include "model/attention.h"
 #include "model/embedding.h"
 #include "model/ring_attention.h"
 #include "tests/model/layer_on_ranks.h"
+#include "tests/support/golden_attention.h"
 
 namespace trivet::model {
 namespace {
@@ -49,16 +51,17 @@ class ContextParallel : public testing::TestWithParam<std::tuple<int, Shared>> {
   }
   bool has_ring() const { return shared() >= Shared::Ring; }
   int neighbours() const { return shared() == Shared::HeadsAndRing ? 2 : 1; }
+  SequencePart::Cut cut() const {
+    const bool in_order = shared() == Shared::Heads || shared() == Shared::KeysInOrder || shared() == Shared::RingInOrder;
+    return in_order ? SequencePart::Cut::InOrder : SequencePart::Cut::Balanced;
+  }
   // In a ring, dropout of probabilities has draws of its own.
   TransformerBlock::Options as_on_one_rank(TransformerBlock::Options options) const {
     if (has_ring()) options.attention.dropout = 0;
     return options;
   }
   void expect_same(const Layer& layer, LayerCase it) const {
-    const bool in_order = shared() == Shared::Heads || shared() == Shared::KeysInOrder || shared() == Shared::RingInOrder;
-    it.context_kind = kind();
-    it.neighbours = neighbours();
-    it.cut = in_order ? SequencePart::Cut::InOrder : SequencePart::Cut::Balanced;
+    it.context_kind = kind(), it.neighbours = neighbours(), it.cut = cut();
     expect_as_one_rank_in_parts(layer, it, size(), Axis::Context);
   }
   void expect_same(const TransformerBlock::Options& options, const Shape& shape) const {
@@ -93,6 +96,50 @@ TEST_P(ContextParallel, EmbeddingAndHeadAreAsOnOneRank) {
               {.input_shape = {3, 8}, .vocabulary = 61});
   expect_same(LmHead({.vocabulary = 61, .hidden = 6, .rows_of_chunk = 5}, make_norm(NormKind::LayerNorm, 6, 1e-5, true)),
               {.input_shape = {3, 8, 6}, .targets_below = 61});
+}
+
+// A layer of which only the core does something: its projections are the first rows of identities, so its input is qkv, and its
+// result begins with the core's.
+LayerCase only_core(const test::GoldenAttention& golden) {
+  return {.input_shape = {golden.sequences, golden.tokens, golden.width()},
+          .documents = golden.documents,
+          .value = [&golden](const std::string& name, int64_t e) {
+            const int64_t width = golden.width(), query_width = golden.query_width(), row = e / width, column = e % width;
+            if (name == "x") return golden.qkv(e);
+            if (name == "dy") return column < query_width ? golden.dout(row * query_width + column) : 0;
+            const int64_t columns = name == "qkv.weight" ? width : query_width;
+            return e / columns == e % columns ? 1.0 : 0.0;
+          }};
+}
+
+TEST_P(ContextParallel, RandomCasesOfAttentionAreAsInPyTorch) {
+  int compared = 0;
+  for (const test::GoldenAttention& golden : test::golden_attention()) {
+    if (has_ring() && (golden.window > 0 || !golden.documents.empty())) continue;
+    ++compared;
+    const Attention attention("a", {.hidden = golden.width(),
+                                    .heads = golden.heads,
+                                    .key_value_heads = golden.key_value_heads,
+                                    .head_size = golden.head_size,
+                                    .bias = false,
+                                    .causal = golden.causal,
+                                    .window = golden.window,
+                                    .score_scale = golden.scale,
+                                    .soft_cap = golden.soft_cap});
+    LayerCase it = only_core(golden);
+    it.context_kind = kind(), it.neighbours = neighbours(), it.cut = cut();
+    const std::vector<Outcome> ranks = run_ranks(attention, it, Way::Fused, size(), false, Axis::Context);
+    for (int rank = 0; rank < size(); ++rank) {
+      int64_t own = 0;  // the token's place among those of the rank
+      for (int64_t sequence = 0; sequence < golden.sequences; ++sequence)
+        for (const TokenRange& range : it.part_of(rank, size()).tokens(golden.tokens))
+          for (int64_t token = range.begin; token < range.end; ++token, ++own)
+            golden.expect_token(
+                sequence * golden.tokens + token, [&](int64_t e) { return ranks[rank].y[own * golden.width() + e]; },
+                [&](int64_t e) { return ranks[rank].dx[own * golden.width() + e]; }, " on rank " + std::to_string(rank));
+    }
+  }
+  EXPECT_EQ(compared, has_ring() ? 12 : 24);
 }
 
 // 4 N D elements of heads for each token, of which a rank keeps its own part: (N + 2 N + N) D with as many key/value heads.

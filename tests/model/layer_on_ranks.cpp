@@ -19,6 +19,14 @@ Values draw(int64_t count, const std::string& name, double spread) {
   return values;
 }
 
+// The values of a tensor of the case.
+Values values_of(const LayerCase& it, int64_t count, const std::string& name, double spread) {
+  if (!it.value) return draw(count, name, spread);
+  Values values(count);
+  for (int64_t e = 0; e < count; ++e) values[e] = it.value(name, e);
+  return values;
+}
+
 // The tokens of [B, S, ...] that a rank holds.
 template <typename T>
 std::vector<T> own_tokens(const std::vector<T>& whole, const Shape& shape, const SequencePart& part) {
@@ -96,10 +104,12 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAx
     batch.targets = own_tokens(batch.targets, all, axis->part());
     batch.length /= ranks;
   }
-  const Microbatch microbatch = batch.view();
+  Microbatch microbatch = batch.view();
+  if (!it.documents.empty()) microbatch.documents = {it.documents.data(), DType::Int32, {it.input_shape[0], it.input_shape[1]}};
 
   Shape x_shape = it.input_shape, y_shape = layer.output_shape(it.input_shape);
-  Values x = draw(it.vocabulary > 0 ? 0 : tokens * it.input_shape[-1], "x", 1), dy = draw(y_shape.elements(), "dy", 1);
+  Values x = values_of(it, it.vocabulary > 0 ? 0 : tokens * it.input_shape[-1], "x", 1),
+         dy = values_of(it, y_shape.elements(), "dy", 1);
   if (shares_tokens) {
     if (!x.empty()) x = own_tokens(x, x_shape, axis->part()), x_shape[1] /= ranks;
     if (!dy.empty()) dy = own_tokens(dy, y_shape, axis->part()), y_shape[1] /= ranks;
@@ -107,7 +117,7 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAx
   Outcome outcome{Values(dy.size(), kGarbage), Values(x.size(), kGarbage), {}, 0, 0, {}, 0};
   std::vector<Values> weights;
   for (const ParameterSpec& spec : layer.parameters()) {
-    weights.push_back(local_values(draw(spec.shape.elements(), spec.name, 0.5), spec, rank, size));
+    weights.push_back(local_values(values_of(it, spec.shape.elements(), spec.name, 0.5), spec, rank, size));
     outcome.gradients.emplace_back(weights.back().size(), way == Way::Accumulated ? kExisting : kGarbage);
   }
   std::vector<ConstTensorView> weight_views;

@@ -3,7 +3,9 @@
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <mutex>
 #include <new>
+#include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -60,14 +62,47 @@ constexpr size_t kStackBytes = 256 << 10;  // instrumented frames are larger
 constexpr size_t kStackBytes = 64 << 10;
 #endif
 
-}  // namespace
+// Stacks of fibers that have ended, for the next ones: each stream has fibers of its own, and a test makes many streams.
+struct Stacks {
+  std::mutex mutex;
+  std::vector<char*> unused;
+};
+Stacks& stacks() {
+  static auto* const stacks = new Stacks;  // streams may end when the program does
+  return *stacks;
+}
+constexpr size_t kMostUnused = 4096;
 
-Fiber::Fiber(void (*entry)(), int number) {
+char* make_stack() {
   // The lowest page stays inaccessible, so that a stack that overflows stops the program there.
   void* memory = mmap(nullptr, kStackBytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  stack_ = static_cast<char*>(memory) + kPage;
-  mprotect(stack_, kStackBytes, PROT_READ | PROT_WRITE);
+  char* const stack = static_cast<char*>(memory) + kPage;
+  mprotect(stack, kStackBytes, PROT_READ | PROT_WRITE);
+  return stack;
+}
+
+char* take_stack() {
+  const Unseen unseen;
+  const std::lock_guard lock(stacks().mutex);
+  if (stacks().unused.empty()) return make_stack();
+  char* const stack = stacks().unused.back();
+  stacks().unused.pop_back();
+  return stack;
+}
+
+void give_back(char* stack) {
+  const Unseen unseen;
+  const std::lock_guard lock(stacks().mutex);
+  if (stacks().unused.size() < kMostUnused)
+    stacks().unused.push_back(stack);
+  else
+    munmap(stack - kPage, kStackBytes + kPage);
+}
+
+}  // namespace
+
+Fiber::Fiber(void (*entry)(), int number) : stack_(take_stack()) {
   // The tops of the stacks are shifted: otherwise all of them would fall into the same sets of the caches.
   const size_t top = kStackBytes - static_cast<size_t>(number % 16) * 192;
   void** stack = reinterpret_cast<void**>(stack_ + top);
@@ -86,7 +121,7 @@ Fiber::~Fiber() {
 #elif defined(__SANITIZE_THREAD__)
   __tsan_destroy_fiber(fiber_context_);
 #endif
-  munmap(stack_ - kPage, kStackBytes + kPage);
+  give_back(stack_);
 }
 
 void Fiber::resume() {
