@@ -374,6 +374,42 @@ TEST(Plan, ShowsTheProgramOfARank) {
   EXPECT_THAT(to_json(plan_of(config, 2)), HasSubstr("\"memory_bytes\""));
 }
 
+// DeepSpeed's ALST (Bekman et al. 2025, arXiv:2506.13996) publishes how many tokens of a sequence Llama-8B was trained with on
+// H100 of 80 GB, with optimizer states and inputs of blocks in host memory.
+TEST(Plan, FitsTheLongSequencesThatWerePublished) {
+  Config config;
+  config.source = "llama.json";
+  config.device = DeviceChoice::Cuda;
+  config.model = {.type = model::Type::Llama,
+                  .layers = 32,
+                  .hidden_size = 4096,
+                  .heads = 32,
+                  .key_value_heads = 8,
+                  .vocabulary_size = 128256};
+  config.model.feed_forward_size = 14336;
+  config.model.tied_embedding = false;
+  config.bf16.enabled = true;
+  config.grad_accum_dtype = DType::BFloat16;
+  config.zero.stage = 3;
+  config.zero.offload_optimizer.device = OffloadDevice::Cpu;
+  config.recompute = Recompute::Full;
+  config.cpu_checkpointing = true;
+  config.mlp_slice_tokens = 4096;
+  config.batch.train_batch_size = 1;
+  constexpr int64_t kH100 = int64_t{81559} << 20;  // as nvidia-smi shows it
+  for (const auto& [ranks, tokens] : {std::pair<int, int64_t>{1, 500'000}, {8, 3'700'000}, {32, 15'000'000}}) {
+    config.parallel.context = ranks;
+    config.model.sequence_length = tokens;
+    const Plan plan = make_plan(config, model::build(config.model), ranks);
+    EXPECT_LE(plan.heaviest().memory.total(), kH100) << ranks << " ranks";
+    // Nothing that a rank has of each token is left out: 31 inputs of blocks on the host, and on the device at least one and
+    // qkv.
+    const int64_t own = tokens / ranks * 4096 * 2;
+    EXPECT_EQ(plan.heaviest().offloaded_bytes, 31 * own);
+    EXPECT_GE(plan.heaviest().memory[MemoryCategory::Activations], own + own * 3 / 2);
+  }
+}
+
 // Five tensors of a head of the whole sequence, three of a tile of 64 tokens, two tiles of scores and two statistics
 // (kernels/cpu/attention_scratch.h), whichever part of the sequence a rank has.
 TEST(Plan, SaysWhatAttentionKeepsInEachThreadOfACpu) {
