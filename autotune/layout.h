@@ -1,6 +1,7 @@
 // Describes how a model's step is laid out over devices. The StepModel predicts for layouts, and the search chooses among them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -49,10 +50,14 @@ void check_described(const Config& config);
 // Pairs like {"zero_optimization.stage", "2"}, as --set takes them.
 using ConfigKeys = std::vector<std::pair<std::string, std::string>>;
 struct KeyOptions {
-  int64_t largest_block = 0;         // elements on a tensor rank, which bucket sizes must cover
-  int64_t max_live = 1'000'000'000;  // the config's stage3_max_live_parameters, raised if prefetching needs more
-  bool sets_device = true;           // to "cuda"; false: the config states the device
+  int64_t largest_block = 0;                  // elements on a tensor rank, which bucket sizes must cover
+  int64_t max_live = 1'000'000'000;           // the config's stage3_max_live_parameters, raised if prefetching needs more
+  bool sets_device = true;                    // to "cuda"; false: the config states the device
+  std::vector<std::string> other_names = {};  // of those below, to be given, too
 };
+// DeepSpeed's and older names of keys that a layout decides.
+inline constexpr std::array kOtherNames{"sequence_parallel_size", "tensor_parallel.autotp_size", "pipeline.stages",
+                                        "zero_optimization.cpu_offload"};
 // The keys that give a config this layout.
 ConfigKeys config_keys(const Layout& layout, const KeyOptions& options);
 

@@ -74,7 +74,8 @@ std::string reason(const StepSeconds& best, const StepSeconds& other) {
 ConfigKeys keys_of(const StepModel& steps, const SearchSpace& space, const Layout& layout) {
   return config_keys(layout, {.largest_block = steps.largest_block(layout),
                               .max_live = static_cast<int64_t>(space.types.max_live),
-                              .sets_device = space.sets_device});
+                              .sets_device = space.sets_device,
+                              .other_names = space.other_names});
 }
 
 double seconds(const Candidate& candidate) { return candidate.step.seconds.total(); }

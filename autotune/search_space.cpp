@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/error.h"
 #include "engine/config/context_kind.h"
@@ -112,6 +113,9 @@ SearchSpace search_space(const Config& config, int64_t devices) {
                     "context rank, or leave --search out",
                     config.parallel.context, name_of(kind)));
   const bool device_given = is_given(config, "device");
+  std::vector<std::string> other_names;
+  std::ranges::copy_if(kOtherNames, std::back_inserter(other_names),
+                       [&](const char* name) { return config::find_given(config, name) != nullptr; });
   const OptimizerTraits optimizer = traits_of(config.optimizer.type);
   const bool fixed_sums = config.reproducible == Reproducible::Layout;
   return {.devices = devices,
@@ -126,6 +130,7 @@ SearchSpace search_space(const Config& config, int64_t devices) {
           // memory is the device's memory.
           .offload = optimizer.visits_once && (config.device != DeviceChoice::Cpu || !device_given),
           .sets_device = !device_given,
+          .other_names = other_names,
           .types = state_types(config)};
 }
 

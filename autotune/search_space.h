@@ -21,9 +21,10 @@ struct SearchSpace {
   int64_t most_tensor = 0;        // 0: the size of a node
   bool sequence_parallel = true;  // with tensor ranks, if they divide the tokens
   ContextSearch context = ContextSearch::WhereItHelps;
-  bool fixed_sums = false;  // reproducible "layout": only tensor sizes for which model::check_fixed_sums holds
-  bool offload = true;      // offloads optimizer states that do not fit, on clusters whose host is described
-  bool sets_device = true;  // config keys set "device": "cuda"
+  bool fixed_sums = false;               // reproducible "layout": only tensor sizes for which model::check_fixed_sums holds
+  bool offload = true;                   // offloads optimizer states that do not fit, on clusters whose host is described
+  bool sets_device = true;               // config keys set "device": "cuda"
+  std::vector<std::string> other_names;  // of keys of a layout, as the config gives them: they must say the same
   std::vector<int> zero_stages{0, 1, 2, 3};
   StateTypes types;
 };

@@ -28,6 +28,10 @@ using Json = nlohmann::ordered_json;
 using monitor::with_commas;
 
 // "12.3 MB/s"
+std::string as_json(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 std::string rate(int64_t bytes, double seconds) {
   return fmt::format("{:.1f} MB/s", static_cast<double>(bytes) / 1e6 / seconds);
 }
@@ -147,8 +151,8 @@ void run_prepare(const PrepareArguments& arguments) {
                with_commas(result.pieces_done_before), with_commas(result.pieces));
   for (const std::string& note : result.notes) fmt::print("note: {}\n", note);
   const bool is_built_in = result.tokenizer == "bytes" || result.tokenizer == "characters";
-  fmt::print("next: \"data\": {{\"train\": \"{0}\"}}, \"model\": {{\"vocabulary\": \"{1}\", ...}}{2}\n",
-             escape_control(options.output), escape_control(is_built_in ? result.tokenizer : options.output),
+  fmt::print("next: \"data\": {{\"train\": {0}}}, \"model\": {{\"vocabulary\": {1}, ...}}{2}\n", as_json(options.output),
+             as_json(is_built_in ? result.tokenizer : options.output),
              options.pairs ? ", \"training\": {\"objective\": \"dpo\", ...}" : "");
 }
 

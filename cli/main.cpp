@@ -123,11 +123,13 @@ int fail_to_print(const char* message) {
   return fail(trivet::ExitCode::Usage, message);
 }
 
+std::string cannot_print(int error) { return std::string("standard output cannot be written: ") + std::strerror(error); }
+
 // Returns the exit code.
 int check_printed() {
   std::cout.flush();
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout) return 0;
-  return fail_to_print((std::string("standard output cannot be written: ") + std::strerror(errno)).c_str());
+  return fail_to_print(cannot_print(errno).c_str());
 }
 
 // JSON is UTF-8: a name on the command line that is not can be neither printed as JSON nor put into a config.
@@ -199,7 +201,7 @@ int main(int argc, char** argv) {
   } catch (const nlohmann::json::exception& error) {
     return fail_with_json(argc, argv, error.what());
   } catch (const std::system_error& error) {  // such as a thread that cannot be started
-    if (std::ferror(stdout)) return fail_to_print(error.what());
+    if (std::ferror(stdout)) return fail_to_print(cannot_print(error.code().value()).c_str());
     if (!trivet::cli::is_shortage(error.code().value())) return fail(trivet::ExitCode::Internal, error.what());
     const auto shortage = trivet::cli::shortage("the system refused a resource that the program needs", error.code().value());
     return fail(shortage.exit_code(), shortage.what());

@@ -226,7 +226,10 @@ class RealFileSystem final : public FileSystem {
   void create_directory(const std::string& path) override {
     if (::mkdir(path.c_str(), 0755) == 0) return;
     const int error = errno;
-    if (error != EEXIST || kind(path + "/.") != EntryKind::Directory) throw FileError("create directory", path, error);
+    if (error != EEXIST) throw FileError("create directory", path, error);
+    if (kind(path + "/.") != EntryKind::Directory)
+      throw FileError("create directory", path, error,
+                      "is a file, or a link to what is none; remove it, or give another directory");
   }
 
   void sync_directory(const std::string& path) override {

@@ -517,6 +517,8 @@ std::string Document::advice_on_unknown(const JsonMember& member, const std::str
     unknown_values_.push_back(inside);
     return fmt::format("; {} in it belongs at the top level", quoted(inside));
   }
+  if (member.key == section && member.value.kind != JsonKind::Object)  // {"fp16": {"fp16": true}}
+    return "; leave it out: the section has this name already";
   if (const std::string place = section.empty() ? "" : advice_on_place_of(member.key); !place.empty()) return place;
   std::vector<std::string> near = likely_names(member.key, here);
   const std::vector<std::string>& elsewhere = table_.sections_with(member.key);

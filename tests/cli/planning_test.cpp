@@ -57,6 +57,20 @@ TEST_F(Planning, SearchRanksLayoutsAndSaysWhyTheOthersLose) {
   EXPECT_GT(data["ranking"][0]["model_flops_utilization"].get<double>(), 0.2);
 }
 
+// What --search prints, and --verify plans, says the same under each name that the config uses.
+TEST_F(Planning, SearchContradictsNoOtherNameOfAKey) {
+  const std::string names =
+      "--set sequence_parallel_size=2 --set tensor_parallel.autotp_size=4 --set zero_optimization.cpu_offload=true "
+      "--set zero_optimization.stage=1 --set pipeline.stages=2";
+  const Output output = folder.run("plan llama.json --world-size 64 --cluster h100 --search --top 1 --verify --json " + names);
+  ASSERT_EQ(output.code, 0) << output.errors;
+  const auto best = nlohmann::json::parse(output.text)["ranking"][0];
+  const auto& config = best["config"];
+  EXPECT_EQ(config["sequence_parallel_size"], config["parallel.context"]);
+  EXPECT_EQ(config["tensor_parallel.autotp_size"], config["parallel.tensor"]);
+  EXPECT_EQ(config["pipeline.stages"], config["parallel.pipeline"]);
+}
+
 TEST_F(Planning, SearchTakesAClusterFromAFile) {
   folder.write("ours.json", R"({"like": "h200", "name": "ours", "nodes": 4, "price_per_device_hour": 2})");
   const Output output = folder.run("plan llama.json --world-size 32 --cluster ours.json --search");
