@@ -87,6 +87,11 @@ void Engine::open_backend(const EngineOptions& options) {
   check_fits(plan_, model_, world_.rank(), backend_->free_bytes(), backend_->description());
 }
 
+void Engine::wait_for_collectives() {
+  for (const Channel& channel : channels_->all())
+    if (channel.stream) channel.stream->synchronize();
+}
+
 void Engine::make_channels() {
   recorder_ = std::make_unique<timeline::Recorder>(backend_->make_clock());
   const auto make_stream = [this](pipeline::Queue queue, bool overlaps) {

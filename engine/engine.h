@@ -92,6 +92,8 @@ class Engine {
   const MemoryPhases& memory_phases() const { return *memory_phases_; }
   // The log that times the operations between ranks (comms_logger); null: none are timed.
   timeline::OperationLog* operation_log() { return operation_log_.get(); }
+  // Waits for this rank's gathers and reductions. Those of the weights that a step has changed may still run after it.
+  void wait_for_collectives();
 
   const Plan& plan() const { return plan_; }
   const model::Model& model() const { return model_; }

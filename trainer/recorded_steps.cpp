@@ -136,6 +136,8 @@ void RecordedSteps::report_operations() {
 }
 
 void RecordedSteps::at_end() {
+  run_.engine.wait_for_collectives();
+  report_operations();
   if (!totals_.all().empty()) note("comms", timeline::table_of(totals_.all()));
 }
 

@@ -672,6 +672,25 @@ TEST_F(Train, LooksIntoStepsAsAConfigForDeepSpeedAsks) {
   EXPECT_GE(count("\ncomms   all_gather of 2 ranks, "), 8u);
 }
 
+// What the last step sends may still be on its way when the step has ended.
+TEST_F(Train, LogsTheOperationsOfTheLastStepToo) {
+  const auto gathers = [&](const char* overlap) {
+    std::filesystem::remove_all(folder.at("checkpoints"));
+    const Output run = folder.run(
+        "train config.json --ranks 2 --set training.evaluate_every=0 --set zero_optimization.stage=2 --set "
+        "comms_logger.enabled=true --set comms_logger.verbose=true --set zero_optimization.overlap_comm=" +
+        std::string(overlap));
+    EXPECT_EQ(run.code, 0) << run.errors;
+    size_t found = 0;
+    const std::string line = "\ncomms   all_gather of 2 ranks, ";
+    for (size_t at = run.text.find(line); at != std::string::npos; at = run.text.find(line, at + 1)) ++found;
+    return found;
+  };
+  const size_t all = gathers("false");
+  EXPECT_GT(all, 8u);
+  for (int run = 0; run < 3; ++run) EXPECT_EQ(gathers("true"), all);
+}
+
 // A device takes the report; where none can be written, the run ends well all the same and prints it.
 TEST_F(Train, AReportThatCannotBeWrittenEndsNoRun) {
   ASSERT_EQ(::mkfifo(folder.at("unread").c_str(), 0600), 0);
