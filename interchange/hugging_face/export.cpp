@@ -355,6 +355,16 @@ void add_notes_on_tokens(const TextTokens& tokens, const std::string& tokenizer,
     notes.emplace_back("the tokenizer has no token that ends a text, so generation stops only at its limit of tokens");
 }
 
+// transformers 5 takes a class of tokenizers by the type of the model where it is "qwen2", and that class brings its own rule
+// for where words end. Empty: the tokenizer has that rule.
+std::string other_words_in_transformers(std::string_view model_type, const std::string& tokenizer) {
+  constexpr std::string_view kRuleOfQwen = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^)";
+  if (model_type != "qwen2" || tokenizer.find(kRuleOfQwen) != std::string::npos) return "";
+  return "transformers reads the tokenizer of a model of type \"qwen2\" as Qwen2Tokenizer, whatever the folder says, which "
+         "divides "
+         "text into other words than the training did; load it with PreTrainedTokenizerFast.from_pretrained";
+}
+
 Companions make_companions(const LoadedStep& step, const model::Description& description, const std::string& checkpoint,
                            const ExportOptions& options) {
   const Architecture& architecture = choose_architecture(description, options.model_type, checkpoint);
@@ -369,6 +379,8 @@ Companions make_companions(const LoadedStep& step, const model::Description& des
       {"generation_config.json", generation_config_text(tokens)},
       {"tokenizer_config.json", tokenizer_config_text(tokens, tokenizer->name, chat_template, description.sequence_length)}};
   add_notes_on_tokens(tokens, text, chat_template, companions.notes);
+  if (std::string other = other_words_in_transformers(architecture.model_type, tokenizer->content); !other.empty())
+    companions.notes.push_back(std::move(other));
   return companions;
 }
 

@@ -453,6 +453,29 @@ TEST_F(Exchange, AFolderGivesSamplesOfAtMost1024Positions) {
   EXPECT_THAT(folder.run("bench step config.json --set model.from=long --profile none").errors, HasSubstr(line));
 }
 
+// With transformers 5.24, AutoTokenizer gives other tokens for such a folder than PreTrainedTokenizerFast.
+TEST_F(Exchange, TellsThatTransformersTakesATokenizerByTheTypeOfTheModel) {
+  std::string text;
+  for (int line = 0; line < 100; ++line) text += "the tide of line " + std::to_string(line) + " goes on\n";
+  folder.write("lines.txt", text);
+  run("data prepare lines.txt --train-bpe 300 -o lines.tokens");
+  for (const bool bias : {true, false}) {
+    const std::string name = bias ? "biased" : "plain";
+    folder.write(
+        name + ".json",
+        R"({"model": {"type": "llama", "layers": 1, "hidden_size": 16, "heads": 2, "sequence_length": 8, "qkv_bias": )" +
+            std::string(bias ? "true" : "false") + R"(, "vocabulary": "lines.tokens"}, "data": {"train": "lines.tokens"},
+                     "training": {"steps": 1}, "train_batch_size": 1, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}},
+                     "checkpoint": {"directory": "of-)" +
+            name + "\"}}");
+    run("train " + name + ".json");
+    const std::string exported = run("checkpoint export hf of-" + name + " --output hf-" + name).text;
+    EXPECT_THAT(exported, HasSubstr(bias ? "\"qwen2\"" : "\"llama\""));
+    const auto told = HasSubstr("note: transformers reads the tokenizer of a model of type \"qwen2\" as Qwen2Tokenizer");
+    EXPECT_EQ(testing::Value(exported, told), bias) << exported;
+  }
+}
+
 // Weights of 140 GB are on the cluster, or not published.
 TEST_F(Exchange, AConfigOfHuggingFaceAloneIsPlanned) {
   std::filesystem::create_directory(folder.at("described"));
