@@ -96,8 +96,8 @@ TEST(BlockWork, IsThatOfTheTokensThatBlocksComputeInTheEnd) {
   model::Description description = small_gpt();
   const auto products_of = [&](size_t block) {
     double flops = 0;
-    for (const kernels::KernelCall& call :
-         work_of_blocks(model::build(description), {.microbatch = 2})[1 + block]->forward.calls)
+    const auto works = work_of_blocks(model::build(description), {.microbatch = 2});
+    for (const kernels::KernelCall& call : works[1 + block]->forward.calls)
       if (call.kernel == std::string("matmul")) flops += call.flops;
     return flops;
   };
