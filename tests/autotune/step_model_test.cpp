@@ -148,7 +148,9 @@ INSTANTIATE_TEST_SUITE_P(Ulysses, ContextRanks,
                          testing::Values(Exchange{8192, 2, 40}, Exchange{32768, 4, 120}, Exchange{131072, 8, 280}));
 
 TEST_P(ContextRanks, ExchangeHeadsForTokensAndShareTheWork) {
-  const auto [tokens, ranks, mib] = GetParam();
+  const int64_t tokens = GetParam().tokens;
+  const int ranks = GetParam().ranks;
+  const double mib = GetParam().mib;
   model::Description description{.type = model::Type::Llama,
                                  .layers = 2,
                                  .hidden_size = 4096,
