@@ -37,7 +37,7 @@ struct PassWork {
 
 struct BlockWork {
   PassWork forward, backward;   // the block that computes the loss has all in backward: it computes the gradients at once
-  PassWork again;               // recomputation
+  PassWork again;               // what full recomputation runs; empty for the first block and the loss
   int64_t parameters = 0;       // elements on this tensor rank, without tied ones
   int64_t tied_parameters = 0;  // elements that another block owns
   int64_t trained = 0, tied_trained = 0;  // the elements above that are not frozen

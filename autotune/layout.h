@@ -53,7 +53,7 @@ struct KeyOptions {
   int64_t largest_block = 0;                  // elements on a tensor rank, which bucket sizes must cover
   int64_t max_live = 1'000'000'000;           // the config's stage3_max_live_parameters, raised if prefetching needs more
   bool sets_device = true;                    // to "cuda"; false: the config states the device
-  std::vector<std::string> other_names = {};  // of those below, to be given, too
+  std::vector<std::string> other_names = {};  // kOtherNames that the config gives
 };
 // DeepSpeed's and older names of keys that a layout decides.
 inline constexpr std::array kOtherNames{"sequence_parallel_size", "tensor_parallel.autotp_size", "pipeline.stages",

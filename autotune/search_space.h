@@ -24,7 +24,7 @@ struct SearchSpace {
   bool fixed_sums = false;               // reproducible "layout": only tensor sizes for which model::check_fixed_sums holds
   bool offload = true;                   // offloads optimizer states that do not fit, on clusters whose host is described
   bool sets_device = true;               // config keys set "device": "cuda"
-  std::vector<std::string> other_names;  // of keys of a layout, as the config gives them: they must say the same
+  std::vector<std::string> other_names;  // kOtherNames that the config gives (autotune/layout.h)
   std::vector<int> zero_stages{0, 1, 2, 3};
   StateTypes types;
 };

@@ -24,7 +24,7 @@ struct LoopScratch {
   }
 };
 
-// Elements of float32 and, behind them, of bfloat16, for loops in pairs. Both begin at multiples of 64 bytes.
+// Counts elements for loops in pairs: float32 first, then bfloat16. Both begin at multiples of 64 bytes.
 struct PairScratch {
   int64_t floats = 0, halves = 0;
 

@@ -189,7 +189,7 @@ TEST_P(ContextRanks, ExchangeHeadsForTokensAndShareTheWork) {
   EXPECT_GT(far.tensor, 0);
 }
 
-// Of long sequences, gather shows what the first key/value head waits for, and a ring the gradients of keys that it hands home.
+// With long sequences, gather waits only for the first key/value head, and a ring only for the gradients that it hands home.
 // Where links are slow, attention hides itself.
 TEST(ContextOperations, OverlapAttentionOfWhatIsThere) {
   const model::Model model = model::build({.type = model::Type::Llama,

@@ -36,9 +36,9 @@ struct LayerCase {
   int64_t mlp_slice_tokens = 0;
   ContextKind context_kind = ContextKind::Ulysses;
   SequencePart::Cut cut = SequencePart::Cut::InOrder;
-  int neighbours = 1;                   // of context ranks that exchange heads, for UlyssesRing
-  std::vector<int32_t> documents = {};  // of all tokens, [B, S] (kernels/attention.h); empty: each sequence is one
-  std::function<double(const std::string& name, int64_t element)> value = {};  // of x, dy and weights; empty: random values
+  int neighbours = 1;                   // context ranks that exchange heads, for UlyssesRing
+  std::vector<int32_t> documents = {};  // [B, S], all tokens (kernels/attention.h); empty: each sequence is one
+  std::function<double(const std::string& name, int64_t element)> value = {};  // fills x, dy and weights; empty: random values
 
   SequencePart part_of(int rank, int ranks) const { return {rank, ranks, cut, neighbours}; }
 };
