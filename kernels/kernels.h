@@ -7,6 +7,7 @@
 #include "kernels/ctc.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
+#include "kernels/experts.h"
 #include "kernels/interface.h"
 #include "kernels/losses.h"
 #include "kernels/memory.h"

@@ -53,6 +53,17 @@
   KERNEL(ChooseTokens, choose_tokens) \
   KERNEL(GatherTokens, gather_tokens) \
   KERNEL(ScatterTokens, scatter_tokens) \
+  /* kernels/experts.h */ \
+  KERNEL(ChooseExperts, choose_experts) \
+  KERNEL(ChooseExpertsBackward, choose_experts_backward) \
+  KERNEL(OrderByExpert, order_by_expert) \
+  KERNEL(CountRows, count_rows) \
+  KERNEL(GatherRows, gather_rows) \
+  KERNEL(CombineRows, combine_rows) \
+  KERNEL(WeightedSwiGlu, weighted_swiglu) \
+  KERNEL(WeightedSwiGluBackward, weighted_swiglu_backward) \
+  KERNEL(GroupedMatmul, grouped_matmul) \
+  KERNEL(GroupedGradient, grouped_gradient) \
   /* kernels/memory.h */ \
   KERNEL(CopyRuns, copy_runs) \
   /* kernels/losses.h */ \

@@ -1,0 +1,65 @@
+#include "kernels/cpu/fused/numbers.inl"
+
+template <typename Sum>
+inline Sum sigmoid(Sum z) {
+  const Sum small = exponential(z < 0 ? z : -z);
+  return (z < 0 ? small : Sum(1)) / (Sum(1) + small);
+}
+
+template <typename Sum>
+void sigmoids(const Sum* z, Sum* p, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) p[e] = sigmoid(z[e]);
+}
+
+// Returns logsumexp(z) - `most`, the largest of z, as the sum whose logarithm it is.
+template <typename Sum>
+Sum softmax(const Sum* z, Sum most, Sum* p, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) p[e] = exponential(z[e] - most);
+  const Sum sum = lane_sum<Sum>(count, [&](int64_t e) { return p[e]; });
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) p[e] /= sum;
+  return sum;
+}
+
+template <typename T>
+void weighted_swiglu(const T* gate, const T* up, T* y, SumOf<T> weight, int64_t count) {
+  using Sum = SumOf<T>;
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) {
+    const Sum value = read(gate[e]);
+    y[e] = write<T>(value / (Sum(1) + exponential(-value)) * read(up[e]) * weight);
+  }
+}
+
+// Also stores the terms of the weight's gradient.
+template <typename T>
+void weighted_swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, SumOf<T>* terms, SumOf<T> weight,
+                              int64_t count) {
+  using Sum = SumOf<T>;
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) {
+    const Sum value = read(gate[e]), gradient = read(dy[e]), factor = read(up[e]);
+    const Sum small = exponential(value < 0 ? value : -value), whole = Sum(1) + small;
+    const Sum open = (value < 0 ? small : Sum(1)) / whole, slope = small / (whole * whole);
+    terms[e] = gradient * (value * open * factor);
+    dgate[e] = write<T>(gradient * weight * factor * (open + value * slope));
+    dup[e] = write<T>(gradient * weight * value * open);
+  }
+}
+
+template <typename T, typename From>
+void add_rows(const From* const* rows, int64_t count, T* out, int64_t width) {
+  using Sum = SumOf<T>;
+  for (int64_t e = 0; e < width; ++e) {
+    Sum sum = read(rows[0][e]);
+    for (int64_t k = 1; k < count; ++k) sum += read(rows[k][e]);
+    out[e] = write<T>(sum);
+  }
+}
+
+template <typename Sum>
+Sum sum_of(const Sum* terms, int64_t count) {
+  return lane_sum<Sum>(count, [&](int64_t e) { return terms[e]; });
+}
