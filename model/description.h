@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/enum_names.h"
+#include "kernels/experts.h"
 #include "kernels/preference_rule.h"
 #include "model/rotary_scaling.h"
 
@@ -34,6 +35,19 @@ struct Lora {
   std::vector<std::string> targets;
 
   bool enabled() const { return rank > 0; }
+};
+
+// Mixtures of experts in place of MLPs (model/expert_mlp.h).
+struct Experts {
+  int64_t count = 0;                     // in each block; 0: MLPs
+  int64_t per_token = 2;                 // that compute each token
+  int64_t feed_forward_size = 0;         // of an expert; 0: Description::feed_forward_size
+  int64_t shared_feed_forward_size = 0;  // of an MLP that computes every token, too; 0: none
+  std::vector<int64_t> dense_blocks;     // from 0: they have an MLP
+  kernels::ExpertRule rule;
+  double balance_loss = 0, z_loss = 0;  // coefficients
+
+  bool enabled() const { return count > 0; }
 };
 
 struct Description {
@@ -64,7 +78,8 @@ struct Description {
   bool post_norm = false;           // the outputs of attention and MLP are normalized, too
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
   TokenDrop token_drop;             // in the blocks of a transformer
-  Lora lora;                        // for linear layers in these blocks
+  Experts experts;
+  Lora lora;  // for linear layers in these blocks
   Objective objective = Objective::NextToken;
   bool isolated_documents = false;     // samples are several documents that do not see each other (SampleSpec::documents)
   kernels::PreferenceRule preference;  // Objective::Dpo
@@ -89,6 +104,9 @@ struct Problem {
 };
 // Checks everything but the vocabulary, which a config may leave to the data.
 std::optional<Problem> find_problem(const Description& description);
+
+// Returns whether block `block`, from 0, of a transformer has experts.
+bool has_experts(const Description& description, int64_t block);
 
 // The number of layers of the model, and what they are: "embedding, 12 layers, head".
 int64_t block_count(const Description& description);

@@ -38,9 +38,24 @@ std::string their_name(Type type, const AdapterPlace& place, int64_t block) {
 class Target {
  public:
   // Throws std::invalid_argument, as does `fits`.
-  explicit Target(const std::string& text) : expression_(text == "all-linear" ? ".*" : text) {}
+  explicit Target(const std::string& text) : all_linear_(text == "all-linear"), expression_(all_linear_ ? ".*" : text) {}
   bool fits(const Description& d, const AdapterPlace& place, int64_t block) const {
+    return !is_of_experts(d, place, block) && names(d, place, block);
+  }
+  bool names(const Description& d, const AdapterPlace& place, int64_t block) const {
     return expression_.is_end_of(our_name(place, block)) || expression_.is_end_of(their_name(d.type, place, block));
+  }
+  // Experts have no adapters; PEFT's "all-linear" leaves them out, too, as they are no linear layers there.
+  static bool is_of_experts(const Description& d, const AdapterPlace& place, int64_t block) {
+    return place.linear.starts_with("mlp.") && has_experts(d, block);
+  }
+  // Checks whether it names the MLP of a block that has experts.
+  bool names_experts(const Description& d) const {
+    if (all_linear_) return false;
+    for (int64_t block = 0; block < d.layers; ++block)
+      for (const AdapterPlace& place : adapter_places(d.type))
+        if (is_of_experts(d, place, block) && names(d, place, block)) return true;
+    return false;
   }
   bool fits_any(const Description& d) const {
     for (int64_t block = 0; block < d.layers; ++block)
@@ -50,6 +65,7 @@ class Target {
   }
 
  private:
+  bool all_linear_;
   RegularExpression expression_;
 };
 
@@ -67,7 +83,12 @@ Problem no_place(const Description& d, const std::string& target) {
 
 std::optional<Problem> find_target_problem(const Description& d, const std::string& target) {
   try {
-    if (Target(target).fits_any(d)) return {};
+    const Target named(target);
+    if (named.names_experts(d))
+      return Problem{"lora.targets", fmt::format("\"{}\" names the MLP of a block with experts, which have no adapters in this "
+                                                 "version; name layers of attention, or use \"all-linear\"",
+                                                 printable(target))};
+    if (named.fits_any(d)) return {};
   } catch (const std::invalid_argument& error) {
     return Problem{"lora.targets",
                    fmt::format("the regular expression \"{}\" is not accepted: {}; use one such as \"q_proj|v_proj\"",

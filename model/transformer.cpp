@@ -8,6 +8,7 @@
 
 #include "model/dropped_tokens.h"
 #include "model/embedding.h"
+#include "model/experts_problem.h"
 #include "model/lm_head.h"
 #include "model/lora.h"
 #include "model/transformer_block.h"
@@ -28,6 +29,20 @@ bool has_window(const Description& d, int64_t layer) {
 Activation activation_of(const Description& d) {
   if (d.type != Type::Llama) return Activation::Gelu;
   return d.gate_activation == GateActivation::Gelu ? Activation::GeGlu : Activation::SwiGlu;
+}
+
+std::optional<ExpertMlp::Options> expert_options(const Description& d, int64_t layer, double out_deviation) {
+  if (!has_experts(d, layer)) return {};
+  return ExpertMlp::Options{.hidden = d.hidden_size,
+                            .experts = d.experts.count,
+                            .chosen = d.experts.per_token,
+                            .feed_forward = d.experts.feed_forward_size,
+                            .shared_feed_forward = d.experts.shared_feed_forward_size,
+                            .rule = d.experts.rule,
+                            .balance = d.experts.balance_loss,
+                            .z_loss = d.experts.z_loss,
+                            .init_deviation = d.initializer_range,
+                            .init_deviation_out = out_deviation};
 }
 
 TransformerBlock::Options block_options(const Description& d, int64_t layer) {
@@ -58,6 +73,7 @@ TransformerBlock::Options block_options(const Description& d, int64_t layer) {
                   .bias = bias,
                   .init_deviation = d.initializer_range,
                   .init_deviation_out = out_deviation},
+          .experts = expert_options(d, layer, out_deviation),
           .norm = llama ? NormKind::RmsNorm : NormKind::LayerNorm,
           .norm_epsilon = d.norm_epsilon,
           .norm_bias = bias,
@@ -100,13 +116,20 @@ void append(Model& model, const std::string& name, std::unique_ptr<Layer> layer)
   model.layers.push_back(std::move(layer));
 }
 
+// The share of a parameter's elements that a token is multiplied by.
+double share_of_token(const Description& d, const ParameterSpec& parameter) {
+  if (!ExpertMlp::is_of_experts(parameter.name)) return 1;
+  return static_cast<double>(d.experts.per_token) / static_cast<double>(d.experts.count);
+}
+
 // A frozen matrix takes 4 operations per element and token: it has no product for its gradient.
 double flops_of_sample(const Model& model, const Description& d) {
   double products = 0;  // FLOPs per token
   for (const auto& layer : model.layers)
     for (const ParameterSpec& parameter : layer->parameters())
       if (layer->role() != LayerRole::Input && parameter.shape.dims() >= 2)
-        products += (parameter.trainable ? 6.0 : 4.0) * static_cast<double>(parameter.shape.elements());
+        products +=
+            (parameter.trainable ? 6.0 : 4.0) * share_of_token(d, parameter) * static_cast<double>(parameter.shape.elements());
   // A token sees half of its sequence, or of a window the whole, which the first tokens of a sequence lack.
   const double sequence = static_cast<double>(d.sequence_length);
   const double window = std::min(static_cast<double>(d.attention_window), sequence);
@@ -217,6 +240,7 @@ std::optional<Problem> find_rotary_problem(const Description& d) {
 std::optional<Problem> find_llama_problem(const Description& d) {
   if (const auto problem = find_size_problem(d)) return problem;
   if (const auto problem = find_rotary_problem(d)) return problem;
+  if (const auto problem = find_experts_problem(d)) return problem;
   return find_scaling_problem(d);
 }
 
@@ -225,6 +249,7 @@ Description with_feed_forward(Description d, int64_t size) {
   // Heads that do not divide are a problem, which find_size_problem names.
   if (d.head_size == 0 && d.heads > 0 && d.hidden_size % d.heads == 0) d.head_size = d.hidden_size / d.heads;
   if (d.feed_forward_size == 0) d.feed_forward_size = size;
+  if (d.experts.feed_forward_size == 0) d.experts.feed_forward_size = d.feed_forward_size;
   return d;
 }
 
@@ -240,7 +265,8 @@ std::string transformer_blocks_in_words(const Description& d) {
 }
 
 std::string transformer_in_words(const Description& d) {
-  return fmt::format("{} layers x {}, vocabulary {}{}", d.layers, d.hidden_size, d.vocabulary_size,
+  return fmt::format("{} layers x {}, vocabulary {}{}{}", d.layers, d.hidden_size, d.vocabulary_size,
+                     d.experts.enabled() ? fmt::format(", {} of {} experts", d.experts.per_token, d.experts.count) : "",
                      d.lora.enabled() ? ", LoRA of " + lora_in_words(d) : "");
 }
 
@@ -252,6 +278,7 @@ std::string transformer_tensor_problem(const Description& given, int64_t ranks, 
   if (d.feed_forward_size % ranks != 0)
     return fmt::format("does not divide model.feed_forward_size {}{}", d.feed_forward_size,
                        given.feed_forward_size > 0 ? "" : fmt::format(", the default for hidden_size {}", d.hidden_size));
+  if (const std::string problem = experts_tensor_problem(d, ranks); !problem.empty()) return problem;
   if (d.lora.enabled() && d.key_value_heads % ranks != 0)
     return fmt::format("does not divide model.key_value_heads {}, as model.lora requires", d.key_value_heads);
   if (d.vocabulary_size > 0 && d.vocabulary_size < ranks)
@@ -271,9 +298,9 @@ constexpr auto keys_with(Own... own) {
                                           "dropout", "tied_embedding", "norm_epsilon", "initializer_range", "lora", own...});
 }
 constexpr auto kGptKeys = keys_with("bias");
-constexpr auto kLlamaKeys =
-    keys_with("qkv_bias", "qk_norm", "query_scale_size", "attention_soft_cap", "logits_soft_cap", "post_norm",
-              "embedding_scale", "gate_activation", "rotary_base", "window_rotary_base", "rotary_share", "rotary_scaling");
+constexpr auto kLlamaKeys = keys_with("qkv_bias", "qk_norm", "query_scale_size", "attention_soft_cap", "logits_soft_cap",
+                                      "post_norm", "embedding_scale", "gate_activation", "rotary_base", "window_rotary_base",
+                                      "rotary_share", "rotary_scaling", "experts");
 
 }  // namespace
 

@@ -6,6 +6,10 @@ namespace {
 std::unique_ptr<Norm> norm_of(const TransformerBlock::Options& options) {
   return make_norm(options.norm, options.attention.hidden, options.norm_epsilon, options.norm_bias);
 }
+std::unique_ptr<Layer> mlp_of(const TransformerBlock::Options& options) {
+  if (options.experts) return std::make_unique<ExpertMlp>(*options.experts);
+  return std::make_unique<Mlp>(options.mlp);
+}
 std::unique_ptr<Norm> post_norm_of(const TransformerBlock::Options& options) {
   return options.post_norm ? norm_of(options) : nullptr;
 }
@@ -22,7 +26,7 @@ TransformerBlock::TransformerBlock(const std::string& name, const Options& optio
                  norm_of(options), std::make_unique<Attention>(name + ".attention", options.attention), post_norm_of(options)),
       mlp_(
           {.name = name, .norm_name = "norm2", .inner_name = "mlp", .post_norm_name = "post_norm2", .dropout = options.dropout},
-          norm_of(options), std::make_unique<Mlp>(options.mlp), post_norm_of(options)) {
+          norm_of(options), mlp_of(options), post_norm_of(options)) {
   attention_index_ = sub_layers_.add("", attention_);
   mlp_index_ = sub_layers_.add("", mlp_);
   if (options.frozen) sub_layers_.freeze();

@@ -1,10 +1,12 @@
 // One transformer layer: h = x + dropout(attention(norm1(x))), y = h + dropout(mlp(norm2(h))). With post_norm, what is added is
-// dropout(post_norm1(attention(norm1(x)))) and dropout(post_norm2(mlp(norm2(h)))).
+// dropout(post_norm1(attention(norm1(x)))) and dropout(post_norm2(mlp(norm2(h)))). The MLP may be a mixture of experts.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "model/attention.h"
+#include "model/expert_mlp.h"
 #include "model/mlp.h"
 #include "model/residual.h"
 
@@ -15,6 +17,7 @@ class TransformerBlock : public Layer {
   struct Options {
     Attention::Options attention;
     Mlp::Options mlp;
+    std::optional<ExpertMlp::Options> experts;  // in place of the MLP
     NormKind norm = NormKind::LayerNorm;
     double norm_epsilon = 1e-5;
     bool norm_bias = true;   // LayerNorm only
@@ -27,7 +30,7 @@ class TransformerBlock : public Layer {
   std::span<const ParameterSpec> parameters() const override { return sub_layers_.parameters(); }
   Shape output_shape(const Shape& input) const override { return input; }
   std::string_view type() const override { return "transformer_block"; }
-  bool allows_sequence_parallelism() const override { return true; }
+  bool allows_sequence_parallelism() const override { return mlp_.allows_sequence_parallelism(); }
   bool allows_context_parallelism() const override { return true; }
   int64_t work_variant() const override { return window_; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;

@@ -66,7 +66,12 @@ void check_sequence_parallel(const Config& config) {
 // Leaves of several tensor ranks would be in one slice, and their sums are a tree.
 void check_mlp_slices(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
-  if (config.mlp_slice_tokens == 0 || config.reproducible != Reproducible::Layout) return;
+  if (config.mlp_slice_tokens == 0) return;
+  if (config.model.experts.enabled())
+    refuse(config, "activation_checkpointing.mlp_slice_tokens",
+           fmt::format("{} is not accepted with model.experts, which work on all tokens at a time in this version; use 0",
+                       config.mlp_slice_tokens));
+  if (config.reproducible != Reproducible::Layout) return;
   if (parallel.tensor > 1 && parallel.sequence_parallel)
     refuse(config, "activation_checkpointing.mlp_slice_tokens",
            fmt::format("{} is not accepted with parallel.sequence_parallel and reproducible \"layout\": a slice would have "

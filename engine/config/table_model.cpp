@@ -217,6 +217,55 @@ void add_rotary_scaling_keys(KeyTable& table) {
   factors("long_factors", &RotaryScaling::long_factors, "how many times slower each pair turns in longer sequences");
 }
 
+void set_dense_blocks(Config& config, const JsonNode& node) {
+  config.model.experts.dense_blocks.clear();
+  for (const JsonNode& item : node.items) {
+    if (!item.is_integer || item.integer < 0)
+      throw std::invalid_argument("use a list of numbers of blocks, from 0 on, such as [0, 1]");
+    config.model.experts.dense_blocks.push_back(item.integer);
+  }
+}
+
+std::string get_dense_blocks(const Config& config) {
+  return fmt::format("[{}]", fmt::join(config.model.experts.dense_blocks, ", "));
+}
+
+void add_experts_keys(KeyTable& table) {
+  using kernels::ExpertRule;
+  using model::Experts;
+  Section<Experts> experts(table, "model.experts", [](Config& c) -> Experts& { return c.model.experts; });
+  Section<ExpertRule> rule(table, "model.experts", [](Config& c) -> ExpertRule& { return c.model.experts.rule; });
+  experts.own();
+  const auto if_enabled = [](KeyRefiner key) {
+    return key.active_when("model.experts.count is more than 0", [](const Config& c) { return c.model.experts.enabled(); });
+  };
+  KeyRefiner count =
+      experts.key("count", &Experts::count, "experts of each block, in place of its MLP (docs/experts.md); 0: MLPs");
+  count.between(0, 1 << 14);
+  limit_to_its_families(count, "experts");
+  if_enabled(experts.key("per_token", &Experts::per_token, "experts that compute each token").between(1, 1 << 10));
+  if_enabled(experts.key("feed_forward_size", &Experts::feed_forward_size, "width inside an expert; 0: model.feed_forward_size")
+                 .between(0, 4 * kLargestWidth));
+  if_enabled(experts
+                 .key("shared_feed_forward_size", &Experts::shared_feed_forward_size,
+                      "width of an MLP that computes every token beside the experts; 0: none")
+                 .between(0, 4 * kLargestWidth));
+  if_enabled(experts.custom("dense_blocks", KeyType::List, "the blocks, from 0, that have an MLP and no experts",
+                            set_dense_blocks, get_dense_blocks));
+  if_enabled(rule.key("score", &ExpertRule::score, "how a router's logits become scores of experts"));
+  if_enabled(rule.key("normalize", &ExpertRule::normalize, "scores of a token's experts are divided by their sum"));
+  if_enabled(rule.key("scale", &ExpertRule::scale, "factor of the weights of experts").more_than(0));
+  if_enabled(rule.key("groups", &ExpertRule::groups, "groups of experts, of which a token uses only some").between(1, 1 << 14));
+  if_enabled(
+      rule.key("groups_per_token", &ExpertRule::groups_per_token, "groups from which a token chooses").between(1, 1 << 14));
+  if_enabled(experts
+                 .key("balance_loss", &Experts::balance_loss,
+                      "coefficient of a loss that is least when experts compute equally many tokens; 0: none")
+                 .at_least(0));
+  if_enabled(
+      experts.key("z_loss", &Experts::z_loss, "coefficient of a loss that keeps a router's logits small; 0: none").at_least(0));
+}
+
 void add_lora_keys(KeyTable& table) {
   using model::Lora;
   Section<Lora> lora(table, "model.lora", [](Config& c) -> Lora& { return c.model.lora; });
@@ -331,6 +380,7 @@ void add_model_keys(KeyTable& table) {
                                      set_network, get_network),
                         "network");
   add_rotary_scaling_keys(table);
+  add_experts_keys(table);
   add_lora_keys(table);
 }
 

@@ -1,0 +1,77 @@
+// A mixture of experts in place of a block's MLP (Shazeer et al. 2017): each token is computed by K of E MLPs, which a router
+// chooses for it, and by a shared one if there is one (DeepSeek-AI 2024).
+//
+//   x[T, H] --router--> logits[T, E] --choose--> K experts and weights for each token     (kernels/experts.h)
+//   rows of experts [T K, H] --gate_up--> [T K, 2F] --weight silu(gate) up--> [T K, F] --down--> [T K, H]
+//   y[T, H] = sum of a token's rows (+ shared MLP of x)
+//
+// No token is dropped, and memory does not depend on what the router decides: all experts together have T K rows. Logits,
+// scores and weights are in float32 whatever the activations' type is. A token's weight is multiplied into F, not into H, so
+// that its gradient needs no output of an expert.
+//
+// Weights of all experts are one tensor each, [E 2F, H] and [E H, F]; expert e has the rows from e 2F (e H) on. Tensor ranks
+// share F of every expert, as they do that of an MLP. Ranks with different tokens have all experts.
+//
+// [Note: when rows are summed] A token's row is a sum over tensor ranks, and there are K of them. The rows of a token are added
+// before that sum, which then has H elements a token and not K H. In layout mode the sum over ranks comes first, because its
+// tree has the chunks of F as leaves: the other way round one rank would have to add a token's rows chunk by chunk.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "kernels/experts.h"
+#include "model/mlp.h"
+
+namespace trivet::model {
+
+class ExpertMlp : public Layer {
+ public:
+  struct Options {
+    int64_t hidden = 0;
+    int64_t experts = 0, chosen = 0;  // E, K
+    int64_t feed_forward = 0;         // F
+    int64_t shared_feed_forward = 0;  // 0: there is no shared MLP
+    kernels::ExpertRule rule;
+    double balance = 0, z_loss = 0;  // coefficients of losses (kernels/experts.h, ChooseExpertsBackward)
+    double init_deviation = 0.02, init_deviation_out = 0.02;
+  };
+  explicit ExpertMlp(const Options& options);
+
+  std::span<const ParameterSpec> parameters() const override { return sub_layers_.parameters(); }
+  Shape output_shape(const Shape& input) const override { return input; }
+  bool allows_context_parallelism() const override { return true; }
+  void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
+  // Leaves out what only y needs.
+  void forward_again(Context&, Weights, ConstTensorView x, Saved&) const override;
+  void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
+  void backward_weight(Context&, Gradients, const Saved&) const override;
+  void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
+
+  // Checks whether a parameter of this layer, with any name before its own, belongs to experts of which a token uses only K.
+  static bool is_of_experts(std::string_view name);
+
+ private:
+  // The places of Saved that this layer uses.
+  enum Slot { kX, kLogits, kChosen, kWeights, kOrder, kPlaces, kEnds, kWide, kActivated, kDwide, kDlogits, kDy };
+  enum Parameter { kRouter, kGateUp, kDown };
+
+  void choose(Context&, Weights, ConstTensorView x, Saved&) const;
+  void activate(Context&, Weights, ConstTensorView x, Saved&) const;
+  void add_shared(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const;
+  void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
+  void through_choice(const BackwardPass& pass, ConstTensorView dweights, TensorView dlogits) const;
+  void through_shared(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
+  void make_gate_up_gradient(Context&, Gradients, ConstTensorView dwide, const Saved&) const;
+  void make_down_gradient(Context&, Gradients, ConstTensorView dy_rows, const Saved&) const;
+  void make_router_gradient(Context&, Gradients, ConstTensorView dlogits, const Saved&) const;
+  Split split_of_gate_up() const;  // of one expert's
+  Split split_of_down() const;
+
+  Options options_;
+  std::unique_ptr<Mlp> shared_;
+  SubLayers sub_layers_;
+  int shared_index_ = -1;
+};
+
+}  // namespace trivet::model
