@@ -92,11 +92,13 @@ ExpertMlp::ExpertMlp(const Options& options) : options_(options) {
   sub_layers_.add_own({.name = std::string(kGateUpName),
                        .shape = {experts * 2 * feed_forward, hidden},
                        .init = {Init::Kind::Normal, options.init_deviation},
-                       .split = of_all(split_of_gate_up(), experts)});
+                       .split = of_all(split_of_gate_up(), experts),
+                       .matrices = experts});
   sub_layers_.add_own({.name = std::string(kDownName),
                        .shape = {experts * hidden, feed_forward},
                        .init = {Init::Kind::Normal, options.init_deviation_out},
-                       .split = of_all(split_of_down(), experts)});
+                       .split = of_all(split_of_down(), experts),
+                       .matrices = experts});
   if (options.shared_feed_forward == 0) return;
   shared_ = std::make_unique<Mlp>(Mlp::Options{.hidden = hidden,
                                                .feed_forward = options.shared_feed_forward,

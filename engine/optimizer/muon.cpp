@@ -14,6 +14,8 @@ bool is_muon(const OwnedGroup& group, const zero::FlatParameter& parameter) {
   return group.role == LayerRole::Hidden && parameter.spec.shape.dims() == 2;
 }
 
+Shape shape_of_matrix(const ParameterSpec& parameter) { return {parameter.shape[0] / parameter.matrices, parameter.shape[1]}; }
+
 bool has_muon(const OwnedGroup& group) {
   const auto& parameters = group.group->layout().parameters;
   return std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) { return is_muon(group, parameter); });
@@ -67,12 +69,16 @@ int MuonRule::orthogonalize(const OwnedGroup& group, TensorView updates, int mat
   Stream& stream = resources.stream;
   for (const zero::FlatParameter& parameter : group.group->layout().parameters) {
     if (!is_muon(group, parameter)) continue;
-    const TensorView update = updates.slice(parameter.offset, parameter.elements()).reshaped(parameter.spec.shape);
-    const int owner = matrix++ % axis.size();
-    const NewtonSchulzScratch scratch(resources.buffers, parameter.spec.shape);
-    if (owner == axis.rank()) newton_schulz(resources.kernels, scratch, update);
-    resources.shard_group(group.group->layout().sharing).broadcast(update, owner, stream);
-    stream.synchronize();
+    const Shape shape = shape_of_matrix(parameter.spec);
+    const NewtonSchulzScratch scratch(resources.buffers, shape);
+    for (int64_t place = 0; place < parameter.spec.matrices; ++place) {
+      const int64_t first = parameter.offset + place * shape.elements();
+      const TensorView update = updates.slice(first, shape.elements()).reshaped(shape);
+      const int owner = matrix++ % axis.size();
+      if (owner == axis.rank()) newton_schulz(resources.kernels, scratch, update);
+      resources.shard_group(group.group->layout().sharing).broadcast(update, owner, stream);
+      stream.synchronize();
+    }
   }
   return matrix;
 }
@@ -97,7 +103,7 @@ void MuonRule::apply_range(const OwnedGroup& group, const zero::OwnedRange& rang
   for (const zero::FlatParameter& parameter : group.group->layout().parameters) {
     const zero::Intersection part = intersection(parameter, range.first, range.count);
     if (part.count == 0 || !is_muon(group, parameter)) continue;
-    const Shape& shape = parameter.spec.shape;
+    const Shape shape = shape_of_matrix(parameter.spec);
     const double shape_scale = std::sqrt(std::max(1.0, static_cast<double>(shape[0]) / static_cast<double>(shape[1])));
     side.kernels.apply_update({.master = part_of(range.master, part.first_in_range, part.count),
                                .copy_out = part_of(range.copy_out, part.first_in_range, part.count),

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "tests/equivalence/tiny_run.h"
 #include "tests/support/temporary_folder.h"
 
@@ -92,6 +94,38 @@ TEST_P(ExpertEquivalence, ACheckpointGoesOnWithAnotherLayout) {
     return run(rest);
   };
   EXPECT_EQ(difference(resumed({}), resumed({.data = 2, .tensor = 4, .stage = 3})), "");
+}
+
+// Each expert's matrices are updated by themselves: the singular values of its update are near 1, whatever the others' are.
+TEST(MuonOfExperts, OrthogonalizesTheMatricesOfEachExpert) {
+  Config config = tiny_config(model::Type::Llama);
+  config.model.experts = {.count = 4, .per_token = 2, .feed_forward_size = config.model.hidden_size / 2};
+  config.optimizer.type = OptimizerType::Muon;
+  config.optimizer.lr = 0.01;
+  config.optimizer.weight_decay = 0;
+  const auto weights_after = [&](int64_t steps) {
+    return run({.ranks = 2, .steps = steps, .config = config}).weights.at("blocks.0.mlp.experts.gate_up.weight");
+  };
+  const std::vector<float> before = weights_after(1), after = weights_after(2);
+  const auto size = static_cast<size_t>(config.model.hidden_size);
+  for (size_t expert = 0; expert < 4; ++expert) {
+    const auto at = [&](size_t row, size_t col) {
+      const size_t element = (expert * size + row) * size + col;
+      return (after.at(element) - before.at(element)) / config.optimizer.lr;
+    };
+    double second = 0, fourth = 0;  // sums of powers of the singular values
+    for (size_t row = 0; row < size; ++row)
+      for (size_t other = 0; other < size; ++other) {
+        double product = 0;
+        for (size_t col = 0; col < size; ++col) product += at(row, col) * at(other, col);
+        fourth += product * product;
+        if (row == other) second += product;
+      }
+    const auto count = static_cast<double>(size);
+    EXPECT_NEAR(second / count, 1, 0.4) << "expert " << expert;
+    // With all experts as one matrix it would be more than 1.4.
+    EXPECT_LT(fourth / count, 1.2 * std::pow(second / count, 2)) << "expert " << expert;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

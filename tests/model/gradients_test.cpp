@@ -103,6 +103,25 @@ TEST(Mlp, GradientsMatchDifferences) {
                {.input_shape = {2, 3, 6}});
 }
 
+// The differences are too small to change a choice of experts, which would be no gradient.
+TEST(ExpertMlp, GradientsMatchDifferences) {
+  const ExpertMlp::Options softmax{.hidden = 6, .experts = 4, .chosen = 2, .feed_forward = 5};
+  ExpertMlp::Options plain = softmax, sigmoid = softmax, all = softmax;
+  plain.rule.normalize = false;
+  sigmoid.rule = {.score = kernels::ExpertScore::Sigmoid, .scale = 2.5, .groups = 2, .groups_per_token = 1};
+  sigmoid.shared_feed_forward = 7;
+  all.experts = 3;
+  all.chosen = 3;
+  for (const ExpertMlp::Options& options : {softmax, plain, sigmoid, all})
+    expect_right(ExpertMlp(options), {.input_shape = {2, 4, 6}});
+}
+
+// More experts than rows: most have none, and their gradients are 0.
+TEST(ExpertMlp, GradientsMatchDifferencesWithExpertsWithoutTokens) {
+  expect_right(ExpertMlp({.hidden = 3, .experts = 12, .chosen = 1, .feed_forward = 4, .rule = {.normalize = false}}),
+               {.input_shape = {1, 3, 3}, .samples = 0});
+}
+
 TransformerBlock::Options small_gpt_block(double dropout) {
   return {.attention = {.hidden = 12, .heads = 3, .key_value_heads = 3, .dropout = dropout},
           .mlp = {.hidden = 12, .feed_forward = 20},
