@@ -236,6 +236,7 @@ void add_experts_keys(KeyTable& table) {
   Section<Experts> experts(table, "model.experts", [](Config& c) -> Experts& { return c.model.experts; });
   Section<ExpertRule> rule(table, "model.experts", [](Config& c) -> ExpertRule& { return c.model.experts.rule; });
   experts.own();
+  rule.own();
   const auto if_enabled = [](KeyRefiner key) {
     return key.active_when("model.experts.count is more than 0", [](const Config& c) { return c.model.experts.enabled(); });
   };
