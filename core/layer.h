@@ -87,6 +87,8 @@ struct Context {
   // float64 [2]: a loss layer that compares pairs of answers adds the sums of the rewards of the preferred and of the rejected
   // ones (kernels/preference_rule.h). Absent: nobody needs them, or the loss layer has none.
   TensorView rewards;
+  // int64 [experts()]: a layer with experts adds how many tokens each computes. Absent: nobody needs it, or they are counted.
+  TensorView expert_tokens;
   // In an evaluation: a loss layer that computes logits hands them over, for the samples that the reader wants, and one that
   // compares answers their log-probabilities. Other loss layers do not call it. Null: nobody wants them.
   LogitsReader* logits = nullptr;
@@ -143,6 +145,8 @@ class Layer {
   // Checks whether the layer is correct when context ranks share the tokens of each sequence, x[B, S / c, H]: it treats each
   // token separately, or communicates over context.axes[Axis::Context]. Otherwise parallel.context is refused.
   virtual bool allows_context_parallelism() const { return false; }
+  // The number of experts among which the layer divides tokens; 0: it does not.
+  virtual int64_t experts() const { return 0; }
   // Says why the layer cannot learn from inputs of this shape, "needs ..."; empty if it can.
   virtual std::string training_problem(const Shape&) const { return ""; }
 

@@ -145,6 +145,7 @@ void Executor::forward(int block, int microbatch) {
   const ConstTensorView x = input(block, microbatch);
   Saved& saved = flight(microbatch).saved[block];
   Context c = context(block, microbatch);
+  if (inputs_.training && options_.counts_loss) c.expert_tokens = inputs_.results->expert_tokens(block);
   if (computes_loss(block)) {  // only in programs without a backward: training runs the last block as L
     layer(block).forward(c, parameters_.weights(block), x, {}, saved);
   } else {

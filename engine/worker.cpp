@@ -70,6 +70,14 @@ std::array<std::optional<comm::RankAxis>, kAxes> layer_axes(const Config& config
   return axes;
 }
 
+// Empty if no layer has experts.
+std::vector<CountedLayer> counted_layers(const model::Model& model) {
+  std::vector<CountedLayer> layers;
+  for (size_t i = 0; i < model.layers.size(); ++i) layers.push_back({model.names[i], model.layers[i]->experts()});
+  const auto has_experts = [](const CountedLayer& layer) { return layer.experts > 0; };
+  return std::ranges::any_of(layers, has_experts) ? layers : std::vector<CountedLayer>{};
+}
+
 }  // namespace
 
 StepResult result_of(const StepLoss& loss, const StepOutcome& outcome) {
@@ -79,7 +87,8 @@ StepResult result_of(const StepLoss& loss, const StepOutcome& outcome) {
           .chosen_reward = loss.mean_of(loss.chosen_reward_sum),
           .rejected_reward = loss.mean_of(loss.rejected_reward_sum),
           .grad_norm = outcome.grad_norm,
-          .skipped = outcome.skipped};
+          .skipped = outcome.skipped,
+          .experts = loss.experts};
 }
 
 StepOutcome Worker::outcome() const {
@@ -96,7 +105,8 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
       gradient_divisor_(static_cast<double>(batch.micro_batch_size * model.sample.counted_targets())),
       resources_(resources),
       layer_axes_(layer_axes(config, resources.channels)),
-      results_(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), model.sample.pairs),
+      results_(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), model.sample.pairs,
+               counted_layers(model)),
       evaluation_(resources.allocator, resources.meter, 1, model.sample.pairs),
       links_(resources.channels),
       parameters_(rank.layout, parameter_options(config, rank),

@@ -38,7 +38,8 @@ struct StepResult {
   int64_t correct = 0;  // correct targets; 0 if the model neither chooses classes nor compares answers
   double chosen_reward = 0, rejected_reward = 0;  // means over pairs of answers (kernels/preference_rule.h)
   double grad_norm = 0;
-  bool skipped = false;  // gradients were not finite, or there were no targets; nothing changed
+  bool skipped = false;             // gradients were not finite, or there were no targets; nothing changed
+  std::vector<ExpertLoad> experts;  // in training: of each layer that has some
 };
 StepResult result_of(const StepLoss& loss, const StepOutcome& outcome = {});
 

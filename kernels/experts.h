@@ -89,10 +89,11 @@ struct OrderByExpert {
   KernelCall describe() const;
 };
 
-// counts[e] = how often expert e was chosen
+// counts[e] (+)= how often expert e was chosen
 struct CountRows {
   ConstTensorView ends;  // int32 [E, ranges]
   TensorView counts;     // int64 [E]
+  bool accumulate = false;
 
   void check() const;
   KernelCall describe() const;

@@ -38,6 +38,7 @@ class DroppedTokens final : public Layer {
   std::string_view type() const override { return layer_->type(); }
   // A block with a window never leaves tokens out (engine/config/token_drop.cpp), so the two numbers do not meet.
   int64_t work_variant() const override { return -drop_.max_tokens; }
+  int64_t experts() const override { return layer_->experts(); }
   std::string training_problem(const Shape& input) const override { return layer_->training_problem(input); }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;

@@ -150,7 +150,10 @@ void ExpertMlp::choose(Context& context, Weights weights, ConstTensorView x, Sav
       saved.keep(context.arena, kEnds, DType::Int32, {options_.experts, static_cast<int64_t>(parts.ranges.size())});
   context.kernels.matmul({.a = as_rows(x), .b = weights[kRouter], .out = logits, .transpose_b = true});
   context.kernels.choose_experts({.logits = logits, .bias = {}, .chosen = chosen, .weights = shares, .rule = options_.rule});
-  context.kernels.order_by_expert({.chosen = chosen, .order = order, .places = places, .ends = ends, .ranges = parts.ranges});
+  context.kernels.order_by_expert(
+      {.chosen = chosen, .order = order, .places = places, .ends = ends, .ranges = parts.ranges});
+  if (!context.expert_tokens.absent())
+    context.kernels.count_rows({.ends = ends, .counts = context.expert_tokens, .accumulate = true});
 }
 
 // Everything up to the input of down.

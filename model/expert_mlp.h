@@ -41,6 +41,7 @@ class ExpertMlp : public Layer {
   std::span<const ParameterSpec> parameters() const override { return sub_layers_.parameters(); }
   Shape output_shape(const Shape& input) const override { return input; }
   bool allows_context_parallelism() const override { return true; }
+  int64_t experts() const override { return options_.experts; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   // Leaves out what only y needs.
   void forward_again(Context&, Weights, ConstTensorView x, Saved&) const override;

@@ -25,6 +25,7 @@ class Residual : public Layer {
   Shape output_shape(const Shape& input) const override { return input; }
   bool allows_sequence_parallelism() const override { return inner_->allows_sequence_parallelism(); }
   bool allows_context_parallelism() const override { return inner_->allows_context_parallelism(); }
+  int64_t experts() const override { return inner_->experts(); }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;

@@ -17,6 +17,7 @@ Context inside_leaf(const Context& context) {
           .loss = context.loss,
           .correct = context.correct,
           .rewards = context.rewards,
+          .expert_tokens = context.expert_tokens,
           .logits = context.logits,
           .recompute_attention = context.recompute_attention,
           .mlp_slice_tokens = context.mlp_slice_tokens,

@@ -32,6 +32,7 @@ class TransformerBlock : public Layer {
   std::string_view type() const override { return "transformer_block"; }
   bool allows_sequence_parallelism() const override { return mlp_.allows_sequence_parallelism(); }
   bool allows_context_parallelism() const override { return true; }
+  int64_t experts() const override { return mlp_.experts(); }
   int64_t work_variant() const override { return window_; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   // Leaves out the projection at the end of the MLP.

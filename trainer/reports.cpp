@@ -266,6 +266,7 @@ void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
                           .total_steps = run.total_steps(),
                           .address = facts.address};
   start.targets = run.target_words();
+  start.has_experts = run.config.model.experts.enabled();
   start.learns_answers = start.targets == monitor::kTokens && run.data->train()->may_lack_targets();
   start.facts = {{"model", model_line(run)},
                  {"data", data_line(run)},

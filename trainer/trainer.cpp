@@ -13,6 +13,7 @@
 #include "trainer/recorded_steps.h"
 #include "trainer/reports.h"
 #include "trainer/resume.h"
+#include "trainer/router_collapse.h"
 #include "trainer/run.h"
 #include "trainer/stop_agreement.h"
 #include "trainer/stopwatch.h"
@@ -108,7 +109,9 @@ class TrainingLoop {
                            .skipped = result.skipped,
                            .without_targets = result.targets == 0,
                            .correct = run_.references.needed() ? std::optional(result.correct) : std::nullopt,
-                           .rewards = run_.rewards_of(result)});
+                           .rewards = run_.rewards_of(result),
+                           .experts = result.experts});
+    for (const std::string& warning : collapses_.look_at(step + 1, result.experts)) run_.monitors.on_note({"experts", warning});
     divergence_.check_step(result);  // after the report, so that the step is reported
   }
 
@@ -143,6 +146,7 @@ class TrainingLoop {
   trainer::Validation& validation_;
   trainer::Checkpoints& checkpoints_;
   Divergence& divergence_;
+  RouterCollapse collapses_;
 };
 
 // A run that was to train and left its weights as they were has failed, however well each step was skipped.

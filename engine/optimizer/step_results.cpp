@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 #include "engine/optimizer/sum_over.h"
 #include "kernels/losses.h"
@@ -26,13 +27,21 @@ double StepLoss::mean_of(const ExactSum& sum) const {
   return targets > 0 ? sum.value() / static_cast<double>(targets) : std::numeric_limits<double>::quiet_NaN();
 }
 
-StepResults::StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches, bool rewards)
+StepResults::StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches, bool rewards,
+                         std::vector<CountedLayer> layers)
     : rewards_(rewards ? 2 : 0),
+      layers_(std::move(layers)),
       memory_(allocator, meter, MemoryCategory::Buffers, DType::Int64,
-              {end_of_loss_words(rewards_) + kLosses + (kOfALoss + rewards_) * int64_t{microbatches}}),
-      host_(end_of_loss_words(rewards_) + kLosses) {}
+              {square_sum_place() + kLosses + (kOfALoss + rewards_) * int64_t{microbatches}}),
+      host_(square_sum_place() + kLosses) {}
 
-int64_t StepResults::square_sum_place() const { return end_of_loss_words(rewards_); }
+int64_t StepResults::square_sum_place() const { return place_of_experts(layers_.size()); }
+
+int64_t StepResults::place_of_experts(size_t layer) const {
+  int64_t place = end_of_loss_words(rewards_);
+  for (size_t before = 0; before < layer; ++before) place += layers_[before].experts;
+  return place;
+}
 
 TensorView StepResults::numbers(int64_t first, int64_t count) {
   TensorView view = words(first, count);
@@ -46,13 +55,20 @@ TensorView StepResults::losses(int microbatches) {
 }
 TensorView StepResults::loss_words() { return words(kLossWords, kernels::SumLosses::loss_words(rewards_)); }
 TensorView StepResults::target_words() { return words(kLossWords, ExactSum::kWords + 1); }
+TensorView StepResults::expert_tokens(int layer) {
+  const auto place = static_cast<size_t>(layer);
+  if (place >= layers_.size() || layers_[place].experts == 0) return {};
+  return words(place_of_experts(place), layers_[place].experts);
+}
 TensorView StepResults::square_sum() { return words(square_sum_place(), ExactSum::kWords); }
 TensorView StepResults::refused() { return words(square_sum_place() + kRefused, 1); }
 TensorView StepResults::verdict() { return numbers(square_sum_place() + kVerdict, kernels::kVerdictSize); }
 
 void StepResults::begin(kernels::Kernels& kernels) { kernels.zero(words(0, square_sum_place() + kVerdict)); }
 
-void StepResults::sum_losses_over(comm::ProcessGroup& group, Stream& stream) { sum_over(group, loss_words(), stream); }
+void StepResults::sum_losses_over(comm::ProcessGroup& group, Stream& stream) {
+  sum_over(group, words(kLossWords, square_sum_place()), stream);
+}
 
 void StepResults::read(kernels::Kernels& kernels) {
   const auto size = static_cast<int64_t>(host_.size());
@@ -67,6 +83,10 @@ StepLoss StepResults::loss() const {
   copy(kLossWords, loss.loss_sum);
   loss.targets = host_[kLossWords + ExactSum::kWords];
   loss.correct = host_[kLossWords + ExactSum::kWords + 1];
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    const auto first = host_.begin() + place_of_experts(layer);
+    if (layers_[layer].experts > 0) loss.experts.push_back({layers_[layer].name, {first, first + layers_[layer].experts}});
+  }
   if (!has_rewards()) return loss;
   copy(kLossWords + kernels::SumLosses::loss_words(0), loss.chosen_reward_sum);
   copy(kLossWords + kernels::SumLosses::loss_words(1), loss.rejected_reward_sum);

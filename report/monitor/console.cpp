@@ -72,6 +72,7 @@ void Console::on_start(const RunStart& start) {
                                    fmt::format("{}/s", words_.short_many), "step ms", "mem", "left");
   if (shows_tokens_read_) header += fmt::format(" {:>11}", "read/s");
   if (words_ == kPairs) header += fmt::format(" {:>8} {:>8} {:>8} {:>6}", "chosen", "rejected", "margin", "acc %");
+  if (start.has_experts) header += fmt::format(" {:>8} {:>6}", "fullest", "idle");
   print_line(header, kBold);
 }
 
@@ -136,6 +137,7 @@ std::string Console::row(const StepMetrics& metrics) const {
   if (const auto& rewards = metrics.rewards)
     text += fmt::format(" {:>8.3f} {:>8.3f} {:>8.3f} {:>6.1f}", rewards->chosen, rewards->rejected, rewards->margin(),
                         100 * metrics.accuracy().value_or(0));
+  if (!metrics.experts.empty()) text += fmt::format(" {:>7.2f}x {:>6}", metrics.fullest_expert(), metrics.idle_experts());
   return text;
 }
 

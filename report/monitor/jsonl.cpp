@@ -50,6 +50,19 @@ std::string correct_json(const std::optional<int64_t>& correct) {
   return correct ? fmt::format(", \"correct\": {}", *correct) : "";
 }
 
+// One number for each block that has experts.
+std::string experts_json(const std::vector<ExpertLoad>& experts) {
+  if (experts.empty()) return "";
+  std::string blocks, fullest, idle;
+  for (const ExpertLoad& block : experts) {
+    const char* comma = blocks.empty() ? "" : ", ";
+    blocks += fmt::format("{}\"{}\"", comma, block.layer);
+    fullest += fmt::format("{}{:.4g}", comma, block.fullest());
+    idle += fmt::format("{}{}", comma, block.idle());
+  }
+  return fmt::format(R"(, "experts": {{"layers": [{}], "fullest": [{}], "idle": [{}]}})", blocks, fullest, idle);
+}
+
 }  // namespace
 
 bool is_metrics(std::string_view beginning) {
@@ -74,6 +87,7 @@ std::string to_json_line(const StepMetrics& metrics, const TargetWords& words) {
   line += correct_json(metrics.correct);
   if (const auto accuracy = metrics.accuracy()) line += ", \"rewards/accuracies\": " + json_number(*accuracy);
   if (!metrics.without_targets) line += rewards_json(metrics.rewards);
+  line += experts_json(metrics.experts);
   return line + "}\n";
 }
 

@@ -7,6 +7,7 @@
 // N continues with step N + 1.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,6 +15,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "core/expert_load.h"
 
 namespace trivet::monitor {
 
@@ -37,6 +40,7 @@ struct RunStart {
   std::string address = {};
   TargetWords targets = kTokens;
   bool learns_answers = false;  // prompts, and what pads a sample, are read but are no targets
+  bool has_experts = false;
 };
 
 // Means, over pairs of answers, of the scores by which the model prefers them (kernels/preference_rule.h).
@@ -70,8 +74,20 @@ struct StepMetrics {
   // For pairs of answers: the number in which the preferred answer has the higher reward, and the rewards.
   std::optional<int64_t> correct = {};
   std::optional<Rewards> rewards = {};
+  std::vector<ExpertLoad> experts = {};  // of the blocks that have some
 
   std::optional<double> accuracy() const { return accuracy_of(correct, targets); }
+  // Of all blocks: the most tokens of an expert, over the mean of its block, and the experts that are idle.
+  double fullest_expert() const {
+    double fullest = 1;
+    for (const ExpertLoad& block : experts) fullest = std::max(fullest, block.fullest());
+    return fullest;
+  }
+  int64_t idle_experts() const {
+    int64_t idle = 0;
+    for (const ExpertLoad& block : experts) idle += block.idle();
+    return idle;
+  }
 };
 
 struct Evaluation {

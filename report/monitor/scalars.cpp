@@ -26,6 +26,10 @@ std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
   if (metrics.without_targets) return scalars;
   scalars.push_back({"Train/Samples/grad_norm", metrics.grad_norm});
   add_rewards(metrics.rewards, metrics.accuracy(), false, scalars);
+  if (!metrics.experts.empty()) {
+    scalars.push_back({"Train/Samples/experts/fullest", metrics.fullest_expert()});
+    scalars.push_back({"Train/Samples/experts/idle", static_cast<double>(metrics.idle_experts())});
+  }
   return scalars;
 }
 

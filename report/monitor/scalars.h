@@ -2,7 +2,8 @@
 //
 // Tags: Train/Samples/{lr, loss_scale, train_loss, eval_loss} as DeepSpeed's engines write them, and Train/Samples/grad_norm.
 // Pairs of answers add Train/Samples/{rewards, eval_rewards}/{chosen, rejected, margins} and
-// Train/Samples/rewards/accuracies. Means over targets are left out of a step or an evaluation that has none.
+// Train/Samples/rewards/accuracies. Experts add Train/Samples/experts/{fullest, idle}. Means over targets are left out of a
+// step or an evaluation that has none.
 #pragma once
 
 #include <string_view>

@@ -59,6 +59,10 @@ class ExpertEquivalence : public testing::TestWithParam<ExpertModel> {
 
 TEST_P(ExpertEquivalence, LayoutModeGivesTheBitsOfOneRank) {
   const Trace one = run(placed(config(), {}));
+  const int64_t blocks = config().model.layers - static_cast<int64_t>(GetParam().experts.dense_blocks.size());
+  ASSERT_EQ(one.experts.size(), blocks);
+  for (const ExpertLoad& block : one.experts)
+    EXPECT_EQ(block.total(), config().batch.train_batch_size * config().model.sequence_length * GetParam().experts.per_token);
   for (const ExpertLayout& layout :
        {ExpertLayout{.data = 2, .stage = 3, .overlap = true}, ExpertLayout{.tensor = 2}, ExpertLayout{.context = 2},
         ExpertLayout{.data = 3, .tensor = 2, .stage = 1}, ExpertLayout{.tensor = 4, .recompute = Recompute::Full},

@@ -185,6 +185,7 @@ void run_rank(const TinyRun& run, comm::World& real_world, Trace& trace, KeptPre
     if (world.rank() != 0) continue;
     trace.loss_bits.push_back(std::bit_cast<uint32_t>(static_cast<float>(result.loss)));
     trace.grad_norms.push_back(result.grad_norm);
+    trace.experts = result.experts;
   }
   if (!run.save_to.empty()) engine.save(run.save_to);
   const auto batches = batches_of(engine.model().sample, engine.plan(), world.rank(), 1000);
@@ -272,6 +273,7 @@ std::string difference(const Trace& a, const Trace& b) {
   if (a.rewards != b.rewards)
     return fmt::format("rewards in the evaluation: {} and {}", fmt::join(a.rewards, " / "), fmt::join(b.rewards, " / "));
   if (a.correct != b.correct) return fmt::format("correct in the evaluation: {} and {}", a.correct, b.correct);
+  if (a.experts != b.experts) return "the tokens of experts";
   if (a.predictions != b.predictions) return fmt::format("predictions:\n{}and\n{}", a.predictions, b.predictions);
   for (const auto& [name, values] : a.weights) {
     const auto other = b.weights.find(name);

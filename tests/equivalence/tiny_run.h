@@ -33,9 +33,10 @@ struct Trace {
   std::vector<uint32_t> loss_bits;
   std::vector<double> grad_norms;
   double evaluation = 0;
-  int64_t correct = 0;          // in the evaluation
-  std::vector<double> rewards;  // of pairs of answers in the evaluation, preferred and rejected
-  std::string predictions;      // of the evaluation, those to show, as text
+  int64_t correct = 0;              // in the evaluation
+  std::vector<double> rewards;      // of pairs of answers in the evaluation, preferred and rejected
+  std::string predictions;          // of the evaluation, those to show, as text
+  std::vector<ExpertLoad> experts;  // of the last step
   std::map<std::string, std::vector<float>> weights;
   bool operator==(const Trace&) const = default;
 };

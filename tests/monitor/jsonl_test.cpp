@@ -80,6 +80,15 @@ TEST(JsonlMonitor, WithoutTargetsAMeanIsNull) {
             "{\"step\": 3, \"loss\": null, \"loss_bits\": null, \"tokens\": 0, \"ms\": 1.5}\n");
 }
 
+TEST(JsonlMonitor, EachBlockSaysHowItsExpertsShareTokens) {
+  StepMetrics metrics = metrics_of_step(3);
+  metrics.experts = {{"blocks.0", {30, 10, 20, 20}}, {"blocks.2", {1000, 0, 2, 998}}};
+  EXPECT_THAT(to_json_line(metrics), testing::HasSubstr("\"memory_bytes\": 17825792, \"experts\": {\"layers\": [\"blocks.0\", "
+                                                        "\"blocks.2\"], \"fullest\": [1.5, 2], \"idle\": [0, 2]}}\n"));
+  EXPECT_EQ(metrics.fullest_expert(), 2);
+  EXPECT_EQ(metrics.idle_experts(), 2);
+}
+
 TEST(JsonlMonitor, ARunOnImagesCountsImages) {
   const TemporaryFolder folder;
   JsonlMonitor monitor(folder.at("m.jsonl"));

@@ -239,7 +239,8 @@ void compute(const CountRows& args, int) {
   int64_t before = 0;
   for (int64_t e = 0; e < args.ends.shape[0]; ++e) {
     const int64_t end = args.ends.as<int32_t>()[(e + 1) * ranges - 1];
-    args.counts.as<int64_t>()[e] = end - before;
+    int64_t& count = args.counts.as<int64_t>()[e];
+    count = (args.accumulate ? count : 0) + end - before;
     before = end;
   }
 }
