@@ -30,6 +30,7 @@ const std::vector<Choice>& choices() {
                                        {"model.key_value_heads", {"2", "4"}},
                                        {"model.tied_embedding", {"true", "false"}},
                                        {"model.dropout", {"0", "0.1"}},
+                                       {"model.experts.count", {"0", "0", "0", "4"}},
                                        {"parallel.pipeline", {"1", "2", "3", "4"}},
                                        {"parallel.tensor", {"1", "2", "4"}},
                                        {"parallel.sequence_parallel", {"true", "false"}},

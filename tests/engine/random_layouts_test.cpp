@@ -40,6 +40,9 @@ const std::vector<Choice>& keys_of_layouts() {
       {"model.attention_window", {"0", "0", "0", "0", "0", "5"}},
       {"model.tied_embedding", {"true", "false"}},
       {"model.dropout", {"0", "0.1"}},
+      {"model.experts.count", {"0", "0", "4"}},
+      {"model.experts.feed_forward_size", {"16"}},
+      {"model.experts.balance_loss", {"0", "0.01"}},
       {"parallel.pipeline", {"1", "2", "2", "3", "4"}},
       {"parallel.tensor", {"1", "1", "2", "4"}},
       {"parallel.sequence_parallel", {"true", "false"}},
@@ -360,6 +363,13 @@ std::pair<double, double> bytes_of_attention(const Plan& plan) {
     case ContextKind::Gather:
       return {(c - 1) / c * tokens * 2 * keys * kHeadSize * element,
               (c - 1) / c * tokens * ((3 * heads + 2 * keys) * kHeadSize * element + heads * statistic)};
+    case ContextKind::UlyssesRing: {
+      const auto run = static_cast<double>(config::context_neighbours(config)), runs = c / run;
+      const double exchanged = (run - 1) / run / c * tokens * (2 * heads + 2 * std::max(keys, run)) * kHeadSize * element;
+      const double travelling = tokens * 2 * std::max(keys, run) / run * kHeadSize;
+      return {exchanged + (runs - 1) / runs * travelling * element,
+              exchanged + travelling * ((runs - 1) / runs * element + statistic)};
+    }
     default:
       return {(c - 1) / c * tokens * 2 * keys * kHeadSize * element,
               tokens * 2 * keys * kHeadSize * ((c - 1) / c * element + statistic)};
@@ -371,6 +381,7 @@ std::pair<double, double> bytes_of_attention(const Plan& plan) {
 bool expect_context_traffic_of_formula(const Plan& plan) {
   const Config& config = plan.config;
   const bool full = config.recompute == Recompute::Full;
+  if (config.model.experts.enabled() && config.model.experts.balance_loss > 0) return false;  // it sends counts of tokens
   if (config.fixes_token_sums() || config.recompute == Recompute::Selective || (full && config.recompute_every > 1))
     return false;
   const auto [forward, backward] = bytes_of_attention(plan);
@@ -411,6 +422,7 @@ std::set<std::string> situations(const Plan& plan) {
   add_if(config.model.isolated_documents, "documents");
   add_if(config.fixes_token_sums(), "leaves");
   add_if(config.mlp_slice_tokens > 0, "slices");
+  add_if(config.model.type == model::Type::Llama && config.model.experts.enabled(), "experts");
   add_if(config.recompute == Recompute::Full, "recomputed blocks");
   add_if(config.recompute == Recompute::Selective, "recomputed attention");
   add_if(pipeline > 1, std::string(name_of(config.pipeline.schedule)));
@@ -423,9 +435,9 @@ std::set<std::string> wanted_situations() {
   std::set<std::string> names;
   for (const std::string kind : {"ulysses", "gather", "ring"}) {
     for (const char* ranks : {"2", "4", "8"}) names.insert(kind + " of " + ranks + " ranks");
-    for (const char* with :
-         {"data ranks", "tensor ranks", "sequence parallelism", "slices", "recomputed blocks", "recomputed attention", "gpipe",
-          "1f1b", "interleaved", "zb-h1", "zb-2p", "zb-v", "stage 0", "stage 1", "stage 2", "stage 3", "replicas"})
+    for (const char* with : {"data ranks", "tensor ranks", "sequence parallelism", "slices", "experts", "recomputed blocks",
+                             "recomputed attention", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-2p", "zb-v", "stage 0",
+                             "stage 1", "stage 2", "stage 3", "replicas"})
       names.insert(kind + " with " + with);
     if (kind == "ring") continue;
     names.insert({kind + " with documents", kind + " with leaves"});
