@@ -54,9 +54,9 @@ struct ParameterSpec {
   bool trainable = true;  // frozen parameters have no gradient and no optimizer state
   Sharing sharing = Sharing::Dense;
   ParameterUpdate update;
-  // It is so many matrices of equally many rows, one below the other: those of experts. An optimizer of matrices updates each
-  // by itself.
-  int64_t matrices = 1;
+  // It is so many matrices of equally many rows, one below the other, and a token is multiplied by some of them only: those of
+  // experts. An optimizer of matrices updates each by itself.
+  int64_t matrices = 1, matrices_per_token = 1;
   std::string tied_to;  // full name of the parameter (same shape, another layer) that this one shares; it then owns nothing
 };
 

@@ -280,6 +280,7 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
   plan.schedule = make_schedule(config, microbatches);
   plan.stages = make_stages(config, model, plan.batch, plan.schedule);
   plan.parameters = model::parameter_count(model);
+  plan.active_parameters = model::active_parameter_count(model);
   plan.model_flops_per_step = model::flops_per_sample(model) * static_cast<double>(plan.batch.train_batch_size);
   for (const Coordinates& coordinates : different_ranks(plan.mesh)) {
     RankPlan& rank = plan.ranks.emplace_back();

@@ -301,7 +301,9 @@ std::string to_text(const Plan& plan) {
   std::string text;
   text += fmt::format("mesh      {}, {} ranks\n", to_string(plan.mesh), plan.mesh.size());
   if (plan.mesh.size(Axis::Pipeline) > 1 || plan.mesh.size(Axis::Tensor) > 1) text += to_grid(plan.mesh);
-  text += fmt::format("model     {} parameters in {} blocks\n", plan.parameters, plan.stages.blocks());
+  text +=
+      fmt::format("model     {} parameters in {} blocks{}\n", plan.parameters, plan.stages.blocks(),
+                  plan.active_parameters == plan.parameters ? "" : fmt::format(", {} compute a token", plan.active_parameters));
   text += stages_text(plan);
   text += schedule_text(plan);
   text += fmt::format("batch     {} = micro {} x accumulation {} x data {}\n", plan.batch.train_batch_size,
@@ -347,6 +349,7 @@ std::string to_json(const Plan& plan) {
   json["memory_bytes"]["total"] = plan.heaviest().memory.total();
   json["thread_scratch_bytes"] = thread_scratch_bytes(plan);
   json["parameters"] = plan.parameters;
+  json["active_parameters"] = plan.active_parameters;
   json["train_batch_size"] = plan.batch.train_batch_size;
   json["train_micro_batch_size_per_gpu"] = plan.batch.micro_batch_size;
   json["gradient_accumulation_steps"] = plan.batch.gradient_accumulation_steps;

@@ -12,8 +12,6 @@ using tensor_parallel::AxisSum;
 using tensor_parallel::split_axis;
 namespace {
 
-constexpr std::string_view kGateUpName = "experts.gate_up.weight", kDownName = "experts.down.weight";
-
 // One expert's part of F is that of an MLP; all experts together have it E times.
 Split of_all(const Split& of_one, int64_t experts) {
   Split split{of_one.dim, {}, {}};
@@ -89,16 +87,18 @@ ExpertMlp::ExpertMlp(const Options& options) : options_(options) {
   const int64_t experts = options.experts, hidden = options.hidden, feed_forward = options.feed_forward;
   sub_layers_.add_own(
       {.name = "router.weight", .shape = {experts, hidden}, .init = {Init::Kind::Normal, options.init_deviation}});
-  sub_layers_.add_own({.name = std::string(kGateUpName),
+  sub_layers_.add_own({.name = "experts.gate_up.weight",
                        .shape = {experts * 2 * feed_forward, hidden},
                        .init = {Init::Kind::Normal, options.init_deviation},
                        .split = of_all(split_of_gate_up(), experts),
-                       .matrices = experts});
-  sub_layers_.add_own({.name = std::string(kDownName),
+                       .matrices = experts,
+                       .matrices_per_token = options.chosen});
+  sub_layers_.add_own({.name = "experts.down.weight",
                        .shape = {experts * hidden, feed_forward},
                        .init = {Init::Kind::Normal, options.init_deviation_out},
                        .split = of_all(split_of_down(), experts),
-                       .matrices = experts});
+                       .matrices = experts,
+                       .matrices_per_token = options.chosen});
   if (options.shared_feed_forward == 0) return;
   shared_ = std::make_unique<Mlp>(Mlp::Options{.hidden = hidden,
                                                .feed_forward = options.shared_feed_forward,
@@ -108,8 +108,6 @@ ExpertMlp::ExpertMlp(const Options& options) : options_(options) {
                                                .init_deviation_out = options.init_deviation_out});
   shared_index_ = sub_layers_.add("shared", *shared_);
 }
-
-bool ExpertMlp::is_of_experts(std::string_view name) { return name.ends_with(kGateUpName) || name.ends_with(kDownName); }
 
 Split ExpertMlp::split_of_gate_up() const { return {0, {options_.feed_forward, options_.feed_forward}, {}}; }
 Split ExpertMlp::split_of_down() const { return {1, {options_.feed_forward}, {}}; }
@@ -150,8 +148,7 @@ void ExpertMlp::choose(Context& context, Weights weights, ConstTensorView x, Sav
       saved.keep(context.arena, kEnds, DType::Int32, {options_.experts, static_cast<int64_t>(parts.ranges.size())});
   context.kernels.matmul({.a = as_rows(x), .b = weights[kRouter], .out = logits, .transpose_b = true});
   context.kernels.choose_experts({.logits = logits, .bias = {}, .chosen = chosen, .weights = shares, .rule = options_.rule});
-  context.kernels.order_by_expert(
-      {.chosen = chosen, .order = order, .places = places, .ends = ends, .ranges = parts.ranges});
+  context.kernels.order_by_expert({.chosen = chosen, .order = order, .places = places, .ends = ends, .ranges = parts.ranges});
   if (!context.expert_tokens.absent())
     context.kernels.count_rows({.ends = ends, .counts = context.expert_tokens, .accumulate = true});
 }

@@ -18,7 +18,6 @@
 #pragma once
 
 #include <memory>
-#include <string_view>
 
 #include "kernels/experts.h"
 #include "model/mlp.h"
@@ -48,9 +47,6 @@ class ExpertMlp : public Layer {
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
-
-  // Checks whether a parameter of this layer, with any name before its own, belongs to experts of which a token uses only K.
-  static bool is_of_experts(std::string_view name);
 
  private:
   // The places of Saved that this layer uses.

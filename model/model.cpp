@@ -26,4 +26,16 @@ int64_t parameter_count(const Model& model) {
   return count;
 }
 
+int64_t elements_of_token(const ParameterSpec& parameter) {
+  return parameter.shape.elements() / parameter.matrices * parameter.matrices_per_token;
+}
+
+int64_t active_parameter_count(const Model& model) {
+  int64_t count = 0;
+  for (const auto& layer : model.layers)
+    for (const ParameterSpec& parameter : layer->parameters())
+      if (parameter.tied_to.empty()) count += elements_of_token(parameter);
+  return count;
+}
+
 }  // namespace trivet::model

@@ -55,5 +55,9 @@ std::string parameter_name(const Model& model, size_t layer, size_t index);
 
 // Counts the elements of all parameters; tied ones count once.
 int64_t parameter_count(const Model& model);
+// The number of those that compute a token: of experts only as many as it is given to.
+int64_t active_parameter_count(const Model& model);
+// Likewise of one parameter.
+int64_t elements_of_token(const ParameterSpec& parameter);
 
 }  // namespace trivet::model

@@ -116,20 +116,13 @@ void append(Model& model, const std::string& name, std::unique_ptr<Layer> layer)
   model.layers.push_back(std::move(layer));
 }
 
-// The share of a parameter's elements that a token is multiplied by.
-double share_of_token(const Description& d, const ParameterSpec& parameter) {
-  if (!ExpertMlp::is_of_experts(parameter.name)) return 1;
-  return static_cast<double>(d.experts.per_token) / static_cast<double>(d.experts.count);
-}
-
 // A frozen matrix takes 4 operations per element and token: it has no product for its gradient.
 double flops_of_sample(const Model& model, const Description& d) {
   double products = 0;  // FLOPs per token
   for (const auto& layer : model.layers)
     for (const ParameterSpec& parameter : layer->parameters())
       if (layer->role() != LayerRole::Input && parameter.shape.dims() >= 2)
-        products +=
-            (parameter.trainable ? 6.0 : 4.0) * share_of_token(d, parameter) * static_cast<double>(parameter.shape.elements());
+        products += (parameter.trainable ? 6.0 : 4.0) * static_cast<double>(elements_of_token(parameter));
   // A token sees half of its sequence, or of a window the whole, which the first tokens of a sequence lack.
   const double sequence = static_cast<double>(d.sequence_length);
   const double window = std::min(static_cast<double>(d.attention_window), sequence);

@@ -38,7 +38,9 @@ std::string model_line(const Run& run) {
   const std::string words =
       model::family_of(model.type)
           .in_words(model::with_vocabulary(model, vocabulary_rows(run.config, run.data->vocabulary_size())));
-  return fmt::format("{}, {}, {} parameters", name_of(model.type), words, run.engine.plan().parameters);
+  const Plan& plan = run.engine.plan();
+  return fmt::format("{}, {}, {} parameters{}", name_of(model.type), words, plan.parameters,
+                     plan.active_parameters == plan.parameters ? "" : fmt::format(" ({} for a token)", plan.active_parameters));
 }
 
 // A mixture names its sources itself.

@@ -1,0 +1,103 @@
+// Sizes of published mixtures of experts, and what is wrong with others.
+#include <gmock/gmock.h>
+
+#include <functional>
+
+#include "model/count_flops.h"
+#include "model/family.h"
+
+namespace trivet::model {
+namespace {
+
+Description published(int64_t layers, int64_t hidden, int64_t heads, int64_t key_value_heads, int64_t vocabulary,
+                      const Experts& experts) {
+  return {.type = Type::Llama,
+          .layers = layers,
+          .hidden_size = hidden,
+          .heads = heads,
+          .key_value_heads = key_value_heads,
+          .head_size = 128,
+          .sequence_length = 4096,
+          .vocabulary_size = vocabulary,
+          .tied_embedding = false,
+          .experts = experts};
+}
+
+// Totals are those of the models' pages; GFLOPs are 3 (2 (active - embedding) + 2 layers S N D / 2 ...), the rule of the
+// throughput that Megatron-Bridge publishes.
+TEST(ExpertModels, HaveTheSizesAndWorkThatArePublished) {
+  const Description mixtral = published(32, 4096, 32, 8, 32000, {.count = 8, .per_token = 2, .feed_forward_size = 14336});
+  Description qwen = published(48, 2048, 32, 4, 151936, {.count = 128, .per_token = 8, .feed_forward_size = 768});
+  qwen.qk_norm = true;
+  struct Case {
+    Description description;
+    int64_t total, active;
+    double gflops;
+  };
+  for (const Case& c : {Case{mixtral, 46'702'792'704, 12'879'925'248, 79.71}, {qwen, 30'532'122'624, 3'353'032'704, 23.08}}) {
+    const Model model = build(c.description);
+    EXPECT_EQ(parameter_count(model), c.total);
+    EXPECT_EQ(active_parameter_count(model), c.active);
+    EXPECT_NEAR(flops_per_sample(model) / 4096 / 1e9, c.gflops, 0.01);
+  }
+}
+
+// The kernels' own count is the same as the formula's: rows of experts are K for each token, whatever a router decides.
+TEST(ExpertModels, CountTheSameWorkInKernels) {
+  Description small = published(2, 64, 4, 2, 512, {.count = 8, .per_token = 3, .feed_forward_size = 48});
+  small.head_size = 16;
+  small.sequence_length = 32;
+  const Model model = build(small);
+  double counted = 0;
+  for (const LayerFlops& layer : count_flops(model, 1)) counted += layer.products;
+  EXPECT_NEAR(counted, model.stated_flops_per_sample, 0.03 * model.stated_flops_per_sample);
+}
+
+TEST(ExpertModels, WithImpossibleSizesAreRefusedByName) {
+  using Change = std::function<void(Description&)>;
+  const std::pair<const char*, Change> cases[] = {
+      {"experts.per_token", [](Description& d) { d.experts.per_token = 9; }},
+      {"experts.groups", [](Description& d) { d.experts.rule.groups = 3; }},
+      {"experts.groups_per_token", [](Description& d) { d.experts.rule.groups_per_token = 2; }},
+      {"experts.per_token", [](Description& d) { d.experts.rule.groups = 8; }},
+      {"experts.dense_blocks", [](Description& d) { d.experts.dense_blocks = {2}; }},
+      {"experts.count", [](Description& d) { d.gate_activation = GateActivation::Gelu; }},
+      {"experts.balance_loss",
+       [](Description& d) {
+         d.objective = Objective::Sft;
+         d.experts.balance_loss = 0.01;
+       }},
+      {"lora.targets",
+       [](Description& d) {
+         d.lora = {.rank = 2, .targets = {"q_proj", "gate_proj"}};
+       }},
+  };
+  const Description right = published(2, 64, 4, 2, 512, {.count = 8, .per_token = 2, .feed_forward_size = 48});
+  EXPECT_FALSE(find_problem(right));
+  for (const auto& [key, change] : cases) {
+    Description wrong = right;
+    change(wrong);
+    const auto problem = find_problem(wrong);
+    ASSERT_TRUE(problem) << key;
+    EXPECT_EQ(problem->key, key) << problem->text;
+  }
+}
+
+TEST(ExpertModels, AdaptersOfAllLinearLayersAreInAttentionAndDenseBlocks) {
+  Description d = published(2, 64, 4, 2, 512, {.count = 8, .per_token = 2, .feed_forward_size = 48, .dense_blocks = {1}});
+  d.lora = {.rank = 2, .targets = {"all-linear"}};
+  const Model model = build(d);
+  int adapted = 0;
+  for (const auto& layer : model.layers)
+    for (const ParameterSpec& parameter : layer->parameters()) adapted += parameter.trainable ? 1 : 0;
+  EXPECT_EQ(adapted, 2 * 4 + 2 * 7);  // two matrices for each: q, k, v and o; in the dense block also gate, up and down
+}
+
+TEST(ExpertModels, AreSharedByTensorRanksThatDivideTheirWidth) {
+  Description d = published(2, 64, 8, 8, 512, {.count = 3, .per_token = 2, .feed_forward_size = 12});
+  EXPECT_EQ(tensor_problem(d, 4), "");
+  EXPECT_EQ(tensor_problem(d, 8), "does not divide model.experts.feed_forward_size 12");
+}
+
+}  // namespace
+}  // namespace trivet::model
