@@ -46,9 +46,9 @@ Mesh::Mesh(const ParallelConfig& parallel, int world_size) {
   sizes_[Axis::Context] = static_cast<int>(parallel.context);
   sizes_[Axis::Tensor] = static_cast<int>(parallel.tensor);
   experts_ = static_cast<int>(parallel.expert);
-  if (const int of_stage = size() / size(Axis::Pipeline); experts_ < 1 || of_stage % experts_ != 0)
-    throw ConfigError(fmt::format("mesh: parallel.expert {} does not divide the {} ranks of a pipeline stage; use a divisor",
-                                  experts_, of_stage));
+  if (const int holders = size({Axis::Data, Axis::Context}); experts_ < 1 || holders % experts_ != 0)
+    throw ConfigError(fmt::format("mesh: parallel.expert {} does not divide the {} data and context ranks; use a divisor",
+                                  experts_, holders));
   // Axes that rank_order leaves out must have size 1, so their place does not matter.
   const auto left_out = [&](Axis axis) { return std::ranges::find(parallel.rank_order, axis) == parallel.rank_order.end(); };
   const auto named = std::stable_partition(order_.begin(), order_.end(), left_out);
@@ -76,11 +76,12 @@ Coordinates Coordinates::without(AxisSet axes) const {
 
 Coordinates Mesh::coordinates_of(int rank) const {
   Coordinates coordinates;
-  for (size_t stage = 0; stage < of_stage_.size(); ++stage) {
-    const auto place = std::ranges::lower_bound(of_stage_[stage], rank);
-    if (place == of_stage_[stage].end() || *place != rank) continue;
-    const auto index = static_cast<int>(place - of_stage_[stage].begin());
-    coordinates[Axis::Pipeline] = static_cast<int>(stage);
+  for (size_t part = 0; part < of_experts_.size(); ++part) {
+    const auto place = std::ranges::lower_bound(of_experts_[part], rank);
+    if (place == of_experts_[part].end() || *place != rank) continue;
+    const auto index = static_cast<int>(place - of_experts_[part].begin());
+    coordinates[Axis::Pipeline] = static_cast<int>(part) / size(Axis::Tensor);
+    coordinates[Axis::Tensor] = static_cast<int>(part) % size(Axis::Tensor);
     coordinates[Axis::Data] = index / experts_;
     coordinates[Axis::Expert] = index % experts_;
     return coordinates;
@@ -93,8 +94,9 @@ Coordinates Mesh::coordinates_of(int rank) const {
 }
 
 int Mesh::rank_at(const Coordinates& coordinates) const {
-  if (!of_stage_.empty())
-    return of_stage_[coordinates[Axis::Pipeline]][coordinates[Axis::Data] * experts_ + coordinates[Axis::Expert]];
+  if (!of_experts_.empty())
+    return of_experts_[coordinates[Axis::Pipeline] * size(Axis::Tensor) + coordinates[Axis::Tensor]]
+                      [coordinates[Axis::Data] * experts_ + coordinates[Axis::Expert]];
   int rank = 0;
   for (const Axis axis : order_) rank = rank * size(axis) + coordinates[axis];
   return rank;
@@ -139,9 +141,12 @@ Mesh Mesh::view(Sharing sharing) const {
   Mesh experts = *this;
   experts.sizes_ = {{1, 1, 1, 1, 1}};
   experts.sizes_[Axis::Pipeline] = size(Axis::Pipeline);
-  experts.sizes_[Axis::Data] = size() / size(Axis::Pipeline) / experts_;
+  experts.sizes_[Axis::Data] = size({Axis::Data, Axis::Context}) / experts_;
   experts.sizes_[Axis::Expert] = experts_;
-  for (int stage = 0; stage < size(Axis::Pipeline); ++stage) experts.of_stage_.push_back(ranks_at({{Axis::Pipeline, stage}}));
+  experts.sizes_[Axis::Tensor] = size(Axis::Tensor);
+  for (int stage = 0; stage < size(Axis::Pipeline); ++stage)
+    for (int tensor = 0; tensor < size(Axis::Tensor); ++tensor)
+      experts.of_experts_.push_back(ranks_at({{Axis::Pipeline, stage}, {Axis::Tensor, tensor}}));
   return experts;
 }
 

@@ -50,17 +50,18 @@ class Mesh {
   std::vector<std::vector<int>> groups(AxisSet axes) const;
   // Position of `rank` in its group along these axes.
   int index_of(int rank, AxisSet axes) const;
-  // The grid along which ranks share parameters of this kind. For experts, the ranks of a stage are data x expert: in the order
-  // of their numbers, consecutive ones have different experts. In the grid of dense parameters the expert axis has size 1, so
-  // its place in rank_order does not matter.
+  // The grid along which ranks share parameters of this kind. For experts, the data and context ranks of a stage and a tensor
+  // coordinate are data x expert: in the order of their numbers, consecutive ones have different experts. In the grid of dense
+  // parameters the expert axis has size 1, so its place in rank_order does not matter.
   Mesh view(Sharing sharing) const;
   // World ranks at these coordinates, ascending: ranks_at({{Axis::Pipeline, 0}, {Axis::Tensor, 1}}).
   std::vector<int> ranks_at(std::initializer_list<std::pair<Axis, int>> coordinates) const;
 
  private:
   Coordinates sizes_{{1, 1, 1, 1, 1}};
-  int experts_ = 1;                         // ranks of the expert axis, in the view for experts
-  std::vector<std::vector<int>> of_stage_;  // [stage][place] world ranks, in the view for experts; otherwise empty
+  int experts_ = 1;  // ranks of the expert axis, in the view for experts
+  // In the view for experts: [stage x tensor coordinate][place] world ranks, ascending; otherwise empty.
+  std::vector<std::vector<int>> of_experts_;
   std::array<Axis, kAxes> order_{Axis::Pipeline, Axis::Data, Axis::Context, Axis::Expert, Axis::Tensor};
 };
 

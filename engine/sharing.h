@@ -4,10 +4,10 @@
 // same elements of a parameter, and which read different samples.
 //
 // Experts have a mesh of their own over the same ranks (Mesh::view): there the expert axis takes some of the ranks that are
-// data, context and tensor ranks to dense parameters. So in both views, ranks that hold equal elements differ along the same
-// axes.
+// data and context ranks to dense parameters. Tensor ranks share each expert as they share other layers. So in both views,
+// ranks that hold equal elements differ along the same axes.
 //
-//   8 ranks, data 4 x tensor 2, expert 4       dense: equal along data      {0 2 4 6} {1 3 5 7}
+//   8 ranks, data 4 x tensor 2, expert 2       dense: equal along data      {0 2 4 6} {1 3 5 7}
 //                                              experts: equal along data    {0 4} {1 5} {2 6} {3 7}
 //
 // ZeRO divides dense parameters over all ranks that hold the same elements, or over runs of fewer. Then each shard has replicas

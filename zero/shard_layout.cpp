@@ -15,10 +15,10 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Returns the longest block of elements, up to kSumBlock, such that a tensor size that divides kSumChunks cuts the parameter
-// only between two blocks.
+// Returns the longest block of elements, up to kSumBlock, such that expert ranks, and a tensor size that divides kSumChunks, cut
+// the parameter only between two blocks.
 int64_t sum_block_of(const ParameterSpec& spec) {
-  int64_t block = kernels::kSumBlock;
+  int64_t block = std::gcd(kernels::kSumBlock, spec.sharing == Sharing::Expert ? spec.shape.elements() / spec.matrices : 0);
   if (spec.split.dim < 0) return block;
   int64_t below = 1;  // elements of one index along the split dim
   for (int dim = spec.split.dim + 1; dim < spec.shape.dims(); ++dim) below *= spec.shape[dim];
@@ -122,7 +122,7 @@ class LayoutBuilder {
     return {spec.sharing,
             spec.trainable,
             role == GroupRole::Own ? persists(spec) : false,
-            options_.sequence_parallel && options_.tensor_size > 1 && spec.split.dim < 0 && spec.sharing == Sharing::Dense,
+            options_.sequence_parallel && options_.tensor_size > 1 && spec.split.dim < 0,
             shared,
             role};
   }
@@ -140,13 +140,26 @@ class LayoutBuilder {
     FlatGroup& flat = out.groups[group];
     flat.users = std::max(flat.users, users);
     const ParameterPlace place{block, group, static_cast<int>(flat.parameters.size())};
-    // Tensor ranks are data or expert ranks to experts, so they do not cut them.
-    const bool cut = spec.sharing == Sharing::Dense;
-    auto part = tensor_parallel::local_part(spec, cut ? options_.tensor_rank : 0, cut ? options_.tensor_size : 1);
+    tensor_parallel::LocalPart part = part_of(spec);
     const int64_t elements = part.shape.elements();
     flat.parameters.push_back({name, spec, std::move(part), flat.whole_elements, sum_block_of(spec)});
     flat.whole_elements += round_up(elements, kernels::kSumBlock);
     return place;
+  }
+
+  // The rank's part of a parameter. Expert ranks have consecutive matrices of it, of which tensor ranks have parts.
+  tensor_parallel::LocalPart part_of(const ParameterSpec& spec) const {
+    if (spec.sharing == Sharing::Dense || options_.expert_size == 1)
+      return tensor_parallel::local_part(spec, options_.tensor_rank, options_.tensor_size);
+    if (spec.matrices % options_.expert_size != 0)
+      throw ConfigError(fmt::format("parallel.expert: the {} matrices of {} cannot be divided among {} ranks; use a divisor",
+                                    spec.matrices, spec.name, options_.expert_size));
+    ParameterSpec own = spec;
+    own.shape[0] /= options_.expert_size;
+    if (spec.split.dim == 0) own.split.segments.resize(spec.split.segments.size() / static_cast<size_t>(options_.expert_size));
+    tensor_parallel::LocalPart part = tensor_parallel::local_part(own, options_.tensor_rank, options_.tensor_size);
+    for (tensor_parallel::LocalBox& box : part.boxes) box.start[0] += options_.expert_rank * own.shape[0];
+    return part;
   }
 
   static int group_for(BlockLayout& block, const Kind& kind) {

@@ -1,7 +1,7 @@
 // Computes which rank owns which piece of which parameter. This is pure arithmetic.
 //
-// First tensor parallelism gives a rank its part of each split parameter (tensor_parallel/split.h), and the pipeline gives it
-// its blocks; the result is divided over the ranks that hold the same elements (shard_axis.h). The parameters of a block are
+// First expert ranks get their experts, tensor parallelism gives a rank its part of each split parameter
+// (tensor_parallel/split.h), and the pipeline gives it its blocks; the result is divided over the ranks that hold the same elements (shard_axis.h). The parameters of a block are
 // laid out one after another in flat groups. Each parameter starts at a multiple of kSumBlock elements, so that the blocks in
 // which sums are taken are aligned to the parameter and never cut. A group is padded to a multiple of ranks x kSumBlock:
 //
@@ -88,6 +88,7 @@ struct LayoutOptions {
   int64_t persistence_threshold = 0;  // parameters with fewer elements are persistent
   int64_t persistence_limit = 0;      // most persistent elements of all together (stage3_model_persistence_threshold)
   int tensor_rank = 0, tensor_size = 1;
+  int expert_rank = 0, expert_size = 1;  // ranks that share the matrices of each parameter with Sharing::Expert
   bool sequence_parallel = false;
   std::vector<int> pipeline_rank_of_block;  // empty: all blocks are on this rank
   int pipeline_rank = 0;

@@ -57,13 +57,14 @@ TEST(Mesh, TheTensorAxisIsFastestByDefault) {
 
 // The example of engine/sharing.h. The ranks that share experts are other ones than those that share dense parameters.
 TEST(Mesh, ExpertsHaveAViewOfTheirOwn) {
-  const Mesh mesh({.tensor = 2, .expert = 4}, 8);
+  const Mesh mesh({.tensor = 2, .expert = 2}, 8);
   EXPECT_EQ(mesh.size(), 8);
   EXPECT_EQ(mesh.size(Axis::Data), 4);
   EXPECT_EQ(mesh.groups(equal_over(Sharing::Dense)), (std::vector<Ranks>{{0, 2, 4, 6}, {1, 3, 5, 7}}));
   const Mesh experts = mesh.view(Sharing::Expert);
   EXPECT_EQ(experts.groups(equal_over(Sharing::Expert)), (std::vector<Ranks>{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
-  EXPECT_EQ(experts.groups(Axis::Expert), (std::vector<Ranks>{{0, 1, 2, 3}, {4, 5, 6, 7}}));
+  EXPECT_EQ(experts.groups(Axis::Expert), (std::vector<Ranks>{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
+  EXPECT_EQ(experts.groups(Axis::Tensor), mesh.groups(Axis::Tensor));
   EXPECT_EQ(mesh.view(Sharing::Dense).groups(Axis::Tensor), mesh.groups(Axis::Tensor));
 }
 
@@ -73,8 +74,15 @@ TEST(Mesh, StagesKeepTheirRanksInTheViewOfExperts) {
     EXPECT_EQ(mesh.view(Sharing::Expert).coordinate_of(rank, Axis::Pipeline), mesh.coordinate_of(rank, Axis::Pipeline)) << rank;
 }
 
-// Whatever the order of ranks, an expert's copies are on ranks of one stage, and consecutive ranks of a stage have different
-// experts.
+// Context ranks have different tokens of the same samples, and may have different experts, too.
+TEST(Mesh, ContextRanksMayHaveDifferentExperts) {
+  const Mesh experts = Mesh({.context = 2, .expert = 4}, 8).view(Sharing::Expert);
+  EXPECT_EQ(experts.groups(Axis::Expert), (std::vector<Ranks>{{0, 1, 2, 3}, {4, 5, 6, 7}}));
+  EXPECT_EQ(experts.groups(equal_over(Sharing::Expert)), (std::vector<Ranks>{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+}
+
+// Whatever the order of ranks, an expert's copies are on ranks of one stage and tensor coordinate, and consecutive ones of
+// these have different experts.
 TEST(Mesh, ExpertsStayWithinTheirStageInEveryOrder) {
   std::vector<Axis> order{Axis::Pipeline, Axis::Data, Axis::Tensor};
   do {
@@ -82,21 +90,22 @@ TEST(Mesh, ExpertsStayWithinTheirStageInEveryOrder) {
     const Mesh experts = mesh.view(Sharing::Expert);
     for (int rank = 0; rank < 16; ++rank) {
       EXPECT_EQ(experts.coordinate_of(rank, Axis::Pipeline), mesh.coordinate_of(rank, Axis::Pipeline)) << rank;
+      EXPECT_EQ(experts.coordinate_of(rank, Axis::Tensor), mesh.coordinate_of(rank, Axis::Tensor)) << rank;
       EXPECT_EQ(experts.rank_at(experts.coordinates_of(rank)), rank);
     }
-    for (int stage = 0; stage < 2; ++stage) {
-      const Ranks ranks = mesh.ranks_at({{Axis::Pipeline, stage}});
+    for (int part = 0; part < 4; ++part) {
+      const Ranks ranks = mesh.ranks_at({{Axis::Pipeline, part / 2}, {Axis::Tensor, part % 2}});
       for (size_t place = 0; place < ranks.size(); ++place)
         EXPECT_EQ(experts.coordinate_of(ranks[place], Axis::Expert), static_cast<int>(place % 4));
     }
-    EXPECT_EQ(experts.groups(equal_over(Sharing::Expert)).size(), 8U);
+    EXPECT_EQ(experts.groups(equal_over(Sharing::Expert)).size(), 16U);
   } while (std::ranges::next_permutation(order).found);
 }
 
-TEST(Mesh, TheExpertAxisDividesTheRanksOfAStage) {
+TEST(Mesh, TheExpertAxisDividesTheDataAndContextRanks) {
   EXPECT_THAT(
       [] { Mesh({.tensor = 2, .expert = 3}, 8); },
-      ThrowsMessage<ConfigError>("mesh: parallel.expert 3 does not divide the 8 ranks of a pipeline stage; use a divisor"));
+      ThrowsMessage<ConfigError>("mesh: parallel.expert 3 does not divide the 4 data and context ranks; use a divisor"));
 }
 
 TEST(Mesh, GroupsAreCutIntoRunsAndAcrossThem) {

@@ -101,20 +101,35 @@ TEST(ShardLayout, ExpertsHaveGroupsOfTheirOwn) {
   EXPECT_FALSE(make_shard_layout({{"block", specs}}, {}).is_divided());
 }
 
-// To experts the tensor ranks are data or expert ranks: they neither cut them nor sum their gradients, and every shard counts.
-TEST(ShardLayout, TensorRanksDoNotCutExperts) {
-  const std::vector<ParameterSpec> specs{{.name = "expert", .shape = {4, 6}, .split = {0, {4}, {}}, .sharing = Sharing::Expert},
-                                         {.name = "bias", .shape = {6}, .sharing = Sharing::Expert}};
-  for (const int rank : {0, 1}) {
-    const ShardLayout layout = make_shard_layout(
-        {{"block", specs}}, {.shards = ShardCounts(4, 8), .tensor_rank = rank, .tensor_size = 2, .sequence_parallel = true});
-    ASSERT_EQ(layout.blocks[0].groups.size(), 1u);
-    EXPECT_FALSE(layout.blocks[0].groups[0].summed_over_tensor);
-    for (const FlatParameter& parameter : layout.blocks[0].groups[0].parameters) {
-      EXPECT_EQ(parameter.part.shape, parameter.spec.shape);
-      EXPECT_TRUE(parameter.part.boxes[0].counted) << rank;
-    }
-  }
+// Four experts of 6 x 4 elements, one below the other; expert ranks have two each, and tensor ranks the halves of these.
+TEST(ShardLayout, ExpertRanksHaveExpertsAndTensorRanksPartsOfThem) {
+  const std::vector<ParameterSpec> specs{
+      {.name = "rows", .shape = {24, 4}, .split = {0, {6, 6, 6, 6}, {}}, .sharing = Sharing::Expert, .matrices = 4},
+      {.name = "columns", .shape = {24, 4}, .split = {1, {4}, {}}, .sharing = Sharing::Expert, .matrices = 4},
+      {.name = "dense", .shape = {24, 4}, .split = {1, {4}, {}}}};
+  const auto boxes_of = [&](int expert, int tensor) {
+    const ShardLayout layout = make_shard_layout({{"block", specs}}, {.shards = ShardCounts(4, 2),
+                                                                      .tensor_rank = tensor,
+                                                                      .tensor_size = 2,
+                                                                      .expert_rank = expert,
+                                                                      .expert_size = 2});
+    std::vector<std::pair<Shape, Shape>> boxes;
+    for (const FlatGroup& group : layout.blocks[0].groups)
+      for (const FlatParameter& parameter : group.parameters)
+        for (const tensor_parallel::LocalBox& box : parameter.part.boxes) {
+          EXPECT_TRUE(box.counted);
+          boxes.emplace_back(box.start, box.shape);
+        }
+    return boxes;
+  };
+  using Boxes = std::vector<std::pair<Shape, Shape>>;
+  EXPECT_EQ(boxes_of(0, 0), (Boxes{{{0, 0}, {3, 4}}, {{6, 0}, {3, 4}}, {{0, 0}, {12, 2}}, {{0, 0}, {24, 2}}}));
+  EXPECT_EQ(boxes_of(1, 1), (Boxes{{{15, 0}, {3, 4}}, {{21, 0}, {3, 4}}, {{12, 2}, {12, 2}}, {{0, 2}, {24, 2}}}));
+}
+
+TEST(ShardLayout, ExpertsThatRanksCannotDivideAreRefused) {
+  const std::vector<ParameterSpec> specs{{.name = "three", .shape = {6, 4}, .sharing = Sharing::Expert, .matrices = 3}};
+  EXPECT_THROW(make_shard_layout({{"block", specs}}, {.expert_size = 2}), ConfigError);
 }
 
 TEST(ShardLayout, CountsWhatPersistsOverAllLayers) {
