@@ -41,12 +41,13 @@ TEST_F(RankBatchesTest, KeepsShorterSamplesInThePlaceOfLongOnes) {
   EXPECT_EQ(first.input.as<int32_t>()[5], 9);
 }
 
-// 3 tokens cannot be shared by 2 ranks; 6 can, and so can the 4 of a shorter microbatch.
+// 3 tokens cannot be shared by 2 ranks; 6 can, and so can the 4 of a shorter microbatch. A balanced cut of these gives each
+// rank an early and a late one.
 TEST_F(RankBatchesTest, HasTheTokensOfItsPartOfEachSequence) {
   const SampleSpec longer = sample.cut_to(6);
   const std::vector<int32_t> numbers{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-  const auto of_rank = [&](int rank, const Shape& shape) {
-    RankBatches own(host_allocator(), meter, 1, 2, longer, {.rank = rank, .ranks = 2});
+  const auto of_rank = [&](int rank, const Shape& shape, SequencePart::Cut cut = SequencePart::Cut::InOrder) {
+    RankBatches own(host_allocator(), meter, 1, 2, longer, {.rank = rank, .ranks = 2, .cut = cut});
     const Microbatch part =
         own.copy(*kernels, 0, {{numbers.data(), DType::Int32, shape}, {numbers.data(), DType::Int32, shape}, 7});
     EXPECT_EQ(part.first_sample, 7);
@@ -58,6 +59,8 @@ TEST_F(RankBatchesTest, HasTheTokensOfItsPartOfEachSequence) {
   EXPECT_EQ(of_rank(0, {2, 6}), (std::vector<int32_t>{0, 1, 2, 6, 7, 8}));
   EXPECT_EQ(of_rank(1, {2, 6}), (std::vector<int32_t>{3, 4, 5, 9, 10, 11}));
   EXPECT_EQ(of_rank(1, {2, 4}), (std::vector<int32_t>{2, 3, 6, 7}));
+  EXPECT_EQ(of_rank(0, {2, 4}, SequencePart::Cut::Balanced), (std::vector<int32_t>{0, 3, 4, 7}));
+  EXPECT_EQ(of_rank(1, {2, 4}, SequencePart::Cut::Balanced), (std::vector<int32_t>{1, 2, 5, 6}));
   EXPECT_THROW(part_of(sample, 2), std::invalid_argument);
 }
 

@@ -84,9 +84,13 @@ TEST_P(ContextParallel, AttentionOfEveryKindIsAsOnOneRank) {
   window.attention.window = has_ring() ? 0 : 3;
   window.attention.soft_cap = 2;
   window.attention.head_size = 6;
+  // The sequence is longer than the original length, a rank's part of it is not.
+  TransformerBlock::Options scaled = llama_block(0, 4);
+  scaled.attention.rotary_scaling = {
+      .type = RotaryScalingType::LongRope, .factor = 2, .original_length = 7, .short_factors = {1, 1}, .long_factors = {2, 5}};
   TransformerBlock::Options both_ways = gpt_block(0.2);
   both_ways.attention.causal = false;
-  for (const TransformerBlock::Options& options : {normalized, window}) expect_same(options, {2, 8, 32});
+  for (const TransformerBlock::Options& options : {normalized, window, scaled}) expect_same(options, {2, 8, 32});
   expect_same(both_ways, {2, 8, 24});
 }
 
