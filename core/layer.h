@@ -20,6 +20,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -123,6 +124,9 @@ using Weights = std::span<const ConstTensorView>;
 struct Gradient {
   TensorView view;
   bool accumulate = true;
+  // For parameters of experts that ranks share: ends what comes of one microbatch, of which a rank then gets several, each
+  // rounded by itself. Returns `accumulate` for the next one. Empty: there is one.
+  std::function<bool()> next = {};
 };
 using Gradients = std::span<const Gradient>;
 

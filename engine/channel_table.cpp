@@ -21,15 +21,18 @@ std::vector<std::pair<int, int>> neighbours(const StageMap& stages) {
   return {pairs.begin(), pairs.end()};
 }
 
-void add_data_channels(std::vector<ChannelSpec>& table, const Config& config, const Sharding& sharding, bool sums_gradients) {
+// The channels of `name` for the ranks that hold the same elements of parameters with this sharing.
+void add_data_channels(std::vector<ChannelSpec>& table, const Config& config, const Sharding& sharding, bool sums_gradients,
+                       Sharing sharing = Sharing::Dense, const std::string& prefix = "data") {
   const ChannelSpec data{.purpose = Purpose::Data,
-                         .name = "data",
-                         .axes = equal_over(Sharing::Dense),
-                         .within = sharding.replicas > 1 ? sharding.shards : 0};
+                         .name = prefix,
+                         .axes = equal_over(sharing),
+                         .within = sharding.replicas > 1 ? sharding.shards : 0,
+                         .sharing = sharing};
   const auto add = [&](Purpose purpose, const char* name, Queue queue, const char* traffic) -> ChannelSpec& {
     ChannelSpec& channel = table.emplace_back(data);
     channel.purpose = purpose;
-    channel.name = name;
+    channel.name = prefix + name;
     channel.queue = queue;
     channel.overlaps = config.zero.overlap_comm;
     channel.sums_floats = queue == Queue::Reduce && sums_gradients;
@@ -37,10 +40,10 @@ void add_data_channels(std::vector<ChannelSpec>& table, const Config& config, co
     return channel;
   };
   table.push_back(data);
-  add(Purpose::Gather, "data.gather", Queue::Gather, "gather");
-  add(Purpose::Reduce, "data.reduce", Queue::Reduce, "reduce");
+  add(Purpose::Gather, ".gather", Queue::Gather, "gather");
+  add(Purpose::Reduce, ".reduce", Queue::Reduce, "reduce");
   if (sharding.replicas > 1) {
-    ChannelSpec& replicas = add(Purpose::Replicas, "data.replicas", Queue::Reduce, "replicas");
+    ChannelSpec& replicas = add(Purpose::Replicas, ".replicas", Queue::Reduce, "replicas");
     replicas.within = 0;
     replicas.members = Members::AcrossRuns;
     replicas.run = sharding.shards;
@@ -52,10 +55,10 @@ void add_data_channels(std::vector<ChannelSpec>& table, const Config& config, co
     channel.sums_floats = false;
   };
   if (sharding.secondary == 1) return;
-  add_runs(Purpose::Secondary, "data.secondary", Queue::Gather, "secondary", Members::Run);
+  add_runs(Purpose::Secondary, ".secondary", Queue::Gather, "secondary", Members::Run);
   if (!config.zero.zero_quantized_gradients) return;
-  add_runs(Purpose::ReduceNear, "data.near", Queue::Reduce, "near", Members::Run);
-  add_runs(Purpose::ReduceFar, "data.far", Queue::Reduce, "far", Members::AcrossRuns);
+  add_runs(Purpose::ReduceNear, ".near", Queue::Reduce, "near", Members::Run);
+  add_runs(Purpose::ReduceFar, ".far", Queue::Reduce, "far", Members::AcrossRuns);
 }
 
 void add_context_channels(std::vector<ChannelSpec>& table, const Config& config) {
@@ -79,6 +82,20 @@ void add_context_channels(std::vector<ChannelSpec>& table, const Config& config)
   };
   add(Purpose::Neighbours, "context.heads", Members::Run);
   add(Purpose::AcrossRuns, "context.ring", Members::AcrossRuns);
+}
+
+// Ranks that share experts exchange tokens; those with the same experts divide them.
+void add_expert_channels(std::vector<ChannelSpec>& table, const Config& config, const Mesh& mesh, bool sums_gradients) {
+  const Mesh experts = mesh.view(Sharing::Expert);
+  add_data_channels(table, config, {.shards = experts.size(equal_over(Sharing::Expert))}, sums_gradients, Sharing::Expert,
+                    "experts");
+  table.push_back({.purpose = Purpose::Layers,
+                   .name = "expert",
+                   .axes = Axis::Expert,
+                   .sharing = Sharing::Expert,
+                   .queue = queue_of(Axis::Expert),
+                   .traffic = "expert",
+                   .axis = Axis::Expert});
 }
 
 }  // namespace
@@ -108,6 +125,7 @@ std::vector<ChannelSpec> channel_table(const Config& config, const Mesh& mesh, c
                    .traffic = "tensor",
                    .axis = Axis::Tensor});
   if (mesh.size(Axis::Context) > 1) add_context_channels(table, config);
+  if (config.parallel.expert > 1) add_expert_channels(table, config, mesh, sums_gradients);
   const ChannelSpec link{
       .between_stages = true, .stage_pairs = neighbours(stages), .queue = Queue::Send, .overlaps = true, .traffic = "pipeline"};
   for (const auto& [purpose, name] :

@@ -17,11 +17,15 @@
 //   context          context axis                   context  unless "ulysses"    layout mode            context
 //   context.heads    neighbours on that axis        context  yes                 no                     context
 //   context.ring     at their place in other runs   context  yes                 no                     context
+//   experts          that divide experts            meet     no                  no                     -
+//   experts.gather   that divide experts            gather   overlap_comm        no                     gather
+//   experts.reduce   that divide experts            reduce   overlap_comm        run mode               reduce
+//   expert           expert axis                    expert   no                  no                     expert
 //   pipeline.*       two neighbours of a pipeline    send     yes                 no                     pipeline
 //   tied             two stages of a tied weight    meet     no                  no                     -
 //
 // The last four of data are there only if the config asks for them (engine/sharing.h), and so are those of context ranks, of
-// which the last two belong to "ulysses_ring".
+// which the last two belong to "ulysses_ring", and those of experts.
 //
 // Channels with the same ranks are separate process groups, because the operations of one group have one order on all its
 // ranks, and work on different queues has none.

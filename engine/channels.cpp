@@ -59,18 +59,18 @@ Channels::Channels(comm::ProcessGroup& world, const Mesh& mesh, const std::vecto
   }
 }
 
-const Channel* Channels::find(Purpose purpose) const {
+const Channel* Channels::find(Purpose purpose, Sharing sharing) const {
   const Channel* found = nullptr;
   for (const Channel& channel : channels_) {
-    if (channel.spec.purpose != purpose) continue;
+    if (channel.spec.purpose != purpose || channel.spec.sharing != sharing) continue;
     if (found) throw std::logic_error(fmt::format("channels: \"{}\" is one of several with its purpose", channel.spec.name));
     found = &channel;
   }
   return found;
 }
 
-const Channel& Channels::operator[](Purpose purpose) const {
-  if (const Channel* found = find(purpose)) return *found;
+const Channel& Channels::of(Purpose purpose, Sharing sharing) const {
+  if (const Channel* found = find(purpose, sharing)) return *found;
   throw std::logic_error(fmt::format("channels: none has purpose {}", static_cast<int>(purpose)));
 }
 

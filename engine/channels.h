@@ -43,10 +43,11 @@ class Channels {
 
   // The channels that this rank is part of, in the order of the table.
   std::span<const Channel> all() const { return channels_; }
-  // The channel with this purpose; std::logic_error if there is none, or more than one.
-  const Channel& operator[](Purpose purpose) const;
+  // The channel with this purpose, of dense parameters or none; std::logic_error if there is none, or more than one.
+  const Channel& operator[](Purpose purpose) const { return of(purpose, Sharing::Dense); }
+  const Channel& of(Purpose purpose, Sharing sharing) const;
   // Returns the same; null if there is none.
-  const Channel* find(Purpose purpose) const;
+  const Channel* find(Purpose purpose, Sharing sharing = Sharing::Dense) const;
   comm::ProcessGroup& group(Purpose purpose) const { return *(*this)[purpose].group; }
   Stream& stream(Purpose purpose) const { return *(*this)[purpose].stream; }
   // The channel with this purpose to a pipeline rank; std::logic_error if there is none.

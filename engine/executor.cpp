@@ -178,7 +178,7 @@ void Executor::recompute(int block, int microbatch) {
 void Executor::loss(int block, int microbatch) {
   Context c = context(block, microbatch);
   ScopedTensor dx = input_gradient(block);
-  const std::vector<Gradient> gradients = parameters_.gradients(block);
+  const std::vector<Gradient> gradients = this->gradients(block);
   layer(block).forward_backward(c, parameters_.weights(block), gradients, input(block, microbatch), dx,
                                 flight(microbatch).saved[block]);
   if (inputs_.search && options_.counts_loss) inputs_.search->look_at_loss(block, microbatch, c.loss);
@@ -191,7 +191,7 @@ void Executor::loss(int block, int microbatch) {
 void Executor::backward(int block, int microbatch) {
   Context c = context(block, microbatch);
   ScopedTensor dx = input_gradient(block);
-  const std::vector<Gradient> gradients = parameters_.gradients(block);
+  const std::vector<Gradient> gradients = this->gradients(block);
   layer(block).backward(c, parameters_.weights(block), gradients, output_gradient(block, microbatch), dx,
                         flight(microbatch).saved[block]);
   look_at_gradients(block, microbatch, gradients, dx);
@@ -211,11 +211,20 @@ void Executor::backward_input(int block, int microbatch) {
 
 void Executor::backward_weight(int block, int microbatch) {
   Context c = context(block, microbatch);
-  const std::vector<Gradient> gradients = parameters_.gradients(block);
+  const std::vector<Gradient> gradients = this->gradients(block);
   layer(block).backward_weight(c, gradients, flight(microbatch).saved[block]);
   look_at_gradients(block, microbatch, gradients, {});
   end_contribution(block, microbatch, gradients);
   finish_block(block, microbatch);
+}
+
+std::vector<Gradient> Executor::gradients(int block) {
+  std::vector<Gradient> gradients = parameters_.gradients(block);
+  const auto specs = layer(block).parameters();
+  for (size_t i = 0; axes_[Axis::Expert] && i < gradients.size(); ++i)
+    if (specs[i].sharing == Sharing::Expert && !gradients[i].view.absent())
+      gradients[i].next = [this, block, i] { return parameters_.end_part(block, i, inputs_.scalars.inverse_loss_scale); };
+  return gradients;
 }
 
 Context Executor::context(int block, int microbatch) {

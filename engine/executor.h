@@ -101,6 +101,7 @@ class Executor {
   const Layer& layer(int block) const { return *model_.layers[block]; }
   bool computes_loss(int block) const { return layer(block).role() == LayerRole::Loss; }
   Context context(int block, int microbatch);
+  std::vector<Gradient> gradients(int block);
   Recompute recompute_of(int block) const { return (*recompute_)[block]; }
   ConstTensorView input(int block, int microbatch);            // waits if it is received
   ConstTensorView sample_input(int microbatch);                // samples of numbers in the model's dtype; integers as they are

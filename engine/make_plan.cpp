@@ -73,9 +73,6 @@ void check_model(const Config& config, const model::Model& model) {
     for (const ParameterSpec& parameter : model.layers[i]->parameters()) {
       if (parameter.update.kind == ParameterUpdate::Kind::RunningAverage)
         check_running_average(config, model.names[i] + "." + parameter.name);
-      if (parameter.sharing == Sharing::Expert)
-        refuse(fmt::format("parameter {}.{} is one of experts, which this version does not implement; use Sharing::Dense",
-                           model.names[i], parameter.name));
     }
   }
   config::check_curriculum(config, model.sample.is_sequence() ? model.sample.input[0] : 0);
@@ -192,6 +189,8 @@ zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, const
       .persistence_limit = config.zero.stage3_model_persistence_threshold,
       .tensor_rank = rank[Axis::Tensor],
       .tensor_size = plan.mesh.size(Axis::Tensor),
+      .expert_rank = rank[Axis::Expert],
+      .expert_size = static_cast<int>(config.parallel.expert),
       .sequence_parallel = config.parallel.sequence_parallel && !layout_mode,  // there, sums over tokens are complete
       .pipeline_rank = rank[Axis::Pipeline],
       .quantized = config.zero.stage == 3 && config.zero.zero_quantized_weights,
@@ -209,7 +208,7 @@ zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, const
 void validate_programs(const Plan& plan) {
   pipeline::Schedule train, evaluate, audit;
   for (const RankPlan& rank : plan.ranks) {
-    if (rank.coordinates[Axis::Tensor] != 0) continue;
+    if (rank.coordinates[Axis::Tensor] != 0 || rank.coordinates[Axis::Expert] != 0) continue;
     train.push_back(rank.programs.train);
     evaluate.push_back(rank.programs.evaluate);
     audit.push_back(rank.programs.audit);
@@ -220,9 +219,10 @@ void validate_programs(const Plan& plan) {
 }
 
 // The coordinates of one rank for each plan, ascending.
-std::vector<Coordinates> different_ranks(const Mesh& mesh) {
+std::vector<Coordinates> different_ranks(const Mesh& mesh, bool share_experts) {
+  const Mesh of_experts = share_experts ? mesh.view(Sharing::Expert) : mesh;
   std::set<Coordinates> different;
-  for (int rank = 0; rank < mesh.size(); ++rank) different.insert(mesh.coordinates_of(rank).without(equal_plans()));
+  for (int rank = 0; rank < mesh.size(); ++rank) different.insert(plan_coordinates(mesh, of_experts, rank));
   return {different.begin(), different.end()};
 }
 
@@ -282,7 +282,7 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
   plan.parameters = model::parameter_count(model);
   plan.active_parameters = model::active_parameter_count(model);
   plan.model_flops_per_step = model::flops_per_sample(model) * static_cast<double>(plan.batch.train_batch_size);
-  for (const Coordinates& coordinates : different_ranks(plan.mesh)) {
+  for (const Coordinates& coordinates : different_ranks(plan.mesh, config.parallel.expert > 1)) {
     RankPlan& rank = plan.ranks.emplace_back();
     rank.coordinates = coordinates;
     rank.layout = make_layout(plan, model, coordinates);

@@ -14,6 +14,16 @@ const comm::Traffic& RankPlan::traffic_of(std::string_view line) const {
   return found->second;
 }
 
+Coordinates plan_coordinates(const Mesh& mesh, const Mesh& of_experts, int world_rank) {
+  Coordinates coordinates = mesh.coordinates_of(world_rank).without(equal_plans());
+  coordinates[Axis::Expert] = of_experts.coordinate_of(world_rank, Axis::Expert);
+  return coordinates;
+}
+
+const RankPlan& Plan::rank(int world_rank) const {
+  return rank(plan_coordinates(mesh, config.parallel.expert > 1 ? mesh.view(Sharing::Expert) : mesh, world_rank));
+}
+
 const RankPlan& Plan::rank(const Coordinates& coordinates) const {
   const Coordinates wanted = coordinates.without(equal_plans());
   const auto found = std::ranges::lower_bound(ranks, wanted, {}, &RankPlan::coordinates);

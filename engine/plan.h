@@ -15,8 +15,10 @@
 
 namespace trivet {
 
-// Ranks that differ along these axes only have the same blocks, parts of parameters and programs.
-constexpr AxisSet equal_plans() { return {Axis::Data, Axis::Context, Axis::Expert}; }
+// Ranks that differ along these axes only, and have the same experts, have the same blocks, parts of parameters and programs.
+constexpr AxisSet equal_plans() { return {Axis::Data, Axis::Context}; }
+// The coordinates of a rank's plan: 0 on these axes, and on the expert axis those in the view of experts (Mesh::view).
+Coordinates plan_coordinates(const Mesh& mesh, const Mesh& of_experts, int world_rank);
 
 struct Plan {
   Config config;
@@ -32,7 +34,7 @@ struct Plan {
   std::optional<std::string> found_device;  // the device that "auto" became, and why; set in config.device, too
   StepGraph step_graph;
 
-  const RankPlan& rank(int world_rank) const { return rank(mesh.coordinates_of(world_rank)); }
+  const RankPlan& rank(int world_rank) const;
   const RankPlan& rank(const Coordinates& coordinates) const;
   BatchLayout batch_layout(int world_rank) const;
   Sharding sharding() const { return sharding_of(config, mesh); }

@@ -1,6 +1,6 @@
 // The plan for one rank: its part of the parameters, its programs, the memory it needs and what it sends.
 //
-// Ranks that differ only along the axes of equal_plans() (engine/plan.h) share one.
+// Ranks with the same plan_coordinates() (engine/plan.h) share one.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ struct FilePlan {
 };
 
 struct RankPlan {
-  Coordinates coordinates;  // the first rank's with this plan: 0 on the axes along which plans are equal
+  Coordinates coordinates;  // plan_coordinates of its ranks
   zero::ShardLayout layout;
   Programs programs;
   int64_t activation_arena_bytes = 0, buffer_arena_bytes = 0;

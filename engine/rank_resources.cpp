@@ -2,8 +2,8 @@
 
 namespace trivet {
 
-// No model has experts yet, so that no parameter is shared as theirs are.
 UpdateResources RankResources::for_updates() const {
+  const Channel* const experts = channels.find(Purpose::Data, Sharing::Expert);
   return {.kernels = kernels,
           .allocator = allocator,
           .meter = meter,
@@ -12,7 +12,7 @@ UpdateResources RankResources::for_updates() const {
           .offload = offload,
           .all = channels.group(Purpose::Control),
           .of_stage = channels.group(Purpose::Part),
-          .shards = {&channels.group(Purpose::Data), nullptr},
+          .shards = {&channels.group(Purpose::Data), experts ? experts->group.get() : nullptr},
           .stream = channels.stream(Purpose::Control)};
 }
 
@@ -22,8 +22,13 @@ std::vector<zero::ShardAxis> RankResources::shard_axes() const {
     const Channel* channel = channels.find(purpose);
     return channel ? channel->group.get() : nullptr;
   };
-  return {{*gather.group, *gather.stream, *reduce.group, *reduce.stream, find(Purpose::Replicas), find(Purpose::Secondary),
-           find(Purpose::ReduceNear), find(Purpose::ReduceFar)}};
+  std::vector<zero::ShardAxis> axes{{*gather.group, *gather.stream, *reduce.group, *reduce.stream, find(Purpose::Replicas),
+                                     find(Purpose::Secondary), find(Purpose::ReduceNear), find(Purpose::ReduceFar)}};
+  if (const Channel* const experts = channels.find(Purpose::Gather, Sharing::Expert)) {
+    const Channel& sums = channels.of(Purpose::Reduce, Sharing::Expert);
+    axes.push_back({*experts->group, *experts->stream, *sums.group, *sums.stream});
+  }
+  return axes;
 }
 
 zero::CollectiveOptions collective_options(const ZeroConfig& zero) {

@@ -30,7 +30,7 @@ struct RankResources {
   Backend* repeats_steps = nullptr;        // runs steps through Backend::repeat; null: steps run directly
 
   UpdateResources for_updates() const;
-  // [Sharing] The same ranks, as parameter groups see them.
+  // [Sharing] The same ranks, as parameter groups see them; of experts only if ranks share them.
   std::vector<zero::ShardAxis> shard_axes() const;
 };
 

@@ -1,13 +1,17 @@
 #include "model/expert_mlp.h"
 
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "kernels/kernels.h"
 #include "kernels/rules.h"
+#include "model/expert_exchange.h"
 
 namespace trivet::model {
 
-using tensor_parallel::AxisCuts;
 using tensor_parallel::AxisSum;
 using tensor_parallel::split_axis;
 namespace {
@@ -18,13 +22,6 @@ Split of_all(const Split& of_one, int64_t experts) {
   for (int64_t expert = 0; expert < (of_one.dim == 0 ? experts : 1); ++expert)
     split.segments.insert(split.segments.end(), of_one.segments.begin(), of_one.segments.end());
   return split;
-}
-
-ConstTensorView of_each(ConstTensorView weights, int64_t experts) {
-  return weights.reshaped({experts, weights.shape[0] / experts, weights.shape[1]});
-}
-TensorView of_each(TensorView gradients, int64_t experts) {
-  return gradients.reshaped({experts, gradients.shape[0] / experts, gradients.shape[1]});
 }
 
 // The ranges of tokens that sums over tokens are made of, and how many leaves they form.
@@ -75,6 +72,30 @@ class RowSum {
   AxisSum over_ranks_, of_tokens_;
 };
 
+// The ranks that share the experts; null: this one has all.
+const comm::RankAxis* expert_axis(const Context& context) {
+  const comm::RankAxis* axis = context.axes[Axis::Expert];
+  return axis && axis->size() > 1 ? axis : nullptr;
+}
+
+ConstTensorView first_rows(const ScopedTensor& tensor, const RowRange& range) {
+  return tensor.view().row_range(range.first, range.count);
+}
+
+// 0, 1, 2 ...: the choices of rows whose weights come in the order of rows.
+class RowNumbers {
+ public:
+  RowNumbers(Context& context, int64_t most) : numbers_(context.arena, DType::Int32, {most}) {
+    std::vector<int32_t> numbers(static_cast<size_t>(most));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    context.kernels.from_host({numbers.data(), DType::Int32, {most}}, numbers_);
+  }
+  ConstTensorView first(int64_t count) const { return numbers_.view().slice(0, count); }
+
+ private:
+  ScopedTensor numbers_;
+};
+
 ScopedTensor gathered(Context& context, ConstTensorView x, ConstTensorView order) {
   ScopedTensor rows(context.arena, x.dtype, {order.elements(), x.shape.cols()});
   context.kernels.gather_rows({.x = as_rows(x), .order = order, .out = rows});
@@ -90,13 +111,15 @@ ExpertMlp::ExpertMlp(const Options& options) : options_(options) {
   sub_layers_.add_own({.name = "experts.gate_up.weight",
                        .shape = {experts * 2 * feed_forward, hidden},
                        .init = {Init::Kind::Normal, options.init_deviation},
-                       .split = of_all(split_of_gate_up(), experts),
+                       .split = of_all(split_of_gate_up(feed_forward), experts),
+                       .sharing = Sharing::Expert,
                        .matrices = experts,
                        .matrices_per_token = options.chosen});
   sub_layers_.add_own({.name = "experts.down.weight",
                        .shape = {experts * hidden, feed_forward},
                        .init = {Init::Kind::Normal, options.init_deviation_out},
-                       .split = of_all(split_of_down(), experts),
+                       .split = of_all(split_of_down(feed_forward), experts),
+                       .sharing = Sharing::Expert,
                        .matrices = experts,
                        .matrices_per_token = options.chosen});
   if (options.shared_feed_forward == 0) return;
@@ -109,20 +132,27 @@ ExpertMlp::ExpertMlp(const Options& options) : options_(options) {
   shared_index_ = sub_layers_.add("shared", *shared_);
 }
 
-Split ExpertMlp::split_of_gate_up() const { return {0, {options_.feed_forward, options_.feed_forward}, {}}; }
-Split ExpertMlp::split_of_down() const { return {1, {options_.feed_forward}, {}}; }
+ExpertWork ExpertMlp::work(Context& context, Weights weights) const {
+  return {context, weights[kGateUp], weights[kDown], options_.feed_forward};
+}
+
+ExpertRows ExpertMlp::own_rows(const Context& context, ConstTensorView x_rows, const Saved& saved) const {
+  return {x_rows, saved[kEnds], saved[kWeights], saved[kOrder], ranges_of(context, saved[kX].shape.rows()).leaves};
+}
+
+int64_t ExpertMlp::most_rows(int64_t tokens, int ranks) const {
+  return tokens * std::min(options_.chosen, options_.experts / ranks);
+}
 
 void ExpertMlp::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   choose(context, weights, x, saved);
-  activate(context, weights, x, saved);
-  const AxisCuts cuts(context, split_of_down());
   RowSum sum(context, saved[kOrder].elements(), y);
-  context.kernels.grouped_matmul({.a = saved[kActivated],
-                                  .b = of_each(weights[kDown], options_.experts),
-                                  .ends = saved[kEnds],
-                                  .out = sum.partial(),
-                                  .transpose_b = true,
-                                  .cuts = cuts.sums()});
+  if (const comm::RankAxis* ranks = expert_axis(context)) {
+    compute_on_ranks(context, *ranks, weights, x, sum.partial(), saved);
+  } else {
+    activate(context, weights, x, saved);
+    work(context, weights).apply_down(saved[kActivated], saved[kEnds], sum.partial());
+  }
   sum.start(saved[kPlaces]);
   sum.finish();
   if (shared_) add_shared(context, weights, x, y, saved);
@@ -130,7 +160,7 @@ void ExpertMlp::forward(Context& context, Weights weights, ConstTensorView x, Te
 
 void ExpertMlp::forward_again(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
   choose(context, weights, x, saved);
-  activate(context, weights, x, saved);
+  if (!expert_axis(context)) activate(context, weights, x, saved);
   if (shared_) shared_->forward_again(context, sub_layers_.of(shared_index_, weights), x, saved.child(shared_index_));
 }
 
@@ -155,18 +185,35 @@ void ExpertMlp::choose(Context& context, Weights weights, ConstTensorView x, Sav
 
 // Everything up to the input of down.
 void ExpertMlp::activate(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
-  const int64_t rows = saved[kOrder].elements(), width = weights[kDown].shape[1];
-  const TensorView wide = saved.keep(context.arena, kWide, x.dtype, {rows, 2 * width});
-  const TensorView activated = saved.keep(context.arena, kActivated, x.dtype, {rows, width});
-  const AxisCuts cuts(context, split_of_gate_up());
+  const ExpertWork experts = work(context, weights);
+  const int64_t rows = saved[kOrder].elements();
+  const TensorView wide = saved.keep(context.arena, kWide, x.dtype, {rows, 2 * experts.width()});
+  const TensorView activated = saved.keep(context.arena, kActivated, x.dtype, {rows, experts.width()});
   const ScopedTensor x_rows = gathered(context, x, saved[kOrder]);
-  context.kernels.grouped_matmul({.a = x_rows,
-                                  .b = of_each(weights[kGateUp], options_.experts),
-                                  .ends = saved[kEnds],
-                                  .out = wide,
-                                  .transpose_b = true,
-                                  .cuts = cuts.cols()});
-  context.kernels.weighted_swiglu({.gate_up = wide, .weights = saved[kWeights], .order = saved[kOrder], .y = activated});
+  experts.activate(own_rows(context, x_rows, saved), wide, activated);
+}
+
+void ExpertMlp::compute_on_ranks(Context& context, const comm::RankAxis& ranks, Weights weights, ConstTensorView x,
+                                 TensorView out, const Saved& saved) const {
+  const ExpertWork experts = work(context, weights);
+  const int64_t rows = saved[kOrder].elements(), most = most_rows(x.shape.rows(), ranks.size()), hidden = options_.hidden;
+  ExpertExchange exchange(context, ranks, saved[kEnds], rows, most);
+  const ScopedTensor x_rows = gathered(context, x, saved[kOrder]);
+  const ScopedTensor row_weights = gathered(context, saved[kWeights].reshaped({rows, 1}), saved[kOrder]);
+  const RowNumbers numbers(context, most);
+  const ScopedTensor x_there(context.arena, x.dtype, {most, hidden}), result(context.arena, out.dtype, {most, hidden});
+  const ScopedTensor weights_there(context.arena, row_weights.view().dtype, {most, 1});
+  const ScopedTensor wide(context.arena, x.dtype, {most, 2 * experts.width()});
+  const ScopedTensor activated(context.arena, x.dtype, {most, experts.width()});
+  for (int round = 0; round < exchange.rounds(); ++round) {
+    const RowRange sent = exchange.sent(round);
+    const int64_t count = exchange.received(round);
+    const ExpertRows there{exchange.send(round, first_rows(x_rows, sent), x_there), exchange.ends(round),
+                           exchange.send(round, first_rows(row_weights, sent), weights_there), numbers.first(count)};
+    experts.activate(there, wide.view().row_range(0, count), activated.view().row_range(0, count));
+    experts.apply_down(activated.view().row_range(0, count), there.ends, result.view().row_range(0, count));
+    exchange.send_back(round, result.view().row_range(0, count), out.row_range(sent.first, sent.count));
+  }
 }
 
 void ExpertMlp::add_shared(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
@@ -178,55 +225,102 @@ void ExpertMlp::add_shared(Context& context, Weights weights, ConstTensorView x,
 void ExpertMlp::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   Context& context = pass.context();
   Saved& saved = pass.saved();
-  const int64_t rows = saved[kOrder].elements(), experts = options_.experts;
   saved.reference(kDy, dy);
-  const IntermediateGradient dwide(pass, kDwide, dy.dtype, saved[kWide].shape);
   const IntermediateGradient dlogits(pass, kDlogits, dy.dtype, saved[kLogits].shape);
   const ScopedTensor dweights(context.arena, saved[kWeights].dtype, saved[kWeights].shape);
-  {
-    const AxisCuts cuts(context, split_of_down());
-    const ScopedTensor dy_rows = gathered(context, dy, saved[kOrder]);
-    if (pass.fused()) make_down_gradient(context, pass.gradients(), dy_rows, saved);
-    pass.done_with(kActivated);
-    const ScopedTensor dactivated(context.arena, dy.dtype, {rows, saved[kWide].shape[1] / 2});
-    context.kernels.grouped_matmul({.a = dy_rows,
-                                    .b = of_each(pass.weights()[kDown], experts),
-                                    .ends = saved[kEnds],
-                                    .out = dactivated,
-                                    .cuts = cuts.cols()});
-    context.kernels.weighted_swiglu_backward({.dy = dactivated,
-                                              .gate_up = saved[kWide],
-                                              .weights = saved[kWeights],
-                                              .order = saved[kOrder],
-                                              .dgate_up = dwide,
-                                              .dweights = dweights,
-                                              .ends = {cuts.ends().begin(), cuts.ends().end()}});
-    pass.done_with(kWide);
-  }
-  {
-    const AxisCuts cuts(context, split_of_gate_up());
-    RowSum sum(context, rows, dx);
-    context.kernels.grouped_matmul({.a = dwide,
-                                    .b = of_each(pass.weights()[kGateUp], experts),
-                                    .ends = saved[kEnds],
-                                    .out = sum.partial(),
-                                    .cuts = cuts.sums()});
-    sum.start(saved[kPlaces]);
-    if (pass.fused()) make_gate_up_gradient(context, pass.gradients(), dwide, saved);
-    sum.finish();
-  }
+  if (const comm::RankAxis* ranks = expert_axis(context))
+    through_experts_on_ranks(pass, *ranks, dy, dx, dweights);
+  else
+    through_experts(pass, dy, dx, dweights);
   through_choice(pass, dweights, dlogits);
   context.kernels.matmul({.a = dlogits, .b = pass.weights()[kRouter], .out = as_rows(dx), .accumulate = true});
   if (pass.fused()) make_router_gradient(context, pass.gradients(), dlogits, saved);
   if (shared_) through_shared(pass, dy, dx);
 }
 
-// What chose the experts of a token sees it whole on every tensor rank, but each of these has only a part of its output.
-void ExpertMlp::through_choice(const BackwardPass& pass, ConstTensorView dweights, TensorView dlogits) const {
+void ExpertMlp::through_experts(const BackwardPass& pass, ConstTensorView dy, TensorView dx, TensorView dweights) const {
+  Context& context = pass.context();
+  Saved& saved = pass.saved();
+  const ExpertWork experts = work(context, pass.weights());
+  const IntermediateGradient dwide(pass, kDwide, dy.dtype, saved[kWide].shape);
+  {
+    const ScopedTensor dy_rows = gathered(context, dy, saved[kOrder]);
+    if (pass.fused())
+      make_down_gradient(context, pass.gradients()[kDown], options_.experts, options_.feed_forward,
+                         own_rows(context, {}, saved), dy_rows, saved[kActivated]);
+    pass.done_with(kActivated);
+    const ScopedTensor dactivated(context.arena, dy.dtype, {dy_rows.view().shape[0], experts.width()});
+    experts.backward(own_rows(context, {}, saved), dy_rows, saved[kWide], dactivated, dwide, dweights);
+    pass.done_with(kWide);
+  }
+  RowSum sum(context, saved[kOrder].elements(), dx);
+  experts.backward_input(dwide, saved[kEnds], sum.partial());
+  sum.start(saved[kPlaces]);
+  if (pass.fused()) {
+    const ScopedTensor x_rows = gathered(context, saved[kX], saved[kOrder]);
+    make_gate_up_gradient(context, pass.gradients()[kGateUp], options_.experts, options_.feed_forward,
+                          own_rows(context, x_rows, saved), dwide);
+  }
+  sum.finish();
+}
+
+// Each round is one rank's rows, from the work of forward on, which was not kept.
+void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::RankAxis& ranks, ConstTensorView dy,
+                                         TensorView dx, TensorView dweights) const {
+  if (!pass.fused())
+    throw std::logic_error("experts: ranks that share them cannot compute gradients of weights later than those of inputs");
   Context& context = pass.context();
   const Saved& saved = pass.saved();
-  TensorView sums{const_cast<void*>(dweights.data), dweights.dtype, dweights.shape};
-  if (const comm::RankAxis* axis = split_axis(context)) tensor_parallel::sum_over(*axis, sums);
+  const ExpertWork experts = work(context, pass.weights());
+  const int64_t rows = saved[kOrder].elements(), most = most_rows(saved[kX].shape.rows(), ranks.size());
+  const int64_t hidden = options_.hidden, width = experts.width(), own = options_.experts / ranks.size();
+  Gradient of_gate_up = pass.gradients()[kGateUp], of_down = pass.gradients()[kDown];
+  ExpertExchange exchange(context, ranks, saved[kEnds], rows, most);
+  RowSum sum(context, rows, dx);
+  const TensorView dx_rows = sum.partial();
+  const ScopedTensor x_rows = gathered(context, saved[kX], saved[kOrder]), dy_rows = gathered(context, dy, saved[kOrder]);
+  const ScopedTensor row_weights = gathered(context, saved[kWeights].reshaped({rows, 1}), saved[kOrder]);
+  const DType type = dweights.dtype;
+  const ScopedTensor dweights_of_rows(context.arena, type, {rows, 1});
+  {
+    const RowNumbers numbers(context, most);
+    const ScopedTensor x_there(context.arena, dy.dtype, {most, hidden}), dy_there(context.arena, dy.dtype, {most, hidden});
+    const ScopedTensor weights_there(context.arena, type, {most, 1}), dweights_there(context.arena, type, {most, 1});
+    const ScopedTensor wide(context.arena, dy.dtype, {most, 2 * width}), dwide(context.arena, dy.dtype, {most, 2 * width});
+    const ScopedTensor activated(context.arena, dy.dtype, {most, width}),
+        dx_there(context.arena, dx_rows.dtype, {most, hidden});
+    for (int round = 0; round < exchange.rounds(); ++round) {
+      const RowRange sent = exchange.sent(round);
+      const int64_t count = exchange.received(round);
+      const auto of_count = [&](const ScopedTensor& tensor) { return tensor.view().row_range(0, count); };
+      const ExpertRows there{exchange.send(round, first_rows(x_rows, sent), x_there), exchange.ends(round),
+                             exchange.send(round, first_rows(row_weights, sent), weights_there), numbers.first(count)};
+      const ConstTensorView dy_of_there = exchange.send(round, first_rows(dy_rows, sent), dy_there);
+      experts.activate(there, of_count(wide), of_count(activated));
+      make_down_gradient(context, of_down, own, options_.feed_forward, there, dy_of_there, of_count(activated));
+      // Nothing reads `activated` any more.
+      experts.backward(there, dy_of_there, of_count(wide), of_count(activated), of_count(dwide), of_count(dweights_there));
+      experts.backward_input(of_count(dwide), there.ends, of_count(dx_there));
+      make_gate_up_gradient(context, of_gate_up, own, options_.feed_forward, there, of_count(dwide));
+      exchange.send_back(round, of_count(dx_there), dx_rows.row_range(sent.first, sent.count));
+      exchange.send_back(round, of_count(dweights_there), dweights_of_rows.view().row_range(sent.first, sent.count));
+      if (round + 1 == exchange.rounds()) break;  // the block's contribution ends with the last
+      for (Gradient* gradient : {&of_gate_up, &of_down})
+        if (!gradient->view.absent()) gradient->accumulate = gradient->next();
+    }
+  }
+  sum.start(saved[kPlaces]);
+  // The row of each choice.
+  context.kernels.gather_rows(
+      {.x = dweights_of_rows, .order = saved[kPlaces].reshaped({rows}), .out = dweights.reshaped({rows, 1})});
+  sum.finish();
+}
+
+// What chose the experts of a token sees it whole on every tensor rank, but each of these has only a part of its output.
+void ExpertMlp::through_choice(const BackwardPass& pass, TensorView dweights, TensorView dlogits) const {
+  Context& context = pass.context();
+  const Saved& saved = pass.saved();
+  if (const comm::RankAxis* axis = split_axis(context)) tensor_parallel::sum_over(*axis, dweights);
   const comm::RankAxis* others = context.axes[Axis::Context];
   const ScopedTensor counts(context.arena, DType::Int64, {options_.balance > 0 ? options_.experts : 0});
   if (options_.balance > 0) {
@@ -235,7 +329,7 @@ void ExpertMlp::through_choice(const BackwardPass& pass, ConstTensorView dweight
   }
   context.kernels.choose_experts_backward({.logits = saved[kLogits],
                                            .chosen = saved[kChosen],
-                                           .dweights = sums,
+                                           .dweights = dweights,
                                            .counts = options_.balance > 0 ? ConstTensorView(counts) : ConstTensorView(),
                                            .dlogits = dlogits,
                                            .rule = options_.rule,
@@ -251,31 +345,12 @@ void ExpertMlp::through_shared(const BackwardPass& pass, ConstTensorView dy, Ten
   pass.context().kernels.add(of_shared, dx);
 }
 
-void ExpertMlp::make_gate_up_gradient(Context& context, Gradients gradients, ConstTensorView dwide, const Saved& saved) const {
-  const Gradient& gradient = gradients[kGateUp];
-  if (gradient.view.absent()) return;
-  const AxisCuts cuts(context, split_of_gate_up());
+void ExpertMlp::make_expert_gradients(Context& context, Gradients gradients, ConstTensorView dy_rows,
+                                      const Saved& saved) const {
   const ScopedTensor x_rows = gathered(context, saved[kX], saved[kOrder]);
-  context.kernels.grouped_gradient({.a = dwide,
-                                    .b = x_rows,
-                                    .ends = saved[kEnds],
-                                    .leaves = ranges_of(context, saved[kX].shape.rows()).leaves,
-                                    .out = of_each(gradient.view, options_.experts),
-                                    .accumulate = gradient.accumulate,
-                                    .cuts = cuts.rows()});
-}
-
-void ExpertMlp::make_down_gradient(Context& context, Gradients gradients, ConstTensorView dy_rows, const Saved& saved) const {
-  const Gradient& gradient = gradients[kDown];
-  if (gradient.view.absent()) return;
-  const AxisCuts cuts(context, split_of_down());
-  context.kernels.grouped_gradient({.a = dy_rows,
-                                    .b = saved[kActivated],
-                                    .ends = saved[kEnds],
-                                    .leaves = ranges_of(context, saved[kX].shape.rows()).leaves,
-                                    .out = of_each(gradient.view, options_.experts),
-                                    .accumulate = gradient.accumulate,
-                                    .cuts = cuts.cols()});
+  const ExpertRows rows = own_rows(context, x_rows, saved);
+  make_down_gradient(context, gradients[kDown], options_.experts, options_.feed_forward, rows, dy_rows, saved[kActivated]);
+  make_gate_up_gradient(context, gradients[kGateUp], options_.experts, options_.feed_forward, rows, saved[kDwide]);
 }
 
 void ExpertMlp::make_router_gradient(Context& context, Gradients gradients, ConstTensorView dlogits, const Saved& saved) const {
@@ -296,8 +371,7 @@ void ExpertMlp::backward(Context& context, Weights weights, Gradients gradients,
 
 void ExpertMlp::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
   const ScopedTensor dy_rows = gathered(context, saved[kDy], saved[kOrder]);
-  make_down_gradient(context, gradients, dy_rows, saved);
-  make_gate_up_gradient(context, gradients, saved[kDwide], saved);
+  make_expert_gradients(context, gradients, dy_rows, saved);
   make_router_gradient(context, gradients, saved[kDlogits], saved);
   if (shared_) shared_->backward_weight(context, sub_layers_.of(shared_index_, gradients), saved.child(shared_index_));
 }

@@ -10,7 +10,9 @@
 // that its gradient needs no output of an expert.
 //
 // Weights of all experts are one tensor each, [E 2F, H] and [E H, F]; expert e has the rows from e 2F (e H) on. Tensor ranks
-// share F of every expert, as they do that of an MLP. Ranks with different tokens have all experts.
+// share F of every expert, as they do that of an MLP. Ranks with different tokens have all experts, or share them
+// (expert_exchange.h). Then nothing of experts' work is kept: backward sends the rows again and computes it again, so that
+// memory is that of one microbatch's rows, however many a rank is sent.
 //
 // [Note: when rows are summed] A token's row is a sum over tensor ranks, and there are K of them. The rows of a token are added
 // before that sum, which then has H elements a token and not K H. In layout mode the sum over ranks comes first, because its
@@ -20,6 +22,7 @@
 #include <memory>
 
 #include "kernels/experts.h"
+#include "model/expert_work.h"
 #include "model/mlp.h"
 
 namespace trivet::model {
@@ -49,21 +52,27 @@ class ExpertMlp : public Layer {
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
-  // The places of Saved that this layer uses.
+  // The places of Saved that this layer uses. kWide to kDwide: only if the rank has all experts.
   enum Slot { kX, kLogits, kChosen, kWeights, kOrder, kPlaces, kEnds, kWide, kActivated, kDwide, kDlogits, kDy };
   enum Parameter { kRouter, kGateUp, kDown };
 
+  ExpertWork work(Context&, Weights) const;
   void choose(Context&, Weights, ConstTensorView x, Saved&) const;
   void activate(Context&, Weights, ConstTensorView x, Saved&) const;
+  // The same for ranks that share the experts: out[T K, H] is complete but for tensor ranks' parts.
+  void compute_on_ranks(Context&, const comm::RankAxis&, Weights, ConstTensorView x, TensorView out, const Saved&) const;
   void add_shared(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
-  void through_choice(const BackwardPass& pass, ConstTensorView dweights, TensorView dlogits) const;
+  void through_experts(const BackwardPass& pass, ConstTensorView dy, TensorView dx, TensorView dweights) const;
+  void through_experts_on_ranks(const BackwardPass& pass, const comm::RankAxis&, ConstTensorView dy, TensorView dx,
+                                TensorView dweights) const;
+  void through_choice(const BackwardPass& pass, TensorView dweights, TensorView dlogits) const;
   void through_shared(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
-  void make_gate_up_gradient(Context&, Gradients, ConstTensorView dwide, const Saved&) const;
-  void make_down_gradient(Context&, Gradients, ConstTensorView dy_rows, const Saved&) const;
+  void make_expert_gradients(Context&, Gradients, ConstTensorView dy_rows, const Saved&) const;
   void make_router_gradient(Context&, Gradients, ConstTensorView dlogits, const Saved&) const;
-  Split split_of_gate_up() const;  // of one expert's
-  Split split_of_down() const;
+  ExpertRows own_rows(const Context&, ConstTensorView x_rows, const Saved&) const;
+  // The most rows of a rank's tokens that one of the ranks may have to compute.
+  int64_t most_rows(int64_t tokens, int ranks) const;
 
   Options options_;
   std::unique_ptr<Mlp> shared_;

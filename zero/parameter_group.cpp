@@ -182,6 +182,13 @@ void ParameterGroup::end_contribution(Number scale, int microbatch) {
   scratch_.reset();
 }
 
+bool ParameterGroup::end_part(size_t index, Number scale) {
+  if (!options_.fixed_point) return true;
+  if (digests_) throw std::logic_error("gradients: parts of a contribution have no digests");
+  add_contribution(index, scale);
+  return false;
+}
+
 double ParameterGroup::contribution_limit() const { return fixed_point::limit(options_.fixed_point_terms); }
 
 void ParameterGroup::add_contribution(size_t index, Number scale) {

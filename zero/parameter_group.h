@@ -85,6 +85,9 @@ class ParameterGroup {
   // Call this when the layer is done. `scale` (1 / loss scale) is applied before rounding to the fixed-point grid; run mode
   // does not use it. `microbatch` matters only in a step that is audited.
   void end_contribution(Number scale, int microbatch = 0);
+  // Ends a part of this contribution to one parameter: it is rounded by itself, and the next part may follow. Returns whether
+  // that has to be added to what the layer's memory has. Not in a step that is audited.
+  bool end_part(size_t index, Number scale);
   // Starts the reduction of the contributions so far; retire() waits for it and releases the gradients in flight.
   void reduce();
   void retire();

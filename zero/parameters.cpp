@@ -18,9 +18,9 @@ Parameters::Parameters(const ShardLayout& layout, const ParameterOptions& option
                                .dtype = options.dtype,
                                .gradient_dtype = options.gradient_dtype,
                                .fixed_point = options.fixed_point,
-                               .fixed_point_terms = int64_t{2} * options.microbatches *
+                               .fixed_point_terms = int64_t{2} * options.microbatches * flat.parts *
                                                     resources.axes[static_cast<size_t>(flat.sharing)].contributors(),
-                               .contributions = options.microbatches * flat.users,
+                               .contributions = options.microbatches * flat.users * flat.parts,
                                .gathers = options.gathers.empty() ? 0 : options.gathers[groups_.size() - 1],
                                .reductions = options.reductions.empty() ? 0 : options.reductions[groups_.size() - 1],
                                .optimizer_states = options.optimizer_states};
@@ -86,6 +86,11 @@ void Parameters::end_contribution(int block, Number scale, int microbatch) {
   std::set<ParameterGroup*> touched;
   for (const ParameterPlace& place : layout_.blocks[block].gradients)
     if (touched.insert(&group(place)).second) group(place).end_contribution(scale, microbatch);
+}
+
+bool Parameters::end_part(int block, size_t parameter, Number scale) {
+  const ParameterPlace& place = layout_.blocks[block].gradients[parameter];
+  return group(place).end_part(static_cast<size_t>(place.index), scale);
 }
 
 void Parameters::tie(int user_block) {

@@ -43,6 +43,8 @@ class Parameters {
   std::vector<ConstTensorView> weights(int block);  // in the order of the layer's parameters(); waits for gathers
   std::vector<Gradient> gradients(int block);
   void end_contribution(int block, Number scale, int microbatch = 0);
+  // Ends a part of the contribution of one of the block's parameters (Gradient::next).
+  bool end_part(int block, size_t parameter, Number scale);
   // Adds the gradients of the weights that `user_block` shares with an earlier block to those of the block that owns the
   // weights. Both ranks call it; it returns when the addition is done.
   void tie(int user_block);

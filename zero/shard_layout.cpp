@@ -119,7 +119,7 @@ class LayoutBuilder {
   }
 
   Kind kind_of(const ParameterSpec& spec, bool shared, GroupRole role) {
-    return {spec.sharing,
+    return {options_.expert_size > 1 ? spec.sharing : Sharing::Dense,
             spec.trainable,
             role == GroupRole::Own ? persists(spec) : false,
             options_.sequence_parallel && options_.tensor_size > 1 && spec.split.dim < 0,
@@ -162,7 +162,7 @@ class LayoutBuilder {
     return part;
   }
 
-  static int group_for(BlockLayout& block, const Kind& kind) {
+  int group_for(BlockLayout& block, const Kind& kind) const {
     for (size_t g = 0; g < block.groups.size(); ++g) {
       const FlatGroup& group = block.groups[g];
       const bool alike = group.sharing == kind.sharing && group.trainable == kind.trainable &&
@@ -173,6 +173,7 @@ class LayoutBuilder {
     }
     FlatGroup group;
     group.sharing = kind.sharing;
+    group.parts = kind.sharing == Sharing::Expert ? options_.expert_size : 1;
     group.trainable = kind.trainable;
     group.persistent = kind.persistent;
     group.summed_over_tensor = kind.summed_over_tensor;

@@ -52,6 +52,7 @@ struct FlatGroup {
   Placement weights = Placement::Device, states = Placement::Device;
   bool quantized = false;  // sharded weights are gathered in 8 bits (zero/collectives.h), also by a single rank
   int users = 1;           // blocks of the model that put gradients into it, or into a replica
+  int parts = 1;           // of a contribution, which are rounded by themselves (Gradient::next)
   std::vector<FlatParameter> parameters;
   Sharing sharing = Sharing::Dense;
   int shards = 1;              // ranks that divide the group

@@ -263,14 +263,6 @@ void check_scheduler(const Config& config) {
   }
 }
 
-// Refuses, by name, what a config can request but this version cannot do.
-void check_implemented(const Config& config) {
-  const auto axis = [&](const char* key, int64_t size) {
-    if (size > 1) refuse(config, key, fmt::format("{} is not implemented in this version; use 1", size));
-  };
-  axis("parallel.expert", config.parallel.expert);
-}
-
 // pipeline.stages and parallel.pipeline must not say different things.
 void check_aliases(const Config& config) {
   for (const config::KeyEntry& entry : config::key_table().entries()) {
@@ -288,7 +280,7 @@ void check_curriculum_of_model(const Config& config) {
 
 using Check = void (*)(const Config&);
 
-constexpr std::array<Check, 18> kChecksWithoutModel{check_data,
+constexpr std::array<Check, 17> kChecksWithoutModel{check_data,
                                                     config::check_growing_data,
                                                     check_objective,
                                                     check_training,
@@ -304,8 +296,7 @@ constexpr std::array<Check, 18> kChecksWithoutModel{check_data,
                                                     check_scheduler,
                                                     config::check_offload,
                                                     check_aliases,
-                                                    config::check_parallel,
-                                                    check_implemented};
+                                                    config::check_parallel};
 constexpr std::array<Check, 3> kChecksOfModel{config::check_layout_of_model, check_curriculum_of_model,
                                               config::check_sample_curriculum};
 

@@ -264,9 +264,43 @@ void check_quantized(const Config& config) {
         "in other blocks; use false, parallel.tensor 1, or reproducible \"run\"");
 }
 
+// What does not go together with ranks that share experts, in this version.
+void check_experts(const Config& config) {
+  const int64_t ranks = config.parallel.expert;
+  if (ranks == 1) return;
+  const auto refuse_with = [&](const std::string& key, const std::string& why) {
+    refuse(config, "parallel.expert", fmt::format("{} is not accepted with {}{}; use 1", ranks, key, why));
+  };
+  if (config.device == DeviceChoice::Cuda) refuse_with("device \"cuda\"", ": GPUs do not exchange tokens of experts yet");
+  if (config.fixes_token_sums() || (config.reproducible == Reproducible::Layout && config.parallel.context > 1))
+    refuse_with("reproducible \"layout\" and context ranks", ", whose sums over tokens would have other leaves");
+  const ScheduleKind schedule = config.pipeline.schedule;
+  if (config.parallel.pipeline > 1 && (schedule == ScheduleKind::ZeroBubbleH1 || schedule == ScheduleKind::ZeroBubble2p ||
+                                       schedule == ScheduleKind::ZeroBubbleV))
+    refuse_with(fmt::format("pipeline.schedule \"{}\"", name_of(schedule)),
+                ": gradients of experts cannot wait, as nothing of their work is kept");
+  if (config.audit.every_steps > 0) refuse_with("audits", ", which compare ranks with the same weights");
+  if (config.zero.stage > 0 && config.zero.mics_shard_size > 0) refuse_with("zero_optimization.mics_shard_size", "");
+  if (config.zero.stage == 3 && config.zero.zero_hpz_partition_size > 1)
+    refuse_with("zero_optimization.zero_hpz_partition_size", "");
+  if (config.zero.zero_quantized_gradients) refuse_with("zero_optimization.zero_quantized_gradients", "");
+}
+
+// A model that the config describes: its experts are divided evenly.
+void check_experts_of_model(const Config& config) {
+  const int64_t ranks = config.parallel.expert, experts = config.model.experts.count;
+  if (ranks == 1) return;
+  if (experts == 0)
+    refuse(config, "parallel.expert",
+           fmt::format("{} is not accepted: the model has no experts (model.experts.count); use 1", ranks));
+  if (experts % ranks != 0)
+    refuse(config, "parallel.expert", fmt::format("{} does not divide model.experts.count {}; use a divisor", ranks, experts));
+}
+
 }  // namespace
 
 void check_parallel(const Config& config) {
+  check_experts(config);
   check_shard_sizes(config);
   check_quantized(config);
   check_sequence_parallel(config);
@@ -280,6 +314,7 @@ void check_parallel(const Config& config) {
 
 void check_layout_of_model(const Config& config) {
   check_tensor(config);
+  check_experts_of_model(config);
   check_context_of_model(config);
   check_stages(config);
 }
