@@ -22,6 +22,7 @@ WeightDigest total_of(std::span<const WeightDigest> digests) {
     total.whole += digest.whole;
     total.replicated += digest.replicated;
     total.unsplit += digest.unsplit;
+    total.experts += digest.experts;
   }
   return total;
 }
@@ -59,6 +60,8 @@ std::optional<Disagreement> compare_in(const std::vector<std::vector<int>>& grou
 std::optional<Disagreement> compare_equal_ranks(const Mesh& mesh, int shards, std::span<const WeightDigest> of_rank) {
   const auto groups = mesh.groups(equal_over(Sharing::Dense));
   if (auto found = compare_in(groups, &WeightDigest::whole, of_rank)) return found;
+  const auto same_experts = mesh.view(Sharing::Expert).groups(equal_over(Sharing::Expert));
+  if (auto found = compare_in(same_experts, &WeightDigest::experts, of_rank)) return found;
   return compare_in(across_runs_of(groups, shards), &WeightDigest::replicated, of_rank);
 }
 
@@ -86,7 +89,7 @@ struct Details {
 std::string to_text(const std::string& host, std::span<const WeightDigest> digests) {
   nlohmann::json json{{"host", host}, {"digests", nlohmann::json::array()}};
   for (const WeightDigest& digest : digests)
-    json["digests"].push_back({digest.parameter, digest.whole, digest.replicated, digest.unsplit});
+    json["digests"].push_back({digest.parameter, digest.whole, digest.replicated, digest.unsplit, digest.experts});
   return json.dump();
 }
 
@@ -94,7 +97,7 @@ Details details_of(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
   Details details{json.at("host"), {}};
   for (const auto& digest : json.at("digests"))
-    details.digests.push_back({digest.at(0), digest.at(1), digest.at(2), digest.at(3)});
+    details.digests.push_back({digest.at(0), digest.at(1), digest.at(2), digest.at(3), digest.at(4)});
   return details;
 }
 
@@ -184,7 +187,8 @@ std::vector<WeightDigest> digest_weights(zero::Parameters& parameters, kernels::
       for (size_t i = 0; i < tensors.size(); ++i) {
         const uint64_t key = random_key(i, parameter.name);
         if (tensors[i].whole)
-          digest.whole += digest_range(element_digest, tensors[i], key, parameter, 0, group.layout().whole_elements);
+          (group.layout().sharing == Sharing::Expert ? digest.experts : digest.whole) +=
+              digest_range(element_digest, tensors[i], key, parameter, 0, group.layout().whole_elements);
         else if (group.axis().replicas)
           digest.replicated += digest_range(element_digest, tensors[i], key, parameter, held.owned_first, held.owned_count);
         if (tensor_copies && parameter.part.shape == parameter.spec.shape)
@@ -206,9 +210,9 @@ void compare_weights(const Mesh& mesh, int shards, std::span<const WeightDigest>
   const WeightDigest total = total_of(mine);
   std::vector<WeightDigest> totals;
   const auto number = [](const std::string& text, size_t first) { return std::stoull(text.substr(first, 16), nullptr, 16); };
-  for (const std::string& text :
-       all_ranks.gather(fmt::format("{:016x}{:016x}{:016x}", total.whole, total.replicated, total.unsplit)))
-    totals.push_back({"", number(text, 0), number(text, 16), number(text, 32)});
+  for (const std::string& text : all_ranks.gather(
+           fmt::format("{:016x}{:016x}{:016x}{:016x}", total.whole, total.replicated, total.unsplit, total.experts)))
+    totals.push_back({"", number(text, 0), number(text, 16), number(text, 32), number(text, 48)});
   if (!find_disagreement(mesh, shards, totals)) return;
   std::vector<Details> details;
   for (const std::string& text : all_ranks.gather(to_text(host, mine))) details.push_back(details_of(text));

@@ -3,7 +3,8 @@
 //
 // Three kinds of weights are held by several ranks:
 //   - weights that are whole on each rank of the data axis (all below ZeRO stage 3, small parameters at stage 3); at stage 0
-//     this includes the float32 master weights and the optimizer states,
+//     this includes the float32 master weights and the optimizer states; those of experts that ranks share are whole on the
+//     ranks with the same experts,
 //   - shards that have replicas (zero/shard_axis.h), with their master weights and optimizer states,
 //   - parameters that the tensor axis does not split (norms, some biases), with their master weights and optimizer states: each
 //     tensor rank updates its own copy.
@@ -33,6 +34,8 @@ struct WeightDigest {
   uint64_t replicated = 0;
   // The digest of this rank's shard of an unsplit parameter: its sum over the data axis is equal on all tensor ranks.
   uint64_t unsplit = 0;
+  // The digest of what is whole of experts that ranks share: equal on all ranks that have the same ones.
+  uint64_t experts = 0;
 };
 
 // Computes a digest of each parameter that this rank holds and of what its optimizer keeps for it, in the order of the layout.
