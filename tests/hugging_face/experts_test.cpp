@@ -11,6 +11,7 @@
 #include "interchange/hugging_face/export.h"
 #include "interchange/hugging_face/import.h"
 #include "interchange/hugging_face/model_files.h"
+#include "interchange/hugging_face/peft.h"
 #include "tests/data/files.h"
 #include "tests/hugging_face/small_models.h"
 #include "tests/model/whole_model.h"
@@ -402,6 +403,21 @@ TEST_F(PretrainedExperts, ReadsTheKeysOfQwen3) {
             3)
       << "its class does not read max_window_layers";
   EXPECT_EQ(describe(deep, R"("use_sliding_window": false, "sliding_window": 3)").config.model.attention_window, 0);
+}
+
+// With PEFT 0.21 and transformers 5, such adapters have no effect, and experts get adapters that begin as nothing.
+TEST_F(PretrainedExperts, AdaptersOfMlpsBesideExpertsAreNotWrittenForPeft) {
+  model::Description d = describe(small_qwen3_moe(), R"("use_cache": true)").config.model;
+  d.layers = 2;
+  d.experts.dense_blocks = {1};
+  d.lora = {.rank = 2, .alpha = 4, .targets = {"q_proj"}};
+  EXPECT_EQ(peft_adapters(qwen3_moe(), d, "").tensors.size(), 4U);
+  d.lora.targets = {"all-linear"};
+  EXPECT_THAT([&] { peft_adapters(qwen3_moe(), d, ""); },
+              ThrowsMessage<ConfigError>("--lora peft: block 1 has an adapter of mlp.gate_proj, which PEFT would take for one "
+                                         "of the experts in other blocks; use --lora merged"));
+  d.experts.dense_blocks = {};
+  EXPECT_EQ(peft_adapters(qwen3_moe(), d, "").tensors.size(), 16U);
 }
 
 TEST_F(PretrainedExperts, TypesThatAreAlmostReadAreRefusedWithTheReason) {
