@@ -74,10 +74,11 @@ class GoldenExperts : public testing::TestWithParam<const char*> {
     }
     return batch;
   }
-  std::unique_ptr<model::WholeModel> load(const PretrainedModel& pretrained, bool normalize = true) const {
+  std::unique_ptr<model::WholeModel> load(const PretrainedModel& pretrained, bool normalize = true, double z_loss = 0) const {
     model::Description description = pretrained.description();
     description.sequence_length = batch().length;
     description.experts.rule.normalize = normalize;
+    description.experts.z_loss = z_loss;
     auto whole = std::make_unique<model::WholeModel>(description, DType::Float32, Device::Cpu);
     for (const std::string& name : whole->parameter_names()) {
       const TensorView weight = whole->weight(name);
@@ -134,6 +135,28 @@ TEST_P(GoldenExperts, LogitsLossAndEveryGradientAreThoseOfTheReference) {
     squares += gradient.norm() * gradient.norm();
   }
   EXPECT_NEAR(std::sqrt(squares), reference_["gradient_norm"].get<double>(), 1e-4);
+}
+
+// The reference takes the mean over all tokens, Trivet divides by the number of targets, which each sequence's last token
+// lacks.
+TEST_P(GoldenExperts, GradientsWithTheLossOfRoutersAreThoseOfTheReference) {
+  const PretrainedModel pretrained(real_file_system(), golden_folder(GetParam()));
+  const model::Batch tokens = batch();
+  const auto all = static_cast<double>(tokens.tokens.size()), targets = all - static_cast<double>(tokens.sequences);
+  const auto& expected = reference_["with_z_loss"];
+  const std::unique_ptr<model::WholeModel> whole =
+      load(pretrained, true, expected["coefficient"].get<double>() * targets / all);
+  whole->train(tokens);
+  const auto found = gradients(*whole, pretrained);
+  for (const auto& [name, gradient] : expected["gradients"].items()) {
+    const double norm = gradient["norm"].get<double>();
+    EXPECT_NEAR(found.at(name).norm(), norm, 1e-4 * norm) << name;
+    for (const auto& [place, value] : gradient["values"].items())
+      EXPECT_NEAR(found.at(name).values.at(std::stoul(place)), value.get<double>(), 1e-4 * norm) << name << " " << place;
+  }
+  double squares = 0;
+  for (const auto& [name, gradient] : found) squares += gradient.norm() * gradient.norm();
+  EXPECT_NEAR(std::sqrt(squares), expected["gradient_norm"].get<double>(), 4e-4);
 }
 
 TEST_P(GoldenExperts, RoutersChooseTheExpertsOfTheReference) {
