@@ -76,6 +76,11 @@ void TensorFiles::add_alias(const std::string& name, const std::string& tensor) 
   if (found != tensors_.end()) tensors_.try_emplace(name, Place(found->second));
 }
 
+void TensorFiles::make_matrix(const std::string& name) {
+  Shape& shape = tensors_.at(name).info.shape;
+  shape = {shape.rows(), shape.cols()};
+}
+
 void TensorFiles::remove_wrapper() {
   for (const std::string_view wrapper : {"module._orig_mod.", "_orig_mod.module.", "module.", "_orig_mod."}) {
     if (!std::ranges::all_of(tensors_, [&](const auto& one) { return one.first.starts_with(wrapper); })) continue;

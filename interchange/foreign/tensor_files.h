@@ -48,6 +48,8 @@ class TensorFiles : public checkpoint::TensorSource {
   }
   // A second name of a tensor that is there; does nothing if it is not, or if the second name is taken.
   void add_alias(const std::string& name, const std::string& tensor);
+  // A tensor [A, B, C] becomes a matrix [A B, C] of the same elements.
+  void make_matrix(const std::string& name);
   // Removes what DistributedDataParallel and torch.compile put in front of every name ("module.", "_orig_mod."), if all have
   // it.
   void remove_wrapper();

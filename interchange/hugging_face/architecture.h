@@ -29,6 +29,8 @@ struct Architecture {
   void (*write)(const model::Description&, OrderedJson&);
   // Where each of our parameters is.
   checkpoint::MappedSource::Table (*weights)(const model::Description&);
+  // The same if the experts of a layer are in two tensors (fused_experts.h); null: it has no experts.
+  checkpoint::MappedSource::Table (*fused_weights)(const model::Description&) = nullptr;
 };
 
 // Lists architectures in the order in which export tries them: the first that can store a model stores it.
@@ -44,5 +46,7 @@ Architecture qwen3();
 Architecture phi3();
 Architecture gemma2();
 Architecture gemma3();
+Architecture mixtral();
+Architecture qwen3_moe();
 
 }  // namespace trivet::hugging_face

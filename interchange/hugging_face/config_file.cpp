@@ -11,6 +11,11 @@
 #include "core/printable.h"
 
 namespace trivet::hugging_face {
+namespace {
+
+constexpr int64_t kLargestCount = std::numeric_limits<int32_t>::max();
+
+}  // namespace
 
 ConfigFile::ConfigFile(const Json& object, std::string path, std::string prefix)
     : object_(object), path_(std::move(path)), prefix_(std::move(prefix)) {}
@@ -39,12 +44,11 @@ void ConfigFile::refuse(const std::string& key, const std::string& accepted) con
 }
 
 int64_t ConfigFile::count(const std::string& key, std::optional<int64_t> fallback) {
-  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
   const Json* const value = find(key);
   if (!value && fallback) return *fallback;
-  const bool fits = value && (value->is_number_unsigned() ? value->get<uint64_t>() <= static_cast<uint64_t>(kLargest)
+  const bool fits = value && (value->is_number_unsigned() ? value->get<uint64_t>() <= static_cast<uint64_t>(kLargestCount)
                                                           : value->is_number_integer() && value->get<int64_t>() >= 0);
-  if (!fits) refuse(key, fmt::format("use an integer from 0 to {}", kLargest));
+  if (!fits) refuse(key, fmt::format("use an integer from 0 to {}", kLargestCount));
   return value->get<int64_t>();
 }
 
@@ -82,6 +86,16 @@ std::vector<std::string> ConfigFile::texts(const std::string& key) {
       value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& item) { return item.is_string(); });
   if (!fits) refuse(key, "use a list of strings");
   return value->get<std::vector<std::string>>();
+}
+
+std::vector<int64_t> ConfigFile::counts(const std::string& key) {
+  const Json* const value = find(key);
+  if (!value) return {};
+  const bool fits = value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& item) {
+                      return item.is_number_unsigned() && item.get<uint64_t>() <= static_cast<uint64_t>(kLargestCount);
+                    });
+  if (!fits) refuse(key, fmt::format("use a list of integers from 0 to {}", kLargestCount));
+  return value->get<std::vector<int64_t>>();
 }
 
 std::vector<double> ConfigFile::positive_numbers(const std::string& key) {

@@ -33,12 +33,17 @@ class ConfigFile {
   std::string text(const std::string& key, std::optional<std::string> fallback = {});
   // A list of strings; absent: empty.
   std::vector<std::string> texts(const std::string& key);
+  // A list of integers, at least 0; absent: empty.
+  std::vector<int64_t> counts(const std::string& key);
   // A list of numbers greater than 0; required.
   std::vector<double> positive_numbers(const std::string& key);
   // An object; null: absent.
   std::optional<ConfigFile> object(const std::string& key);
   // Takes note of a key without reading it: another one says the same, or it changes no results.
   void ignore(std::initializer_list<std::string_view> keys);
+  // Keeps a sentence for the user, on a value that is read but not used.
+  void note(std::string sentence) { notes_.push_back(std::move(sentence)); }
+  const std::vector<std::string>& notes() const { return notes_; }
   // Refuses a value.
   [[noreturn]] void refuse(const std::string& key, const std::string& accepted) const;
   void require(bool holds, const std::string& key, const std::string& accepted) const {
@@ -66,6 +71,7 @@ class ConfigFile {
   std::string path_, prefix_;
   std::set<std::string> seen_;
   std::vector<std::string> unread_;  // unread keys of objects in the file
+  std::vector<std::string> notes_;
 };
 
 }  // namespace trivet::hugging_face

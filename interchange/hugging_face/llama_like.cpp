@@ -223,6 +223,15 @@ void read_window(ConfigFile& file, std::optional<int64_t> fallback, OrderedJson&
   if (window > 0) model["attention_window"] = window;
 }
 
+void read_only_window(ConfigFile& file, bool window, std::optional<int64_t> fallback, OrderedJson& model) {
+  // The class knows no layer_types, but what makes its masks does.
+  const bool all = file.has("layer_types") ? layers_slide(file, model["layers"].get<int64_t>(), window) : window;
+  if (all)
+    read_window(file, fallback, model);
+  else
+    file.ignore({"sliding_window"});
+}
+
 void read_windows_of_layers(ConfigFile& file, OrderedJson& model) {
   const bool window = file.flag("use_sliding_window", false) && !file.is_null("sliding_window");
   if (layers_slide(file, model["layers"].get<int64_t>(), window))
@@ -280,6 +289,7 @@ std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures
     return fmt::format("model.gate_activation is \"{}\"", name_of(d.gate_activation));
   if (d.attention_window > 0 && (d.full_attention_every > 0 || d.window_rotary_base > 0))
     return "its layers have different windows or rotary bases";
+  if (d.experts.enabled() && !features.experts) return fmt::format("model.experts.count is {}", d.experts.count);
   if (d.attention_window > 0 && !features.window) return fmt::format("model.attention_window is {}", d.attention_window);
   if (d.rotary_share != 1 && !features.rotary_share) return fmt::format("model.rotary_share is {}", d.rotary_share);
   const bool longrope = d.rotary_scaling.type == model::RotaryScalingType::LongRope;
@@ -325,6 +335,7 @@ checkpoint::MappedSource::Table llama_like_weights(const model::Description& d) 
     }
     table[ours + "attention.out.weight"] = {{theirs + "self_attn.o_proj.weight"}};
     table[ours + "norm2.gain"] = {{theirs + "post_attention_layernorm.weight"}};
+    if (model::has_experts(d, i)) continue;
     table[ours + "mlp.gate_up.weight"] = {{theirs + "mlp.gate_proj.weight", 0, d.feed_forward_size},
                                           {theirs + "mlp.up_proj.weight", 0, d.feed_forward_size}};
     table[ours + "mlp.down.weight"] = {{theirs + "mlp.down_proj.weight"}};

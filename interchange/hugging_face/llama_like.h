@@ -29,12 +29,15 @@ struct LlamaFeatures {
   // A model may have them:
   bool window = false, rotary_share = false;
   bool only_longrope = false;  // and no other rotary scaling
+  bool experts = false;        // llama_with_experts.h; its own function says which
 };
 
 // Reads the common keys and returns the section "model".
 OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults);
 // Reads sliding_window into the section "model": of all layers; null: none.
 void read_window(ConfigFile& file, std::optional<int64_t> fallback, OrderedJson& model);
+// The same for a class that knows no other keys of windows. `window`: the model may have one.
+void read_only_window(ConfigFile& file, bool window, std::optional<int64_t> fallback, OrderedJson& model);
 // Checks whether all layers have a window, by layer_types or max_window_layers; layers that differ are refused.
 // `window`: the model has one.
 bool layers_slide(ConfigFile& file, int64_t layers, bool window);
@@ -43,6 +46,7 @@ void read_windows_of_layers(ConfigFile& file, OrderedJson& model);
 void write_windows_of_layers(const model::Description& d, OrderedJson& json);
 std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures& features);
 void write_llama_like(const model::Description& d, OrderedJson& json);
+// Leaves out the experts.
 checkpoint::MappedSource::Table llama_like_weights(const model::Description& d);
 
 }  // namespace trivet::hugging_face

@@ -16,13 +16,7 @@ OrderedJson read_mistral(ConfigFile& file) {
                                              .positions = 131072,
                                              .norm_epsilon = 1e-6,
                                              .rotary_base = 1e4});
-  // The class knows no layer_types, but what makes its masks does.
-  const bool windows =
-      !file.has("layer_types") || layers_slide(file, model["layers"].get<int64_t>(), !file.is_null("sliding_window"));
-  if (windows)
-    read_window(file, 4096, model);
-  else
-    file.ignore({"sliding_window"});
+  read_only_window(file, !file.is_null("sliding_window"), 4096, model);
   return model;
 }
 

@@ -32,6 +32,15 @@ const TheirRows& rows_of(const std::vector<TheirRows>& all, const model::Adapter
   return all[segment];
 }
 
+// PEFT takes each name that ends with that of a part of an expert ("gate_proj") for all experts, in blocks without any, too.
+void refuse_mlp_beside_experts(const model::Description& description, const model::AdapterPlace& place, int64_t block) {
+  if (!description.experts.enabled() || !place.linear.starts_with("mlp.")) return;
+  throw ConfigError(fmt::format(
+      "--lora peft: block {} has an adapter of {}, which PEFT would take for one of the experts in other blocks; use --lora "
+      "merged",
+      block, place.theirs));
+}
+
 // The names that adapter_config.json lists: the end of a name, after the block, if every block has an adapter there, since PEFT
 // takes a target for the end of a name; otherwise whole names.
 std::vector<std::string> target_modules(const std::map<std::string, std::set<std::string>>& modules_of_end, int64_t blocks) {
@@ -75,6 +84,7 @@ PeftAdapters peft_adapters(const Architecture& architecture, const model::Descri
   bool transposed = false;
   for (size_t block = 0; block < places.size(); ++block)
     for (const model::AdapterPlace* place : places[block]) {
+      refuse_mlp_beside_experts(description, *place, static_cast<int64_t>(block));
       const std::string linear = fmt::format("blocks.{}.{}.", block, place->linear);
       const std::string ours = place->part.empty() ? linear : fmt::format("{}{}.", linear, place->part);
       const TheirRows& rows = rows_of(weights.at(linear + "weight"), *place, architecture);

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/config/load.h"
+#include "interchange/hugging_face/fused_experts.h"
 #include "interchange/hugging_face/model_files.h"
 #include "interchange/hugging_face/same_model.h"
 #include "model/model.h"
@@ -141,6 +142,7 @@ DescribedModel describe_model(std::string_view config_json, const std::string& p
   described.architecture = &architecture_of(file.text("model_type"), path);
   ignore_common_keys(file);
   const OrderedJson section = described.architecture->read(file);
+  described.notes = file.notes();
   add_unread_keys(json, file, *described.architecture, described.notes);
   described.config = config_of(section, path);
   described.config.model = model::with_defaults(described.config.model);
@@ -151,11 +153,10 @@ PretrainedModel::PretrainedModel(foreign::ModelSource source)
     : source_(std::move(source)), described_(describe_model(source_.config, source_.config_path)) {
   const foreign::TensorFiles& tensors = *source_.tensors;
   described_.notes.insert(described_.notes.end(), source_.notes.begin(), source_.notes.end());
-  if (description().layers > static_cast<int64_t>(tensors.names().size()))
-    throw CheckpointError(ExitCode::Usage,
-                          fmt::format("{}: describes {} layers, but the files hold only {} tensors",
-                                      printable(source_.config_path), description().layers, tensors.names().size()));
-  MappedSource::Table table = architecture().weights(description());
+  const bool fused = architecture().fused_weights && holds_fused_experts(tensors);
+  check_enough_tensors(fused);
+  if (fused) settle_fused_experts(*source_.tensors, description());
+  MappedSource::Table table = fused ? architecture().fused_weights(description()) : architecture().weights(description());
   remove_absent_prefix(tensors, architecture().prefix, table);
   if (source_.outputs_first)
     for (auto& [ours, all] : table)
@@ -190,6 +191,18 @@ std::string PretrainedModel::folder() const {
   if (!source_.tokenizer_folder.empty()) return source_.tokenizer_folder;
   const size_t slash = source_.config_path.rfind('/');
   return slash == std::string::npos ? "." : source_.config_path.substr(0, std::max<size_t>(1, slash));
+}
+
+// Keeps tables small that a config.json asks for. Their errors name the tensor if only some are absent.
+void PretrainedModel::check_enough_tensors(bool fused) const {
+  const model::Description& d = description();
+  const auto held = static_cast<int64_t>(source_.tensors->names().size());
+  const auto dense = static_cast<int64_t>(d.experts.dense_blocks.size());
+  const bool apart = d.experts.enabled() && !fused;
+  if (d.layers <= held && (!apart || d.experts.count * (d.layers - dense) <= held)) return;
+  throw CheckpointError(ExitCode::Usage, fmt::format("{}: describes {} layers{}, but the files hold only {} tensors",
+                                                     printable(source_.config_path), d.layers,
+                                                     apart ? fmt::format(" of {} experts", d.experts.count) : "", held));
 }
 
 void PretrainedModel::check_all_used(const MappedSource::Table& table) {

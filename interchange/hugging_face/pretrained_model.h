@@ -44,6 +44,7 @@ class PretrainedModel {
 
  private:
   PretrainedModel() = default;
+  void check_enough_tensors(bool fused) const;
   void check_all_used(const checkpoint::MappedSource::Table& table);
   void settle_tied_head(checkpoint::MappedSource::Table& table);
   bool are_equal(const std::string& one, const std::string& other) const;

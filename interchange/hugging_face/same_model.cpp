@@ -19,6 +19,8 @@ Config config_of(const model::Description& description) {
   return config;
 }
 
+bool has_dense_blocks(const model::Description& d) { return !d.experts.enabled() || !d.experts.dense_blocks.empty(); }
+
 }  // namespace
 
 std::string model_difference(const model::Description& ours, const model::Description& weights) {
@@ -30,6 +32,10 @@ std::string model_difference(const model::Description& ours, const model::Descri
     here.model.vocabulary_size = there.model.vocabulary_size = 0;
   if (here.model.type == model::Type::Llama && here.model.sequence_length < there.model.sequence_length)
     here.model.sequence_length = there.model.sequence_length;
+  here.model.experts.balance_loss = there.model.experts.balance_loss;  // losses of a training, not of the model
+  here.model.experts.z_loss = there.model.experts.z_loss;
+  if (!has_dense_blocks(here.model) && !has_dense_blocks(there.model))
+    here.model.feed_forward_size = there.model.feed_forward_size;
   if (!there.model.lora.enabled()) here.model.lora = there.model.lora;  // new adapters come to the weights
   std::set<std::string> unused;
   for (const ExplainedKey& key : explain(there))

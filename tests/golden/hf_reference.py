@@ -65,6 +65,14 @@ MODELS.update({
                                          rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0,
                                                           "short_factor": [1.0, 1.25, 1.5], "long_factor": [1.5, 4.0, 20.0]})),
 })
+# In the last one, only the fourth layer has experts: the first and third lack them by one key, the second by the other.
+MODELS.update({
+    "mixtral": ("MixtralConfig", dict(SMALL, num_hidden_layers=2, num_attention_heads=2, num_local_experts=4, num_experts_per_tok=2,
+                                      sliding_window=5)),
+    "qwen3-moe": ("Qwen3MoeConfig", dict(SMALL, num_hidden_layers=4, num_attention_heads=2, head_dim=12, num_experts=6,
+                                         num_experts_per_tok=3, moe_intermediate_size=10, decoder_sparse_step=2,
+                                         mlp_only_layers=[1], norm_topk_prob=False)),
+})
 SHARD_BYTES = {"llama": 60_000}  # the others are one file
 
 
@@ -83,6 +91,8 @@ def randomize(model):
 def random_model(config_class, arguments):
     config = getattr(transformers, config_class)(**arguments)
     config._attn_implementation = "eager"
+    if hasattr(config, "num_local_experts"):
+        config._experts_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     randomize(model)
     return model

@@ -40,6 +40,8 @@ class Exchange : public testing::Test {
                 small_llama_as("gemma2", R"(, "head_dim": 4, "query_pre_attn_scalar": 144, "final_logit_softcapping": null)"),
                 file_of(small_gemma2_tensors()));
     write_model(files, "/mistral", small_llama_as("mistral", ", \"sliding_window\": 3"), file_of(small_llama_tensors()));
+    write_model(files, "/mixtral", small_mixtral(), file_of(small_mixtral_tensors()));
+    write_model(files, "/qwen3_moe", small_qwen3_moe(), file_of(small_qwen3_moe_tensors()));
     write_model(files, "/phi3", small_llama_as("phi3", ", \"partial_rotary_factor\": 0.5"), file_of(small_phi3_tensors()));
   }
   Exported exported(const std::string& model, ExportOptions options) {
@@ -52,7 +54,8 @@ class Exchange : public testing::Test {
 };
 
 TEST_F(Exchange, ImportedAndExportedWeightsHaveEqualBits) {
-  for (const std::string name : {"gpt2", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text"}) {
+  for (const std::string name :
+       {"gpt2", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text", "mixtral", "qwen3_moe"}) {
     const Exported result = exported(name, {.output = "/back-" + name});
     EXPECT_EQ(result.model_type, name);
     EXPECT_THAT(result.files, ElementsAre("model.safetensors", "config.json"));
@@ -88,6 +91,52 @@ TEST_F(Exchange, AModelIsWrittenAsTheFirstArchitectureThatHasItsFeaturesOrAsTheC
   import_model(files, PretrainedModel(files, "/qwen2"), "/biases");
   EXPECT_THAT([&] { export_model(files, "/biases", {.output = "/x", .model_type = "mistral"}); },
               ThrowsMessage<ConfigError>(HasSubstr("\"mistral\": model.qkv_bias is true")));
+}
+
+TEST_F(Exchange, AModelWithExpertsIsWrittenAsTheArchitectureThatHasItsRouter) {
+  const auto reason = [&](const std::string& model, const std::string& type) -> std::string {
+    try {
+      export_model(files, "/checkpoints-of-" + model, {.output = "/x", .model_type = type});
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const std::string name : {"mixtral", "qwen3_moe", "qwen3", "gpt2"}) exported(name, {.output = "/back-" + name});
+  EXPECT_THAT(reason("mixtral", "mistral"), HasSubstr("\"mistral\": model.experts.count is 2"));
+  EXPECT_THAT(reason("mixtral", "qwen3_moe"), HasSubstr("\"qwen3_moe\": model.qk_norm is false"));
+  EXPECT_THAT(reason("qwen3_moe", "mixtral"), HasSubstr("\"mixtral\": model.qk_norm is true"));
+  EXPECT_THAT(reason("qwen3", "qwen3_moe"), HasSubstr("\"qwen3_moe\": model.experts.count is 0"));
+  EXPECT_THAT(reason("gpt2", "mixtral"), HasSubstr("\"mixtral\": model.type is \"gpt\""));
+  const model::Description description = PretrainedModel(files, "/mixtral").description();
+  const auto obstacle = [&](auto change) {
+    model::Description other = description;
+    change(other.experts);
+    return mixtral().obstacle(other);
+  };
+  EXPECT_EQ(obstacle([](model::Experts&) {}), "");
+  EXPECT_EQ(obstacle([](model::Experts& experts) { experts.rule.normalize = false; }), "model.experts.normalize is false");
+  EXPECT_EQ(obstacle([](model::Experts& experts) { experts.rule.scale = 2.5; }), "model.experts.scale is 2.5");
+  EXPECT_EQ(obstacle([](model::Experts& experts) { experts.rule.groups = 2; }), "model.experts.groups is 2");
+  EXPECT_EQ(obstacle([](model::Experts& experts) { experts.rule.score = kernels::ExpertScore::Sigmoid; }),
+            "model.experts.score is \"sigmoid\"");
+  EXPECT_EQ(obstacle([](model::Experts& experts) { experts.dense_blocks = {0}; }), "model.experts.dense_blocks lists 0");
+  EXPECT_EQ(obstacle([](model::Experts& experts) { experts.shared_feed_forward_size = 6; }),
+            "model.experts.shared_feed_forward_size is 6");
+}
+
+TEST_F(Exchange, LossesOfRoutersAreNoPartOfAModel) {
+  const model::Description there = PretrainedModel(files, "/mixtral").description();
+  model::Description here = there;
+  here.experts.balance_loss = 0.01;
+  here.experts.z_loss = 0.001;
+  here.feed_forward_size = 7;
+  EXPECT_EQ(model_difference(here, there), "") << "no block has an MLP of this width";
+  here.experts.per_token = 2;
+  EXPECT_EQ(model_difference(here, there), "model.experts.per_token is 2, not 1");
+  here = there;
+  here.experts = {};
+  EXPECT_THAT(model_difference(here, there), HasSubstr("model.experts.count is 0, not 2"));
 }
 
 TEST_F(Exchange, RotaryScalingIsWrittenAsItWasRead) {

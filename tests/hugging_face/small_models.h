@@ -101,6 +101,52 @@ inline std::map<std::string, Shape> small_qwen3_tensors() {
   return tensors;
 }
 
+inline std::map<std::string, Shape> without_mlp(std::map<std::string, Shape> tensors) {
+  std::erase_if(tensors, [](const auto& tensor) { return tensor.first.find(".mlp.") != std::string::npos; });
+  return tensors;
+}
+
+inline std::string small_mixtral() {
+  return small_llama_as("mixtral", R"(, "num_local_experts": 2, "num_experts_per_tok": 1)");
+}
+
+inline std::map<std::string, Shape> small_mixtral_tensors() {
+  auto tensors = without_mlp(small_llama_tensors());
+  const std::string block = "model.layers.0.block_sparse_moe.";
+  tensors[block + "gate.weight"] = {2, 8};
+  for (const std::string expert : {"experts.0.", "experts.1."}) {
+    tensors[block + expert + "w1.weight"] = tensors[block + expert + "w3.weight"] = {6, 8};
+    tensors[block + expert + "w2.weight"] = {8, 6};
+  }
+  return tensors;
+}
+
+inline std::string small_qwen3_moe() {
+  return small_llama_as("qwen3_moe", R"(, "head_dim": 4, "num_experts": 3, "num_experts_per_tok": 2,
+                                         "moe_intermediate_size": 5, "norm_topk_prob": true)");
+}
+
+inline std::map<std::string, Shape> small_qwen3_moe_tensors() {
+  auto tensors = without_mlp(small_qwen3_tensors());
+  const std::string block = "model.layers.0.mlp.";
+  tensors[block + "gate.weight"] = {3, 8};
+  for (const std::string expert : {"experts.0.", "experts.1.", "experts.2."}) {
+    tensors[block + expert + "gate_proj.weight"] = tensors[block + expert + "up_proj.weight"] = {5, 8};
+    tensors[block + expert + "down_proj.weight"] = {8, 5};
+  }
+  return tensors;
+}
+
+// As transformers has them in memory.
+inline std::map<std::string, Shape> small_fused_experts() {
+  auto tensors = without_mlp(small_qwen3_tensors());
+  const std::string block = "model.layers.0.mlp.";
+  tensors[block + "gate.weight"] = {3, 8};
+  tensors[block + "experts.gate_up_proj"] = {3, 10, 8};
+  tensors[block + "experts.down_proj"] = {3, 8, 5};
+  return tensors;
+}
+
 inline std::map<std::string, Shape> small_gemma3_tensors() {
   auto tensors = small_qwen3_tensors();
   tensors.erase("lm_head.weight");

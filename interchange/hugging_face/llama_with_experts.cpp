@@ -1,0 +1,76 @@
+#include "interchange/hugging_face/llama_with_experts.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace trivet::hugging_face {
+namespace {
+
+// transformers 5 writes num_local_experts; files of Qwen and those of version 4 have num_experts.
+int64_t read_count(ConfigFile& file, int64_t usual) {
+  file.require_same("num_local_experts", file, "num_experts");
+  file.ignore({"num_local_experts", "num_experts"});
+  return file.size(file.has("num_local_experts") ? "num_local_experts" : "num_experts", usual);
+}
+
+// transformers pools the rows of all layers in this loss, so its coefficient means something else here.
+void note_balance_loss(ConfigFile& file) {
+  const bool is_used = file.flag("output_router_logits", false);
+  const double coefficient = file.number("router_aux_loss_coef", 0.001);
+  if (coefficient == 0 || (!is_used && !file.has("router_aux_loss_coef"))) return;
+  file.note(fmt::format("router_aux_loss_coef {} was ignored: transformers {}; for such a loss, set model.experts.balance_loss",
+                        coefficient,
+                        is_used ? "trains with that loss, as output_router_logits is true, but Trivet's is another one"
+                                : "trains with it only if output_router_logits is true"));
+}
+
+}  // namespace
+
+void read_experts(ConfigFile& file, int64_t experts, int64_t chosen, OrderedJson& model) {
+  model["experts"] = {{"count", read_count(file, experts)}, {"per_token", file.size("num_experts_per_tok", chosen)}};
+  note_balance_loss(file);
+}
+
+std::string experts_obstacle(const model::Description& d) {
+  const model::Experts& experts = d.experts;
+  if (!experts.enabled()) return "model.experts.count is 0";
+  if (experts.shared_feed_forward_size > 0)
+    return fmt::format("model.experts.shared_feed_forward_size is {}", experts.shared_feed_forward_size);
+  if (experts.rule.score != kernels::ExpertScore::Softmax)
+    return fmt::format("model.experts.score is \"{}\"", name_of(experts.rule.score));
+  if (experts.rule.scale != 1) return fmt::format("model.experts.scale is {}", experts.rule.scale);
+  if (experts.rule.groups != 1) return fmt::format("model.experts.groups is {}", experts.rule.groups);
+  return "";
+}
+
+checkpoint::MappedSource::Table weights_with_experts(const model::Description& d, const ExpertNames& names) {
+  checkpoint::MappedSource::Table table = llama_like_weights(d);
+  for (int64_t i = 0; i < d.layers; ++i) {
+    if (!model::has_experts(d, i)) continue;
+    const std::string ours = fmt::format("blocks.{}.mlp.", i), theirs = fmt::format("model.layers.{}.{}.", i, names.block);
+    table[ours + "router.weight"] = {{theirs + "gate.weight"}};
+    auto &gate_up = table[ours + "experts.gate_up.weight"], &down = table[ours + "experts.down.weight"];
+    for (int64_t e = 0; e < d.experts.count; ++e) {
+      const std::string expert = fmt::format("{}experts.{}.", theirs, e);
+      gate_up.push_back({expert + names.gate + ".weight", 0, d.experts.feed_forward_size});
+      gate_up.push_back({expert + names.up + ".weight", 0, d.experts.feed_forward_size});
+      down.push_back({expert + names.down + ".weight", 0, d.hidden_size});
+    }
+  }
+  return table;
+}
+
+checkpoint::MappedSource::Table weights_with_fused_experts(const model::Description& d) {
+  checkpoint::MappedSource::Table table = llama_like_weights(d);
+  for (int64_t i = 0; i < d.layers; ++i) {
+    if (!model::has_experts(d, i)) continue;
+    const std::string ours = fmt::format("blocks.{}.mlp.", i), theirs = fmt::format("model.layers.{}.mlp.", i);
+    table[ours + "router.weight"] = {{theirs + "gate.weight"}};
+    table[ours + "experts.gate_up.weight"] = {{theirs + "experts.gate_up_proj"}};
+    table[ours + "experts.down.weight"] = {{theirs + "experts.down_proj"}};
+  }
+  return table;
+}
+
+}  // namespace trivet::hugging_face
