@@ -181,6 +181,7 @@ std::string to_string(const Mesh& mesh) {
     if (mesh.size(axis) == 1 && axis != Axis::Data) continue;
     text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name, mesh.size(axis));
   }
+  if (mesh.expert_ranks() > 1) text += fmt::format(", each {} ranks share the experts", mesh.expert_ranks());
   return text;
 }
 

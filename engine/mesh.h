@@ -36,6 +36,7 @@ class Mesh {
 
   int size() const;
   int size(Axis axis) const { return sizes_[axis]; }
+  int expert_ranks() const { return experts_; }  // that share the experts of a block, in the view for experts
   int size(AxisSet axes) const;                                         // their product
   const std::array<Axis, kAxes>& rank_order() const { return order_; }  // slowest first
 
@@ -70,7 +71,7 @@ std::vector<std::vector<int>> runs_of(const std::vector<std::vector<int>>& group
 // The ranks at the same place of each run of a group: {0 1 2 3} into {0 2} {1 3}.
 std::vector<std::vector<int>> across_runs_of(const std::vector<std::vector<int>>& groups, int length);
 
-// "pipeline 2 x data 3 x tensor 2"; axes of size 1 other than data are left out.
+// "pipeline 2 x data 3 x tensor 2"; axes of size 1 other than data are left out. "data 4, each 2 ranks share the experts".
 std::string to_string(const Mesh& mesh);
 
 // The ranks as a table, with a row for each pipeline coordinate and a column for each data coordinate; a cell holds the ranks

@@ -132,7 +132,7 @@ std::string sharding_text(const Plan& plan) {
 std::string communication_text(const Plan& plan) {
   std::string text = "communication of one step\n";
   for (const auto& [line, axis] : traffic_lines(plan))
-    if (axis == Axis::Data || plan.mesh.size(axis) > 1) text += traffic_line(line, most(plan, line));
+    if (axis == Axis::Data || axis == Axis::Expert || plan.mesh.size(axis) > 1) text += traffic_line(line, most(plan, line));
   return text;
 }
 
@@ -333,7 +333,7 @@ std::string to_text(const Plan& plan) {
   text += release_text(plan);
   text += fmt::format("compute   {:.2f} GFLOP per step on all ranks\n", plan.model_flops_per_step / 1e9);
   for (const RankPlan& rank : plan.ranks)
-    if (rank.coordinates[Axis::Tensor] == 0)
+    if (rank.coordinates[Axis::Tensor] == 0 && rank.coordinates[Axis::Expert] == 0)
       text +=
           fmt::format("program   {}{}\n",
                       plan.stages.stages() > 1 ? fmt::format("of pipeline rank {}: ", rank.coordinates[Axis::Pipeline]) : "",
@@ -373,7 +373,7 @@ std::string to_json(const Plan& plan) {
   json["model_flops_per_step"] = plan.model_flops_per_step;
   json["programs"] = nlohmann::ordered_json::array();
   for (const RankPlan& rank : plan.ranks) {
-    if (rank.coordinates[Axis::Tensor] != 0) continue;
+    if (rank.coordinates[Axis::Tensor] != 0 || rank.coordinates[Axis::Expert] != 0) continue;
     auto& program = json["programs"].emplace_back(nlohmann::ordered_json::array());
     for (const auto& instruction : rank.programs.train) program.push_back(to_string(instruction));
   }

@@ -101,8 +101,10 @@ void expect_measured_as_planned(const Plan& plan) {
       EXPECT_EQ(is.memory[category], planned.memory[category]) << name << " of rank " << rank;
     EXPECT_EQ(is.activation_arena_bytes, planned.activation_arena_bytes) << "arena of rank " << rank;
     EXPECT_EQ(is.buffer_arena_bytes, planned.buffer_arena_bytes) << "arena of rank " << rank;
-    for (const auto& [line, bytes] : is.sent_bytes)
+    for (const auto& [line, bytes] : is.sent_bytes) {
+      if (line == "expert") continue;  // how many rows ranks send each other follows from the data
       EXPECT_EQ(bytes, planned.traffic_of(line).bytes_sent) << line << " of rank " << rank;
+    }
   }
 }
 

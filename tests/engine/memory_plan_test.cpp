@@ -246,6 +246,39 @@ TEST_F(MemoryPlan, OfRunsOfContextRanksIsWhatRandomConfigsNeedToTheByte) {
     EXPECT_TRUE(reached.contains(situation)) << situation;
 }
 
+// However routers divide the tokens: the draws' weights are random, and rows that a rank sends another are never equally many.
+TEST_F(MemoryPlan, OfRanksThatShareExpertsIsWhatRandomConfigsNeedToTheByte) {
+  constexpr int kRuns = 20;
+  Dice dice;
+  std::set<std::string> reached;
+  int runs = 0;
+  for (int draws = 0; runs < kRuns && draws < 60 * kRuns; ++draws) {
+    Draw draw{1 + static_cast<int>(dice.below(4)), dice.overrides(choices())};
+    const int tensor = draws % 4 == 1 ? 2 : 1, pipeline = draws % 4 == 2 ? 2 : 1, context = draws % 4 == 3 ? 2 : 1;
+    const int expert = draws % 3 == 0 ? 4 : 2;
+    draw.ranks = std::max(4 * tensor * pipeline, expert * context);
+    draw.set("model.type", "llama");
+    draw.set("model.experts.count", "4");
+    draw.set("parallel.expert", std::to_string(expert));
+    draw.set("parallel.tensor", std::to_string(tensor));
+    draw.set("parallel.pipeline", std::to_string(pipeline));
+    draw.set("parallel.context", std::to_string(context));
+    draw.set("parallel.sequence_parallel", "false");
+    draw.set("activation_checkpointing.mlp_slice_tokens", "0");
+    const std::optional<Plan> plan = this->plan(draw);
+    if (!plan) continue;
+    ++runs;
+    reached.merge(situations(*plan));
+    reached.insert(fmt::format("expert {}", expert));
+    reached.insert(fmt::format("stage {}", plan->config.zero.stage));
+    EXPECT_NO_THROW(expect_measured_as_planned(*plan));
+    ASSERT_FALSE(HasFailure()) << "draw " << draws << ", " << draw.ranks << " ranks of\n" << explain_as_json(plan->config);
+  }
+  EXPECT_EQ(runs, kRuns);
+  for (const char* situation : {"expert 2", "expert 4", "stage 0", "stage 1", "stage 2", "stage 3"})
+    EXPECT_TRUE(reached.contains(situation)) << situation;
+}
+
 // Losses and layers that take scratch memory, too: the CTC loss needs more for longer texts.
 TEST_F(MemoryPlan, OfModelsOfImagesIsWhatTheyNeedToTheByte) {
   const auto plan_with = [](const std::string& network, const std::string& more) {

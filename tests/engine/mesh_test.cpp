@@ -65,6 +65,7 @@ TEST(Mesh, ExpertsHaveAViewOfTheirOwn) {
   EXPECT_EQ(experts.groups(equal_over(Sharing::Expert)), (std::vector<Ranks>{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
   EXPECT_EQ(experts.groups(Axis::Expert), (std::vector<Ranks>{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
   EXPECT_EQ(experts.groups(Axis::Tensor), mesh.groups(Axis::Tensor));
+  EXPECT_EQ(to_string(mesh), "data 4 x tensor 2, each 2 ranks share the experts");
   EXPECT_EQ(mesh.view(Sharing::Dense).groups(Axis::Tensor), mesh.groups(Axis::Tensor));
 }
 

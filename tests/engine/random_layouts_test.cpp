@@ -41,6 +41,7 @@ const std::vector<Choice>& keys_of_layouts() {
       {"model.tied_embedding", {"true", "false"}},
       {"model.dropout", {"0", "0.1"}},
       {"model.experts.count", {"0", "0", "4"}},
+      {"parallel.expert", {"1", "1", "1", "1", "2"}},
       {"model.experts.feed_forward_size", {"16"}},
       {"model.experts.balance_loss", {"0", "0.01"}},
       {"parallel.pipeline", {"1", "2", "2", "3", "4"}},
@@ -339,7 +340,7 @@ void expect_no_deadlock(const Plan& plan) {
   for (int tensor = 0; tensor < plan.mesh.size(Axis::Tensor); ++tensor) {
     pipeline::Schedule train, evaluate;
     for (const RankPlan& rank : plan.ranks) {
-      if (rank.coordinates[Axis::Tensor] != tensor) continue;
+      if (rank.coordinates[Axis::Tensor] != tensor || rank.coordinates[Axis::Expert] != 0) continue;
       train.push_back(rank.programs.train);
       evaluate.push_back(rank.programs.evaluate);
     }
