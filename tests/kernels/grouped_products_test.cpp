@@ -223,6 +223,7 @@ TEST_P(KernelsOnEveryDevice, GroupedGradientIsTheSumOverTheRowsOfEachExpert) {
       {{3, 0, 40, 0}, 4, 1, 3, 9, &cuts},
       {{0, 0, 0, 0, 7, 0, 1, 2, 0, 0, 5, 4}, 3, 2, 20, 33, nullptr},
       {{0, 260, 17, 0, 1, 64, 0}, 7, 1, 24, 20, nullptr},
+      {{0, 3, 1}, 3, 1, 66, 70, nullptr},
       {{2, 3}, 2, 1, 0, 4, nullptr}};
   for (const auto& [counts, experts, leaves, m, n, cut] : cases)
     for (const auto& [dtype, out] : kTypes)
