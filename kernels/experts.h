@@ -42,7 +42,7 @@ struct ExpertRule {
   bool operator==(const ExpertRule&) const = default;
 };
 
-// See ExpertRule. A logit that is NaN counts as the smallest.
+// See ExpertRule. A logit that is NaN counts as the smallest; if it is chosen all the same, its weight is NaN.
 struct ChooseExperts {
   ConstTensorView logits;  // float32 or float64 [T, E]
   ConstTensorView bias;    // optional, of the logits' type [E]
@@ -160,7 +160,8 @@ struct GroupedMatmul {
 
 // out[e] (+)= sum over the rows i of expert e of a[i]^T b[i]. The sum adds up the ranges of each leaf in their order, and then
 // the leaves in a balanced tree, as a Matmul with leaves does: leaf l of `leaves`, a power of two, has the ranges
-// [l R / leaves, (l + 1) R / leaves) of the R ranges that `ends` has. Its cuts may have row_ends and col_ends.
+// [l R / leaves, (l + 1) R / leaves) of the R ranges that `ends` has. Its cuts may have row_ends and col_ends. A rank whose
+// only leaf is one of several must have cuts, be they empty: one range without cuts is summed in whatever way is fastest.
 struct GroupedGradient {
   ConstTensorView a, b;  // [T K, M], [T K, N]
   ConstTensorView ends;  // int32 [E, R]

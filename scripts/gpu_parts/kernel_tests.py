@@ -11,6 +11,9 @@ from gpu_parts.session import last_lines
 NEVER_LAUNCHED = {
     "preference.cu": ["KernelsOnEveryDevice.PreferenceLoss*"],
     "token_choice.cu": ["KernelsOnEveryDevice.*Tokens*"],
+    "experts.cu": ["KernelsOnEveryDevice.*Expert*", "KernelsOnEveryDevice.CountRows*", "KernelsOnEveryDevice.GatheredRows*",
+                   "KernelsOnEveryDevice.CombineRows*", "KernelsOnEveryDevice.WeightedSwiGlu*"],
+    "grouped.cu": ["KernelsOnEveryDevice.Grouped*"],
     "copy_runs.cu": ["KernelsOnEveryDevice.CopyRuns*"],
     "documents of attention": ["*CudaAttention.*_documents*"],
     "own tokens of attention": ["CudaAttention.OwnTokens*"],
@@ -23,7 +26,7 @@ NEVER_LAUNCHED = {
     "rotary.cu": ["CudaRotary.*"],
     "add_losses with rewards": ["KernelsOnEveryDevice.SumLosses*"],
     "a step without targets": ["KernelsOnEveryDevice.Verdict*"],
-    "shared prefix_of_block": ["KernelsOnEveryDevice.ChooseTokens*", "CudaEmbedding.Gradients*", "CudaEmbedding.RowsAroundTheLimit*", "CudaEmbedding.LongLists*"],
+    "shared prefix_of_block": ["KernelsOnEveryDevice.ChooseTokens*", "KernelsOnEveryDevice.OrderByExpert*", "CudaEmbedding.Gradients*", "CudaEmbedding.RowsAroundTheLimit*", "CudaEmbedding.LongLists*"],
 }
 # What passed on a GPU before it was changed, and whose results after the change were lost.
 NOT_ON_RECORD = {

@@ -33,6 +33,34 @@ TEST(MetaKernels, CountsProductsAndAttentionByTheirFormulas) {
   EXPECT_EQ(meta->counters().launches, 3);
 }
 
+// 12 rows of 3 experts. Where the rows are does not matter, but each expert's matrix is read or written.
+TEST(MetaKernels, CountsProductsOfExpertsByTheirRows) {
+  const TensorView a = nothing(kBf16, {12, 5}), dy = nothing(kBf16, {12, 7}), ends = nothing(DType::Int32, {3, 2});
+  const auto counted = [&](const auto& product) {
+    const auto meta = make_meta_kernels();
+    product(*meta);
+    EXPECT_EQ(meta->counters().flops, 2.0 * 12 * 7 * 5);
+    EXPECT_EQ(meta->counters().launches, 1);
+    return meta->counters().bytes;
+  };
+  const auto forward = [&](bool transpose_b) {
+    return counted([&](Kernels& meta) {
+      const TensorView b = nothing(kBf16, transpose_b ? Shape{3, 7, 5} : Shape{3, 5, 7});
+      meta.grouped_matmul({.a = a, .b = b, .ends = ends, .out = dy, .transpose_b = transpose_b});
+    });
+  };
+  EXPECT_EQ(forward(false), 2.0 * (12 * 5 + 12 * 7 + 3 * 35) + 4 * 6);
+  EXPECT_EQ(forward(true), forward(false));
+  const auto gradient = [&](bool accumulate) {
+    return counted([&](Kernels& meta) {
+      meta.grouped_gradient(
+          {.a = a, .b = dy, .ends = ends, .leaves = 2, .out = nothing(kF32, {3, 5, 7}), .accumulate = accumulate});
+    });
+  };
+  EXPECT_EQ(gradient(false), 2.0 * (12 * 5 + 12 * 7) + 4 * 3 * 35 + 4 * 6);
+  EXPECT_EQ(gradient(true), gradient(false) + 4 * 3 * 35);
+}
+
 TEST(MetaKernels, CountsASumThatANormMakesAsOnePass) {
   const auto meta = make_meta_kernels();
   const TensorView x = nothing(kBf16, {6, 8}), gain = nothing(kBf16, {8}), row = nothing(kF32, {6});
@@ -131,6 +159,22 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->choose_tokens({.chosen = places, .sequence = 6});
   meta->gather_tokens({x, places, some});
   meta->scatter_tokens({some, places, x});
+  const TensorView logits = nothing(kF32, {12, 3}), chosen = nothing(DType::Int32, {12, 2}),
+                   order = nothing(DType::Int32, {24});
+  const TensorView weights = nothing(kF32, {12, 2}), ends = nothing(DType::Int32, {3, 1}), counts = nothing(DType::Int64, {3});
+  const TensorView rows = nothing(kBf16, {24, 8}), both = nothing(kBf16, {24, 16}), matrices = nothing(kBf16, {3, 8, 16});
+  const TensorView all = nothing(kBf16, {12, 8});
+  meta->choose_experts({.logits = logits, .chosen = chosen, .weights = weights});
+  meta->choose_experts_backward(
+      {.logits = logits, .chosen = chosen, .dweights = weights, .counts = counts, .dlogits = logits, .tokens = 12});
+  meta->order_by_expert({chosen, order, chosen, ends, {{0, 12}}});
+  meta->count_rows({ends, counts});
+  meta->gather_rows({all, order, rows});
+  meta->combine_rows({rows, chosen, all});
+  meta->weighted_swiglu({both, weights, order, rows});
+  meta->weighted_swiglu_backward({rows, both, weights, order, both, weights, {}});
+  meta->grouped_matmul({.a = rows, .b = matrices, .ends = ends, .out = both});
+  meta->grouped_gradient({.a = rows, .b = both, .ends = ends, .out = matrices});
   meta->copy_runs({.from = some, .out = x, .counts = {1, 2, 4}, .run = 8, .from_steps = {0, 32, 8}, .out_steps = {0, 48, 8}});
   meta->cross_entropy({table, nothing(DType::Int32, {50}), table});
   meta->ctc(
@@ -159,7 +203,7 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->fixed_point_add(flat, 1, 1, fixed, count);
   meta->fixed_point_read(fixed, flat);
   meta->fixed_point_round(flat, 1, 1, flat, count);
-  EXPECT_EQ(meta->counters().launches, 56);
+  EXPECT_EQ(meta->counters().launches, 66);
   EXPECT_GT(meta->counters().flops, 0);
 }
 

@@ -39,30 +39,22 @@ void find_scores(ExpertScore score, const Sum* logits, Scores<Sum>& scores) {
   scores.log_sum_exp = most + std::log(sum);
 }
 
-template <typename Sum>
-Sum log_sum_exp(const Sum* logits, int64_t count) {
-  const Sum most = *std::max_element(logits, logits + count);
-  Sum sum = 0;
-  for (int64_t e = 0; e < count; ++e) sum += std::exp(logits[e] - most);
-  return most + std::log(sum);
-}
-
 // Chooses for one token; memory is kept from token to token.
 template <typename Sum>
 class Choice {
  public:
   Choice(const ChooseExperts& args) : args_(args), experts_(args.logits.shape[1]), chosen_(args.chosen.shape[1]) {
     scores_.p.resize(static_cast<size_t>(experts_));
+    numbers_.resize(static_cast<size_t>(experts_));
     candidates_.resize(static_cast<size_t>(experts_));
   }
 
   void choose(int64_t token) {
     const ExpertRule& rule = args_.rule;
-    const Sum* logits = args_.logits.as<Sum>() + token * experts_;
-    find_scores(rule.score, logits, scores_);
+    find_scores(args_.logits.as<Sum>() + token * experts_);
     for (int64_t e = 0; e < experts_; ++e) {
       const Sum biased = scores_.p[e] + (args_.bias.absent() ? Sum(0) : args_.bias.as<Sum>()[e]);
-      candidates_[e] = {std::isnan(biased) ? -std::numeric_limits<Sum>::infinity() : biased, static_cast<int32_t>(e)};
+      candidates_[e] = {std::isnan(biased) ? kSmallest : biased, static_cast<int32_t>(e)};
     }
     int64_t left = experts_;
     if (rule.groups > rule.groups_per_token) left = keep_groups();
@@ -85,6 +77,15 @@ class Choice {
   };
   static bool before(const Candidate& a, const Candidate& b) {
     return a.value != b.value ? a.value > b.value : a.number < b.number;
+  }
+  static constexpr Sum kSmallest = -std::numeric_limits<Sum>::infinity();
+
+  // Scores of logits that are numbers do not depend on those that are not.
+  void find_scores(const Sum* logits) {
+    std::transform(logits, logits + experts_, numbers_.begin(), [](Sum z) { return std::isnan(z) ? kSmallest : z; });
+    cpu::find_scores(args_.rule.score, numbers_.data(), scores_);
+    for (int64_t e = 0; e < experts_; ++e)
+      if (std::isnan(logits[e])) scores_.p[e] = logits[e];
   }
 
   // Moves the experts of the chosen groups to the front, and returns how many there are.
@@ -110,6 +111,7 @@ class Choice {
   const ChooseExperts& args_;
   int64_t experts_, chosen_;
   Scores<Sum> scores_;
+  std::vector<Sum> numbers_;  // the logits
   std::vector<Candidate> candidates_;
 };
 
