@@ -7,6 +7,12 @@ namespace trivet::model {
 using tensor_parallel::AxisCuts;
 namespace {
 
+// Where sums over tokens are cut into leaves, a rank's only leaf must be summed like one of several (kernels/experts.h).
+const kernels::ProductCuts* with_leaves(const Context& context, const kernels::ProductCuts* cuts) {
+  static const kernels::ProductCuts none;
+  return cuts || !context.leaves ? cuts : &none;
+}
+
 template <typename View>
 View of_each(const View& weights, int64_t experts) {
   return weights.reshaped({experts, weights.shape[0] / experts, weights.shape[1]});
@@ -61,7 +67,7 @@ void make_gate_up_gradient(Context& context, const Gradient& gradient, int64_t e
                                     .leaves = rows.leaves,
                                     .out = of_each(gradient.view, experts),
                                     .accumulate = gradient.accumulate,
-                                    .cuts = cuts.rows()});
+                                    .cuts = with_leaves(context, cuts.rows())});
 }
 
 void make_down_gradient(Context& context, const Gradient& gradient, int64_t experts, int64_t feed_forward,
@@ -74,7 +80,7 @@ void make_down_gradient(Context& context, const Gradient& gradient, int64_t expe
                                     .leaves = rows.leaves,
                                     .out = of_each(gradient.view, experts),
                                     .accumulate = gradient.accumulate,
-                                    .cuts = cuts.cols()});
+                                    .cuts = with_leaves(context, cuts.cols())});
 }
 
 }  // namespace trivet::model

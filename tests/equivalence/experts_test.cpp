@@ -65,8 +65,9 @@ TEST_P(ExpertEquivalence, LayoutModeGivesTheBitsOfOneRank) {
   for (const ExpertLoad& block : one.experts)
     EXPECT_EQ(block.total(), config().batch.train_batch_size * config().model.sequence_length * GetParam().experts.per_token);
   for (const ExpertLayout& layout :
-       {ExpertLayout{.data = 2, .stage = 3, .overlap = true}, ExpertLayout{.tensor = 2}, ExpertLayout{.context = 2},
-        ExpertLayout{.data = 3, .tensor = 2, .stage = 1}, ExpertLayout{.tensor = 4, .recompute = Recompute::Full},
+       {ExpertLayout{.data = 2, .stage = 3, .overlap = true}, ExpertLayout{.tensor = 2},
+        ExpertLayout{.context = 8, .kind = ContextKind::Gather}, ExpertLayout{.data = 3, .tensor = 2, .stage = 1},
+        ExpertLayout{.tensor = 4, .recompute = Recompute::Full},
         ExpertLayout{.context = 4, .stage = 2, .recompute = Recompute::Full, .kind = ContextKind::Gather},
         ExpertLayout{.data = 2, .pipeline = 2, .stage = 2, .schedule = ScheduleKind::ZeroBubbleH1},
         ExpertLayout{.tensor = 2, .context = 2, .pipeline = 2, .stage = 3, .recompute = Recompute::Selective, .overlap = true},

@@ -307,6 +307,8 @@ TEST_P(KernelsOnEveryDevice, CountRowsGivesTheCountsOfTheBalanceLoss) {
     Values<int64_t> counts(4, -1);
     kernels().count_rows({view_of(order.ends, {4, static_cast<int64_t>(ranges.size())}), view_of(counts)});
     EXPECT_EQ(counts, (Values<int64_t>{3, 3, 0, 2}));
+    kernels().count_rows({view_of(order.ends, {4, static_cast<int64_t>(ranges.size())}), view_of(counts), true});
+    EXPECT_EQ(counts, (Values<int64_t>{6, 6, 0, 4}));
   }
   double balance = 0, z = 0;
   for (int64_t t = 0; t < 4; ++t) {

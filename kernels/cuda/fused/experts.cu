@@ -318,9 +318,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads) count_rows(const int32_t* ends, int64_t* counts, int experts, int64_t ranges) {
+__global__ void __launch_bounds__(kThreads)
+    count_rows(const int32_t* ends, int64_t* counts, int experts, int64_t ranges, bool accumulate) {
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += kThreads)
-    counts[e] = ends[(e + 1) * ranges - 1] - (e == 0 ? 0 : ends[e * ranges - 1]);
+    counts[e] = (accumulate ? counts[e] : 0) + ends[(e + 1) * ranges - 1] - (e == 0 ? 0 : ends[e * ranges - 1]);
 }
 
 template <typename T>
@@ -532,7 +533,7 @@ void compute(const OrderByExpert& args, const Launch& launch) {
 
 void compute(const CountRows& args, const Launch& launch) {
   TRIVET_LAUNCH(count_rows, 1, kThreads, 0, launch.stream, data_of<int32_t>(args.ends), data_of<int64_t>(args.counts),
-                static_cast<int>(args.ends.shape[0]), args.ends.shape[1]);
+                static_cast<int>(args.ends.shape[0]), args.ends.shape[1], args.accumulate);
 }
 
 void compute(const GatherRows& args, const Launch& launch) {
