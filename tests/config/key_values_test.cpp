@@ -90,13 +90,11 @@ TEST(KeyValues, AreAcceptedUpToTheWrittenLimitsAndNotBeyond) {
   EXPECT_GT(limits, 60);
 }
 
-// Every key that works is in keys.txt, except for aliases and for an axis that accepts only 1.
+// Every key that works is in keys.txt, except for aliases.
 TEST(KeyValues, CoverAllKeysThatWork) {
   const std::vector<Row> written = rows();
-  const std::vector<std::string> elsewhere{"parallel.expert"};
   for (const config::KeyEntry& entry : config::key_table().entries()) {
     if (entry.effect != config::Effect::Works || !entry.alias_of.empty()) continue;
-    if (std::ranges::find(elsewhere, entry.path) != elsewhere.end()) continue;
     EXPECT_NE(std::ranges::find(written, entry.path, &Row::key), written.end()) << entry.path;
   }
 }
