@@ -15,8 +15,8 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Returns the longest block of elements, up to kSumBlock, such that expert ranks, and a tensor size that divides kSumChunks, cut
-// the parameter only between two blocks.
+// Returns the longest block of elements, up to kSumBlock, such that expert ranks, and a tensor size that divides kSumChunks,
+// cut the parameter only between two blocks.
 int64_t sum_block_of(const ParameterSpec& spec) {
   int64_t block = std::gcd(kernels::kSumBlock, spec.sharing == Sharing::Expert ? spec.shape.elements() / spec.matrices : 0);
   if (spec.split.dim < 0) return block;
@@ -140,7 +140,7 @@ class LayoutBuilder {
     FlatGroup& flat = out.groups[group];
     flat.users = std::max(flat.users, users);
     const ParameterPlace place{block, group, static_cast<int>(flat.parameters.size())};
-    tensor_parallel::LocalPart part = part_of(spec);
+    tensor_parallel::LocalPart part = part_of(name, spec);
     const int64_t elements = part.shape.elements();
     flat.parameters.push_back({name, spec, std::move(part), flat.whole_elements, sum_block_of(spec)});
     flat.whole_elements += round_up(elements, kernels::kSumBlock);
@@ -148,12 +148,12 @@ class LayoutBuilder {
   }
 
   // The rank's part of a parameter. Expert ranks have consecutive matrices of it, of which tensor ranks have parts.
-  tensor_parallel::LocalPart part_of(const ParameterSpec& spec) const {
+  tensor_parallel::LocalPart part_of(const std::string& name, const ParameterSpec& spec) const {
     if (spec.sharing == Sharing::Dense || options_.expert_size == 1)
       return tensor_parallel::local_part(spec, options_.tensor_rank, options_.tensor_size);
     if (spec.matrices % options_.expert_size != 0)
       throw ConfigError(fmt::format("parallel.expert: the {} matrices of {} cannot be divided among {} ranks; use a divisor",
-                                    spec.matrices, spec.name, options_.expert_size));
+                                    spec.matrices, name, options_.expert_size));
     ParameterSpec own = spec;
     own.shape[0] /= options_.expert_size;
     if (spec.split.dim == 0) own.split.segments.resize(spec.split.segments.size() / static_cast<size_t>(options_.expert_size));

@@ -98,10 +98,15 @@ TEST(OwnModel, IsNotChangedByKeysOfTheEnginesModels) {
                                                    "them in model::DroppedTokens")));
 }
 
-TEST(OwnModel, HasNoExpertsYet) {
+// A layer says how many matrices the experts of a parameter are; without that they are one.
+TEST(OwnModel, HasExpertsThatRanksCanShare) {
+  Config config = config_of(1);
+  config.parallel.expert = 2;
   model::Model model = classifier(1);
   model.layers[1] = std::make_unique<OfExperts>();
-  expect_refused(model, "own: parameter hidden.0.weight is one of experts, which this version does not implement");
+  EXPECT_THAT([&] { make_plan(config, model, 2); },
+              ThrowsMessage<ConfigError>(
+                  HasSubstr("parallel.expert: the 1 matrices of hidden.0.weight cannot be divided among 2 ranks")));
 }
 
 // The two products of the input layer (forward, weights) and the three of each other matrix. Products compute GELU, too: 8

@@ -140,6 +140,64 @@ TEST_P(ExpertEquivalence, ACheckpointGoesOnWithAnotherNumberOfExpertRanks) {
       << "three steps from the beginning are not the third alone";
 }
 
+// A block whose router begins with other values.
+class WithRouter final : public Layer {
+ public:
+  WithRouter(std::unique_ptr<Layer> block, const Init& init)
+      : block_(std::move(block)), parameters_(block_->parameters().begin(), block_->parameters().end()) {
+    for (ParameterSpec& parameter : parameters_)
+      if (parameter.name == "mlp.router.weight") parameter.init = init;
+  }
+  std::span<const ParameterSpec> parameters() const override { return parameters_; }
+  Shape output_shape(const Shape& input) const override { return block_->output_shape(input); }
+  bool allows_context_parallelism() const override { return true; }
+  int64_t experts() const override { return block_->experts(); }
+  void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
+    block_->forward(context, weights, x, y, saved);
+  }
+  void forward_again(Context& context, Weights weights, ConstTensorView x, Saved& saved) const override {
+    block_->forward_again(context, weights, x, saved);
+  }
+  void backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const override {
+    block_->backward_input(context, weights, dy, dx, saved);
+  }
+  void backward_weight(Context& context, Gradients gradients, const Saved& saved) const override {
+    block_->backward_weight(context, gradients, saved);
+  }
+  void backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
+                Saved& saved) const override {
+    block_->backward(context, weights, gradients, dy, dx, saved);
+  }
+
+ private:
+  std::unique_ptr<Layer> block_;
+  std::vector<ParameterSpec> parameters_;
+};
+
+// Nobody waits for a rank without rows, and nothing but the planned memory is needed (an arena never grows).
+TEST(ExtremeRouters, HaveTheBitsOfOneRankInPlannedMemory) {
+  // All scores of all tokens are equal, so that the first experts compute everything; or one score is all of the sum.
+  for (const Init& init : {Init{Init::Kind::Zeros, 0}, Init{Init::Kind::Normal, 1000}})
+    for (const int64_t chosen : {1, 3}) {
+      const auto traced = [&](const ExpertLayout& layout) {
+        Config config = tiny_config(model::Type::Llama);
+        config.model.experts = {.count = 12, .per_token = chosen, .feed_forward_size = 8};
+        config.reproducible = Reproducible::Layout;
+        TinyRun tiny = placed(config, layout);
+        tiny.change = [&](model::Model& model) {
+          for (auto& layer : model.layers)
+            if (layer->experts() > 0) layer = std::make_unique<WithRouter>(std::move(layer), init);
+        };
+        return run(tiny);
+      };
+      const Trace one = traced({});
+      for (const ExpertLayout& layout : {ExpertLayout{.data = 4, .expert = 4, .stage = 3, .overlap = true},
+                                         ExpertLayout{.data = 4, .expert = 2, .tensor = 2, .recompute = Recompute::Full},
+                                         ExpertLayout{.data = 3, .expert = 3, .pipeline = 2, .stage = 2}})
+        EXPECT_EQ(difference(one, traced(layout)), "") << to_string(layout) << ", " << chosen << " chosen";
+    }
+}
+
 // Each expert's matrices are updated by themselves: the singular values of its update are near 1, whatever the others' are.
 TEST(MuonOfExperts, OrthogonalizesTheMatricesOfEachExpert) {
   Config config = tiny_config(model::Type::Llama);

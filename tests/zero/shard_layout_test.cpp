@@ -83,9 +83,9 @@ TEST(ShardLayout, PersistsBelowTheThresholdAndUpToTheLimit) {
 // Ranks that share experts are fewer than those that share dense parameters, so the two have groups of different shards.
 TEST(ShardLayout, ExpertsHaveGroupsOfTheirOwn) {
   const std::vector<ParameterSpec> specs{{.name = "router", .shape = {300}},
-                                         {.name = "expert", .shape = {300}, .sharing = Sharing::Expert},
+                                         {.name = "expert", .shape = {600}, .sharing = Sharing::Expert, .matrices = 2},
                                          {.name = "norm", .shape = {8}}};
-  const ShardLayout layout = make_shard_layout({{"block", specs}}, {.shards = ShardCounts(4, 2)});
+  const ShardLayout layout = make_shard_layout({{"block", specs}}, {.shards = ShardCounts(4, 2), .expert_size = 2});
   ASSERT_EQ(layout.blocks[0].groups.size(), 2u);
   const FlatGroup &dense = layout.blocks[0].groups[0], &experts = layout.blocks[0].groups[1];
   EXPECT_EQ(dense.sharing, Sharing::Dense);
