@@ -1,9 +1,10 @@
 // Computes which rank owns which piece of which parameter. This is pure arithmetic.
 //
 // First expert ranks get their experts, tensor parallelism gives a rank its part of each split parameter
-// (tensor_parallel/split.h), and the pipeline gives it its blocks; the result is divided over the ranks that hold the same elements (shard_axis.h). The parameters of a block are
-// laid out one after another in flat groups. Each parameter starts at a multiple of kSumBlock elements, so that the blocks in
-// which sums are taken are aligned to the parameter and never cut. A group is padded to a multiple of ranks x kSumBlock:
+// (tensor_parallel/split.h), and the pipeline gives it its blocks; the result is divided over the ranks that hold the same
+// elements (shard_axis.h). The parameters of a block are laid out one after another in flat groups. Each parameter starts at a
+// multiple of kSumBlock elements, so that the blocks in which sums are taken are aligned to the parameter and never cut. A
+// group is padded to a multiple of ranks x kSumBlock:
 //
 //   group  [ qkv.weight ........ | pad | out.weight ... | pad | pad to n ranks ]
 //   shards |------ rank 0 ------|------ rank 1 ------|------ rank 2 ------|

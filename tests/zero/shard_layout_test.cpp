@@ -108,11 +108,9 @@ TEST(ShardLayout, ExpertRanksHaveExpertsAndTensorRanksPartsOfThem) {
       {.name = "columns", .shape = {24, 4}, .split = {1, {4}, {}}, .sharing = Sharing::Expert, .matrices = 4},
       {.name = "dense", .shape = {24, 4}, .split = {1, {4}, {}}}};
   const auto boxes_of = [&](int expert, int tensor) {
-    const ShardLayout layout = make_shard_layout({{"block", specs}}, {.shards = ShardCounts(4, 2),
-                                                                      .tensor_rank = tensor,
-                                                                      .tensor_size = 2,
-                                                                      .expert_rank = expert,
-                                                                      .expert_size = 2});
+    const ShardLayout layout = make_shard_layout(
+        {{"block", specs}},
+        {.shards = ShardCounts(4, 2), .tensor_rank = tensor, .tensor_size = 2, .expert_rank = expert, .expert_size = 2});
     std::vector<std::pair<Shape, Shape>> boxes;
     for (const FlatGroup& group : layout.blocks[0].groups)
       for (const FlatParameter& parameter : group.parameters)
