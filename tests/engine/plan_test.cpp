@@ -445,7 +445,8 @@ TEST(Plan, RefusesByNameWhatThisVersionCannotDo) {
     change(config);
     EXPECT_THAT([&] { plan_of(config, 4); }, ThrowsMessage<ConfigError>(HasSubstr(message)));
   };
-  refused([](Config& c) { c.parallel.expert = 2; }, "parallel.expert: 2 is not accepted: the model has no experts (model.experts.count); use 1");
+  refused([](Config& c) { c.parallel.expert = 2; },
+          "parallel.expert: 2 is not accepted: the model has no experts (model.experts.count); use 1");
   refused([](Config& c) { c.optimizer.type = OptimizerType::Muon, c.parallel.tensor = 2; },
           "small.json: parallel.tensor: 2 is not accepted with optimizer Muon, which needs whole matrices; use 1");
   refused([](Config& c) { c.batch = {.train_batch_size = 10, .micro_batch_size = 3}; }, "train_batch_size");
