@@ -37,7 +37,7 @@ class Mesh {
   int size() const;
   int size(Axis axis) const { return sizes_[axis]; }
   int expert_ranks() const { return experts_; }  // that share the experts of a block, in the view for experts
-  int size(AxisSet axes) const;                                         // their product
+  int size(AxisSet axes) const;                  // their product
   const std::array<Axis, kAxes>& rank_order() const { return order_; }  // slowest first
 
   Coordinates coordinates_of(int rank) const;

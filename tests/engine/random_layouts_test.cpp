@@ -283,7 +283,7 @@ std::string blocked(const std::vector<RehearsedRank>& ranks) {
     for (size_t rank = 0; rank < ranks.size(); ++rank)
       for (const auto& [queue, groups] : queues[rank])
         while (const GroupName* const name = waits_for(rank, queue)) {
-          const bool together = std::ranges::all_of(name->second, [&](int member) {
+          const bool together = std::ranges::all_of(name->second, [&, queue = queue](int member) {
             const GroupName* const other = waits_for(member, queue);
             return other && *other == *name;
           });
