@@ -151,6 +151,20 @@ void check_own_context(const Config& config, const model::Model& model) {
       refuse(fmt::format("layer {} needs all tokens (Layer::allows_context_parallelism in core/layer.h)", model.names[layer]));
 }
 
+// Nothing is kept of experts' work that ranks share, so gradients of their weights are made with those of their inputs.
+void check_experts(const Config& config, const model::Model& model, const std::vector<RankPlan>& ranks) {
+  if (config.parallel.expert == 1) return;
+  const auto refuse = [&](const std::string& why) {
+    config::refuse(config, "parallel.expert", fmt::format("{} is not accepted{}; use 1", config.parallel.expert, why));
+  };
+  const auto shared = [](const ParameterSpec& parameter) { return parameter.sharing == Sharing::Expert; };
+  if (std::ranges::none_of(model.layers, [&](const auto& layer) { return std::ranges::any_of(layer->parameters(), shared); }))
+    refuse(": no layer of the model has experts");
+  const auto waits = [](const pipeline::Instruction& instruction) { return instruction.op == pipeline::Op::BackwardWeight; };
+  if (std::ranges::any_of(ranks, [&](const RankPlan& rank) { return std::ranges::any_of(rank.programs.train, waits); }))
+    refuse(" with a schedule in which gradients of weights come later than those of inputs, as in \"zb-h1\"");
+}
+
 StageMap make_stages(const Config& config, const model::Model& model, const ResolvedBatch& batch,
                      const pipeline::Schedule& schedule) {
   StageMap stages;
@@ -288,6 +302,7 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
     rank.layout = make_layout(plan, model, coordinates);
     rank.programs = make_programs(config, plan.schedule, plan.stages, coordinates[Axis::Pipeline], rank.layout, microbatches);
   }
+  check_experts(config, model, plan.ranks);
   check_partitioned_inputs(plan, model);
   validate_programs(plan);
   // The ranks of a data group need the same memory, so one of them is measured.

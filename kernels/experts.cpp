@@ -1,6 +1,7 @@
 #include "kernels/experts.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/costs.h"
 #include "kernels/rules.h"
@@ -100,6 +101,7 @@ void OrderByExpert::check() const {
   rules.require(chosen.shape.dims() == 2 && ends.shape.dims() == 2, "choices must be [T, K] and ends [E, ranges]");
   rules.shapes(chosen.shape, {places});
   rules.sizes(chosen.elements(), {order});
+  rules.require(chosen.elements() <= std::numeric_limits<int32_t>::max(), "there must be fewer than 2^31 choices");
   rules.require(ends.shape[1] == static_cast<int64_t>(ranges.size()), "there must be an end for each range");
   int64_t covered = 0;
   for (const ProductCuts::Range& range : ranges) {

@@ -37,6 +37,9 @@ std::optional<Problem> find_experts_problem(const Description& d) {
       return Problem{
           "experts.dense_blocks",
           fmt::format("there is no block {}, as model.layers is {}; use numbers from 0 to {}", block, d.layers, d.layers - 1)};
+  bool all_dense = true;
+  for (int64_t block = 0; block < d.layers; ++block) all_dense = all_dense && !has_experts(d, block);
+  if (all_dense) return Problem{"experts.dense_blocks", "has all blocks, so that none has experts; leave some out"};
   if (d.gate_activation != GateActivation::Silu)
     return Problem{"experts.count",
                    "experts have the activation \"silu\" alone in this version; leave model.gate_activation out"};

@@ -253,6 +253,10 @@ void check_autotuning(const Config& config) {
   const auto refuse = [&](const char* key, const std::string& what) {
     config::refuse(config, std::string("autotuning.") + key, what);
   };
+  if (config.parallel.expert > 1)
+    config::refuse(config, "parallel.expert",
+                   fmt::format("{} is not accepted by `trivet tune`, whose predictions know no ranks that share experts; use 1",
+                               config.parallel.expert));
   if (is_given(config, "autotuning.enabled") && !tuning.enabled)
     refuse("enabled", "false contradicts `trivet tune`; remove it or use true");
   const GivenKey* metric_path = config::find_given(config, "autotuning.metric_path");

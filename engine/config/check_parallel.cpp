@@ -274,16 +274,15 @@ void check_experts(const Config& config) {
   if (config.device == DeviceChoice::Cuda) refuse_with("device \"cuda\"", ": GPUs do not exchange tokens of experts yet");
   if (config.fixes_token_sums() || (config.reproducible == Reproducible::Layout && config.parallel.context > 1))
     refuse_with("reproducible \"layout\" and context ranks", ", whose sums over tokens would have other leaves");
-  const ScheduleKind schedule = config.pipeline.schedule;
-  if (config.parallel.pipeline > 1 && (schedule == ScheduleKind::ZeroBubbleH1 || schedule == ScheduleKind::ZeroBubble2p ||
-                                       schedule == ScheduleKind::ZeroBubbleV))
-    refuse_with(fmt::format("pipeline.schedule \"{}\"", name_of(schedule)),
-                ": gradients of experts cannot wait, as nothing of their work is kept");
-  if (config.audit.every_steps > 0) refuse_with("audits", ", which compare ranks with the same weights");
+  if (config.audit.every_steps > 0) refuse_with("audit.every_steps", ", which audits ranks with the same weights");
   if (config.zero.stage > 0 && config.zero.mics_shard_size > 0) refuse_with("zero_optimization.mics_shard_size", "");
   if (config.zero.stage == 3 && config.zero.zero_hpz_partition_size > 1)
     refuse_with("zero_optimization.zero_hpz_partition_size", "");
-  if (config.zero.zero_quantized_gradients) refuse_with("zero_optimization.zero_quantized_gradients", "");
+  if (config.zero.stage > 0 && config.zero.zero_quantized_gradients)
+    refuse_with("zero_optimization.zero_quantized_gradients", "");
+  if (config.zero.stage == 3 && config.reproducible == Reproducible::Layout &&
+      (config.zero.zero_quantized_weights || config.zero.zero_quantized_nontrainable_weights))
+    refuse_with("reproducible \"layout\" and quantized weights", ", of which ranks would round experts in other blocks");
 }
 
 // A model that the config describes: its experts are divided evenly.

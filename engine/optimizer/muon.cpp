@@ -71,7 +71,8 @@ int MuonRule::orthogonalize(const OwnedGroup& group, TensorView updates, int mat
     if (!is_muon(group, parameter)) continue;
     const Shape shape = shape_of_matrix(parameter.spec);
     const NewtonSchulzScratch scratch(resources.buffers, shape);
-    for (int64_t place = 0; place < parameter.spec.matrices; ++place) {
+    // A rank that shares experts has some of the matrices.
+    for (int64_t place = 0; place < parameter.elements() / shape.elements(); ++place) {
       const int64_t first = parameter.offset + place * shape.elements();
       const TensorView update = updates.slice(first, shape.elements()).reshaped(shape);
       const int owner = matrix++ % axis.size();

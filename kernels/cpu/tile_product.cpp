@@ -98,11 +98,15 @@ class BFloat16Product {
   int64_t scratchpad_bytes_ = 0;
 };
 
+constexpr size_t kMostProducts = 400;
+
 void bfloat16_product(const TileSize& size, const Operand& a, const Operand& b, const TileTarget& c) {
   thread_local std::map<BFloat16Product::Key, BFloat16Product> products;
   thread_local Scratch scratch;
   const BFloat16Product::Key key = BFloat16Product::key_of(size, a, b, c);
   auto found = products.find(key);
+  // Experts have other numbers of rows in every step, and a product takes some 50 KiB.
+  if (found == products.end() && products.size() >= kMostProducts) products.clear();
   if (found == products.end()) found = products.emplace(key, BFloat16Product(size, a, b, c)).first;
   found->second.run(a, b, c, scratch);
 }

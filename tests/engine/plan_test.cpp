@@ -447,6 +447,18 @@ TEST(Plan, RefusesByNameWhatThisVersionCannotDo) {
   };
   refused([](Config& c) { c.parallel.expert = 2; },
           "parallel.expert: 2 is not accepted: the model has no experts (model.experts.count); use 1");
+  const auto share_experts = [](Config& c) {
+    c.model.type = model::Type::Llama;
+    c.model.experts.count = 4;
+    c.parallel.expert = 2;
+  };
+  refused(
+      [&](Config& c) {
+        share_experts(c);
+        c.parallel.pipeline = 2;
+        c.pipeline.schedule = ScheduleKind::ZeroBubbleH1;
+      },
+      "parallel.expert: 2 is not accepted with a schedule in which gradients of weights come later than those of inputs");
   refused([](Config& c) { c.optimizer.type = OptimizerType::Muon, c.parallel.tensor = 2; },
           "small.json: parallel.tensor: 2 is not accepted with optimizer Muon, which needs whole matrices; use 1");
   refused([](Config& c) { c.batch = {.train_batch_size = 10, .micro_batch_size = 3}; }, "train_batch_size");

@@ -136,6 +136,9 @@ TEST_P(ExpertEquivalence, ACheckpointGoesOnWithAnotherNumberOfExpertRanks) {
   const Trace one = resumed({});
   EXPECT_EQ(difference(one, resumed({.data = 4, .expert = 2, .stage = 3})), "");
   EXPECT_EQ(difference(one, resumed({.data = 2, .expert = 2, .tensor = 2, .pipeline = 2})), "");
+  fixed.optimizer.type = OptimizerType::Muon;
+  EXPECT_EQ(difference(run(placed(fixed, {})), run(placed(fixed, {.data = 4, .expert = 2, .stage = 2}))), "") << "Muon";
+  fixed.optimizer.type = OptimizerType::AdamW;
   EXPECT_EQ(difference(one, run(placed(fixed, {.data = 2, .expert = 2, .stage = 3}))).find("loss of step 0"), 0u)
       << "three steps from the beginning are not the third alone";
 }
