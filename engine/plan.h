@@ -28,7 +28,7 @@ struct Plan {
   pipeline::Schedule schedule;      // the compute order of all pipeline ranks, with sends and receives
   std::vector<RankPlan> ranks;      // one for all ranks that differ along the axes of equal_plans() only; by coordinates
   int64_t parameters = 0;           // in the model
-  int64_t active_parameters = 0;    // of these, those that compute a token (experts)
+  int64_t active_parameters = 0;    // those that compute a token; fewer with experts
   double model_flops_per_step = 0;  // all ranks, model::flops_per_sample
 
   std::optional<std::string> found_device;  // the device that "auto" became, and why; set in config.device, too

@@ -196,7 +196,9 @@ TEST(ExtremeRouters, HaveTheBitsOfOneRankInPlannedMemory) {
       const Trace one = traced({});
       for (const ExpertLayout& layout : {ExpertLayout{.data = 4, .expert = 4, .stage = 3, .overlap = true},
                                          ExpertLayout{.data = 4, .expert = 2, .tensor = 2, .recompute = Recompute::Full},
-                                         ExpertLayout{.data = 3, .expert = 3, .pipeline = 2, .stage = 2}})
+                                         ExpertLayout{.data = 3, .expert = 3, .pipeline = 2, .stage = 2},
+                                         // One microbatch each, and gradients of twelve.
+                                         ExpertLayout{.data = 12, .expert = 12, .stage = 1}})
         EXPECT_EQ(difference(one, traced(layout)), "") << to_string(layout) << ", " << chosen << " chosen";
     }
 }

@@ -26,7 +26,7 @@ namespace {
 template <typename Sum>
 struct Scores {
   std::vector<Sum> p;
-  Sum log_sum_exp = 0;  // of the logits, with softmax
+  Sum log_sum_exp = 0;  // logsumexp(logits), with softmax
 };
 
 template <typename Sum>

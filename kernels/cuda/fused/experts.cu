@@ -208,7 +208,7 @@ struct ChoiceGradient {
   const Sum *logits, *dweights;
   const int32_t* chosen;
   const int64_t* counts;
-  Sum scale;               // of the weights
+  Sum scale;               // factor of the weights
   double balance, z_loss;  // E / (K N) times the coefficient, the coefficient
   Number gradient_scale;
 };

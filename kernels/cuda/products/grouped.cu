@@ -20,7 +20,7 @@ namespace trivet::kernels::cuda {
 namespace {
 
 constexpr int kTile = 64;   // rows and columns of a tile of out
-constexpr int kLevels = 7;  // of the tree: up to 64 leaves
+constexpr int kLevels = 7;  // levels of the tree: up to 64 leaves
 
 // A row of op(a) or a column of op(b) is a line. In memory, either its elements are adjacent, or the elements of all lines for
 // one k are.
@@ -182,7 +182,7 @@ class TensorCoreTile {
   template <Adjacent kAdjacent>
   __device__ static void start_copy(const Lines<T, kAdjacent>& from, T* to, int k, int end) {
     constexpr bool kInALine = kAdjacent == Adjacent::InALine;
-    constexpr int kPacks = (kInALine ? kDepth : kTile) / 8;  // of 8 adjacent elements
+    constexpr int kPacks = (kInALine ? kDepth : kTile) / 8;  // packs of 8 adjacent elements
 #pragma unroll
     for (int step = 0; step < kTile * kDepth / 8; step += kThreads) {
       const int outer = (step + thread_index()) / kPacks, inner = (step + thread_index()) % kPacks * 8;
@@ -269,7 +269,7 @@ struct KnownLeaves {
 
 // The leaves of a sum over the rows of an expert.
 struct RowLeaves {
-  const int32_t* ends;  // of the expert's ranges
+  const int32_t* ends;  // ends of the expert's ranges
   int begin, leaves, of_leaf;
 
   __device__ __forceinline__ int count() const { return leaves; }
@@ -283,7 +283,7 @@ struct RowLeaves {
 // they have no elements. kTree: there are several leaves.
 template <bool kTree, typename Tile, typename Leaves>
 __device__ bool sum_leaves(Tile& tile, const Leaves& leaves, typename Tile::Sums& sums) {
-  typename Tile::Sums pending[kTree ? kLevels : 1];  // of complete subtrees that wait for the one after them
+  typename Tile::Sums pending[kTree ? kLevels : 1];  // sums of complete subtrees that wait for the one after them
   unsigned has_pending = 0;
   bool any = false;
   for (int leaf = 0; leaf < (kTree ? leaves.count() : 1); ++leaf) {
