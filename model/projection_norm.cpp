@@ -25,7 +25,8 @@ void copy_columns(Context& context, ConstTensorView from, int64_t first, TensorV
 }  // namespace
 
 ProjectionNorm::ProjectionNorm(const QkNorm::Options& options) : options_(options) {
-  const std::pair<const char*, int64_t> gains[] = {{"query_norm.gain", options.heads}, {"key_norm.gain", options.key_value_heads}};
+  const std::pair<const char*, int64_t> gains[] = {{"query_norm.gain", options.heads},
+                                                   {"key_norm.gain", options.key_value_heads}};
   for (const auto& [name, heads] : gains)
     parameters_.push_back({.name = name, .shape = {heads * options.head_size}, .init = {Init::Kind::Ones, 0}, .decay = false});
 }
@@ -52,8 +53,9 @@ ScopedTensor ProjectionNorm::gather(Context& context, ConstTensorView own, const
   axis->group.all_gather(packed, by_rank, axis->stream);
   axis->stream.record().synchronize();
   for (int rank = 0; rank < axis->size(); ++rank)
-    copy_columns(context, by_rank.view().slice(rank * rows * columns.count, rows * columns.count).reshaped({rows, columns.count}),
-                 0, all, rank * columns.count, columns.count);
+    copy_columns(context,
+                 by_rank.view().slice(rank * rows * columns.count, rows * columns.count).reshaped({rows, columns.count}), 0,
+                 all, rank * columns.count, columns.count);
   return all;
 }
 
@@ -98,8 +100,7 @@ void ProjectionNorm::run_backward_weight(Context& context, const Gradient& gradi
     context.kernels.copy(all, whole);
   else
     context.kernels.zero(all);
-  context.kernels.rms_norm_backward_weight(
-      {.dy = dy, .x = x, .rstd = rstd, .dgain = whole, .accumulate = gradient.accumulate});
+  context.kernels.rms_norm_backward_weight({.dy = dy, .x = x, .rstd = rstd, .dgain = whole, .accumulate = gradient.accumulate});
   context.kernels.copy(whole.view().slice(columns.before, columns.count), all.slice(columns.before, columns.count));
 }
 

@@ -15,15 +15,15 @@ namespace {
 struct Lack {
   std::string_view model_type, what;
 };
-constexpr std::array<Lack, 2> kLacking{
-    {{"qwen2_moe", "the output of its shared expert has a gate (shared_expert_gate), which is not computed in this version"},
-     {"olmoe", "it normalizes all heads of queries, and of keys, together; here each head is normalized by itself"}}};
+constexpr std::array<Lack, 1> kLacking{
+    {{"qwen2_moe", "the output of its shared expert has a gate (shared_expert_gate), which is not computed in this version"}}};
 
 }  // namespace
 
 std::span<const Architecture> architectures() {
-  static const Architecture all[] = {gpt2(), llama(),  mistral(), qwen2(),   qwen3(),
-                                     phi3(), gemma2(), gemma3(),  mixtral(), qwen3_moe()};
+  static const Architecture all[] = {gpt2(),    llama(),  mistral(), qwen2(),     qwen3(),   phi3(),
+                                     gemma2(),  gemma3(), mixtral(), qwen3_moe(), smollm3(), seed_oss(),
+                                     granite(), olmo2(),  olmo3(),   olmoe(),     exaone4(), ministral3()};
   return all;
 }
 

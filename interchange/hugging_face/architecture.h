@@ -48,5 +48,13 @@ Architecture gemma2();
 Architecture gemma3();
 Architecture mixtral();
 Architecture qwen3_moe();
+Architecture smollm3();
+Architecture seed_oss();
+Architecture granite();
+Architecture olmo2();
+Architecture olmo3();
+Architecture olmoe();
+Architecture exaone4();
+Architecture ministral3();
 
 }  // namespace trivet::hugging_face

@@ -447,9 +447,6 @@ TEST_F(PretrainedExperts, TypesThatAreAlmostReadAreRefusedWithTheReason) {
   expect_refused(small_llama_as("qwen2_moe"), R"("use_cache": true)",
                  "model_type: \"qwen2_moe\" is not accepted: the output of its shared expert has a gate (shared_expert_gate), "
                  "which is not computed in this version; use one of \"gpt2\", ");
-  expect_refused(small_llama_as("olmoe"), R"("use_cache": true)",
-                 "model_type: \"olmoe\" is not accepted: it normalizes all heads of queries, and of keys, together; here each "
-                 "head is normalized by itself; use one of \"gpt2\", ");
 }
 
 }  // namespace
