@@ -274,7 +274,8 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
   const ExpertWork experts = work(context, pass.weights());
   const int64_t rows = saved[kOrder].elements(), most = most_rows(saved[kX].shape.rows(), ranks.size());
   const int64_t hidden = options_.hidden, width = experts.width(), own = options_.experts / ranks.size();
-  Gradient of_gate_up = pass.gradients()[kGateUp], of_down = pass.gradients()[kDown];
+  const int64_t leaves = ranges_of(context, saved[kX].shape.rows()).leaves;
+  RoundGradient of_gate_up(context, ranks, pass.gradients()[kGateUp]), of_down(context, ranks, pass.gradients()[kDown]);
   ExpertExchange exchange(context, ranks, saved[kEnds], rows, most);
   RowSum sum(context, rows, dx);
   const TensorView dx_rows = sum.partial();
@@ -293,20 +294,20 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
       const RowRange sent = exchange.sent(round);
       const int64_t count = exchange.received(round);
       const auto of_count = [&](const ScopedTensor& tensor) { return tensor.view().row_range(0, count); };
+      const bool last = round + 1 == exchange.rounds();
       const ExpertRows there{exchange.send(round, first_rows(x_rows, sent), x_there), exchange.ends(round),
-                             exchange.send(round, first_rows(row_weights, sent), weights_there), numbers.first(count)};
+                             exchange.send(round, first_rows(row_weights, sent), weights_there), numbers.first(count), leaves};
       const ConstTensorView dy_of_there = exchange.send(round, first_rows(dy_rows, sent), dy_there);
       experts.activate(there, of_count(wide), of_count(activated));
-      make_down_gradient(context, of_down, own, options_.feed_forward, there, dy_of_there, of_count(activated));
+      make_down_gradient(context, of_down.begin(), own, options_.feed_forward, there, dy_of_there, of_count(activated));
+      of_down.end(last);
       // Nothing reads `activated` any more.
       experts.backward(there, dy_of_there, of_count(wide), of_count(activated), of_count(dwide), of_count(dweights_there));
       experts.backward_input(of_count(dwide), there.ends, of_count(dx_there));
-      make_gate_up_gradient(context, of_gate_up, own, options_.feed_forward, there, of_count(dwide));
+      make_gate_up_gradient(context, of_gate_up.begin(), own, options_.feed_forward, there, of_count(dwide));
+      of_gate_up.end(last);
       exchange.send_back(round, of_count(dx_there), dx_rows.row_range(sent.first, sent.count));
       exchange.send_back(round, of_count(dweights_there), dweights_of_rows.view().row_range(sent.first, sent.count));
-      if (round + 1 == exchange.rounds()) break;  // the block's contribution ends with the last
-      for (Gradient* gradient : {&of_gate_up, &of_down})
-        if (!gradient->view.absent()) gradient->accumulate = gradient->next();
     }
   }
   sum.start(saved[kPlaces]);

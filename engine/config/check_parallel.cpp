@@ -272,8 +272,18 @@ void check_experts(const Config& config) {
     refuse(config, "parallel.expert", fmt::format("{} is not accepted with {}{}; use 1", ranks, key, why));
   };
   if (config.device == DeviceChoice::Cuda) refuse_with("device \"cuda\"", ": GPUs do not exchange tokens of experts yet");
-  if (config.fixes_token_sums() || (config.reproducible == Reproducible::Layout && config.parallel.context > 1))
-    refuse_with("reproducible \"layout\" and context ranks", ", whose sums over tokens would have other leaves");
+  if (const int64_t context = config.parallel.context; config.reproducible == Reproducible::Layout && context > 1) {
+    const std::vector<Axis>& order = config.parallel.rank_order;
+    if (std::ranges::find(order, Axis::Context) < std::ranges::find(order, Axis::Data))
+      refuse_with("reproducible \"layout\" and a parallel.rank_order with \"context\" before \"data\"",
+                  ", where ranks that share experts are not those that share sequences");
+    if (ranks % context != 0 && context % ranks != 0)
+      refuse(
+          config, "parallel.expert",
+          fmt::format("{} is neither a multiple nor a divisor of parallel.context {}, as reproducible \"layout\" requires to "
+                      "add sums over tokens in a fixed order; use one of these",
+                      ranks, context));
+  }
   if (config.audit.every_steps > 0) refuse_with("audit.every_steps", ", which audits ranks with the same weights");
   if (config.zero.stage > 0 && config.zero.mics_shard_size > 0) refuse_with("zero_optimization.mics_shard_size", "");
   if (config.zero.stage == 3 && config.zero.zero_hpz_partition_size > 1)

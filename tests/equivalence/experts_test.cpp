@@ -76,18 +76,23 @@ TEST_P(ExpertEquivalence, LayoutModeGivesTheBitsOfOneRank) {
 }
 
 // Ranks that share experts send each other the rows of one microbatch at a time, whose gradients are rounded by themselves.
+// Context ranks have parts of one, which are a sum before that, be all of them among those ranks or not.
 TEST_P(ExpertEquivalence, RanksThatShareExpertsHaveTheBitsOfOneRank) {
-  Config fixed = config();
-  fixed.parallel.context_grain = 1;
-  const Trace one = run(placed(fixed, {}));
+  const Trace one = run(placed(config(), {}));
   for (const ExpertLayout& layout :
        {ExpertLayout{.data = 2, .expert = 2}, ExpertLayout{.data = 4, .expert = 4, .stage = 1},
         ExpertLayout{.data = 4, .expert = 2, .stage = 3, .overlap = true},
         ExpertLayout{.data = 6, .expert = 2, .stage = 2, .recompute = Recompute::Full},
         ExpertLayout{.data = 2, .expert = 2, .tensor = 2, .stage = 3, .recompute = Recompute::Selective},
         ExpertLayout{.data = 2, .expert = 2, .tensor = 2, .pipeline = 2, .recompute = Recompute::Full, .overlap = true},
-        ExpertLayout{.data = 4, .expert = 4, .pipeline = 2, .stage = 2, .schedule = ScheduleKind::Interleaved}})
-    EXPECT_EQ(difference(one, run(placed(fixed, layout))), "") << to_string(layout);
+        ExpertLayout{.data = 4, .expert = 4, .pipeline = 2, .stage = 2, .schedule = ScheduleKind::Interleaved},
+        ExpertLayout{.expert = 2, .context = 2, .stage = 1},
+        ExpertLayout{.data = 2, .expert = 2, .context = 4, .stage = 3, .kind = ContextKind::Gather},
+        ExpertLayout{.data = 2, .expert = 4, .context = 2, .pipeline = 2, .stage = 2, .recompute = Recompute::Full},
+        ExpertLayout{.expert = 4, .tensor = 2, .context = 4, .kind = ContextKind::Gather},
+        ExpertLayout{.expert = 2, .context = 8, .stage = 2, .overlap = true, .kind = ContextKind::Gather},
+        ExpertLayout{.data = 3, .expert = 2, .context = 2, .stage = 3}})
+    EXPECT_EQ(difference(one, run(placed(config(), layout))), "") << to_string(layout);
 }
 
 // Without fixed sums, the rest of what is promised: the training of one rank but for rounding.
