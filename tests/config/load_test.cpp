@@ -1,5 +1,6 @@
 #include "engine/config/load.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
