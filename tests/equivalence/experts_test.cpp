@@ -148,39 +148,97 @@ TEST_P(ExpertEquivalence, ACheckpointGoesOnWithAnotherNumberOfExpertRanks) {
       << "three steps from the beginning are not the third alone";
 }
 
-// A block whose router begins with other values.
-class WithRouter final : public Layer {
+// A block with other parameters: those after its own ones are not its affair.
+class ChangedBlock : public Layer {
  public:
-  WithRouter(std::unique_ptr<Layer> block, const Init& init)
-      : block_(std::move(block)), parameters_(block_->parameters().begin(), block_->parameters().end()) {
-    for (ParameterSpec& parameter : parameters_)
-      if (parameter.name == "mlp.router.weight") parameter.init = init;
-  }
+  explicit ChangedBlock(std::unique_ptr<Layer> block)
+      : parameters_(block->parameters().begin(), block->parameters().end()), block_(std::move(block)) {}
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
   Shape output_shape(const Shape& input) const override { return block_->output_shape(input); }
   bool allows_context_parallelism() const override { return true; }
   int64_t experts() const override { return block_->experts(); }
   void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
-    block_->forward(context, weights, x, y, saved);
+    block_->forward(context, own(weights), x, y, saved);
   }
   void forward_again(Context& context, Weights weights, ConstTensorView x, Saved& saved) const override {
-    block_->forward_again(context, weights, x, saved);
+    block_->forward_again(context, own(weights), x, saved);
   }
   void backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const override {
-    block_->backward_input(context, weights, dy, dx, saved);
+    block_->backward_input(context, own(weights), dy, dx, saved);
   }
   void backward_weight(Context& context, Gradients gradients, const Saved& saved) const override {
-    block_->backward_weight(context, gradients, saved);
+    block_->backward_weight(context, own(gradients), saved);
   }
   void backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
                 Saved& saved) const override {
-    block_->backward(context, weights, gradients, dy, dx, saved);
+    block_->backward(context, own(weights), own(gradients), dy, dx, saved);
   }
 
- private:
-  std::unique_ptr<Layer> block_;
+ protected:
   std::vector<ParameterSpec> parameters_;
+
+ private:
+  template <typename Span>
+  Span own(Span all) const {
+    return all.first(block_->parameters().size());
+  }
+
+  std::unique_ptr<Layer> block_;
 };
+
+// A block whose router begins with other values.
+class WithRouter final : public ChangedBlock {
+ public:
+  WithRouter(std::unique_ptr<Layer> block, const Init& init) : ChangedBlock(std::move(block)) {
+    for (ParameterSpec& parameter : parameters_)
+      if (parameter.name == "mlp.router.weight") parameter.init = init;
+  }
+};
+
+// A block of which nothing is trained but four numbers, one of each expert. Their gradients in a step are 2, 4, 6 and 8: each
+// rank adds its tokens' share of that of its own experts, on behalf of those that share the experts with it.
+class WithFourNumbers final : public ChangedBlock {
+ public:
+  explicit WithFourNumbers(std::unique_ptr<Layer> block) : ChangedBlock(std::move(block)) {
+    for (ParameterSpec& parameter : parameters_) parameter.trainable = false;
+    parameters_.push_back({.name = "numbers", .shape = {4, 1}, .sharing = Sharing::Expert, .matrices = 4});
+  }
+  void backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
+                Saved& saved) const override {
+    ChangedBlock::backward(context, weights, gradients, dy, dx, saved);
+    const Gradient& gradient = gradients.back();
+    const comm::RankAxis* ranks = context.axes[Axis::Expert];
+    const int64_t own = gradient.view.elements(), first = ranks ? ranks->rank() * own : 0;
+    std::vector<float> numbers;
+    for (int64_t expert = first; expert < first + own; ++expert)
+      numbers.push_back(static_cast<float>(2 * (expert + 1) * dy.shape.rows() * (ranks ? ranks->size() : 1)) *
+                        static_cast<float>(context.gradient_scale.value()));
+    const ScopedTensor share(context.arena, DType::Float32, gradient.view.shape);
+    context.kernels.from_host({numbers.data(), DType::Float32, gradient.view.shape}, share);
+    gradient.accumulate ? context.kernels.add(share, gradient.view) : context.kernels.copy(share, gradient.view);
+  }
+};
+
+// The norm of a step's gradients is that of all experts', wherever they are: sqrt(2^2 + 4^2 + 6^2 + 8^2) = sqrt(120). Means
+// over the ranks of an expert, or of the norms of ranks, are other numbers (DeepSpeed issue 8475: 7.236).
+TEST(NormOfExperts, DoesNotDependOnWhereTheyAre) {
+  const auto norm_of = [](const ExpertLayout& layout, Reproducible reproducible) {
+    Config config = tiny_config(model::Type::Llama);
+    config.model.experts = {.count = 4, .per_token = 2, .feed_forward_size = 16};
+    config.reproducible = reproducible;
+    TinyRun tiny = placed(config, layout);
+    tiny.steps = 1;
+    tiny.change = [](model::Model& model) { model.layers[1] = std::make_unique<WithFourNumbers>(std::move(model.layers[1])); };
+    tiny.frozen = {"embedding", "blocks.1", "head"};
+    return run(tiny).grad_norms.at(0);
+  };
+  for (const Reproducible reproducible : {Reproducible::Run, Reproducible::Layout})
+    for (const ExpertLayout& layout :
+         {ExpertLayout{}, ExpertLayout{.data = 2}, ExpertLayout{.data = 2, .expert = 2}, ExpertLayout{.data = 4, .expert = 2},
+          ExpertLayout{.data = 4, .expert = 4, .stage = 2}, ExpertLayout{.data = 4, .expert = 2, .stage = 3},
+          ExpertLayout{.data = 2, .expert = 2, .tensor = 2, .stage = 1}, ExpertLayout{.data = 2, .expert = 2, .pipeline = 2}})
+      EXPECT_NEAR(norm_of(layout, reproducible), std::sqrt(120.0), 1e-5) << to_string(layout);
+}
 
 // Nobody waits for a rank without rows, and nothing but the planned memory is needed (an arena never grows).
 TEST(ExtremeRouters, HaveTheBitsOfOneRankInPlannedMemory) {
