@@ -1,4 +1,5 @@
 // parallel.*, tensor_parallel.*, expert_parallel.*
+#include "engine/config/refuse.h"
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -107,7 +108,12 @@ void add_router_of_deepspeed(SectionBase& expert) {
 void add_expert_parallel(KeyTable& table) {
   SectionBase expert(table, "expert_parallel");
   expert.switched("expert parallelism");
-  expert.inert("enabled", "false", "the section counts", "its other keys say what is done");
+  expert.custom(
+      "enabled", KeyType::Bool, "the section counts", [](Config&, const JsonNode&) {},
+      [](const Config& c) {
+        const GivenKey* given = find_given(c, "expert_parallel.enabled");
+        return given ? given->value : std::string("false");
+      });
   expert
       .custom("autoep_size", KeyType::Integer, "the same as parallel.expert", set_autoep_size,
               [](const Config& c) { return std::to_string(c.parallel.expert); })
