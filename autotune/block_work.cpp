@@ -152,7 +152,7 @@ class BlockRun {
     std::vector<Gradient> gradients;
     for (const ParameterSpec& spec : layer.parameters()) {
       const Shape shape = tensor_parallel::local_part(spec, 0, site_.tensor).shape;
-      weights.push_back({nullptr, site_.dtype, shape});
+      weights.push_back({nullptr, dtype_in(spec, site_.dtype), shape});
       gradients.push_back(spec.trainable ? Gradient{{nullptr, DType::Float32, shape}, true} : Gradient{});
       (spec.tied_to.empty() ? work.parameters : work.tied_parameters) += shape.elements();
       if (spec.trainable) (spec.tied_to.empty() ? work.trained : work.tied_trained) += shape.elements();

@@ -365,8 +365,12 @@ INSTANTIATE_TEST_SUITE_P(
                     .experts = {.count = 16,
                                 .per_token = 5,
                                 .feed_forward_size = 8,
+                                .shared_feed_forward_size = 8,
                                 .dense_blocks = {1},
+                                .shared_gate = true,
                                 .rule = {.normalize = false},
+                                .correction_bias = true,
+                                .bias_update_rate = 0.01,
                                 .balance_loss = 0.02,
                                 .z_loss = 0.001}},
         ExpertModel{
@@ -376,10 +380,17 @@ INSTANTIATE_TEST_SUITE_P(
                         .feed_forward_size = 16,
                         .shared_feed_forward_size = 24,
                         .rule = {.score = kernels::ExpertScore::Sigmoid, .scale = 1.5, .groups = 4, .groups_per_token = 2},
+                        .correction_bias = true,
                         .balance_loss = 0.01},
             .bf16 = true},
         ExpertModel{
-            .name = "frozen_one_each", .experts = {.count = 4, .per_token = 1, .feed_forward_size = 16}, .frozen = true}),
+            .name = "gated_bf16",
+            .experts =
+                {.count = 4, .per_token = 2, .feed_forward_size = 16, .shared_feed_forward_size = 16, .shared_gate = true},
+            .bf16 = true},
+        ExpertModel{.name = "frozen_one_each",
+                    .experts = {.count = 4, .per_token = 1, .feed_forward_size = 16, .correction_bias = true},
+                    .frozen = true}),
     [](const auto& which) { return which.param.name; });
 
 }  // namespace
