@@ -14,7 +14,8 @@ namespace trivet::kernels {
 // Rotates the first 2P elements of the query and key heads of qkv[B, S, (N + 2G) D] in place (RoFormer, Su et al. 2021), and
 // multiplies them by `magnitude`. The pairs are (i, i + P), their angles position * frequencies[i], where position counts
 // within the sequence from `first` on, unless `positions` are given. `backward` rotates in the other direction, which gives the
-// gradient.
+// gradient. With `query_growth`, query heads are also multiplied by 1 + query_growth ln(1 + floor(position / query_step)), all
+// elements of them, so that attention stays sharp over long texts (Llama 4).
 struct Rotary {
   TensorView qkv;
   int64_t heads = 0, key_value_heads = 0;  // N, G
@@ -23,7 +24,12 @@ struct Rotary {
   double magnitude = 1;
   ConstTensorView positions = {};  // optional int32 [B, S], none negative
   int64_t first = 0;               // the position of the first token
+  double query_growth = 0;         // 0: queries are only rotated
+  int64_t query_step = 1;
 
+  double query_factor(int64_t position) const {
+    return 1 + query_growth * std::log1p(static_cast<double>(position / query_step));
+  }
   int64_t head_size() const { return qkv.shape[2] / (heads + 2 * key_value_heads); }
   int64_t pairs() const { return static_cast<int64_t>(frequencies.size()); }  // P
 

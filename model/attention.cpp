@@ -6,6 +6,8 @@
 
 #include "core/error.h"
 #include "kernels/kernels.h"
+#include "model/projection_norm.h"
+#include "model/qk_norm.h"
 #include "tensor_parallel/token_gather.h"
 
 namespace trivet::model {
@@ -40,10 +42,19 @@ Linear make_out(const Attention::Options& options) {
   const int64_t width = options.heads * options.head_size;
   return Linear({.in = width,
                  .out = options.hidden,
-                 .bias = options.bias,
+                 .bias = options.bias || options.out_bias,
                  .init_deviation = options.init_deviation_out,
                  .split = {1, {width}, {options.heads}},
                  .adapters = options.out_adapters});
+}
+
+std::unique_ptr<Layer> make_qk_norm(const Attention::Options& options) {
+  const QkNorm::Options norm{.heads = options.heads,
+                             .key_value_heads = options.key_value_heads,
+                             .head_size = options.head_size,
+                             .epsilon = options.norm_epsilon};
+  if (options.whole_norm) return std::make_unique<ProjectionNorm>(norm);
+  return options.qk_norm ? std::make_unique<QkNorm>(norm) : nullptr;
 }
 
 }  // namespace
@@ -58,7 +69,8 @@ Attention::Attention(std::string name, const Options& options)
             .bias = options_.bias || options_.qkv_bias,
             .init_deviation = options_.init_deviation,
             .adapters = options_.qkv_adapters}),
-      out_(make_out(options_)) {
+      out_(make_out(options_)),
+      qk_norm_(make_qk_norm(options_)) {
   if (options_.rotary_base > 0) {
     const int64_t pairs = (options_.rotated > 0 ? options_.rotated : options_.head_size) / 2;
     const auto frequencies = [&](int64_t length) {
@@ -69,12 +81,7 @@ Attention::Attention(std::string name, const Options& options)
   }
   qkv_index_ = sub_layers_.add("qkv", qkv_);
   out_index_ = sub_layers_.add("out", out_);
-  if (!options_.qk_norm) return;
-  qk_norm_.emplace(QkNorm::Options{.heads = options_.heads,
-                                   .key_value_heads = options_.key_value_heads,
-                                   .head_size = options_.head_size,
-                                   .epsilon = options_.norm_epsilon});
-  qk_norm_index_ = sub_layers_.add("", *qk_norm_);
+  if (qk_norm_) qk_norm_index_ = sub_layers_.add("", *qk_norm_);
 }
 
 HeadRange Attention::heads_of(const Context& context) const { return qkv_.heads_of(split_axis(context)); }
@@ -285,7 +292,9 @@ kernels::Rotary Attention::rotary(const Context& context, int64_t tokens) const 
           .key_value_heads = heads.key_value_count,
           .frequencies = length > options_.rotary_scaling.original_length ? long_frequencies_ : frequencies_,
           .magnitude = magnitude_of(options_.rotary_scaling),
-          .positions = context.positions.absent() ? positions_in_documents(context) : context.positions};
+          .positions = context.positions.absent() ? positions_in_documents(context) : context.positions,
+          .query_growth = options_.query_growth,
+          .query_step = options_.query_step};
 }
 
 // A head gets the same random draws on whichever rank it is.

@@ -22,13 +22,13 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "model/head_exchange.h"
 #include "model/linear.h"
-#include "model/qk_norm.h"
 #include "model/qkv_projection.h"
 #include "model/ring_attention.h"
 #include "model/rotary_scaling.h"
@@ -43,15 +43,19 @@ class Attention : public Layer {
     int64_t head_size = 0;   // 0: hidden / heads
     bool bias = true;        // for both projections
     bool qkv_bias = false;   // for the first one, even without `bias`
+    bool out_bias = false;   // for the second one, even without `bias`
     double dropout = 0;      // on the probabilities
     bool causal = true;      // a token sees itself and those before it; otherwise all of its sequence
     int64_t window = 0;      // tokens that a token sees at most, itself among them; 0: all that causality leaves
     double rotary_base = 0;  // 0: no rotation (positions come from the embedding)
     int64_t rotated = 0;     // elements of a head; 0: all
     RotaryScaling rotary_scaling;
+    double query_growth = 0;     // multiplies queries by more at later positions (kernels/attention.h, Rotary); 0: not
+    int64_t query_step = 1;      // positions that have the same factor
     double score_scale = 0;      // scales scores; 0: 1 / sqrt(D)
     double soft_cap = 0;         // caps scores (kernels/attention.h); 0: none
-    bool qk_norm = false;        // queries and keys are normalized (model/qk_norm.h)
+    bool qk_norm = false;        // queries and keys are normalized, head by head (model/qk_norm.h),
+    bool whole_norm = false;     // or all heads of a token together (model/projection_norm.h)
     double norm_epsilon = 1e-5;  // for this norm
     double init_deviation = 0.02, init_deviation_out = 0.02;
     Adapters::Options qkv_adapters = {}, out_adapters = {};
@@ -102,7 +106,7 @@ class Attention : public Layer {
   std::string dropout_name_;
   QkvProjection qkv_;
   Linear out_;
-  std::optional<QkNorm> qk_norm_;
+  std::unique_ptr<Layer> qk_norm_;  // null: none
   SubLayers sub_layers_;
   int qkv_index_, out_index_, qk_norm_index_ = -1;
 };

@@ -15,6 +15,7 @@ namespace trivet::model {
 
 enum class Type { Gpt, Llama, Sequential };  // the families
 enum class GateActivation { Silu, Gelu };    // for an MLP with a gate
+enum class QkNormSpan { Head, Projection };  // the elements of a token's queries, or keys, that are normalized together
 
 // The aim that a model of text is trained for: the cross-entropy of the next tokens; the same, for data that mark
 // prompts, whose tokens do not count; or to tell a preferred answer from a rejected one (kernels/preference_rule.h).
@@ -63,22 +64,31 @@ struct Description {
   int64_t attention_window = 0;      // tokens that a token sees at most, itself among them; 0: all before it
   int64_t full_attention_every = 0;  // in every n-th layer tokens see all before them; 0: in none, if there is a window
   int64_t vocabulary_size = 0;
-  double dropout = 0;             // on embeddings, attention probabilities and residuals
-  bool tied_embedding = true;     // the LM head uses the embedding's table
-  bool bias = true;               // for projections and norms
-  bool qkv_bias = false;          // for the projection to queries, keys and values alone, in a family without `bias`
-  bool qk_norm = false;           // queries and keys are normalized, head by head
+  double dropout = 0;          // on embeddings, attention probabilities and residuals
+  bool tied_embedding = true;  // the LM head uses the embedding's table
+  bool bias = true;            // for projections and norms
+  bool qkv_bias = false;       // for the projection to queries, keys and values alone, in a family without `bias`
+  bool out_bias = false;       // for attention's output projection alone, in such a family
+  bool qk_norm = false;        // queries and keys are normalized
+  QkNormSpan qk_norm_over = QkNormSpan::Head;
+  // Queries at position p are multiplied by 1 + query_temperature ln(1 + floor(p / query_temperature_length)); 0: they are not.
+  double query_temperature = 0;
+  int64_t query_temperature_length = 8192;
   double query_scale_size = 0;    // scores of attention are divided by its square root; 0: head_size
   double attention_soft_cap = 0;  // scores and
   double logits_soft_cap = 0;     // logits become cap tanh(x / cap) (kernels/attention.h); 0: they have no cap
+  double logits_scaling = 1;      // logits are divided by it
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
   double window_rotary_base = 0;  // in layers with a window, which then have no scaling; 0: as in the others
   double rotary_share = 1;        // share of a head's elements that are rotated; the first ones
+  int64_t no_rotary_every = 0;    // in every n-th layer nothing is rotated; 0: in all layers queries and keys are
   RotaryScaling rotary_scaling;
   double embedding_scale = 1;
+  double residual_scale = 1;  // multiplies what attention and MLP add to the residual stream
   GateActivation gate_activation = GateActivation::Silu;
-  bool post_norm = false;           // the outputs of attention and MLP are normalized, too
+  bool pre_norm = true;             // the inputs of attention and MLP are normalized
+  bool post_norm = false;           // their outputs are
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
   TokenDrop token_drop;             // in the blocks of a transformer
   Experts experts;
@@ -144,4 +154,10 @@ template <>
 struct trivet::EnumNames<trivet::model::GateActivation> {
   static constexpr std::array<std::pair<std::string_view, model::GateActivation>, 2> table{
       {{"silu", model::GateActivation::Silu}, {"gelu", model::GateActivation::Gelu}}};
+};
+
+template <>
+struct trivet::EnumNames<trivet::model::QkNormSpan> {
+  static constexpr std::array<std::pair<std::string_view, model::QkNormSpan>, 2> table{
+      {{"head", model::QkNormSpan::Head}, {"projection", model::QkNormSpan::Projection}}};
 };

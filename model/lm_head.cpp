@@ -53,6 +53,7 @@ ConstTensorView targets_of(const Context& context) {
 LmHead::LmHead(const Options& options, std::unique_ptr<Norm> norm)
     : vocabulary_(options.vocabulary),
       rows_of_chunk_(options.rows_of_chunk),
+      scaling_(options.scaling),
       soft_cap_(options.soft_cap),
       preference_(options.preference),
       norm_(std::move(norm)) {
@@ -199,6 +200,7 @@ void LmHead::make_input_gradient(Context& context, ConstTensorView weight, Const
 void LmHead::forward(Context& context, Weights weights, ConstTensorView x, TensorView, Saved& saved) const {
   const TensorView own = saved.keep(context.arena, kHidden, x.dtype, x.shape);
   norm_->forward(context, sub_layers_.of(norm_index_, weights), x, own, saved.child(norm_index_));
+  divide(context, own);
   TokenGather all(context, own);
   const ConstTensorView h = as_rows(all.view());
   if (preference_) {
@@ -264,6 +266,7 @@ void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, 
   });
   sum.start();
   sum.finish();
+  divide(context, dh);
   norm_->backward_input(context, sub_layers_.of(norm_index_, weights), dh, dx, saved.child(norm_index_));
 }
 
@@ -284,6 +287,7 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
                               Saved& saved) const {
   const ScopedTensor own(context.arena, x.dtype, x.shape);
   norm_->forward(context, sub_layers_.of(norm_index_, weights), x, own, saved.child(norm_index_));
+  divide(context, own);
   TokenGather all(context, own);
   const ConstTensorView h = as_rows(all.view());
   const Number scale = context.gradient_scale;
@@ -304,6 +308,7 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
       });
   sum.start();
   sum.finish();
+  divide(context, own);
   norm_->backward(context, sub_layers_.of(norm_index_, weights), sub_layers_.of(norm_index_, gradients), own, dx,
                   saved.child(norm_index_));
 }
@@ -312,11 +317,16 @@ void LmHead::logits(Context& context, Weights weights, ConstTensorView x, Tensor
   const ScopedTensor h(context.arena, x.dtype, x.shape);
   Saved saved;
   norm_->forward(context, sub_layers_.of(norm_index_, weights), x, h, saved);
+  divide(context, h);
   logits_of_rows(context, h, weights[weight_], logits);
 }
 
 void LmHead::cap(Context& context, TensorView logits) const {
   if (soft_cap_ > 0) context.kernels.soft_cap({.x = logits, .y = logits, .cap = soft_cap_});
+}
+
+void LmHead::divide(Context& context, TensorView h) const {
+  if (scaling_ != 1) context.kernels.scale(h, 1 / scaling_);
 }
 
 void LmHead::logits_of_rows(Context& context, ConstTensorView h, ConstTensorView weight, TensorView logits) const {

@@ -2,7 +2,8 @@
 //
 //   x[B, S, H] --norm--> h[T, H] --h W^T--> logits[R, V] --softmax cross-entropy--> loss        R rows of T at a time
 //
-// T = B S rows, H hidden, V vocabulary, R rows of a chunk. W[V, H] is the head's own or the embedding's table (tied).
+// T = B S rows, H hidden, V vocabulary, R rows of a chunk. W[V, H] is the head's own or the embedding's table (tied). With a
+// scaling, h is what the norm gives divided by it, and so the logits are.
 //
 // [Note: logits in chunks] The logits of all rows would be the largest tensor of the model by far, so they are computed, used
 // and released R rows at a time. R depends only on V and on the rows of a microbatch, so that no other setting can change R and
@@ -45,6 +46,7 @@ class LmHead : public Layer, public GivesLogits {
     std::string tied_to;        // full name of the table that serves as W; empty: W is the head's own
     int64_t rows_of_chunk = 0;  // 0: chosen from the vocabulary and the rows
     bool frozen = false;        // nothing is trained
+    double scaling = 1;         // logits are divided by it
     double soft_cap = 0;        // caps logits: they become soft_cap tanh(logit / soft_cap); 0: none
     std::optional<kernels::PreferenceRule> preference = {};  // none: the loss is the cross-entropy of all targets
   };
@@ -75,6 +77,7 @@ class LmHead : public Layer, public GivesLogits {
   kernels::TableRows columns_of(const Context&) const;
   void show_logits(Context&, ConstTensorView h, ConstTensorView weight) const;
   void cap(Context&, TensorView logits) const;
+  void divide(Context&, TensorView h) const;  // by `scaling`; also the gradient of h
   void logits_of_rows(Context&, ConstTensorView h, ConstTensorView weight, TensorView logits) const;
   void logits_of_all_parts(Context&, ConstTensorView h, ConstTensorView weight, TensorView logits) const;
   // The requested results of the two functions below.
@@ -92,7 +95,7 @@ class LmHead : public Layer, public GivesLogits {
   void add_weight_gradient(Context&, const Gradient& weight, ConstTensorView dlogits, ConstTensorView h) const;
 
   int64_t vocabulary_, rows_of_chunk_;
-  double soft_cap_;
+  double scaling_, soft_cap_;
   std::optional<kernels::PreferenceRule> preference_;
   std::unique_ptr<Norm> norm_;
   SubLayers sub_layers_;

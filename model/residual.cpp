@@ -6,19 +6,30 @@ namespace trivet::model {
 
 Residual::Residual(const Options& options, std::unique_ptr<Norm> norm, std::unique_ptr<Layer> inner,
                    std::unique_ptr<Norm> post_norm)
-    : dropout_(options.dropout),
+    : scale_(options.scale),
+      dropout_(options.dropout),
       dropout_name_(options.name + "." + options.inner_name + ".residual"),
       norm_(std::move(norm)),
       post_norm_(std::move(post_norm)),
       inner_(std::move(inner)) {
-  norm_index_ = sub_layers_.add(options.norm_name, *norm_);
+  if (norm_) norm_index_ = sub_layers_.add(options.norm_name, *norm_);
   inner_index_ = sub_layers_.add(options.inner_name, *inner_);
   if (post_norm_) post_norm_index_ = sub_layers_.add(options.post_norm_name, *post_norm_);
 }
 
 void Residual::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
-  norm_->forward(context, sub_layers_.of(norm_index_, weights), x, keep_normed(context, x, saved), saved.child(norm_index_));
+  run_norm(context, weights, x, saved);
   add_inner(context, weights, x, y, saved);
+}
+
+void Residual::forward_again(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
+  run_norm(context, weights, x, saved);
+  run_inner_again(context, weights, x, saved);
+}
+
+void Residual::run_norm(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
+  if (norm_)
+    norm_->forward(context, sub_layers_.of(norm_index_, weights), x, keep_normed(context, x, saved), saved.child(norm_index_));
 }
 
 TensorView Residual::keep_input(Context& context, ConstTensorView x, Saved& saved) const {
@@ -31,7 +42,7 @@ TensorView Residual::keep_normed(Context& context, ConstTensorView x, Saved& sav
 
 kernels::DropoutAdd Residual::forward_to_sum(Context& context, Weights weights, ConstTensorView x, TensorView branch,
                                              TensorView y, Saved& saved) const {
-  norm_->forward(context, sub_layers_.of(norm_index_, weights), x, keep_normed(context, x, saved), saved.child(norm_index_));
+  run_norm(context, weights, x, saved);
   return run_inner(context, weights, x, branch, y, saved);
 }
 
@@ -43,19 +54,25 @@ void Residual::forward_from_sum(Context& context, Weights weights, const kernels
 
 void Residual::forward_again_from_sum(Context& context, Weights weights, const kernels::DropoutAdd& sum, Saved& saved) const {
   norm_->forward_of_sum(context, sub_layers_.of(norm_index_, weights), sum, saved[kNormed], saved.child(norm_index_));
+  run_inner_again(context, weights, sum.out, saved);
+}
+
+void Residual::run_inner_again(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
   if (!post_norm_)
-    return inner_->forward_again(context, sub_layers_.of(inner_index_, weights), saved[kNormed], saved.child(inner_index_));
-  const ScopedTensor branch(context.arena, sum.out.dtype, sum.out.shape);
-  run_inner(context, weights, sum.out, branch, {}, saved);
+    return inner_->forward_again(context, sub_layers_.of(inner_index_, weights), input_of_inner(x, saved),
+                                 saved.child(inner_index_));
+  const ScopedTensor branch(context.arena, x.dtype, x.shape);
+  run_inner(context, weights, x, branch, {}, saved);
 }
 
 // Runs the inner layer and returns the sum that is left to do for y.
 kernels::DropoutAdd Residual::run_inner(Context& context, Weights weights, ConstTensorView x, TensorView branch, TensorView y,
                                         Saved& saved) const {
   const TensorView out = post_norm_ ? saved.keep(context.arena, kInner, x.dtype, x.shape) : branch;
-  inner_->forward(context, sub_layers_.of(inner_index_, weights), saved[kNormed], out, saved.child(inner_index_));
+  inner_->forward(context, sub_layers_.of(inner_index_, weights), input_of_inner(x, saved), out, saved.child(inner_index_));
   if (post_norm_)
     post_norm_->forward(context, sub_layers_.of(post_norm_index_, weights), out, branch, saved.child(post_norm_index_));
+  if (scale_ != 1) context.kernels.scale(branch, scale_);
   return {.x = branch, .residual = x, .out = y, .dropout = dropout_site(context, dropout_name_, dropout_, x.shape)};
 }
 
@@ -65,17 +82,25 @@ void Residual::add_inner(Context& context, Weights weights, ConstTensorView x, T
 }
 
 void Residual::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
+  if (!norm_) {
+    through_branch(pass, dy, dx);
+    return pass.context().kernels.add(dy, dx);
+  }
   const IntermediateGradient dnormed(pass, kDnormed, dy.dtype, dy.shape);
   through_branch(pass, dy, dnormed);
   through_norm(pass, dnormed, dy, dx);
 }
 
-// Without dropout the gradient of what is added is dy itself.
+// Without dropout and a scale, the gradient of what is added is dy itself.
 void Residual::through_branch(const BackwardPass& pass, ConstTensorView dy, TensorView dnormed) const {
   const kernels::DropoutSite site = dropout_site(pass.context(), dropout_name_, dropout_, dy.shape);
-  if (site.rate == 0) return through_inner(pass, dy, dnormed);
+  if (site.rate == 0 && scale_ == 1) return through_inner(pass, dy, dnormed);
   const IntermediateGradient dbranch(pass, kDbranch, dy.dtype, dy.shape);
-  pass.context().kernels.dropout_backward({.dy = dy, .dx = dbranch, .dropout = site});
+  if (site.rate == 0)
+    pass.context().kernels.copy(dy, dbranch);
+  else
+    pass.context().kernels.dropout_backward({.dy = dy, .dx = dbranch, .dropout = site});
+  if (scale_ != 1) pass.context().kernels.scale(dbranch, scale_);
   through_inner(pass, dbranch, dnormed);
 }
 
@@ -107,7 +132,7 @@ void Residual::backward_weight(Context& context, Gradients gradients, const Save
   if (post_norm_)
     post_norm_->backward_weight(context, sub_layers_.of(post_norm_index_, gradients), saved.child(post_norm_index_));
   inner_->backward_weight(context, sub_layers_.of(inner_index_, gradients), saved.child(inner_index_));
-  norm_->backward_weight(context, sub_layers_.of(norm_index_, gradients), saved.child(norm_index_));
+  if (norm_) norm_->backward_weight(context, sub_layers_.of(norm_index_, gradients), saved.child(norm_index_));
 }
 
 }  // namespace trivet::model

@@ -1,5 +1,5 @@
-// y = x + dropout(inner(norm(x))): half of a transformer block (pre-norm, as in GPT-2 and Llama). With a second norm,
-// y = x + dropout(post_norm(inner(norm(x)))), as in Gemma.
+// y = x + dropout(scale * inner(norm(x))): half of a transformer block (pre-norm, as in GPT-2 and Llama). With a second norm,
+// y = x + dropout(scale * post_norm(inner(norm(x)))), as in Gemma; OLMo 2 has the second norm without the first.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,10 @@ class Residual : public Layer {
   struct Options {
     std::string name;  // full name in the model: it identifies the random draws of dropout
     std::string norm_name, inner_name, post_norm_name;
+    double scale = 1;
     double dropout = 0;
   };
-  // `post_norm` may be null.
+  // Each norm may be null.
   Residual(const Options& options, std::unique_ptr<Norm> norm, std::unique_ptr<Layer> inner,
            std::unique_ptr<Norm> post_norm = nullptr);
 
@@ -30,9 +31,12 @@ class Residual : public Layer {
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
+  // Leaves out what only y needs.
+  void forward_again(Context&, Weights, ConstTensorView x, Saved&) const override;
 
-  // Two residuals in a row, second(first(x)): the norm at the beginning of the second also computes the sum at the end of the
-  // first, in one pass over both.
+  bool begins_with_norm() const { return norm_ != nullptr; }
+  // Two residuals in a row, second(first(x)), of which the second begins with a norm: it also computes the sum at the end of
+  // the first, in one pass over both.
   //
   //   middle = second.keep_input(x)                      like x
   //   normed = second.keep_normed(x)                     like x; holds what the first adds, later the output of second's norm
@@ -48,19 +52,22 @@ class Residual : public Layer {
  private:
   enum Slot { kInput, kNormed, kDinner, kDnormed, kInner, kDbranch };  // the places of Saved that this layer uses
 
+  ConstTensorView input_of_inner(ConstTensorView x, const Saved& saved) const { return norm_ ? saved[kNormed] : x; }
   kernels::DropoutAdd run_inner(Context&, Weights, ConstTensorView x, TensorView branch, TensorView y, Saved&) const;
+  void run_inner_again(Context&, Weights, ConstTensorView x, Saved&) const;
+  void run_norm(Context&, Weights, ConstTensorView x, Saved&) const;
   void add_inner(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void through_branch(const BackwardPass& pass, ConstTensorView dy, TensorView dnormed) const;
   void through_inner(const BackwardPass& pass, ConstTensorView dbranch, TensorView dnormed) const;
   void through_norm(const BackwardPass& pass, ConstTensorView dnormed, ConstTensorView dy, TensorView dx) const;
 
-  double dropout_;
+  double scale_, dropout_;
   std::string dropout_name_;
   std::unique_ptr<Norm> norm_, post_norm_;
   std::unique_ptr<Layer> inner_;
   SubLayers sub_layers_;
-  int norm_index_, inner_index_, post_norm_index_ = -1;
+  int norm_index_ = -1, inner_index_, post_norm_index_ = -1;
 };
 
 }  // namespace trivet::model

@@ -26,6 +26,8 @@ bool has_window(const Description& d, int64_t layer) {
   return d.attention_window > 0 && (d.full_attention_every == 0 || (layer + 1) % d.full_attention_every != 0);
 }
 
+bool rotates(const Description& d, int64_t layer) { return d.no_rotary_every == 0 || (layer + 1) % d.no_rotary_every != 0; }
+
 Activation activation_of(const Description& d) {
   if (d.type != Type::Llama) return Activation::Gelu;
   return d.gate_activation == GateActivation::Gelu ? Activation::GeGlu : Activation::SwiGlu;
@@ -50,7 +52,7 @@ std::optional<ExpertMlp::Options> expert_options(const Description& d, int64_t l
 
 TransformerBlock::Options block_options(const Description& d, int64_t layer) {
   const double out_deviation = d.initializer_range / std::sqrt(2.0 * static_cast<double>(d.layers));
-  const bool llama = d.type == Type::Llama, bias = d.bias && !llama;
+  const bool llama = d.type == Type::Llama, bias = d.bias && !llama, qk_norm = llama && d.qk_norm;
   const bool window = has_window(d, layer), own_base = window && d.window_rotary_base > 0;
   const double base = own_base ? d.window_rotary_base : d.rotary_base;
   return {.attention = {.hidden = d.hidden_size,
@@ -59,14 +61,18 @@ TransformerBlock::Options block_options(const Description& d, int64_t layer) {
                         .head_size = d.head_size,
                         .bias = bias,
                         .qkv_bias = llama && d.qkv_bias,
+                        .out_bias = llama && d.out_bias,
                         .dropout = d.dropout,
                         .window = window ? d.attention_window : 0,
-                        .rotary_base = llama ? base : 0,
+                        .rotary_base = llama && rotates(d, layer) ? base : 0,
                         .rotated = llama ? rotated_elements(d) : 0,
                         .rotary_scaling = own_base ? RotaryScaling{} : d.rotary_scaling,
+                        .query_growth = llama ? d.query_temperature : 0,
+                        .query_step = d.query_temperature_length,
                         .score_scale = d.query_scale_size > 0 ? 1 / std::sqrt(d.query_scale_size) : 0,
                         .soft_cap = d.attention_soft_cap,
-                        .qk_norm = llama && d.qk_norm,
+                        .qk_norm = qk_norm && d.qk_norm_over == QkNormSpan::Head,
+                        .whole_norm = qk_norm && d.qk_norm_over == QkNormSpan::Projection,
                         .norm_epsilon = d.norm_epsilon,
                         .init_deviation = d.initializer_range,
                         .init_deviation_out = out_deviation},
@@ -80,7 +86,9 @@ TransformerBlock::Options block_options(const Description& d, int64_t layer) {
           .norm = llama ? NormKind::RmsNorm : NormKind::LayerNorm,
           .norm_epsilon = d.norm_epsilon,
           .norm_bias = bias,
+          .pre_norm = !llama || d.pre_norm,
           .post_norm = llama && d.post_norm,
+          .residual_scale = llama ? d.residual_scale : 1,
           .dropout = d.dropout,
           .frozen = d.lora.enabled()};
 }
@@ -110,6 +118,7 @@ LmHead::Options head_options(const Description& d) {
           .init_deviation = d.initializer_range,
           .tied_to = d.tied_embedding ? std::string("embedding.") + Embedding::kTable : "",
           .frozen = d.lora.enabled(),
+          .scaling = d.type == Type::Llama ? d.logits_scaling : 1,
           .soft_cap = d.logits_soft_cap,
           .preference = d.objective == Objective::Dpo ? std::optional(d.preference) : std::nullopt};
 }
@@ -235,6 +244,14 @@ std::optional<Problem> find_rotary_problem(const Description& d) {
 
 std::optional<Problem> find_llama_problem(const Description& d) {
   if (const auto problem = find_size_problem(d)) return problem;
+  if (!d.pre_norm && !d.post_norm)
+    return Problem{"pre_norm",
+                   "false is not accepted with model.post_norm false: blocks would have no norm; make one of them true"};
+  if (d.query_temperature > 0 && d.no_rotary_every > 0)
+    return Problem{"query_temperature",
+                   fmt::format("{} is not accepted with model.no_rotary_every {}: queries are scaled where they are rotated; "
+                               "make one of them 0",
+                               d.query_temperature, d.no_rotary_every)};
   if (const auto problem = find_rotary_problem(d)) return problem;
   if (const auto problem = find_experts_problem(d)) return problem;
   return find_scaling_problem(d);
@@ -275,6 +292,9 @@ std::string transformer_tensor_problem(const Description& given, int64_t ranks, 
     return fmt::format("does not divide model.feed_forward_size {}{}", d.feed_forward_size,
                        given.feed_forward_size > 0 ? "" : fmt::format(", the default for hidden_size {}", d.hidden_size));
   if (const std::string problem = experts_tensor_problem(d, ranks); !problem.empty()) return problem;
+  if (d.type == Type::Llama && d.qk_norm && d.qk_norm_over == QkNormSpan::Projection && d.key_value_heads % ranks != 0)
+    return fmt::format("does not divide model.key_value_heads {}, as model.qk_norm_over \"projection\" requires",
+                       d.key_value_heads);
   if (d.lora.enabled() && d.key_value_heads % ranks != 0)
     return fmt::format("does not divide model.key_value_heads {}, as model.lora requires", d.key_value_heads);
   if (d.vocabulary_size > 0 && d.vocabulary_size < ranks)
@@ -294,9 +314,10 @@ constexpr auto keys_with(Own... own) {
                                           "dropout", "tied_embedding", "norm_epsilon", "initializer_range", "lora", own...});
 }
 constexpr auto kGptKeys = keys_with("bias");
-constexpr auto kLlamaKeys = keys_with("qkv_bias", "qk_norm", "query_scale_size", "attention_soft_cap", "logits_soft_cap",
-                                      "post_norm", "embedding_scale", "gate_activation", "rotary_base", "window_rotary_base",
-                                      "rotary_share", "rotary_scaling", "experts");
+constexpr auto kLlamaKeys = keys_with(
+    "qkv_bias", "out_bias", "qk_norm", "qk_norm_over", "query_temperature", "query_temperature_length", "query_scale_size",
+    "attention_soft_cap", "logits_soft_cap", "logits_scaling", "pre_norm", "post_norm", "embedding_scale", "residual_scale",
+    "gate_activation", "rotary_base", "window_rotary_base", "rotary_share", "no_rotary_every", "rotary_scaling", "experts");
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 // One transformer layer: h = x + dropout(attention(norm1(x))), y = h + dropout(mlp(norm2(h))). With post_norm, what is added is
-// dropout(post_norm1(attention(norm1(x)))) and dropout(post_norm2(mlp(norm2(h)))). The MLP may be a mixture of experts.
+// dropout(post_norm1(attention(norm1(x)))) and dropout(post_norm2(mlp(norm2(h)))); without pre_norm, there are no norm1 and
+// norm2. The MLP may be a mixture of experts.
 #pragma once
 
 #include <optional>
@@ -21,9 +22,11 @@ class TransformerBlock : public Layer {
     NormKind norm = NormKind::LayerNorm;
     double norm_epsilon = 1e-5;
     bool norm_bias = true;   // LayerNorm only
-    bool post_norm = false;  // the outputs of attention and MLP are normalized, too
-    double dropout = 0;      // for both residuals
-    bool frozen = false;     // only adapters are trained
+    bool pre_norm = true;    // the inputs of attention and MLP are normalized
+    bool post_norm = false;  // their outputs are
+    double residual_scale = 1;
+    double dropout = 0;   // for both residuals
+    bool frozen = false;  // only adapters are trained
   };
   TransformerBlock(const std::string& name, const Options& options);
 
@@ -33,9 +36,9 @@ class TransformerBlock : public Layer {
   bool allows_sequence_parallelism() const override { return mlp_.allows_sequence_parallelism(); }
   bool allows_context_parallelism() const override { return true; }
   int64_t experts() const override { return mlp_.experts(); }
-  int64_t work_variant() const override { return window_; }
+  int64_t work_variant() const override { return 2 * window_ + (rotates_ ? 1 : 0); }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
-  // Leaves out the projection at the end of the MLP.
+  // Leaves out the projection at the end of the MLP, unless a norm follows it.
   void forward_again(Context&, Weights, ConstTensorView x, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;
@@ -44,11 +47,13 @@ class TransformerBlock : public Layer {
  private:
   enum Slot { kDmiddle };  // the places of Saved that this layer uses
 
-  // Everything before the MLP's norm and the sum that this norm computes.
+  TensorView forward_to_middle(Context& context, Weights weights, ConstTensorView x, Saved& saved) const;
+  // Computes everything before the MLP's norm and the sum that this norm computes.
   kernels::DropoutAdd forward_to_mlp(Context& context, Weights weights, ConstTensorView x, Saved& saved) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
 
-  int64_t window_;  // window of its attention
+  int64_t window_;  // of its attention
+  bool rotates_;    // its attention rotates queries and keys
   Residual attention_, mlp_;
   SubLayers sub_layers_;
   int attention_index_, mlp_index_;

@@ -360,10 +360,24 @@ void add_model_keys(KeyTable& table) {
   key("tied_embedding", &Description::tied_embedding, "input and output embedding are one matrix").default_note(untied);
   key("bias", &Description::bias, "biases in projections and norms");
   key("qkv_bias", &Description::qkv_bias, "biases in the projections to queries, keys and values");
+  key("out_bias", &Description::out_bias, "biases in the output projection of attention");
+  key("pre_norm", &Description::pre_norm, "RMSNorm of what attention and MLP read from the residual stream");
   key("post_norm", &Description::post_norm, "RMSNorm of what attention and MLP add to the residual stream");
   key("embedding_scale", &Description::embedding_scale, "factor of the input embedding").more_than(0);
+  key("residual_scale", &Description::residual_scale, "factor of what attention and MLP add to the residual stream")
+      .more_than(0);
   key("gate_activation", &Description::gate_activation, "activation of the gate in the MLP");
-  key("qk_norm", &Description::qk_norm, "RMSNorm of every query head and every key head");
+  key("qk_norm", &Description::qk_norm, "RMSNorm of queries and keys");
+  key("qk_norm_over", &Description::qk_norm_over,
+      "what this norm takes together: each head by itself, or the whole projection, all heads of a token")
+      .active_when("model.qk_norm is true", [](const Config& c) { return c.model.qk_norm; });
+  key("query_temperature", &Description::query_temperature,
+      "queries at position p are multiplied by 1 + query_temperature ln(1 + floor(p / query_temperature_length)); 0: they are "
+      "not")
+      .at_least(0);
+  key("query_temperature_length", &Description::query_temperature_length, "positions that have the same factor")
+      .between(1, 1 << 24)
+      .active_when("model.query_temperature is more than 0", [](const Config& c) { return c.model.query_temperature > 0; });
   key("query_scale_size", &Description::query_scale_size,
       "scores of attention are divided by the square root of this number; 0: head_size")
       .at_least(0);
@@ -372,6 +386,7 @@ void add_model_keys(KeyTable& table) {
       .at_least(0);
   key("logits_soft_cap", &Description::logits_soft_cap, "limit of the logits: they become cap tanh(logit / cap); 0: none")
       .at_least(0);
+  key("logits_scaling", &Description::logits_scaling, "logits are divided by this number").more_than(0);
   key("norm_epsilon", &Description::norm_epsilon, "added to the variance in norms").more_than(0);
   key("rotary_base", &Description::rotary_base, "base of the rotary frequencies").more_than(0);
   key("window_rotary_base", &Description::window_rotary_base,
@@ -381,6 +396,9 @@ void add_model_keys(KeyTable& table) {
   key("rotary_share", &Description::rotary_share, "share of a head's elements that is rotated, from the first on")
       .more_than(0)
       .between(0, 1);
+  key("no_rotary_every", &Description::no_rotary_every,
+      "every n-th layer does not rotate queries and keys, so that it knows no positions; 0: all layers rotate them")
+      .between(0, 1 << 16);
   key("initializer_range", &Description::initializer_range, "standard deviation of initial weights")
       .more_than(0)
       .active_when(

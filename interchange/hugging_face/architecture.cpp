@@ -16,14 +16,20 @@ namespace {
 struct Lack {
   std::string_view model_type, what;
 };
-constexpr std::array<Lack, 1> kLacking{
-    {{"olmoe", "it normalizes all heads of queries, and of keys, together; here each head is normalized by itself"}}};
+constexpr const char* kLatentAttention =
+    "its attention has latent queries and keys (MLA), which are not computed in this version";
+constexpr std::array<Lack, 3> kLacking{{{"deepseek_v2", kLatentAttention},
+                                        {"deepseek_v3", kLatentAttention},
+                                        {"gpt_oss",
+                                         "its attention has sinks, and its experts have biases and a SwiGLU with limits, which "
+                                         "are not computed in this version"}}};
 
 }  // namespace
 
 std::span<const Architecture> architectures() {
-  static const Architecture all[] = {gpt2(),   llama(),   mistral(),   qwen2(),     qwen3(), phi3(),    gemma2(),
-                                     gemma3(), mixtral(), qwen3_moe(), qwen2_moe(), dots1(), glm4_moe()};
+  static const Architecture all[] = {gpt2(),     llama(),   mistral(),   qwen2(),     qwen3(), phi3(),     gemma2(),
+                                     gemma3(),   mixtral(), qwen3_moe(), qwen2_moe(), dots1(), glm4_moe(), smollm3(),
+                                     seed_oss(), granite(), olmo2(),     olmo3(),     olmoe(), exaone4(),  ministral3()};
   return all;
 }
 

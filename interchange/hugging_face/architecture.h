@@ -57,5 +57,13 @@ Architecture qwen3_moe();
 Architecture qwen2_moe();
 Architecture dots1();
 Architecture glm4_moe();
+Architecture smollm3();
+Architecture seed_oss();
+Architecture granite();
+Architecture olmo2();
+Architecture olmo3();
+Architecture olmoe();
+Architecture exaone4();
+Architecture ministral3();
 
 }  // namespace trivet::hugging_face

@@ -2,35 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "interchange/hugging_face/layer_patterns.h"
+
 namespace trivet::hugging_face {
 namespace {
-
-std::vector<std::string> layer_types(int64_t layers, int64_t full_every) {
-  std::vector<std::string> types;
-  for (int64_t i = 1; i <= layers; ++i)
-    types.emplace_back(full_every > 0 && i % full_every == 0 ? "full_attention" : "sliding_attention");
-  return types;
-}
-
-// Every how many layers one has no window; 0: all have one.
-int64_t read_pattern(ConfigFile& file, int64_t layers, int64_t usual, bool reads_pattern) {
-  const std::vector<std::string> types = file.texts("layer_types");
-  if (types.empty()) {
-    if (!reads_pattern) file.ignore({"sliding_window_pattern", "_sliding_window_pattern"});
-    const int64_t every = reads_pattern ? file.size("sliding_window_pattern", usual) : usual;
-    return every > layers ? 0 : every;
-  }
-  file.ignore({"sliding_window_pattern", "_sliding_window_pattern"});
-  const auto first = std::find(types.begin(), types.end(), "full_attention");
-  const int64_t every = first == types.end() ? 0 : first - types.begin() + 1;
-  file.require(types.size() == static_cast<size_t>(layers) && types == layer_types(layers, every), "layer_types",
-               fmt::format("use {} values, \"sliding_attention\" except for \"full_attention\" in every n-th layer", layers));
-  return every;
-}
 
 // Published files have an integer here.
 OrderedJson whole_if_possible(double number) {
@@ -58,7 +36,7 @@ void read_gemma_like(ConfigFile& file, int64_t pattern, bool reads_pattern, Orde
   if (scale_size != static_cast<double>(head_size)) model["query_scale_size"] = scale_size;
   if (!file.is("sliding_window", 0)) read_window(file, 4096, model);
   file.require(model.contains("attention_window"), "sliding_window", "use a number of at least 1");
-  model["full_attention_every"] = read_pattern(file, model["layers"].get<int64_t>(), pattern, reads_pattern);
+  model["full_attention_every"] = read_full_attention_every(file, model["layers"].get<int64_t>(), pattern, reads_pattern);
   model["post_norm"] = true;
   model["gate_activation"] = "gelu";
   model["embedding_scale"] = std::sqrt(static_cast<double>(hidden));

@@ -113,11 +113,20 @@ double read_share(ConfigFile& object, double fallback, const LlamaDefaults& defa
 struct RotaryKeys {
   double base, share;
   OrderedJson scaling;
+  double temperature = 0;
+  int64_t temperature_length = 0;
 
   void read(ConfigFile& object, const Lengths& lengths, const LlamaDefaults& defaults) {
     base = object.number("rope_theta", base);
     if (OrderedJson given = read_scaling(object, lengths, defaults.only_longrope); !given.empty()) scaling = std::move(given);
     share = read_share(object, share, defaults, !scaling.empty());
+    if (defaults.query_temperature) read_temperature(object);
+  }
+  void read_temperature(ConfigFile& object) {
+    temperature = object.number("llama_4_scaling_beta");
+    object.require(temperature >= 0, "llama_4_scaling_beta", "use at least 0");
+    temperature_length = object.size(kOriginal);
+    object.ignore({"max_position_embeddings"});
   }
 };
 
@@ -177,6 +186,9 @@ void read_rotary(ConfigFile& file, const LlamaDefaults& defaults, OrderedJson& m
   if (two_bases) model["window_rotary_base"] = of_windows.base;
   if (all.share != 1) model["rotary_share"] = all.share;
   if (!all.scaling.empty()) model["rotary_scaling"] = all.scaling;
+  if (all.temperature == 0) return;
+  model["query_temperature"] = all.temperature;
+  model["query_temperature_length"] = all.temperature_length;
 }
 
 void write_scaling(const model::RotaryScaling& scaling, OrderedJson& json) {
@@ -247,6 +259,27 @@ void write_windows_of_layers(const model::Description& d, OrderedJson& json) {
   json["max_window_layers"] = 0;
 }
 
+void note_dropout(ConfigFile& file, std::initializer_list<const char*> keys, double fallback) {
+  std::string stated;
+  for (const char* key : keys)
+    if (const double rate = file.number(key, fallback); rate != 0)
+      stated += fmt::format("{}{} {}", stated.empty() ? "" : " and ", key, rate);
+  if (!stated.empty())
+    file.note(
+        fmt::format("{}: training has no dropout unless model.dropout of Trivet's config sets one, which drops embeddings, "
+                    "probabilities of attention and residuals",
+                    stated));
+}
+
+void read_attention_bias(ConfigFile& file, OrderedJson& model) {
+  if (file.flag("attention_bias", false)) model["qkv_bias"] = model["out_bias"] = true;
+}
+
+model::Description without_attention_bias(model::Description d) {
+  if (d.qkv_bias && d.out_bias) d.qkv_bias = d.out_bias = false;
+  return d;
+}
+
 OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults) {
   const int64_t hidden = file.size("hidden_size", defaults.hidden);
   const int64_t heads = file.size("num_attention_heads", defaults.heads);
@@ -265,7 +298,7 @@ OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults) {
                     {"feed_forward_size", file.size("intermediate_size", defaults.feed_forward)},
                     {"sequence_length", file.size("max_position_embeddings", defaults.positions)},
                     {"vocabulary", file.size("vocab_size", defaults.vocabulary)},
-                    {"dropout", file.number("attention_dropout", 0.0)},
+                    {"dropout", defaults.notes_dropout ? 0.0 : file.number("attention_dropout", 0.0)},
                     {"tied_embedding", file.flag("tie_word_embeddings", defaults.tied_embedding)},
                     {"norm_epsilon", file.number("rms_norm_eps", defaults.norm_epsilon)},
                     {"initializer_range", file.number("initializer_range", 0.02)}};
@@ -279,12 +312,20 @@ OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults) {
 std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures& features) {
   if (d.type != model::Type::Llama) return fmt::format("model.type is \"{}\"", name_of(d.type));
   if (d.qkv_bias != features.qkv_bias) return fmt::format("model.qkv_bias is {}", d.qkv_bias);
+  if (d.out_bias) return "model.out_bias is true";
   if (d.qk_norm != features.qk_norm) return fmt::format("model.qk_norm is {}", d.qk_norm);
+  if (d.qk_norm && d.qk_norm_over != model::QkNormSpan::Head)
+    return fmt::format("model.qk_norm_over is \"{}\"", name_of(d.qk_norm_over));
+  if (!d.pre_norm) return "model.pre_norm is false";
   if (d.post_norm) return "model.post_norm is true";
   if (d.query_scale_size != 0) return fmt::format("model.query_scale_size is {}", d.query_scale_size);
   if (d.attention_soft_cap != 0) return fmt::format("model.attention_soft_cap is {}", d.attention_soft_cap);
   if (d.logits_soft_cap != 0) return fmt::format("model.logits_soft_cap is {}", d.logits_soft_cap);
   if (d.embedding_scale != 1) return fmt::format("model.embedding_scale is {}", d.embedding_scale);
+  if (d.residual_scale != 1) return fmt::format("model.residual_scale is {}", d.residual_scale);
+  if (d.logits_scaling != 1) return fmt::format("model.logits_scaling is {}", d.logits_scaling);
+  if (d.query_temperature != 0) return fmt::format("model.query_temperature is {}", d.query_temperature);
+  if (d.no_rotary_every != 0) return fmt::format("model.no_rotary_every is {}", d.no_rotary_every);
   if (d.gate_activation != model::GateActivation::Silu)
     return fmt::format("model.gate_activation is \"{}\"", name_of(d.gate_activation));
   if (d.attention_window > 0 && (d.full_attention_every > 0 || d.window_rotary_base > 0))
@@ -334,6 +375,7 @@ checkpoint::MappedSource::Table llama_like_weights(const model::Description& d) 
       table[ours + "attention.key_norm.gain"] = {{theirs + "self_attn.k_norm.weight"}};
     }
     table[ours + "attention.out.weight"] = {{theirs + "self_attn.o_proj.weight"}};
+    if (d.out_bias) table[ours + "attention.out.bias"] = {{theirs + "self_attn.o_proj.bias"}};
     table[ours + "norm2.gain"] = {{theirs + "post_attention_layernorm.weight"}};
     if (model::has_experts(d, i)) continue;
     table[ours + "mlp.gate_up.weight"] = {{theirs + "mlp.gate_proj.weight", 0, d.feed_forward_size},

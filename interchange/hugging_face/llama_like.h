@@ -18,9 +18,11 @@ struct LlamaDefaults {
   double window_rotary_base = 0;   // 0: layers with a window have no base of their own
   int64_t original_positions = 0;  // in the first training; 0: the file or its rotary keys state them, or none exist
   bool tied_embedding = false;
-  bool only_longrope = false;  // the rotary scaling that it may have
-  bool rotary_share = false;   // it may rotate a part of each head
-  double usual_share = 1;      // that part
+  bool only_longrope = false;      // the rotary scaling that it may have
+  bool rotary_share = false;       // it may rotate a part of each head
+  double usual_share = 1;          // that part
+  bool query_temperature = false;  // its rotary keys say how queries are scaled by position
+  bool notes_dropout = false;      // its published files state dropout, which a note tells (note_dropout)
   const char *activation_key = "hidden_act", *activation = "silu";
 };
 
@@ -35,6 +37,12 @@ struct LlamaFeatures {
 
 // Reads the common keys and returns the section "model".
 OrderedJson read_llama_like(ConfigFile& file, const LlamaDefaults& defaults);
+// Reads rates of dropout, of which a note tells that training has none of it. `fallback`: if a key is absent.
+void note_dropout(ConfigFile& file, std::initializer_list<const char*> keys, double fallback);
+// Reads attention_bias: all projections of attention have biases, or none has.
+void read_attention_bias(ConfigFile& file, OrderedJson& model);
+// The model without these biases, if it has all of them.
+model::Description without_attention_bias(model::Description d);
 // Reads sliding_window into the section "model": of all layers; null: none.
 void read_window(ConfigFile& file, std::optional<int64_t> fallback, OrderedJson& model);
 // The same for a class that knows no other keys of windows. `window`: the model may have one.

@@ -198,6 +198,11 @@ TEST(ParseConfig, AKeyOfOneFamilyHasNoEffectWithAnother) {
                                         "window_rotary_base": 100, "post_norm": true, "gate_activation": "gelu",
                                         "embedding_scale": 2}})"),
             "");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "qk_norm": true, "qk_norm_over": "projection", "out_bias": true,
+                                        "pre_norm": false, "post_norm": true, "residual_scale": 2, "logits_scaling": 2,
+                                        "no_rotary_every": 4}})"),
+            "");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "query_temperature": 0.1, "query_temperature_length": 64}})"), "");
   EXPECT_EQ(
       without_effect(R"({"data": {"validation_fraction": 0.2}, "training": {"evaluate_every": 5, "evaluate_samples": 4}})"),
       "");

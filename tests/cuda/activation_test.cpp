@@ -72,6 +72,28 @@ TEST(CudaRotary, TurnsHeadsByGivenPositionsAsTheCpu) {
     }
 }
 
+// The largest factor is 1 + 0.2 ln(1 + 701 / 3), so that errors are twice those of a rotation.
+TEST(CudaRotary, MultipliesQueriesByMoreAtLaterPositionsAsTheCpuInEveryOrder) {
+  for (const DType dtype : kFloatTypes)
+    for (const bool given : {false, true})
+      in_every_order([&] {
+        Twin qkv = Twin::random(dtype, {3, 2, 4 * 48}, 1);
+        Twin positions = Twin::of(std::vector<int32_t>{5, 9, 0, 1, 700, 701}, {3, 2});
+        const std::vector<double> frequencies = falling_frequencies(16);
+        run_twins<Rotary>([&](const auto& view) {
+          return Rotary{.qkv = view(qkv),
+                        .heads = 2,
+                        .key_value_heads = 1,
+                        .frequencies = frequencies,
+                        .positions = given ? view(positions) : decltype(view(positions)){},
+                        .first = given ? 0 : 2,
+                        .query_growth = 0.2,
+                        .query_step = 3};
+        });
+        qkv.expect_near("rotary " + text(dtype), 4 * sum_unit(dtype), 4 * half_unit(dtype));
+      });
+}
+
 TEST(CudaRotary, HeadsHaveNoOrder) {
   in_every_order([] {
     Twin qkv = Twin::random(DType::Float32, {2, 3, 4 * 64}, 1);

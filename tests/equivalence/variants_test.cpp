@@ -140,6 +140,47 @@ TEST(OptionsOfLlama, WithLimitsAndLongRotationGiveTheBitsOfOneRankInLayoutMode) 
   }
 }
 
+// Those of SmolLM3, Seed-OSS, Granite, OLMo 2 and 3, EXAONE 4 and Ministral 3. Queries are scaled only where all layers rotate.
+TEST(OptionsOfLlama, OfLaterModelsGiveTheBitsOfOneRankInLayoutMode) {
+  Config config = layout_config();
+  config.parallel.context_grain = 2;
+  const Trace plain = run({.ranks = 1, .config = config});
+  config.model.out_bias = true;
+  config.model.qk_norm = true;
+  config.model.qk_norm_over = model::QkNormSpan::Projection;
+  config.model.pre_norm = false;
+  config.model.post_norm = true;
+  config.model.residual_scale = 0.3;
+  config.model.logits_scaling = 3;
+  config.model.query_temperature_length = 3;
+  struct Layout {
+    int tensor, pipeline, context, data, stage;
+    ContextKind kind = ContextKind::Ulysses;
+  };
+  for (const auto& [bf16, scaled] : {std::pair{false, false}, {true, false}, {false, true}}) {
+    config.bf16.enabled = bf16;
+    config.model.query_temperature = scaled ? 0.4 : 0;
+    config.model.no_rotary_every = scaled ? 0 : 2;
+    const Trace one = run({.ranks = 1, .config = config});
+    EXPECT_NE(difference(one, plain), "");
+    for (const Layout& layout :
+         {Layout{2, 1, 1, 1, 0}, Layout{2, 2, 1, 2, 1}, Layout{1, 1, 2, 2, 3}, Layout{2, 1, 2, 1, 2, ContextKind::Gather}}) {
+      Config divided = config;
+      divided.parallel.tensor = layout.tensor;
+      divided.parallel.pipeline = layout.pipeline;
+      divided.parallel.context = layout.context;
+      divided.parallel.context_kind = layout.kind;
+      divided.zero.stage = layout.stage;
+      divided.recompute = layout.tensor == 2 ? Recompute::Selective : Recompute::Full;
+      if (layout.pipeline == 2) divided.pipeline.schedule = ScheduleKind::ZeroBubbleH1;
+      const int ranks = layout.tensor * layout.pipeline * layout.context * layout.data;
+      EXPECT_EQ(difference(one, run({.ranks = ranks, .config = divided})), "")
+          << fmt::format("tensor {}, pipeline {}, context {}, data {}, stage {}{}{}", layout.tensor, layout.pipeline,
+                         layout.context, layout.data, layout.stage, bf16 ? ", bf16" : "", scaled ? ", scaled queries" : "");
+    }
+  }
+}
+
 // The axes of a run and how its ranks divide parameters (engine/sharing.h).
 struct ShardSizes {
   int pipeline = 1, tensor = 1, data = 1, stage = 3;

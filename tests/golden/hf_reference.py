@@ -5,8 +5,8 @@
     python3 tests/golden/hf_reference.py --adapters tests/golden/adapters      models with a low-rank adapter, saved by PEFT
 
 Each folder holds config.json and model.safetensors as transformers saves them (in several files for one of them), and
-golden.safetensors: tokens, targets (-1 does not count), logits, loss and the norm of the loss's gradient, computed in float64 from
-the float32 weights. Needs torch and transformers. The numbers depend on the version of torch's random generator, so a new run may
+golden.safetensors: tokens, targets (-1 does not count), logits, loss, the norm of the loss's gradient and that of each parameter's
+gradient (not in older files), computed in float64 from the float32 weights. Needs torch and transformers. The numbers depend on the version of torch's random generator, so a new run may
 write other models; it is as good.
 """
 
@@ -83,6 +83,28 @@ MODELS.update({
                                          decoder_sparse_step=2)),
     "dots1": ("Dots1Config", dict(DEEPSEEK, n_group=4, topk_group=2)),
     "glm4-moe": ("Glm4MoeConfig", dict(DEEPSEEK, n_group=2, topk_group=1, attention_bias=True, use_qk_norm=True, num_mtp_layers=0)),
+# Every third layer of SmolLM3 does not rotate. Norms of OLMo's projections are over 24 queries and 12 keys; biases of attention
+# are in one of the two.
+TINY = dict(SMALL, intermediate_size=10)
+MODELS.update({
+    "smollm3": ("SmolLM3Config", dict(TINY, num_hidden_layers=3, num_attention_heads=2, no_rope_layer_interval=3,
+                                      use_sliding_window=False)),
+    "seed-oss": ("SeedOssConfig", dict(TINY, head_dim=12, attention_bias=True, attention_out_bias=True, residual_dropout=0.0)),
+    "granite": ("GraniteConfig", dict(TINY, num_hidden_layers=2, embedding_multiplier=3.0, attention_multiplier=0.7,
+                                      residual_multiplier=0.3, logits_scaling=0.4)),
+    "olmo2": ("Olmo2Config", dict(TINY, num_hidden_layers=2, num_attention_heads=4, head_dim=6, num_key_value_heads=2,
+                                  attention_bias=True)),
+    "olmo3": ("Olmo3Config", dict(TINY, num_hidden_layers=3, sliding_window=5, layer_types=["sliding_attention"] * 2 + ["full_attention"],
+                                  rope_parameters={
+                                      "full_attention": {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0,
+                                                         "original_max_position_embeddings": 16},
+                                      "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}})),
+    "olmoe": ("OlmoeConfig", dict(TINY, num_hidden_layers=2, num_experts=4, num_experts_per_tok=2)),
+    "exaone4": ("Exaone4Config", dict(TINY, num_hidden_layers=3, head_dim=6, sliding_window=5, sliding_window_pattern=2)),
+    # Positions from 4 on have larger queries: there are four steps in 13 tokens.
+    "ministral3": ("Ministral3Config", dict(TINY, head_dim=8, max_position_embeddings=16, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 4, "beta_fast": 32.0,
+        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4})),
 })
 SHARD_BYTES = {"llama": 60_000}  # the others are one file
 
@@ -158,8 +180,9 @@ def write_golden(folder, model):
     loss = torch.nn.functional.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1), ignore_index=-1)
     loss.backward()
     norm = torch.sqrt(sum((p.grad ** 2).sum() for p in model.parameters()))
-    save_file({"tokens": tokens.int(), "targets": targets.int(), "logits": logits.detach().double(), "loss": loss.detach().double(),
-               "gradient_norm": norm.detach().double()}, os.path.join(folder, "golden.safetensors"))
+    norms = {f"gradient_norm {name}": p.grad.norm().detach().double() for name, p in model.named_parameters()}
+    save_file({"tokens": tokens.int(), "targets": targets.int(), "logits": logits.detach().float(), "loss": loss.detach().double(),
+               "gradient_norm": norm.detach().double(), **norms}, os.path.join(folder, "golden.safetensors"))
     print(f"{folder}: loss {loss.item():.6f}, gradient {norm.item():.6f}, largest logit {logits.abs().max().item():.3f}")
 
 

@@ -68,6 +68,26 @@ TEST_F(Exchange, ImportedAndExportedWeightsHaveEqualBits) {
   }
 }
 
+// Of each, config.json says what the read one says, too: all members that both have are equal.
+TEST_F(Exchange, LaterTypesKeepTheirWeightsAndTheirKeys) {
+  for (const auto& [name, members] : kSmallLater) {
+    const std::string original = small_llama_as(name, members);
+    write_model(files, "/" + name, original, file_of(small_later_tensors(name)));
+    const Exported result = exported(name, {.output = "/back-" + name});
+    EXPECT_EQ(result.model_type, name) << "no architecture before it can store the model";
+    EXPECT_EQ(text("/back-" + name + "/model.safetensors"), text("/" + name + "/model.safetensors"));
+    const PretrainedModel before(files, "/" + name), after(files, "/back-" + name);
+    EXPECT_EQ(model_difference(before.description(), after.description()), "") << name;
+    const auto theirs = nlohmann::json::parse(original), ours = nlohmann::json::parse(text("/back-" + name + "/config.json"));
+    for (const auto& [key, value] : theirs.items())
+      if (value.is_primitive() && ours.contains(key)) {
+        EXPECT_EQ(ours.at(key), value) << name << ": " << key;
+      }
+    for (const Architecture& other : architectures())
+      EXPECT_EQ(other.obstacle(before.description()).empty(), other.model_type == name) << name << " as " << other.model_type;
+  }
+}
+
 TEST_F(Exchange, WhatAModelDoesNotUseIsNoDifference) {
   const model::Description there = PretrainedModel(files, "/llama").description();
   model::Description here = there;

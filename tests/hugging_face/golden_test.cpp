@@ -38,6 +38,27 @@ std::vector<Golden> golden_models() {
   return all;
 }
 
+// Compares the norm of each parameter's gradient. A tensor of ours may consist of several of theirs.
+void expect_gradients(model::WholeModel& whole, const PretrainedModel& pretrained,
+                      const std::map<std::string, model::GoldenTensor>& golden) {
+  const Architecture& architecture = pretrained.architecture();
+  const auto norm_of = [&](const std::string& tensor) { return golden.find("gradient_norm " + tensor); };
+  auto table = architecture.weights(pretrained.description());
+  if (architecture.fused_weights) {
+    const auto fused = architecture.fused_weights(pretrained.description());
+    if (norm_of(fused.at("blocks.0.mlp.experts.down.weight").at(0).tensor) != golden.end()) table = fused;
+  }
+  for (const std::string& name : whole.parameter_names()) {
+    double expected = 0, squares = 0;
+    for (const checkpoint::TheirRows& rows : table.at(name)) {
+      ASSERT_NE(norm_of(rows.tensor), golden.end()) << rows.tensor;
+      expected += std::pow(norm_of(rows.tensor)->second.values.at(0), 2);
+    }
+    for (const double value : model::values_of(whole.gradient(name))) squares += value * value;
+    EXPECT_NEAR(std::sqrt(squares), std::sqrt(expected), 1e-4 * std::sqrt(expected) + 1e-7) << name;
+  }
+}
+
 class GoldenModel : public testing::TestWithParam<Golden> {};
 
 TEST_P(GoldenModel, LogitsLossAndGradientAreThoseOfTransformers) {
@@ -66,6 +87,8 @@ TEST_P(GoldenModel, LogitsLossAndGradientAreThoseOfTransformers) {
   for (const std::string& name : whole.parameter_names())
     for (const double value : model::values_of(whole.gradient(name))) squares += value * value;
   EXPECT_NEAR(std::sqrt(squares), golden.at("gradient_norm").values[0], 1e-4);
+  if (std::ranges::any_of(golden, [](const auto& entry) { return entry.first.starts_with("gradient_norm "); }))
+    expect_gradients(whole, pretrained, golden);
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, GoldenModel, testing::ValuesIn(golden_models()), [](const auto& model) {

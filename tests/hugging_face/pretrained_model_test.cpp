@@ -471,7 +471,7 @@ TEST_F(PretrainedModelTest, RefusesKeysByName) {
       kSmallLlama, R"("quantization_config": {"bits": 4})",
       "c.json: quantization_config: {\"bits\":4} is not accepted; only weights in float32, bfloat16 or float16 "
       "are read, all of them");
-  expect_config_refused(kSmallLlama, R"("attention_bias": true)", "c.json: attention_bias: true is not accepted; use false");
+  expect_config_refused(kSmallLlama, R"("mlp_bias": true)", "c.json: mlp_bias: true is not accepted; use false");
   expect_config_refused(kSmallLlama, R"("hidden_act": "gelu")", "c.json: hidden_act: \"gelu\" is not accepted; use \"silu\"");
   expect_config_refused(kSmallLlama, R"("rms_norm_eps": "small")",
                         "c.json: rms_norm_eps: \"small\" is not accepted; use a number");

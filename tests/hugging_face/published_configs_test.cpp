@@ -127,6 +127,64 @@ std::vector<Published> published() {
           "router_aux_loss_coef": 0.001, "sliding_window": null, "tie_word_embeddings": false, "use_sliding_window": false)" +
            kOfVersion4,
        "router_aux_loss_coef 0.001"},
+      {"SmolLM3",
+       kBlock + R"(, "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "attention_bias": false,
+          "layer_types": ["full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
+          "full_attention"], "max_position_embeddings": 65536, "max_window_layers": 28, "mlp_bias": false,
+          "no_rope_layer_interval": 4, "no_rope_layers": [1, 1, 1, 0, 1, 1], "pretraining_tp": 2, "rope_scaling": null,
+          "rope_theta": 5000000.0, "sliding_window": null, "use_sliding_window": false)" +
+           kOfVersion4,
+       ""},
+      {"Seed-OSS",
+       kBlock.substr(kBlock.find("\"hidden_act\"")) + R"(, "model_type": "seed_oss", "attention_bias": true,
+          "attention_dropout": 0.1, "attention_out_bias": false, "head_dim": 128, "max_position_embeddings": 524288,
+          "mlp_bias": false, "residual_dropout": 0.1, "rope_scaling": {"rope_type": "default"}, "rope_theta": 10000000.0,
+          "tie_word_embeddings": false)" +
+           kOfVersion4,
+       "attention_dropout 0.1 and residual_dropout 0.1: training has no dropout unless model.dropout"},
+      {"Granite 3.3",
+       kBlock + R"(, "model_type": "granite", "attention_bias": false, "attention_multiplier": 0.015625,
+          "embedding_multiplier": 12.0, "logits_scaling": 8.0, "max_position_embeddings": 131072, "mlp_bias": false,
+          "residual_multiplier": 0.22, "rope_scaling": null, "rope_theta": 10000000.0, "tie_word_embeddings": true)" +
+           kOfVersion4,
+       ""},
+      {"OLMo 2",
+       kBlock + R"(, "model_type": "olmo2", "attention_bias": false, "max_position_embeddings": 4096,
+          "rope_scaling": null, "rope_theta": 500000, "tie_word_embeddings": false, "pad_token_id": 100277)" +
+           kOfVersion4,
+       ""},
+      {"OLMo 3",
+       kBlock + R"(, "model_type": "olmo3", "attention_bias": false, "max_position_embeddings": 65536,
+          "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention",
+          "sliding_attention", "sliding_attention"], "rope_scaling": {"attention_factor": 1.2079441541679836, "beta_fast": 32.0,
+          "beta_slow": 1.0, "factor": 8.0, "original_max_position_embeddings": 8192, "rope_type": "yarn"},
+          "rope_theta": 500000, "sliding_window": 4096, "tie_word_embeddings": false)" +
+           kOfVersion4,
+       ""},
+      {"OLMoE",
+       kBlock + R"(, "model_type": "olmoe", "attention_bias": false, "clip_qkv": null, "max_position_embeddings": 4096,
+          "norm_topk_prob": false, "num_experts": 64, "num_experts_per_tok": 8, "output_router_logits": false,
+          "rope_scaling": null, "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": false)" +
+           kOfVersion4,
+       "router_aux_loss_coef 0.01"},
+      {"EXAONE 4",
+       kBlock + R"(, "model_type": "exaone4", "head_dim": 128, "max_position_embeddings": 131072,
+          "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention",
+          "sliding_attention", "sliding_attention"], "sliding_window": 4096, "sliding_window_pattern": "LLLG",
+          "tie_word_embeddings": false, )" +
+           kRopeLlama3 + kOfVersion4,
+       ""},
+      {"EXAONE 4 without windows",
+       kBlock + R"(, "model_type": "exaone4", "head_dim": 64, "max_position_embeddings": 65536,
+          "layer_types": ["full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
+          "full_attention"], "sliding_window": null, "sliding_window_pattern": null, "tie_word_embeddings": true, )" +
+           kRopeLlama3 + kOfVersion4,
+       ""},
+      {"Ministral 3", kBlock + R"(, "model_type": "ministral3", "head_dim": 128, "max_position_embeddings": 262144,
+          "rope_parameters": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 16.0, "llama_4_scaling_beta": 0.1, "mscale": 1.0,
+          "mscale_all_dim": 1.0, "original_max_position_embeddings": 16384, "rope_theta": 1000000.0, "rope_type": "yarn",
+          "type": "yarn"}, "sliding_window": null, "tie_word_embeddings": true, "transformers_version": "5.0.0")",
+       ""},
       {"Phi-3-mini-4k", kPhi3 + R"(, "max_position_embeddings": 4096, "sliding_window": 2047, "rope_scaling": null)",
        "1 key changes no result of transformers' Phi3ForCausalLM and was ignored: auto_map"},
       {"Phi-3.5-mini", kPhi3 + R"(, "max_position_embeddings": 131072, "sliding_window": 262144)" + longrope(32), "auto_map"},
@@ -169,6 +227,16 @@ INSTANTIATE_TEST_SUITE_P(OfEveryFamily, PublishedConfig, testing::ValuesIn(publi
   return name;
 });
 
+TEST(PublishedConfigs, AHeadSizeThatIsNullFollowsFromTheOtherSizes) {
+  for (const std::string type : {"seed_oss", "ministral3"})
+    for (const auto& [head_dim, size] : {std::pair{"", 128}, {R"("head_dim": null, )", 64}, {R"("head_dim": 32, )", 32}}) {
+      const std::string config = kBlock + ", " + head_dim + R"("model_type": ")" + type +
+                                 R"(", "rope_scaling": {"rope_type": "default", "llama_4_scaling_beta": 0.1,
+                                     "original_max_position_embeddings": 64})";
+      EXPECT_EQ(describe_model("{" + config + "}", "c").config.model.head_size, size) << type;
+    }
+}
+
 // Keys that change what transformers computes, each in a config that is accepted without it.
 TEST(PublishedConfigs, WhatChangesAResultIsRefusedByName) {
   struct Case {
@@ -176,22 +244,46 @@ TEST(PublishedConfigs, WhatChangesAResultIsRefusedByName) {
   };
   const std::string llama = kBlock + R"(, "model_type": "llama", "max_position_embeddings": 64)";
   const std::string qwen = kBlock + R"(, "model_type": "qwen2", "max_position_embeddings": 64)";
+  const auto as = [](const std::string& type) { return kBlock + R"(, "model_type": ")" + type + "\""; };
   for (const Case& wrong :
        {Case{llama + R"(, "quantization_config": {"bits": 4, "quant_method": "gptq"})", "quantization_config"},
         Case{llama + R"(, "compression_config": {"format": "int-quantized"})", "compression_config"},
         Case{llama + R"(, "quantization": {"bits": 4, "group_size": 64})", "quantization"},
         Case{llama + R"(, "transformers_weights": "other.safetensors")", "transformers_weights"},
-        Case{llama + R"(, "attention_bias": true)", "attention_bias"},
+        Case{llama + R"(, "mlp_bias": true)", "mlp_bias"},
         Case{llama + R"(, "partial_rotary_factor": 0.5, "rope_scaling": {"type": "linear", "factor": 2})",
              "partial_rotary_factor"},
         Case{llama + R"(, "rope_parameters": {"rope_type": "linear", "factor": 2, "partial_rotary_factor": 0.5})",
              "rope_parameters.partial_rotary_factor"},
         Case{llama + R"(, "rope_scaling": {"type": "dynamic", "factor": 2.0})", "rope_scaling.type"},
         Case{llama + R"(, "new_key": 1, "transformers_version": "6.0.0")", "new_key"},
-        Case{kGpt2 + R"(, "pruned_heads": {"0": [1]})", "pruned_heads"}, Case{kGpt2 + R"(, "hidden_size": 64)", "hidden_size"},
+        Case{kGpt2 + R"(, "pruned_heads": {"0": [1]})", "pruned_heads"},
+        Case{kGpt2 + R"(, "hidden_size": 64)", "hidden_size"},
         Case{kGpt2 + R"(, "scale_attn_by_inverse_layer_idx": true)", "scale_attn_by_inverse_layer_idx"},
         Case{qwen + R"(, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2)", "max_window_layers"},
         Case{qwen + R"(, "rope_scaling": {"type": "mrope", "mrope_section": [8]})", "rope_scaling.type"},
+        Case{as("smollm3") + R"(, "no_rope_layers": [1, 1, 0, 1, 1, 1])", "no_rope_layers"},
+        Case{as("smollm3") + R"(, "no_rope_layers": [1, 1, 0])", "no_rope_layers"},
+        Case{as("smollm3") + R"(, "no_rope_layer_interval": 0)", "no_rope_layer_interval"},
+        Case{as("smollm3") + R"(, "use_sliding_window": true, "sliding_window": 8)", "use_sliding_window"},
+        Case{as("seed_oss") + R"(, "mlp_bias": true)", "mlp_bias"},
+        Case{as("granite") + R"(, "residual_multiplier": 0)", "residual_multiplier"},
+        Case{as("granite") + R"(, "attention_multiplier": -1)", "attention_multiplier"},
+        Case{as("olmo3") + R"(, "rope_theta": 10000)", "rope_theta"},
+        Case{as("olmo3") + R"(, "rope_local_base_freq": 10000)", "rope_local_base_freq"},
+        Case{as("olmo3") + R"(, "sliding_window": null)", "sliding_window"},
+        Case{as("olmo3") + R"(, "rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2}})",
+             "rope_parameters.sliding_attention"},
+        Case{as("olmoe") + R"(, "clip_qkv": 8.0)", "clip_qkv"},
+        Case{as("olmoe") + R"(, "head_dim": 32)", "head_dim"},
+        Case{as("olmoe") + R"(, "sliding_window": 8)", "sliding_window"},
+        Case{as("exaone4") + R"(, "sliding_window": null)", "layer_types"},
+        Case{as("exaone4") + R"(, "sliding_window_pattern": "LLLG")", "sliding_window_pattern"},
+        Case{as("ministral3"), "rope_parameters"},
+        Case{as("ministral3") + R"(, "rope_parameters": {"rope_type": "default", "original_max_position_embeddings": 8})",
+             "rope_parameters.llama_4_scaling_beta"},
+        Case{as("ministral3") + R"(, "rope_parameters": {"rope_type": "default", "llama_4_scaling_beta": 0.1})",
+             "rope_parameters.original_max_position_embeddings"},
         Case{kPhi3 +
                  R"(, "max_position_embeddings": 64, "hidden_dropout": 0.5, "rope_scaling": {"type": "linear", "factor": 2})",
              "rope_scaling.type"}})

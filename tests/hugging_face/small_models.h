@@ -208,6 +208,47 @@ inline std::map<std::string, Shape> small_gemma2_tensors() {
   return tensors;
 }
 
+// The keys beyond those of the small Llama, for types of which each has some of its own.
+inline const std::map<std::string, std::string> kSmallLater{
+    {"smollm3", R"(, "tie_word_embeddings": false, "no_rope_layers": [0])"},
+    {"seed_oss", R"(, "head_dim": 4, "attention_bias": false, "attention_out_bias": true)"},
+    {"granite", R"(, "embedding_multiplier": 12.0, "attention_multiplier": 0.1, "residual_multiplier": 0.22,
+                     "logits_scaling": 49.0, "attention_bias": true)"},
+    {"olmo2", ""},
+    {"olmo3", R"(, "sliding_window": 3, "rope_scaling": {"rope_type": "yarn", "factor": 2.0,
+                   "original_max_position_embeddings": 8})"},
+    {"olmoe", R"(, "num_experts": 3, "num_experts_per_tok": 2)"},
+    {"exaone4", R"(, "sliding_window": 3, "layer_types": ["full_attention"])"},
+    {"ministral3", R"(, "head_dim": 4, "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0,
+                        "original_max_position_embeddings": 8, "llama_4_scaling_beta": 0.1})"}};
+
+inline std::map<std::string, Shape> small_later_tensors(const std::string& type) {
+  auto tensors = small_llama_tensors();
+  const std::string block = "model.layers.0.", attention = block + "self_attn.";
+  if (type == "seed_oss" || type == "granite") tensors[attention + "o_proj.bias"] = {8};
+  if (type == "granite") {
+    tensors[attention + "q_proj.bias"] = {8};
+    tensors[attention + "k_proj.bias"] = tensors[attention + "v_proj.bias"] = {4};
+  }
+  const bool olmo = type.starts_with("olmo");
+  if (olmo || type == "exaone4") {
+    tensors[attention + "q_norm.weight"] = {olmo ? 8 : 4};
+    tensors[attention + "k_norm.weight"] = {4};
+  }
+  if (type == "olmo2" || type == "olmo3" || type == "exaone4") {
+    tensors.erase(block + "input_layernorm.weight");
+    tensors[block + "post_feedforward_layernorm.weight"] = {8};
+  }
+  if (type != "olmoe") return tensors;
+  tensors = without_mlp(std::move(tensors));
+  tensors[block + "mlp.gate.weight"] = {3, 8};
+  for (const std::string expert : {"mlp.experts.0.", "mlp.experts.1.", "mlp.experts.2."}) {
+    for (const std::string part : {"gate", "up"}) tensors[block + expert + part + "_proj.weight"] = {6, 8};
+    tensors[block + expert + "down_proj.weight"] = {8, 6};
+  }
+  return tensors;
+}
+
 // The projections are fused.
 inline std::map<std::string, Shape> small_phi3_tensors() {
   const std::string block = "model.layers.0.";

@@ -64,6 +64,40 @@ TEST(Rotary, RotatesQueriesAndKeysAndLeavesValuesAlone) {
   for (const Case& c : all_cases()) expect_rotated(c, HostTensor::random(c.dtype, c.shape(), 1), falling_frequencies(c.pairs));
 }
 
+// The factor is 1 + growth ln(1 + floor(position / step)), for queries alone, also for elements that are not rotated; given
+// positions count as places do.
+TEST(Rotary, MultipliesQueriesByMoreAtLaterPositions) {
+  constexpr int64_t kStep = 2, kFirst = 3, kHeads = 2, kWidth = (kHeads + 2) * 6;
+  const std::vector<double> frequencies = falling_frequencies(2);
+  for (const DType dtype : kFloatTypes)
+    for (const bool backward : {false, true}) {
+      const HostTensor qkv = HostTensor::random(dtype, {2, 5, kWidth}, 3);
+      const std::vector<int32_t> given{3, 4, 5, 6, 7, 3, 4, 5, 6, 7};
+      const auto run = [&](double growth, bool gives) {
+        return same_bits_every_way([&](Kernels& kernels) {
+          HostTensor result = qkv;
+          kernels.rotary({.qkv = result.view(),
+                          .heads = kHeads,
+                          .key_value_heads = 1,
+                          .frequencies = frequencies,
+                          .backward = backward,
+                          .positions = gives ? ConstTensorView{given.data(), DType::Int32, {2, 5}} : ConstTensorView{},
+                          .first = gives ? 0 : kFirst,
+                          .query_growth = growth,
+                          .query_step = kStep});
+          return std::vector{result};
+        })[0];
+      };
+      const HostTensor plain = run(0, false), scaled = run(0.4, false), by_positions = run(0.4, true);
+      for (int64_t e = 0; e < qkv.elements(); ++e) {
+        const double factor = 1 + 0.4 * std::log(1.0 + static_cast<double>((kFirst + e / kWidth % 5) / kStep));
+        const double expected = e % kWidth < kHeads * 6 ? plain.at(e) * factor : plain.at(e);
+        ASSERT_NEAR(scaled.at(e), expected, (sum_unit(dtype) + half_unit(dtype)) * 2 * std::abs(expected)) << e;
+        ASSERT_EQ(by_positions.at(e), scaled.at(e)) << e;
+      }
+    }
+}
+
 TEST(Rotary, RotatesTheFirstElementsOfEachHeadOnly) {
   for (const DType dtype : kFloatTypes)
     for (const int64_t pairs : {1, 5, 12}) {

@@ -90,7 +90,12 @@ TEST_P(ContextParallel, AttentionOfEveryKindIsAsOnOneRank) {
       .type = RotaryScalingType::LongRope, .factor = 2, .original_length = 7, .short_factors = {1, 1}, .long_factors = {2, 5}};
   TransformerBlock::Options both_ways = gpt_block(0.2);
   both_ways.attention.causal = false;
-  for (const TransformerBlock::Options& options : {normalized, window, scaled}) expect_same(options, {2, 8, 32});
+  TransformerBlock::Options after = llama_block(0, 8);
+  after.attention.whole_norm = after.post_norm = true;
+  after.pre_norm = false;
+  after.attention.query_growth = 0.7;
+  after.attention.query_step = 3;
+  for (const TransformerBlock::Options& options : {normalized, window, scaled, after}) expect_same(options, {2, 8, 32});
   expect_same(both_ways, {2, 8, 24});
 }
 

@@ -97,6 +97,27 @@ TEST(Attention, GradientsMatchDifferencesWithNormsOfQueriesAndKeys) {
   expect_right(attention, {.input_shape = {2, 5, 12}});
 }
 
+TEST(Attention, GradientsMatchDifferencesWithANormOfWholeProjectionsABiasAndQueriesThatGrow) {
+  const Attention attention("a", {.hidden = 12,
+                                  .heads = 4,
+                                  .key_value_heads = 2,
+                                  .head_size = 6,
+                                  .bias = false,
+                                  .out_bias = true,
+                                  .rotary_base = 100,
+                                  .rotated = 4,
+                                  .query_growth = 0.7,
+                                  .query_step = 2,
+                                  .whole_norm = true,
+                                  .norm_epsilon = 1e-3});
+  ASSERT_EQ(attention.parameters().size(), 5u);
+  EXPECT_EQ(attention.parameters()[2].name, "out.bias");
+  EXPECT_EQ(attention.parameters()[3].name, "query_norm.gain");
+  EXPECT_EQ(attention.parameters()[3].shape, Shape{4 * 6});
+  EXPECT_EQ(attention.parameters()[4].shape, Shape{2 * 6});
+  expect_right(attention, {.input_shape = {2, 5, 12}});
+}
+
 TEST(Mlp, GradientsMatchDifferences) {
   expect_right(Mlp({.hidden = 6, .feed_forward = 11}), {.input_shape = {2, 3, 6}});
   expect_right(Mlp({.hidden = 6, .feed_forward = 11, .activation = Activation::SwiGlu, .bias = false}),
@@ -182,6 +203,22 @@ TEST(TransformerBlock, GradientsMatchDifferencesWithASecondNormAndGeglu) {
   }
 }
 
+// Without the first norms, which for other blocks compute the sums of residuals, too.
+TEST(TransformerBlock, GradientsMatchDifferencesWithNormsAfterOnlyAndAScaleOfResiduals) {
+  for (const double dropout : {0.0, 0.2})
+    for (const bool pre_norm : {false, true})
+      for (const double scale : {1.0, 0.3}) {
+        TransformerBlock::Options options = small_llama_block(dropout);
+        options.pre_norm = pre_norm;
+        options.post_norm = !pre_norm;
+        options.residual_scale = scale;
+        const TransformerBlock block("b", options);
+        ASSERT_EQ(block.parameters().size(), 6u);
+        EXPECT_EQ(block.parameters()[pre_norm ? 0 : 2].name, pre_norm ? "norm1.gain" : "post_norm1.gain");
+        expect_right(block, {.input_shape = {2, 5, 12}});
+      }
+}
+
 TEST(Embedding, GradientsMatchDifferences) {
   expect_right(Embedding("e", {.vocabulary = 6, .hidden = 5, .positions = 9}),
                {.input_shape = {3, 4}, .vocabulary = 6, .samples = 0});
@@ -218,11 +255,12 @@ TEST(LmHead, GradientsMatchDifferencesInOneChunkAndInSeveral) {
   }
 }
 
-TEST(LmHead, GradientsMatchDifferencesWithASoftCap) {
+TEST(LmHead, GradientsMatchDifferencesWithAScalingAndASoftCap) {
   for (int64_t rows_of_chunk : {0, 4})
-    expect_right(LmHead({.vocabulary = 11, .hidden = 6, .rows_of_chunk = rows_of_chunk, .soft_cap = 1.5},
-                        make_norm(NormKind::RmsNorm, 6, 1e-5, false)),
-                 {.input_shape = {3, 5, 6}, .targets_below = 11});
+    for (const double scaling : {1.0, 3.0})
+      expect_right(LmHead({.vocabulary = 11, .hidden = 6, .rows_of_chunk = rows_of_chunk, .scaling = scaling, .soft_cap = 1.5},
+                          make_norm(NormKind::RmsNorm, 6, 1e-5, false)),
+                   {.input_shape = {3, 5, 6}, .targets_below = 11});
 }
 
 // A layer with a bug: its dx forgets the second use of x.

@@ -19,6 +19,11 @@ TEST_P(SequenceParallel, LayersAreAsOnOneRank) {
   TransformerBlock::Options normalized = llama_block(0, 4);
   normalized.attention.qk_norm = true;
   expect_as_one_rank_in_parts(TransformerBlock("b", normalized), {.input_shape = {1, 8, 32}}, size());
+  TransformerBlock::Options after = llama_block(0.3, 4);
+  after.attention.whole_norm = after.attention.out_bias = after.post_norm = true;
+  after.pre_norm = false;
+  after.residual_scale = 0.4;
+  expect_as_one_rank_in_parts(TransformerBlock("b", after), {.input_shape = {2, 8, 32}}, size());
   expect_as_one_rank_in_parts(Embedding("e", {.vocabulary = 61, .hidden = 6, .positions = 9, .dropout = 0.3}),
                               {.input_shape = {3, 8}, .vocabulary = 61}, size());
   expect_as_one_rank_in_parts(

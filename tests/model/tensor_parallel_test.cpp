@@ -57,6 +57,19 @@ TEST_P(TensorParallel, NormsOfQueriesAndKeysAreAsOnOneRankWithAnyNumberOfKeyValu
   }
 }
 
+// Ranks gather the projections; each has the whole gradient of both gains.
+TEST_P(TensorParallel, NormsOfWholeProjectionsAndNormsAfterOnlyAreAsOnOneRank) {
+  for (const int64_t key_value_heads : {4, 8}) {
+    TransformerBlock::Options options = llama_block(0.3, key_value_heads);
+    options.attention.whole_norm = true;
+    options.attention.out_bias = true;
+    options.pre_norm = false;
+    options.post_norm = true;
+    options.residual_scale = 0.4;
+    expect_as_one_rank(TransformerBlock("b", options), {.input_shape = {2, 5, 32}}, size());
+  }
+}
+
 TEST_P(TensorParallel, ABlockWithSecondNormsAndGegluIsAsOnOneRank) {
   TransformerBlock::Options options = llama_block(0.3, 4);
   options.mlp.activation = Activation::GeGlu;

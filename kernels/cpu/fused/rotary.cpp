@@ -49,6 +49,11 @@ class RotaryTable {
   std::vector<Sum> cosine_, sine_;
 };
 
+template <typename T>
+void multiply(T* x, int64_t count, SumOf<T> factor) {
+  for (int64_t i = 0; i < count; ++i) x[i] = static_cast<T>(static_cast<SumOf<T>>(x[i]) * factor);
+}
+
 }  // namespace
 
 void compute(const Rotary& args, int threads) {
@@ -66,6 +71,8 @@ void compute(const Rotary& args, int threads) {
         const int64_t position = given ? given[row] : args.first + row % sequence;
         loop(qkv + row * width, args.heads + args.key_value_heads, args.head_size(), args.pairs(), table.cosine(position),
              table.sine(position), args.backward ? Sum(-1) : Sum(1));
+        if (args.query_growth > 0 && position >= args.query_step)
+          multiply(qkv + row * width, args.heads * args.head_size(), static_cast<Sum>(args.query_factor(position)));
       }
     });
   });

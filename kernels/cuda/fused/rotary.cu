@@ -23,6 +23,9 @@ struct Heads {
   double magnitude;
   const int32_t* given;  // positions, or null
   int64_t first;         // the first position, if they are not given
+  double query_growth;   // 0: queries are only rotated
+  int64_t query_step;
+  int queries;  // elements of all query heads of a token
   double frequencies[kMostPairs];
 };
 
@@ -38,6 +41,15 @@ __device__ void fill_table(const Heads<T>& a, int64_t position, SumOf<T>* cosine
   for (int i = static_cast<int>(threadIdx.x); i < a.half; i += kThreads)
     turn(static_cast<double>(position) * a.frequencies[i], a.magnitude, cosine + i, sine + i);
   __syncthreads();
+}
+
+// Multiplies the queries of a token, which the block has rotated.
+template <typename T>
+__device__ void scale_queries(const Heads<T>& a, int64_t position, T* row) {
+  if (position < a.query_step) return;
+  const auto factor = static_cast<SumOf<T>>(1 + a.query_growth * log1p(static_cast<double>(position / a.query_step)));
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < a.queries; i += kThreads) row[i] = narrow<T>(widen(row[i]) * factor);
 }
 
 template <typename T, int kPack, bool kGiven>
@@ -69,6 +81,8 @@ __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ Heads
       store_pack(low, x);
       store_pack(high, y);
     }
+    if (a.query_growth > 0)
+      scale_queries(a, kGiven ? int64_t{a.given[sequence * a.positions + position]} : a.first + position, row);
   }
 }
 
@@ -97,6 +111,9 @@ void compute(const Rotary& args, const Launch& launch) {
                    .magnitude = args.magnitude,
                    .given = data_of<int32_t>(args.positions),
                    .first = args.first,
+                   .query_growth = args.query_growth,
+                   .query_step = args.query_step,
+                   .queries = static_cast<int>(args.heads * head_size),
                    .frequencies = {}};
     std::ranges::copy(args.frequencies, heads.frequencies);
     const bool packs = half % kPack == 0 && head_size % kPack == 0 && aligned_for_packs<kPack>(heads.qkv);
